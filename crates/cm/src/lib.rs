@@ -1,0 +1,1 @@
+//! The rdma-cm state machines.

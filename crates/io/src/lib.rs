@@ -1,0 +1,1 @@
+//! The engine: sockets, readiness, clock, timers, doorbells, progress threads.

@@ -1,0 +1,1 @@
+//! MPA over a byte stream: negotiation, FPDU framing, CRC, markers.

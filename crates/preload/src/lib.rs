@@ -1,0 +1,1 @@
+//! libweft.so: the C ABI of libibverbs and librdmacm for unmodified programs.

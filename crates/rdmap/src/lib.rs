@@ -1,0 +1,1 @@
+//! RDMAP over DDP: work requests to segments, segments to placement, delivery and completions.

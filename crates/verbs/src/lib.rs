@@ -1,0 +1,1 @@
+//! The verbs objects: protection domains, memory, queues, completions, events.

@@ -1,0 +1,198 @@
+//! The seam between DDP and its lower layer protocol (RFC 5041, section 1.1: "LLP").
+//!
+//! RDMAP/DDP above produces and consumes *segments*; MPA or Shuttle below carries them. Payload
+//! stays where the application registered it: a segment is a few header bytes plus pieces that
+//! name registered memory by address, and it can be gathered again at any time, so no layer keeps
+//! a copy for retransmission.
+//!
+//! Order of calls, sender: [`UlpduSource::next`], [`UlpduSource::gather`] (any number of times),
+//! [`UlpduSource::acked`] once. Receiver: [`UlpduSink::place`] for each segment as it arrives,
+//! [`UlpduSink::deliver`] when the unbroken prefix grows.
+
+use crate::crc::Crc32c;
+
+/// Names a segment, so that it can be written again.
+///
+/// `wqe` is the source's own name for the message, opaque to the LLP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentId {
+    /// The message this segment belongs to, in the source's numbering.
+    pub wqe: u32,
+    /// First payload octet of the segment within its message.
+    pub offset: u32,
+    /// Payload octets of the segment.
+    pub len: u16,
+}
+
+/// A stretch of registered memory: an address in this process, never a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPiece {
+    /// Address of the first octet.
+    pub addr: u64,
+    /// Length in octets.
+    pub len: u32,
+}
+
+/// One stretch of bytes to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// `len` octets of the slab, from `start`.
+    Slab {
+        /// Index of the first octet in the slab.
+        start: u32,
+        /// Length in octets.
+        len: u32,
+    },
+    /// Octets of registered memory.
+    Memory(MemoryPiece),
+}
+
+/// A list of pieces over one slab of staged bytes; reused, so that nothing is allocated in the
+/// steady state.
+///
+/// Adjacent staged bytes form one piece.
+#[derive(Default, Debug)]
+pub struct Gather {
+    slab: Vec<u8>,
+    pieces: Vec<Piece>,
+    len: usize,
+}
+
+impl Gather {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Empties the list and keeps its room.
+    pub fn clear(&mut self) {
+        self.slab.clear();
+        self.pieces.clear();
+        self.len = 0;
+    }
+
+    /// Total octets named by the pieces.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces in order.
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The staged bytes which [`Piece::Slab`] points into.
+    pub fn slab(&self) -> &[u8] {
+        &self.slab
+    }
+
+    /// The staged bytes of a slab piece.
+    pub fn staged(&self, start: u32, len: u32) -> &[u8] {
+        &self.slab[start as usize..start as usize + len as usize]
+    }
+
+    /// Stages a copy of `bytes`.
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        let start = self.slab.len();
+        self.slab.extend_from_slice(bytes);
+        self.extend_staged(start);
+    }
+
+    /// Stages a copy of registered memory.
+    pub fn push_copy(&mut self, memory: &impl RegisteredMemory, piece: MemoryPiece) {
+        let start = self.slab.len();
+        memory.copy_to(piece, &mut self.slab);
+        self.extend_staged(start);
+    }
+
+    /// Names registered memory without copying it.
+    pub fn push_memory(&mut self, piece: MemoryPiece) {
+        if piece.len > 0 {
+            self.len += piece.len as usize;
+            self.pieces.push(Piece::Memory(piece));
+        }
+    }
+
+    fn extend_staged(&mut self, start: usize) {
+        let added = self.slab.len() - start;
+        if added == 0 {
+            return;
+        }
+        self.len += added;
+        if let Some(Piece::Slab { start: s, len }) = self.pieces.last_mut()
+            && *s as usize + *len as usize == start
+        {
+            *len += added as u32;
+            return;
+        }
+        self.pieces.push(Piece::Slab { start: start as u32, len: added as u32 });
+    }
+}
+
+/// Reads of registered memory on behalf of layers that may not touch it themselves.
+pub trait RegisteredMemory {
+    /// Continues `crc` over the octets of `piece`.
+    fn crc32c(&self, crc: Crc32c, piece: MemoryPiece) -> Crc32c;
+    /// Appends the octets of `piece` to `out`.
+    fn copy_to(&self, piece: MemoryPiece, out: &mut Vec<u8>);
+}
+
+/// The sending side above the seam: hands out segments in order.
+pub trait UlpduSource {
+    /// The next new segment whose ULPDU (DDP header and payload) fits `mulpdu` octets.
+    fn next(&mut self, mulpdu: u16) -> Option<SegmentId>;
+    /// Appends the DDP header bytes and the payload of `id`; repeatable until `id` is acked.
+    fn gather(&self, id: SegmentId, out: &mut Gather);
+    /// The LLP took responsibility for `id`. MPA: handed to TCP. Shuttle: placed at the peer.
+    fn acked(&mut self, id: SegmentId);
+}
+
+/// What became of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// Its payload is in memory.
+    Memory,
+    /// It was consumed by the protocol itself.
+    Control,
+    /// It arrived after a fault or the end of the stream and was dropped, RFC 5041, section 7.1.
+    Dropped,
+}
+
+/// The receiving side above the seam.
+pub trait UlpduSink {
+    /// What a segment that must not be placed turns into; the stream ends with it.
+    type Fault;
+    /// Places segment `seq` (counted from 0 by the LLP) at once, in whatever order it came.
+    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Self::Fault>;
+    /// Every segment before `frontier` has been placed.
+    fn deliver(&mut self, frontier: u64) -> Result<(), Self::Fault>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staged_bytes_side_by_side_are_one_piece() {
+        let mut gather = Gather::new();
+        gather.push_bytes(b"ab");
+        gather.push_bytes(b"cd");
+        gather.push_memory(MemoryPiece { addr: 64, len: 3 });
+        gather.push_bytes(b"e");
+        assert_eq!(gather.len(), 8);
+        assert_eq!(
+            gather.pieces(),
+            [
+                Piece::Slab { start: 0, len: 4 },
+                Piece::Memory(MemoryPiece { addr: 64, len: 3 }),
+                Piece::Slab { start: 4, len: 1 },
+            ]
+        );
+        assert_eq!(gather.staged(0, 4), b"abcd");
+    }
+}
