@@ -1,0 +1,33 @@
+//! The style of the text, as a test.
+//!
+//! Every rule looks at one file and needs nothing else, but for links, which need the tree.
+
+mod functions;
+mod links;
+mod rust;
+mod text;
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::finding::Finding;
+use crate::tree;
+
+/// Checks every text file of the project.
+pub fn check(root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for file in tree::text_files(root)? {
+        if file.is("lock") {
+            continue;
+        }
+        findings.extend(text::check(&file));
+        if file.is("rs") {
+            findings.extend(rust::check(&file));
+        }
+        if file.is("md") {
+            findings.extend(links::check(root, &file));
+        }
+    }
+    Ok(findings)
+}
