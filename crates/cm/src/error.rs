@@ -1,0 +1,137 @@
+//! What can go wrong, by the party at fault: [`Misuse`] is the caller's and becomes an errno at
+//! once; [`Failure`] is the network's or the peer's and becomes the status of an event.
+
+use thiserror::Error;
+
+use crate::event::EventKind;
+use crate::state::{Command, State};
+
+/// The caller's fault. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Misuse {
+    /// The command does not fit the state of the id.
+    #[error("{command:?} does not fit an id that is {state:?}")]
+    WrongState {
+        /// What was asked for.
+        command: Command,
+        /// What the id was in.
+        state: State,
+    },
+    /// More private data than every peer can take.
+    #[error("{0} octets of private data, of which 251 can be sent")]
+    PrivateDataTooLong(usize),
+    /// A read depth above what the device offers, and not the value that means "all".
+    #[error("a read depth of {asked} on a device that offers {device}")]
+    DepthTooLarge {
+        /// What was asked for.
+        asked: u8,
+        /// What the device offers.
+        device: u16,
+    },
+}
+
+impl Misuse {
+    /// The errno of the call that failed.
+    pub fn errno(&self) -> i32 {
+        EINVAL
+    }
+}
+
+/// Why a connection did not come to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// Nobody listens there, or the peer's host refused.
+    #[error("connection refused")]
+    Refused,
+    /// The peer reset or closed the stream before it answered.
+    #[error("connection reset by the peer")]
+    Reset,
+    /// No answer in time.
+    #[error("timed out")]
+    TimedOut,
+    /// The peer's answer was no answer (RFC 5044, section 7.1.2: improperly formatted).
+    #[error("the peer broke the protocol")]
+    Protocol,
+    /// This side gave up.
+    #[error("given up by this side")]
+    Aborted,
+    /// What the operating system said; a positive errno.
+    #[error("system error {0}")]
+    Os(i32),
+}
+
+impl Failure {
+    /// Sorts an errno of a socket call.
+    pub fn from_errno(errno: i32) -> Failure {
+        match errno {
+            ECONNREFUSED => Failure::Refused,
+            ECONNRESET | EPIPE => Failure::Reset,
+            ETIMEDOUT => Failure::TimedOut,
+            EPROTO => Failure::Protocol,
+            ECONNABORTED => Failure::Aborted,
+            other => Failure::Os(other),
+        }
+    }
+
+    /// The positive errno.
+    pub fn errno(self) -> i32 {
+        match self {
+            Failure::Refused => ECONNREFUSED,
+            Failure::Reset => ECONNRESET,
+            Failure::TimedOut => ETIMEDOUT,
+            Failure::Protocol => EPROTO,
+            Failure::Aborted => ECONNABORTED,
+            Failure::Os(errno) => errno,
+        }
+    }
+
+    /// The status of the event: a negative errno, as the kernel's iWARP connection manager has it.
+    /// (Positive statuses are InfiniBand reject reasons and do not occur here.)
+    pub fn status(self) -> i32 {
+        -self.errno()
+    }
+
+    /// The event that reports this failure of a connection attempt.
+    pub fn event_kind(self) -> EventKind {
+        match self {
+            Failure::Refused | Failure::Reset => EventKind::Rejected,
+            Failure::TimedOut => EventKind::Unreachable,
+            Failure::Protocol | Failure::Aborted | Failure::Os(_) => EventKind::ConnectError,
+        }
+    }
+}
+
+const EINVAL: i32 = 22;
+const EPIPE: i32 = 32;
+const EPROTO: i32 = 71;
+const ECONNABORTED: i32 = 103;
+const ECONNRESET: i32 = 104;
+const ETIMEDOUT: i32 = 110;
+const ECONNREFUSED: i32 = 111;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_has_its_event_and_a_negative_status() {
+        let table = [
+            (Failure::Refused, EventKind::Rejected, -111),
+            (Failure::Reset, EventKind::Rejected, -104),
+            (Failure::TimedOut, EventKind::Unreachable, -110),
+            (Failure::Protocol, EventKind::ConnectError, -71),
+            (Failure::Aborted, EventKind::ConnectError, -103),
+            (Failure::Os(113), EventKind::ConnectError, -113),
+        ];
+        for (failure, kind, status) in table {
+            assert_eq!(failure.event_kind(), kind, "{failure}");
+            assert_eq!(failure.status(), status, "{failure}");
+            assert_eq!(Failure::from_errno(failure.errno()), failure);
+        }
+    }
+
+    #[test]
+    fn a_broken_pipe_is_a_reset() {
+        assert_eq!(Failure::from_errno(EPIPE), Failure::Reset);
+    }
+}

@@ -1,0 +1,77 @@
+//! Events, numbered and signed as librdmacm's users expect them.
+
+use crate::error::Failure;
+
+/// What happened; the values are those of `enum rdma_cm_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum EventKind {
+    /// The destination has a route and the id a source address.
+    AddrResolved = 0,
+    /// There is no way to the destination.
+    AddrError = 1,
+    /// The route is known.
+    RouteResolved = 2,
+    /// The route could not be found.
+    RouteError = 3,
+    /// A peer wants to connect; the event is about a new id.
+    ConnectRequest = 4,
+    /// The peer accepted and awaits `rdma_establish`: not raised over iWARP.
+    ConnectResponse = 5,
+    /// The attempt failed for a reason that has no event of its own.
+    ConnectError = 6,
+    /// The peer did not answer.
+    Unreachable = 7,
+    /// The peer, or its host, said no.
+    Rejected = 8,
+    /// Data can flow.
+    Established = 9,
+    /// The connection is over.
+    Disconnected = 10,
+    /// The device went away.
+    DeviceRemoval = 11,
+    /// Joined a multicast group: not raised over iWARP.
+    MulticastJoin = 12,
+    /// Not, or no longer, in the multicast group: not raised over iWARP.
+    MulticastError = 13,
+    /// The address moved to another device.
+    AddrChange = 14,
+    /// The queue pair may be used again: not raised over iWARP.
+    TimewaitExit = 15,
+}
+
+/// Something to tell the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// 0, or a negative errno.
+    pub status: i32,
+    /// Inbound read depth: of the peer in a [`EventKind::ConnectRequest`] (its outbound one), own
+    /// outbound depth in [`EventKind::Established`]. Never above the device's maximum, so that it
+    /// can be handed to an accept as it is.
+    pub responder_resources: u8,
+    /// The counterpart of `responder_resources`: the peer's inbound depth in a request, the own
+    /// inbound depth once established.
+    pub initiator_depth: u8,
+    /// What the peer sent along; at most 512 octets (RFC 5044, section 7.1.1).
+    pub private_data: Vec<u8>,
+}
+
+impl Event {
+    /// An event that says nothing but that it happened.
+    pub fn plain(kind: EventKind) -> Event {
+        Event {
+            kind,
+            status: 0,
+            responder_resources: 0,
+            initiator_depth: 0,
+            private_data: Vec::new(),
+        }
+    }
+
+    /// An event with a failure's status.
+    pub fn failed(kind: EventKind, failure: Failure) -> Event {
+        Event { status: failure.status(), ..Event::plain(kind) }
+    }
+}

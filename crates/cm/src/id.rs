@@ -1,0 +1,465 @@
+//! One connection manager id: commands in, outcomes in, events out.
+
+use std::collections::VecDeque;
+
+use crate::error::{Failure, Misuse};
+use crate::event::{Event, EventKind};
+use crate::param::{ConnParam, Depths, check_private_data, event_depth};
+use crate::state::{Command, Outcome, State};
+
+/// What the caller has to close after [`Id::disconnect`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// The established link, gracefully; [`Id::handle_link_down`] reports that it is done.
+    Link,
+    /// A connection attempt or an unanswered request: its stream is dropped.
+    Attempt,
+    /// There is nothing left to close.
+    Nothing,
+}
+
+/// The state machine of one id.
+#[derive(Debug)]
+pub struct Id {
+    state: State,
+    device: Depths,
+    /// What this side wants, until the outcome of the negotiation replaces it.
+    own: Depths,
+    /// What the peer asked for, as this side sees it: its ORD is the inbound depth here.
+    peer: Depths,
+    events: VecDeque<Event>,
+}
+
+impl Id {
+    /// An id of the application's making, on a device with these largest depths.
+    pub fn new(device: Depths) -> Id {
+        Id::in_state(State::Idle, device, device)
+    }
+
+    /// An id made by a listener for a peer's request, and the event that announces it.
+    ///
+    /// `peer` is in the peer's own words: its inbound and its outbound depth.
+    pub fn from_request(device: Depths, peer: Depths, private_data: Vec<u8>) -> Id {
+        let wanted = peer.crossed().within(device);
+        let mut id = Id::in_state(State::ConnectRequest, device, wanted);
+        id.events.push_back(Event {
+            responder_resources: event_depth(wanted.ird),
+            initiator_depth: event_depth(wanted.ord),
+            private_data,
+            ..Event::plain(EventKind::ConnectRequest)
+        });
+        id
+    }
+
+    fn in_state(state: State, device: Depths, peer: Depths) -> Id {
+        Id { state, device, own: device, peer, events: VecDeque::new() }
+    }
+
+    /// Where the id is in its life.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The depths in force: those asked for, and once connected those agreed.
+    pub fn depths(&self) -> Depths {
+        self.own
+    }
+
+    /// Whether a command fits now.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`].
+    pub fn may(&self, command: Command) -> Result<(), Misuse> {
+        self.state.command(command).map(drop)
+    }
+
+    fn enter(&mut self, command: Command) -> Result<(), Misuse> {
+        self.state = self.state.command(command)?;
+        Ok(())
+    }
+
+    /// The id has a local address now.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] unless the id is idle.
+    pub fn bind(&mut self) -> Result<(), Misuse> {
+        self.enter(Command::Bind)
+    }
+
+    /// The id listens now.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] unless the id is idle or bound.
+    pub fn listen(&mut self) -> Result<(), Misuse> {
+        self.enter(Command::Listen)
+    }
+
+    /// A destination is being looked up; [`Id::handle_addr`] has the outcome.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] unless the id is idle or bound.
+    pub fn resolve_addr(&mut self) -> Result<(), Misuse> {
+        self.enter(Command::ResolveAddr)
+    }
+
+    /// The route is being looked up; [`Id::handle_route`] has the outcome.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] unless the address is resolved.
+    pub fn resolve_route(&mut self) -> Result<(), Misuse> {
+        self.enter(Command::ResolveRoute)
+    }
+
+    /// Starts to connect with `param`; returns the depths to offer.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] unless the route is resolved, and what [`ConnParam::check`] finds.
+    pub fn connect(&mut self, param: &ConnParam) -> Result<Depths, Misuse> {
+        self.may(Command::Connect)?;
+        param.check(self.device)?;
+        self.own = param.depths(self.device);
+        self.enter(Command::Connect)?;
+        Ok(self.own)
+    }
+
+    /// Says yes with `param`; returns the depths to offer. "All" means what the peer asked for, as
+    /// far as the device has it.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] unless a request is unanswered, and what [`ConnParam::check`] finds.
+    pub fn accept(&mut self, param: &ConnParam) -> Result<Depths, Misuse> {
+        self.may(Command::Accept)?;
+        param.check(self.device)?;
+        self.own = param.depths(self.peer);
+        self.enter(Command::Accept)?;
+        Ok(self.own)
+    }
+
+    /// Says no.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] unless a request is unanswered; [`Misuse::PrivateDataTooLong`].
+    pub fn reject(&mut self, private_data: &[u8]) -> Result<(), Misuse> {
+        self.may(Command::Reject)?;
+        check_private_data(private_data)?;
+        self.enter(Command::Reject)
+    }
+
+    /// Ends the connection, or gives up the attempt; returns what there is to close.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] if the id never had a peer.
+    pub fn disconnect(&mut self) -> Result<Close, Misuse> {
+        let before = self.state;
+        self.enter(Command::Disconnect)?;
+        match before {
+            State::Connected => Ok(Close::Link),
+            State::Connecting | State::Accepting => {
+                self.report_failure(Failure::Aborted);
+                Ok(Close::Attempt)
+            }
+            State::ConnectRequest => Ok(Close::Attempt),
+            _ => Ok(Close::Nothing),
+        }
+    }
+
+    /// Confirms a connection by hand: never fits, because iWARP establishes by itself.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`], always.
+    pub fn establish(&mut self) -> Result<(), Misuse> {
+        self.enter(Command::Establish)
+    }
+
+    /// Takes note of an event of the queue pair; iWARP has no use for it.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] if the id never had a peer.
+    pub fn notify(&mut self) -> Result<(), Misuse> {
+        self.enter(Command::Notify)
+    }
+
+    /// How the look-up of the destination ended.
+    pub fn handle_addr(&mut self, result: Result<(), Failure>) {
+        match result {
+            Ok(()) => self.report(Outcome::AddrFound, Event::plain(EventKind::AddrResolved)),
+            Err(why) => {
+                self.report(Outcome::AddrMissing, Event::failed(EventKind::AddrError, why));
+            }
+        }
+    }
+
+    /// How the look-up of the route ended.
+    pub fn handle_route(&mut self, result: Result<(), Failure>) {
+        match result {
+            Ok(()) => self.report(Outcome::RouteFound, Event::plain(EventKind::RouteResolved)),
+            Err(why) => {
+                self.report(Outcome::RouteMissing, Event::failed(EventKind::RouteError, why));
+            }
+        }
+    }
+
+    /// Both sides have agreed on these depths. The event follows with [`Id::handle_link_up`].
+    pub fn handle_agreed(&mut self, depths: Depths) {
+        if matches!(self.state, State::Connecting | State::Accepting) {
+            self.own = depths;
+        }
+    }
+
+    /// The link is up: the peer's yes has arrived (with `private_data`), or its first message has.
+    pub fn handle_link_up(&mut self, private_data: Vec<u8>) {
+        let event = Event {
+            // The other way round than in a request, as the kernel's iWARP manager has it.
+            responder_resources: event_depth(self.own.ord),
+            initiator_depth: event_depth(self.own.ird),
+            private_data,
+            ..Event::plain(EventKind::Established)
+        };
+        self.report(Outcome::LinkUp, event);
+    }
+
+    /// The peer said no.
+    pub fn handle_rejected(&mut self, peer: Depths, private_data: Vec<u8>) {
+        let event = Event {
+            responder_resources: event_depth(peer.ord.min(self.device.ird)),
+            initiator_depth: event_depth(peer.ird.min(self.device.ord)),
+            private_data,
+            ..Event::failed(EventKind::Rejected, Failure::Refused)
+        };
+        self.report(Outcome::LinkFailed, event);
+    }
+
+    /// The attempt, this side's or the peer's that was accepted, came to nothing.
+    pub fn handle_failed(&mut self, why: Failure) {
+        self.report(Outcome::LinkFailed, Event::failed(why.event_kind(), why));
+    }
+
+    /// The link is down, whoever ended it.
+    pub fn handle_link_down(&mut self) {
+        let event = match self.state {
+            // Accepted, but gone before it was established: that is no disconnection.
+            State::Accepting => Event::failed(EventKind::ConnectError, Failure::Reset),
+            _ => Event::plain(EventKind::Disconnected),
+        };
+        self.report(Outcome::LinkDown, event);
+    }
+
+    /// The next thing to tell the application.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn report(&mut self, outcome: Outcome, event: Event) {
+        if let Some(next) = self.state.outcome(outcome) {
+            self.state = next;
+            self.events.push_back(event);
+        }
+    }
+
+    fn report_failure(&mut self, why: Failure) {
+        self.events.push_back(Event::failed(why.event_kind(), why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::{COMMANDS, STATES};
+
+    const DEVICE: Depths = Depths { ird: 32, ord: 16 };
+    const PEER: Depths = Depths { ird: 4, ord: 200 };
+
+    /// An id brought to a state by the shortest legal way, with its events read.
+    fn id_in(state: State) -> Id {
+        let mut id = match state {
+            State::ConnectRequest | State::Accepting => {
+                Id::from_request(DEVICE, PEER, b"hello".to_vec())
+            }
+            _ => Id::new(DEVICE),
+        };
+        for step in way_to(state) {
+            step(&mut id);
+        }
+        while id.poll_event().is_some() {}
+        assert_eq!(id.state(), state);
+        id
+    }
+
+    fn way_to(state: State) -> &'static [fn(&mut Id)] {
+        const BIND: fn(&mut Id) = |id| id.bind().unwrap();
+        const LISTEN: fn(&mut Id) = |id| id.listen().unwrap();
+        const RESOLVE: fn(&mut Id) = |id| id.resolve_addr().unwrap();
+        const FOUND: fn(&mut Id) = |id| id.handle_addr(Ok(()));
+        const ROUTE: fn(&mut Id) = |id| id.resolve_route().unwrap();
+        const ROUTED: fn(&mut Id) = |id| id.handle_route(Ok(()));
+        const CONNECT: fn(&mut Id) = |id| {
+            id.connect(&ConnParam::device_max()).unwrap();
+        };
+        const ACCEPT: fn(&mut Id) = |id| {
+            id.accept(&ConnParam::device_max()).unwrap();
+        };
+        const UP: fn(&mut Id) = |id| id.handle_link_up(Vec::new());
+        const CLOSE: fn(&mut Id) = |id| {
+            id.disconnect().unwrap();
+        };
+        const DOWN: fn(&mut Id) = |id| id.handle_link_down();
+        match state {
+            State::Idle | State::ConnectRequest => &[],
+            State::AddrBound => &[BIND],
+            State::Listening => &[BIND, LISTEN],
+            State::AddrQuery => &[RESOLVE],
+            State::AddrResolved => &[RESOLVE, FOUND],
+            State::RouteQuery => &[RESOLVE, FOUND, ROUTE],
+            State::RouteResolved => &[RESOLVE, FOUND, ROUTE, ROUTED],
+            State::Connecting => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT],
+            State::Accepting => &[ACCEPT],
+            State::Connected => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT, UP],
+            State::Disconnecting => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT, UP, CLOSE],
+            State::Closed => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT, UP, CLOSE, DOWN],
+        }
+    }
+
+    fn perform(id: &mut Id, command: Command) -> Result<(), Misuse> {
+        match command {
+            Command::Bind => id.bind(),
+            Command::Listen => id.listen(),
+            Command::ResolveAddr => id.resolve_addr(),
+            Command::ResolveRoute => id.resolve_route(),
+            Command::Connect => id.connect(&ConnParam::default()).map(drop),
+            Command::Accept => id.accept(&ConnParam::default()).map(drop),
+            Command::Reject => id.reject(b"no"),
+            Command::Disconnect => id.disconnect().map(drop),
+            Command::Establish => id.establish(),
+            Command::Notify => id.notify(),
+        }
+    }
+
+    #[test]
+    fn every_command_in_every_state_works_or_changes_nothing() {
+        for state in STATES {
+            for command in COMMANDS {
+                let mut id = id_in(state);
+                let allowed = id.may(command);
+                assert_eq!(perform(&mut id, command), allowed, "{command:?} in {state:?}");
+                match allowed {
+                    Ok(()) => assert_eq!(id.state(), state.command(command).unwrap()),
+                    Err(misuse) => {
+                        assert_eq!(misuse.errno(), 22);
+                        assert_eq!(id.state(), state);
+                        assert_eq!(id.poll_event(), None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bad_parameters_change_nothing() {
+        let bad = ConnParam { private_data: vec![0; 252], ..ConnParam::default() };
+        let deep = ConnParam { initiator_depth: 17, ..ConnParam::default() };
+        for param in [&bad, &deep] {
+            let mut id = id_in(State::RouteResolved);
+            assert!(id.connect(param).is_err());
+            assert_eq!(id.state(), State::RouteResolved);
+            let mut id = id_in(State::ConnectRequest);
+            assert!(id.accept(param).is_err());
+            assert_eq!(id.state(), State::ConnectRequest);
+        }
+        let mut id = id_in(State::ConnectRequest);
+        assert!(id.reject(&[0; 252]).is_err());
+        assert_eq!(id.state(), State::ConnectRequest);
+    }
+
+    #[test]
+    fn a_request_can_be_accepted_with_its_own_numbers() {
+        let mut id = Id::from_request(DEVICE, PEER, b"hello".to_vec());
+        let event = id.poll_event().unwrap();
+        assert_eq!(event.kind, EventKind::ConnectRequest);
+        assert_eq!((event.responder_resources, event.initiator_depth), (32, 4));
+        assert_eq!(event.private_data, b"hello");
+        let param = ConnParam {
+            responder_resources: event.responder_resources,
+            initiator_depth: event.initiator_depth,
+            private_data: Vec::new(),
+        };
+        assert_eq!(id.accept(&param), Ok(Depths { ird: 32, ord: 4 }));
+    }
+
+    #[test]
+    fn all_in_an_accept_is_what_the_peer_asked_for() {
+        let mut id = id_in(State::ConnectRequest);
+        assert_eq!(id.accept(&ConnParam::device_max()), Ok(Depths { ird: 32, ord: 4 }));
+    }
+
+    #[test]
+    fn established_reports_the_agreed_depths() {
+        let mut id = id_in(State::Connecting);
+        id.handle_agreed(Depths { ird: 5, ord: 6 });
+        id.handle_link_up(b"welcome".to_vec());
+        let event = id.poll_event().unwrap();
+        assert_eq!((event.kind, event.status), (EventKind::Established, 0));
+        assert_eq!((event.responder_resources, event.initiator_depth), (6, 5));
+        assert_eq!(event.private_data, b"welcome");
+        assert_eq!(id.depths(), Depths { ird: 5, ord: 6 });
+    }
+
+    #[test]
+    fn a_rejection_carries_the_peers_words() {
+        let mut id = id_in(State::Connecting);
+        id.handle_rejected(PEER, b"busy".to_vec());
+        let event = id.poll_event().unwrap();
+        assert_eq!((event.kind, event.status), (EventKind::Rejected, -111));
+        assert_eq!(event.private_data, b"busy");
+        assert_eq!(id.state(), State::Closed);
+    }
+
+    #[test]
+    fn a_look_up_that_failed_may_be_tried_again() {
+        let mut id = id_in(State::AddrQuery);
+        id.handle_addr(Err(Failure::Os(101)));
+        let event = id.poll_event().unwrap();
+        assert_eq!((event.kind, event.status), (EventKind::AddrError, -101));
+        assert_eq!(id.resolve_addr(), Ok(()));
+        let mut id = id_in(State::RouteQuery);
+        id.handle_route(Err(Failure::Os(101)));
+        assert_eq!(id.poll_event().unwrap().kind, EventKind::RouteError);
+        assert_eq!(id.resolve_route(), Ok(()));
+    }
+
+    #[test]
+    fn disconnected_is_reported_once_whoever_began() {
+        let mut id = id_in(State::Connected);
+        assert_eq!(id.disconnect(), Ok(Close::Link));
+        assert_eq!(id.disconnect(), Ok(Close::Nothing));
+        id.handle_link_down();
+        id.handle_link_down();
+        assert_eq!(id.poll_event(), Some(Event::plain(EventKind::Disconnected)));
+        assert_eq!(id.poll_event(), None);
+
+        let mut id = id_in(State::Connected);
+        id.handle_link_down();
+        assert_eq!(id.poll_event(), Some(Event::plain(EventKind::Disconnected)));
+        assert_eq!(id.disconnect(), Ok(Close::Nothing));
+        assert_eq!(id.poll_event(), None);
+    }
+
+    #[test]
+    fn giving_up_an_attempt_is_an_error_not_a_disconnection() {
+        for state in [State::Connecting, State::Accepting] {
+            let mut id = id_in(state);
+            assert_eq!(id.disconnect(), Ok(Close::Attempt));
+            let event = id.poll_event().unwrap();
+            assert_eq!((event.kind, event.status), (EventKind::ConnectError, -103));
+            id.handle_link_down();
+            assert_eq!(id.poll_event(), None);
+        }
+    }
+
+    #[test]
+    fn an_accepted_peer_that_leaves_before_it_speaks_was_never_connected() {
+        let mut id = id_in(State::Accepting);
+        id.handle_link_down();
+        let event = id.poll_event().unwrap();
+        assert_eq!((event.kind, event.status), (EventKind::ConnectError, -104));
+    }
+}

@@ -1,0 +1,214 @@
+//! The states of an id and the only transitions between them.
+
+use crate::error::Misuse;
+
+/// Where an id is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Just created.
+    Idle,
+    /// Has a local address.
+    AddrBound,
+    /// A destination is being looked up.
+    AddrQuery,
+    /// Has a destination and a source address that reaches it.
+    AddrResolved,
+    /// The route is being looked up.
+    RouteQuery,
+    /// Ready to connect.
+    RouteResolved,
+    /// Peers may connect to it.
+    Listening,
+    /// Waits for the peer's answer.
+    Connecting,
+    /// Came from a listener; waits for the application's answer.
+    ConnectRequest,
+    /// Has answered yes; waits for the peer's first message.
+    Accepting,
+    /// Data can flow.
+    Connected,
+    /// The application asked for the end; the stream is being closed.
+    Disconnecting,
+    /// Was connected, or failed to, or said no: good for nothing but being destroyed.
+    Closed,
+}
+
+/// What an application can ask of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Take a local address.
+    Bind,
+    /// Let peers connect.
+    Listen,
+    /// Find the way to a destination.
+    ResolveAddr,
+    /// Find the route.
+    ResolveRoute,
+    /// Connect to the destination.
+    Connect,
+    /// Answer a request with yes.
+    Accept,
+    /// Answer a request with no.
+    Reject,
+    /// End the connection.
+    Disconnect,
+    /// Confirm a connection whose queue pair the application drives: InfiniBand only.
+    Establish,
+    /// Tell the connection manager of an event of the queue pair.
+    Notify,
+}
+
+/// What the world can report to an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Outcome {
+    /// The address was found.
+    AddrFound,
+    /// It was not.
+    AddrMissing,
+    /// The route was found.
+    RouteFound,
+    /// It was not.
+    RouteMissing,
+    /// The link is up: the peer's yes, or its first message.
+    LinkUp,
+    /// The attempt is over without a connection.
+    LinkFailed,
+    /// The link is down.
+    LinkDown,
+}
+
+impl State {
+    /// The state after a command.
+    ///
+    /// # Errors
+    /// [`Misuse::WrongState`] where the command does not fit.
+    pub(crate) fn command(self, command: Command) -> Result<State, Misuse> {
+        use State::*;
+        let next = match (command, self) {
+            (Command::Bind, Idle) => AddrBound,
+            (Command::Listen, Idle | AddrBound) => Listening,
+            (Command::ResolveAddr, Idle | AddrBound) => AddrQuery,
+            (Command::ResolveRoute, AddrResolved) => RouteQuery,
+            (Command::Connect, RouteResolved) => Connecting,
+            (Command::Accept, ConnectRequest) => Accepting,
+            (Command::Reject, ConnectRequest) => Closed,
+            (Command::Disconnect, Connected | Disconnecting) => Disconnecting,
+            // Nothing is established yet, or no longer: there is only an attempt to give up.
+            (Command::Disconnect, Connecting | ConnectRequest | Accepting | Closed) => Closed,
+            (Command::Notify, state) if state.has_peer() => state,
+            (command, state) => return Err(Misuse::WrongState { command, state }),
+        };
+        Ok(next)
+    }
+
+    /// The state after a report, or nothing where the report comes too late to matter.
+    pub(crate) fn outcome(self, outcome: Outcome) -> Option<State> {
+        use State::*;
+        match (outcome, self) {
+            (Outcome::AddrFound, AddrQuery) => Some(AddrResolved),
+            (Outcome::AddrMissing, AddrQuery) => Some(AddrBound),
+            (Outcome::RouteFound, RouteQuery) => Some(RouteResolved),
+            (Outcome::RouteMissing, RouteQuery) => Some(AddrResolved),
+            (Outcome::LinkUp, Connecting | Accepting) => Some(Connected),
+            (Outcome::LinkFailed, Connecting | Accepting) => Some(Closed),
+            (Outcome::LinkDown, Accepting | Connected | Disconnecting) => Some(Closed),
+            _ => None,
+        }
+    }
+
+    /// Whether there is, or was, a peer at the other end.
+    pub fn has_peer(self) -> bool {
+        use State::*;
+        matches!(self, Connecting | ConnectRequest | Accepting | Connected | Disconnecting | Closed)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::State::*;
+    use super::*;
+
+    pub(crate) const STATES: [State; 13] = [
+        Idle,
+        AddrBound,
+        AddrQuery,
+        AddrResolved,
+        RouteQuery,
+        RouteResolved,
+        Listening,
+        Connecting,
+        ConnectRequest,
+        Accepting,
+        Connected,
+        Disconnecting,
+        Closed,
+    ];
+
+    pub(crate) const COMMANDS: [Command; 10] = [
+        Command::Bind,
+        Command::Listen,
+        Command::ResolveAddr,
+        Command::ResolveRoute,
+        Command::Connect,
+        Command::Accept,
+        Command::Reject,
+        Command::Disconnect,
+        Command::Establish,
+        Command::Notify,
+    ];
+
+    /// One row per command, one letter per state in the order of `STATES`: the state it leads to,
+    /// or `.` where the command is refused.
+    const TABLE: [(Command, &str); 10] = [
+        (Command::Bind, "b............"),
+        (Command::Listen, "ll..........."),
+        (Command::ResolveAddr, "qq..........."),
+        (Command::ResolveRoute, "...u........."),
+        (Command::Connect, ".....c......."),
+        (Command::Accept, "........a...."),
+        (Command::Reject, "........x...."),
+        (Command::Disconnect, ".......xxxddx"),
+        (Command::Establish, "............."),
+        (Command::Notify, ".......craedx"),
+    ];
+
+    fn named(letter: char) -> Option<State> {
+        let state = match letter {
+            'b' => AddrBound,
+            'l' => Listening,
+            'q' => AddrQuery,
+            'u' => RouteQuery,
+            'c' => Connecting,
+            'r' => ConnectRequest,
+            'a' => Accepting,
+            'e' => Connected,
+            'd' => Disconnecting,
+            'x' => Closed,
+            _ => return None,
+        };
+        Some(state)
+    }
+
+    #[test]
+    fn every_state_answers_every_command_as_the_table_says() {
+        assert_eq!(TABLE.map(|(command, _)| command), COMMANDS);
+        for (command, row) in TABLE {
+            assert_eq!(row.len(), STATES.len());
+            for (state, letter) in STATES.into_iter().zip(row.chars()) {
+                let expected = named(letter).ok_or(Misuse::WrongState { command, state });
+                assert_eq!(state.command(command), expected, "{command:?} in {state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_late_report_changes_nothing() {
+        for outcome in [Outcome::LinkUp, Outcome::LinkFailed, Outcome::LinkDown] {
+            assert_eq!(Closed.outcome(outcome), None);
+            assert_eq!(Idle.outcome(outcome), None);
+            assert_eq!(Listening.outcome(outcome), None);
+        }
+        assert_eq!(Connected.outcome(Outcome::LinkUp), None);
+        assert_eq!(Disconnecting.outcome(Outcome::LinkUp), None);
+    }
+}
