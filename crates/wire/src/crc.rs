@@ -16,8 +16,7 @@ impl Crc32c {
     /// The CRC after `bytes` more.
     #[must_use]
     pub fn update(self, bytes: &[u8]) -> Self {
-        let mut digest =
-            Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
         digest.update(bytes);
         // `finalize` applies the final complement, which the running state does not have.
         Self(!(digest.finalize() as u32))

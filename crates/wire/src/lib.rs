@@ -2,8 +2,16 @@
 //! and its lower layers.
 //!
 //! Invariant: nothing here keeps state or touches anything but its arguments; what one function
-//! encodes its counterpart parses back to the same value.
+//! encodes its counterpart parses back to the same value. Parsing is total: it neither panics nor
+//! allocates by a length that the peer declared.
 #![forbid(unsafe_code)]
 
 pub mod crc;
+pub mod ddp;
+pub mod ids;
+pub mod iwpm;
 pub mod llp;
+pub mod mpa;
+pub mod rdmap;
+pub mod sdp;
+pub mod terminate;
