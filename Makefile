@@ -1,0 +1,63 @@
+# Chores by name; `make help` lists them. Nothing here needs root once the packages are installed.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+bindir = $(DESTDIR)$(PREFIX)/bin
+libdir = $(DESTDIR)$(PREFIX)/lib/weft
+sharedir = $(DESTDIR)$(PREFIX)/share
+
+.PHONY: all help demo test lint build release bench interop fuzz deps install uninstall
+.NOTPARALLEL:
+
+all: release
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
+	@$(TARGET)/release/weft-bench demo
+
+test: deps lint build ## Everything that must hold: style, lints, unit, property and client tests
+	$(CARGO) test --workspace --locked
+	$(CARGO) build --workspace --release --locked
+
+lint: ## Formatting, clippy, the crate graph, the style of the text
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) xtask arch
+	$(CARGO) xtask tidy
+
+build: ## The debug build; the tests run what it puts into target/debug
+	$(CARGO) build --workspace --locked
+
+release: ## weft and libweft.so in target/release
+	$(CARGO) build --workspace --release --locked
+
+bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--quick")
+	@$(TARGET)/release/weft-bench lan $(ARGS)
+
+interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
+	@interop/vm.sh $(ARGS)
+
+fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
+	@scripts/fuzz.sh
+
+deps: ## Installs the Debian packages that are missing
+	@scripts/deps.sh
+
+install: release ## weft, libweft.so and completions below PREFIX
+	install -D -m 755 $(TARGET)/release/weft $(bindir)/weft
+	install -D -m 644 $(TARGET)/release/libweft.so $(libdir)/libweft.so
+	install -d $(sharedir)/bash-completion/completions $(sharedir)/zsh/site-functions
+	install -d $(sharedir)/fish/vendor_completions.d
+	$(bindir)/weft completions bash > $(sharedir)/bash-completion/completions/weft
+	$(bindir)/weft completions zsh > $(sharedir)/zsh/site-functions/_weft
+	$(bindir)/weft completions fish > $(sharedir)/fish/vendor_completions.d/weft.fish
+
+uninstall: ## Removes what install put below PREFIX
+	rm -f $(bindir)/weft $(libdir)/libweft.so
+	rm -f $(sharedir)/bash-completion/completions/weft $(sharedir)/zsh/site-functions/_weft
+	rm -f $(sharedir)/fish/vendor_completions.d/weft.fish
+	-rmdir $(libdir)

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that building, testing and comparing need, if any is missing.
+# Says nothing and changes nothing when all are there.
+set -euo pipefail
+
+packages=(
+    gcc make libibverbs-dev librdmacm-dev ibverbs-providers           # to build and link verbs programs
+    ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils   # programs that run over Weft
+    dapl2-utils mpich libmpich-dev
+    iperf3 sockperf                                                   # what Weft is measured against
+    tshark strace valgrind iproute2 util-linux                        # to look at what happens
+)
+
+if ! command -v cargo >/dev/null; then
+    echo "deps: cargo is missing; install Rust from https://rustup.rs" >&2
+    exit 1
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "deps: this is not Debian; install the equivalents of: ${packages[*]}" >&2
+    exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+    status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$status" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=(env)
+elif command -v sudo >/dev/null; then
+    as_root=(sudo env)
+else
+    echo "deps: missing, and this user cannot install them; as root, run" >&2
+    echo "    apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 1
+fi
+
+echo "deps: installing ${missing[*]}" >&2
+as_root+=(DEBIAN_FRONTEND=noninteractive)
+"${as_root[@]}" apt-get -qq update
+"${as_root[@]}" apt-get -qq install --yes --no-install-recommends "${missing[@]}"
