@@ -1,0 +1,44 @@
+//! Access rights of memory regions.
+
+bitflags::bitflags! {
+    /// What a region may be used for; the values of `IBV_ACCESS_*`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Access: u32 {
+        /// Received data and read results may be placed in it.
+        const LOCAL_WRITE = 1;
+        /// A peer may write it.
+        const REMOTE_WRITE = 1 << 1;
+        /// A peer may read it.
+        const REMOTE_READ = 1 << 2;
+        /// A peer may run atomics on it.
+        const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to it.
+        const MW_BIND = 1 << 4;
+        /// Addresses start at zero.
+        const ZERO_BASED = 1 << 5;
+        /// Pages are found on demand.
+        const ON_DEMAND = 1 << 6;
+    }
+}
+
+impl Access {
+    /// Bits that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`, bits 20 to 29).
+    pub const OPTIONAL: u32 = 0x3ff0_0000;
+
+    /// Parses the caller's flags; unknown bits outside the optional range make it `None`.
+    pub fn from_user(bits: u32) -> Option<Self> {
+        Self::from_bits(bits & !Self::OPTIONAL)
+    }
+
+    /// Whether the combination may be registered: a peer that may change memory needs a region
+    /// that this side may change too.
+    pub fn is_consistent(self) -> bool {
+        !self.intersects(Self::REMOTE_WRITE | Self::REMOTE_ATOMIC)
+            || self.contains(Self::LOCAL_WRITE)
+    }
+
+    /// Whether a peer has any right at all.
+    pub fn is_remote(self) -> bool {
+        self.intersects(Self::REMOTE_WRITE | Self::REMOTE_READ | Self::REMOTE_ATOMIC)
+    }
+}

@@ -1,0 +1,41 @@
+//! Completion channels: where an armed completion queue says that it has something.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+/// Tells a sleeper outside this crate that one more event is queued.
+pub trait Wake: Send + Sync {
+    /// Called once for each queued event.
+    fn wake(&self);
+}
+
+/// A queue of completion events, each the cookie of the queue that fired.
+pub struct CompChannel {
+    events: Mutex<VecDeque<u64>>,
+    wake: Box<dyn Wake>,
+}
+
+impl CompChannel {
+    /// A channel that calls `wake` for each event.
+    pub fn new(wake: Box<dyn Wake>) -> Arc<Self> {
+        Arc::new(Self { events: Mutex::default(), wake })
+    }
+
+    /// Takes the oldest event: the cookie its completion queue was made with.
+    pub fn pop(&self) -> Option<u64> {
+        self.events.lock().expect("channel lock").pop_front()
+    }
+
+    /// Drops the events of a completion queue that goes away; says how many there were.
+    pub fn forget(&self, cookie: u64) -> usize {
+        let mut events = self.events.lock().expect("channel lock");
+        let before = events.len();
+        events.retain(|c| *c != cookie);
+        before - events.len()
+    }
+
+    pub(crate) fn push(&self, cookie: u64) {
+        self.events.lock().expect("channel lock").push_back(cookie);
+        self.wake.wake();
+    }
+}

@@ -1,0 +1,244 @@
+//! Completion queues.
+//!
+//! A completion is pushed once by the queue pair and polled once by the application. Polling it
+//! also gives the send queue its slots back, because a program counts the slots it has by the
+//! completions it has seen.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use thiserror::Error;
+
+use crate::channel::CompChannel;
+use crate::event::{AsyncKind, AsyncQueue};
+use crate::misuse::Misuse;
+use crate::usage::{Counted, Users};
+use crate::wc::Wc;
+
+/// The queue overflowed, and completions were lost; it stays so until it is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the completion queue overflowed")]
+pub struct CqError;
+
+/// Send queue slots that a completion gives back when it is polled.
+#[derive(Clone, Debug)]
+pub struct Reclaim {
+    /// How many slots of the send queue are taken.
+    pub taken: Arc<AtomicU32>,
+    /// How many of them this completion stands for.
+    pub slots: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Armed {
+    No,
+    Solicited,
+    Any,
+}
+
+struct Entry {
+    wc: Wc,
+    reclaim: Option<Reclaim>,
+}
+
+struct Ring {
+    entries: VecDeque<Entry>,
+    capacity: u32,
+    armed: Armed,
+    overflowed: bool,
+}
+
+/// A completion queue.
+pub struct Cq {
+    ring: Mutex<Ring>,
+    channel: Option<Arc<CompChannel>>,
+    events: Arc<AsyncQueue>,
+    cookie: u64,
+    users: Users,
+}
+
+impl Counted for Cq {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl Cq {
+    /// A queue of `capacity` entries. `cookie` names it in the events of `channel` and `events`.
+    pub fn new(
+        capacity: u32,
+        channel: Option<Arc<CompChannel>>,
+        events: Arc<AsyncQueue>,
+        cookie: u64,
+    ) -> Self {
+        let ring = Ring { entries: VecDeque::new(), capacity, armed: Armed::No, overflowed: false };
+        Self { ring: Mutex::new(ring), channel, events, cookie, users: Users::default() }
+    }
+
+    /// Moves the oldest completions to `out`; gives how many.
+    pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
+        let mut ring = self.ring();
+        let count = ring.entries.len().min(out.len());
+        if count == 0 && ring.overflowed {
+            return Err(CqError);
+        }
+        for (slot, entry) in out.iter_mut().zip(ring.entries.drain(..count)) {
+            *slot = entry.wc;
+            if let Some(reclaim) = entry.reclaim {
+                reclaim.taken.fetch_sub(reclaim.slots, Ordering::AcqRel);
+            }
+        }
+        Ok(count)
+    }
+
+    /// Whether a poll would find something.
+    pub fn has_entries(&self) -> bool {
+        !self.ring().entries.is_empty()
+    }
+
+    /// Asks for one event at the next completion, or the next solicited one.
+    pub fn req_notify(&self, solicited_only: bool) {
+        let mut ring = self.ring();
+        if !solicited_only {
+            ring.armed = Armed::Any;
+        } else if ring.armed == Armed::No {
+            ring.armed = Armed::Solicited;
+        }
+    }
+
+    /// How many completions it holds.
+    pub fn capacity(&self) -> u32 {
+        self.ring().capacity
+    }
+
+    /// Changes how many completions it holds.
+    pub fn resize(&self, capacity: u32) -> Result<(), Misuse> {
+        let mut ring = self.ring();
+        if (capacity as usize) < ring.entries.len() {
+            return Err(Misuse::Invalid("the completion queue holds more entries than that"));
+        }
+        ring.capacity = capacity;
+        Ok(())
+    }
+
+    /// Adds a completion. `solicited` also when it reports an error.
+    pub fn push(&self, wc: Wc, reclaim: Option<Reclaim>, solicited: bool) {
+        let mut ring = self.ring();
+        if ring.entries.len() >= ring.capacity as usize {
+            let first = !std::mem::replace(&mut ring.overflowed, true);
+            drop(ring);
+            if first {
+                self.events.push(AsyncKind::CqErr, self.cookie);
+            }
+            return;
+        }
+        ring.entries.push_back(Entry { wc, reclaim });
+        let fire = match ring.armed {
+            Armed::No => false,
+            Armed::Solicited => solicited || !wc.is_success(),
+            Armed::Any => true,
+        };
+        if fire {
+            ring.armed = Armed::No;
+            drop(ring);
+            if let Some(channel) = &self.channel {
+                channel.push(self.cookie);
+            }
+        }
+    }
+
+    /// Drops the completions of a queue pair that goes away.
+    pub fn forget_qp(&self, qp_num: u32) {
+        self.ring().entries.retain(|e| e.wc.qp_num != qp_num);
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().expect("completion queue lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Wake;
+    use crate::wc::{WcOpcode, WcStatus};
+    use std::sync::atomic::AtomicUsize;
+
+    #[derive(Clone, Default)]
+    struct Count(Arc<AtomicUsize>);
+    impl Wake for Count {
+        fn wake(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    impl Count {
+        fn get(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    fn wc(id: u64, status: WcStatus) -> Wc {
+        Wc::new(id, 1, WcOpcode::Send, status)
+    }
+
+    fn cq(capacity: u32) -> (Cq, Arc<CompChannel>, Arc<AsyncQueue>, Count) {
+        let wakes = Count::default();
+        let channel = CompChannel::new(Box::new(wakes.clone()));
+        let events = AsyncQueue::new(Box::new(Count::default()));
+        let cq = Cq::new(capacity, Some(Arc::clone(&channel)), Arc::clone(&events), 77);
+        (cq, channel, events, wakes)
+    }
+
+    #[test]
+    fn an_arm_gives_one_event_and_none_for_what_is_already_there() {
+        let (cq, channel, _, wakes) = cq(8);
+        cq.push(wc(1, WcStatus::Success), None, false);
+        cq.req_notify(false);
+        assert_eq!(wakes.get(), 0);
+        cq.push(wc(2, WcStatus::Success), None, false);
+        cq.push(wc(3, WcStatus::Success), None, false);
+        assert_eq!(wakes.get(), 1);
+        assert_eq!((channel.pop(), channel.pop()), (Some(77), None));
+    }
+
+    #[test]
+    fn a_solicited_arm_waits_for_solicited_or_error_and_never_weakens_a_full_arm() {
+        let (cq, _, _, wakes) = cq(8);
+        cq.req_notify(true);
+        cq.push(wc(1, WcStatus::Success), None, false);
+        assert_eq!(wakes.get(), 0);
+        cq.push(wc(2, WcStatus::WrFlushErr), None, false);
+        assert_eq!(wakes.get(), 1);
+        cq.req_notify(false);
+        cq.req_notify(true);
+        cq.push(wc(3, WcStatus::Success), None, false);
+        assert_eq!(wakes.get(), 2);
+    }
+
+    #[test]
+    fn overflow_is_an_event_and_an_error_after_the_last_entry() {
+        let (cq, _, events, _) = cq(1);
+        cq.push(wc(1, WcStatus::Success), None, false);
+        cq.push(wc(2, WcStatus::Success), None, false);
+        cq.push(wc(3, WcStatus::Success), None, false);
+        assert_eq!(events.pop().map(|e| (e.kind, e.cookie)), Some((AsyncKind::CqErr, 77)));
+        assert_eq!(events.pop(), None);
+        let mut out = [Wc::default(); 4];
+        assert_eq!(cq.poll(&mut out), Ok(1));
+        assert_eq!(cq.poll(&mut out), Err(CqError));
+    }
+
+    #[test]
+    fn polling_gives_slots_back_and_resizing_never_loses_entries() {
+        let (cq, _, _, _) = cq(4);
+        let taken = Arc::new(AtomicU32::new(5));
+        let reclaim = Reclaim { taken: Arc::clone(&taken), slots: 3 };
+        cq.push(wc(1, WcStatus::Success), Some(reclaim), false);
+        assert_eq!(taken.load(Ordering::Relaxed), 5);
+        assert!(cq.resize(0).is_err());
+        assert_eq!(cq.poll(&mut [Wc::default()]), Ok(1));
+        assert_eq!(taken.load(Ordering::Relaxed), 2);
+        assert!(cq.resize(0).is_ok());
+    }
+}

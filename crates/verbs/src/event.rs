@@ -1,0 +1,71 @@
+//! Asynchronous events of a device context.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use crate::channel::Wake;
+
+/// What happened; the values of `enum ibv_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum AsyncKind {
+    /// A completion queue overflowed.
+    CqErr = 0,
+    /// The stream of a queue pair failed.
+    QpFatal = 1,
+    /// The peer asked for something that is not allowed.
+    QpReqErr = 2,
+    /// The peer reached for memory it has no right to.
+    QpAccessErr = 3,
+    /// The first message arrived before the connection was established.
+    CommEst = 4,
+    /// A draining send queue is empty.
+    SqDrained = 5,
+    /// A shared receive queue failed.
+    SrqErr = 14,
+    /// A shared receive queue fell below its limit.
+    SrqLimitReached = 15,
+    /// A queue pair in error has taken its last entry from a shared receive queue.
+    QpLastWqeReached = 16,
+}
+
+/// An event and the object it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsyncEvent {
+    /// What happened.
+    pub kind: AsyncKind,
+    /// The cookie that the object was made with.
+    pub cookie: u64,
+}
+
+/// The events of one context.
+pub struct AsyncQueue {
+    events: Mutex<VecDeque<AsyncEvent>>,
+    wake: Box<dyn Wake>,
+}
+
+impl AsyncQueue {
+    /// A queue that calls `wake` for each event.
+    pub fn new(wake: Box<dyn Wake>) -> Arc<Self> {
+        Arc::new(Self { events: Mutex::default(), wake })
+    }
+
+    /// Queues an event.
+    pub fn push(&self, kind: AsyncKind, cookie: u64) {
+        self.events.lock().expect("event lock").push_back(AsyncEvent { kind, cookie });
+        self.wake.wake();
+    }
+
+    /// Takes the oldest event.
+    pub fn pop(&self) -> Option<AsyncEvent> {
+        self.events.lock().expect("event lock").pop_front()
+    }
+
+    /// Drops the events of an object that goes away; says how many there were.
+    pub fn forget(&self, cookie: u64) -> usize {
+        let mut events = self.events.lock().expect("event lock");
+        let before = events.len();
+        events.retain(|e| e.cookie != cookie);
+        before - events.len()
+    }
+}

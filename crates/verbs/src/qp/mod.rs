@@ -1,0 +1,299 @@
+//! Queue pairs: what is posted, in which state, and where it completes.
+//!
+//! A queue pair is shared by the application's threads, which post, and by the engine, which
+//! takes work out and completes it. The state changes in [`Qp::enter`] and [`Qp::fail`] only. A
+//! failed queue pair flushes what is posted, then and later, each request once.
+
+mod attr;
+pub mod recv_queue;
+pub mod send_queue;
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+pub use attr::{QpAttr, QpAttrMask, QpCap, QpState};
+use recv_queue::{RecvQueue, RecvWqe};
+use send_queue::SendQueue;
+
+use crate::access::Access;
+use crate::cq::Cq;
+use crate::event::{AsyncKind, AsyncQueue};
+use crate::limits::Limits;
+use crate::misuse::Misuse;
+use crate::mr::{Invalidate, RegionFault, RegionTable};
+use crate::pd::Pd;
+use crate::srq::Srq;
+use crate::usage::InUse;
+use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
+use crate::wr::{RecvWr, SendWr};
+
+/// What a queue pair is made of.
+pub struct QpInit {
+    /// Its protection domain.
+    pub pd: Arc<Pd>,
+    /// Where sends complete.
+    pub send_cq: Arc<Cq>,
+    /// Where receives complete.
+    pub recv_cq: Arc<Cq>,
+    /// Where receives come from, instead of a receive queue of its own.
+    pub srq: Option<Arc<Srq>>,
+    /// Sizes.
+    pub cap: QpCap,
+    /// Every send is signaled.
+    pub sq_sig_all: bool,
+    /// Names it in events.
+    pub cookie: u64,
+}
+
+/// A queue pair.
+pub struct Qp {
+    num: u32,
+    pd: InUse<Pd>,
+    send_cq: InUse<Cq>,
+    recv_cq: InUse<Cq>,
+    srq: Option<InUse<Srq>>,
+    sq: Mutex<SendQueue>,
+    rq: Mutex<RecvQueue>,
+    state: AtomicU8,
+    attrs: Mutex<QpAttr>,
+    cap: QpCap,
+    sq_sig_all: bool,
+    events: Arc<AsyncQueue>,
+    regions: Arc<RegionTable>,
+    cookie: u64,
+}
+
+impl Qp {
+    /// A queue pair numbered `num`. An RNIC's queue pair starts in INIT: there is nothing that a
+    /// program could set before its connection is made.
+    pub fn new(
+        num: u32,
+        init: QpInit,
+        limits: &Limits,
+        regions: Arc<RegionTable>,
+        events: Arc<AsyncQueue>,
+    ) -> Result<Self, Misuse> {
+        let cap = grant(init.cap, limits)?;
+        let attrs = QpAttr {
+            state: QpState::Init,
+            cur_state: QpState::Init,
+            access: Access::empty(),
+            port: 1,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            cap,
+        };
+        Ok(Self {
+            num,
+            pd: InUse::of(&init.pd),
+            send_cq: InUse::of(&init.send_cq),
+            recv_cq: InUse::of(&init.recv_cq),
+            srq: init.srq.as_ref().map(InUse::of),
+            sq: Mutex::new(SendQueue::new(&cap)),
+            rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
+            state: AtomicU8::new(QpState::Init as u8),
+            attrs: Mutex::new(attrs),
+            cap,
+            sq_sig_all: init.sq_sig_all,
+            events,
+            regions,
+            cookie: init.cookie,
+        })
+    }
+
+    /// Its number, 24 bits.
+    pub fn num(&self) -> u32 {
+        self.num
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> u32 {
+        self.pd.id()
+    }
+
+    /// The protection domain its receives name.
+    pub fn recv_pd(&self) -> u32 {
+        self.srq.as_ref().map_or(self.pd.id(), |s| s.pd().id())
+    }
+
+    /// The regions of its device.
+    pub fn regions(&self) -> &Arc<RegionTable> {
+        &self.regions
+    }
+
+    /// Where sends complete.
+    pub fn send_cq(&self) -> &Arc<Cq> {
+        self.send_cq.arc()
+    }
+
+    /// Where receives complete.
+    pub fn recv_cq(&self) -> &Arc<Cq> {
+        self.recv_cq.arc()
+    }
+
+    /// The send queue.
+    pub fn sq(&self) -> MutexGuard<'_, SendQueue> {
+        self.sq.lock().expect("send queue lock")
+    }
+
+    fn rq(&self) -> MutexGuard<'_, RecvQueue> {
+        self.rq.lock().expect("receive queue lock")
+    }
+
+    /// The state.
+    pub fn state(&self) -> QpState {
+        let raw = self.state.load(Ordering::Acquire);
+        QpState::from_raw(u32::from(raw)).expect("only states are stored")
+    }
+
+    /// The attributes.
+    pub fn attrs(&self) -> QpAttr {
+        let mut attrs = *self.attrs.lock().expect("attribute lock");
+        attrs.state = self.state();
+        attrs.cur_state = attrs.state;
+        attrs
+    }
+
+    /// Changes attributes that are not the state.
+    pub fn set_attrs(&self, change: impl FnOnce(&mut QpAttr)) {
+        change(&mut self.attrs.lock().expect("attribute lock"));
+    }
+
+    /// Goes to `state`, which is neither an error nor a reset.
+    pub fn enter(&self, state: QpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Queues a send.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
+        let mut sq = self.sq();
+        let limit = self.cap.max_send_wr;
+        match self.state() {
+            QpState::Rts | QpState::Sqd => sq.push(wr, self.sq_sig_all, limit),
+            QpState::Err | QpState::Sqe => {
+                sq.push(wr, self.sq_sig_all, limit)?;
+                sq.flush(self.num, &self.send_cq);
+                Ok(())
+            }
+            _ => Err(Misuse::Invalid("sends may be posted from RTS on")),
+        }
+    }
+
+    /// Queues a receive.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+        if self.srq.is_some() {
+            return Err(Misuse::Invalid("receives go to the shared receive queue"));
+        }
+        let mut rq = self.rq();
+        match self.state() {
+            QpState::Reset => Err(Misuse::Invalid("receives may be posted from INIT on")),
+            QpState::Err => {
+                rq.push(wr)?;
+                self.flush_recvs(&mut rq);
+                Ok(())
+            }
+            _ => rq.push(wr),
+        }
+    }
+
+    /// Takes the receive for the next message.
+    pub fn take_recv(&self) -> Option<RecvWqe> {
+        match &self.srq {
+            Some(srq) => srq.take(),
+            None => self.rq().pop(),
+        }
+    }
+
+    /// Completes a receive; `fill` adds what the message brought.
+    pub fn complete_recv(&self, wqe: &RecvWqe, solicited: bool, fill: impl FnOnce(&mut Wc)) {
+        let mut wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, WcStatus::Success);
+        fill(&mut wc);
+        self.recv_cq.push(wc, None, solicited);
+    }
+
+    /// Invalidates a key on behalf of the peer or of a work request.
+    pub fn invalidate(&self, stag: u32, who: Invalidate) -> Result<(), RegionFault> {
+        self.regions.invalidate(stag, self.pd(), who)
+    }
+
+    /// Raises an asynchronous event about this queue pair.
+    pub fn raise(&self, kind: AsyncKind) {
+        self.events.push(kind, self.cookie);
+    }
+
+    /// Goes to ERR and flushes: first `current`, a receive already taken, then everything posted.
+    /// Gives whether this call was the one that did it.
+    pub fn fail(&self, current: Option<RecvWqe>) -> bool {
+        let before = self.state.swap(QpState::Err as u8, Ordering::AcqRel);
+        if before == QpState::Err as u8 {
+            return false;
+        }
+        self.sq().flush(self.num, &self.send_cq);
+        let mut rq = self.rq();
+        if let Some(wqe) = current {
+            self.flush_recv(&wqe);
+        }
+        self.flush_recvs(&mut rq);
+        drop(rq);
+        if self.srq.is_some() {
+            self.raise(AsyncKind::QpLastWqeReached);
+        }
+        true
+    }
+
+    /// Goes to RESET: everything is dropped without a completion.
+    pub fn reset(&self) {
+        self.enter(QpState::Reset);
+        self.sq().reset();
+        self.rq().clear();
+        self.forget();
+    }
+
+    /// Takes its completions and events back before it is destroyed; says how many events.
+    pub fn forget(&self) -> usize {
+        self.send_cq.forget_qp(self.num);
+        self.recv_cq.forget_qp(self.num);
+        self.events.forget(self.cookie)
+    }
+
+    fn flush_recvs(&self, rq: &mut RecvQueue) {
+        while let Some(wqe) = rq.pop() {
+            self.flush_recv(&wqe);
+        }
+    }
+
+    fn flush_recv(&self, wqe: &RecvWqe) {
+        let wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, WcStatus::WrFlushErr);
+        self.recv_cq.push(wc, None, true);
+    }
+
+    /// Completes a receive that failed; the caller fails the queue pair next.
+    pub fn fail_recv(&self, wqe: &RecvWqe, status: WcStatus) {
+        let wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, status);
+        self.recv_cq.push(wc, None, true);
+    }
+}
+
+/// The sizes that a request is given: at least what it asks for, within the limits.
+fn grant(cap: QpCap, limits: &Limits) -> Result<QpCap, Misuse> {
+    let fits = cap.max_send_wr <= limits.max_qp_wr
+        && cap.max_recv_wr <= limits.max_qp_wr
+        && cap.max_send_sge <= limits.max_sge
+        && cap.max_recv_sge <= limits.max_sge
+        && cap.max_inline_data <= limits.max_inline_data;
+    if !fits {
+        return Err(Misuse::Invalid("the queue pair exceeds the limits of the device"));
+    }
+    Ok(QpCap {
+        max_send_wr: cap.max_send_wr.max(1),
+        max_recv_wr: cap.max_recv_wr.max(1),
+        max_send_sge: cap.max_send_sge.max(1),
+        max_recv_sge: cap.max_recv_sge.max(1),
+        max_inline_data: cap.max_inline_data.max(64),
+    })
+}
+
+/// The flags of a receive completion that carries an invalidated key.
+pub const WITH_INV: u32 = WcFlags::WITH_INV.bits();
+/// The flags of a receive completion that carries immediate data.
+pub const WITH_IMM: u32 = WcFlags::WITH_IMM.bits();

@@ -1,0 +1,112 @@
+//! Receive work requests in posting order, for a queue pair of its own or shared by several.
+
+use std::collections::VecDeque;
+
+use crate::misuse::Misuse;
+use crate::wr::{RecvWr, Sge, SgeList, total_len};
+
+/// A posted receive.
+#[derive(Clone, Debug, Default)]
+pub struct RecvWqe {
+    /// The caller's name for it.
+    pub wr_id: u64,
+    sges: SgeList,
+}
+
+impl RecvWqe {
+    /// Where received data goes.
+    pub fn sges(&self) -> &[Sge] {
+        self.sges.as_slice()
+    }
+
+    /// How much it can take, in octets.
+    pub fn room(&self) -> u64 {
+        total_len(self.sges())
+    }
+}
+
+/// A bounded queue of receives.
+#[derive(Debug)]
+pub struct RecvQueue {
+    wqes: VecDeque<RecvWqe>,
+    depth: u32,
+    max_sge: u32,
+}
+
+impl RecvQueue {
+    /// A queue for `depth` receives of up to `max_sge` entries.
+    pub fn new(depth: u32, max_sge: u32) -> Self {
+        Self { wqes: VecDeque::new(), depth, max_sge }
+    }
+
+    /// Adds a receive.
+    pub fn push(&mut self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+        if wr.sges.len() > self.max_sge as usize {
+            return Err(Misuse::Invalid("more scatter entries than the queue was made for"));
+        }
+        if self.wqes.len() >= self.depth as usize {
+            return Err(Misuse::Full);
+        }
+        let mut wqe = RecvWqe { wr_id: wr.wr_id, sges: SgeList::default() };
+        wqe.sges.set(wr.sges);
+        self.wqes.push_back(wqe);
+        Ok(())
+    }
+
+    /// Takes the oldest receive.
+    pub fn pop(&mut self) -> Option<RecvWqe> {
+        self.wqes.pop_front()
+    }
+
+    /// Receives that are waiting.
+    pub fn len(&self) -> usize {
+        self.wqes.len()
+    }
+
+    /// Whether none is waiting.
+    pub fn is_empty(&self) -> bool {
+        self.wqes.is_empty()
+    }
+
+    /// Drops all.
+    pub fn clear(&mut self) {
+        self.wqes.clear();
+    }
+
+    /// Room for receives, waiting or not.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Entries of a receive.
+    pub fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Changes the room, never below what is waiting.
+    pub fn set_depth(&mut self, depth: u32) -> Result<(), Misuse> {
+        if (depth as usize) < self.wqes.len() {
+            return Err(Misuse::Invalid("more receives than that are waiting"));
+        }
+        self.depth = depth;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receives_leave_in_order_and_never_exceed_the_depth() {
+        let mut queue = RecvQueue::new(2, 1);
+        let wr = |wr_id| RecvWr { wr_id, sges: &[] };
+        queue.push(&wr(1)).unwrap();
+        queue.push(&wr(2)).unwrap();
+        assert_eq!(queue.push(&wr(3)), Err(Misuse::Full));
+        assert!(queue.set_depth(1).is_err());
+        assert_eq!(queue.pop().map(|w| w.wr_id), Some(1));
+        let two = [Sge::default(); 2];
+        assert!(queue.push(&RecvWr { wr_id: 4, sges: &two }).is_err());
+    }
+}

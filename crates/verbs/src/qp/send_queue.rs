@@ -1,0 +1,425 @@
+//! Send work requests from posting to completion.
+//!
+//! Three positions walk through one sequence: `tail <= next <= head`. Requests before `next` have
+//! been turned into segments, those before `tail` are complete. A request completes when its last
+//! segment is out, every segment is acknowledged, its response, if any, is here, and every earlier
+//! request is complete.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::QpCap;
+use crate::cq::{Cq, Reclaim};
+use crate::misuse::Misuse;
+use crate::mr::inline_bytes;
+use crate::wc::{Wc, WcOpcode, WcStatus};
+use crate::wr::{SendFlags, SendOp, SendWr, Sge, SgeList, total_len};
+
+/// A posted send and how far it has come.
+#[derive(Clone, Debug)]
+pub struct SendWqe {
+    /// The caller's name for it.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// How to do it.
+    pub flags: SendFlags,
+    /// Payload octets, or the size of the result.
+    pub len: u32,
+    /// The sequence number that the protocol gave the message.
+    pub msn: u32,
+    sges: SgeList,
+    inline: Vec<u8>,
+    /// Segments that are out and not acknowledged.
+    unacked: u32,
+    /// The last segment is out.
+    sent: bool,
+    /// A response is awaited.
+    awaiting: bool,
+    signaled: bool,
+}
+
+impl SendWqe {
+    /// Local memory.
+    pub fn sges(&self) -> &[Sge] {
+        self.sges.as_slice()
+    }
+
+    /// The payload that was copied when posting, if it was.
+    pub fn inline(&self) -> Option<&[u8]> {
+        self.flags.contains(SendFlags::INLINE).then_some(&self.inline)
+    }
+
+    fn is_done(&self) -> bool {
+        self.sent && self.unacked == 0 && !self.awaiting
+    }
+
+    fn wc_opcode(&self) -> WcOpcode {
+        match self.op {
+            SendOp::Send | SendOp::SendInv { .. } => WcOpcode::Send,
+            SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::RdmaWrite,
+            SendOp::Read { .. } => WcOpcode::RdmaRead,
+            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+            SendOp::CmpSwap { .. } => WcOpcode::CompSwap,
+            SendOp::LocalInv { .. } => WcOpcode::LocalInv,
+        }
+    }
+}
+
+/// The send queue of a queue pair.
+#[derive(Debug)]
+pub struct SendQueue {
+    wqes: Vec<SendWqe>,
+    depth: u32,
+    max_sge: u32,
+    max_inline: u32,
+    head: u32,
+    next: u32,
+    tail: u32,
+    /// Slots that no polled completion has given back yet.
+    taken: Arc<AtomicU32>,
+    /// Complete and unsignaled since the last completion pushed.
+    silent: u32,
+}
+
+impl SendQueue {
+    /// A queue as large as `cap` says.
+    pub fn new(cap: &QpCap) -> Self {
+        Self {
+            wqes: Vec::new(),
+            depth: cap.max_send_wr.next_power_of_two(),
+            max_sge: cap.max_send_sge,
+            max_inline: cap.max_inline_data,
+            head: 0,
+            next: 0,
+            tail: 0,
+            taken: Arc::default(),
+            silent: 0,
+        }
+    }
+
+    /// Adds a request. `limit` is the number of slots the application was promised.
+    pub fn push(&mut self, wr: &SendWr<'_>, signal_all: bool, limit: u32) -> Result<(), Misuse> {
+        if self.taken.load(Ordering::Acquire) >= limit {
+            return Err(Misuse::Full);
+        }
+        let len = self.check(wr)?;
+        let slot = self.slot_for(self.head);
+        let wqe = &mut self.wqes[slot];
+        wqe.wr_id = wr.wr_id;
+        wqe.op = wr.op;
+        wqe.flags = wr.flags;
+        wqe.len = len;
+        wqe.inline.clear();
+        if wr.flags.contains(SendFlags::INLINE) {
+            inline_bytes(wr.sges, &mut wqe.inline);
+        } else {
+            wqe.sges.set(wr.sges);
+        }
+        wqe.unacked = 0;
+        wqe.sent = false;
+        wqe.awaiting = wr.op.awaits_response();
+        wqe.signaled = signal_all || wr.flags.contains(SendFlags::SIGNALED);
+        self.head = self.head.wrapping_add(1);
+        self.taken.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn check(&self, wr: &SendWr<'_>) -> Result<u32, Misuse> {
+        let inline = wr.flags.contains(SendFlags::INLINE);
+        if wr.sges.len() > self.max_sge as usize && !(inline && wr.sges.len() <= 255) {
+            return Err(Misuse::Invalid("more gather entries than the queue pair was made for"));
+        }
+        if wr.op.is_read() && wr.sges.len() > 1 {
+            return Err(Misuse::Invalid("an RDMA Read has one sink entry"));
+        }
+        let len = total_len(wr.sges);
+        if inline && (len > u64::from(self.max_inline) || wr.op.awaits_response()) {
+            return Err(Misuse::Invalid("more inline data than the queue pair was made for"));
+        }
+        if wr.op.is_atomic() && (wr.sges.len() != 1 || len < 8) {
+            return Err(Misuse::Invalid("an atomic operation needs one entry of eight octets"));
+        }
+        if len > 1 << 31 {
+            return Err(Misuse::Invalid("a message has at most 2^31 octets"));
+        }
+        Ok(len as u32)
+    }
+
+    fn slot_for(&mut self, seq: u32) -> usize {
+        let slot = (seq & (self.depth - 1)) as usize;
+        if slot == self.wqes.len() {
+            self.wqes.push(SendWqe {
+                wr_id: 0,
+                op: SendOp::Send,
+                flags: SendFlags::default(),
+                len: 0,
+                msn: 0,
+                sges: SgeList::default(),
+                inline: Vec::new(),
+                unacked: 0,
+                sent: false,
+                awaiting: false,
+                signaled: false,
+            });
+        }
+        slot
+    }
+
+    /// The request that is to be turned into segments next, with its sequence number.
+    pub fn peek(&self) -> Option<(u32, &SendWqe)> {
+        (self.next != self.head).then(|| (self.next, self.get(self.next)))
+    }
+
+    /// The request `seq`, which must lie between tail and head.
+    pub fn get(&self, seq: u32) -> &SendWqe {
+        &self.wqes[(seq & (self.depth - 1)) as usize]
+    }
+
+    fn get_mut(&mut self, seq: u32) -> &mut SendWqe {
+        &mut self.wqes[(seq & (self.depth - 1)) as usize]
+    }
+
+    /// The oldest request that is not complete.
+    pub fn tail(&self) -> u32 {
+        self.tail
+    }
+
+    /// Notes the sequence number that the protocol gives to the message of `seq`.
+    pub fn number(&mut self, seq: u32, msn: u32) {
+        self.get_mut(seq).msn = msn;
+    }
+
+    /// Notes that a segment of `seq` went out; with `last` the next request is up.
+    pub fn segment_out(&mut self, seq: u32, last: bool) {
+        let wqe = self.get_mut(seq);
+        wqe.unacked += 1;
+        if last {
+            wqe.sent = true;
+            self.next = seq.wrapping_add(1);
+        }
+    }
+
+    /// Notes that a request without segments is done.
+    pub fn done_locally(&mut self, seq: u32) {
+        self.get_mut(seq).sent = true;
+        self.next = seq.wrapping_add(1);
+    }
+
+    /// Notes that one segment of `seq` is acknowledged.
+    pub fn segment_acked(&mut self, seq: u32) {
+        if self.is_live(seq) {
+            let wqe = self.get_mut(seq);
+            wqe.unacked = wqe.unacked.saturating_sub(1);
+        }
+    }
+
+    /// Notes that the response to `seq` is here.
+    pub fn responded(&mut self, seq: u32) {
+        if self.is_live(seq) {
+            self.get_mut(seq).awaiting = false;
+        }
+    }
+
+    fn is_live(&self, seq: u32) -> bool {
+        seq.wrapping_sub(self.tail) < self.head.wrapping_sub(self.tail)
+    }
+
+    /// Whether nothing is queued or under way.
+    pub fn is_idle(&self) -> bool {
+        self.tail == self.head
+    }
+
+    /// Whether something waits to be turned into segments.
+    pub fn has_pending(&self) -> bool {
+        self.next != self.head
+    }
+
+    /// Completes what is done, in order.
+    pub fn complete(&mut self, qp_num: u32, cq: &Cq) {
+        while self.tail != self.next && self.get(self.tail).is_done() {
+            self.finish(qp_num, cq, WcStatus::Success, 0);
+        }
+    }
+
+    /// Completes `seq` and everything before it as flushed, `seq` itself with `status`; for a
+    /// request that failed.
+    pub fn fail(&mut self, seq: u32, qp_num: u32, cq: &Cq, status: WcStatus, vendor_err: u32) {
+        if !self.is_live(seq) {
+            return;
+        }
+        while self.tail != seq {
+            let done = self.get(self.tail).is_done();
+            let status = if done { WcStatus::Success } else { WcStatus::WrFlushErr };
+            self.finish(qp_num, cq, status, 0);
+        }
+        self.finish(qp_num, cq, status, vendor_err);
+    }
+
+    /// Completes everything that is left as flushed.
+    pub fn flush(&mut self, qp_num: u32, cq: &Cq) {
+        while self.tail != self.head {
+            let done = self.tail != self.next && self.get(self.tail).is_done();
+            let status = if done { WcStatus::Success } else { WcStatus::WrFlushErr };
+            self.finish(qp_num, cq, status, 0);
+        }
+    }
+
+    /// Drops everything without completions.
+    pub fn reset(&mut self) {
+        self.tail = self.head;
+        self.next = self.head;
+        self.silent = 0;
+        self.taken = Arc::default();
+    }
+
+    fn finish(&mut self, qp_num: u32, cq: &Cq, status: WcStatus, vendor_err: u32) {
+        let wqe = self.get(self.tail);
+        let success = status == WcStatus::Success;
+        let signaled = wqe.signaled || !success;
+        let mut wc = Wc::new(wqe.wr_id, qp_num, wqe.wc_opcode(), status);
+        wc.vendor_err = vendor_err;
+        if success && wqe.op.awaits_response() {
+            wc.byte_len = if wqe.op.is_read() { wqe.len } else { 8 };
+        }
+        self.tail = self.tail.wrapping_add(1);
+        if seq_before(self.next, self.tail) {
+            self.next = self.tail;
+        }
+        self.silent += 1;
+        if signaled {
+            let slots = std::mem::take(&mut self.silent);
+            let reclaim = Reclaim { taken: Arc::clone(&self.taken), slots };
+            cq.push(wc, Some(reclaim), false);
+        }
+    }
+}
+
+fn seq_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Wake;
+    use crate::event::AsyncQueue;
+
+    struct Silent;
+    impl Wake for Silent {
+        fn wake(&self) {}
+    }
+
+    fn queue(depth: u32) -> (SendQueue, Cq) {
+        let cap = QpCap {
+            max_send_wr: depth,
+            max_send_sge: 2,
+            max_inline_data: 16,
+            ..Default::default()
+        };
+        let cq = Cq::new(64, None, AsyncQueue::new(Box::new(Silent)), 0);
+        (SendQueue::new(&cap), cq)
+    }
+
+    fn post(queue: &mut SendQueue, wr_id: u64, op: SendOp, flags: SendFlags) -> Result<(), Misuse> {
+        let sges: &[Sge] =
+            if op.awaits_response() { &[Sge { addr: 0, length: 8, lkey: 0 }] } else { &[] };
+        queue.push(&SendWr { wr_id, op, flags, sges }, false, 4)
+    }
+
+    fn polled(cq: &Cq) -> Vec<(u64, u32)> {
+        let mut out = [Wc::default(); 64];
+        let n = cq.poll(&mut out).unwrap();
+        out[..n].iter().map(|w| (w.wr_id, w.status)).collect()
+    }
+
+    const READ: SendOp = SendOp::Read { to: 0, stag: 0 };
+    const SIGNALED: SendFlags = SendFlags::SIGNALED;
+
+    #[test]
+    fn acks_in_a_bad_order_complete_in_posting_order() {
+        let (mut queue, cq) = queue(4);
+        for id in 0..3 {
+            post(&mut queue, id, SendOp::Send, SIGNALED).unwrap();
+        }
+        for seq in 0..3 {
+            queue.segment_out(seq, false);
+            queue.segment_out(seq, true);
+        }
+        for seq in [2, 1, 2, 0, 1] {
+            queue.segment_acked(seq);
+            queue.complete(1, &cq);
+        }
+        assert_eq!(polled(&cq), []);
+        queue.segment_acked(0);
+        queue.complete(1, &cq);
+        assert_eq!(polled(&cq), [(0, 0), (1, 0), (2, 0)]);
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn a_read_holds_later_completions_back() {
+        let (mut queue, cq) = queue(4);
+        post(&mut queue, 1, READ, SIGNALED).unwrap();
+        post(&mut queue, 2, SendOp::Send, SIGNALED).unwrap();
+        for seq in 0..2 {
+            queue.segment_out(seq, true);
+            queue.segment_acked(seq);
+        }
+        queue.complete(1, &cq);
+        assert_eq!(polled(&cq), []);
+        queue.responded(0);
+        queue.complete(1, &cq);
+        assert_eq!(polled(&cq), [(1, 0), (2, 0)]);
+    }
+
+    #[test]
+    fn unsignaled_slots_return_with_a_later_polled_completion() {
+        let (mut queue, cq) = queue(4);
+        for id in 0..4 {
+            let flags = if id == 3 { SIGNALED } else { SendFlags::empty() };
+            post(&mut queue, id, SendOp::Send, flags).unwrap();
+        }
+        for seq in 0..4 {
+            queue.segment_out(seq, true);
+            queue.segment_acked(seq);
+        }
+        queue.complete(1, &cq);
+        assert_eq!(post(&mut queue, 9, SendOp::Send, SIGNALED), Err(Misuse::Full));
+        assert_eq!(polled(&cq), [(3, 0)]);
+        for id in 0..4 {
+            post(&mut queue, id, SendOp::Send, SIGNALED).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_failure_flushes_the_rest_once_and_reports_unsignaled_ones() {
+        let (mut queue, cq) = queue(4);
+        post(&mut queue, 1, SendOp::Send, SendFlags::empty()).unwrap();
+        post(&mut queue, 2, READ, SendFlags::empty()).unwrap();
+        post(&mut queue, 3, SendOp::Send, SendFlags::empty()).unwrap();
+        queue.segment_out(0, true);
+        queue.segment_acked(0);
+        queue.segment_out(1, true);
+        queue.fail(1, 1, &cq, WcStatus::RemAccessErr, 0);
+        queue.flush(1, &cq);
+        queue.flush(1, &cq);
+        assert_eq!(polled(&cq), [(2, 10), (3, 5)]);
+        queue.segment_acked(1);
+        assert_eq!(polled(&cq), []);
+    }
+
+    #[test]
+    fn inline_data_is_copied_when_posting() {
+        let (mut queue, _) = queue(4);
+        let mut data = *b"hello";
+        let sges = [Sge { addr: data.as_ptr() as u64, length: 5, lkey: 0 }];
+        let wr = SendWr { wr_id: 1, op: SendOp::Send, flags: SendFlags::INLINE, sges: &sges };
+        queue.push(&wr, false, 4).unwrap();
+        data[0] = b'j';
+        assert_eq!(queue.peek().unwrap().1.inline(), Some(&b"hello"[..]));
+        assert_eq!(data[0], b'j');
+        let long = [Sge { addr: data.as_ptr() as u64, length: 17, lkey: 0 }];
+        assert!(queue.push(&SendWr { sges: &long, ..wr }, false, 4).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! Shared receive queues.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::event::{AsyncKind, AsyncQueue};
+use crate::misuse::Misuse;
+use crate::pd::Pd;
+use crate::qp::recv_queue::{RecvQueue, RecvWqe};
+use crate::usage::{Counted, InUse, Users};
+use crate::wr::RecvWr;
+
+struct Inner {
+    queue: RecvQueue,
+    /// An event is due when fewer receives than this wait; 0 when disarmed.
+    limit: u32,
+}
+
+/// A receive queue that several queue pairs take from.
+pub struct Srq {
+    inner: Mutex<Inner>,
+    pd: InUse<Pd>,
+    events: Arc<AsyncQueue>,
+    cookie: u64,
+    users: Users,
+}
+
+impl Counted for Srq {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl Srq {
+    /// A queue for `max_wr` receives of `max_sge` entries. `cookie` names it in `events`.
+    pub fn new(
+        pd: &Arc<Pd>,
+        max_wr: u32,
+        max_sge: u32,
+        limit: u32,
+        events: Arc<AsyncQueue>,
+        cookie: u64,
+    ) -> Self {
+        let inner = Inner { queue: RecvQueue::new(max_wr, max_sge), limit };
+        Self {
+            inner: Mutex::new(inner),
+            pd: InUse::of(pd),
+            events,
+            cookie,
+            users: Users::default(),
+        }
+    }
+
+    /// Its protection domain: receives name regions of this one.
+    pub fn pd(&self) -> &Arc<Pd> {
+        self.pd.arc()
+    }
+
+    /// Posts a receive.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+        self.inner().queue.push(wr)
+    }
+
+    /// Takes the oldest receive; tells when the limit is undercut, once for each arming.
+    pub fn take(&self) -> Option<RecvWqe> {
+        let mut inner = self.inner();
+        let wqe = inner.queue.pop();
+        self.check_limit(&mut inner);
+        wqe
+    }
+
+    /// Changes the room, or arms the limit event, which fires at once when already undercut.
+    pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Misuse> {
+        let mut inner = self.inner();
+        let depth = max_wr.unwrap_or(inner.queue.depth());
+        if limit.is_some_and(|l| l > depth) {
+            return Err(Misuse::Invalid("the limit exceeds the queue"));
+        }
+        inner.queue.set_depth(depth)?;
+        if let Some(limit) = limit {
+            inner.limit = limit;
+            self.check_limit(&mut inner);
+        }
+        Ok(())
+    }
+
+    /// Room, entries of a receive, and limit.
+    pub fn query(&self) -> (u32, u32, u32) {
+        let inner = self.inner();
+        (inner.queue.depth(), inner.queue.max_sge(), inner.limit)
+    }
+
+    fn check_limit(&self, inner: &mut Inner) {
+        if (inner.queue.len() as u64) < u64::from(inner.limit) {
+            inner.limit = 0;
+            self.events.push(AsyncKind::SrqLimitReached, self.cookie);
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("shared receive queue lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Wake;
+
+    struct Silent;
+    impl Wake for Silent {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn the_limit_fires_once_per_arming() {
+        let events = AsyncQueue::new(Box::new(Silent));
+        let pd = Arc::new(Pd::new(1));
+        let srq = Srq::new(&pd, 8, 1, 0, Arc::clone(&events), 5);
+        for wr_id in 0..4 {
+            srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap();
+        }
+        srq.modify(None, Some(3)).unwrap();
+        assert_eq!(srq.take().map(|w| w.wr_id), Some(0));
+        assert_eq!(events.pop(), None);
+        srq.take();
+        srq.take();
+        let fired = events.pop().map(|e| (e.kind, e.cookie));
+        assert_eq!(fired, Some((AsyncKind::SrqLimitReached, 5)));
+        assert_eq!(events.pop(), None);
+        srq.modify(None, Some(2)).unwrap();
+        assert!(events.pop().is_some());
+        assert!(srq.modify(None, Some(9)).is_err());
+    }
+}
