@@ -255,6 +255,11 @@ impl RegionReader<'_> {
         self.generation
     }
 
+    /// Whether `key` names a valid region of the protection domain `pd`.
+    pub fn belongs(&self, key: u32, pd: u32) -> bool {
+        self.regions.get(&key).is_some_and(|r| r.valid && r.pd.id() == pd)
+    }
+
     /// Whether some living region still holds all of `piece`.
     pub fn still_holds(&self, piece: MemoryPiece) -> bool {
         self.regions.values().any(|r| {

@@ -1,0 +1,189 @@
+//! Why a stream ends: who is at fault, what the peer is told, what the application is told.
+//!
+//! The one place where faults become Terminate codes, completion statuses and events.
+
+use weft_verbs::{AsyncKind, Qp, RegionFault, WcStatus};
+use weft_wire::ddp::{DdpError, UNTAGGED_LEN};
+use weft_wire::rdmap::Opcode;
+use weft_wire::rdmap::READ_REQUEST_LEN;
+use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
+
+use crate::stream::{Receiving, Stream};
+
+/// Why a stream ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The peer broke the rules; `terminate` tells it how, with the headers of its segment.
+    PeerMisbehaved {
+        /// The message for the peer.
+        terminate: Terminate,
+        /// How the receive that was being filled ends, if it was the victim.
+        receive: Option<WcStatus>,
+    },
+    /// A work request of this side cannot be carried out.
+    Request {
+        /// Which.
+        seq: u32,
+        /// How it ends.
+        status: WcStatus,
+    },
+    /// The peer may not have what it asked to read any more.
+    SourceGone(RegionFault),
+    /// The peer sent a Terminate.
+    Terminated(TerminateCode),
+    /// The lower layer failed, RFC 5044 section 8.
+    Lower(Option<TerminateCode>),
+    /// The connection closed.
+    Closed,
+}
+
+impl Fault {
+    /// The fault of a segment that the DDP layer cannot parse.
+    pub(crate) fn ddp(error: DdpError, ulpdu: &[u8]) -> Self {
+        Self::peer(error.terminate_code(), ulpdu, false)
+    }
+
+    /// The fault of the segment `ulpdu`; `request` when it holds a Read Request to quote.
+    pub(crate) fn peer(code: TerminateCode, ulpdu: &[u8], request: bool) -> Self {
+        let terminate = about(code, ulpdu, request);
+        Self::PeerMisbehaved { terminate, receive: None }
+    }
+
+    /// The same when a receive is its victim.
+    pub(crate) fn receive(code: TerminateCode, ulpdu: &[u8], status: WcStatus) -> Self {
+        let terminate = about(code, ulpdu, false);
+        Self::PeerMisbehaved { terminate, receive: Some(status) }
+    }
+
+    /// What goes to the peer. A peer that has closed or ended the stream is told nothing.
+    pub(crate) fn terminate(&self) -> Option<Terminate> {
+        match self {
+            Self::PeerMisbehaved { terminate, .. } => Some(*terminate),
+            Self::Request { .. } => Some(Terminate::bare(TerminateCode::RdmapCatastrophic)),
+            Self::SourceGone(fault) => Some(Terminate::bare(read_code(*fault))),
+            Self::Lower(code) => code.map(Terminate::bare),
+            Self::Terminated(_) | Self::Closed => None,
+        }
+    }
+
+    /// The asynchronous event for the application.
+    pub(crate) fn event(&self) -> Option<AsyncKind> {
+        match self {
+            Self::PeerMisbehaved { terminate, .. } => Some(event_for(terminate.code)),
+            Self::SourceGone(_) => Some(AsyncKind::QpAccessErr),
+            Self::Request { .. } | Self::Closed => None,
+            Self::Terminated(_) | Self::Lower(_) => Some(AsyncKind::QpFatal),
+        }
+    }
+
+    /// Completes the requests that the fault itself is about; the rest is flushed after it.
+    pub(crate) fn report(&self, stream: &mut Stream, qp: &Qp) {
+        match self {
+            Self::Request { seq, status } => {
+                qp.sq().fail(*seq, qp.num(), qp.send_cq(), *status, 0);
+            }
+            Self::PeerMisbehaved { receive: Some(status), .. } => {
+                if let Some(Receiving { wqe, .. }) = stream.receiving.take() {
+                    qp.fail_recv(&wqe, *status);
+                }
+            }
+            Self::Terminated(code) => blame(stream, qp, *code),
+            _ => {}
+        }
+    }
+}
+
+/// Finds the request that the peer's Terminate is about: a Read that is refused is the oldest one
+/// outstanding; anything else is the oldest request that is not complete.
+fn blame(stream: &mut Stream, qp: &Qp, code: TerminateCode) {
+    let mut sq = qp.sq();
+    let waiting = stream.outbound.front().and_then(|r| r.seq);
+    let Some(seq) = waiting.or_else(|| (!sq.is_idle()).then(|| sq.tail())) else { return };
+    sq.fail(seq, qp.num(), qp.send_cq(), status_for(code), u32::from(code.to_word()));
+}
+
+/// How the victim of a Terminate ends.
+fn status_for(code: TerminateCode) -> WcStatus {
+    use TerminateCode as T;
+    match code {
+        T::RdmapInvalidStag
+        | T::RdmapBounds
+        | T::RdmapAccess
+        | T::RdmapNotAssociated
+        | T::RdmapToWrap
+        | T::TaggedInvalidStag
+        | T::TaggedBounds
+        | T::TaggedNotAssociated
+        | T::TaggedToWrap => WcStatus::RemAccessErr,
+        T::UntaggedInvalidQn
+        | T::UntaggedNoBuffer
+        | T::UntaggedInvalidMsn
+        | T::UntaggedInvalidMo
+        | T::UntaggedTooLong
+        | T::RdmapUnexpectedOpcode => WcStatus::RemInvReqErr,
+        _ => WcStatus::RemOpErr,
+    }
+}
+
+fn event_for(code: TerminateCode) -> AsyncKind {
+    match status_for(code) {
+        WcStatus::RemAccessErr => AsyncKind::QpAccessErr,
+        WcStatus::RemInvReqErr => AsyncKind::QpReqErr,
+        _ => AsyncKind::QpFatal,
+    }
+}
+
+/// The code for a refused tagged segment, RFC 5041 section 7.2. DDP has none for a missing right.
+pub(crate) fn tagged_code(fault: RegionFault) -> TerminateCode {
+    match fault {
+        RegionFault::InvalidStag => TerminateCode::TaggedInvalidStag,
+        RegionFault::WrongPd => TerminateCode::TaggedNotAssociated,
+        RegionFault::Wrap => TerminateCode::TaggedToWrap,
+        RegionFault::Bounds => TerminateCode::TaggedBounds,
+        RegionFault::Access => TerminateCode::RdmapAccess,
+    }
+}
+
+/// The code for a refused Read or Atomic, RFC 5040 section 4.8.
+pub(crate) fn read_code(fault: RegionFault) -> TerminateCode {
+    match fault {
+        RegionFault::InvalidStag => TerminateCode::RdmapInvalidStag,
+        RegionFault::WrongPd => TerminateCode::RdmapNotAssociated,
+        RegionFault::Wrap => TerminateCode::RdmapToWrap,
+        RegionFault::Bounds => TerminateCode::RdmapBounds,
+        RegionFault::Access => TerminateCode::RdmapAccess,
+    }
+}
+
+/// The code for a key that a Send may not invalidate, RFC 5040 section 4.8.
+pub(crate) fn invalidate_code(fault: RegionFault) -> TerminateCode {
+    match fault {
+        RegionFault::WrongPd | RegionFault::Access => TerminateCode::RdmapCannotInvalidate,
+        _ => TerminateCode::RdmapInvalidateFailed,
+    }
+}
+
+/// The Terminate for the segment `ulpdu`, with the headers that RFC 5040 section 4.8 (figure 10)
+/// asks for: none for errors of the lower layer and of this side, the Read Request's own only
+/// when it was refused.
+fn about(code: TerminateCode, ulpdu: &[u8], request: bool) -> Terminate {
+    let word = code.to_word();
+    let (layer, etype) = (word >> 12, word >> 8 & 0xf);
+    if layer == 2 || etype == 0 {
+        return Terminate::bare(code);
+    }
+    let quoted = request && layer == 0 && etype == 1;
+    let rdmap =
+        quoted.then(|| ulpdu.get(UNTAGGED_LEN..)?.first_chunk::<READ_REQUEST_LEN>().copied());
+    Terminate {
+        code,
+        segment_len: Some(ulpdu.len() as u16),
+        ddp: HeaderCopy::of(ulpdu),
+        rdmap: rdmap.flatten(),
+    }
+}
+
+/// Whether a message of this kind quotes a Read Request header in a Terminate.
+pub(crate) fn quotes_request(opcode: Opcode) -> bool {
+    opcode == Opcode::ReadRequest
+}

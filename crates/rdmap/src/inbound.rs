@@ -1,0 +1,143 @@
+//! Read and Atomic Requests of the peer, answered in the order in which they came (RFC 5040,
+//! section 5.5).
+
+use std::collections::VecDeque;
+
+use weft_wire::rdmap::{AtomicRequest, ReadRequest};
+
+/// A request to answer.
+#[derive(Clone, Copy, Debug)]
+pub enum Inbound {
+    /// A Read.
+    Read(ReadRequest),
+    /// An Atomic, with its result once it was executed.
+    Atomic {
+        /// The request.
+        request: AtomicRequest,
+        /// The value before the operation.
+        old: Option<u64>,
+        /// The number of the response in its queue.
+        msn: u32,
+    },
+}
+
+/// The queue of them.
+///
+/// An entry is named by its count since the stream began and is kept until its response is
+/// acknowledged, so that the response can be gathered again.
+#[derive(Debug)]
+pub struct InboundQueue {
+    entries: VecDeque<(Inbound, Progress)>,
+    first: u32,
+    next: u32,
+    limit: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    unacked: u32,
+    sent: bool,
+}
+
+impl InboundQueue {
+    /// A queue that serves `ird` requests at once.
+    ///
+    /// Linux siw rounds the depth it was granted up to a power of two, so that much is let pass.
+    pub fn new(ird: u16) -> Self {
+        let limit = usize::from(ird.max(1)).next_power_of_two() + 1;
+        Self { entries: VecDeque::new(), first: 0, next: 0, limit }
+    }
+
+    /// Adds a request; `false` when the peer has more outstanding than it may.
+    pub fn push(&mut self, request: Inbound) -> bool {
+        let waiting = self.entries.iter().filter(|(_, p)| !p.sent).count();
+        if waiting >= self.limit {
+            return false;
+        }
+        self.entries.push_back((request, Progress::default()));
+        true
+    }
+
+    /// The name of the request whose response is to be sent next.
+    pub fn pending(&self) -> Option<u32> {
+        (self.index(self.next) < self.entries.len()).then_some(self.next)
+    }
+
+    /// The request named `id`.
+    pub fn get(&self, id: u32) -> Option<&Inbound> {
+        self.entries.get(self.index(id)).map(|(request, _)| request)
+    }
+
+    /// Notes the result of an atomic.
+    pub fn set_result(&mut self, id: u32, value: u64, number: u32) {
+        let index = self.index(id);
+        if let Some((Inbound::Atomic { old, msn, .. }, _)) = self.entries.get_mut(index) {
+            *old = Some(value);
+            *msn = number;
+        }
+    }
+
+    /// Notes that a segment of the response to `id` went out.
+    pub fn segment_out(&mut self, id: u32, last: bool) {
+        let index = self.index(id);
+        if let Some((_, progress)) = self.entries.get_mut(index) {
+            progress.unacked += 1;
+            if last {
+                progress.sent = true;
+                self.next = id.wrapping_add(1);
+            }
+        }
+    }
+
+    /// Notes that a segment of the response to `id` is acknowledged.
+    pub fn segment_acked(&mut self, id: u32) {
+        let index = self.index(id);
+        if let Some((_, progress)) = self.entries.get_mut(index) {
+            progress.unacked = progress.unacked.saturating_sub(1);
+        }
+        while self.entries.front().is_some_and(|(_, p)| p.sent && p.unacked == 0) {
+            self.entries.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+    }
+
+    fn index(&self, id: u32) -> usize {
+        (id.wrapping_sub(self.first) & super::tx::SEQ_MASK) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_wire::ids::STag;
+
+    fn read() -> Inbound {
+        Inbound::Read(ReadRequest {
+            sink_stag: STag(1),
+            sink_to: 0,
+            size: 0,
+            src_stag: STag(2),
+            src_to: 0,
+        })
+    }
+
+    #[test]
+    fn entries_live_from_request_to_acknowledgement() {
+        let mut queue = InboundQueue::new(1);
+        assert!(queue.push(read()) && queue.push(read()));
+        assert!(!queue.push(read()), "more than the rounded depth");
+        assert_eq!(queue.pending(), Some(0));
+        queue.segment_out(0, false);
+        queue.segment_out(0, true);
+        assert_eq!(queue.pending(), Some(1));
+        queue.segment_acked(0);
+        assert!(queue.get(0).is_some());
+        queue.segment_acked(0);
+        assert!(queue.get(1).is_some());
+        queue.segment_out(1, true);
+        queue.segment_acked(1);
+        assert_eq!((queue.pending(), queue.get(1).is_some()), (None, false));
+        assert!(queue.push(read()));
+        assert_eq!(queue.pending(), Some(2));
+    }
+}

@@ -1,0 +1,345 @@
+//! Segments to memory and completions.
+//!
+//! Every check comes before the first octet is placed. The first segment that fails one ends the
+//! stream: it and all later ones leave no trace but the fault (RFC 5041, section 7.1).
+//!
+//! The lower layer hands segments up in order, so a message is delivered when its last segment is
+//! placed.
+
+use weft_verbs::mr::Invalidate;
+use weft_verbs::qp::{WITH_IMM, WITH_INV};
+use weft_verbs::{Access, Qp, WcOpcode, WcStatus};
+use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
+use weft_wire::ids::Msn;
+use weft_wire::llp::{Placed, UlpduSink};
+use weft_wire::rdmap::{AtomicRequest, AtomicResponse, ImmediateData, Opcode, ReadRequest};
+use weft_wire::terminate::{Phase, Terminate, TerminateCode};
+
+use crate::capability::{self, Peer};
+use crate::fault::{Fault, invalidate_code, quotes_request, read_code, tagged_code};
+use crate::inbound::Inbound;
+use crate::outbound::Expected;
+use crate::stream::{Receiving, Role, Stream};
+
+/// The receiving side of a stream: takes segments for a queue pair from the lower layer.
+pub struct RxPort<'a> {
+    stream: &'a mut Stream,
+    qp: &'a Qp,
+}
+
+impl<'a> RxPort<'a> {
+    /// The receiving side of `stream`.
+    pub fn new(stream: &'a mut Stream, qp: &'a Qp) -> Self {
+        Self { stream, qp }
+    }
+
+    fn segment(&mut self, ulpdu: &[u8]) -> Result<Placed, Fault> {
+        let (header, payload) = Header::parse(ulpdu).map_err(|error| Fault::ddp(error, ulpdu))?;
+        let opcode = header.opcode().map_err(|code| Fault::peer(code, ulpdu, false))?;
+        let first = !std::mem::replace(&mut self.stream.heard, true);
+        if first {
+            self.recognise(&header, payload);
+        }
+        let quote = quotes_request(opcode);
+        let refuse = |code| Fault::peer(code, ulpdu, quote);
+        match (header, opcode) {
+            (Header::Tagged(h), Opcode::Write) => self.write(&h, payload).map_err(refuse),
+            (Header::Tagged(h), _) => self.read_response(&h, payload).map_err(refuse),
+            (Header::Untagged(h), Opcode::ReadRequest) => {
+                self.read_request(&h, payload).map_err(refuse)
+            }
+            (Header::Untagged(h), Opcode::AtomicRequest) => {
+                self.atomic_request(&h, payload).map_err(refuse)
+            }
+            (Header::Untagged(h), Opcode::AtomicResponse) => {
+                self.atomic_response(&h, payload).map_err(refuse)
+            }
+            (Header::Untagged(_), Opcode::Terminate) => Err(terminated(payload, first)),
+            (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
+                self.immediate(&h, opcode, payload).map_err(refuse)
+            }
+            (Header::Untagged(h), _) => self.send(&h, opcode, payload, ulpdu),
+        }
+    }
+
+    /// Learns from the first segment whether the peer is one that speaks RFC 7306.
+    fn recognise(&mut self, header: &Header, payload: &[u8]) {
+        let hello = matches!(header, Header::Tagged(h)
+            if payload.is_empty() && capability::is_hello(h.stag, h.to));
+        self.stream.peer = if hello { Peer::Extended } else { Peer::Plain };
+        if hello && self.stream.config.role == Role::Responder {
+            self.stream.own.hello = true;
+        }
+    }
+
+    fn write(&mut self, header: &TaggedHeader, payload: &[u8]) -> Result<Placed, TerminateCode> {
+        if !payload.is_empty() {
+            let (stag, pd) = (header.stag.0, self.qp.pd());
+            self.qp
+                .regions()
+                .write(stag, pd, header.to, payload, Access::REMOTE_WRITE)
+                .map_err(tagged_code)?;
+            self.stream.stats.octets_in += payload.len() as u64;
+        }
+        let octets = self.stream.write_octets.0.wrapping_add(payload.len() as u32);
+        self.stream.write_octets = if header.last { (0, Some(octets)) } else { (octets, None) };
+        Ok(Placed::Memory)
+    }
+
+    fn read_response(
+        &mut self,
+        header: &TaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        let unexpected = TerminateCode::RdmapUnexpectedOpcode;
+        let request = self.stream.outbound.front_mut().ok_or(unexpected)?;
+        let seq = request.seq;
+        let Expected::Read { stag, to, size, done } = &mut request.expected else {
+            return Err(unexpected);
+        };
+        let empty = *size == 0 && payload.is_empty();
+        if !empty {
+            if header.stag != *stag {
+                return Err(TerminateCode::TaggedInvalidStag);
+            }
+            let left = u64::from(*size - *done);
+            if header.to != to.wrapping_add(u64::from(*done)) || payload.len() as u64 > left {
+                return Err(TerminateCode::TaggedBounds);
+            }
+            self.qp
+                .regions()
+                .write(stag.0, self.qp.pd(), header.to, payload, Access::LOCAL_WRITE)
+                .map_err(tagged_code)?;
+            *done += payload.len() as u32;
+            self.stream.stats.octets_in += payload.len() as u64;
+        }
+        if header.last != (*done == *size) {
+            return Err(TerminateCode::TaggedBounds);
+        }
+        if header.last {
+            self.finish_request(seq);
+        }
+        Ok(Placed::Memory)
+    }
+
+    fn finish_request(&mut self, seq: Option<u32>) {
+        self.stream.outbound.pop();
+        match seq {
+            Some(seq) => {
+                let mut sq = self.qp.sq();
+                sq.responded(seq);
+                sq.complete(self.qp.num(), self.qp.send_cq());
+            }
+            None if self.stream.peer == Peer::Unknown => self.stream.peer = Peer::Plain,
+            None => {}
+        }
+    }
+
+    fn read_request(
+        &mut self,
+        header: &UntaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        self.take_read_number(header)?;
+        let request = ReadRequest::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
+        if request.size > 0 {
+            let (len, right) = (u64::from(request.size), Access::REMOTE_READ);
+            self.qp
+                .regions()
+                .check(request.src_stag.0, self.qp.pd(), request.src_to, len, right)
+                .map_err(read_code)?;
+        }
+        self.queue(Inbound::Read(request))
+    }
+
+    fn atomic_request(
+        &mut self,
+        header: &UntaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        self.take_read_number(header)?;
+        let request = AtomicRequest::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
+        if request.op.is_err() {
+            return Err(TerminateCode::RdmapUnexpectedOpcode);
+        }
+        if !request.to.is_multiple_of(8) {
+            return Err(TerminateCode::RdmapStreamCatastrophic);
+        }
+        self.qp
+            .regions()
+            .check(request.stag.0, self.qp.pd(), request.to, 8, Access::REMOTE_ATOMIC)
+            .map_err(read_code)?;
+        self.queue(Inbound::Atomic { request, old: None, msn: 0 })
+    }
+
+    fn take_read_number(&mut self, header: &UntaggedHeader) -> Result<(), TerminateCode> {
+        single(header)?;
+        take_number(&mut self.stream.expect_read, header)
+    }
+
+    fn queue(&mut self, request: Inbound) -> Result<Placed, TerminateCode> {
+        if self.stream.inbound.push(request) {
+            Ok(Placed::Control)
+        } else {
+            Err(TerminateCode::UntaggedInvalidMsn)
+        }
+    }
+
+    fn atomic_response(
+        &mut self,
+        header: &UntaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        single(header)?;
+        let response = AtomicResponse::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
+        let unexpected = TerminateCode::RdmapUnexpectedOpcode;
+        let request = *self.stream.outbound.front().ok_or(unexpected)?;
+        if (request.expected != Expected::Atomic { id: response.id }) || request.seq.is_none() {
+            return Err(unexpected);
+        }
+        take_number(&mut self.stream.expect_atomic_response, header)?;
+        if let Some(seq) = request.seq {
+            let sink = self.qp.sq().get(seq).sges().first().copied().unwrap_or_default();
+            let value = response.value.to_ne_bytes();
+            let (pd, right) = (self.qp.pd(), Access::LOCAL_WRITE);
+            self.qp
+                .regions()
+                .write(sink.lkey, pd, sink.addr, &value, right)
+                .map_err(|_| TerminateCode::RdmapStreamCatastrophic)?;
+        }
+        self.finish_request(request.seq);
+        Ok(Placed::Memory)
+    }
+
+    fn immediate(
+        &mut self,
+        header: &UntaggedHeader,
+        opcode: Opcode,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        single(header)?;
+        if self.stream.receiving.is_some() {
+            return Err(TerminateCode::UntaggedInvalidMo);
+        }
+        let data = ImmediateData::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
+        let written = self.stream.write_octets.1.take();
+        take_number(&mut self.stream.expect_send, header)?;
+        let wqe = self.qp.take_recv().ok_or(TerminateCode::UntaggedNoBuffer)?;
+        self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
+            wc.opcode = WcOpcode::RecvRdmaWithImm as u32;
+            wc.byte_len = written.unwrap_or(0);
+            wc.imm_data = data.to_verbs();
+            wc.wc_flags = WITH_IMM;
+        });
+        Ok(Placed::Control)
+    }
+
+    fn send(
+        &mut self,
+        header: &UntaggedHeader,
+        opcode: Opcode,
+        payload: &[u8],
+        ulpdu: &[u8],
+    ) -> Result<Placed, Fault> {
+        self.stream.write_octets.1 = None;
+        let qp = self.qp;
+        let receiving = self.receiving(header).map_err(|c| Fault::peer(c, ulpdu, false))?;
+        let offset = u64::from(receiving.placed);
+        if offset + payload.len() as u64 > receiving.room {
+            return Err(Fault::receive(TerminateCode::UntaggedTooLong, ulpdu, WcStatus::LocLenErr));
+        }
+        let sges = receiving.wqe.sges();
+        if qp.regions().scatter(qp.recv_pd(), sges, offset, payload).is_err() {
+            let code = TerminateCode::RdmapStreamCatastrophic;
+            return Err(Fault::receive(code, ulpdu, WcStatus::LocProtErr));
+        }
+        receiving.placed += payload.len() as u32;
+        self.stream.stats.octets_in += payload.len() as u64;
+        if header.last {
+            self.deliver(header, opcode, ulpdu)?;
+        }
+        Ok(Placed::Memory)
+    }
+
+    /// The receive that this segment goes to, taken from the queue if the message begins.
+    fn receiving(&mut self, header: &UntaggedHeader) -> Result<&mut Receiving, TerminateCode> {
+        if header.msn != self.stream.expect_send {
+            return Err(TerminateCode::UntaggedInvalidMsn);
+        }
+        if self.stream.receiving.is_none() {
+            if header.mo != 0 {
+                return Err(TerminateCode::UntaggedInvalidMo);
+            }
+            let wqe = self.qp.take_recv().ok_or(TerminateCode::UntaggedNoBuffer)?;
+            let room = wqe.room();
+            self.stream.receiving = Some(Receiving { wqe, room, placed: 0 });
+        }
+        match &mut self.stream.receiving {
+            Some(receiving) if receiving.placed == header.mo => Ok(receiving),
+            _ => Err(TerminateCode::UntaggedInvalidMo),
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        header: &UntaggedHeader,
+        opcode: Opcode,
+        ulpdu: &[u8],
+    ) -> Result<(), Fault> {
+        if opcode.invalidates() {
+            self.qp
+                .invalidate(header.ulp, Invalidate::Remote)
+                .map_err(|fault| Fault::peer(invalidate_code(fault), ulpdu, false))?;
+        }
+        self.stream.expect_send = self.stream.expect_send.next();
+        let Some(Receiving { wqe, placed, .. }) = self.stream.receiving.take() else {
+            return Ok(());
+        };
+        self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
+            wc.byte_len = placed;
+            if opcode.invalidates() {
+                wc.imm_data = header.ulp;
+                wc.wc_flags = WITH_INV;
+            }
+        });
+        Ok(())
+    }
+}
+
+impl UlpduSink for RxPort<'_> {
+    type Fault = Fault;
+
+    fn place(&mut self, _seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
+        if self.stream.dead {
+            return Ok(Placed::Dropped);
+        }
+        self.stream.stats.segments_in += 1;
+        self.segment(ulpdu)
+    }
+
+    fn deliver(&mut self, _frontier: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// A message that fits one segment by its nature.
+fn single(header: &UntaggedHeader) -> Result<(), TerminateCode> {
+    if header.mo != 0 || !header.last {
+        return Err(TerminateCode::UntaggedInvalidMo);
+    }
+    Ok(())
+}
+
+fn take_number(expected: &mut Msn, header: &UntaggedHeader) -> Result<(), TerminateCode> {
+    if header.msn != *expected {
+        return Err(TerminateCode::UntaggedInvalidMsn);
+    }
+    *expected = expected.next();
+    Ok(())
+}
+
+fn terminated(payload: &[u8], first: bool) -> Fault {
+    let phase = if first { Phase::Setup } else { Phase::Operation };
+    let code = Terminate::parse(payload, phase).map_or(TerminateCode::RdmapOperation, |t| t.code);
+    Fault::Terminated(code)
+}

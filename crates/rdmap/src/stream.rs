@@ -1,0 +1,228 @@
+//! The protocol state of one connected queue pair.
+
+use weft_verbs::Qp;
+use weft_verbs::mr::Invalidate;
+use weft_verbs::qp::recv_queue::RecvWqe;
+use weft_wire::ids::Msn;
+use weft_wire::llp::SegmentId;
+use weft_wire::terminate::Terminate;
+
+use crate::capability::Peer;
+use crate::fault::Fault;
+use crate::inbound::InboundQueue;
+use crate::outbound::OutboundQueue;
+
+/// Who asked for the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// This side.
+    Initiator,
+    /// The peer.
+    Responder,
+}
+
+/// The message with which an initiator opens a peer-to-peer connection (RFC 6581, section 9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rtr {
+    /// A zero-length Write.
+    Write,
+    /// A zero-length Read.
+    Read,
+    /// A zero-length Send.
+    Send,
+}
+
+/// What the set-up of the connection agreed on.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Who asked for the connection.
+    pub role: Role,
+    /// How the initiator says that it is ready, if it has to.
+    pub rtr: Option<Rtr>,
+    /// Requests of the peer served at once.
+    pub ird: u16,
+    /// Requests of this side kept outstanding.
+    pub ord: u16,
+}
+
+/// Counters of one stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Segments handed to the lower layer.
+    pub segments_out: u64,
+    /// Payload octets handed to the lower layer.
+    pub octets_out: u64,
+    /// Segments taken from the lower layer.
+    pub segments_in: u64,
+    /// Payload octets placed.
+    pub octets_in: u64,
+}
+
+/// A receive that a message is being placed into.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    pub wqe: RecvWqe,
+    pub room: u64,
+    pub placed: u32,
+}
+
+/// Messages that the protocol sends on its own account.
+#[derive(Debug, Default)]
+pub(crate) struct Own {
+    /// The RTR message.
+    pub rtr: Option<Rtr>,
+    /// The message that says this peer's name.
+    pub hello: bool,
+    /// A Read that finds out whether the peer will say its own.
+    pub probe: bool,
+    /// A message without effect, to make the peer look at its socket.
+    pub nudge: bool,
+    /// The last message.
+    pub terminate: Option<Terminate>,
+}
+
+/// What goes out next is part of this message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Current {
+    /// Nothing has begun.
+    Nothing,
+    /// A work request, from this octet on.
+    Request { seq: u32, offset: u32 },
+    /// The immediate data that follows a Write.
+    Immediate { seq: u32 },
+    /// The response to an inbound request, from this octet on.
+    Response { id: u32, offset: u32 },
+}
+
+/// The protocol state of one connected queue pair.
+#[derive(Debug)]
+pub struct Stream {
+    pub(crate) config: Config,
+    pub(crate) peer: Peer,
+    pub(crate) own: Own,
+    pub(crate) current: Current,
+    pub(crate) inbound: InboundQueue,
+    pub(crate) outbound: OutboundQueue,
+    pub(crate) msn_send: Msn,
+    pub(crate) msn_read: Msn,
+    pub(crate) msn_atomic_response: Msn,
+    pub(crate) expect_send: Msn,
+    pub(crate) expect_read: Msn,
+    pub(crate) expect_atomic_response: Msn,
+    pub(crate) receiving: Option<Receiving>,
+    /// Octets of the Write being placed, and of the one that just ended.
+    pub(crate) write_octets: (u32, Option<u32>),
+    /// The last message to go out was a response, so a request may go first.
+    pub(crate) responded_last: bool,
+    pub(crate) asked: bool,
+    pub(crate) heard: bool,
+    pub(crate) spoken: bool,
+    pub(crate) dead: bool,
+    /// The Terminate is out, and nothing follows it.
+    pub(crate) silent: bool,
+    /// Keys to invalidate once the regions are not held for reading.
+    pub(crate) invalidate_later: Vec<u32>,
+    pub(crate) stats: Stats,
+}
+
+impl Stream {
+    /// The stream of a connection that was just agreed.
+    pub fn new(config: Config) -> Self {
+        let initiator = config.role == Role::Initiator;
+        Self {
+            config,
+            peer: Peer::Unknown,
+            own: Own { rtr: config.rtr.filter(|_| initiator), ..Own::default() },
+            current: Current::Nothing,
+            inbound: InboundQueue::new(config.ird),
+            outbound: OutboundQueue::new(config.ord),
+            msn_send: Msn::FIRST,
+            msn_read: Msn::FIRST,
+            msn_atomic_response: Msn::FIRST,
+            expect_send: Msn::FIRST,
+            expect_read: Msn::FIRST,
+            expect_atomic_response: Msn::FIRST,
+            receiving: None,
+            write_octets: (0, None),
+            responded_last: false,
+            asked: false,
+            heard: false,
+            spoken: false,
+            dead: false,
+            silent: false,
+            invalidate_later: Vec::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Whether anything has arrived.
+    pub fn heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Whether anything has been sent.
+    pub fn spoken(&self) -> bool {
+        self.spoken
+    }
+
+    /// What the peer has said of itself.
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Whether the stream has failed: nothing more is placed, and only a Terminate goes out.
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Sends a message without effect when there is a moment for it: Linux siw can miss that the
+    /// first message is there, and sees it when a second one arrives.
+    pub fn nudge(&mut self) {
+        self.own.nudge = true;
+    }
+
+    /// Asks, once, by a Read of nothing whether the peer speaks RFC 7306.
+    pub(crate) fn ask_for_capabilities(&mut self) {
+        if !self.asked {
+            self.asked = true;
+            self.own.probe = true;
+        }
+    }
+
+    pub(crate) fn note_out(&mut self, id: &SegmentId) {
+        self.spoken = true;
+        self.stats.octets_out += u64::from(id.len);
+        self.stats.segments_out += 1;
+    }
+
+    /// Carries out what could not be done while the regions were held for reading.
+    pub fn settle(&mut self, qp: &Qp) {
+        for stag in self.invalidate_later.drain(..) {
+            // The key was checked when its turn came; if it is gone by now, it is invalid.
+            let _ = qp.invalidate(stag, Invalidate::Local);
+        }
+    }
+
+    /// Ends the stream because of `fault`: the queue pair fails with what the fault says, and a
+    /// Terminate goes out if the fault calls for one.
+    pub fn fail(&mut self, qp: &Qp, fault: Fault) {
+        if self.dead {
+            return;
+        }
+        self.dead = true;
+        self.own = Own { terminate: fault.terminate(), ..Own::default() };
+        self.current = Current::Nothing;
+        fault.report(self, qp);
+        let current = self.receiving.take().map(|r| r.wqe);
+        if qp.fail(current)
+            && let Some(kind) = fault.event()
+        {
+            qp.raise(kind);
+        }
+    }
+}

@@ -1,0 +1,559 @@
+//! Work requests and responses to segments.
+//!
+//! At each message boundary the order is: a Terminate, and nothing after it; the protocol's own
+//! messages; then responses and requests in turn, so that neither side of the traffic starves
+//! the other.
+
+use std::sync::MutexGuard;
+
+use weft_verbs::mr::RegionReader;
+use weft_verbs::qp::send_queue::{SendQueue, SendWqe};
+use weft_verbs::{Access, Qp, SendFlags, SendOp, WcStatus};
+use weft_wire::ddp::{TAGGED_LEN, TaggedHeader, UNTAGGED_LEN, UntaggedHeader};
+use weft_wire::ids::{Msn, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, STag};
+use weft_wire::llp::{Gather, SegmentId, UlpduSource};
+use weft_wire::rdmap::{
+    ATOMIC_REQUEST_LEN, AtomicOp, AtomicRequest, AtomicResponse, ImmediateData, Opcode,
+    READ_REQUEST_LEN, ReadRequest,
+};
+use weft_wire::terminate::Terminate;
+
+use crate::atomic;
+use crate::capability::{self, Peer};
+use crate::fault::Fault;
+use crate::inbound::Inbound;
+use crate::outbound::{Expected, Outbound};
+use crate::stream::{Current, Rtr, Stream};
+
+/// The bits of [`SegmentId::wqe`] that count messages of one kind.
+pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
+
+/// The kinds of messages, in the upper bits of [`SegmentId::wqe`].
+const REQUEST: u32 = 0;
+const IMMEDIATE: u32 = 1;
+const RESPONSE: u32 = 2;
+const OWN: u32 = 3;
+
+/// The protocol's own messages, named in the lower bits.
+const OWN_TERMINATE: u32 = 0;
+const OWN_HELLO: u32 = 1;
+const OWN_NUDGE: u32 = 2;
+const OWN_READ: u32 = 3;
+const OWN_SEND: u32 = 4;
+
+fn name(kind: u32, seq: u32) -> u32 {
+    kind << 29 | seq & SEQ_MASK
+}
+
+/// The whole sequence number of which `seq` has the lower bits, counted from `tail`.
+fn widen(seq: u32, tail: u32) -> u32 {
+    tail.wrapping_add(seq.wrapping_sub(tail) & SEQ_MASK)
+}
+
+/// The sending side of a stream: hands segments of a queue pair to the lower layer.
+///
+/// It holds the send queue and every region in place for as long as it lives, which should be one
+/// batch.
+pub struct TxPort<'a> {
+    stream: &'a mut Stream,
+    qp: &'a Qp,
+    sq: MutexGuard<'a, SendQueue>,
+    regions: Option<&'a RegionReader<'a>>,
+    fault: Option<Fault>,
+}
+
+impl<'a> TxPort<'a> {
+    /// The sending side of `stream`. Without `regions` it can only take acknowledgements.
+    pub fn new(
+        stream: &'a mut Stream,
+        qp: &'a Qp,
+        sq: MutexGuard<'a, SendQueue>,
+        regions: Option<&'a RegionReader<'a>>,
+    ) -> Self {
+        Self { stream, qp, sq, regions, fault: None }
+    }
+
+    /// Why the stream ends, if a request or a response turned out to be impossible.
+    pub fn into_fault(self) -> Option<Fault> {
+        self.fault
+    }
+
+    fn next_of_current(&mut self, mulpdu: u16) -> Option<SegmentId> {
+        match self.stream.current {
+            Current::Nothing => None,
+            Current::Request { seq, offset } => self.request_segment(seq, offset, mulpdu),
+            Current::Immediate { seq } => {
+                self.sq.segment_out(seq, true);
+                self.stream.current = Current::Nothing;
+                Some(SegmentId { wqe: name(IMMEDIATE, seq), offset: 0, len: 8 })
+            }
+            Current::Response { id, offset } => self.response_segment(id, offset, mulpdu),
+        }
+    }
+
+    fn own_message(&mut self) -> Option<SegmentId> {
+        let own = &mut self.stream.own;
+        let segment = |seq, len| Some(SegmentId { wqe: name(OWN, seq), offset: 0, len });
+        if own.terminate.is_some() {
+            return segment(OWN_TERMINATE, 0);
+        }
+        if let Some(rtr) = own.rtr.take() {
+            return match rtr {
+                Rtr::Write => segment(OWN_HELLO, 0),
+                Rtr::Read => self.own_read(),
+                Rtr::Send => segment(OWN_SEND, 0),
+            };
+        }
+        if std::mem::take(&mut own.hello) {
+            return segment(OWN_HELLO, 0);
+        }
+        if std::mem::take(&mut own.nudge) {
+            return segment(OWN_NUDGE, 0);
+        }
+        if own.probe && self.stream.outbound.has_room() {
+            own.probe = false;
+            return self.own_read();
+        }
+        None
+    }
+
+    fn own_read(&mut self) -> Option<SegmentId> {
+        let expected = Expected::Read { stag: STag(1), to: 0, size: 0, done: 0 };
+        self.stream.outbound.push(Outbound { seq: None, expected });
+        Some(SegmentId { wqe: name(OWN, OWN_READ), offset: 0, len: 0 })
+    }
+
+    /// Picks the message that goes next; `false` when there is none that may go.
+    fn begin(&mut self) -> bool {
+        let response = self.stream.inbound.pending();
+        let request_first = self.stream.responded_last || response.is_none();
+        if request_first && self.begin_request() {
+            self.stream.responded_last = false;
+            return true;
+        }
+        if self.fault.is_some() {
+            return false;
+        }
+        if let Some(id) = response {
+            self.stream.responded_last = true;
+            return self.begin_response(id);
+        }
+        false
+    }
+
+    fn begin_request(&mut self) -> bool {
+        loop {
+            let Some((seq, wqe)) = self.sq.peek() else { return false };
+            let idle = self.stream.outbound.is_empty();
+            if wqe.flags.contains(SendFlags::FENCE) && !idle {
+                return false;
+            }
+            let op = wqe.op;
+            if op.awaits_response() && !self.stream.outbound.has_room() {
+                return self.refuse_if_never(seq);
+            }
+            if let SendOp::LocalInv { stag } = op {
+                let known = self.regions.is_some_and(|r| r.belongs(stag, self.qp.pd()));
+                if !known {
+                    return self.give_up(seq, WcStatus::LocProtErr);
+                }
+                self.stream.invalidate_later.push(stag);
+                self.sq.done_locally(seq);
+                continue;
+            }
+            if (op.is_atomic() || matches!(op, SendOp::WriteImm { .. })) && !self.may_extend(seq) {
+                return false;
+            }
+            if !self.sources_are_good(seq) {
+                return self.give_up(seq, WcStatus::LocProtErr);
+            }
+            self.number(seq, op);
+            self.stream.current = Current::Request { seq, offset: 0 };
+            return true;
+        }
+    }
+
+    /// A request that needs a response can never go when ORD is zero.
+    fn refuse_if_never(&mut self, seq: u32) -> bool {
+        if self.stream.config.ord == 0 {
+            return self.give_up(seq, WcStatus::LocQpOpErr);
+        }
+        false
+    }
+
+    fn give_up(&mut self, seq: u32, status: WcStatus) -> bool {
+        self.fault = Some(Fault::Request { seq, status });
+        false
+    }
+
+    /// Whether a message of RFC 7306 may go to this peer; finds out if that is not known.
+    fn may_extend(&mut self, seq: u32) -> bool {
+        match self.stream.peer {
+            Peer::Extended => true,
+            Peer::Plain => self.give_up(seq, WcStatus::LocQpOpErr),
+            Peer::Unknown => {
+                if self.stream.config.ord == 0 {
+                    return self.give_up(seq, WcStatus::LocQpOpErr);
+                }
+                self.stream.ask_for_capabilities();
+                false
+            }
+        }
+    }
+
+    fn sources_are_good(&self, seq: u32) -> bool {
+        let Some(regions) = self.regions else { return false };
+        let wqe = self.sq.get(seq);
+        let right = if wqe.op.awaits_response() { Access::LOCAL_WRITE } else { Access::empty() };
+        wqe.inline().is_some() || regions.check(self.qp.pd(), wqe.sges(), right).is_ok()
+    }
+
+    /// Gives the message of `seq` its number in the queue it goes to, and expects the response.
+    fn number(&mut self, seq: u32, op: SendOp) {
+        let stream = &mut *self.stream;
+        let msn = match op {
+            SendOp::Send | SendOp::SendInv { .. } | SendOp::WriteImm { .. } => &mut stream.msn_send,
+            SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } => {
+                &mut stream.msn_read
+            }
+            SendOp::Write { .. } | SendOp::LocalInv { .. } => return,
+        };
+        let number = *msn;
+        *msn = number.next();
+        self.sq.number(seq, number.0);
+        if op.awaits_response() {
+            let expected = expected(self.sq.get(seq), number.0);
+            stream.outbound.push(Outbound { seq: Some(seq), expected });
+        }
+    }
+
+    fn request_segment(&mut self, seq: u32, offset: u32, mulpdu: u16) -> Option<SegmentId> {
+        let wqe = self.sq.get(seq);
+        let (op, total) = (wqe.op, wqe.len);
+        if op.awaits_response() {
+            self.sq.segment_out(seq, true);
+            self.stream.current = Current::Nothing;
+            return Some(SegmentId { wqe: name(REQUEST, seq), offset: 0, len: 0 });
+        }
+        let tagged = matches!(op, SendOp::Write { .. } | SendOp::WriteImm { .. });
+        let room = mulpdu - if tagged { TAGGED_LEN } else { UNTAGGED_LEN } as u16;
+        let len = (total - offset).min(u32::from(room)) as u16;
+        if offset > 0 && !self.sources_are_good(seq) {
+            self.give_up(seq, WcStatus::LocProtErr);
+            return None;
+        }
+        let last = offset + u32::from(len) == total;
+        let with_immediate = matches!(op, SendOp::WriteImm { .. });
+        self.sq.segment_out(seq, last && !with_immediate);
+        self.stream.current = match (last, with_immediate) {
+            (false, _) => Current::Request { seq, offset: offset + u32::from(len) },
+            (true, true) => Current::Immediate { seq },
+            (true, false) => Current::Nothing,
+        };
+        Some(SegmentId { wqe: name(REQUEST, seq), offset, len })
+    }
+
+    fn begin_response(&mut self, id: u32) -> bool {
+        let Some(request) = self.stream.inbound.get(id).copied() else { return false };
+        if let Inbound::Atomic { request, .. } = request {
+            let Some(regions) = self.regions else { return false };
+            let operate = |old| atomic::apply(&request, old);
+            match regions.atomic(request.stag.0, self.qp.pd(), request.to, operate) {
+                Ok(old) => {
+                    let msn = self.stream.msn_atomic_response;
+                    self.stream.msn_atomic_response = msn.next();
+                    self.stream.inbound.set_result(id, old, msn.0);
+                }
+                Err(gone) => {
+                    self.fault = Some(Fault::SourceGone(gone));
+                    return false;
+                }
+            }
+        }
+        self.stream.current = Current::Response { id, offset: 0 };
+        true
+    }
+
+    fn response_segment(&mut self, id: u32, offset: u32, mulpdu: u16) -> Option<SegmentId> {
+        let Some(Inbound::Read(request)) = self.stream.inbound.get(id).copied() else {
+            self.stream.inbound.segment_out(id, true);
+            self.stream.current = Current::Nothing;
+            return Some(SegmentId { wqe: name(RESPONSE, id), offset: 0, len: 0 });
+        };
+        let room = u32::from(mulpdu) - TAGGED_LEN as u32;
+        let len = (request.size - offset).min(room);
+        if let Err(gone) = self.check_source(&request, offset, len) {
+            self.fault = Some(Fault::SourceGone(gone));
+            return None;
+        }
+        let last = offset + len == request.size;
+        self.stream.inbound.segment_out(id, last);
+        self.stream.current =
+            if last { Current::Nothing } else { Current::Response { id, offset: offset + len } };
+        Some(SegmentId { wqe: name(RESPONSE, id), offset, len: len as u16 })
+    }
+
+    fn check_source(
+        &self,
+        request: &ReadRequest,
+        offset: u32,
+        len: u32,
+    ) -> Result<(), weft_verbs::RegionFault> {
+        let Some(regions) = self.regions.filter(|_| len > 0) else { return Ok(()) };
+        let to = request.src_to + u64::from(offset);
+        let mut dry = Gather::new();
+        let pd = self.qp.pd();
+        regions.gather_region(request.src_stag.0, pd, to, len, Access::REMOTE_READ, &mut dry)
+    }
+
+    fn gather_request(&self, seq: u32, id: SegmentId, out: &mut Gather) {
+        let wqe = self.sq.get(seq);
+        let last = id.offset + u32::from(id.len) == wqe.len;
+        match wqe.op {
+            SendOp::Write { to, stag } | SendOp::WriteImm { to, stag, .. } => {
+                let to = to.wrapping_add(u64::from(id.offset));
+                out.push_bytes(&tagged(Opcode::Write, STag(stag), to, last));
+                self.gather_payload(wqe, id, out);
+            }
+            SendOp::Send | SendOp::SendInv { .. } => {
+                let (opcode, ulp) = send_opcode(wqe);
+                out.push_bytes(&untagged(opcode, ulp, QN_SEND, wqe.msn, id.offset, last));
+                self.gather_payload(wqe, id, out);
+            }
+            SendOp::Read { .. } => {
+                let request = read_request(wqe);
+                out.push_bytes(&untagged(
+                    Opcode::ReadRequest,
+                    0,
+                    QN_READ_REQUEST,
+                    wqe.msn,
+                    0,
+                    true,
+                ));
+                out.push_bytes(&request.to_bytes());
+            }
+            SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } => {
+                let header = untagged(Opcode::AtomicRequest, 0, QN_READ_REQUEST, wqe.msn, 0, true);
+                out.push_bytes(&header);
+                out.push_bytes(&atomic_request(wqe).to_bytes());
+            }
+            SendOp::LocalInv { .. } => {}
+        }
+    }
+
+    fn gather_payload(&self, wqe: &SendWqe, id: SegmentId, out: &mut Gather) {
+        let offset = id.offset as usize;
+        if let Some(inline) = wqe.inline() {
+            out.push_bytes(&inline[offset..offset + usize::from(id.len)]);
+        } else if let Some(regions) = self.regions {
+            let (offset, len) = (u64::from(id.offset), u64::from(id.len));
+            // Checked under the same hold on the regions when the segment was handed out.
+            let _ = regions.gather(self.qp.pd(), wqe.sges(), offset, len, out);
+        }
+    }
+
+    fn gather_response(&self, seq: u32, id: SegmentId, out: &mut Gather) {
+        match self.stream.inbound.get(seq) {
+            Some(Inbound::Read(request)) => {
+                let last = id.offset + u32::from(id.len) == request.size;
+                let to = request.sink_to.wrapping_add(u64::from(id.offset));
+                out.push_bytes(&tagged(Opcode::ReadResponse, request.sink_stag, to, last));
+                let Some(regions) = self.regions.filter(|_| id.len > 0) else { return };
+                let (key, pd) = (request.src_stag.0, self.qp.pd());
+                let from = request.src_to + u64::from(id.offset);
+                let len = u32::from(id.len);
+                let _ = regions.gather_region(key, pd, from, len, Access::REMOTE_READ, out);
+            }
+            Some(Inbound::Atomic { request, old, msn }) => {
+                let response = AtomicResponse { id: request.id, value: old.unwrap_or_default() };
+                let opcode = Opcode::AtomicResponse;
+                out.push_bytes(&untagged(opcode, 0, QN_ATOMIC_RESPONSE, *msn, 0, true));
+                out.push_bytes(&response.to_bytes());
+            }
+            None => {}
+        }
+    }
+
+    fn gather_own(&self, which: u32, id: SegmentId, out: &mut Gather) {
+        match which {
+            OWN_TERMINATE => {
+                out.push_bytes(&untagged(Opcode::Terminate, 0, QN_TERMINATE, 1, 0, true));
+                let mut body = Vec::with_capacity(Terminate::MAX_LEN);
+                if let Some(terminate) = &self.stream.own.terminate {
+                    terminate.encode(&mut body);
+                }
+                out.push_bytes(&body);
+            }
+            OWN_HELLO => {
+                let (stag, to) = capability::hello();
+                out.push_bytes(&tagged(Opcode::Write, stag, to, true));
+            }
+            OWN_NUDGE => out.push_bytes(&tagged(Opcode::Write, STag(1), 0, true)),
+            OWN_SEND => out.push_bytes(&untagged(Opcode::Send, 0, QN_SEND, id.offset, 0, true)),
+            _ => {
+                let header = untagged(Opcode::ReadRequest, 0, QN_READ_REQUEST, id.offset, 0, true);
+                out.push_bytes(&header);
+                let (sink_stag, src_stag) = (STag(1), STag(1));
+                let request = ReadRequest { sink_stag, sink_to: 0, size: 0, src_stag, src_to: 0 };
+                out.push_bytes(&request.to_bytes());
+            }
+        }
+    }
+}
+
+impl UlpduSource for TxPort<'_> {
+    fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
+        loop {
+            if self.fault.is_some() || self.stream.silent {
+                return None;
+            }
+            if self.stream.current == Current::Nothing
+                && let Some(mut id) = self.own_message()
+            {
+                self.number_own(&mut id);
+                self.stream.note_out(&id);
+                return Some(id);
+            }
+            if self.stream.dead {
+                return None;
+            }
+            if self.stream.current == Current::Nothing && !self.begin() {
+                return None;
+            }
+            if let Some(id) = self.next_of_current(mulpdu) {
+                self.stream.note_out(&id);
+                return Some(id);
+            }
+        }
+    }
+
+    fn gather(&self, id: SegmentId, out: &mut Gather) {
+        let seq = id.wqe & SEQ_MASK;
+        match id.wqe >> 29 {
+            REQUEST => self.gather_request(widen(seq, self.sq.tail()), id, out),
+            IMMEDIATE => {
+                let wqe = self.sq.get(widen(seq, self.sq.tail()));
+                let SendOp::WriteImm { imm, .. } = wqe.op else { return };
+                let opcode = if wqe.flags.contains(SendFlags::SOLICITED) {
+                    Opcode::ImmediateSolicited
+                } else {
+                    Opcode::Immediate
+                };
+                out.push_bytes(&untagged(opcode, 0, QN_SEND, wqe.msn, 0, true));
+                out.push_bytes(&ImmediateData::from_verbs(imm).0);
+            }
+            RESPONSE => self.gather_response(seq, id, out),
+            _ => self.gather_own(seq, id, out),
+        }
+    }
+
+    fn acked(&mut self, id: SegmentId) {
+        let seq = id.wqe & SEQ_MASK;
+        match id.wqe >> 29 {
+            REQUEST | IMMEDIATE => {
+                let seq = widen(seq, self.sq.tail());
+                self.sq.segment_acked(seq);
+                self.sq.complete(self.qp.num(), self.qp.send_cq());
+            }
+            RESPONSE => self.stream.inbound.segment_acked(seq),
+            _ => {}
+        }
+    }
+}
+
+impl TxPort<'_> {
+    /// The protocol's own untagged messages carry their number where a request has its offset.
+    fn number_own(&mut self, id: &mut SegmentId) {
+        let stream = &mut *self.stream;
+        let msn: &mut Msn = match id.wqe & SEQ_MASK {
+            OWN_READ => &mut stream.msn_read,
+            OWN_SEND => &mut stream.msn_send,
+            OWN_TERMINATE => {
+                stream.silent = true;
+                return;
+            }
+            _ => return,
+        };
+        id.offset = msn.0;
+        *msn = msn.next();
+    }
+}
+
+fn expected(wqe: &SendWqe, msn: u32) -> Expected {
+    if wqe.op.is_atomic() {
+        return Expected::Atomic { id: msn };
+    }
+    let request = read_request(wqe);
+    Expected::Read { stag: request.sink_stag, to: request.sink_to, size: request.size, done: 0 }
+}
+
+fn read_request(wqe: &SendWqe) -> ReadRequest {
+    let sink = wqe.sges().first().copied().unwrap_or_default();
+    let (src_to, src_stag) = match wqe.op {
+        SendOp::Read { to, stag } => (to, stag),
+        _ => (0, 0),
+    };
+    ReadRequest {
+        sink_stag: STag(sink.lkey),
+        sink_to: sink.addr,
+        size: wqe.len,
+        src_stag: STag(src_stag),
+        src_to,
+    }
+}
+
+fn atomic_request(wqe: &SendWqe) -> AtomicRequest {
+    let base = AtomicRequest {
+        op: Ok(AtomicOp::FetchAdd),
+        id: wqe.msn,
+        stag: STag(0),
+        to: 0,
+        data: 0,
+        mask: 0,
+        compare: 0,
+        compare_mask: u64::MAX,
+    };
+    match wqe.op {
+        SendOp::FetchAdd { to, stag, add } => {
+            AtomicRequest { stag: STag(stag), to, data: add, ..base }
+        }
+        SendOp::CmpSwap { to, stag, compare, swap } => AtomicRequest {
+            op: Ok(AtomicOp::CompareSwap),
+            stag: STag(stag),
+            to,
+            data: swap,
+            mask: u64::MAX,
+            compare,
+            ..base
+        },
+        _ => base,
+    }
+}
+
+fn send_opcode(wqe: &SendWqe) -> (Opcode, u32) {
+    let solicited = wqe.flags.contains(SendFlags::SOLICITED);
+    match (wqe.op, solicited) {
+        (SendOp::SendInv { stag }, false) => (Opcode::SendInvalidate, stag),
+        (SendOp::SendInv { stag }, true) => (Opcode::SendSolicitedInvalidate, stag),
+        (_, false) => (Opcode::Send, 0),
+        (_, true) => (Opcode::SendSolicited, 0),
+    }
+}
+
+fn tagged(opcode: Opcode, stag: STag, to: u64, last: bool) -> [u8; TAGGED_LEN] {
+    TaggedHeader { last, control: opcode.control(), stag, to }.to_bytes()
+}
+
+fn untagged(
+    opcode: Opcode,
+    ulp: u32,
+    qn: u32,
+    msn: u32,
+    mo: u32,
+    last: bool,
+) -> [u8; UNTAGGED_LEN] {
+    UntaggedHeader { last, control: opcode.control(), ulp, qn, msn: Msn(msn), mo }.to_bytes()
+}
+
+const _: () = assert!(UNTAGGED_LEN + READ_REQUEST_LEN <= 128);
+const _: () = assert!(UNTAGGED_LEN + ATOMIC_REQUEST_LEN <= 128);
