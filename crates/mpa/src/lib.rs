@@ -1,1 +1,21 @@
-//! MPA over a byte stream: negotiation, FPDU framing, CRC, markers.
+//! MPA over a byte stream: negotiation, FPDU framing, CRC, markers (RFC 5044, RFC 6581).
+//!
+//! Order of calls: an [`negotiate::Initiator`] or [`negotiate::Responder`] turns the exchange of
+//! start frames into [`negotiate::Agreed`]; a [`Stream`] made from it frames what DDP has to send
+//! ([`Stream::poll_transmit`], [`Stream::handle_transmitted`]) and takes frames apart
+//! ([`Stream::handle_received`]).
+//!
+//! Invariant: DDP sees the octets of an FPDU only after its bounds are known and its CRC, where
+//! one was agreed, is right; after the first octet that is wrong it sees nothing more.
+#![forbid(unsafe_code)]
+
+mod error;
+mod marker;
+pub mod negotiate;
+mod rx;
+mod stream;
+mod tx;
+
+pub use error::{MpaError, RxFault};
+pub use negotiate::{Agreed, Offer, Role, Rtr};
+pub use stream::{MAX_FPDU_LEN, MAX_MULPDU, MIN_MULPDU, Stream};

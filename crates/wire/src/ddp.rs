@@ -20,7 +20,7 @@ const LAST: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 const VERSION: u8 = 1;
 
-/// RFC 5041, section 4.2, figure 3.
+/// RFC 5041, section 4.2, figure 4.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct TaggedWire {
@@ -31,7 +31,7 @@ struct TaggedWire {
 }
 const _: () = assert!(size_of::<TaggedWire>() == TAGGED_LEN);
 
-/// RFC 5041, section 4.3, figure 4; RDMAP splits RsvdULP into its control octet and an STag.
+/// RFC 5041, section 4.3, figure 5; RDMAP splits RsvdULP into its control octet and an STag.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct UntaggedWire {

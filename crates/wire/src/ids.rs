@@ -46,7 +46,7 @@ pub const QN_SEND: u32 = 0;
 pub const QN_READ_REQUEST: u32 = 1;
 /// Queue of the Terminate message.
 pub const QN_TERMINATE: u32 = 2;
-/// Queue of Atomic Responses (RFC 7306, section 5).
+/// Queue of Atomic Responses (RFC 7306, section 4.1).
 pub const QN_ATOMIC_RESPONSE: u32 = 3;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub const ATOMIC_RESPONSE_LEN: usize = 12;
 /// Octets of Immediate Data.
 pub const IMMEDIATE_LEN: usize = 8;
 
-/// The kind of a message (RFC 5040, figure 4; RFC 7306, figure 3).
+/// The kind of a message (RFC 5040, figure 4; RFC 7306, figure 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
@@ -173,7 +173,7 @@ impl ReadRequest {
     }
 }
 
-/// An atomic operation, RFC 7306, section 5.1. Number 1 is reserved.
+/// An atomic operation, RFC 7306, figure 5. Number 1 is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum AtomicOp {
