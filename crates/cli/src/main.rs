@@ -1,1 +1,76 @@
-fn main() {}
+//! The `weft` command: runs a program with Weft in it.
+//!
+//! `weft run CMD` decides everything about CMD's environment first and then becomes CMD, so there
+//! is nothing left of this process that could come between CMD and its caller. Invariant: nothing
+//! is printed on stdout that was not asked for, and the streams and signals that this process was
+//! given reach CMD as they were.
+#![cfg_attr(not(test), no_main)]
+#![deny(unsafe_code)]
+
+mod args;
+mod elf;
+mod library;
+mod preload;
+mod program;
+mod run;
+mod sys;
+mod variables;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+
+/// The exit status of a failure that is ours and not CMD's, as `env` and `nohup` have it.
+const OUR_FAILURE: u8 = 125;
+
+/// Does what the arguments say. The result is the exit status; `run` comes back only if it fails.
+fn weft(args: impl Iterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(answer) => {
+            let status = if answer.use_stderr() { OUR_FAILURE } else { 0 };
+            // A closed stdout or stderr leaves nowhere to say so.
+            let _ = answer.print();
+            return status;
+        }
+    };
+    match cli.command {
+        Command::Run(run) => {
+            let failure = run::run(&run);
+            // Without a stderr the status alone must do.
+            let _ = writeln!(std::io::stderr(), "weft: {:#}", failure.error);
+            failure.status
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "weft", &mut std::io::stdout());
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(line: &str) -> u8 {
+        weft(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn usage_errors_are_ours() {
+        for line in
+            ["weft", "weft walk", "weft run", "weft run --bogus true", "weft run --log no x"]
+        {
+            assert_eq!(status(line), OUR_FAILURE, "{line}");
+        }
+    }
+
+    #[test]
+    fn answers_are_not_errors() {
+        assert_eq!(status("weft --version"), 0);
+        assert_eq!(status("weft run --help"), 0);
+    }
+}

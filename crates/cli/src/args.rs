@@ -1,0 +1,164 @@
+//! The arguments, and the help that is made of them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+/// RDMA over any IP network, in user space.
+#[derive(Debug, Parser)]
+#[command(name = "weft", version, after_long_help = SEE_ALSO)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program with an RDMA device in it
+    Run(Run),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+/// Runs CMD with the device weft_iw0, an iWARP RNIC in software that speaks over the machine's
+/// own IP addresses.
+///
+/// libweft.so goes before CMD and its children with LD_PRELOAD; then this process becomes CMD:
+/// its process id, signals, exit status, stdin and stdout are CMD's own. No root, no kernel
+/// module, nothing to configure.
+#[derive(Debug, Args)]
+#[command(after_long_help = RUN_SECTIONS)]
+pub struct Run {
+    /// How much Weft says on stderr [default: warn, or what WEFT_LOG says]
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<Level>,
+
+    /// Use this libweft.so instead of looking for one
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub lib: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        value_name = "CMD",
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// How much is said on stderr.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Level {
+    /// Nothing
+    Off,
+    /// What failed
+    Error,
+    /// What works, but not as asked
+    Warn,
+    /// Connections coming and going
+    Info,
+    /// Every change of state
+    Debug,
+    /// Everything but the data path
+    Trace,
+}
+
+impl Level {
+    /// The value of WEFT_LOG that means this level.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+const SEE_ALSO: &str = "\
+`weft run --help` has examples, the exit statuses and the environment.";
+
+const RUN_SECTIONS: &str = "\
+EXAMPLES
+    Is there a device?
+        weft run ibv_devinfo
+
+    A server, and a client in another terminal:
+        weft run ib_write_bw -R
+        weft run ib_write_bw -R 192.0.2.1
+
+    Children have the device too:
+        weft run -- sh -c 'rping -s -C 3 & rping -c -a 127.0.0.1 -C 3 -v; wait'
+
+EXIT STATUS
+    125  weft itself failed, or was called wrongly
+    126  CMD was found but could not be executed
+    127  CMD was not found
+    Otherwise the status is CMD's own; a CMD that a signal ends has been ended by that signal.
+
+ENVIRONMENT
+    WEFT=off        Run CMD without Weft
+    WEFT_LOG        off, error, warn, info, debug or trace
+    WEFT_LIB        The libweft.so to use, as --lib
+    WEFT_CRC        on or off: ask for the CRC of RFC 5044
+    WEFT_MARKERS    on or off: ask for the markers of RFC 5044
+    WEFT_PROGRESS   inline, engine or hybrid: which threads move the data
+    WEFT_STALL_TIMEOUT_MS
+                    How long a peer may stop in the middle of a frame
+    WEFT_SEED       The seed of everything random, to repeat a run
+    WEFT_DEV        The device's name
+    A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
+
+NOTES
+    A static, setuid or foreign program cannot be intercepted; it runs, with a warning.";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Run {
+        let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
+        match cli.command {
+            Command::Run(run) => run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_after_cmd_are_its_own() {
+        assert_eq!(parse("weft run ls --log -l -- x").command, ["ls", "--log", "-l", "--", "x"]);
+        assert_eq!(parse("weft run --log debug -- ls -l").command, ["ls", "-l"]);
+        assert_eq!(parse("weft run -- --help").command, ["--help"]);
+    }
+
+    #[test]
+    fn levels_are_named_as_the_library_reads_them() {
+        for level in Level::value_variants() {
+            assert_eq!(level.to_possible_value().unwrap().get_name(), level.name());
+        }
+    }
+
+    #[test]
+    fn the_help_names_every_variable() {
+        for variable in &crate::variables::KNOWN {
+            assert!(RUN_SECTIONS.contains(variable.name), "{}", variable.name);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `weft run`: the environment is decided, then this process becomes CMD.
+//!
+//! Order: [`run`] warns, plans and executes; it comes back only with a failure.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::{Context, Error, Result};
+
+use crate::args::{Level, Run};
+use crate::program::Program;
+use crate::{OUR_FAILURE, library, preload, sys, variables};
+
+const PRELOAD: &str = "LD_PRELOAD";
+
+/// Why CMD does not run.
+#[derive(Debug)]
+pub struct Failure {
+    /// The exit status that says whose fault it is.
+    pub status: u8,
+    /// The reason.
+    pub error: Error,
+}
+
+/// Becomes CMD, or says why not.
+pub fn run(options: &Run) -> Failure {
+    let mut environment = Environment::of_this_process();
+    if let Some(level) = options.log {
+        environment.set("WEFT_LOG", level.name().into());
+    }
+    if let Err(error) = environment.prepare(options) {
+        return Failure { status: OUR_FAILURE, error };
+    }
+    let error = sys::exec(&options.command, &environment.0);
+    let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+    let name = options.command[0].display();
+    Failure { status, error: Error::from(error).context(format!("cannot run {name}")) }
+}
+
+/// The environment that CMD will have, in the order that ours has.
+struct Environment(Vec<(OsString, OsString)>);
+
+impl Environment {
+    fn of_this_process() -> Self {
+        Self(std::env::vars_os().collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&OsStr> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
+    }
+
+    fn set(&mut self, name: &str, value: OsString) {
+        self.0.retain(|(key, _)| key != name);
+        self.0.push((name.into(), value));
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.0.retain(|(key, _)| key != name);
+    }
+
+    /// Puts the library before CMD, or takes it away if Weft is switched off.
+    fn prepare(&mut self, options: &Run) -> Result<()> {
+        for warning in variables::warnings(self.0.iter().cloned()) {
+            self.warn(&warning);
+        }
+        let existing = self.get(PRELOAD).unwrap_or_default().to_owned();
+        if variables::switched_off(self.get("WEFT")) {
+            match preload::without(&existing) {
+                rest if rest.is_empty() => self.remove(PRELOAD),
+                rest => self.set(PRELOAD, rest),
+            }
+            return Ok(());
+        }
+        let given = self.get("WEFT_LIB").filter(|path| !path.is_empty()).map(Path::new);
+        let own = std::env::current_exe().context("finding weft itself")?;
+        let own_dir = own.parent().unwrap_or(Path::new("/"));
+        let library = library::find(options.lib.as_deref().or(given), own_dir)?;
+        let program = Program::find(&options.command[0], self.get("PATH"));
+        self.warn_of_obstacle(program.as_ref());
+        let sanitizer = program.and_then(|program| program.sanitizer());
+        let list = preload::with(&existing, &library, sanitizer.as_deref())?;
+        self.set(PRELOAD, list);
+        Ok(())
+    }
+
+    fn warn_of_obstacle(&self, program: Option<&Program>) {
+        let (user, group) = sys::user_and_group();
+        if let Some(obstacle) = program.and_then(|program| program.obstacle(user, group)) {
+            self.warn(&format!("{obstacle}, so it runs without Weft"));
+        }
+    }
+
+    /// Says `text` on stderr, unless the log level is below warnings.
+    fn warn(&self, text: &str) {
+        let quiet = [Level::Off, Level::Error].map(Level::name);
+        let level = self.get("WEFT_LOG").unwrap_or_default();
+        if !quiet.iter().any(|name| level == *name) {
+            // Without a stderr there is nobody to warn.
+            let _ = writeln!(io::stderr(), "weft: warning: {text}");
+        }
+    }
+}

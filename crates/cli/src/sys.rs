@@ -1,0 +1,75 @@
+//! The two things that the standard library does not do as they are needed here: to begin without
+//! touching the process, and to become another program without touching it either.
+//!
+//! The library's own start ignores SIGPIPE and opens closed streams; its `exec` sets SIGPIPE back
+//! to its default. CMD would see either.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::ptr;
+
+/// The beginning, straight from the C library.
+#[cfg(not(test))]
+// SAFETY: this is the program's only `main`, with the signature that the C library calls.
+#[unsafe(no_mangle)]
+pub extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
+    libc::c_int::from(crate::weft(std::env::args_os()))
+}
+
+/// Becomes `command[0]`, found along `PATH` as `execvp` finds it, with these arguments and exactly
+/// this environment. Comes back only with the reason why not.
+pub fn exec(command: &[OsString], environment: &[(OsString, OsString)]) -> io::Error {
+    match exec_strings(command, environment) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+fn exec_strings(
+    command: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> io::Result<std::convert::Infallible> {
+    let args = command.iter().map(|arg| c_string(arg.as_bytes())).collect::<Result<Vec<_>, _>>()?;
+    let pair = |(name, value): &(OsString, OsString)| {
+        c_string(&[name.as_bytes(), OsStr::new("=").as_bytes(), value.as_bytes()].concat())
+    };
+    let environment = environment.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
+    let (argv, envp) = (pointers(&args), pointers(&environment));
+    // SAFETY: both arrays end in a null pointer, and their strings live until the call returns.
+    unsafe { libc::execvpe(argv[0], argv.as_ptr(), envp.as_ptr()) };
+    Err(io::Error::last_os_error())
+}
+
+fn c_string(bytes: &[u8]) -> io::Result<CString> {
+    CString::new(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// The real user and group of this process.
+pub fn user_and_group() -> (u32, u32) {
+    // SAFETY: getuid takes nothing and cannot fail.
+    let user = unsafe { libc::getuid() };
+    // SAFETY: getgid takes nothing and cannot fail.
+    let group = unsafe { libc::getgid() };
+    (user, group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_run_is_an_error() {
+        let error = exec(&["/nonexistent/program".into()], &[]);
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let error = exec(&["/".into()], &[]);
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        let error = exec(&["a\0b".into()], &[]);
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,97 @@
+//! The `WEFT_*` variables: the one list of them in this crate, and a look at what is set.
+//!
+//! docs/environment.md describes them; a test keeps the two together.
+
+use std::ffi::{OsStr, OsString};
+
+/// A variable that Weft reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    values: Values,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    OneOf(&'static [&'static str]),
+    Number,
+    Any,
+}
+
+const ON_OFF: Values = Values::OneOf(&["on", "off"]);
+
+/// Every variable that Weft reads.
+pub const KNOWN: [Variable; 9] = [
+    Variable { name: "WEFT", values: ON_OFF },
+    Variable {
+        name: "WEFT_LOG",
+        values: Values::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
+    },
+    Variable { name: "WEFT_LIB", values: Values::Any },
+    Variable { name: "WEFT_SEED", values: Values::Number },
+    Variable { name: "WEFT_CRC", values: ON_OFF },
+    Variable { name: "WEFT_MARKERS", values: ON_OFF },
+    Variable { name: "WEFT_PROGRESS", values: Values::OneOf(&["inline", "engine", "hybrid"]) },
+    Variable { name: "WEFT_STALL_TIMEOUT_MS", values: Values::Number },
+    Variable { name: "WEFT_DEV", values: Values::Any },
+];
+
+/// Whether `WEFT` says that CMD is to run without Weft.
+pub fn switched_off(weft: Option<&OsStr>) -> bool {
+    weft.is_some_and(|value| value == "off")
+}
+
+/// What to warn about: variables that look like ours and are not, and values with no meaning.
+pub fn warnings(environment: impl Iterator<Item = (OsString, OsString)>) -> Vec<String> {
+    environment.filter_map(|(name, value)| warning(&name, &value)).collect()
+}
+
+fn warning(name: &OsStr, value: &OsStr) -> Option<String> {
+    let name = name.to_str().filter(|name| *name == "WEFT" || name.starts_with("WEFT_"))?;
+    let Some(known) = KNOWN.iter().find(|known| known.name == name) else {
+        let names = KNOWN.map(|known| known.name).join(", ");
+        return Some(format!("{name} means nothing to Weft, which reads {names}"));
+    };
+    let text = value.to_string_lossy();
+    let wanted = match known.values {
+        Values::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
+        Values::Number if text.parse::<u64>().is_err() => String::from("a number"),
+        _ => return None,
+    };
+    Some(format!("{name}={text} is ignored; it can be: {wanted}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warned(name: &str, value: &str) -> Vec<String> {
+        warnings(std::iter::once((name.into(), value.into())))
+    }
+
+    #[test]
+    fn strangers_are_named() {
+        assert!(warned("WEFT_LGO", "debug")[0].starts_with("WEFT_LGO means nothing"));
+        assert!(warned("WEFTLIKE", "x").is_empty());
+        assert!(warned("PATH", "x").is_empty());
+    }
+
+    #[test]
+    fn values_are_checked() {
+        assert!(warned("WEFT", "off").is_empty());
+        assert_eq!(warned("WEFT_CRC", "no"), ["WEFT_CRC=no is ignored; it can be: on, off"]);
+        assert_eq!(warned("WEFT_SEED", "x").len(), 1);
+        assert!(warned("WEFT_SEED", "17").is_empty());
+        assert!(warned("WEFT_LIB", "anything").is_empty());
+    }
+
+    #[test]
+    fn the_documentation_has_the_same_list() {
+        let page = include_str!("../../../docs/environment.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `WEFT"));
+        let documented: Vec<String> =
+            rows.map(|row| format!("WEFT{}", row.split('`').next().unwrap_or_default())).collect();
+        assert_eq!(documented, KNOWN.map(|known| known.name));
+    }
+}

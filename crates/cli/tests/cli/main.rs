@@ -1,0 +1,5 @@
+//! The `weft` command as its users meet it. Needs the workspace's debug build beside it.
+
+mod common;
+mod injection;
+mod process;

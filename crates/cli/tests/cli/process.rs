@@ -1,0 +1,160 @@
+//! `weft run` becomes CMD: nothing of it is left between CMD and its caller.
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use crate::common::{Scratch, run, text, weft};
+
+#[test]
+fn the_status_is_cmds_own() {
+    for status in [0, 1, 42, 125, 255] {
+        let output = run(&["sh", "-c", &format!("exit {status}")]);
+        assert_eq!(output.status.code(), Some(status));
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+#[test]
+fn our_own_failures_are_125() {
+    for args in [&[][..], &["--bogus", "true"], &["--lib", "/nonexistent/libweft.so", "true"]] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(125), "{args:?}");
+        assert_eq!(text(&output.stdout), "");
+        assert_ne!(text(&output.stderr), "");
+    }
+}
+
+#[test]
+fn what_is_not_executable_is_126() {
+    let scratch = Scratch::new("126");
+    let file = scratch.path("text");
+    std::fs::write(&file, "true\n").unwrap();
+    for command in [file.as_str(), "/"] {
+        let output = run(&[command]);
+        assert_eq!(output.status.code(), Some(126), "{command}");
+        assert!(text(&output.stderr).contains("Permission denied"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_does_not_exist_is_127() {
+    for command in ["/nonexistent/program", "no-program-is-called-this"] {
+        let output = run(&[command]);
+        assert_eq!(output.status.code(), Some(127), "{command}");
+        assert!(text(&output.stderr).contains(command), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn the_process_is_the_same() {
+    let child = weft().args(["run", "sh", "-c", "echo $$"]).stdout(Stdio::piped()).spawn().unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stdout).trim(), pid.to_string());
+}
+
+#[test]
+fn a_signal_ends_cmd_visibly() {
+    assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).status.signal(), Some(15));
+    let mut child = weft().args(["run", "sleep", "60"]).spawn().unwrap();
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+}
+
+#[test]
+fn streams_pass_untouched() {
+    let mut child = weft()
+        .args(["run", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let bytes: Vec<u8> = (0..=255).cycle().take(60_000).collect();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, bytes);
+    assert_eq!(text(&output.stderr), "");
+}
+
+/// Runs a shell line with and without `weft run` in the place of `WEFT`; stdout must not differ.
+fn assert_same(line: &str) {
+    let weft_run = format!("{} run", env!("CARGO_BIN_EXE_weft"));
+    let with = line.replace("WEFT", &weft_run);
+    let without = line.replace("WEFT", "env");
+    let shell = |line: &str| {
+        let output = Command::new("sh").args(["-c", line]).env_remove("LD_PRELOAD").output();
+        text(&output.unwrap().stdout)
+    };
+    let expected = shell(&without);
+    assert_ne!(expected, "", "{line}");
+    assert_eq!(shell(&with), expected, "{line}");
+}
+
+#[test]
+fn closed_streams_stay_closed() {
+    assert_same("WEFT sh -c 'test -e /proc/self/fd/0; echo $?' <&-");
+    assert_same("WEFT sh -c 'test -e /proc/self/fd/2; echo $?' 2>&-");
+}
+
+#[test]
+fn dispositions_of_signals_stay() {
+    assert_same("WEFT grep ^Sig /proc/self/status");
+    assert_same("trap '' PIPE INT; WEFT grep ^Sig /proc/self/status");
+}
+
+#[test]
+fn arguments_and_environment_pass_untouched() {
+    let output = weft()
+        .args([
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "printf '<%s>' \"$@\" \"$WORD\"",
+            "sh",
+            "-x",
+            "--",
+            "",
+            "a b",
+        ])
+        .env("WORD", "one two")
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), "<-x><--><><a b><one two>");
+}
+
+#[test]
+fn a_text_without_interpreter_runs_in_the_shell() {
+    let scratch = Scratch::new("bare");
+    let script = scratch.script("bare", "echo ran\n");
+    assert_eq!(text(&run(&[&script]).stdout), "ran\n");
+}
+
+#[test]
+fn a_script_whose_interpreter_is_missing_is_127() {
+    let scratch = Scratch::new("orphan");
+    let script = scratch.script("orphan", "#!/nonexistent/interpreter\n");
+    assert_eq!(run(&[&script]).status.code(), Some(127));
+}
+
+#[test]
+fn completions_come_out_for_every_shell() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = weft().args(["completions", shell]).output().unwrap();
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("completions"), "{shell}");
+    }
+    assert_eq!(weft().args(["completions", "tea"]).output().unwrap().status.code(), Some(125));
+}
+
+#[test]
+fn help_is_an_answer() {
+    let help = weft().args(["run", "--help"]).output().unwrap();
+    assert!(help.status.success());
+    for section in ["EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "--lib", "--log"] {
+        assert!(text(&help.stdout).contains(section), "{section}");
+    }
+    assert_eq!(text(&help.stderr), "");
+}
