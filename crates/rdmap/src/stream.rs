@@ -28,8 +28,6 @@ pub enum Rtr {
     Write,
     /// A zero-length Read.
     Read,
-    /// A zero-length Send.
-    Send,
 }
 
 /// What the set-up of the connection agreed on.
@@ -173,6 +171,11 @@ impl Stream {
     /// Whether the stream has failed: nothing more is placed, and only a Terminate goes out.
     pub fn is_dead(&self) -> bool {
         self.dead
+    }
+
+    /// Whether it has failed and said what it had to say about that.
+    pub fn is_finished(&self) -> bool {
+        self.dead && (self.silent || self.own.terminate.is_none())
     }
 
     /// Counters.

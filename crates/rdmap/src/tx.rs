@@ -39,7 +39,6 @@ const OWN_TERMINATE: u32 = 0;
 const OWN_HELLO: u32 = 1;
 const OWN_NUDGE: u32 = 2;
 const OWN_READ: u32 = 3;
-const OWN_SEND: u32 = 4;
 
 fn name(kind: u32, seq: u32) -> u32 {
     kind << 29 | seq & SEQ_MASK
@@ -101,7 +100,6 @@ impl<'a> TxPort<'a> {
             return match rtr {
                 Rtr::Write => segment(OWN_HELLO, 0),
                 Rtr::Read => self.own_read(),
-                Rtr::Send => segment(OWN_SEND, 0),
             };
         }
         if std::mem::take(&mut own.hello) {
@@ -389,7 +387,6 @@ impl<'a> TxPort<'a> {
                 out.push_bytes(&tagged(Opcode::Write, stag, to, true));
             }
             OWN_NUDGE => out.push_bytes(&tagged(Opcode::Write, STag(1), 0, true)),
-            OWN_SEND => out.push_bytes(&untagged(Opcode::Send, 0, QN_SEND, id.offset, 0, true)),
             _ => {
                 let header = untagged(Opcode::ReadRequest, 0, QN_READ_REQUEST, id.offset, 0, true);
                 out.push_bytes(&header);
@@ -467,7 +464,6 @@ impl TxPort<'_> {
         let stream = &mut *self.stream;
         let msn: &mut Msn = match id.wqe & SEQ_MASK {
             OWN_READ => &mut stream.msn_read,
-            OWN_SEND => &mut stream.msn_send,
             OWN_TERMINATE => {
                 stream.silent = true;
                 return;

@@ -1,1 +1,24 @@
-//! The software RNIC, sans-IO: object tables and queue pairs bound to an LLP.
+//! The software RNIC, sans-IO: the objects of a device, and queue pairs bound to a lower layer.
+//!
+//! A [`Device`] owns the names: keys, queue pair numbers, protection domains. An [`Endpoint`] is
+//! a queue pair with the connection it was given: bytes in, bytes out, and the time when it wants
+//! to be called again.
+//!
+//! Invariant: an endpoint fails once. From then on it places nothing, every posted request is
+//! flushed, and what still goes out is the rest of a frame and at most one Terminate.
+//!
+//! Order of calls on an endpoint: any of [`Endpoint::transmit`], [`Endpoint::receive`],
+//! [`Endpoint::handle_timeout`]; after each, [`Endpoint::poll_timeout`] and
+//! [`Endpoint::is_finished`].
+#![forbid(unsafe_code)]
+
+mod device;
+mod endpoint;
+mod outgoing;
+
+pub use device::Device;
+pub use endpoint::{Endpoint, Link, Transmit};
+pub use outgoing::{Outgoing, Written};
+pub use weft_cm as cm;
+pub use weft_mpa as mpa;
+pub use weft_wire as wire;

@@ -1,0 +1,85 @@
+//! The objects of a device and the names they have.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use weft_verbs::mr::RegionSpec;
+use weft_verbs::usage::Counted;
+use weft_verbs::{AsyncQueue, Limits, Misuse, Pd, Qp, QpInit, RegionTable};
+
+/// Unpredictable bits from outside.
+pub type Entropy = Box<dyn Fn() -> u32 + Send + Sync>;
+
+/// A device: one table of regions, and names that are unique within it.
+pub struct Device {
+    limits: &'static Limits,
+    regions: Arc<RegionTable>,
+    qp_numbers: Mutex<HashSet<u32>>,
+    next_pd: AtomicU32,
+    entropy: Entropy,
+}
+
+impl Device {
+    /// A device that draws its keys and numbers from `entropy`.
+    pub fn new(limits: &'static Limits, entropy: Entropy) -> Self {
+        Self {
+            limits,
+            regions: Arc::new(RegionTable::new()),
+            qp_numbers: Mutex::default(),
+            next_pd: AtomicU32::new(1),
+            entropy,
+        }
+    }
+
+    /// What it can hold.
+    pub fn limits(&self) -> &'static Limits {
+        self.limits
+    }
+
+    /// Its regions.
+    pub fn regions(&self) -> &Arc<RegionTable> {
+        &self.regions
+    }
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&self) -> Arc<Pd> {
+        Arc::new(Pd::new(self.next_pd.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Ends a protection domain that nothing uses.
+    pub fn dealloc_pd(&self, pd: &Pd) -> Result<(), Misuse> {
+        if pd.users().any() { Err(Misuse::Busy) } else { Ok(()) }
+    }
+
+    /// Registers a region; gives its key.
+    pub fn register(&self, spec: &RegionSpec) -> Result<u32, Misuse> {
+        self.regions.register(spec, || (self.entropy)())
+    }
+
+    /// Makes a queue pair with a number of its own.
+    pub fn create_qp(&self, init: QpInit, events: &Arc<AsyncQueue>) -> Result<Qp, Misuse> {
+        let number = self.take_number()?;
+        let (regions, events) = (Arc::clone(&self.regions), Arc::clone(events));
+        Qp::new(number, init, self.limits, regions, events).inspect_err(|_| self.release(number))
+    }
+
+    /// Gives the number of a destroyed queue pair back.
+    pub fn release(&self, number: u32) {
+        self.qp_numbers.lock().expect("number lock").remove(&number);
+    }
+
+    fn take_number(&self) -> Result<u32, Misuse> {
+        let mut numbers = self.qp_numbers.lock().expect("number lock");
+        if numbers.len() >= self.limits.max_qp as usize {
+            return Err(Misuse::Full);
+        }
+        loop {
+            // 24 bits; 0 and 1 are special to InfiniBand programs.
+            let number = (self.entropy)() & 0x00ff_ffff;
+            if number > 1 && numbers.insert(number) {
+                return Ok(number);
+            }
+        }
+    }
+}

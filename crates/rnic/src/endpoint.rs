@@ -1,0 +1,235 @@
+//! A queue pair bound to its connection.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_mpa::{Agreed, Role, RxFault};
+use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
+use weft_verbs::{Qp, QpState};
+
+use crate::outgoing::{Outgoing, Written};
+
+/// Batches written in one call at most, so that no caller works for others without end.
+const ROUNDS_MAX: usize = 16;
+/// Octets framed for one system call.
+const BATCH_OCTETS: usize = 256 << 10;
+/// An initiator that has heard nothing this long after its first message repeats it without
+/// effect: Linux siw can miss the first one (it installs its callback after its Reply).
+const NUDGE_AFTER: Duration = Duration::from_millis(200);
+/// A responder whose peer does not announce its first message speaks after this long: some
+/// initiators wait for the server's first message, against RFC 5044 section 7.1.2.
+const SPEAK_AFTER: Duration = Duration::from_millis(100);
+
+/// The connection as its set-up left it.
+pub struct Link<'a> {
+    /// Which side this is.
+    pub role: Role,
+    /// What was agreed.
+    pub agreed: &'a Agreed,
+    /// Octets that the path carries in one TCP segment.
+    pub emss: u32,
+    /// How long a frame may stay incomplete.
+    pub stall_after: Duration,
+}
+
+/// Where a transmission stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    /// Everything is written.
+    Done,
+    /// The kernel takes no more for now, or others should have a turn.
+    More,
+    /// The connection is gone.
+    Failed,
+}
+
+/// A queue pair bound to its connection.
+pub struct Endpoint {
+    qp: Arc<Qp>,
+    mpa: weft_mpa::Stream,
+    rdmap: rdmap::Stream,
+    out: Outgoing,
+    nudge_at: Option<Instant>,
+    speak_at: Option<Instant>,
+    stalled_at: Option<Instant>,
+    stall_after: Duration,
+    /// A frame was cut off in the middle: nothing can follow it.
+    broken: bool,
+}
+
+impl Endpoint {
+    /// Binds `qp` to `link` and makes it ready to send.
+    pub fn new(qp: Arc<Qp>, link: &Link<'_>, now: Instant) -> Self {
+        let agreed = link.agreed;
+        let mut mpa = weft_mpa::Stream::new(link.role, agreed);
+        mpa.set_emss(link.emss);
+        let config = rdmap::Config {
+            role: match link.role {
+                Role::Initiator => rdmap::Role::Initiator,
+                Role::Responder => rdmap::Role::Responder,
+            },
+            rtr: agreed.rtr.map(|rtr| match rtr {
+                weft_mpa::Rtr::Write => rdmap::Rtr::Write,
+                weft_mpa::Rtr::Read => rdmap::Rtr::Read,
+            }),
+            ird: agreed.ird,
+            ord: agreed.ord,
+        };
+        qp.set_attrs(|attrs| {
+            attrs.max_rd_atomic = agreed.ord.min(255) as u8;
+            attrs.max_dest_rd_atomic = agreed.ird.min(255) as u8;
+        });
+        qp.enter(QpState::Rts);
+        let initiator = link.role == Role::Initiator;
+        Self {
+            qp,
+            mpa,
+            rdmap: rdmap::Stream::new(config),
+            out: Outgoing::default(),
+            nudge_at: initiator.then(|| now + NUDGE_AFTER),
+            speak_at: (!initiator && agreed.rtr.is_none()).then(|| now + SPEAK_AFTER),
+            stalled_at: None,
+            stall_after: link.stall_after,
+            broken: false,
+        }
+    }
+
+    /// The queue pair.
+    pub fn qp(&self) -> &Arc<Qp> {
+        &self.qp
+    }
+
+    /// Whether the peer has sent anything.
+    pub fn heard(&self) -> bool {
+        self.rdmap.heard()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> rdmap::Stats {
+        self.rdmap.stats()
+    }
+
+    /// Whether it has failed or was closed.
+    pub fn is_dead(&self) -> bool {
+        self.rdmap.is_dead()
+    }
+
+    /// Whether it is dead and has nothing left to say: the connection may be closed.
+    pub fn is_finished(&self) -> bool {
+        self.broken || self.rdmap.is_finished() && self.out.is_drained()
+    }
+
+    /// Turns work into frames and gives them to `write`, batch by batch.
+    pub fn transmit(&mut self, mut write: impl FnMut(&Outgoing) -> Written) -> Transmit {
+        for _ in 0..ROUNDS_MAX {
+            if self.broken {
+                return Transmit::Failed;
+            }
+            if let Some(outcome) = self.transmit_batch(&mut write) {
+                return outcome;
+            }
+        }
+        Transmit::More
+    }
+
+    /// One batch; `None` when another may follow at once.
+    fn transmit_batch(&mut self, write: &mut impl FnMut(&Outgoing) -> Written) -> Option<Transmit> {
+        let qp = Arc::clone(&self.qp);
+        let (fault, written) = {
+            let sq = qp.sq();
+            let regions = qp.regions().reader();
+            let fault = if self.out.is_drained() {
+                self.out.restart(regions.generation());
+                let mut port = TxPort::new(&mut self.rdmap, &qp, sq, Some(&regions));
+                self.mpa.poll_transmit(&mut port, &regions, &mut self.out.gather, BATCH_OCTETS);
+                port.into_fault()
+            } else {
+                drop(sq);
+                (!self.out.is_current(&regions)).then_some(Fault::Closed)
+            };
+            // The regions stay in place until the kernel has copied what it takes.
+            let nothing = self.out.is_drained() || fault == Some(Fault::Closed);
+            (fault, if nothing { Written::Octets(0) } else { write(&self.out) })
+        };
+        self.rdmap.settle(&qp);
+        let outcome = self.account(written);
+        if let Some(fault) = fault {
+            self.fail(fault);
+            return None;
+        }
+        outcome
+    }
+
+    fn account(&mut self, written: Written) -> Option<Transmit> {
+        match written {
+            Written::Octets(0) => Some(Transmit::Done),
+            Written::Octets(octets) => {
+                self.out.advance(octets);
+                let mut port = TxPort::new(&mut self.rdmap, &self.qp, self.qp.sq(), None);
+                self.mpa.handle_transmitted(octets, &mut port);
+                (!self.out.is_drained()).then_some(Transmit::More)
+            }
+            Written::Blocked => Some(Transmit::More),
+            Written::Failed => Some(Transmit::Failed),
+        }
+    }
+
+    /// Takes the whole frames at the start of `bytes`; gives the octets consumed. The caller
+    /// keeps the rest, and calls again with more behind it.
+    pub fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
+        let mut port = RxPort::new(&mut self.rdmap, &self.qp);
+        match self.mpa.handle_received(bytes, &mut port) {
+            Ok(consumed) => {
+                let partial = consumed < bytes.len();
+                self.stalled_at = partial.then(|| now + self.stall_after);
+                consumed
+            }
+            Err(fault) => {
+                self.fail(match fault {
+                    RxFault::Mpa(error) => Fault::Lower(Some(error.terminate_code())),
+                    RxFault::Sink(fault) => fault,
+                });
+                bytes.len()
+            }
+        }
+    }
+
+    /// Ends the stream without a word to the peer but what is framed already; the queue pair
+    /// fails. For a disconnect by this side, or after the connection closed.
+    pub fn close(&mut self) {
+        self.fail(Fault::Closed);
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        if self.rdmap.is_dead() {
+            return;
+        }
+        // The application may free its memory once its requests are flushed.
+        let whole = self.out.detach(&self.qp.regions().reader());
+        self.broken = !whole;
+        self.mpa.release();
+        self.nudge_at = None;
+        self.speak_at = None;
+        self.stalled_at = None;
+        self.rdmap.fail(&self.qp, fault);
+    }
+
+    /// When [`Endpoint::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        [self.nudge_at, self.speak_at, self.stalled_at].into_iter().flatten().min()
+    }
+
+    /// Does what is due; the caller transmits next.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
+        if due(&mut self.nudge_at) && self.rdmap.spoken() && !self.rdmap.heard() {
+            self.rdmap.nudge();
+        }
+        if due(&mut self.speak_at) {
+            self.mpa.release();
+        }
+        if due(&mut self.stalled_at) {
+            self.fail(Fault::Lower(None));
+        }
+    }
+}

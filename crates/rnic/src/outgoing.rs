@@ -1,0 +1,101 @@
+//! A batch of frames on its way to the kernel.
+
+use weft_verbs::mr::RegionReader;
+use weft_wire::llp::{Gather, Piece, RegisteredMemory};
+
+/// How much of a batch the kernel took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// This many octets.
+    Octets(usize),
+    /// Nothing, for now.
+    Blocked,
+    /// The connection is gone.
+    Failed,
+}
+
+/// A batch and how much of it is written.
+#[derive(Default)]
+pub struct Outgoing {
+    pub(crate) gather: Gather,
+    written: usize,
+    generation: u64,
+}
+
+impl Outgoing {
+    /// The pieces and the bytes they are staged in.
+    pub fn gather(&self) -> &Gather {
+        &self.gather
+    }
+
+    /// Octets that are written already.
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    /// Whether nothing is left to write.
+    pub fn is_drained(&self) -> bool {
+        self.written == self.gather.len()
+    }
+
+    pub(crate) fn restart(&mut self, generation: u64) {
+        self.gather.clear();
+        self.written = 0;
+        self.generation = generation;
+    }
+
+    pub(crate) fn advance(&mut self, octets: usize) {
+        self.written += octets;
+    }
+
+    /// Whether the memory that is left to write is still registered.
+    pub(crate) fn is_current(&mut self, regions: &RegionReader<'_>) -> bool {
+        if self.generation == regions.generation() {
+            return true;
+        }
+        self.generation = regions.generation();
+        let mut skip = self.written;
+        self.gather.pieces().iter().all(|piece| {
+            let len = len_of(piece);
+            let passed = len.min(skip);
+            skip -= passed;
+            match piece {
+                Piece::Memory(memory) if passed < len => regions.still_holds(*memory),
+                _ => true,
+            }
+        })
+    }
+
+    /// Copies what is left, so that the memory it names may go away. `false` when some of that
+    /// memory is gone already: then nothing is left, and the last frame stays incomplete.
+    pub(crate) fn detach(&mut self, regions: &RegionReader<'_>) -> bool {
+        if self.is_drained() {
+            return true;
+        }
+        let whole = self.is_current(regions);
+        let rest = if whole { self.rest(regions) } else { Vec::new() };
+        self.restart(self.generation);
+        self.gather.push_bytes(&rest);
+        whole
+    }
+
+    fn rest(&self, regions: &RegionReader<'_>) -> Vec<u8> {
+        let mut all = Vec::with_capacity(self.gather.len());
+        for piece in self.gather.pieces() {
+            match piece {
+                Piece::Slab { start, len } => {
+                    all.extend_from_slice(self.gather.staged(*start, *len));
+                }
+                Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
+            }
+        }
+        all.split_off(self.written)
+    }
+}
+
+fn len_of(piece: &Piece) -> usize {
+    match piece {
+        Piece::Slab { len, .. } => *len as usize,
+        Piece::Memory(memory) => memory.len as usize,
+    }
+}
