@@ -1,0 +1,198 @@
+//! The interposed `dlopen`, `dlsym` and `dlvsym`.
+//!
+//! Each hook first asks a Rust function whether it has an answer of its own. If so it returns
+//! it; if not it restores the arguments and *jumps* to the real function, which then sees the
+//! caller's return address.
+
+use std::arch::naked_asm;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use super::real;
+use crate::env;
+
+/// Names of functions that libibverbs and librdmacm export begin with one of these.
+const PREFIXES: [&[u8]; 5] = [b"ibv_", b"_ibv_", b"rdma_", b"mbps_to_ibv_", b"mult_to_ibv_"];
+
+/// The libraries this one stands in for.
+const STEMS: [&[u8]; 2] = [b"libibverbs.so", b"librdmacm.so"];
+
+/// `dlsym(handle, name)`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {answer}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2: ret",
+        answer = sym answer_dlsym,
+        real = sym real::DLSYM,
+    )
+}
+
+/// `dlvsym(handle, name, version)`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlvsym(
+    handle: *mut c_void,
+    name: *const c_char,
+    version: *const c_char,
+) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "call {answer}",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2: ret",
+        answer = sym answer_dlvsym,
+        real = sym real::DLVSYM,
+    )
+}
+
+/// `dlopen(file, flags)`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(naked)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+    naked_asm!(
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {answer}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "jmp qword ptr [rip + {real}]",
+        "2: ret",
+        answer = sym answer_dlopen,
+        real = sym real::DLOPEN,
+    )
+}
+
+unsafe extern "C" fn answer_dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    let real_dlsym = real::dlsym();
+    let Some(ours) = wanted(name) else { return ptr::null_mut() };
+    if handle == libc::RTLD_NEXT {
+        return ours;
+    }
+    // SAFETY: the caller's handle and name; what this lookup finds does not depend on who asks,
+    // because `RTLD_NEXT` was handled above.
+    let found = unsafe { real_dlsym(handle, name) };
+    if is_rdma_core(found) { ours } else { ptr::null_mut() }
+}
+
+/// A version restricts the search to the real libraries, because this one has no versions; so a
+/// search by order is answered at once.
+unsafe extern "C" fn answer_dlvsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    real::resolve_dlvsym();
+    if handle == libc::RTLD_DEFAULT
+        && let Some(ours) = wanted(name)
+    {
+        return ours;
+    }
+    // SAFETY: the caller's arguments, passed on.
+    unsafe { answer_dlsym(handle, name) }
+}
+
+unsafe extern "C" fn answer_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+    let real_dlopen = real::dlopen();
+    if file.is_null() || env::off_now() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller passes a NUL-terminated string.
+    if !names_rdma_core(unsafe { CStr::from_ptr(file) }) {
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller's arguments.
+    let handle = unsafe { real_dlopen(file, flags) };
+    if !handle.is_null() {
+        return handle;
+    }
+    // SAFETY: taking the message of the failed attempt clears it, as after a success.
+    unsafe { libc::dlerror() };
+    real::own_handle().unwrap_or(ptr::null_mut())
+}
+
+/// Our definition of `name`, if it is one that Weft serves and Weft is on.
+fn wanted(name: *const c_char) -> Option<*mut c_void> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the caller passes a NUL-terminated string.
+    let name = unsafe { CStr::from_ptr(name) };
+    if !PREFIXES.iter().any(|p| name.to_bytes().starts_with(p)) || env::off_now() {
+        return None;
+    }
+    real::own(name)
+}
+
+/// Whether `address` lies in libibverbs or librdmacm.
+fn is_rdma_core(address: *const c_void) -> bool {
+    if address.is_null() {
+        return false;
+    }
+    let object = real::object_of(address);
+    // SAFETY: paths of loaded objects are NUL-terminated.
+    !object.is_null() && names_rdma_core(unsafe { CStr::from_ptr(object) })
+}
+
+/// Whether a path ends in the file name of one of the libraries, with or without a version.
+fn names_rdma_core(path: &CStr) -> bool {
+    let file = path.to_bytes().rsplit(|c| *c == b'/').next().unwrap_or_default();
+    STEMS.iter().any(|stem| match file.strip_prefix(*stem) {
+        Some(rest) => rest.is_empty() || rest[0] == b'.',
+        None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_of_rdma_core_are_recognised() {
+        for yes in [c"libibverbs.so.1", c"/usr/lib/libibverbs.so.1.14.44.0", c"librdmacm.so"] {
+            assert!(names_rdma_core(yes), "{yes:?}");
+        }
+        for no in [c"libibverbs.solo", c"libibverbs.so.1/x", c"libmlx5.so.1", c"libc.so.6", c""] {
+            assert!(!names_rdma_core(no), "{no:?}");
+        }
+    }
+
+    #[test]
+    fn other_names_reach_the_real_function() {
+        // SAFETY: a NUL-terminated name.
+        let found = unsafe { dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+        assert_eq!(found as usize, libc::malloc as *const () as usize);
+        // SAFETY: as above.
+        let versioned =
+            unsafe { dlvsym(libc::RTLD_DEFAULT, c"qsort".as_ptr(), c"GLIBC_2.2.5".as_ptr()) };
+        assert!(!versioned.is_null());
+        // SAFETY: as above.
+        assert!(unsafe { dlopen(c"no_such_library.so".as_ptr(), libc::RTLD_LAZY) }.is_null());
+    }
+}

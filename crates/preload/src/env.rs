@@ -1,0 +1,177 @@
+//! What the environment asks for.
+//!
+//! It is read once, at the first verb, so that a program may still set variables before it uses
+//! RDMA, and so that nothing happens in the many processes that inherit `LD_PRELOAD` and never
+//! use it. Unknown `WEFT_*` variables are warned about at the same time. `RDMAV_FORK_SAFE` needs no
+//! reading: nothing is pinned, so every program is already as safe as it asks to be.
+
+use std::ffi::{CStr, CString, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+
+use crate::log::{self, Level};
+
+/// The variables that some part of Weft reads.
+const KNOWN: [&str; 9] = [
+    "WEFT",
+    "WEFT_LOG",
+    "WEFT_LIB",
+    "WEFT_SEED",
+    "WEFT_CRC",
+    "WEFT_MARKERS",
+    "WEFT_PROGRESS",
+    "WEFT_STALL_TIMEOUT_MS",
+    "WEFT_DEV",
+];
+
+/// Longest device name: `IBV_SYSFS_NAME_MAX` less the NUL.
+const DEVICE_NAME_MAX: usize = 63;
+
+/// The settings of this process.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `WEFT=off`: every function passes to the real library.
+    pub off: bool,
+    /// Least severity that is written.
+    pub log: Level,
+    /// `VERBS_LOG_FILE`: where diagnostics go instead of stderr.
+    pub log_file: Option<CString>,
+    /// `WEFT_DEV`: name of the device.
+    pub device: CString,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { off: false, log: Level::Warn, log_file: None, device: c"weft_iw0".into() }
+    }
+}
+
+/// The settings, read from the environment at the first call.
+pub fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    let mut warnings = Vec::new();
+    let settings = SETTINGS.get_or_init(|| parse(std::env::vars_os(), &mut warnings));
+    for warning in warnings {
+        log::write(Level::Warn, format_args!("{warning}"));
+    }
+    settings
+}
+
+/// Whether `WEFT=off` was set at the first verb.
+pub fn off() -> bool {
+    settings().off
+}
+
+/// Whether `WEFT=off` is set now. The dynamic linker's hooks ask this way, because they run in
+/// processes that never come to a verb.
+pub fn off_now() -> bool {
+    // SAFETY: the name is NUL-terminated.
+    let value = unsafe { libc::getenv(c"WEFT".as_ptr()) };
+    if value.is_null() {
+        return false;
+    }
+    // SAFETY: getenv gives a NUL-terminated string that lives in the environment.
+    unsafe { CStr::from_ptr(value) == c"off" }
+}
+
+fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<String>) -> Settings {
+    let mut settings = Settings::default();
+    let mut weft_log = None;
+    let mut verbs_log = None;
+    for (name, value) in vars {
+        let value = value.as_bytes();
+        match name.as_bytes() {
+            b"WEFT" => match value {
+                b"off" => settings.off = true,
+                b"on" => {}
+                _ => warnings.push("WEFT is neither on nor off; taken as on".into()),
+            },
+            b"WEFT_LOG" => match Level::parse(value) {
+                Some(level) => weft_log = Some(level),
+                None => {
+                    warnings.push("WEFT_LOG is none of off, error, warn, info, debug, trace".into())
+                }
+            },
+            b"WEFT_DEV" => match device_name(value) {
+                Some(name) => settings.device = name,
+                None => warnings.push("WEFT_DEV is not a device name; ignored".into()),
+            },
+            b"VERBS_LOG_LEVEL" => verbs_log = Level::parse_number(value),
+            b"VERBS_LOG_FILE" => settings.log_file = CString::new(value).ok(),
+            name if name.starts_with(b"WEFT_") && !is_known(name) => {
+                let name = String::from_utf8_lossy(name);
+                warnings.push(format!("unknown variable {name}; known are {}", KNOWN.join(", ")));
+            }
+            _ => {}
+        }
+    }
+    settings.log = weft_log.or(verbs_log).unwrap_or(settings.log);
+    settings
+}
+
+fn is_known(name: &[u8]) -> bool {
+    KNOWN.iter().any(|k| k.as_bytes() == name)
+}
+
+fn device_name(value: &[u8]) -> Option<CString> {
+    let plain = |c: &u8| c.is_ascii_alphanumeric() || b"_-.".contains(c);
+    let fits = (1..=DEVICE_NAME_MAX).contains(&value.len());
+    (fits && value.iter().all(plain)).then(|| CString::new(value).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(vars: &[(&str, &str)]) -> (Settings, Vec<String>) {
+        let mut warnings = Vec::new();
+        let vars = vars.iter().map(|(n, v)| (OsString::from(n), OsString::from(v)));
+        (parse(vars, &mut warnings), warnings)
+    }
+
+    #[test]
+    fn an_empty_environment_is_the_default_without_warnings() {
+        assert_eq!(parsed(&[("HOME", "/")]), (Settings::default(), Vec::new()));
+    }
+
+    #[test]
+    fn off_is_off_and_nonsense_warns() {
+        assert!(parsed(&[("WEFT", "off")]).0.off);
+        assert_eq!(parsed(&[("WEFT", "on")]), (Settings::default(), Vec::new()));
+        let (settings, warnings) = parsed(&[("WEFT", "perhaps")]);
+        assert!(!settings.off);
+        assert_eq!(warnings.len(), 1);
+    }
+
+    #[test]
+    fn unknown_variables_warn_and_known_ones_do_not() {
+        for name in KNOWN {
+            let value = match name {
+                "WEFT_LOG" => "info",
+                "WEFT" => "on",
+                _ => "1",
+            };
+            assert_eq!(parsed(&[(name, value)]).1, Vec::<String>::new(), "{name}");
+        }
+        assert!(parsed(&[("WEFT_SPEED", "1")]).1[0].contains("WEFT_SPEED"));
+        assert!(parsed(&[("WEFTY", "1")]).1.is_empty());
+    }
+
+    #[test]
+    fn our_level_wins_over_that_of_rdma_core() {
+        assert_eq!(parsed(&[("VERBS_LOG_LEVEL", "4")]).0.log, Level::Debug);
+        let both = [("WEFT_LOG", "error"), ("VERBS_LOG_LEVEL", "4")];
+        assert_eq!(parsed(&both).0.log, Level::Error);
+        assert_eq!(parsed(&[("VERBS_LOG_LEVEL", "loud")]).0.log, Level::Warn);
+        assert_eq!(parsed(&[("VERBS_LOG_FILE", "/x")]).0.log_file, Some(c"/x".into()));
+    }
+
+    #[test]
+    fn device_names_are_short_and_plain() {
+        assert_eq!(parsed(&[("WEFT_DEV", "siw0")]).0.device.as_c_str(), c"siw0");
+        for bad in ["", "a/b", "a b", &"x".repeat(64)] {
+            let (settings, warnings) = parsed(&[("WEFT_DEV", bad)]);
+            assert_eq!((settings.device.as_c_str(), warnings.len()), (c"weft_iw0", 1), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! File descriptors of this library, and the counting eventfds that programs wait on.
+
+use std::ffi::{c_int, c_void};
+use std::mem::size_of;
+
+use weft_verbs::Wake;
+
+use crate::errno;
+
+/// A descriptor that is closed when dropped.
+#[derive(Debug)]
+pub struct Owned(c_int);
+
+impl Owned {
+    /// A datagram socket for interface requests; nothing is sent on it.
+    pub fn datagram_socket() -> Option<Self> {
+        // SAFETY: plain arguments.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        (fd >= 0).then_some(Self(fd))
+    }
+
+    /// The number.
+    pub fn raw(&self) -> c_int {
+        self.0
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: this object owns the descriptor, which nothing uses after it.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// An eventfd that counts queued events: readable while there are any, each read takes one.
+///
+/// The program has its number and may set `O_NONBLOCK` on it or wait with `poll`; it stays open
+/// until the last waker is gone, so a late wake-up never hits somebody else's descriptor.
+#[derive(Debug)]
+pub struct EventFd(Owned);
+
+impl EventFd {
+    /// A new one with nothing queued; fails with the errno of the system.
+    pub fn new() -> Result<Self, c_int> {
+        // SAFETY: plain arguments.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
+        if fd < 0 { Err(errno::get()) } else { Ok(Self(Owned(fd))) }
+    }
+
+    /// The number.
+    pub fn raw(&self) -> c_int {
+        self.0.raw()
+    }
+
+    /// Takes one event. Waits for it unless the program made the descriptor non-blocking; fails
+    /// with `EAGAIN` then, and with `EINTR` when a signal came.
+    pub fn take(&self) -> Result<(), c_int> {
+        let mut count = 0_u64;
+        let buffer = (&raw mut count).cast::<c_void>();
+        // SAFETY: the buffer has the eight octets that an eventfd writes.
+        let read = unsafe { libc::read(self.raw(), buffer, size_of::<u64>()) };
+        if read < 0 { Err(errno::get()) } else { Ok(()) }
+    }
+
+    /// Takes back up to `count` events that were dropped unread, without ever waiting.
+    pub fn retract(&self, count: usize) {
+        for _ in 0..count {
+            let mut taken = 0_u64;
+            let vector =
+                libc::iovec { iov_base: (&raw mut taken).cast(), iov_len: size_of::<u64>() };
+            // SAFETY: the vector names eight writable octets; the flag makes it return at once.
+            let read =
+                unsafe { libc::preadv2(self.raw(), &raw const vector, 1, -1, libc::RWF_NOWAIT) };
+            // A reader took it first, or the kernel cannot: the reader then finds nothing queued
+            // and waits again.
+            if read < 0 {
+                return;
+            }
+        }
+    }
+}
+
+impl Wake for EventFd {
+    fn wake(&self) {
+        let one = 1_u64;
+        // SAFETY: eight readable octets. The counter cannot overflow: it counts queued events.
+        unsafe { libc::write(self.raw(), (&raw const one).cast(), size_of::<u64>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn non_blocking() -> EventFd {
+        let fd = EventFd::new().unwrap();
+        // SAFETY: the descriptor is open.
+        unsafe { libc::fcntl(fd.raw(), libc::F_SETFL, libc::O_NONBLOCK) };
+        fd
+    }
+
+    #[test]
+    fn each_wake_is_taken_once() {
+        let fd = non_blocking();
+        assert_eq!(fd.take(), Err(libc::EAGAIN));
+        fd.wake();
+        fd.wake();
+        assert_eq!([fd.take(), fd.take(), fd.take()], [Ok(()), Ok(()), Err(libc::EAGAIN)]);
+    }
+
+    #[test]
+    fn retracting_never_waits() {
+        let fd = EventFd::new().unwrap();
+        fd.wake();
+        fd.wake();
+        fd.wake();
+        fd.retract(2);
+        assert_eq!(fd.take(), Ok(()));
+        fd.retract(5);
+    }
+}

@@ -1,0 +1,208 @@
+//! The device list: one device, made once, at an address that never changes.
+//!
+//! Programs keep `ibv_device` pointers after freeing the list and compare them across calls, and
+//! libraries made for one vendor's hardware look *behind* the structure to recognise their own,
+//! so it is followed by zeroes.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::fmt::Write;
+use std::sync::OnceLock;
+use std::{mem, ptr};
+
+use crate::abi::{IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_device};
+use crate::env;
+use crate::errno;
+use crate::net;
+use crate::real::pass_when_off;
+
+/// Zeroes behind the device: more than any provider's own device structure has before the
+/// pointer that identifies it.
+const TAIL_WORDS: usize = 64;
+
+#[repr(C)]
+struct DeviceObject {
+    public: ibv_device,
+    tail: [u64; TAIL_WORDS],
+}
+
+struct Shared(*mut DeviceObject);
+// SAFETY: the object is written before it is shared and only read afterwards.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// The device.
+pub fn device() -> *mut ibv_device {
+    static DEVICE: OnceLock<Shared> = OnceLock::new();
+    DEVICE.get_or_init(|| Shared(Box::into_raw(Box::new(make())))).0.cast()
+}
+
+/// Whether `path` is the directory in sysfs that the device claims.
+pub fn is_ibdev_path(path: &CStr) -> bool {
+    let mut text = String::from("/sys/class/infiniband/");
+    text.push_str(&name().to_string_lossy());
+    path.to_bytes() == text.as_bytes()
+}
+
+/// The name of the device.
+pub fn name() -> &'static CStr {
+    &env::settings().device
+}
+
+fn make() -> DeviceObject {
+    // SAFETY: all zeroes is valid: integers, null pointers and empty strings.
+    let mut object: DeviceObject = unsafe { mem::zeroed() };
+    let device = &mut object.public;
+    let name = name().to_string_lossy();
+    device.node_type = IBV_NODE_RNIC;
+    device.transport_type = IBV_TRANSPORT_IWARP;
+    copy_text(&mut device.name, &name);
+    // Not `uverbs<N>`, which may be the node of real hardware.
+    let mut node = String::from("uverbs_");
+    let _ = node.write_str(&name);
+    copy_text(&mut device.dev_name, &node);
+    copy_text(&mut device.dev_path, &format!("/sys/class/infiniband_verbs/{node}"));
+    copy_text(&mut device.ibdev_path, &format!("/sys/class/infiniband/{name}"));
+    object
+}
+
+/// Copies `text`, cut so that a NUL remains at the end. `to` is zeroed.
+pub fn copy_text(to: &mut [c_char], text: &str) {
+    let room = to.len() - 1;
+    for (to, from) in to.iter_mut().zip(text.bytes().take(room)) {
+        *to = from as c_char;
+    }
+}
+
+/// The node GUID, in memory order: EUI-64 from the first Ethernet address of the machine, or from
+/// the machine's identity where there is none. Never zero, and the same in every process.
+pub fn guid() -> u64 {
+    static GUID: OnceLock<u64> = OnceLock::new();
+    *GUID.get_or_init(|| {
+        let octets = match mac() {
+            Some([a, b, c, d, e, f]) => [a ^ 2, b, c, 0xff, 0xfe, d, e, f],
+            None => machine_octets(),
+        };
+        u64::from_ne_bytes(octets)
+    })
+}
+
+/// The Ethernet address that names the device.
+pub fn mac() -> Option<[u8; 6]> {
+    net::first_mac(&net::interfaces())
+}
+
+/// A locally administered identifier from the kernel's host identity.
+fn machine_octets() -> [u8; 8] {
+    // SAFETY: no arguments.
+    let id = unsafe { libc::gethostid() } as u64;
+    // Spreads the 32 bits that gethostid gives over the identifier.
+    let mut octets = (id ^ (id << 21)).to_be_bytes();
+    octets[0] = 2;
+    octets
+}
+
+/// `ibv_get_device_list`.
+///
+/// # Safety
+/// `count` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    pass_when_off!(ibv_get_device_list(count));
+    // SAFETY: plain arguments; the program gives the list back to `ibv_free_device_list`.
+    let list: *mut *mut ibv_device =
+        unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast();
+    if list.is_null() {
+        return errno::null(libc::ENOMEM);
+    }
+    // SAFETY: the list has two entries; the second stays NULL.
+    unsafe { list.write(device()) };
+    if !count.is_null() {
+        // SAFETY: the caller passes NULL or a writable integer.
+        unsafe { count.write(1) };
+    }
+    list
+}
+
+/// `ibv_free_device_list`. The device itself stays.
+///
+/// # Safety
+/// `list` came from [`ibv_get_device_list`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    pass_when_off!(ibv_free_device_list(list));
+    // SAFETY: the list was allocated by calloc, or is NULL.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// `ibv_get_device_name`.
+///
+/// # Safety
+/// `device` came from [`ibv_get_device_list`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    pass_when_off!(ibv_get_device_name(device));
+    if device.is_null() {
+        return ptr::null();
+    }
+    // SAFETY: the caller passes a device of ours, which lives for ever.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+/// `ibv_get_device_guid`, in network byte order.
+///
+/// # Safety
+/// `device` came from [`ibv_get_device_list`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    pass_when_off!(ibv_get_device_guid(device));
+    guid()
+}
+
+/// `ibv_get_device_index`: the kernel does not know this device.
+///
+/// # Safety
+/// `device` came from [`ibv_get_device_list`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    pass_when_off!(ibv_get_device_index(device));
+    -1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_stays_where_it_is_and_is_followed_by_zeroes() {
+        let mut count = 0;
+        // SAFETY: a writable integer.
+        let list = unsafe { ibv_get_device_list(&raw mut count) };
+        assert_eq!(count, 1);
+        // SAFETY: the list has two entries.
+        let entries = unsafe { *list.cast::<[*mut ibv_device; 2]>() };
+        assert_eq!(entries, [device(), ptr::null_mut()]);
+        // SAFETY: the list came from the call above.
+        unsafe { ibv_free_device_list(list) };
+        // SAFETY: the device is the head of a DeviceObject.
+        let object = unsafe { &*device().cast::<DeviceObject>() };
+        assert_eq!(object.tail, [0; TAIL_WORDS]);
+        // SAFETY: names are NUL-terminated.
+        let name = unsafe { CStr::from_ptr(ibv_get_device_name(device())) };
+        assert_eq!(name, c"weft_iw0");
+        assert!(is_ibdev_path(c"/sys/class/infiniband/weft_iw0"));
+    }
+
+    #[test]
+    fn the_guid_is_never_zero() {
+        assert_ne!(guid(), 0);
+        assert_ne!(machine_octets(), [0; 8]);
+    }
+
+    #[test]
+    fn text_is_cut_before_the_last_octet() {
+        let mut to = [0; 4];
+        copy_text(&mut to, "abcdef");
+        assert_eq!(to, [b'a', b'b', b'c', 0].map(|c| c as c_char));
+    }
+}

@@ -1,0 +1,4 @@
+//! tmp
+pub mod device;
+pub mod misc;
+pub mod query;

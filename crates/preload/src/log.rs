@@ -1,0 +1,105 @@
+//! Diagnostics: one line each, to stderr or to the file that `VERBS_LOG_FILE` names, never to
+//! stdout.
+//!
+//! A line is formatted first and written with one `write`, so lines of several threads and
+//! processes do not mix. Failures to write are not reported: there is nowhere to report them.
+
+use std::ffi::{CStr, c_int};
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::env;
+
+/// How severe a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Nothing is written at this level; it silences all others.
+    Silent,
+    /// Something the program asked for could not be done.
+    Error,
+    /// Something is probably not as the user believes.
+    Warn,
+    /// A connection or device changed state.
+    Info,
+    /// What a developer wants to see.
+    Debug,
+}
+
+impl Level {
+    /// The level that `WEFT_LOG` names.
+    pub fn parse(value: &[u8]) -> Option<Self> {
+        let level = match value.to_ascii_lowercase().as_slice() {
+            b"error" => Self::Error,
+            b"warn" => Self::Warn,
+            b"info" => Self::Info,
+            b"debug" | b"trace" => Self::Debug,
+            b"off" => Self::Silent,
+            _ => return None,
+        };
+        Some(level)
+    }
+
+    /// The level that `VERBS_LOG_LEVEL` numbers: 0 is silent, 4 and more are everything.
+    pub fn parse_number(value: &[u8]) -> Option<Self> {
+        let number: u32 = std::str::from_utf8(value).ok()?.trim().parse().ok()?;
+        let levels = [Self::Silent, Self::Error, Self::Warn, Self::Info, Self::Debug];
+        Some(levels[(number as usize).min(levels.len() - 1)])
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Silent => "",
+            Self::Error => "error",
+            Self::Warn => "warning",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// Writes one line if `level` is severe enough.
+pub fn write(level: Level, message: fmt::Arguments<'_>) {
+    let settings = env::settings();
+    if level > settings.log {
+        return;
+    }
+    let line = format!("weft: {}: {message}\n", level.label());
+    let fd = destination(settings.log_file.as_deref());
+    // SAFETY: the buffer is `line`, alive and of this length.
+    unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) };
+}
+
+/// Writes a line: `log!(Warn, "port {} is down", port)`.
+macro_rules! log {
+    ($level:ident, $($text:tt)*) => {
+        $crate::log::write($crate::log::Level::$level, format_args!($($text)*))
+    };
+}
+pub(crate) use log;
+
+fn destination(file: Option<&CStr>) -> c_int {
+    static FD: OnceLock<c_int> = OnceLock::new();
+    *FD.get_or_init(|| file.and_then(open).unwrap_or(libc::STDERR_FILENO))
+}
+
+fn open(path: &CStr) -> Option<c_int> {
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+    // SAFETY: the path is NUL-terminated; the mode is the variadic argument O_CREAT wants.
+    let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644 as libc::c_uint) };
+    (fd >= 0).then_some(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_agree_on_severity() {
+        assert_eq!(Level::parse(b"WARN"), Some(Level::Warn));
+        assert_eq!(Level::parse(b"loud"), None);
+        assert_eq!(Level::parse_number(b"0"), Some(Level::Silent));
+        assert_eq!(Level::parse_number(b"99"), Some(Level::Debug));
+        assert_eq!(Level::parse_number(b"x"), None);
+        assert!(Level::Error < Level::Warn && Level::Info < Level::Debug);
+    }
+}

@@ -1,0 +1,136 @@
+//! The machine's network interfaces, as the device's port and GID table show them.
+//!
+//! Asked afresh each time: addresses come and go while a program runs.
+
+use std::ffi::CStr;
+use std::mem;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ptr;
+
+use crate::fd::Owned;
+
+/// One interface that is up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name, as in `ip link`.
+    pub name: Vec<u8>,
+    /// The kernel's index.
+    pub index: u32,
+    /// Whether it is the loopback interface.
+    pub loopback: bool,
+    /// Its Ethernet address, if it has one.
+    pub mac: Option<[u8; 6]>,
+    /// Octets of an IP packet.
+    pub mtu: u32,
+    /// Its addresses, IPv4 first.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The interfaces that are up and have an address, loopback last.
+pub fn interfaces() -> Vec<Interface> {
+    let mut found = Vec::new();
+    let mut list = ptr::null_mut();
+    // SAFETY: `list` receives the head of a list that is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return found;
+    }
+    let mut entry = list;
+    while !entry.is_null() {
+        // SAFETY: entries of the list are valid until it is freed.
+        let item = unsafe { &*entry };
+        add(&mut found, item);
+        entry = item.ifa_next;
+    }
+    // SAFETY: the list came from getifaddrs, and nothing borrows from it any more.
+    unsafe { libc::freeifaddrs(list) };
+    for interface in &mut found {
+        interface.addresses.sort_by_key(IpAddr::is_ipv6);
+        interface.mtu = mtu(&interface.name);
+    }
+    found.retain(|i| !i.addresses.is_empty());
+    found.sort_by_key(|i| (i.loopback, i.index));
+    found
+}
+
+/// The Ethernet address of the first interface that has one, up or not.
+pub fn first_mac(interfaces: &[Interface]) -> Option<[u8; 6]> {
+    interfaces.iter().find_map(|i| i.mac)
+}
+
+fn add(found: &mut Vec<Interface>, item: &libc::ifaddrs) {
+    let up = item.ifa_flags & libc::IFF_UP as u32 != 0;
+    if !up || item.ifa_addr.is_null() {
+        return;
+    }
+    // SAFETY: names in the list are NUL-terminated.
+    let name = unsafe { CStr::from_ptr(item.ifa_name) };
+    let loopback = item.ifa_flags & libc::IFF_LOOPBACK as u32 != 0;
+    let position = found.iter().position(|i| i.name == name.to_bytes()).unwrap_or_else(|| {
+        // SAFETY: the name is NUL-terminated.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        let (name, addresses) = (name.to_bytes().to_vec(), Vec::new());
+        found.push(Interface { name, index, loopback, mac: None, mtu: 0, addresses });
+        found.len() - 1
+    });
+    let interface = &mut found[position];
+    // SAFETY: a non-null address has at least a family.
+    match i32::from(unsafe { (*item.ifa_addr).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is a sockaddr_in.
+            let address = unsafe { &*item.ifa_addr.cast::<libc::sockaddr_in>() };
+            let octets = address.sin_addr.s_addr.to_ne_bytes();
+            interface.addresses.push(Ipv4Addr::from(octets).into());
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is a sockaddr_in6.
+            let address = unsafe { &*item.ifa_addr.cast::<libc::sockaddr_in6>() };
+            interface.addresses.push(Ipv6Addr::from(address.sin6_addr.s6_addr).into());
+        }
+        libc::AF_PACKET => {
+            // SAFETY: the family says that it is a sockaddr_ll.
+            let address = unsafe { &*item.ifa_addr.cast::<libc::sockaddr_ll>() };
+            interface.mac = mac(address);
+        }
+        _ => {}
+    }
+}
+
+fn mac(address: &libc::sockaddr_ll) -> Option<[u8; 6]> {
+    let mac: [u8; 6] = address.sll_addr[..6].try_into().ok()?;
+    (address.sll_halen == 6 && mac != [0; 6]).then_some(mac)
+}
+
+fn mtu(name: &[u8]) -> u32 {
+    const ETHERNET: u32 = 1500;
+    // SAFETY: all zeroes is a valid request.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return ETHERNET;
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    let Some(socket) = Owned::datagram_socket() else { return ETHERNET };
+    // SAFETY: the request is a writable ifreq with a NUL-terminated name.
+    let done = unsafe { libc::ioctl(socket.raw(), libc::SIOCGIFMTU, &raw mut request) };
+    if done != 0 {
+        return ETHERNET;
+    }
+    // SAFETY: a successful SIOCGIFMTU fills this member.
+    u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(ETHERNET)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_there_and_last() {
+        let all = interfaces();
+        let last = all.last().expect("a machine has a loopback interface");
+        assert!(last.loopback);
+        assert!(last.addresses.contains(&Ipv4Addr::LOCALHOST.into()));
+        assert!(last.mtu >= 1500 && last.index > 0);
+        assert_eq!(all.iter().filter(|i| i.loopback).count(), 1);
+    }
+}

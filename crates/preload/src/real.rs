@@ -1,0 +1,144 @@
+//! The definitions behind ours: what every exported function calls under `WEFT=off`.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::{size_of, transmute_copy};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::dl::real::{dlopen, dlsym};
+use crate::errno;
+
+/// The next definition of one function, found at its first use.
+pub struct Next {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    /// The next definition of `name`.
+    pub const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// The definition, as a function of the same type as `ours`, the one that is exported.
+    pub fn like<F: Copy>(&self, _ours: F) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        let mut address = self.address.load(Ordering::Acquire);
+        if address.is_null() {
+            address = find(self.name);
+            self.address.store(address, Ordering::Release);
+        }
+        // SAFETY: a function pointer is as large as its address, and the real library's function
+        // of this name has the signature of the one that stands in for it.
+        (!address.is_null()).then(|| unsafe { transmute_copy::<*mut c_void, F>(&address) })
+    }
+}
+
+/// The next definition in search order, or the one in rdma-core: a plugin that was opened with
+/// `RTLD_LOCAL` has it in a scope of its own, where `RTLD_NEXT` does not look.
+fn find(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is NUL-terminated.
+    let next = unsafe { dlsym()(libc::RTLD_NEXT, name.as_ptr()) };
+    if !next.is_null() {
+        return next;
+    }
+    let cm = name.to_bytes().starts_with(b"rdma_");
+    let library = if cm { c"librdmacm.so.1" } else { c"libibverbs.so.1" };
+    // SAFETY: the name is NUL-terminated.
+    let handle = unsafe { dlopen()(library.as_ptr(), libc::RTLD_LAZY) };
+    if handle.is_null() {
+        return ptr::null_mut();
+    }
+    // SAFETY: the handle was just opened and is never closed; the name is NUL-terminated.
+    unsafe { dlsym()(handle, name.as_ptr()) }
+}
+
+/// What a function answers when there is no definition to pass to.
+pub trait Absent {
+    /// The answer; `errno` is set.
+    fn absent() -> Self;
+}
+
+impl Absent for c_int {
+    fn absent() -> Self {
+        errno::code(libc::ENOSYS)
+    }
+}
+
+impl Absent for isize {
+    fn absent() -> Self {
+        -(errno::code(libc::ENOSYS) as isize)
+    }
+}
+
+impl Absent for u16 {
+    fn absent() -> Self {
+        0
+    }
+}
+
+impl Absent for u32 {
+    fn absent() -> Self {
+        0
+    }
+}
+
+impl Absent for u64 {
+    fn absent() -> Self {
+        0
+    }
+}
+
+impl Absent for () {
+    fn absent() -> Self {}
+}
+
+impl<T> Absent for *mut T {
+    fn absent() -> Self {
+        errno::null(libc::ENOSYS)
+    }
+}
+
+impl<T> Absent for *const T {
+    fn absent() -> Self {
+        errno::null::<T>(libc::ENOSYS)
+    }
+}
+
+/// The next definition of the exported function that encloses this, as an `Option`:
+/// `next!(ibv_alloc_pd(context))`; the arguments are those of the function.
+macro_rules! next {
+    ($name:ident($($arg:expr),* $(,)?)) => {{
+        static NEXT: $crate::real::Next = $crate::real::Next::new(
+            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a function name has no NUL"),
+            },
+        );
+        NEXT.like($name as unsafe extern "C" fn($($crate::real::any!($arg)),*) -> _)
+    }};
+}
+
+/// First line of every exported function: under `WEFT=off`, returns what the real one returns.
+///
+/// `pass_when_off!(ibv_alloc_pd(context))`; the arguments are those of the exported function.
+macro_rules! pass_when_off {
+    ($name:ident($($arg:expr),* $(,)?)) => {
+        if $crate::env::off() {
+            return match $crate::real::next!($name($($arg),*)) {
+                // SAFETY: the arguments are the caller's own, for the same function.
+                Some(real) => unsafe { real($($arg),*) },
+                None => $crate::real::Absent::absent(),
+            };
+        }
+    };
+}
+
+/// The type that the compiler infers for an argument.
+macro_rules! any {
+    ($arg:expr) => {
+        _
+    };
+}
+
+pub(crate) use {any, next, pass_when_off};
