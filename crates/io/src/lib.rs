@@ -1,1 +1,37 @@
-//! The engine: sockets, readiness, clock, timers, doorbells, progress threads.
+//! The engine: sockets, readiness, clock, timers, doorbells and progress, under the objects that
+//! the verbs ABI hands out.
+//!
+//! Whoever posts or polls drives its queue pair on its own thread if it gets the pair's lock;
+//! one background thread does what nobody is there to do. That thread starts with the first
+//! connection or listener, and sleeps when nothing is due.
+//!
+//! Invariant: a queue pair is driven by one thread at a time, and whoever cannot take its lock
+//! leaves a flag that the holder sees before it goes: no doorbell is lost.
+//!
+//! Order of calls: [`Context::open`], objects from it, [`Qp::attach`] when the connection
+//! manager ([`cm`]) has a stream for the queue pair.
+//!
+//! Lock order: driver of a queue pair, then what `weft_verbs` says, then the engine's tables.
+//! Nothing is locked while a [`LinkWatcher`] or a [`engine::Source`] is called.
+
+mod buffers;
+pub mod clock;
+pub mod cm;
+mod config;
+mod context;
+mod cq;
+mod drive;
+pub mod engine;
+pub mod fds;
+mod process;
+mod qp;
+mod sys;
+mod tcp;
+
+pub use config::{Progress, Settings};
+pub use context::Context;
+pub use cq::Cq;
+pub use drive::LinkWatcher;
+pub use qp::{Qp, QpInit};
+pub use weft_rnic::mpa;
+pub use weft_verbs::{Pd, Srq};

@@ -1,0 +1,32 @@
+//! How many events of an id the application has read and not acknowledged yet.
+
+use std::sync::{Condvar, Mutex};
+
+/// The events of one id that were delivered and not acknowledged.
+#[derive(Default)]
+pub(super) struct Account {
+    open: Mutex<u64>,
+    settled: Condvar,
+}
+
+impl Account {
+    /// An event was delivered.
+    pub(super) fn add(&self) {
+        *self.open.lock().expect("account lock") += 1;
+    }
+
+    /// An event was acknowledged.
+    pub(super) fn settle(&self) {
+        let mut open = self.open.lock().expect("account lock");
+        *open = open.saturating_sub(1);
+        if *open == 0 {
+            self.settled.notify_all();
+        }
+    }
+
+    /// Sleeps until every delivered event is acknowledged.
+    pub(super) fn wait(&self) {
+        let open = self.open.lock().expect("account lock");
+        drop(self.settled.wait_while(open, |open| *open > 0).expect("account lock"));
+    }
+}

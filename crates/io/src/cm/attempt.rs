@@ -1,0 +1,232 @@
+//! The active side: from a bound socket to a peer's answer.
+//!
+//! The stream is non-blocking from the start; the engine calls when TCP has connected and when the
+//! Reply comes. A peer that closes without a word on a Request of RFC 6581 is asked once more
+//! without it, because an older peer would do just that.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_rnic::cm::{Command, ConnParam, Depths, Failure};
+use weft_rnic::mpa::negotiate::{Initiator, Reply};
+use weft_rnic::mpa::{MpaError, Offer, Role};
+use weft_rnic::wire::mpa::StartKind;
+
+use super::config;
+use super::error::Error;
+use super::frame::{FrameReader, Progress};
+use super::id::{CmId, Inner, PortSpace, Stage, failure};
+use super::link::{Handover, Linking};
+use super::socket;
+use crate::Qp;
+use crate::engine::{Engine, Interest, Source, Token};
+
+/// A connection attempt.
+pub(super) struct Attempt {
+    stream: TcpStream,
+    token: Token,
+    dialed: bool,
+    offer: Offer,
+    initiator: Initiator,
+    reader: FrameReader,
+    qp: Arc<Qp>,
+}
+
+/// What one call of the engine brought.
+enum Step {
+    /// Nothing that matters yet.
+    Wait,
+    /// TCP is connected and the Request is out.
+    Dialed,
+    /// The peer closed on a Request that it may not have understood.
+    Misunderstood,
+    Failed(Failure),
+    Answered(Reply),
+}
+
+impl Attempt {
+    fn start(
+        fd: OwnedFd,
+        peer: &SocketAddr,
+        offer: Offer,
+        qp: Arc<Qp>,
+        source: Arc<dyn Source>,
+    ) -> Result<Attempt, Failure> {
+        let initiator = Initiator::new(offer.clone()).map_err(|_| Failure::Protocol)?;
+        socket::connect(fd.as_fd(), peer).map_err(|e| failure(&e))?;
+        let stream = TcpStream::from(fd);
+        // Connected or not, the next step is the engine's: the socket is writable then.
+        let token = Engine::get().add(stream.as_fd(), Interest::WRITE, source);
+        let reader = FrameReader::new(StartKind::Reply);
+        Ok(Attempt { stream, token, dialed: false, offer, initiator, reader, qp })
+    }
+
+    pub(super) fn stop(&self) {
+        Engine::get().remove(self.token);
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn step(&mut self) -> Step {
+        if self.dialed { self.read_reply() } else { self.finish_dial() }
+    }
+
+    fn finish_dial(&mut self) -> Step {
+        match self.stream.take_error() {
+            Ok(None) => {}
+            Ok(Some(e)) | Err(e) => return Step::Failed(failure(&e)),
+        }
+        if self.stream.peer_addr().is_err() {
+            return Step::Wait;
+        }
+        if let Err(e) = socket::prepare_stream(&self.stream) {
+            return Step::Failed(failure(&e));
+        }
+        let request = self.initiator.request();
+        match (&self.stream).write(&request) {
+            Ok(n) if n == request.len() => {}
+            // A new socket has room for far more than a Request.
+            Ok(_) => return Step::Failed(Failure::Reset),
+            Err(e) => return self.closed(failure(&e)),
+        }
+        self.dialed = true;
+        Engine::get().modify(self.token, Interest::READ);
+        Step::Dialed
+    }
+
+    fn read_reply(&mut self) -> Step {
+        match self.reader.read(&self.stream) {
+            Progress::Pending => Step::Wait,
+            Progress::Broken(failure) => self.closed(failure),
+            Progress::Whole(frame) => match self.initiator.handle_reply(&frame) {
+                Ok(reply) => Step::Answered(reply),
+                Err(MpaError::Revision(_)) if self.offer.enhanced => Step::Misunderstood,
+                Err(_) => Step::Failed(Failure::Protocol),
+            },
+        }
+    }
+
+    fn closed(&self, failure: Failure) -> Step {
+        let silent = failure == Failure::Reset && self.reader.is_empty();
+        if silent && self.offer.enhanced { Step::Misunderstood } else { Step::Failed(failure) }
+    }
+}
+
+impl CmId {
+    /// Starts to connect to the address that was resolved, with `qp` at this end. The outcome is an
+    /// event.
+    ///
+    /// # Errors
+    /// The wrong state, bad parameters, or a queue pair that is not ready to be connected.
+    pub fn connect(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
+        let mut inner = self.lock();
+        if self.space() != PortSpace::Tcp {
+            return Err(Error::PortSpace);
+        }
+        inner.machine.may(Command::Connect)?;
+        let depths = inner.machine.connect(param)?;
+        let offer = config::offer(depths, param.private_data.clone());
+        inner.qp = Some(qp.clone());
+        let Stage::Bound(fd) = inner.leave_stage() else {
+            unreachable!("an id with a resolved route keeps a bound socket")
+        };
+        let started = self.dial(&mut inner, fd, offer, qp.clone());
+        self.report_dial(&mut inner, started);
+        Ok(())
+    }
+
+    fn dial(
+        &self,
+        inner: &mut Inner,
+        fd: OwnedFd,
+        offer: Offer,
+        qp: Arc<Qp>,
+    ) -> Result<(), Failure> {
+        let source = self.me().upgrade().ok_or(Failure::Aborted)?;
+        let peer = inner.peer.ok_or(Failure::Aborted)?;
+        let attempt = Attempt::start(fd, &peer, offer, qp, source)?;
+        inner.stage = Stage::Dialing(Box::new(attempt));
+        self.limit_time(inner, config::DIAL_TIMEOUT);
+        Ok(())
+    }
+
+    fn report_dial(&self, inner: &mut Inner, started: Result<(), Failure>) {
+        if let Err(failure) = started {
+            inner.machine.handle_failed(failure);
+            self.publish(inner);
+        }
+    }
+
+    /// Gives the present step a time limit; [`Source::timeout`] enforces it.
+    pub(super) fn limit_time(&self, inner: &mut Inner, limit: Duration) {
+        let deadline = crate::clock::now() + limit;
+        inner.deadline = Some(deadline);
+        Engine::get().set_timer(deadline, self.me());
+    }
+
+    /// The engine says that the attempt can go on. Returns a stream that is ready for the queue
+    /// pair.
+    pub(super) fn advance(&self, inner: &mut Inner) -> Option<Handover> {
+        let Stage::Dialing(attempt) = &mut inner.stage else { return None };
+        match attempt.step() {
+            Step::Wait => {}
+            Step::Dialed => {
+                inner.local = attempt.stream.local_addr().ok().or(inner.local);
+                self.limit_time(inner, config::REPLY_TIMEOUT);
+            }
+            Step::Misunderstood => self.dial_again(inner),
+            Step::Failed(failure) => self.give_up(inner, failure),
+            Step::Answered(reply) => return self.handle_reply(inner, reply),
+        }
+        None
+    }
+
+    pub(super) fn give_up(&self, inner: &mut Inner, failure: Failure) {
+        inner.leave_stage();
+        inner.machine.handle_failed(failure);
+        self.publish(inner);
+    }
+
+    fn dial_again(&self, inner: &mut Inner) {
+        let Stage::Dialing(attempt) = inner.leave_stage() else { return };
+        let Attempt { stream, offer, qp, .. } = *attempt;
+        drop(stream);
+        // The peer may still remember the port of the first attempt.
+        if let Some(local) = &mut inner.local {
+            local.set_port(0);
+        }
+        let offer = Offer { enhanced: false, peer_to_peer: false, ..offer };
+        let started = match inner.reopen() {
+            Ok(fd) => self.dial(inner, fd, offer, qp),
+            Err(error) => Err(Failure::from_errno(error.errno())),
+        };
+        self.report_dial(inner, started);
+    }
+
+    fn handle_reply(&self, inner: &mut Inner, reply: Reply) -> Option<Handover> {
+        match reply {
+            Reply::Accepted(agreed) => {
+                let Stage::Dialing(attempt) = inner.leave_stage() else { return None };
+                inner.stage = Stage::Linking(Linking::default());
+                let Attempt { stream, qp, .. } = *attempt;
+                Some(Handover { qp, stream, agreed, role: Role::Initiator })
+            }
+            Reply::Rejected { private_data, peer_ird, peer_ord } => {
+                inner.leave_stage();
+                let peer = Depths { ird: peer_ird.unwrap_or(0), ord: peer_ord.unwrap_or(0) };
+                inner.machine.handle_rejected(peer, private_data);
+                self.publish(inner);
+                None
+            }
+            Reply::Unacceptable { .. } => {
+                self.give_up(inner, Failure::Protocol);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Event channels: queues of events with a descriptor that programs poll and read from.
+//!
+//! Invariant: the descriptor is readable exactly while events are queued (except while one is
+//! being moved in or out), each event is delivered once, and a reader that sleeps while its
+//! channel is closed keeps sleeping, as it would on a closed device file.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex};
+
+use weft_rnic::cm::{Event, EventKind};
+
+use super::id::CmId;
+
+/// An event and the ids that it is about.
+pub struct Delivery {
+    /// The id the event is about; for [`EventKind::ConnectRequest`] a new one.
+    pub id: Arc<CmId>,
+    /// The listener that a new id came from.
+    pub listen: Option<Arc<CmId>>,
+    /// What happened.
+    pub event: Event,
+}
+
+impl Delivery {
+    /// The id on whose account the event is: it cannot be destroyed before the event is
+    /// acknowledged.
+    pub fn owner(&self) -> &Arc<CmId> {
+        self.listen.as_ref().unwrap_or(&self.id)
+    }
+
+    fn is_of(&self, id: &CmId) -> bool {
+        std::ptr::eq(Arc::as_ptr(self.owner()), id)
+    }
+}
+
+/// A queue of events.
+pub struct EventChannel {
+    fd: Mutex<Option<OwnedFd>>,
+    raw: RawFd,
+    queue: Mutex<VecDeque<Delivery>>,
+}
+
+impl EventChannel {
+    /// A new channel with a descriptor of its own.
+    ///
+    /// # Errors
+    /// When the process or the system is out of descriptors.
+    pub fn new() -> io::Result<Arc<EventChannel>> {
+        // SAFETY: eventfd takes integers only.
+        let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, and nothing else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+        Ok(Arc::new(EventChannel { fd: Mutex::new(Some(fd)), raw, queue: Mutex::default() }))
+    }
+
+    /// The descriptor: readable while events are queued. Programs set `O_NONBLOCK` on it.
+    pub fn fd(&self) -> RawFd {
+        self.raw
+    }
+
+    /// Closes the descriptor. Sleeping readers are not woken.
+    pub fn close(&self) {
+        drop(self.fd.lock().expect("channel lock").take());
+    }
+
+    /// The next event; sleeps unless the descriptor is non-blocking.
+    ///
+    /// # Errors
+    /// `EAGAIN` on a non-blocking channel without events, `EINTR` when a signal handler ran,
+    /// `EBADF` on a closed channel.
+    pub fn wait(&self) -> io::Result<Delivery> {
+        loop {
+            self.read_token()?;
+            // The event may have been dropped or moved between the wake-up and now.
+            if let Some(delivery) = self.take() {
+                return Ok(delivery);
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Delivery> {
+        let delivery = {
+            let mut queue = self.queue.lock().expect("queue lock");
+            let delivery = queue.pop_front()?;
+            // Counted before the queue is released: a destroyer that finds the event gone from the
+            // queue must find it on the account.
+            delivery.owner().account().add();
+            delivery
+        };
+        if let (Some(listen), EventKind::ConnectRequest) = (&delivery.listen, delivery.event.kind) {
+            listen.request_delivered();
+        }
+        Some(delivery)
+    }
+
+    /// Queues an event and wakes one reader.
+    pub(super) fn push(&self, delivery: Delivery) {
+        self.queue.lock().expect("queue lock").push_back(delivery);
+        self.put_token();
+    }
+
+    /// Takes the events of an id out of the queue.
+    pub(super) fn withdraw(&self, id: &CmId) -> Vec<Delivery> {
+        let mut queue = self.queue.lock().expect("queue lock");
+        let (taken, kept): (VecDeque<_>, VecDeque<_>) =
+            queue.drain(..).partition(|delivery| delivery.is_of(id));
+        *queue = kept;
+        drop(queue);
+        for _ in 0..taken.len() {
+            self.take_token_back();
+        }
+        taken.into()
+    }
+
+    fn put_token(&self) {
+        let fd = self.fd.lock().expect("channel lock");
+        let Some(fd) = fd.as_ref() else { return };
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: the buffer is 8 octets, which is what an eventfd takes. It cannot fail: the
+        // count never comes near its maximum.
+        unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Makes up for an event that left the queue unread. A reader may have been faster; it then
+    /// finds nothing for its token and sleeps again.
+    fn take_token_back(&self) {
+        let fd = self.fd.lock().expect("channel lock");
+        let Some(fd) = fd.as_ref() else { return };
+        let mut token = [0u8; 8];
+        let buffer = libc::iovec { iov_base: token.as_mut_ptr().cast(), iov_len: token.len() };
+        // SAFETY: one buffer of 8 octets that outlives the call. It never sleeps, whatever the
+        // program made of the descriptor's flags.
+        unsafe { libc::preadv2(fd.as_raw_fd(), &buffer, 1, -1, libc::RWF_NOWAIT) };
+    }
+
+    fn read_token(&self) -> io::Result<()> {
+        let mut token = [0u8; 8];
+        // SAFETY: the buffer is 8 octets. The descriptor is used without its lock, because the
+        // call may sleep; when it was closed before, the call fails or, as with every descriptor
+        // that a program closes under a reader, reads what took its number.
+        let n = unsafe { libc::read(self.raw, token.as_mut_ptr().cast(), token.len()) };
+        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}

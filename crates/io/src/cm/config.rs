@@ -1,0 +1,56 @@
+//! Limits and times of the connection manager.
+
+use std::time::Duration;
+
+use weft_rnic::cm::Depths;
+use weft_rnic::mpa::Offer;
+
+use super::id::DEVICE;
+use crate::Settings;
+
+/// How long an accepted stream may take to send its whole MPA Request.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a peer may take to send its whole MPA Reply, which includes the time that its
+/// application takes to accept.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long TCP may take to connect.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a peer that asked for a peer-to-peer connection may take to send its first message
+/// after the Reply (RFC 6581, section 9).
+pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Streams per listener that have not sent their whole Request yet. One more closes the oldest.
+pub const HALF_OPEN_MAX: usize = 1024;
+
+/// Requests per listener that wait for the application to read them, where it names no number or
+/// a larger one. While there are as many, streams stay in the queue of the kernel.
+pub const BACKLOG_MAX: usize = 1024;
+
+/// Streams accepted in one go, so that a flood of them does not starve established connections.
+pub const ACCEPT_BATCH: usize = 64;
+
+/// How long a listener rests when the system has no descriptors or memory for a new stream.
+pub const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Silence after which TCP asks whether the peer is still there.
+pub const KEEPALIVE_IDLE_S: i32 = 30;
+/// Time between two such questions.
+pub const KEEPALIVE_INTERVAL_S: i32 = 10;
+/// Questions without an answer after which the connection is over.
+pub const KEEPALIVE_PROBES: i32 = 3;
+
+/// What to offer a peer: CRCs and markers as the process is set to, and a first message by the
+/// initiator so that either side may speak first.
+pub(super) fn offer(depths: Depths, private_data: Vec<u8>) -> Offer {
+    let settings = Settings::get();
+    Offer {
+        ird_max: DEVICE.ird,
+        crc: settings.crc,
+        markers: settings.markers,
+        private_data,
+        ..Offer::new(depths.ird, depths.ord)
+    }
+}

@@ -1,0 +1,39 @@
+//! Errors of the calls of this module; failures of the network are events instead.
+
+use std::io;
+
+use thiserror::Error;
+use weft_rnic::cm;
+
+/// Why a call failed. Nothing has changed unless the call says otherwise.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The call does not fit the state of the id, or its parameters the device.
+    #[error(transparent)]
+    Cm(#[from] cm::Misuse),
+    /// The queue pair cannot be connected.
+    #[error(transparent)]
+    Verbs(#[from] weft_verbs::Misuse),
+    /// The operating system refused; or the peer is gone.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// Not with ids of this port space.
+    #[error("not offered in this port space")]
+    PortSpace,
+    /// Source and destination are of different address families.
+    #[error("source and destination are of different address families")]
+    Family,
+}
+
+impl Error {
+    /// The errno of the call, positive.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::Cm(misuse) => misuse.errno(),
+            Error::Verbs(misuse) => misuse.errno(),
+            Error::System(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Error::PortSpace => libc::EOPNOTSUPP,
+            Error::Family => libc::EINVAL,
+        }
+    }
+}

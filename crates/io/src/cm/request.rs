@@ -1,0 +1,211 @@
+//! The passive side: streams that have yet to send their Request, and Requests that wait for the
+//! application's answer.
+
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use weft_rnic::cm::{self, Command, ConnParam, Depths, Event, Failure};
+use weft_rnic::mpa::negotiate::Responder;
+use weft_rnic::mpa::{Agreed, Offer, Role};
+use weft_rnic::wire::mpa::StartKind;
+
+use super::config;
+use super::error::Error;
+use super::frame::{FrameReader, Progress};
+use super::id::{CmId, DEVICE, Stage};
+use super::link::{Handover, Linking};
+use crate::Qp;
+use crate::engine::{Engine, Interest, Readiness, Source, Token};
+
+/// An accepted stream whose Request is not whole yet.
+pub(super) struct HalfOpen {
+    listener: Weak<CmId>,
+    reading: Mutex<Option<Reading>>,
+}
+
+struct Reading {
+    stream: TcpStream,
+    token: Token,
+    reader: FrameReader,
+    deadline: Instant,
+}
+
+impl HalfOpen {
+    /// Waits for the Request of `stream`, on behalf of `listener`.
+    pub(super) fn start(listener: Weak<CmId>, stream: TcpStream) -> Arc<HalfOpen> {
+        let deadline = crate::clock::now() + config::REQUEST_TIMEOUT;
+        let half_open = Arc::new(HalfOpen { listener, reading: Mutex::new(None) });
+        // Locked, so that the engine's first call finds the state in place.
+        let mut reading = half_open.reading.lock().expect("half-open lock");
+        let token = Engine::get().add(stream.as_fd(), Interest::READ, half_open.clone());
+        let reader = FrameReader::new(StartKind::Request);
+        *reading = Some(Reading { stream, token, reader, deadline });
+        drop(reading);
+        let weak: Weak<HalfOpen> = Arc::downgrade(&half_open);
+        Engine::get().set_timer(deadline, weak);
+        half_open
+    }
+
+    /// Closes the stream without a word.
+    pub(super) fn close(&self) {
+        drop(self.finish());
+    }
+
+    fn finish(&self) -> Option<TcpStream> {
+        let reading = self.reading.lock().expect("half-open lock").take()?;
+        Engine::get().remove(reading.token);
+        Some(reading.stream)
+    }
+
+    fn progress(&self) -> Progress {
+        let mut reading = self.reading.lock().expect("half-open lock");
+        match reading.as_mut() {
+            Some(reading) => reading.reader.read(&reading.stream),
+            None => Progress::Pending,
+        }
+    }
+
+    fn leave(&self) -> Option<TcpStream> {
+        let stream = self.finish()?;
+        if let Some(listener) = self.listener.upgrade() {
+            listener.forget_half_open(self);
+        }
+        Some(stream)
+    }
+}
+
+impl Source for HalfOpen {
+    fn ready(&self, _: Readiness) {
+        let answer = match self.progress() {
+            Progress::Pending => return,
+            Progress::Broken(_) => None,
+            Progress::Whole(frame) => Responder::handle_request(&frame).ok(),
+        };
+        let Some(stream) = self.leave() else { return };
+        if let (Some(responder), Some(listener)) = (answer, self.listener.upgrade()) {
+            listener.announce(Request { stream, responder });
+        }
+    }
+
+    fn timeout(&self, now: Instant) {
+        let late = {
+            let reading = self.reading.lock().expect("half-open lock");
+            reading.as_ref().is_some_and(|reading| reading.deadline <= now)
+        };
+        if late {
+            drop(self.leave());
+        }
+    }
+}
+
+/// A Request that waits for an answer.
+pub(super) struct Request {
+    pub(super) stream: TcpStream,
+    responder: Responder,
+}
+
+impl Request {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// The state machine of an id for this request, and the event that announces it.
+    ///
+    /// A peer that does not speak RFC 6581 says nothing of its depths. It gets all that the device
+    /// serves, and is expected to serve one Read at a time.
+    pub(super) fn to_machine(&self) -> (cm::Id, Option<Event>) {
+        let peer = Depths {
+            ird: self.responder.ird().unwrap_or(1),
+            ord: self.responder.ord().unwrap_or(DEVICE.ird),
+        };
+        let private_data = self.responder.private_data().to_vec();
+        let mut machine = cm::Id::from_request(DEVICE, peer, private_data);
+        let event = machine.poll_event();
+        (machine, event)
+    }
+
+    fn accept(self, offer: &Offer) -> Result<(TcpStream, Agreed), Failure> {
+        self.check_silent()?;
+        let (reply, agreed) = self.responder.accept(offer).map_err(|_| Failure::Protocol)?;
+        send_whole(&self.stream, &reply)?;
+        Ok((self.stream, agreed))
+    }
+
+    fn reject(self, private_data: &[u8]) -> Result<(), Failure> {
+        let reply = self.responder.reject(private_data).map_err(|_| Failure::Protocol)?;
+        send_whole(&self.stream, &reply)
+    }
+
+    /// An initiator has nothing to say before the Reply (RFC 5044, section 7.1.2). It may have
+    /// left, though.
+    fn check_silent(&self) -> Result<(), Failure> {
+        match self.stream.peek(&mut [0]) {
+            Ok(0) => Err(Failure::Reset),
+            Ok(_) => Err(Failure::Protocol),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(e) => Err(super::id::failure(&e)),
+        }
+    }
+}
+
+/// Sends a start frame. The socket is new and has room for far more.
+fn send_whole(mut stream: &TcpStream, frame: &[u8]) -> Result<(), Failure> {
+    match stream.write(frame) {
+        Ok(n) if n == frame.len() => Ok(()),
+        Ok(_) => Err(Failure::Reset),
+        Err(e) => Err(super::id::failure(&e)),
+    }
+}
+
+impl CmId {
+    /// Says yes to the request, with `qp` at this end. That the connection is established is an
+    /// event.
+    ///
+    /// # Errors
+    /// The wrong state, bad parameters or a queue pair that cannot be connected: nothing has
+    /// changed. `ECONNRESET` or `EPROTO` when the peer is gone or broke the protocol, and whatever
+    /// the queue pair says to the stream: the id is of no more use.
+    pub fn accept(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
+        let handover = {
+            let mut inner = self.lock();
+            inner.machine.may(Command::Accept)?;
+            let depths = inner.machine.accept(param)?;
+            let Stage::Requested(request) = inner.leave_stage() else {
+                unreachable!("an id with an unanswered request has it")
+            };
+            let offer = config::offer(depths, param.private_data.clone());
+            let (stream, agreed) = match request.accept(&offer) {
+                Ok(accepted) => accepted,
+                Err(failure) => {
+                    inner.machine.handle_failed(failure);
+                    inner.machine.poll_event();
+                    return Err(io::Error::from_raw_os_error(failure.errno()).into());
+                }
+            };
+            inner.qp = Some(qp.clone());
+            inner.stage = Stage::Linking(Linking::default());
+            Handover { qp: qp.clone(), stream, agreed, role: Role::Responder }
+        };
+        self.link(handover).map_err(|misuse| {
+            // The caller learns it from the result, so there is no event.
+            self.lock().machine.poll_event();
+            Error::from(misuse)
+        })
+    }
+
+    /// Says no to the request, with at most [`cm::PRIVATE_DATA_MAX`] octets of private data.
+    ///
+    /// # Errors
+    /// The wrong state, or too much private data. A peer that left is none.
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.machine.reject(private_data)?;
+        if let Stage::Requested(request) = inner.leave_stage() {
+            let _peer_may_be_gone = request.reject(private_data);
+        }
+        Ok(())
+    }
+}

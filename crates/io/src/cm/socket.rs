@@ -1,0 +1,289 @@
+//! The few socket calls that the standard library does not offer: unconnected stream sockets,
+//! non-blocking connects, a backlog, and options.
+//!
+//! Every descriptor made here is non-blocking, close-on-exec and out of the low numbers that
+//! programs use for `select`.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use libc::{c_int, socklen_t};
+
+use super::config;
+use crate::fds;
+
+/// A datagram socket keeps a port of the UDP space; a stream socket is for everything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Stream,
+    Datagram,
+}
+
+/// How far a non-blocking connect got at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialed {
+    Done,
+    InProgress,
+}
+
+/// Opens a socket of the family of `addr`.
+pub(super) fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = match kind {
+        Kind::Stream => libc::SOCK_STREAM,
+        Kind::Datagram => libc::SOCK_DGRAM,
+    };
+    // SAFETY: socket takes integers only.
+    let raw = unsafe { libc::socket(family, kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0) };
+    check(raw)?;
+    // SAFETY: the descriptor is new, and nothing else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    Ok(fds::high(fd))
+}
+
+/// Binds to a local address. A port that only connections of the past still hold is taken over;
+/// one that another socket is bound to is not, unless both allow it (`shared`).
+pub(super) fn bind(fd: BorrowedFd, addr: &SocketAddr, shared: bool) -> io::Result<()> {
+    set_reuse(fd, shared)?;
+    let first = bind_raw(fd, addr);
+    let in_use = matches!(&first, Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE));
+    if shared || !in_use {
+        return first;
+    }
+    set_reuse(fd, true)?;
+    let second = bind_raw(fd, addr);
+    set_reuse(fd, false)?;
+    second
+}
+
+fn bind_raw(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<()> {
+    let raw = RawAddr::from(addr);
+    // SAFETY: the address is a whole sockaddr of the length given.
+    check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), raw.len()) })
+}
+
+/// Starts to connect.
+pub(super) fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
+    let raw = RawAddr::from(addr);
+    // SAFETY: the address is a whole sockaddr of the length given.
+    let result = check(unsafe { libc::connect(fd.as_raw_fd(), raw.as_ptr(), raw.len()) });
+    match result {
+        Ok(()) => Ok(Dialed::Done),
+        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => Ok(Dialed::InProgress),
+        Err(e) => Err(e),
+    }
+}
+
+/// Lets peers connect. Connections inherit that their address may be reused once they are over.
+pub(super) fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
+    set_reuse(fd, true)?;
+    let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
+    // SAFETY: listen takes integers only.
+    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) })
+}
+
+/// Takes the next stream that waits.
+pub(super) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let (addr, len) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the peer's address is not asked for.
+    let raw = unsafe { libc::accept4(fd.as_raw_fd(), addr, len, flags) };
+    check(raw)?;
+    // SAFETY: the descriptor is new, and nothing else owns it.
+    let stream = unsafe { OwnedFd::from_raw_fd(raw) };
+    Ok(fds::high(stream))
+}
+
+/// What every connection has: no delay for small frames, and probes that find a dead peer.
+pub(super) fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let fd = stream.as_fd();
+    set_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, config::KEEPALIVE_IDLE_S)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, config::KEEPALIVE_INTERVAL_S)?;
+    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, config::KEEPALIVE_PROBES)
+}
+
+/// Sets the type of service (RFC 2474) of what is sent.
+pub(super) fn set_tos(fd: BorrowedFd, v6: bool, tos: u8) -> io::Result<()> {
+    let (level, option) =
+        if v6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) };
+    set_int(fd, level, option, c_int::from(tos))
+}
+
+/// Says whether an IPv6 wildcard also means IPv4.
+pub(super) fn set_v6_only(fd: BorrowedFd, only: bool) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, c_int::from(only))
+}
+
+/// Leaves the choice of a port to connect, which may reuse one that is bound elsewhere.
+pub(super) fn defer_port(fd: BorrowedFd) -> io::Result<()> {
+    set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+fn set_reuse(fd: BorrowedFd, on: bool) -> io::Result<()> {
+    set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, c_int::from(on))
+}
+
+fn set_int(fd: BorrowedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+    let len = size_of::<c_int>() as socklen_t;
+    // SAFETY: the option's value is a c_int that outlives the call, and its length is given.
+    check(unsafe {
+        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len)
+    })
+}
+
+/// The local address of a socket, whatever its kind.
+pub(super) fn local_addr(fd: BorrowedFd) -> io::Result<SocketAddr> {
+    // getsockname does not care what the socket is, so a second descriptor seen as a stream does.
+    TcpStream::from(fd.try_clone_to_owned()?).local_addr()
+}
+
+/// Why a route was not found.
+pub(super) enum NoRoute {
+    /// The source address is none of this machine's.
+    Source(io::Error),
+    /// Nothing leads to the destination.
+    Destination(io::Error),
+}
+
+/// The address that packets to `dst` leave from, and `dst` itself as the system understands it
+/// (the wildcard address means this machine). Sends nothing.
+pub(super) fn route(src: SocketAddr, dst: SocketAddr) -> Result<(SocketAddr, SocketAddr), NoRoute> {
+    let mut src = src;
+    src.set_port(0);
+    let probe = UdpSocket::bind(src).map_err(NoRoute::Source)?;
+    // A datagram socket connected to port 0 counts as unconnected, and has no peer address.
+    let mut target = dst;
+    if target.port() == 0 {
+        target.set_port(1);
+    }
+    probe.connect(target).map_err(NoRoute::Destination)?;
+    let mut from = probe.local_addr().map_err(NoRoute::Destination)?;
+    let mut to = probe.peer_addr().map_err(NoRoute::Destination)?;
+    from.set_port(0);
+    to.set_port(dst.port());
+    Ok((from, to))
+}
+
+fn check(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A socket address in the system's form.
+enum RawAddr {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+impl From<&SocketAddr> for RawAddr {
+    fn from(addr: &SocketAddr) -> RawAddr {
+        match addr {
+            SocketAddr::V4(v4) => RawAddr::V4(libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(v6) => RawAddr::V6(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            }),
+        }
+    }
+}
+
+impl RawAddr {
+    fn as_ptr(&self) -> *const libc::sockaddr {
+        match self {
+            RawAddr::V4(v4) => (&raw const *v4).cast(),
+            RawAddr::V6(v6) => (&raw const *v6).cast(),
+        }
+    }
+
+    fn len(&self) -> socklen_t {
+        match self {
+            RawAddr::V4(_) => size_of::<libc::sockaddr_in>() as socklen_t,
+            RawAddr::V6(_) => size_of::<libc::sockaddr_in6>() as socklen_t,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn any() -> SocketAddr {
+        "127.0.0.1:0".parse().unwrap()
+    }
+
+    #[test]
+    fn a_bound_port_is_not_shared_unless_both_sides_agree() {
+        let first = open(&any(), Kind::Stream).unwrap();
+        bind(first.as_fd(), &any(), false).unwrap();
+        let addr = local_addr(first.as_fd()).unwrap();
+        for shared in [false, true] {
+            let second = open(&addr, Kind::Stream).unwrap();
+            let error = bind(second.as_fd(), &addr, shared).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+        }
+    }
+
+    #[test]
+    fn two_that_share_may_both_bind_and_one_may_listen() {
+        let first = open(&any(), Kind::Stream).unwrap();
+        bind(first.as_fd(), &any(), true).unwrap();
+        let addr = local_addr(first.as_fd()).unwrap();
+        let second = open(&addr, Kind::Stream).unwrap();
+        bind(second.as_fd(), &addr, true).unwrap();
+        listen(first.as_fd(), 1).unwrap();
+        let error = listen(second.as_fd(), 1).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+    }
+
+    #[test]
+    fn a_port_can_be_bound_again_while_its_old_connections_fade() {
+        let first = open(&any(), Kind::Stream).unwrap();
+        bind(first.as_fd(), &any(), false).unwrap();
+        listen(first.as_fd(), 1).unwrap();
+        let addr = local_addr(first.as_fd()).unwrap();
+        let client = TcpStream::connect(addr).unwrap();
+        let listener = std::net::TcpListener::from(first);
+        let accepted = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+            }
+        };
+        // The side that closes first keeps the address for a while.
+        drop(accepted);
+        drop(client);
+        drop(listener);
+        let again = open(&addr, Kind::Stream).unwrap();
+        bind(again.as_fd(), &addr, false).unwrap();
+        listen(again.as_fd(), 1).unwrap();
+    }
+
+    #[test]
+    fn a_route_to_this_machine_has_its_own_source() {
+        let unspecified = "0.0.0.0:0".parse().unwrap();
+        let (from, to) =
+            route(unspecified, "127.0.0.1:7".parse().unwrap()).ok().expect("loopback has a route");
+        assert_eq!(from, any());
+        assert_eq!(to, "127.0.0.1:7".parse().unwrap());
+        let (_, to) = route(unspecified, "0.0.0.0:0".parse().unwrap()).ok().expect("this machine");
+        assert_eq!(to, any());
+    }
+
+    #[test]
+    fn a_foreign_source_address_is_the_callers_fault() {
+        let foreign = "192.0.2.1:0".parse().unwrap();
+        let result = route(foreign, "127.0.0.1:7".parse().unwrap());
+        assert!(matches!(result, Err(NoRoute::Source(_))));
+    }
+}

@@ -1,0 +1,75 @@
+//! What the environment sets. Values that make no sense are reported by the preload, and the
+//! default holds.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Who makes progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The threads that post and poll, whenever they do; the engine only when nobody does for a
+    /// while.
+    Inline,
+    /// The engine alone.
+    Engine,
+    /// Threads that post and poll, and the engine for everything else.
+    Hybrid,
+}
+
+/// The settings of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// `WEFT_CRC`: ask for CRCs. Without it a peer that asks still gets them.
+    pub crc: bool,
+    /// `WEFT_MARKERS`: ask the peer for markers.
+    pub markers: bool,
+    /// `WEFT_PROGRESS`.
+    pub progress: Progress,
+    /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete.
+    pub stall_after: Duration,
+}
+
+impl Settings {
+    /// The settings, read once.
+    pub fn get() -> &'static Self {
+        static SETTINGS: OnceLock<Settings> = OnceLock::new();
+        SETTINGS.get_or_init(|| Self::read(|name| std::env::var(name).ok()))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let switch = |name, default: bool| match variable(name).as_deref() {
+            Some("on") => true,
+            Some("off") => false,
+            _ => default,
+        };
+        let progress = match variable("WEFT_PROGRESS").as_deref() {
+            Some("inline") => Progress::Inline,
+            Some("engine") => Progress::Engine,
+            _ => Progress::Hybrid,
+        };
+        let stall_ms = variable("WEFT_STALL_TIMEOUT_MS").and_then(|v| v.parse().ok());
+        Self {
+            crc: switch("WEFT_CRC", true),
+            markers: switch("WEFT_MARKERS", false),
+            progress,
+            stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_leaves_the_default() {
+        let settings = Settings::read(|name| match name {
+            "WEFT_CRC" => Some("off".into()),
+            "WEFT_MARKERS" | "WEFT_STALL_TIMEOUT_MS" => Some("perhaps".into()),
+            _ => None,
+        });
+        assert!(!settings.crc && !settings.markers);
+        assert_eq!(settings.progress, Progress::Hybrid);
+        assert_eq!(settings.stall_after, Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,142 @@
+//! An open device.
+
+use std::sync::{Arc, OnceLock};
+
+use weft_rnic::Device;
+use weft_verbs::limits::IWARP;
+use weft_verbs::mr::RegionSpec;
+use weft_verbs::{Access, AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Srq, Wake};
+
+use crate::cq::Cq;
+use crate::qp::{Qp, QpInit, destroy_srq};
+use crate::sys;
+
+/// `weft_iw0` as one opener sees it: the objects are the device's, the events its own.
+pub struct Context {
+    device: Arc<Device>,
+    events: Arc<AsyncQueue>,
+}
+
+fn device() -> &'static Arc<Device> {
+    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
+    DEVICE.get_or_init(|| Arc::new(Device::new(&IWARP, Box::new(sys::random))))
+}
+
+impl Context {
+    /// Opens the device. `wake` is called once for each asynchronous event.
+    pub fn open(wake: Box<dyn Wake>) -> Arc<Self> {
+        Arc::new(Self { device: Arc::clone(device()), events: AsyncQueue::new(wake) })
+    }
+
+    /// What the device can hold.
+    pub fn limits(&self) -> &'static Limits {
+        self.device.limits()
+    }
+
+    /// Takes the oldest asynchronous event.
+    pub fn poll_async(&self) -> Option<AsyncEvent> {
+        self.events.pop()
+    }
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&self) -> Arc<Pd> {
+        self.device.alloc_pd()
+    }
+
+    /// Ends a protection domain that nothing uses.
+    pub fn dealloc_pd(&self, pd: &Pd) -> Result<(), Misuse> {
+        self.device.dealloc_pd(pd)
+    }
+
+    /// Registers `length` octets from `addr`, which peers and work requests address from `iova`;
+    /// gives the key, local and remote.
+    ///
+    /// The pages are mapped in now, so that a peer's first access does not find them missing.
+    pub fn reg_mr(
+        &self,
+        pd: &Arc<Pd>,
+        addr: u64,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<u32, Misuse> {
+        if access.contains(Access::ON_DEMAND) {
+            return Err(Misuse::Unsupported("registration on demand"));
+        }
+        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
+        let spec = RegionSpec { pd: Arc::clone(pd), addr, len: length, iova, access };
+        populate(addr, length, access)?;
+        self.device.register(&spec)
+    }
+
+    /// Ends a region. When this returns nothing reads or writes it, and nothing ever will.
+    pub fn dereg_mr(&self, key: u32) -> Result<(), Misuse> {
+        self.device.regions().deregister(key)
+    }
+
+    /// Changes a region in place; it keeps its key. `range` is address, length and the address
+    /// used by peers.
+    pub fn rereg_mr(
+        &self,
+        key: u32,
+        pd: Option<&Arc<Pd>>,
+        range: Option<(u64, u64, u64)>,
+        access: Option<Access>,
+    ) -> Result<(), Misuse> {
+        if let Some((addr, length, _)) = range {
+            populate(addr, length, access.unwrap_or(Access::empty()))?;
+        }
+        self.device.regions().reregister(key, pd, range, access)
+    }
+
+    /// Makes a completion queue for `cqe` entries; `cookie` names it in events.
+    pub fn create_cq(
+        &self,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+        cookie: u64,
+    ) -> Result<Arc<Cq>, Misuse> {
+        let max = self.limits().max_cqe;
+        if cqe == 0 || cqe > max {
+            return Err(Misuse::Invalid("the completion queue exceeds the limits of the device"));
+        }
+        let cq = weft_verbs::Cq::new(cqe, channel, Arc::clone(&self.events), cookie);
+        Ok(Arc::new(Cq::new(cq, max)))
+    }
+
+    /// Makes a shared receive queue; `cookie` names it in events.
+    pub fn create_srq(
+        &self,
+        pd: &Arc<Pd>,
+        max_wr: u32,
+        max_sge: u32,
+        limit: u32,
+        cookie: u64,
+    ) -> Result<Arc<Srq>, Misuse> {
+        let limits = self.limits();
+        if max_wr == 0 || max_wr > limits.max_srq_wr || max_sge > limits.max_srq_sge {
+            return Err(Misuse::Invalid("the queue exceeds the limits of the device"));
+        }
+        let events = Arc::clone(&self.events);
+        Ok(Arc::new(Srq::new(pd, max_wr, max_sge.max(1), limit, events, cookie)))
+    }
+
+    /// Ends a shared receive queue that nothing uses; gives how many of its events were announced
+    /// and not taken.
+    pub fn destroy_srq(&self, srq: &Srq, cookie: u64) -> Result<usize, Misuse> {
+        destroy_srq(srq)?;
+        Ok(self.events.forget(cookie))
+    }
+
+    /// Makes a queue pair.
+    pub fn create_qp(&self, init: QpInit) -> Result<Arc<Qp>, Misuse> {
+        Ok(Arc::new(Qp::new(&self.device, init, &self.events)?))
+    }
+}
+
+fn populate(addr: u64, length: u64, access: Access) -> Result<(), Misuse> {
+    if length == 0 {
+        return Ok(());
+    }
+    sys::populate(addr, length, access.contains(Access::LOCAL_WRITE)).map_err(|_| Misuse::Fault)
+}

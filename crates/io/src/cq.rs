@@ -1,0 +1,103 @@
+//! Completion queues that make progress when they are polled.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock};
+
+use weft_verbs::{CqError, Misuse, Wc};
+
+use crate::clock;
+use crate::drive::Cell;
+
+/// Connections looked at by one empty poll.
+const LOOKS_MAX: usize = 4;
+
+/// A completion queue and the queue pairs that complete into it.
+pub struct Cq {
+    inner: Arc<weft_verbs::Cq>,
+    cells: RwLock<Vec<Arc<Cell>>>,
+    turn: AtomicUsize,
+    max_cqe: u32,
+}
+
+impl Cq {
+    pub(crate) fn new(inner: weft_verbs::Cq, max_cqe: u32) -> Self {
+        Self {
+            inner: Arc::new(inner),
+            cells: RwLock::default(),
+            turn: AtomicUsize::new(0),
+            max_cqe,
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<weft_verbs::Cq> {
+        &self.inner
+    }
+
+    pub(crate) fn join(&self, cell: &Arc<Cell>) {
+        let mut cells = self.cells.write().expect("completion queue members lock");
+        if !cells.iter().any(|c| Arc::ptr_eq(c, cell)) {
+            cells.push(Arc::clone(cell));
+        }
+    }
+
+    pub(crate) fn leave(&self, cell: &Arc<Cell>) {
+        let mut cells = self.cells.write().expect("completion queue members lock");
+        cells.retain(|c| !Arc::ptr_eq(c, cell));
+    }
+
+    /// Moves the oldest completions to `out`; gives how many. When there is none, makes progress
+    /// on the queue pairs and looks again.
+    ///
+    /// # Errors
+    /// After the queue overflowed, once the completions before that are polled.
+    pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
+        let count = self.inner.poll(out)?;
+        if count > 0 || out.is_empty() || !self.look() {
+            return Ok(count);
+        }
+        self.inner.poll(out)
+    }
+
+    /// Makes progress on some of the queue pairs, in turn; whether there are any.
+    fn look(&self) -> bool {
+        let cells = self.cells.read().expect("completion queue members lock");
+        let looks = cells.len().min(LOOKS_MAX);
+        if looks == 0 {
+            return false;
+        }
+        let now = clock::now();
+        let first = self.turn.fetch_add(looks, Ordering::Relaxed);
+        for i in 0..looks {
+            cells[(first + i) % cells.len()].poll(now);
+        }
+        true
+    }
+
+    /// Asks for one event at the next completion, or the next solicited or failed one. The caller
+    /// may sleep after it: the engine takes over.
+    pub fn req_notify(&self, solicited_only: bool) {
+        self.inner.req_notify(solicited_only);
+        for cell in self.cells.read().expect("completion queue members lock").iter() {
+            cell.rest();
+        }
+    }
+
+    /// How many completions it holds.
+    pub fn cqe(&self) -> u32 {
+        self.inner.capacity()
+    }
+
+    /// Changes how many completions it holds.
+    pub fn resize(&self, cqe: u32) -> Result<(), Misuse> {
+        if cqe == 0 || cqe > self.max_cqe {
+            return Err(Misuse::Invalid("the completion queue exceeds the limits of the device"));
+        }
+        self.inner.resize(cqe)
+    }
+
+    /// Ends it, if no queue pair uses it.
+    pub fn destroy(&self) -> Result<(), Misuse> {
+        use weft_verbs::usage::Counted;
+        if self.inner.users().any() { Err(Misuse::Busy) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,425 @@
+//! Driving a connection: whoever holds its lock moves its bytes.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use weft_rnic::{Endpoint, Transmit};
+
+use crate::buffers::Buffer;
+use crate::engine::{Engine, Interest, Leased, Readiness, Source, Token};
+use crate::fds::HighFd;
+use crate::tcp::{self, Received};
+use crate::{Progress, Settings, clock};
+
+/// Something is to be sent.
+pub(crate) const SEND: u8 = 1;
+/// Something may have arrived.
+pub(crate) const RECEIVE: u8 = 2;
+/// A timer may be due.
+pub(crate) const TIME: u8 = 4;
+
+/// Receives in one go at most, so that one connection does not starve the others.
+const RECEIVES_MAX: usize = 8;
+/// Empty polls closer together than this are a loop, which takes the lease.
+const POLL_LOOP: Duration = Duration::from_micros(50);
+/// How long a closed connection waits for the peer to close as well.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Learns what becomes of a connection.
+pub trait LinkWatcher: Send + Sync {
+    /// The first message of the peer arrived; at once for an initiator.
+    fn established(&self);
+    /// The connection is over. Called once.
+    fn disconnected(&self);
+}
+
+/// What is left of a connection's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Our half is closed; what arrives is thrown away until the peer closes too.
+    Lingering(Instant),
+    Closed,
+}
+
+pub(crate) struct Driver {
+    endpoint: Endpoint,
+    socket: HighFd,
+    token: Option<Token>,
+    buffer: Option<Buffer>,
+    watched: Interest,
+    leased: bool,
+    blocked: bool,
+    phase: Phase,
+    watcher: Option<Arc<dyn LinkWatcher>>,
+    established: bool,
+    timer: Option<Instant>,
+}
+
+/// What to tell the watcher once the lock is gone.
+#[derive(Default)]
+struct Notices {
+    established: Option<Arc<dyn LinkWatcher>>,
+    disconnected: Option<Arc<dyn LinkWatcher>>,
+    finished: Option<Token>,
+}
+
+impl Notices {
+    fn deliver(self) {
+        if let Some(watcher) = self.established {
+            watcher.established();
+        }
+        if let Some(watcher) = self.disconnected {
+            watcher.disconnected();
+        }
+        if let Some(token) = self.finished {
+            Engine::get().remove(token);
+        }
+    }
+}
+
+/// A queue pair's place for its connection.
+pub(crate) struct Cell {
+    driver: Mutex<Option<Driver>>,
+    pending: AtomicU8,
+    attached: AtomicBool,
+    /// Nanoseconds from `born` to the last empty poll.
+    polled_at: AtomicU64,
+    born: Instant,
+    this: Weak<Self>,
+}
+
+impl Cell {
+    pub fn new() -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            driver: Mutex::new(None),
+            pending: AtomicU8::new(0),
+            attached: AtomicBool::new(false),
+            polled_at: AtomicU64::new(0),
+            born: clock::now(),
+            this: this.clone(),
+        })
+    }
+
+    /// Gives the connection to the queue pair's engine.
+    pub fn attach(
+        &self,
+        endpoint: Endpoint,
+        socket: HighFd,
+        watcher: Arc<dyn LinkWatcher>,
+        established: bool,
+    ) {
+        let mut driver = Driver {
+            endpoint,
+            socket,
+            token: None,
+            buffer: None,
+            watched: Interest::READ,
+            leased: false,
+            blocked: false,
+            phase: Phase::Open,
+            watcher: Some(watcher),
+            established,
+            timer: None,
+        };
+        let Some(this) = self.this.upgrade() else { return };
+        let fd = driver.socket.as_fd();
+        driver.token = Some(Engine::get().add(fd, Interest::READ, this));
+        *self.lock() = Some(driver);
+        self.attached.store(true, Ordering::Release);
+        self.drive(SEND | TIME);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Driver>> {
+        self.driver.lock().expect("driver lock")
+    }
+
+    /// Whether a connection was ever attached.
+    pub fn is_attached(&self) -> bool {
+        self.attached.load(Ordering::Acquire)
+    }
+
+    /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
+    pub fn drive(&self, work: u8) {
+        self.pending.fetch_or(work, Ordering::AcqRel);
+        while self.pending.load(Ordering::Acquire) != 0 {
+            let Ok(guard) = self.driver.try_lock() else { return };
+            self.step(guard, |_| ());
+        }
+    }
+
+    /// Runs `change` on the connection and everything that follows from it.
+    fn with_driver(&self, change: impl FnOnce(&mut Driver)) {
+        self.step(self.lock(), change);
+        self.drive(0);
+    }
+
+    fn step(&self, mut guard: MutexGuard<'_, Option<Driver>>, change: impl FnOnce(&mut Driver)) {
+        let work = self.pending.swap(0, Ordering::AcqRel);
+        let Some(driver) = guard.as_mut() else { return };
+        let now = clock::now();
+        change(driver);
+        driver.work(work, now);
+        let notices = driver.conclude(now, &self.this);
+        drop(guard);
+        notices.deliver();
+    }
+
+    /// An application thread found its completion queue empty.
+    pub fn poll(&self, now: Instant) {
+        if Settings::get().progress == Progress::Engine {
+            return;
+        }
+        let Ok(guard) = self.driver.try_lock() else { return };
+        let Some(driver) = guard.as_ref() else { return };
+        let at = self.elapsed(now);
+        let last = self.polled_at.swap(at, Ordering::AcqRel);
+        let looping = at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
+        let (lease, worthwhile) = (looping && !driver.leased, driver.is_worth_a_look());
+        if lease || worthwhile {
+            self.pending.fetch_or(RECEIVE, Ordering::AcqRel);
+            self.step(guard, |driver| driver.leased |= lease);
+        }
+        if lease {
+            Engine::get().lease(self.this.clone());
+        }
+    }
+
+    /// The application is about to sleep until something happens: the engine takes over at once.
+    pub fn rest(&self) {
+        self.polled_at.store(0, Ordering::Release);
+        if self.is_attached() {
+            self.with_driver(|driver| driver.leased = false);
+        }
+    }
+
+    /// Posted work waits: sends it from here, or has the engine send it.
+    pub fn ring(&self) {
+        if Settings::get().progress == Progress::Engine {
+            self.with_driver(|driver| driver.blocked = true);
+        } else {
+            self.drive(SEND);
+        }
+    }
+
+    /// Ends the connection: what is posted goes out as far as TCP takes it at once.
+    pub fn disconnect(&self) {
+        if self.is_attached() {
+            self.with_driver(Driver::disconnect);
+        }
+    }
+
+    fn elapsed(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.born).as_nanos() as u64
+    }
+}
+
+impl Source for Cell {
+    fn ready(&self, readiness: Readiness) {
+        let receive = if readiness.read { RECEIVE } else { 0 };
+        let send = if readiness.write { SEND } else { 0 };
+        self.pending.fetch_or(receive | send, Ordering::AcqRel);
+        // The engine waits for the lock: going round would find the same event again.
+        self.with_driver(|_| ());
+    }
+
+    fn timeout(&self, _now: Instant) {
+        self.pending.fetch_or(TIME | SEND, Ordering::AcqRel);
+        self.with_driver(|driver| driver.timer = None);
+    }
+
+    fn at_exit(&self) {
+        if let Ok(mut guard) = self.driver.try_lock()
+            && let Some(driver) = guard.as_mut()
+        {
+            driver.flush_at_exit();
+        }
+    }
+}
+
+impl Leased for Cell {
+    fn reclaim(&self, before: Instant) -> bool {
+        let idle = self.polled_at.load(Ordering::Acquire) < self.elapsed(before);
+        if idle {
+            self.with_driver(|driver| driver.leased = false);
+        }
+        idle
+    }
+}
+
+impl Driver {
+    fn is_worth_a_look(&self) -> bool {
+        if self.phase == Phase::Closed {
+            return false;
+        }
+        // A full socket says when it has room for more than a few octets.
+        !self.blocked || {
+            let ready = tcp::ready(self.socket.as_fd());
+            ready.read || ready.write
+        }
+    }
+
+    fn work(&mut self, work: u8, now: Instant) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        if work & TIME != 0 {
+            self.handle_time(now);
+        }
+        let mut send = work & SEND != 0 || self.blocked && work & RECEIVE != 0 && self.leased;
+        if work & RECEIVE != 0 {
+            send |= self.receive(now);
+        }
+        if send {
+            self.transmit(now);
+        }
+    }
+
+    fn handle_time(&mut self, now: Instant) {
+        if let Phase::Lingering(until) = self.phase
+            && until <= now
+        {
+            self.phase = Phase::Closed;
+        }
+        self.endpoint.handle_timeout(now);
+    }
+
+    /// Receives what is there; whether something was.
+    fn receive(&mut self, now: Instant) -> bool {
+        let mut received = false;
+        for _ in 0..RECEIVES_MAX {
+            let buffer = self.buffer.get_or_insert_with(Buffer::take);
+            let room = buffer.room().len();
+            match tcp::receive(self.socket.as_fd(), buffer.room()) {
+                Received::Nothing => break,
+                Received::Closed => {
+                    self.closed();
+                    break;
+                }
+                Received::Octets(octets) => {
+                    received = true;
+                    buffer.fill(octets);
+                    let consumed = self.endpoint.receive(buffer.bytes(), now);
+                    buffer.consume(consumed);
+                    if octets < room {
+                        break;
+                    }
+                }
+            }
+        }
+        if !self.leased {
+            self.buffer.take_if(|b| b.is_empty()).map(Buffer::put);
+        }
+        received
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        let socket = self.socket.as_fd();
+        match self.endpoint.transmit(|out| tcp::send(socket, out)) {
+            Transmit::Done => self.blocked = false,
+            Transmit::More => self.blocked = true,
+            Transmit::Failed => {
+                // What the peer said before it went, a Terminate above all, is still to be read.
+                while self.phase != Phase::Closed && self.receive(now) {}
+                self.closed();
+            }
+        }
+    }
+
+    fn closed(&mut self) {
+        self.endpoint.close();
+        self.phase = Phase::Closed;
+        self.blocked = false;
+    }
+
+    fn disconnect(&mut self) {
+        if self.phase == Phase::Open {
+            self.transmit(clock::now());
+            self.endpoint.close();
+        }
+    }
+
+    /// Draws the conclusions: what to tell, whom to watch for, when to wake.
+    fn conclude(&mut self, now: Instant, this: &Weak<Cell>) -> Notices {
+        let mut notices = Notices::default();
+        if !self.established && self.endpoint.heard() {
+            self.established = true;
+            notices.established = self.watcher.clone();
+        }
+        if self.endpoint.is_dead() {
+            notices.disconnected = self.watcher.take();
+        }
+        if self.phase == Phase::Open && self.endpoint.is_finished() {
+            tcp::shutdown_write(self.socket.as_fd());
+            self.phase = Phase::Lingering(now + LINGER);
+        }
+        if self.phase == Phase::Closed {
+            notices.finished = self.token.take();
+            if notices.finished.is_some() {
+                tcp::shutdown(self.socket.as_fd());
+            }
+        } else {
+            self.watch();
+            self.set_timer(this);
+        }
+        notices
+    }
+
+    fn watch(&mut self) {
+        let interest =
+            if self.leased { Interest::NONE } else { Interest { read: true, write: self.blocked } };
+        if interest != self.watched
+            && let Some(token) = self.token
+        {
+            self.watched = interest;
+            Engine::get().modify(token, interest);
+        }
+    }
+
+    fn set_timer(&mut self, this: &Weak<Cell>) {
+        let lingering = match self.phase {
+            Phase::Lingering(until) => Some(until),
+            _ => None,
+        };
+        let Some(due) = self.endpoint.poll_timeout().into_iter().chain(lingering).min() else {
+            return;
+        };
+        if self.timer.is_none_or(|timer| due < timer) {
+            self.timer = Some(due);
+            Engine::get().set_timer(due, this.clone());
+        }
+    }
+
+    /// Sees to it that what was completed reaches the peer although the process ends: everything
+    /// framed is written, our half is closed, and what arrives is read until all is acknowledged.
+    /// The kernel resets a connection that is closed with unread octets, and a reset may overtake
+    /// what is still on its way.
+    fn flush_at_exit(&mut self) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        let until = clock::now() + LINGER;
+        self.endpoint.close();
+        let mut scratch = Buffer::take();
+        let mut closing = false;
+        while clock::now() < until {
+            if !closing {
+                self.transmit(clock::now());
+                closing = self.phase == Phase::Closed || self.endpoint.is_finished();
+                if closing {
+                    tcp::shutdown_write(self.socket.as_fd());
+                }
+            }
+            let received = tcp::receive(self.socket.as_fd(), scratch.room());
+            let acknowledged = closing && tcp::unacknowledged(self.socket.as_fd()) == 0;
+            if received == Received::Closed || acknowledged && received == Received::Nothing {
+                break;
+            }
+            if received == Received::Nothing {
+                tcp::wait(self.socket.as_fd(), !closing);
+            }
+        }
+    }
+}

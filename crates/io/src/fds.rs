@@ -1,0 +1,82 @@
+//! Descriptors of our own, out of the application's way.
+//!
+//! Programs close descriptors blindly and give them to `select`, so ours have high numbers. The
+//! child of a fork must not keep a connection of its parent open: every descriptor is on a list
+//! from which the child closes them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::sys;
+
+/// Descriptors listed for the child of a fork; those beyond are merely inherited.
+const LISTED_MAX: usize = 8192;
+const FREE: i32 = -1;
+
+static LISTED: [AtomicI32; LISTED_MAX] = [const { AtomicI32::new(FREE) }; LISTED_MAX];
+
+/// A descriptor with a high number that a forked child closes.
+#[derive(Debug)]
+pub struct HighFd {
+    fd: OwnedFd,
+    slot: Option<usize>,
+}
+
+impl HighFd {
+    /// Moves `fd` to a high number. If there is none free, it stays where it is.
+    pub fn new(fd: OwnedFd) -> Self {
+        let fd = high(fd);
+        let slot = list(fd.as_raw_fd());
+        Self { fd, slot }
+    }
+}
+
+impl AsFd for HighFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for HighFd {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            LISTED[slot].store(FREE, Ordering::Release);
+        }
+    }
+}
+
+/// Moves `fd` to a high number, with close-on-exec.
+pub fn high(fd: OwnedFd) -> OwnedFd {
+    let from = sys::descriptor_limit() / 2;
+    sys::duplicate(fd.as_fd(), from).unwrap_or(fd)
+}
+
+fn list(fd: RawFd) -> Option<usize> {
+    LISTED.iter().position(|slot| {
+        slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// Closes every listed descriptor, in the child of a fork.
+pub(crate) fn close_all() {
+    for slot in &LISTED {
+        let fd = slot.swap(FREE, Ordering::AcqRel);
+        if fd != FREE {
+            sys::close(fd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_high_and_leave_the_list() {
+        let fd = HighFd::new(sys::eventfd().unwrap());
+        assert!(fd.as_fd().as_raw_fd() >= 256);
+        let slot = fd.slot.unwrap();
+        drop(fd);
+        assert_ne!(LISTED[slot].load(Ordering::Relaxed), 0);
+    }
+}

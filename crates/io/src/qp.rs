@@ -1,0 +1,203 @@
+//! Queue pairs as the verbs ABI sees them.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::{Device, Endpoint, Link};
+use weft_verbs::usage::Counted;
+use weft_verbs::{
+    Misuse, Pd, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendWr, Srq, qp::QpInit as Init,
+};
+
+use crate::cq::Cq;
+use crate::drive::{Cell, LinkWatcher};
+use crate::fds::HighFd;
+use crate::{Settings, clock, tcp};
+
+/// A round trip shorter than this is a local network, where the kernel's loss-based congestion
+/// control fills the path with less work than one that paces.
+const LOCAL_RTT_US: u32 = 1000;
+
+/// What a queue pair is made of.
+pub struct QpInit {
+    /// Its protection domain.
+    pub pd: Arc<Pd>,
+    /// Where sends complete.
+    pub send_cq: Arc<Cq>,
+    /// Where receives complete.
+    pub recv_cq: Arc<Cq>,
+    /// Where receives come from, instead of a receive queue of its own.
+    pub srq: Option<Arc<Srq>>,
+    /// Sizes.
+    pub cap: QpCap,
+    /// Every send is signaled.
+    pub sq_sig_all: bool,
+    /// Names it in events.
+    pub cookie: u64,
+}
+
+/// A queue pair.
+pub struct Qp {
+    inner: Arc<weft_verbs::Qp>,
+    device: Arc<Device>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    cell: Arc<Cell>,
+}
+
+impl Qp {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        init: QpInit,
+        events: &Arc<weft_verbs::AsyncQueue>,
+    ) -> Result<Self, Misuse> {
+        let (send_cq, recv_cq) = (init.send_cq, init.recv_cq);
+        let inner = Init {
+            pd: init.pd,
+            send_cq: Arc::clone(send_cq.inner()),
+            recv_cq: Arc::clone(recv_cq.inner()),
+            srq: init.srq,
+            cap: init.cap,
+            sq_sig_all: init.sq_sig_all,
+            cookie: init.cookie,
+        };
+        let inner = Arc::new(device.create_qp(inner, events)?);
+        let cell = Cell::new();
+        send_cq.join(&cell);
+        recv_cq.join(&cell);
+        Ok(Self { inner, device: Arc::clone(device), send_cq, recv_cq, cell })
+    }
+
+    /// Its number, 24 bits.
+    pub fn num(&self) -> u32 {
+        self.inner.num()
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        self.inner.state()
+    }
+
+    /// Queues a send; [`Qp::ring`] after the last of a list sets it going.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
+        self.inner.post_send(wr)
+    }
+
+    /// The doorbell: what is queued goes out, on this thread if nobody else drives.
+    pub fn ring(&self) {
+        if self.cell.is_attached() {
+            self.cell.ring();
+        }
+    }
+
+    /// Queues a receive.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+        self.inner.post_recv(wr)
+    }
+
+    /// The attributes.
+    pub fn query(&self) -> QpAttr {
+        self.inner.attrs()
+    }
+
+    /// Changes attributes. A program may reset a queue pair, bring it to INIT and let it fail or
+    /// drain; RTR and RTS need a connection, which the connection manager makes.
+    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
+        if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != self.state() {
+            return Err(Misuse::Invalid("the queue pair is not in that state"));
+        }
+        if mask.contains(QpAttrMask::STATE) {
+            self.enter(attr.state)?;
+        }
+        self.inner.set_attrs(|attrs| {
+            if mask.contains(QpAttrMask::ACCESS_FLAGS) {
+                attrs.access = attr.access;
+            }
+            if mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
+                attrs.max_rd_atomic = attr.max_rd_atomic;
+            }
+            if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+                attrs.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+            }
+        });
+        Ok(())
+    }
+
+    fn enter(&self, to: QpState) -> Result<(), Misuse> {
+        use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd, Sqe};
+        match (self.state(), to) {
+            (_, Reset) => {
+                self.cell.disconnect();
+                self.inner.reset();
+            }
+            (_, Failed) => {
+                self.cell.disconnect();
+                self.inner.fail(None);
+            }
+            (Reset | Init, Init) => self.inner.enter(Init),
+            (Rts, Rts) | (Failed, Sqd) => {}
+            // RFC 5040 closes a stream by draining it; what is posted is with TCP already.
+            (Rts | Sqd, Sqd) => self.cell.disconnect(),
+            (_, Rtr | Rts) => {
+                return Err(Misuse::Invalid("an iWARP queue pair is connected by rdma-cm"));
+            }
+            (_, Init | Sqd | Sqe) => {
+                return Err(Misuse::Invalid("no such transition of a queue pair"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Binds the queue pair to a stream whose set-up is done: it goes to RTS and owns the socket.
+    /// `watcher` is told of the first message of the peer, if it was to be awaited, and of the
+    /// end.
+    pub fn attach(
+        &self,
+        socket: OwnedFd,
+        agreed: &Agreed,
+        role: Role,
+        watcher: Arc<dyn LinkWatcher>,
+    ) -> Result<(), Misuse> {
+        if !matches!(self.state(), QpState::Init | QpState::Rtr) || self.cell.is_attached() {
+            return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
+        }
+        let fd = socket.as_fd();
+        tcp::no_delay(fd);
+        if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
+            tcp::congestion_control(fd, "reno");
+        }
+        let link = Link {
+            role,
+            agreed,
+            emss: tcp::segment_size(fd),
+            stall_after: Settings::get().stall_after,
+        };
+        let endpoint = Endpoint::new(Arc::clone(&self.inner), &link, clock::now());
+        let awaited = role == Role::Responder && agreed.rtr.is_some();
+        self.cell.attach(endpoint, HighFd::new(socket), watcher, !awaited);
+        Ok(())
+    }
+
+    /// Closes the connection: what was posted goes out as far as TCP takes it at once, the rest
+    /// is flushed, and the watcher hears of it.
+    pub fn disconnect(&self) {
+        self.cell.disconnect();
+    }
+
+    /// Ends it. Its completions that were not polled are gone, and so are its events; gives how
+    /// many of those had been announced.
+    pub fn destroy(&self) -> Result<usize, Misuse> {
+        self.cell.disconnect();
+        self.inner.fail(None);
+        self.send_cq.leave(&self.cell);
+        self.recv_cq.leave(&self.cell);
+        self.device.release(self.num());
+        Ok(self.inner.forget())
+    }
+}
+
+/// Ends a shared receive queue that nothing uses.
+pub(crate) fn destroy_srq(srq: &Srq) -> Result<(), Misuse> {
+    if srq.users().any() { Err(Misuse::Busy) } else { Ok(()) }
+}

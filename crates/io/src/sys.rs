@@ -1,0 +1,148 @@
+//! System calls that the standard library has no safe form of.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
+    let fd = check(result)?;
+    // SAFETY: the system call that returned `fd` just made it, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A new epoll instance.
+pub(crate) fn epoll_create() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
+}
+
+/// A non-blocking counter to wake a sleeper with.
+pub(crate) fn eventfd() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
+}
+
+/// Adds, changes or removes (`EPOLL_CTL_*`) the interest of `fd`.
+pub(crate) fn epoll_ctl(
+    epoll: BorrowedFd<'_>,
+    operation: libc::c_int,
+    fd: RawFd,
+    events: u32,
+    token: u64,
+) -> io::Result<()> {
+    let mut event = libc::epoll_event { events, u64: token };
+    // SAFETY: `event` is a live local for the length of the call.
+    check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd, &mut event) }).map(drop)
+}
+
+/// Waits for events; `None` waits for ever. Gives how many came, 0 when a signal interrupted.
+pub(crate) fn epoll_wait(
+    epoll: BorrowedFd<'_>,
+    events: &mut [libc::epoll_event],
+    timeout: Option<Duration>,
+) -> usize {
+    // Rounded up: waking before the time is due would spin.
+    let timeout_ms =
+        timeout.map_or(-1, |t| t.as_micros().div_ceil(1000).min(i32::MAX as u128) as i32);
+    let room = events.len() as libc::c_int;
+    // SAFETY: `events` is a live slice of `room` entries.
+    let n = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout_ms) };
+    n.max(0) as usize
+}
+
+/// Adds one to an eventfd.
+pub(crate) fn notify(fd: BorrowedFd<'_>) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: `one` is a live array of its own length.
+    unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+}
+
+/// Takes everything out of an eventfd.
+pub(crate) fn drain(fd: BorrowedFd<'_>) {
+    let mut count = [0u8; 8];
+    // SAFETY: `count` is a live array of its own length.
+    unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+}
+
+/// Copies `fd` to the lowest free number from `from` on.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>, from: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    owned(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, from) })
+}
+
+/// Closes a descriptor by number, for the child of a fork.
+pub(crate) fn close(fd: RawFd) {
+    // SAFETY: takes no pointers; the caller gives up whatever owned the number.
+    unsafe { libc::close(fd) };
+}
+
+/// The highest descriptor number this process may use, exclusive.
+pub(crate) fn descriptor_limit() -> RawFd {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    // SAFETY: `limit` is a live local.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    limit.rlim_cur.min(1 << 20) as RawFd
+}
+
+/// 32 unpredictable bits.
+pub(crate) fn random() -> u32 {
+    let mut bytes = [0u8; 4];
+    // SAFETY: `bytes` is a live array of its own length.
+    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    // Up to 256 octets are never cut short once the kernel's pool is ready.
+    assert!(n == bytes.len() as isize, "the kernel gives no random bits");
+    u32::from_ne_bytes(bytes)
+}
+
+/// Makes sure that the pages of `addr..addr + len` are mapped, and writable if `write`.
+pub(crate) fn populate(addr: u64, len: u64, write: bool) -> io::Result<()> {
+    let page = 4096;
+    let start = addr & !(page - 1);
+    let Some(end) = addr.checked_add(len).and_then(|e| e.checked_next_multiple_of(page)) else {
+        return Err(io::Error::from_raw_os_error(libc::EFAULT));
+    };
+    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    let (start, len) = (start as *mut libc::c_void, (end - start) as usize);
+    // SAFETY: populating changes no content, and unmapped pages make it fail, not fault.
+    match check(unsafe { libc::madvise(start, len, advice) }) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => mapped(start, len),
+        other => other.map(drop),
+    }
+}
+
+/// The same for kernels before 5.14, which can say only whether the pages are mapped.
+fn mapped(start: *mut libc::c_void, len: usize) -> io::Result<()> {
+    let mut resident = vec![0u8; len.div_ceil(4096)];
+    // SAFETY: `resident` has an octet for each page asked about.
+    check(unsafe { libc::mincore(start, len, resident.as_mut_ptr()) }).map(drop)
+}
+
+/// Blocks all signals for the calling thread, so that the application's handlers run on its own.
+pub(crate) fn block_signals() {
+    // SAFETY: an all-zero set is a valid place for sigfillset to fill.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a live local.
+    unsafe { libc::sigfillset(&mut set) };
+    // SAFETY: `set` is initialised, and the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
+}
+
+/// Runs `handler` when the process exits normally.
+pub(crate) fn at_exit(handler: extern "C" fn()) {
+    // SAFETY: `handler` is a function of this library, which is never unloaded.
+    unsafe { libc::atexit(handler) };
+}
+
+/// Runs the handlers around a fork.
+pub(crate) fn at_fork(
+    prepare: unsafe extern "C" fn(),
+    parent: unsafe extern "C" fn(),
+    child: unsafe extern "C" fn(),
+) {
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}

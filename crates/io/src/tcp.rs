@@ -1,0 +1,183 @@
+//! Bytes of a TCP socket: gathered from registered memory, received into scratch.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use weft_rnic::wire::llp::Piece;
+use weft_rnic::{Outgoing, Written};
+
+/// Pieces handed to the kernel in one call; the kernel's own limit is 1024.
+const PIECES_MAX: usize = 512;
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// This many octets.
+    Octets(usize),
+    /// Nothing, for now.
+    Nothing,
+    /// The peer closed, or the connection broke.
+    Closed,
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// Reads what is there, without waiting.
+pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
+    let (ptr, len) = (room.as_mut_ptr().cast(), room.len());
+    // SAFETY: `room` is a live slice of `len` octets.
+    let n = unsafe { libc::recv(socket.as_raw_fd(), ptr, len, libc::MSG_DONTWAIT) };
+    match n {
+        0 => Received::Closed,
+        n if n > 0 => Received::Octets(n as usize),
+        _ => match errno() {
+            libc::EAGAIN | libc::EINTR => Received::Nothing,
+            _ => Received::Closed,
+        },
+    }
+}
+
+/// Writes what is left of a batch, without waiting.
+///
+/// The registered memory it names is held in place by the caller; the kernel answers `EFAULT` for
+/// memory that the application has unmapped all the same.
+pub(crate) fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
+    let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
+    let count = vectors_of(out, &mut vectors);
+    // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = count as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `message` names `count` vectors that live on this stack; what they point to is only
+    // read, and the kernel checks each address.
+    let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
+    match n {
+        n if n >= 0 => Written::Octets(n as usize),
+        _ => match errno() {
+            libc::EAGAIN | libc::EINTR | libc::ENOBUFS => Written::Blocked,
+            _ => Written::Failed,
+        },
+    }
+}
+
+fn vectors_of(out: &Outgoing, vectors: &mut [libc::iovec; PIECES_MAX]) -> usize {
+    let (gather, mut skip, mut count) = (out.gather(), out.written(), 0);
+    for piece in gather.pieces() {
+        let (base, len) = match piece {
+            Piece::Slab { start, len } => {
+                (gather.staged(*start, *len).as_ptr() as u64, *len as usize)
+            }
+            Piece::Memory(memory) => (memory.addr, memory.len as usize),
+        };
+        if skip >= len {
+            skip -= len;
+            continue;
+        }
+        if count == PIECES_MAX {
+            break;
+        }
+        let base = (base + skip as u64) as *mut libc::c_void;
+        vectors[count] = libc::iovec { iov_base: base, iov_len: len - skip };
+        skip = 0;
+        count += 1;
+    }
+    count
+}
+
+/// What a socket is ready for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ready {
+    /// A receive would bring something.
+    pub read: bool,
+    /// There is room worth a write.
+    pub write: bool,
+}
+
+/// Asks without waiting what `socket` is ready for.
+pub(crate) fn ready(socket: BorrowedFd<'_>) -> Ready {
+    let mut poll =
+        libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
+    // SAFETY: `poll` is one live entry.
+    unsafe { libc::poll(&mut poll, 1, 0) };
+    let failed = poll.revents & (libc::POLLERR | libc::POLLHUP) != 0;
+    Ready {
+        read: failed || poll.revents & libc::POLLIN != 0,
+        write: failed || poll.revents & libc::POLLOUT != 0,
+    }
+}
+
+/// Waits up to a millisecond for octets, for room if `write`, or for an acknowledgement, which
+/// nothing announces.
+pub(crate) fn wait(socket: BorrowedFd<'_>, write: bool) {
+    let events = libc::POLLIN | if write { libc::POLLOUT } else { 0 };
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
+    // SAFETY: `poll` is one live entry.
+    unsafe { libc::poll(&mut poll, 1, 1) };
+}
+
+/// Ends the sending half: the peer sees the end after everything written before.
+pub(crate) fn shutdown_write(socket: BorrowedFd<'_>) {
+    // SAFETY: takes no pointers.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
+}
+
+/// Ends both halves, also for copies of the socket that a forked child holds.
+pub(crate) fn shutdown(socket: BorrowedFd<'_>) {
+    // SAFETY: takes no pointers.
+    unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
+}
+
+/// Octets that the peer has not acknowledged.
+pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
+    let mut octets: libc::c_int = 0;
+    // SAFETY: `octets` is a live integer of the size that TIOCOUTQ writes.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut octets) };
+    if result < 0 { 0 } else { octets.max(0) as usize }
+}
+
+fn option_u32(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<u32> {
+    let mut value: u32 = 0;
+    let mut len = size_of::<u32>() as libc::socklen_t;
+    let place = (&raw mut value).cast();
+    // SAFETY: `place` has room for `len` octets.
+    let result =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, place, &mut len) };
+    (result == 0).then_some(value)
+}
+
+/// Octets that TCP puts into one segment.
+pub(crate) fn segment_size(socket: BorrowedFd<'_>) -> u32 {
+    option_u32(socket, libc::TCP_MAXSEG).unwrap_or(1460)
+}
+
+/// The round trip time as TCP has smoothed it, in microseconds.
+pub(crate) fn rtt_us(socket: BorrowedFd<'_>) -> Option<u32> {
+    // SAFETY: an all-zero tcp_info is valid: it holds integers only.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let place = (&raw mut info).cast();
+    // SAFETY: `place` has room for `len` octets.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut len)
+    };
+    (result == 0).then_some(info.tcpi_rtt)
+}
+
+/// Chooses the congestion control by name; a kernel that lacks it keeps its own.
+pub(crate) fn congestion_control(socket: BorrowedFd<'_>, name: &str) {
+    let (ptr, len) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
+    // SAFETY: `ptr` points to `len` live octets.
+    unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, ptr, len)
+    };
+}
+
+/// Sends small frames at once.
+pub(crate) fn no_delay(socket: BorrowedFd<'_>) {
+    let on: libc::c_int = 1;
+    let (ptr, len) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: `ptr` points to a live integer of `len` octets.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, ptr, len) };
+}
