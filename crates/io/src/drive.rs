@@ -310,7 +310,9 @@ impl Driver {
             }
         }
         if !self.leased {
-            self.buffer.take_if(|b| b.is_empty()).map(Buffer::put);
+            if let Some(empty) = self.buffer.take_if(|b| b.is_empty()) {
+                empty.put();
+            }
         }
         received
     }
