@@ -90,17 +90,8 @@ fn our_two_ends_agree_whatever_they_offer() {
                 assert!(responder.ord <= initiator.ird, "{context}");
                 assert!(responder.ord <= theirs.ord && initiator.ord <= ours.ord.max(1));
                 assert_eq!(initiator.peer_ird, Some(responder.ird));
-                assert_eq!(
-                    responder.peer_ord,
-                    Some(
-                        initiator
-                            .peer_ird
-                            .unwrap()
-                            .min(ours.ord.max(u16::from(ours.peer_to_peer),))
-                    )
-                    .filter(|_| ours.ord <= 128)
-                    .or(responder.peer_ord)
-                );
+                let asked = ours.ord.max(u16::from(ours.peer_to_peer));
+                assert_eq!(responder.peer_ord, Some(asked));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Messages of the iWARP port mapper, which tells the true TCP port behind a service when an RNIC
 //! keeps its ports to itself. They travel over UDP to port [`PORT`].
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zerocopy::byteorder::network_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

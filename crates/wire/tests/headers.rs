@@ -3,8 +3,8 @@
 
 mod vectors;
 
+use core::net::{IpAddr, Ipv4Addr};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
 
 use vectors::{MPA, RDMAP, Vector};
 use weft_wire::crc::Crc32c;

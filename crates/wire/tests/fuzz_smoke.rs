@@ -1,0 +1,54 @@
+//! The fuzz targets of the headers, over mutated vectors.
+
+#[path = "../../../fuzz/src/wire.rs"]
+mod bodies;
+#[path = "../../../fuzz/src/mutate.rs"]
+mod mutate;
+mod vectors;
+
+use vectors::Vector;
+
+const RUNS: u32 = 5000;
+
+/// The octets that `part` makes of the vectors whose names begin with one of `prefixes`.
+fn seeds(prefixes: &[&str], part: impl Fn(&Vector) -> Vec<u8>) -> Vec<Vec<u8>> {
+    let wanted = |vector: &Vector| prefixes.iter().any(|prefix| vector.name.starts_with(prefix));
+    let seeds: Vec<_> = vectors::load().iter().filter(|v| wanted(v)).map(part).collect();
+    assert!(!seeds.is_empty());
+    seeds
+}
+
+fn whole(vector: &Vector) -> Vec<u8> {
+    vector.octets.clone()
+}
+
+fn ulpdu(vector: &Vector) -> Vec<u8> {
+    vector.ulpdu().to_vec()
+}
+
+#[test]
+fn start_frame() {
+    mutate::smoke(&seeds(&["mpa_"], whole), RUNS, bodies::start_frame);
+}
+
+#[test]
+fn segment() {
+    let prefixes = ["send_", "write_", "read_", "atomic_", "immediate"];
+    mutate::smoke(&seeds(&prefixes, ulpdu), RUNS, bodies::segment);
+}
+
+#[test]
+fn terminate() {
+    let payload = |vector: &Vector| vector.ulpdu()[18..].to_vec();
+    mutate::smoke(&seeds(&["terminate_", "quirk_"], payload), RUNS, bodies::terminate);
+}
+
+#[test]
+fn sdp() {
+    mutate::smoke(&seeds(&["sdp_"], whole), RUNS, bodies::sdp);
+}
+
+#[test]
+fn iwpm() {
+    mutate::smoke(&seeds(&["iwpm_"], whole), RUNS, bodies::iwpm);
+}

@@ -1,0 +1,6 @@
+//! What the fuzz targets do with their input. The tests of the crates include the same files and
+//! run them over mutated vectors.
+#![forbid(unsafe_code)]
+
+pub mod mpa;
+pub mod wire;
