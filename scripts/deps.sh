@@ -4,11 +4,14 @@
 set -euo pipefail
 
 packages=(
-    gcc make libibverbs-dev librdmacm-dev ibverbs-providers           # to build and link verbs programs
-    ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils   # programs that run over Weft
-    dapl2-utils mpich libmpich-dev
-    iperf3 sockperf                                                   # what Weft is measured against
-    tshark strace valgrind iproute2 util-linux                        # to look at what happens
+    # To build and link verbs programs.
+    gcc make libibverbs-dev librdmacm-dev ibverbs-providers
+    # Programs that run over Weft.
+    ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils dapl2-utils mpich libmpich-dev
+    # What Weft is measured against.
+    iperf3 sockperf
+    # To look at what happens.
+    tshark strace valgrind iproute2 util-linux
 )
 
 if ! command -v cargo >/dev/null; then

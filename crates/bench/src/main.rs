@@ -1,1 +1,87 @@
-fn main() {}
+//! Benchmarks of Weft: unmodified verbs programs over it, beside what else this machine offers,
+//! measured in turn in one run.
+//!
+//! `demo` shows that it works, `lan` how fast it is. Invariant: every number stands beside one of
+//! a peer from the same run, and nothing that was started is left behind.
+#![deny(unsafe_code)]
+// Measuring is what the clock is for.
+#![allow(clippy::disallowed_methods)]
+
+mod demo;
+mod floors;
+mod lab;
+mod lan;
+mod machine;
+mod pair;
+mod ports;
+mod probes;
+mod process;
+mod progress;
+mod reading;
+mod rows;
+mod sys;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Benchmarks of Weft beside its peers, in one run.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Verified RDMA between two processes, beside kernel TCP
+    Demo(demo::Options),
+    /// Every row of the LAN table
+    Lan(lan::Options),
+    /// One end of a floor probe
+    #[command(hide = true)]
+    Floor(floors::Floor),
+}
+
+/// The status of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    match run(&Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) if sys::interrupted() => ExitCode::from(INTERRUPTED),
+        Err(error) => {
+            eprintln!("weft-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Floor(floor) => floors::run(floor),
+        Command::Demo(options) => {
+            sys::catch_interrupts()?;
+            demo::run(options)
+        }
+        Command::Lan(options) => {
+            sys::catch_interrupts()?;
+            lan::run(options)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -19,6 +19,11 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program with an RDMA device in it
+    ///
+    /// CMD finds the device weft_iw0, an iWARP RNIC in software that speaks over the machine's own
+    /// IP addresses. libweft.so goes before CMD and its children with LD_PRELOAD; then this process
+    /// becomes CMD: its process id, signals, exit status, stdin and stdout are CMD's own. No root,
+    /// no kernel module, nothing to configure.
     Run(Run),
     /// Print the completions of a shell
     Completions {
@@ -27,12 +32,7 @@ pub enum Command {
     },
 }
 
-/// Runs CMD with the device weft_iw0, an iWARP RNIC in software that speaks over the machine's
-/// own IP addresses.
-///
-/// libweft.so goes before CMD and its children with LD_PRELOAD; then this process becomes CMD:
-/// its process id, signals, exit status, stdin and stdout are CMD's own. No root, no kernel
-/// module, nothing to configure.
+/// The arguments of `weft run`.
 #[derive(Debug, Args)]
 #[command(after_long_help = RUN_SECTIONS)]
 pub struct Run {

@@ -1,0 +1,100 @@
+//! `weft-bench demo`: unmodified programs move data between two processes through Weft, some of
+//! them checking every octet, beside kernel TCP in the same run.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::lab::{Lab, is_installed};
+use crate::pair::ServerEnds;
+use crate::probes::Probe;
+use crate::probes::iperf::Stream;
+use crate::probes::perftest::Bandwidth;
+use crate::process::Spec;
+use crate::progress::Progress;
+use crate::{machine, table};
+
+/// The options of the demonstration.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// How many seconds each program takes
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// The address of this machine that servers are reached at
+    #[arg(long, default_value = "127.0.0.1")]
+    address: String,
+}
+
+/// A line of the table.
+struct Line {
+    program: &'static str,
+    checked: &'static str,
+    gbps: f64,
+}
+
+/// Octets of a message of rping; it takes one less than 64 KiB at most.
+const PING: u64 = 65_000;
+/// perftest looks at no data; the CRC of every frame is checked below it.
+const BY_CRC: &str = "CRC32C of every frame";
+
+/// Runs the programs and prints the table.
+pub fn run(options: &Options) -> Result<()> {
+    for program in ["rping", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
+        ensure!(is_installed(program), "{program} is not installed; `make deps` installs it");
+    }
+    let lab = Lab::new(&options.address, options.seconds)?;
+    let progress = Progress::new();
+    let mut lines = Vec::new();
+    progress.show("rping -V");
+    lines.push(ping(&lab).context("rping -V")?);
+    for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
+        progress.show(program);
+        let mut probe = Bandwidth::new(program, 1 << 20, program);
+        let gbps = probe.measure(&lab).context(program)?.gbps;
+        lines.push(Line { program, checked: BY_CRC, gbps });
+    }
+    progress.show("iperf3");
+    let tcp = kernel_tcp(&lab).context("iperf3")?;
+    drop(progress);
+    print(&lab, &lines, tcp);
+    Ok(())
+}
+
+/// Both sides of rping compare what they read and what was written with what was meant.
+fn ping(lab: &Lab) -> Result<Line> {
+    let count = (lab.seconds * 1500.0).ceil();
+    let pair = lab.pair(ServerEnds::ByItself, |port| {
+        let address = &lab.address;
+        let side = format!("-a {address} -p {port} -C {count} -S {PING} -V");
+        let rping = |role: &str| Spec::new("rping").args(&format!("{role} {side}"));
+        (rping("-s").under(&lab.weft), rping("-c").under(&lab.weft))
+    })?;
+    for side in [&pair.server, &pair.client] {
+        ensure!(!side.stderr.contains("mismatch"), "wrong data:\n{}", side.stderr);
+    }
+    // Each ping is an RDMA Read of the client's data and an RDMA Write of the same back.
+    let bits = count * 2.0 * PING as f64 * 8.0;
+    let gbps = bits / pair.elapsed.max(Duration::from_millis(1)).as_secs_f64() / 1e9;
+    Ok(Line { program: "rping -V", checked: "every octet, by rping", gbps })
+}
+
+fn kernel_tcp(lab: &Lab) -> Result<f64> {
+    let reno = machine::allows_congestion("reno").then_some("reno");
+    let taken = Stream::new(reno, "iperf3").run(lab)?;
+    Ok(taken.first().context("a reading")?.value)
+}
+
+fn print(lab: &Lab, lines: &[Line], tcp: f64) {
+    let row = |program: &str, checked: &str, gbps: f64| {
+        let ratio = format!("{:.2}", gbps / tcp);
+        vec![program.to_owned(), checked.to_owned(), table::number(gbps), ratio]
+    };
+    let mut rows: Vec<Vec<String>> =
+        lines.iter().map(|line| row(line.program, line.checked, line.gbps)).collect();
+    rows.push(row("iperf3 (kernel TCP)", "", tcp));
+    let head = ["program", "what is checked", "Gbit/s", "of TCP"];
+    println!("Two processes over {}, through Weft:\n", lab.address);
+    print!("{}", table::markdown(&head, &rows));
+    println!("\n{}", machine::describe());
+}

@@ -1,0 +1,98 @@
+//! Where the measurements take place: the programs' paths, the address, the processors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::pair::{self, Pair, ServerEnds};
+use crate::ports;
+use crate::process::{Finished, Spec};
+
+/// The longest that one measurement may take.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// A place to measure in. Its directory goes away with it.
+#[derive(Debug)]
+pub struct Lab {
+    /// The `weft` command of this build.
+    pub weft: PathBuf,
+    /// This program, for the floors.
+    pub own: PathBuf,
+    /// The address that servers are reached at.
+    pub address: String,
+    /// How long one measurement is to take.
+    pub seconds: f64,
+    /// The servers' and the clients' processor.
+    cpus: [Option<usize>; 2],
+    dir: PathBuf,
+}
+
+impl Lab {
+    /// A lab on this machine, in which a measurement takes about `seconds`.
+    ///
+    /// # Errors
+    /// The build is not complete, or there is no place for files.
+    pub fn new(address: &str, seconds: f64) -> Result<Self> {
+        let own = std::env::current_exe().context("finding this program")?;
+        let weft = own.with_file_name("weft");
+        let library = own.with_file_name("libweft.so");
+        for part in [&weft, &library] {
+            ensure!(part.is_file(), "{} is missing; build the workspace", part.display());
+        }
+        let dir = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
+        let cpus = if several { [Some(1), Some(0)] } else { [None, None] };
+        Ok(Self { weft, own, address: address.to_owned(), seconds, cpus, dir })
+    }
+
+    /// A file of the lab's own.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Runs a pair, the server on the second processor and the client on the first. The two are
+    /// told the port that they meet at.
+    pub fn pair(&self, ends: ServerEnds, specs: impl FnOnce(u16) -> (Spec, Spec)) -> Result<Pair> {
+        let port = ports::free()?;
+        let (server, client) = specs(port);
+        let (server, client) = (server.on(self.cpus[0]), client.on(self.cpus[1]));
+        pair::run(&server, &client, port, ends, LIMIT)
+    }
+
+    /// Runs one program by itself, wherever the kernel likes.
+    pub fn alone(&self, spec: &Spec) -> Result<Finished> {
+        spec.start()?.wait(Instant::now() + LIMIT)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // There is nothing to do about a directory that will not go.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Whether a program of this name can be run.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|dir| is_executable(&dir.join(program)))
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_for_along_path() {
+        assert!(is_installed("sh"));
+        assert!(!is_installed("no-such-program"));
+    }
+}

@@ -1,0 +1,109 @@
+//! The probes: each runs one program, or a pair, and reads its numbers.
+//!
+//! A probe tunes itself the first time it runs, so that a measurement takes the time the lab asks
+//! for whatever the speed.
+
+pub mod api;
+pub mod floor;
+pub mod iperf;
+pub mod libfabric;
+pub mod perftest;
+pub mod sockperf;
+pub mod ucx;
+
+use anyhow::{Context, Result};
+
+use crate::lab::Lab;
+use crate::reading::Reading;
+
+/// One thing to measure in each round.
+pub trait Probe {
+    /// What it is called while it runs.
+    fn name(&self) -> String;
+
+    /// The program that must be installed for it.
+    fn program(&self) -> Option<&str>;
+
+    /// Measures once.
+    ///
+    /// # Errors
+    /// A program failed, or said something that is not understood.
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>>;
+}
+
+/// How many operations fill the time that a measurement is to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    count: u64,
+    tuned: bool,
+}
+
+/// A count is a multiple of this, because posting in lists wants whole lists.
+const MULTIPLE: u64 = 64;
+const COUNT_MAX: f64 = 50e6;
+
+impl Pace {
+    /// Begins with `count` operations, to find out how fast they are.
+    pub fn beginning_with(count: u64) -> Self {
+        Self { count: count.next_multiple_of(MULTIPLE), tuned: false }
+    }
+
+    /// Measures with the right count; `rate` reads from a result how many were done in a second.
+    pub fn measure<T>(
+        &mut self,
+        seconds: f64,
+        mut run: impl FnMut(u64) -> Result<T>,
+        rate: impl Fn(&T) -> f64,
+    ) -> Result<T> {
+        if !self.tuned {
+            let count = (rate(&run(self.count)?) * seconds).clamp(MULTIPLE as f64, COUNT_MAX);
+            self.count = (count as u64).next_multiple_of(MULTIPLE);
+            self.tuned = true;
+        }
+        run(self.count)
+    }
+}
+
+/// The numbers in the last line of `text` that begins with a number and has at least `least`.
+pub fn last_numbers(text: &str, least: usize) -> Result<Vec<f64>> {
+    let numbers = |line: &str| -> Option<Vec<f64>> {
+        let numbers: Vec<f64> =
+            line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        (numbers.len() >= least).then_some(numbers)
+    };
+    let found = text.lines().rev().find_map(numbers);
+    found.with_context(|| format!("no line of {least} numbers in\n{text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_is_found_once() {
+        let mut pace = Pace::beginning_with(100);
+        let mut counts = Vec::new();
+        for _ in 0..2 {
+            let run = |count| {
+                counts.push(count);
+                Ok(1000.0)
+            };
+            pace.measure(2.0, run, |rate| *rate).unwrap();
+        }
+        assert_eq!(counts, [128, 2048, 2048]);
+    }
+
+    #[test]
+    fn a_failure_leaves_the_pace_untuned() {
+        let mut pace = Pace::beginning_with(64);
+        assert!(pace.measure(1.0, |_| anyhow::bail!("no"), |(): &()| 1.0).is_err());
+        assert!(!pace.tuned);
+    }
+
+    #[test]
+    fn numbers_are_found_at_the_end() {
+        let text = "# a\n 65536 5000 1.5 2.5 3.5\n---\ndone 1 2 3\n";
+        assert_eq!(last_numbers(text, 5).unwrap(), [65536.0, 5000.0, 1.5, 2.5, 3.5]);
+        assert!(last_numbers(text, 6).is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! What single calls cost, and what an unused connection costs: a small verbs program in C, built
+//! here, that is both ends of a connection.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Probe;
+use crate::lab::Lab;
+use crate::ports;
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+const SOURCE: &str = include_str!("../../c/api.c");
+
+/// The names of the series of [`Calls`] and [`Idle`].
+pub const POLL: &str = "ibv_poll_cq, nothing there";
+/// Posting, for each of a list.
+pub const POST_LIST: &str = "ibv_post_send, each of 32 in a list";
+/// Posting, alone.
+pub const POST_ONE: &str = "ibv_post_send, one alone";
+/// Registering.
+pub const REGISTER: &str = "ibv_reg_mr, 1 MiB";
+/// Doing nothing.
+pub const IDLE: &str = "a connected process that does nothing";
+
+/// The cost of single calls.
+#[derive(Debug, Default)]
+pub struct Calls;
+
+/// The cost of a connection that nobody uses.
+#[derive(Debug, Default)]
+pub struct Idle;
+
+impl Probe for Calls {
+    fn name(&self) -> String {
+        String::from("single verbs calls")
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some("gcc")
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let said = run(lab, "calls", "")?;
+        let reading = |series: &str, name: &str| -> Result<Reading> {
+            Ok(Reading::new(series, Unit::Nanoseconds, value(&said, name)?))
+        };
+        Ok(vec![
+            reading(POLL, "poll")?,
+            reading(POST_LIST, "post_list")?,
+            reading(POST_ONE, "post_one")?,
+            reading(REGISTER, "reg_mr")?,
+        ])
+    }
+}
+
+impl Probe for Idle {
+    fn name(&self) -> String {
+        String::from("an idle connection")
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some("gcc")
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let seconds = lab.seconds.ceil();
+        let said = run(lab, "idle", &seconds.to_string())?;
+        Ok(vec![Reading::new(IDLE, Unit::CpuMillisPerSecond, value(&said, "idle")?)])
+    }
+}
+
+fn run(lab: &Lab, what: &str, more: &str) -> Result<String> {
+    let (address, port) = (&lab.address, ports::free()?);
+    let spec = Spec::at(&build(lab)?).args(&format!("{what} {address} {port} {more}"));
+    Ok(lab.alone(&spec.under(&lab.weft))?.stdout)
+}
+
+/// The program, built on its first use.
+fn build(lab: &Lab) -> Result<PathBuf> {
+    let program = lab.path("api");
+    if program.is_file() {
+        return Ok(program);
+    }
+    let source = lab.path("api.c");
+    fs::write(&source, SOURCE)?;
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-o"]).args([&program, &source]);
+    gcc.args(["-libverbs", "-lrdmacm", "-lpthread"]);
+    let output = gcc.output().context("running gcc")?;
+    ensure!(output.status.success(), "gcc: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(program)
+}
+
+/// The value of the line `name value`.
+fn value(said: &str, name: &str) -> Result<f64> {
+    let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.and_then(|value| value.parse().ok()).with_context(|| format!("no {name} in\n{said}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_name() {
+        let said = "post 1\npost_list 2.5\n";
+        assert_eq!(value(said, "post_list").unwrap(), 2.5);
+        assert_eq!(value(said, "post").unwrap(), 1.0);
+        assert!(value(said, "poll").is_err());
+    }
+}

@@ -1,0 +1,57 @@
+//! The floors: what TCP itself can do here, each end in a process of its own like any peer.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Probe;
+use crate::lab::Lab;
+use crate::pair::ServerEnds;
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+/// One floor.
+#[derive(Debug)]
+pub struct Floor {
+    arguments: &'static str,
+    label: String,
+}
+
+impl Floor {
+    /// The floor that `weft-bench floor ARGUMENTS` measures; `label` begins the names of its
+    /// series.
+    pub fn new(arguments: &'static str, label: &str) -> Self {
+        Self { arguments, label: label.to_owned() }
+    }
+}
+
+impl Probe for Floor {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        None
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let pair = lab.pair(ServerEnds::ByItself, |port| {
+            let side = Spec::at(&lab.own).args(&format!("floor {}", self.arguments));
+            let address = &lab.address;
+            let server = side.clone().args(&format!("--listen {address}:{port}"));
+            let seconds = lab.seconds;
+            let client = side.args(&format!("--connect {address}:{port} --seconds {seconds}"));
+            (server, client)
+        })?;
+        let report: Value =
+            serde_json::from_str(&pair.client.stdout).context("a floor's report")?;
+        if let Some(us) = report["us"].as_f64() {
+            return Ok(vec![Reading::new(&self.label, Unit::Microseconds, us)]);
+        }
+        let field = |name: &str| report[name].as_f64().with_context(|| format!("no {name}"));
+        let cpu = pair.cpu().as_secs_f64() / (field("octets")? / 1e9);
+        Ok(vec![
+            Reading::new(&self.label, Unit::GigabitsPerSecond, field("gbps")?),
+            Reading::new(format!("{}, CPU", self.label), Unit::CpuSecondsPerGigabyte, cpu),
+        ])
+    }
+}

@@ -1,0 +1,71 @@
+//! iperf3: one TCP stream through the kernel, and what it costs.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Probe;
+use crate::lab::Lab;
+use crate::pair::ServerEnds;
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+/// A stream under one congestion control.
+#[derive(Debug)]
+pub struct Stream {
+    congestion: Option<&'static str>,
+    label: String,
+}
+
+impl Stream {
+    /// A stream under `congestion`, or under the machine's default.
+    pub fn new(congestion: Option<&'static str>, label: &str) -> Self {
+        Self { congestion, label: label.to_owned() }
+    }
+}
+
+impl Probe for Stream {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some("iperf3")
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let pair = lab.pair(ServerEnds::ByItself, |port| {
+            let server = Spec::new("iperf3").args(&format!("-s -1 -p {port}"));
+            let congestion = self.congestion.map_or(String::new(), |name| format!("-C {name}"));
+            let time = lab.seconds.ceil();
+            let options = format!("-c {} -p {port} -t {time} -J {congestion}", lab.address);
+            (server, Spec::new("iperf3").args(&options))
+        })?;
+        let (gbps, octets) = received(&pair.client.stdout)?;
+        let cpu = pair.cpu().as_secs_f64() / (octets / 1e9);
+        Ok(vec![
+            Reading::new(&self.label, Unit::GigabitsPerSecond, gbps),
+            Reading::new(format!("{}, CPU", self.label), Unit::CpuSecondsPerGigabyte, cpu),
+        ])
+    }
+}
+
+/// What the receiver got: Gbit/s, and octets.
+fn received(json: &str) -> Result<(f64, f64)> {
+    let report: Value = serde_json::from_str(json).context("reading iperf3's report")?;
+    let sum = &report["end"]["sum_received"];
+    let field = |name: &str| sum[name].as_f64().with_context(|| format!("no {name} in\n{json}"));
+    Ok((field("bits_per_second")? / 1e9, field("bytes")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_receivers_sum_counts() {
+        let json = r#"{"end": {"sum_sent": {"bits_per_second": 1, "bytes": 1},
+                       "sum_received": {"bits_per_second": 5e10, "bytes": 6250000000}}}"#;
+        assert_eq!(received(json).unwrap(), (50.0, 6.25e9));
+        assert!(received(r#"{"error": "unable to connect"}"#).is_err());
+    }
+}

@@ -1,0 +1,79 @@
+//! libfabric over TCP.
+
+use anyhow::Result;
+
+use super::{Pace, Probe, last_numbers};
+use crate::lab::Lab;
+use crate::pair::ServerEnds;
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+/// `fi_pingpong` over connected endpoints: one message each way in turn.
+#[derive(Debug)]
+pub struct PingPong {
+    size: u64,
+    label: String,
+    pace: Pace,
+}
+
+impl PingPong {
+    /// A ping-pong of `size` octets; `label` begins the names of its series.
+    pub fn new(size: u64, label: &str) -> Self {
+        let pace = Pace::beginning_with((100_000_000 / size).clamp(128, 10_000));
+        Self { size, label: label.to_owned(), pace }
+    }
+
+    fn us(&self, lab: &Lab, count: u64) -> Result<f64> {
+        let pair = lab.pair(ServerEnds::ByItself, |port| {
+            let options = format!("-p tcp -e msg -S {} -I {count}", self.size);
+            let side = Spec::new("fi_pingpong").args(&options);
+            let server = side.clone().args(&format!("-B {port}"));
+            (server, side.args(&format!("-P {port} {}", lab.address)))
+        })?;
+        us_per_transfer(&pair.client.stdout)
+    }
+}
+
+impl Probe for PingPong {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some("fi_pingpong")
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let mut pace = self.pace;
+        let us = pace.measure(lab.seconds, |count| self.us(lab, count), |us| 0.5e6 / us)?;
+        self.pace = pace;
+        let gbps = self.size as f64 * 8.0 / us / 1e3;
+        let rate = format!("{}, rate", self.label);
+        Ok(vec![
+            Reading::new(&self.label, Unit::Microseconds, us),
+            Reading::new(rate, Unit::GigabitsPerSecond, gbps),
+        ])
+    }
+}
+
+/// Reads the last column but one; the table's other columns carry their units with them.
+fn us_per_transfer(stdout: &str) -> Result<f64> {
+    let tidy = stdout.lines().last().unwrap_or_default().split_whitespace();
+    let numbers: Vec<&str> = tidy.skip(5).collect();
+    Ok(last_numbers(&numbers.join(" "), 3)?[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_read() {
+        let table = "\
+bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+64      10k     =10k     1.2m        0.11s     11.35       5.64       0.18
+";
+        assert_eq!(us_per_transfer(table).unwrap(), 5.64);
+        assert!(us_per_transfer("").is_err());
+    }
+}

@@ -1,0 +1,174 @@
+//! perftest's programs over Weft, connected by rdma-cm.
+
+use anyhow::Result;
+
+use super::{Pace, Probe, last_numbers};
+use crate::lab::Lab;
+use crate::pair::{Pair, ServerEnds};
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+const BITS_PER_GIGABIT: f64 = 1e9;
+
+/// One of the `ib_*_bw` programs, at one size.
+#[derive(Debug)]
+pub struct Bandwidth {
+    program: &'static str,
+    size: u64,
+    options: &'static str,
+    label: String,
+    pace: Pace,
+}
+
+/// What a run of it comes to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throughput {
+    /// Payload, in Gbit/s.
+    pub gbps: f64,
+    /// Messages in a second, in millions.
+    pub mps: f64,
+    /// Processor seconds of both sides for 10^9 octets.
+    pub cpu_s_per_gb: f64,
+}
+
+impl Bandwidth {
+    /// `program` with messages of `size` octets. `label` begins the names of its series.
+    pub fn new(program: &'static str, size: u64, label: &str) -> Self {
+        let label = label.to_owned();
+        // A tenth of a second on a fast path, a few seconds on a slow one.
+        let pace = Pace::beginning_with((300_000_000 / size).clamp(256, 20_000));
+        Self { program, size, options: "", label, pace }
+    }
+
+    /// The same with more options.
+    pub fn with(mut self, options: &'static str) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Measures once.
+    pub fn measure(&mut self, lab: &Lab) -> Result<Throughput> {
+        let (program, size, options) = (self.program, self.size, self.options);
+        let run = |count| {
+            let options = format!("-s {size} -n {count} --report_gbits -N {options}");
+            throughput(&run_pair(lab, program, &options)?, size)
+        };
+        self.pace.measure(lab.seconds, run, |result| result.mps * 1e6)
+    }
+}
+
+impl Probe for Bandwidth {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some(self.program)
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let result = self.measure(lab)?;
+        let series = |what: &str| format!("{}{what}", self.label);
+        Ok(vec![
+            Reading::new(series(""), Unit::GigabitsPerSecond, result.gbps),
+            Reading::new(series(", messages"), Unit::MegamessagesPerSecond, result.mps),
+            Reading::new(series(", CPU"), Unit::CpuSecondsPerGigabyte, result.cpu_s_per_gb),
+        ])
+    }
+}
+
+/// One of the `ib_*_lat` programs, at one size.
+#[derive(Debug)]
+pub struct Latency {
+    program: &'static str,
+    size: u64,
+    label: String,
+    pace: Pace,
+}
+
+impl Latency {
+    /// `program` with messages of `size` octets. `label` names its series.
+    pub fn new(program: &'static str, size: u64, label: &str) -> Self {
+        let pace = Pace::beginning_with(2_000);
+        Self { program, size, label: label.to_owned(), pace }
+    }
+}
+
+impl Probe for Latency {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some(self.program)
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let (program, size) = (self.program, self.size);
+        let run = |count| {
+            let pair = run_pair(lab, program, &format!("-s {size} -n {count}"))?;
+            average_us(&pair.client.stdout)
+        };
+        // What is called the latency of a Send or Write is half of a round trip.
+        let us = self.pace.measure(lab.seconds, run, |us| 0.5e6 / us)?;
+        Ok(vec![Reading::new(&self.label, Unit::Microseconds, us)])
+    }
+}
+
+fn run_pair(lab: &Lab, program: &str, options: &str) -> Result<Pair> {
+    lab.pair(ServerEnds::ByItself, |port| {
+        let side = Spec::new(program).args(&format!("-R -F -p {port} {options}"));
+        let (server, client) = (side.clone(), side.args(&lab.address));
+        (server.under(&lab.weft), client.under(&lab.weft))
+    })
+}
+
+/// Reads `size iterations peak average messages`.
+fn throughput(pair: &Pair, size: u64) -> Result<Throughput> {
+    let numbers = last_numbers(&pair.client.stdout, 5)?;
+    let (count, gbps) = (numbers[1], numbers[3]);
+    let gigabytes = count * size as f64 / 1e9;
+    // The program rounds its own message rate to six digits after the point, in millions.
+    let mps = gbps * BITS_PER_GIGABIT / 8.0 / size as f64 / 1e6;
+    Ok(Throughput { gbps, mps, cpu_s_per_gb: pair.cpu().as_secs_f64() / gigabytes })
+}
+
+/// Reads `size iterations min max typical average deviation 99% 99.9%`.
+fn average_us(stdout: &str) -> Result<f64> {
+    Ok(last_numbers(stdout, 9)?[5])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::process::Finished;
+
+    fn pair(stdout: &str, cpu: Duration) -> Pair {
+        let side =
+            |stdout: &str| Finished { stdout: stdout.to_owned(), stderr: String::new(), cpu };
+        Pair { server: side(""), client: side(stdout), elapsed: Duration::ZERO }
+    }
+
+    #[test]
+    fn bandwidth_is_read() {
+        let table = "\
+ #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]
+ 1048576    1000             0.00               40.00  \t\t   0.004768
+---------------------------------------------------------------------------------------
+";
+        let result = throughput(&pair(table, Duration::from_millis(100)), 1 << 20).unwrap();
+        assert_eq!(result.gbps, 40.0);
+        assert!((result.mps - 0.004768).abs() < 1e-6);
+        assert!((result.cpu_s_per_gb - 0.2 / 1.048576).abs() < 1e-9);
+        assert!(throughput(&pair("nothing", Duration::ZERO), 1).is_err());
+    }
+
+    #[test]
+    fn latency_is_read() {
+        let row = " 64 1000 5.00 9.00 5.50 \t 5.75 \t0.36 \t\t6.24 \t\t9.26\n";
+        let table = format!(" #bytes #iterations    t_min[usec]    t_max[usec]\n{row}-----\n");
+        assert_eq!(average_us(&table).unwrap(), 5.75);
+    }
+}

@@ -1,0 +1,94 @@
+//! UCX over TCP.
+
+use anyhow::Result;
+
+use super::{Pace, Probe, last_numbers};
+use crate::lab::Lab;
+use crate::pair::ServerEnds;
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+const OCTETS_PER_MEBIBYTE: f64 = 1048576.0;
+
+/// One of `ucx_perftest`'s tests, at one size.
+#[derive(Debug)]
+pub struct Ucx {
+    test: &'static str,
+    size: u64,
+    label: String,
+    pace: Pace,
+}
+
+impl Ucx {
+    /// The test `test` with messages of `size` octets; `label` begins the names of its series.
+    pub fn new(test: &'static str, size: u64, label: &str) -> Self {
+        let pace = Pace::beginning_with((100_000_000 / size).clamp(256, 20_000));
+        Self { test, size, label: label.to_owned(), pace }
+    }
+
+    fn numbers(&self, lab: &Lab, count: u64) -> Result<Numbers> {
+        let pair = lab.pair(ServerEnds::On(libc::SIGTERM), |port| {
+            let side =
+                Spec::new("ucx_perftest").env("UCX_TLS", "tcp").env("UCX_LOG_LEVEL", "error");
+            let server = side.clone().args(&format!("-p {port}"));
+            let (address, test, size) = (&lab.address, self.test, self.size);
+            let warm_up = (count / 10).max(10);
+            let options = format!("{address} -p {port} -t {test} -s {size} -n {count}");
+            (server, side.args(&format!("{options} -w {warm_up} -f")))
+        })?;
+        parse(&pair.client.stdout)
+    }
+}
+
+impl Probe for Ucx {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some("ucx_perftest")
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let mut pace = self.pace;
+        let numbers = pace.measure(lab.seconds, |n| self.numbers(lab, n), |n| n.per_second)?;
+        self.pace = pace;
+        if self.test.ends_with("_lat") {
+            return Ok(vec![Reading::new(&self.label, Unit::Microseconds, numbers.us)]);
+        }
+        let (gbps, mps) = (numbers.octets_per_second * 8.0 / 1e9, numbers.per_second / 1e6);
+        let messages = format!("{}, messages", self.label);
+        Ok(vec![
+            Reading::new(&self.label, Unit::GigabitsPerSecond, gbps),
+            Reading::new(messages, Unit::MegamessagesPerSecond, mps),
+        ])
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Numbers {
+    us: f64,
+    octets_per_second: f64,
+    per_second: f64,
+}
+
+/// Reads `iterations | median average overall (us) | average overall (MiB/s) | average overall`.
+fn parse(stdout: &str) -> Result<Numbers> {
+    let numbers = last_numbers(stdout, 8)?;
+    let octets_per_second = numbers[5] * OCTETS_PER_MEBIBYTE;
+    Ok(Numbers { us: numbers[3], octets_per_second, per_second: numbers[7] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_final_line_is_read() {
+        let line = "  20000   0.020   112.731    55.155   554.42   1000.00    8871    16000\n";
+        let numbers = parse(line).unwrap();
+        let expected = Numbers { us: 55.155, octets_per_second: 1048576000.0, per_second: 16000.0 };
+        assert_eq!(numbers, expected);
+        assert!(parse("+----+\n").is_err());
+    }
+}

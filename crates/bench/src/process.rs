@@ -1,0 +1,275 @@
+//! A process of somebody else's program: started, watched, collected, and never left behind.
+//!
+//! Invariant: whatever is started is gone when its [`Running`] is: it ended and was collected, or
+//! it was killed. Order: [`Spec::start`], then [`Running::wait`] or [`Running::finish`].
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::sys::{self, Reaped};
+
+/// How much of a failed program's output is repeated.
+const TAIL_LINES: usize = 12;
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    name: String,
+    command: Vec<OsString>,
+    environment: Vec<(&'static str, String)>,
+    cpu: Option<usize>,
+}
+
+impl Spec {
+    /// The program `name`, found along `PATH`.
+    pub fn new(name: &str) -> Self {
+        let (name, command) = (name.to_owned(), vec![name.into()]);
+        Self { name, command, environment: Vec::new(), cpu: None }
+    }
+
+    /// The program at `path`.
+    pub fn at(path: &Path) -> Self {
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Self { command: vec![path.into()], ..Self::new(&name) }
+    }
+
+    /// More arguments, separated by spaces.
+    pub fn args(mut self, line: &str) -> Self {
+        self.command.extend(line.split_whitespace().map(OsString::from));
+        self
+    }
+
+    /// A variable of its environment.
+    pub fn env(mut self, name: &'static str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    /// The same, run by `weft run`, which becomes it.
+    pub fn under(mut self, weft: &Path) -> Self {
+        self.command.splice(0..0, [weft.into(), "run".into(), "--".into()]);
+        self
+    }
+
+    /// The same on one processor.
+    pub fn on(mut self, cpu: Option<usize>) -> Self {
+        self.cpu = cpu;
+        self
+    }
+
+    /// Starts it with no stdin, its output kept for later.
+    pub fn start(&self) -> Result<Running> {
+        let (stdout, stderr) = (anonymous_file()?, anonymous_file()?);
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).stdin(Stdio::null());
+        command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        sys::tie_down(&mut command, self.cpu);
+        let child = command.spawn().with_context(|| format!("starting {}", self.name))?;
+        let pid = child.id();
+        let mut running =
+            Running { name: self.name.clone(), pid, ended: None, reaped: None, stdout, stderr };
+        running.ended = Some(sys::pidfd(pid)?);
+        Ok(running)
+    }
+}
+
+/// A file without a name, so that nothing remains of it.
+fn anonymous_file() -> Result<File> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("weft-bench-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let file = file.with_context(|| format!("creating {}", path.display()))?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// A process that has been started.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    pid: u32,
+    /// Readable when the process has ended.
+    ended: Option<OwnedFd>,
+    reaped: Option<Reaped>,
+    stdout: File,
+    stderr: File,
+}
+
+/// A process that ended as it should.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// What it wrote to stdout.
+    pub stdout: String,
+    /// What it wrote to stderr.
+    pub stderr: String,
+    /// The processor time that it used.
+    pub cpu: Duration,
+}
+
+impl Running {
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        if self.reaped.is_none() {
+            self.reaped = sys::reap(self.pid)?;
+        }
+        Ok(self.reaped.is_some())
+    }
+
+    /// A descriptor that becomes readable when it ends.
+    pub fn end(&self) -> Option<BorrowedFd<'_>> {
+        self.ended.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// It has not ended at `deadline`, it failed, or the user interrupts.
+    pub fn wait(mut self, deadline: Instant) -> Result<Finished> {
+        while !self.has_ended()? {
+            ensure!(!sys::interrupted(), "interrupted");
+            let now = Instant::now();
+            if now >= deadline {
+                bail!("{} did not end in time{}", self.name, self.tail());
+            }
+            let fds: Vec<BorrowedFd<'_>> = self.end().into_iter().collect();
+            sys::wait_readable(&fds, deadline - now)?;
+        }
+        self.check()?;
+        self.finished()
+    }
+
+    /// Asks it to end with `signal`, for servers that never do by themselves, and waits.
+    pub fn finish(mut self, signal: i32, deadline: Instant) -> Result<Finished> {
+        if self.has_ended()? {
+            self.check()?;
+            return self.finished();
+        }
+        sys::send_signal(self.pid, signal)?;
+        while !self.has_ended()? {
+            let now = Instant::now();
+            ensure!(now < deadline, "{} did not end when asked to", self.name);
+            let fds: Vec<BorrowedFd<'_>> = self.end().into_iter().collect();
+            sys::wait_readable(&fds, deadline - now)?;
+        }
+        self.finished()
+    }
+
+    /// An error if it has ended, and badly.
+    pub fn check(&mut self) -> Result<()> {
+        match self.reaped {
+            Some(reaped) if !reaped.status.success() => {
+                bail!("{} {}{}", self.name, how(reaped.status), self.tail())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn finished(&mut self) -> Result<Finished> {
+        let cpu = self.reaped.context("it has ended")?.cpu;
+        let stdout = contents(&self.stdout)?;
+        Ok(Finished { stdout, stderr: contents(&self.stderr)?, cpu })
+    }
+
+    /// The end of what it said, for an error message.
+    fn tail(&self) -> String {
+        let mut said = contents(&self.stderr).unwrap_or_default();
+        if said.trim().is_empty() {
+            said = contents(&self.stdout).unwrap_or_default();
+        }
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+        let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+        last.iter().map(|line| format!("\n    {line}")).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Failing here would hide why we are here; the kernel kills it with us anyhow.
+        while self.reaped.is_none() {
+            let _ = sys::send_signal(self.pid, libc::SIGKILL);
+            let fds: Vec<BorrowedFd<'_>> = self.end().into_iter().collect();
+            let _ = sys::wait_readable(&fds, Duration::from_millis(100));
+            match sys::reap(self.pid) {
+                Ok(reaped) => self.reaped = reaped,
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+fn contents(mut file: &File) -> Result<String> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn how(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("failed with status {code}"),
+        None => format!("was ended by a signal ({status})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    fn shell(line: &str) -> Spec {
+        let mut spec = Spec::new("sh");
+        spec.command.extend(["-c".into(), line.into()]);
+        spec
+    }
+
+    #[test]
+    fn output_and_cost_come_back() {
+        let finished = shell("echo out; echo err >&2").start().unwrap().wait(soon()).unwrap();
+        assert_eq!(finished.stdout, "out\n");
+        assert_eq!(finished.stderr, "err\n");
+    }
+
+    #[test]
+    fn a_failure_says_what_the_program_said() {
+        let error = shell("echo because >&2; exit 3").start().unwrap().wait(soon()).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("status 3") && error.contains("because"), "{error}");
+        let error = shell("kill -9 $$").start().unwrap().wait(soon()).unwrap_err();
+        assert!(error.to_string().contains("signal"));
+    }
+
+    #[test]
+    fn who_does_not_end_is_killed() {
+        let running = shell("echo waiting; exec sleep 1000").start().unwrap();
+        let pid = running.pid;
+        let error = running.wait(Instant::now() + Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("did not end in time"), "{error}");
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn servers_end_when_asked() {
+        let running = shell("exec sleep 1000").start().unwrap();
+        assert!(running.finish(libc::SIGTERM, soon()).is_ok());
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Spec::new("no-such-program").start().unwrap_err();
+        assert!(error.to_string().contains("no-such-program"));
+    }
+}

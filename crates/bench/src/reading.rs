@@ -1,0 +1,139 @@
+//! What a probe measured, and the series that many rounds make of it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// 10^9 bits of payload in a second.
+    #[serde(rename = "Gbit/s")]
+    GigabitsPerSecond,
+    /// 10^6 messages in a second.
+    #[serde(rename = "M/s")]
+    MegamessagesPerSecond,
+    /// Microseconds.
+    #[serde(rename = "us")]
+    Microseconds,
+    /// Nanoseconds.
+    #[serde(rename = "ns")]
+    Nanoseconds,
+    /// Seconds of processor time, of both processes, for 10^9 octets of payload.
+    #[serde(rename = "CPU s/GB")]
+    CpuSecondsPerGigabyte,
+    /// Milliseconds of processor time in a second.
+    #[serde(rename = "CPU ms/s")]
+    CpuMillisPerSecond,
+}
+
+impl Unit {
+    /// How the unit is written.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::GigabitsPerSecond => "Gbit/s",
+            Self::MegamessagesPerSecond => "M/s",
+            Self::Microseconds => "us",
+            Self::Nanoseconds => "ns",
+            Self::CpuSecondsPerGigabyte => "CPU s/GB",
+            Self::CpuMillisPerSecond => "CPU ms/s",
+        }
+    }
+}
+
+/// One number of one round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// The series that it belongs to.
+    pub series: String,
+    /// What it counts.
+    pub unit: Unit,
+    /// The number.
+    pub value: f64,
+}
+
+impl Reading {
+    /// A reading.
+    pub fn new(series: impl Into<String>, unit: Unit, value: f64) -> Self {
+        Self { series: series.into(), unit, value }
+    }
+}
+
+/// The readings of one kind, one for each round in which it was taken.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    /// What they count.
+    pub unit: Unit,
+    /// Round and number.
+    pub values: Vec<(usize, f64)>,
+}
+
+impl Series {
+    /// The middle of the numbers.
+    pub fn median(&self) -> f64 {
+        median(self.values.iter().map(|(_, value)| *value).collect())
+    }
+
+    /// The smallest and the largest.
+    pub fn range(&self) -> (f64, f64) {
+        range(self.values.iter().map(|(_, value)| *value))
+    }
+
+    /// The number of one round.
+    pub fn of_round(&self, round: usize) -> Option<f64> {
+        self.values.iter().find(|(of, _)| *of == round).map(|(_, value)| *value)
+    }
+}
+
+/// All series of a run, by name.
+pub type Readings = BTreeMap<String, Series>;
+
+/// Adds what a probe read in `round`.
+pub fn record(readings: &mut Readings, round: usize, taken: Vec<Reading>) {
+    for reading in taken {
+        let new = || Series { unit: reading.unit, values: Vec::new() };
+        let series = readings.entry(reading.series.clone()).or_insert_with(new);
+        series.values.push((round, reading.value));
+    }
+}
+
+/// The middle of some numbers, or the mean of the two in the middle; NaN of none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => values[n / 2],
+        n => f64::midpoint(values[n / 2 - 1], values[n / 2]),
+    }
+}
+
+/// The smallest and the largest of some numbers.
+pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn rounds_stay_apart() {
+        let mut readings = Readings::new();
+        for (round, value) in [(0, 5.0), (2, 1.0)] {
+            record(&mut readings, round, vec![Reading::new("a", Unit::Microseconds, value)]);
+        }
+        let series = &readings["a"];
+        assert_eq!(series.of_round(2), Some(1.0));
+        assert_eq!(series.of_round(1), None);
+        assert_eq!(series.range(), (1.0, 5.0));
+    }
+}
