@@ -197,6 +197,10 @@ impl Stream {
         }
     }
 
+    pub(crate) fn wants_to_probe(&self) -> bool {
+        self.own.probe && self.outbound.has_room()
+    }
+
     pub(crate) fn note_out(&mut self, id: &SegmentId) {
         self.spoken = true;
         self.stats.octets_out += u64::from(id.len);

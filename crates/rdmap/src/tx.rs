@@ -108,8 +108,8 @@ impl<'a> TxPort<'a> {
         if std::mem::take(&mut own.nudge) {
             return segment(OWN_NUDGE, 0);
         }
-        if own.probe && self.stream.outbound.has_room() {
-            own.probe = false;
+        if self.stream.wants_to_probe() {
+            self.stream.own.probe = false;
             return self.own_read();
         }
         None
@@ -415,6 +415,9 @@ impl UlpduSource for TxPort<'_> {
                 return None;
             }
             if self.stream.current == Current::Nothing && !self.begin() {
+                if self.stream.wants_to_probe() {
+                    continue;
+                }
                 return None;
             }
             if let Some(id) = self.next_of_current(mulpdu) {
