@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
+use std::sync::Arc;
 
 use weft_verbs::Wake;
 
@@ -80,11 +81,15 @@ impl EventFd {
     }
 }
 
-impl Wake for EventFd {
+/// Adds one event to an [`EventFd`] for each that is queued.
+pub struct Waker(pub Arc<EventFd>);
+
+impl Wake for Waker {
     fn wake(&self) {
         let one = 1_u64;
+        let from = (&raw const one).cast::<c_void>();
         // SAFETY: eight readable octets. The counter cannot overflow: it counts queued events.
-        unsafe { libc::write(self.raw(), (&raw const one).cast(), size_of::<u64>()) };
+        unsafe { libc::write(self.0.raw(), from, size_of::<u64>()) };
     }
 }
 
@@ -92,28 +97,28 @@ impl Wake for EventFd {
 mod tests {
     use super::*;
 
-    fn non_blocking() -> EventFd {
-        let fd = EventFd::new().unwrap();
-        // SAFETY: the descriptor is open.
-        unsafe { libc::fcntl(fd.raw(), libc::F_SETFL, libc::O_NONBLOCK) };
-        fd
+    fn event() -> (Arc<EventFd>, Waker) {
+        let fd = Arc::new(EventFd::new().unwrap());
+        (Arc::clone(&fd), Waker(fd))
     }
 
     #[test]
     fn each_wake_is_taken_once() {
-        let fd = non_blocking();
+        let (fd, waker) = event();
+        // SAFETY: the descriptor is open.
+        unsafe { libc::fcntl(fd.raw(), libc::F_SETFL, libc::O_NONBLOCK) };
         assert_eq!(fd.take(), Err(libc::EAGAIN));
-        fd.wake();
-        fd.wake();
+        waker.wake();
+        waker.wake();
         assert_eq!([fd.take(), fd.take(), fd.take()], [Ok(()), Ok(()), Err(libc::EAGAIN)]);
     }
 
     #[test]
     fn retracting_never_waits() {
-        let fd = EventFd::new().unwrap();
-        fd.wake();
-        fd.wake();
-        fd.wake();
+        let (fd, waker) = event();
+        for _ in 0..3 {
+            waker.wake();
+        }
         fd.retract(2);
         assert_eq!(fd.take(), Ok(()));
         fd.retract(5);

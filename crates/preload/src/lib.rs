@@ -1,4 +1,19 @@
 //! libweft.so: the C ABI of libibverbs and librdmacm for unmodified programs.
+//!
+//! A program that is started with this library in `LD_PRELOAD` finds one device, `weft_iw0`, and
+//! uses it through the functions here, whether it links rdma-core, opens it at run time or loads a
+//! plugin that does. Exports are unversioned, which the dynamic linker accepts for any version.
+//!
+//! - `ibv`: libibverbs, and the functions its header calls through a context.
+//! - `cma`: librdmacm.
+//! - `abi`: the C structures, with their layout asserted.
+//! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
+//! - `env`, `log`, `errno`, `fd`, `net`: the process and the machine around it.
+//!
+//! Invariants: nothing happens before the first verb (no thread, no descriptor, no output), nothing
+//! is ever written to stdout, and no panic crosses into C: it ends the process. Under `WEFT=off`
+//! every exported function is the real one.
+
 mod abi;
 mod dl;
 mod env;

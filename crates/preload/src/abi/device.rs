@@ -53,6 +53,12 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
+impl ibv_context_ops {
+    /// No function at all.
+    // SAFETY: all zeroes is valid: null pointers and absent functions.
+    pub const EMPTY: Self = unsafe { core::mem::zeroed() };
+}
+
 /// The extended context: programs reach it by stepping back from their [`ibv_context`].
 #[repr(C)]
 pub struct verbs_context {
@@ -112,6 +118,12 @@ pub struct verbs_context {
     pub _placeholder3: u64,
     pub sz: usize,
     pub context: ibv_context,
+}
+
+impl verbs_context {
+    /// No function at all, and a context that is still to be filled.
+    // SAFETY: all zeroes is valid: integers, null pointers and absent functions.
+    pub const EMPTY: Self = unsafe { core::mem::zeroed() };
 }
 
 /// The header's union has 64-bit members, hence the alignment.

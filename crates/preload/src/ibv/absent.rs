@@ -1,0 +1,115 @@
+//! What a reliable RNIC does not have: address handles, multicast, windows, shared connections,
+//! imports. Each answers `EOPNOTSUPP`; left out, it would reach the real library, which would look
+//! for its own data in our context.
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::*;
+use crate::errno;
+use crate::real::pass_when_off;
+
+/// Slot `bind_mw`.
+///
+/// # Safety
+/// None needed.
+pub unsafe extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *mut c_void) -> c_int {
+    errno::code(libc::EOPNOTSUPP)
+}
+
+/// Slot `dealloc_mw`.
+///
+/// # Safety
+/// None needed.
+pub unsafe extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
+    errno::code(libc::EOPNOTSUPP)
+}
+
+/// Slot `close_xrcd`, which the header calls unseen.
+///
+/// # Safety
+/// None needed.
+pub unsafe extern "C" fn close_xrcd(_: *mut c_void) -> c_int {
+    errno::code(libc::EOPNOTSUPP)
+}
+
+/// What a function answers that is not offered.
+trait Refusal {
+    fn refuse() -> Self;
+}
+
+impl Refusal for c_int {
+    fn refuse() -> Self {
+        errno::code(libc::EOPNOTSUPP)
+    }
+}
+
+impl<T> Refusal for *mut T {
+    fn refuse() -> Self {
+        errno::null(libc::EOPNOTSUPP)
+    }
+}
+
+impl Refusal for () {
+    fn refuse() -> Self {}
+}
+
+/// Defines exported functions that refuse.
+macro_rules! refuse {
+    ($($name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`: not offered.")]
+            ///
+            /// # Safety
+            /// As for the C function.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $kind),*) -> $result {
+                pass_when_off!($name($($arg),*));
+                Refusal::refuse()
+            }
+        )*
+    };
+}
+
+refuse! {
+    ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
+    ibv_destroy_ah(ah: *mut ibv_ah) -> c_int;
+    ibv_init_ah_from_wc(
+        context: *mut ibv_context, port: u8, wc: *mut ibv_wc, grh: *mut c_void,
+        attr: *mut ibv_ah_attr
+    ) -> c_int;
+    ibv_create_ah_from_wc(
+        pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut c_void, port: u8
+    ) -> *mut ibv_ah;
+    ibv_resolve_eth_l2_from_gid(
+        context: *mut ibv_context, attr: *mut ibv_ah_attr, mac: *mut u8, vlan: *mut u16
+    ) -> c_int;
+    ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
+    ibv_reg_dmabuf_mr(
+        pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int
+    ) -> *mut ibv_mr;
+    ibv_import_device(fd: c_int) -> *mut ibv_context;
+    ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd;
+    ibv_unimport_pd(pd: *mut ibv_pd) -> ();
+    ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr;
+    ibv_unimport_mr(mr: *mut ibv_mr) -> ();
+    ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut c_void;
+    ibv_unimport_dm(dm: *mut c_void) -> ();
+    ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+    ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+}
+
+/// `ibv_query_qp_data_in_order`: no. Octets of a frame are copied in whatever order the CPU does
+/// it.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp_data_in_order(
+    qp: *mut ibv_qp,
+    op: c_int,
+    flags: u32,
+) -> c_int {
+    pass_when_off!(ibv_query_qp_data_in_order(qp, op, flags));
+    0
+}

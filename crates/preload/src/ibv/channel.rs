@@ -1,0 +1,140 @@
+//! Completion channels and their events.
+//!
+//! A queued event adds one to the channel's eventfd; [`ibv_get_cq_event`] takes one from it, in a
+//! real `read` that waits, is interrupted or refuses as the program set the descriptor up, and
+//! then the oldest event. Destroying a completion queue drops its queued events and takes their
+//! count back.
+
+use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use weft_verbs::CompChannel;
+
+use super::context::Held;
+use super::cq;
+use super::object::Object;
+use super::registry::{self, Source};
+use crate::abi::*;
+use crate::errno;
+use crate::fd::{EventFd, Waker};
+use crate::real::pass_when_off;
+
+/// What is behind a channel.
+pub struct Tail {
+    /// The queue of events.
+    pub core: Arc<CompChannel>,
+    fd: Arc<EventFd>,
+    _context: Held,
+}
+
+type ChannelObject = Object<ibv_comp_channel, Tail>;
+
+/// What is behind `channel`.
+///
+/// # Safety
+/// `channel` came from [`ibv_create_comp_channel`] and is not destroyed while the reference lives.
+pub unsafe fn tail<'a>(channel: *mut ibv_comp_channel) -> &'a Tail {
+    // SAFETY: as this function's contract.
+    unsafe { ChannelObject::tail(channel) }
+}
+
+impl Tail {
+    /// Drops the queued events of a completion queue that goes away.
+    pub fn forget(&self, cookie: u64) {
+        self.fd.retract(self.core.forget(cookie));
+    }
+}
+
+/// The number of completion queues that use `channel`.
+///
+/// # Safety
+/// `channel` is alive while the reference lives.
+pub unsafe fn users<'a>(channel: *mut ibv_comp_channel) -> &'a AtomicI32 {
+    let count = channel.wrapping_byte_add(offset_of!(ibv_comp_channel, refcnt)).cast::<i32>();
+    // SAFETY: alive by contract; programs do not touch this field.
+    unsafe { AtomicI32::from_ptr(count) }
+}
+
+/// `ibv_create_comp_channel`.
+///
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    pass_when_off!(ibv_create_comp_channel(context));
+    let fd = match EventFd::new() {
+        Ok(fd) => Arc::new(fd),
+        Err(code) => return errno::null(code),
+    };
+    let public = ibv_comp_channel { context, fd: fd.raw(), refcnt: 0 };
+    let core = CompChannel::new(Box::new(Waker(Arc::clone(&fd))));
+    // SAFETY: open by contract.
+    let context = unsafe { Held::new(context) };
+    ChannelObject::make(public, Tail { core, fd, _context: context })
+}
+
+/// `ibv_destroy_comp_channel`: `EBUSY` while a completion queue uses it. A thread that waits for
+/// its events is not woken.
+///
+/// # Safety
+/// `channel` came from [`ibv_create_comp_channel`] and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    pass_when_off!(ibv_destroy_comp_channel(channel));
+    // SAFETY: alive by contract.
+    if unsafe { users(channel) }.load(Ordering::Acquire) > 0 {
+        return errno::code(libc::EBUSY);
+    }
+    // SAFETY: not used afterwards by contract.
+    unsafe { ChannelObject::free(channel) };
+    0
+}
+
+/// `ibv_get_cq_event`: 0, or -1 with `errno`.
+///
+/// # Safety
+/// `channel` is alive; `cq` and `cq_context` are writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    pass_when_off!(ibv_get_cq_event(channel, cq, cq_context));
+    // SAFETY: alive by contract.
+    let tail = unsafe { tail(channel) };
+    // The program may destroy the channel while this thread waits.
+    let (core, fd) = (Arc::clone(&tail.core), Arc::clone(&tail.fd));
+    loop {
+        if let Err(code) = fd.take() {
+            return errno::minus_one(code);
+        }
+        let object = core.pop().and_then(|c| registry::report::<ibv_cq>(c, Source::Completion));
+        // Nothing when the queue was destroyed after its event was counted.
+        let Some(object) = object else { continue };
+        // SAFETY: writable by contract.
+        unsafe { cq.write(object) };
+        // SAFETY: the object is alive, as destruction waits for this event's acknowledgement.
+        let context = unsafe { (*object).cq_context };
+        // SAFETY: writable by contract.
+        unsafe { cq_context.write(context) };
+        return 0;
+    }
+}
+
+/// `ibv_ack_cq_events`.
+///
+/// # Safety
+/// `cq` came from [`ibv_get_cq_event`], and `count` of its events are not acknowledged.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
+    pass_when_off!(ibv_ack_cq_events(cq, count));
+    if count > 0 {
+        // SAFETY: alive by contract.
+        unsafe { cq::completion_acks(cq).add(count) };
+    }
+}

@@ -1,0 +1,215 @@
+//! Open devices.
+//!
+//! A context is a [`verbs_context`] whose last field the program sees; what is ours lies *before*
+//! it, where a program compiled against a newer header would look for slots that `sz` tells it
+//! are not there. Objects hold a [`Held`]; a context that is closed while some remain stays in
+//! memory, because programs reach their functions through it.
+//!
+//! [`weft_context`] is the context of the process that rdma-cm identifiers use.
+
+use std::ffi::{c_int, c_void};
+use std::mem::{offset_of, size_of};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use weft_io::Context;
+
+use super::{absent, cq, cq_ex, device, pd_mr, post, qp_ex, query};
+use crate::abi::*;
+use crate::errno;
+use crate::fd::{EventFd, Waker};
+use crate::log::log;
+use crate::real::pass_when_off;
+
+/// One: there are no interrupts to spread.
+const COMP_VECTORS: c_int = 1;
+
+/// What is behind a context.
+pub struct Tail {
+    /// The engine's context.
+    pub core: Arc<Context>,
+    /// `async_fd`.
+    pub events: Arc<EventFd>,
+    objects: AtomicUsize,
+}
+
+#[repr(C)]
+struct ContextObject {
+    tail: Tail,
+    verbs: verbs_context,
+}
+
+/// What is behind `context`.
+///
+/// # Safety
+/// `context` came from [`ibv_open_device`] or [`weft_context`] and is not closed while the
+/// reference lives.
+pub unsafe fn tail<'a>(context: *mut ibv_context) -> &'a Tail {
+    let object = object(context);
+    // SAFETY: the object is alive by contract; the tail is only shared.
+    unsafe { &(*object).tail }
+}
+
+fn object(context: *mut ibv_context) -> *mut ContextObject {
+    context.wrapping_byte_sub(offset_of!(ContextObject, verbs.context)).cast()
+}
+
+/// A use of a context by one of its objects.
+pub struct Held(*mut ibv_context);
+
+// SAFETY: what it points to is the tail of a context, which may be used from any thread.
+unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
+
+impl Held {
+    /// Notes one more object of `context`.
+    ///
+    /// # Safety
+    /// `context` is open.
+    pub unsafe fn new(context: *mut ibv_context) -> Self {
+        // SAFETY: open by contract.
+        unsafe { tail(context) }.objects.fetch_add(1, Ordering::AcqRel);
+        Self(context)
+    }
+
+    /// What is behind the context.
+    pub fn tail(&self) -> &Tail {
+        // SAFETY: a context with objects is not freed.
+        unsafe { tail(self.0) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.tail().objects.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The context of this process for objects that no program opened a device for: `id->verbs` of
+/// rdma-cm. NULL with `errno` set if it cannot be made. Never closed.
+pub fn weft_context() -> *mut ibv_context {
+    struct Shared(*mut ibv_context);
+    // SAFETY: a context may be used from any thread.
+    unsafe impl Send for Shared {}
+    // SAFETY: as above.
+    unsafe impl Sync for Shared {}
+    static CONTEXT: OnceLock<Shared> = OnceLock::new();
+    if let Some(shared) = CONTEXT.get() {
+        return shared.0;
+    }
+    match open() {
+        // Of two threads that come here at once, one wins; the other's is left open unused.
+        Ok(context) => CONTEXT.get_or_init(|| Shared(context)).0,
+        Err(code) => errno::null(code),
+    }
+}
+
+/// Opens the device; fails with the errno of the system.
+fn open() -> Result<*mut ibv_context, c_int> {
+    let events = Arc::new(EventFd::new()?);
+    let core = Context::open(Box::new(Waker(Arc::clone(&events))));
+    let async_fd = events.raw();
+    let tail = Tail { core, events, objects: AtomicUsize::new(0) };
+    let object = Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(async_fd) }));
+    log!(Debug, "opened {:?}", device::name());
+    // SAFETY: just made.
+    Ok(unsafe { &raw mut (*object).verbs.context })
+}
+
+fn verbs(async_fd: c_int) -> verbs_context {
+    verbs_context {
+        query_port: Some(query::query_port),
+        alloc_parent_domain: Some(pd_mr::alloc_parent_domain),
+        dealloc_td: Some(pd_mr::dealloc_td),
+        alloc_td: Some(pd_mr::alloc_td),
+        create_cq_ex: Some(cq_ex::create_cq_ex),
+        query_device_ex: Some(query::query_device_ex),
+        create_qp_ex: Some(qp_ex::create_qp_ex),
+        close_xrcd: Some(absent::close_xrcd),
+        sz: size_of::<verbs_context>(),
+        context: ibv_context {
+            device: device::device(),
+            ops: ops(),
+            // No kernel device is behind it.
+            cmd_fd: -1,
+            async_fd,
+            num_comp_vectors: COMP_VECTORS,
+            mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+            abi_compat: ptr::without_provenance_mut::<c_void>(usize::MAX),
+        },
+        ..verbs_context::EMPTY
+    }
+}
+
+fn ops() -> ibv_context_ops {
+    ibv_context_ops {
+        bind_mw: Some(absent::bind_mw),
+        dealloc_mw: Some(absent::dealloc_mw),
+        poll_cq: Some(cq::poll_cq),
+        req_notify_cq: Some(cq::req_notify_cq),
+        post_srq_recv: Some(post::post_srq_recv),
+        post_send: Some(post::post_send),
+        post_recv: Some(post::post_recv),
+        ..ibv_context_ops::EMPTY
+    }
+}
+
+/// `ibv_open_device`.
+///
+/// # Safety
+/// `device` came from `ibv_get_device_list`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pass_when_off!(ibv_open_device(device));
+    if device != device::device() {
+        return errno::null(libc::ENODEV);
+    }
+    open().unwrap_or_else(errno::null)
+}
+
+/// `ibv_close_device`.
+///
+/// # Safety
+/// `context` came from [`ibv_open_device`] and is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    pass_when_off!(ibv_close_device(context));
+    // SAFETY: open by contract.
+    let objects = unsafe { tail(context) }.objects.load(Ordering::Acquire);
+    if objects > 0 {
+        log!(Debug, "a context was closed with {objects} objects left; its memory is kept");
+        return 0;
+    }
+    // SAFETY: made by `Box::into_raw`; nothing uses it any more.
+    drop(unsafe { Box::from_raw(object(context)) });
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_looks_extended_and_leads_back_to_its_tail() {
+        // SAFETY: the device of the list.
+        let context = unsafe { ibv_open_device(device::device()) };
+        // SAFETY: just opened.
+        let (marker, async_fd) = unsafe { ((*context).abi_compat, (*context).async_fd) };
+        assert_eq!(marker as usize, usize::MAX);
+        // SAFETY: just opened.
+        assert_eq!(unsafe { tail(context) }.events.raw(), async_fd);
+        let verbs = context.wrapping_byte_sub(offset_of!(verbs_context, context));
+        // SAFETY: the context is embedded in a verbs_context.
+        assert_eq!(unsafe { (*verbs.cast::<verbs_context>()).sz }, 648);
+        // SAFETY: opened above and not used afterwards.
+        assert_eq!(unsafe { ibv_close_device(context) }, 0);
+    }
+
+    #[test]
+    fn there_is_one_context_for_rdma_cm() {
+        assert_eq!(weft_context(), weft_context());
+        assert!(!weft_context().is_null());
+    }
+}

@@ -1,0 +1,229 @@
+//! Completion queues: creation, polling, arming, destruction.
+//!
+//! Every queue is allocated as an `ibv_cq_ex`, whose head is an `ibv_cq`; [`super::cq_ex`] fills
+//! the rest where a program asked for it.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::mem::{self, offset_of};
+use std::ptr::slice_from_raw_parts_mut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weft_io::Cq;
+
+use super::channel;
+use super::context::Held;
+use super::object::{Acks, Object, SpanLock, handle};
+use super::registry;
+use crate::abi::*;
+use crate::errno;
+use crate::real::pass_when_off;
+
+/// What is behind a completion queue.
+pub struct Tail {
+    /// The engine's queue.
+    pub core: Arc<Cq>,
+    cookie: u64,
+    _context: Held,
+    /// Held from `start_poll` to `end_poll`, unless the program promised to use one thread.
+    pub span: Option<SpanLock>,
+    /// The completion that the `read_*` functions read.
+    pub current: UnsafeCell<ibv_wc>,
+}
+
+// SAFETY: `current` is only touched between `start_poll` and `end_poll`, which `span` makes
+// exclusive or the program promised to be.
+unsafe impl Sync for Tail {}
+
+type CqObject = Object<ibv_cq_ex, Tail>;
+
+/// What is behind `cq`, an `ibv_cq` or `ibv_cq_ex`.
+///
+/// # Safety
+/// `cq` came from [`create`] and is not destroyed while the reference lives.
+pub unsafe fn tail<'a, Q>(cq: *mut Q) -> &'a Tail {
+    // SAFETY: as this function's contract.
+    unsafe { CqObject::tail(cq) }
+}
+
+/// What a program asks for.
+pub struct Request {
+    /// Entries.
+    pub cqe: u32,
+    /// The program's own word.
+    pub cq_context: *mut c_void,
+    /// Where events go, or NULL.
+    pub channel: *mut ibv_comp_channel,
+    /// Must be below `num_comp_vectors`.
+    pub comp_vector: u32,
+    /// Whether `start_poll` may leave the lock out.
+    pub single_threaded: bool,
+}
+
+/// Makes a queue; NULL with `errno` set when it cannot be made.
+///
+/// # Safety
+/// `context` is open; the channel is NULL or alive.
+pub unsafe fn create(context: *mut ibv_context, request: &Request) -> *mut ibv_cq_ex {
+    // SAFETY: open by contract.
+    let vectors = unsafe { (*context).num_comp_vectors };
+    if request.cqe == 0 || request.comp_vector >= vectors as u32 {
+        return errno::null(libc::EINVAL);
+    }
+    let events = (!request.channel.is_null()).then(|| {
+        // SAFETY: alive by contract.
+        unsafe { channel::tail(request.channel) }
+    });
+    let cookie = registry::cookie();
+    // SAFETY: open by contract.
+    let held = unsafe { Held::new(context) };
+    let core = held.tail().core.create_cq(request.cqe, events.map(|e| e.core.clone()), cookie);
+    let core = match core {
+        Ok(core) => core,
+        Err(misuse) => return errno::null(misuse.errno()),
+    };
+    if !request.channel.is_null() {
+        // SAFETY: alive by contract.
+        unsafe { channel::users(request.channel) }.fetch_add(1, Ordering::AcqRel);
+    }
+    // SAFETY: all zeroes is valid: integers, null pointers, absent functions.
+    let mut public: ibv_cq_ex = unsafe { mem::zeroed() };
+    public.base = head(context, request, core.cqe());
+    let span = (!request.single_threaded).then(SpanLock::new);
+    let current = UnsafeCell::new(ibv_wc::default());
+    let cq = CqObject::make(public, Tail { core, cookie, _context: held, span, current });
+    registry::add(cookie, cq);
+    cq
+}
+
+fn head(context: *mut ibv_context, request: &Request, cqe: u32) -> ibv_cq {
+    ibv_cq {
+        context,
+        channel: request.channel,
+        cq_context: request.cq_context,
+        handle: handle(),
+        cqe: c_int::try_from(cqe).unwrap_or(c_int::MAX),
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        comp_events_completed: 0,
+        async_events_completed: 0,
+    }
+}
+
+/// The acknowledged completion events of `cq`.
+pub fn completion_acks(cq: *mut ibv_cq) -> Acks {
+    let completed = offset_of!(ibv_cq, comp_events_completed);
+    Acks::at(cq, [offset_of!(ibv_cq, mutex), offset_of!(ibv_cq, cond), completed])
+}
+
+/// The acknowledged asynchronous events of `cq`.
+pub fn async_acks(cq: *mut ibv_cq) -> Acks {
+    let completed = offset_of!(ibv_cq, async_events_completed);
+    Acks::at(cq, [offset_of!(ibv_cq, mutex), offset_of!(ibv_cq, cond), completed])
+}
+
+/// `ibv_create_cq`.
+///
+/// # Safety
+/// `context` is open; `channel` is NULL or alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    pass_when_off!(ibv_create_cq(context, cqe, cq_context, channel, comp_vector));
+    let (Ok(cqe), Ok(comp_vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
+        return errno::null(libc::EINVAL);
+    };
+    let request = Request { cqe, cq_context, channel, comp_vector, single_threaded: false };
+    // SAFETY: as this function's contract.
+    unsafe { create(context, &request) }.cast()
+}
+
+/// `ibv_resize_cq`.
+///
+/// # Safety
+/// `cq` is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    pass_when_off!(ibv_resize_cq(cq, cqe));
+    let Ok(wanted) = u32::try_from(cqe) else { return errno::code(libc::EINVAL) };
+    if wanted == 0 {
+        return errno::code(libc::EINVAL);
+    }
+    // SAFETY: alive by contract.
+    let tail = unsafe { tail(cq) };
+    let result = errno::positive(tail.core.resize(wanted));
+    if result == 0 {
+        // SAFETY: alive by contract.
+        unsafe { (*cq).cqe = tail.core.cqe() as c_int };
+    }
+    result
+}
+
+/// `ibv_destroy_cq`: `EBUSY` while a queue pair uses it. Waits until the program has acknowledged
+/// every event that it was given.
+///
+/// # Safety
+/// `cq` is alive and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    pass_when_off!(ibv_destroy_cq(cq));
+    // SAFETY: alive by contract.
+    let tail = unsafe { tail(cq) };
+    let result = errno::positive(tail.core.destroy());
+    if result != 0 {
+        return result;
+    }
+    // SAFETY: alive by contract.
+    let channel = unsafe { (*cq).channel };
+    if !channel.is_null() {
+        // SAFETY: a channel with users is not destroyed.
+        unsafe { channel::tail(channel) }.forget(tail.cookie);
+    }
+    let reported = registry::remove(tail.cookie);
+    // SAFETY: alive by contract.
+    unsafe { completion_acks(cq).wait(reported.completion) };
+    // SAFETY: alive by contract.
+    unsafe { async_acks(cq).wait(reported.asynchronous) };
+    if !channel.is_null() {
+        // SAFETY: a channel with users is not destroyed.
+        unsafe { channel::users(channel) }.fetch_sub(1, Ordering::AcqRel);
+    }
+    // SAFETY: not used afterwards by contract.
+    unsafe { CqObject::free(cq) };
+    0
+}
+
+/// Slot `poll_cq`: how many completions, or -1 after an overflow.
+///
+/// # Safety
+/// `cq` is alive; `wc` has room for `room` completions.
+pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, wc: *mut ibv_wc) -> c_int {
+    let Ok(room) = usize::try_from(room) else { return -1 };
+    let out = slice_from_raw_parts_mut(wc, room);
+    if room == 0 {
+        return 0;
+    }
+    // SAFETY: `room` completions are writable by contract, and every bit pattern is one.
+    let out = unsafe { &mut *out };
+    // SAFETY: alive by contract.
+    match unsafe { tail(cq) }.core.poll(out) {
+        Ok(count) => count as c_int,
+        Err(_) => -1,
+    }
+}
+
+/// Slot `req_notify_cq`.
+///
+/// # Safety
+/// `cq` is alive.
+pub unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: alive by contract.
+    unsafe { tail(cq) }.core.req_notify(solicited_only != 0);
+    0
+}

@@ -1,0 +1,307 @@
+//! Protection domains, memory regions, and the thread and parent domains that are only names.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weft_io::Pd;
+use weft_verbs::{Access, Misuse};
+
+use super::context::Held;
+use super::object::{Object, handle};
+use crate::abi::*;
+use crate::errno;
+use crate::real::pass_when_off;
+
+/// What is behind a protection domain.
+pub struct PdTail {
+    /// The engine's domain; a parent domain shares that of the domain it was made from.
+    pub core: Arc<Pd>,
+    /// What it was made from, if it is a parent domain.
+    base: *mut ibv_pd,
+    /// Parent domains made from this one.
+    children: AtomicUsize,
+    context: Held,
+}
+
+type PdObject = Object<ibv_pd, PdTail>;
+type TdObject = Object<ibv_td, Held>;
+type MrObject = Object<ibv_mr, Held>;
+
+/// What is behind `pd`.
+///
+/// # Safety
+/// `pd` came from [`ibv_alloc_pd`] and is not deallocated while the reference lives.
+pub unsafe fn pd_tail<'a>(pd: *mut ibv_pd) -> &'a PdTail {
+    // SAFETY: as this function's contract.
+    unsafe { PdObject::tail(pd) }
+}
+
+/// `ibv_alloc_pd`.
+///
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    pass_when_off!(ibv_alloc_pd(context));
+    // SAFETY: open by contract.
+    let held = unsafe { Held::new(context) };
+    let core = held.tail().core.alloc_pd();
+    make_pd(context, core, std::ptr::null_mut(), held)
+}
+
+fn make_pd(context: *mut ibv_context, core: Arc<Pd>, base: *mut ibv_pd, held: Held) -> *mut ibv_pd {
+    let tail = PdTail { core, base, children: AtomicUsize::new(0), context: held };
+    PdObject::make(ibv_pd { context, handle: handle() }, tail)
+}
+
+/// `ibv_dealloc_pd`: `EBUSY` while anything is in it.
+///
+/// # Safety
+/// `pd` is alive and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    pass_when_off!(ibv_dealloc_pd(pd));
+    // SAFETY: alive by contract.
+    let tail = unsafe { pd_tail(pd) };
+    if tail.children.load(Ordering::Acquire) > 0 {
+        return errno::code(libc::EBUSY);
+    }
+    if tail.base.is_null() {
+        let result = errno::positive(tail.context.tail().core.dealloc_pd(&tail.core));
+        if result != 0 {
+            return result;
+        }
+    } else {
+        // SAFETY: a domain with children is not deallocated.
+        unsafe { pd_tail(tail.base) }.children.fetch_sub(1, Ordering::AcqRel);
+    }
+    // SAFETY: not used afterwards by contract.
+    unsafe { PdObject::free(pd) };
+    0
+}
+
+/// Slot `alloc_parent_domain`: a second name for a domain. Custom allocators are refused, because
+/// no queue lives in memory that a program could provide.
+///
+/// # Safety
+/// `context` is open; `attr` is readable and names live domains.
+pub unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    const PD_CONTEXT: u32 = 1 << 1;
+    // SAFETY: readable by contract.
+    let attr = unsafe { *attr };
+    if attr.pd.is_null() {
+        return errno::null(libc::EINVAL);
+    }
+    if attr.comp_mask & !PD_CONTEXT != 0 {
+        return errno::null(libc::EOPNOTSUPP);
+    }
+    // SAFETY: alive by contract.
+    let base = unsafe { pd_tail(attr.pd) };
+    base.children.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: open by contract.
+    let held = unsafe { Held::new(context) };
+    make_pd(context, Arc::clone(&base.core), attr.pd, held)
+}
+
+/// Slot `alloc_td`.
+///
+/// # Safety
+/// `context` is open and `attr` readable.
+pub unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    // SAFETY: readable by contract.
+    if unsafe { (*attr).comp_mask } != 0 {
+        return errno::null(libc::EINVAL);
+    }
+    // SAFETY: open by contract.
+    let held = unsafe { Held::new(context) };
+    TdObject::make(ibv_td { context }, held)
+}
+
+/// Slot `dealloc_td`.
+///
+/// # Safety
+/// `td` came from [`alloc_td`] and is not used afterwards.
+pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    // SAFETY: not used afterwards by contract.
+    unsafe { TdObject::free(td) };
+    0
+}
+
+/// The rights that `bits` ask for. Hints (relaxed ordering, huge pages) are ignored.
+fn access(bits: u32) -> Result<Access, Misuse> {
+    Access::from_user(bits & !IBV_ACCESS_HUGETLB).ok_or(Misuse::Invalid("unknown access flags"))
+}
+
+/// # Safety
+/// `pd` is alive.
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    bits: u32,
+) -> *mut ibv_mr {
+    // SAFETY: alive by contract.
+    let tail = unsafe { pd_tail(pd) };
+    let engine = &tail.context.tail().core;
+    let key = access(bits)
+        .and_then(|access| engine.reg_mr(&tail.core, addr as u64, length as u64, iova, access));
+    let key = match key {
+        Ok(key) => key,
+        Err(misuse) => return errno::null(misuse.errno()),
+    };
+    // SAFETY: alive by contract.
+    let context = unsafe { (*pd).context };
+    // SAFETY: the context of a live domain is open.
+    let held = unsafe { Held::new(context) };
+    let public = ibv_mr { context, pd, addr, length, handle: handle(), lkey: key, rkey: key };
+    MrObject::make(public, held)
+}
+
+/// `ibv_reg_mr`.
+///
+/// # Safety
+/// `pd` is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    pass_when_off!(ibv_reg_mr(pd, addr, length, access));
+    // SAFETY: as this function's contract.
+    unsafe { register(pd, addr, length, addr as u64, access as u32) }
+}
+
+/// `ibv_reg_mr_iova`: peers name the first octet `iova`.
+///
+/// # Safety
+/// `pd` is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    pass_when_off!(ibv_reg_mr_iova(pd, addr, length, iova, access));
+    // SAFETY: as this function's contract.
+    unsafe { register(pd, addr, length, iova, access as u32) }
+}
+
+/// `ibv_reg_mr_iova2`, which the header calls when flags may contain optional ones.
+///
+/// # Safety
+/// `pd` is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> *mut ibv_mr {
+    pass_when_off!(ibv_reg_mr_iova2(pd, addr, length, iova, access));
+    // SAFETY: as this function's contract.
+    unsafe { register(pd, addr, length, iova, access) }
+}
+
+/// `ibv_dereg_mr`: from then on no peer reaches the memory.
+///
+/// # Safety
+/// `mr` is alive and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    pass_when_off!(ibv_dereg_mr(mr));
+    // SAFETY: alive by contract.
+    let held = unsafe { MrObject::tail(mr) };
+    // SAFETY: alive by contract.
+    let key = unsafe { (*mr).lkey };
+    let result = errno::positive(held.tail().core.dereg_mr(key));
+    // A key that is gone was invalidated by a work request; the registration is the program's
+    // to give back all the same.
+    if result != 0 && result != libc::ENOENT {
+        return result;
+    }
+    // SAFETY: not used afterwards by contract.
+    unsafe { MrObject::free(mr) };
+    0
+}
+
+/// `ibv_rereg_mr`: 0, or one of the negative codes of the header, with the old region intact.
+///
+/// # Safety
+/// `mr` is alive; `pd` is alive where the flags say that it is used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    pass_when_off!(ibv_rereg_mr(mr, flags, pd, addr, length, access));
+    let wants = |flag| flags & flag != 0;
+    let known =
+        IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+    let moved = wants(IBV_REREG_MR_CHANGE_TRANSLATION);
+    if flags & !known != 0 || flags == 0 || (moved && (length == 0 || addr.is_null())) {
+        errno::set(libc::EINVAL);
+        return IBV_REREG_MR_ERR_INPUT;
+    }
+    let change = Change {
+        pd: wants(IBV_REREG_MR_CHANGE_PD).then_some(pd),
+        range: moved.then_some((addr, length)),
+        access: wants(IBV_REREG_MR_CHANGE_ACCESS).then_some(access as u32),
+    };
+    // SAFETY: as this function's contract.
+    match unsafe { change.apply(mr) } {
+        Ok(()) => 0,
+        Err(misuse) => {
+            errno::set(misuse.errno());
+            IBV_REREG_MR_ERR_INPUT
+        }
+    }
+}
+
+/// What a re-registration changes.
+struct Change {
+    pd: Option<*mut ibv_pd>,
+    range: Option<(*mut c_void, usize)>,
+    access: Option<u32>,
+}
+
+impl Change {
+    /// # Safety
+    /// `mr` and the new domain, if any, are alive.
+    unsafe fn apply(self, mr: *mut ibv_mr) -> Result<(), Misuse> {
+        // SAFETY: alive by contract.
+        let held = unsafe { MrObject::tail(mr) };
+        let access = self.access.map(access).transpose()?;
+        let domain = self.pd.map(|pd| {
+            // SAFETY: alive by contract.
+            unsafe { &pd_tail(pd).core }
+        });
+        let range = self.range.map(|(addr, length)| (addr as u64, length as u64, addr as u64));
+        // SAFETY: alive by contract; only its owner changes a region.
+        let mr = unsafe { &mut *mr };
+        held.tail().core.rereg_mr(mr.lkey, domain, range, access)?;
+        if let Some(pd) = self.pd {
+            mr.pd = pd;
+        }
+        if let Some((addr, length)) = self.range {
+            (mr.addr, mr.length) = (addr, length);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Posting: the program's lists of work requests become the engine's, one after the other.
+//!
+//! The first request that is refused ends the call and is reported through `bad_wr`; those before
+//! it stay posted. The engine is told once, at the end of the list.
+
+use std::ffi::c_int;
+use std::ptr::slice_from_raw_parts;
+
+use weft_verbs::{Misuse, RecvWr, SendFlags, SendOp, SendWr};
+
+use super::{qp, srq};
+use crate::abi::*;
+
+/// Slot `post_send`.
+///
+/// # Safety
+/// `qp` is alive; `wr` is a well-formed list; `bad` is NULL or writable.
+pub unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: alive by contract.
+    let core = unsafe { &qp::tail(qp).core };
+    let mut next = wr;
+    let mut result = 0;
+    while !next.is_null() {
+        // SAFETY: requests of the list are readable by contract.
+        let item = unsafe { &*next };
+        // SAFETY: as above.
+        let posted = unsafe { send_wr(item) }.and_then(|wr| core.post_send(&wr));
+        if let Err(misuse) = posted {
+            // SAFETY: NULL or writable by contract.
+            unsafe { report(bad, next) };
+            result = misuse.errno();
+            break;
+        }
+        next = item.next;
+    }
+    if next != wr {
+        core.ring();
+    }
+    result
+}
+
+/// Slot `post_recv`.
+///
+/// # Safety
+/// `qp` is alive; `wr` is a well-formed list; `bad` is NULL or writable.
+pub unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: alive by contract.
+    let core = unsafe { &qp::tail(qp).core };
+    // SAFETY: as this function's contract.
+    unsafe { post_receives(wr, bad, |wr| core.post_recv(wr)) }
+}
+
+/// Slot `post_srq_recv`.
+///
+/// # Safety
+/// `srq` is alive; `wr` is a well-formed list; `bad` is NULL or writable.
+pub unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: alive by contract.
+    let core = unsafe { &srq::tail(srq).core };
+    // SAFETY: as this function's contract.
+    unsafe { post_receives(wr, bad, |wr| core.post_recv(wr)) }
+}
+
+/// # Safety
+/// `wr` is a well-formed list; `bad` is NULL or writable.
+unsafe fn post_receives(
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    post: impl Fn(&RecvWr<'_>) -> Result<(), Misuse>,
+) -> c_int {
+    let mut next = wr;
+    while !next.is_null() {
+        // SAFETY: requests of the list are readable by contract.
+        let item = unsafe { &*next };
+        // SAFETY: as above.
+        let sges = unsafe { entries(item.sg_list, item.num_sge) };
+        let posted = sges.and_then(|sges| post(&RecvWr { wr_id: item.wr_id, sges }));
+        if let Err(misuse) = posted {
+            // SAFETY: NULL or writable by contract.
+            unsafe { report(bad, next) };
+            return misuse.errno();
+        }
+        next = item.next;
+    }
+    0
+}
+
+/// # Safety
+/// `bad` is NULL or writable.
+unsafe fn report<T>(bad: *mut *mut T, failed: *mut T) {
+    if !bad.is_null() {
+        // SAFETY: writable by contract.
+        unsafe { bad.write(failed) };
+    }
+}
+
+/// The scatter/gather entries of a request.
+///
+/// # Safety
+/// `list` has `count` entries if `count` is positive.
+unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Misuse> {
+    let count = usize::try_from(count).map_err(|_| Misuse::Invalid("a negative entry count"))?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the entries are readable by contract; they describe memory and are not in it.
+    Ok(unsafe { &*slice_from_raw_parts(list, count) })
+}
+
+/// The engine's view of a request.
+///
+/// # Safety
+/// Its entries are readable.
+unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<'_>, Misuse> {
+    Ok(SendWr {
+        wr_id: wr.wr_id,
+        op: operation(wr)?,
+        flags: SendFlags::from_bits_truncate(wr.send_flags),
+        // SAFETY: readable by contract.
+        sges: unsafe { entries(wr.sg_list, wr.num_sge) }?,
+    })
+}
+
+fn operation(wr: &ibv_send_wr) -> Result<SendOp, Misuse> {
+    let stag = wr.imm_data;
+    Ok(match wr.opcode {
+        IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_INV => SendOp::SendInv { stag },
+        IBV_WR_LOCAL_INV => SendOp::LocalInv { stag },
+        IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ => {
+            // SAFETY: requests with these codes carry this member.
+            rdma(wr.opcode, unsafe { wr.wr.rdma }, wr.imm_data)
+        }
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            // SAFETY: requests with these codes carry this member.
+            atomic(wr.opcode, unsafe { wr.wr.atomic })
+        }
+        IBV_WR_SEND_WITH_IMM => return Err(Misuse::Unsupported("sends with immediate data")),
+        _ => return Err(Misuse::Invalid("an unknown operation")),
+    })
+}
+
+fn rdma(opcode: c_int, at: WrRdma, imm: u32) -> SendOp {
+    let (to, stag) = (at.remote_addr, at.rkey);
+    match opcode {
+        IBV_WR_RDMA_WRITE => SendOp::Write { to, stag },
+        IBV_WR_RDMA_READ => SendOp::Read { to, stag },
+        _ => SendOp::WriteImm { to, stag, imm },
+    }
+}
+
+fn atomic(opcode: c_int, at: WrAtomic) -> SendOp {
+    let (to, stag) = (at.remote_addr, at.rkey);
+    match opcode {
+        IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd { to, stag, add: at.compare_add },
+        _ => SendOp::CmpSwap { to, stag, compare: at.compare_add, swap: at.swap },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem;
+
+    use super::*;
+
+    fn request(opcode: c_int) -> ibv_send_wr {
+        // SAFETY: all zeroes is valid: integers and null pointers.
+        let mut wr: ibv_send_wr = unsafe { mem::zeroed() };
+        wr.opcode = opcode;
+        wr.imm_data = 0x0102_0304;
+        wr
+    }
+
+    #[test]
+    fn each_operation_takes_its_own_member() {
+        let mut wr = request(IBV_WR_RDMA_WRITE_WITH_IMM);
+        wr.wr.rdma = WrRdma { remote_addr: 7, rkey: 9 };
+        let imm = 0x0102_0304;
+        assert_eq!(operation(&wr), Ok(SendOp::WriteImm { to: 7, stag: 9, imm }));
+        wr.opcode = IBV_WR_RDMA_READ;
+        assert_eq!(operation(&wr), Ok(SendOp::Read { to: 7, stag: 9 }));
+        let mut wr = request(IBV_WR_ATOMIC_CMP_AND_SWP);
+        wr.wr.atomic = WrAtomic { remote_addr: 7, compare_add: 1, swap: 2, rkey: 9 };
+        let swap = SendOp::CmpSwap { to: 7, stag: 9, compare: 1, swap: 2 };
+        assert_eq!(operation(&wr), Ok(swap));
+        assert_eq!(operation(&request(IBV_WR_SEND_WITH_INV)), Ok(SendOp::SendInv { stag: imm }));
+    }
+
+    #[test]
+    fn what_cannot_be_sent_has_an_errno() {
+        assert_eq!(operation(&request(IBV_WR_SEND_WITH_IMM)).unwrap_err().errno(), 95);
+        assert_eq!(operation(&request(99)).unwrap_err().errno(), 22);
+        let mut wr = request(IBV_WR_SEND);
+        wr.num_sge = -1;
+        // SAFETY: the list is not read.
+        assert_eq!(unsafe { send_wr(&wr) }.unwrap_err().errno(), 22);
+    }
+}

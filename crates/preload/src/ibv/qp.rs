@@ -1,0 +1,390 @@
+//! Queue pairs: creation, attributes, destruction.
+//!
+//! Every queue pair is allocated as an `ibv_qp_ex`, whose head is an `ibv_qp`; [`super::qp_ex`]
+//! fills the builders where a program asked for them. Attributes that have no meaning for iWARP
+//! are kept as the program set them, so that a query gives them back.
+//!
+//! rdma-cm reaches the engine's queue pair through [`tail`], and calls [`refresh`] when the
+//! connection changed its state.
+
+use std::ffi::c_int;
+use std::mem::{self, offset_of};
+use std::sync::{Arc, Mutex};
+
+use weft_io::{Qp, QpInit};
+use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState};
+
+use super::context::Held;
+use super::object::{Acks, Object, handle};
+use super::qp_ex::Builder;
+use super::{cq, pd_mr, registry, srq};
+use crate::abi::*;
+use crate::errno;
+use crate::real::pass_when_off;
+
+/// What is behind a queue pair.
+pub struct Tail {
+    /// The engine's queue pair.
+    pub core: Arc<Qp>,
+    /// The work requests that a program is building.
+    pub builder: Builder,
+    /// Whether it was made with builders.
+    pub extended: bool,
+    cookie: u64,
+    context: Held,
+    sq_sig_all: c_int,
+    /// Attributes as last set.
+    set: Mutex<ibv_qp_attr>,
+}
+
+type QpObject = Object<ibv_qp_ex, Tail>;
+
+/// What is behind `qp`, an `ibv_qp` or `ibv_qp_ex`.
+///
+/// # Safety
+/// `qp` came from [`ibv_create_qp`] or its extended form and is not destroyed while the reference
+/// lives.
+pub unsafe fn tail<'a, Q>(qp: *mut Q) -> &'a Tail {
+    // SAFETY: as this function's contract.
+    unsafe { QpObject::tail(qp) }
+}
+
+/// The acknowledged events of `qp`.
+pub fn acks(qp: *mut ibv_qp) -> Acks {
+    let completed = offset_of!(ibv_qp, events_completed);
+    Acks::at(qp, [offset_of!(ibv_qp, mutex), offset_of!(ibv_qp, cond), completed])
+}
+
+/// Copies the state of the queue pair to the field that programs read.
+///
+/// # Safety
+/// `qp` is alive.
+pub unsafe fn refresh(qp: *mut ibv_qp) {
+    // SAFETY: alive by contract.
+    let state = unsafe { tail(qp) }.core.state();
+    // SAFETY: alive by contract.
+    unsafe { (*qp).state = state as c_int };
+}
+
+/// Makes a queue pair and writes what was granted to `init`; NULL with `errno` set when it cannot
+/// be made.
+///
+/// # Safety
+/// `pd` and the objects that `init` names are alive.
+pub unsafe fn create(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+    extended: bool,
+) -> *mut ibv_qp_ex {
+    if init.qp_type != IBV_QPT_RC {
+        return errno::null(libc::EOPNOTSUPP);
+    }
+    if pd.is_null() || init.send_cq.is_null() || init.recv_cq.is_null() {
+        return errno::null(libc::EINVAL);
+    }
+    let cookie = registry::cookie();
+    // SAFETY: alive by contract.
+    let wanted = unsafe { engine_init(pd, init, cookie) };
+    // SAFETY: alive by contract.
+    let context = unsafe { (*pd).context };
+    // SAFETY: the context of a live domain is open.
+    let held = unsafe { Held::new(context) };
+    let core = match held.tail().core.create_qp(wanted) {
+        Ok(core) => core,
+        Err(misuse) => return errno::null(misuse.errno()),
+    };
+    init.cap = cap_to_c(core.query().cap);
+    // SAFETY: all zeroes is valid: integers, null pointers, absent functions.
+    let mut public: ibv_qp_ex = unsafe { mem::zeroed() };
+    public.qp_base = head(context, pd, init, &core);
+    let qp = QpObject::make(
+        public,
+        Tail {
+            core,
+            builder: Builder::new(),
+            extended,
+            cookie,
+            context: held,
+            sq_sig_all: init.sq_sig_all,
+            // SAFETY: all zeroes is valid: integers.
+            set: Mutex::new(unsafe { mem::zeroed() }),
+        },
+    );
+    registry::add(cookie, qp);
+    qp
+}
+
+/// # Safety
+/// `pd` and the objects that `init` names are alive.
+unsafe fn engine_init(pd: *mut ibv_pd, init: &ibv_qp_init_attr, cookie: u64) -> QpInit {
+    let srq = (!init.srq.is_null()).then(|| {
+        // SAFETY: alive by contract.
+        unsafe { srq::tail(init.srq) }.core.clone()
+    });
+    QpInit {
+        // SAFETY: alive by contract.
+        pd: unsafe { pd_mr::pd_tail(pd) }.core.clone(),
+        // SAFETY: alive by contract.
+        send_cq: unsafe { cq::tail(init.send_cq) }.core.clone(),
+        // SAFETY: alive by contract.
+        recv_cq: unsafe { cq::tail(init.recv_cq) }.core.clone(),
+        srq,
+        cap: QpCap {
+            max_send_wr: init.cap.max_send_wr,
+            max_recv_wr: init.cap.max_recv_wr,
+            max_send_sge: init.cap.max_send_sge,
+            max_recv_sge: init.cap.max_recv_sge,
+            max_inline_data: init.cap.max_inline_data,
+        },
+        sq_sig_all: init.sq_sig_all != 0,
+        cookie,
+    }
+}
+
+fn head(context: *mut ibv_context, pd: *mut ibv_pd, init: &ibv_qp_init_attr, core: &Qp) -> ibv_qp {
+    ibv_qp {
+        context,
+        qp_context: init.qp_context,
+        pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        handle: handle(),
+        qp_num: core.num(),
+        state: core.state() as c_int,
+        qp_type: init.qp_type,
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    }
+}
+
+fn cap_to_c(cap: QpCap) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: cap.max_send_wr,
+        max_recv_wr: cap.max_recv_wr,
+        max_send_sge: cap.max_send_sge,
+        max_recv_sge: cap.max_recv_sge,
+        max_inline_data: cap.max_inline_data,
+    }
+}
+
+/// `ibv_create_qp`: writes the sizes that were granted back to the attributes.
+///
+/// # Safety
+/// `pd` and the objects that `init` names are alive; `init` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_qp(
+    pd: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> *mut ibv_qp {
+    pass_when_off!(ibv_create_qp(pd, init));
+    // SAFETY: readable by contract.
+    let mut asked = unsafe { *init };
+    // SAFETY: as this function's contract.
+    let qp = unsafe { create(pd, &mut asked, false) };
+    if !qp.is_null() {
+        // Only the sizes: the header passes an extended structure here too, whose next field lies
+        // in this one's padding.
+        // SAFETY: writable by contract.
+        unsafe { (*init).cap = asked.cap };
+    }
+    qp.cast()
+}
+
+/// `ibv_modify_qp`.
+///
+/// # Safety
+/// `qp` is alive and `attr` readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+) -> c_int {
+    pass_when_off!(ibv_modify_qp(qp, attr, mask));
+    // SAFETY: alive by contract.
+    let tail = unsafe { tail(qp) };
+    // SAFETY: readable by contract.
+    let attr = unsafe { &*attr };
+    let mask = QpAttrMask::from_bits_retain(mask as u32);
+    let Some(wanted) = attr_from_c(attr, mask, tail.core.query()) else {
+        return errno::code(libc::EINVAL);
+    };
+    let result = errno::positive(tail.core.modify(&wanted, mask));
+    if result == 0 {
+        remember(&mut tail.set.lock().expect("attribute lock"), attr, mask.bits());
+        // SAFETY: alive by contract.
+        unsafe { refresh(qp) };
+    }
+    result
+}
+
+/// The engine's attributes with those replaced that `mask` names; `None` where a value is none.
+fn attr_from_c(attr: &ibv_qp_attr, mask: QpAttrMask, now: QpAttr) -> Option<QpAttr> {
+    let state = |raw: c_int| u32::try_from(raw).ok().and_then(QpState::from_raw);
+    let mut wanted = now;
+    if mask.contains(QpAttrMask::STATE) {
+        wanted.state = state(attr.qp_state)?;
+    }
+    if mask.contains(QpAttrMask::CUR_STATE) {
+        wanted.cur_state = state(attr.cur_qp_state)?;
+    }
+    if mask.contains(QpAttrMask::ACCESS_FLAGS) {
+        wanted.access = Access::from_user(attr.qp_access_flags)?;
+    }
+    if mask.contains(QpAttrMask::PORT) {
+        wanted.port = attr.port_num;
+    }
+    if mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
+        wanted.max_rd_atomic = attr.max_rd_atomic;
+    }
+    if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
+        wanted.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    }
+    Some(wanted)
+}
+
+/// Keeps the attributes that `mask` names.
+fn remember(set: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
+    macro_rules! keep {
+        ($($bit:literal => $($field:ident),+;)*) => {
+            $(if mask & (1 << $bit) != 0 { $(set.$field = attr.$field;)+ })*
+        };
+    }
+    keep! {
+        2 => en_sqd_async_notify;
+        4 => pkey_index;
+        6 => qkey;
+        7 => ah_attr;
+        8 => path_mtu;
+        9 => timeout;
+        10 => retry_cnt;
+        11 => rnr_retry;
+        12 => rq_psn;
+        14 => alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
+        15 => min_rnr_timer;
+        16 => sq_psn;
+        18 => path_mig_state;
+        20 => dest_qp_num;
+        25 => rate_limit;
+    }
+}
+
+/// `ibv_query_qp`: fills all attributes, whatever the mask asks for.
+///
+/// # Safety
+/// `qp` is alive; `attr` and `init` are writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: c_int,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    pass_when_off!(ibv_query_qp(qp, attr, mask, init));
+    // SAFETY: alive by contract.
+    let tail = unsafe { tail(qp) };
+    let now = tail.core.query();
+    let mut full = *tail.set.lock().expect("attribute lock");
+    full.qp_state = now.state as c_int;
+    full.cur_qp_state = now.cur_state as c_int;
+    full.qp_access_flags = now.access.bits();
+    full.cap = cap_to_c(now.cap);
+    full.max_rd_atomic = now.max_rd_atomic;
+    full.max_dest_rd_atomic = now.max_dest_rd_atomic;
+    full.port_num = now.port;
+    // SAFETY: writable by contract.
+    unsafe { attr.write(full) };
+    // SAFETY: alive by contract; the fields read were set when it was made.
+    let public = unsafe { &*qp };
+    let made = ibv_qp_init_attr {
+        qp_context: public.qp_context,
+        send_cq: public.send_cq,
+        recv_cq: public.recv_cq,
+        srq: public.srq,
+        cap: full.cap,
+        qp_type: public.qp_type,
+        sq_sig_all: tail.sq_sig_all,
+    };
+    // SAFETY: writable by contract.
+    unsafe { init.write(made) };
+    // SAFETY: alive by contract.
+    unsafe { refresh(qp) };
+    0
+}
+
+/// `ibv_destroy_qp`. Waits until the program has acknowledged every event that it was given.
+///
+/// # Safety
+/// `qp` is alive and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    pass_when_off!(ibv_destroy_qp(qp));
+    // SAFETY: alive by contract.
+    let tail = unsafe { tail(qp) };
+    match tail.core.destroy() {
+        Ok(dropped) => tail.context.tail().events.retract(dropped),
+        Err(misuse) => return errno::code(misuse.errno()),
+    }
+    let reported = registry::remove(tail.cookie);
+    // SAFETY: alive by contract.
+    unsafe { acks(qp).wait(reported.asynchronous) };
+    // SAFETY: not used afterwards by contract.
+    unsafe { QpObject::free(qp) };
+    0
+}
+
+/// `ibv_qp_to_qp_ex`: NULL unless it was made with builders.
+///
+/// # Safety
+/// `qp` is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    pass_when_off!(ibv_qp_to_qp_ex(qp));
+    // SAFETY: alive by contract.
+    if unsafe { tail(qp) }.extended { qp.cast() } else { std::ptr::null_mut() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr() -> ibv_qp_attr {
+        // SAFETY: all zeroes is valid: integers.
+        unsafe { mem::zeroed() }
+    }
+
+    fn now() -> QpAttr {
+        QpAttr {
+            state: QpState::Init,
+            cur_state: QpState::Init,
+            access: Access::REMOTE_READ,
+            port: 1,
+            max_rd_atomic: 3,
+            max_dest_rd_atomic: 4,
+            cap: QpCap::default(),
+        }
+    }
+
+    #[test]
+    fn only_what_the_mask_names_changes() {
+        let mut wanted = attr();
+        wanted.qp_state = 6;
+        wanted.max_rd_atomic = 9;
+        let changed = attr_from_c(&wanted, QpAttrMask::STATE, now()).unwrap();
+        assert_eq!(changed, QpAttr { state: QpState::Err, ..now() });
+        wanted.qp_state = 99;
+        assert_eq!(attr_from_c(&wanted, QpAttrMask::STATE, now()), None);
+        let changed = attr_from_c(&wanted, QpAttrMask::MAX_QP_RD_ATOMIC, now()).unwrap();
+        assert_eq!(changed.max_rd_atomic, 9);
+    }
+
+    #[test]
+    fn foreign_attributes_are_kept_for_queries() {
+        let (mut set, mut given) = (attr(), attr());
+        (given.timeout, given.retry_cnt, given.path_mtu) = (14, 7, 3);
+        remember(&mut set, &given, 1 << 9 | 1 << 8);
+        assert_eq!((set.timeout, set.retry_cnt, set.path_mtu), (14, 0, 3));
+    }
+}

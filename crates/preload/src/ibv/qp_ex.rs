@@ -1,0 +1,288 @@
+//! The work request builders (`ibv_wr_*`): requests are gathered between `wr_start` and
+//! `wr_complete`, on one thread, and then posted as a list.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::ptr::slice_from_raw_parts;
+
+use weft_verbs::{SendFlags, SendOp, SendWr};
+
+use super::object::SpanLock;
+use super::qp::{self, Tail};
+use crate::abi::*;
+use crate::errno;
+
+/// What the device can build. Atomics reach Weft peers only; sends with immediate data, windows
+/// and segmentation offload have no place in iWARP.
+const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
+    | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+    | IBV_QP_EX_WITH_SEND
+    | IBV_QP_EX_WITH_RDMA_READ
+    | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+    | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+    | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+/// A request that is being built.
+struct Pending {
+    wr_id: u64,
+    flags: SendFlags,
+    op: SendOp,
+    sges: Vec<ibv_sge>,
+    inline: Vec<u8>,
+}
+
+/// The requests of one span.
+struct Span {
+    /// Slots are kept for the next span, so that nothing is allocated in the steady state.
+    slots: Vec<Pending>,
+    used: usize,
+    error: c_int,
+}
+
+/// The builder of a queue pair: locked from `wr_start` to `wr_complete` or `wr_abort`.
+pub struct Builder {
+    lock: SpanLock,
+    span: UnsafeCell<Span>,
+}
+
+// SAFETY: `span` is only touched while `lock` is held.
+unsafe impl Sync for Builder {}
+
+impl Builder {
+    /// With nothing to build.
+    pub fn new() -> Self {
+        let span = Span { slots: Vec::new(), used: 0, error: 0 };
+        Self { lock: SpanLock::new(), span: UnsafeCell::new(span) }
+    }
+}
+
+impl Span {
+    fn clear(&mut self) {
+        (self.used, self.error) = (0, 0);
+    }
+
+    fn begin(&mut self, wr_id: u64, flags: SendFlags, op: SendOp) {
+        if self.used == self.slots.len() {
+            self.slots.push(Pending { wr_id, flags, op, sges: Vec::new(), inline: Vec::new() });
+        }
+        let slot = &mut self.slots[self.used];
+        (slot.wr_id, slot.flags, slot.op) = (wr_id, flags, op);
+        slot.sges.clear();
+        slot.inline.clear();
+        self.used += 1;
+    }
+
+    /// The request begun last; without one the span fails.
+    fn last(&mut self) -> Option<&mut Pending> {
+        if self.used == 0 {
+            self.error = libc::EINVAL;
+            return None;
+        }
+        self.slots.get_mut(self.used - 1)
+    }
+
+    /// Posts the requests in order. The first that is refused ends it.
+    fn post(&mut self, tail: &Tail) -> c_int {
+        if self.error != 0 {
+            return self.error;
+        }
+        let mut posted = 0;
+        let mut result = 0;
+        for slot in &mut self.slots[..self.used] {
+            if slot.flags.contains(SendFlags::INLINE) {
+                let addr = slot.inline.as_ptr() as u64;
+                slot.sges.push(ibv_sge { addr, length: slot.inline.len() as u32, lkey: 0 });
+            }
+            let (wr_id, op, flags) = (slot.wr_id, slot.op, slot.flags);
+            if let Err(misuse) = tail.core.post_send(&SendWr { wr_id, op, flags, sges: &slot.sges })
+            {
+                result = misuse.errno();
+                break;
+            }
+            posted += 1;
+        }
+        if posted > 0 {
+            tail.core.ring();
+        }
+        result
+    }
+}
+
+/// Slot `create_qp_ex`.
+///
+/// # Safety
+/// `attr` is readable and writable; the objects it names are alive.
+pub unsafe extern "C" fn create_qp_ex(
+    _context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: readable by contract.
+    let attr = unsafe { &mut *attr };
+    let known =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let has = |bit: u32| attr.comp_mask & bit != 0;
+    let extended = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    if attr.comp_mask & !known != 0
+        || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0)
+        || (extended && attr.send_ops_flags & !SUPPORTED != 0)
+    {
+        return errno::null(libc::EOPNOTSUPP);
+    }
+    if !has(IBV_QP_INIT_ATTR_PD) {
+        return errno::null(libc::EINVAL);
+    }
+    let mut init = ibv_qp_init_attr {
+        qp_context: attr.qp_context,
+        send_cq: attr.send_cq,
+        recv_cq: attr.recv_cq,
+        srq: attr.srq,
+        cap: attr.cap,
+        qp_type: attr.qp_type,
+        sq_sig_all: attr.sq_sig_all,
+    };
+    // SAFETY: as this function's contract.
+    let qp = unsafe { qp::create(attr.pd, &mut init, extended) };
+    if qp.is_null() {
+        return qp.cast();
+    }
+    attr.cap = init.cap;
+    if extended {
+        // SAFETY: just made, and nobody else has it yet.
+        fill(unsafe { &mut *qp });
+    }
+    qp.cast()
+}
+
+fn fill(qp: &mut ibv_qp_ex) {
+    qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
+    qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    qp.wr_local_inv = Some(wr_local_inv);
+    qp.wr_rdma_read = Some(wr_rdma_read);
+    qp.wr_rdma_write = Some(wr_rdma_write);
+    qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
+    qp.wr_send = Some(wr_send);
+    qp.wr_send_inv = Some(wr_send_inv);
+    qp.wr_set_inline_data = Some(wr_set_inline_data);
+    qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
+    qp.wr_set_sge = Some(wr_set_sge);
+    qp.wr_set_sge_list = Some(wr_set_sge_list);
+    qp.wr_start = Some(wr_start);
+    qp.wr_complete = Some(wr_complete);
+    qp.wr_abort = Some(wr_abort);
+}
+
+/// The span of `qp`.
+///
+/// # Safety
+/// `qp` is alive, and this thread has begun a span and holds no other reference to it.
+unsafe fn span<'a>(qp: *mut ibv_qp_ex) -> &'a mut Span {
+    // SAFETY: alive by contract.
+    let builder = unsafe { &qp::tail(qp).builder };
+    // SAFETY: the lock is held by this thread.
+    unsafe { &mut *builder.span.get() }
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program passes a live queue pair.
+    unsafe { &qp::tail(qp).builder }.lock.lock();
+    // SAFETY: the span has begun.
+    unsafe { span(qp) }.clear();
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: the program passes a live queue pair.
+    let tail = unsafe { qp::tail(qp) };
+    // SAFETY: the program began a span.
+    let result = unsafe { span(qp) }.post(tail);
+    tail.builder.lock.unlock();
+    result
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program passes a live queue pair, in a span.
+    unsafe { &qp::tail(qp).builder }.lock.unlock();
+}
+
+/// Begins a request with the name and flags that the program put into the structure.
+///
+/// # Safety
+/// `qp` is alive and in a span of this thread.
+unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
+    // SAFETY: alive by contract.
+    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    // Inline data is known by the setter that brings it.
+    let flags = SendFlags::from_bits_truncate(flags) - SendFlags::INLINE;
+    // SAFETY: in a span by contract.
+    unsafe { span(qp) }.begin(wr_id, flags, op);
+}
+
+/// Defines the builders that begin a request.
+macro_rules! builders {
+    ($($name:ident($($arg:ident: $kind:ty),*) => $op:expr;)*) => {
+        $(
+            unsafe extern "C" fn $name(qp: *mut ibv_qp_ex, $($arg: $kind),*) {
+                // SAFETY: the program calls it between wr_start and wr_complete.
+                unsafe { begin(qp, $op) };
+            }
+        )*
+    };
+}
+
+builders! {
+    wr_send() => SendOp::Send;
+    wr_send_inv(stag: u32) => SendOp::SendInv { stag };
+    wr_local_inv(stag: u32) => SendOp::LocalInv { stag };
+    wr_rdma_write(stag: u32, to: u64) => SendOp::Write { to, stag };
+    wr_rdma_write_imm(stag: u32, to: u64, imm: u32) => SendOp::WriteImm { to, stag, imm };
+    wr_rdma_read(stag: u32, to: u64) => SendOp::Read { to, stag };
+    wr_atomic_fetch_add(stag: u32, to: u64, add: u64) => SendOp::FetchAdd { to, stag, add };
+    wr_atomic_cmp_swp(stag: u32, to: u64, compare: u64, swap: u64) =>
+        SendOp::CmpSwap { to, stag, compare, swap };
+}
+
+unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    // SAFETY: the program calls it in a span.
+    if let Some(request) = unsafe { span(qp) }.last() {
+        request.sges.clear();
+        request.sges.push(ibv_sge { addr, length, lkey });
+    }
+}
+
+unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    // SAFETY: the program calls it in a span.
+    if let Some(request) = unsafe { span(qp) }.last() {
+        request.sges.clear();
+        if count > 0 {
+            // SAFETY: the program passes `count` entries.
+            request.sges.extend_from_slice(unsafe { &*slice_from_raw_parts(list, count) });
+        }
+    }
+}
+
+unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    let one = ibv_data_buf { addr, length };
+    // SAFETY: one buffer; the program calls it in a span.
+    unsafe { wr_set_inline_data_list(qp, 1, &raw const one) };
+}
+
+unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    // SAFETY: the program calls it in a span.
+    let Some(request) = (unsafe { span(qp) }).last() else { return };
+    request.flags |= SendFlags::INLINE;
+    request.sges.clear();
+    request.inline.clear();
+    for index in 0..count {
+        // SAFETY: the program passes `count` buffers.
+        let buffer = unsafe { &*list.wrapping_add(index) };
+        if buffer.length > 0 {
+            let octets = slice_from_raw_parts(buffer.addr.cast::<u8>(), buffer.length);
+            // SAFETY: the program passes readable memory, to be copied before this returns.
+            request.inline.extend_from_slice(unsafe { &*octets });
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which object an event is about.
+//!
+//! The engine names objects by cookies, and an event may still be queued when its object is
+//! destroyed. So a cookie is a number that is never used twice, and this table says which live
+//! object it stands for. Counting an event as reported and finding its object is one step under
+//! one lock, and so is destroying the object: an event is either counted before, and destruction
+//! waits for its acknowledgement, or dropped.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Events that the program was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// From completion channels.
+    pub completion: u32,
+    /// Asynchronous ones.
+    pub asynchronous: u32,
+}
+
+/// Where an event comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A completion channel.
+    Completion,
+    /// The asynchronous queue of the context.
+    Asynchronous,
+}
+
+struct Entry {
+    address: usize,
+    reported: Reported,
+}
+
+static ENTRIES: Mutex<BTreeMap<u64, Entry>> = Mutex::new(BTreeMap::new());
+
+/// A new cookie.
+pub fn cookie() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Lets `cookie` stand for the object at `address`.
+pub fn add<T>(cookie: u64, address: *mut T) {
+    let entry = Entry { address: address as usize, reported: Reported::default() };
+    entries().insert(cookie, entry);
+}
+
+/// The object of `cookie`, with one more event counted as reported; `None` if it is gone.
+pub fn report<T>(cookie: u64, source: Source) -> Option<*mut T> {
+    let mut entries = entries();
+    let entry = entries.get_mut(&cookie)?;
+    let count = match source {
+        Source::Completion => &mut entry.reported.completion,
+        Source::Asynchronous => &mut entry.reported.asynchronous,
+    };
+    *count = count.wrapping_add(1);
+    Some(entry.address as *mut T)
+}
+
+/// Forgets the object of `cookie`; gives how many events the program has to acknowledge.
+pub fn remove(cookie: u64) -> Reported {
+    entries().remove(&cookie).map_or(Reported::default(), |e| e.reported)
+}
+
+fn entries() -> MutexGuard<'static, BTreeMap<u64, Entry>> {
+    ENTRIES.lock().expect("registry lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_counted_while_the_object_lives_and_dropped_afterwards() {
+        let cookie = cookie();
+        assert_eq!(report::<u8>(cookie, Source::Completion), None);
+        add(cookie, 8 as *mut u8);
+        assert_eq!(report(cookie, Source::Completion), Some(8 as *mut u8));
+        assert_eq!(report(cookie, Source::Completion), Some(8 as *mut u8));
+        assert_eq!(report(cookie, Source::Asynchronous), Some(8 as *mut u8));
+        assert_eq!(remove(cookie), Reported { completion: 2, asynchronous: 1 });
+        assert_eq!(report::<u8>(cookie, Source::Completion), None);
+        assert_eq!(remove(cookie), Reported::default());
+    }
+}

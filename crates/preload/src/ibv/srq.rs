@@ -1,0 +1,144 @@
+//! Shared receive queues.
+
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::sync::Arc;
+
+use weft_io::Srq;
+
+use super::context::Held;
+use super::object::{Acks, Object, handle};
+use super::{pd_mr, registry};
+use crate::abi::*;
+use crate::errno;
+use crate::real::pass_when_off;
+
+/// What is behind a shared receive queue.
+pub struct Tail {
+    /// The engine's queue.
+    pub core: Arc<Srq>,
+    cookie: u64,
+    context: Held,
+}
+
+type SrqObject = Object<ibv_srq, Tail>;
+
+/// What is behind `srq`.
+///
+/// # Safety
+/// `srq` came from [`ibv_create_srq`] and is not destroyed while the reference lives.
+pub unsafe fn tail<'a>(srq: *mut ibv_srq) -> &'a Tail {
+    // SAFETY: as this function's contract.
+    unsafe { SrqObject::tail(srq) }
+}
+
+/// The acknowledged events of `srq`.
+pub fn acks(srq: *mut ibv_srq) -> Acks {
+    let completed = offset_of!(ibv_srq, events_completed);
+    Acks::at(srq, [offset_of!(ibv_srq, mutex), offset_of!(ibv_srq, cond), completed])
+}
+
+/// `ibv_create_srq`: writes what was granted back to the attributes.
+///
+/// # Safety
+/// `pd` is alive and `init` readable and writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    pass_when_off!(ibv_create_srq(pd, init));
+    // SAFETY: alive by contract.
+    let domain = unsafe { pd_mr::pd_tail(pd) };
+    // SAFETY: readable by contract.
+    let asked = unsafe { *init };
+    // SAFETY: alive by contract.
+    let context = unsafe { (*pd).context };
+    // SAFETY: the context of a live domain is open.
+    let held = unsafe { Held::new(context) };
+    let cookie = registry::cookie();
+    let ibv_srq_attr { max_wr, max_sge, srq_limit } = asked.attr;
+    let core = held.tail().core.create_srq(&domain.core, max_wr, max_sge, srq_limit, cookie);
+    let core = match core {
+        Ok(core) => core,
+        Err(misuse) => return errno::null(misuse.errno()),
+    };
+    let granted = core.query();
+    // SAFETY: writable by contract.
+    unsafe { (*init).attr = attributes(granted) };
+    let public = ibv_srq {
+        context,
+        srq_context: asked.srq_context,
+        pd,
+        handle: handle(),
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    let srq = SrqObject::make(public, Tail { core, cookie, context: held });
+    registry::add(cookie, srq);
+    srq
+}
+
+fn attributes((max_wr, max_sge, srq_limit): (u32, u32, u32)) -> ibv_srq_attr {
+    ibv_srq_attr { max_wr, max_sge, srq_limit }
+}
+
+/// `ibv_modify_srq`.
+///
+/// # Safety
+/// `srq` is alive and `attr` readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: c_int,
+) -> c_int {
+    pass_when_off!(ibv_modify_srq(srq, attr, mask));
+    if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+        return errno::code(libc::EINVAL);
+    }
+    // SAFETY: readable by contract.
+    let attr = unsafe { *attr };
+    let max_wr = (mask & IBV_SRQ_MAX_WR != 0).then_some(attr.max_wr);
+    let limit = (mask & IBV_SRQ_LIMIT != 0).then_some(attr.srq_limit);
+    // SAFETY: alive by contract.
+    errno::positive(unsafe { tail(srq) }.core.modify(max_wr, limit))
+}
+
+/// `ibv_query_srq`.
+///
+/// # Safety
+/// `srq` is alive and `attr` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    pass_when_off!(ibv_query_srq(srq, attr));
+    // SAFETY: alive by contract.
+    let now = unsafe { tail(srq) }.core.query();
+    // SAFETY: writable by contract.
+    unsafe { attr.write(attributes(now)) };
+    0
+}
+
+/// `ibv_destroy_srq`: `EBUSY` while a queue pair uses it. Waits until the program has acknowledged
+/// every event that it was given.
+///
+/// # Safety
+/// `srq` is alive and not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    pass_when_off!(ibv_destroy_srq(srq));
+    // SAFETY: alive by contract.
+    let tail = unsafe { tail(srq) };
+    let context = tail.context.tail();
+    match context.core.destroy_srq(&tail.core, tail.cookie) {
+        Ok(dropped) => context.events.retract(dropped),
+        Err(misuse) => return errno::code(misuse.errno()),
+    }
+    let reported = registry::remove(tail.cookie);
+    // SAFETY: alive by contract.
+    unsafe { acks(srq).wait(reported.asynchronous) };
+    // SAFETY: not used afterwards by contract.
+    unsafe { SrqObject::free(srq) };
+    0
+}
