@@ -15,6 +15,7 @@
 //! every exported function is the real one.
 
 mod abi;
+mod cma;
 mod dl;
 mod env;
 mod errno;

@@ -84,6 +84,11 @@ impl EventChannel {
         }
     }
 
+    /// Whether no event waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.lock().expect("queue lock").is_empty()
+    }
+
     fn take(&self) -> Option<Delivery> {
         let delivery = {
             let mut queue = self.queue.lock().expect("queue lock");

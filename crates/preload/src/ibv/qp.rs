@@ -7,9 +7,10 @@
 //! rdma-cm reaches the engine's queue pair through [`tail`], and calls [`refresh`] when the
 //! connection changed its state.
 
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::{self, offset_of};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use weft_io::{Qp, QpInit};
 use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState};
@@ -93,6 +94,7 @@ pub unsafe fn create(
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
     };
+    numbers().insert(core.num(), Arc::downgrade(&core));
     init.cap = cap_to_c(core.query().cap);
     // SAFETY: all zeroes is valid: integers, null pointers, absent functions.
     let mut public: ibv_qp_ex = unsafe { mem::zeroed() };
@@ -112,6 +114,19 @@ pub unsafe fn create(
     );
     registry::add(cookie, qp);
     qp
+}
+
+type Numbers = BTreeMap<u32, Weak<Qp>>;
+
+fn numbers() -> MutexGuard<'static, Numbers> {
+    static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::new());
+    NUMBERS.lock().expect("number lock")
+}
+
+/// The engine's queue pair of that number: rdma-cm connects queue pairs that it did not make by
+/// their numbers.
+pub fn by_number(num: u32) -> Option<Arc<Qp>> {
+    numbers().get(&num)?.upgrade()
 }
 
 /// # Safety
@@ -323,6 +338,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     pass_when_off!(ibv_destroy_qp(qp));
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
+    // Before the number can be given to another.
+    numbers().remove(&tail.core.num());
     match tail.core.destroy() {
         Ok(dropped) => tail.context.tail().events.retract(dropped),
         Err(misuse) => return errno::code(misuse.errno()),

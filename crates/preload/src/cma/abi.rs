@@ -1,0 +1,288 @@
+//! The C structures of `<rdma/rdma_cma.h>`.
+//!
+//! Fields that both sides write are cells: a program and this library work on the same id, by
+//! turns. Sizes and offsets are asserted, and compared with the installed header by a test.
+
+#![allow(non_camel_case_types, reason = "names are those of the C header")]
+
+use core::cell::Cell;
+use core::ffi::{c_char, c_int, c_void};
+
+use crate::abi::{
+    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_init_attr,
+    ibv_srq,
+};
+
+pub const RDMA_PS_IPOIB: c_int = 0x0002;
+pub const RDMA_PS_TCP: c_int = 0x0106;
+pub const RDMA_PS_UDP: c_int = 0x0111;
+
+pub const RDMA_OPTION_ID: c_int = 0;
+pub const RDMA_OPTION_ID_TOS: c_int = 0;
+pub const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
+pub const RDMA_OPTION_ID_AFONLY: c_int = 2;
+pub const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
+
+pub const RAI_PASSIVE: c_int = 1;
+pub const RAI_NUMERICHOST: c_int = 2;
+
+pub const IBV_QPT_UD: c_int = 4;
+
+/// A `sockaddr_storage`, as octets.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+pub struct Storage(pub [u8; 128]);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rdma_ib_addr {
+    pub sgid: ibv_gid,
+    pub dgid: ibv_gid,
+    pub pkey: u16,
+}
+
+#[repr(C)]
+pub struct rdma_addr {
+    pub src: Cell<Storage>,
+    pub dst: Cell<Storage>,
+    pub ibaddr: Cell<rdma_ib_addr>,
+}
+
+#[repr(C)]
+pub struct rdma_route {
+    pub addr: rdma_addr,
+    pub path_rec: Cell<*mut c_void>,
+    pub num_paths: Cell<c_int>,
+}
+
+#[repr(C)]
+pub struct rdma_event_channel {
+    pub fd: c_int,
+}
+
+#[repr(C)]
+pub struct rdma_cm_id {
+    pub verbs: Cell<*mut ibv_context>,
+    pub channel: Cell<*mut rdma_event_channel>,
+    pub context: Cell<*mut c_void>,
+    pub qp: Cell<*mut ibv_qp>,
+    pub route: rdma_route,
+    pub ps: Cell<c_int>,
+    pub port_num: Cell<u8>,
+    pub event: Cell<*mut rdma_cm_event>,
+    pub send_cq_channel: Cell<*mut ibv_comp_channel>,
+    pub send_cq: Cell<*mut ibv_cq>,
+    pub recv_cq_channel: Cell<*mut ibv_comp_channel>,
+    pub recv_cq: Cell<*mut ibv_cq>,
+    pub srq: Cell<*mut ibv_srq>,
+    pub pd: Cell<*mut ibv_pd>,
+    pub qp_type: Cell<c_int>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rdma_conn_param {
+    pub private_data: *const c_void,
+    pub private_data_len: u8,
+    pub responder_resources: u8,
+    pub initiator_depth: u8,
+    pub flow_control: u8,
+    pub retry_count: u8,
+    pub rnr_retry_count: u8,
+    pub srq: u8,
+    pub qp_num: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rdma_ud_param {
+    pub private_data: *const c_void,
+    pub private_data_len: u8,
+    pub ah_attr: ibv_ah_attr,
+    pub qp_num: u32,
+    pub qkey: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union rdma_event_param {
+    pub conn: rdma_conn_param,
+    pub ud: rdma_ud_param,
+}
+
+#[repr(C)]
+pub struct rdma_cm_event {
+    pub id: *mut rdma_cm_id,
+    pub listen_id: *mut rdma_cm_id,
+    pub event: u32,
+    pub status: c_int,
+    pub param: rdma_event_param,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct rdma_addrinfo {
+    pub ai_flags: c_int,
+    pub ai_family: c_int,
+    pub ai_qp_type: c_int,
+    pub ai_port_space: c_int,
+    pub ai_src_len: libc::socklen_t,
+    pub ai_dst_len: libc::socklen_t,
+    pub ai_src_addr: *mut libc::sockaddr,
+    pub ai_dst_addr: *mut libc::sockaddr,
+    pub ai_src_canonname: *mut c_char,
+    pub ai_dst_canonname: *mut c_char,
+    pub ai_route_len: usize,
+    pub ai_route: *mut c_void,
+    pub ai_connect_len: usize,
+    pub ai_connect: *mut c_void,
+    pub ai_next: *mut rdma_addrinfo,
+}
+
+/// What librdmacm keeps behind an id, as far as the rsocket code that lives in the same library
+/// looks into it: it reads `sync` of ids that it got from here, and the first three pointers must
+/// not mislead it.
+#[repr(C)]
+pub struct IdHead {
+    pub id: rdma_cm_id,
+    pub cma_dev: *mut c_void,
+    pub connect: *mut c_void,
+    pub connect_len: usize,
+    pub events_completed: c_int,
+    pub connect_error: c_int,
+    pub sync: Cell<c_int>,
+}
+
+/// Attributes of the queue pairs that a listener made by `rdma_create_ep` gives to its requests.
+pub type QpInitAttr = ibv_qp_init_attr;
+
+/// A C expression (`sizeof` or `offsetof`) and the value it has on x86-64.
+#[cfg(test)]
+type Figure = (&'static str, usize);
+
+macro_rules! layout {
+    ($($c:literal as $rust:ty: $size:literal {
+        $($c_field:literal = $($field:ident).+ : $offset:literal),* $(,)?
+    })*) => {
+        #[cfg(target_arch = "x86_64")]
+        const _: () = {
+            $(
+                assert!(size_of::<$rust>() == $size, concat!("size of ", $c));
+                $(assert!(
+                    core::mem::offset_of!($rust, $($field).+) == $offset,
+                    concat!("offset in ", $c, " of ", $c_field),
+                );)*
+            )*
+        };
+
+        #[cfg(test)]
+        const LAYOUT: &[Figure] = &[
+            $(
+                (concat!("sizeof(", $c, ")"), $size),
+                $((concat!("offsetof(", $c, ", ", $c_field, ")"), $offset),)*
+            )*
+        ];
+    };
+}
+
+layout! {
+    "struct rdma_cm_id" as rdma_cm_id: 416 {
+        "verbs" = verbs: 0, "channel" = channel: 8, "context" = context: 16, "qp" = qp: 24,
+        "route" = route: 32, "ps" = ps: 344, "port_num" = port_num: 348, "event" = event: 352,
+        "send_cq_channel" = send_cq_channel: 360, "send_cq" = send_cq: 368,
+        "recv_cq_channel" = recv_cq_channel: 376, "recv_cq" = recv_cq: 384, "srq" = srq: 392,
+        "pd" = pd: 400, "qp_type" = qp_type: 408,
+    }
+    "struct rdma_route" as rdma_route: 312 {
+        "addr.src_addr" = addr.src: 0, "addr.dst_addr" = addr.dst: 128,
+        "addr.addr.ibaddr" = addr.ibaddr: 256, "path_rec" = path_rec: 296,
+        "num_paths" = num_paths: 304,
+    }
+    "struct rdma_ib_addr" as rdma_ib_addr: 40 { "sgid" = sgid: 0, "dgid" = dgid: 16, "pkey" = pkey: 32 }
+    "struct rdma_event_channel" as rdma_event_channel: 4 { "fd" = fd: 0 }
+    "struct rdma_conn_param" as rdma_conn_param: 24 {
+        "private_data" = private_data: 0, "private_data_len" = private_data_len: 8,
+        "responder_resources" = responder_resources: 9, "initiator_depth" = initiator_depth: 10,
+        "flow_control" = flow_control: 11, "retry_count" = retry_count: 12,
+        "rnr_retry_count" = rnr_retry_count: 13, "srq" = srq: 14, "qp_num" = qp_num: 16,
+    }
+    "struct rdma_ud_param" as rdma_ud_param: 56 {
+        "private_data_len" = private_data_len: 8, "ah_attr" = ah_attr: 16, "qp_num" = qp_num: 48,
+        "qkey" = qkey: 52,
+    }
+    "struct rdma_cm_event" as rdma_cm_event: 80 {
+        "id" = id: 0, "listen_id" = listen_id: 8, "event" = event: 16, "status" = status: 20,
+        "param" = param: 24,
+    }
+    "struct rdma_addrinfo" as rdma_addrinfo: 96 {
+        "ai_flags" = ai_flags: 0, "ai_family" = ai_family: 4, "ai_qp_type" = ai_qp_type: 8,
+        "ai_port_space" = ai_port_space: 12, "ai_src_len" = ai_src_len: 16,
+        "ai_dst_len" = ai_dst_len: 20, "ai_src_addr" = ai_src_addr: 24,
+        "ai_dst_addr" = ai_dst_addr: 32, "ai_src_canonname" = ai_src_canonname: 40,
+        "ai_dst_canonname" = ai_dst_canonname: 48, "ai_route_len" = ai_route_len: 56,
+        "ai_route" = ai_route: 64, "ai_connect_len" = ai_connect_len: 72,
+        "ai_connect" = ai_connect: 80, "ai_next" = ai_next: 88,
+    }
+}
+
+/// Not in any header: fixed by the rsocket code in the library that is installed.
+#[cfg(target_arch = "x86_64")]
+const _: () = {
+    assert!(core::mem::offset_of!(IdHead, cma_dev) == 416);
+    assert!(core::mem::offset_of!(IdHead, connect_len) == 432);
+    assert!(core::mem::offset_of!(IdHead, sync) == 448);
+};
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::process::Command;
+
+    use super::*;
+
+    /// The values of an enumeration or macro that this crate gives its own name.
+    const VALUES: &[(&str, usize)] = &[
+        ("RDMA_PS_IPOIB", RDMA_PS_IPOIB as usize),
+        ("RDMA_PS_TCP", RDMA_PS_TCP as usize),
+        ("RDMA_PS_UDP", RDMA_PS_UDP as usize),
+        ("RDMA_OPTION_ID", RDMA_OPTION_ID as usize),
+        ("RDMA_OPTION_ID_TOS", RDMA_OPTION_ID_TOS as usize),
+        ("RDMA_OPTION_ID_REUSEADDR", RDMA_OPTION_ID_REUSEADDR as usize),
+        ("RDMA_OPTION_ID_AFONLY", RDMA_OPTION_ID_AFONLY as usize),
+        ("RDMA_OPTION_ID_ACK_TIMEOUT", RDMA_OPTION_ID_ACK_TIMEOUT as usize),
+        ("RAI_PASSIVE", RAI_PASSIVE as usize),
+        ("RAI_NUMERICHOST", RAI_NUMERICHOST as usize),
+        ("IBV_QPT_UD", IBV_QPT_UD as usize),
+        ("RDMA_CM_EVENT_CONNECT_REQUEST", 4),
+        ("RDMA_CM_EVENT_ESTABLISHED", 9),
+        ("RDMA_CM_EVENT_TIMEWAIT_EXIT", 15),
+    ];
+
+    #[test]
+    fn layouts_and_values_are_those_of_the_installed_header() {
+        let dir = std::env::temp_dir().join(format!("weft-cma-layout-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (source, program) = (dir.join("layout.c"), dir.join("layout"));
+        let mut code = String::from(
+            "#include <stdio.h>\n#include <stddef.h>\n#include <rdma/rdma_cma.h>\n\
+             int main(void) {\n",
+        );
+        let figures: Vec<_> = LAYOUT.iter().chain(VALUES).collect();
+        for (expression, _) in &figures {
+            writeln!(code, "printf(\"%zu\\n\", (size_t)({expression}));").unwrap();
+        }
+        code += "return 0; }\n";
+        std::fs::write(&source, code).unwrap();
+        assert!(
+            Command::new("cc").arg("-o").arg(&program).arg(&source).status().unwrap().success()
+        );
+        let out = Command::new(&program).output().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let measured: Vec<usize> = text.lines().map(|line| line.parse().unwrap()).collect();
+        assert_eq!(measured.len(), figures.len());
+        for ((expression, ours), theirs) in figures.into_iter().zip(measured) {
+            assert_eq!(*ours, theirs, "{expression}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Connections: listen, connect, answer, end.
+
+use std::ffi::{c_int, c_void};
+use std::slice;
+use std::sync::Arc;
+
+use weft_io::Qp;
+use weft_io::cm::{ConnParam, State};
+
+use super::abi::{rdma_cm_id, rdma_conn_param};
+use super::events::complete;
+use super::id::{completed, object, result};
+use super::object::IdObject;
+use crate::abi::ibv_ece;
+use crate::errno;
+use crate::ibv::qp;
+use crate::real::pass_when_off;
+
+/// `rdma_listen`: `backlog` requests at most wait to be read; 0 or less means the system's choice.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    pass_when_off!(rdma_listen(id, backlog));
+    let object = object!(id);
+    let listening = result(object.cm.listen(usize::try_from(backlog).unwrap_or(0)));
+    if listening == 0 {
+        object.show_addresses();
+    }
+    listening
+}
+
+/// `rdma_connect`.
+///
+/// # Safety
+/// `id` is live, `param` NULL or readable with its private data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    pass_when_off!(rdma_connect(id, param));
+    let object = object!(id);
+    // SAFETY: the caller passes NULL or readable parameters.
+    let mut wanted = unsafe { read_param(param) };
+    let first = object.connect_data.borrow();
+    if !first.is_empty() {
+        wanted.private_data.splice(0..0, first.iter().copied());
+    }
+    drop(first);
+    // SAFETY: as above.
+    let Some(qp) = (unsafe { queue_pair(object, param) }) else {
+        return errno::minus_one(libc::EINVAL);
+    };
+    completed(object, object.cm.connect(&wanted, &qp))
+}
+
+/// `rdma_accept`.
+///
+/// # Safety
+/// `id` is live, `param` NULL or readable with its private data.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    pass_when_off!(rdma_accept(id, param));
+    let object = object!(id);
+    // SAFETY: the caller passes NULL or readable parameters.
+    let wanted = unsafe { read_param(param) };
+    // SAFETY: as above.
+    let Some(qp) = (unsafe { queue_pair(object, param) }) else {
+        return errno::minus_one(libc::EINVAL);
+    };
+    completed(object, object.cm.accept(&wanted, &qp))
+}
+
+/// # Safety
+/// `param` is NULL or readable with its private data.
+unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
+    // SAFETY: the caller passes NULL or readable parameters.
+    let Some(param) = (unsafe { param.as_ref() }) else { return ConnParam::device_max() };
+    ConnParam {
+        responder_resources: param.responder_resources,
+        initiator_depth: param.initiator_depth,
+        // SAFETY: the caller passes as much private data as it says.
+        private_data: unsafe { read_bytes(param.private_data, param.private_data_len) },
+    }
+}
+
+/// # Safety
+/// `bytes` is NULL or has `len` readable octets.
+unsafe fn read_bytes(bytes: *const c_void, len: u8) -> Vec<u8> {
+    if bytes.is_null() || len == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller passes as many readable octets.
+    unsafe { slice::from_raw_parts(bytes.cast::<u8>(), usize::from(len)) }.to_vec()
+}
+
+/// The queue pair of the id, or the one that the parameters number.
+///
+/// # Safety
+/// `param` is NULL or readable.
+unsafe fn queue_pair(object: &IdObject, param: *const rdma_conn_param) -> Option<Arc<Qp>> {
+    let own = object.head.id.qp.get();
+    if !own.is_null() {
+        // SAFETY: the program keeps the queue pair of an id that it connects.
+        return Some(unsafe { qp::tail(own) }.core.clone());
+    }
+    // SAFETY: the caller passes NULL or readable parameters.
+    let param = unsafe { param.as_ref() }?;
+    qp::by_number(param.qp_num)
+}
+
+/// `rdma_reject`.
+///
+/// # Safety
+/// `id` is live, `private_data` NULL or as long as it is said to be.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_reject(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    pass_when_off!(rdma_reject(id, private_data, private_data_len));
+    let object = object!(id);
+    // SAFETY: the caller passes as much private data as it says.
+    let private_data = unsafe { read_bytes(private_data, private_data_len) };
+    result(object.cm.reject(&private_data))
+}
+
+/// `rdma_reject_ece`: the reason that it stands for has no place in an MPA Reply.
+///
+/// # Safety
+/// As [`rdma_reject`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    private_data: *const c_void,
+    private_data_len: u8,
+) -> c_int {
+    pass_when_off!(rdma_reject_ece(id, private_data, private_data_len));
+    // SAFETY: the arguments are the caller's own.
+    unsafe { rdma_reject(id, private_data, private_data_len) }
+}
+
+/// `rdma_disconnect`. On an id whose connection is over it does nothing.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    pass_when_off!(rdma_disconnect(id));
+    let object = object!(id);
+    if let Err(error) = object.cm.disconnect() {
+        return errno::minus_one(error.errno());
+    }
+    if object.cm.state() == State::Closed && object.cm.channel().is_empty() {
+        // The end was reported by an earlier call: there is no event to wait for.
+        return 0;
+    }
+    complete(object)
+}
+
+/// `rdma_establish`: iWARP establishes by itself.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    pass_when_off!(rdma_establish(id));
+    result(object!(id).cm.establish())
+}
+
+/// `rdma_notify`.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_int) -> c_int {
+    pass_when_off!(rdma_notify(id, event));
+    result(object!(id).cm.notify())
+}
+
+/// `rdma_join_multicast`: iWARP has none.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut libc::sockaddr,
+    context: *mut c_void,
+) -> c_int {
+    pass_when_off!(rdma_join_multicast(id, addr, context));
+    errno::minus_one(libc::EOPNOTSUPP)
+}
+
+/// `rdma_join_multicast_ex`: iWARP has none.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    attr: *mut c_void,
+    context: *mut c_void,
+) -> c_int {
+    pass_when_off!(rdma_join_multicast_ex(id, attr, context));
+    errno::minus_one(libc::EOPNOTSUPP)
+}
+
+/// `rdma_leave_multicast`: no group was ever joined.
+///
+/// # Safety
+/// `id` is live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_leave_multicast(
+    id: *mut rdma_cm_id,
+    addr: *mut libc::sockaddr,
+) -> c_int {
+    pass_when_off!(rdma_leave_multicast(id, addr));
+    errno::minus_one(libc::EADDRNOTAVAIL)
+}
+
+/// `rdma_set_local_ece`: kept, and not sent: an MPA frame has no place for it.
+///
+/// # Safety
+/// `id` is live, `ece` readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    pass_when_off!(rdma_set_local_ece(id, ece));
+    let object = object!(id);
+    // SAFETY: the caller passes NULL or readable options.
+    let Some(ece) = (unsafe { ece.as_ref() }) else { return errno::minus_one(libc::EINVAL) };
+    if !object.head.id.qp.get().is_null() || ece.vendor_id == 0 || ece.comp_mask != 0 {
+        return errno::minus_one(libc::EINVAL);
+    }
+    object.local_ece.set(*ece);
+    0
+}
+
+/// `rdma_get_remote_ece`: a peer over iWARP has no options.
+///
+/// # Safety
+/// `id` is live, `ece` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
+    pass_when_off!(rdma_get_remote_ece(id, ece));
+    let object = object!(id);
+    if !object.head.id.qp.get().is_null() || ece.is_null() {
+        return errno::minus_one(libc::EINVAL);
+    }
+    // SAFETY: the caller passes a writable structure.
+    unsafe { ece.write(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }) };
+    0
+}

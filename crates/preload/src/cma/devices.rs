@@ -1,0 +1,73 @@
+//! The device that ids are bound to: one context and one protection domain for the whole process.
+
+use std::ffi::c_int;
+use std::mem;
+use std::sync::OnceLock;
+
+use crate::abi::{ibv_context, ibv_pd};
+use crate::errno;
+use crate::ibv::{context, pd_mr};
+use crate::real::pass_when_off;
+
+/// The context and the protection domain that ids share.
+pub struct Device {
+    pub context: *mut ibv_context,
+    pub pd: *mut ibv_pd,
+}
+
+// SAFETY: both objects may be used by any thread.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// The device; made ready at the first call, for good. Nothing if it cannot be opened.
+    pub fn get() -> Option<&'static Device> {
+        static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+        DEVICE.get_or_init(Device::open).as_ref()
+    }
+
+    fn open() -> Option<Device> {
+        let context = context::weft_context();
+        if context.is_null() {
+            return None;
+        }
+        // SAFETY: the context is never closed.
+        let pd = unsafe { pd_mr::ibv_alloc_pd(context) };
+        (!pd.is_null()).then_some(Device { context, pd })
+    }
+}
+
+/// `rdma_get_devices`: the contexts that ids are bound to, ended by NULL.
+///
+/// # Safety
+/// `count` is NULL or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    pass_when_off!(rdma_get_devices(count));
+    let Some(device) = Device::get() else { return errno::null(libc::ENODEV) };
+    // SAFETY: plain arguments; the program gives the list back to `rdma_free_devices`.
+    let list: *mut *mut ibv_context =
+        unsafe { libc::calloc(2, mem::size_of::<*mut ibv_context>()) }.cast();
+    if list.is_null() {
+        return errno::null(libc::ENOMEM);
+    }
+    // SAFETY: the list has two entries; the second stays NULL.
+    unsafe { list.write(device.context) };
+    if !count.is_null() {
+        // SAFETY: the caller passes NULL or a writable integer.
+        unsafe { count.write(1) };
+    }
+    list
+}
+
+/// `rdma_free_devices`. The contexts stay.
+///
+/// # Safety
+/// `list` came from [`rdma_get_devices`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    pass_when_off!(rdma_free_devices(list));
+    // SAFETY: the list was allocated by calloc, or is NULL.
+    unsafe { libc::free(list.cast()) };
+}

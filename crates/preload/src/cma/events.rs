@@ -1,0 +1,212 @@
+//! Events: what a channel delivers becomes what the program reads, and the id shows what it says.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+
+use weft_io::cm::{CmId, Delivery, Event, EventKind};
+
+use super::abi::{
+    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param,
+};
+use super::object::{ChannelObject, IdObject};
+use crate::abi::ibv_qp_attr;
+use crate::errno;
+use crate::ibv::qp;
+use crate::real::pass_when_off;
+
+const IBV_QP_TIMEOUT: c_int = 1 << 9;
+
+/// An event and what is behind it.
+#[repr(C)]
+struct EventObject {
+    head: rdma_cm_event,
+    owner: Arc<CmId>,
+    /// What `head.param.conn.private_data` points into.
+    private_data: Vec<u8>,
+}
+
+impl EventObject {
+    fn create(id: *mut rdma_cm_id, listen: *mut rdma_cm_id, delivery: Delivery) -> *mut Self {
+        let owner = delivery.owner().clone();
+        let Event { kind, status, responder_resources, initiator_depth, private_data } =
+            delivery.event;
+        // The structure has one octet for the length; RFC 5044 allows the peer 512.
+        let private_data_len = private_data.len().min(usize::from(u8::MAX)) as u8;
+        let bytes =
+            if private_data.is_empty() { ptr::null() } else { private_data.as_ptr().cast() };
+        let conn = rdma_conn_param {
+            private_data: bytes,
+            private_data_len,
+            responder_resources,
+            initiator_depth,
+            flow_control: 0,
+            retry_count: 0,
+            rnr_retry_count: 0,
+            srq: 0,
+            qp_num: 0,
+        };
+        // SAFETY: zeroes are valid parameters of either kind.
+        let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
+        param.conn = conn;
+        let head = rdma_cm_event { id, listen_id: listen, event: kind as u32, status, param };
+        Box::into_raw(Box::new(EventObject { head, owner, private_data }))
+    }
+}
+
+/// `rdma_get_cm_event`: the next event of a channel; sleeps unless its descriptor is non-blocking.
+///
+/// # Safety
+/// `channel` is live, `event` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    event: *mut *mut rdma_cm_event,
+) -> c_int {
+    pass_when_off!(rdma_get_cm_event(channel, event));
+    // SAFETY: the caller passes NULL or a live channel. Our own reference outlives its end, so a
+    // program may destroy the channel while a thread sleeps here.
+    let Some(channel) = (unsafe { ChannelObject::get(channel) }) else {
+        return errno::minus_one(libc::EINVAL);
+    };
+    if event.is_null() {
+        return errno::minus_one(libc::EINVAL);
+    }
+    loop {
+        let delivery = match channel.wait() {
+            Ok(delivery) => delivery,
+            Err(e) => return errno::minus_one(e.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        let Some(object) = translate(delivery) else { continue };
+        // SAFETY: the caller passes a writable pointer.
+        unsafe { event.write(object) };
+        return 0;
+    }
+}
+
+/// Turns a delivery into an event of the program's; nothing when its id cannot be made.
+fn translate(delivery: Delivery) -> Option<*mut rdma_cm_event> {
+    let owner = delivery.owner().clone();
+    // SAFETY: the delivery is on the owner's account until the event is acknowledged.
+    let known = unsafe { IdObject::of(&owner) };
+    let object = known.and_then(|owner| match delivery.event.kind {
+        EventKind::ConnectRequest => accept_into(owner, &delivery),
+        _ => {
+            follow(owner, delivery.event.kind);
+            Some(owner)
+        }
+    });
+    let (Some(known), Some(object)) = (known, object) else {
+        owner.acknowledge();
+        return None;
+    };
+    let listen = if delivery.listen.is_some() { known.as_ptr() } else { ptr::null_mut() };
+    Some(EventObject::create(object.as_ptr(), listen, delivery).cast())
+}
+
+/// Makes the program's id for a request.
+fn accept_into(listen: &IdObject, delivery: &Delivery) -> Option<&'static IdObject> {
+    let (id, cm) = (&listen.head.id, delivery.id.clone());
+    let channel = match listen.is_sync() {
+        true => ChannelObject::create().ok(),
+        false => Some(id.channel.get()),
+    };
+    let Some(channel) = channel else {
+        cm.destroy();
+        return None;
+    };
+    let object = IdObject::create(cm.clone(), channel, id.context.get(), id.ps.get());
+    // SAFETY: the object was just made, and the program cannot end it before it knows it.
+    let object = unsafe { &*object };
+    if listen.is_sync() {
+        object.head.sync.set(1);
+        // SAFETY: the channel was just made.
+        if let Some(own) = unsafe { ChannelObject::get(channel) } {
+            cm.migrate(&own);
+        }
+    }
+    object.show_addresses();
+    object.show_device();
+    Some(object)
+}
+
+/// Lets the id show what the event says.
+fn follow(object: &IdObject, kind: EventKind) {
+    match kind {
+        EventKind::AddrResolved => {
+            object.show_addresses();
+            object.show_device();
+        }
+        EventKind::Established => {
+            object.show_addresses();
+            show_queue_pair(object);
+        }
+        _ => {}
+    }
+}
+
+/// Lets the queue pair show its state, and the acknowledgement timeout that was set for the id.
+fn show_queue_pair(object: &IdObject) {
+    let qp = object.head.id.qp.get();
+    if qp.is_null() {
+        return;
+    }
+    if let Some(timeout) = object.cm.ack_timeout() {
+        // SAFETY: zeroes are valid attributes.
+        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.timeout = timeout;
+        // SAFETY: the program keeps the queue pair of an id that it connects.
+        unsafe { qp::ibv_modify_qp(qp, &raw mut attr, IBV_QP_TIMEOUT) };
+    }
+    // SAFETY: as above.
+    unsafe { qp::refresh(qp) };
+}
+
+/// `rdma_ack_cm_event`: gives an event back.
+///
+/// # Safety
+/// `event` came from [`rdma_get_cm_event`] and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    pass_when_off!(rdma_ack_cm_event(event));
+    if event.is_null() {
+        return errno::minus_one(libc::EINVAL);
+    }
+    // SAFETY: the pointer came from Box::into_raw and is given up by the caller.
+    let object = unsafe { Box::from_raw(event.cast::<EventObject>()) };
+    let owner = object.owner.clone();
+    drop(object);
+    owner.acknowledge();
+    0
+}
+
+/// Gives back the event that an id keeps from its last call.
+pub fn release(object: &IdObject) {
+    let event = object.head.id.event.replace(ptr::null_mut());
+    if !event.is_null() {
+        // SAFETY: the id owned the event.
+        unsafe { rdma_ack_cm_event(event) };
+    }
+}
+
+/// Where each call waits for its event: waits, and keeps the event in the id. Gives 0, or -1 with
+/// the errno that the event's status stands for.
+pub fn complete(object: &IdObject) -> c_int {
+    if !object.is_sync() {
+        return 0;
+    }
+    release(object);
+    let mut event = ptr::null_mut();
+    // SAFETY: the channel of a synchronous id lives as long as the id.
+    if unsafe { rdma_get_cm_event(object.head.id.channel.get(), &raw mut event) } != 0 {
+        return -1;
+    }
+    object.head.id.event.set(event);
+    // SAFETY: the event was just read and is not acknowledged.
+    let head = unsafe { &*event };
+    match head.status {
+        0 => 0,
+        _ if head.event == EventKind::Rejected as u32 => errno::minus_one(libc::ECONNREFUSED),
+        status => errno::minus_one(status.abs()),
+    }
+}

@@ -1,0 +1,19 @@
+//! The C ABI of librdmacm: every `rdma_*` function, over [`weft_io::cm`].
+//!
+//! Invariant: an id, a channel or an event that a program holds is the head of an object of ours,
+//! and lives until the program gives it back. What the program reads from an id changes only
+//! inside its own calls: in [`events::rdma_get_cm_event`] as the event says, or in the call that
+//! is said to change it.
+
+pub mod abi;
+mod addrinfo;
+mod channel;
+mod connect;
+mod devices;
+mod ep;
+mod events;
+mod id;
+mod object;
+mod qp;
+mod sockaddr;
+mod strings;

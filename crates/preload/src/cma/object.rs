@@ -1,0 +1,161 @@
+//! The objects behind the pointers that a program holds.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::mem;
+use std::net::SocketAddr;
+use std::ptr;
+use std::sync::Arc;
+
+use weft_io::cm::{CmId, EventChannel};
+
+use super::abi::{
+    IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, rdma_cm_id, rdma_event_channel,
+    rdma_ib_addr,
+};
+use super::devices::Device;
+use super::sockaddr;
+use crate::abi::{IBV_QPT_RC, ibv_ece};
+
+/// The default partition, which every port of a channel adapter is in; iWARP has none.
+const PKEY_DEFAULT: u16 = 0xFFFF;
+
+/// An event channel and what is behind it.
+#[repr(C)]
+pub struct ChannelObject {
+    head: rdma_event_channel,
+    channel: Arc<EventChannel>,
+}
+
+impl ChannelObject {
+    /// A new channel, for [`ChannelObject::destroy`] to take back; or an errno.
+    pub fn create() -> Result<*mut rdma_event_channel, c_int> {
+        let channel = EventChannel::new().map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+        let head = rdma_event_channel { fd: channel.fd() };
+        Ok(Box::into_raw(Box::new(ChannelObject { head, channel })).cast())
+    }
+
+    /// What is behind a channel; nothing behind NULL.
+    ///
+    /// # Safety
+    /// `channel` is NULL or a live one from [`ChannelObject::create`].
+    pub unsafe fn get(channel: *mut rdma_event_channel) -> Option<Arc<EventChannel>> {
+        // SAFETY: the pointer is NULL or the head of a live object.
+        let object = unsafe { channel.cast::<ChannelObject>().as_ref() };
+        object.map(|object| object.channel.clone())
+    }
+
+    /// Ends a channel. A thread that sleeps in it stays asleep.
+    ///
+    /// # Safety
+    /// `channel` came from [`ChannelObject::create`] and is not used again.
+    pub unsafe fn destroy(channel: *mut rdma_event_channel) {
+        // SAFETY: the pointer came from Box::into_raw and is given up by the caller.
+        let object = unsafe { Box::from_raw(channel.cast::<ChannelObject>()) };
+        object.channel.close();
+    }
+}
+
+/// An id and what is behind it.
+#[repr(C)]
+pub struct IdObject {
+    pub head: IdHead,
+    pub cm: Arc<CmId>,
+    /// Attributes of the queue pairs for the requests of this listener (`rdma_create_ep`).
+    pub request_qp: Cell<Option<QpInitAttr>>,
+    /// Goes in front of the private data of a connect (`ai_connect`).
+    pub connect_data: RefCell<Vec<u8>>,
+    pub local_ece: Cell<ibv_ece>,
+}
+
+impl IdObject {
+    /// A new id, for [`IdObject::free`] to take back.
+    pub fn create(
+        cm: Arc<CmId>,
+        channel: *mut rdma_event_channel,
+        context: *mut c_void,
+        port_space: c_int,
+    ) -> *mut IdObject {
+        // SAFETY: zeroes are null pointers, zero numbers, and an empty address.
+        let mut head: IdHead = unsafe { mem::zeroed() };
+        head.id.channel = Cell::new(channel);
+        head.id.context = Cell::new(context);
+        head.id.ps = Cell::new(port_space);
+        let reliable = port_space == RDMA_PS_TCP;
+        head.id.qp_type = Cell::new(if reliable { IBV_QPT_RC } else { IBV_QPT_UD });
+        let object = Box::into_raw(Box::new(IdObject {
+            head,
+            cm: cm.clone(),
+            request_qp: Cell::new(None),
+            connect_data: RefCell::default(),
+            local_ece: Cell::new(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }),
+        }));
+        cm.set_cookie(object as u64);
+        object
+    }
+
+    /// What is behind an id; nothing behind NULL.
+    ///
+    /// # Safety
+    /// `id` is NULL or a live one from [`IdObject::create`], which outlives the reference.
+    pub unsafe fn get<'a>(id: *mut rdma_cm_id) -> Option<&'a IdObject> {
+        // SAFETY: the pointer is NULL or the head of a live object, whose fields are cells.
+        unsafe { id.cast::<IdObject>().as_ref() }
+    }
+
+    /// What is behind the id that a connection manager id was made for.
+    ///
+    /// # Safety
+    /// The id is not destroyed before the reference is gone: one of its events is not acknowledged.
+    pub unsafe fn of<'a>(cm: &CmId) -> Option<&'a IdObject> {
+        // SAFETY: the cookie is the address of the object, or 0 before there is one.
+        unsafe { IdObject::get(ptr::with_exposed_provenance_mut(cm.cookie() as usize)) }
+    }
+
+    /// Ends an id whose events are all acknowledged.
+    ///
+    /// # Safety
+    /// `object` came from [`IdObject::create`] and is not used again.
+    pub unsafe fn free(object: *mut IdObject) {
+        // SAFETY: the pointer came from Box::into_raw and is given up by the caller.
+        drop(unsafe { Box::from_raw(object) });
+    }
+
+    /// The pointer that the program knows.
+    pub fn as_ptr(&self) -> *mut rdma_cm_id {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Whether each call on the id waits for its event.
+    pub fn is_sync(&self) -> bool {
+        self.head.sync.get() != 0
+    }
+
+    /// Shows the program the addresses that the id has now.
+    pub fn show_addresses(&self) {
+        let (local, peer) = (self.cm.local_addr(), self.cm.peer_addr());
+        let addr = &self.head.id.route.addr;
+        let storage = |addr: Option<SocketAddr>| addr.map_or(Storage::EMPTY, Storage::from);
+        addr.src.set(storage(local));
+        addr.dst.set(storage(peer));
+        addr.ibaddr.set(rdma_ib_addr {
+            sgid: sockaddr::gid(local),
+            dgid: sockaddr::gid(peer),
+            pkey: PKEY_DEFAULT.to_be(),
+        });
+    }
+
+    /// Binds the id to the device, unless its address leaves open which one that would be.
+    pub fn show_device(&self) {
+        let bound = self.cm.local_addr().is_some_and(|addr| !addr.ip().is_unspecified());
+        let id = &self.head.id;
+        let Some(device) = Device::get().filter(|_| bound && id.verbs.get().is_null()) else {
+            return;
+        };
+        id.verbs.set(device.context);
+        id.port_num.set(1);
+        if id.pd.get().is_null() {
+            id.pd.set(device.pd);
+        }
+    }
+}

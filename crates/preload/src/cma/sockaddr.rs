@@ -1,0 +1,134 @@
+//! Socket addresses between C and Rust.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use super::abi::Storage;
+use crate::abi::ibv_gid;
+
+const V4_LEN: usize = size_of::<libc::sockaddr_in>();
+const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
+
+impl Storage {
+    /// No address: family `AF_UNSPEC`.
+    pub const EMPTY: Storage = Storage([0; 128]);
+}
+
+impl From<SocketAddr> for Storage {
+    fn from(addr: SocketAddr) -> Storage {
+        let mut octets = [0u8; 128];
+        let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        octets[..2].copy_from_slice(&(family as libc::sa_family_t).to_ne_bytes());
+        octets[2..4].copy_from_slice(&addr.port().to_be_bytes());
+        match addr {
+            SocketAddr::V4(v4) => octets[4..8].copy_from_slice(&v4.ip().octets()),
+            SocketAddr::V6(v6) => {
+                octets[4..8].copy_from_slice(&v6.flowinfo().to_ne_bytes());
+                octets[8..24].copy_from_slice(&v6.ip().octets());
+                octets[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
+            }
+        }
+        Storage(octets)
+    }
+}
+
+impl Storage {
+    /// The address, unless it is of a family that is not IP.
+    pub fn decode(&self) -> Option<SocketAddr> {
+        let port = u16::from_be_bytes(self.take(2));
+        match self.family() {
+            libc::AF_INET => Some((Ipv4Addr::from(self.take::<4>(4)), port).into()),
+            libc::AF_INET6 => {
+                let flowinfo = u32::from_ne_bytes(self.take(4));
+                let ip = Ipv6Addr::from(self.take::<16>(8));
+                let scope_id = u32::from_ne_bytes(self.take(24));
+                Some(SocketAddrV6::new(ip, port, flowinfo, scope_id).into())
+            }
+            _ => None,
+        }
+    }
+
+    /// The address family, `AF_*`.
+    pub fn family(&self) -> i32 {
+        i32::from(libc::sa_family_t::from_ne_bytes(self.take(0)))
+    }
+
+    /// The port as it lies in memory, in network byte order; 0 unless the family is IP.
+    pub fn port_be(&self) -> u16 {
+        self.decode().map_or(0, |addr| addr.port().to_be())
+    }
+
+    fn take<const N: usize>(&self, at: usize) -> [u8; N] {
+        std::array::from_fn(|i| self.0[at + i])
+    }
+}
+
+/// Octets of a `sockaddr` of this family, 0 if it is not IP.
+pub fn len_of(family: i32) -> usize {
+    match family {
+        libc::AF_INET => V4_LEN,
+        libc::AF_INET6 => V6_LEN,
+        _ => 0,
+    }
+}
+
+/// Reads a program's address; nothing if it is not IP.
+///
+/// # Safety
+/// `addr` is NULL or a whole address of its family.
+pub unsafe fn read(addr: *const libc::sockaddr) -> Option<SocketAddr> {
+    if addr.is_null() {
+        return None;
+    }
+    // SAFETY: every address begins with its family.
+    let family = i32::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() });
+    let mut storage = Storage::EMPTY;
+    let (from, to) = (addr.cast::<u8>(), storage.0.as_mut_ptr());
+    // SAFETY: the address is as long as its family says, which is less than the storage.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, len_of(family)) };
+    storage.decode()
+}
+
+/// The GID that stands for an IP address: IPv4 is mapped into IPv6.
+pub fn gid(addr: Option<SocketAddr>) -> ibv_gid {
+    let raw = match addr.map(|addr| addr.ip()) {
+        None => [0; 16],
+        Some(IpAddr::V4(v4)) => v4.to_ipv6_mapped().octets(),
+        Some(IpAddr::V6(v6)) => v6.octets(),
+    };
+    ibv_gid { raw }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_way_there_and_back() {
+        for text in ["127.0.0.1:7174", "[::1]:1", "[fe80::1%3]:65535", "0.0.0.0:0"] {
+            let addr: SocketAddr = text.parse().unwrap();
+            let storage = Storage::from(addr);
+            assert_eq!(storage.decode(), Some(addr));
+            assert_eq!(u16::from_be(storage.port_be()), addr.port());
+            // SAFETY: the storage is a whole address of its family.
+            assert_eq!(unsafe { read(storage.0.as_ptr().cast()) }, Some(addr));
+        }
+    }
+
+    #[test]
+    fn other_families_are_no_addresses() {
+        let mut storage = Storage::EMPTY;
+        storage.0[0] = libc::AF_UNIX as u8;
+        assert_eq!(storage.decode(), None);
+        assert_eq!(storage.port_be(), 0);
+        // SAFETY: as long as its family says, of which nothing is read.
+        assert_eq!(unsafe { read(storage.0.as_ptr().cast()) }, None);
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { read(std::ptr::null()) }, None);
+    }
+
+    #[test]
+    fn an_ipv4_address_is_mapped() {
+        let gid = gid(Some("10.1.2.3:4".parse().unwrap()));
+        assert_eq!(gid.raw, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 1, 2, 3]);
+    }
+}
