@@ -15,7 +15,7 @@ pub(crate) fn prepare() {
     OWNER.store(std::process::id(), Ordering::Release);
     REGISTERED.call_once(|| {
         sys::at_exit(exit);
-        sys::at_fork(before_fork, in_parent, in_child);
+        sys::at_fork(in_child);
     });
 }
 
@@ -29,10 +29,6 @@ extern "C" fn exit() {
         }
     }
 }
-
-extern "C" fn before_fork() {}
-
-extern "C" fn in_parent() {}
 
 /// The child has neither the engine's thread nor business with its parent's connections.
 extern "C" fn in_child() {

@@ -137,12 +137,8 @@ pub(crate) fn at_exit(handler: extern "C" fn()) {
     unsafe { libc::atexit(handler) };
 }
 
-/// Runs the handlers around a fork.
-pub(crate) fn at_fork(
-    prepare: unsafe extern "C" fn(),
-    parent: unsafe extern "C" fn(),
-    child: unsafe extern "C" fn(),
-) {
-    // SAFETY: the handlers are functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+/// Runs `child` in the child of every fork.
+pub(crate) fn at_fork(child: unsafe extern "C" fn()) {
+    // SAFETY: `child` is a function of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }

@@ -29,7 +29,7 @@ impl Crc32c {
 
     /// The CRC field of `bytes` alone.
     pub fn of(bytes: &[u8]) -> [u8; 4] {
-        Self::new().update(bytes).to_wire()
+        (crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_le_bytes()
     }
 }
 
