@@ -1,0 +1,4 @@
+int helper(void)
+{
+	return 1;
+}

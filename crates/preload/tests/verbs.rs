@@ -1,0 +1,52 @@
+//! Programs that link libibverbs, over every object and under AddressSanitizer.
+
+mod common;
+
+use std::process::Command;
+
+use common::{Dir, library, plain, preloaded, succeed};
+
+#[test]
+fn every_object_serves_a_linked_program() {
+    let dir = Dir::new("linked");
+    let program = dir.build("linked.c", "linked", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
+fn extended_objects_serve_a_linked_program() {
+    let dir = Dir::new("extended");
+    let program = dir.build("extended.c", "extended", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+/// libasan comes first, as it insists; then no read or write past an object of ours goes unseen,
+/// and what is not freed at the end is reported.
+#[test]
+fn address_sanitizer_finds_nothing() {
+    let dir = Dir::new("asan");
+    let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
+    let asan = String::from_utf8(found.stdout).expect("a path");
+    for source in ["linked.c", "extended.c"] {
+        let program = dir.build(source, source, &["-fsanitize=address", "-libverbs"]);
+        let both = format!("{}:{}", asan.trim(), library().display());
+        let mut command = plain(&program);
+        succeed(command.env("ASAN_OPTIONS", "detect_leaks=1").env("LD_PRELOAD", both));
+    }
+}
+
+#[test]
+fn the_tools_of_rdma_core_show_the_device() {
+    for (tool, expected) in [("ibv_devices", "weft_iw0"), ("ibv_devinfo", "PORT_ACTIVE")] {
+        let out = preloaded(tool.as_ref()).output().expect("the tool is installed");
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success() && text.contains(expected), "{tool}: {text}");
+        assert_eq!(common::stderr(&out), "");
+    }
+    let out = preloaded("ibv_devinfo".as_ref()).arg("-v").output().expect("the tool is installed");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success());
+    for line in ["iWARP (1)", "MEM_MGT_EXTENSIONS", "max_sge_rd:\t\t\t1\n", "Ethernet", "GID["] {
+        assert!(text.contains(line), "{line} is missing in:\n{text}");
+    }
+}
