@@ -193,7 +193,7 @@ impl Qp {
         self.send_cq.leave(&self.cell);
         self.recv_cq.leave(&self.cell);
         self.device.release(self.num());
-        Ok(self.inner.forget())
+        Ok(self.inner.retire())
     }
 }
 

@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure};
@@ -32,7 +32,7 @@ pub(super) struct Attempt {
     offer: Offer,
     initiator: Initiator,
     reader: FrameReader,
-    qp: Arc<Qp>,
+    qp: Weak<Qp>,
 }
 
 /// What one call of the engine brought.
@@ -52,7 +52,7 @@ impl Attempt {
         fd: OwnedFd,
         peer: &SocketAddr,
         offer: Offer,
-        qp: Arc<Qp>,
+        qp: Weak<Qp>,
         source: Arc<dyn Source>,
     ) -> Result<Attempt, Failure> {
         let initiator = Initiator::new(offer.clone()).map_err(|_| Failure::Protocol)?;
@@ -131,11 +131,11 @@ impl CmId {
         inner.machine.may(Command::Connect)?;
         let depths = inner.machine.connect(param)?;
         let offer = config::offer(depths, param.private_data.clone());
-        inner.qp = Some(qp.clone());
+        inner.qp = Arc::downgrade(qp);
         let Stage::Bound(fd) = inner.leave_stage() else {
             unreachable!("an id with a resolved route keeps a bound socket")
         };
-        let started = self.dial(&mut inner, fd, offer, qp.clone());
+        let started = self.dial(&mut inner, fd, offer, Arc::downgrade(qp));
         self.report_dial(&mut inner, started);
         Ok(())
     }
@@ -145,7 +145,7 @@ impl CmId {
         inner: &mut Inner,
         fd: OwnedFd,
         offer: Offer,
-        qp: Arc<Qp>,
+        qp: Weak<Qp>,
     ) -> Result<(), Failure> {
         let source = self.me().upgrade().ok_or(Failure::Aborted)?;
         let peer = inner.peer.ok_or(Failure::Aborted)?;
@@ -212,8 +212,12 @@ impl CmId {
         match reply {
             Reply::Accepted(agreed) => {
                 let Stage::Dialing(attempt) = inner.leave_stage() else { return None };
-                inner.stage = Stage::Linking(Linking::default());
                 let Attempt { stream, qp, .. } = *attempt;
+                let Some(qp) = qp.upgrade() else {
+                    self.give_up(inner, Failure::Aborted);
+                    return None;
+                };
+                inner.stage = Stage::Linking(Linking::default());
                 Some(Handover { qp, stream, agreed, role: Role::Initiator })
             }
             Reply::Rejected { private_data, peer_ird, peer_ord } => {

@@ -68,7 +68,8 @@ pub(super) struct Inner {
     pub(super) channel: Arc<EventChannel>,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
-    pub(super) qp: Option<Arc<Qp>>,
+    /// The application's: an id does not keep it from being destroyed.
+    pub(super) qp: Weak<Qp>,
     /// When the present step has taken too long.
     pub(super) deadline: Option<Instant>,
     dead: bool,
@@ -107,7 +108,7 @@ impl CmId {
                 channel,
                 local: None,
                 peer: None,
-                qp: None,
+                qp: Weak::new(),
                 deadline: None,
                 dead: false,
                 options: Options::default(),
@@ -297,7 +298,7 @@ impl CmId {
             inner.dead = true;
             // A queue pair that is just taking over finds the id dead and closes by itself.
             let linked = matches!(inner.stage, Stage::Linked);
-            let qp = inner.qp.take().filter(|_| linked);
+            let qp = inner.qp.upgrade().filter(|_| linked);
             (inner.leave_stage(), qp, inner.channel.clone())
         };
         drop(stage);

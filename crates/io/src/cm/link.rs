@@ -129,11 +129,11 @@ impl CmId {
     pub fn disconnect(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         let (stage, qp) = match inner.machine.disconnect()? {
-            Close::Link => (Stage::Quiet, inner.qp.clone()),
+            Close::Link => (Stage::Quiet, inner.qp.upgrade()),
             Close::Attempt => {
                 let stage = inner.leave_stage();
                 let linked = matches!(stage, Stage::Linked);
-                (stage, inner.qp.take().filter(|_| linked))
+                (stage, inner.qp.upgrade().filter(|_| linked))
             }
             Close::Nothing => (Stage::Quiet, None),
         };
@@ -151,7 +151,7 @@ impl CmId {
         if inner.machine.state() != State::Accepting {
             return None;
         }
-        let qp = inner.qp.take();
+        let qp = inner.qp.upgrade();
         self.give_up(inner, Failure::TimedOut);
         qp
     }

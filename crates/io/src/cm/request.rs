@@ -185,7 +185,7 @@ impl CmId {
                     return Err(io::Error::from_raw_os_error(failure.errno()).into());
                 }
             };
-            inner.qp = Some(qp.clone());
+            inner.qp = Arc::downgrade(qp);
             inner.stage = Stage::Linking(Linking::default());
             Handover { qp: qp.clone(), stream, agreed, role: Role::Responder }
         };

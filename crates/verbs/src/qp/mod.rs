@@ -45,13 +45,23 @@ pub struct QpInit {
     pub cookie: u64,
 }
 
+/// What cannot be destroyed before the queue pair is. The connection of a destroyed queue pair
+/// may live on for a moment, but it keeps nothing busy.
+struct Uses {
+    _pd: InUse<Pd>,
+    _send_cq: InUse<Cq>,
+    _recv_cq: InUse<Cq>,
+    _srq: Option<InUse<Srq>>,
+}
+
 /// A queue pair.
 pub struct Qp {
     num: u32,
-    pd: InUse<Pd>,
-    send_cq: InUse<Cq>,
-    recv_cq: InUse<Cq>,
-    srq: Option<InUse<Srq>>,
+    pd: Arc<Pd>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+    srq: Option<Arc<Srq>>,
+    uses: Mutex<Option<Uses>>,
     sq: Mutex<SendQueue>,
     rq: Mutex<RecvQueue>,
     state: AtomicU8,
@@ -85,10 +95,16 @@ impl Qp {
         };
         Ok(Self {
             num,
-            pd: InUse::of(&init.pd),
-            send_cq: InUse::of(&init.send_cq),
-            recv_cq: InUse::of(&init.recv_cq),
-            srq: init.srq.as_ref().map(InUse::of),
+            uses: Mutex::new(Some(Uses {
+                _pd: InUse::of(&init.pd),
+                _send_cq: InUse::of(&init.send_cq),
+                _recv_cq: InUse::of(&init.recv_cq),
+                _srq: init.srq.as_ref().map(InUse::of),
+            })),
+            pd: init.pd,
+            send_cq: init.send_cq,
+            recv_cq: init.recv_cq,
+            srq: init.srq,
             sq: Mutex::new(SendQueue::new(&cap)),
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(QpState::Init as u8),
@@ -123,12 +139,12 @@ impl Qp {
 
     /// Where sends complete.
     pub fn send_cq(&self) -> &Arc<Cq> {
-        self.send_cq.arc()
+        &self.send_cq
     }
 
     /// Where receives complete.
     pub fn recv_cq(&self) -> &Arc<Cq> {
-        self.recv_cq.arc()
+        &self.recv_cq
     }
 
     /// The send queue.
@@ -246,14 +262,20 @@ impl Qp {
         self.enter(QpState::Reset);
         self.sq().reset();
         self.rq().clear();
-        self.forget();
+        self.forget_completions();
     }
 
-    /// Takes its completions and events back before it is destroyed; says how many events.
-    pub fn forget(&self) -> usize {
+    /// Takes its completions and events back and lets go of what it used: it is being destroyed.
+    /// Gives how many events had been announced.
+    pub fn retire(&self) -> usize {
+        self.uses.lock().expect("uses lock").take();
+        self.forget_completions();
+        self.events.forget(self.cookie)
+    }
+
+    fn forget_completions(&self) {
         self.send_cq.forget_qp(self.num);
         self.recv_cq.forget_qp(self.num);
-        self.events.forget(self.cookie)
     }
 
     fn flush_recvs(&self, rq: &mut RecvQueue) {
