@@ -20,6 +20,9 @@ pub(crate) const RECEIVE: u8 = 2;
 /// A timer may be due.
 pub(crate) const TIME: u8 = 4;
 
+/// The socket has room again.
+pub(crate) const WRITABLE: u8 = 8;
+
 /// Receives in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 8;
 /// Empty polls closer together than this are a loop, which takes the lease.
@@ -172,16 +175,21 @@ impl Cell {
         if Settings::get().progress == Progress::Engine {
             return;
         }
-        let Ok(guard) = self.driver.try_lock() else { return };
+        // Waiting for the holder, which may need this very core, beats spinning until the scheduler
+        // sees to it.
+        let guard = self.lock();
         let Some(driver) = guard.as_ref() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
         let looping = at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
-        let (lease, worthwhile) = (looping && !driver.leased, driver.is_worth_a_look());
-        if lease || worthwhile {
-            self.pending.fetch_or(RECEIVE, Ordering::AcqRel);
+        let (lease, work) = (looping && !driver.leased, driver.look());
+        if lease || work != 0 {
+            self.pending.fetch_or(work, Ordering::AcqRel);
             self.step(guard, |driver| driver.leased |= lease);
+        } else {
+            drop(guard);
         }
+        self.drive(0);
         if lease {
             Engine::get().lease(self.this.clone());
         }
@@ -219,7 +227,7 @@ impl Cell {
 impl Source for Cell {
     fn ready(&self, readiness: Readiness) {
         let receive = if readiness.read { RECEIVE } else { 0 };
-        let send = if readiness.write { SEND } else { 0 };
+        let send = if readiness.write { SEND | WRITABLE } else { 0 };
         self.pending.fetch_or(receive | send, Ordering::AcqRel);
         // The engine waits for the lock: going round would find the same event again.
         self.with_driver(|_| ());
@@ -250,14 +258,17 @@ impl Leased for Cell {
 }
 
 impl Driver {
-    fn is_worth_a_look(&self) -> bool {
-        if self.phase == Phase::Closed {
-            return false;
-        }
-        // A full socket says when it has room for more than a few octets.
-        !self.blocked || {
-            let ready = tcp::ready(self.socket.as_fd());
-            ready.read || ready.write
+    /// What a polling thread should do. A full socket is asked whether it has room for more than
+    /// a few octets.
+    fn look(&self) -> u8 {
+        match self.phase {
+            Phase::Closed => 0,
+            _ if !self.blocked => RECEIVE,
+            _ => {
+                let ready = tcp::ready(self.socket.as_fd());
+                let receive = if ready.read { RECEIVE } else { 0 };
+                receive | if ready.write { SEND | WRITABLE } else { 0 }
+            }
         }
     }
 
@@ -268,11 +279,9 @@ impl Driver {
         if work & TIME != 0 {
             self.handle_time(now);
         }
-        let mut send = work & SEND != 0 || self.blocked && work & RECEIVE != 0 && self.leased;
-        if work & RECEIVE != 0 {
-            send |= self.receive(now);
-        }
-        if send {
+        let received = work & RECEIVE != 0 && self.receive(now);
+        let open = !self.blocked || work & WRITABLE != 0;
+        if open && (received || work & SEND != 0) {
             self.transmit(now);
         }
     }
