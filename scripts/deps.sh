@@ -9,7 +9,7 @@ packages=(
     # Programs that run over Weft.
     ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils dapl2-utils mpich libmpich-dev
     # What Weft is measured against.
-    iperf3 sockperf
+    iperf3 sockperf libfabric-dev
     # To look at what happens.
     tshark strace valgrind iproute2 util-linux
 )

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -49,8 +50,26 @@ impl Lab {
     }
 
     /// A file of the lab's own.
-    pub fn path(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// Builds a C program of this crate at its first use.
+    ///
+    /// # Errors
+    /// There is no compiler, or a library's headers are missing.
+    pub fn build(&self, name: &str, source: &str, libraries: &[&str]) -> Result<PathBuf> {
+        let program = self.path(name);
+        if program.is_file() {
+            return Ok(program);
+        }
+        let file = self.path(&format!("{name}.c"));
+        fs::write(&file, source).with_context(|| format!("writing {}", file.display()))?;
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-o"]).args([&program, &file]).args(libraries);
+        let output = gcc.output().context("running gcc")?;
+        ensure!(output.status.success(), "gcc: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(program)
     }
 
     /// Runs a pair, the server on the second processor and the client on the first. The two are

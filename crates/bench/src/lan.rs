@@ -89,13 +89,16 @@ fn probes() -> Vec<Box<dyn Probe>> {
         Box::new(perftest::Bandwidth::new("ib_send_bw", MIB, SEND_1M)),
         Box::new(ucx::Ucx::new("ucp_put_bw", MIB, UCX_PUT_1M)),
         Box::new(ucx::Ucx::new("tag_bw", MIB, UCX_TAG_1M)),
-        Box::new(libfabric::PingPong::new(MIB, FABRIC_1M)),
+        Box::new(libfabric::Writes::new(MIB, FABRIC_1M)),
         Box::new(perftest::Bandwidth::new("ib_write_bw", 1 << 16, WRITE_64K)),
         Box::new(ucx::Ucx::new("ucp_put_bw", 1 << 16, UCX_PUT_64K)),
+        Box::new(libfabric::Writes::new(1 << 16, FABRIC_64K)),
         Box::new(perftest::Bandwidth::new("ib_write_bw", 1 << 12, WRITE_4K)),
         Box::new(ucx::Ucx::new("ucp_put_bw", 1 << 12, UCX_PUT_4K)),
+        Box::new(libfabric::Writes::new(1 << 12, FABRIC_4K)),
         Box::new(perftest::Bandwidth::new("ib_write_bw", 64, WRITE_64).with("-l 64")),
         Box::new(ucx::Ucx::new("ucp_put_bw", 64, UCX_PUT_64)),
+        Box::new(libfabric::Writes::new(64, FABRIC_64)),
         Box::new(perftest::Latency::new("ib_send_lat", 64, SEND_LAT)),
         Box::new(floor::Floor::new("pingpong --spin", SPIN)),
         Box::new(floor::Floor::new("pingpong", BLOCK)),
@@ -155,14 +158,15 @@ impl Results {
 
     fn markdown(&self) -> String {
         let (rounds, seconds) = (self.rounds, self.seconds);
+        let outcomes = self.outcomes();
+        let table = if outcomes.is_empty() { String::new() } else { table::outcomes(&outcomes) };
         let mut text = format!("{}; commit {}", machine::describe(), machine::commit());
         for setting in machine::settings() {
             text += &format!("; {setting}");
         }
         text += &format!(
             ".\n{rounds} rounds, the measurements in turn, about {seconds} s each. A ratio is of \
-             medians; its range is over the rounds.\n\n{}\n{}",
-            table::outcomes(&self.outcomes()),
+             medians; its range is over the rounds.\n\n{table}\n{}",
             table::series(&self.readings)
         );
         for gap in &self.missing {

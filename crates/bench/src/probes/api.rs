@@ -1,11 +1,7 @@
 //! What single calls cost, and what an unused connection costs: a small verbs program in C, built
 //! here, that is both ends of a connection.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
-
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::Probe;
 use crate::lab::Lab;
@@ -75,24 +71,9 @@ impl Probe for Idle {
 
 fn run(lab: &Lab, what: &str, more: &str) -> Result<String> {
     let (address, port) = (&lab.address, ports::free()?);
-    let spec = Spec::at(&build(lab)?).args(&format!("{what} {address} {port} {more}"));
+    let program = lab.build("api", SOURCE, &["-libverbs", "-lrdmacm", "-lpthread"])?;
+    let spec = Spec::at(&program).args(&format!("{what} {address} {port} {more}"));
     Ok(lab.alone(&spec.under(&lab.weft))?.stdout)
-}
-
-/// The program, built on its first use.
-fn build(lab: &Lab) -> Result<PathBuf> {
-    let program = lab.path("api");
-    if program.is_file() {
-        return Ok(program);
-    }
-    let source = lab.path("api.c");
-    fs::write(&source, SOURCE)?;
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O2", "-o"]).args([&program, &source]);
-    gcc.args(["-libverbs", "-lrdmacm", "-lpthread"]);
-    let output = gcc.output().context("running gcc")?;
-    ensure!(output.status.success(), "gcc: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(program)
 }
 
 /// The value of the line `name value`.

@@ -1,12 +1,14 @@
 //! libfabric over TCP.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::{Pace, Probe, last_numbers};
 use crate::lab::Lab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
 use crate::reading::{Reading, Unit};
+
+const WRITES_SOURCE: &str = include_str!("../../c/fi_write.c");
 
 /// `fi_pingpong` over connected endpoints: one message each way in turn.
 #[derive(Debug)]
@@ -17,7 +19,7 @@ pub struct PingPong {
 }
 
 impl PingPong {
-    /// A ping-pong of `size` octets; `label` begins the names of its series.
+    /// A ping-pong of `size` octets; `label` names its series.
     pub fn new(size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with((100_000_000 / size).clamp(128, 10_000));
         Self { size, label: label.to_owned(), pace }
@@ -47,11 +49,58 @@ impl Probe for PingPong {
         let mut pace = self.pace;
         let us = pace.measure(lab.seconds, |count| self.us(lab, count), |us| 0.5e6 / us)?;
         self.pace = pace;
-        let gbps = self.size as f64 * 8.0 / us / 1e3;
-        let rate = format!("{}, rate", self.label);
+        Ok(vec![Reading::new(&self.label, Unit::Microseconds, us)])
+    }
+}
+
+/// RDMA Writes over connected endpoints, a window of them at a time: a C program that is built
+/// here, because Debian has libfabric without its benchmarks.
+#[derive(Debug)]
+pub struct Writes {
+    size: u64,
+    label: String,
+    pace: Pace,
+}
+
+impl Writes {
+    /// Writes of `size` octets; `label` begins the names of its series.
+    pub fn new(size: u64, label: &str) -> Self {
+        let pace = Pace::beginning_with((300_000_000 / size).clamp(256, 20_000));
+        Self { size, label: label.to_owned(), pace }
+    }
+
+    fn gbps(&self, lab: &Lab, count: u64) -> Result<f64> {
+        let program = lab.build("fi_write", WRITES_SOURCE, &["-lfabric"])?;
+        let pair = lab.pair(ServerEnds::ByItself, |port| {
+            let (address, size) = (&lab.address, self.size);
+            let server = Spec::at(&program).args(&format!("serve {address} {port} {size}"));
+            let client = Spec::at(&program).args(&format!("write {address} {port} {size} {count}"));
+            (server, client)
+        })?;
+        let said = pair.client.stdout.trim().strip_prefix("gbps ").and_then(|v| v.parse().ok());
+        said.with_context(|| format!("no rate in\n{}", pair.client.stdout))
+    }
+}
+
+impl Probe for Writes {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some("gcc")
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let mut pace = self.pace;
+        let size = self.size as f64;
+        let rate = |gbps: &f64| gbps * 1e9 / 8.0 / size;
+        let gbps = pace.measure(lab.seconds, |count| self.gbps(lab, count), rate)?;
+        self.pace = pace;
+        let messages = format!("{}, messages", self.label);
         Ok(vec![
-            Reading::new(&self.label, Unit::Microseconds, us),
-            Reading::new(rate, Unit::GigabitsPerSecond, gbps),
+            Reading::new(&self.label, Unit::GigabitsPerSecond, gbps),
+            Reading::new(messages, Unit::MegamessagesPerSecond, rate(&gbps) / 1e6),
         ])
     }
 }
