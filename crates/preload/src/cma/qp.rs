@@ -73,18 +73,26 @@ fn create_completions(object: &IdObject, attr: &ibv_qp_init_attr_ex) -> Result<(
     Ok(())
 }
 
+/// Destroys the completion queues of the id, those that the program put there included: rsockets
+/// puts one queue with one channel into both places.
 fn destroy_completions(object: &IdObject) {
     let id = &object.head.id;
     let recv = Completions {
         channel: id.recv_cq_channel.replace(ptr::null_mut()),
         cq: id.recv_cq.replace(ptr::null_mut()),
     };
-    let send = Completions {
+    let mut send = Completions {
         channel: id.send_cq_channel.replace(ptr::null_mut()),
         cq: id.send_cq.replace(ptr::null_mut()),
     };
-    recv.destroy();
+    if send.cq == recv.cq {
+        send.cq = ptr::null_mut();
+    }
+    if send.channel == recv.channel {
+        send.channel = ptr::null_mut();
+    }
     send.destroy();
+    recv.destroy();
 }
 
 /// Makes the queue pair of an id, and brings it to the state in which receives can be posted.
