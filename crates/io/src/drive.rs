@@ -28,7 +28,7 @@ const RECEIVES_MAX: usize = 8;
 /// Empty polls closer together than this are a loop, which takes the lease.
 const POLL_LOOP: Duration = Duration::from_micros(50);
 /// How long a closed connection waits for the peer to close as well.
-const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// Learns what becomes of a connection.
 pub trait LinkWatcher: Send + Sync {
@@ -166,8 +166,11 @@ impl Cell {
         change(driver);
         driver.work(work, now);
         let notices = driver.conclude(now, &self.this);
+        let over = if driver.phase == Phase::Closed { guard.take() } else { None };
         drop(guard);
         notices.deliver();
+        // Only now that the engine has let go of it may the socket be closed.
+        drop(over);
     }
 
     /// An application thread found its completion queue empty.
@@ -219,6 +222,16 @@ impl Cell {
         }
     }
 
+    /// Forgets the connection, so that another one may be attached.
+    pub fn abandon(&self) {
+        if self.attached.swap(false, Ordering::AcqRel) {
+            self.with_driver(|driver| {
+                driver.disconnect();
+                driver.phase = Phase::Closed;
+            });
+        }
+    }
+
     fn elapsed(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.born).as_nanos() as u64
     }
@@ -238,11 +251,11 @@ impl Source for Cell {
         self.with_driver(|driver| driver.timer = None);
     }
 
-    fn at_exit(&self) {
+    fn at_exit(&self, until: Instant) {
         if let Ok(mut guard) = self.driver.try_lock()
             && let Some(driver) = guard.as_mut()
         {
-            driver.flush_at_exit();
+            driver.flush_at_exit(until);
         }
     }
 }
@@ -318,10 +331,10 @@ impl Driver {
                 }
             }
         }
-        if !self.leased {
-            if let Some(empty) = self.buffer.take_if(|b| b.is_empty()) {
-                empty.put();
-            }
+        if !self.leased
+            && let Some(empty) = self.buffer.take_if(|b| b.is_empty())
+        {
+            empty.put();
         }
         received
     }
@@ -407,11 +420,10 @@ impl Driver {
     /// framed is written, our half is closed, and what arrives is read until all is acknowledged.
     /// The kernel resets a connection that is closed with unread octets, and a reset may overtake
     /// what is still on its way.
-    fn flush_at_exit(&mut self) {
+    fn flush_at_exit(&mut self, until: Instant) {
         if self.phase == Phase::Closed {
             return;
         }
-        let until = clock::now() + LINGER;
         self.endpoint.close();
         let mut scratch = Buffer::take();
         let mut closing = false;

@@ -60,8 +60,8 @@ pub trait Source: Send + Sync {
     fn ready(&self, readiness: Readiness);
     /// A timer set with [`Engine::set_timer`] is due.
     fn timeout(&self, now: Instant);
-    /// The process exits normally; called on the thread that ends it.
-    fn at_exit(&self) {}
+    /// The process exits normally and waits until then at most; called on the thread that ends it.
+    fn at_exit(&self, _until: Instant) {}
 }
 
 /// Something that a polling thread has a lease on.

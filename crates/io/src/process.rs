@@ -3,8 +3,9 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::drive::LINGER;
 use crate::engine::Engine;
-use crate::{fds, sys};
+use crate::{clock, fds, sys};
 
 /// The process whose exit is worth a flush: the one that started the engine.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -24,8 +25,9 @@ extern "C" fn exit() {
         return;
     }
     if let Some(engine) = Engine::running() {
+        let until = clock::now() + LINGER;
         for source in engine.all() {
-            source.at_exit();
+            source.at_exit(until);
         }
     }
 }

@@ -128,7 +128,7 @@ impl Qp {
         use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd, Sqe};
         match (self.state(), to) {
             (_, Reset) => {
-                self.cell.disconnect();
+                self.cell.abandon();
                 self.inner.reset();
             }
             (_, Failed) => {
@@ -164,6 +164,7 @@ impl Qp {
         }
         let fd = socket.as_fd();
         tcp::no_delay(fd);
+        tcp::give_up_after(fd, Settings::get().stall_after);
         if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
             tcp::congestion_control(fd, "reno");
         }

@@ -1,6 +1,7 @@
 //! Bytes of a TCP socket: gathered from registered memory, received into scratch.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Outgoing, Written};
@@ -174,10 +175,26 @@ pub(crate) fn congestion_control(socket: BorrowedFd<'_>, name: &str) {
     };
 }
 
+fn set_option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
+    let (ptr, len) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: `ptr` points to a live integer of `len` octets.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, ptr, len) };
+}
+
 /// Sends small frames at once.
 pub(crate) fn no_delay(socket: BorrowedFd<'_>) {
-    let on: libc::c_int = 1;
-    let (ptr, len) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: `ptr` points to a live integer of `len` octets.
-    unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_NODELAY, ptr, len) };
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
+}
+
+/// Finds out about a peer that has gone without a word: by probes when nothing is under way, and
+/// when it has acknowledged nothing for this long.
+pub(crate) fn give_up_after(socket: BorrowedFd<'_>, silence: Duration) {
+    const PROBES: libc::c_int = 4;
+    let interval_s = (silence.as_secs() / 5).clamp(1, 3600) as libc::c_int;
+    let silence_ms = silence.as_millis().min(i32::MAX as u128) as libc::c_int;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, interval_s);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval_s);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, silence_ms);
 }

@@ -168,6 +168,13 @@ impl Stream {
         self.peer
     }
 
+    /// Takes a peer that has said nothing for one that does not speak RFC 7306.
+    pub fn assume_plain(&mut self) {
+        if self.peer == Peer::Unknown {
+            self.peer = Peer::Plain;
+        }
+    }
+
     /// Whether the stream has failed: nothing more is placed, and only a Terminate goes out.
     pub fn is_dead(&self) -> bool {
         self.dead
@@ -209,10 +216,14 @@ impl Stream {
 
     /// Carries out what could not be done while the regions were held for reading.
     pub fn settle(&mut self, qp: &Qp) {
+        if self.invalidate_later.is_empty() {
+            return;
+        }
         for stag in self.invalidate_later.drain(..) {
             // The key was checked when its turn came; if it is gone by now, it is invalid.
             let _ = qp.invalidate(stag, Invalidate::Local);
         }
+        qp.sq().complete(qp.num(), qp.send_cq());
     }
 
     /// Ends the stream because of `fault`: the queue pair fails with what the fault says, and a

@@ -147,6 +147,9 @@ impl<'a> TxPort<'a> {
                 return false;
             }
             let op = wqe.op;
+            if (op.is_atomic() || matches!(op, SendOp::WriteImm { .. })) && !self.may_extend(seq) {
+                return false;
+            }
             if op.awaits_response() && !self.stream.outbound.has_room() {
                 return self.refuse_if_never(seq);
             }
@@ -158,9 +161,6 @@ impl<'a> TxPort<'a> {
                 self.stream.invalidate_later.push(stag);
                 self.sq.done_locally(seq);
                 continue;
-            }
-            if (op.is_atomic() || matches!(op, SendOp::WriteImm { .. })) && !self.may_extend(seq) {
-                return false;
             }
             if !self.sources_are_good(seq) {
                 return self.give_up(seq, WcStatus::LocProtErr);
@@ -190,9 +190,6 @@ impl<'a> TxPort<'a> {
             Peer::Extended => true,
             Peer::Plain => self.give_up(seq, WcStatus::LocQpOpErr),
             Peer::Unknown => {
-                if self.stream.config.ord == 0 {
-                    return self.give_up(seq, WcStatus::LocQpOpErr);
-                }
                 self.stream.ask_for_capabilities();
                 false
             }

@@ -16,6 +16,8 @@ const BATCH_OCTETS: usize = 256 << 10;
 /// An initiator that has heard nothing this long after its first message repeats it without
 /// effect: Linux siw can miss the first one (it installs its callback after its Reply).
 const NUDGE_AFTER: Duration = Duration::from_millis(200);
+/// An initiator that has heard nothing this long takes its peer for one without RFC 7306.
+const DECIDE_AFTER: Duration = Duration::from_secs(1);
 /// A responder whose peer does not announce its first message speaks after this long: some
 /// initiators wait for the server's first message, against RFC 5044 section 7.1.2.
 const SPEAK_AFTER: Duration = Duration::from_millis(100);
@@ -51,6 +53,7 @@ pub struct Endpoint {
     out: Outgoing,
     nudge_at: Option<Instant>,
     speak_at: Option<Instant>,
+    decide_at: Option<Instant>,
     stalled_at: Option<Instant>,
     stall_after: Duration,
     /// A frame was cut off in the middle: nothing can follow it.
@@ -88,6 +91,7 @@ impl Endpoint {
             out: Outgoing::default(),
             nudge_at: initiator.then(|| now + NUDGE_AFTER),
             speak_at: (!initiator && agreed.rtr.is_none()).then(|| now + SPEAK_AFTER),
+            decide_at: initiator.then(|| now + DECIDE_AFTER),
             stalled_at: None,
             stall_after: link.stall_after,
             broken: false,
@@ -167,7 +171,7 @@ impl Endpoint {
                 self.out.advance(octets);
                 let mut port = TxPort::new(&mut self.rdmap, &self.qp, self.qp.sq(), None);
                 self.mpa.handle_transmitted(octets, &mut port);
-                (!self.out.is_drained()).then_some(Transmit::More)
+                None
             }
             Written::Blocked => Some(Transmit::More),
             Written::Failed => Some(Transmit::Failed),
@@ -210,13 +214,14 @@ impl Endpoint {
         self.mpa.release();
         self.nudge_at = None;
         self.speak_at = None;
+        self.decide_at = None;
         self.stalled_at = None;
         self.rdmap.fail(&self.qp, fault);
     }
 
     /// When [`Endpoint::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.nudge_at, self.speak_at, self.stalled_at].into_iter().flatten().min()
+        [self.nudge_at, self.speak_at, self.decide_at, self.stalled_at].into_iter().flatten().min()
     }
 
     /// Does what is due; the caller transmits next.
@@ -227,6 +232,9 @@ impl Endpoint {
         }
         if due(&mut self.speak_at) {
             self.mpa.release();
+        }
+        if due(&mut self.decide_at) {
+            self.rdmap.assume_plain();
         }
         if due(&mut self.stalled_at) {
             self.fail(Fault::Lower(None));

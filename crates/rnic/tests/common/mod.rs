@@ -171,11 +171,12 @@ fn flatten(batch: &Outgoing) -> Vec<u8> {
         match piece {
             Piece::Slab { start, len } => all.extend_from_slice(gather.staged(*start, *len)),
             Piece::Memory(memory) => {
-                let words = memory.addr as *const u8;
-                for i in 0..memory.len as usize {
-                    // SAFETY: the test registered this memory and keeps it for its whole length.
-                    all.push(unsafe { words.add(i).read() });
-                }
+                // SAFETY: the test registered this memory and keeps it for its whole length.
+                #[allow(clippy::disallowed_methods)]
+                let octets = unsafe {
+                    std::slice::from_raw_parts(memory.addr as *const u8, memory.len as usize)
+                };
+                all.extend_from_slice(octets);
             }
         }
     }

@@ -1,0 +1,40 @@
+//! A peer that never says whether it speaks RFC 7306 does not keep an atomic waiting for ever.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{ALL, Side, agreed};
+use weft_rnic::mpa::{Agreed, Role};
+use weft_verbs::{SendOp, WcStatus};
+
+#[test]
+fn an_atomic_fails_when_no_answer_comes_and_none_may_be_asked_for() {
+    let agreed = Agreed { ord: 1, ..agreed() };
+    let mut side = Side::new(Role::Initiator, &agreed, 1460);
+    let result = side.memory(8, ALL);
+    side.send(1, SendOp::FetchAdd { to: 0, stag: 1, add: 1 }, &[result.sge(0, 8)]);
+    side.output(usize::MAX);
+    assert_eq!(side.statuses(), []);
+    while let Some(due) = side.endpoint.poll_timeout() {
+        assert!(due <= side.now + Duration::from_secs(2), "it decides within a second or two");
+        side.endpoint.handle_timeout(due);
+        side.output(usize::MAX);
+    }
+    assert_eq!(side.statuses(), [(1, WcStatus::LocQpOpErr as u32)]);
+}
+
+#[test]
+fn an_initiator_that_hears_nothing_repeats_itself_once_without_effect() {
+    let mut side = Side::new(Role::Initiator, &agreed(), 1460);
+    assert_eq!(common::ulpdus(&side.output(usize::MAX)).len(), 1);
+    let due = side.endpoint.poll_timeout().unwrap();
+    side.endpoint.handle_timeout(due);
+    let nudge = common::ulpdus(&side.output(usize::MAX));
+    assert_eq!(nudge.len(), 1);
+    assert_eq!(nudge[0].len(), 14, "a Write of nothing");
+    while let Some(due) = side.endpoint.poll_timeout() {
+        side.endpoint.handle_timeout(due);
+    }
+    assert_eq!(side.output(usize::MAX), []);
+}
