@@ -14,6 +14,8 @@
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the engine's tables.
 //! Nothing is locked while a [`LinkWatcher`] or a [`engine::Source`] is called.
 
+#![deny(unsafe_code)]
+
 mod buffers;
 pub mod clock;
 pub mod cm;

@@ -1,4 +1,5 @@
 //! System calls that the standard library has no safe form of.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -1,4 +1,5 @@
 //! Bytes of a TCP socket: gathered from registered memory, received into scratch.
+#![allow(unsafe_code)]
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;

@@ -3,6 +3,7 @@
 //! Invariant: the descriptor is readable exactly while events are queued (except while one is
 //! being moved in or out), each event is delivered once, and a reader that sleeps while its
 //! channel is closed keeps sleeping, as it would on a closed device file.
+#![allow(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::io;

@@ -3,6 +3,7 @@
 //!
 //! Every descriptor made here is non-blocking, close-on-exec and out of the low numbers that
 //! programs use for `select`.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};

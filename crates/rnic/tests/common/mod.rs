@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use weft_rnic::mpa::{Agreed, Role, Rtr};
 use weft_rnic::wire::crc::Crc32c;
-use weft_rnic::wire::llp::Piece;
+use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::terminate::{Phase, Terminate};
 use weft_rnic::{Device, Endpoint, Link, Outgoing, Transmit, Written};
 use weft_verbs::limits::IWARP;
-use weft_verbs::mr::RegionSpec;
+use weft_verbs::mr::{RegionReader, RegionSpec};
 use weft_verbs::{
     Access, AsyncEvent, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, RecvWr, SendFlags, SendOp, SendWr,
     Sge, Wake, Wc,
@@ -139,9 +139,10 @@ impl Side {
     /// Everything it sends, at most `room` octets.
     pub fn output(&mut self, room: usize) -> Vec<u8> {
         let mut out = Vec::new();
+        let table = Arc::clone(self.device.regions());
         loop {
             let outcome = self.endpoint.transmit(|batch| {
-                let rest = flatten(batch);
+                let rest = flatten(batch, &table.reader());
                 let take = rest.len().min(room - out.len());
                 if take == 0 {
                     return Written::Blocked;
@@ -164,20 +165,13 @@ impl Side {
 }
 
 /// What a batch holds, as the kernel would read it.
-fn flatten(batch: &Outgoing) -> Vec<u8> {
+fn flatten(batch: &Outgoing, regions: &RegionReader<'_>) -> Vec<u8> {
     let gather = batch.gather();
     let mut all = Vec::new();
     for piece in gather.pieces() {
         match piece {
             Piece::Slab { start, len } => all.extend_from_slice(gather.staged(*start, *len)),
-            Piece::Memory(memory) => {
-                // SAFETY: the test registered this memory and keeps it for its whole length.
-                #[allow(clippy::disallowed_methods)]
-                let octets = unsafe {
-                    std::slice::from_raw_parts(memory.addr as *const u8, memory.len as usize)
-                };
-                all.extend_from_slice(octets);
-            }
+            Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
         }
     }
     all.split_off(batch.written())
