@@ -39,7 +39,7 @@ bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--qui
 	@$(TARGET)/release/weft-bench lan $(ARGS)
 
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
-	@interop/vm.sh $(ARGS)
+	@interop/vm/interop.sh $(ARGS)
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh

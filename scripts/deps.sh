@@ -4,6 +4,7 @@
 set -euo pipefail
 
 packages=(
+    "$@"
     # To build and link verbs programs.
     gcc make libibverbs-dev librdmacm-dev ibverbs-providers
     # Programs that run over Weft.

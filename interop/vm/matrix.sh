@@ -1,0 +1,147 @@
+# What is run. Sourced by interop.sh.
+
+run_matrix() {
+    local who crc
+    for who in weft siw; do
+        for crc in on off; do
+            under "CRC $crc" WEFT_CRC=$crc
+            programs "$who"
+        done
+    done
+    under ""
+    for who in weft siw; do
+        setting_up "$who"
+        refusals "$who"
+    done
+    habits
+    bad_network
+    deaths
+}
+
+# under SETTING [VARIABLE=VALUE...]: what the rows that follow run under.
+under() {
+    setting=$1
+    shift
+    environment=("$@")
+}
+
+# The programs of rdma-core and perftest, in sizes of one segment and of many.
+programs() {
+    local who=$1
+    rping "$who" 64 20
+    rping "$who" 4097 10
+    rping "$who" 65535 5
+    perftest "$who" "ib_write_bw -s 65536 -n 200"
+    perftest "$who" "ib_write_bw -s 20001 -n 200 -q 4"
+    perftest "$who" "ib_read_bw -s 65536 -n 200"
+    perftest "$who" "ib_read_bw -s 20001 -n 200 -o 3"
+    perftest "$who" "ib_send_bw -s 65536 -n 200"
+    perftest "$who" "ib_send_bw -s 5000 -n 200 -b"
+    perftest "$who" "ib_send_lat -s 7 -n 500"
+    perftest "$who" "ib_write_lat -s 2 -n 500"
+    perftest "$who" "ib_read_lat -s 2 -n 200"
+}
+
+# rping WHO SIZE TIMES: the client's data, read and then written back, is compared.
+rping() {
+    local options="-v -V -p % -S $2 -C $3"
+    row "$1" data "rping -S $2 -C $3" "rping -s $options" "rping -c -a @ $options"
+}
+
+# perftest WHO COMMAND
+perftest() {
+    row "$1" no "$2 -R" "$2 -R -F -p %" "$2 -R -F -p % @"
+}
+
+# peer WHO NAME SERVER-OPTIONS CLIENT-OPTIONS
+peer() {
+    row "$1" data "$2" "peer listen % $3" "peer connect @ % $4"
+}
+
+# Private data, rejection, depths, and who speaks first.
+setting_up() {
+    local who=$1 octets
+    for octets in 1 251; do
+        peer "$who" "private data, $octets octets" "private=$octets expect=$octets" \
+            "private=$octets expect=$octets"
+    done
+    peer "$who" "rejected" "reject" "reject"
+    peer "$who" "rejected, 251 octets both ways" "reject private=251 expect=251" \
+        "reject private=251 expect=251"
+    peer "$who" "the server speaks first" "speak=server times=5" "speak=server times=5"
+    peer "$who" "the client speaks at once, 20 times" "times=20" "times=20"
+    peer "$who" "no depth for reads" "ird=0 ord=0" "ird=0 ord=0"
+    peer "$who" "messages of 4096 octets" "size=4096 times=3" "size=4096 times=3"
+}
+
+# Each end errs in turn; both must end, with every request completed once.
+refusals() {
+    local who=$1 fault
+    for fault in write read long many; do
+        peer "$who" "the client errs: $fault" "broken" "fault=$fault"
+        peer "$who" "the server errs: $fault" "fault=$fault" "broken"
+    done
+}
+
+# What siw does when its compile-time choices are made otherwise, and depths that it rounds up.
+habits() {
+    siw_with mpa_crc_required=1
+    under "siw asks for CRC, CRC off" WEFT_CRC=off
+    rping weft 4097 5
+    rping siw 4097 5
+    siw_with peer_to_peer=1
+    under "siw peer-to-peer"
+    rping siw 4097 5
+    peer siw "the server speaks first" "speak=server times=5" "speak=server times=5"
+    siw_with peer_to_peer=1 rtr_type=0x40
+    under "siw peer-to-peer, by Read"
+    rping siw 4097 5
+    peer siw "the server speaks first" "speak=server times=5" "speak=server times=5"
+    siw_with mpa_version=1
+    under "siw revision 1"
+    perftest siw "ib_write_bw -s 65536 -n 50"
+    perftest siw "ib_send_bw -s 5000 -n 50"
+    siw_with try_gso=1
+    under "siw offers GSO"
+    rping weft 65535 3
+    rping siw 65535 3
+    siw_with
+}
+
+# siw_with [PARAMETER=VALUE...]: other habits; without parameters, the unchanged driver.
+siw_with() {
+    in_guest "/guest/siw $*" >>"$logs/siw.log" || {
+        echo "interop: siw does not load with '$*'; see $logs/siw.log" >&2
+        exit 2
+    }
+}
+
+# Long paths that lose segments.
+bad_network() {
+    local who
+    in_guest "/guest/netem delay 25ms loss 1%" >>"$logs/netem.log"
+    under "25 ms, 1 % loss both ways"
+    patience=300
+    for who in weft siw; do
+        rping "$who" 65535 5
+        perftest "$who" "ib_write_bw -s 65536 -n 100"
+        perftest "$who" "ib_read_bw -s 65536 -n 100"
+        perftest "$who" "ib_send_bw -s 65536 -n 100"
+        perftest "$who" "ib_send_lat -s 7 -n 100"
+        peer "$who" "the server speaks first" "speak=server" "speak=server"
+    done
+    patience=120
+    in_guest "/guest/netem" >>"$logs/netem.log"
+}
+
+# The other end dies in the middle. The machine goes last: it does not come back.
+deaths() {
+    local who options="-p % -S 16384 -C 1000000"
+    under ""
+    for who in weft siw; do
+        death_row "$who" process "rping -S 16384" "rping -s $options" "rping -c -a @ $options"
+        death_row "$who" process "ib_write_bw -R" "ib_write_bw -R -F -p % -n 1000000" \
+            "ib_write_bw -R -F -p % -n 1000000 @"
+    done
+    death_row weft machine "rping -S 16384" "rping -s $options" "rping -c -a @ $options"
+}
