@@ -20,6 +20,7 @@ use super::error::Error;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, Inner, PortSpace, Stage, failure};
 use super::link::{Handover, Linking};
+use super::refusal;
 use super::socket;
 use crate::Qp;
 use crate::engine::{Engine, Interest, Source, Token};
@@ -227,7 +228,11 @@ impl CmId {
                 self.publish(inner);
                 None
             }
-            Reply::Unacceptable { .. } => {
+            Reply::Unacceptable { agreed, error } => {
+                if let Stage::Dialing(attempt) = &inner.stage {
+                    let last_word = refusal::terminate(&agreed, error);
+                    let _peer_may_be_gone = (&attempt.stream).write(&last_word);
+                }
                 self.give_up(inner, Failure::Protocol);
                 None
             }

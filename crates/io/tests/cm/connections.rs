@@ -1,0 +1,194 @@
+//! Connections from the first call to the last event.
+
+use std::net::Ipv6Addr;
+use std::sync::Arc;
+
+use weft_io::cm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, State};
+use weft_verbs::SendOp;
+
+use crate::common::*;
+
+#[test]
+fn both_sides_learn_everything_once_and_data_flows() {
+    let server = Server::new();
+    let client = Client::connecting(server.addr, b"hello");
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    assert!(request.listen.is_some_and(|listen| Arc::ptr_eq(&listen, &server.id)));
+    assert_eq!(request.event.private_data, b"hello");
+    // The other side's depths, crossed over.
+    assert_eq!((request.event.responder_resources, request.event.initiator_depth), (2, 4));
+    assert_eq!(request.id.peer_addr(), client.id.local_addr());
+
+    let accepted = ready_side();
+    let inbox = accepted.memory(16, 0, crate::side::ALL);
+    accepted.recv(7, &[inbox.sge(0, 16)]);
+    request.id.accept(&params(b"welcome"), &accepted.qp).unwrap();
+    let established = expect(&client.channel, EventKind::Established);
+    assert_eq!((established.event.status, established.event.responder_resources), (0, 2));
+    assert_eq!(established.event.private_data, b"welcome");
+    assert_eq!(client.id.peer_addr(), Some(server.addr));
+
+    let outbox = client.side.memory(5, b'x', crate::side::ALL);
+    client.side.send(1, SendOp::Send, &[outbox.sge(0, 5)]);
+    expect(&server.channel, EventKind::Established);
+    assert_eq!(accepted.completions(1)[0].byte_len, 5);
+    assert_eq!(&inbox.bytes[..6], b"xxxxx\0");
+    client.side.completions(1);
+
+    client.id.disconnect().unwrap();
+    expect(&client.channel, EventKind::Disconnected);
+    expect(&server.channel, EventKind::Disconnected);
+    client.id.disconnect().unwrap();
+    request.id.disconnect().unwrap();
+    client.id.destroy();
+    request.id.destroy();
+    server.id.destroy();
+    assert!(client.channel.is_empty() && server.channel.is_empty());
+}
+
+#[test]
+fn the_passive_side_may_end_it_too() {
+    let server = Server::new();
+    let client = Client::connecting(server.addr, b"");
+    let (accepted, _side) = server.accept(&params(b""));
+    expect(&client.channel, EventKind::Established);
+    expect(&server.channel, EventKind::Established);
+    accepted.disconnect().unwrap();
+    expect(&server.channel, EventKind::Disconnected);
+    expect(&client.channel, EventKind::Disconnected);
+    assert_eq!((accepted.state(), client.id.state()), (State::Closed, State::Closed));
+}
+
+#[test]
+fn destroying_an_id_ends_its_connection() {
+    let server = Server::new();
+    let client = Client::connecting(server.addr, b"");
+    let (_accepted, _side) = server.accept(&params(b""));
+    expect(&client.channel, EventKind::Established);
+    expect(&server.channel, EventKind::Established);
+    client.id.destroy();
+    expect(&server.channel, EventKind::Disconnected);
+}
+
+#[test]
+fn destroying_a_queue_pair_ends_its_connection() {
+    let server = Server::new();
+    let client = Client::connecting(server.addr, b"");
+    let (_accepted, _side) = server.accept(&params(b""));
+    expect(&client.channel, EventKind::Established);
+    expect(&server.channel, EventKind::Established);
+    client.side.qp.destroy().unwrap();
+    expect(&client.channel, EventKind::Disconnected);
+    expect(&server.channel, EventKind::Disconnected);
+}
+
+#[test]
+fn a_rejection_takes_its_private_data_along() {
+    let server = Server::new();
+    let client = Client::connecting(server.addr, b"please");
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    request.id.reject(&[0xA5; 251]).unwrap();
+    let rejected = expect(&client.channel, EventKind::Rejected);
+    assert_eq!(rejected.event.status, -libc::ECONNREFUSED);
+    assert_eq!(rejected.event.private_data, [0xA5; 251]);
+    let side = ready_side();
+    assert_eq!(request.id.accept(&params(b""), &side.qp).unwrap_err().errno(), libc::EINVAL);
+    request.id.destroy();
+    client.id.destroy();
+}
+
+#[test]
+fn nobody_listening_is_a_rejection() {
+    let (listener, addr) = raw_server();
+    drop(listener);
+    let client = Client::connecting(addr, b"");
+    let rejected = expect(&client.channel, EventKind::Rejected);
+    assert_eq!(rejected.event.status, -libc::ECONNREFUSED);
+    assert_eq!(client.id.state(), State::Closed);
+}
+
+#[test]
+fn all_the_device_has_is_a_legal_wish_and_more_is_not() {
+    let server = Server::new();
+    let client = Client::towards(server.addr);
+    let deep = ConnParam { initiator_depth: 129, ..ConnParam::default() };
+    let error = client.id.connect(&deep, &client.side.qp).unwrap_err();
+    assert_eq!(error.errno(), libc::EINVAL);
+    client.id.connect(&ConnParam::device_max(), &client.side.qp).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!((request.event.responder_resources, request.event.initiator_depth), (128, 128));
+    let side = ready_side();
+    request.id.accept(&ConnParam::device_max(), &side.qp).unwrap();
+    let established = expect(&client.channel, EventKind::Established);
+    assert_eq!(established.event.initiator_depth, 128);
+    request.id.destroy();
+    client.id.destroy();
+}
+
+#[test]
+fn a_queue_pair_in_the_wrong_state_is_refused() {
+    let server = Server::new();
+    let client = Client::connecting(server.addr, b"");
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    let failed = ready_side();
+    failed.qp.destroy().unwrap();
+    assert!(request.id.accept(&params(b""), &failed.qp).is_err());
+    request.id.destroy();
+    let event = next(&client.channel).event;
+    assert!(matches!(event.kind, EventKind::Rejected | EventKind::Established), "{event:?}");
+}
+
+#[test]
+fn works_over_ipv6() {
+    let server = Server::at((Ipv6Addr::LOCALHOST, 0).into(), 1);
+    prove_alive(&server);
+    assert!(server.addr.is_ipv6());
+}
+
+#[test]
+fn the_wildcard_is_this_machine() {
+    let server = Server::at("0.0.0.0:0".parse().unwrap(), 1);
+    assert!(server.addr.ip().is_unspecified());
+    let client = Client::connecting(server.addr, b"");
+    assert!(client.id.local_addr().unwrap().ip().is_loopback());
+    let (accepted, _side) = server.accept(&params(b""));
+    assert!(accepted.local_addr().unwrap().ip().is_loopback());
+    expect(&client.channel, EventKind::Established);
+}
+
+#[test]
+fn a_listener_without_an_address_takes_one() {
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp);
+    id.listen(0).unwrap();
+    let addr = id.local_addr().unwrap();
+    assert_ne!(addr.port(), 0);
+    prove_alive(&Server { channel, id, addr });
+}
+
+#[test]
+fn more_peers_than_the_backlog_are_served_one_after_the_other() {
+    const PEERS: usize = 40;
+    let server = Server::at(loopback(), 2);
+    let clients: Vec<Client> =
+        (0..PEERS).map(|n| Client::connecting(server.addr, &[n as u8])).collect();
+    let mut accepted: Vec<_> = (0..PEERS).map(|_| None).collect();
+    let mut established = 0;
+    while established < PEERS {
+        let delivery = next(&server.channel);
+        delivery.owner().acknowledge();
+        match delivery.event.kind {
+            EventKind::ConnectRequest => {
+                let side = ready_side();
+                delivery.id.accept(&params(b""), &side.qp).unwrap();
+                let n = usize::from(delivery.event.private_data[0]);
+                assert!(accepted[n].replace((delivery.id, side)).is_none());
+            }
+            EventKind::Established => established += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    for client in &clients {
+        expect(&client.channel, EventKind::Established);
+    }
+}

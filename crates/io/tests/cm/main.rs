@@ -1,0 +1,11 @@
+//! The connection manager over loopback: ids of one process with each other, and with peers that
+//! do not behave.
+
+#[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod side;
+
+mod common;
+mod connections;
+mod hostile;
+mod ids;
