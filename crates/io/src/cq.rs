@@ -5,8 +5,9 @@ use std::sync::{Arc, RwLock};
 
 use weft_verbs::{CqError, Misuse, Wc};
 
-use crate::clock;
 use crate::drive::Cell;
+use crate::engine::Engine;
+use crate::{Progress, Settings, clock};
 
 /// Connections looked at by one empty poll.
 const LOOKS_MAX: usize = 4;
@@ -52,25 +53,36 @@ impl Cq {
     /// After the queue overflowed, once the completions before that are polled.
     pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
         let count = self.inner.poll(out)?;
-        if count > 0 || out.is_empty() || !self.look() {
+        if count > 0 {
+            for cell in self.cells.read().expect("completion queue members lock").iter() {
+                cell.flush();
+            }
             return Ok(count);
+        }
+        if out.is_empty() || !self.look() {
+            return Ok(0);
         }
         self.inner.poll(out)
     }
 
-    /// Makes progress on some of the queue pairs, in turn; whether there are any.
+    /// Makes progress on some of the queue pairs, in turn, and on one of the others of the
+    /// process: a thread that polls in a loop has time, and may need the core that the engine
+    /// waits for. Gives whether the queue can have anything new.
     fn look(&self) -> bool {
-        let cells = self.cells.read().expect("completion queue members lock");
-        let looks = cells.len().min(LOOKS_MAX);
-        if looks == 0 {
-            return false;
+        if Settings::get().progress == Progress::Engine {
+            return true;
         }
         let now = clock::now();
-        let first = self.turn.fetch_add(looks, Ordering::Relaxed);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let cells = self.cells.read().expect("completion queue members lock");
+        let looks = cells.len().min(LOOKS_MAX);
         for i in 0..looks {
-            cells[(first + i) % cells.len()].poll(now);
+            cells[(turn * looks + i) % cells.len()].poll(now);
         }
-        true
+        if let Some(other) = Engine::running().and_then(|e| e.in_turn(turn)) {
+            other.help(now);
+        }
+        looks > 0
     }
 
     /// Asks for one event at the next completion, or the next solicited or failed one. The caller

@@ -1,14 +1,14 @@
 //! Driving a connection: whoever holds its lock moves its bytes.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::{Endpoint, Transmit};
 
 use crate::buffers::Buffer;
-use crate::engine::{Engine, Interest, Leased, Readiness, Source, Token};
+use crate::engine::{self, Engine, Interest, Leased, Readiness, Source, Token};
 use crate::fds::HighFd;
 use crate::tcp::{self, Received};
 use crate::{Progress, Settings, clock};
@@ -25,6 +25,10 @@ pub(crate) const WRITABLE: u8 = 8;
 
 /// Receives in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 8;
+/// Doorbells whose work goes out together.
+const BATCH: u32 = 16;
+/// Doorbells between two polls that make a stream.
+const STREAM: u32 = 8;
 /// Empty polls closer together than this are a loop, which takes the lease.
 const POLL_LOOP: Duration = Duration::from_micros(50);
 /// How long a closed connection waits for the peer to close as well.
@@ -88,7 +92,17 @@ pub(crate) struct Cell {
     driver: Mutex<Option<Driver>>,
     pending: AtomicU8,
     attached: AtomicBool,
-    /// Nanoseconds from `born` to the last empty poll.
+    /// The engine it was made under; a forked child has another and leaves it alone.
+    generation: usize,
+    /// Whether the engine looks at this connection every now and then.
+    attended: AtomicBool,
+    /// Doorbells since the last poll.
+    rung: AtomicU32,
+    /// Whether there were many before the last poll, so that there will be many again.
+    streaming: AtomicBool,
+    /// Nanoseconds from `born` to the last empty poll of its own completion queues.
+    owned_at: AtomicU64,
+    /// The same, of any completion queue of the process.
     polled_at: AtomicU64,
     born: Instant,
     this: Weak<Self>,
@@ -100,6 +114,11 @@ impl Cell {
             driver: Mutex::new(None),
             pending: AtomicU8::new(0),
             attached: AtomicBool::new(false),
+            generation: engine::generation(),
+            attended: AtomicBool::new(false),
+            rung: AtomicU32::new(0),
+            streaming: AtomicBool::new(false),
+            owned_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             born: clock::now(),
             this: this.clone(),
@@ -132,6 +151,9 @@ impl Cell {
         driver.token = Some(Engine::get().add(fd, Interest::READ, this));
         *self.lock() = Some(driver);
         self.attached.store(true, Ordering::Release);
+        if let Some(this) = self.this.upgrade() {
+            Engine::get().enlist(this);
+        }
         self.drive(SEND | TIME);
     }
 
@@ -139,9 +161,9 @@ impl Cell {
         self.driver.lock().expect("driver lock")
     }
 
-    /// Whether a connection was ever attached.
+    /// Whether it has, or had, a connection that this process may touch.
     pub fn is_attached(&self) -> bool {
-        self.attached.load(Ordering::Acquire)
+        self.attached.load(Ordering::Acquire) && self.generation == engine::generation()
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
@@ -169,18 +191,37 @@ impl Cell {
         let over = if driver.phase == Phase::Closed { guard.take() } else { None };
         drop(guard);
         notices.deliver();
+        if over.is_some() {
+            Engine::get().strike(self);
+        }
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
     }
 
     /// An application thread found its completion queue empty.
     pub fn poll(&self, now: Instant) {
-        if Settings::get().progress == Progress::Engine {
+        if !self.is_attached() {
             return;
         }
+        self.owned_at.store(self.elapsed(now), Ordering::Release);
+        self.count_doorbells();
         // Waiting for the holder, which may need this very core, beats spinning until the scheduler
         // sees to it.
-        let guard = self.lock();
+        self.poll_locked(self.lock(), now);
+    }
+
+    /// An application thread found some other completion queue empty: it does the engine's work
+    /// here as well, unless somebody polls this connection for itself.
+    pub fn help(&self, now: Instant) {
+        let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
+        if self.born + owned + POLL_LOOP < now
+            && let Ok(guard) = self.driver.try_lock()
+        {
+            self.poll_locked(guard, now);
+        }
+    }
+
+    fn poll_locked(&self, guard: MutexGuard<'_, Option<Driver>>, now: Instant) {
         let Some(driver) = guard.as_ref() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
@@ -194,7 +235,7 @@ impl Cell {
         }
         self.drive(0);
         if lease {
-            Engine::get().lease(self.this.clone());
+            self.attend();
         }
     }
 
@@ -202,16 +243,57 @@ impl Cell {
     pub fn rest(&self) {
         self.polled_at.store(0, Ordering::Release);
         if self.is_attached() {
-            self.with_driver(|driver| driver.leased = false);
+            self.end_lease();
         }
     }
 
+    fn end_lease(&self) {
+        self.with_driver(|driver| driver.leased = false);
+    }
+
     /// Posted work waits: sends it from here, or has the engine send it.
+    ///
+    /// A program that posts many requests one by one between its polls has them sent in batches:
+    /// a doorbell in the middle of a batch leaves its work to the next poll. Should that not come,
+    /// the engine finds the work within a millisecond and there are no more batches for this
+    /// program until it streams again.
     pub fn ring(&self) {
         if Settings::get().progress == Progress::Engine {
             self.with_driver(|driver| driver.blocked = true);
-        } else {
+            return;
+        }
+        let rung = self.rung.fetch_add(1, Ordering::AcqRel);
+        if rung.is_multiple_of(BATCH) || !self.streaming.load(Ordering::Acquire) {
             self.drive(SEND);
+            return;
+        }
+        self.attend();
+        self.pending.fetch_or(SEND, Ordering::SeqCst);
+        // The engine may have looked for the last time just before.
+        if !self.attended.load(Ordering::SeqCst) {
+            self.drive(0);
+        }
+    }
+
+    /// A poll found something: work that waited for it goes out.
+    pub fn flush(&self) {
+        if self.count_doorbells() > 1 {
+            self.drive(0);
+        }
+    }
+
+    /// Ends a run of doorbells; says how long it was.
+    fn count_doorbells(&self) -> u32 {
+        let rung = self.rung.swap(0, Ordering::AcqRel);
+        if rung > 0 {
+            self.streaming.store(rung >= STREAM, Ordering::Release);
+        }
+        rung
+    }
+
+    fn attend(&self) {
+        if !self.attended.swap(true, Ordering::SeqCst) {
+            Engine::get().lease(self.this.clone());
         }
     }
 
@@ -224,7 +306,8 @@ impl Cell {
 
     /// Forgets the connection, so that another one may be attached.
     pub fn abandon(&self) {
-        if self.attached.swap(false, Ordering::AcqRel) {
+        if self.is_attached() {
+            self.attached.store(false, Ordering::Release);
             self.with_driver(|driver| {
                 driver.disconnect();
                 driver.phase = Phase::Closed;
@@ -262,9 +345,16 @@ impl Source for Cell {
 
 impl Leased for Cell {
     fn reclaim(&self, before: Instant) -> bool {
+        let missed = self.pending.load(Ordering::Acquire) & SEND != 0;
+        if missed {
+            self.streaming.store(false, Ordering::Release);
+        }
         let idle = self.polled_at.load(Ordering::Acquire) < self.elapsed(before);
         if idle {
-            self.with_driver(|driver| driver.leased = false);
+            self.attended.store(false, Ordering::SeqCst);
+            self.end_lease();
+        } else if missed {
+            self.drive(0);
         }
         idle
     }

@@ -8,9 +8,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
+use crate::drive::Cell;
 use crate::fds::HighFd;
 use crate::{clock, process, sys};
 
@@ -94,6 +95,7 @@ pub struct Engine {
     timers: Mutex<Timers>,
     leases: Mutex<Vec<Weak<dyn Leased>>>,
     has_leases: AtomicBool,
+    cells: RwLock<Vec<Arc<Cell>>>,
 }
 
 const WAKE_TOKEN: u64 = 0;
@@ -103,8 +105,13 @@ const WAKE_TOKEN: u64 = 0;
 static ENGINES: [OnceLock<Engine>; 64] = [const { OnceLock::new() }; 64];
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
+/// Counts the engines in this line of forks.
+pub(crate) fn generation() -> usize {
+    GENERATION.load(Ordering::Acquire)
+}
+
 fn slot() -> &'static OnceLock<Engine> {
-    &ENGINES[GENERATION.load(Ordering::Acquire).min(ENGINES.len() - 1)]
+    &ENGINES[generation().min(ENGINES.len() - 1)]
 }
 
 impl Engine {
@@ -155,6 +162,7 @@ impl Engine {
             timers: Mutex::default(),
             leases: Mutex::default(),
             has_leases: AtomicBool::new(false),
+            cells: RwLock::default(),
         }
     }
 
@@ -276,6 +284,22 @@ impl Engine {
             return None;
         }
         Some(LEASE_CHECK)
+    }
+
+    /// Adds a connection to those that a polling thread helps with.
+    pub(crate) fn enlist(&self, cell: Arc<Cell>) {
+        self.cells.write().expect("cell list lock").push(cell);
+    }
+
+    /// Takes it off again.
+    pub(crate) fn strike(&self, cell: &Cell) {
+        self.cells.write().expect("cell list lock").retain(|c| !std::ptr::eq(&**c, cell));
+    }
+
+    /// The connection whose turn it is, of all that the process has.
+    pub(crate) fn in_turn(&self, turn: usize) -> Option<Arc<Cell>> {
+        let cells = self.cells.read().expect("cell list lock");
+        (!cells.is_empty()).then(|| Arc::clone(&cells[turn % cells.len()]))
     }
 
     /// Every source, for the handler that runs at exit.
