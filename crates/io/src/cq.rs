@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 
 use weft_verbs::{CqError, Misuse, Wc};
 
-use crate::drive::Cell;
+use crate::cell::Cell;
 use crate::engine::Engine;
 use crate::{Progress, Settings, clock};
 

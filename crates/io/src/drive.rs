@@ -1,36 +1,34 @@
-//! Driving a connection: whoever holds its lock moves its bytes.
+//! A connection in the hands of whoever drives it: bytes in, bytes out, and what follows from them.
+//!
+//! Order of calls: [`Driver::work`] with what there is to do, then [`Driver::conclude`], whose
+//! [`Notices`] are delivered once the lock on the connection is gone.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::{Endpoint, Transmit};
 
 use crate::buffers::Buffer;
-use crate::engine::{self, Engine, Interest, Leased, Readiness, Source, Token};
+use crate::clock;
+use crate::engine::{Engine, Interest, Source, Token};
 use crate::fds::HighFd;
 use crate::tcp::{self, Received};
-use crate::{Progress, Settings, clock};
 
-/// Something is to be sent.
-pub(crate) const SEND: u8 = 1;
-/// Something may have arrived.
-pub(crate) const RECEIVE: u8 = 2;
-/// A timer may be due.
-pub(crate) const TIME: u8 = 4;
-
-/// The socket has room again.
-pub(crate) const WRITABLE: u8 = 8;
+/// What there is to do on a connection.
+pub(crate) mod todo {
+    /// Something is to be sent.
+    pub const SEND: u8 = 1;
+    /// Something may have arrived.
+    pub const RECEIVE: u8 = 2;
+    /// A timer may be due.
+    pub const TIME: u8 = 4;
+    /// The socket has room again.
+    pub const WRITABLE: u8 = 8;
+}
 
 /// Receives in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 8;
-/// Doorbells whose work goes out together.
-const BATCH: u32 = 16;
-/// Doorbells between two polls that make a stream.
-const STREAM: u32 = 8;
-/// Empty polls closer together than this are a loop, which takes the lease.
-const POLL_LOOP: Duration = Duration::from_micros(50);
 /// How long a closed connection waits for the peer to close as well.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
@@ -51,30 +49,31 @@ enum Phase {
     Closed,
 }
 
+/// A connection and its socket.
 pub(crate) struct Driver {
     endpoint: Endpoint,
     socket: HighFd,
-    token: Option<Token>,
+    pub token: Option<Token>,
     buffer: Option<Buffer>,
     watched: Interest,
-    leased: bool,
-    blocked: bool,
+    pub leased: bool,
+    pub blocked: bool,
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
     established: bool,
-    timer: Option<Instant>,
+    pub timer: Option<Instant>,
 }
 
 /// What to tell the watcher once the lock is gone.
 #[derive(Default)]
-struct Notices {
+pub(crate) struct Notices {
     established: Option<Arc<dyn LinkWatcher>>,
     disconnected: Option<Arc<dyn LinkWatcher>>,
     finished: Option<Token>,
 }
 
 impl Notices {
-    fn deliver(self) {
+    pub fn deliver(self) {
         if let Some(watcher) = self.established {
             watcher.established();
         }
@@ -87,53 +86,15 @@ impl Notices {
     }
 }
 
-/// A queue pair's place for its connection.
-pub(crate) struct Cell {
-    driver: Mutex<Option<Driver>>,
-    pending: AtomicU8,
-    attached: AtomicBool,
-    /// The engine it was made under; a forked child has another and leaves it alone.
-    generation: usize,
-    /// Whether the engine looks at this connection every now and then.
-    attended: AtomicBool,
-    /// Doorbells since the last poll.
-    rung: AtomicU32,
-    /// Whether there were many before the last poll, so that there will be many again.
-    streaming: AtomicBool,
-    /// Nanoseconds from `born` to the last empty poll of its own completion queues.
-    owned_at: AtomicU64,
-    /// The same, of any completion queue of the process.
-    polled_at: AtomicU64,
-    born: Instant,
-    this: Weak<Self>,
-}
-
-impl Cell {
-    pub fn new() -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
-            driver: Mutex::new(None),
-            pending: AtomicU8::new(0),
-            attached: AtomicBool::new(false),
-            generation: engine::generation(),
-            attended: AtomicBool::new(false),
-            rung: AtomicU32::new(0),
-            streaming: AtomicBool::new(false),
-            owned_at: AtomicU64::new(0),
-            polled_at: AtomicU64::new(0),
-            born: clock::now(),
-            this: this.clone(),
-        })
-    }
-
-    /// Gives the connection to the queue pair's engine.
-    pub fn attach(
-        &self,
+impl Driver {
+    /// Takes over `socket`. Unless `established`, the first message of the peer is reported.
+    pub fn new(
         endpoint: Endpoint,
         socket: HighFd,
         watcher: Arc<dyn LinkWatcher>,
         established: bool,
-    ) {
-        let mut driver = Driver {
+    ) -> Self {
+        Self {
             endpoint,
             socket,
             token: None,
@@ -145,246 +106,49 @@ impl Cell {
             watcher: Some(watcher),
             established,
             timer: None,
-        };
-        let Some(this) = self.this.upgrade() else { return };
-        let fd = driver.socket.as_fd();
-        driver.token = Some(Engine::get().add(fd, Interest::READ, this));
-        *self.lock() = Some(driver);
-        self.attached.store(true, Ordering::Release);
-        if let Some(this) = self.this.upgrade() {
-            Engine::get().enlist(this);
-        }
-        self.drive(SEND | TIME);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Driver>> {
-        self.driver.lock().expect("driver lock")
-    }
-
-    /// Whether it has, or had, a connection that this process may touch.
-    pub fn is_attached(&self) -> bool {
-        self.attached.load(Ordering::Acquire) && self.generation == engine::generation()
-    }
-
-    /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
-    pub fn drive(&self, work: u8) {
-        self.pending.fetch_or(work, Ordering::AcqRel);
-        while self.pending.load(Ordering::Acquire) != 0 {
-            let Ok(guard) = self.driver.try_lock() else { return };
-            self.step(guard, |_| ());
         }
     }
 
-    /// Runs `change` on the connection and everything that follows from it.
-    fn with_driver(&self, change: impl FnOnce(&mut Driver)) {
-        self.step(self.lock(), change);
-        self.drive(0);
+    /// Has the engine watch the socket for `source`.
+    pub fn register(&mut self, source: Arc<dyn Source>) {
+        self.token = Some(Engine::get().add(self.socket.as_fd(), Interest::READ, source));
     }
 
-    fn step(&self, mut guard: MutexGuard<'_, Option<Driver>>, change: impl FnOnce(&mut Driver)) {
-        let work = self.pending.swap(0, Ordering::AcqRel);
-        let Some(driver) = guard.as_mut() else { return };
-        let now = clock::now();
-        change(driver);
-        driver.work(work, now);
-        let notices = driver.conclude(now, &self.this);
-        let over = if driver.phase == Phase::Closed { guard.take() } else { None };
-        drop(guard);
-        notices.deliver();
-        if over.is_some() {
-            Engine::get().strike(self);
-        }
-        // Only now that the engine has let go of it may the socket be closed.
-        drop(over);
+    /// Whether nothing is left of the connection.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Closed
     }
 
-    /// An application thread found its completion queue empty.
-    pub fn poll(&self, now: Instant) {
-        if !self.is_attached() {
-            return;
-        }
-        self.owned_at.store(self.elapsed(now), Ordering::Release);
-        self.count_doorbells();
-        // Waiting for the holder, which may need this very core, beats spinning until the scheduler
-        // sees to it.
-        self.poll_locked(self.lock(), now);
+    /// Closes the connection without waiting for the peer.
+    pub fn abandon(&mut self) {
+        self.disconnect();
+        self.phase = Phase::Closed;
     }
 
-    /// An application thread found some other completion queue empty: it does the engine's work
-    /// here as well, unless somebody polls this connection for itself.
-    pub fn help(&self, now: Instant) {
-        let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
-        if self.born + owned + POLL_LOOP < now
-            && let Ok(guard) = self.driver.try_lock()
-        {
-            self.poll_locked(guard, now);
-        }
-    }
-
-    fn poll_locked(&self, guard: MutexGuard<'_, Option<Driver>>, now: Instant) {
-        let Some(driver) = guard.as_ref() else { return };
-        let at = self.elapsed(now);
-        let last = self.polled_at.swap(at, Ordering::AcqRel);
-        let looping = at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
-        let (lease, work) = (looping && !driver.leased, driver.look());
-        if lease || work != 0 {
-            self.pending.fetch_or(work, Ordering::AcqRel);
-            self.step(guard, |driver| driver.leased |= lease);
-        } else {
-            drop(guard);
-        }
-        self.drive(0);
-        if lease {
-            self.attend();
-        }
-    }
-
-    /// The application is about to sleep until something happens: the engine takes over at once.
-    pub fn rest(&self) {
-        self.polled_at.store(0, Ordering::Release);
-        if self.is_attached() {
-            self.end_lease();
-        }
-    }
-
-    fn end_lease(&self) {
-        self.with_driver(|driver| driver.leased = false);
-    }
-
-    /// Posted work waits: sends it from here, or has the engine send it.
-    ///
-    /// A program that posts many requests one by one between its polls has them sent in batches:
-    /// a doorbell in the middle of a batch leaves its work to the next poll. Should that not come,
-    /// the engine finds the work within a millisecond and there are no more batches for this
-    /// program until it streams again.
-    pub fn ring(&self) {
-        if Settings::get().progress == Progress::Engine {
-            self.with_driver(|driver| driver.blocked = true);
-            return;
-        }
-        let rung = self.rung.fetch_add(1, Ordering::AcqRel);
-        if rung.is_multiple_of(BATCH) || !self.streaming.load(Ordering::Acquire) {
-            self.drive(SEND);
-            return;
-        }
-        self.attend();
-        self.pending.fetch_or(SEND, Ordering::SeqCst);
-        // The engine may have looked for the last time just before.
-        if !self.attended.load(Ordering::SeqCst) {
-            self.drive(0);
-        }
-    }
-
-    /// A poll found something: work that waited for it goes out.
-    pub fn flush(&self) {
-        if self.count_doorbells() > 1 {
-            self.drive(0);
-        }
-    }
-
-    /// Ends a run of doorbells; says how long it was.
-    fn count_doorbells(&self) -> u32 {
-        let rung = self.rung.swap(0, Ordering::AcqRel);
-        if rung > 0 {
-            self.streaming.store(rung >= STREAM, Ordering::Release);
-        }
-        rung
-    }
-
-    fn attend(&self) {
-        if !self.attended.swap(true, Ordering::SeqCst) {
-            Engine::get().lease(self.this.clone());
-        }
-    }
-
-    /// Ends the connection: what is posted goes out as far as TCP takes it at once.
-    pub fn disconnect(&self) {
-        if self.is_attached() {
-            self.with_driver(Driver::disconnect);
-        }
-    }
-
-    /// Forgets the connection, so that another one may be attached.
-    pub fn abandon(&self) {
-        if self.is_attached() {
-            self.attached.store(false, Ordering::Release);
-            self.with_driver(|driver| {
-                driver.disconnect();
-                driver.phase = Phase::Closed;
-            });
-        }
-    }
-
-    fn elapsed(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.born).as_nanos() as u64
-    }
-}
-
-impl Source for Cell {
-    fn ready(&self, readiness: Readiness) {
-        let receive = if readiness.read { RECEIVE } else { 0 };
-        let send = if readiness.write { SEND | WRITABLE } else { 0 };
-        self.pending.fetch_or(receive | send, Ordering::AcqRel);
-        // The engine waits for the lock: going round would find the same event again.
-        self.with_driver(|_| ());
-    }
-
-    fn timeout(&self, _now: Instant) {
-        self.pending.fetch_or(TIME | SEND, Ordering::AcqRel);
-        self.with_driver(|driver| driver.timer = None);
-    }
-
-    fn at_exit(&self, until: Instant) {
-        if let Ok(mut guard) = self.driver.try_lock()
-            && let Some(driver) = guard.as_mut()
-        {
-            driver.flush_at_exit(until);
-        }
-    }
-}
-
-impl Leased for Cell {
-    fn reclaim(&self, before: Instant) -> bool {
-        let missed = self.pending.load(Ordering::Acquire) & SEND != 0;
-        if missed {
-            self.streaming.store(false, Ordering::Release);
-        }
-        let idle = self.polled_at.load(Ordering::Acquire) < self.elapsed(before);
-        if idle {
-            self.attended.store(false, Ordering::SeqCst);
-            self.end_lease();
-        } else if missed {
-            self.drive(0);
-        }
-        idle
-    }
-}
-
-impl Driver {
     /// What a polling thread should do. A full socket is asked whether it has room for more than
     /// a few octets.
-    fn look(&self) -> u8 {
+    pub fn look(&self) -> u8 {
         match self.phase {
             Phase::Closed => 0,
-            _ if !self.blocked => RECEIVE,
+            _ if !self.blocked => todo::RECEIVE,
             _ => {
                 let ready = tcp::ready(self.socket.as_fd());
-                let receive = if ready.read { RECEIVE } else { 0 };
-                receive | if ready.write { SEND | WRITABLE } else { 0 }
+                let receive = if ready.read { todo::RECEIVE } else { 0 };
+                receive | if ready.write { todo::SEND | todo::WRITABLE } else { 0 }
             }
         }
     }
 
-    fn work(&mut self, work: u8, now: Instant) {
+    pub fn work(&mut self, work: u8, now: Instant) {
         if self.phase == Phase::Closed {
             return;
         }
-        if work & TIME != 0 {
+        if work & todo::TIME != 0 {
             self.handle_time(now);
         }
-        let received = work & RECEIVE != 0 && self.receive(now);
-        let open = !self.blocked || work & WRITABLE != 0;
-        if open && (received || work & SEND != 0) {
+        let received = work & todo::RECEIVE != 0 && self.receive(now);
+        let open = !self.blocked || work & todo::WRITABLE != 0;
+        if open && (received || work & todo::SEND != 0) {
             self.transmit(now);
         }
     }
@@ -448,7 +212,7 @@ impl Driver {
         self.blocked = false;
     }
 
-    fn disconnect(&mut self) {
+    pub fn disconnect(&mut self) {
         if self.phase == Phase::Open {
             self.transmit(clock::now());
             self.endpoint.close();
@@ -456,7 +220,7 @@ impl Driver {
     }
 
     /// Draws the conclusions: what to tell, whom to watch for, when to wake.
-    fn conclude(&mut self, now: Instant, this: &Weak<Cell>) -> Notices {
+    pub fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
         if !self.established && self.endpoint.heard() {
             self.established = true;
@@ -492,7 +256,7 @@ impl Driver {
         }
     }
 
-    fn set_timer(&mut self, this: &Weak<Cell>) {
+    fn set_timer(&mut self, this: &Weak<dyn Source>) {
         let lingering = match self.phase {
             Phase::Lingering(until) => Some(until),
             _ => None,
@@ -502,7 +266,7 @@ impl Driver {
         };
         if self.timer.is_none_or(|timer| due < timer) {
             self.timer = Some(due);
-            Engine::get().set_timer(due, this.clone());
+            Engine::get().set_timer(due, Weak::clone(this));
         }
     }
 
@@ -510,7 +274,7 @@ impl Driver {
     /// framed is written, our half is closed, and what arrives is read until all is acknowledged.
     /// The kernel resets a connection that is closed with unread octets, and a reset may overtake
     /// what is still on its way.
-    fn flush_at_exit(&mut self, until: Instant) {
+    pub fn flush_at_exit(&mut self, until: Instant) {
         if self.phase == Phase::Closed {
             return;
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::drive::Cell;
+use crate::cell::Cell;
 use crate::fds::HighFd;
 use crate::{clock, process, sys};
 

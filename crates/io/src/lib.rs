@@ -17,6 +17,7 @@
 #![deny(unsafe_code)]
 
 mod buffers;
+mod cell;
 pub mod clock;
 pub mod cm;
 mod config;

@@ -10,8 +10,9 @@ use weft_verbs::{
     Misuse, Pd, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendWr, Srq, qp::QpInit as Init,
 };
 
+use crate::cell::Cell;
 use crate::cq::Cq;
-use crate::drive::{Cell, LinkWatcher};
+use crate::drive::LinkWatcher;
 use crate::fds::HighFd;
 use crate::{Settings, clock, tcp};
 
