@@ -16,6 +16,7 @@
 mod atomic;
 mod capability;
 mod fault;
+mod gather;
 mod inbound;
 mod outbound;
 mod rx;
