@@ -1,0 +1,75 @@
+//! Several queue pairs take from one queue of receives, each message once.
+#![allow(dead_code)]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Reports, Side, agreed, sockets};
+use weft_io::mpa::Role;
+use weft_io::{Context, QpInit};
+use weft_verbs::{AsyncKind, QpCap, RecvWr, SendOp, Wc};
+
+#[test]
+fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
+    let context = Context::open(Box::new(common::Silent));
+    let pd = context.alloc_pd();
+    let cq = context.create_cq(256, None, 1).unwrap();
+    let srq = context.create_srq(&pd, 64, 1, 0, 9).unwrap();
+    for wr_id in 0..20 {
+        srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap();
+    }
+    srq.modify(None, Some(5)).unwrap();
+    let cap = QpCap { max_send_wr: 8, max_recv_wr: 0, ..QpCap::default() };
+    let peers: Vec<Side> = (0..4).map(|_| Side::new()).collect();
+    let mut qps = Vec::new();
+    for peer in &peers {
+        let init = QpInit {
+            pd: Arc::clone(&pd),
+            send_cq: Arc::clone(&cq),
+            recv_cq: Arc::clone(&cq),
+            srq: Some(Arc::clone(&srq)),
+            cap,
+            sq_sig_all: true,
+            cookie: 3,
+        };
+        let qp = context.create_qp(init).unwrap();
+        let (near, far) = sockets();
+        let reports = Arc::new(Reports::default());
+        qp.attach(near.into(), &agreed(), Role::Responder, reports).unwrap();
+        peer.attach(far, Role::Initiator, &agreed());
+        qps.push(qp);
+    }
+    assert!(srq.post_recv(&RecvWr { wr_id: 20, sges: &[] }).is_ok());
+    assert!(context.destroy_srq(&srq, 9).is_err(), "queue pairs use it");
+    for peer in &peers {
+        for wr_id in 0..4 {
+            peer.send(wr_id, SendOp::Send, &[]);
+        }
+    }
+    let start = weft_io::clock::now();
+    let mut got: Vec<Wc> = Vec::new();
+    while got.len() < 16 {
+        let mut out = [Wc::default(); 8];
+        let n = cq.poll(&mut out).unwrap();
+        got.extend_from_slice(&out[..n]);
+        assert!(start.elapsed() < common::DEADLINE);
+    }
+    let mut ids: Vec<u64> = got.iter().map(|wc| wc.wr_id).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..16).collect::<Vec<_>>());
+    for qp in &qps {
+        assert_eq!(got.iter().filter(|wc| wc.qp_num == qp.num()).count(), 4);
+    }
+    assert_eq!(context.poll_async(), None, "five are left");
+    peers[0].send(4, SendOp::Send, &[]);
+    while cq.poll(&mut [Wc::default()]).unwrap() == 0 {
+        assert!(start.elapsed() < common::DEADLINE);
+    }
+    let event = context.poll_async().map(|e| (e.kind, e.cookie));
+    assert_eq!(event, Some((AsyncKind::SrqLimitReached, 9)));
+    for qp in &qps {
+        qp.destroy().unwrap();
+    }
+    assert!(context.destroy_srq(&srq, 9).is_ok());
+}
