@@ -29,7 +29,9 @@ macro_rules! layout {
             $(
                 (concat!("sizeof(", $c, ")"), $size),
                 $((
-                    concat!("offsetof(", $c, ", ", layout!(@name $field $(. $sub)* $(= $alias)?), ")"),
+                    concat!(
+                        "offsetof(", $c, ", ", layout!(@name $field $(. $sub)* $(= $alias)?), ")"
+                    ),
                     $offset
                 ),)*
             )*

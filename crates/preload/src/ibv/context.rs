@@ -132,8 +132,9 @@ fn verbs(async_fd: c_int) -> verbs_context {
         context: ibv_context {
             device: device::device(),
             ops: ops(),
-            // No kernel device is behind it.
-            cmd_fd: -1,
+            // No kernel device is behind it, but programs duplicate it for other processes, and
+            // shall fail at the import there.
+            cmd_fd: async_fd,
             async_fd,
             num_comp_vectors: COMP_VECTORS,
             mutex: libc::PTHREAD_MUTEX_INITIALIZER,
@@ -196,10 +197,10 @@ mod tests {
         // SAFETY: the device of the list.
         let context = unsafe { ibv_open_device(device::device()) };
         // SAFETY: just opened.
-        let (marker, async_fd) = unsafe { ((*context).abi_compat, (*context).async_fd) };
-        assert_eq!(marker as usize, usize::MAX);
+        let ibv_context { abi_compat, async_fd, .. } = unsafe { &*context };
+        assert_eq!(*abi_compat as usize, usize::MAX);
         // SAFETY: just opened.
-        assert_eq!(unsafe { tail(context) }.events.raw(), async_fd);
+        assert_eq!(unsafe { tail(context) }.events.raw(), *async_fd);
         let verbs = context.wrapping_byte_sub(offset_of!(verbs_context, context));
         // SAFETY: the context is embedded in a verbs_context.
         assert_eq!(unsafe { (*verbs.cast::<verbs_context>()).sz }, 648);

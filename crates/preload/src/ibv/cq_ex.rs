@@ -80,8 +80,10 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the program passes a live queue, between start_poll and end_poll.
-    unsafe { advance(cq, cq::tail(cq)) }
+    // SAFETY: the program passes a live queue.
+    let tail = unsafe { cq::tail(cq) };
+    // SAFETY: the program calls it between start_poll and end_poll.
+    unsafe { advance(cq, tail) }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {

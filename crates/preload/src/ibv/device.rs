@@ -187,9 +187,10 @@ mod tests {
         // SAFETY: the device is the head of a DeviceObject.
         let object = unsafe { &*device().cast::<DeviceObject>() };
         assert_eq!(object.tail, [0; TAIL_WORDS]);
+        // SAFETY: the device of the list.
+        let name = unsafe { ibv_get_device_name(device()) };
         // SAFETY: names are NUL-terminated.
-        let name = unsafe { CStr::from_ptr(ibv_get_device_name(device())) };
-        assert_eq!(name, c"weft_iw0");
+        assert_eq!(unsafe { CStr::from_ptr(name) }, c"weft_iw0");
         assert!(is_ibdev_path(c"/sys/class/infiniband/weft_iw0"));
     }
 

@@ -114,8 +114,12 @@ impl Acks {
     pub unsafe fn wait(&self, reported: u32) {
         // SAFETY: alive by contract.
         unsafe { libc::pthread_mutex_lock(self.mutex) };
-        // SAFETY: alive by contract; the mutex guards it.
-        while unsafe { *self.completed } != reported {
+        loop {
+            // SAFETY: alive by contract; the mutex guards it.
+            let completed = unsafe { *self.completed };
+            if completed == reported {
+                break;
+            }
             // SAFETY: the mutex is locked by this thread.
             unsafe { libc::pthread_cond_wait(self.cond, self.mutex) };
         }

@@ -81,8 +81,8 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// Slot `alloc_parent_domain`: a second name for a domain. Custom allocators are refused, because
-/// no queue lives in memory that a program could provide.
+/// Slot `alloc_parent_domain`: a second name for a domain. Custom allocators are accepted and
+/// never called, because no queue lives in memory that a program could provide.
 ///
 /// # Safety
 /// `context` is open; `attr` is readable and names live domains.
@@ -90,13 +90,13 @@ pub unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    const PD_CONTEXT: u32 = 1 << 1;
+    const ALLOCATORS_AND_CONTEXT: u32 = 1 | 1 << 1;
     // SAFETY: readable by contract.
     let attr = unsafe { *attr };
     if attr.pd.is_null() {
         return errno::null(libc::EINVAL);
     }
-    if attr.comp_mask & !PD_CONTEXT != 0 {
+    if attr.comp_mask & !ALLOCATORS_AND_CONTEXT != 0 {
         return errno::null(libc::EOPNOTSUPP);
     }
     // SAFETY: alive by contract.

@@ -166,7 +166,9 @@ fn head(context: *mut ibv_context, pd: *mut ibv_pd, init: &ibv_qp_init_attr, cor
         srq: init.srq,
         handle: handle(),
         qp_num: core.num(),
-        state: core.state() as c_int,
+        // What libibverbs shows until the first query or modification, although an RNIC's queue
+        // pair is already in INIT.
+        state: QpState::Reset as c_int,
         qp_type: init.qp_type,
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
         cond: libc::PTHREAD_COND_INITIALIZER,

@@ -3,7 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::ptr::slice_from_raw_parts;
+use std::ptr::{self, slice_from_raw_parts};
 
 use weft_verbs::{SendFlags, SendOp, SendWr};
 
@@ -210,7 +210,9 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 /// `qp` is alive and in a span of this thread.
 unsafe fn begin(qp: *mut ibv_qp_ex, op: SendOp) {
     // SAFETY: alive by contract.
-    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    let wr_id = unsafe { (*qp).wr_id };
+    // SAFETY: alive by contract.
+    let flags = unsafe { (*qp).wr_flags };
     // Inline data is known by the setter that brings it.
     let flags = SendFlags::from_bits_truncate(flags) - SendFlags::INLINE;
     // SAFETY: in a span by contract.
@@ -280,9 +282,21 @@ unsafe extern "C" fn wr_set_inline_data_list(
         // SAFETY: the program passes `count` buffers.
         let buffer = unsafe { &*list.wrapping_add(index) };
         if buffer.length > 0 {
-            let octets = slice_from_raw_parts(buffer.addr.cast::<u8>(), buffer.length);
             // SAFETY: the program passes readable memory, to be copied before this returns.
-            request.inline.extend_from_slice(unsafe { &*octets });
+            unsafe { append(&mut request.inline, buffer) };
         }
     }
+}
+
+/// Copies without a reference to the program's memory, which may be registered.
+///
+/// # Safety
+/// The buffer is readable.
+unsafe fn append(to: &mut Vec<u8>, from: &ibv_data_buf) {
+    to.reserve(from.length);
+    let end = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+    // SAFETY: readable by contract; room was reserved.
+    unsafe { ptr::copy_nonoverlapping(from.addr.cast::<u8>(), end, from.length) };
+    // SAFETY: that many octets were just written.
+    unsafe { to.set_len(to.len() + from.length) };
 }

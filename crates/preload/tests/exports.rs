@@ -1,0 +1,65 @@
+//! What libweft.so exports, compared with the libraries it stands in for.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// Functions of libibverbs that work on plain values or come back to ours, and so may stay with
+/// the real library.
+const PURE: [&str; 10] = [
+    "ibv_copy_ah_attr_from_kern",
+    "ibv_copy_path_rec_from_kern",
+    "ibv_copy_path_rec_to_kern",
+    "ibv_copy_qp_attr_from_kern",
+    "ibv_dofork_range",
+    "ibv_dontfork_range",
+    "ibv_rate_to_mbps",
+    "ibv_rate_to_mult",
+    "mbps_to_ibv_rate",
+    "mult_to_ibv_rate",
+];
+
+/// Names of the functions that a library exports, with their versions.
+fn exports(library: &Path) -> Vec<String> {
+    let out = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output();
+    let text = String::from_utf8(out.expect("nm is installed").stdout).expect("names are text");
+    let functions = text.lines().filter_map(|line| line.split_once(" T "));
+    functions.map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The public functions of a real library: default versions, without those for its providers.
+fn public(library: &str) -> BTreeSet<String> {
+    let found = Command::new("cc").arg(format!("-print-file-name={library}")).output();
+    let path = String::from_utf8(found.expect("cc runs").stdout).expect("a path");
+    let names = exports(Path::new(path.trim()));
+    let public = names.iter().filter_map(|name| name.split_once("@@"));
+    public.filter(|(_, v)| !v.contains("PRIVATE")).map(|(name, _)| name.to_owned()).collect()
+}
+
+#[test]
+fn every_public_function_is_served() {
+    let ours: BTreeSet<String> = exports(&common::library()).into_iter().collect();
+    let verbs = public("libibverbs.so");
+    assert!(verbs.len() > 70, "{verbs:?}");
+    let missing: Vec<_> =
+        verbs.iter().filter(|n| !ours.contains(*n) && !PURE.contains(&n.as_str())).collect();
+    assert!(missing.is_empty(), "libibverbs has {missing:?}");
+    let cm = public("librdmacm.so");
+    let missing: Vec<_> =
+        cm.iter().filter(|n| n.starts_with("rdma_") && !ours.contains(*n)).collect();
+    assert!(cm.len() > 40 && missing.is_empty(), "librdmacm has {missing:?}");
+}
+
+/// A version would keep the definition from serving programs linked against another one, and
+/// anything else exported would take the place of somebody's own function.
+#[test]
+fn exports_are_unversioned_and_only_those_of_the_two_libraries() {
+    let linker = ["dlopen", "dlsym", "dlvsym"];
+    for name in exports(&common::library()) {
+        let known = ["ibv_", "_ibv_", "rdma_"].iter().any(|prefix| name.starts_with(prefix));
+        assert!(known || linker.contains(&name.as_str()), "{name} is exported");
+        assert!(!name.contains('@'), "{name} has a version");
+    }
+}
