@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use serde_json::Value;
 
 use crate::lab::{Lab, is_installed};
 use crate::pair::ServerEnds;
@@ -40,7 +41,7 @@ const BY_CRC: &str = "CRC32C of every frame";
 
 /// Runs the programs and prints the table.
 pub fn run(options: &Options) -> Result<()> {
-    for program in ["rping", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
+    for program in ["rping", "fio", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
         ensure!(is_installed(program), "{program} is not installed; `make deps` installs it");
     }
     let lab = Lab::new(&options.address, options.seconds)?;
@@ -48,6 +49,8 @@ pub fn run(options: &Options) -> Result<()> {
     let mut lines = Vec::new();
     progress.show("rping -V");
     lines.push(ping(&lab).context("rping -V")?);
+    progress.show("fio");
+    lines.push(verified_bulk(&lab).context("fio")?);
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
         progress.show(program);
         let mut probe = Bandwidth::new(program, 1 << 20, program);
@@ -77,6 +80,29 @@ fn ping(lab: &Lab) -> Result<Line> {
     let bits = count * 2.0 * PING as f64 * 8.0;
     let gbps = bits / pair.elapsed.max(Duration::from_millis(1)).as_secs_f64() / 1e9;
     Ok(Line { program: "rping -V", checked: "every octet, by rping", gbps })
+}
+
+/// fio's receiver checks the checksum in every block that the sender made. iWARP has no way to say
+/// that no receive is posted, and fio has no credits, so each block has a receive of its own.
+fn verified_bulk(lab: &Lab) -> Result<Line> {
+    let pair = lab.pair(ServerEnds::ByItself, |port| {
+        let side = "--thread --ioengine=rdma --bs=512k --size=256m --verify=crc32c";
+        let fio = |role: &str| {
+            let side = format!("{side} --port={port} --output-format=json {role}");
+            Spec::new("fio").args(&side).within(lab.dir()).under(&lab.weft)
+        };
+        let client = format!(
+            "--name=sender --hostname={} --verb=send --rw=write --iodepth=1 --do_verify=0 \
+             --iodepth_batch_complete=1 --verify_state_save=0",
+            lab.address
+        );
+        (fio("--name=receiver --rw=read --iodepth=512 --verify_fatal=1"), fio(&client))
+    })?;
+    let stdout = &pair.server.stdout;
+    let json = stdout.find('{').map(|at| &stdout[at..]).context("fio's report")?;
+    let report: Value = serde_json::from_str(json).context("reading fio's report")?;
+    let rate = report["jobs"][0]["read"]["bw_bytes"].as_f64().context("fio's rate")?;
+    Ok(Line { program: "fio", checked: "CRC32C of every block, by fio", gbps: rate * 8.0 / 1e9 })
 }
 
 fn kernel_tcp(lab: &Lab) -> Result<f64> {

@@ -54,6 +54,11 @@ impl Lab {
         self.dir.join(name)
     }
 
+    /// The directory of the lab.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Builds a C program of this crate at its first use.
     ///
     /// # Errors

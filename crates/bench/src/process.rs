@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -26,13 +27,14 @@ pub struct Spec {
     command: Vec<OsString>,
     environment: Vec<(&'static str, String)>,
     cpu: Option<usize>,
+    dir: Option<PathBuf>,
 }
 
 impl Spec {
     /// The program `name`, found along `PATH`.
     pub fn new(name: &str) -> Self {
         let (name, command) = (name.to_owned(), vec![name.into()]);
-        Self { name, command, environment: Vec::new(), cpu: None }
+        Self { name, command, environment: Vec::new(), cpu: None, dir: None }
     }
 
     /// The program at `path`.
@@ -44,6 +46,13 @@ impl Spec {
     /// More arguments, separated by spaces.
     pub fn args(mut self, line: &str) -> Self {
         self.command.extend(line.split_whitespace().map(OsString::from));
+        self
+    }
+
+    /// One more argument, spaces and all.
+    #[cfg(test)]
+    pub fn arg(mut self, word: &str) -> Self {
+        self.command.push(word.into());
         self
     }
 
@@ -65,6 +74,12 @@ impl Spec {
         self
     }
 
+    /// The same in a directory where it may leave files.
+    pub fn within(mut self, dir: &Path) -> Self {
+        self.dir = Some(dir.to_path_buf());
+        self
+    }
+
     /// Starts it with no stdin, its output kept for later.
     pub fn start(&self) -> Result<Running> {
         let (stdout, stderr) = (anonymous_file()?, anonymous_file()?);
@@ -72,6 +87,11 @@ impl Spec {
         command.args(&self.command[1..]).stdin(Stdio::null());
         command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        if let Some(dir) = &self.dir {
+            command.current_dir(dir);
+        }
+        // A group of its own, so that it can be ended with its children.
+        command.process_group(0);
         sys::tie_down(&mut command, self.cpu);
         let child = command.spawn().with_context(|| format!("starting {}", self.name))?;
         let pid = child.id();
@@ -197,7 +217,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         // Failing here would hide why we are here; the kernel kills it with us anyhow.
         while self.reaped.is_none() {
-            let _ = sys::send_signal(self.pid, libc::SIGKILL);
+            let _ = sys::kill_group(self.pid);
             let fds: Vec<BorrowedFd<'_>> = self.end().into_iter().collect();
             let _ = sys::wait_readable(&fds, Duration::from_millis(100));
             match sys::reap(self.pid) {
@@ -231,9 +251,7 @@ mod tests {
     }
 
     fn shell(line: &str) -> Spec {
-        let mut spec = Spec::new("sh");
-        spec.command.extend(["-c".into(), line.into()]);
-        spec
+        Spec::new("sh").arg("-c").arg(line)
     }
 
     #[test]
@@ -259,6 +277,21 @@ mod tests {
         let error = running.wait(Instant::now() + Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("did not end in time"), "{error}");
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn children_of_a_killed_program_are_killed() {
+        let port = crate::ports::free().unwrap();
+        let server = shell(&format!("iperf3 -s -p {port} & wait"));
+        let running = server.start().unwrap();
+        let deadline = soon();
+        while !crate::ports::is_listening(port).unwrap() {
+            assert!(Instant::now() < deadline);
+        }
+        drop(running);
+        while crate::ports::is_listening(port).unwrap() {
+            assert!(Instant::now() < deadline);
+        }
     }
 
     #[test]

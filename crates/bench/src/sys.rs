@@ -92,6 +92,12 @@ pub fn send_signal(pid: u32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid as libc::pid_t, signal) })
 }
 
+/// Kills a child that leads a group, with its group.
+pub fn kill_group(pid: u32) -> io::Result<()> {
+    // SAFETY: kill takes two integers.
+    check(unsafe { libc::kill(-(pid as libc::pid_t), libc::SIGKILL) })
+}
+
 /// Chooses the congestion control of a TCP socket. Not every kernel lets everybody have each.
 pub fn set_congestion(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let (level, option) = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);

@@ -11,6 +11,9 @@ use crate::reading::{Reading, Unit};
 
 const SOURCE: &str = include_str!("../../c/api.c");
 
+/// Below this, what the measurement itself costs would show.
+const IDLE_SECONDS_MIN: f64 = 3.0;
+
 /// The names of the series of [`Calls`] and [`Idle`].
 pub const POLL: &str = "ibv_poll_cq, nothing there";
 /// Posting, for each of a list.
@@ -63,7 +66,7 @@ impl Probe for Idle {
     }
 
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
-        let seconds = lab.seconds.ceil();
+        let seconds = lab.seconds.max(IDLE_SECONDS_MIN).ceil();
         let said = run(lab, "idle", &seconds.to_string())?;
         Ok(vec![Reading::new(IDLE, Unit::CpuMillisPerSecond, value(&said, "idle")?)])
     }
