@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::Endpoint;
+use weft_rnic::wire::offload::Offloads;
 
 use crate::drive::todo::{RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::{Driver, LinkWatcher};
@@ -83,6 +84,11 @@ impl Cell {
     /// Whether it has, or had, a connection that this process may touch.
     pub fn is_attached(&self) -> bool {
         self.attached.load(Ordering::Acquire) && self.generation == engine::generation()
+    }
+
+    /// Who does what below the verbs, while there is a connection.
+    pub fn offloads(&self) -> Option<Offloads> {
+        self.lock().as_ref().map(Driver::offloads)
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Endpoint, Transmit};
 
 use crate::buffers::Buffer;
@@ -112,6 +113,11 @@ impl Driver {
     /// Has the engine watch the socket for `source`.
     pub fn register(&mut self, source: Arc<dyn Source>) {
         self.token = Some(Engine::get().add(self.socket.as_fd(), Interest::READ, source));
+    }
+
+    /// Who does what below the verbs.
+    pub fn offloads(&self) -> Offloads {
+        self.endpoint.offloads()
     }
 
     /// Whether nothing is left of the connection.

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Device, Endpoint, Link};
 use weft_verbs::usage::Counted;
 use weft_verbs::{
@@ -179,6 +180,11 @@ impl Qp {
         let awaited = role == Role::Responder && agreed.rtr.is_some();
         self.cell.attach(endpoint, HighFd::new(socket), watcher, !awaited);
         Ok(())
+    }
+
+    /// What this library, the CPU and the kernel do for the connection, while there is one.
+    pub fn offloads(&self) -> Option<Offloads> {
+        self.cell.offloads()
     }
 
     /// Closes the connection: what was posted goes out as far as TCP takes it at once, the rest

@@ -1,6 +1,8 @@
 //! Full operation: a framer and a deframer, and the rule of who speaks first.
 
+use weft_wire::crc;
 use weft_wire::llp::{Gather, RegisteredMemory, UlpduSink, UlpduSource};
+use weft_wire::offload::{By, Offloads};
 
 use crate::RxFault;
 use crate::marker;
@@ -26,6 +28,8 @@ pub struct Stream {
     framer: Framer,
     deframer: Deframer,
     held: bool,
+    crc: bool,
+    markers_in: bool,
     markers_out: bool,
     mulpdu: u16,
 }
@@ -37,6 +41,8 @@ impl Stream {
             framer: Framer::new(agreed.crc, agreed.markers_out),
             deframer: Deframer::new(agreed.crc, agreed.markers_in),
             held: role == Role::Responder,
+            crc: agreed.crc,
+            markers_in: agreed.markers_in,
             markers_out: agreed.markers_out,
             mulpdu: MIN_MULPDU,
         };
@@ -56,6 +62,21 @@ impl Stream {
     /// The largest ULPDU that is framed now (RFC 5044, section 4.1).
     pub fn mulpdu(&self) -> u16 {
         self.mulpdu
+    }
+
+    /// Who does what below DDP on this connection.
+    pub fn offloads(&self) -> Offloads {
+        let markers = |on| if on { By::Software } else { By::Nobody };
+        let by = if crc::by_cpu() { By::Cpu } else { By::Software };
+        Offloads {
+            crc: if self.crc { by } else { By::Nobody },
+            markers_out: markers(self.markers_out),
+            markers_in: markers(self.markers_in),
+            demultiplexing: By::Software,
+            segmentation: By::Software,
+            reliability: By::Kernel,
+            flow_control: By::Kernel,
+        }
     }
 
     /// Whether one valid FPDU has arrived; for a responder that ends the set-up.
@@ -133,6 +154,19 @@ mod tests {
         assert_eq!([of(8948, false), of(8948, true)], [8942, 8870]);
         assert_eq!([of(65483, false), of(u32::MAX, true)], [64768, 64768]);
         assert_eq!([of(0, false), of(100, true)], [128, 128]);
+    }
+
+    #[test]
+    fn what_is_off_is_said_to_be_off() {
+        let plain = Stream::new(Role::Initiator, &Agreed::default()).offloads();
+        assert_eq!(
+            (plain.crc, plain.markers_out, plain.markers_in),
+            (By::Nobody, By::Nobody, By::Nobody)
+        );
+        let agreed = Agreed { crc: true, markers_out: true, ..Agreed::default() };
+        let full = Stream::new(Role::Initiator, &agreed).offloads();
+        assert_ne!(full.crc, By::Nobody);
+        assert_eq!((full.markers_out, full.markers_in), (By::Software, By::Nobody));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use weft_mpa::{Agreed, Role, RxFault};
 use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
 use weft_verbs::{Qp, QpState};
+use weft_wire::offload::Offloads;
 
 use crate::outgoing::{Outgoing, Written};
 
@@ -106,6 +107,11 @@ impl Endpoint {
     /// Whether the peer has sent anything.
     pub fn heard(&self) -> bool {
         self.rdmap.heard()
+    }
+
+    /// Who does what below the verbs on this connection.
+    pub fn offloads(&self) -> Offloads {
+        self.mpa.offloads()
     }
 
     /// Counters.

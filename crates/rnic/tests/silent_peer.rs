@@ -38,3 +38,17 @@ fn an_initiator_that_hears_nothing_repeats_itself_once_without_effect() {
     }
     assert_eq!(side.output(usize::MAX), []);
 }
+
+#[test]
+fn a_frame_that_stays_incomplete_ends_the_stream() {
+    let mut side = Side::new(Role::Responder, &agreed(), 1460);
+    side.recv(1, &[]);
+    side.input(&[0x00, 0x17, 0x41]);
+    let due = side.endpoint.poll_timeout().unwrap();
+    assert_eq!(due, side.now + Duration::from_secs(60));
+    side.endpoint.handle_timeout(due - Duration::from_millis(1));
+    assert_eq!(side.statuses(), []);
+    side.endpoint.handle_timeout(due);
+    assert_eq!(side.statuses(), [(1, WcStatus::WrFlushErr as u32)]);
+    assert!(side.endpoint.is_dead());
+}

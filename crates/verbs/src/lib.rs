@@ -18,7 +18,6 @@ pub mod event;
 pub mod limits;
 pub mod misuse;
 pub mod mr;
-pub mod offload;
 pub mod pd;
 pub mod qp;
 pub mod srq;

@@ -3,6 +3,11 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+/// Whether this CPU has instructions that compute it.
+pub fn by_cpu() -> bool {
+    !crc_fast::get_calculator_target(CrcAlgorithm::Crc32Iscsi).contains("software")
+}
+
 /// A running CRC32C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crc32c(u32);

@@ -12,6 +12,7 @@ pub mod ids;
 pub mod iwpm;
 pub mod llp;
 pub mod mpa;
+pub mod offload;
 pub mod rdmap;
 pub mod sdp;
 pub mod terminate;
