@@ -151,7 +151,8 @@ impl Cell {
         let Some(driver) = guard.as_ref() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
-        let looping = at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
+        let looping = Settings::get().progress == Progress::Inline
+            || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
         let (lease, work) = (looping && !driver.leased, driver.look());
         if lease || work != 0 {
             self.pending.fetch_or(work, Ordering::AcqRel);
@@ -258,10 +259,18 @@ impl Source for Cell {
     }
 
     fn at_exit(&self, until: Instant) {
-        if let Ok(mut guard) = self.driver.try_lock()
-            && let Some(driver) = guard.as_mut()
-        {
-            driver.flush_at_exit(until);
+        // Not by waiting for the lock: a signal handler that exits may have interrupted its holder.
+        loop {
+            if let Ok(mut guard) = self.driver.try_lock() {
+                if let Some(driver) = guard.as_mut() {
+                    driver.flush_at_exit(until);
+                }
+                return;
+            }
+            if clock::now() >= until {
+                return;
+            }
+            std::thread::yield_now();
         }
     }
 }
