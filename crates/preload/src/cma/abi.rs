@@ -198,7 +198,9 @@ layout! {
         "addr.addr.ibaddr" = addr.ibaddr: 256, "path_rec" = path_rec: 296,
         "num_paths" = num_paths: 304,
     }
-    "struct rdma_ib_addr" as rdma_ib_addr: 40 { "sgid" = sgid: 0, "dgid" = dgid: 16, "pkey" = pkey: 32 }
+    "struct rdma_ib_addr" as rdma_ib_addr: 40 {
+        "sgid" = sgid: 0, "dgid" = dgid: 16, "pkey" = pkey: 32,
+    }
     "struct rdma_event_channel" as rdma_event_channel: 4 { "fd" = fd: 0 }
     "struct rdma_conn_param" as rdma_conn_param: 24 {
         "private_data" = private_data: 0, "private_data_len" = private_data_len: 8,

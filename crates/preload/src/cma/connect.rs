@@ -1,7 +1,6 @@
 //! Connections: listen, connect, answer, end.
 
 use std::ffi::{c_int, c_void};
-use std::slice;
 use std::sync::Arc;
 
 use weft_io::Qp;
@@ -10,7 +9,7 @@ use weft_io::cm::{ConnParam, State};
 use super::abi::{rdma_cm_id, rdma_conn_param};
 use super::events::complete;
 use super::id::{completed, object, result};
-use super::object::IdObject;
+use super::object::{IdObject, copy_octets};
 use crate::abi::ibv_ece;
 use crate::errno;
 use crate::ibv::qp;
@@ -79,18 +78,10 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
         responder_resources: param.responder_resources,
         initiator_depth: param.initiator_depth,
         // SAFETY: the caller passes as much private data as it says.
-        private_data: unsafe { read_bytes(param.private_data, param.private_data_len) },
+        private_data: unsafe {
+            copy_octets(param.private_data, usize::from(param.private_data_len))
+        },
     }
-}
-
-/// # Safety
-/// `bytes` is NULL or has `len` readable octets.
-unsafe fn read_bytes(bytes: *const c_void, len: u8) -> Vec<u8> {
-    if bytes.is_null() || len == 0 {
-        return Vec::new();
-    }
-    // SAFETY: the caller passes as many readable octets.
-    unsafe { slice::from_raw_parts(bytes.cast::<u8>(), usize::from(len)) }.to_vec()
 }
 
 /// The queue pair of the id, or the one that the parameters number.
@@ -121,7 +112,7 @@ pub unsafe extern "C" fn rdma_reject(
     pass_when_off!(rdma_reject(id, private_data, private_data_len));
     let object = object!(id);
     // SAFETY: the caller passes as much private data as it says.
-    let private_data = unsafe { read_bytes(private_data, private_data_len) };
+    let private_data = unsafe { copy_octets(private_data, usize::from(private_data_len)) };
     result(object.cm.reject(&private_data))
 }
 

@@ -3,7 +3,6 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::slice;
 
 use weft_io::cm::EventKind;
 
@@ -12,7 +11,7 @@ use super::events::{rdma_ack_cm_event, rdma_get_cm_event, release};
 use super::id::{
     create, object, rdma_bind_addr, rdma_destroy_id, rdma_resolve_addr, rdma_resolve_route,
 };
-use super::object::IdObject;
+use super::object::{IdObject, copy_octets};
 use super::qp::{rdma_create_qp, rdma_destroy_qp, rdma_destroy_srq};
 use crate::abi::{ibv_pd, ibv_qp_init_attr};
 use crate::errno;
@@ -89,24 +88,12 @@ unsafe fn prepare(
         return routed;
     }
     // SAFETY: the result has as much data for the connection as it says.
-    unsafe { keep_connect_data(object, res) };
+    object.connect_data.replace(unsafe { copy_octets(res.ai_connect, res.ai_connect_len) });
     // SAFETY: the caller passes NULL or attributes of its own.
     let Some(wanted) = (unsafe { attr.as_mut() }) else { return 0 };
     wanted.qp_type = res.ai_qp_type;
     // SAFETY: the id is live, the domain and the attributes are the caller's.
     unsafe { rdma_create_qp(new, pd, wanted) }
-}
-
-/// # Safety
-/// `res.ai_connect` is NULL or has `res.ai_connect_len` readable octets.
-unsafe fn keep_connect_data(object: &IdObject, res: &rdma_addrinfo) {
-    if res.ai_connect.is_null() || res.ai_connect_len == 0 {
-        return;
-    }
-    let data = res.ai_connect.cast::<u8>();
-    // SAFETY: the caller passes as many readable octets.
-    let data = unsafe { slice::from_raw_parts(data, res.ai_connect_len) };
-    object.connect_data.replace(data.to_vec());
 }
 
 /// `rdma_destroy_ep`: the id with its queue pair and its shared receive queue.
@@ -175,10 +162,11 @@ fn give_queue_pair(listen: &IdObject, id: *mut rdma_cm_id) -> c_int {
 /// Drops a request that cannot be given to the program: nobody else knows its id.
 fn discard(event: *mut super::abi::rdma_cm_event) {
     // SAFETY: the event was read and is not acknowledged.
-    let (id, listen) = unsafe { ((*event).id, (*event).listen_id) };
+    let head = unsafe { &*event };
+    let (id, is_request) = (head.id, !head.listen_id.is_null());
     // SAFETY: the event is given back once.
     unsafe { rdma_ack_cm_event(event) };
-    if !listen.is_null() {
+    if is_request {
         // SAFETY: the id came with this event, and is not used again.
         unsafe { rdma_destroy_ep(id) };
     }

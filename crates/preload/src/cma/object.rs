@@ -20,6 +20,20 @@ use crate::abi::{IBV_QPT_RC, ibv_ece};
 /// The default partition, which every port of a channel adapter is in; iWARP has none.
 const PKEY_DEFAULT: u16 = 0xFFFF;
 
+/// A copy of what a program passes by address and length.
+///
+/// # Safety
+/// `octets` is NULL or has `len` readable octets.
+pub unsafe fn copy_octets(octets: *const c_void, len: usize) -> Vec<u8> {
+    if octets.is_null() {
+        return Vec::new();
+    }
+    let mut copy = vec![0; len];
+    // SAFETY: as many octets are readable, and the copy has as much room.
+    unsafe { ptr::copy_nonoverlapping(octets.cast(), copy.as_mut_ptr(), len) };
+    copy
+}
+
 /// An event channel and what is behind it.
 #[repr(C)]
 pub struct ChannelObject {

@@ -8,8 +8,8 @@ use super::id::object;
 use super::object::IdObject;
 use crate::abi::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_STATE, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
-    IBV_SRQT_BASIC, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_SRQT_BASIC, ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use crate::errno;
 use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
@@ -114,14 +114,22 @@ fn create(object: &IdObject, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_int
     if clash(id.recv_cq.get(), attr.recv_cq) || clash(id.send_cq.get(), attr.send_cq) {
         return Err(libc::EINVAL);
     }
-    create_completions(object, attr)?;
+    let made = create_completions(object, attr).and_then(|()| create_with(object, attr));
+    if made.is_err() {
+        destroy_completions(object);
+    }
+    made
+}
+
+fn create_with(object: &IdObject, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_int> {
+    let id = &object.head.id;
     let or = |given: *mut ibv_cq, own: *mut ibv_cq| if given.is_null() { own } else { given };
     attr.send_cq = or(attr.send_cq, id.send_cq.get());
     attr.recv_cq = or(attr.recv_cq, id.recv_cq.get());
     if attr.srq.is_null() {
         attr.srq = id.srq.get();
     }
-    let qp = create_qp(attr)?;
+    let qp = create_qp(id.verbs.get(), attr)?;
     if let Err(code) = initialise(qp) {
         // SAFETY: the queue pair was just made.
         unsafe { verbs_qp::ibv_destroy_qp(qp) };
@@ -132,7 +140,10 @@ fn create(object: &IdObject, attr: &mut ibv_qp_init_attr_ex) -> Result<(), c_int
     Ok(())
 }
 
-fn create_qp(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
+fn create_qp(
+    verbs: *mut ibv_context,
+    attr: &mut ibv_qp_init_attr_ex,
+) -> Result<*mut ibv_qp, c_int> {
     let qp = if attr.comp_mask == IBV_QP_INIT_ATTR_PD {
         let mut plain = plain_of(attr);
         // SAFETY: the domain and the queues are live.
@@ -141,7 +152,7 @@ fn create_qp(attr: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, c_int> {
         qp
     } else {
         // SAFETY: as above.
-        unsafe { qp_ex::create_qp_ex((*attr.pd).context, attr) }
+        unsafe { qp_ex::create_qp_ex(verbs, attr) }
     };
     if qp.is_null() { Err(errno::get()) } else { Ok(qp) }
 }
@@ -185,10 +196,7 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
     let Some(attr) = (unsafe { attr.as_mut() }) else { return errno::minus_one(libc::EINVAL) };
     match create(object, attr) {
         Ok(()) => 0,
-        Err(code) => {
-            destroy_completions(object);
-            errno::minus_one(code)
-        }
+        Err(code) => errno::minus_one(code),
     }
 }
 

@@ -80,7 +80,7 @@ pub unsafe fn read(addr: *const libc::sockaddr) -> Option<SocketAddr> {
         return None;
     }
     // SAFETY: every address begins with its family.
-    let family = i32::from(unsafe { (&raw const (*addr).sa_family).read_unaligned() });
+    let family = i32::from(unsafe { addr.cast::<libc::sa_family_t>().read_unaligned() });
     let mut storage = Storage::EMPTY;
     let (from, to) = (addr.cast::<u8>(), storage.0.as_mut_ptr());
     // SAFETY: the address is as long as its family says, which is less than the storage.

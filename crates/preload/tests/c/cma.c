@@ -1,0 +1,375 @@
+/* Uses librdmacm by event channels: both ends of a connection in one process. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static struct rdma_event_channel *here, *there;
+static struct rdma_cm_id *listener;
+static struct sockaddr_in address;
+
+static struct rdma_cm_event *next(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
+{
+	struct rdma_cm_event *event = NULL;
+	CHECK(rdma_get_cm_event(channel, &event) == 0);
+	if (event->event != type)
+		fprintf(stderr, "%s (%d)\n", rdma_event_str(event->event), event->status);
+	CHECK(event->event == type);
+	return event;
+}
+
+static void expect(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
+{
+	CHECK(rdma_ack_cm_event(next(channel, type)) == 0);
+}
+
+static struct rdma_cm_id *new_id(struct rdma_event_channel *channel, void *context)
+{
+	struct rdma_cm_id *id = NULL;
+	CHECK(rdma_create_id(channel, &id, context, RDMA_PS_TCP) == 0);
+	CHECK(id->channel == channel && id->context == context && id->ps == RDMA_PS_TCP);
+	CHECK(id->qp_type == IBV_QPT_RC && !id->verbs && !id->qp && !id->event);
+	return id;
+}
+
+static void give_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
+	attr.cap.max_send_wr = 8;
+	attr.cap.max_recv_wr = 8;
+	attr.cap.max_send_sge = 1;
+	attr.cap.max_recv_sge = 1;
+	CHECK(rdma_create_qp(id, NULL, &attr) == 0);
+	CHECK(attr.cap.max_send_wr >= 8 && attr.send_cq == id->send_cq && attr.recv_cq == id->recv_cq);
+	CHECK(id->qp && id->qp->qp_num && id->qp->pd == id->pd && id->pd->context == id->verbs);
+	CHECK(id->send_cq && id->recv_cq && id->send_cq_channel && id->recv_cq_channel);
+	CHECK(id->send_cq->cq_context == id && id->send_cq->channel == id->send_cq_channel);
+	CHECK(id->qp->state == IBV_QPS_INIT);
+	CHECK(rdma_create_qp(id, NULL, &attr) == -1 && errno == EINVAL);
+}
+
+static void channels(void)
+{
+	struct rdma_cm_event *event;
+	here = rdma_create_event_channel();
+	there = rdma_create_event_channel();
+	CHECK(here && there && here->fd != there->fd);
+	CHECK(fcntl(here->fd, F_GETFD) & FD_CLOEXEC);
+	int flags = fcntl(here->fd, F_GETFL);
+	CHECK(!(flags & O_NONBLOCK));
+	CHECK(fcntl(here->fd, F_SETFL, flags | O_NONBLOCK) == 0);
+	CHECK(rdma_get_cm_event(here, &event) == -1 && errno == EAGAIN);
+	CHECK(fcntl(here->fd, F_SETFL, flags) == 0);
+	CHECK(rdma_get_cm_event(NULL, &event) == -1 && errno == EINVAL);
+	CHECK(rdma_ack_cm_event(NULL) == -1 && errno == EINVAL);
+}
+
+static void on_alarm(int signal)
+{
+	(void)signal;
+}
+
+static void interruption(void)
+{
+	struct rdma_cm_event *event;
+	struct sigaction action = { .sa_handler = on_alarm };
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+	ualarm(20000, 20000);
+	CHECK(rdma_get_cm_event(here, &event) == -1 && errno == EINTR);
+	ualarm(0, 0);
+}
+
+static atomic_int woken;
+
+static void *sleeper(void *channel)
+{
+	struct rdma_cm_event *event;
+	rdma_get_cm_event(channel, &event);
+	woken = 1;
+	return NULL;
+}
+
+/* Programs end by destroying a channel in which a thread of theirs sleeps. */
+static void destruction_wakes_nobody(void)
+{
+	pthread_t thread;
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	CHECK(pthread_create(&thread, NULL, sleeper, channel) == 0);
+	usleep(50000);
+	rdma_destroy_event_channel(channel);
+	usleep(50000);
+	CHECK(!woken);
+	pthread_detach(thread);
+}
+
+static void port_spaces(void)
+{
+	struct rdma_cm_id *id = NULL;
+	CHECK(rdma_create_id(here, &id, NULL, RDMA_PS_IB) == -1 && errno == EPROTONOSUPPORT);
+	CHECK(rdma_create_id(here, &id, NULL, 0) == -1);
+	CHECK(rdma_create_id(here, &id, NULL, RDMA_PS_UDP) == 0 && id->qp_type == IBV_QPT_UD);
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0 && id->verbs);
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD };
+	attr.cap.max_send_wr = attr.cap.max_recv_wr = attr.cap.max_send_sge = 1;
+	CHECK(rdma_create_qp(id, NULL, &attr) == -1 && errno == EOPNOTSUPP && !id->qp && !id->send_cq);
+	CHECK(rdma_join_multicast(id, (struct sockaddr *)&address, NULL) == -1);
+	CHECK(errno == EOPNOTSUPP);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+static void listen_here(void)
+{
+	address.sin_family = AF_INET;
+	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	listener = new_id(here, &address);
+	CHECK(rdma_listen(NULL, 0) == -1 && errno == EINVAL);
+	CHECK(rdma_bind_addr(listener, (struct sockaddr *)&address) == 0);
+	CHECK(listener->verbs && listener->pd && listener->port_num == 1);
+	CHECK(rdma_listen(listener, 0) == 0);
+	address.sin_port = rdma_get_src_port(listener);
+	CHECK(address.sin_port && rdma_get_dst_port(listener) == 0);
+	struct sockaddr_in *local = (struct sockaddr_in *)rdma_get_local_addr(listener);
+	CHECK(local->sin_family == AF_INET && local->sin_port == address.sin_port);
+
+	struct rdma_cm_id *wild = new_id(here, NULL);
+	struct sockaddr_in any = { .sin_family = AF_INET };
+	CHECK(rdma_bind_addr(wild, (struct sockaddr *)&any) == 0 && !wild->verbs && !wild->pd);
+	CHECK(rdma_destroy_id(wild) == 0);
+	struct rdma_cm_id *same = new_id(here, NULL);
+	CHECK(rdma_bind_addr(same, (struct sockaddr *)&address) == -1 && errno == EADDRINUSE);
+	CHECK(rdma_destroy_id(same) == 0);
+}
+
+static struct rdma_cm_id *route(void)
+{
+	struct rdma_cm_id *id = new_id(there, NULL);
+	struct sockaddr wrong = { .sa_family = AF_UNIX };
+	CHECK(rdma_resolve_addr(id, NULL, &wrong, 1000) == -1 && errno == EINVAL);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&address, 1000) == 0);
+	expect(there, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(id->verbs == listener->verbs && id->pd && id->port_num == 1);
+	CHECK(rdma_get_dst_port(id) == address.sin_port && rdma_get_src_port(id) != 0);
+	CHECK(id->route.addr.addr.ibaddr.sgid.raw[15] == 1);
+	CHECK(rdma_resolve_route(id, 1000) == 0);
+	expect(there, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	CHECK(id->route.num_paths == 0);
+	return id;
+}
+
+static void options(void)
+{
+	struct rdma_cm_id *id = new_id(there, NULL);
+	uint8_t octet = 16;
+	int on = 1;
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &octet, 1) == 0);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &on, sizeof(on)) == -1);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)) == 0);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)) == 0);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &octet, 1) == 0);
+	CHECK(rdma_set_option(id, RDMA_OPTION_ID, 77, &octet, 1) == -1 && errno == ENOSYS);
+	CHECK(rdma_set_option(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &octet, 1) == -1);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+static void wrong_order(void)
+{
+	struct rdma_cm_id *id = new_id(there, NULL);
+	struct rdma_conn_param param = { 0 };
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC };
+	CHECK(rdma_create_qp(id, NULL, &attr) == -1 && errno == EINVAL);
+	CHECK(rdma_connect(id, &param) == -1 && errno == EINVAL);
+	CHECK(rdma_accept(id, &param) == -1 && errno == EINVAL);
+	CHECK(rdma_reject(id, NULL, 0) == -1 && errno == EINVAL);
+	CHECK(rdma_disconnect(id) == -1 && errno == EINVAL);
+	CHECK(rdma_establish(id) == -1 && errno == EINVAL);
+	CHECK(rdma_notify(id, IBV_EVENT_COMM_EST) == -1 && errno == EINVAL);
+	struct rdma_cm_id *request;
+	CHECK(rdma_get_request(listener, &request) == -1 && errno == EINVAL);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+static void states(struct rdma_cm_id *id)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
+	int mask = -1;
+	CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0);
+	CHECK(mask == (IBV_QP_STATE | IBV_QP_ACCESS_FLAGS));
+	CHECK(attr.qp_access_flags == (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0 && mask == 0);
+	attr.qp_state = IBV_QPS_RESET;
+	CHECK(rdma_init_qp_attr(id, &attr, &mask) == -1 && errno == EINVAL);
+}
+
+static void send_one(struct rdma_cm_id *from, struct rdma_cm_id *to)
+{
+	char out[] = "over and out", in[32] = "";
+	struct ibv_mr *source = ibv_reg_mr(from->pd, out, sizeof(out), 0);
+	struct ibv_mr *sink = ibv_reg_mr(to->pd, in, sizeof(in), IBV_ACCESS_LOCAL_WRITE);
+	CHECK(source && sink);
+	struct ibv_sge from_sge = { (uintptr_t)out, sizeof(out), source->lkey };
+	struct ibv_sge to_sge = { (uintptr_t)in, sizeof(in), sink->lkey };
+	struct ibv_recv_wr recv = { .sg_list = &to_sge, .num_sge = 1 }, *bad_recv;
+	struct ibv_send_wr send = { .sg_list = &from_sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	CHECK(ibv_post_recv(to->qp, &recv, &bad_recv) == 0);
+	CHECK(ibv_post_send(from->qp, &send, &bad) == 0);
+	struct ibv_wc wc;
+	while (ibv_poll_cq(to->recv_cq, 1, &wc) == 0)
+		;
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == sizeof(out) && !strcmp(in, out));
+	while (ibv_poll_cq(from->send_cq, 1, &wc) == 0)
+		;
+	CHECK(wc.status == IBV_WC_SUCCESS);
+	CHECK(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(sink) == 0);
+}
+
+static struct rdma_cm_id *request(const char *private_data)
+{
+	struct rdma_cm_event *event = next(here, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_id *id = event->id;
+	CHECK(event->listen_id == listener && id != listener && event->status == 0);
+	CHECK(id->context == listener->context && id->channel == here && id->verbs && id->pd);
+	CHECK(event->param.conn.private_data_len == strlen(private_data));
+	CHECK(!memcmp(event->param.conn.private_data, private_data, strlen(private_data)));
+	CHECK(event->param.conn.initiator_depth == 4 && event->param.conn.responder_resources == 2);
+	CHECK(rdma_get_src_port(id) == address.sin_port && rdma_get_dst_port(id) != 0);
+	CHECK(rdma_ack_cm_event(event) == 0);
+	return id;
+}
+
+static const struct rdma_conn_param hello = {
+	.private_data = "hello", .private_data_len = 5, .responder_resources = 4, .initiator_depth = 2,
+};
+
+static void connection(void)
+{
+	struct rdma_cm_id *active = route();
+	uint8_t timeout = 14;
+	CHECK(rdma_set_option(active, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1) == 0);
+	struct rdma_conn_param param = hello, deep = hello;
+	CHECK(rdma_connect(active, &param) == -1 && errno == EINVAL);
+	give_qp(active);
+	states(active);
+	deep.initiator_depth = 200;
+	CHECK(rdma_connect(active, &deep) == -1 && errno == EINVAL);
+	CHECK(rdma_connect(active, &param) == 0);
+
+	struct rdma_cm_id *passive = request("hello");
+	give_qp(passive);
+	struct rdma_conn_param answer = hello;
+	answer.private_data = "welcome";
+	answer.private_data_len = 7;
+	CHECK(rdma_accept(passive, &answer) == 0);
+	struct rdma_cm_event *event = next(there, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(event->id == active && !event->listen_id && event->param.conn.private_data_len == 7);
+	CHECK(!memcmp(event->param.conn.private_data, "welcome", 7));
+	CHECK(active->qp->state == IBV_QPS_RTS);
+	expect(here, RDMA_CM_EVENT_ESTABLISHED);
+	/* The private data lives as long as its event. */
+	CHECK(!memcmp(event->param.conn.private_data, "welcome", 7) && rdma_ack_cm_event(event) == 0);
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(active->qp, &attr, IBV_QP_TIMEOUT, &init) == 0 && attr.timeout == 14);
+	CHECK(attr.qp_state == IBV_QPS_RTS && attr.max_rd_atomic == 2);
+	CHECK(rdma_notify(active, IBV_EVENT_COMM_EST) == 0);
+
+	send_one(active, passive);
+	send_one(passive, active);
+
+	CHECK(rdma_migrate_id(passive, there) == 0 && passive->channel == there);
+	CHECK(rdma_disconnect(active) == 0);
+	expect(there, RDMA_CM_EVENT_DISCONNECTED);
+	expect(there, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(rdma_disconnect(passive) == 0 && rdma_disconnect(active) == 0);
+	for (int i = 0; i < 2; i++) {
+		struct rdma_cm_id *id = i ? passive : active;
+		rdma_destroy_qp(id);
+		CHECK(!id->qp && !id->send_cq && !id->recv_cq && !id->send_cq_channel);
+		CHECK(rdma_destroy_id(id) == 0);
+	}
+}
+
+static void rejection(void)
+{
+	struct rdma_cm_id *active = route();
+	give_qp(active);
+	struct rdma_conn_param param = hello;
+	CHECK(rdma_connect(active, &param) == 0);
+	struct rdma_cm_id *passive = request("hello");
+	CHECK(rdma_reject(passive, "no", 2) == 0);
+	CHECK(rdma_destroy_id(passive) == 0);
+	struct rdma_cm_event *event = next(there, RDMA_CM_EVENT_REJECTED);
+	CHECK(event->status == -ECONNREFUSED && event->param.conn.private_data_len == 2);
+	CHECK(!memcmp(event->param.conn.private_data, "no", 2));
+	CHECK(rdma_ack_cm_event(event) == 0);
+	rdma_destroy_ep(active);
+}
+
+/* The queue pair is the program's own, and rdma-cm knows it by its number. */
+static void foreign_queue_pair(void)
+{
+	struct rdma_cm_id *active = route();
+	struct ibv_cq *cq = ibv_create_cq(active->verbs, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq };
+	init.cap.max_send_wr = init.cap.max_recv_wr = 4;
+	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+	struct ibv_qp *qp = ibv_create_qp(active->pd, &init);
+	CHECK(qp);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
+	int mask;
+	CHECK(rdma_init_qp_attr(active, &attr, &mask) == 0 && ibv_modify_qp(qp, &attr, mask) == 0);
+	struct rdma_conn_param param = hello;
+	param.qp_num = qp->qp_num ^ 1;
+	CHECK(rdma_connect(active, &param) == -1 && errno == EINVAL);
+	param.qp_num = qp->qp_num;
+	CHECK(rdma_connect(active, &param) == 0);
+	struct rdma_cm_id *passive = request("hello");
+	give_qp(passive);
+	CHECK(rdma_accept(passive, NULL) == 0);
+	expect(there, RDMA_CM_EVENT_ESTABLISHED);
+	expect(here, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK(rdma_destroy_id(active) == 0);
+	expect(here, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+	rdma_destroy_ep(passive);
+}
+
+static void devices(void)
+{
+	int count = 0;
+	struct ibv_context **list = rdma_get_devices(&count);
+	CHECK(list && count == 1 && list[0] == listener->verbs && !list[1]);
+	rdma_free_devices(list);
+	struct ibv_ece ece = { .vendor_id = 1 };
+	struct rdma_cm_id *id = new_id(there, NULL);
+	CHECK(rdma_set_local_ece(id, &ece) == 0);
+	CHECK(rdma_get_remote_ece(id, &ece) == 0 && ece.vendor_id == 0);
+	CHECK(rdma_destroy_id(id) == 0);
+}
+
+int main(void)
+{
+	channels();
+	interruption();
+	listen_here();
+	port_spaces();
+	options();
+	wrong_order();
+	devices();
+	connection();
+	rejection();
+	foreign_queue_pair();
+	struct pollfd ends[] = { { here->fd, POLLIN, 0 }, { there->fd, POLLIN, 0 } };
+	CHECK(poll(ends, 2, 0) == 0);
+	CHECK(rdma_destroy_id(listener) == 0);
+	rdma_destroy_event_channel(here);
+	rdma_destroy_event_channel(there);
+	destruction_wakes_nobody();
+	return 0;
+}

@@ -1,0 +1,163 @@
+//! Programs that link librdmacm: our own, function by function, and those of rdma-core.
+
+mod common;
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use common::{Dir, library, plain, preloaded, succeed};
+
+#[test]
+fn event_channels_serve_a_linked_program() {
+    let dir = Dir::new("cma");
+    let program = dir.build("cma.c", "cma", &["-lrdmacm", "-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
+fn endpoints_serve_a_linked_program() {
+    let dir = Dir::new("endpoint");
+    let program = dir.build("endpoint.c", "endpoint", &["-lrdmacm", "-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
+fn address_sanitizer_finds_nothing() {
+    let dir = Dir::new("cma-asan");
+    let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
+    let asan = String::from_utf8(found.stdout).expect("a path");
+    for source in ["cma.c", "endpoint.c"] {
+        let flags = ["-fsanitize=address", "-lrdmacm", "-libverbs"];
+        let program = dir.build(source, source, &flags);
+        let both = format!("{}:{}", asan.trim(), library().display());
+        let mut command = plain(&program);
+        // What lives as long as the process is reachable, and no leak; a sleeping thread's is.
+        succeed(command.env("ASAN_OPTIONS", "detect_leaks=0").env("LD_PRELOAD", both));
+    }
+}
+
+#[test]
+fn off_leaves_librdmacm_alone() {
+    let out = preloaded("rping".as_ref())
+        .args(["-c", "-a", "127.0.0.1", "-p", "1"])
+        .env("WEFT", "off")
+        .output()
+        .expect("the tool is installed");
+    assert!(!out.status.success());
+}
+
+/// A free port: it was given out a moment ago, and goes round before it is given out again.
+fn port() -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener.local_addr().expect("an address").port().to_string()
+}
+
+/// A server that is killed when the test ends early.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a server and waits until it listens on `port`.
+fn serve(program: &str, args: &[&str], port: &str) -> Server {
+    let mut command = preloaded(program.as_ref());
+    command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    let server = Server(command.spawn().expect("the tool is installed"));
+    let start = weft_io::clock::now();
+    while !listens(port) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{program} does not listen");
+        std::thread::yield_now();
+    }
+    server
+}
+
+/// Whether some socket listens on `port`.
+fn listens(port: &str) -> bool {
+    let port = format!(":{:04X}", port.parse::<u16>().expect("a port"));
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let table = std::fs::read_to_string(table).unwrap_or_default();
+        table.lines().any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let local = fields.next().is_some_and(|local| local.ends_with(&port));
+            local && fields.nth(1) == Some("0A")
+        })
+    })
+}
+
+fn ask(program: &str, args: &[&str]) {
+    let out = preloaded(program.as_ref()).args(args).output().expect("the tool is installed");
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{program} {args:?}: {}\n{stdout}\n{stderr}", out.status);
+}
+
+/// Runs a server and a client to their ends.
+fn pair(program: &str, port: &str, server: &[&str], client: &[&str]) {
+    let mut served = serve(program, server, port);
+    ask(program, client);
+    let status = served.0.wait().expect("the server ends");
+    assert!(status.success(), "{program} {server:?}: {status}");
+}
+
+#[test]
+fn rping_pings() {
+    for size in ["23", "4096", "65535"] {
+        let port = port();
+        let base = ["-a", "127.0.0.1", "-p", &port, "-C", "20", "-S", size, "-v", "-V"];
+        pair("rping", &port, &[&["-s"][..], &base].concat(), &[&["-c"][..], &base].concat());
+    }
+    let port = port();
+    let base = ["-a", "::1", "-p", &port, "-C", "3"];
+    pair("rping", &port, &[&["-s"][..], &base].concat(), &[&["-c"][..], &base].concat());
+}
+
+#[test]
+fn ucmatose_makes_many_connections_on_one_channel() {
+    let port = port();
+    let base = ["-p", &port, "-c", "16", "-C", "32", "-m", "-t", "8"];
+    pair("ucmatose", &port, &base, &[&base[..], &["-s", "127.0.0.1"]].concat());
+}
+
+#[test]
+fn rdma_client_talks_to_rdma_server() {
+    let port = port();
+    let mut served = serve("rdma_server", &["-p", &port], &port);
+    ask("rdma_client", &["-s", "127.0.0.1", "-p", &port]);
+    assert!(served.0.wait().expect("the server ends").success());
+}
+
+/// The rsocket code of the installed librdmacm looks into the ids that it gets. (The asynchronous
+/// mode of rstream is left out: it takes a peer that has sent everything and left for an error,
+/// if it sees both at once.)
+#[test]
+fn rsockets_of_the_real_library_run_over_weft() {
+    for test in [&["-T", "b"][..], &["-T", "n"], &["-T", "r"], &["-T", "f"]] {
+        let port = port();
+        let mut base = vec!["-p", &port, "-S", "4096", "-I", "10", "-C", "100"];
+        base.extend(test);
+        pair("rstream", &port, &base, &[&base[..], &["-s", "127.0.0.1"]].concat());
+    }
+    let port = port();
+    let base = ["-p", &port, "-S", "65536", "-I", "10", "-C", "20"];
+    pair("riostream", &port, &base, &[&base[..], &["-s", "127.0.0.1"]].concat());
+}
+
+#[test]
+fn rcopy_copies() {
+    let dir = Dir::new("rcopy");
+    let (from, to) = (dir.path("from"), dir.path("to"));
+    let content: Vec<u8> =
+        (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&from, &content).expect("room for a file");
+    let port = port();
+    let _server = serve("rcopy", &["-p", &port], &port);
+    let target = format!("127.0.0.1:{}", to.display());
+    // The first argument decides: a file makes it the client.
+    ask("rcopy", &[from.to_str().expect("a plain path"), &target, "-p", &port]);
+    assert_eq!(std::fs::read(&to).expect("the copy"), content);
+}
