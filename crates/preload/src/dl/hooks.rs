@@ -120,7 +120,8 @@ unsafe extern "C" fn answer_dlvsym(handle: *mut c_void, name: *const c_char) -> 
 
 unsafe extern "C" fn answer_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
     let real_dlopen = real::dlopen();
-    if file.is_null() || env::off_now() {
+    // Whoever only asks whether a library is loaded gets the true answer.
+    if file.is_null() || flags & libc::RTLD_NOLOAD != 0 || env::off_now() {
         return ptr::null_mut();
     }
     // SAFETY: the caller passes a NUL-terminated string.

@@ -90,20 +90,26 @@ impl Drop for Held {
 /// The context of this process for objects that no program opened a device for: `id->verbs` of
 /// rdma-cm. NULL with `errno` set if it cannot be made. Never closed.
 pub fn weft_context() -> *mut ibv_context {
-    struct Shared(*mut ibv_context);
-    // SAFETY: a context may be used from any thread.
-    unsafe impl Send for Shared {}
-    // SAFETY: as above.
-    unsafe impl Sync for Shared {}
-    static CONTEXT: OnceLock<Shared> = OnceLock::new();
-    if let Some(shared) = CONTEXT.get() {
+    if let Some(shared) = SHARED.get() {
         return shared.0;
     }
     match open() {
         // Of two threads that come here at once, one wins; the other's is left open unused.
-        Ok(context) => CONTEXT.get_or_init(|| Shared(context)).0,
+        Ok(context) => SHARED.get_or_init(|| Shared(context)).0,
         Err(code) => errno::null(code),
     }
+}
+
+struct Shared(*mut ibv_context);
+// SAFETY: a context may be used from any thread.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+static SHARED: OnceLock<Shared> = OnceLock::new();
+
+fn is_shared(context: *mut ibv_context) -> bool {
+    SHARED.get().is_some_and(|shared| shared.0 == context)
 }
 
 /// Opens the device; fails with the errno of the system.
@@ -170,13 +176,16 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     open().unwrap_or_else(errno::null)
 }
 
-/// `ibv_close_device`.
+/// `ibv_close_device`. A context of rdma-cm, which programs close by mistake, stays open.
 ///
 /// # Safety
 /// `context` came from [`ibv_open_device`] and is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     pass_when_off!(ibv_close_device(context));
+    if is_shared(context) {
+        return 0;
+    }
     // SAFETY: open by contract.
     let objects = unsafe { tail(context) }.objects.load(Ordering::Acquire);
     if objects > 0 {
@@ -212,5 +221,9 @@ mod tests {
     fn there_is_one_context_for_rdma_cm() {
         assert_eq!(weft_context(), weft_context());
         assert!(!weft_context().is_null());
+        // SAFETY: the context is open and stays so.
+        assert_eq!(unsafe { ibv_close_device(weft_context()) }, 0);
+        // SAFETY: as above.
+        assert!(unsafe { tail(weft_context()) }.core.limits().max_qp > 0);
     }
 }

@@ -3,7 +3,9 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -209,6 +211,27 @@ static void completion_events(void)
 	CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+/* A reader that waits is interrupted, as by any read. */
+static void interrupted(void)
+{
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *cq = ibv_create_cq(context, 8, NULL, channel, 0), *from;
+	struct sigaction action = { .sa_handler = on_signal };
+	/* Again and again, in case the first comes before the read. */
+	struct itimerval often = { { 0, 5000 }, { 0, 5000 } }, never = { { 0, 0 }, { 0, 0 } };
+	void *word;
+	CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+	CHECK(ibv_get_cq_event(channel, &from, &word) == -1 && errno == EINTR);
+	CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0);
+	CHECK(ibv_destroy_cq(cq) == 0 && ibv_destroy_comp_channel(channel) == 0);
+}
+
 static void shared_receives(void)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 4, .max_sge = 1 } };
@@ -261,6 +284,7 @@ int main(void)
 	memory();
 	queue_pair();
 	completion_events();
+	interrupted();
 	shared_receives();
 	refused();
 	CHECK(ibv_dealloc_pd(pd) == 0);

@@ -29,6 +29,8 @@ static void try(void *list, void *done, void *name)
 int main(int argc, char **argv)
 {
 	CHECK(argc == 3);
+	CHECK(!dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD));
+	dlerror();
 	void *handle = dlopen(argv[1], RTLD_NOW);
 	CHECK(handle && !dlerror());
 	PLAIN(handle);
