@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building, testing and comparing need, if any is missing.
+# Installs the Debian packages that building, testing and comparing need, and those named as
+# arguments, if any is missing.
 # Says nothing and changes nothing when all are there.
 set -euo pipefail
 
