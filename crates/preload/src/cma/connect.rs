@@ -66,7 +66,11 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
     let Some(qp) = (unsafe { queue_pair(object, param) }) else {
         return errno::minus_one(libc::EINVAL);
     };
-    completed(object, object.cm.accept(&wanted, &qp))
+    let accepted = object.cm.accept(&wanted, &qp);
+    if accepted.is_ok() {
+        object.show_queue_pair();
+    }
+    completed(object, accepted)
 }
 
 /// # Safety

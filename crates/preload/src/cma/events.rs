@@ -10,12 +10,8 @@ use super::abi::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param,
 };
 use super::object::{ChannelObject, IdObject};
-use crate::abi::ibv_qp_attr;
 use crate::errno;
-use crate::ibv::qp;
 use crate::real::pass_when_off;
-
-const IBV_QP_TIMEOUT: c_int = 1 << 9;
 
 /// An event and what is behind it.
 #[repr(C)]
@@ -139,27 +135,10 @@ fn follow(object: &IdObject, kind: EventKind) {
         }
         EventKind::Established => {
             object.show_addresses();
-            show_queue_pair(object);
+            object.show_queue_pair();
         }
         _ => {}
     }
-}
-
-/// Lets the queue pair show its state, and the acknowledgement timeout that was set for the id.
-fn show_queue_pair(object: &IdObject) {
-    let qp = object.head.id.qp.get();
-    if qp.is_null() {
-        return;
-    }
-    if let Some(timeout) = object.cm.ack_timeout() {
-        // SAFETY: zeroes are valid attributes.
-        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-        attr.timeout = timeout;
-        // SAFETY: the program keeps the queue pair of an id that it connects.
-        unsafe { qp::ibv_modify_qp(qp, &raw mut attr, IBV_QP_TIMEOUT) };
-    }
-    // SAFETY: as above.
-    unsafe { qp::refresh(qp) };
 }
 
 /// `rdma_ack_cm_event`: gives an event back.

@@ -15,7 +15,10 @@ use super::abi::{
 };
 use super::devices::Device;
 use super::sockaddr;
-use crate::abi::{IBV_QPT_RC, ibv_ece};
+use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_qp_attr};
+use crate::ibv::qp;
+
+const IBV_QP_TIMEOUT: c_int = 1 << 9;
 
 /// The default partition, which every port of a channel adapter is in; iWARP has none.
 const PKEY_DEFAULT: u16 = 0xFFFF;
@@ -171,5 +174,22 @@ impl IdObject {
         if id.pd.get().is_null() {
             id.pd.set(device.pd);
         }
+    }
+
+    /// Lets the queue pair of the id show its state, and the acknowledgement timeout that was set.
+    pub fn show_queue_pair(&self) {
+        let qp = self.head.id.qp.get();
+        if qp.is_null() {
+            return;
+        }
+        if let Some(timeout) = self.cm.ack_timeout() {
+            // SAFETY: zeroes are valid attributes.
+            let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+            attr.timeout = timeout;
+            // SAFETY: the program keeps the queue pair of an id that it connects.
+            unsafe { qp::ibv_modify_qp(qp, &raw mut attr, IBV_QP_TIMEOUT) };
+        }
+        // SAFETY: as above.
+        unsafe { qp::refresh(qp) };
     }
 }
