@@ -17,6 +17,7 @@ use super::devices::Device;
 use super::sockaddr;
 use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_qp_attr};
 use crate::ibv::qp;
+use crate::log::log;
 
 const IBV_QP_TIMEOUT: c_int = 1 << 9;
 
@@ -191,5 +192,10 @@ impl IdObject {
         }
         // SAFETY: as above.
         unsafe { qp::refresh(qp) };
+        // SAFETY: as above.
+        let core = unsafe { &qp::tail(qp).core };
+        if let Some(offloads) = core.offloads() {
+            log!(Debug, "queue pair {:#x} is connected: {offloads}", core.num());
+        }
     }
 }
