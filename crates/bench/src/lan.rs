@@ -11,6 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::lab::{Lab, is_installed};
+use crate::machine::Usage;
 use crate::probes::{Probe, api, floor, iperf, libfabric, perftest, sockperf, ucx};
 use crate::progress::Progress;
 use crate::reading::{Readings, record};
@@ -51,6 +52,7 @@ struct Results {
     /// What was not measured, and why.
     missing: Vec<String>,
     failed: Vec<String>,
+    disturbance: machine::Disturbance,
 }
 
 /// Runs the benchmark and prints its result.
@@ -80,7 +82,7 @@ fn probes() -> Vec<Box<dyn Probe>> {
     const MIB: u64 = 1 << 20;
     let reno = machine::allows_congestion("reno").then_some("reno");
     vec![
-        Box::new(perftest::Bandwidth::new("ib_write_bw", MIB, WRITE_1M)),
+        Box::new(perftest::Bandwidth::new("ib_write_bw", MIB, WRITE_1M).counting_cpu()),
         Box::new(iperf::Stream::new(reno, IPERF_RENO)),
         Box::new(floor::Floor::new("stream --call 262144", STREAM_256K)),
         Box::new(floor::Floor::new("stream --call 1048576", STREAM_1M)),
@@ -116,7 +118,9 @@ fn probes() -> Vec<Box<dyn Probe>> {
 
 /// Takes every probe in each round. One that fails is not tried again.
 fn measure(lab: &Lab, mut probes: Vec<Box<dyn Probe>>, rounds: usize) -> Result<Results> {
+    let before = Usage::now();
     let mut results = Results {
+        disturbance: before.disturbance(&before),
         rounds,
         seconds: lab.seconds,
         readings: Readings::new(),
@@ -148,6 +152,7 @@ fn measure(lab: &Lab, mut probes: Vec<Box<dyn Probe>>, rounds: usize) -> Result<
             }
         }
     }
+    results.disturbance = before.disturbance(&Usage::now());
     Ok(results)
 }
 
@@ -166,7 +171,8 @@ impl Results {
         }
         text += &format!(
             ".\n{rounds} rounds, the measurements in turn, about {seconds} s each. A ratio is of \
-             medians; its range is over the rounds.\n\n{table}\n{}",
+             medians; its range is over the rounds.\n{}\n\n{table}\n{}",
+            self.disturbance.sentence(),
             table::series(&self.readings)
         );
         for gap in &self.missing {
@@ -185,6 +191,7 @@ impl Results {
             "settings": machine::settings(),
             "rounds": self.rounds,
             "seconds": self.seconds,
+            "disturbance": self.disturbance,
             "rows": self.outcomes(),
             "series": self.readings,
             "missing": self.missing,

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use serde::Serialize;
+
 /// One line about the machine.
 pub fn describe() -> String {
     let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown CPU".into());
@@ -42,6 +44,76 @@ pub fn allows_congestion(name: &str) -> bool {
     list.split_whitespace().any(|allowed| allowed == name)
 }
 
+/// Who used the processors while something was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Clock ticks of all processors together, whoever had them.
+    all: u64,
+    /// Those of processes, ours included.
+    processes: u64,
+    /// Those that the host took away.
+    stolen: u64,
+    /// Those of this process and of the children that it has waited for.
+    ours: u64,
+}
+
+/// Shares of the machine's time, in per cent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Disturbance {
+    /// What processes took that do not belong to the benchmark.
+    pub others: f64,
+    /// What the host took.
+    pub host: f64,
+}
+
+impl Usage {
+    /// Up to now. What cannot be read counts as nothing.
+    pub fn now() -> Self {
+        Self::parse(&read("/proc/stat"), &read("/proc/self/stat")).unwrap_or(NOTHING)
+    }
+
+    fn parse(machine: &str, own: &str) -> Option<Self> {
+        let numbers = |line: &str| -> Vec<u64> {
+            line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+        };
+        // user nice system idle iowait irq softirq steal, and guests that are in user already.
+        let machine = numbers(machine.lines().next()?);
+        // utime stime cutime cstime are the fields 14 to 17; the second may hold spaces.
+        let own = own.rsplit_once(')')?.1.split_whitespace().skip(11).take(4);
+        Some(Self {
+            all: machine.get(..8)?.iter().sum(),
+            processes: machine.get(..3)?.iter().sum(),
+            stolen: *machine.get(7)?,
+            ours: own.filter_map(|word| word.parse::<u64>().ok()).sum(),
+        })
+    }
+
+    /// Who disturbed since then.
+    pub fn disturbance(&self, until: &Self) -> Disturbance {
+        let all = until.all.saturating_sub(self.all).max(1) as f64;
+        let others = (until.processes - self.processes).saturating_sub(until.ours - self.ours);
+        let host = until.stolen.saturating_sub(self.stolen);
+        Disturbance { others: others as f64 / all * 100.0, host: host as f64 / all * 100.0 }
+    }
+}
+
+const NOTHING: Usage = Usage { all: 0, processes: 0, stolen: 0, ours: 0 };
+
+/// More than this, and the numbers are of something else.
+const DISTURBED: f64 = 3.0;
+
+impl Disturbance {
+    /// A sentence for the report.
+    pub fn sentence(&self) -> String {
+        let verdict =
+            if self.others.max(self.host) > DISTURBED { "; this is no result" } else { "" };
+        let (others, host) = (self.others, self.host);
+        format!(
+            "Others took {others:.1} % of the machine meanwhile, its host {host:.1} %{verdict}."
+        )
+    }
+}
+
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -59,6 +131,26 @@ mod tests {
     fn the_machine_is_described() {
         let line = describe();
         assert!(line.contains("Linux ") && line.contains("processors"), "{line}");
+    }
+
+    #[test]
+    fn disturbances_are_what_is_not_ours() {
+        let at = |machine: &str, own: &str| Usage::parse(machine, own).unwrap();
+        let before =
+            at("cpu  10 0 10 100 0 0 0 0 0 0\n", "7 (a) b) S 1 1 1 0 0 0 0 0 0 0 1 1 1 1 9");
+        let after =
+            at("cpu  70 0 50 190 0 0 0 10 0 0\n", "7 (a) b) S 1 1 1 0 0 0 0 0 0 0 9 9 9 9 9");
+        let disturbance = before.disturbance(&after);
+        assert_eq!(disturbance, Disturbance { others: 34.0, host: 5.0 });
+        assert!(disturbance.sentence().contains("no result"));
+        assert!(!Disturbance { others: 2.0, host: 0.0 }.sentence().contains("no result"));
+    }
+
+    #[test]
+    fn usage_grows() {
+        let before = Usage::now();
+        let after = Usage::now();
+        assert!(before.all > 0 && after.all >= before.all);
     }
 
     #[test]

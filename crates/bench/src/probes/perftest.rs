@@ -16,6 +16,7 @@ pub struct Bandwidth {
     program: &'static str,
     size: u64,
     options: &'static str,
+    counts_cpu: bool,
     label: String,
     pace: Pace,
 }
@@ -27,9 +28,15 @@ pub struct Throughput {
     pub gbps: f64,
     /// Messages in a second, in millions.
     pub mps: f64,
-    /// Processor seconds of both sides for 10^9 octets.
-    pub cpu_s_per_gb: f64,
+    /// Octets moved.
+    octets: f64,
+    /// Processor seconds of both sides.
+    cpu_s: f64,
 }
+
+/// The messages of a run whose processor time is that of everything but the data. perftest spends
+/// a quarter of a second and more in each process to find out how fast the processor's clock is.
+const HARDLY_ANY: u64 = 64;
 
 impl Bandwidth {
     /// `program` with messages of `size` octets. `label` begins the names of its series.
@@ -37,7 +44,7 @@ impl Bandwidth {
         let label = label.to_owned();
         // A tenth of a second on a fast path, a few seconds on a slow one.
         let pace = Pace::beginning_with((300_000_000 / size).clamp(256, 20_000));
-        Self { program, size, options: "", label, pace }
+        Self { program, size, options: "", counts_cpu: false, label, pace }
     }
 
     /// The same with more options.
@@ -46,14 +53,32 @@ impl Bandwidth {
         self
     }
 
+    /// The same with a series of its processor time per octet.
+    pub fn counting_cpu(mut self) -> Self {
+        self.counts_cpu = true;
+        self
+    }
+
     /// Measures once.
     pub fn measure(&mut self, lab: &Lab) -> Result<Throughput> {
-        let (program, size, options) = (self.program, self.size, self.options);
-        let run = |count| {
-            let options = format!("-s {size} -n {count} --report_gbits -N {options}");
-            throughput(&run_pair(lab, program, &options)?, size)
-        };
-        self.pace.measure(lab.seconds, run, |result| result.mps * 1e6)
+        let mut pace = self.pace;
+        let run = |count| self.messages(lab, count);
+        let result = pace.measure(lab.seconds, run, |result| result.mps * 1e6);
+        self.pace = pace;
+        result
+    }
+
+    fn messages(&self, lab: &Lab, count: u64) -> Result<Throughput> {
+        let (size, more) = (self.size, self.options);
+        let options = format!("-s {size} -n {count} --report_gbits -N {more}");
+        throughput(&run_pair(lab, self.program, &options)?, size)
+    }
+}
+
+impl Throughput {
+    /// Processor seconds of both sides for 10^9 octets more than `least` moved.
+    fn cpu_s_per_gb_above(&self, least: &Self) -> f64 {
+        (self.cpu_s - least.cpu_s) / ((self.octets - least.octets) / 1e9)
     }
 }
 
@@ -69,11 +94,16 @@ impl Probe for Bandwidth {
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
         let result = self.measure(lab)?;
         let series = |what: &str| format!("{}{what}", self.label);
-        Ok(vec![
+        let mut readings = vec![
             Reading::new(series(""), Unit::GigabitsPerSecond, result.gbps),
             Reading::new(series(", messages"), Unit::MegamessagesPerSecond, result.mps),
-            Reading::new(series(", CPU"), Unit::CpuSecondsPerGigabyte, result.cpu_s_per_gb),
-        ])
+        ];
+        if self.counts_cpu {
+            let least = self.messages(lab, HARDLY_ANY)?;
+            let cpu = result.cpu_s_per_gb_above(&least);
+            readings.push(Reading::new(series(", CPU"), Unit::CpuSecondsPerGigabyte, cpu));
+        }
+        Ok(readings)
     }
 }
 
@@ -127,10 +157,10 @@ fn run_pair(lab: &Lab, program: &str, options: &str) -> Result<Pair> {
 fn throughput(pair: &Pair, size: u64) -> Result<Throughput> {
     let numbers = last_numbers(&pair.client.stdout, 5)?;
     let (count, gbps) = (numbers[1], numbers[3]);
-    let gigabytes = count * size as f64 / 1e9;
+    let octets = count * size as f64;
     // The program rounds its own message rate to six digits after the point, in millions.
     let mps = gbps * BITS_PER_GIGABIT / 8.0 / size as f64 / 1e6;
-    Ok(Throughput { gbps, mps, cpu_s_per_gb: pair.cpu().as_secs_f64() / gigabytes })
+    Ok(Throughput { gbps, mps, octets, cpu_s: pair.cpu().as_secs_f64() })
 }
 
 /// Reads `size iterations min max typical average deviation 99% 99.9%`.
@@ -161,7 +191,8 @@ mod tests {
         let result = throughput(&pair(table, Duration::from_millis(100)), 1 << 20).unwrap();
         assert_eq!(result.gbps, 40.0);
         assert!((result.mps - 0.004768).abs() < 1e-6);
-        assert!((result.cpu_s_per_gb - 0.2 / 1.048576).abs() < 1e-9);
+        let least = Throughput { octets: 48576000.0, cpu_s: 0.1, ..result };
+        assert!((result.cpu_s_per_gb_above(&least) - 0.1).abs() < 1e-9);
         assert!(throughput(&pair("nothing", Duration::ZERO), 1).is_err());
     }
 
