@@ -14,7 +14,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 modules=(
     virtio_pci virtio_net virtio_rng
     siw ib_uverbs rdma_ucm crc32c_generic
-    sch_netem sch_ingress cls_matchall act_mirred ifb
+    sch_netem sch_ingress cls_matchall cls_u32 act_mirred act_gact ifb
 )
 
 say() {

@@ -48,9 +48,16 @@ rping() {
     row "$1" data "rping -S $2 -C $3" "rping -s $options" "rping -c -a @ $options"
 }
 
-# perftest WHO COMMAND
+# What perftest prints when it has lost a race of its own making: whoever is told that all is over
+# closes at once, while the other end's kernel may not have returned from sending that; siw then
+# completes the send with an error. In an emulated machine the window is wide.
+readonly PERFTEST_AGAIN='Bad wc status 2'
+
+# perftest WHO COMMAND: the data is not looked at, but by the CRC when that is on.
 perftest() {
-    row "$1" no "$2 -R" "$2 -R -F -p %" "$2 -R -F -p % @"
+    local checked=no
+    [[ $setting != "CRC on" ]] || checked=CRC
+    row "$1" "$checked" "$2 -R" "$2 -R -F -p %" "$2 -R -F -p % @" "$PERFTEST_AGAIN"
 }
 
 # peer WHO NAME SERVER-OPTIONS CLIENT-OPTIONS
@@ -65,7 +72,10 @@ setting_up() {
         peer "$who" "private data, $octets octets" "private=$octets expect=$octets" \
             "private=$octets expect=$octets"
     done
+    # Of 252 octets and more siw sends the length wrapped; librdmacm can give it 255.
+    [ "$who" = weft ] || peer siw "private data, 255 octets" "expect=255" "private=255"
     peer "$who" "rejected" "reject" "reject"
+    [ "$who" = siw ] || call_row weft "nobody listens" "peer connect @ 7 reject"
     peer "$who" "rejected, 251 octets both ways" "reject private=251 expect=251" \
         "reject private=251 expect=251"
     peer "$who" "the server speaks first" "speak=server times=5" "speak=server times=5"
@@ -124,17 +134,17 @@ bad_network() {
     patience=300
     for who in weft siw; do
         rping "$who" 65535 5
-        perftest "$who" "ib_write_bw -s 65536 -n 100"
-        perftest "$who" "ib_read_bw -s 65536 -n 100"
-        perftest "$who" "ib_send_bw -s 65536 -n 100"
-        perftest "$who" "ib_send_lat -s 7 -n 100"
+        perftest "$who" "ib_write_bw -s 65536 -n 30"
+        perftest "$who" "ib_read_bw -s 65536 -n 30"
+        perftest "$who" "ib_send_bw -s 65536 -n 30"
+        perftest "$who" "ib_send_lat -s 7 -n 50"
         peer "$who" "the server speaks first" "speak=server" "speak=server"
     done
     patience=120
     in_guest "/guest/netem" >>"$logs/netem.log"
 }
 
-# The other end dies in the middle. The machine goes last: it does not come back.
+# The other end dies in the middle.
 deaths() {
     local who options="-p % -S 16384 -C 1000000"
     under ""
@@ -143,5 +153,6 @@ deaths() {
         death_row "$who" process "ib_write_bw -R" "ib_write_bw -R -F -p % -n 1000000" \
             "ib_write_bw -R -F -p % -n 1000000 @"
     done
+    # Last, because it does not come back.
     death_row weft machine "rping -S 16384" "rping -s $options" "rping -c -a @ $options"
 }
