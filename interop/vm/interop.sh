@@ -54,8 +54,6 @@ ip link set lo up
 ip tuntap add dev tap0 mode tap vnet_hdr
 ip address add "$HOST/24" dev tap0
 ip link set tap0 up
-# A peer that vanished is noticed in seconds, not in a quarter of an hour.
-echo 4 >/proc/sys/net/ipv4/tcp_retries2
 
 make_image "$lab"
 echo "Weft against siw of Linux $(cat "$lab/kernel"); logs in $logs"

@@ -13,6 +13,7 @@ run_matrix() {
         setting_up "$who"
         refusals "$who"
     done
+    on_the_wire
     habits
     bad_network
     deaths
@@ -93,6 +94,20 @@ refusals() {
     done
 }
 
+# What passes between the two, as Wireshark reads it.
+on_the_wire() {
+    local who
+    under "CRC on, decoded" WEFT_CRC=on
+    decoding=yes
+    for who in weft siw; do
+        rping "$who" 4097 3
+        perftest "$who" "ib_write_bw -s 20000 -n 20"
+        perftest "$who" "ib_read_bw -s 20000 -n 20"
+        perftest "$who" "ib_send_bw -s 20000 -n 20"
+    done
+    decoding=
+}
+
 # What siw does when its compile-time choices are made otherwise, and depths that it rounds up.
 habits() {
     siw_with mpa_crc_required=1
@@ -154,5 +169,6 @@ deaths() {
             "ib_write_bw -R -F -p % -n 1000000 @"
     done
     # Last, because it does not come back.
+    under "silence of 10 s at most" WEFT_STALL_TIMEOUT_MS=10000
     death_row weft machine "rping -S 16384" "rping -s $options" "rping -c -a @ $options"
 }

@@ -9,6 +9,8 @@ setting=
 environment=()
 # How long the client may take, in seconds.
 patience=120
+# "yes" when the row's packets are to be decoded by tshark, with a right CRC in every FPDU.
+decoding=
 
 port=18515
 rows=0
@@ -31,14 +33,21 @@ row() {
         port=$((port + 1))
     done
     local verdict=
+    local detail="server $served, client $called" seen
     [ "$served $called" != "0 0" ] || verdict=ok
+    if [ -n "$decoding" ]; then
+        seen=$(decoded) || verdict=
+        detail="$detail, $seen"
+        verdict=${verdict:+$verdict, $seen}
+    fi
     [ "$attempt" = 1 ] || verdict=${verdict:+$verdict, attempt $attempt}
-    conclude "$verdict" "server $served, client $called"
+    conclude "$verdict" "$detail"
 }
 
 # try SERVER CLIENT AGAIN: leaves how both ended in `served` and `called`.
 try() {
     called="not started"
+    start_capture
     if start_server "$1"; then
         called=0
         run_"$client_end" "$patience" "$(filled "$2")" >"$log.client" 2>&1 || called=$?
@@ -49,7 +58,35 @@ try() {
         fi
     fi
     clean_up
+    stop_capture
     [ "$served $called" = "0 0" ]
+}
+
+start_capture() {
+    [ -n "$decoding" ] || return 0
+    : >"$log.tcpdump"
+    tcpdump -i tap0 -U --immediate-mode -Z root -w "$log.pcap" "tcp port $port" \
+        2>"$log.tcpdump" &
+    capture=$!
+    await 30 grep -q listening "$log.tcpdump"
+}
+
+stop_capture() {
+    [ -n "$decoding" ] || return 0
+    kill -INT "$capture"
+    wait "$capture" || true
+    # These two take any short Send for their own.
+    tshark -r "$log.pcap" -V --disable-protocol smb_direct --disable-protocol rpcordma \
+        >"$log.decoded" 2>/dev/null
+}
+
+# What tshark says of the row's packets; fails when something is wrong with them.
+decoded() {
+    local good bad
+    good=$(grep -c 'Good CRC32' "$log.decoded")
+    bad=$(grep -ciE 'bad crc32|malformed' "$log.decoded")
+    echo "$good right CRCs, $bad faults"
+    [ "$good" -gt 0 ] && [ "$bad" = 0 ]
 }
 
 # call_row WHO PROGRAM CLIENT: without a server.
@@ -71,9 +108,9 @@ death_row() {
         pid=$!
         if await 60 transferred 300000; then
             kill_"$2"
-            await_exit "$pid" 60
+            await_exit "$pid" 100
             called=$outcome
-            await_server 60
+            await_server 100
         else
             called="does not transfer"
         fi
