@@ -147,18 +147,20 @@ impl Cell {
         }
     }
 
-    fn poll_locked(&self, guard: MutexGuard<'_, Option<Driver>>, now: Instant) {
-        let Some(driver) = guard.as_ref() else { return };
+    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Driver>>, now: Instant) {
+        let Some(driver) = guard.as_mut() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
         let looping = Settings::get().progress == Progress::Inline
             || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
         let (lease, work) = (looping && !driver.leased, driver.look());
-        if lease || work != 0 {
+        let plain = !lease && work == RECEIVE && self.pending.load(Ordering::Acquire) == 0;
+        if plain && driver.finds_nothing(now) || !lease && work == 0 {
+            drop(guard);
+        } else {
+            let work = if plain { 0 } else { work };
             self.pending.fetch_or(work, Ordering::AcqRel);
             self.step(guard, |driver| driver.leased |= lease);
-        } else {
-            drop(guard);
         }
         self.drive(0);
         if lease {

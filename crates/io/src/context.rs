@@ -51,7 +51,7 @@ impl Context {
     /// Registers `length` octets from `addr`, which peers and work requests address from `iova`;
     /// gives the key, local and remote.
     ///
-    /// The pages are mapped in now, so that a peer's first access does not find them missing.
+    /// The pages must be mapped; they need not be in memory.
     pub fn reg_mr(
         &self,
         pd: &Arc<Pd>,
@@ -65,7 +65,7 @@ impl Context {
         }
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
         let spec = RegionSpec { pd: Arc::clone(pd), addr, len: length, iova, access };
-        populate(addr, length, access)?;
+        check_mapped(addr, length, access)?;
         self.device.register(&spec)
     }
 
@@ -84,7 +84,7 @@ impl Context {
         access: Option<Access>,
     ) -> Result<(), Misuse> {
         if let Some((addr, length, _)) = range {
-            populate(addr, length, access.unwrap_or(Access::empty()))?;
+            check_mapped(addr, length, access.unwrap_or(Access::empty()))?;
         }
         self.device.regions().reregister(key, pd, range, access)
     }
@@ -134,9 +134,9 @@ impl Context {
     }
 }
 
-fn populate(addr: u64, length: u64, access: Access) -> Result<(), Misuse> {
+fn check_mapped(addr: u64, length: u64, access: Access) -> Result<(), Misuse> {
     if length == 0 {
         return Ok(());
     }
-    sys::populate(addr, length, access.contains(Access::LOCAL_WRITE)).map_err(|_| Misuse::Fault)
+    sys::check_mapped(addr, length, access.contains(Access::LOCAL_WRITE)).map_err(|_| Misuse::Fault)
 }

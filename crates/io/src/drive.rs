@@ -59,6 +59,8 @@ pub(crate) struct Driver {
     watched: Interest,
     pub leased: bool,
     pub blocked: bool,
+    /// Something was received that nothing has been concluded from yet.
+    has_news: bool,
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
     established: bool,
@@ -103,6 +105,7 @@ impl Driver {
             watched: Interest::READ,
             leased: false,
             blocked: false,
+            has_news: false,
             phase: Phase::Open,
             watcher: Some(watcher),
             established,
@@ -152,7 +155,8 @@ impl Driver {
         if work & todo::TIME != 0 {
             self.handle_time(now);
         }
-        let received = work & todo::RECEIVE != 0 && self.receive(now);
+        let mut received = std::mem::take(&mut self.has_news);
+        received |= work & todo::RECEIVE != 0 && self.receive(now);
         let open = !self.blocked || work & todo::WRITABLE != 0;
         if open && (received || work & todo::SEND != 0) {
             self.transmit(now);
@@ -166,6 +170,14 @@ impl Driver {
             self.phase = Phase::Closed;
         }
         self.endpoint.handle_timeout(now);
+    }
+
+    /// Receives; whether there was nothing, so that nothing follows from it either. The buffer
+    /// stays with a connection that is polled.
+    pub fn finds_nothing(&mut self, now: Instant) -> bool {
+        let received = self.receive(now);
+        self.has_news |= received;
+        !received && self.phase != Phase::Closed
     }
 
     /// Receives what is there; whether something was.
