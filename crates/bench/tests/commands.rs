@@ -1,0 +1,85 @@
+//! The benchmark commands end to end, over the workspace's debug build: what the numbers are does
+//! not matter here, only that programs run, check what they get, and leave nothing behind.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn bench() -> Command {
+    let program = Path::new(env!("CARGO_BIN_EXE_weft-bench"));
+    let library = program.with_file_name("libweft.so");
+    assert!(library.is_file(), "{} is missing: run `make build` first", library.display());
+    let mut command = Command::new(program);
+    command.env_remove("WEFT").env_remove("LD_PRELOAD");
+    command
+}
+
+fn run(line: &str) -> Output {
+    bench().args(line.split_whitespace()).output().expect("weft-bench starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_demonstration_moves_verified_data() {
+    let output = run("demo --seconds 0.2");
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    for program in ["rping -V", "fio", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
+        assert!(table.contains(&format!("| {program} ")), "{program} is not in\n{table}");
+    }
+    assert_eq!(text(&output.stderr), "", "progress is for terminals");
+}
+
+#[test]
+fn a_measurement_comes_out_as_json() {
+    let output = run("lan --rounds 1 --seconds 0.1 --json --only spinning");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let series = &report["series"]["floor: TCP ping-pong, spinning"];
+    assert_eq!(series["unit"], "us");
+    assert!(series["values"][0][1].as_f64().expect("a number") > 0.0);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let output = bench().arg("demo").env("PATH", "/nonexistent").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is not installed"), "{}", text(&output.stderr));
+    assert_eq!(run("lan --only nothing-is-called-this").status.code(), Some(1));
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let scratch = std::env::temp_dir().join(format!("weft-bench-test-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).unwrap();
+    let mut child = bench()
+        .args(["lan", "--rounds", "1", "--seconds", "60", "--only", "blocking"])
+        .env("TMPDIR", &scratch)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id().to_string();
+    while children(&pid).len() < 2 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+    }
+    let started = children(&pid);
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
+    for pid in started {
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} is still there");
+    }
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
+    std::fs::remove_dir(&scratch).unwrap();
+}
+
+/// The processes that `pid`'s main thread has started.
+fn children(pid: &str) -> Vec<String> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    list.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
