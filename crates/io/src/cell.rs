@@ -37,6 +37,8 @@ pub(crate) struct Cell {
     owned_at: AtomicU64,
     /// The same, of any completion queue of the process.
     polled_at: AtomicU64,
+    /// The same, to the last doorbell that left its work to a poll.
+    deferred_at: AtomicU64,
     born: Instant,
     this: Weak<Self>,
 }
@@ -53,6 +55,7 @@ impl Cell {
             streaming: AtomicBool::new(false),
             owned_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
+            deferred_at: AtomicU64::new(0),
             born: clock::now(),
             this: this.clone(),
         })
@@ -220,7 +223,9 @@ impl Cell {
         rung
     }
 
+    /// Has the engine look after this connection until nothing happens for a while.
     fn attend(&self) {
+        self.deferred_at.store(self.elapsed(clock::now()), Ordering::Release);
         if !self.attended.swap(true, Ordering::SeqCst) {
             Engine::get().lease(self.this.clone());
         }
@@ -283,7 +288,8 @@ impl Leased for Cell {
         if missed {
             self.streaming.store(false, Ordering::Release);
         }
-        let idle = self.polled_at.load(Ordering::Acquire) < self.elapsed(before);
+        let last = |at: &AtomicU64| at.load(Ordering::Acquire);
+        let idle = last(&self.polled_at).max(last(&self.deferred_at)) < self.elapsed(before);
         if idle {
             self.attended.store(false, Ordering::SeqCst);
             self.end_lease();
