@@ -19,7 +19,7 @@ use super::config;
 use super::error::Error;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, Inner, PortSpace, Stage, failure};
-use super::link::{Handover, Linking};
+use super::link::{Handover, Linking, check_ready};
 use super::refusal;
 use super::socket;
 use crate::Qp;
@@ -130,6 +130,7 @@ impl CmId {
             return Err(Error::PortSpace);
         }
         inner.machine.may(Command::Connect)?;
+        check_ready(qp)?;
         let depths = inner.machine.connect(param)?;
         let offer = config::offer(depths, param.private_data.clone());
         inner.qp = Arc::downgrade(qp);

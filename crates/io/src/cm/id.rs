@@ -53,6 +53,16 @@ pub(super) enum Stage {
     Linked,
 }
 
+impl Stage {
+    /// Lets go of what is owned. A peer that waits for an answer gets a no, so that it does not
+    /// take silence for a misunderstanding.
+    pub(super) fn close(self) {
+        if let Stage::Requested(request) = self {
+            let _peer_may_be_gone = request.reject(&[]);
+        }
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Options {
     tos: Option<u8>,
@@ -291,7 +301,7 @@ impl CmId {
     }
 
     /// Ends whatever the id was about, drops its events that were not delivered, and returns once
-    /// those that were are acknowledged. A connection is closed gracefully.
+    /// those that were are acknowledged. A connection is closed gracefully, a request rejected.
     pub fn destroy(&self) {
         let (stage, qp, channel) = {
             let mut inner = self.lock();
@@ -301,7 +311,7 @@ impl CmId {
             let qp = inner.qp.upgrade().filter(|_| linked);
             (inner.leave_stage(), qp, inner.channel.clone())
         };
-        drop(stage);
+        stage.close();
         if let Some(qp) = qp {
             qp.disconnect();
         }

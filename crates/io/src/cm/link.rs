@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use weft_rnic::cm::{Close, Depths, Failure, State};
 use weft_rnic::mpa::{Agreed, Role};
+use weft_verbs::{Misuse, QpState};
 
 use super::config;
 use super::error::Error;
@@ -43,12 +44,23 @@ impl LinkWatcher for Watcher {
     }
 }
 
+/// Whether a queue pair could take a stream now.
+///
+/// # Errors
+/// `EINVAL` when it is in the wrong state for it.
+pub(super) fn check_ready(qp: &Qp) -> Result<(), Misuse> {
+    match qp.state() {
+        QpState::Init | QpState::Rtr => Ok(()),
+        _ => Err(Misuse::Invalid("the queue pair is not waiting for a connection")),
+    }
+}
+
 impl CmId {
     /// Hands the stream to the queue pair. The id must be in [`Stage::Linking`], and not locked.
     ///
     /// # Errors
     /// When the queue pair does not take it; the machine then knows, the application does not yet.
-    pub(super) fn link(&self, handover: Handover) -> Result<(), weft_verbs::Misuse> {
+    pub(super) fn link(&self, handover: Handover) -> Result<(), Misuse> {
         let Handover { qp, stream, agreed, role } = handover;
         let watcher = Arc::new(Watcher(self.me()));
         let attached = qp.attach(stream.into(), &agreed, role, watcher);
@@ -139,7 +151,7 @@ impl CmId {
         };
         self.publish(&mut inner);
         drop(inner);
-        drop(stage);
+        stage.close();
         if let Some(qp) = qp {
             qp.disconnect();
         }

@@ -16,7 +16,7 @@ use super::config;
 use super::error::Error;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, DEVICE, Stage};
-use super::link::{Handover, Linking};
+use super::link::{Handover, Linking, check_ready};
 use crate::Qp;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 
@@ -134,7 +134,7 @@ impl Request {
         Ok((self.stream, agreed))
     }
 
-    fn reject(self, private_data: &[u8]) -> Result<(), Failure> {
+    pub(super) fn reject(self, private_data: &[u8]) -> Result<(), Failure> {
         let reply = self.responder.reject(private_data).map_err(|_| Failure::Protocol)?;
         send_whole(&self.stream, &reply)
     }
@@ -172,6 +172,7 @@ impl CmId {
         let handover = {
             let mut inner = self.lock();
             inner.machine.may(Command::Accept)?;
+            check_ready(qp)?;
             let depths = inner.machine.accept(param)?;
             let Stage::Requested(request) = inner.leave_stage() else {
                 unreachable!("an id with an unanswered request has it")

@@ -1,6 +1,6 @@
 //! Connections from the first call to the last event.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use weft_io::cm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, State};
@@ -126,16 +126,55 @@ fn all_the_device_has_is_a_legal_wish_and_more_is_not() {
 }
 
 #[test]
-fn a_queue_pair_in_the_wrong_state_is_refused() {
+fn a_queue_pair_in_the_wrong_state_is_refused_and_another_may_be_tried() {
     let server = Server::new();
-    let client = Client::connecting(server.addr, b"");
-    let request = expect(&server.channel, EventKind::ConnectRequest);
     let failed = ready_side();
     failed.qp.destroy().unwrap();
-    assert!(request.id.accept(&params(b""), &failed.qp).is_err());
+    let client = Client::towards(server.addr);
+    let error = client.id.connect(&params(b""), &failed.qp).unwrap_err();
+    assert_eq!(error.errno(), libc::EINVAL);
+    client.id.connect(&params(b""), &client.side.qp).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!(request.id.accept(&params(b""), &failed.qp).unwrap_err().errno(), libc::EINVAL);
+    let side = ready_side();
+    request.id.accept(&params(b""), &side.qp).unwrap();
+    expect(&client.channel, EventKind::Established);
+}
+
+#[test]
+fn one_queue_pair_makes_one_connection() {
+    let server = Server::new();
+    let first = Client::connecting(server.addr, b"1");
+    let (accepted, side) = server.accept(&params(b""));
+    expect(&first.channel, EventKind::Established);
+    expect(&server.channel, EventKind::Established);
+    let second = Client::connecting(server.addr, b"2");
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!(request.id.accept(&params(b""), &side.qp).unwrap_err().errno(), libc::EINVAL);
+    // Nobody answers it any more, which is an answer too.
     request.id.destroy();
-    let event = next(&client.channel).event;
-    assert!(matches!(event.kind, EventKind::Rejected | EventKind::Established), "{event:?}");
+    assert_eq!(accepted.state(), State::Connected);
+    assert_eq!(expect(&second.channel, EventKind::Rejected).event.status, -libc::ECONNREFUSED);
+}
+
+#[test]
+fn the_ipv6_wildcard_serves_ipv4_unless_it_must_not() {
+    let server = Server::at("[::]:0".parse().unwrap(), 0);
+    let v4 = (Ipv4Addr::LOCALHOST, server.addr.port()).into();
+    let client = Client::connecting(v4, b"");
+    let (accepted, _side) = server.accept(&params(b""));
+    assert!(accepted.peer_addr().unwrap().is_ipv6());
+    expect(&client.channel, EventKind::Established);
+
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp);
+    id.set_v6_only(true).unwrap();
+    id.bind("[::]:0".parse().unwrap()).unwrap();
+    id.listen(0).unwrap();
+    let port = id.local_addr().unwrap().port();
+    let client = Client::connecting((Ipv4Addr::LOCALHOST, port).into(), b"");
+    let event = expect(&client.channel, EventKind::Rejected).event;
+    assert_eq!(event.status, -libc::ECONNREFUSED);
 }
 
 #[test]

@@ -8,7 +8,8 @@ use weft_io::cm::{CmId, Error, PortSpace};
 
 use super::abi::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
-    RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, rdma_cm_id, rdma_event_channel,
+    RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, Storage, rdma_cm_id,
+    rdma_event_channel,
 };
 use super::devices::Device;
 use super::events::{complete, release};
@@ -193,6 +194,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     let Some(to) = to.filter(|_| src.is_null() == from.is_none()) else {
         return errno::minus_one(libc::EINVAL);
     };
+    object.head.id.route.addr.dst.set(Storage::from(to));
     completed(object, object.cm.resolve_addr(from, to))
 }
 

@@ -19,6 +19,7 @@ use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_qp_attr};
 use crate::ibv::qp;
 use crate::log::log;
 
+/// Says that [`ibv_qp_attr::timeout`] is set.
 const IBV_QP_TIMEOUT: c_int = 1 << 9;
 
 /// The default partition, which every port of a channel adapter is in; iWARP has none.
@@ -84,6 +85,8 @@ pub struct IdObject {
     /// Goes in front of the private data of a connect (`ai_connect`).
     pub connect_data: RefCell<Vec<u8>>,
     pub local_ece: Cell<ibv_ece>,
+    /// Number of the queue pair that was made for the id.
+    pub qp_num: Cell<u32>,
 }
 
 impl IdObject {
@@ -107,6 +110,7 @@ impl IdObject {
             request_qp: Cell::new(None),
             connect_data: RefCell::default(),
             local_ece: Cell::new(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }),
+            qp_num: Cell::new(0),
         }));
         cm.set_cookie(object as u64);
         object
@@ -180,7 +184,8 @@ impl IdObject {
     /// Lets the queue pair of the id show its state, and the acknowledgement timeout that was set.
     pub fn show_queue_pair(&self) {
         let qp = self.head.id.qp.get();
-        if qp.is_null() {
+        // A program may have destroyed the queue pair without telling the id.
+        if qp.is_null() || qp::by_number(self.qp_num.get()).is_none() {
             return;
         }
         if let Some(timeout) = self.cm.ack_timeout() {

@@ -137,6 +137,8 @@ fn create_with(object: &IdObject, attr: &mut ibv_qp_init_attr_ex) -> Result<(), 
     }
     id.pd.set(attr.pd);
     id.qp.set(qp);
+    // SAFETY: the queue pair was just made.
+    object.qp_num.set(unsafe { (*qp).qp_num });
     Ok(())
 }
 
