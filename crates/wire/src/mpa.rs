@@ -70,10 +70,12 @@ pub enum StartError {
 /// Whole length of the frame that starts with `header`.
 ///
 /// Linux siw stores the length of private data in eight bits: with 252 to 255 octets from the
-/// application and the block before them it declares 0 to 3, and sends everything. That shape
-/// (a Request with nothing but S set, revision 2, fewer than four octets declared) gets its true
-/// length, 256 more. A peer that really meant it has a malformed frame in any case, and waits
-/// until the reader's timer closes.
+/// application and the block before them it declares 0 to 3, and sends everything. Those shapes
+/// get their true length, 256 more: a Request with nothing but S set, revision 2 and fewer than
+/// four octets declared, and a Reply that accepts, with S set, revision 2 and none declared,
+/// because siw accepts with 252 octets at most. (It rejects with a block announced and nothing
+/// behind it for other reasons, too.) A peer that really meant it has a malformed frame in any
+/// case, and waits until the reader's timer closes.
 pub fn frame_len(header: &[u8; HEADER_LEN], kind: StartKind) -> Result<usize, StartError> {
     let wire: &StartWire = zerocopy::transmute_ref!(header);
     if wire.key != *kind.key() {
@@ -83,10 +85,11 @@ pub fn frame_len(header: &[u8; HEADER_LEN], kind: StartKind) -> Result<usize, St
     if declared > MAX_PRIVATE_DATA {
         return Err(StartError::TooMuchPrivateData(declared));
     }
-    let wrapped = kind == StartKind::Request
-        && wire.flags == ENHANCED
-        && wire.revision == 2
-        && declared < ENHANCED_LEN;
+    let wrapped = wire.revision == 2
+        && match kind {
+            StartKind::Request => wire.flags == ENHANCED && declared < ENHANCED_LEN,
+            StartKind::Reply => wire.flags & (ENHANCED | REJECT) == ENHANCED && declared == 0,
+        };
     Ok(HEADER_LEN + declared + if wrapped { 256 } else { 0 })
 }
 
@@ -223,6 +226,27 @@ mod tests {
             let frame = StartFrame::parse(&bytes, StartKind::Request).unwrap();
             let (_, private_data) = Enhanced::split(frame.private_data).unwrap();
             assert_eq!(private_data.len(), usize::from(user));
+        }
+    }
+
+    #[test]
+    fn so_is_that_of_a_reply_that_accepts() {
+        let reply = |flags, revision, declared, follows| {
+            let mut bytes = frame(flags, revision, declared, follows);
+            bytes[..16].copy_from_slice(StartKind::Reply.key());
+            bytes
+        };
+        let bytes = reply(ENHANCED | CRC, 2, 0, 256);
+        let frame = StartFrame::parse(&bytes, StartKind::Reply).unwrap();
+        let (_, private_data) = Enhanced::split(frame.private_data).unwrap();
+        assert_eq!(private_data.len(), 252);
+        for bytes in [
+            reply(ENHANCED | REJECT, 2, 0, 0),
+            reply(ENHANCED, 2, 3, 3),
+            reply(ENHANCED, 1, 0, 0),
+            reply(CRC, 2, 0, 0),
+        ] {
+            assert!(StartFrame::parse(&bytes, StartKind::Reply).is_ok(), "{bytes:02x?}");
         }
     }
 
