@@ -60,6 +60,18 @@ fn a_port_belongs_to_one_id_at_a_time() {
 }
 
 #[test]
+fn a_port_may_be_shared_until_one_listens() {
+    let ((_c1, first), (_c2, second)) = (id(), id());
+    first.set_shared(true).unwrap();
+    second.set_shared(true).unwrap();
+    first.bind(loopback()).unwrap();
+    second.bind(first.local_addr().unwrap()).unwrap();
+    first.listen(0).unwrap();
+    assert_eq!(second.listen(0).unwrap_err().errno(), libc::EADDRINUSE);
+    assert_eq!(second.state(), State::AddrBound);
+}
+
+#[test]
 fn a_port_can_be_taken_again_at_once_after_its_connections() {
     let server = Server::new();
     let client = Client::connecting(server.addr, b"");

@@ -9,3 +9,4 @@ mod common;
 mod connections;
 mod hostile;
 mod ids;
+mod storm;
