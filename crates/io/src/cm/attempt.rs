@@ -5,8 +5,8 @@
 //! without it, because an older peer would do just that.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::error::Error;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, Inner, PortSpace, Stage, failure};
 use super::link::{Handover, Linking, check_ready};
+use super::redial::{Call, Patience};
 use super::refusal;
 use super::socket;
 use crate::Qp;
@@ -34,6 +35,7 @@ pub(super) struct Attempt {
     initiator: Initiator,
     reader: FrameReader,
     qp: Weak<Qp>,
+    patience: Patience,
 }
 
 /// What one call of the engine brought.
@@ -49,20 +51,14 @@ enum Step {
 }
 
 impl Attempt {
-    fn start(
-        fd: OwnedFd,
-        peer: &SocketAddr,
-        offer: Offer,
-        qp: Weak<Qp>,
-        source: Arc<dyn Source>,
-    ) -> Result<Attempt, Failure> {
-        let initiator = Initiator::new(offer.clone()).map_err(|_| Failure::Protocol)?;
-        socket::connect(fd.as_fd(), peer).map_err(|e| failure(&e))?;
+    /// The attempt that begins with `call`, whose socket is connecting.
+    fn new(call: Call, initiator: Initiator, source: Arc<dyn Source>) -> Attempt {
+        let Call { fd, offer, qp, patience } = call;
         let stream = TcpStream::from(fd);
         // Connected or not, the next step is the engine's: the socket is writable then.
         let token = Engine::get().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
-        Ok(Attempt { stream, token, dialed: false, offer, initiator, reader, qp })
+        Attempt { stream, token, dialed: false, offer, initiator, reader, qp, patience }
     }
 
     pub(super) fn stop(&self) {
@@ -71,6 +67,12 @@ impl Attempt {
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    /// What another attempt begins with.
+    fn into_call(self) -> Call {
+        let Attempt { stream, offer, qp, patience, .. } = self;
+        Call { fd: stream.into(), offer, qp, patience }
     }
 
     fn step(&mut self) -> Step {
@@ -137,31 +139,29 @@ impl CmId {
         let Stage::Bound(fd) = inner.leave_stage() else {
             unreachable!("an id with a resolved route keeps a bound socket")
         };
-        let started = self.dial(&mut inner, fd, offer, Arc::downgrade(qp));
-        self.report_dial(&mut inner, started);
+        let (qp, patience) = (Arc::downgrade(qp), Patience::new());
+        self.dial(&mut inner, Call { fd, offer, qp, patience });
         Ok(())
     }
 
-    fn dial(
-        &self,
-        inner: &mut Inner,
-        fd: OwnedFd,
-        offer: Offer,
-        qp: Weak<Qp>,
-    ) -> Result<(), Failure> {
+    /// Calls the peer.
+    pub(super) fn dial(&self, inner: &mut Inner, call: Call) {
+        match self.start(inner, &call) {
+            Ok((initiator, source)) => {
+                let attempt = Attempt::new(call, initiator, source);
+                inner.stage = Stage::Dialing(Box::new(attempt));
+                self.limit_time(inner, config::DIAL_TIMEOUT);
+            }
+            Err(failure) => self.dial_failed(inner, failure, call),
+        }
+    }
+
+    fn start(&self, inner: &Inner, call: &Call) -> Result<(Initiator, Arc<dyn Source>), Failure> {
+        let initiator = Initiator::new(call.offer.clone()).map_err(|_| Failure::Protocol)?;
         let source = self.me().upgrade().ok_or(Failure::Aborted)?;
         let peer = inner.peer.ok_or(Failure::Aborted)?;
-        let attempt = Attempt::start(fd, &peer, offer, qp, source)?;
-        inner.stage = Stage::Dialing(Box::new(attempt));
-        self.limit_time(inner, config::DIAL_TIMEOUT);
-        Ok(())
-    }
-
-    fn report_dial(&self, inner: &mut Inner, started: Result<(), Failure>) {
-        if let Err(failure) = started {
-            inner.machine.handle_failed(failure);
-            self.publish(inner);
-        }
+        socket::connect(call.fd.as_fd(), &peer).map_err(|e| failure(&e))?;
+        Ok((initiator, source))
     }
 
     /// Gives the present step a time limit; [`Source::timeout`] enforces it.
@@ -182,7 +182,11 @@ impl CmId {
                 self.limit_time(inner, config::REPLY_TIMEOUT);
             }
             Step::Misunderstood => self.dial_again(inner),
-            Step::Failed(failure) => self.give_up(inner, failure),
+            Step::Failed(failure) => {
+                if let Stage::Dialing(attempt) = inner.leave_stage() {
+                    self.dial_failed(inner, failure, attempt.into_call());
+                }
+            }
             Step::Answered(reply) => return self.handle_reply(inner, reply),
         }
         None
@@ -196,18 +200,17 @@ impl CmId {
 
     fn dial_again(&self, inner: &mut Inner) {
         let Stage::Dialing(attempt) = inner.leave_stage() else { return };
-        let Attempt { stream, offer, qp, .. } = *attempt;
-        drop(stream);
+        let Call { fd, offer, qp, patience } = attempt.into_call();
+        drop(fd);
         // The peer may still remember the port of the first attempt.
         if let Some(local) = &mut inner.local {
             local.set_port(0);
         }
         let offer = Offer { enhanced: false, peer_to_peer: false, ..offer };
-        let started = match inner.reopen() {
-            Ok(fd) => self.dial(inner, fd, offer, qp),
-            Err(error) => Err(Failure::from_errno(error.errno())),
-        };
-        self.report_dial(inner, started);
+        match inner.reopen() {
+            Ok(fd) => self.dial(inner, Call { fd, offer, qp, patience }),
+            Err(error) => self.give_up(inner, Failure::from_errno(error.errno())),
+        }
     }
 
     fn handle_reply(&self, inner: &mut Inner, reply: Reply) -> Option<Handover> {

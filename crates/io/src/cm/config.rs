@@ -18,6 +18,12 @@ pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long TCP may take to connect.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a peer that refuses may take to listen.
+pub const REFUSED_PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long after the first refusal it is called again; twice as long after each further one.
+pub const REDIAL_PAUSE: Duration = Duration::from_millis(5);
+
 /// How long a peer that asked for a peer-to-peer connection may take to send its first message
 /// after the Reply (RFC 6581, section 9).
 pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,6 +14,7 @@ use super::channel::{Delivery, EventChannel};
 use super::error::Error;
 use super::link::Linking;
 use super::listener::Listener;
+use super::redial::Call;
 use super::request::Request;
 use super::socket::{self, Kind, NoRoute};
 use crate::Qp;
@@ -45,6 +46,8 @@ pub(super) enum Stage {
     Listening(Listener),
     /// A stream that is to become a connection.
     Dialing(Box<Attempt>),
+    /// A peer that refused, until it is called again at the deadline.
+    Refused(Box<Call>),
     /// A peer's stream and its Request.
     Requested(Request),
     /// The queue pair is taking the stream over.
@@ -413,6 +416,7 @@ impl Inner {
             Stage::Bound(fd) => fd.as_fd(),
             Stage::Listening(listener) => listener.as_fd(),
             Stage::Dialing(attempt) => attempt.as_fd(),
+            Stage::Refused(call) => call.fd.as_fd(),
             Stage::Requested(request) => request.as_fd(),
             Stage::Quiet | Stage::Linking(_) | Stage::Linked => return Ok(()),
         };

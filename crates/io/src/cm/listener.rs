@@ -221,6 +221,10 @@ impl Source for CmId {
                 self.give_up(&mut inner, weft_rnic::cm::Failure::TimedOut);
                 None
             }
+            Stage::Refused(_) => {
+                self.redial(&mut inner);
+                None
+            }
             Stage::Linked => self.give_up_on_peer(&mut inner),
             _ => None,
         };

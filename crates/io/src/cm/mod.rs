@@ -20,6 +20,7 @@ mod frame;
 mod id;
 mod link;
 mod listener;
+mod redial;
 mod refusal;
 mod request;
 mod socket;

@@ -65,8 +65,15 @@ fn bind_raw(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), raw.len()) })
 }
 
-/// Starts to connect.
+/// Starts to connect. The first call after a refusal only clears it away.
 pub(super) fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
+    match connect_once(fd, addr) {
+        Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => connect_once(fd, addr),
+        other => other,
+    }
+}
+
+fn connect_once(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
     let raw = RawAddr::from(addr);
     // SAFETY: the address is a whole sockaddr of the length given.
     let result = check(unsafe { libc::connect(fd.as_raw_fd(), raw.as_ptr(), raw.len()) });

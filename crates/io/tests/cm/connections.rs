@@ -108,6 +108,17 @@ fn nobody_listening_is_a_rejection() {
 }
 
 #[test]
+fn who_begins_to_listen_after_the_call_is_reached() {
+    let (listener, addr) = raw_server();
+    drop(listener);
+    let client = Client::connecting(addr, b"early");
+    let server = Server::at(addr, 0);
+    let (_accepted, _side) = server.accept(&params(b""));
+    expect(&client.channel, EventKind::Established);
+    expect(&server.channel, EventKind::Established);
+}
+
+#[test]
 fn all_the_device_has_is_a_legal_wish_and_more_is_not() {
     let server = Server::new();
     let client = Client::towards(server.addr);
