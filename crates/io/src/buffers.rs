@@ -55,6 +55,11 @@ impl Buffer {
         self.filled -= octets;
     }
 
+    /// Removes everything.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+    }
+
     /// Whether nothing is there.
     pub fn is_empty(&self) -> bool {
         self.filled == 0

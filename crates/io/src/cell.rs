@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use weft_rnic::Endpoint;
 use weft_rnic::wire::offload::Offloads;
+use weft_verbs::Cq;
+use weft_verbs::Wake;
 
-use crate::drive::todo::{RECEIVE, SEND, TIME, WRITABLE};
+use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::{Driver, LinkWatcher};
 use crate::engine::{self, Engine, Leased, Readiness, Source};
 use crate::fds::HighFd;
@@ -40,11 +42,14 @@ pub(crate) struct Cell {
     /// The same, to the last doorbell that left its work to a poll.
     deferred_at: AtomicU64,
     born: Instant,
+    /// Where its requests complete: sends, and receives.
+    cqs: [Arc<Cq>; 2],
     this: Weak<Self>,
 }
 
 impl Cell {
-    pub fn new() -> Arc<Self> {
+    /// A place for a connection whose requests complete into `cqs`.
+    pub fn new(cqs: [Arc<Cq>; 2]) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             driver: Mutex::new(None),
             pending: AtomicU8::new(0),
@@ -57,6 +62,7 @@ impl Cell {
             polled_at: AtomicU64::new(0),
             deferred_at: AtomicU64::new(0),
             born: clock::now(),
+            cqs,
             this: this.clone(),
         })
     }
@@ -70,7 +76,8 @@ impl Cell {
         established: bool,
     ) {
         let Some(this) = self.this.upgrade() else { return };
-        let mut driver = Driver::new(endpoint, socket, watcher, established);
+        let waker: Weak<dyn Wake> = self.this.clone();
+        let mut driver = Driver::new(endpoint, socket, watcher, established, waker);
         driver.register(this);
         *self.lock() = Some(driver);
         self.attached.store(true, Ordering::Release);
@@ -156,7 +163,9 @@ impl Cell {
         let last = self.polled_at.swap(at, Ordering::AcqRel);
         let looping = Settings::get().progress == Progress::Inline
             || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
-        let (lease, work) = (looping && !driver.leased, driver.look());
+        // Who waits for an event may stop polling at any moment.
+        let lease = looping && !driver.leased && !self.cqs.iter().any(|cq| cq.is_armed());
+        let work = driver.look();
         let plain = !lease && work == RECEIVE && self.pending.load(Ordering::Acquire) == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
             drop(guard);
@@ -248,6 +257,14 @@ impl Cell {
 
     fn elapsed(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.born).as_nanos() as u64
+    }
+}
+
+impl Wake for Cell {
+    fn wake(&self) {
+        if self.is_attached() {
+            self.drive(POSTED);
+        }
     }
 }
 

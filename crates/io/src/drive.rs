@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Endpoint, Transmit};
+use weft_verbs::Wake;
 
 use crate::buffers::Buffer;
 use crate::clock;
@@ -26,6 +27,8 @@ pub(crate) mod todo {
     pub const TIME: u8 = 4;
     /// The socket has room again.
     pub const WRITABLE: u8 = 8;
+    /// A receive was posted that a message waits for.
+    pub const POSTED: u8 = 16;
 }
 
 /// Receives in one go at most, so that one connection does not starve the others.
@@ -56,6 +59,8 @@ pub(crate) struct Driver {
     socket: HighFd,
     pub token: Option<Token>,
     buffer: Option<Buffer>,
+    /// Is woken when a receive is posted that a message waits for.
+    waker: Weak<dyn Wake>,
     watched: Interest,
     pub leased: bool,
     pub blocked: bool,
@@ -96,12 +101,14 @@ impl Driver {
         socket: HighFd,
         watcher: Arc<dyn LinkWatcher>,
         established: bool,
+        waker: Weak<dyn Wake>,
     ) -> Self {
         Self {
             endpoint,
             socket,
             token: None,
             buffer: None,
+            waker,
             watched: Interest::READ,
             leased: false,
             blocked: false,
@@ -139,13 +146,17 @@ impl Driver {
     pub fn look(&self) -> u8 {
         match self.phase {
             Phase::Closed => 0,
-            _ if !self.blocked => todo::RECEIVE,
+            _ if !self.blocked => self.worth_receiving(),
             _ => {
                 let ready = tcp::ready(self.socket.as_fd());
-                let receive = if ready.read { todo::RECEIVE } else { 0 };
+                let receive = if ready.read { self.worth_receiving() } else { 0 };
                 receive | if ready.write { todo::SEND | todo::WRITABLE } else { 0 }
             }
         }
+    }
+
+    fn worth_receiving(&self) -> u8 {
+        if self.endpoint.is_held() { 0 } else { todo::RECEIVE }
     }
 
     pub fn work(&mut self, work: u8, now: Instant) {
@@ -156,6 +167,10 @@ impl Driver {
             self.handle_time(now);
         }
         let mut received = std::mem::take(&mut self.has_news);
+        if work & (todo::POSTED | todo::TIME) != 0 && self.endpoint.is_held() {
+            self.deliver(now);
+            received = true;
+        }
         received |= work & todo::RECEIVE != 0 && self.receive(now);
         let open = !self.blocked || work & todo::WRITABLE != 0;
         if open && (received || work & todo::SEND != 0) {
@@ -182,6 +197,12 @@ impl Driver {
 
     /// Receives what is there; whether something was.
     fn receive(&mut self, now: Instant) -> bool {
+        if self.endpoint.is_held() {
+            if tcp::is_broken(self.socket.as_fd()) {
+                self.closed();
+            }
+            return false;
+        }
         let mut received = false;
         for _ in 0..RECEIVES_MAX {
             let buffer = self.buffer.get_or_insert_with(Buffer::take);
@@ -195,9 +216,8 @@ impl Driver {
                 Received::Octets(octets) => {
                     received = true;
                     buffer.fill(octets);
-                    let consumed = self.endpoint.receive(buffer.bytes(), now);
-                    buffer.consume(consumed);
-                    if octets < room {
+                    self.deliver(now);
+                    if octets < room || self.endpoint.is_held() {
                         break;
                     }
                 }
@@ -209,6 +229,20 @@ impl Driver {
             empty.put();
         }
         received
+    }
+
+    /// Gives the endpoint what was received. A message that waits for a receive stays in the
+    /// buffer, and what follows it with TCP, whose window then holds the peer back.
+    fn deliver(&mut self, now: Instant) {
+        let Some(buffer) = &mut self.buffer else { return };
+        loop {
+            let consumed = self.endpoint.receive(buffer.bytes(), now);
+            buffer.consume(consumed);
+            let waits = self.endpoint.is_held();
+            if !waits || !self.endpoint.qp().await_recv(Weak::clone(&self.waker)) {
+                return;
+            }
+        }
     }
 
     fn transmit(&mut self, now: Instant) {
@@ -225,7 +259,7 @@ impl Driver {
     }
 
     fn closed(&mut self) {
-        self.endpoint.close();
+        self.close_endpoint();
         self.phase = Phase::Closed;
         self.blocked = false;
     }
@@ -233,7 +267,15 @@ impl Driver {
     pub fn disconnect(&mut self) {
         if self.phase == Phase::Open {
             self.transmit(clock::now());
-            self.endpoint.close();
+            self.close_endpoint();
+        }
+    }
+
+    /// What was received and not consumed is of no use to a closed endpoint.
+    fn close_endpoint(&mut self) {
+        self.endpoint.close();
+        if let Some(buffer) = &mut self.buffer {
+            buffer.clear();
         }
     }
 
@@ -264,8 +306,9 @@ impl Driver {
     }
 
     fn watch(&mut self) {
+        let read = !self.endpoint.is_held();
         let interest =
-            if self.leased { Interest::NONE } else { Interest { read: true, write: self.blocked } };
+            if self.leased { Interest::NONE } else { Interest { read, write: self.blocked } };
         if interest != self.watched
             && let Some(token) = self.token
         {

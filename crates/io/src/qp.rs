@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_rnic::mpa::{Agreed, Role};
 use weft_rnic::wire::offload::Offloads;
@@ -20,6 +21,10 @@ use crate::{Settings, clock, tcp};
 /// A round trip shorter than this is a local network, where the kernel's loss-based congestion
 /// control fills the path with less work than one that paces.
 const LOCAL_RTT_US: u32 = 1000;
+
+/// How long a message waits for a receive to be posted. iWARP knows no "receiver not ready", but
+/// programs that were written for InfiniBand count on it.
+const RECEIVE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a queue pair is made of.
 pub struct QpInit {
@@ -65,7 +70,7 @@ impl Qp {
             cookie: init.cookie,
         };
         let inner = Arc::new(device.create_qp(inner, events)?);
-        let cell = Cell::new();
+        let cell = Cell::new([Arc::clone(send_cq.inner()), Arc::clone(recv_cq.inner())]);
         send_cq.join(&cell);
         recv_cq.join(&cell);
         Ok(Self { inner, device: Arc::clone(device), send_cq, recv_cq, cell })
@@ -176,7 +181,8 @@ impl Qp {
             emss: tcp::segment_size(fd),
             stall_after: Settings::get().stall_after,
         };
-        let endpoint = Endpoint::new(Arc::clone(&self.inner), &link, clock::now());
+        let mut endpoint = Endpoint::new(Arc::clone(&self.inner), &link, clock::now());
+        endpoint.set_patience(RECEIVE_PATIENCE);
         let awaited = role == Role::Responder && agreed.rtr.is_some();
         self.cell.attach(endpoint, HighFd::new(socket), watcher, !awaited);
         Ok(())

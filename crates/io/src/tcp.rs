@@ -110,6 +110,14 @@ pub(crate) fn ready(socket: BorrowedFd<'_>) -> Ready {
     }
 }
 
+/// Whether the connection is gone in both directions, so that waiting for it makes no sense.
+pub(crate) fn is_broken(socket: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: `poll` is one live entry.
+    unsafe { libc::poll(&mut poll, 1, 0) };
+    poll.revents & (libc::POLLERR | libc::POLLHUP) != 0
+}
+
 /// Waits up to a millisecond for octets, for room if `write`, or for an acknowledgement, which
 /// nothing announces.
 pub(crate) fn wait(socket: BorrowedFd<'_>, write: bool) {

@@ -73,3 +73,52 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
     }
     assert!(context.destroy_srq(&srq, 9).is_ok());
 }
+
+#[test]
+fn messages_wait_for_receives_that_come_late() {
+    let context = Context::open(Box::new(common::Silent));
+    let pd = context.alloc_pd();
+    let cq = context.create_cq(256, None, 1).unwrap();
+    let srq = context.create_srq(&pd, 64, 1, 0, 9).unwrap();
+    let cap = QpCap { max_send_wr: 8, max_recv_wr: 0, ..QpCap::default() };
+    let peers: Vec<Side> = (0..3).map(|_| Side::new()).collect();
+    let shared: Vec<_> = peers
+        .iter()
+        .map(|peer| {
+            let init = QpInit {
+                pd: Arc::clone(&pd),
+                send_cq: Arc::clone(&cq),
+                recv_cq: Arc::clone(&cq),
+                srq: Some(Arc::clone(&srq)),
+                cap,
+                sq_sig_all: true,
+                cookie: 3,
+            };
+            let qp = context.create_qp(init).unwrap();
+            let (near, far) = sockets();
+            qp.attach(near.into(), &agreed(), Role::Responder, Arc::<Reports>::default()).unwrap();
+            peer.attach(far, Role::Initiator, &agreed());
+            qp
+        })
+        .collect();
+    for peer in &peers {
+        (0..10).for_each(|wr_id| peer.send(wr_id, SendOp::Send, &[]));
+    }
+    // All are with TCP before there is a single receive; then receives come one by one.
+    for peer in &peers {
+        peer.completions(10);
+    }
+    let start = weft_io::clock::now();
+    let mut got = [0; 3];
+    for wr_id in 0..30 {
+        srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap();
+        let mut out = [Wc::default()];
+        while cq.poll(&mut out).unwrap() == 0 {
+            assert!(start.elapsed() < common::DEADLINE, "{got:?}");
+        }
+        assert_eq!((out[0].wr_id, out[0].status), (wr_id, 0));
+        let from = shared.iter().position(|qp| qp.num() == out[0].qp_num).unwrap();
+        got[from] += 1;
+    }
+    assert_eq!(got, [10; 3]);
+}

@@ -3,7 +3,7 @@
 //! Works on whole frames in the caller's buffer; without markers the sink gets slices of it.
 
 use weft_wire::crc::Crc32c;
-use weft_wire::llp::UlpduSink;
+use weft_wire::llp::{Placed, UlpduSink};
 
 use crate::marker;
 use crate::{MpaError, RxFault};
@@ -44,7 +44,8 @@ impl Deframer {
         self.first_arrived
     }
 
-    /// Places the whole frames at the start of `buf` and tells how many octets they are.
+    /// Places the whole frames at the start of `buf` and tells how many octets they are. It stops
+    /// at a frame that the sink holds; the next call offers that one again.
     pub(crate) fn handle_received<S: UlpduSink>(
         &mut self,
         buf: &[u8],
@@ -83,7 +84,9 @@ impl Deframer {
             };
             self.first_arrived = true;
             let ulpdu = &content[LENGTH_LEN..][..frame.ulpdu_len];
-            sink.place(self.next, ulpdu).map_err(RxFault::Sink)?;
+            if sink.place(self.next, ulpdu).map_err(RxFault::Sink)? == Placed::Held {
+                break;
+            }
             self.next += 1;
             self.position += frame.octets.len() as u64;
             rest = &rest[frame.octets.len()..];

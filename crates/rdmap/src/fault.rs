@@ -55,6 +55,12 @@ impl Fault {
         Self::PeerMisbehaved { terminate, receive: Some(status) }
     }
 
+    /// Whether all that is wrong is that no receive was posted.
+    pub(crate) fn lacks_receive(&self) -> bool {
+        matches!(self, Self::PeerMisbehaved { terminate, .. }
+            if terminate.code == TerminateCode::UntaggedNoBuffer)
+    }
+
     /// What goes to the peer. A peer that has closed or ended the stream is told nothing.
     pub(crate) fn terminate(&self) -> Option<Terminate> {
         match self {

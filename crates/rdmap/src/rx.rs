@@ -25,12 +25,20 @@ use crate::stream::{Receiving, Role, Stream};
 pub struct RxPort<'a> {
     stream: &'a mut Stream,
     qp: &'a Qp,
+    patient: bool,
+    held: bool,
 }
 
 impl<'a> RxPort<'a> {
-    /// The receiving side of `stream`.
-    pub fn new(stream: &'a mut Stream, qp: &'a Qp) -> Self {
-        Self { stream, qp }
+    /// The receiving side of `stream`. A message that no receive was posted for is a fault of the
+    /// peer, unless it is `patient`: then the lower layer holds it.
+    pub fn new(stream: &'a mut Stream, qp: &'a Qp, patient: bool) -> Self {
+        Self { stream, qp, patient, held: false }
+    }
+
+    /// Whether a message is held back.
+    pub fn held(&self) -> bool {
+        self.held
     }
 
     fn segment(&mut self, ulpdu: &[u8]) -> Result<Placed, Fault> {
@@ -222,9 +230,12 @@ impl<'a> RxPort<'a> {
             return Err(TerminateCode::UntaggedInvalidMo);
         }
         let data = ImmediateData::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
-        let written = self.stream.write_octets.1.take();
-        take_number(&mut self.stream.expect_send, header)?;
+        if header.msn != self.stream.expect_send {
+            return Err(TerminateCode::UntaggedInvalidMsn);
+        }
         let wqe = self.qp.take_recv().ok_or(TerminateCode::UntaggedNoBuffer)?;
+        self.stream.expect_send = header.msn.next();
+        let written = self.stream.write_octets.1.take();
         self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
             wc.opcode = WcOpcode::RecvRdmaWithImm as u32;
             wc.byte_len = written.unwrap_or(0);
@@ -313,8 +324,16 @@ impl UlpduSink for RxPort<'_> {
         if self.stream.dead {
             return Ok(Placed::Dropped);
         }
-        self.stream.stats.segments_in += 1;
-        self.segment(ulpdu)
+        match self.segment(ulpdu) {
+            Err(fault) if self.patient && fault.lacks_receive() => {
+                self.held = true;
+                Ok(Placed::Held)
+            }
+            outcome => {
+                self.stream.stats.segments_in += 1;
+                outcome
+            }
+        }
     }
 
     fn deliver(&mut self, _frontier: u64) -> Result<(), Fault> {

@@ -57,6 +57,9 @@ pub struct Endpoint {
     decide_at: Option<Instant>,
     stalled_at: Option<Instant>,
     stall_after: Duration,
+    /// Until when a message waits for a receive.
+    held_until: Option<Instant>,
+    patience: Duration,
     /// A frame was cut off in the middle: nothing can follow it.
     broken: bool,
 }
@@ -95,8 +98,15 @@ impl Endpoint {
             decide_at: initiator.then(|| now + DECIDE_AFTER),
             stalled_at: None,
             stall_after: link.stall_after,
+            held_until: None,
+            patience: Duration::ZERO,
             broken: false,
         }
+    }
+
+    /// Sets how long a message waits for a receive; at first not at all.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// The queue pair.
@@ -184,13 +194,24 @@ impl Endpoint {
         }
     }
 
+    /// Whether a message waits for a receive: octets that follow are of no use now. The caller
+    /// calls [`Endpoint::receive`] with the same octets when a receive is posted or a timeout due.
+    pub fn is_held(&self) -> bool {
+        self.held_until.is_some()
+    }
+
     /// Takes the whole frames at the start of `bytes`; gives the octets consumed. The caller
     /// keeps the rest, and calls again with more behind it.
     pub fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
-        let mut port = RxPort::new(&mut self.rdmap, &self.qp);
+        let until = self.held_until.unwrap_or(now + self.patience);
+        let mut port = RxPort::new(&mut self.rdmap, &self.qp, now < until);
         match self.mpa.handle_received(bytes, &mut port) {
             Ok(consumed) => {
-                let partial = consumed < bytes.len();
+                let held = port.held();
+                let partial = !held && consumed < bytes.len();
+                // Each message has its own time.
+                let until = if consumed > 0 { now + self.patience } else { until };
+                self.held_until = held.then_some(until);
                 self.stalled_at = partial.then(|| now + self.stall_after);
                 consumed
             }
@@ -222,12 +243,14 @@ impl Endpoint {
         self.speak_at = None;
         self.decide_at = None;
         self.stalled_at = None;
+        self.held_until = None;
         self.rdmap.fail(&self.qp, fault);
     }
 
     /// When [`Endpoint::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.nudge_at, self.speak_at, self.decide_at, self.stalled_at].into_iter().flatten().min()
+        let due = [self.nudge_at, self.speak_at, self.decide_at, self.stalled_at, self.held_until];
+        due.into_iter().flatten().min()
     }
 
     /// Does what is due; the caller transmits next.

@@ -1,7 +1,8 @@
 //! Shared receive queues.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use crate::channel::Wake;
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::misuse::Misuse;
 use crate::pd::Pd;
@@ -57,7 +58,14 @@ impl Srq {
 
     /// Posts a receive.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
-        self.inner().queue.push(wr)
+        let waiting = self.inner().queue.push(wr)?;
+        waiting.wake();
+        Ok(())
+    }
+
+    /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
+    pub fn await_recv(&self, who: Weak<dyn Wake>) -> bool {
+        self.inner().queue.await_one(who)
     }
 
     /// Takes the oldest receive; tells when the limit is undercut, once for each arming.

@@ -159,6 +159,8 @@ pub enum Placed {
     Memory,
     /// It was consumed by the protocol itself.
     Control,
+    /// It cannot be taken yet. The LLP keeps it and what is behind it, and offers it again.
+    Held,
     /// It arrived after a fault or the end of the stream and was dropped, RFC 5041, section 7.1.
     Dropped,
 }

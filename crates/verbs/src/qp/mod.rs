@@ -9,13 +9,14 @@ pub mod recv_queue;
 pub mod send_queue;
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub use attr::{QpAttr, QpAttrMask, QpCap, QpState};
 use recv_queue::{RecvQueue, RecvWqe};
 use send_queue::SendQueue;
 
 use crate::access::Access;
+use crate::channel::Wake;
 use crate::cq::Cq;
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::limits::Limits;
@@ -201,14 +202,24 @@ impl Qp {
             return Err(Misuse::Invalid("receives go to the shared receive queue"));
         }
         let mut rq = self.rq();
-        match self.state() {
-            QpState::Reset => Err(Misuse::Invalid("receives may be posted from INIT on")),
-            QpState::Err => {
-                rq.push(wr)?;
-                self.flush_recvs(&mut rq);
-                Ok(())
-            }
-            _ => rq.push(wr),
+        let state = self.state();
+        if state == QpState::Reset {
+            return Err(Misuse::Invalid("receives may be posted from INIT on"));
+        }
+        let waiting = rq.push(wr)?;
+        if state == QpState::Err {
+            self.flush_recvs(&mut rq);
+        }
+        drop(rq);
+        waiting.wake();
+        Ok(())
+    }
+
+    /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
+    pub fn await_recv(&self, who: Weak<dyn Wake>) -> bool {
+        match &self.srq {
+            Some(srq) => srq.await_recv(who),
+            None => self.rq().await_one(who),
         }
     }
 

@@ -1,7 +1,10 @@
 //! Receive work requests in posting order, for a queue pair of its own or shared by several.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Weak;
 
+use crate::channel::Wake;
 use crate::misuse::Misuse;
 use crate::wr::{RecvWr, Sge, SgeList, total_len};
 
@@ -25,10 +28,30 @@ impl RecvWqe {
     }
 }
 
+/// Who waits for a receive to be posted.
+#[derive(Default)]
+pub struct Waiting(Vec<Weak<dyn Wake>>);
+
+impl Waiting {
+    /// Wakes them. The caller holds no lock, because they may work right away.
+    pub fn wake(self) {
+        for waiter in self.0.iter().filter_map(Weak::upgrade) {
+            waiter.wake();
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} waiting", self.0.len())
+    }
+}
+
 /// A bounded queue of receives.
 #[derive(Debug)]
 pub struct RecvQueue {
     wqes: VecDeque<RecvWqe>,
+    waiting: Waiting,
     depth: u32,
     max_sge: u32,
 }
@@ -36,11 +59,11 @@ pub struct RecvQueue {
 impl RecvQueue {
     /// A queue for `depth` receives of up to `max_sge` entries.
     pub fn new(depth: u32, max_sge: u32) -> Self {
-        Self { wqes: VecDeque::new(), depth, max_sge }
+        Self { wqes: VecDeque::new(), waiting: Waiting::default(), depth, max_sge }
     }
 
-    /// Adds a receive.
-    pub fn push(&mut self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+    /// Adds a receive; gives who has waited for one.
+    pub fn push(&mut self, wr: &RecvWr<'_>) -> Result<Waiting, Misuse> {
         if wr.sges.len() > self.max_sge as usize {
             return Err(Misuse::Invalid("more scatter entries than the queue was made for"));
         }
@@ -50,7 +73,15 @@ impl RecvQueue {
         let mut wqe = RecvWqe { wr_id: wr.wr_id, sges: SgeList::default() };
         wqe.sges.set(wr.sges);
         self.wqes.push_back(wqe);
-        Ok(())
+        Ok(std::mem::take(&mut self.waiting))
+    }
+
+    /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
+    pub fn await_one(&mut self, who: Weak<dyn Wake>) -> bool {
+        if self.wqes.is_empty() {
+            self.waiting.0.push(who);
+        }
+        !self.wqes.is_empty()
     }
 
     /// Takes the oldest receive.
@@ -103,7 +134,7 @@ mod tests {
         let wr = |wr_id| RecvWr { wr_id, sges: &[] };
         queue.push(&wr(1)).unwrap();
         queue.push(&wr(2)).unwrap();
-        assert_eq!(queue.push(&wr(3)), Err(Misuse::Full));
+        assert_eq!(queue.push(&wr(3)).unwrap_err(), Misuse::Full);
         assert!(queue.set_depth(1).is_err());
         assert_eq!(queue.pop().map(|w| w.wr_id), Some(1));
         let two = [Sge::default(); 2];

@@ -1,0 +1,86 @@
+//! Messages that come before their receive, for a queue pair that waits for it.
+#![allow(dead_code)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use weft_rnic::wire::terminate::TerminateCode;
+use weft_verbs::{SendOp, WcStatus};
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn patient_pair() -> (Side, Side) {
+    let (a, mut b) = pair(1460);
+    b.endpoint.set_patience(PATIENCE);
+    (a, b)
+}
+
+fn ok(wr_id: u64) -> (u64, u32) {
+    (wr_id, WcStatus::Success as u32)
+}
+
+#[test]
+fn a_message_waits_for_its_receive_and_nothing_overtakes_it() {
+    let (mut a, mut b) = patient_pair();
+    let mut from = a.memory(8, ALL);
+    let (sink, inbox) = (b.memory(8, ALL), b.memory(8, ALL));
+    settle(&mut a, &mut b);
+    a.send(1, SendOp::Send, &[from.sge(0, 8)]);
+    let write = SendOp::Write { to: sink.addr(), stag: sink.key };
+    from.bytes[0] = 77;
+    a.send(2, write, &[from.sge(0, 8)]);
+    a.send(3, SendOp::Send, &[from.sge(0, 8)]);
+    settle(&mut a, &mut b);
+    assert!(b.endpoint.is_held() && !b.endpoint.is_dead());
+    assert_eq!((a.statuses(), sink.bytes[0]), (vec![ok(1), ok(2), ok(3)], 0));
+
+    b.recv(7, &[inbox.sge(0, 8)]);
+    b.input(&[]);
+    assert!(b.endpoint.is_held(), "the third message has none yet");
+    assert_eq!((b.statuses(), sink.bytes[0]), (vec![ok(7)], 77));
+    b.recv(8, &[inbox.sge(0, 8)]);
+    b.input(&[]);
+    assert!(!b.endpoint.is_held());
+    assert_eq!((b.statuses(), inbox.bytes[0]), (vec![ok(8)], 77));
+    settle(&mut a, &mut b);
+    assert!(!a.endpoint.is_dead() && !b.endpoint.is_dead());
+}
+
+#[test]
+fn patience_ends_and_begins_anew_with_each_message() {
+    let (mut a, mut b) = patient_pair();
+    settle(&mut a, &mut b);
+    a.send(1, SendOp::Send, &[]);
+    a.send(2, SendOp::Send, &[]);
+    settle(&mut a, &mut b);
+    let first = b.endpoint.poll_timeout().unwrap();
+    assert_eq!(first, b.now + PATIENCE);
+    b.now += PATIENCE / 2;
+    b.recv(7, &[]);
+    b.input(&[]);
+    assert_eq!(b.endpoint.poll_timeout(), Some(b.now + PATIENCE));
+    b.now += PATIENCE;
+    b.input(&[]);
+    let terminate = terminate_in(&b.output(usize::MAX)).unwrap();
+    assert_eq!(terminate.code, TerminateCode::UntaggedNoBuffer);
+    assert!(b.endpoint.is_dead() && !b.endpoint.is_held());
+    assert_eq!(b.statuses(), [ok(7)]);
+}
+
+#[test]
+fn immediate_data_waits_with_what_was_written_before_it() {
+    let (mut a, mut b) = patient_pair();
+    let (from, sink) = (a.memory(8, ALL), b.memory(8, ALL));
+    settle(&mut a, &mut b);
+    let imm = 0x0102_0304u32.to_be();
+    let op = SendOp::WriteImm { to: sink.addr(), stag: sink.key, imm };
+    a.send(1, op, &[from.sge(0, 8)]);
+    settle(&mut a, &mut b);
+    assert!(b.endpoint.is_held());
+    b.recv(7, &[]);
+    b.input(&[]);
+    let got = b.completions();
+    assert_eq!((got[0].wr_id, got[0].byte_len, got[0].imm_data), (7, 8, imm));
+}
