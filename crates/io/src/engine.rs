@@ -158,7 +158,8 @@ impl Engine {
             epoll,
             wake,
             sources: Mutex::default(),
-            next_token: AtomicU64::new(WAKE_TOKEN + 1),
+            // No token of a parent names anything here.
+            next_token: AtomicU64::new(((generation() as u64) << 32) + WAKE_TOKEN + 1),
             timers: Mutex::default(),
             leases: Mutex::default(),
             has_leases: AtomicBool::new(false),

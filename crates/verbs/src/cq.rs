@@ -112,6 +112,11 @@ impl Cq {
         }
     }
 
+    /// Whether somebody waits for an event.
+    pub fn is_armed(&self) -> bool {
+        self.ring().armed != Armed::No
+    }
+
     /// How many completions it holds.
     pub fn capacity(&self) -> u32 {
         self.ring().capacity
