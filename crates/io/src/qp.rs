@@ -213,5 +213,9 @@ impl Qp {
 
 /// Ends a shared receive queue that nothing uses.
 pub(crate) fn destroy_srq(srq: &Srq) -> Result<(), Misuse> {
-    if srq.users().any() { Err(Misuse::Busy) } else { Ok(()) }
+    if srq.users().any() {
+        return Err(Misuse::Busy);
+    }
+    srq.retire();
+    Ok(())
 }

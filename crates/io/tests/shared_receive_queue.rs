@@ -71,7 +71,10 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
     for qp in &qps {
         qp.destroy().unwrap();
     }
+    assert!(context.dealloc_pd(&pd).is_err(), "the queue uses it");
     assert!(context.destroy_srq(&srq, 9).is_ok());
+    // Although the connections are still closing.
+    assert!(context.dealloc_pd(&pd).is_ok());
 }
 
 #[test]

@@ -19,7 +19,9 @@ struct Inner {
 /// A receive queue that several queue pairs take from.
 pub struct Srq {
     inner: Mutex<Inner>,
-    pd: InUse<Pd>,
+    pd: Arc<Pd>,
+    /// What is in use until it is retired.
+    uses: Mutex<Option<InUse<Pd>>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
     users: Users,
@@ -44,7 +46,8 @@ impl Srq {
         let inner = Inner { queue: RecvQueue::new(max_wr, max_sge), limit };
         Self {
             inner: Mutex::new(inner),
-            pd: InUse::of(pd),
+            pd: Arc::clone(pd),
+            uses: Mutex::new(Some(InUse::of(pd))),
             events,
             cookie,
             users: Users::default(),
@@ -53,7 +56,13 @@ impl Srq {
 
     /// Its protection domain: receives name regions of this one.
     pub fn pd(&self) -> &Arc<Pd> {
-        self.pd.arc()
+        &self.pd
+    }
+
+    /// Keeps nothing busy any more: the application destroyed it, while a connection that closes
+    /// may still know it.
+    pub fn retire(&self) {
+        self.uses.lock().expect("uses lock").take();
     }
 
     /// Posts a receive.
