@@ -52,7 +52,8 @@ wanted=("$@")
 mount -t sysfs sysfs /sys 2>/dev/null || true
 ip link set lo up
 ip tuntap add dev tap0 mode tap vnet_hdr
-ip address add "$HOST/24" dev tap0
+ip address add "${HOST[4]}/24" dev tap0
+ip address add "${HOST[6]}/64" dev tap0 nodad
 ip link set tap0 up
 
 make_image "$lab"

@@ -15,12 +15,14 @@
  *     fault=WHAT  after the messages, this end errs: write or read (of memory that the other end
  *                 does not have), long (a message that does not fit) or many (more messages than
  *                 the other end waits for)
+ *     status=N    how the read that errs must complete (any failure)
  *     broken      after the messages, the other end errs, or dies
+ *     siw         a send may complete in error although it arrived: siw does that when the other
+ *                 end closes before the kernel has returned from sending
  *
  * Both ends exchange a message each way, whose every octet is checked; then the one that sent last
- * disconnects. (The other one might be quicker than the kernel that sends: siw completes a send in
- * error if the connection is closed before it has returned from it.) Exit status 0 means that all
- * happened as the options say; lines on stdout say what did.
+ * disconnects. Exit status 0 means that all happened as the options say; lines on stdout say what
+ * did.
  */
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -32,8 +34,8 @@
 enum { RECEIVES = 4, ROOM = 4096, LONG = 2 * ROOM, PATIENCE_MS = 90000 };
 
 static struct {
-	int server, reject, server_speaks, broken;
-	int private_data, expected, ird, ord, times, size;
+	int server, reject, server_speaks, broken, siw;
+	int private_data, expected, ird, ord, times, size, status;
 	const char *fault;
 } options = {.ird = 1, .ord = 1, .times = 1, .size = 64, .fault = ""};
 
@@ -191,8 +193,7 @@ static void send_message(struct link *link) {
 	while ((wc = next_completion(link)).wr_id != RECEIVES) {
 		link->received += wc.status == IBV_WC_SUCCESS;
 	}
-	/* An end that errs does so as soon as it has this message: see above. */
-	if (wc.status != IBV_WC_SUCCESS && !options.broken) {
+	if (wc.status != IBV_WC_SUCCESS && !options.siw) {
 		fail("the message was not sent: %s", ibv_wc_status_str(wc.status));
 	}
 }
@@ -233,8 +234,10 @@ static void drain(struct link *link, int sent) {
 		if (wc.wr_id == RECEIVES) {
 			sends++;
 			printf("request: %s\n", ibv_wc_status_str(wc.status));
-			if (!strcmp(options.fault, "read") && wc.status == IBV_WC_SUCCESS) {
-				fail("a read of memory that does not exist succeeded");
+			int status = wc.status;
+			int wanted = options.status ? status == options.status : status;
+			if (!strcmp(options.fault, "read") && !wanted) {
+				fail("the read of memory that does not exist ended like that");
 			}
 		} else if (wc.status == IBV_WC_SUCCESS && !options.broken) {
 			fail("a message that nobody sent was received");
@@ -330,6 +333,8 @@ static void parse(const char *argument) {
 		options.reject = 1;
 	} else if (!strcmp(argument, "broken")) {
 		options.broken = 1;
+	} else if (!strcmp(argument, "siw")) {
+		options.siw = 1;
 	} else if (!strcmp(argument, "speak=server")) {
 		options.server_speaks = 1;
 	} else if (!strncmp(argument, "fault=", 6)) {
@@ -339,7 +344,8 @@ static void parse(const char *argument) {
 		   !number(argument, "ird", &options.ird) &&
 		   !number(argument, "ord", &options.ord) &&
 		   !number(argument, "times", &options.times) &&
-		   !number(argument, "size", &options.size)) {
+		   !number(argument, "size", &options.size) &&
+		   !number(argument, "status", &options.status)) {
 		fail("unknown option %s", argument);
 	}
 }

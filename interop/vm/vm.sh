@@ -1,11 +1,11 @@
 # The virtual machine: its image, its start, commands in it, its end. Sourced by interop.sh, which
 # runs it in a network namespace of its own; nothing of it outlives that namespace.
 #
-# Order of use: make_image, boot, then in_guest as often as wanted, and power_off.
+# Order of use: make_image, boot, then in_guest and the like as often as wanted, and power_off.
 
-# What the host has at its end of the link, and the guest at the other.
-readonly HOST=192.0.2.1
-readonly GUEST=192.0.2.2
+# What the host has at its end of the link, and the guest at the other, by IP version.
+readonly HOST=([4]=192.0.2.1 [6]=2001:db8::1)
+readonly GUEST=([4]=192.0.2.2 [6]=2001:db8::2)
 
 # The guest's programs are the host's own, so that both ends are of one version.
 readonly PROGRAMS=(
@@ -15,6 +15,9 @@ readonly PROGRAMS=(
 readonly LIBRARIES=/usr/lib/x86_64-linux-gnu
 
 qemu_pid=
+# What the machine gets again when it is started anew.
+siw_parameters=
+netem_arguments=
 
 # make_image DIRECTORY: an initramfs from the modules there, the host's programs and guest/.
 make_image() {
@@ -38,8 +41,9 @@ make_image() {
     # Not busybox's shell, which prefers its own ip and tc.
     ln -s /usr/bin/dash "$root/bin/sh"
     for program in $(busybox --list); do
-        [ -e "$root/usr/bin/$program" ] || ln -sn /usr/bin/busybox "$root/bin/$program" 2>/dev/null \
-            || true
+        if [ ! -e "$root/usr/bin/$program" ] && [ ! -L "$root/bin/$program" ]; then
+            ln -s /usr/bin/busybox "$root/bin/$program"
+        fi
     done
     for program in modprobe insmod rmmod; do
         ln -sfn /usr/bin/kmod "$root/bin/$program"
@@ -54,9 +58,11 @@ add_program() {
     file=$2
     place=${3:-$2}
     install -D "$file" "$root$place"
-    { ldd "$file" 2>/dev/null || true; } | sed -n 's#^[^/]*\(/[^ ]*\) (0x.*#\1#p' | while read -r library; do
-        [ -e "$root$library" ] || install -D "$library" "$root$library"
-    done
+    # A static program has none, and ldd calls that an error.
+    { ldd "$file" 2>/dev/null || true; } | sed -n 's#^[^/]*\(/[^ ]*\) (0x.*#\1#p' \
+        | while read -r library; do
+            [ -e "$root$library" ] || install -D "$library" "$root$library"
+        done
 }
 
 # boot DIRECTORY: starts the machine and returns when it takes commands.
@@ -70,7 +76,7 @@ boot() {
         -serial "file:$logs/console.log" \
         -device virtio-rng-pci \
         -netdev tap,id=link,ifname=tap0,script=no,downscript=no \
-        -device virtio-net-pci,netdev=link,romfile= \
+        -device virtio-net-pci,netdev=link,romfile=,ioeventfd=off \
         -netdev user,id=control,hostfwd=tcp:127.0.0.1:2222-:2222 \
         -device virtio-net-pci,netdev=control,romfile= \
         >"$logs/qemu.log" 2>&1 &
@@ -101,6 +107,40 @@ in_guest() {
         printf '%s\n' "$line"
     done < <(printf '%s\n' "$1" | socat -t 100000 - TCP:127.0.0.1:2222 2>/dev/null)
     return "$status"
+}
+
+# siw_with [PARAMETER=VALUE...]: other habits; without parameters, the unchanged driver.
+siw_with() {
+    siw_parameters=$*
+    in_guest "/guest/siw $*" >>"$logs/siw.log" || {
+        echo "interop: siw does not load with '$*'; see $logs/siw.log" >&2
+        exit 2
+    }
+}
+
+# netem_with [ARGUMENTS...]: what the link suffers both ways; without arguments, nothing.
+netem_with() {
+    netem_arguments=$*
+    in_guest "/guest/netem $*" >>"$logs/netem.log" || {
+        echo "interop: no netem $*; see $logs/netem.log" >&2
+        exit 2
+    }
+}
+
+# Whether the guest's kernel is whole and its link carries packets. QEMU's emulated link has been
+# seen to stop for good.
+guest_is_well() {
+    ! grep -q 'kernel BUG' "$logs/console.log" \
+        && in_guest "ping -q -c 5 -A ${HOST[4]}" >/dev/null
+}
+
+# restart DIRECTORY: a new machine that is as the old one was.
+restart() {
+    power_off
+    mv "$logs/console.log" "$logs/console-$SECONDS.log"
+    boot "$1" || exit 2
+    [ -z "$siw_parameters" ] || siw_with "$siw_parameters"
+    [ -z "$netem_arguments" ] || netem_with "$netem_arguments"
 }
 
 # power_off: as when the plug is pulled.
