@@ -49,12 +49,16 @@ fn inline_data() {
 
 #[test]
 fn waiting_for_events() {
-    run_each(&["ib_send_bw", "ib_send_lat", "ib_read_bw", "ib_read_lat"], &["-e -n 50"]);
+    run_each(&["ib_send_lat", "ib_read_bw", "ib_read_lat"], &["-e -n 50"]);
+    // Not ib_send_bw: for iWARP it waits for the peer's credit by waiting for a completion, and none
+    // comes if it has taken them all already.
 }
 
 #[test]
 fn a_shared_receive_queue() {
-    run_each(&["ib_send_bw"], &["--use-srq -n 50", "--use-srq -q 4 -n 20"]);
+    // One queue pair: perftest gives credits by the request that a message took, which with several
+    // queue pairs need not be one that it counts for the sender.
+    run_each(&["ib_send_bw", "ib_send_lat"], &["--use-srq -n 50"]);
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! The machine: its ports, its addresses, and private networks within it.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::process::Command;
+
+use crate::lab::skip;
+
+/// A TCP port that nobody has at the moment.
+pub fn free_port() -> u16 {
+    let socket = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("the kernel has a port");
+    socket.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Whether a socket listens on `port`: state 0A in the kernel's tables.
+pub(crate) fn listens(port: u16) -> bool {
+    let suffix = format!(":{port:04X}");
+    let listens = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next().is_some_and(|local| local.ends_with(&suffix)) && fields.nth(1) == Some("0A")
+    };
+    ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .any(|table| fs::read_to_string(table).is_ok_and(|text| text.lines().any(listens)))
+}
+
+/// An address of this machine other than loopback's, which libfabric and DAPL insist on; nothing,
+/// and a line on stderr, when it has none.
+pub fn own_address() -> Option<IpAddr> {
+    let own = route_source().filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
+    if own.is_none() {
+        skip("this machine has no address but loopback's");
+    }
+    own
+}
+
+/// The address that packets to elsewhere come from.
+fn route_source() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // Connecting a datagram socket sends nothing; it only asks for the route. The address is one
+    // that RFC 2544 sets aside for tests.
+    socket.connect((Ipv4Addr::new(198, 18, 0, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// Two network namespaces with a cable between them, removed when dropped. Only for root.
+#[derive(Debug)]
+pub struct Namespaces {
+    names: [String; 2],
+}
+
+impl Namespaces {
+    /// The address of the first.
+    pub const FIRST: &str = "10.77.0.1";
+    /// The address of the second.
+    pub const SECOND: &str = "10.77.0.2";
+
+    /// Makes them; nothing, and a line on stderr, where the kernel does not let us.
+    pub fn new() -> Option<Self> {
+        let id = std::process::id();
+        let this = Self { names: [format!("weft-{id}-a"), format!("weft-{id}-b")] };
+        match this.set_up() {
+            Ok(()) => Some(this),
+            Err(why) => {
+                skip(&format!("no network namespaces here: {why}"));
+                None
+            }
+        }
+    }
+
+    fn set_up(&self) -> Result<(), String> {
+        let [a, b] = &self.names;
+        ip(&format!("netns add {a}"))?;
+        ip(&format!("netns add {b}"))?;
+        ip(&format!("-n {a} link add cable type veth peer name cable netns {b}"))?;
+        for (name, address) in [(a, Self::FIRST), (b, Self::SECOND)] {
+            ip(&format!("-n {name} address add {address}/24 dev cable"))?;
+            ip(&format!("-n {name} link set cable up"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+        }
+        Ok(())
+    }
+
+    /// What starts a program in the first.
+    pub fn in_first(&self) -> String {
+        format!("ip netns exec {}", self.names[0])
+    }
+
+    /// What starts a program in the second.
+    pub fn in_second(&self) -> String {
+        format!("ip netns exec {}", self.names[1])
+    }
+
+    /// Whether a socket of the first listens on `port`.
+    pub fn first_listens(&self, port: u16) -> bool {
+        let mut ss = Command::new("ip");
+        ss.args(["netns", "exec", &self.names[0], "ss", "-Hltn", &format!("sport = :{port}")]);
+        ss.output().is_ok_and(|output| !output.stdout.is_empty())
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // One that was never made need not be removed.
+            let _ = ip(&format!("netns delete {name}"));
+        }
+    }
+}
+
+fn ip(line: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(line.split_whitespace()).output();
+    let output = output.map_err(|error| error.to_string())?;
+    let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(format!("ip {line}: {complaint}")) }
+}

@@ -1,0 +1,125 @@
+//! What to run, and how.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::install;
+use crate::running::{Ended, Running};
+
+/// A program with its arguments and its surroundings.
+#[derive(Clone, Debug)]
+pub struct Program {
+    command: Vec<OsString>,
+    before: Vec<OsString>,
+    environment: Vec<(String, OsString)>,
+    directory: PathBuf,
+    over_weft: bool,
+}
+
+impl Program {
+    pub(crate) fn new(name: &str, directory: &Path) -> Self {
+        Self {
+            command: vec![name.into()],
+            before: Vec::new(),
+            environment: Vec::new(),
+            directory: directory.to_path_buf(),
+            over_weft: true,
+        }
+    }
+
+    /// More arguments, separated by spaces.
+    pub fn args(mut self, line: &str) -> Self {
+        self.command.extend(line.split_whitespace().map(OsString::from));
+        self
+    }
+
+    /// One more argument, as it is.
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// A variable of its environment.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name.to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// The same as it is, without `weft run`.
+    pub fn on_its_own(mut self) -> Self {
+        self.over_weft = false;
+        self
+    }
+
+    /// The same, started by another program: `line` comes before everything else.
+    pub fn started_by(mut self, line: &str) -> Self {
+        self.before = line.split_whitespace().map(OsString::from).collect();
+        self
+    }
+
+    /// Starts it, the leader of a group of its own, with no stdin.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(&self) -> Running {
+        let line = self.line();
+        let (stdout, stderr) = (self.file(), self.file());
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).current_dir(&self.directory).process_group(0);
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("WEFT") || text.starts_with("VERBS_") || text == "LD_PRELOAD" {
+                command.env_remove(&name);
+            }
+        }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null());
+        command.stdout(stdout.try_clone().expect("a file can be shared"));
+        command.stderr(stderr.try_clone().expect("a file can be shared"));
+        let child = command.spawn().unwrap_or_else(|e| panic!("starting {:?}: {e}", line[0]));
+        Running::new(self.name(), child, stdout, stderr)
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When that does not come in time.
+    pub fn run(&self) -> Ended {
+        self.start().wait()
+    }
+
+    fn line(&self) -> Vec<OsString> {
+        let mut line = Vec::new();
+        if install::find("setpriv").is_some() {
+            // If the test itself is killed, nobody is left to kill what it started.
+            line.extend(["setpriv", "--pdeathsig", "KILL"].map(OsString::from));
+        }
+        line.extend(self.before.iter().cloned());
+        if self.over_weft {
+            line.extend([install::weft().into(), "run".into(), "--lib".into()]);
+            line.extend([install::library().into(), "--".into()]);
+        }
+        line.extend(self.command.iter().cloned());
+        line
+    }
+
+    fn name(&self) -> String {
+        let words: Vec<_> = self.command.iter().map(|word| word.to_string_lossy()).collect();
+        words.join(" ")
+    }
+
+    /// A file without a name, for what it writes.
+    fn file(&self) -> File {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.join(format!("output-{number}"));
+        let file = File::options().read(true).write(true).create_new(true).open(&path);
+        let file = file.expect("the lab's directory is writable");
+        std::fs::remove_file(&path).expect("what was just made can be removed");
+        file
+    }
+}

@@ -1,0 +1,193 @@
+//! A program that runs, and what is left of it.
+
+use std::fmt;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+
+use crate::machine;
+
+/// How long anything may take. Generous: on a busy machine polling programs wait for each other.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often to look for what nothing announces.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The only place that asks what time it is.
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A program that runs. It is killed with its children when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    child: Child,
+    /// Readable when it has ended.
+    end: OwnedFd,
+    stdout: File,
+    stderr: File,
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    name: String,
+    /// How.
+    pub status: ExitStatus,
+    /// What it wrote.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Running {
+    pub(crate) fn new(name: String, child: Child, stdout: File, stderr: File) -> Self {
+        let end = pidfd_open(pid(&child), PidfdFlags::empty()).expect("a child has a pidfd");
+        Self { name, child, end, stdout, stderr }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until somebody listens on `port`.
+    ///
+    /// # Panics
+    /// When it ends before that, or takes too long.
+    pub fn listening(self, port: u16) -> Self {
+        self.until(&format!("listened on port {port}"), |_| machine::listens(port))
+    }
+
+    /// Waits until it has written `text` to stdout.
+    ///
+    /// # Panics
+    /// When it ends before that, or takes too long.
+    pub fn printed(self, text: &str) -> Self {
+        self.until(&format!("printed {text:?}"), |this| this.stdout().contains(text))
+    }
+
+    /// Waits until `happened`.
+    ///
+    /// # Panics
+    /// When it ends before that, or takes too long.
+    pub fn until(self, what: &str, happened: impl Fn(&Self) -> bool) -> Self {
+        let deadline = now() + LIMIT;
+        while !happened(&self) {
+            let ended = self.ends_within(LOOK);
+            if ended && !happened(&self) {
+                panic!("never {what}: {}", self.wait());
+            }
+            if now() >= deadline {
+                panic!("has not {what} in time: {}", self.end());
+            }
+        }
+        self
+    }
+
+    /// What it has written so far.
+    pub fn stdout(&self) -> String {
+        contents(&self.stdout)
+    }
+
+    /// Whether it ends before `limit` is over.
+    pub fn ends_within(&self, limit: Duration) -> bool {
+        let limit = Timespec::try_from(limit).expect("a limit of this century");
+        let mut fds = [PollFd::new(&self.end, PollFlags::IN)];
+        poll(&mut fds, Some(&limit)).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When that does not come in time.
+    pub fn wait(self) -> Ended {
+        let deadline = now() + LIMIT;
+        // A signal may interrupt the wait.
+        while !self.ends_within(deadline.saturating_duration_since(now())) {
+            if now() >= deadline {
+                panic!("has not ended after {LIMIT:?}: {}", self.end());
+            }
+        }
+        self.end()
+    }
+
+    /// Ends it, if it has not ended by itself.
+    pub fn end(mut self) -> Ended {
+        if !self.ends_within(Duration::ZERO) {
+            self.signal(Signal::KILL);
+        }
+        let status = self.child.wait().expect("a child can be waited for");
+        let (stdout, stderr) = (contents(&self.stdout), contents(&self.stderr));
+        Ended { name: self.name.clone(), status, stdout, stderr }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        // It may just have ended.
+        let _ = kill_process(pid(&self.child), signal);
+    }
+
+    /// The processor time that it has used, in the kernel's ticks.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
+        let stat = stat.expect("a process that runs has a stat file");
+        // The name in parentheses may contain anything; utime and stime are 14 and 15 of all.
+        let fields = stat.rsplit(')').next().expect("a name in parentheses").split_whitespace();
+        fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its children too. There may be none left.
+        let _ = kill_process_group(pid(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Ended {
+    /// This, if it succeeded.
+    ///
+    /// # Panics
+    /// With everything it wrote, if it failed.
+    pub fn success(self) -> Self {
+        assert!(self.status.success(), "{self}");
+        self
+    }
+
+    /// This, if it wrote `text` to stdout.
+    ///
+    /// # Panics
+    /// With everything it wrote, if not.
+    pub fn said(self, text: &str) -> Self {
+        assert!(self.stdout.contains(text), "no {text:?} from {self}");
+        self
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, status, stdout, stderr } = self;
+        write!(f, "{name}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+    }
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// All of a file that somebody else appends to.
+fn contents(file: &File) -> String {
+    let mut bytes = vec![0; file.metadata().map_or(0, |data| data.len() as usize)];
+    // It may only grow meanwhile.
+    file.read_exact_at(&mut bytes, 0).expect("a file can be read");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
