@@ -19,7 +19,7 @@ accel=${WEFT_INTEROP_ACCEL:-tcg,thread=multi}
 
 if [ "${WEFT_INTEROP_STAGE:-}" != inside ]; then
     "$root/scripts/deps.sh" qemu-system-x86 gcc-12 busybox-static kmod cpio xz-utils \
-        dash socat tcpdump || exit 2
+        dash socat || exit 2
     [ -x "$weft" ] || {
         echo "interop: $weft is missing; make release builds it" >&2
         exit 2

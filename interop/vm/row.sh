@@ -76,20 +76,29 @@ try() {
 
 start_capture() {
     [ -n "$decoding" ] || return 0
-    : >"$log.tcpdump"
-    tcpdump -i tap0 -U --immediate-mode -Z root -w "$log.pcap" "tcp port $port" \
-        2>"$log.tcpdump" &
+    dumpcap -q -P -i tap0 -f "tcp port $port" -w "$log.pcap" 2>"$log.dumpcap" &
     capture=$!
-    await 30 grep -q listening "$log.tcpdump"
+    # Its header is written when it listens.
+    await 30 test -s "$log.pcap"
 }
 
 stop_capture() {
     [ -n "$decoding" ] || return 0
+    # What it has not fetched from the kernel when it is interrupted is lost.
+    await 10 end_is_captured || true
     kill -INT "$capture"
     wait "$capture" || true
+    rm -f "$log.dumpcap"
     # These two take any short Send for their own.
     tshark -r "$log.pcap" -V --disable-protocol smb_direct --disable-protocol rpcordma \
         >"$log.decoded" 2>/dev/null
+}
+
+# Whether both ends have closed, as far as the capture goes.
+end_is_captured() {
+    local ends
+    ends=$(tshark -r "$log.pcap" -Y 'tcp.flags.fin == 1 || tcp.flags.reset == 1' 2>/dev/null) || true
+    [ "$(wc -l <<<"$ends")" -ge 2 ]
 }
 
 # What tshark says of the row's packets; fails when something is wrong with them.
