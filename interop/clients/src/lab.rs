@@ -42,6 +42,11 @@ impl Lab {
         Self::with(programs)
     }
 
+    /// Says that the calling test does not run, and why.
+    pub fn skip(&self, why: &str) {
+        skip(why);
+    }
+
     /// The program `name`, to be run by `weft run` in this lab's directory.
     pub fn program(&self, name: &str) -> Program {
         Program::new(name, &self.directory)

@@ -31,6 +31,11 @@ impl Program {
         }
     }
 
+    /// The program itself.
+    pub fn path(&self) -> &OsStr {
+        &self.command[0]
+    }
+
     /// More arguments, separated by spaces.
     pub fn args(mut self, line: &str) -> Self {
         self.command.extend(line.split_whitespace().map(OsString::from));

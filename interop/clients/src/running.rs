@@ -16,7 +16,7 @@ use crate::machine;
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// How often to look for what nothing announces.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The only place that asks what time it is.
 #[allow(clippy::disallowed_methods)]
@@ -64,6 +64,17 @@ impl Running {
     /// When it ends before that, or takes too long.
     pub fn listening(self, port: u16) -> Self {
         self.until(&format!("listened on port {port}"), |_| machine::listens(port))
+    }
+
+    /// Waits until it has written `text` to stderr, or ends; whether it wrote it.
+    pub(crate) fn says_or_ends(&self, text: &str) -> bool {
+        let deadline = now() + LIMIT;
+        while !contents(&self.stderr).contains(text) {
+            if self.ends_within(LOOK) || now() >= deadline {
+                return false;
+            }
+        }
+        true
     }
 
     /// Waits until it has written `text` to stdout.

@@ -1,36 +1,37 @@
-//! libfabric's verbs provider, as it is and under its reliable datagram layer, with data checked.
+//! libfabric's verbs provider, as it is and under its reliable datagrams, with the data checked.
 
-use weft_interop::{free_port, installed, own_address, pair, start};
+use weft_interop::{Lab, free_port, own_address, pair};
 
-fn ping_pong(provider: &str, endpoint: &str) {
-    if !installed("fi_pingpong") {
-        return;
-    }
+fn ping_pong(provider: &str, endpoint: &str, sizes: &str) {
+    let Some(lab) = Lab::with(&["fi_pingpong"]) else { return };
     let Some(address) = own_address() else { return };
-    let (address, port) = (address.to_string(), free_port());
-    let number = port.to_string();
-    let common = ["fi_pingpong", "-p", provider, "-e", endpoint, "-v", "-I", "20"];
-    let server = [&common[..], &["-B", &number]].concat();
-    let client = [&common[..], &["-P", &number, &address]].concat();
-    let (_, client) = pair(&server, &client, port, 60);
-    assert!(client.stdout.contains("usec/xfer"), "{}", client.stdout);
+    let port = free_port();
+    let common = lab.program("fi_pingpong").arg("-p").arg(provider);
+    let common = common.args(&format!("-e {endpoint} -c -I 10 {sizes}"));
+    let server = common.clone().args(&format!("-B {port}"));
+    let client = common.args(&format!("-P {port} {address}"));
+    let (_, client) = pair(&server, &client, port);
+    client.said("usec/xfer");
 }
 
 #[test]
 fn the_provider_finds_the_device() {
-    if installed("fi_info") {
-        let info = start(&["fi_info", "-p", "verbs"]).wait(30);
-        info.expect_success();
-        assert!(info.stdout.contains("domain: weft_iw0"), "{}", info.stdout);
-    }
+    let Some(lab) = Lab::with(&["fi_info"]) else { return };
+    let info = lab.program("fi_info").args("-p verbs").run().success().said("domain: weft_iw0");
+    info.said("FI_PROTO_IWARP");
 }
 
 #[test]
 fn connected_messages() {
-    ping_pong("verbs", "msg");
+    ping_pong("verbs", "msg", "-S all");
 }
 
 #[test]
-fn reliable_datagrams_on_top() {
-    ping_pong("verbs;ofi_rxm", "rdm");
+fn reliable_datagrams() {
+    ping_pong("verbs;ofi_rxm", "rdm", "-S all");
+}
+
+#[test]
+fn tagged_reliable_datagrams() {
+    ping_pong("verbs;ofi_rxm", "rdm", "-S 100000 -m tagged");
 }

@@ -1,45 +1,47 @@
-//! rping with its data checked: sizes, IPv6, several clients of one server.
+//! rping reads, writes and compares.
 
-use weft_interop::{free_port, installed, pair, start};
+use weft_interop::{Lab, free_port, pair};
 
-fn run(address: &str, size: &str) {
+const COUNT: usize = 10;
+
+fn ping(lab: &Lab, address: &str, size: &str) {
     let port = free_port();
-    let number = port.to_string();
-    let common = ["-a", address, "-p", &number, "-v", "-V", "-C", "10", "-S", size];
-    let server = [&["rping", "-s"], &common[..]].concat();
-    let client = [&["rping", "-c"], &common[..]].concat();
-    let (_, client) = pair(&server, &client, port, 30);
-    assert_eq!(client.stdout.matches("ping data").count(), 10, "{}", client.stdout);
+    let rping = |role: &str| {
+        let line = format!("{role} -a {address} -p {port} -v -V -C {COUNT} -S {size}");
+        lab.program("rping").args(&line)
+    };
+    let (server, client) = pair(&rping("-s"), &rping("-c"), port);
+    for (end, tag) in [(server, "server ping data: "), (client, "ping data: ")] {
+        assert_eq!(end.stdout.lines().filter(|line| line.starts_with(tag)).count(), COUNT, "{end}");
+    }
 }
 
 #[test]
-fn sizes_from_the_smallest_to_the_largest() {
-    if installed("rping") {
-        for size in ["17", "64", "1500", "65536"] {
-            run("127.0.0.1", size);
-        }
+fn from_its_smallest_size_to_its_largest() {
+    let Some(lab) = Lab::with(&["rping"]) else { return };
+    for size in ["23", "64", "1500", "65535"] {
+        ping(&lab, "127.0.0.1", size);
     }
 }
 
 #[test]
 fn over_ipv6() {
-    if installed("rping") {
-        run("::1", "1000");
-    }
+    let Some(lab) = Lab::with(&["rping"]) else { return };
+    ping(&lab, "::1", "1000");
 }
 
 #[test]
 fn several_clients_of_one_server() {
-    if !installed("rping") {
-        return;
-    }
+    let Some(lab) = Lab::with(&["rping"]) else { return };
     let port = free_port();
-    let number = port.to_string();
-    let server = start(&["rping", "-s", "-P", "-a", "127.0.0.1", "-p", &number]);
-    server.wait_listening(port);
-    let client = ["rping", "-c", "-a", "127.0.0.1", "-p", &number, "-V", "-C", "20", "-S", "4000"];
-    let clients: Vec<_> = (0..4).map(|_| start(&client)).collect();
+    let line = format!("-a 127.0.0.1 -p {port} -V -S 4000");
+    let server = lab.program("rping").args("-s -P").args(&line).start().listening(port);
+    let client = lab.program("rping").args("-c -C 20").args(&line);
+    let clients: Vec<_> = (0..4).map(|_| client.start()).collect();
     for client in clients {
-        client.wait(30).expect_success();
+        client.wait().success();
     }
+    // The server serves on.
+    client.run().success();
+    drop(server);
 }

@@ -1,0 +1,78 @@
+//! However one side ends, what it completed arrives, and the other side ends by itself.
+
+use weft_interop::{Ended, Lab, Running, Signal, free_port};
+
+/// Sends 200 messages of 64 KiB and ends as `how` says; the receiver must get all.
+fn all_arrives_when_the_sender_ends_by(how: &str, status: Option<i32>) {
+    let Some(lab) = Lab::with(&["cc"]) else { return };
+    let (peer, port) = (lab.verbs_program("peer"), free_port());
+    let receiver = peer.clone().args(&format!("receive {port} 200 65536"));
+    let receiver = receiver.start().listening(port);
+    let sender = peer.args(&format!("send {port} 200 65536 {how}")).run();
+    assert_eq!(sender.status.code(), status, "{sender}");
+    receiver.wait().success().said("complete");
+}
+
+#[test]
+fn returning_from_main_loses_nothing() {
+    all_arrives_when_the_sender_ends_by("return", Some(0));
+}
+
+#[test]
+fn exit_loses_nothing() {
+    all_arrives_when_the_sender_ends_by("exit", Some(0));
+}
+
+#[test]
+fn leaving_without_handlers_loses_nothing() {
+    all_arrives_when_the_sender_ends_by("_exit", Some(0));
+}
+
+#[test]
+fn being_killed_loses_nothing_that_was_completed() {
+    all_arrives_when_the_sender_ends_by("kill", None);
+}
+
+/// Runs `name` on both ends until both are in the middle of it, kills one, and gives what became
+/// of the other.
+fn survivor(lab: &Lab, name: &str, server: &str, client: &str, victim: Victim) -> Ended {
+    let port = free_port().to_string();
+    let line = |line: &str| lab.program(name).args(&line.replace("PORT", &port));
+    let server = line(server).start().listening(port.parse().expect("a port"));
+    let client = line(client).start();
+    let busy = |this: &Running| this.cpu_ticks() > 20;
+    let (server, client) = (server.until("worked", busy), client.until("worked", busy));
+    let (dead, alive) = match victim {
+        Victim::Server => (server, client),
+        Victim::Client => (client, server),
+    };
+    dead.signal(Signal::KILL);
+    let ended = alive.wait();
+    assert!(ended.status.code().is_some(), "it crashed: {ended}");
+    ended
+}
+
+#[derive(Clone, Copy)]
+enum Victim {
+    Server,
+    Client,
+}
+
+#[test]
+fn perftest_ends_when_its_peer_is_killed() {
+    for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
+        let Some(lab) = Lab::with(&[program]) else { continue };
+        let (server, client) = ("-R -F -n 5000000 -p PORT", "-R -F -n 5000000 -p PORT 127.0.0.1");
+        let client = survivor(&lab, program, server, client, Victim::Server);
+        assert!(!client.status.success(), "{client}");
+    }
+}
+
+#[test]
+fn rping_ends_when_its_peer_is_killed() {
+    let Some(lab) = Lab::with(&["rping"]) else { return };
+    let (server, client) = ("-s -a 127.0.0.1 -p PORT", "-c -a 127.0.0.1 -p PORT");
+    for victim in [Victim::Server, Victim::Client] {
+        survivor(&lab, "rping", server, client, victim);
+    }
+}

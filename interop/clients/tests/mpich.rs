@@ -1,0 +1,46 @@
+//! MPICH over libfabric's verbs provider.
+//!
+//! Debian's MPICH speaks UCX alone, which refuses iWARP. The one of PyPI (`pip install mpich`) has
+//! libfabric as well: it is looked for in `MPICH_HOME`, in `target/mpich`, and along PATH.
+
+use std::path::{Path, PathBuf};
+
+use weft_interop::Lab;
+
+/// Where the programs of an MPICH with libfabric are.
+fn mpich(lab: &Lab) -> Option<PathBuf> {
+    let home = std::env::var_os("MPICH_HOME").map(PathBuf::from);
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mpich");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let homes = home.into_iter().chain([ours]).map(|home| home.join("bin"));
+    homes.chain(std::env::split_paths(&path)).find(|bin| {
+        let program = bin.join("mpichversion");
+        program.is_file() && {
+            let version = lab.program(&program.to_string_lossy()).on_its_own().run();
+            version.stdout.lines().any(|l| l.contains("Device") && l.contains("ofi"))
+        }
+    })
+}
+
+#[test]
+fn messages_reductions_and_one_sided_access() {
+    let Some(lab) = Lab::with(&["cc"]) else { return };
+    let Some(bin) = mpich(&lab) else {
+        lab.skip(
+            "no MPICH with libfabric: python3 -m venv target/mpich, then its pip install mpich",
+        );
+        return;
+    };
+    let ring = lab.compile(&bin.join("mpicc"), "ring", &[]);
+    for ranks in ["2", "4"] {
+        let mpiexec = lab.program(&bin.join("mpiexec").to_string_lossy()).args("-n").arg(ranks);
+        let run = mpiexec
+            .env("MPIR_CVAR_CH4_NETMOD", "ofi")
+            .env("MPIR_CVAR_NOLOCAL", "1")
+            .env("MPIR_CVAR_DEBUG_SUMMARY", "1")
+            .env("FI_PROVIDER", "verbs;ofi_rxm")
+            .arg(ring.path())
+            .run();
+        run.success().said("libfabric provider: verbs;ofi_rxm - Ethernet-iWARP").said("all right");
+    }
+}
