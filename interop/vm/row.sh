@@ -97,7 +97,8 @@ stop_capture() {
 # Whether both ends have closed, as far as the capture goes.
 end_is_captured() {
     local ends
-    ends=$(tshark -r "$log.pcap" -Y 'tcp.flags.fin == 1 || tcp.flags.reset == 1' 2>/dev/null) || true
+    local closing='tcp.flags.fin == 1 || tcp.flags.reset == 1'
+    ends=$(tshark -r "$log.pcap" -Y "$closing" 2>/dev/null) || true
     [ "$(wc -l <<<"$ends")" -ge 2 ]
 }
 
