@@ -36,12 +36,11 @@ fn several_clients_of_one_server() {
     let port = free_port();
     let line = format!("-a 127.0.0.1 -p {port} -V -S 4000");
     let server = lab.program("rping").args("-s -P").args(&line).start().listening(port);
-    let client = lab.program("rping").args("-c -C 20").args(&line);
-    let clients: Vec<_> = (0..4).map(|_| client.start()).collect();
-    for client in clients {
-        client.wait().success();
-    }
-    // The server serves on.
-    client.run().success();
-    drop(server);
+    let client = lab.program("rping").args("-c -v").args(&line);
+    // One after the other, because the server keeps only one request in mind; all at the same
+    // time, because they go on for long.
+    let clients =
+        [(); 4].map(|()| client.clone().args("-C 1000000").start().printed("ping data: "));
+    client.args("-C 10").run().success();
+    drop((clients, server));
 }
