@@ -152,3 +152,17 @@ fn a_server_speaks_first_to_a_client_that_says_nothing() {
     assert_eq!((&message[2..4], &message[20..25]), (&[0x41, 0x43][..], &b"xxxxx"[..]));
     assert_eq!(side.completions(1)[0].status, 0);
 }
+
+#[test]
+fn a_rejected_peer_may_close_first() {
+    // siw forgets the private data of a rejection that ends with the stream.
+    let server = Server::new();
+    let mut peer = raw_peer(server.addr, DEFAULT_REQUEST);
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    let start = weft_io::clock::now();
+    request.id.reject(b"no").unwrap();
+    let reply = read_exact(&mut peer, DEFAULT_REQUEST.len() + 2);
+    assert_eq!((reply[16] & 0x20, &reply[24..]), (0x20, &b"no"[..]));
+    assert_eq!(wait_closed(&peer, DEADLINE), b"");
+    assert!(start.elapsed() >= weft_io::cm::config::FAREWELL);
+}

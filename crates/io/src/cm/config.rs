@@ -28,6 +28,9 @@ pub const REDIAL_PAUSE: Duration = Duration::from_millis(5);
 /// after the Reply (RFC 6581, section 9).
 pub const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long a peer that was rejected may take to close the stream.
+pub const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Streams per listener that have not sent their whole Request yet. One more closes the oldest.
 pub const HALF_OPEN_MAX: usize = 1024;
 

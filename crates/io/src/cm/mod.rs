@@ -16,6 +16,7 @@ mod attempt;
 mod channel;
 pub mod config;
 mod error;
+mod farewell;
 mod frame;
 mod id;
 mod link;

@@ -14,6 +14,7 @@ use weft_rnic::wire::mpa::StartKind;
 
 use super::config;
 use super::error::Error;
+use super::farewell::Farewell;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, DEVICE, Stage};
 use super::link::{Handover, Linking, check_ready};
@@ -136,7 +137,9 @@ impl Request {
 
     pub(super) fn reject(self, private_data: &[u8]) -> Result<(), Failure> {
         let reply = self.responder.reject(private_data).map_err(|_| Failure::Protocol)?;
-        send_whole(&self.stream, &reply)
+        send_whole(&self.stream, &reply)?;
+        Farewell::say(self.stream);
+        Ok(())
     }
 
     /// An initiator has nothing to say before the Reply (RFC 5044, section 7.1.2). It may have

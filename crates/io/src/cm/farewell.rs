@@ -1,0 +1,58 @@
+//! The stream of a rejected Request, until the peer has closed it.
+//!
+//! A peer has nothing to say after a rejection, and Linux siw forgets the private data of one when
+//! the end of the stream arrives together with it. So the peer closes first, if it is not too long
+//! about it (RFC 5044, section 7.1.2, leaves the stream open).
+
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use super::config;
+use crate::engine::{Engine, Interest, Readiness, Source, Token};
+use crate::{clock, tcp};
+
+/// A stream on which everything has been said.
+pub(super) struct Farewell(Mutex<Option<(TcpStream, Token)>>);
+
+impl Farewell {
+    /// Closes `stream` when the peer does, or in a while.
+    pub(super) fn say(stream: TcpStream) {
+        let farewell = Arc::new(Self(Mutex::new(None)));
+        // Locked, so that the engine's first call finds the state in place.
+        let mut state = farewell.0.lock().expect("farewell lock");
+        let token = Engine::get().add(stream.as_fd(), Interest::READ, farewell.clone());
+        *state = Some((stream, token));
+        drop(state);
+        let weak: Weak<Self> = Arc::downgrade(&farewell);
+        Engine::get().set_timer(clock::now() + config::FAREWELL, weak);
+    }
+
+    fn close(&self) {
+        let state = self.0.lock().expect("farewell lock").take();
+        if let Some((stream, token)) = state {
+            Engine::get().remove(token);
+            drop(stream);
+        }
+    }
+}
+
+impl Source for Farewell {
+    fn ready(&self, _: Readiness) {
+        self.close();
+    }
+
+    fn timeout(&self, _: Instant) {
+        self.close();
+    }
+
+    fn at_exit(&self, until: Instant) {
+        let state = self.0.lock().expect("farewell lock");
+        if let Some((stream, _)) = &*state {
+            while !tcp::ready(stream.as_fd()).read && clock::now() < until {
+                tcp::wait(stream.as_fd(), false);
+            }
+        }
+    }
+}
