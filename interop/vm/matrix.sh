@@ -68,11 +68,15 @@ perftest() {
     row "$1" "$checked" "$2 -R" "$2 -R -F -p %" "$2 -R -F -p % @" "$PERFTEST_AGAIN"
 }
 
+# What the end of siw prints when a send that was under way when the connection ended never
+# completed. That is rare.
+readonly PEER_AGAIN='siw: no completion'
+
 # peer WHO NAME SERVER-OPTIONS CLIENT-OPTIONS
 peer() {
     local of_server=$3 of_client=$4
     [ "$1" = siw ] && of_client+=" siw" || of_server+=" siw"
-    row "$1" data "$2" "peer listen % $of_server" "peer connect @ % $of_client"
+    row "$1" data "$2" "peer listen % $of_server" "peer connect @ % $of_client" "$PEER_AGAIN"
 }
 
 # Private data, rejection, depths, and who speaks first.

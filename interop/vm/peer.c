@@ -31,7 +31,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECEIVES = 4, ROOM = 4096, LONG = 2 * ROOM, PATIENCE_MS = 90000 };
+enum { RECEIVES = 4, ROOM = 4096, LONG = 2 * ROOM, PATIENCE_MS = 40000 };
 
 static struct {
 	int server, reject, server_speaks, broken, siw;
@@ -71,7 +71,7 @@ static void check(int failed, const char *what) {
 static void wait_for(int fd, const char *what) {
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
 	if (poll(&ready, 1, PATIENCE_MS) != 1) {
-		fail("no %s within %d s", what, PATIENCE_MS / 1000);
+		fail("%sno %s within %d s", options.siw ? "siw: " : "", what, PATIENCE_MS / 1000);
 	}
 }
 

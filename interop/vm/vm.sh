@@ -76,7 +76,7 @@ boot() {
         -serial "file:$logs/console.log" \
         -device virtio-rng-pci \
         -netdev tap,id=link,ifname=tap0,script=no,downscript=no \
-        -device virtio-net-pci,netdev=link,romfile=,ioeventfd=off \
+        -device virtio-net-pci,netdev=link,romfile=,event_idx=off \
         -netdev user,id=control,hostfwd=tcp:127.0.0.1:2222-:2222 \
         -device virtio-net-pci,netdev=control,romfile= \
         >"$logs/qemu.log" 2>&1 &
