@@ -8,7 +8,7 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench interop fuzz deps install uninstall
+.PHONY: all help demo test lint build release bench interop fuzz deps mpich install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -19,7 +19,7 @@ help: ## This list
 demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
 	@$(TARGET)/release/weft-bench demo
 
-test: deps lint build ## Everything that must hold: style, lints, unit, property and client tests
+test: deps mpich lint build ## Everything that must hold: style, lints, unit, property and client tests
 	$(CARGO) test --workspace --locked
 	$(CARGO) build --workspace --release --locked
 
@@ -43,6 +43,9 @@ interop: release ## Against the Linux kernel's siw, in a virtual machine (needs 
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
+
+mpich: ## Puts an MPICH that has libfabric into target/mpich
+	@scripts/mpich.sh
 
 deps: ## Installs the Debian packages that are missing
 	@scripts/deps.sh

@@ -9,7 +9,9 @@ packages=(
     # To build and link verbs programs.
     gcc make libibverbs-dev librdmacm-dev ibverbs-providers
     # Programs that run over Weft.
-    ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils dapl2-utils mpich libmpich-dev
+    ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils dapl2-utils qperf
+    # For scripts/mpich.sh: the MPICH of Debian has no libfabric.
+    python3-venv
     # What Weft is measured against.
     iperf3 sockperf libfabric-dev
     # To look at what happens.

@@ -23,8 +23,8 @@ use crate::{Settings, clock, tcp};
 const LOCAL_RTT_US: u32 = 1000;
 
 /// How long a message waits for a receive to be posted. iWARP knows no "receiver not ready", but
-/// programs that were written for InfiniBand count on it. Not longer: a peer that disconnects is not
-/// heard either until its last message is read.
+/// programs that were written for InfiniBand count on it. Not longer: a peer that disconnects is
+/// not heard either until its last message is read.
 const RECEIVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a queue pair is made of.
