@@ -19,7 +19,7 @@ help: ## This list
 demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
 	@$(TARGET)/release/weft-bench demo
 
-test: deps mpich lint build ## Everything that must hold: style, lints, unit, property and client tests
+test: deps mpich lint build ## Everything that must hold: style, lints, unit, property, client tests
 	$(CARGO) test --workspace --locked
 	$(CARGO) build --workspace --release --locked
 
