@@ -1,5 +1,7 @@
 /* Uses librdmacm by event channels: both ends of a connection in one process. */
+#include <stdio.h>
 #include <arpa/inet.h>
+#include <sys/syscall.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -85,14 +87,29 @@ static void interruption(void)
 	ualarm(0, 0);
 }
 
-static atomic_int woken;
+static atomic_int woken, sleeper_id;
 
 static void *sleeper(void *channel)
 {
 	struct rdma_cm_event *event;
+	sleeper_id = (int)syscall(SYS_gettid);
 	rdma_get_cm_event(channel, &event);
 	woken = 1;
 	return NULL;
+}
+
+/* Whether the sleeper waits in the kernel. */
+static int sleeps(void)
+{
+	char path[64], state = 0;
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", sleeper_id);
+	FILE *stat = sleeper_id ? fopen(path, "r") : NULL;
+	if (stat) {
+		if (fscanf(stat, "%*d (%*[^)]) %c", &state) != 1)
+			state = 0;
+		fclose(stat);
+	}
+	return state == 'S';
 }
 
 /* Programs end by destroying a channel in which a thread of theirs sleeps. */
@@ -101,7 +118,8 @@ static void destruction_wakes_nobody(void)
 	pthread_t thread;
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	CHECK(pthread_create(&thread, NULL, sleeper, channel) == 0);
-	usleep(50000);
+	while (!sleeps())
+		usleep(10000);
 	rdma_destroy_event_channel(channel);
 	usleep(50000);
 	CHECK(!woken);
