@@ -158,8 +158,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Its children too. There may be none left.
+        // Some programs give their children groups of their own.
+        let children = descendants(self.id());
+        // There may be none left, of either kind.
         let _ = kill_process_group(pid(&self.child), Signal::KILL);
+        for child in children.into_iter().filter_map(|id| Pid::from_raw(id as i32)) {
+            let _ = kill_process(child, Signal::KILL);
+        }
         let _ = self.child.wait();
     }
 }
@@ -195,10 +200,48 @@ fn pid(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
+/// The children of a process, and theirs.
+fn descendants(id: u32) -> Vec<u32> {
+    let tasks = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+    let children = tasks.unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    children.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+}
+
 /// All of a file that somebody else appends to.
 fn contents(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().map_or(0, |data| data.len() as usize)];
     // It may only grow meanwhile.
     file.read_exact_at(&mut bytes, 0).expect("a file can be read");
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lab;
+
+    #[test]
+    fn children_that_went_their_own_way_are_gone_too() {
+        let Some(lab) = Lab::with(&["sh", "setsid", "sleep"]) else { return };
+        let line = "setsid sh -c 'echo $$; exec sleep 1000' & wait";
+        let shell = lab.program("sh").on_its_own().arg("-c").arg(line).start().printed("\n");
+        let child = Pid::from_raw(shell.stdout().trim().parse().unwrap()).unwrap();
+        let end = pidfd_open(child, PidfdFlags::empty()).unwrap();
+        drop(shell);
+        let limit = Timespec::try_from(LIMIT).unwrap();
+        assert_eq!(poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&limit)), Ok(1));
+    }
+
+    #[test]
+    fn what_a_program_wrote_and_how_it_ended_is_known() {
+        let Some(lab) = Lab::with(&["sh"]) else { return };
+        let shell = lab.program("sh").arg("-c").arg("echo out; echo err >&2; exit 3").run();
+        assert_eq!((shell.stdout.as_str(), shell.stderr.as_str()), ("out\n", "err\n"));
+        assert_eq!(shell.status.code(), Some(3));
+        let sleeper = lab.program("sh").arg("-c").arg("echo asleep; exec sleep 1000").start();
+        let sleeper = sleeper.printed("asleep");
+        sleeper.signal(Signal::TERM);
+        assert_eq!(sleeper.wait().status.code(), None);
+    }
 }

@@ -28,7 +28,9 @@ impl Capture {
         let dumpcap = lab.program("dumpcap").on_its_own().args("-q -i lo -s 0 -B 64 -f");
         let dumpcap = dumpcap.arg(filter).arg("-w").arg(&file).start();
         if !dumpcap.says_or_ends("File:") {
-            skip(&format!("no capturing here: {}", dumpcap.end().stderr.trim()));
+            let said = dumpcap.end().stderr;
+            let why = said.lines().find(|line| line.starts_with("dumpcap:")).unwrap_or(&said);
+            skip(&format!("no capturing here: {why}"));
             return None;
         }
         Some(Self { dumpcap, file, end })
