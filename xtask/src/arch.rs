@@ -29,7 +29,8 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 12] = [
+pub const HOUSE: [Room; 13] = [
+    room("degen", 0, &[], "deny"),
     room("wire", 0, &[], "forbid").sans_io(),
     room("verbs", 1, &["wire"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),

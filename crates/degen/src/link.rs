@@ -1,0 +1,273 @@
+//! One direction of a path, without I/O: packets and `now` in, packets and the next time out.
+//!
+//! A packet passes, in this order: the policer; the queue of the bottleneck, which drops at its
+//! tail or marks; the bottleneck, which takes its time for every octet; loss and outages, so that
+//! what is lost has used its share of the rate; duplication and corruption; delay with its jitter.
+//!
+//! [`Link::handle`] takes a packet. [`Link::poll`] gives back what has arrived by `now`, one
+//! packet a call, in the order of arrival; [`Link::next_due_ns`] says when there will be another.
+//! `now_ns` never goes back. Invariant: the same configuration, seed and calls give the same
+//! packets at the same times, and each impairment has random numbers of its own, so that to switch
+//! one on does not change the others.
+
+mod bottleneck;
+mod flight;
+mod loss;
+mod random;
+mod schedule;
+
+use serde::Serialize;
+
+pub use bottleneck::Policer;
+pub use loss::Loss;
+pub use schedule::{Outage, Stepped};
+
+use crate::units::{Bitrate, Share};
+use bottleneck::{Admission, Bottleneck, Bucket};
+use flight::Flight;
+use loss::LossState;
+use random::Random;
+
+/// What one direction does to packets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Config {
+    /// The rate of the bottleneck over the octets of IP packets; none: no bottleneck, no queue.
+    pub rate: Stepped<Option<Bitrate>>,
+    /// How much may wait at the bottleneck.
+    pub queue_octets_max: u64,
+    /// How long a packet travels after the bottleneck.
+    pub delay_ns: Stepped<u64>,
+    /// How much the delay varies, if it does.
+    pub jitter: Option<Jitter>,
+    /// Which packets come late and out of order.
+    pub reorder: Option<Reorder>,
+    /// Which packets are lost.
+    pub loss: Stepped<Loss>,
+    /// Which packets come twice.
+    pub duplicate: Share,
+    /// Which packets come with an octet changed.
+    pub corrupt: Share,
+    /// When nothing arrives.
+    pub outages: Vec<Outage>,
+    /// How long a queue marks packets that can be marked (RFC 3168), in nanoseconds of waiting.
+    pub mark_above_ns: Option<u64>,
+    /// A token bucket before the queue.
+    pub policer: Option<Policer>,
+}
+
+/// A delay that varies evenly between `by_ns` less and `by_ns` more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Jitter {
+    /// The most that is added or taken away.
+    pub by_ns: u64,
+    /// Whether a packet may overtake another.
+    pub reorders: bool,
+}
+
+/// Packets that take another way: `share` of them come `by_ns` later than they would.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Reorder {
+    /// How many.
+    pub share: Share,
+    /// How much later.
+    pub by_ns: u64,
+}
+
+impl Default for Config {
+    /// A link that does nothing.
+    fn default() -> Self {
+        Self {
+            rate: Stepped::constant(None),
+            queue_octets_max: u64::MAX,
+            delay_ns: Stepped::constant(0),
+            jitter: None,
+            reorder: None,
+            loss: Stepped::constant(Loss::None),
+            duplicate: Share::NONE,
+            corrupt: Share::NONE,
+            outages: Vec::new(),
+            mark_above_ns: None,
+            policer: None,
+        }
+    }
+}
+
+/// What became of packets. Octets are those of IP packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Packets given to the link.
+    pub offered: u64,
+    /// Their octets.
+    pub offered_octets: u64,
+    /// Packets that came out, duplicates too.
+    pub delivered: u64,
+    /// Their octets.
+    pub delivered_octets: u64,
+    /// Dropped because the queue was full.
+    pub dropped_queue: u64,
+    /// Dropped by the policer.
+    pub dropped_policer: u64,
+    /// Lost at random.
+    pub lost: u64,
+    /// Lost in an outage.
+    pub lost_outage: u64,
+    /// Extra copies.
+    pub duplicated: u64,
+    /// With a changed octet.
+    pub corrupted: u64,
+    /// Marked as having met congestion.
+    pub marked: u64,
+    /// Sent the longer way.
+    pub reordered: u64,
+    /// The most octets that have waited at the bottleneck.
+    pub queue_octets_peak: u64,
+}
+
+/// A packet at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery<P> {
+    /// The packet.
+    pub packet: P,
+    /// When it arrived.
+    pub due_ns: u64,
+    /// Whether it must say that it met congestion.
+    pub marked: bool,
+    /// If set, one bit of it must be wrong; the number chooses which.
+    pub corrupt: Option<u64>,
+    octets: u32,
+}
+
+/// One direction of a path.
+#[derive(Debug)]
+pub struct Link<P> {
+    config: Config,
+    bottleneck: Bottleneck,
+    policer: Option<Bucket>,
+    loss: LossState,
+    delays: Random,
+    longer_way: Random,
+    copies: Random,
+    flips: Random,
+    flight: Flight<Delivery<P>>,
+    counters: Counters,
+}
+
+impl<P: Clone> Link<P> {
+    /// A link on which nothing has been sent, at time 0.
+    pub fn new(config: Config, seed: u64) -> Self {
+        Self {
+            bottleneck: Bottleneck::new(config.rate.clone(), config.queue_octets_max),
+            policer: config.policer.map(Bucket::new),
+            loss: LossState::new(config.loss.clone(), Random::new(seed, "loss")),
+            delays: Random::new(seed, "jitter"),
+            longer_way: Random::new(seed, "reorder"),
+            copies: Random::new(seed, "duplicate"),
+            flips: Random::new(seed, "corrupt"),
+            flight: Flight::default(),
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Takes a packet of `octets` at `now_ns`; `markable` if it is of an ECN-capable transport.
+    pub fn handle(&mut self, now_ns: u64, octets: u32, markable: bool, packet: P) {
+        self.counters.offered += 1;
+        self.counters.offered_octets += u64::from(octets);
+        if !self.policer.as_mut().is_none_or(|bucket| bucket.take(now_ns, octets)) {
+            self.counters.dropped_policer += 1;
+            return;
+        }
+        let Admission::Leaves { at_ns, waited_ns } = self.bottleneck.admit(now_ns, octets) else {
+            self.counters.dropped_queue += 1;
+            return;
+        };
+        let backlog = self.bottleneck.backlog_octets();
+        self.counters.queue_octets_peak = self.counters.queue_octets_peak.max(backlog);
+        if self.is_lost(at_ns) {
+            return;
+        }
+        let marked = markable && self.config.mark_above_ns.is_some_and(|most| waited_ns > most);
+        self.counters.marked += u64::from(marked);
+        let corrupt = self.flips.happens(self.config.corrupt).then(|| self.flips.number());
+        self.counters.corrupted += u64::from(corrupt.is_some());
+        self.travel(at_ns, Delivery { packet, due_ns: 0, marked, corrupt, octets });
+    }
+
+    fn is_lost(&mut self, at_ns: u64) -> bool {
+        // Asked in any case, so that an outage does not shift the losses after it.
+        let lost = self.loss.loses(at_ns);
+        if self.config.outages.iter().any(|outage| outage.covers(at_ns)) {
+            self.counters.lost_outage += 1;
+            return true;
+        }
+        self.counters.lost += u64::from(lost);
+        lost
+    }
+
+    fn travel(&mut self, left_ns: u64, mut delivery: Delivery<P>) {
+        let copies = self.copies.happens(self.config.duplicate);
+        let (due_ns, overtakes) = self.arrival(left_ns);
+        delivery.due_ns = due_ns;
+        if copies {
+            self.counters.duplicated += 1;
+            self.flight.push(due_ns, overtakes, delivery.clone());
+        }
+        self.flight.push(due_ns, overtakes, delivery);
+    }
+
+    /// When a packet arrives that leaves the bottleneck at `left_ns`, and whether the order of
+    /// packets does not bind it.
+    fn arrival(&mut self, left_ns: u64) -> (u64, bool) {
+        let mut due_ns = left_ns + self.config.delay_ns.at(left_ns);
+        let mut free = false;
+        if let Some(jitter) = self.config.jitter {
+            let shift = self.delays.below(2 * jitter.by_ns + 1);
+            due_ns = (due_ns + shift).saturating_sub(jitter.by_ns).max(left_ns);
+            free = jitter.reorders;
+        }
+        if let Some(reorder) = self.config.reorder
+            && self.longer_way.happens(reorder.share)
+        {
+            self.counters.reordered += 1;
+            return (due_ns + reorder.by_ns, true);
+        }
+        if !free {
+            due_ns = due_ns.max(self.flight.last_in_order_ns());
+        }
+        (due_ns, free)
+    }
+
+    /// The next packet that has arrived by `now_ns`.
+    pub fn poll(&mut self, now_ns: u64) -> Option<Delivery<P>> {
+        let delivery = self.flight.pop(now_ns)?;
+        self.counters.delivered += 1;
+        self.counters.delivered_octets += u64::from(delivery.octets);
+        Some(delivery)
+    }
+
+    /// When the next packet arrives, if one is on its way.
+    pub fn next_due_ns(&self) -> Option<u64> {
+        self.flight.next_due_ns()
+    }
+
+    /// How many packets are queued or on their way.
+    pub fn in_flight(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// How many octets wait at the bottleneck.
+    pub fn queue_octets(&mut self, now_ns: u64) -> u64 {
+        self.bottleneck.advance(now_ns);
+        self.bottleneck.backlog_octets()
+    }
+
+    /// The rate of the bottleneck now.
+    pub fn rate(&mut self, now_ns: u64) -> Option<Bitrate> {
+        self.config.rate.at(now_ns)
+    }
+
+    /// What has become of packets so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+}

@@ -1,0 +1,493 @@
+//! A path in words: `70ms 0.1% 1gbit queue=2bdp back:rate=10mbit`.
+//!
+//! A word is a round-trip time, a loss, a rate, the name of a profile, the path of a file of
+//! settings, or `key=value`; `forward:` or `back:` before a `key=value` means that direction only.
+//! [`SETTINGS`] has the keys. Later words override earlier ones; `outage` and `step` add up. A file
+//! says the same in TOML, so that everything is set by [`PathSpec::set`] alone.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::link::{Config, Jitter, Loss, Outage, Policer, Reorder, Stepped};
+use crate::profile;
+use crate::units::{
+    Bitrate, Malformed, Share, begins_with_digit, malformed, number, parse_octets, parse_time_ns,
+    show_octets, show_time,
+};
+
+/// Both directions of a path, and what belongs to both.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathSpec {
+    /// From the near side to the far side.
+    pub forward: Direction,
+    /// From the far side to the near side.
+    pub back: Direction,
+    /// The largest IP packet, in octets.
+    pub mtu: u16,
+    /// What all that is random follows from.
+    pub seed: u64,
+}
+
+/// One direction as it is written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Direction {
+    delay_ns: u64,
+    rate: Option<Bitrate>,
+    queue: Queue,
+    loss: Share,
+    burst_packets: Option<f64>,
+    gilbert: Option<Loss>,
+    jitter: Option<Jitter>,
+    reorder: Option<Reorder>,
+    duplicate: Share,
+    corrupt: Share,
+    outages: Vec<Outage>,
+    steps: Vec<(u64, Step)>,
+    mark_above_ns: Option<u64>,
+    policer: Option<Policer>,
+}
+
+/// How long a queue is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Queue {
+    /// One product of rate and round-trip time, and a hundred packets at least.
+    #[default]
+    Usual,
+    /// This many products of rate and round-trip time.
+    Bdp(f64),
+    Octets(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Step {
+    Rate(Bitrate),
+    Loss(Share),
+    DelayNs(u64),
+}
+
+/// Which directions a setting is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Both.
+    Both,
+    /// From near to far.
+    Forward,
+    /// From far to near.
+    Back,
+}
+
+/// A word that cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// What stands after the `=` is wrong.
+    #[error("{key}={value}: {source}")]
+    Value {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What is wrong with it.
+        source: Malformed,
+    },
+    /// There is no such setting.
+    #[error("`{0}` is no setting; there are {names}", names = names())]
+    Key(String),
+    /// The setting belongs to the path and not to a direction.
+    #[error("`{0}` is of the whole path, not of one direction")]
+    WholePath(String),
+    /// A word that begins like a number.
+    #[error("`{0}` is no round-trip time (70ms), loss (0.1%) or rate (1gbit)")]
+    Word(String),
+    /// A profile or file that is not as it should be.
+    #[error(transparent)]
+    Profile(#[from] profile::ProfileError),
+}
+
+/// Every setting: its key, the form of its value, and what it means.
+pub const SETTINGS: [(&str, &str, &str); 17] = [
+    ("rtt", "TIME", "round-trip time without queues, half of it each way"),
+    ("delay", "TIME", "delay of one direction"),
+    ("rate", "RATE", "rate of the bottleneck, over the octets of IP packets"),
+    ("queue", "SIZE | Nbdp", "what the bottleneck holds before it drops (1bdp, 150 kB at least)"),
+    ("loss", "SHARE", "packets lost at random, each way"),
+    ("burst", "N", "losses come in bursts of N packets on average"),
+    ("gilbert", "P:R[:BAD[:GOOD]]", "Gilbert-Elliott: to bad, to good, loss while bad and good"),
+    ("jitter", "TIME[:reorder]", "delay varies by so much; packets may overtake each other"),
+    ("reorder", "SHARE:TIME", "packets that come so much later, out of order"),
+    ("duplicate", "SHARE", "packets that come twice"),
+    ("corrupt", "SHARE", "packets with one bit wrong"),
+    ("outage", "AT+FOR[/EVERY]", "nothing arrives: when first, how long, how often"),
+    ("step", "AT:KEY=VALUE", "a new rate, loss or delay from then on"),
+    ("ecn", "TIME", "a queue longer than this marks packets instead of waiting for its end"),
+    ("policer", "RATE:SIZE", "drops what exceeds a token bucket of this rate and size"),
+    ("mtu", "OCTETS", "largest IP packet (1500)"),
+    ("seed", "N", "what all that is random follows from (1)"),
+];
+
+const MTU_MIN: u16 = 1280;
+const QUEUE_OCTETS_MIN: u64 = 150_000;
+const PAIR: &str = "two values with a colon between them";
+const BURST: &str = "a number of packets, 1 or more";
+const OUTAGE: &str = "AT+FOR or AT+FOR/EVERY, such as 2s+500ms/10s";
+const STEP: &str = "AT:KEY=VALUE with rate, loss or delay, such as 10s:rate=100mbit";
+const JITTER: &str = "a time, or a time and `:reorder`";
+const QUEUE: &str = "a size such as 64KiB, or a multiple such as 0.5bdp";
+const MTU: &str = "a number of octets from 1280 to 65535";
+const SEED: &str = "a whole number";
+
+impl Default for PathSpec {
+    /// A path that does nothing.
+    fn default() -> Self {
+        let idle = Direction::default();
+        Self { forward: idle.clone(), back: idle, mtu: 1500, seed: 1 }
+    }
+}
+
+impl PathSpec {
+    /// Reads a path from words.
+    ///
+    /// # Errors
+    /// The first word that cannot be understood.
+    pub fn parse<S: AsRef<str>>(words: &[S]) -> Result<Self, SpecError> {
+        let mut path = Self::default();
+        for word in words {
+            path.apply(word.as_ref())?;
+        }
+        Ok(path)
+    }
+
+    fn apply(&mut self, word: &str) -> Result<(), SpecError> {
+        if let Some((key, value)) = word.split_once('=') {
+            let (which, key) = match key.split_once(':') {
+                Some(("forward", key)) => (Which::Forward, key),
+                Some(("back", key)) => (Which::Back, key),
+                _ => (Which::Both, key),
+            };
+            return self.set(which, key, value);
+        }
+        if !begins_with_digit(word) {
+            return Ok(profile::apply(self, word)?);
+        }
+        let lower = word.to_ascii_lowercase();
+        match lower {
+            _ if lower.ends_with('%') => self.set(Which::Both, "loss", word),
+            _ if lower.contains("bit") => self.set(Which::Both, "rate", word),
+            _ if lower.ends_with('s') => self.set(Which::Both, "rtt", word),
+            _ => Err(SpecError::Word(word.to_owned())),
+        }
+    }
+
+    /// Sets one thing, as `key=value` does.
+    ///
+    /// # Errors
+    /// There is no such key, it is not of one direction, or the value is wrong.
+    pub fn set(&mut self, which: Which, key: &str, value: &str) -> Result<(), SpecError> {
+        if !SETTINGS.iter().any(|(name, ..)| *name == key) {
+            return Err(SpecError::Key(key.to_owned()));
+        }
+        let wrong = |source| SpecError::Value { key: key.into(), value: value.into(), source };
+        if ["mtu", "seed", "rtt"].contains(&key) {
+            if which != Which::Both {
+                return Err(SpecError::WholePath(key.to_owned()));
+            }
+            return self.set_whole(key, value).map_err(wrong);
+        }
+        if which != Which::Back {
+            self.forward.set(key, value).map_err(wrong)?;
+        }
+        if which != Which::Forward {
+            self.back.set(key, value).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    fn set_whole(&mut self, key: &str, value: &str) -> Result<(), Malformed> {
+        match key {
+            "rtt" => {
+                let rtt_ns = parse_time_ns(value)?;
+                self.forward.delay_ns = rtt_ns / 2;
+                self.back.delay_ns = rtt_ns - rtt_ns / 2;
+            }
+            "mtu" => {
+                let mtu = value.parse().ok().filter(|mtu| *mtu >= MTU_MIN);
+                self.mtu = mtu.ok_or_else(|| malformed(value, MTU))?;
+            }
+            _ => self.seed = value.parse().map_err(|_| malformed(value, SEED))?,
+        }
+        Ok(())
+    }
+
+    /// The round-trip time without queues.
+    pub fn rtt_ns(&self) -> u64 {
+        self.forward.delay_ns + self.back.delay_ns
+    }
+
+    /// The two directions as links have them, forward first.
+    pub fn links(&self) -> [Config; 2] {
+        [&self.forward, &self.back].map(|direction| direction.config(self.rtt_ns()))
+    }
+
+    /// How much may be under way in one direction: on the path and in its queue, in octets.
+    pub fn octets_in_flight_max(&self) -> u64 {
+        let rtt_ns = self.rtt_ns();
+        let of = |direction: &Direction| {
+            let rates = direction.steps.iter().filter_map(|(_, step)| match step {
+                Step::Rate(rate) => Some(*rate),
+                _ => None,
+            });
+            let fastest = rates.chain(direction.rate).max()?;
+            Some(fastest.octets_in(rtt_ns) + direction.queue_octets_max(rtt_ns))
+        };
+        [&self.forward, &self.back].into_iter().filter_map(of).max().unwrap_or(0)
+    }
+}
+
+impl Direction {
+    fn set(&mut self, key: &str, value: &str) -> Result<(), Malformed> {
+        match key {
+            "delay" => self.delay_ns = parse_time_ns(value)?,
+            "rate" => self.rate = Some(value.parse()?),
+            "queue" => self.queue = parse_queue(value)?,
+            "loss" => self.loss = value.parse()?,
+            "burst" => {
+                let packets = number(value).filter(|packets| *packets >= 1.0);
+                self.burst_packets = Some(packets.ok_or_else(|| malformed(value, BURST))?);
+            }
+            "gilbert" => self.gilbert = Some(parse_gilbert(value)?),
+            "jitter" => self.jitter = Some(parse_jitter(value)?),
+            "reorder" => {
+                let (share, by) = pair(value)?;
+                let (share, by_ns) = (share.parse()?, parse_time_ns(by)?);
+                self.reorder = Some(Reorder { share, by_ns });
+            }
+            "duplicate" => self.duplicate = value.parse()?,
+            "corrupt" => self.corrupt = value.parse()?,
+            "outage" => self.outages.push(parse_outage(value)?),
+            "step" => self.steps.push(parse_step(value)?),
+            "ecn" => self.mark_above_ns = Some(parse_time_ns(value)?),
+            "policer" => {
+                let (rate, burst) = pair(value)?;
+                let (rate, burst_octets) = (rate.parse()?, parse_octets(burst)?);
+                self.policer = Some(Policer { rate, burst_octets });
+            }
+            other => unreachable!("{other} is in SETTINGS"),
+        }
+        Ok(())
+    }
+
+    fn queue_octets_max(&self, rtt_ns: u64) -> u64 {
+        let Some(rate) = self.rate else { return u64::MAX };
+        let bdp_octets = rate.octets_in(rtt_ns);
+        match self.queue {
+            Queue::Usual => bdp_octets.max(QUEUE_OCTETS_MIN),
+            Queue::Bdp(times) => (bdp_octets as f64 * times) as u64,
+            Queue::Octets(octets) => octets,
+        }
+    }
+
+    fn config(&self, rtt_ns: u64) -> Config {
+        let loss = |share| match (self.gilbert, self.burst_packets) {
+            (Some(gilbert), _) => gilbert,
+            (None, Some(packets)) => Loss::bursts(share, packets),
+            (None, None) if share == Share::NONE => Loss::None,
+            (None, None) => Loss::Independent(share),
+        };
+        let mut config = Config {
+            queue_octets_max: self.queue_octets_max(rtt_ns),
+            jitter: self.jitter,
+            reorder: self.reorder,
+            duplicate: self.duplicate,
+            corrupt: self.corrupt,
+            outages: self.outages.clone(),
+            mark_above_ns: self.mark_above_ns,
+            policer: self.policer,
+            ..Config::default()
+        };
+        config.rate = self.stepped(self.rate, |step| match step {
+            Step::Rate(rate) => Some(Some(rate)),
+            _ => None,
+        });
+        config.loss = self.stepped(loss(self.loss), |step| match step {
+            Step::Loss(share) => Some(loss(share)),
+            _ => None,
+        });
+        config.delay_ns = self.stepped(self.delay_ns, |step| match step {
+            Step::DelayNs(delay_ns) => Some(delay_ns),
+            _ => None,
+        });
+        config
+    }
+
+    /// A value with the steps that are its own.
+    fn stepped<T: Copy>(&self, first: T, own: impl Fn(Step) -> Option<T>) -> Stepped<T> {
+        let steps = self.steps.iter();
+        Stepped::new(first, steps.filter_map(|(at_ns, step)| Some((*at_ns, own(*step)?))).collect())
+    }
+}
+
+impl fmt::Display for PathSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} round trip", show_time(self.rtt_ns()))?;
+        if self.forward == self.back {
+            return self.forward.describe(self.rtt_ns(), f);
+        }
+        f.write_str("; forward")?;
+        self.forward.describe(self.rtt_ns(), f)?;
+        f.write_str("; back")?;
+        self.back.describe(self.rtt_ns(), f)
+    }
+}
+
+impl Direction {
+    /// What it does beside delaying.
+    fn describe(&self, rtt_ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(rate) = self.rate {
+            let queue = show_octets(self.queue_octets_max(rtt_ns));
+            write!(f, ", {rate}, queue {queue}")?;
+        }
+        if self.loss > Share::NONE {
+            write!(f, ", loss {}", self.loss)?;
+        }
+        let rest = [
+            (self.burst_packets.is_some() || self.gilbert.is_some(), "bursts of loss"),
+            (self.jitter.is_some(), "jitter"),
+            (self.reorder.is_some(), "reordering"),
+            (self.duplicate > Share::NONE, "duplicates"),
+            (self.corrupt > Share::NONE, "corruption"),
+            (!self.outages.is_empty(), "outages"),
+            (!self.steps.is_empty(), "steps"),
+            (self.mark_above_ns.is_some(), "ECN"),
+            (self.policer.is_some(), "a policer"),
+        ];
+        rest.iter().filter(|(is_on, _)| *is_on).try_for_each(|(_, name)| write!(f, ", {name}"))
+    }
+}
+
+fn names() -> String {
+    SETTINGS.map(|(name, ..)| name).join(", ")
+}
+
+fn pair(value: &str) -> Result<(&str, &str), Malformed> {
+    value.split_once(':').ok_or_else(|| malformed(value, PAIR))
+}
+
+fn parse_queue(value: &str) -> Result<Queue, Malformed> {
+    if let Some(times) = value.strip_suffix("bdp") {
+        return number(times).map(Queue::Bdp).ok_or_else(|| malformed(value, QUEUE));
+    }
+    parse_octets(value).map(Queue::Octets).map_err(|_| malformed(value, QUEUE))
+}
+
+fn parse_gilbert(value: &str) -> Result<Loss, Malformed> {
+    let shares: Vec<&str> = value.split(':').collect();
+    let at = |index: usize, usual: f64| match shares.get(index) {
+        Some(text) => text.parse(),
+        None => Ok(Share::new(usual)),
+    };
+    if !(2..=4).contains(&shares.len()) {
+        return Err(malformed(value, PAIR));
+    }
+    Ok(Loss::Gilbert {
+        to_bad: at(0, 0.0)?,
+        to_good: at(1, 0.0)?,
+        bad: at(2, 1.0)?,
+        good: at(3, 0.0)?,
+    })
+}
+
+fn parse_jitter(value: &str) -> Result<Jitter, Malformed> {
+    let (by, reorders) = match value.split_once(':') {
+        Some((by, "reorder")) => (by, true),
+        Some(_) => return Err(malformed(value, JITTER)),
+        None => (value, false),
+    };
+    Ok(Jitter { by_ns: parse_time_ns(by)?, reorders })
+}
+
+fn parse_outage(value: &str) -> Result<Outage, Malformed> {
+    let (at, rest) = value.split_once('+').ok_or_else(|| malformed(value, OUTAGE))?;
+    let (lasts, every) = match rest.split_once('/') {
+        Some((lasts, every)) => (lasts, Some(parse_time_ns(every)?)),
+        None => (rest, None),
+    };
+    Ok(Outage { at_ns: parse_time_ns(at)?, for_ns: parse_time_ns(lasts)?, every_ns: every })
+}
+
+fn parse_step(value: &str) -> Result<(u64, Step), Malformed> {
+    let (at, change) = value.split_once(':').ok_or_else(|| malformed(value, STEP))?;
+    let step = match change.split_once('=') {
+        Some(("rate", rate)) => Step::Rate(rate.parse()?),
+        Some(("loss", loss)) => Step::Loss(loss.parse()?),
+        Some(("delay", delay)) => Step::DelayNs(parse_time_ns(delay)?),
+        _ => return Err(malformed(value, STEP)),
+    };
+    Ok((parse_time_ns(at)?, step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(words: &str) -> PathSpec {
+        PathSpec::parse(&words.split_whitespace().collect::<Vec<_>>()).unwrap()
+    }
+
+    fn refused(word: &str) -> String {
+        PathSpec::parse(&[word]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_three_short_words_are_settings() {
+        assert_eq!(path("70ms 0.1% 1gbit"), path("rtt=70ms loss=0.1% rate=1gbit"));
+        assert_eq!(path("70ms").to_string(), "70 ms round trip");
+        let text = "70 ms round trip, 1 Gbit/s, queue 8.75 MB, loss 0.1%";
+        assert_eq!(path("70ms 0.1% 1gbit").to_string(), text);
+    }
+
+    #[test]
+    fn directions_differ_when_told() {
+        let [forward, mut back] = path("10ms 1gbit back:rate=10mbit forward:loss=1%").links();
+        assert_eq!(forward.loss, Stepped::constant(Loss::Independent(Share::new(0.01))));
+        assert_eq!(back.loss, Stepped::constant(Loss::None));
+        assert_eq!(back.rate.at(0), Some(Bitrate::new(10_000_000)));
+    }
+
+    #[test]
+    fn queues_are_octets_or_products() {
+        let queue = |words| path(words).links()[0].queue_octets_max;
+        assert_eq!(queue("70ms 1gbit"), 8_750_000);
+        assert_eq!(queue("1ms 10mbit"), QUEUE_OCTETS_MIN);
+        assert_eq!(queue("70ms 1gbit queue=0.1bdp"), 875_000);
+        assert_eq!(queue("70ms 1gbit queue=64KiB"), 65536);
+        assert_eq!(path("70ms 1gbit step=1s:rate=2gbit").octets_in_flight_max(), 26_250_000);
+    }
+
+    #[test]
+    fn every_setting_is_read() {
+        let words = "rtt=10ms delay=6ms rate=1mbit queue=2bdp loss=1% burst=4 \
+            gilbert=1%:20%:90%:1% jitter=1ms:reorder reorder=1%:2ms duplicate=1% corrupt=1% outage=1s+100ms/5s \
+            step=2s:loss=5% step=1s:delay=9ms ecn=5ms policer=2mbit:16KiB mtu=9000 seed=7";
+        let path = path(words);
+        assert!(SETTINGS.iter().all(|(key, ..)| words.contains(&format!("{key}="))));
+        assert_eq!((path.mtu, path.seed, path.rtt_ns()), (9000, 7, 12_000_000));
+        assert_eq!(path.forward.steps.len(), 2);
+        assert_eq!(path.links()[1].outages[0].every_ns, Some(5_000_000_000));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        assert!(refused("bandwidth=1gbit").contains("rate"));
+        assert!(refused("rate=fast").contains("rate=fast"));
+        assert!(refused("70").contains("70ms"));
+        assert!(refused("back:mtu=1500").contains("whole path"));
+        assert!(refused("mtu=100").contains("1280"));
+        for word in
+            ["burst=0", "gilbert=1%", "outage=1s", "step=1s:queue=1B", "jitter=1ms:x", "9%%"]
+        {
+            refused(word);
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Rates, times, shares and sizes as people write them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// A rate in bits per second, as `tc` writes it: `10mbit`, `1.5gbit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Bitrate(u64);
+
+/// A probability.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct Share(f64);
+
+/// A text that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not {wanted}")]
+pub struct Malformed {
+    text: String,
+    wanted: &'static str,
+}
+
+pub(crate) const NS_PER_SEC: u64 = 1_000_000_000;
+
+const RATES: [(&str, f64); 5] =
+    [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12), ("bit", 1.0)];
+const TIMES: [(&str, f64); 5] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("min", 6e10), ("s", 1e9)];
+const SIZES: [(&str, f64); 7] = [
+    ("kib", 1024.0),
+    ("mib", 1_048_576.0),
+    ("gib", 1_073_741_824.0),
+    ("kb", 1e3),
+    ("mb", 1e6),
+    ("gb", 1e9),
+    ("b", 1.0),
+];
+const RATE: &str = "a rate such as 500kbit, 100mbit or 1.5gbit";
+const TIME: &str = "a time such as 250us, 70ms or 2s";
+const SHARE: &str = "a share such as 0.1%, from 0% to 100%";
+const SIZE: &str = "a size such as 1500B, 64KiB or 1MB";
+/// Beyond this nobody measures, and arithmetic in picoseconds would run over.
+const RATE_BPS_MAX: f64 = 1e13;
+const TIME_NS_MAX: f64 = 1e15;
+const SIZE_OCTETS_MAX: f64 = 1e13;
+
+impl Bitrate {
+    /// `bits_per_second`, at least 1.
+    ///
+    /// # Panics
+    /// On a rate of zero: a link that carries nothing is an outage.
+    pub fn new(bits_per_second: u64) -> Self {
+        assert!(bits_per_second > 0, "a rate of zero is an outage");
+        Self(bits_per_second)
+    }
+
+    /// Bits per second.
+    pub fn bps(self) -> u64 {
+        self.0
+    }
+
+    /// How much passes in `ns`, in octets.
+    pub fn octets_in(self, ns: u64) -> u64 {
+        let octets = u128::from(self.0) * u128::from(ns) / (8 * u128::from(NS_PER_SEC));
+        u64::try_from(octets).unwrap_or(u64::MAX)
+    }
+
+    /// How long `octets` take, in nanoseconds.
+    pub fn ns_for(self, octets: u64) -> u64 {
+        let ns = u128::from(octets) * 8 * u128::from(NS_PER_SEC) / u128::from(self.0);
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+impl FromStr for Bitrate {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let plain = text.strip_suffix("/s").unwrap_or(text);
+        let bps = scaled(plain, &RATES, RATE_BPS_MAX).filter(|bps| *bps >= 1.0);
+        bps.map(|bps| Self(bps as u64)).ok_or_else(|| malformed(text, RATE))
+    }
+}
+
+impl fmt::Display for Bitrate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
+        write_scaled(f, self.0 as f64, &units, "bit/s")
+    }
+}
+
+impl Share {
+    /// Never.
+    pub const NONE: Self = Self(0.0);
+
+    /// `probability` of 1.
+    ///
+    /// # Panics
+    /// Outside 0 to 1.
+    pub fn new(probability: f64) -> Self {
+        assert!((0.0..=1.0).contains(&probability), "{probability} is no probability");
+        Self(probability)
+    }
+
+    /// From 0 to 1.
+    pub fn probability(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for Share {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let percent = text.strip_suffix('%').and_then(number);
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        percent.map(|percent| Self(percent / 100.0)).ok_or_else(|| malformed(text, SHARE))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Shortest without the noise that a division by 100 leaves.
+        write!(f, "{}%", (self.0 * 1e8).round() / 1e6)
+    }
+}
+
+/// Reads a time, in nanoseconds.
+///
+/// # Errors
+/// It is no time, or more than eleven days.
+pub fn parse_time_ns(text: &str) -> Result<u64, Malformed> {
+    let ns = scaled(text, &TIMES, TIME_NS_MAX);
+    ns.map(|ns| ns as u64).ok_or_else(|| malformed(text, TIME))
+}
+
+/// Reads a size, in octets.
+///
+/// # Errors
+/// It is no size, or more than ten terabytes.
+pub fn parse_octets(text: &str) -> Result<u64, Malformed> {
+    let octets = scaled(text, &SIZES, SIZE_OCTETS_MAX);
+    octets.map(|octets| octets as u64).ok_or_else(|| malformed(text, SIZE))
+}
+
+/// A time for people.
+pub fn show_time(ns: u64) -> String {
+    Scaled(ns as f64, &[(1e9, "s"), (1e6, "ms"), (1e3, "us")], "ns").to_string()
+}
+
+/// A size for people.
+pub fn show_octets(octets: u64) -> String {
+    Scaled(octets as f64, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB")], "B").to_string()
+}
+
+/// Whether a text begins as a number does, so that its unit is what may be wrong.
+pub(crate) fn begins_with_digit(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+}
+
+/// A number without sign, exponent or infinity.
+pub(crate) fn number(text: &str) -> Option<f64> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if plain { text.parse().ok() } else { None }
+}
+
+pub(crate) fn malformed(text: &str, wanted: &'static str) -> Malformed {
+    Malformed { text: text.to_owned(), wanted }
+}
+
+fn scaled(text: &str, units: &[(&str, f64)], max: f64) -> Option<f64> {
+    let text = text.to_ascii_lowercase();
+    let found = units.iter().find_map(|(suffix, scale)| {
+        let value = number(text.strip_suffix(suffix)?)?;
+        Some((value * scale).round())
+    });
+    found.filter(|value| *value <= max)
+}
+
+struct Scaled<'a>(f64, &'a [(f64, &'a str)], &'a str);
+
+impl fmt::Display for Scaled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_scaled(f, self.0, self.1, self.2)
+    }
+}
+
+fn write_scaled(
+    f: &mut fmt::Formatter<'_>,
+    value: f64,
+    units: &[(f64, &str)],
+    smallest: &str,
+) -> fmt::Result {
+    let unit = units.iter().find(|(scale, _)| value >= *scale);
+    let (scale, name) = unit.copied().unwrap_or((1.0, smallest));
+    let rounded = (value / scale * 1000.0).round() / 1000.0;
+    write!(f, "{rounded} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_read() {
+        assert_eq!("1.5gbit".parse(), Ok(Bitrate::new(1_500_000_000)));
+        assert_eq!("100Mbit/s".parse(), Ok(Bitrate::new(100_000_000)));
+        assert_eq!("0.1%".parse(), Ok(Share::new(0.001)));
+        assert_eq!(parse_time_ns("70ms"), Ok(70_000_000));
+        assert_eq!(parse_time_ns("2min"), Ok(120_000_000_000));
+        assert_eq!(parse_octets("64KiB"), Ok(65536));
+        assert_eq!(parse_octets("1500B"), Ok(1500));
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        for text in ["", "gbit", "0gbit", "-1gbit", "1e3mbit", "1gb", "99999tbit", "infbit"] {
+            assert!(text.parse::<Bitrate>().is_err(), "{text}");
+        }
+        for text in ["", "%", "1", "101%", "-1%", "NaN%"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+        for text in ["", "ms", "70", "70m", "1..2s", "99999999s"] {
+            assert!(parse_time_ns(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn units_are_shown() {
+        assert_eq!(Bitrate::new(1_500_000_000).to_string(), "1.5 Gbit/s");
+        assert_eq!(Share::new(0.001).to_string(), "0.1%");
+        assert_eq!(show_time(70_000_000), "70 ms");
+        assert_eq!(show_octets(8_750_000), "8.75 MB");
+    }
+
+    #[test]
+    fn rate_time_and_size_agree() {
+        let rate = Bitrate::new(1_000_000_000);
+        assert_eq!(rate.octets_in(70_000_000), 8_750_000);
+        assert_eq!(rate.ns_for(8_750_000), 70_000_000);
+    }
+}
