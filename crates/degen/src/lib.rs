@@ -24,7 +24,18 @@
 //! namespaces. Times are nanoseconds since the start of whoever counts.
 #![deny(unsafe_code)]
 
+mod clock;
+pub mod command;
+pub mod control;
 pub mod link;
+pub mod measure;
+pub mod namespace;
+pub mod packet;
+pub mod pcapng;
 pub mod profile;
+pub mod router;
 pub mod spec;
+pub mod stats;
+pub mod tun;
 pub mod units;
+pub mod wan;

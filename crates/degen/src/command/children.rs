@@ -1,0 +1,136 @@
+//! The programs of a path: started, waited for, and not left behind.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
+};
+
+use super::{Launcher, enter};
+use crate::clock::Clock;
+use crate::wan::{Side, Wan};
+
+/// How long a server may take until it listens.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program may take to end when it is asked to.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// A program that starts others faster than this many rounds of killing has won.
+const SWEEPS_MAX: usize = 1000;
+
+/// A program with a descriptor that tells when it has ended.
+#[derive(Debug)]
+pub struct Program {
+    child: Child,
+    ended: OwnedFd,
+}
+
+impl Program {
+    /// Takes over a program that was just started.
+    pub fn new(child: Child) -> Result<Self> {
+        let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        Ok(Self { child, ended })
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Result<ExitStatus> {
+        Ok(self.child.wait()?)
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) {
+        // It may have ended meanwhile.
+        let _ = rustix::process::pidfd_send_signal(&self.ended, Signal::TERM);
+    }
+
+    /// Asks it to end, and ends it if it does not.
+    pub fn end(&self) {
+        self.terminate();
+        if !self.ends_within(Some(END_PATIENCE)) {
+            let _ = rustix::process::pidfd_send_signal(&self.ended, Signal::KILL);
+        }
+    }
+
+    /// Waits until it has ended, and leaves its status for [`Program::wait`].
+    pub fn await_end(&self) {
+        while !self.ends_within(None) {}
+    }
+
+    fn ends_within(&self, time: Option<Duration>) -> bool {
+        let mut fds = [PollFd::new(&self.ended, PollFlags::IN)];
+        let time = time.map(|time| Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        matches!(poll(&mut fds, time.as_ref()), Ok(1))
+    }
+}
+
+/// Makes this process the parent of all that its programs leave behind, so that it can be found.
+pub fn adopt() -> Result<()> {
+    set_child_subreaper(Some(getpid())).context("adopting what programs leave behind")
+}
+
+/// Starts `command`, a shell command, on the far side, and waits until something listens there.
+pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, output: Stdio) -> Result<Program> {
+    let words = ["/bin/sh", "-c", command].map(Into::into);
+    let mut call = enter::call(launcher, wan, Side::Far, &words)?;
+    call.stdin(Stdio::null()).stdout(output);
+    let mut server = Program::new(call.spawn().context("the server")?)?;
+    let clock = Clock::start();
+    loop {
+        if server.ends_within(Some(LOOK_AGAIN)) {
+            bail!("the server ended before CMD began: {}", server.wait()?);
+        }
+        if wan.namespace(Side::Far).within(somebody_listens)? {
+            return Ok(server);
+        }
+        if clock.now_ns() > START_PATIENCE.as_nanos() as u64 {
+            bail!("the server did not listen within {} s", START_PATIENCE.as_secs());
+        }
+    }
+}
+
+/// Whether a TCP socket listens, or a UDP socket has a port, in this thread's name space.
+fn somebody_listens() -> bool {
+    let lines = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
+        text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let listening = |line: &String| line.split_whitespace().nth(3) == Some("0A");
+    ["tcp", "tcp6"].iter().any(|name| lines(name).iter().any(listening))
+        || ["udp", "udp6"].iter().any(|name| !lines(name).is_empty())
+}
+
+/// Ends `server`, politely first, and then everything that is still there.
+pub fn sweep(server: Option<Program>) {
+    if let Some(mut server) = server {
+        server.end();
+        let _ = server.wait();
+    }
+    for _ in 0..SWEEPS_MAX {
+        let children = children();
+        if children.is_empty() {
+            return;
+        }
+        for child in children {
+            let _ = kill_process(child, Signal::KILL);
+            let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let numbers = |list: String| {
+        list.split_whitespace().filter_map(|number| number.parse().ok()).collect::<Vec<i32>>()
+    };
+    lists.flat_map(numbers).filter_map(Pid::from_raw).collect()
+}

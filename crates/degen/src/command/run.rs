@@ -1,0 +1,174 @@
+//! A path for as long as a program runs on it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::children::{self, Program};
+use super::{Launcher, PathArgs, describe, enter};
+use crate::control::{self, Door, Place, Request};
+use crate::namespace;
+use crate::stats::Report;
+use crate::wan::{Side, Wan};
+
+/// What may end a path.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// Somebody asked for it.
+    Down,
+    /// A signal.
+    Signal(i32),
+    /// CMD has ended.
+    Ended,
+}
+
+/// A path that is up, with its door.
+#[derive(Debug)]
+pub struct Site {
+    wan: Wan,
+    door: Door,
+}
+
+/// Runs `command` on the near side; the result is the exit status.
+pub fn run(launcher: &Launcher, args: &PathArgs, command: &[OsString]) -> Result<u8> {
+    let site = Site::open(args)?;
+    // What CMD prints must not be mixed with what the server prints.
+    let output = std::io::stderr().as_fd().try_clone_to_owned()?;
+    let status = site.host(launcher, args, output.into(), |wan, events, sender| {
+        let call = enter::call(launcher, wan, Side::Near, command)?;
+        follow(call, events, sender)
+    })?;
+    Ok(exit_status(status))
+}
+
+impl Site {
+    /// Makes the path that `args` ask for. The process has one thread.
+    pub fn open(args: &PathArgs) -> Result<Self> {
+        let spec = args.spec()?;
+        let directory = control::directory()?;
+        namespace::gain_rights()?;
+        children::adopt()?;
+        let wan = Wan::build(spec, &args.captures())?;
+        let door = Door::open(&directory, &args.name())?;
+        Ok(Self { wan, door })
+    }
+
+    /// Does `work` while the path is up and its server, if there is one, runs; then ends it.
+    pub fn host<T>(
+        self,
+        launcher: &Launcher,
+        args: &PathArgs,
+        server_output: Stdio,
+        work: impl FnOnce(&Wan, &Receiver<Event>, &Sender<Event>) -> Result<T>,
+    ) -> Result<T> {
+        let Self { wan, door } = self;
+        let (sender, events) = channel();
+        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
+        let no_more_signals = signals.handle();
+        let (result, last_caller) = thread::scope(|scope| {
+            let answers = scope.spawn(|| answer(&door, &wan, &sender));
+            scope.spawn(|| {
+                for signal in signals.forever() {
+                    let _ = sender.send(Event::Signal(signal));
+                }
+            });
+            let mut server = None;
+            let host = || {
+                if let Some(command) = &args.server {
+                    server = Some(children::serve(launcher, &wan, command, server_output)?);
+                }
+                work(&wan, &events, &sender)
+            };
+            let result = host();
+            children::sweep(server);
+            no_more_signals.close();
+            door.close();
+            (result, answers.join())
+        });
+        conclude(args, &wan.stop()?)?;
+        // Now it is down, and whoever asked for that may know.
+        drop(last_caller);
+        result
+    }
+}
+
+/// Answers requests until one is to end; who asked that is told when the stream closes.
+fn answer(door: &Door, wan: &Wan, events: &Sender<Event>) -> Option<UnixStream> {
+    while let Ok((request, mut stream)) = door.next() {
+        let text = match request {
+            Request::Stat => serde_json::to_string_pretty(&wan.report()),
+            Request::Show => Ok(describe(&wan.report())),
+            Request::Where => serde_json::to_string(&Place {
+                pid: std::process::id(),
+                sides: [Side::Near, Side::Far].map(|side| wan.namespace(side).number()),
+            }),
+            Request::Down => {
+                let _ = events.send(Event::Down);
+                return Some(stream);
+            }
+        };
+        // Whoever asked may have gone.
+        let _ = stream.write_all(text.unwrap_or_default().as_bytes());
+    }
+    None
+}
+
+/// Starts CMD and waits for its end. What the terminal sends reaches CMD by itself; what was sent
+/// to this process alone is passed on.
+fn follow(
+    mut call: std::process::Command,
+    events: &Receiver<Event>,
+    sender: &Sender<Event>,
+) -> Result<ExitStatus> {
+    let mut program = Program::new(call.spawn().context("CMD")?)?;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            program.await_end();
+            let _ = sender.send(Event::Ended);
+        });
+        for event in events {
+            match event {
+                Event::Ended => break,
+                Event::Signal(SIGINT | SIGQUIT) => {}
+                Event::Signal(_) => program.terminate(),
+                Event::Down => program.end(),
+            }
+        }
+    });
+    program.wait()
+}
+
+fn exit_status(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    code as u8
+}
+
+fn conclude(args: &PathArgs, report: &Report) -> Result<()> {
+    if let Some(path) = &args.json {
+        write_json(path, report).with_context(|| format!("{}", path.display()))?;
+    }
+    let mut stderr = std::io::stderr();
+    if args.report {
+        let _ = write!(stderr, "{}", describe(report));
+        return Ok(());
+    }
+    for complaint in &report.complaints {
+        let _ = writeln!(stderr, "wan: this machine did not keep up; {complaint}");
+    }
+    Ok(())
+}
+
+fn write_json(path: &Path, report: &Report) -> Result<()> {
+    Ok(fs::write(path, serde_json::to_string_pretty(report)? + "\n")?)
+}

@@ -1,0 +1,248 @@
+//! How other processes find a path that is up, and what they may ask of it.
+//!
+//! Each path listens on a socket `NAME.sock` in a directory that only its user may enter. A request
+//! is a line; the answer is all that comes until the end of the stream. A socket at which nobody
+//! listens belongs to a path that was killed, and is removed by whoever meets it.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+/// What may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A [`crate::stats::Report`] in JSON.
+    Stat,
+    /// The same for people.
+    Show,
+    /// A [`Place`] in JSON.
+    Where,
+    /// To end. The stream ends when it has.
+    Down,
+}
+
+/// Where the name spaces of a path can be found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// The process that routes.
+    pub pid: u32,
+    /// Its descriptors of the two name spaces, near first.
+    pub sides: [i32; 2],
+}
+
+/// The socket of a path; gone when this is.
+#[derive(Debug)]
+pub struct Door {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+const SUFFIX: &str = ".sock";
+const REQUEST_OCTETS_MAX: u64 = 64;
+const ANSWER_OCTETS_MAX: u64 = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Request {
+    const ALL: [(Self, &'static str); 4] =
+        [(Self::Stat, "stat"), (Self::Show, "show"), (Self::Where, "where"), (Self::Down, "down")];
+
+    fn word(self) -> &'static str {
+        let found = Self::ALL.iter().find(|(request, _)| *request == self);
+        found.map_or("", |(_, word)| word)
+    }
+}
+
+/// The directory of this user's paths. To be asked before the process becomes another user.
+///
+/// # Errors
+/// It cannot be made, or belongs to somebody else.
+pub fn directory() -> Result<PathBuf> {
+    let user = rustix::process::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let path = match runtime.filter(|path| path.is_dir()) {
+        Some(runtime) => runtime.join("degen"),
+        None => std::env::temp_dir().join(format!("degen-{user}")),
+    };
+    match DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("{}", path.display()));
+        }
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&path).with_context(|| format!("{}", path.display()))?;
+    ensure!(
+        found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0,
+        "{} is not a directory of this user alone",
+        path.display()
+    );
+    Ok(path)
+}
+
+impl Door {
+    /// Listens for requests to the path `name`.
+    ///
+    /// # Errors
+    /// There is such a path already, or the name cannot be one.
+    pub fn open(directory: &Path, name: &str) -> Result<Self> {
+        let path = socket_of(directory, name)?;
+        if ask(&path, Request::Where).is_ok() {
+            bail!("a WAN named `{name}` is up already");
+        }
+        let _ = fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).with_context(|| format!("{}", path.display()))?;
+        Ok(Self { listener, path })
+    }
+
+    /// The next request, and where the answer goes. A caller that says nothing sensible is sent
+    /// away.
+    ///
+    /// # Errors
+    /// The socket is broken.
+    pub fn next(&self) -> io::Result<(Request, UnixStream)> {
+        loop {
+            let (stream, _) = self.listener.accept()?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            let mut line = String::new();
+            let read = BufReader::new(&stream).take(REQUEST_OCTETS_MAX).read_line(&mut line);
+            let known = Request::ALL.iter().find(|(_, word)| *word == line.trim());
+            if let (Ok(_), Some((request, _))) = (read, known) {
+                return Ok((*request, stream));
+            }
+        }
+    }
+
+    /// Makes whoever waits in [`Door::next`] come back with [`Request::Down`].
+    pub fn close(&self) {
+        // If nobody waits there any more, nobody must be told.
+        let _ = UnixStream::connect(&self.path)
+            .and_then(|mut stream| writeln!(stream, "{}", Request::Down.word()));
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The names of the paths that are up.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let files = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let named = files.filter_map(|file| file.strip_suffix(SUFFIX).map(str::to_owned));
+    let mut names: Vec<String> =
+        named.filter(|name| call(directory, name, Request::Where).is_ok()).collect();
+    names.sort();
+    names
+}
+
+/// The path that is meant: `name`, or the only one that is up.
+///
+/// # Errors
+/// There is none, or more than one.
+pub fn choose(directory: &Path, name: Option<&str>) -> Result<String> {
+    if let Some(name) = name {
+        return Ok(name.to_owned());
+    }
+    match names(directory).as_slice() {
+        [] => bail!("no WAN is up; `wan up` makes one"),
+        [only] => Ok(only.clone()),
+        several => bail!("which WAN? --name one of: {}", several.join(", ")),
+    }
+}
+
+/// Asks the path `name`.
+///
+/// # Errors
+/// It is not up.
+pub fn call(directory: &Path, name: &str, request: Request) -> Result<String> {
+    let path = socket_of(directory, name)?;
+    match ask(&path, request) {
+        Ok(answer) => Ok(answer),
+        Err(error) => {
+            if error.kind() == io::ErrorKind::ConnectionRefused {
+                let _ = fs::remove_file(&path);
+            }
+            bail!("no WAN named `{name}` is up ({error})")
+        }
+    }
+}
+
+fn ask(path: &Path, request: Request) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    writeln!(stream, "{}", request.word())?;
+    let mut answer = String::new();
+    stream.take(ANSWER_OCTETS_MAX).read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn socket_of(directory: &Path, name: &str) -> Result<PathBuf> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    ensure!(
+        !name.is_empty() && name.len() <= 32 && name.chars().all(sound),
+        "`{name}` is no name for a WAN: letters, digits, `-` and `_`, 32 at most"
+    );
+    Ok(directory.join(format!("{name}{SUFFIX}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory of a test's own.
+    fn with_directory(test: &str, run: impl FnOnce(&Path)) {
+        let path = std::env::temp_dir().join(format!("degen-{}-{test}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        run(&path);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn requests_reach_the_path_by_name() {
+        with_directory("named", |directory| {
+            let door = Door::open(directory, "a").unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for expected in [Request::Where, Request::Where, Request::Stat] {
+                        let (request, mut stream) = door.next().unwrap();
+                        assert_eq!(request, expected);
+                        stream.write_all(b"yes").unwrap();
+                    }
+                });
+                // Somebody who talks nonsense does not disturb.
+                let mut stranger = UnixStream::connect(directory.join("a.sock")).unwrap();
+                stranger.write_all(b"\xff\xff\n").unwrap();
+                assert_eq!(choose(directory, None).unwrap(), "a");
+                assert!(Door::open(directory, "a").unwrap_err().to_string().contains("already"));
+                assert_eq!(call(directory, "a", Request::Stat).unwrap(), "yes");
+            });
+            drop(door);
+            assert!(names(directory).is_empty());
+        });
+    }
+
+    #[test]
+    fn what_a_killed_path_left_is_swept_away() {
+        with_directory("stale", |directory| {
+            let path = directory.join("dead.sock");
+            drop(UnixListener::bind(&path).unwrap());
+            assert!(choose(directory, None).unwrap_err().to_string().contains("no WAN"));
+            assert!(!path.exists());
+        });
+    }
+
+    #[test]
+    fn names_stay_in_the_directory() {
+        for name in ["", "../a", "a/b", ".", "a b", &"a".repeat(33)] {
+            assert!(socket_of(Path::new("/tmp"), name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The fields of IP, TCP and UDP headers that differ from segment to segment.
+
+use super::checksum;
+
+const IP_V4_OCTETS: usize = 20;
+const IP_V6_OCTETS: usize = 40;
+const TCP_OCTETS: usize = 20;
+const UDP_OCTETS: usize = 8;
+const TCP_FLAGS: usize = 13;
+const FIN_AND_PSH: u8 = 0x09;
+const CWR: u8 = 0x80;
+const CONGESTION_EXPERIENCED: u8 = 0b11;
+
+/// The version of IP, and how long its header is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ip {
+    /// RFC 791, with its options.
+    V4 { octets: usize },
+    /// RFC 8200, without extension headers.
+    V6,
+}
+
+impl Ip {
+    /// What `packet` begins with, if its header is whole.
+    pub fn parse(packet: &[u8]) -> Option<Self> {
+        match packet.first()? >> 4 {
+            4 => {
+                let octets = usize::from(packet[0] & 0xf) * 4;
+                (octets >= IP_V4_OCTETS && octets <= packet.len()).then_some(Self::V4 { octets })
+            }
+            6 => (packet.len() >= IP_V6_OCTETS).then_some(Self::V6),
+            _ => None,
+        }
+    }
+
+    /// The length of the header.
+    pub fn octets(self) -> usize {
+        match self {
+            Self::V4 { octets } => octets,
+            Self::V6 => IP_V6_OCTETS,
+        }
+    }
+
+    /// The two bits of RFC 3168.
+    pub fn ecn(self, packet: &[u8]) -> u8 {
+        match self {
+            Self::V4 { .. } => packet[1] & 0b11,
+            Self::V6 => packet[1] >> 4 & 0b11,
+        }
+    }
+
+    /// Says that the packet met congestion.
+    pub fn mark(self, packet: &mut [u8]) {
+        packet[1] |= match self {
+            Self::V4 { .. } => CONGESTION_EXPERIENCED,
+            Self::V6 => CONGESTION_EXPERIENCED << 4,
+        };
+    }
+
+    /// Sets the length of the whole packet; it is segment `index` of its bundle, which counts in
+    /// the identification.
+    pub fn set_length(self, packet: &mut [u8], octets: usize, index: usize) {
+        match self {
+            Self::V4 { .. } => {
+                put(packet, 2, octets as u16);
+                let identification = get(packet, 4).wrapping_add(index as u16);
+                put(packet, 4, identification);
+            }
+            Self::V6 => put(packet, 4, (octets - IP_V6_OCTETS) as u16),
+        }
+    }
+
+    /// Makes the header's own checksum right.
+    pub fn finish(self, packet: &mut [u8]) {
+        if let Self::V4 { octets } = self {
+            put(packet, 10, 0);
+            let sum = !checksum::fold(checksum::add(0, &packet[..octets]));
+            put(packet, 10, sum);
+        }
+    }
+
+    /// Leaves in the field of the transport's checksum the sum of the pseudo header alone, for
+    /// whoever finishes it. The transport's header is at `at`; it and its payload are `octets`.
+    pub fn start_checksum(self, packet: &mut [u8], at: usize, kind: Transport, octets: usize) {
+        let addresses = match self {
+            Self::V4 { .. } => &packet[12..20],
+            Self::V6 => &packet[8..40],
+        };
+        let sum = checksum::add(u64::from(kind.number()) + octets as u64, addresses);
+        put(packet, at + kind.checksum_offset(), checksum::fold(sum));
+    }
+}
+
+/// A transport whose segments come in bundles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl Transport {
+    /// The length of the header, if `header` has it whole.
+    pub fn header_octets(self, header: &[u8]) -> Option<usize> {
+        match self {
+            Self::Tcp => {
+                let octets = usize::from(header.get(12)? >> 4) * 4;
+                (octets >= TCP_OCTETS && octets <= header.len()).then_some(octets)
+            }
+            Self::Udp => (header.len() >= UDP_OCTETS).then_some(UDP_OCTETS),
+        }
+    }
+
+    /// Where the checksum stands in the header.
+    pub fn checksum_offset(self) -> usize {
+        match self {
+            Self::Tcp => 16,
+            Self::Udp => 6,
+        }
+    }
+
+    /// Makes the header of a bundle that of a part of it: `skipped` octets of payload come before
+    /// it, header and payload are `octets`, and it ends with the bundle's end if `is_last`.
+    pub fn adapt(self, header: &mut [u8], skipped: usize, octets: usize, is_last: bool) {
+        match self {
+            Self::Tcp => {
+                let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+                let sequence = sequence.wrapping_add(skipped as u32);
+                header[4..8].copy_from_slice(&sequence.to_be_bytes());
+                if !is_last {
+                    header[TCP_FLAGS] &= !FIN_AND_PSH;
+                }
+                if skipped > 0 {
+                    header[TCP_FLAGS] &= !CWR;
+                }
+            }
+            Self::Udp => put(header, 4, octets as u16),
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+        }
+    }
+}
+
+fn get(packet: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([packet[at], packet[at + 1]])
+}
+
+fn put(packet: &mut [u8], at: usize, value: u16) {
+    packet[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}

@@ -1,0 +1,265 @@
+//! One direction of a path at work: from one TUN device, through a link, to another.
+//!
+//! A thread runs [`route`] for each direction; they share nothing. Segments that arrive within
+//! [`Setup::gather_ns`] are handed on together, so that a fast path costs few wake-ups; a segment
+//! that travels alone is handed on at its time. Nothing is handed on early.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::clock::{Clock, thread_cpu_ns};
+use crate::link::{Config, Delivery, Link};
+use crate::packet::{BUNDLE_OCTETS_MAX, Frame, OFFLOAD_OCTETS, Run, plain_offload};
+use crate::pcapng::Writer;
+use crate::stats::{DirectionStats, Histogram};
+use crate::tun::Tun;
+use crate::units::NS_PER_SEC;
+
+/// A capture that both directions write to.
+pub type Capture = Arc<Mutex<Writer<BufWriter<File>>>>;
+
+/// What a direction needs.
+#[derive(Debug)]
+pub struct Setup {
+    /// Where packets come from.
+    pub from: Arc<Tun>,
+    /// Where they go.
+    pub to: Arc<Tun>,
+    /// What happens to them.
+    pub config: Config,
+    /// What is random about that.
+    pub seed: u64,
+    /// How long a segment may be held back so that others go with it.
+    pub gather_ns: u64,
+    /// The clock of the path.
+    pub clock: Clock,
+    /// Captures of what is sent and of what arrives.
+    pub captures: [Option<Capture>; 2],
+    /// Where the numbers are seen.
+    pub stats: Arc<Mutex<DirectionStats>>,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    frame: Rc<Frame>,
+    index: usize,
+}
+
+/// Segments that will be written as one bundle.
+#[derive(Debug)]
+struct Gathered {
+    frame: Rc<Frame>,
+    range: Range<usize>,
+    marked: bool,
+}
+
+#[derive(Debug)]
+struct Router {
+    setup: Setup,
+    link: Link<Segment>,
+    numbers: DirectionStats,
+    late: Histogram,
+    unread: Histogram,
+    gathered: Option<Gathered>,
+    spare: Vec<Vec<u8>>,
+    scratch: Vec<u8>,
+    /// When it was last certain that nothing waited to be read.
+    empty_ns: u64,
+    published_ns: u64,
+}
+
+/// How many bundles are read before it is looked whether others are due.
+const READS_MAX: usize = 16;
+/// How many segments are handed on before it is looked whether there is something to read.
+const DELIVERIES_MAX: usize = 2048;
+/// A packet that is smaller does not keep a whole buffer occupied while it travels.
+const COPIED_OCTETS_MAX: usize = 4096;
+const SPARE_BUFFERS_MAX: usize = 4096;
+const PUBLISH_NS: u64 = 10_000_000;
+
+/// Routes until `stop` is readable or closed.
+///
+/// # Errors
+/// A device is gone.
+pub fn route(setup: Setup, stop: BorrowedFd<'_>) -> io::Result<()> {
+    // The kernel may add 50 us to each wait otherwise.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let mut router = Router::new(setup);
+    loop {
+        let handed_on = router.deliver();
+        let read = router.receive()?;
+        router.publish(false);
+        if !handed_on && !read && router.wait(stop)? {
+            router.publish(true);
+            return Ok(());
+        }
+    }
+}
+
+impl Router {
+    fn new(setup: Setup) -> Self {
+        Self {
+            link: Link::new(setup.config.clone(), setup.seed),
+            setup,
+            numbers: DirectionStats::default(),
+            late: Histogram::default(),
+            unread: Histogram::default(),
+            gathered: None,
+            spare: Vec::new(),
+            scratch: Vec::new(),
+            empty_ns: 0,
+            published_ns: 0,
+        }
+    }
+
+    /// Reads what waits, up to a limit; tells whether the limit was reached.
+    fn receive(&mut self) -> io::Result<bool> {
+        for _ in 0..READS_MAX {
+            let mut offload = [0; OFFLOAD_OCTETS];
+            let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; BUNDLE_OCTETS_MAX]);
+            let read = self.setup.from.read(&mut offload, &mut buffer)?;
+            let now_ns = self.setup.clock.now_ns();
+            let Some(octets) = read else {
+                self.spare.push(buffer);
+                self.empty_ns = now_ns;
+                return Ok(false);
+            };
+            self.numbers.bundles_read += 1;
+            self.unread.record(now_ns.saturating_sub(self.empty_ns));
+            if octets < COPIED_OCTETS_MAX {
+                let small = buffer[..octets].to_vec();
+                self.spare.push(buffer);
+                buffer = small;
+            }
+            match Frame::parse(&offload, buffer, octets) {
+                Ok(frame) => self.admit(now_ns, Rc::new(frame)),
+                Err(_) => self.numbers.damaged += 1,
+            }
+        }
+        Ok(true)
+    }
+
+    fn admit(&mut self, now_ns: u64, frame: Rc<Frame>) {
+        let markable = frame.is_markable();
+        for index in 0..frame.segments() {
+            let octets = frame.wire_octets(index) as u32;
+            self.capture(0, now_ns, || frame.segment(index, false, None));
+            let segment = Segment { frame: Rc::clone(&frame), index };
+            self.link.handle(now_ns, octets, markable, segment);
+        }
+        self.recycle(frame);
+    }
+
+    /// Hands on what is due, up to a limit; tells whether the limit was reached.
+    fn deliver(&mut self) -> bool {
+        let now_ns = self.setup.clock.now_ns();
+        let mut left = DELIVERIES_MAX;
+        while left > 0
+            && let Some(delivery) = self.link.poll(now_ns)
+        {
+            left -= 1;
+            self.late.record(now_ns - delivery.due_ns);
+            self.hand_on(now_ns, delivery);
+        }
+        self.flush();
+        left == 0
+    }
+
+    fn hand_on(&mut self, now_ns: u64, delivery: Delivery<Segment>) {
+        let Delivery { packet: Segment { frame, index }, marked, corrupt, .. } = delivery;
+        self.capture(1, now_ns, || frame.segment(index, marked, corrupt));
+        if corrupt.is_some() {
+            self.flush();
+            let packet = frame.segment(index, marked, corrupt);
+            self.write(&Run { offload: plain_offload(), headers: &packet, payload: &[] });
+            return;
+        }
+        if let Some(gathered) = &mut self.gathered
+            && Rc::ptr_eq(&gathered.frame, &frame)
+            && gathered.range.end == index
+            && gathered.marked == marked
+        {
+            gathered.range.end += 1;
+            return;
+        }
+        self.flush();
+        self.gathered = Some(Gathered { frame, range: index..index + 1, marked });
+    }
+
+    fn flush(&mut self) {
+        let Some(Gathered { frame, range, marked }) = self.gathered.take() else { return };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        self.write(&frame.run(range, marked, &mut scratch));
+        self.scratch = scratch;
+        self.recycle(frame);
+    }
+
+    fn write(&mut self, run: &Run<'_>) {
+        self.numbers.bundles_written += 1;
+        self.numbers.refused += u64::from(self.setup.to.write(run).is_err());
+    }
+
+    /// Keeps the buffer of a frame that nobody needs any more.
+    fn recycle(&mut self, frame: Rc<Frame>) {
+        let Some(buffer) = Rc::into_inner(frame).map(Frame::into_buffer) else { return };
+        if buffer.len() == BUNDLE_OCTETS_MAX && self.spare.len() < SPARE_BUFFERS_MAX {
+            self.spare.push(buffer);
+        }
+    }
+
+    fn capture(&self, end: usize, now_ns: u64, packet: impl FnOnce() -> Vec<u8>) {
+        let Some(capture) = &self.setup.captures[end] else { return };
+        let time_ns = self.setup.clock.calendar_ns(now_ns);
+        let mut writer = capture.lock().unwrap_or_else(PoisonError::into_inner);
+        // A full disk must not stop the path; the file ends there.
+        let _ = writer.packet(time_ns, end == 1, &packet());
+    }
+
+    /// Waits until there is something to do; tells whether that is to stop.
+    fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<bool> {
+        let now_ns = self.setup.clock.now_ns();
+        let timeout = self.link.next_due_ns().map(|due_ns| {
+            let gather_ns = if self.link.in_flight() > 1 { self.setup.gather_ns } else { 0 };
+            timespec((due_ns + gather_ns).saturating_sub(now_ns))
+        });
+        if timeout.is_none() {
+            self.publish(true);
+        }
+        let mut fds = [PollFd::from_borrowed_fd(stop, PollFlags::IN), {
+            PollFd::from_borrowed_fd(self.setup.from.as_fd(), PollFlags::IN)
+        }];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_over = !fds[0].revents().is_empty();
+        self.empty_ns = self.setup.clock.now_ns();
+        Ok(is_over)
+    }
+
+    fn publish(&mut self, at_once: bool) {
+        let now_ns = self.setup.clock.now_ns();
+        if !at_once && now_ns - self.published_ns < PUBLISH_NS {
+            return;
+        }
+        self.published_ns = now_ns;
+        self.numbers.link = self.link.counters();
+        self.numbers.queue_octets = self.link.queue_octets(now_ns);
+        self.numbers.rate_bps = self.link.rate(now_ns).map(|rate| rate.bps());
+        self.numbers.late = self.late.summary();
+        self.numbers.unread = self.unread.summary();
+        self.numbers.cpu_ns = thread_cpu_ns();
+        *self.setup.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.numbers;
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec { tv_sec: (ns / NS_PER_SEC) as i64, tv_nsec: (ns % NS_PER_SEC) as i64 }
+}

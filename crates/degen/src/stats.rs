@@ -1,0 +1,180 @@
+//! What the router saw, for people and for programs.
+
+use serde::Serialize;
+
+use crate::link::Counters;
+use crate::spec::PathSpec;
+
+/// How long things took: counts in classes that are an eighth wide.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    classes: Vec<u64>,
+    count: u64,
+    max_ns: u64,
+}
+
+const CLASSES_PER_OCTAVE: u32 = 8;
+
+impl Default for Histogram {
+    fn default() -> Self {
+        let classes = vec![0; (64 * CLASSES_PER_OCTAVE) as usize];
+        Self { classes, count: 0, max_ns: 0 }
+    }
+}
+
+impl Histogram {
+    /// Counts one.
+    pub fn record(&mut self, ns: u64) {
+        self.classes[class(ns)] += 1;
+        self.count += 1;
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    /// What `share` (0 to 1) of them did not exceed, up to an eighth; 0 if there are none.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let wanted = (self.count as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        let reached = self.classes.iter().position(|count| {
+            seen += count;
+            seen >= wanted && seen > 0
+        });
+        reached.map_or(0, |class| upper_bound(class).min(self.max_ns))
+    }
+
+    /// The quantiles that people ask for.
+    pub fn summary(&self) -> Quantiles {
+        Quantiles {
+            p50_ns: self.quantile_ns(0.5),
+            p99_ns: self.quantile_ns(0.99),
+            max_ns: self.max_ns,
+        }
+    }
+}
+
+fn class(ns: u64) -> usize {
+    let octave = ns.max(1).ilog2();
+    let within = if octave >= 3 { ns >> (octave - 3) & 7 } else { 0 };
+    (octave * CLASSES_PER_OCTAVE) as usize + within as usize
+}
+
+fn upper_bound(class: usize) -> u64 {
+    let (octave, within) = (class as u32 / CLASSES_PER_OCTAVE, class as u64 % 8);
+    if octave < 3 {
+        return (1 << (octave + 1)) - 1;
+    }
+    let bound = u128::from(8 + within + 1) << (octave - 3);
+    u64::try_from(bound - 1).unwrap_or(u64::MAX)
+}
+
+/// Half of all, almost all, and the worst.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Quantiles {
+    /// The median.
+    pub p50_ns: u64,
+    /// What one in a hundred exceeded.
+    pub p99_ns: u64,
+    /// The worst.
+    pub max_ns: u64,
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct DirectionStats {
+    /// What the link did.
+    pub link: Counters,
+    /// How many octets wait at the bottleneck now.
+    pub queue_octets: u64,
+    /// The rate of the bottleneck now; none: no bottleneck.
+    pub rate_bps: Option<u64>,
+    /// How much later than due segments were handed on.
+    pub late: Quantiles,
+    /// How long bundles may have waited before the router read them.
+    pub unread: Quantiles,
+    /// Bundles read.
+    pub bundles_read: u64,
+    /// Bundles written.
+    pub bundles_written: u64,
+    /// Packets that were not IP, or damaged.
+    pub damaged: u64,
+    /// Bundles that the kernel of the other side did not take.
+    pub refused: u64,
+    /// Bundles that the kernel dropped because the router did not read them in time.
+    pub overrun: u64,
+    /// Processor time of the router, with the kernel's work of receiving.
+    pub cpu_ns: u64,
+}
+
+/// A whole path.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Nanoseconds since the path was made.
+    pub elapsed_ns: u64,
+    /// From near to far.
+    pub forward: DirectionStats,
+    /// From far to near.
+    pub back: DirectionStats,
+    /// Why the path was worse than it should have been; empty when it was not.
+    pub complaints: Vec<String>,
+    /// The path as it was asked for.
+    pub path: PathSpec,
+}
+
+/// Beyond this lateness a path is not what it claims to be.
+const LATE_NS_MAX: u64 = 1_000_000;
+
+impl DirectionStats {
+    /// Why this direction was not what it should have been.
+    pub fn complaints(&self, name: &str) -> Vec<String> {
+        let us = |ns: u64| ns / 1000;
+        let mut found = Vec::new();
+        if self.overrun > 0 {
+            found.push(format!("{name}: {} bundles were lost before they were read", self.overrun));
+        }
+        if self.refused > 0 {
+            found.push(format!("{name}: {} bundles were refused by the kernel", self.refused));
+        }
+        for (what, quantiles) in [("handed on", self.late), ("read", self.unread)] {
+            if quantiles.p99_ns > LATE_NS_MAX {
+                let late_us = us(quantiles.p99_ns);
+                found.push(format!("{name}: one in a hundred {what} {late_us} us late or more"));
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_right_to_an_eighth() {
+        let mut histogram = Histogram::default();
+        assert_eq!(histogram.quantile_ns(0.5), 0);
+        (1..=10_000).for_each(|i| histogram.record(i * 1000));
+        for (share, exact) in [(0.5, 5_000_000.0), (0.99, 9_900_000.0), (1.0, 10_000_000.0)] {
+            let found = histogram.quantile_ns(share) as f64;
+            assert!((1.0..1.13).contains(&(found / exact)), "{share}: {found}");
+        }
+        assert_eq!(histogram.summary().max_ns, 10_000_000);
+    }
+
+    #[test]
+    fn every_number_has_a_class() {
+        for ns in [0, 1, 2, 3, 7, 8, 15, 16, 1 << 40, u64::MAX] {
+            let mut histogram = Histogram::default();
+            histogram.record(ns);
+            assert_eq!(histogram.quantile_ns(0.5), ns.max(histogram.quantile_ns(0.5).min(ns)));
+            assert!(upper_bound(class(ns)) >= ns, "{ns}");
+        }
+    }
+
+    #[test]
+    fn complaints_say_what_happened() {
+        assert!(DirectionStats::default().complaints("forward").is_empty());
+        let late = Quantiles { p50_ns: 0, p99_ns: 2_000_000, max_ns: 3_000_000 };
+        let bad = DirectionStats { overrun: 3, late, ..DirectionStats::default() };
+        let text = bad.complaints("back").join("\n");
+        assert!(text.contains("back: 3 bundles") && text.contains("2000 us"), "{text}");
+    }
+}

@@ -1,0 +1,215 @@
+//! A path between two network name spaces of its own.
+//!
+//! [`Wan::build`] makes the name spaces, a TUN device in each and a thread for each direction;
+//! [`Wan::namespace`] is where programs go; [`Wan::report`] says how it is, and [`Wan::stop`] how
+//! it was. When a `Wan` is gone, so is all that it made.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, PipeReader, PipeWriter};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context, Result};
+
+use crate::clock::Clock;
+use crate::namespace::Namespace;
+use crate::pcapng::Writer;
+use crate::router::{Capture, Setup, route};
+use crate::spec::PathSpec;
+use crate::stats::{DirectionStats, Report};
+use crate::tun::{Interface, Tun};
+
+/// One end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Side {
+    /// Where CMD runs.
+    Near,
+    /// Where the server runs.
+    Far,
+}
+
+/// What of a path can be kept in files.
+#[derive(Clone, Debug, Default)]
+pub struct Captures {
+    /// The packets at the near side, as pcapng.
+    pub near: Option<PathBuf>,
+    /// The packets at the far side.
+    pub far: Option<PathBuf>,
+}
+
+/// A path that is up.
+#[derive(Debug)]
+pub struct Wan {
+    spec: PathSpec,
+    clock: Clock,
+    sides: [Namespace; 2],
+    captures: [Option<Capture>; 2],
+    stats: [Arc<Mutex<DirectionStats>>; 2],
+    /// Closing it stops the routers.
+    stop: Option<PipeWriter>,
+    routers: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// The name of the device on either side.
+pub const DEVICE: &str = "wan0";
+const GATHER_NS_MAX: u64 = 50_000;
+/// What a socket may hold at least, as most kernels have it.
+const SOCKET_OCTETS_MIN: u64 = 32 << 20;
+const SOCKET_OCTETS_MAX: u64 = 1 << 30;
+
+impl Side {
+    /// Its address.
+    pub fn v4(self) -> Ipv4Addr {
+        match self {
+            Self::Near => Ipv4Addr::new(10, 77, 0, 1),
+            Self::Far => Ipv4Addr::new(10, 77, 0, 2),
+        }
+    }
+
+    /// Its IPv6 address.
+    pub fn v6(self) -> Ipv6Addr {
+        match self {
+            Self::Near => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
+            Self::Far => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+}
+
+impl Wan {
+    /// Makes the path. [`crate::namespace::gain_rights`] must have been called.
+    ///
+    /// # Errors
+    /// Name spaces or devices cannot be made, or a capture cannot be written.
+    pub fn build(spec: PathSpec, captures: &Captures) -> Result<Self> {
+        let sides = [Namespace::create()?, Namespace::create()?];
+        let tuns =
+            [Side::Near, Side::Far].map(|side| open_device(&sides[side as usize], &spec, side));
+        let [near, far] = tuns;
+        let tuns = [Arc::new(near?), Arc::new(far?)];
+        let captures = [
+            open_capture(captures.near.as_deref(), Side::Near)?,
+            open_capture(captures.far.as_deref(), Side::Far)?,
+        ];
+        let (stopped, stop) = io::pipe()?;
+        let mut wan = Self {
+            spec,
+            clock: Clock::start(),
+            sides,
+            captures,
+            stats: Default::default(),
+            stop: Some(stop),
+            routers: Vec::new(),
+        };
+        wan.start(&tuns, &Arc::new(stopped))?;
+        Ok(wan)
+    }
+
+    fn start(&mut self, tuns: &[Arc<Tun>; 2], stopped: &Arc<PipeReader>) -> Result<()> {
+        let gather_ns = (self.spec.rtt_ns() / 40).min(GATHER_NS_MAX);
+        let names = ["forward", "back"];
+        for (direction, config) in self.spec.links().into_iter().enumerate() {
+            let (from, to) = (direction, 1 - direction);
+            let setup = Setup {
+                from: Arc::clone(&tuns[from]),
+                to: Arc::clone(&tuns[to]),
+                config,
+                // Directions must not lose the same packets.
+                seed: self.spec.seed.wrapping_mul(2).wrapping_add(direction as u64),
+                gather_ns,
+                clock: self.clock,
+                captures: [self.captures[from].clone(), self.captures[to].clone()],
+                stats: Arc::clone(&self.stats[direction]),
+            };
+            let stopped = Arc::clone(stopped);
+            let thread = thread::Builder::new().name(format!("wan-{}", names[direction]));
+            self.routers.push(thread.spawn(move || route(setup, stopped.as_fd()))?);
+        }
+        Ok(())
+    }
+
+    /// The name space of a side.
+    pub fn namespace(&self, side: Side) -> &Namespace {
+        &self.sides[side as usize]
+    }
+
+    /// How it is.
+    pub fn report(&self) -> Report {
+        let [mut forward, mut back] = [0, 1].map(|direction| self.direction(direction));
+        forward.overrun = self.overrun(Side::Near);
+        back.overrun = self.overrun(Side::Far);
+        let complaints = [forward.complaints("forward"), back.complaints("back")].concat();
+        let elapsed_ns = self.clock.now_ns();
+        Report { elapsed_ns, forward, back, complaints, path: self.spec.clone() }
+    }
+
+    fn direction(&self, direction: usize) -> DirectionStats {
+        *self.stats[direction].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the device of `side` dropped because nobody read it.
+    fn overrun(&self, side: Side) -> u64 {
+        let read = self.namespace(side).within(|| fs::read_to_string("/proc/thread-self/net/dev"));
+        let Ok(Ok(table)) = read else { return 0 };
+        // Eight columns of what was received, then what was sent: octets, packets, errors, drops.
+        let line =
+            table.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
+        let dropped = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
+        dropped.unwrap_or(0)
+    }
+
+    /// Ends it and says how it was.
+    ///
+    /// # Errors
+    /// A router ended before, or a capture could not be written.
+    pub fn stop(mut self) -> Result<Report> {
+        self.stop = None;
+        for router in std::mem::take(&mut self.routers) {
+            let ended = router.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            ended.context("the router")?;
+        }
+        for capture in self.captures.iter().flatten() {
+            capture.lock().unwrap_or_else(PoisonError::into_inner).flush().context("a capture")?;
+        }
+        Ok(self.report())
+    }
+}
+
+fn open_device(namespace: &Namespace, spec: &PathSpec, side: Side) -> Result<Tun> {
+    namespace.try_set(&settings(spec.octets_in_flight_max()))?;
+    let interface = Interface { name: DEVICE, mtu: spec.mtu, v4: side.v4(), v6: side.v6() };
+    let made = namespace.within(|| Tun::create(interface))?;
+    made.context("/dev/net/tun: a TUN device cannot be made")
+}
+
+/// What makes hosts fit for a path: buffers for all that may be under way, nothing remembered from
+/// one connection to the next, `ping` for everybody, and no chatter.
+fn settings(octets_in_flight: u64) -> [(&'static str, String); 7] {
+    let octets = (octets_in_flight * 3).clamp(SOCKET_OCTETS_MIN, SOCKET_OCTETS_MAX);
+    [
+        ("net/ipv4/tcp_rmem", format!("4096 131072 {octets}")),
+        ("net/ipv4/tcp_wmem", format!("4096 65536 {octets}")),
+        ("net/ipv4/tcp_no_metrics_save", "1".into()),
+        ("net/ipv4/ping_group_range", "0 2147483647".into()),
+        ("net/ipv6/conf/default/accept_dad", "0".into()),
+        ("net/ipv6/conf/default/router_solicitations", "0".into()),
+        ("net/ipv6/conf/default/addr_gen_mode", "1".into()),
+    ]
+}
+
+fn open_capture(path: Option<&Path>, side: Side) -> Result<Option<Capture>> {
+    let Some(path) = path else { return Ok(None) };
+    let open = || Writer::new(BufWriter::new(File::create(path)?), side.name());
+    let writer = open().with_context(|| format!("{}", path.display()))?;
+    Ok(Some(Arc::new(Mutex::new(writer))))
+}
