@@ -1,5 +1,5 @@
 //! `degen`: a WAN on one machine, without the rest of Weft.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 use std::process::ExitCode;
 
