@@ -39,7 +39,7 @@ pub const HOUSE: [Room; 13] = [
     room("rnic", 3, &["wire", "verbs", "rdmap", "mpa", "cm"], "forbid").sans_io(),
     room("io", 4, &["rnic", "verbs"], "deny"),
     room("preload", 5, &["io", "verbs"], ""),
-    room("cli", 6, &[], "deny"),
+    room("cli", 6, &["degen"], "deny"),
     room("bench", 6, &[], "deny"),
     room("interop", 6, &[], "forbid"),
     room("xtask", 7, &[], "forbid"),

@@ -25,6 +25,12 @@ pub enum Command {
     /// becomes CMD: its process id, signals, exit status, stdin and stdout are CMD's own. No root,
     /// no kernel module, nothing to configure.
     Run(Run),
+    /// Run a program with a wide area network before it
+    ///
+    /// CMD runs on the near side of a path with a delay, a loss, a rate and what else SPEC asks
+    /// for; --server runs on its far side. Both sides are networks of their own on this machine,
+    /// and real packets travel between them. No root where the kernel allows user name spaces.
+    Wan(degen::command::Command),
     /// Print the completions of a shell
     Completions {
         /// The shell

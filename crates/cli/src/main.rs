@@ -1,4 +1,4 @@
-//! The `weft` command: runs a program with Weft in it.
+//! The `weft` command: runs a program with Weft in it, or with a WAN before it.
 //!
 //! `weft run CMD` decides everything about CMD's environment first and then becomes CMD, so there
 //! is nothing left of this process that could come between CMD and its caller. Invariant: nothing
@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::{CommandFactory, Parser};
+use degen::command::Launcher;
 
 use crate::args::{Cli, Command};
 
@@ -44,6 +45,7 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             let _ = writeln!(std::io::stderr(), "weft: {:#}", failure.error);
             failure.status
         }
+        Command::Wan(wan) => degen::command::main(&Launcher::new(&["wan"]), wan),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "weft", &mut std::io::stdout());
             0

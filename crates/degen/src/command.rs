@@ -293,24 +293,24 @@ fn sections() -> String {
 const EXAMPLES: &str = "\
 EXAMPLES
     TCP over 70 ms, 0.1 % loss, 1 Gbit/s:
-        wan 70ms 0.1% 1gbit --server 'iperf3 -s' -- iperf3 -c 10.77.0.2 -t 20
+        weft wan 70ms 0.1% 1gbit --server 'iperf3 -s' -- iperf3 -c 10.77.0.2 -t 20
 
     Two shells, in two terminals:
-        wan transatlantic
-        wan exec far
+        weft wan transatlantic
+        weft wan exec far
 
     A path that stays:
-        wan up satellite --name sky
-        wan exec --name sky -- ping 10.77.0.2
-        wan stat sky
-        wan down sky";
+        weft wan up satellite --name sky
+        weft wan exec --name sky -- ping 10.77.0.2
+        weft wan stat sky
+        weft wan down sky";
 
 const NOTES: &str = "
     `forward:` or `back:` before a setting means that direction only: back:rate=10mbit
     `outage` and `step` add up; other settings override those before them.
 
 PROFILES
-    Sets of settings with a name; `wan profiles` prints them. A SPEC that ends in .toml is a file
+    Sets of settings with a name; `weft wan profiles` prints them. A SPEC that ends in .toml is a file
     in the same form.
 
 THE TWO SIDES

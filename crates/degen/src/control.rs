@@ -152,7 +152,7 @@ pub fn choose(directory: &Path, name: Option<&str>) -> Result<String> {
         return Ok(name.to_owned());
     }
     match names(directory).as_slice() {
-        [] => bail!("no WAN is up; `wan up` makes one"),
+        [] => bail!("no WAN is up; `weft wan up` makes one"),
         [only] => Ok(only.clone()),
         several => bail!("which WAN? --name one of: {}", several.join(", ")),
     }
@@ -181,6 +181,9 @@ fn ask(path: &Path, request: Request) -> io::Result<String> {
     writeln!(stream, "{}", request.word())?;
     let mut answer = String::new();
     stream.take(ANSWER_OCTETS_MAX).read_to_string(&mut answer)?;
+    if answer.is_empty() && request != Request::Down {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is ending"));
+    }
     Ok(answer)
 }
 

@@ -467,9 +467,10 @@ mod tests {
 
     #[test]
     fn every_setting_is_read() {
-        let words = "rtt=10ms delay=6ms rate=1mbit queue=2bdp loss=1% burst=4 \
-            gilbert=1%:20%:90%:1% jitter=1ms:reorder reorder=1%:2ms duplicate=1% corrupt=1% \
-            outage=1s+100ms/5s step=2s:loss=5% step=1s:delay=9ms ecn=5ms policer=2mbit:16KiB mtu=9000 seed=7";
+        let words = "rtt=10ms delay=6ms rate=1mbit queue=2bdp loss=1% burst=4 duplicate=1% \
+            gilbert=1%:20%:90%:1% jitter=1ms:reorder reorder=1%:2ms corrupt=1% ecn=5ms \
+            outage=1s+100ms/5s step=2s:loss=5% step=1s:delay=9ms policer=2mbit:16KiB \
+            mtu=9000 seed=7";
         let path = path(words);
         assert!(SETTINGS.iter().all(|(key, ..)| words.contains(&format!("{key}="))));
         assert_eq!((path.mtu, path.seed, path.rtt_ns()), (9000, 7, 12_000_000));

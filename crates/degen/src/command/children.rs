@@ -1,7 +1,7 @@
 //! The programs of a path: started, waited for, and not left behind.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -77,10 +77,18 @@ pub fn adopt() -> Result<()> {
 }
 
 /// Starts `command`, a shell command, on the far side, and waits until something listens there.
-pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, output: Stdio) -> Result<Program> {
+///
+/// Its output goes to stderr, because stdout is CMD's; or nowhere if it is `silent`, because whoever
+/// reads our streams to their end must not wait for it.
+pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Result<Program> {
     let words = ["/bin/sh", "-c", command].map(Into::into);
     let mut call = enter::call(launcher, wan, Side::Far, &words)?;
-    call.stdin(Stdio::null()).stdout(output);
+    call.stdin(Stdio::null());
+    if silent {
+        call.stdout(Stdio::null()).stderr(Stdio::null());
+    } else {
+        call.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
+    }
     let mut server = Program::new(call.spawn().context("the server")?)?;
     let clock = Clock::start();
     loop {

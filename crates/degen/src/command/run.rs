@@ -3,11 +3,10 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
@@ -43,9 +42,7 @@ pub struct Site {
 /// Runs `command` on the near side; the result is the exit status.
 pub fn run(launcher: &Launcher, args: &PathArgs, command: &[OsString]) -> Result<u8> {
     let site = Site::open(args)?;
-    // What CMD prints must not be mixed with what the server prints.
-    let output = std::io::stderr().as_fd().try_clone_to_owned()?;
-    let status = site.host(launcher, args, output.into(), |wan, events, sender| {
+    let status = site.host(launcher, args, false, |wan, events, sender| {
         let call = enter::call(launcher, wan, Side::Near, command)?;
         follow(call, events, sender)
     })?;
@@ -69,7 +66,7 @@ impl Site {
         self,
         launcher: &Launcher,
         args: &PathArgs,
-        server_output: Stdio,
+        silent: bool,
         work: impl FnOnce(&Wan, &Receiver<Event>, &Sender<Event>) -> Result<T>,
     ) -> Result<T> {
         let Self { wan, door } = self;
@@ -86,7 +83,7 @@ impl Site {
             let mut server = None;
             let host = || {
                 if let Some(command) = &args.server {
-                    server = Some(children::serve(launcher, &wan, command, server_output)?);
+                    server = Some(children::serve(launcher, &wan, command, silent)?);
                 }
                 work(&wan, &events, &sender)
             };
@@ -97,7 +94,8 @@ impl Site {
             (result, answers.join())
         });
         conclude(args, &wan.stop()?)?;
-        // Now it is down, and whoever asked for that may know.
+        // Now it is down and cannot be found, and whoever asked for that may know.
+        drop(door);
         drop(last_caller);
         result
     }

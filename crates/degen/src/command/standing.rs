@@ -31,7 +31,7 @@ pub fn serve(launcher: &Launcher, args: &PathArgs) -> Result<()> {
     // The terminal's signals are for those who use it. A leader of a group cannot leave it, but
     // `up` starts none.
     let _ = rustix::process::setsid();
-    Site::open(args)?.host(launcher, args, Stdio::null(), |_, events, _| {
+    Site::open(args)?.host(launcher, args, true, |_, events, _| {
         let mut stdout = std::io::stdout();
         writeln!(stdout, "{}", args.name())?;
         let nowhere = rustix::fs::open("/dev/null", OFlags::RDWR, Mode::empty())?;
