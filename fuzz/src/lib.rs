@@ -2,5 +2,6 @@
 //! run them over mutated vectors.
 #![forbid(unsafe_code)]
 
+pub mod degen;
 pub mod mpa;
 pub mod wire;

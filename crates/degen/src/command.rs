@@ -310,8 +310,8 @@ const NOTES: &str = "
     `outage` and `step` add up; other settings override those before them.
 
 PROFILES
-    Sets of settings with a name; `weft wan profiles` prints them. A SPEC that ends in .toml is a file
-    in the same form.
+    Sets of settings with a name; `weft wan profiles` prints them. A SPEC that ends in .toml is a
+    file in the same form.
 
 THE TWO SIDES
     near  10.77.0.1  fd77::1  where CMD runs

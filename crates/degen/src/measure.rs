@@ -1,7 +1,8 @@
 //! What the router itself can do on this machine: the limits of everything measured through it.
 //!
-//! Traffic of our own runs over a path that does nothing: a UDP ping-pong beside the same over
-//! loopback, a TCP stream as fast as it goes, and both at once.
+//! Traffic of our own runs over a path that loses nothing: a UDP ping-pong beside the same over
+//! loopback; a TCP stream as fast as it goes; the same through bottlenecks, each narrower than the
+//! one before, until the router keeps up; and both at once.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use serde::Serialize;
 use crate::clock::Clock;
 use crate::namespace::{self, Namespace};
 use crate::spec::PathSpec;
-use crate::stats::{Histogram, Quantiles, Report};
+use crate::stats::{Histogram, Quantiles};
 use crate::units::{Bitrate, NS_PER_SEC, show_time};
 use crate::wan::{Captures, Side, Wan};
 
@@ -27,54 +28,77 @@ pub struct Ceiling {
     pub loopback: Quantiles,
     /// The same through the router, which has nothing else to do.
     pub idle: Quantiles,
-    /// The same beside a TCP stream through a bottleneck of half the highest rate.
+    /// The same beside a TCP stream through a bottleneck of half the sustained rate.
     pub loaded: Quantiles,
-    /// The highest rate of one TCP stream, over its payload.
-    pub tcp_bps: u64,
-    /// The router's processor time for a gigabyte of it, with the kernel's work of receiving.
-    pub cpu_s_per_gb: f64,
-    /// Bundles that were lost although the path loses nothing.
-    pub unwanted_losses: u64,
-    /// Why the router fell behind, if it did.
-    pub complaints: Vec<String>,
+    /// What one TCP stream reached without a bottleneck, in bits of payload per second.
+    pub fastest_bps: u64,
+    /// The widest bottleneck that was tried and through which the router kept up.
+    pub sustained: Option<Sustained>,
 }
 
+/// A rate at which the router keeps up.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Sustained {
+    /// The rate of the bottleneck.
+    pub rate_bps: u64,
+    /// What one TCP stream got of it, in bits of payload per second.
+    pub tcp_bps: u64,
+    /// The router's processor time for a gigabyte, with the kernel's work of receiving.
+    pub cpu_s_per_gb: f64,
+    /// How much later than due segments were handed on.
+    pub late: Quantiles,
+}
+
+/// Bottlenecks in tenths of what the stream reached without one.
+const TENTHS: [u64; 8] = [10, 9, 8, 7, 6, 5, 4, 3];
 const PING_OCTETS: usize = 64;
 const PING_PATIENCE: Duration = Duration::from_secs(1);
 const CALL_OCTETS: usize = 256 << 10;
 /// So that stopping a stream is noticed on a path that is stuck.
 const STREAM_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Measures, `each_ns` for each of four measurements. The process has one thread.
+/// Measures, `each_ns` for each measurement. The process has one thread.
 ///
 /// # Errors
 /// There can be no path here.
 pub fn ceiling(each_ns: u64) -> Result<Ceiling> {
     namespace::gain_rights()?;
-    let fast = Wan::build(PathSpec::default(), &Captures::default())?;
-    let near = fast.namespace(Side::Near);
+    let free = path(&[])?;
+    let near = free.namespace(Side::Near);
     let loopback = ping(near, near, Side::Near, each_ns)?;
-    let idle = ping(near, fast.namespace(Side::Far), Side::Far, each_ns)?;
-    let tcp_bps = stream(&fast, each_ns)?;
-    let report = fast.stop()?;
-    let half = PathSpec::parse(&[format!("{}bit", (tcp_bps / 2).max(1)), "queue=150kB".into()])?;
-    let loaded = ping_beside_stream(&Wan::build(half, &Captures::default())?, each_ns)?;
-    let octets = (report.forward.link.delivered_octets as f64).max(1.0);
-    let cpu_ns = (report.forward.cpu_ns + report.back.cpu_ns) as f64;
-    Ok(Ceiling {
-        loopback,
-        idle,
-        loaded,
-        tcp_bps,
-        cpu_s_per_gb: cpu_ns / octets,
-        unwanted_losses: unwanted_losses(&report),
-        complaints: report.complaints,
-    })
+    let idle = ping(near, free.namespace(Side::Far), Side::Far, each_ns)?;
+    let fastest_bps = stream(&free, each_ns)?;
+    drop(free);
+    let sustained = sustained(fastest_bps, each_ns)?;
+    let half_bps = sustained.map_or(fastest_bps, |sustained| sustained.rate_bps) / 2;
+    let half = path(&[format!("rate={}bit", half_bps.max(1))])?;
+    let loaded = ping_beside_stream(&half, each_ns)?;
+    Ok(Ceiling { loopback, idle, loaded, fastest_bps, sustained })
 }
 
-fn unwanted_losses(report: &Report) -> u64 {
-    let of = |way: &crate::stats::DirectionStats| way.overrun + way.refused + way.damaged;
-    of(&report.forward) + of(&report.back)
+fn path(words: &[String]) -> Result<Wan> {
+    Wan::build(PathSpec::parse(words)?, &Captures::default())
+}
+
+fn sustained(fastest_bps: u64, each_ns: u64) -> Result<Option<Sustained>> {
+    for tenths in TENTHS {
+        let rate_bps = fastest_bps / 10 * tenths;
+        let wan = path(&["10ms".into(), format!("rate={}bit", rate_bps.max(1))])?;
+        let tcp_bps = stream(&wan, each_ns)?;
+        let report = wan.stop()?;
+        if report.complaints.is_empty() {
+            let octets = report.forward.link.delivered_octets.max(1) as f64;
+            let cpu_ns = (report.forward.cpu_ns + report.back.cpu_ns) as f64;
+            let cpu_s_per_gb = cpu_ns / octets;
+            return Ok(Some(Sustained {
+                rate_bps,
+                tcp_bps,
+                cpu_s_per_gb,
+                late: report.forward.late,
+            }));
+        }
+    }
+    Ok(None)
 }
 
 /// Round trips of a small datagram for `each_ns`.
@@ -184,17 +208,30 @@ fn start_stream<'scope, 'env>(
 impl fmt::Display for Ceiling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one_way = |through: u64, without: u64| show_time(through.saturating_sub(without) / 2);
-        writeln!(f, "one TCP stream            {}", Bitrate::new(self.tcp_bps.max(1)))?;
-        writeln!(f, "router's processor time   {:.3} s/GB", self.cpu_s_per_gb)?;
-        writeln!(f, "unwanted losses           {} bundles", self.unwanted_losses)?;
+        writeln!(f, "one TCP stream at most    {}", Bitrate::new(self.fastest_bps.max(1)))?;
+        match self.sustained {
+            Some(sustained) => sustained.fmt(f)?,
+            None => writeln!(f, "the router kept up with nothing that was tried")?,
+        }
         for (name, times) in [("idle", self.idle), ("at half that rate", self.loaded)] {
             writeln!(
                 f,
-                "added delay, {name:<18} {} one way at the median, {} in 99 %",
+                "added delay {name:<18} {} one way at the median, {} in 99 %",
                 one_way(times.p50_ns, self.loopback.p50_ns),
                 one_way(times.p99_ns, self.loopback.p50_ns),
             )?;
         }
-        self.complaints.iter().try_for_each(|complaint| writeln!(f, "{complaint}"))
+        Ok(())
+    }
+}
+
+impl fmt::Display for Sustained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = |bps: u64| Bitrate::new(bps.max(1));
+        let Self { rate_bps, tcp_bps, cpu_s_per_gb, late } = *self;
+        writeln!(f, "it keeps up with          {}, {} of TCP", rate(rate_bps), rate(tcp_bps))?;
+        writeln!(f, "processor time then       {cpu_s_per_gb:.3} s/GB")?;
+        let (median, most) = (show_time(late.p50_ns), show_time(late.p99_ns));
+        writeln!(f, "handed on late then       {median} at the median, {most} in 99 %")
     }
 }

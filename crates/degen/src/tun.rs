@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags};
 use rustix::ioctl::{self, IntegerSetter, Opcode, Setter, Updater};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
@@ -143,6 +143,28 @@ pub fn leave_network() -> io::Result<()> {
 pub fn leave_users() -> io::Result<()> {
     // SAFETY: the flag touches neither descriptors nor memory.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+    Ok(())
+}
+
+/// Closes the descriptors that this process inherited, but for the three streams, so that a process
+/// that stays keeps nothing from others: a lock, say, or the end of a pipe. The process has one
+/// thread.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn close_inherited() -> io::Result<()> {
+    let entries = std::fs::read_dir("/proc/self/fd")?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let numbers: Vec<i32> = names.filter_map(|name| name.parse().ok()).collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // SAFETY: it was open a moment ago, or was that of the directory; the call tells.
+        let fd = unsafe { BorrowedFd::borrow_raw(number) };
+        // What this process opened is closed on exec; what is not came through one.
+        if rustix::io::fcntl_getfd(fd).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
+            // SAFETY: nobody in this process knows it, so nobody uses it.
+            unsafe { rustix::io::close(number) };
+        }
+    }
     Ok(())
 }
 

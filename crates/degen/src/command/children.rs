@@ -78,7 +78,7 @@ pub fn adopt() -> Result<()> {
 
 /// Starts `command`, a shell command, on the far side, and waits until something listens there.
 ///
-/// Its output goes to stderr, because stdout is CMD's; or nowhere if it is `silent`, because whoever
+/// Its output goes to stderr, because stdout is CMD's; or nowhere if it is `silent`, because who
 /// reads our streams to their end must not wait for it.
 pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Result<Program> {
     let words = ["/bin/sh", "-c", command].map(Into::into);

@@ -9,6 +9,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdout};
 
 use super::run::{Event, Site};
 use super::{Launcher, PathArgs, print};
+use crate::tun;
 
 /// Starts a process that makes the path and keeps it; prints the path's name when it is up.
 pub fn up(launcher: &Launcher, args: &PathArgs) -> Result<()> {
@@ -31,6 +32,7 @@ pub fn serve(launcher: &Launcher, args: &PathArgs) -> Result<()> {
     // The terminal's signals are for those who use it. A leader of a group cannot leave it, but
     // `up` starts none.
     let _ = rustix::process::setsid();
+    tun::close_inherited()?;
     Site::open(args)?.host(launcher, args, true, |_, events, _| {
         let mut stdout = std::io::stdout();
         writeln!(stdout, "{}", args.name())?;

@@ -126,9 +126,14 @@ fn nothing_is_left_behind() -> Result<(), String> {
 
 fn a_path_can_stand_and_be_joined() -> Result<(), String> {
     let registry = Registry::new("standing");
-    let up = registry.output(&["up", "20ms", "--name", "a", "--server", &sink()]);
-    expect(up.trim() == "a", || up)?;
-    let again = registry.output(&["up", "20ms", "--name", "a"]);
+    // Started by somebody who holds a file open.
+    let word = format!("a{}", std::process::id());
+    let script = "exec 9< /etc/passwd; exec \"$@\"";
+    let mut call = Command::new("sh");
+    call.args(["-c", script, "sh", DEGEN, "up", "20ms", "--name", &word, "--server", &sink()]);
+    let up = text(&call.env("XDG_RUNTIME_DIR", &registry.0).output().unwrap().stdout);
+    expect(up.trim() == word, || up)?;
+    let again = registry.output(&["up", "20ms", "--name", &word]);
     expect(again.contains("already"), || again)?;
     for side in ["near", "far"] {
         let said = registry.output(&["exec", side, "--", "sh", "-c", "echo $WAN_SIDE"]);
@@ -138,14 +143,30 @@ fn a_path_can_stand_and_be_joined() -> Result<(), String> {
     expect(ping.contains("1 received"), || ping)?;
     let report: Value = serde_json::from_str(&registry.output(&["stat", "--json"])).unwrap();
     expect(report["forward"]["link"]["delivered"].as_u64() > Some(0), || report.to_string())?;
-    let table = registry.output(&["stat", "a"]);
+    let table = registry.output(&["stat", &word]);
     expect(table.contains("queue now"), || table)?;
-    expect(registry.output(&["list"]) == "a\n", || "list".into())?;
+    expect(registry.output(&["list"]).trim() == word, || "list".into())?;
+    expect(keeps_only_its_own(&word), || "it keeps what it inherited".into())?;
     let down = registry.output(&["down"]);
     expect(down.is_empty(), || down)?;
     expect(registry.output(&["list"]).is_empty(), || "it is still there".into())?;
     let missing = registry.output(&["exec", "--", "true"]);
     expect(missing.contains("no WAN is up"), || missing)
+}
+
+/// Whether the process that keeps the path `name` has no file of those who started it.
+fn keeps_only_its_own(name: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let serving = |path: &PathBuf| {
+        let line = fs::read(path.join("cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        words.nth(1) == Some(b"serve") && words.any(|word| word == name.as_bytes())
+    };
+    let keeper = processes.filter(|path| path.join("fd").exists()).find(serving).unwrap();
+    let files = fs::read_dir(keeper.join("fd")).unwrap().flatten();
+    files
+        .filter_map(|fd| fs::read_link(fd.path()).ok())
+        .all(|file| file != Path::new("/etc/passwd"))
 }
 
 /// Starts a path whose CMD says that it runs; gives the path's process and what CMD says after.
