@@ -239,13 +239,11 @@ fn lines(names: &[String]) -> String {
     names.iter().map(|name| format!("{name}\n")).collect()
 }
 
-/// Prints what was asked for; a reader that has had enough is no failure.
+/// Prints what was asked for, as whole lines; a reader that has had enough is no failure.
 fn print(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out
-        .write_all(text.as_bytes())
-        .and_then(|()| if text.ends_with('\n') { Ok(()) } else { out.write_all(b"\n") })
-    {
+    let is_whole = text.is_empty() || text.ends_with('\n');
+    let end = if is_whole { "" } else { "\n" };
+    match write!(std::io::stdout(), "{text}{end}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }

@@ -5,13 +5,16 @@
 //! listens belongs to a path that was killed, and is removed by whoever meets it.
 
 use std::fs::{self, DirBuilder};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// What may be asked.
@@ -41,6 +44,9 @@ pub struct Place {
 pub struct Door {
     listener: UnixListener,
     path: PathBuf,
+    closed: PipeReader,
+    /// Dropping it closes the door.
+    open: Mutex<Option<PipeWriter>>,
 }
 
 const SUFFIX: &str = ".sock";
@@ -96,16 +102,20 @@ impl Door {
         }
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("{}", path.display()))?;
-        Ok(Self { listener, path })
+        let (closed, open) = io::pipe()?;
+        Ok(Self { listener, path, closed, open: Mutex::new(Some(open)) })
     }
 
-    /// The next request, and where the answer goes. A caller that says nothing sensible is sent
-    /// away.
+    /// The next request, and where the answer goes; nothing when the door is closed. A caller that
+    /// says nothing sensible is sent away.
     ///
     /// # Errors
     /// The socket is broken.
-    pub fn next(&self) -> io::Result<(Request, UnixStream)> {
+    pub fn next(&self) -> io::Result<Option<(Request, UnixStream)>> {
         loop {
+            if self.await_caller()? {
+                return Ok(None);
+            }
             let (stream, _) = self.listener.accept()?;
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
@@ -113,16 +123,26 @@ impl Door {
             let read = BufReader::new(&stream).take(REQUEST_OCTETS_MAX).read_line(&mut line);
             let known = Request::ALL.iter().find(|(_, word)| *word == line.trim());
             if let (Ok(_), Some((request, _))) = (read, known) {
-                return Ok((*request, stream));
+                return Ok(Some((*request, stream)));
             }
         }
     }
 
-    /// Makes whoever waits in [`Door::next`] come back with [`Request::Down`].
+    /// Waits for a caller; tells whether the door was closed instead.
+    fn await_caller(&self) -> io::Result<bool> {
+        let mut fds =
+            [PollFd::new(&self.closed, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        while let Err(error) = poll(&mut fds, None) {
+            if error != Errno::INTR {
+                return Err(error.into());
+            }
+        }
+        Ok(!fds[0].revents().is_empty())
+    }
+
+    /// Lets nobody in any more.
     pub fn close(&self) {
-        // If nobody waits there any more, nobody must be told.
-        let _ = UnixStream::connect(&self.path)
-            .and_then(|mut stream| writeln!(stream, "{}", Request::Down.word()));
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
 
@@ -215,7 +235,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     for expected in [Request::Where, Request::Where, Request::Stat] {
-                        let (request, mut stream) = door.next().unwrap();
+                        let (request, mut stream) = door.next().unwrap().unwrap();
                         assert_eq!(request, expected);
                         stream.write_all(b"yes").unwrap();
                     }
@@ -227,6 +247,8 @@ mod tests {
                 assert!(Door::open(directory, "a").unwrap_err().to_string().contains("already"));
                 assert_eq!(call(directory, "a", Request::Stat).unwrap(), "yes");
             });
+            door.close();
+            assert!(door.next().unwrap().is_none());
             drop(door);
             assert!(names(directory).is_empty());
         });

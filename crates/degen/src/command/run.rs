@@ -103,7 +103,7 @@ impl Site {
 
 /// Answers requests until one is to end; who asked that is told when the stream closes.
 fn answer(door: &Door, wan: &Wan, events: &Sender<Event>) -> Option<UnixStream> {
-    while let Ok((request, mut stream)) = door.next() {
+    while let Ok(Some((request, mut stream))) = door.next() {
         let text = match request {
             Request::Stat => serde_json::to_string_pretty(&wan.report()),
             Request::Show => Ok(describe(&wan.report())),

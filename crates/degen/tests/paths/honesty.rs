@@ -7,12 +7,13 @@ use serde_json::Value;
 
 use super::{Check, DEGEN, UNFIT, expect, scratch};
 
-pub const CHECKS: [(&str, Check); 15] = [
+pub const CHECKS: [(&str, Check); 16] = [
     ("ping_takes_the_round_trip_time", ping_takes_the_round_trip_time),
     ("datagrams_are_lost_as_claimed_0_01", || loss(0.0001, 400_000)),
     ("datagrams_are_lost_as_claimed_0_1", || loss(0.001, 200_000)),
     ("datagrams_are_lost_as_claimed_1", || loss(0.01, 100_000)),
     ("datagrams_are_lost_as_claimed_10", || loss(0.1, 50_000)),
+    ("datagrams_of_a_bundle_are_lost_one_by_one", datagrams_of_a_bundle_are_lost_one_by_one),
     ("datagrams_come_at_the_rate", datagrams_come_at_the_rate),
     ("a_stream_comes_at_the_rate", a_stream_comes_at_the_rate),
     ("a_full_queue_delays_by_its_length", a_full_queue_delays_by_its_length),
@@ -87,6 +88,34 @@ fn loss(share: f64, count: u64) -> Result<(), String> {
     let (mean, sigma) = (count as f64 * share, (count as f64 * share * (1.0 - share)).sqrt());
     // Once in ten thousand runs chance alone exceeds this.
     expect((lost - mean).abs() < 4.0 * sigma, || format!("lost {lost}, expected {mean}"))
+}
+
+fn datagrams_of_a_bundle_are_lost_one_by_one() -> Result<(), String> {
+    // 400 calls of 50 datagrams each, which the kernel leaves together (UDP_SEGMENT).
+    let send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); \
+                s.setsockopt(17, 103, 1000); s.connect(('10.77.0.2', 7001)); \
+                [s.send(bytes(50000)) for _ in range(400)]";
+    let json = scratch("bundles.json");
+    let words = format!("2ms forward:loss=1% 200mbit queue=100MB --json {}", json.display());
+    let command = format!("python3 -c \"{send}\" && {}", tool("blast 0 1 1"));
+    let answer = on(&words, Some(&tool("sink")), &command)?;
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    std::fs::remove_file(json).unwrap();
+    let [came, _, nanoseconds, overflows] = numbers(&answer)[..] else { return Err(answer) };
+    let lost = 20_000.0 - came - overflows;
+    expect((lost - 200.0).abs() < 4.0 * 14.07, || format!("lost {lost}, expected 200"))?;
+    let rate_bps = came * 1028.0 * 8e9 / nanoseconds / 0.99;
+    expect((rate_bps / 200e6 - 1.0).abs() < 0.02, || format!("{rate_bps} bit/s"))?;
+    // A kernel before 6.2 hands over each datagram by itself.
+    let bundles = report["forward"]["bundles_read"].as_u64();
+    let splits_late = kernel_version() >= (6, 2);
+    expect(!splits_late || bundles < Some(1000), || format!("{bundles:?} bundles"))
+}
+
+fn kernel_version() -> (u32, u32) {
+    let text = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
 fn datagrams_come_at_the_rate() -> Result<(), String> {
