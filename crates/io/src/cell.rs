@@ -305,6 +305,11 @@ impl Leased for Cell {
         if missed {
             self.streaming.store(false, Ordering::Release);
         }
+        // Who has been at work on it since before that will poll again: taking the lease now would
+        // make two threads share the work, often on one core.
+        if self.driver.try_lock().is_err() {
+            return false;
+        }
         let last = |at: &AtomicU64| at.load(Ordering::Acquire);
         let idle = last(&self.polled_at).max(last(&self.deferred_at)) < self.elapsed(before);
         if idle {

@@ -109,6 +109,11 @@ impl Endpoint {
         self.patience = patience;
     }
 
+    /// Tells the octets that the path carries in one TCP segment now.
+    pub fn set_emss(&mut self, emss: u32) {
+        self.mpa.set_emss(emss);
+    }
+
     /// The queue pair.
     pub fn qp(&self) -> &Arc<Qp> {
         &self.qp
