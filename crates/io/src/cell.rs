@@ -173,6 +173,8 @@ impl Cell {
             let work = if plain { 0 } else { work };
             self.pending.fetch_or(work, Ordering::AcqRel);
             self.step(guard, |driver| driver.leased |= lease);
+            // The work may have taken as long as a lease lasts.
+            self.polled_at.store(self.elapsed(clock::now()), Ordering::Release);
         }
         self.drive(0);
         if lease {
