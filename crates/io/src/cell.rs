@@ -35,6 +35,9 @@ pub(crate) struct Cell {
     rung: AtomicU32,
     /// Whether there were many before the last poll, so that there will be many again.
     streaming: AtomicBool,
+    /// A polling thread has done work here since the engine last looked. That may have taken as
+    /// long as a lease lasts.
+    worked: AtomicBool,
     /// Nanoseconds from `born` to the last empty poll of its own completion queues.
     owned_at: AtomicU64,
     /// The same, of any completion queue of the process.
@@ -58,6 +61,7 @@ impl Cell {
             attended: AtomicBool::new(false),
             rung: AtomicU32::new(0),
             streaming: AtomicBool::new(false),
+            worked: AtomicBool::new(false),
             owned_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             deferred_at: AtomicU64::new(0),
@@ -106,20 +110,25 @@ impl Cell {
         self.pending.fetch_or(work, Ordering::AcqRel);
         while self.pending.load(Ordering::Acquire) != 0 {
             let Ok(guard) = self.driver.try_lock() else { return };
-            self.step(guard, |_| ());
+            self.step(guard, clock::now(), |_| ());
         }
     }
 
     /// Runs `change` on the connection and everything that follows from it.
     fn with_driver(&self, change: impl FnOnce(&mut Driver)) {
-        self.step(self.lock(), change);
+        let guard = self.lock();
+        self.step(guard, clock::now(), change);
         self.drive(0);
     }
 
-    fn step(&self, mut guard: MutexGuard<'_, Option<Driver>>, change: impl FnOnce(&mut Driver)) {
+    fn step(
+        &self,
+        mut guard: MutexGuard<'_, Option<Driver>>,
+        now: Instant,
+        change: impl FnOnce(&mut Driver),
+    ) {
         let work = self.pending.swap(0, Ordering::AcqRel);
         let Some(driver) = guard.as_mut() else { return };
-        let now = clock::now();
         change(driver);
         driver.work(work, now);
         let this: Weak<dyn Source> = self.this.clone();
@@ -172,9 +181,8 @@ impl Cell {
         } else {
             let work = if plain { 0 } else { work };
             self.pending.fetch_or(work, Ordering::AcqRel);
-            self.step(guard, |driver| driver.leased |= lease);
-            // The work may have taken as long as a lease lasts.
-            self.polled_at.store(self.elapsed(clock::now()), Ordering::Release);
+            self.step(guard, now, |driver| driver.leased |= lease);
+            self.worked.store(true, Ordering::Release);
         }
         self.drive(0);
         if lease {
@@ -307,13 +315,12 @@ impl Leased for Cell {
         if missed {
             self.streaming.store(false, Ordering::Release);
         }
-        // Who has been at work on it since before that will poll again: taking the lease now would
-        // make two threads share the work, often on one core.
-        if self.driver.try_lock().is_err() {
-            return false;
-        }
+        // Who is at work, or was just now, will poll again: taking the lease would make two threads
+        // share the work, often on one core.
+        let working = self.worked.swap(false, Ordering::AcqRel) || self.driver.try_lock().is_err();
         let last = |at: &AtomicU64| at.load(Ordering::Acquire);
-        let idle = last(&self.polled_at).max(last(&self.deferred_at)) < self.elapsed(before);
+        let last = last(&self.polled_at).max(last(&self.deferred_at));
+        let idle = !working && last < self.elapsed(before);
         if idle {
             self.attended.store(false, Ordering::SeqCst);
             self.end_lease();

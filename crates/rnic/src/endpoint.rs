@@ -182,7 +182,9 @@ impl Endpoint {
             self.fail(fault);
             return None;
         }
-        outcome
+        // A batch that is short took all there was; what was posted since rings for itself.
+        let dry = self.out.is_drained() && self.out.gather.len() < BATCH_OCTETS;
+        outcome.or(dry.then_some(Transmit::Done))
     }
 
     fn account(&mut self, written: Written) -> Option<Transmit> {
