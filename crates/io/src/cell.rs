@@ -24,7 +24,8 @@ const POLL_LOOP: Duration = Duration::from_micros(50);
 
 /// A queue pair's place for its connection.
 pub(crate) struct Cell {
-    driver: Mutex<Option<Driver>>,
+    /// Boxed, because a step may take it out, and moving it costs even a step that does not.
+    driver: Mutex<Option<Box<Driver>>>,
     pending: AtomicU8,
     attached: AtomicBool,
     /// The engine it was made under; a forked child has another and leaves it alone.
@@ -83,7 +84,7 @@ impl Cell {
         let waker: Weak<dyn Wake> = self.this.clone();
         let mut driver = Driver::new(endpoint, socket, watcher, established, waker);
         driver.register(this);
-        *self.lock() = Some(driver);
+        *self.lock() = Some(Box::new(driver));
         self.attached.store(true, Ordering::Release);
         if let Some(this) = self.this.upgrade() {
             Engine::get().enlist(this);
@@ -91,7 +92,7 @@ impl Cell {
         self.drive(SEND | TIME);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Driver>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Driver>>> {
         self.driver.lock().expect("driver lock")
     }
 
@@ -102,7 +103,7 @@ impl Cell {
 
     /// Who does what below the verbs, while there is a connection.
     pub fn offloads(&self) -> Option<Offloads> {
-        self.lock().as_ref().map(Driver::offloads)
+        self.lock().as_deref().map(Driver::offloads)
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
@@ -123,12 +124,12 @@ impl Cell {
 
     fn step(
         &self,
-        mut guard: MutexGuard<'_, Option<Driver>>,
+        mut guard: MutexGuard<'_, Option<Box<Driver>>>,
         now: Instant,
         change: impl FnOnce(&mut Driver),
     ) {
         let work = self.pending.swap(0, Ordering::AcqRel);
-        let Some(driver) = guard.as_mut() else { return };
+        let Some(driver) = guard.as_deref_mut() else { return };
         change(driver);
         driver.work(work, now);
         let this: Weak<dyn Source> = self.this.clone();
@@ -166,8 +167,8 @@ impl Cell {
         }
     }
 
-    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Driver>>, now: Instant) {
-        let Some(driver) = guard.as_mut() else { return };
+    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<Driver>>>, now: Instant) {
+        let Some(driver) = guard.as_deref_mut() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
         let looping = Settings::get().progress == Progress::Inline
@@ -296,7 +297,7 @@ impl Source for Cell {
         // Not by waiting for the lock: a signal handler that exits may have interrupted its holder.
         loop {
             if let Ok(mut guard) = self.driver.try_lock() {
-                if let Some(driver) = guard.as_mut() {
+                if let Some(driver) = guard.as_deref_mut() {
                     driver.flush_at_exit(until);
                 }
                 return;
@@ -328,5 +329,29 @@ impl Leased for Cell {
             self.drive(0);
         }
         idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_verbs::AsyncQueue;
+
+    struct Silent;
+    impl Wake for Silent {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn a_lease_stays_with_the_thread_that_is_at_work() {
+        let cq = || Arc::new(Cq::new(1, None, AsyncQueue::new(Box::new(Silent)), 0));
+        let cell = Cell::new([cq(), cq()]);
+        let long_after = cell.born + Duration::from_secs(1);
+        let at_work = cell.lock();
+        assert!(!cell.reclaim(long_after), "somebody works on it now");
+        drop(at_work);
+        cell.worked.store(true, Ordering::Release);
+        assert!(!cell.reclaim(long_after), "somebody did since the last look");
+        assert!(cell.reclaim(long_after), "nobody did since then");
     }
 }
