@@ -32,7 +32,7 @@ pub(crate) mod todo {
 }
 
 /// Receives in one go at most, so that one connection does not starve the others.
-const RECEIVES_MAX: usize = 8;
+const RECEIVES_MAX: usize = 4;
 /// Payload sent between two looks at the segment size. TCP raises it once it knows the peer's
 /// window: over loopback from 32 KiB to 64 KiB.
 const SEGMENT_LOOK: u64 = 1 << 20;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Outgoing, Written};
 
-/// Pieces handed to the kernel in one call; the kernel's own limit is 1024.
-const PIECES_MAX: usize = 512;
+/// Pieces handed to the kernel in one call, which is the kernel's own limit.
+const PIECES_MAX: usize = 1024;
 
 /// What a receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,10 @@ use weft_wire::offload::Offloads;
 use crate::outgoing::{Outgoing, Written};
 
 /// Batches written in one call at most, so that no caller works for others without end.
-const ROUNDS_MAX: usize = 16;
-/// Octets framed for one system call.
-const BATCH_OCTETS: usize = 256 << 10;
+const ROUNDS_MAX: usize = 8;
+/// Octets framed for one system call. More would have left the processor's own cache by the time
+/// that the kernel copies what the CRC was computed over.
+const BATCH_OCTETS: usize = 512 << 10;
 /// An initiator that has heard nothing this long after its first message repeats it without
 /// effect: Linux siw can miss the first one (it installs its callback after its Reply).
 const NUDGE_AFTER: Duration = Duration::from_millis(200);
