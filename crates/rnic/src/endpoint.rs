@@ -161,10 +161,11 @@ impl Endpoint {
     /// One batch; `None` when another may follow at once.
     fn transmit_batch(&mut self, write: &mut impl FnMut(&Outgoing) -> Written) -> Option<Transmit> {
         let qp = Arc::clone(&self.qp);
+        let fresh = self.out.is_drained();
         let (fault, written) = {
             let sq = qp.sq();
             let regions = qp.regions().reader();
-            let fault = if self.out.is_drained() {
+            let fault = if fresh {
                 self.out.restart(regions.generation());
                 let mut port = TxPort::new(&mut self.rdmap, &qp, sq, Some(&regions));
                 self.mpa.poll_transmit(&mut port, &regions, &mut self.out.gather, BATCH_OCTETS);
@@ -183,8 +184,8 @@ impl Endpoint {
             self.fail(fault);
             return None;
         }
-        // A batch that is short took all there was; what was posted since rings for itself.
-        let dry = self.out.is_drained() && self.out.gather.len() < BATCH_OCTETS;
+        // A new batch that is short took all there was; what was posted since rings for itself.
+        let dry = fresh && self.out.is_drained() && self.out.gather.len() < BATCH_OCTETS;
         outcome.or(dry.then_some(Transmit::Done))
     }
 
