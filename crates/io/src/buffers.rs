@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use weft_rnic::mpa::MAX_FPDU_LEN;
 
 /// Octets received at once, behind a frame that is not whole yet.
-const RECEIVE_OCTETS: usize = 256 << 10;
+const RECEIVE_OCTETS: usize = 512 << 10;
 /// Idle buffers that are kept.
 const KEPT_MAX: usize = 8;
 

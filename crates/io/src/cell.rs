@@ -24,7 +24,8 @@ const POLL_LOOP: Duration = Duration::from_micros(50);
 
 /// A queue pair's place for its connection.
 pub(crate) struct Cell {
-    driver: Mutex<Option<Driver>>,
+    /// Boxed, because a step may take it out, and moving it costs even a step that does not.
+    driver: Mutex<Option<Box<Driver>>>,
     pending: AtomicU8,
     attached: AtomicBool,
     /// The engine it was made under; a forked child has another and leaves it alone.
@@ -35,6 +36,9 @@ pub(crate) struct Cell {
     rung: AtomicU32,
     /// Whether there were many before the last poll, so that there will be many again.
     streaming: AtomicBool,
+    /// A polling thread has done work here since the engine last looked. That may have taken as
+    /// long as a lease lasts.
+    worked: AtomicBool,
     /// Nanoseconds from `born` to the last empty poll of its own completion queues.
     owned_at: AtomicU64,
     /// The same, of any completion queue of the process.
@@ -58,6 +62,7 @@ impl Cell {
             attended: AtomicBool::new(false),
             rung: AtomicU32::new(0),
             streaming: AtomicBool::new(false),
+            worked: AtomicBool::new(false),
             owned_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             deferred_at: AtomicU64::new(0),
@@ -79,7 +84,7 @@ impl Cell {
         let waker: Weak<dyn Wake> = self.this.clone();
         let mut driver = Driver::new(endpoint, socket, watcher, established, waker);
         driver.register(this);
-        *self.lock() = Some(driver);
+        *self.lock() = Some(Box::new(driver));
         self.attached.store(true, Ordering::Release);
         if let Some(this) = self.this.upgrade() {
             Engine::get().enlist(this);
@@ -87,7 +92,7 @@ impl Cell {
         self.drive(SEND | TIME);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Driver>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Driver>>> {
         self.driver.lock().expect("driver lock")
     }
 
@@ -98,7 +103,7 @@ impl Cell {
 
     /// Who does what below the verbs, while there is a connection.
     pub fn offloads(&self) -> Option<Offloads> {
-        self.lock().as_ref().map(Driver::offloads)
+        self.lock().as_deref().map(Driver::offloads)
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
@@ -106,20 +111,25 @@ impl Cell {
         self.pending.fetch_or(work, Ordering::AcqRel);
         while self.pending.load(Ordering::Acquire) != 0 {
             let Ok(guard) = self.driver.try_lock() else { return };
-            self.step(guard, |_| ());
+            self.step(guard, clock::now(), |_| ());
         }
     }
 
     /// Runs `change` on the connection and everything that follows from it.
     fn with_driver(&self, change: impl FnOnce(&mut Driver)) {
-        self.step(self.lock(), change);
+        let guard = self.lock();
+        self.step(guard, clock::now(), change);
         self.drive(0);
     }
 
-    fn step(&self, mut guard: MutexGuard<'_, Option<Driver>>, change: impl FnOnce(&mut Driver)) {
+    fn step(
+        &self,
+        mut guard: MutexGuard<'_, Option<Box<Driver>>>,
+        now: Instant,
+        change: impl FnOnce(&mut Driver),
+    ) {
         let work = self.pending.swap(0, Ordering::AcqRel);
-        let Some(driver) = guard.as_mut() else { return };
-        let now = clock::now();
+        let Some(driver) = guard.as_deref_mut() else { return };
         change(driver);
         driver.work(work, now);
         let this: Weak<dyn Source> = self.this.clone();
@@ -157,8 +167,8 @@ impl Cell {
         }
     }
 
-    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Driver>>, now: Instant) {
-        let Some(driver) = guard.as_mut() else { return };
+    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<Driver>>>, now: Instant) {
+        let Some(driver) = guard.as_deref_mut() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
         let looping = Settings::get().progress == Progress::Inline
@@ -172,7 +182,8 @@ impl Cell {
         } else {
             let work = if plain { 0 } else { work };
             self.pending.fetch_or(work, Ordering::AcqRel);
-            self.step(guard, |driver| driver.leased |= lease);
+            self.step(guard, now, |driver| driver.leased |= lease);
+            self.worked.store(true, Ordering::Release);
         }
         self.drive(0);
         if lease {
@@ -286,7 +297,7 @@ impl Source for Cell {
         // Not by waiting for the lock: a signal handler that exits may have interrupted its holder.
         loop {
             if let Ok(mut guard) = self.driver.try_lock() {
-                if let Some(driver) = guard.as_mut() {
+                if let Some(driver) = guard.as_deref_mut() {
                     driver.flush_at_exit(until);
                 }
                 return;
@@ -305,8 +316,12 @@ impl Leased for Cell {
         if missed {
             self.streaming.store(false, Ordering::Release);
         }
+        // Who is at work, or was just now, will poll again: taking the lease would make two threads
+        // share the work, often on one core.
+        let working = self.worked.swap(false, Ordering::AcqRel) || self.driver.try_lock().is_err();
         let last = |at: &AtomicU64| at.load(Ordering::Acquire);
-        let idle = last(&self.polled_at).max(last(&self.deferred_at)) < self.elapsed(before);
+        let last = last(&self.polled_at).max(last(&self.deferred_at));
+        let idle = !working && last < self.elapsed(before);
         if idle {
             self.attended.store(false, Ordering::SeqCst);
             self.end_lease();
@@ -314,5 +329,29 @@ impl Leased for Cell {
             self.drive(0);
         }
         idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_verbs::AsyncQueue;
+
+    struct Silent;
+    impl Wake for Silent {
+        fn wake(&self) {}
+    }
+
+    #[test]
+    fn a_lease_stays_with_the_thread_that_is_at_work() {
+        let cq = || Arc::new(Cq::new(1, None, AsyncQueue::new(Box::new(Silent)), 0));
+        let cell = Cell::new([cq(), cq()]);
+        let long_after = cell.born + Duration::from_secs(1);
+        let at_work = cell.lock();
+        assert!(!cell.reclaim(long_after), "somebody works on it now");
+        drop(at_work);
+        cell.worked.store(true, Ordering::Release);
+        assert!(!cell.reclaim(long_after), "somebody did since the last look");
+        assert!(cell.reclaim(long_after), "nobody did since then");
     }
 }

@@ -93,6 +93,9 @@ impl Cq {
         for i in 0..looks {
             cells[(turn * looks + i) % cells.len()].poll(now);
         }
+        if self.inner.has_entries() {
+            return true;
+        }
         if let Some(other) = Engine::running().and_then(|e| e.in_turn(turn)) {
             other.help(now);
         }

@@ -32,7 +32,10 @@ pub(crate) mod todo {
 }
 
 /// Receives in one go at most, so that one connection does not starve the others.
-const RECEIVES_MAX: usize = 8;
+const RECEIVES_MAX: usize = 4;
+/// Payload sent between two looks at the segment size. TCP raises it once it knows the peer's
+/// window: over loopback from 32 KiB to 64 KiB.
+const SEGMENT_LOOK: u64 = 1 << 20;
 /// How long a closed connection waits for the peer to close as well.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
@@ -66,6 +69,8 @@ pub(crate) struct Driver {
     pub blocked: bool,
     /// Something was received that nothing has been concluded from yet.
     has_news: bool,
+    /// When so much payload is sent, the segment size is looked at again.
+    next_segment_look: u64,
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
     established: bool,
@@ -113,6 +118,7 @@ impl Driver {
             leased: false,
             blocked: false,
             has_news: false,
+            next_segment_look: SEGMENT_LOOK,
             phase: Phase::Open,
             watcher: Some(watcher),
             established,
@@ -247,7 +253,13 @@ impl Driver {
 
     fn transmit(&mut self, now: Instant) {
         let socket = self.socket.as_fd();
-        match self.endpoint.transmit(|out| tcp::send(socket, out)) {
+        let outcome = self.endpoint.transmit(|out| tcp::send(socket, out));
+        let sent = self.endpoint.stats().octets_out;
+        if sent >= self.next_segment_look {
+            self.next_segment_look = sent + SEGMENT_LOOK;
+            self.endpoint.set_emss(tcp::segment_size(socket));
+        }
+        match outcome {
             Transmit::Done => self.blocked = false,
             Transmit::More => self.blocked = true,
             Transmit::Failed => {

@@ -1,14 +1,15 @@
 //! Bytes of a TCP socket: gathered from registered memory, received into scratch.
 #![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Outgoing, Written};
 
-/// Pieces handed to the kernel in one call; the kernel's own limit is 1024.
-const PIECES_MAX: usize = 512;
+/// Pieces handed to the kernel in one call, which is the kernel's own limit.
+const PIECES_MAX: usize = 1024;
 
 /// What a receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,16 +46,28 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
 /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT` for
 /// memory that the application has unmapped all the same.
 pub(crate) fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
-    let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PIECES_MAX];
+    // Not cleared first: that alone would take longer than to frame a small message.
+    let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
     let count = vectors_of(out, &mut vectors);
-    // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = vectors.as_mut_ptr();
-    message.msg_iovlen = count as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: `message` names `count` vectors that live on this stack; what they point to is only
-    // read, and the kernel checks each address.
-    let n = unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) };
+    let n = match &vectors[..count] {
+        // A small batch is one piece, and for that there is a shorter call.
+        [only] => {
+            // SAFETY: the first `count` vectors were written.
+            let only = unsafe { only.assume_init_ref() };
+            // SAFETY: what it points to is only read, and the kernel checks each address.
+            unsafe { libc::send(socket.as_raw_fd(), only.iov_base, only.iov_len, flags) }
+        }
+        several => {
+            // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = several.as_ptr().cast_mut().cast();
+            message.msg_iovlen = count as _;
+            // SAFETY: `message` names the `count` vectors on this stack that were written; what
+            // they point to is only read, and the kernel checks each address.
+            unsafe { libc::sendmsg(socket.as_raw_fd(), &message, flags) }
+        }
+    };
     match n {
         n if n >= 0 => Written::Octets(n as usize),
         _ => match errno() {
@@ -64,7 +77,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
     }
 }
 
-fn vectors_of(out: &Outgoing, vectors: &mut [libc::iovec; PIECES_MAX]) -> usize {
+fn vectors_of(out: &Outgoing, vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MAX]) -> usize {
     let (gather, mut skip, mut count) = (out.gather(), out.written(), 0);
     for piece in gather.pieces() {
         let (base, len) = match piece {
@@ -81,7 +94,7 @@ fn vectors_of(out: &Outgoing, vectors: &mut [libc::iovec; PIECES_MAX]) -> usize 
             break;
         }
         let base = (base + skip as u64) as *mut libc::c_void;
-        vectors[count] = libc::iovec { iov_base: base, iov_len: len - skip };
+        vectors[count].write(libc::iovec { iov_base: base, iov_len: len - skip });
         skip = 0;
         count += 1;
     }

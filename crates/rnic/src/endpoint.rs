@@ -11,9 +11,10 @@ use weft_wire::offload::Offloads;
 use crate::outgoing::{Outgoing, Written};
 
 /// Batches written in one call at most, so that no caller works for others without end.
-const ROUNDS_MAX: usize = 16;
-/// Octets framed for one system call.
-const BATCH_OCTETS: usize = 256 << 10;
+const ROUNDS_MAX: usize = 8;
+/// Octets framed for one system call. More would have left the processor's own cache by the time
+/// that the kernel copies what the CRC was computed over.
+const BATCH_OCTETS: usize = 512 << 10;
 /// An initiator that has heard nothing this long after its first message repeats it without
 /// effect: Linux siw can miss the first one (it installs its callback after its Reply).
 const NUDGE_AFTER: Duration = Duration::from_millis(200);
@@ -109,6 +110,11 @@ impl Endpoint {
         self.patience = patience;
     }
 
+    /// Tells the octets that the path carries in one TCP segment now.
+    pub fn set_emss(&mut self, emss: u32) {
+        self.mpa.set_emss(emss);
+    }
+
     /// The queue pair.
     pub fn qp(&self) -> &Arc<Qp> {
         &self.qp
@@ -155,10 +161,11 @@ impl Endpoint {
     /// One batch; `None` when another may follow at once.
     fn transmit_batch(&mut self, write: &mut impl FnMut(&Outgoing) -> Written) -> Option<Transmit> {
         let qp = Arc::clone(&self.qp);
+        let fresh = self.out.is_drained();
         let (fault, written) = {
             let sq = qp.sq();
             let regions = qp.regions().reader();
-            let fault = if self.out.is_drained() {
+            let fault = if fresh {
                 self.out.restart(regions.generation());
                 let mut port = TxPort::new(&mut self.rdmap, &qp, sq, Some(&regions));
                 self.mpa.poll_transmit(&mut port, &regions, &mut self.out.gather, BATCH_OCTETS);
@@ -177,7 +184,9 @@ impl Endpoint {
             self.fail(fault);
             return None;
         }
-        outcome
+        // A new batch that is short took all there was; what was posted since rings for itself.
+        let dry = fresh && self.out.is_drained() && self.out.gather.len() < BATCH_OCTETS;
+        outcome.or(dry.then_some(Transmit::Done))
     }
 
     fn account(&mut self, written: Written) -> Option<Transmit> {

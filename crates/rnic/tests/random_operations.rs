@@ -49,6 +49,14 @@ enum Op {
     Carry {
         octets: u16,
     },
+    /// TCP's segments have this many octets from now on.
+    Segments {
+        emss: u32,
+    },
+}
+
+fn emss() -> impl Strategy<Value = u32> {
+    prop_oneof![Just(256u32), Just(1460), Just(65_483)]
 }
 
 fn op() -> impl Strategy<Value = (bool, Op)> {
@@ -78,6 +86,7 @@ fn op() -> impl Strategy<Value = (bool, Op)> {
             }),
             (0u16..5000).prop_map(|octets| Op::Carry { octets }),
             (0u16..5000).prop_map(|octets| Op::Carry { octets }),
+            emss().prop_map(|emss| Op::Segments { emss }),
         ];
     (any::<bool>(), op)
 }
@@ -148,6 +157,7 @@ fn act(op: &Op, me: &mut Player, peer: &mut Player) {
             let bytes = me.side.output(usize::from(octets));
             peer.side.input(&bytes);
         }
+        Op::Segments { emss } => me.side.endpoint.set_emss(emss),
         Op::Send { len, from } => {
             peer.side.recv(peer.expected_recvs.len() as u64, &[peer.inbox.sge(0, 4000)]);
             peer.expected_recvs.push((len, None));
@@ -241,7 +251,7 @@ proptest! {
     #[test]
     fn memory_and_completions_are_what_the_model_says(
         ops in prop::collection::vec(op(), 1..50),
-        emss in prop_oneof![Just(256u32), Just(1460), Just(65_483)],
+        emss in emss(),
     ) {
         run(&ops, emss);
     }
