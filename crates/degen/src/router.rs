@@ -19,7 +19,7 @@ use crate::link::{Config, Delivery, Link};
 use crate::packet::{BUNDLE_OCTETS_MAX, Frame, OFFLOAD_OCTETS, Run, plain_offload};
 use crate::pcapng::Writer;
 use crate::stats::{DirectionStats, Histogram};
-use crate::tun::Tun;
+use crate::tun::{self, Tun};
 use crate::units::NS_PER_SEC;
 
 /// A capture that both directions write to.
@@ -89,6 +89,7 @@ const PUBLISH_NS: u64 = 10_000_000;
 /// # Errors
 /// A device is gone.
 pub fn route(setup: Setup, stop: BorrowedFd<'_>) -> io::Result<()> {
+    tun::go_first();
     // The kernel may add 50 us to each wait otherwise.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut router = Router::new(setup);
