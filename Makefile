@@ -50,8 +50,9 @@ mpich: ## Puts an MPICH that has libfabric into target/mpich
 deps: ## Installs the Debian packages that are missing
 	@scripts/deps.sh
 
-install: release ## weft, libweft.so and completions below PREFIX
+install: release ## weft, degen, libweft.so and completions below PREFIX
 	install -D -m 755 $(TARGET)/release/weft $(bindir)/weft
+	install -D -m 755 $(TARGET)/release/degen $(bindir)/degen
 	install -D -m 644 $(TARGET)/release/libweft.so $(libdir)/libweft.so
 	install -d $(sharedir)/bash-completion/completions $(sharedir)/zsh/site-functions
 	install -d $(sharedir)/fish/vendor_completions.d
@@ -60,7 +61,7 @@ install: release ## weft, libweft.so and completions below PREFIX
 	$(bindir)/weft completions fish > $(sharedir)/fish/vendor_completions.d/weft.fish
 
 uninstall: ## Removes what install put below PREFIX
-	rm -f $(bindir)/weft $(libdir)/libweft.so
+	rm -f $(bindir)/weft $(bindir)/degen $(libdir)/libweft.so
 	rm -f $(sharedir)/bash-completion/completions/weft $(sharedir)/zsh/site-functions/_weft
 	rm -f $(sharedir)/fish/vendor_completions.d/weft.fish
 	-rmdir $(libdir)

@@ -30,7 +30,7 @@ pub enum Command {
     /// CMD runs on the near side of a path with a delay, a loss, a rate and what else SPEC asks
     /// for; --server runs on its far side. Both sides are networks of their own on this machine,
     /// and real packets travel between them. No root where the kernel allows user name spaces.
-    Wan(degen::command::Command),
+    Wan(Box<degen::command::Command>),
     /// Print the completions of a shell
     Completions {
         /// The shell

@@ -45,7 +45,7 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             let _ = writeln!(std::io::stderr(), "weft: {:#}", failure.error);
             failure.status
         }
-        Command::Wan(wan) => degen::command::main(&Launcher::new(&["wan"]), wan),
+        Command::Wan(wan) => degen::command::main(&Launcher::new(&["wan"]), *wan),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "weft", &mut std::io::stdout());
             0

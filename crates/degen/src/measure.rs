@@ -28,7 +28,7 @@ pub struct Ceiling {
     pub loopback: Quantiles,
     /// The same through the router, which has nothing else to do.
     pub idle: Quantiles,
-    /// The same beside a TCP stream through a bottleneck of half the sustained rate.
+    /// The same beside a TCP stream that sends half of what it got at the sustained rate.
     pub loaded: Quantiles,
     /// What one TCP stream reached without a bottleneck, in bits of payload per second.
     pub fastest_bps: u64,
@@ -53,7 +53,7 @@ pub struct Sustained {
 const TENTHS: [u64; 8] = [10, 9, 8, 7, 6, 5, 4, 3];
 const PING_OCTETS: usize = 64;
 const PING_PATIENCE: Duration = Duration::from_secs(1);
-const CALL_OCTETS: usize = 256 << 10;
+const CALL_OCTETS: usize = 64 << 10;
 /// So that stopping a stream is noticed on a path that is stuck.
 const STREAM_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -70,9 +70,8 @@ pub fn ceiling(each_ns: u64) -> Result<Ceiling> {
     let fastest_bps = stream(&free, each_ns)?;
     drop(free);
     let sustained = sustained(fastest_bps, each_ns)?;
-    let half_bps = sustained.map_or(fastest_bps, |sustained| sustained.rate_bps) / 2;
-    let half = path(&[format!("rate={}bit", half_bps.max(1))])?;
-    let loaded = ping_beside_stream(&half, each_ns)?;
+    let half_bps = sustained.map_or(fastest_bps, |sustained| sustained.tcp_bps) / 2;
+    let loaded = ping_beside_stream(&path(&[])?, half_bps.max(1), each_ns)?;
     Ok(Ceiling { loopback, idle, loaded, fastest_bps, sustained })
 }
 
@@ -152,7 +151,7 @@ fn stream(wan: &Wan, each_ns: u64) -> Result<u64> {
     let is_over = AtomicBool::new(false);
     let clock = Clock::start();
     let octets = thread::scope(|scope| {
-        let receiver = start_stream(scope, wan, &is_over)?;
+        let receiver = start_stream(scope, wan, u64::MAX, &is_over)?;
         while clock.now_ns() < each_ns {
             thread::park_timeout(Duration::from_nanos(each_ns - clock.now_ns().min(each_ns)));
         }
@@ -163,10 +162,10 @@ fn stream(wan: &Wan, each_ns: u64) -> Result<u64> {
     Ok(u64::try_from(bits).unwrap_or(u64::MAX))
 }
 
-fn ping_beside_stream(wan: &Wan, each_ns: u64) -> Result<Quantiles> {
+fn ping_beside_stream(wan: &Wan, stream_bps: u64, each_ns: u64) -> Result<Quantiles> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let receiver = start_stream(scope, wan, &is_over)?;
+        let receiver = start_stream(scope, wan, stream_bps, &is_over)?;
         let near = wan.namespace(Side::Near);
         let times = ping(near, wan.namespace(Side::Far), Side::Far, each_ns);
         is_over.store(true, Ordering::Relaxed);
@@ -175,10 +174,11 @@ fn ping_beside_stream(wan: &Wan, each_ns: u64) -> Result<Quantiles> {
     })
 }
 
-/// Starts a sender and a receiver; the receiver's result is how many octets came.
+/// Starts a sender of `bps` at most and a receiver; the receiver's result is how many octets came.
 fn start_stream<'scope, 'env>(
     scope: &'scope thread::Scope<'scope, 'env>,
     wan: &Wan,
+    bps: u64,
     is_over: &'scope AtomicBool,
 ) -> Result<thread::ScopedJoinHandle<'scope, u64>> {
     let far = wan.namespace(Side::Far);
@@ -191,9 +191,12 @@ fn start_stream<'scope, 'env>(
     receiving.set_read_timeout(Some(STREAM_PATIENCE))?;
     scope.spawn(move || {
         let data = vec![0x5a; CALL_OCTETS];
+        let (clock, rate, mut sent) = (Clock::start(), Bitrate::new(bps), 0);
         while !is_over.load(Ordering::Relaxed) {
+            let early_ns = rate.ns_for(sent).saturating_sub(clock.now_ns());
+            thread::park_timeout(Duration::from_nanos(early_ns));
             // A timeout is a slow path, and looks again whether it is over.
-            let _ = sending.write(&data);
+            sent += sending.write(&data).unwrap_or(0) as u64;
         }
     });
     Ok(scope.spawn(move || {
@@ -213,10 +216,10 @@ impl fmt::Display for Ceiling {
             Some(sustained) => sustained.fmt(f)?,
             None => writeln!(f, "the router kept up with nothing that was tried")?,
         }
-        for (name, times) in [("idle", self.idle), ("at half that rate", self.loaded)] {
+        for (name, times) in [("idle", self.idle), ("beside half of that", self.loaded)] {
             writeln!(
                 f,
-                "added delay {name:<18} {} one way at the median, {} in 99 %",
+                "added delay {name:<20} {} one way at the median, {} in 99 %",
                 one_way(times.p50_ns, self.loopback.p50_ns),
                 one_way(times.p99_ns, self.loopback.p50_ns),
             )?;
