@@ -29,6 +29,7 @@ pub fn path_spec(data: &[u8]) {
     let words: Vec<&str> = text.split_whitespace().filter(|word| !word.contains('/')).collect();
     let Ok(path) = PathSpec::parse(&words) else { return };
     assert!(!path.to_string().is_empty());
+    path.octets_in_flight_max();
     for config in path.links() {
         let mut link = Link::new(config, path.seed);
         for number in 0..8_u64 {

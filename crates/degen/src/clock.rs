@@ -39,6 +39,12 @@ pub fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * NS_PER_SEC + time.tv_nsec as u64
 }
 
+/// How long this thread was ready to run and had no processor; 0 where the kernel does not say.
+pub fn thread_kept_waiting_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -97,8 +97,11 @@ impl Door {
     /// There is such a path already, or the name cannot be one.
     pub fn open(directory: &Path, name: &str) -> Result<Self> {
         let path = socket_of(directory, name)?;
-        if ask(&path, Request::Where).is_ok() {
-            bail!("a WAN named `{name}` is up already");
+        match ask(&path, Request::Where) {
+            Ok(_) => bail!("a WAN named `{name}` is up already"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => bail!("a WAN named `{name}` is up and does not answer ({error})"),
         }
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("{}", path.display()))?;
@@ -186,18 +189,21 @@ pub fn call(directory: &Path, name: &str, request: Request) -> Result<String> {
     let path = socket_of(directory, name)?;
     match ask(&path, request) {
         Ok(answer) => Ok(answer),
-        Err(error) => {
-            if error.kind() == io::ErrorKind::ConnectionRefused {
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused => {
                 let _ = fs::remove_file(&path);
+                bail!("no WAN named `{name}` is up any more")
             }
-            bail!("no WAN named `{name}` is up ({error})")
-        }
+            io::ErrorKind::NotFound => bail!("no WAN named `{name}` is up"),
+            _ => bail!("the WAN `{name}` does not answer ({error})"),
+        },
     }
 }
 
 fn ask(path: &Path, request: Request) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    // To end takes as long as the programs on the path take to end.
+    stream.set_read_timeout((request != Request::Down).then_some(PATIENCE))?;
     writeln!(stream, "{}", request.word())?;
     let mut answer = String::new();
     stream.take(ANSWER_OCTETS_MAX).read_to_string(&mut answer)?;

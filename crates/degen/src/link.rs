@@ -55,7 +55,10 @@ pub struct Config {
     pub policer: Option<Policer>,
 }
 
-/// A delay that varies evenly between `by_ns` less and `by_ns` more.
+/// A delay that varies evenly between `by_ns` less and `by_ns` more, but is never less than none.
+///
+/// Where packets may not overtake each other, each waits for those before it; so the closer they
+/// follow, the nearer their delays are to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Jitter {
     /// The most that is added or taken away.
@@ -137,6 +140,17 @@ pub struct Delivery<P> {
     octets: u32,
 }
 
+/// What is random about a packet.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    lost: bool,
+    corrupt: Option<u64>,
+    copied: bool,
+    /// To be added to the shortest delay.
+    shift_ns: u64,
+    goes_round: bool,
+}
+
 /// One direction of a path.
 #[derive(Debug)]
 pub struct Link<P> {
@@ -149,6 +163,7 @@ pub struct Link<P> {
     copies: Random,
     flips: Random,
     flight: Flight<Delivery<P>>,
+    in_flight_octets: u64,
     counters: Counters,
 }
 
@@ -164,6 +179,7 @@ impl<P: Clone> Link<P> {
             copies: Random::new(seed, "duplicate"),
             flips: Random::new(seed, "corrupt"),
             flight: Flight::default(),
+            in_flight_octets: 0,
             counters: Counters::default(),
             config,
         }
@@ -183,19 +199,39 @@ impl<P: Clone> Link<P> {
         };
         let backlog = self.bottleneck.backlog_octets();
         self.counters.queue_octets_peak = self.counters.queue_octets_peak.max(backlog);
-        if self.is_lost(at_ns) {
+        let fate = self.draw(at_ns);
+        if self.is_lost(at_ns, fate.lost) {
             return;
         }
         let marked = markable && self.config.mark_above_ns.is_some_and(|most| waited_ns > most);
         self.counters.marked += u64::from(marked);
-        let corrupt = self.flips.happens(self.config.corrupt).then(|| self.flips.number());
-        self.counters.corrupted += u64::from(corrupt.is_some());
-        self.travel(at_ns, Delivery { packet, due_ns: 0, marked, corrupt, octets });
+        self.counters.corrupted += u64::from(fate.corrupt.is_some());
+        let (due_ns, free) = self.arrival(at_ns, &fate);
+        let delivery = Delivery { packet, due_ns, marked, corrupt: fate.corrupt, octets };
+        if fate.copied {
+            self.counters.duplicated += 1;
+            self.in_flight_octets += u64::from(octets);
+            self.flight.push(due_ns, free, delivery.clone());
+        }
+        self.in_flight_octets += u64::from(octets);
+        self.flight.push(due_ns, free, delivery);
     }
 
-    fn is_lost(&mut self, at_ns: u64) -> bool {
-        // Asked in any case, so that an outage does not shift the losses after it.
-        let lost = self.loss.loses(at_ns);
+    /// Draws all that is random about a packet, whatever becomes of it, so that the packets after
+    /// it have the same fate.
+    fn draw(&mut self, at_ns: u64) -> Fate {
+        let jitter_ns = self.config.jitter.map_or(0, |jitter| jitter.by_ns);
+        let share = self.config.reorder.map_or(Share::NONE, |reorder| reorder.share);
+        Fate {
+            lost: self.loss.loses(at_ns),
+            corrupt: self.flips.happens(self.config.corrupt).then(|| self.flips.number()),
+            copied: self.copies.happens(self.config.duplicate),
+            shift_ns: self.delays.below(2 * jitter_ns + 1),
+            goes_round: self.longer_way.happens(share),
+        }
+    }
+
+    fn is_lost(&mut self, at_ns: u64, lost: bool) -> bool {
         if self.config.outages.iter().any(|outage| outage.covers(at_ns)) {
             self.counters.lost_outage += 1;
             return true;
@@ -204,30 +240,16 @@ impl<P: Clone> Link<P> {
         lost
     }
 
-    fn travel(&mut self, left_ns: u64, mut delivery: Delivery<P>) {
-        let copies = self.copies.happens(self.config.duplicate);
-        let (due_ns, overtakes) = self.arrival(left_ns);
-        delivery.due_ns = due_ns;
-        if copies {
-            self.counters.duplicated += 1;
-            self.flight.push(due_ns, overtakes, delivery.clone());
-        }
-        self.flight.push(due_ns, overtakes, delivery);
-    }
-
     /// When a packet arrives that leaves the bottleneck at `left_ns`, and whether the order of
     /// packets does not bind it.
-    fn arrival(&mut self, left_ns: u64) -> (u64, bool) {
+    fn arrival(&mut self, left_ns: u64, fate: &Fate) -> (u64, bool) {
         let mut due_ns = left_ns + self.config.delay_ns.at(left_ns);
         let mut free = false;
         if let Some(jitter) = self.config.jitter {
-            let shift = self.delays.below(2 * jitter.by_ns + 1);
-            due_ns = (due_ns + shift).saturating_sub(jitter.by_ns).max(left_ns);
+            due_ns = (due_ns + fate.shift_ns).saturating_sub(jitter.by_ns).max(left_ns);
             free = jitter.reorders;
         }
-        if let Some(reorder) = self.config.reorder
-            && self.longer_way.happens(reorder.share)
-        {
+        if let Some(reorder) = self.config.reorder.filter(|_| fate.goes_round) {
             self.counters.reordered += 1;
             return (due_ns + reorder.by_ns, true);
         }
@@ -242,6 +264,7 @@ impl<P: Clone> Link<P> {
         let delivery = self.flight.pop(now_ns)?;
         self.counters.delivered += 1;
         self.counters.delivered_octets += u64::from(delivery.octets);
+        self.in_flight_octets -= u64::from(delivery.octets);
         Some(delivery)
     }
 
@@ -253,6 +276,11 @@ impl<P: Clone> Link<P> {
     /// How many packets are queued or on their way.
     pub fn in_flight(&self) -> usize {
         self.flight.len()
+    }
+
+    /// How many octets are queued or on their way.
+    pub fn in_flight_octets(&self) -> u64 {
+        self.in_flight_octets
     }
 
     /// How many octets wait at the bottleneck.

@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 
@@ -75,12 +75,6 @@ impl Namespace {
     }
 }
 
-impl AsFd for Namespace {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 /// Makes sure that this process may make network name spaces, if need be by becoming root of a
 /// user name space of its own. The process must have one thread only.
 ///
@@ -92,7 +86,7 @@ pub fn gain_rights() -> Result<()> {
     }
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
-    if let Err(error) = tun::leave_users() {
+    if let Err(error) = leave_users() {
         bail!("{}", advice(&error));
     }
     let map = |file: &str, text: String| {
@@ -105,6 +99,22 @@ pub fn gain_rights() -> Result<()> {
     on_a_thread(tun::leave_network).with_context(|| REFUSED.to_owned())
 }
 
+/// The thread on which it was tried may still be about to vanish, and is in the way until it has.
+fn leave_users() -> io::Result<()> {
+    let mut result = tun::leave_users();
+    for _ in 0..ATTEMPTS_MAX {
+        match &result {
+            Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+                thread::yield_now();
+                result = tun::leave_users();
+            }
+            _ => break,
+        }
+    }
+    result
+}
+
+const ATTEMPTS_MAX: usize = 10_000;
 const REFUSED: &str = "user name spaces exist here, but are not allowed to do anything; on Ubuntu, \
     as root: sysctl kernel.apparmor_restrict_unprivileged_userns=0";
 

@@ -18,6 +18,8 @@ const OUTBOUND: u32 = 2;
 pub struct Writer<W: Write> {
     to: W,
     block: Vec<u8>,
+    /// What went wrong first; nothing is written after it, so that the file is whole up to there.
+    failed: Option<io::Error>,
 }
 
 impl<W: Write> Writer<W> {
@@ -26,7 +28,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// What `to` says.
     pub fn new(to: W, name: &str) -> io::Result<Self> {
-        let mut writer = Self { to, block: Vec::new() };
+        let mut writer = Self { to, block: Vec::new(), failed: None };
         writer.words(&[BYTE_ORDER]);
         writer.halves(&[1, 0]);
         writer.block.extend(u64::MAX.to_le_bytes());
@@ -41,11 +43,12 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds an IP packet; the time is nanoseconds since 1970.
-    ///
-    /// # Errors
-    /// What the destination says.
-    pub fn packet(&mut self, time_ns: u64, inbound: bool, packet: &[u8]) -> io::Result<()> {
+    /// Adds an IP packet; the time is nanoseconds since 1970. What goes wrong is told by
+    /// [`Writer::flush`].
+    pub fn packet(&mut self, time_ns: u64, inbound: bool, packet: &[u8]) {
+        if self.failed.is_some() {
+            return;
+        }
         let octets = packet.len() as u32;
         self.words(&[0, (time_ns >> 32) as u32, time_ns as u32, octets, octets]);
         self.block.extend(packet);
@@ -53,15 +56,18 @@ impl<W: Write> Writer<W> {
         let flags = if inbound { INBOUND } else { OUTBOUND };
         self.option(OPTION_FLAGS, &flags.to_le_bytes());
         self.halves(&[0, 0]);
-        self.finish(ENHANCED_PACKET)
+        self.failed = self.finish(ENHANCED_PACKET).err();
     }
 
     /// Hands on what is still held back.
     ///
     /// # Errors
-    /// What the destination says.
+    /// The first thing that went wrong, once.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None => self.to.flush(),
+        }
     }
 
     fn words(&mut self, words: &[u32]) {
@@ -98,11 +104,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_full_disk_ends_the_file_and_is_told() {
+        let mut disk = [0; 200];
+        let mut writer = Writer::new(&mut disk[..], "near").unwrap();
+        for _ in 0..100 {
+            writer.packet(0, true, &[0x45; 60]);
+        }
+        assert!(writer.block.len() < 200);
+        assert!(writer.flush().is_err());
+    }
+
+    #[test]
     fn blocks_have_the_length_they_say_twice() {
         let mut file = Vec::new();
         let mut writer = Writer::new(&mut file, "near").unwrap();
         for octets in 20..24 {
-            writer.packet(u64::from(u32::MAX) + 5, octets % 2 == 0, &vec![0x45; octets]).unwrap();
+            writer.packet(u64::from(u32::MAX) + 5, octets % 2 == 0, &vec![0x45; octets]);
         }
         writer.flush().unwrap();
         let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());

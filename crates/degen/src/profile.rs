@@ -3,6 +3,8 @@
 //! Both are TOML: the settings of [`crate::spec`] as keys, their values as text (a list where a
 //! setting adds up), and tables `forward` and `back` for what is of one direction.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
@@ -18,7 +20,10 @@ const FILE_OCTETS_MAX: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// No profile has this name.
-    #[error("`{0}` is no profile; there are {known}, or a .toml file", known = names().join(", "))]
+    #[error(
+        "`{0}` is no profile; there are {known}, or a .toml file (and CMD comes after `--`)",
+        known = names().join(", ")
+    )]
     Unknown(String),
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
@@ -48,7 +53,7 @@ pub fn names() -> Vec<String> {
 /// # Errors
 /// There is none, or it cannot be used.
 pub fn apply(path: &mut PathSpec, name: &str) -> Result<(), ProfileError> {
-    if name.ends_with(".toml") || name.contains('/') {
+    if is_file(name) {
         let table = parse(name, &read(Path::new(name))?)?;
         return apply_table(path, name, &table);
     }
@@ -58,29 +63,44 @@ pub fn apply(path: &mut PathSpec, name: &str) -> Result<(), ProfileError> {
     }
 }
 
+/// Whether a word is meant as the path of a file.
+pub fn is_file(word: &str) -> bool {
+    word.ends_with(".toml") || word.contains('/')
+}
+
 fn built_in() -> Table {
     BUILT_IN.parse().expect("the built-in profiles are tested")
 }
 
 fn read(path: &Path) -> Result<String, ProfileError> {
     let unreadable = |source| ProfileError::Unreadable { path: path.to_owned(), source };
-    let octets = std::fs::metadata(path).map_err(unreadable)?.len();
-    if octets > FILE_OCTETS_MAX {
+    let file = File::open(path).map_err(unreadable)?;
+    let mut text = String::new();
+    file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > FILE_OCTETS_MAX {
         return Err(unreadable(std::io::Error::other("too large for settings")));
     }
-    std::fs::read_to_string(path).map_err(unreadable)
+    Ok(text)
 }
 
 fn parse(place: &str, text: &str) -> Result<Table, ProfileError> {
     text.parse().map_err(|error: toml::de::Error| wrong(place, error.to_string()))
 }
 
+/// A table has no order, so what is more particular comes later: the whole path, both directions,
+/// one direction.
 fn apply_table(path: &mut PathSpec, place: &str, table: &Table) -> Result<(), ProfileError> {
-    for (key, value) in table {
+    let rank = |key: &str, value: &Value| (value.is_table(), key != "rtt");
+    let mut entries: Vec<(&String, &Value)> = table.iter().collect();
+    entries.sort_by_key(|(key, value)| rank(key, value));
+    for (key, value) in entries {
         match (key.as_str(), value) {
             ("about", Value::String(_)) => {}
             ("forward", Value::Table(own)) => apply_direction(path, place, Which::Forward, own)?,
             ("back", Value::Table(own)) => apply_direction(path, place, Which::Back, own)?,
+            (key, Value::Table(_)) => {
+                return Err(wrong(place, format!("[{key}] is neither [forward] nor [back]")));
+            }
             _ => apply_setting(path, place, Which::Both, key, value)?,
         }
     }
@@ -149,6 +169,15 @@ mod tests {
     }
 
     #[test]
+    fn the_particular_overrides_the_general_in_any_order() {
+        let text = "rtt = '70ms'\nrate = '1gbit'\nloss = '1%'\ndelay = '10ms'\n\
+                    [back]\nrate = '10mbit'\nloss = '0%'\n[forward]\ndelay = '5ms'";
+        let words = ["rate=1gbit", "loss=1%", "delay=10ms", "back:rate=10mbit", "back:loss=0%"];
+        let path = PathSpec::parse(&[&words[..], &["forward:delay=5ms"]].concat()).unwrap();
+        assert_eq!(from_text(text).unwrap(), path);
+    }
+
+    #[test]
     fn later_words_override_a_profile() {
         let path = PathSpec::parse(&["transatlantic", "10ms"]).unwrap();
         assert_eq!(path.rtt_ns(), 10_000_000);
@@ -161,6 +190,7 @@ mod tests {
             ("speed = '1gbit'", "speed"),
             ("rate = 1.5", "rate"),
             ("step = [1]", "step"),
+            ("[backward]\nrate = '1mbit'", "backward"),
             ("[back]\nseed = 1", "whole path"),
         ] {
             let error = from_text(text).unwrap_err().to_string();

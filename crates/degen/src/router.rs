@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::clock::{Clock, thread_cpu_ns};
+use crate::clock::{Clock, thread_cpu_ns, thread_kept_waiting_ns};
 use crate::link::{Config, Delivery, Link};
 use crate::packet::{BUNDLE_OCTETS_MAX, Frame, OFFLOAD_OCTETS, Run, plain_offload};
 use crate::pcapng::Writer;
@@ -58,6 +58,8 @@ struct Gathered {
     frame: Rc<Frame>,
     range: Range<usize>,
     marked: bool,
+    /// When the first of them was due.
+    due_ns: u64,
 }
 
 #[derive(Debug)]
@@ -79,8 +81,8 @@ struct Router {
 const READS_MAX: usize = 16;
 /// How many segments are handed on before it is looked whether there is something to read.
 const DELIVERIES_MAX: usize = 2048;
-/// A packet that is smaller does not keep a whole buffer occupied while it travels.
-const COPIED_OCTETS_MAX: usize = 4096;
+/// What may be on its way and in the queue at once. More is dropped, and complained about.
+const IN_FLIGHT_OCTETS_MAX: u64 = 4 << 30;
 const SPARE_BUFFERS_MAX: usize = 4096;
 const PUBLISH_NS: u64 = 10_000_000;
 
@@ -96,8 +98,9 @@ pub fn route(setup: Setup, stop: BorrowedFd<'_>) -> io::Result<()> {
     loop {
         let handed_on = router.deliver();
         let read = router.receive()?;
-        router.publish(false);
-        if !handed_on && !read && router.wait(stop)? {
+        let is_busy = handed_on || read;
+        router.publish(!is_busy && router.link.next_due_ns().is_none());
+        if router.wait(stop, is_busy)? {
             router.publish(true);
             return Ok(());
         }
@@ -134,7 +137,7 @@ impl Router {
             };
             self.numbers.bundles_read += 1;
             self.unread.record(now_ns.saturating_sub(self.empty_ns));
-            if octets < COPIED_OCTETS_MAX {
+            if 2 * octets < BUNDLE_OCTETS_MAX {
                 let small = buffer[..octets].to_vec();
                 self.spare.push(buffer);
                 buffer = small;
@@ -149,6 +152,10 @@ impl Router {
 
     fn admit(&mut self, now_ns: u64, frame: Rc<Frame>) {
         let markable = frame.is_markable();
+        if self.link.in_flight_octets() > IN_FLIGHT_OCTETS_MAX {
+            self.numbers.overflowed += 1;
+            return;
+        }
         for index in 0..frame.segments() {
             let octets = frame.wire_octets(index) as u32;
             self.capture(0, now_ns, || frame.segment(index, false, None));
@@ -166,20 +173,19 @@ impl Router {
             && let Some(delivery) = self.link.poll(now_ns)
         {
             left -= 1;
-            self.late.record(now_ns - delivery.due_ns);
-            self.hand_on(now_ns, delivery);
+            self.hand_on(delivery);
         }
         self.flush();
         left == 0
     }
 
-    fn hand_on(&mut self, now_ns: u64, delivery: Delivery<Segment>) {
-        let Delivery { packet: Segment { frame, index }, marked, corrupt, .. } = delivery;
-        self.capture(1, now_ns, || frame.segment(index, marked, corrupt));
+    fn hand_on(&mut self, delivery: Delivery<Segment>) {
+        let Delivery { packet: Segment { frame, index }, marked, corrupt, due_ns, .. } = delivery;
         if corrupt.is_some() {
             self.flush();
             let packet = frame.segment(index, marked, corrupt);
-            self.write(&Run { offload: plain_offload(), headers: &packet, payload: &[] });
+            self.write(due_ns, &Run { offload: plain_offload(), headers: &packet, payload: &[] });
+            self.capture(1, self.setup.clock.now_ns(), || packet);
             return;
         }
         if let Some(gathered) = &mut self.gathered
@@ -191,18 +197,24 @@ impl Router {
             return;
         }
         self.flush();
-        self.gathered = Some(Gathered { frame, range: index..index + 1, marked });
+        self.gathered = Some(Gathered { frame, range: index..index + 1, marked, due_ns });
     }
 
     fn flush(&mut self) {
-        let Some(Gathered { frame, range, marked }) = self.gathered.take() else { return };
+        let Some(Gathered { frame, range, marked, due_ns }) = self.gathered.take() else { return };
         let mut scratch = std::mem::take(&mut self.scratch);
-        self.write(&frame.run(range, marked, &mut scratch));
+        self.write(due_ns, &frame.run(range.clone(), marked, &mut scratch));
         self.scratch = scratch;
+        if self.setup.captures[1].is_some() {
+            let now_ns = self.setup.clock.now_ns();
+            range.for_each(|index| self.capture(1, now_ns, || frame.segment(index, marked, None)));
+        }
         self.recycle(frame);
     }
 
-    fn write(&mut self, run: &Run<'_>) {
+    /// Writes segments, of which the first was due at `due_ns`.
+    fn write(&mut self, due_ns: u64, run: &Run<'_>) {
+        self.late.record(self.setup.clock.now_ns() - due_ns);
         self.numbers.bundles_written += 1;
         self.numbers.refused += u64::from(self.setup.to.write(run).is_err());
     }
@@ -219,20 +231,20 @@ impl Router {
         let Some(capture) = &self.setup.captures[end] else { return };
         let time_ns = self.setup.clock.calendar_ns(now_ns);
         let mut writer = capture.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk must not stop the path; the file ends there.
-        let _ = writer.packet(time_ns, end == 1, &packet());
+        writer.packet(time_ns, end == 1, &packet());
     }
 
-    /// Waits until there is something to do; tells whether that is to stop.
-    fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<bool> {
+    /// Waits until there is something to do, which there is already if it `is_busy`; tells whether
+    /// that is to stop.
+    fn wait(&mut self, stop: BorrowedFd<'_>, is_busy: bool) -> io::Result<bool> {
         let now_ns = self.setup.clock.now_ns();
-        let timeout = self.link.next_due_ns().map(|due_ns| {
+        let wake_ns = if is_busy {
+            Some(now_ns)
+        } else {
             let gather_ns = if self.link.in_flight() > 1 { self.setup.gather_ns } else { 0 };
-            timespec((due_ns + gather_ns).saturating_sub(now_ns))
-        });
-        if timeout.is_none() {
-            self.publish(true);
-        }
+            self.link.next_due_ns().map(|due_ns| due_ns + gather_ns)
+        };
+        let timeout = wake_ns.map(|wake_ns| timespec(wake_ns.saturating_sub(now_ns)));
         let mut fds = [PollFd::from_borrowed_fd(stop, PollFlags::IN), {
             PollFd::from_borrowed_fd(self.setup.from.as_fd(), PollFlags::IN)
         }];
@@ -241,7 +253,9 @@ impl Router {
             Err(error) => return Err(error.into()),
         }
         let is_over = !fds[0].revents().is_empty();
-        self.empty_ns = self.setup.clock.now_ns();
+        if !is_busy {
+            self.empty_ns = self.setup.clock.now_ns();
+        }
         Ok(is_over)
     }
 
@@ -257,6 +271,8 @@ impl Router {
         self.numbers.late = self.late.summary();
         self.numbers.unread = self.unread.summary();
         self.numbers.cpu_ns = thread_cpu_ns();
+        self.numbers.kept_waiting_ns = thread_kept_waiting_ns();
+        self.numbers.elapsed_ns = now_ns;
         *self.setup.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.numbers;
     }
 }

@@ -111,11 +111,11 @@ pub const SETTINGS: [(&str, &str, &str); 17] = [
     ("rtt", "TIME", "round-trip time without queues, half of it each way"),
     ("delay", "TIME", "delay of one direction"),
     ("rate", "RATE", "rate of the bottleneck, over the octets of IP packets"),
-    ("queue", "SIZE | Nbdp", "what the bottleneck holds before it drops (1bdp, 150 kB at least)"),
+    ("queue", "SIZE | Nbdp", "what the bottleneck holds before it drops (1bdp, or 150 kB if more)"),
     ("loss", "SHARE", "packets lost at random, each way"),
     ("burst", "N", "losses come in bursts of N packets on average"),
     ("gilbert", "P:R[:BAD[:GOOD]]", "Gilbert-Elliott: to bad, to good, loss while bad and good"),
-    ("jitter", "TIME[:reorder]", "delay varies by so much; packets may overtake each other"),
+    ("jitter", "TIME[:reorder]", "delay varies by so much; with packets overtaking each other"),
     ("reorder", "SHARE:TIME", "packets that come so much later, out of order"),
     ("duplicate", "SHARE", "packets that come twice"),
     ("corrupt", "SHARE", "packets with one bit wrong"),
@@ -131,10 +131,11 @@ const MTU_MIN: u16 = 1280;
 const QUEUE_OCTETS_MIN: u64 = 150_000;
 const PAIR: &str = "two values with a colon between them";
 const BURST: &str = "a number of packets, 1 or more";
-const OUTAGE: &str = "AT+FOR or AT+FOR/EVERY, such as 2s+500ms/10s";
+const OUTAGE: &str = "AT+FOR or AT+FOR/EVERY with EVERY longer than FOR, such as 2s+500ms/10s";
 const STEP: &str = "AT:KEY=VALUE with rate, loss or delay, such as 10s:rate=100mbit";
 const JITTER: &str = "a time, or a time and `:reorder`";
 const QUEUE: &str = "a size such as 64KiB, or a multiple such as 0.5bdp";
+const BUCKET: &str = "a bucket that holds a packet, 1280 octets or more";
 const MTU: &str = "a number of octets from 1280 to 65535";
 const SEED: &str = "a whole number";
 
@@ -168,7 +169,7 @@ impl PathSpec {
             };
             return self.set(which, key, value);
         }
-        if !begins_with_digit(word) {
+        if profile::is_file(word) || !begins_with_digit(word) {
             return Ok(profile::apply(self, word)?);
         }
         let lower = word.to_ascii_lowercase();
@@ -239,7 +240,7 @@ impl PathSpec {
                 _ => None,
             });
             let fastest = rates.chain(direction.rate).max()?;
-            Some(fastest.octets_in(rtt_ns) + direction.queue_octets_max(rtt_ns))
+            Some(fastest.octets_in(rtt_ns).saturating_add(direction.queue_octets_max(rtt_ns)))
         };
         [&self.forward, &self.back].into_iter().filter_map(of).max().unwrap_or(0)
     }
@@ -251,7 +252,10 @@ impl Direction {
             "delay" => self.delay_ns = parse_time_ns(value)?,
             "rate" => self.rate = Some(value.parse()?),
             "queue" => self.queue = parse_queue(value)?,
-            "loss" => self.loss = value.parse()?,
+            "loss" => {
+                self.loss = value.parse()?;
+                self.gilbert = None;
+            }
             "burst" => {
                 let packets = number(value).filter(|packets| *packets >= 1.0);
                 self.burst_packets = Some(packets.ok_or_else(|| malformed(value, BURST))?);
@@ -271,6 +275,9 @@ impl Direction {
             "policer" => {
                 let (rate, burst) = pair(value)?;
                 let (rate, burst_octets) = (rate.parse()?, parse_octets(burst)?);
+                if burst_octets < u64::from(MTU_MIN) {
+                    return Err(malformed(burst, BUCKET));
+                }
                 self.policer = Some(Policer { rate, burst_octets });
             }
             other => unreachable!("{other} is in SETTINGS"),
@@ -279,8 +286,11 @@ impl Direction {
     }
 
     fn queue_octets_max(&self, rtt_ns: u64) -> u64 {
-        let Some(rate) = self.rate else { return u64::MAX };
-        let bdp_octets = rate.octets_in(rtt_ns);
+        let first_step = self.steps.iter().find_map(|(_, step)| match step {
+            Step::Rate(rate) => Some(*rate),
+            _ => None,
+        });
+        let bdp_octets = self.rate.or(first_step).map_or(0, |rate| rate.octets_in(rtt_ns));
         match self.queue {
             Queue::Usual => bdp_octets.max(QUEUE_OCTETS_MIN),
             Queue::Bdp(times) => (bdp_octets as f64 * times) as u64,
@@ -331,7 +341,9 @@ impl Direction {
 impl fmt::Display for PathSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} round trip", show_time(self.rtt_ns()))?;
-        if self.forward == self.back {
+        if (Direction { delay_ns: 0, ..self.forward.clone() })
+            == (Direction { delay_ns: 0, ..self.back.clone() })
+        {
             return self.forward.describe(self.rtt_ns(), f);
         }
         f.write_str("; forward")?;
@@ -413,7 +425,12 @@ fn parse_outage(value: &str) -> Result<Outage, Malformed> {
         Some((lasts, every)) => (lasts, Some(parse_time_ns(every)?)),
         None => (rest, None),
     };
-    Ok(Outage { at_ns: parse_time_ns(at)?, for_ns: parse_time_ns(lasts)?, every_ns: every })
+    let outage =
+        Outage { at_ns: parse_time_ns(at)?, for_ns: parse_time_ns(lasts)?, every_ns: every };
+    if every.is_some_and(|every_ns| every_ns <= outage.for_ns) {
+        return Err(malformed(value, OUTAGE));
+    }
+    Ok(outage)
 }
 
 fn parse_step(value: &str) -> Result<(u64, Step), Malformed> {
@@ -462,6 +479,10 @@ mod tests {
         assert_eq!(queue("1ms 10mbit"), QUEUE_OCTETS_MIN);
         assert_eq!(queue("70ms 1gbit queue=0.1bdp"), 875_000);
         assert_eq!(queue("70ms 1gbit queue=64KiB"), 65536);
+        assert_eq!(queue("step=1s:rate=1mbit queue=64KiB"), 65536);
+        assert_eq!(queue("70ms step=1s:rate=1gbit"), 8_750_000);
+        let endless = path("70ms 1gbit queue=99999999999999999bdp");
+        assert_eq!(endless.octets_in_flight_max(), u64::MAX);
         assert_eq!(path("70ms 1gbit step=1s:rate=2gbit").octets_in_flight_max(), 26_250_000);
     }
 
@@ -483,11 +504,19 @@ mod tests {
         assert!(refused("bandwidth=1gbit").contains("rate"));
         assert!(refused("rate=fast").contains("rate=fast"));
         assert!(refused("70").contains("70ms"));
+        assert!(refused("./5gbit.toml").contains("./5gbit.toml: "));
         assert!(refused("back:mtu=1500").contains("whole path"));
         assert!(refused("mtu=100").contains("1280"));
-        for word in
-            ["burst=0", "gilbert=1%", "outage=1s", "step=1s:queue=1B", "jitter=1ms:x", "9%%"]
-        {
+        for word in [
+            "outage=1s+1s/1s",
+            "policer=1mbit:100B",
+            "burst=0",
+            "gilbert=1%",
+            "outage=1s",
+            "step=1s:queue=1B",
+            "jitter=1ms:x",
+            "9%%",
+        ] {
             refused(word);
         }
     }

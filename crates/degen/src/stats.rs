@@ -100,8 +100,14 @@ pub struct DirectionStats {
     pub refused: u64,
     /// Bundles that the kernel dropped because the router did not read them in time.
     pub overrun: u64,
+    /// Bundles that were dropped because too much was on its way.
+    pub overflowed: u64,
     /// Processor time of the router, with the kernel's work of receiving.
     pub cpu_ns: u64,
+    /// How long the router was kept from a processor.
+    pub kept_waiting_ns: u64,
+    /// When these numbers were taken.
+    pub elapsed_ns: u64,
 }
 
 /// A whole path.
@@ -129,6 +135,17 @@ impl DirectionStats {
         let mut found = Vec::new();
         if self.overrun > 0 {
             found.push(format!("{name}: {} bundles were lost before they were read", self.overrun));
+        }
+        if self.overflowed > 0 {
+            found.push(format!("{name}: {} bundles were too many to hold", self.overflowed));
+        }
+        if self.damaged > 0 {
+            found.push(format!("{name}: {} packets could not be understood", self.damaged));
+        }
+        // One part in fifty of the time is more than a path may be somewhere else.
+        if self.kept_waiting_ns > (self.elapsed_ns / 50).max(10 * LATE_NS_MAX) {
+            let ms = self.kept_waiting_ns / 1_000_000;
+            found.push(format!("{name}: the router was kept from a processor for {ms} ms"));
         }
         if self.refused > 0 {
             found.push(format!("{name}: {} bundles were refused by the kernel", self.refused));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::clock::Clock;
 use crate::namespace::Namespace;
@@ -168,20 +168,22 @@ impl Wan {
         dropped.unwrap_or(0)
     }
 
-    /// Ends it and says how it was.
-    ///
-    /// # Errors
-    /// A router ended before, or a capture could not be written.
-    pub fn stop(mut self) -> Result<Report> {
+    /// Ends it and says how it was. What went wrong meanwhile, a router that ended or a capture that
+    /// could not be written, is among the complaints.
+    pub fn stop(mut self) -> Report {
         self.stop = None;
+        let mut faults = Vec::new();
         for router in std::mem::take(&mut self.routers) {
             let ended = router.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            ended.context("the router")?;
+            faults.extend(ended.err().map(|error| format!("a router ended early: {error}")));
         }
         for capture in self.captures.iter().flatten() {
-            capture.lock().unwrap_or_else(PoisonError::into_inner).flush().context("a capture")?;
+            let flushed = capture.lock().unwrap_or_else(PoisonError::into_inner).flush();
+            faults.extend(flushed.err().map(|error| format!("a capture is not whole: {error}")));
         }
-        Ok(self.report())
+        let mut report = self.report();
+        report.complaints.extend(faults);
+        report
     }
 }
 
@@ -189,13 +191,25 @@ fn open_device(namespace: &Namespace, spec: &PathSpec, side: Side) -> Result<Tun
     namespace.try_set(&settings(spec.octets_in_flight_max()))?;
     let interface = Interface { name: DEVICE, mtu: spec.mtu, v4: side.v4(), v6: side.v6() };
     let made = namespace.within(|| Tun::create(interface))?;
-    made.context("/dev/net/tun: a TUN device cannot be made")
+    made.map_err(|error| {
+        anyhow!("/dev/net/tun: no device can be made ({error}); {}", remedy(&error))
+    })
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "as root: chmod 666 /dev/net/tun; in a container, start it with --cap-add NET_ADMIN \
+             --device /dev/net/tun"
+        }
+        _ => "as root: modprobe tun; in a container, start it with --device /dev/net/tun",
+    }
 }
 
 /// What makes hosts fit for a path: buffers for all that may be under way, nothing remembered from
 /// one connection to the next, `ping` for everybody, and no chatter.
 fn settings(octets_in_flight: u64) -> [(&'static str, String); 7] {
-    let octets = (octets_in_flight * 3).clamp(SOCKET_OCTETS_MIN, SOCKET_OCTETS_MAX);
+    let octets = octets_in_flight.saturating_mul(3).clamp(SOCKET_OCTETS_MIN, SOCKET_OCTETS_MAX);
     [
         ("net/ipv4/tcp_rmem", format!("4096 131072 {octets}")),
         ("net/ipv4/tcp_wmem", format!("4096 65536 {octets}")),

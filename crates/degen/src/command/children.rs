@@ -2,13 +2,17 @@
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Child, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, set_child_subreaper,
+    waitpid,
 };
 
 use super::{Launcher, enter};
@@ -20,6 +24,8 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a program may take to end when it is asked to.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// The children that this process has started itself.
+static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 /// A program that starts others faster than this many rounds of killing has won.
 const SWEEPS_MAX: usize = 1000;
 
@@ -31,8 +37,15 @@ pub struct Program {
 }
 
 impl Program {
-    /// Takes over a program that was just started.
-    pub fn new(child: Child) -> Result<Self> {
+    /// Starts a program.
+    pub fn start(mut call: Command) -> Result<Self> {
+        let child = {
+            // Nobody may bury it between its start and its entry here.
+            let mut own = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+            let child = call.spawn()?;
+            own.push(Pid::from_child(&child));
+            child
+        };
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         Ok(Self { child, ended })
     }
@@ -83,13 +96,14 @@ pub fn adopt() -> Result<()> {
 pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Result<Program> {
     let words = ["/bin/sh", "-c", command].map(Into::into);
     let mut call = enter::call(launcher, wan, Side::Far, &words)?;
-    call.stdin(Stdio::null());
+    // The terminal's signals are for CMD.
+    call.stdin(Stdio::null()).process_group(0);
     if silent {
         call.stdout(Stdio::null()).stderr(Stdio::null());
     } else {
         call.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
     }
-    let mut server = Program::new(call.spawn().context("the server")?)?;
+    let mut server = Program::start(call).context("the server")?;
     let clock = Clock::start();
     loop {
         if server.ends_within(Some(LOOK_AGAIN)) {
@@ -115,21 +129,49 @@ fn somebody_listens() -> bool {
         || ["udp", "udp6"].iter().any(|name| !lines(name).is_empty())
 }
 
-/// Ends `server`, politely first, and then everything that is still there.
-pub fn sweep(server: Option<Program>) {
+/// Ends `server`, politely first, and then everything that is still there: what this process has
+/// adopted, and what others have started on either side.
+pub fn sweep(server: Option<Program>, wan: &Wan) {
     if let Some(mut server) = server {
         server.end();
         let _ = server.wait();
     }
     for _ in 0..SWEEPS_MAX {
         let children = children();
-        if children.is_empty() {
+        let inhabitants = inhabitants(wan);
+        if children.is_empty() && inhabitants.is_empty() {
             return;
         }
-        for child in children {
-            let _ = kill_process(child, Signal::KILL);
-            let _ = rustix::process::waitpid(Some(child), WaitOptions::empty());
+        for process in children.iter().chain(&inhabitants) {
+            let _ = kill_process(*process, Signal::KILL);
         }
+        for child in children {
+            let _ = waitpid(Some(child), WaitOptions::empty());
+        }
+    }
+}
+
+/// The processes on either side of `wan`, whoever started them.
+fn inhabitants(wan: &Wan) -> Vec<Pid> {
+    let sides = [Side::Near, Side::Far]
+        .map(|side| fs::read_link(format!("/proc/self/fd/{}", wan.namespace(side).number())).ok());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let lives_there = |path: &Path| {
+        let home = fs::read_link(path.join("ns/net")).ok();
+        // One that has ended and that its parent has not buried is nowhere.
+        home.is_some() && sides.contains(&home)
+    };
+    let numbers = processes.filter(|entry| lives_there(&entry.path()));
+    let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter_map(Pid::from_raw).filter(|pid| *pid != getpid()).collect()
+}
+
+/// Buries the adopted processes that have ended. Those that this process has started itself are
+/// waited for by name.
+pub fn bury_orphans() {
+    let own = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    for child in children().into_iter().filter(|child| !own.contains(child)) {
+        let _ = waitpid(Some(child), WaitOptions::NOHANG);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A path for as long as a program runs on it.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::children::{self, Program};
@@ -56,8 +56,12 @@ impl Site {
         let directory = control::directory()?;
         namespace::gain_rights()?;
         children::adopt()?;
-        let wan = Wan::build(spec, &args.captures())?;
         let door = Door::open(&directory, &args.name())?;
+        if let Some(path) = &args.json {
+            // Now, so that a long run does not end in a report that nobody can read.
+            File::create(path).with_context(|| format!("{}", path.display()))?;
+        }
+        let wan = Wan::build(spec, &args.captures())?;
         Ok(Self { wan, door })
     }
 
@@ -71,13 +75,17 @@ impl Site {
     ) -> Result<T> {
         let Self { wan, door } = self;
         let (sender, events) = channel();
-        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])?;
+        let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGCHLD])?;
         let no_more_signals = signals.handle();
         let (result, last_caller) = thread::scope(|scope| {
             let answers = scope.spawn(|| answer(&door, &wan, &sender));
             scope.spawn(|| {
                 for signal in signals.forever() {
-                    let _ = sender.send(Event::Signal(signal));
+                    if signal == SIGCHLD {
+                        children::bury_orphans();
+                    } else {
+                        let _ = sender.send(Event::Signal(signal));
+                    }
                 }
             });
             let mut server = None;
@@ -88,12 +96,12 @@ impl Site {
                 work(&wan, &events, &sender)
             };
             let result = host();
-            children::sweep(server);
+            children::sweep(server, &wan);
             no_more_signals.close();
             door.close();
             (result, answers.join())
         });
-        conclude(args, &wan.stop()?)?;
+        conclude(args, &wan.stop());
         // Now it is down and cannot be found, and whoever asked for that may know.
         drop(door);
         drop(last_caller);
@@ -125,11 +133,11 @@ fn answer(door: &Door, wan: &Wan, events: &Sender<Event>) -> Option<UnixStream> 
 /// Starts CMD and waits for its end. What the terminal sends reaches CMD by itself; what was sent
 /// to this process alone is passed on.
 fn follow(
-    mut call: std::process::Command,
+    call: std::process::Command,
     events: &Receiver<Event>,
     sender: &Sender<Event>,
 ) -> Result<ExitStatus> {
-    let mut program = Program::new(call.spawn().context("CMD")?)?;
+    let mut program = Program::start(call).context("CMD")?;
     thread::scope(|scope| {
         scope.spawn(|| {
             program.await_end();
@@ -152,19 +160,21 @@ fn exit_status(status: ExitStatus) -> u8 {
     code as u8
 }
 
-fn conclude(args: &PathArgs, report: &Report) -> Result<()> {
-    if let Some(path) = &args.json {
-        write_json(path, report).with_context(|| format!("{}", path.display()))?;
-    }
+/// Says how it was, as far as that was asked for. What CMD did counts more than that this fails.
+fn conclude(args: &PathArgs, report: &Report) {
     let mut stderr = std::io::stderr();
+    if let Some(path) = &args.json
+        && let Err(error) = write_json(path, report)
+    {
+        let _ = writeln!(stderr, "wan: {}: {error:#}", path.display());
+    }
     if args.report {
         let _ = write!(stderr, "{}", describe(report));
-        return Ok(());
+        return;
     }
     for complaint in &report.complaints {
         let _ = writeln!(stderr, "wan: this machine did not keep up; {complaint}");
     }
-    Ok(())
 }
 
 fn write_json(path: &Path, report: &Report) -> Result<()> {

@@ -55,7 +55,7 @@ impl Bottleneck {
         if !self.waiting.is_empty() && backlog > self.queue_octets_max {
             return Admission::Full;
         }
-        let starts_ps = self.free_at_ps.max(now_ns * PS_PER_NS);
+        let starts_ps = self.free_at_ps.max(now_ns.saturating_mul(PS_PER_NS));
         self.free_at_ps = self.finish_ps(starts_ps, octets);
         let at_ns = self.free_at_ps.div_ceil(PS_PER_NS);
         let waited_ns = starts_ps / PS_PER_NS - now_ns;

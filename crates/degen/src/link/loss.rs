@@ -29,11 +29,15 @@ pub enum Loss {
 
 impl Loss {
     /// Losses in bursts of `mean_packets` (at least 1), `share` of all packets: Gilbert's model,
-    /// in which everything is lost while the link is bad.
+    /// in which everything is lost while the link is bad. The share counts where both cannot be.
     pub fn bursts(share: Share, mean_packets: f64) -> Self {
-        let to_good = 1.0 / mean_packets.max(1.0);
         let lost = share.probability();
-        let to_bad = if lost < 1.0 { (to_good * lost / (1.0 - lost)).min(1.0) } else { 1.0 };
+        let mut to_good = 1.0 / mean_packets.max(1.0);
+        let mut to_bad = to_good * lost / (1.0 - lost).max(f64::MIN_POSITIVE);
+        if to_bad > 1.0 {
+            // So much loss needs longer bursts.
+            (to_bad, to_good) = (1.0, (1.0 - lost) / lost);
+        }
         Self::Gilbert {
             to_bad: Share::new(to_bad),
             to_good: Share::new(to_good),
@@ -102,6 +106,15 @@ mod tests {
         let (share, run) = share_and_run(&losses(Loss::bursts(Share::new(0.01), 8.0)));
         assert!((share - 0.01).abs() < 0.001, "{share}");
         assert!((run - 8.0).abs() < 0.5, "{run}");
+    }
+
+    #[test]
+    fn the_share_of_bursts_holds_even_if_their_length_cannot() {
+        for (share, mean) in [(0.9, 2.0), (0.6, 1.0), (0.5, 1.0)] {
+            let (found, _) = share_and_run(&losses(Loss::bursts(Share::new(share), mean)));
+            assert!((found - share).abs() < 0.005, "{share}: {found}");
+        }
+        assert!(losses(Loss::bursts(Share::new(1.0), 8.0)).iter().all(|lost| *lost));
     }
 
     #[test]

@@ -176,12 +176,13 @@ fn cubic(share: f64, warm_up_s: u32, measured_s: u32) -> Result<(), String> {
     expect(holds, || format!("{each_bps} bit/s a stream, expected {least} to {most}"))
 }
 
-fn bbr_bears_loss() -> Result<(), String> {
+/// Whether this kernel has bbr.
+pub fn has_bbr() -> bool {
     let available = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
-    if !available.unwrap_or_default().contains("bbr") {
-        eprintln!("bbr_bears_loss: this kernel has no bbr");
-        return Ok(());
-    }
+    available.unwrap_or_default().contains("bbr")
+}
+
+fn bbr_bears_loss() -> Result<(), String> {
     let ratio = iperf("70ms 200mbit 1%", "-C bbr -O 3 -t 8")? / (200e6 * MSS / MTU * 0.99);
     expect((0.88..1.01).contains(&ratio), || format!("{ratio} of what can be"))
 }
@@ -207,7 +208,11 @@ fn segments_are_well_formed() -> Result<(), String> {
 fn check_capture(file: &Path) -> Result<(), String> {
     let count = |filter: &str| {
         let mut tshark = Command::new("tshark");
-        tshark.arg("-r").arg(file).args(["-Y", filter]);
+        tshark.arg("-r").arg(file).args(["-Y", filter, "--disable-all-protocols"]);
+        // Those above would take iperf3's octets for messages of theirs.
+        for protocol in ["frame", "raw", "ip", "ipv6", "icmpv6", "tcp", "udp"] {
+            tshark.args(["--enable-protocol", protocol]);
+        }
         for protocol in ["ip", "tcp", "udp"] {
             tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
         }
