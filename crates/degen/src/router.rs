@@ -75,12 +75,19 @@ struct Router {
     /// When it was last certain that nothing waited to be read.
     empty_ns: u64,
     published_ns: u64,
+    /// Whether something has happened since.
+    is_untold: bool,
 }
 
+/// How often it is not looked whether it is over while there is other work.
+const BUSY_TURNS_MAX: u32 = 64;
 /// How many bundles are read before it is looked whether others are due.
 const READS_MAX: usize = 16;
 /// How many segments are handed on before it is looked whether there is something to read.
 const DELIVERIES_MAX: usize = 2048;
+/// A packet that is smaller does not keep a whole buffer occupied while it travels. To copy larger
+/// ones halves the rate.
+const COPIED_OCTETS_MAX: usize = 4096;
 /// What may be on its way and in the queue at once. More is dropped, and complained about.
 const IN_FLIGHT_OCTETS_MAX: u64 = 4 << 30;
 const SPARE_BUFFERS_MAX: usize = 4096;
@@ -95,12 +102,14 @@ pub fn route(setup: Setup, stop: BorrowedFd<'_>) -> io::Result<()> {
     // The kernel may add 50 us to each wait otherwise.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut router = Router::new(setup);
+    let mut busy_turns = 0;
     loop {
         let handed_on = router.deliver();
         let read = router.receive()?;
-        let is_busy = handed_on || read;
-        router.publish(!is_busy && router.link.next_due_ns().is_none());
-        if router.wait(stop, is_busy)? {
+        busy_turns = if handed_on || read { busy_turns + 1 } else { 0 };
+        router.publish(false);
+        // Even who is always busy must hear that it is over.
+        if busy_turns % BUSY_TURNS_MAX == 0 && router.wait(stop, busy_turns > 0)? {
             router.publish(true);
             return Ok(());
         }
@@ -120,6 +129,7 @@ impl Router {
             scratch: Vec::new(),
             empty_ns: 0,
             published_ns: 0,
+            is_untold: false,
         }
     }
 
@@ -136,8 +146,9 @@ impl Router {
                 return Ok(false);
             };
             self.numbers.bundles_read += 1;
+            self.is_untold = true;
             self.unread.record(now_ns.saturating_sub(self.empty_ns));
-            if 2 * octets < BUNDLE_OCTETS_MAX {
+            if octets < COPIED_OCTETS_MAX {
                 let small = buffer[..octets].to_vec();
                 self.spare.push(buffer);
                 buffer = small;
@@ -216,6 +227,7 @@ impl Router {
     fn write(&mut self, due_ns: u64, run: &Run<'_>) {
         self.late.record(self.setup.clock.now_ns() - due_ns);
         self.numbers.bundles_written += 1;
+        self.is_untold = true;
         self.numbers.refused += u64::from(self.setup.to.write(run).is_err());
     }
 
@@ -238,12 +250,11 @@ impl Router {
     /// that is to stop.
     fn wait(&mut self, stop: BorrowedFd<'_>, is_busy: bool) -> io::Result<bool> {
         let now_ns = self.setup.clock.now_ns();
-        let wake_ns = if is_busy {
-            Some(now_ns)
-        } else {
-            let gather_ns = if self.link.in_flight() > 1 { self.setup.gather_ns } else { 0 };
-            self.link.next_due_ns().map(|due_ns| due_ns + gather_ns)
-        };
+        let gather_ns = if self.link.in_flight() > 1 { self.setup.gather_ns } else { 0 };
+        let due_ns = self.link.next_due_ns().map(|due_ns| due_ns + gather_ns);
+        let untold_ns = self.is_untold.then(|| self.published_ns + PUBLISH_NS);
+        let busy_ns = is_busy.then_some(now_ns);
+        let wake_ns = due_ns.into_iter().chain(untold_ns).chain(busy_ns).min();
         let timeout = wake_ns.map(|wake_ns| timespec(wake_ns.saturating_sub(now_ns)));
         let mut fds = [PollFd::from_borrowed_fd(stop, PollFlags::IN), {
             PollFd::from_borrowed_fd(self.setup.from.as_fd(), PollFlags::IN)
@@ -261,10 +272,10 @@ impl Router {
 
     fn publish(&mut self, at_once: bool) {
         let now_ns = self.setup.clock.now_ns();
-        if !at_once && now_ns - self.published_ns < PUBLISH_NS {
+        if !at_once && (!self.is_untold || now_ns - self.published_ns < PUBLISH_NS) {
             return;
         }
-        self.published_ns = now_ns;
+        (self.published_ns, self.is_untold) = (now_ns, false);
         self.numbers.link = self.link.counters();
         self.numbers.queue_octets = self.link.queue_octets(now_ns);
         self.numbers.rate_bps = self.link.rate(now_ns).map(|rate| rate.bps());

@@ -168,8 +168,8 @@ impl Wan {
         dropped.unwrap_or(0)
     }
 
-    /// Ends it and says how it was. What went wrong meanwhile, a router that ended or a capture that
-    /// could not be written, is among the complaints.
+    /// Ends it and says how it was. What went wrong meanwhile, a router that ended or a capture
+    /// that could not be written, is among the complaints.
     pub fn stop(mut self) -> Report {
         self.stop = None;
         let mut faults = Vec::new();

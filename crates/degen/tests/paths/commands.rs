@@ -148,8 +148,8 @@ fn a_path_can_stand_and_be_joined() -> Result<(), String> {
     expect(table.contains("queue now"), || table)?;
     expect(registry.output(&["list"]).trim() == word, || "list".into())?;
     expect(keeps_only_its_own(&word), || "it keeps what it inherited".into())?;
-    let mut guest = registry.degen(&["exec", "far", "--", "sh", "-c", "echo in; exec sleep 999"]);
-    let mut guest = guest.stdout(Stdio::piped()).spawn().unwrap();
+    let guest = ["exec", "far", "--", "sh", "-c", "echo in; exec sleep 999"];
+    let mut guest = registry.degen(&guest).stdout(Stdio::piped()).spawn().unwrap();
     BufReader::new(guest.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
     let down = registry.output(&["down"]);
     let guest = guest.wait().unwrap();
@@ -209,11 +209,13 @@ fn no_program_outlives_a_path_that_is_killed() -> Result<(), String> {
 }
 
 fn orphans_are_buried() -> Result<(), String> {
-    // Each subshell leaves a child to whoever adopts it; then it is looked, again and again, whether
-    // one of them stays unburied.
-    let script = "for i in 1 2 3 4 5 6 7 8 9; do (sleep 0.01 &); done; for i in $(seq 100); do \
+    // Each subshell leaves a child to whoever adopts it; then we look again and again whether one
+    // of them stays unburied.
+    let script = "for i in 1 2 3 4 5 6 7 8 9; do (sleep 0.01 &); done; \
+                  for i in $(seq 100); do \
                   cat /proc/$PPID/task/*/children | xargs -n1 | while read p; do \
-                  grep State /proc/$p/status; done 2>/dev/null | grep -q Z || { echo buried; exit; }; sleep 0.02; done";
+                  grep State /proc/$p/status; done 2>/dev/null | grep -q Z || \
+                  { echo buried; exit; }; sleep 0.02; done";
     let output = run(&["lan", "--", "sh", "-c", script]);
     expect(text(&output.stdout) == "buried\n", || format!("{output:?}"))
 }
