@@ -40,11 +40,6 @@ fn plain_frame() -> impl Strategy<Value = Frame<'static>> {
         any::<u64>().prop_map(|token| Frame::Challenge { token }),
         any::<u64>().prop_map(|token| Frame::Response { token }),
         varint.clone().prop_map(|reason| Frame::Close { reason }),
-        (stream, varint.clone(), any::<u16>()).prop_map(|(stream, dsn, code)| Frame::Fault {
-            stream,
-            dsn,
-            code
-        }),
         (path, varint).prop_map(|(path, rate_bps)| Frame::Rate { path, rate_bps }),
     ]
 }
