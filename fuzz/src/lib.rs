@@ -3,4 +3,5 @@
 #![forbid(unsafe_code)]
 
 pub mod mpa;
+pub mod shuttle;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! What travels: the headers of MPA, DDP, RDMAP and SDP as typed views, and the seam between DDP
+//! What travels: the headers of MPA, Shuttle, DDP, RDMAP and SDP as typed views, and the seam between DDP
 //! and its lower layers.
 //!
 //! Invariant: nothing here keeps state or touches anything but its arguments; what one function
@@ -15,4 +15,5 @@ pub mod mpa;
 pub mod offload;
 pub mod rdmap;
 pub mod sdp;
+pub mod shuttle;
 pub mod terminate;
