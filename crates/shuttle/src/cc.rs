@@ -13,9 +13,14 @@
 //! Units: times are nanoseconds of one clock, sizes are octets of UDP payload, rates are bits of
 //! UDP payload per second.
 
+mod bbr1;
+mod cubic;
 mod fixed;
+mod max_filter;
 mod none;
 
+pub use bbr1::Bbr1;
+pub use cubic::Cubic;
 pub use fixed::Fixed;
 pub use none::Unlimited;
 
