@@ -24,8 +24,10 @@ pub struct Cubic {
     threshold: f64,
     /// The curve since the last reduction, once an acknowledgement has come after it.
     epoch: Option<Epoch>,
-    /// The window before the last reduction.
+    /// Where the next curve will be flat: the window before the last reduction, or less.
     most: f64,
+    /// The window before the last reduction.
+    prior: f64,
     /// What was sent up to here has been answered for.
     reduced_ns: Option<u64>,
     rtt_ns: u64,
@@ -38,7 +40,9 @@ pub struct Cubic {
 #[derive(Clone, Copy, Debug)]
 struct Epoch {
     start_ns: u64,
-    /// Seconds until the curve is back at `most`.
+    /// The window at which the curve is flat.
+    flat: f64,
+    /// Seconds until it is there.
     k: f64,
     /// The window that Reno would have.
     reno: f64,
@@ -53,6 +57,7 @@ impl Cubic {
             threshold: f64::INFINITY,
             epoch: None,
             most: 0.0,
+            prior: 0.0,
             reduced_ns: None,
             rtt_ns: 0,
             is_full: false,
@@ -62,17 +67,20 @@ impl Cubic {
 
     /// Grows along the curve (sections 4.2 to 4.5).
     fn grow(&mut self, now_ns: u64, acked: f64) {
-        let (window, most) = (self.window, self.most.max(self.window));
+        let window = self.window;
+        let flat = self.most.max(window);
         let epoch = self.epoch.get_or_insert_with(|| Epoch {
             start_ns: now_ns,
-            k: ((most - window) / C).cbrt(),
+            flat,
+            k: ((flat - window) / C).cbrt(),
             reno: window,
         });
-        let alpha = if epoch.reno < self.most { ALPHA } else { 1.0 };
+        // Once it has regained what it lost, Reno's own slope is fair (section 4.3).
+        let alpha = if epoch.reno < self.prior { ALPHA } else { 1.0 };
         epoch.reno += alpha * acked / window;
         let ahead_ns = now_ns - epoch.start_ns + self.rtt_ns;
         let since_k = ahead_ns as f64 / SECOND_NS as f64 - epoch.k;
-        let target = (C * since_k.powi(3) + most).clamp(window, 1.5 * window);
+        let target = (C * since_k.powi(3) + epoch.flat).clamp(window, 1.5 * window);
         let reno = epoch.reno;
         self.window = (window + acked * (target - window) / window).max(reno);
     }
@@ -88,6 +96,7 @@ impl Cubic {
         // Fast convergence (section 4.7): who has shrunk leaves room to newcomers.
         let shrunk = self.window < self.most;
         self.most = if shrunk { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+        self.prior = self.window;
         self.window = (self.window * BETA).max(MIN_PACKETS);
         self.threshold = self.window;
     }
