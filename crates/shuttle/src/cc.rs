@@ -18,11 +18,13 @@ mod cubic;
 mod fixed;
 mod max_filter;
 mod none;
+mod weave;
 
 pub use bbr1::Bbr1;
 pub use cubic::Cubic;
 pub use fixed::Fixed;
 pub use none::Unlimited;
+pub use weave::Weave;
 
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;

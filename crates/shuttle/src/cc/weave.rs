@@ -1,0 +1,465 @@
+//! `weave`: rate control for long paths that lose packets at random (docs/simulator.md has what it
+//! reaches).
+//!
+//! It sends at the rate that the path delivers, less one part in a hundred so that queues vanish,
+//! and more by what the path loses at random. From time to time it asks for a little more, a few
+//! milliseconds of queue, and keeps what it gets; that share is the same for every flow at a
+//! bottleneck, large or small, while a queue that stands takes from each in proportion, so flows
+//! of its kind converge. A queue that does not go although weave yields belongs to flows that fill
+//! buffers; then it competes, and answers losses.
+//!
+//! Phases: Ramp -> Hold -> Drain -> Cruise -> Up -> Down -> Cruise; Refresh when the smallest round
+//! trip has not been seen for ten seconds. Invariant: pacing is the control, and outside Ramp and
+//! Hold what is in flight is bounded by the product of rate and smallest round trip.
+
+mod loss;
+mod model;
+
+use super::{
+    Acked, Controller, Ecn, Lost, Params, SECOND_NS, Saved, Sent, Spurious, bits_per_second,
+    octets_in,
+};
+use loss::LossFilter;
+use model::{Model, Round};
+
+/// Less than what arrives, so that queues vanish.
+const MARGIN: f64 = 0.99;
+/// What is left of the rate after congestion.
+const BETA: f64 = 0.8;
+const INITIAL_PACKETS: u64 = 64;
+const MIN_PACKETS: u64 = 4;
+/// Round trip over which the first flight is spread before one is known.
+const UNKNOWN_RTT_NS: u64 = 30_000_000;
+/// Added to the window for each octet acknowledged: three times as much each round.
+const RAMP_GROWTH: u64 = 2;
+const RAMP_PACING: f64 = 1.05;
+/// Round trips in a row that show a queue and end the ramp.
+const RAMP_SAMPLES: u32 = 8;
+const RAMP_QUEUE_NS_MAX: u64 = 4_000_000;
+/// The ramp ends when the rate grows by less than this in so many rounds.
+const FULL_GROWTH: f64 = 1.25;
+const FULL_ROUNDS: u32 = 3;
+const DRAIN_GAIN: f64 = 0.5;
+const DOWN_GAIN: f64 = 0.9;
+const DOWN_ROUNDS: u32 = 3;
+const CRUISE_WINDOW: f64 = 1.25;
+const CUT_WINDOW: f64 = 1.3;
+const COMPETE_WINDOW: f64 = 2.25;
+const COMPETE_GAIN: f64 = 1.25;
+/// Rounds in a row with a queue that yielding has not drained.
+const COMPETE_ROUNDS: u32 = 6;
+/// Rounds in a row without one.
+const PEACE_ROUNDS: u32 = 2;
+/// The most that yielding takes at once.
+const YIELD_MAX: f64 = 0.25;
+const PROBE_NS: u64 = 2 * SECOND_NS;
+const PROBE_SPREAD_NS: u64 = SECOND_NS;
+/// No probe for so many round trips after a reaction.
+const CALM_RTTS: u64 = 4;
+/// What the first round of a probe adds, as time at the rate, and at most as a share of what is
+/// in flight.
+const PROBE_QUEUE_NS: u64 = 4_000_000;
+const PROBE_SHARE_MAX: f64 = 0.25;
+const PROBE_PACING: f64 = 1.05;
+const PROBE_ROUNDS: u32 = 3;
+const PROBE_GROWTH: f64 = 1.01;
+const REFRESH_NS: u64 = 100_000_000;
+const REFRESH_WINDOW: f64 = 0.5;
+/// What of a rate that once was is tried at once.
+const RESUME_SHARE: f64 = 0.5;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// Three times as fast each round; how many round trips in a row showed a queue.
+    Ramp { above: u32, full_bps: u64, full_rounds: u32 },
+    /// The window stays for a round, so that the rate shows.
+    Hold,
+    /// The queue goes.
+    Drain,
+    /// The rate of the path.
+    Cruise { probe_at_ns: u64 },
+    /// A little more: octets above the path's own, rounds so far, the rate before.
+    Up { extra: u64, rounds: u32, before_bps: u64, is_queued: bool },
+    /// What the probe queued goes.
+    Down { rounds: u32 },
+    /// Little in flight, to see the smallest round trip again.
+    Refresh { end_ns: Option<u64>, floor_ns: u64 },
+}
+
+/// What a reaction took, in case it was wrong.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    at_ns: u64,
+    before_bps: u64,
+}
+
+/// The controller.
+#[derive(Clone, Debug)]
+pub struct Weave {
+    params: Params,
+    model: Model,
+    loss: LossFilter,
+    phase: Phase,
+    /// The window of the ramp; in other phases it follows from the model.
+    window: u64,
+    latest_rtt_ns: u64,
+    smoothed_rtt_ns: u64,
+    /// Rounds in a row with a queue, or without.
+    queued_rounds: u32,
+    calm_rounds: u32,
+    competes: bool,
+    /// The rate before the first of the reductions that should have drained the queue.
+    before_yield_bps: Option<u64>,
+    cut: Option<Cut>,
+    is_out: bool,
+    random: u64,
+}
+
+impl Weave {
+    /// A controller that begins to ramp up.
+    pub fn new(params: &Params) -> Self {
+        let datagram = u64::from(params.datagram_octets);
+        let wished = params.initial_rate_bps.map(|bps| octets_in(bps, UNKNOWN_RTT_NS));
+        Self {
+            model: Model::new(),
+            loss: LossFilter::default(),
+            phase: RAMP,
+            window: wished.unwrap_or(0).max(INITIAL_PACKETS * datagram),
+            latest_rtt_ns: 0,
+            smoothed_rtt_ns: 0,
+            queued_rounds: 0,
+            calm_rounds: 0,
+            competes: false,
+            before_yield_bps: None,
+            cut: None,
+            is_out: false,
+            random: params.seed ^ 0x9e37_79b9_7f4a_7c15,
+            params: params.clone(),
+        }
+    }
+
+    fn queue_ns(&self) -> u64 {
+        self.model.queue_ns(self.params.datagram_octets)
+    }
+
+    fn min_rtt_ns(&self) -> u64 {
+        self.model.min_rtt_ns().unwrap_or(UNKNOWN_RTT_NS)
+    }
+
+    /// How much longer than the smallest a round trip is.
+    fn above_min_ns(&self, rtt_ns: u64) -> u64 {
+        rtt_ns.saturating_sub(self.min_rtt_ns())
+    }
+
+    /// The product of rate and smallest round trip, with what is lost on the way.
+    fn bdp(&self) -> u64 {
+        (self.model.bdp_octets() as f64 * self.loss.inflation()) as u64
+    }
+
+    fn on_ramp_ack(&mut self, acked: &Acked) {
+        let Phase::Ramp { mut above, full_bps, full_rounds } = self.phase else { return };
+        let limit_ns = RAMP_QUEUE_NS_MAX.min(self.min_rtt_ns() / 10).max(self.queue_ns() / 2);
+        if let Some(rtt) = acked.rtt {
+            above = if self.above_min_ns(rtt.latest_ns) > limit_ns { above + 1 } else { 0 };
+        }
+        if above >= RAMP_SAMPLES {
+            self.phase = Phase::Hold;
+            return;
+        }
+        self.window = self.window.saturating_add(RAMP_GROWTH * acked.octets);
+        self.phase = Phase::Ramp { above, full_bps, full_rounds };
+    }
+
+    fn on_ramp_round(&mut self, round: &Round) {
+        let Phase::Ramp { above, full_bps, full_rounds } = self.phase else { return };
+        if self.loss.is_congestion(round, false) {
+            self.phase = Phase::Drain;
+            return;
+        }
+        if self.above_min_ns(round.floor_rtt_ns) < self.queue_ns() / 2 {
+            self.loss.learn(round);
+        }
+        let bw_bps = self.model.bw_bps();
+        self.phase = if bw_bps as f64 >= full_bps as f64 * FULL_GROWTH {
+            Phase::Ramp { above, full_bps: bw_bps, full_rounds: 0 }
+        } else if full_rounds + 1 >= FULL_ROUNDS {
+            Phase::Drain
+        } else {
+            Phase::Ramp { above, full_bps, full_rounds: full_rounds + 1 }
+        };
+    }
+
+    /// What every acknowledgement may end.
+    fn on_ack(&mut self, acked: &Acked) {
+        let now_ns = acked.now_ns;
+        let queue_ns = self.queue_ns();
+        let above_ns = self.above_min_ns(self.latest_rtt_ns);
+        match self.phase {
+            Phase::Ramp { .. } => self.on_ramp_ack(acked),
+            Phase::Drain | Phase::Down { .. }
+                if acked.in_flight_octets <= self.bdp() || above_ns < queue_ns / 8 =>
+            {
+                self.cruise(now_ns);
+            }
+            Phase::Cruise { probe_at_ns } if self.model.min_rtt_is_old(now_ns) => {
+                let _ = probe_at_ns;
+                self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
+            }
+            Phase::Cruise { probe_at_ns } if now_ns >= probe_at_ns => self.probe(),
+            Phase::Up { .. } if !self.competes && above_ns > 2 * queue_ns => self.end_probe(),
+            Phase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
+            _ => {}
+        }
+    }
+
+    fn cruise(&mut self, now_ns: u64) {
+        let wait_ns = PROBE_NS + self.draw(PROBE_SPREAD_NS);
+        self.phase = Phase::Cruise { probe_at_ns: now_ns + wait_ns };
+    }
+
+    fn probe(&mut self) {
+        self.model.begin_cycle();
+        let bw_bps = self.model.bw_bps();
+        let most = (self.bdp() as f64 * PROBE_SHARE_MAX) as u64;
+        let least = 2 * u64::from(self.params.datagram_octets);
+        let extra = octets_in(bw_bps, PROBE_QUEUE_NS).min(most).max(least);
+        self.phase = Phase::Up { extra, rounds: 0, before_bps: bw_bps, is_queued: false };
+    }
+
+    fn end_probe(&mut self) {
+        self.phase = Phase::Down { rounds: 0 };
+    }
+
+    fn refresh(&mut self, acked: &Acked, end_ns: Option<u64>, floor_ns: u64) {
+        let now_ns = acked.now_ns;
+        let few = acked.in_flight_octets <= self.window_octets();
+        let end_ns = match end_ns {
+            None if few => Some(now_ns + REFRESH_NS.max(self.smoothed_rtt_ns)),
+            other => other,
+        };
+        let floor_ns = acked.rtt.map_or(floor_ns, |rtt| floor_ns.min(rtt.latest_ns));
+        self.phase = Phase::Refresh { end_ns, floor_ns };
+        if end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
+            self.model.forget_min_rtt(now_ns, floor_ns);
+            self.cruise(now_ns);
+        }
+    }
+
+    fn on_round(&mut self, now_ns: u64, round: &Round) {
+        if matches!(self.phase, Phase::Ramp { .. }) {
+            return self.on_ramp_round(round);
+        }
+        let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns();
+        let settled = !matches!(self.phase, Phase::Hold | Phase::Refresh { .. });
+        if settled && self.loss.is_congestion(round, is_queued) {
+            return self.react(now_ns);
+        }
+        match self.phase {
+            Phase::Hold => self.phase = Phase::Drain,
+            Phase::Up { extra, rounds, before_bps, is_queued } => {
+                self.on_probe_round(round, extra, rounds + 1, before_bps, is_queued);
+            }
+            Phase::Down { rounds } if rounds + 1 >= DOWN_ROUNDS => self.cruise(now_ns),
+            Phase::Down { rounds } => self.phase = Phase::Down { rounds: rounds + 1 },
+            Phase::Cruise { .. } => self.on_cruise_round(now_ns, round, is_queued),
+            _ => {}
+        }
+        if !is_queued && matches!(self.phase, Phase::Drain | Phase::Cruise { .. } | Phase::Down { .. })
+        {
+            self.loss.learn(round);
+        }
+    }
+
+    fn on_probe_round(
+        &mut self,
+        round: &Round,
+        extra: u64,
+        rounds: u32,
+        before_bps: u64,
+        was_queued: bool,
+    ) {
+        let above_ns = self.above_min_ns(round.floor_rtt_ns);
+        let queue_ns = self.queue_ns();
+        let is_queued = self.above_min_ns(self.latest_rtt_ns) > 3 * queue_ns / 4;
+        let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GROWTH;
+        let idle = rounds >= PROBE_ROUNDS && !gains;
+        if (was_queued && is_queued && !self.competes) || idle {
+            return self.end_probe();
+        }
+        let is_flat = above_ns < queue_ns / 4;
+        let extra = if is_flat && rounds > 1 { 2 * extra } else { extra };
+        let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
+        let before_bps = if fresh { self.model.bw_bps() } else { before_bps };
+        self.phase = Phase::Up { extra, rounds, before_bps, is_queued };
+    }
+
+    /// A queue that stands while cruising is answered by all flows alike, in proportion.
+    fn on_cruise_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
+        if !is_queued {
+            self.queued_rounds = 0;
+            self.before_yield_bps = None;
+            self.calm_rounds += 1;
+            if self.calm_rounds >= PEACE_ROUNDS {
+                self.competes = false;
+            }
+            return;
+        }
+        self.calm_rounds = 0;
+        self.queued_rounds += 1;
+        if self.competes {
+            return;
+        }
+        if self.queued_rounds >= COMPETE_ROUNDS {
+            self.competes = true;
+            if let Some(bw_bps) = self.before_yield_bps.take() {
+                self.model.set_bw(bw_bps, now_ns);
+            }
+            return;
+        }
+        // What a reaction does shows a round later.
+        if self.queued_rounds % 2 == 1 {
+            self.give_way(now_ns, round);
+        }
+    }
+
+    fn give_way(&mut self, now_ns: u64, round: &Round) {
+        let bw_bps = self.model.bw_bps();
+        self.before_yield_bps.get_or_insert(bw_bps);
+        let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
+        let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
+        let bw_bps = share_bps as f64 * (1.0 - queued.min(YIELD_MAX));
+        self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);
+    }
+
+    /// Congestion, once for all that was sent before.
+    fn react(&mut self, now_ns: u64) {
+        let before_bps = self.model.bw_bps();
+        self.cut = Some(Cut { at_ns: now_ns, before_bps });
+        self.model.set_bw((before_bps as f64 * BETA) as u64, now_ns + self.smoothed_rtt_ns);
+        self.cruise(now_ns);
+        if let Phase::Cruise { probe_at_ns } = &mut self.phase {
+            *probe_at_ns = (*probe_at_ns).max(now_ns + CALM_RTTS * self.smoothed_rtt_ns);
+        }
+    }
+
+    fn pacing_gain(&self) -> f64 {
+        match self.phase {
+            Phase::Drain => DRAIN_GAIN,
+            Phase::Down { .. } => DOWN_GAIN,
+            Phase::Up { .. } if self.competes => COMPETE_GAIN,
+            Phase::Up { extra, .. } => {
+                PROBE_PACING * (1.0 + extra as f64 / self.bdp().max(1) as f64)
+            }
+            _ => MARGIN,
+        }
+    }
+
+    /// Begins again at a share of a rate that once was.
+    fn resume(&mut self, rate_bps: u64, rtt_ns: u64) {
+        let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
+        self.window = ((octets_in(rate_bps, rtt_ns) as f64 * RESUME_SHARE) as u64).max(least);
+        self.phase = RAMP;
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        // Marsaglia, "Xorshift RNGs", 2003.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    fn least_octets(&self) -> u64 {
+        MIN_PACKETS * u64::from(self.params.datagram_octets)
+    }
+}
+
+const RAMP: Phase = Phase::Ramp { above: 0, full_bps: 0, full_rounds: 0 };
+
+impl Controller for Weave {
+    fn on_sent(&mut self, _: &Sent) {}
+
+    fn on_acked(&mut self, acked: &Acked) {
+        if let Some(rtt) = acked.rtt {
+            (self.latest_rtt_ns, self.smoothed_rtt_ns) = (rtt.latest_ns, rtt.smoothed_ns);
+        }
+        if std::mem::take(&mut self.is_out) {
+            let (bw_bps, rtt_ns) = (self.model.bw_bps(), self.min_rtt_ns());
+            self.model.set_bw(0, acked.now_ns);
+            self.resume(bw_bps, rtt_ns);
+        }
+        let round = self.model.handle(acked);
+        self.on_ack(acked);
+        if let Some(round) = round {
+            self.on_round(acked.now_ns, &round);
+        }
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        let counts = self.cut.is_none_or(|cut| lost.sent_ns > cut.at_ns);
+        self.model.lose(lost.packets, counts);
+    }
+
+    fn on_spurious(&mut self, spurious: &Spurious) {
+        self.model.restore(spurious.packets);
+        let Some(cut) = self.cut.filter(|cut| spurious.all && spurious.sent_ns <= cut.at_ns) else {
+            return;
+        };
+        self.model.set_bw(cut.before_bps, cut.at_ns);
+        self.cut = None;
+    }
+
+    fn on_ecn(&mut self, ecn: &Ecn) {
+        if self.cut.is_none_or(|cut| ecn.sent_ns > cut.at_ns) {
+            self.react(ecn.now_ns);
+        }
+    }
+
+    fn on_outage(&mut self, _: u64) {
+        self.is_out = true;
+    }
+
+    fn on_path_changed(&mut self, _: u64, saved: Option<Saved>) {
+        *self = Self::new(&self.params);
+        if let Some(saved) = saved {
+            self.resume(saved.rate_bps, saved.min_rtt_ns);
+        }
+    }
+
+    fn on_datagram_octets(&mut self, octets: u16) {
+        self.params.datagram_octets = octets;
+    }
+
+    fn pacing_rate_bps(&self) -> u64 {
+        let rate_bps = match self.phase {
+            Phase::Ramp { .. } | Phase::Hold => {
+                bits_per_second(self.window, self.min_rtt_ns()) as f64 * RAMP_PACING
+            }
+            _ => self.model.bw_bps() as f64 * self.pacing_gain() * self.loss.inflation(),
+        };
+        (rate_bps as u64).min(self.params.max_rate_bps).max(self.params.min_rate_bps)
+    }
+
+    fn window_octets(&self) -> u64 {
+        let bdp = self.bdp() as f64;
+        let window = match self.phase {
+            Phase::Ramp { .. } | Phase::Hold => self.window,
+            Phase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
+            _ if self.competes => (bdp * COMPETE_WINDOW) as u64,
+            Phase::Up { extra, .. } => bdp as u64 + extra + self.model.slack_octets(),
+            _ if self.cut.is_some() => (bdp * CUT_WINDOW) as u64 + self.model.slack_octets(),
+            _ => (bdp * CRUISE_WINDOW) as u64 + self.model.slack_octets(),
+        };
+        window.max(self.least_octets())
+    }
+
+    fn saved(&self) -> Option<Saved> {
+        let min_rtt_ns = self.model.min_rtt_ns()?;
+        let rate_bps = self.model.bw_bps();
+        (rate_bps > 0).then_some(Saved { rate_bps, min_rtt_ns })
+    }
+
+    fn name(&self) -> &'static str {
+        "weave"
+    }
+}
