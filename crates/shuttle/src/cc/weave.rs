@@ -8,9 +8,9 @@
 //! of its kind converge. A queue that does not go although weave yields belongs to flows that fill
 //! buffers; then it competes, and answers losses.
 //!
-//! Phases: Ramp -> Hold -> Drain -> Cruise -> Up -> Down -> Cruise; Refresh when the smallest round
-//! trip has not been seen for ten seconds. Invariant: pacing is the control, and outside Ramp and
-//! Hold what is in flight is bounded by the product of rate and smallest round trip.
+//! Phases: Ramp -> Drain -> Cruise -> Up -> Down -> Cruise; Refresh when the smallest round
+//! trip has not been seen for ten seconds. Invariant: pacing is the control, and outside
+//! Ramp what is in flight is bounded by the product of rate and smallest round trip.
 
 mod loss;
 mod model;
@@ -34,8 +34,7 @@ const UNKNOWN_RTT_NS: u64 = 30_000_000;
 const RAMP_GROWTH: u64 = 2;
 const RAMP_PACING: f64 = 1.05;
 /// Round trips in a row that show a queue and end the ramp.
-const RAMP_SAMPLES: u32 = 8;
-const RAMP_QUEUE_NS_MAX: u64 = 4_000_000;
+const RAMP_SAMPLES: u32 = 4;
 /// The ramp ends when the rate grows by less than this in so many rounds.
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
@@ -55,7 +54,7 @@ const YIELD_MAX: f64 = 0.25;
 const PROBE_NS: u64 = 2 * SECOND_NS;
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// No probe for so many round trips after a reaction.
-const CALM_RTTS: u64 = 4;
+const CALM_RTTS: u64 = 6;
 /// What the first round of a probe adds, as time at the rate, and at most as a share of what is
 /// in flight.
 const PROBE_QUEUE_NS: u64 = 4_000_000;
@@ -72,8 +71,6 @@ const RESUME_SHARE: f64 = 0.5;
 enum Phase {
     /// Three times as fast each round; how many round trips in a row showed a queue.
     Ramp { above: u32, full_bps: u64, full_rounds: u32 },
-    /// The window stays for a round, so that the rate shows.
-    Hold,
     /// The queue goes.
     Drain,
     /// The rate of the path.
@@ -111,6 +108,10 @@ pub struct Weave {
     /// The rate before the first of the reductions that should have drained the queue.
     before_yield_bps: Option<u64>,
     cut: Option<Cut>,
+    /// Losses of what was sent up to then have been answered.
+    answered_ns: u64,
+    /// No probe has followed the last reaction.
+    is_cut: bool,
     is_out: bool,
     random: u64,
 }
@@ -132,6 +133,8 @@ impl Weave {
             competes: false,
             before_yield_bps: None,
             cut: None,
+            answered_ns: 0,
+            is_cut: false,
             is_out: false,
             random: params.seed ^ 0x9e37_79b9_7f4a_7c15,
             params: params.clone(),
@@ -158,35 +161,40 @@ impl Weave {
 
     fn on_ramp_ack(&mut self, acked: &Acked) {
         let Phase::Ramp { mut above, full_bps, full_rounds } = self.phase else { return };
-        let limit_ns = RAMP_QUEUE_NS_MAX.min(self.min_rtt_ns() / 10).max(self.queue_ns() / 2);
+        let limit_ns = self.queue_ns() / 2;
         if let Some(rtt) = acked.rtt {
             above = if self.above_min_ns(rtt.latest_ns) > limit_ns { above + 1 } else { 0 };
         }
         if above >= RAMP_SAMPLES {
-            self.phase = Phase::Hold;
-            return;
+            return self.end_ramp(acked.now_ns);
         }
         self.window = self.window.saturating_add(RAMP_GROWTH * acked.octets);
         self.phase = Phase::Ramp { above, full_bps, full_rounds };
     }
 
-    fn on_ramp_round(&mut self, round: &Round) {
+    fn on_ramp_round(&mut self, now_ns: u64, round: &Round) {
         let Phase::Ramp { above, full_bps, full_rounds } = self.phase else { return };
         if self.loss.is_congestion(round, false) {
-            self.phase = Phase::Drain;
-            return;
+            return self.end_ramp(now_ns);
         }
         if self.above_min_ns(round.floor_rtt_ns) < self.queue_ns() / 2 {
             self.loss.learn(round);
         }
         let bw_bps = self.model.bw_bps();
-        self.phase = if bw_bps as f64 >= full_bps as f64 * FULL_GROWTH {
-            Phase::Ramp { above, full_bps: bw_bps, full_rounds: 0 }
-        } else if full_rounds + 1 >= FULL_ROUNDS {
-            Phase::Drain
-        } else {
-            Phase::Ramp { above, full_bps, full_rounds: full_rounds + 1 }
+        let grows = bw_bps as f64 >= full_bps as f64 * FULL_GROWTH;
+        if !grows && full_rounds + 1 >= FULL_ROUNDS {
+            return self.end_ramp(now_ns);
+        }
+        self.phase = match grows {
+            true => Phase::Ramp { above, full_bps: bw_bps, full_rounds: 0 },
+            false => Phase::Ramp { above, full_bps, full_rounds: full_rounds + 1 },
         };
+    }
+
+    /// What was sent up to now fills the path and more. While that drains the rate shows.
+    fn end_ramp(&mut self, now_ns: u64) {
+        self.answered_ns = now_ns;
+        self.phase = Phase::Drain;
     }
 
     /// What every acknowledgement may end.
@@ -201,8 +209,7 @@ impl Weave {
             {
                 self.cruise(now_ns);
             }
-            Phase::Cruise { probe_at_ns } if self.model.min_rtt_is_old(now_ns) => {
-                let _ = probe_at_ns;
+            Phase::Cruise { .. } if self.model.min_rtt_is_old(now_ns) => {
                 self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
             }
             Phase::Cruise { probe_at_ns } if now_ns >= probe_at_ns => self.probe(),
@@ -219,6 +226,7 @@ impl Weave {
 
     fn probe(&mut self) {
         self.model.begin_cycle();
+        self.is_cut = false;
         let bw_bps = self.model.bw_bps();
         let most = (self.bdp() as f64 * PROBE_SHARE_MAX) as u64;
         let least = 2 * u64::from(self.params.datagram_octets);
@@ -247,15 +255,14 @@ impl Weave {
 
     fn on_round(&mut self, now_ns: u64, round: &Round) {
         if matches!(self.phase, Phase::Ramp { .. }) {
-            return self.on_ramp_round(round);
+            return self.on_ramp_round(now_ns, round);
         }
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns();
-        let settled = !matches!(self.phase, Phase::Hold | Phase::Refresh { .. });
+        let settled = !matches!(self.phase, Phase::Refresh { .. });
         if settled && self.loss.is_congestion(round, is_queued) {
             return self.react(now_ns);
         }
         match self.phase {
-            Phase::Hold => self.phase = Phase::Drain,
             Phase::Up { extra, rounds, before_bps, is_queued } => {
                 self.on_probe_round(round, extra, rounds + 1, before_bps, is_queued);
             }
@@ -278,9 +285,9 @@ impl Weave {
         before_bps: u64,
         was_queued: bool,
     ) {
-        let above_ns = self.above_min_ns(round.floor_rtt_ns);
+        let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
         let queue_ns = self.queue_ns();
-        let is_queued = self.above_min_ns(self.latest_rtt_ns) > 3 * queue_ns / 4;
+        let is_queued = above_ns > 3 * queue_ns / 4;
         let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GROWTH;
         let idle = rounds >= PROBE_ROUNDS && !gains;
         if (was_queued && is_queued && !self.competes) || idle {
@@ -299,6 +306,7 @@ impl Weave {
             self.queued_rounds = 0;
             self.before_yield_bps = None;
             self.calm_rounds += 1;
+            self.probe_soon(now_ns);
             if self.calm_rounds >= PEACE_ROUNDS {
                 self.competes = false;
             }
@@ -322,6 +330,16 @@ impl Weave {
         }
     }
 
+    /// The queue that a reaction answered is gone: whether the reaction was too much shows soon.
+    fn probe_soon(&mut self, now_ns: u64) {
+        let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
+        if let Phase::Cruise { probe_at_ns } = &mut self.phase
+            && self.is_cut
+        {
+            *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
+        }
+    }
+
     fn give_way(&mut self, now_ns: u64, round: &Round) {
         let bw_bps = self.model.bw_bps();
         self.before_yield_bps.get_or_insert(bw_bps);
@@ -335,11 +353,10 @@ impl Weave {
     fn react(&mut self, now_ns: u64) {
         let before_bps = self.model.bw_bps();
         self.cut = Some(Cut { at_ns: now_ns, before_bps });
+        self.answered_ns = now_ns;
+        self.is_cut = true;
         self.model.set_bw((before_bps as f64 * BETA) as u64, now_ns + self.smoothed_rtt_ns);
         self.cruise(now_ns);
-        if let Phase::Cruise { probe_at_ns } = &mut self.phase {
-            *probe_at_ns = (*probe_at_ns).max(now_ns + CALM_RTTS * self.smoothed_rtt_ns);
-        }
     }
 
     fn pacing_gain(&self) -> f64 {
@@ -396,8 +413,7 @@ impl Controller for Weave {
     }
 
     fn on_lost(&mut self, lost: &Lost) {
-        let counts = self.cut.is_none_or(|cut| lost.sent_ns > cut.at_ns);
-        self.model.lose(lost.packets, counts);
+        self.model.lose(lost.packets, lost.sent_ns > self.answered_ns);
     }
 
     fn on_spurious(&mut self, spurious: &Spurious) {
@@ -410,7 +426,7 @@ impl Controller for Weave {
     }
 
     fn on_ecn(&mut self, ecn: &Ecn) {
-        if self.cut.is_none_or(|cut| ecn.sent_ns > cut.at_ns) {
+        if ecn.sent_ns > self.answered_ns {
             self.react(ecn.now_ns);
         }
     }
@@ -432,7 +448,7 @@ impl Controller for Weave {
 
     fn pacing_rate_bps(&self) -> u64 {
         let rate_bps = match self.phase {
-            Phase::Ramp { .. } | Phase::Hold => {
+            Phase::Ramp { .. } => {
                 bits_per_second(self.window, self.min_rtt_ns()) as f64 * RAMP_PACING
             }
             _ => self.model.bw_bps() as f64 * self.pacing_gain() * self.loss.inflation(),
@@ -443,11 +459,11 @@ impl Controller for Weave {
     fn window_octets(&self) -> u64 {
         let bdp = self.bdp() as f64;
         let window = match self.phase {
-            Phase::Ramp { .. } | Phase::Hold => self.window,
+            Phase::Ramp { .. } => self.window,
             Phase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
+            _ if self.competes && self.is_cut => (bdp * CUT_WINDOW) as u64,
             _ if self.competes => (bdp * COMPETE_WINDOW) as u64,
             Phase::Up { extra, .. } => bdp as u64 + extra + self.model.slack_octets(),
-            _ if self.cut.is_some() => (bdp * CUT_WINDOW) as u64 + self.model.slack_octets(),
             _ => (bdp * CRUISE_WINDOW) as u64 + self.model.slack_octets(),
         };
         window.max(self.least_octets())
