@@ -46,7 +46,7 @@ const CUT_WINDOW: f64 = 1.3;
 const COMPETE_WINDOW: f64 = 2.25;
 const COMPETE_GAIN: f64 = 1.25;
 /// Rounds in a row with a queue that yielding has not drained.
-const COMPETE_ROUNDS: u32 = 6;
+const COMPETE_ROUNDS: u32 = 8;
 /// Rounds in a row without one.
 const PEACE_ROUNDS: u32 = 2;
 /// The most that yielding takes at once.
@@ -57,7 +57,7 @@ const PROBE_SPREAD_NS: u64 = SECOND_NS;
 const CALM_RTTS: u64 = 6;
 /// What the first round of a probe adds, as time at the rate, and at most as a share of what is
 /// in flight.
-const PROBE_QUEUE_NS: u64 = 4_000_000;
+const PROBE_QUEUE_NS: u64 = 2_000_000;
 const PROBE_SHARE_MAX: f64 = 0.25;
 const PROBE_PACING: f64 = 1.05;
 const PROBE_ROUNDS: u32 = 3;
@@ -73,8 +73,8 @@ enum Phase {
     Ramp { above: u32, full_bps: u64, full_rounds: u32 },
     /// The queue goes.
     Drain,
-    /// The rate of the path.
-    Cruise { probe_at_ns: u64 },
+    /// The rate of the path; rounds so far, the first of which tells of the phase before.
+    Cruise { probe_at_ns: u64, rounds: u32 },
     /// A little more: octets above the path's own, rounds so far, the rate before.
     Up { extra: u64, rounds: u32, before_bps: u64, is_queued: bool },
     /// What the probe queued goes.
@@ -212,7 +212,7 @@ impl Weave {
             Phase::Cruise { .. } if self.model.min_rtt_is_old(now_ns) => {
                 self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
             }
-            Phase::Cruise { probe_at_ns } if now_ns >= probe_at_ns => self.probe(),
+            Phase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns => self.probe(),
             Phase::Up { .. } if !self.competes && above_ns > 2 * queue_ns => self.end_probe(),
             Phase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
             _ => {}
@@ -221,7 +221,7 @@ impl Weave {
 
     fn cruise(&mut self, now_ns: u64) {
         let wait_ns = PROBE_NS + self.draw(PROBE_SPREAD_NS);
-        self.phase = Phase::Cruise { probe_at_ns: now_ns + wait_ns };
+        self.phase = Phase::Cruise { probe_at_ns: now_ns + wait_ns, rounds: 0 };
     }
 
     fn probe(&mut self) {
@@ -268,7 +268,12 @@ impl Weave {
             }
             Phase::Down { rounds } if rounds + 1 >= DOWN_ROUNDS => self.cruise(now_ns),
             Phase::Down { rounds } => self.phase = Phase::Down { rounds: rounds + 1 },
-            Phase::Cruise { .. } => self.on_cruise_round(now_ns, round, is_queued),
+            Phase::Cruise { probe_at_ns, rounds } => {
+                self.phase = Phase::Cruise { probe_at_ns, rounds: rounds + 1 };
+                if rounds > 0 {
+                    self.on_cruise_round(now_ns, round, is_queued);
+                }
+            }
             _ => {}
         }
         if !is_queued && matches!(self.phase, Phase::Drain | Phase::Cruise { .. } | Phase::Down { .. })
@@ -287,7 +292,7 @@ impl Weave {
     ) {
         let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
         let queue_ns = self.queue_ns();
-        let is_queued = above_ns > 3 * queue_ns / 4;
+        let is_queued = above_ns > queue_ns / 2;
         let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GROWTH;
         let idle = rounds >= PROBE_ROUNDS && !gains;
         if (was_queued && is_queued && !self.competes) || idle {
@@ -324,8 +329,8 @@ impl Weave {
             }
             return;
         }
-        // What a reaction does shows a round later.
-        if self.queued_rounds % 2 == 1 {
+        // One round may be another's probe; and what a reaction does shows a round later.
+        if self.queued_rounds.is_multiple_of(2) {
             self.give_way(now_ns, round);
         }
     }
@@ -333,7 +338,7 @@ impl Weave {
     /// The queue that a reaction answered is gone: whether the reaction was too much shows soon.
     fn probe_soon(&mut self, now_ns: u64) {
         let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
-        if let Phase::Cruise { probe_at_ns } = &mut self.phase
+        if let Phase::Cruise { probe_at_ns, .. } = &mut self.phase
             && self.is_cut
         {
             *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
