@@ -39,29 +39,38 @@ const RAMP_SAMPLES: u32 = 4;
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
 const DRAIN_GAIN: f64 = 0.5;
-const DOWN_GAIN: f64 = 0.9;
+const DOWN_GAIN: f64 = 0.8;
 const DOWN_ROUNDS: u32 = 3;
 const CRUISE_WINDOW: f64 = 1.25;
 const CUT_WINDOW: f64 = 1.3;
 const COMPETE_WINDOW: f64 = 2.25;
 const COMPETE_GAIN: f64 = 1.25;
-/// Rounds in a row with a queue that yielding has not drained.
-const COMPETE_ROUNDS: u32 = 8;
+/// Rounds in a row with a queue that are no other flow's probe.
+const YIELD_ROUNDS: u32 = 2;
+/// What of the queue one reduction drains.
+const YIELD_SHARE: f64 = 0.5;
+/// Reductions in a row that did not drain the queue: others keep it up.
+const COMPETE_YIELDS: u32 = 4;
 /// Rounds in a row without one.
 const PEACE_ROUNDS: u32 = 2;
 /// The most that yielding takes at once.
-const YIELD_MAX: f64 = 0.25;
+const YIELD_MAX: f64 = 0.05;
 const PROBE_NS: u64 = 2 * SECOND_NS;
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
+/// Sooner where others are, so that shares become equal.
+const SHARED_PROBE_NS: u64 = SECOND_NS / 2;
+const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// No probe for so many round trips after a reaction.
 const CALM_RTTS: u64 = 6;
-/// What the first round of a probe adds, as time at the rate, and at most as a share of what is
-/// in flight.
+/// What the first round of a probe adds: as much for every flow, so that shares become equal.
+const PROBE_PACKETS: u64 = 4;
+/// A probe that adds less, as time at the rate, cannot tell that there is no more.
 const PROBE_QUEUE_NS: u64 = 2_000_000;
-const PROBE_SHARE_MAX: f64 = 0.25;
 const PROBE_PACING: f64 = 1.05;
 const PROBE_ROUNDS: u32 = 3;
-const PROBE_GROWTH: f64 = 1.01;
+const PROBE_GAIN: f64 = 1.01;
+/// How much more each round adds than the one before while no queue shows.
+const PROBE_GROWTH: u64 = 2;
 const REFRESH_NS: u64 = 100_000_000;
 const REFRESH_WINDOW: f64 = 0.5;
 /// What of a rate that once was is tried at once.
@@ -104,6 +113,8 @@ pub struct Weave {
     /// Rounds in a row with a queue, or without.
     queued_rounds: u32,
     calm_rounds: u32,
+    /// Reductions in a row that should have drained the queue.
+    yields: u32,
     competes: bool,
     /// The rate before the first of the reductions that should have drained the queue.
     before_yield_bps: Option<u64>,
@@ -130,6 +141,7 @@ impl Weave {
             smoothed_rtt_ns: 0,
             queued_rounds: 0,
             calm_rounds: 0,
+            yields: 0,
             competes: false,
             before_yield_bps: None,
             cut: None,
@@ -228,9 +240,7 @@ impl Weave {
         self.model.begin_cycle();
         self.is_cut = false;
         let bw_bps = self.model.bw_bps();
-        let most = (self.bdp() as f64 * PROBE_SHARE_MAX) as u64;
-        let least = 2 * u64::from(self.params.datagram_octets);
-        let extra = octets_in(bw_bps, PROBE_QUEUE_NS).min(most).max(least);
+        let extra = PROBE_PACKETS * u64::from(self.params.datagram_octets);
         self.phase = Phase::Up { extra, rounds: 0, before_bps: bw_bps, is_queued: false };
     }
 
@@ -291,16 +301,15 @@ impl Weave {
         was_queued: bool,
     ) {
         let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
-        let queue_ns = self.queue_ns();
-        let is_queued = above_ns > queue_ns / 2;
-        let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GROWTH;
-        let idle = rounds >= PROBE_ROUNDS && !gains;
+        let is_queued = above_ns > self.queue_ns() / 4;
+        let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
+        let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GAIN;
+        let asks = extra >= octets_in(before_bps, PROBE_QUEUE_NS);
+        let idle = asks && fresh && !gains;
         if (was_queued && is_queued && !self.competes) || idle {
             return self.end_probe();
         }
-        let is_flat = above_ns < queue_ns / 4;
-        let extra = if is_flat && rounds > 1 { 2 * extra } else { extra };
-        let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
+        let extra = if !is_queued { extra.saturating_mul(PROBE_GROWTH) } else { extra };
         let before_bps = if fresh { self.model.bw_bps() } else { before_bps };
         self.phase = Phase::Up { extra, rounds, before_bps, is_queued };
     }
@@ -308,7 +317,7 @@ impl Weave {
     /// A queue that stands while cruising is answered by all flows alike, in proportion.
     fn on_cruise_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
         if !is_queued {
-            self.queued_rounds = 0;
+            (self.queued_rounds, self.yields) = (0, 0);
             self.before_yield_bps = None;
             self.calm_rounds += 1;
             self.probe_soon(now_ns);
@@ -322,7 +331,7 @@ impl Weave {
         if self.competes {
             return;
         }
-        if self.queued_rounds >= COMPETE_ROUNDS {
+        if self.yields >= COMPETE_YIELDS && self.queued_rounds >= YIELD_ROUNDS {
             self.competes = true;
             if let Some(bw_bps) = self.before_yield_bps.take() {
                 self.model.set_bw(bw_bps, now_ns);
@@ -330,7 +339,9 @@ impl Weave {
             return;
         }
         // One round may be another's probe; and what a reaction does shows a round later.
-        if self.queued_rounds.is_multiple_of(2) {
+        if self.queued_rounds >= YIELD_ROUNDS {
+            self.queued_rounds = 0;
+            self.yields += 1;
             self.give_way(now_ns, round);
         }
     }
@@ -350,8 +361,10 @@ impl Weave {
         self.before_yield_bps.get_or_insert(bw_bps);
         let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
         let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
-        let bw_bps = share_bps as f64 * (1.0 - queued.min(YIELD_MAX));
+        let bw_bps = share_bps as f64 * (1.0 - (queued * YIELD_SHARE).min(YIELD_MAX));
         self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);
+        let probe_at_ns = now_ns + SHARED_PROBE_NS + self.draw(SHARED_PROBE_SPREAD_NS);
+        self.phase = Phase::Cruise { probe_at_ns, rounds: 0 };
     }
 
     /// Congestion, once for all that was sent before.
