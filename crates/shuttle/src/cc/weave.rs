@@ -59,6 +59,8 @@ const PROBE_NS: u64 = 2 * SECOND_NS;
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// Sooner where others are, so that shares become equal.
 const SHARED_PROBE_NS: u64 = SECOND_NS / 2;
+/// And with care: a probe that grows while others' do not takes no more than this part of its rate.
+const SHARED_PROBE_PART: u64 = 4;
 const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// No probe for so many round trips after a reaction.
 const CALM_RTTS: u64 = 6;
@@ -113,6 +115,8 @@ pub struct Weave {
     /// Rounds in a row with a queue, or without.
     queued_rounds: u32,
     calm_rounds: u32,
+    /// The queue of others was seen since the last probe ended.
+    is_shared: bool,
     /// Reductions in a row that should have drained the queue.
     yields: u32,
     competes: bool,
@@ -142,6 +146,7 @@ impl Weave {
             queued_rounds: 0,
             calm_rounds: 0,
             yields: 0,
+            is_shared: false,
             competes: false,
             before_yield_bps: None,
             cut: None,
@@ -225,7 +230,7 @@ impl Weave {
                 self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
             }
             Phase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns => self.probe(),
-            Phase::Up { .. } if !self.competes && above_ns > 2 * queue_ns => self.end_probe(),
+            Phase::Up { .. } if !self.competes && above_ns > 2 * queue_ns => self.end_probe(now_ns),
             Phase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
             _ => {}
         }
@@ -244,7 +249,11 @@ impl Weave {
         self.phase = Phase::Up { extra, rounds: 0, before_bps: bw_bps, is_queued: false };
     }
 
-    fn end_probe(&mut self) {
+    fn end_probe(&mut self, now_ns: u64) {
+        self.is_shared = false;
+        if self.competes {
+            return self.cruise(now_ns);
+        }
         self.phase = Phase::Down { rounds: 0 };
     }
 
@@ -274,7 +283,7 @@ impl Weave {
         }
         match self.phase {
             Phase::Up { extra, rounds, before_bps, is_queued } => {
-                self.on_probe_round(round, extra, rounds + 1, before_bps, is_queued);
+                self.on_probe_round(now_ns, round, [extra, before_bps], rounds + 1, is_queued);
             }
             Phase::Down { rounds } if rounds + 1 >= DOWN_ROUNDS => self.cruise(now_ns),
             Phase::Down { rounds } => self.phase = Phase::Down { rounds: rounds + 1 },
@@ -294,22 +303,23 @@ impl Weave {
 
     fn on_probe_round(
         &mut self,
+        now_ns: u64,
         round: &Round,
-        extra: u64,
+        [extra, before_bps]: [u64; 2],
         rounds: u32,
-        before_bps: u64,
         was_queued: bool,
     ) {
         let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
         let is_queued = above_ns > self.queue_ns() / 4;
         let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
         let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GAIN;
-        let asks = extra >= octets_in(before_bps, PROBE_QUEUE_NS);
+        let asks = self.competes || extra >= octets_in(before_bps, PROBE_QUEUE_NS);
         let idle = asks && fresh && !gains;
         if (was_queued && is_queued && !self.competes) || idle {
-            return self.end_probe();
+            return self.end_probe(now_ns);
         }
-        let extra = if !is_queued { extra.saturating_mul(PROBE_GROWTH) } else { extra };
+        let most = if self.is_shared { self.bdp() / SHARED_PROBE_PART } else { u64::MAX };
+        let extra = if !is_queued && extra < most { extra.saturating_mul(PROBE_GROWTH) } else { extra };
         let before_bps = if fresh { self.model.bw_bps() } else { before_bps };
         self.phase = Phase::Up { extra, rounds, before_bps, is_queued };
     }
@@ -359,6 +369,7 @@ impl Weave {
     fn give_way(&mut self, now_ns: u64, round: &Round) {
         let bw_bps = self.model.bw_bps();
         self.before_yield_bps.get_or_insert(bw_bps);
+        self.is_shared = true;
         let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
         let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
         let bw_bps = share_bps as f64 * (1.0 - (queued * YIELD_SHARE).min(YIELD_MAX));
