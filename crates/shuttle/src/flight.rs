@@ -12,8 +12,6 @@ pub(crate) enum Cargo {
     Segments { stream: StreamId, first_dsn: u64 },
     /// Frames. They are made anew from the state that they tell of, never sent again.
     Frames,
-    /// Padding of a size that is being tried.
-    MtuProbe,
 }
 
 /// Consecutive segments of a stream.

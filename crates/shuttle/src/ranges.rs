@@ -11,10 +11,6 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-    }
-
     pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.runs.front().copied()
     }

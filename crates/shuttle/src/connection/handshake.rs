@@ -149,6 +149,7 @@ impl Connection {
             (State::Open { reply: Some(reply) }, HelloKind::Request) => {
                 reply.owed = true;
                 reply.again = true;
+                self.heard_ns = now_ns;
             }
             (State::Requesting { .. }, HelloKind::Reply | HelloKind::Reject)
                 if hello.echo == self.identity.nonce =>
