@@ -13,9 +13,13 @@
 //! Units: times are nanoseconds of one clock, sizes are octets of UDP payload, rates are bits of
 //! UDP payload per second.
 
+mod bbr1;
+mod cubic;
 mod fixed;
 mod none;
 
+pub use bbr1::Bbr1;
+pub use cubic::Cubic;
 pub use fixed::Fixed;
 pub use none::Unlimited;
 
@@ -231,13 +235,24 @@ pub fn fixed(params: &Params) -> Box<dyn Controller> {
     Box::new(Fixed::new(params))
 }
 
+/// Makes `cubic`: RFC 9438.
+pub fn cubic(params: &Params) -> Box<dyn Controller> {
+    Box::new(Cubic::new(params))
+}
+
+/// Makes `bbr1`: the first BBR.
+pub fn bbr1(params: &Params) -> Box<dyn Controller> {
+    Box::new(Bbr1::new(params))
+}
+
 /// The maker of the module called `name`, as `weft run --shuttle cc=NAME` spells it.
 pub fn by_name(name: &str) -> Option<Make> {
     let (_, make) = MODULES.into_iter().find(|(module, _)| *module == name)?;
     Some(make)
 }
 
-const MODULES: [(&str, Make); 2] = [("none", none), ("fixed", fixed)];
+const MODULES: [(&str, Make); 4] =
+    [("none", none), ("fixed", fixed), ("cubic", cubic), ("bbr1", bbr1)];
 
 /// The rate of `octets` in `interval_ns`; 0 for an empty interval.
 pub fn bits_per_second(octets: u64, interval_ns: u64) -> u64 {

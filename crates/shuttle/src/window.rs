@@ -75,7 +75,7 @@ impl Window {
         self.word = floor / 64;
         if let Some(first) = self.words.front_mut() {
             *first |= (1 << (floor % 64)) - 1;
-        } else if floor % 64 != 0 {
+        } else if !floor.is_multiple_of(64) {
             self.words.push_back((1 << (floor % 64)) - 1);
         }
         self.frontier = floor;
