@@ -53,7 +53,7 @@ pub struct Pair {
     pub tracing: bool,
 }
 
-fn route(host: usize, path: u16) -> Route {
+pub fn route(host: usize, path: u16) -> Route {
     let at = |host: usize| ([10, 0, 0, host as u8 + 1], 4000 + path).into();
     Route { local: at(host), remote: at(1 - host) }
 }

@@ -74,6 +74,8 @@ pub struct Network {
     pub down: bool,
     /// The sender's address as the receiver sees it has another port.
     pub rebound: [u16; 2],
+    /// A port that leads nowhere.
+    pub nobody: Option<u16>,
     free_ns: [u64; 2],
     flying: BTreeMap<(u64, u64), (usize, Route, Vec<u8>)>,
     order: u64,
@@ -87,6 +89,7 @@ impl Network {
             counts: [Counts::default(); 2],
             down: false,
             rebound: [0; 2],
+            nobody: None,
             free_ns: [0; 2],
             flying: BTreeMap::new(),
             order: 0,
@@ -113,16 +116,14 @@ impl Network {
         if link.rate_bps > 0 && starts - now_ns > link.queue_ns {
             return self.lose(from, &datagram);
         }
-        if link.rate_bps > 0 {
-            self.free_ns[from] = starts + (octets + 28) * 8 * 1_000_000_000 / link.rate_bps;
-        }
-        if self.down || self.random.happens(link.loss) {
+        let takes = ((octets + 28) * 8 * 1_000_000_000).checked_div(link.rate_bps);
+        self.free_ns[from] = starts + takes.unwrap_or(0);
+        if self.down || self.nobody == Some(route.remote.port()) || self.random.happens(link.loss) {
             return self.lose(from, &datagram);
         }
         let copies = if self.random.happens(link.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
-            let leaves = if link.rate_bps > 0 { self.free_ns[from] } else { now_ns };
-            let mut arrives = leaves + link.delay_ns;
+            let mut arrives = self.free_ns[from] + link.delay_ns;
             if self.random.happens(link.late) {
                 self.counts[from].late += 1;
                 arrives += self.random.below(link.late_ns + 1);
