@@ -5,6 +5,7 @@ use weft_wire::shuttle::hello::{Limits, Modules, placement, protection, recovery
 
 use crate::cc;
 use crate::error::Misuse;
+use crate::noise::Credentials;
 use crate::stream::Placement;
 
 /// Streams of a connection at most: the low octet of a connection id names one.
@@ -20,6 +21,8 @@ pub struct Config {
     /// Protections that are acceptable, as bits of [`weft_wire::shuttle::hello::protection`]. The
     /// strongest that both accept is used.
     pub protection: u8,
+    /// What tells the two ends from strangers, if a cipher is among the protections.
+    pub credentials: Credentials,
     /// Placements that are acceptable, as bits of [`weft_wire::shuttle::hello::placement`]. Tail is
     /// preferred, then strict.
     pub placement: u8,
@@ -53,6 +56,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             protection: protection::CRC32C,
+            credentials: Credentials::Anonymous,
             placement: placement::TAIL,
             streams: 1,
             datagram_octets: MIN_DATAGRAM,
@@ -83,6 +87,9 @@ pub struct Identity {
     pub nonce: u64,
     /// Seed of every other random number of the connection: fresh randomness.
     pub seed: u64,
+    /// Of the key that this end draws when it asks for a connection under a cipher: fresh
+    /// randomness. Who grants gives it to [`crate::Request::parse`].
+    pub entropy: [u8; 32],
 }
 
 impl Config {
@@ -115,12 +122,15 @@ impl Config {
 }
 
 /// Protections that are built in.
-const SUPPORTED: u8 = protection::NONE | protection::CRC32C;
+const SUPPORTED: u8 = CIPHERS | protection::NONE | protection::CRC32C;
+/// Those that need keys.
+pub(crate) const CIPHERS: u8 = protection::AES128GCM | protection::CHACHA20POLY1305;
 
 /// The one module of each kind that both sets have and that is liked best.
 pub(crate) fn choose(ours: Modules, theirs: Modules) -> Option<Modules> {
     let first = |both: u8, liked: &[u8]| liked.iter().copied().find(|bit| both & bit != 0);
-    let protections = [protection::CRC32C, protection::NONE];
+    let protections =
+        [protection::AES128GCM, protection::CHACHA20POLY1305, protection::CRC32C, protection::NONE];
     let placements = [placement::TAIL, placement::STRICT, placement::LOOSE];
     Some(Modules {
         protection: first(ours.protection & theirs.protection, &protections)?,
@@ -146,6 +156,7 @@ mod tests {
     #[test]
     fn the_best_that_both_have_is_chosen() {
         let set = |protection, placement| Modules { protection, placement, recovery: 1 };
+        assert_eq!(choose(set(15, 2), set(14, 2)), Some(set(protection::AES128GCM, 2)));
         assert_eq!(choose(set(3, 7), set(3, 7)), Some(set(protection::CRC32C, placement::TAIL)));
         assert_eq!(choose(set(1, 5), set(3, 7)), Some(set(1, placement::STRICT)));
         assert_eq!(choose(set(1, 7), set(2, 7)), None);

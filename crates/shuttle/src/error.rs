@@ -9,6 +9,9 @@ pub enum Misuse {
     /// More private data than a handshake packet carries.
     #[error("{0} octets of private data are too many")]
     PrivateDataTooLong(usize),
+    /// The credentials cannot be used: an initiator needs the peer's public key.
+    #[error("credentials that do not fit")]
+    Credentials,
     /// A stream that the peer does not allow.
     #[error("stream {0} is beyond what the peer allows")]
     Stream(u8),

@@ -34,7 +34,7 @@ fn give(pair: &mut Pair, to: usize, datagram: &[u8]) {
     let host = &mut pair.hosts[to];
     let connection = host.connection.as_mut().unwrap();
     connection
-        .handle_datagram(pair.now_ns, route(to, 0), false, datagram, &mut host.ports)
+        .handle_datagram(pair.now_ns, route(to, 0), false, &mut datagram.to_vec(), &mut host.ports)
         .unwrap();
 }
 
@@ -69,7 +69,7 @@ fn mutated_packets_change_nothing() {
         let mut pair = pair.borrow_mut();
         give(&mut pair, 0, datagram);
         give(&mut pair, 1, datagram);
-        drop(Request::parse(datagram));
+        drop(Request::parse(datagram, &Config::default(), [0; 32]));
     });
     let mut pair = pair.into_inner();
     assert_eq!(taken(&mut pair), before);

@@ -78,13 +78,13 @@ fn an_address_that_does_not_answer_is_not_followed() {
     pair.run_for(1);
     pair.network.down = false;
     pair.network.nobody = Some(9);
-    let stolen = pair.trace.last().unwrap().2.clone();
+    let mut stolen = pair.trace.last().unwrap().2.clone();
     let mut from = route(1, 0);
     from.remote.set_port(9);
     let now_ns = pair.now_ns;
     let host = &mut pair.hosts[1];
     let connection = host.connection.as_mut().unwrap();
-    connection.handle_datagram(now_ns, from, false, &stolen, &mut host.ports).unwrap();
+    connection.handle_datagram(now_ns, from, false, &mut stolen, &mut host.ports).unwrap();
     let before = pair.network.counts[1].lost;
     pair.hosts[1].ports.post(true, 1_000_000);
     pair.run_until(10_000 * MS, Pair::is_complete);

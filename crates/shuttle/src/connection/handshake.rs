@@ -5,31 +5,57 @@ use weft_wire::shuttle::hello::{Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modu
 use weft_wire::shuttle::{ConnectionId, ShuttleError};
 
 use super::{Connection, Event, Reply, Session, State};
-use crate::config::{Config, Identity, MIN_DATAGRAM, choose, placement_of};
+use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of};
 use crate::error::{End, Misuse};
+use crate::noise::Agreement;
 use crate::path::Route;
 use crate::protect::Guard;
 
-/// A peer's wish to connect, to accept or to reject. It holds no state of the connection.
-#[derive(Clone, Debug)]
+/// A peer's wish to connect, to accept or to reject.
+#[derive(Debug)]
 pub struct Request {
     from: ConnectionId,
     nonce: u64,
     modules: Modules,
     limits: Limits,
     private_data: Vec<u8>,
+    agreement: Option<Agreement>,
 }
 
 impl Request {
-    /// Reads a Request.
+    /// Reads a Request with the credentials of `config`. `entropy` is fresh randomness, for the
+    /// key that this end draws if the Request asks for a cipher.
     ///
     /// # Errors
-    /// If the datagram is not one.
-    pub fn parse(datagram: &[u8]) -> Result<Self, ShuttleError> {
-        let hello = Hello::parse(datagram)?;
-        if hello.kind != HelloKind::Request {
-            return Err(ShuttleError::Kind(hello.kind as u8));
+    /// If the datagram is not a Request, or one by a stranger.
+    pub fn parse(
+        datagram: &[u8],
+        config: &Config,
+        entropy: [u8; 32],
+    ) -> Result<Self, ShuttleError> {
+        let outer = Hello::parse(datagram)?;
+        if outer.kind != HelloKind::Request {
+            return Err(ShuttleError::Kind(outer.kind as u8));
         }
+        if outer.key_message.is_empty() {
+            let mut request = Self::from_hello(&outer, None)?;
+            request.modules.protection &= !CIPHERS;
+            return Ok(request);
+        }
+        let stranger = ShuttleError::Value("key message");
+        if config.protection & CIPHERS == 0 {
+            return Err(stranger);
+        }
+        let (agreement, inner) =
+            Agreement::take(&config.credentials, entropy, outer.key_message).ok_or(stranger)?;
+        let inner = Hello::parse(&inner)?;
+        if !is_same(&outer, &inner) {
+            return Err(stranger);
+        }
+        Self::from_hello(&inner, Some(agreement))
+    }
+
+    fn from_hello(hello: &Hello<'_>, agreement: Option<Agreement>) -> Result<Self, ShuttleError> {
         let limits = hello.limits.ok_or(ShuttleError::Value("limits"))?;
         check_limits(&limits)?;
         Ok(Self {
@@ -38,7 +64,13 @@ impl Request {
             modules: hello.modules,
             limits,
             private_data: hello.private_data.to_vec(),
+            agreement,
         })
+    }
+
+    /// The public key of who asks, where the credentials have one: for the owner to judge.
+    pub fn peer_key(&self) -> Option<[u8; 32]> {
+        self.agreement.as_ref()?.peer_key()
     }
 
     /// What tells a repeated Request from a new one, together with the peer's address.
@@ -65,7 +97,7 @@ impl Request {
     ///
     /// # Errors
     /// If the private data is too long.
-    pub fn reject(&self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, Misuse> {
+    pub fn reject(mut self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, Misuse> {
         check_private_data(private_data)?;
         let hello = Hello {
             to: self.from,
@@ -74,7 +106,17 @@ impl Request {
             reason,
             ..Hello::new(HelloKind::Reject)
         };
-        Ok(hello.encode())
+        Ok(self.seal(&hello))
+    }
+
+    /// `hello` as it travels: within a key agreement message if the Request came in one.
+    fn seal(&mut self, hello: &Hello<'_>) -> Vec<u8> {
+        let message =
+            self.agreement.as_mut().and_then(|agreement| agreement.answer(&hello.encode_inner()));
+        match message {
+            Some(message) => outer(hello, &message),
+            None => hello.encode(),
+        }
     }
 }
 
@@ -100,8 +142,17 @@ impl Connection {
             private_data,
             ..Hello::new(HelloKind::Request)
         };
-        let request = hello.encode();
-        let state = State::Requesting { request, first_ns: now_ns, next_ns: now_ns, tries: 0 };
+        let (request, agreement) = if config.protection & CIPHERS == 0 {
+            (hello.encode(), None)
+        } else {
+            let inner = hello.encode_inner();
+            let (agreement, message) =
+                Agreement::ask(&config.credentials, identity.entropy, &inner)
+                    .ok_or(Misuse::Credentials)?;
+            (outer(&hello, &message), Some(Box::new(agreement)))
+        };
+        let state =
+            State::Requesting { request, agreement, first_ns: now_ns, next_ns: now_ns, tries: 0 };
         Ok(Self::new(config, identity, true, route, now_ns, state))
     }
 
@@ -115,7 +166,7 @@ impl Connection {
         config: Config,
         identity: Identity,
         route: Route,
-        request: &Request,
+        request: &mut Request,
         private_data: &[u8],
     ) -> Result<Self, Misuse> {
         config.check()?;
@@ -131,11 +182,13 @@ impl Connection {
             private_data,
             ..Hello::new(HelloKind::Reply)
         };
-        let reply = Reply { octets: hello.encode(), owed: true, sent_ns: None, again: false };
+        let octets = request.seal(&hello);
+        let reply = Reply { octets, owed: true, sent_ns: None, again: false };
         let state = State::Open { reply: Some(reply) };
         let mut connection = Self::new(config, identity, false, route, now_ns, state);
         let secret = [request.nonce, identity.nonce];
-        connection.agree(request.from, request.limits, modules, secret);
+        let agreement = request.agreement.as_mut();
+        connection.agree(request.from, request.limits, modules, secret, agreement);
         Ok(connection)
     }
 
@@ -154,13 +207,30 @@ impl Connection {
             (State::Requesting { .. }, HelloKind::Reply | HelloKind::Reject)
                 if hello.echo == self.identity.nonce =>
             {
-                self.handle_answer(now_ns, &hello);
+                self.handle_outer_answer(now_ns, &hello);
             }
             _ => self.stats.foreign_datagrams += 1,
         }
     }
 
-    fn handle_answer(&mut self, now_ns: u64, hello: &Hello<'_>) {
+    /// An answer, maybe with the true one within. What cannot be read is not from the peer.
+    fn handle_outer_answer(&mut self, now_ns: u64, hello: &Hello<'_>) {
+        let State::Requesting { agreement, .. } = &mut self.state else { return };
+        let Some(mut agreement) = agreement.take() else {
+            self.handle_answer(now_ns, hello, None);
+            return;
+        };
+        let inner = agreement.finish(hello.key_message);
+        let inner = inner.as_deref().and_then(|octets| Hello::parse(octets).ok());
+        if let Some(inner) = inner.filter(|inner| is_same(hello, inner)) {
+            self.handle_answer(now_ns, &inner, Some(&mut agreement));
+        } else if let State::Requesting { agreement: empty, .. } = &mut self.state {
+            *empty = Some(agreement);
+            self.stats.foreign_datagrams += 1;
+        }
+    }
+
+    fn handle_answer(&mut self, now_ns: u64, hello: &Hello<'_>, agreement: Option<&mut Agreement>) {
         if hello.kind == HelloKind::Reject {
             self.events.push_back(Event::Rejected { private_data: hello.private_data.to_vec() });
             self.end(now_ns, End::Rejected(hello.reason));
@@ -170,7 +240,8 @@ impl Connection {
         let offered = self.config.modules();
         let one = |bits: u8| bits.count_ones() == 1;
         let m = hello.modules;
-        let single = one(m.protection) && one(m.placement) && one(m.recovery);
+        let keyed = agreement.is_some() || m.protection & CIPHERS == 0;
+        let single = one(m.protection) && one(m.placement) && one(m.recovery) && keyed;
         let (Some(limits), Some(modules), true) = (limits, choose(offered, m), single) else {
             self.end(now_ns, End::BadAnswer);
             return;
@@ -178,7 +249,8 @@ impl Connection {
         if let State::Requesting { first_ns, tries: 1, .. } = self.state {
             self.paths[0].recovery.handle_handshake_rtt(now_ns - first_ns);
         }
-        self.agree(hello.from.base(), limits, modules, [self.identity.nonce, hello.nonce]);
+        let secret = [self.identity.nonce, hello.nonce];
+        self.agree(hello.from.base(), limits, modules, secret, agreement);
         self.state = State::Open { reply: None };
         self.heard_ns = now_ns;
         let path = &mut self.paths[0];
@@ -194,7 +266,11 @@ impl Connection {
         peer_limits: Limits,
         modules: Modules,
         secret: [u64; 2],
+        agreement: Option<&mut Agreement>,
     ) {
+        let peer_key = agreement.as_ref().and_then(|agreement| agreement.peer_key());
+        let cipher = modules.protection & CIPHERS != 0;
+        let secrets = agreement.filter(|_| cipher).map(Agreement::secrets);
         let peer_idle_ns = u64::from(peer_limits.idle_ms) * 1_000_000;
         let octets = self.config.datagram_octets.min(peer_limits.datagram_octets);
         self.paths[0].datagram_octets = octets;
@@ -204,7 +280,8 @@ impl Connection {
             peer_limits,
             modules,
             placement: placement_of(modules).expect("one placement was chosen"),
-            guard: Guard::new(modules.protection, secret, self.initiator),
+            guard: Guard::new(modules.protection, secret, self.initiator, secrets.as_ref()),
+            peer_key,
             idle_ns: self.config.idle_ns.min(peer_idle_ns.max(1)),
         });
         let stream = weft_wire::shuttle::StreamId(0);
@@ -233,6 +310,18 @@ impl Connection {
             ird: self.config.ird.min(peer.ord),
         });
     }
+}
+
+/// The packet whose key agreement message is `message`: it says in clear where `hello` goes.
+fn outer(hello: &Hello<'_>, key_message: &[u8]) -> Vec<u8> {
+    let Hello { to, from, nonce, echo, .. } = *hello;
+    Hello { to, from, nonce, echo, key_message, ..Hello::new(hello.kind) }.encode()
+}
+
+/// Whether two packets of the handshake are of one kind, from and to the same.
+fn is_same(a: &Hello<'_>, b: &Hello<'_>) -> bool {
+    let of = |hello: &Hello<'_>| (hello.kind, hello.to, hello.from, hello.nonce, hello.echo);
+    of(a) == of(b)
 }
 
 fn check_limits(limits: &Limits) -> Result<(), ShuttleError> {

@@ -17,6 +17,7 @@ use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
 use crate::config::{Config, Identity};
 use crate::error::{End, Misuse};
+use crate::noise::Agreement;
 use crate::path::{Path, Route};
 use crate::protect::Guard;
 use crate::recovery::{News, RecoveryStats};
@@ -107,13 +108,20 @@ struct Session {
     modules: Modules,
     placement: Placement,
     guard: Guard,
+    peer_key: Option<[u8; 32]>,
     idle_ns: u64,
 }
 
 /// Where in its life a connection is.
 enum State {
     /// A Request was or is to be sent.
-    Requesting { request: Vec<u8>, first_ns: u64, next_ns: u64, tries: u32 },
+    Requesting {
+        request: Vec<u8>,
+        agreement: Option<Box<Agreement>>,
+        first_ns: u64,
+        next_ns: u64,
+        tries: u32,
+    },
     /// Data flows. A responder keeps its Reply until the peer has shown that it has it.
     Open { reply: Option<Reply> },
     /// A Close is repeated until it is answered.
@@ -219,6 +227,11 @@ impl Connection {
     /// The modules that were agreed on, each one bit.
     pub fn modules(&self) -> Option<Modules> {
         self.session.as_ref().map(|session| session.modules)
+    }
+
+    /// The peer's public key, where the credentials have one: for the owner to judge.
+    pub fn peer_key(&self) -> Option<[u8; 32]> {
+        self.session.as_ref()?.peer_key
     }
 
     /// Counters.

@@ -11,7 +11,8 @@ use crate::stream::recv::Taken;
 
 impl Connection {
     /// Takes a datagram that came over `route`; `marked` if the network marked it as congested
-    /// (ECN CE). What is not a packet of this connection, or not whole, changes nothing.
+    /// (ECN CE). What is not a packet of this connection, or not whole, changes nothing. Sealed
+    /// packets are opened in place.
     ///
     /// # Errors
     /// The stream and the fault of a segment that must not be placed. The stream places nothing
@@ -21,7 +22,7 @@ impl Connection {
         now_ns: u64,
         route: Route,
         marked: bool,
-        datagram: &[u8],
+        datagram: &mut [u8],
         ports: &mut P,
     ) -> Result<(), (StreamId, P::Fault)> {
         match Packet::parse(datagram) {
@@ -43,7 +44,7 @@ impl Connection {
         route: Route,
         marked: bool,
         header: DataHeader,
-        datagram: &[u8],
+        datagram: &mut [u8],
         ports: &mut P,
     ) -> Result<(), (StreamId, P::Fault)> {
         let id = header.ctrl.cid.stream();
@@ -54,9 +55,9 @@ impl Connection {
             return Ok(());
         }
         let Some(pn) = self.fresh_number(&header.ctrl) else { return Ok(()) };
-        let Some(session) = &self.session else { return Ok(()) };
+        let Some(session) = &mut self.session else { return Ok(()) };
         let placement = session.placement;
-        let Some(segment) = session.guard.open_data(datagram) else {
+        let Some(segment) = session.guard.open_data(pn, &header.ctrl, datagram) else {
             self.stats.foreign_datagrams += 1;
             return Ok(());
         };
@@ -86,11 +87,13 @@ impl Connection {
         route: Route,
         marked: bool,
         header: CtrlHeader,
-        datagram: &[u8],
+        datagram: &mut [u8],
         ports: &mut P,
     ) {
-        let Some(session) = &self.session else { return };
-        let Some(frames) = session.guard.open_ctrl(datagram) else {
+        let near = self.paths.get(usize::from(header.path.0)).map_or(0, |p| p.arrivals.near());
+        let Some(session) = &mut self.session else { return };
+        let pn = widen(header.pn, near);
+        let Some(frames) = session.guard.open_ctrl(pn, &header, datagram) else {
             self.stats.foreign_datagrams += 1;
             return;
         };

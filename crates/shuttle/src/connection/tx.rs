@@ -75,7 +75,7 @@ impl Connection {
     }
 
     fn put_request(&mut self, now_ns: u64, out: &mut Transmit) -> bool {
-        let State::Requesting { request, first_ns, next_ns, tries } = &mut self.state else {
+        let State::Requesting { request, first_ns, next_ns, tries, .. } = &mut self.state else {
             return false;
         };
         if *next_ns > now_ns {
@@ -222,17 +222,18 @@ impl Connection {
 
     /// What stands in `frames` as a packet of path `at`; the caller accounts for its number.
     fn put_ctrl(&mut self, at: usize, route: Route, out: &mut Transmit) {
-        let Some(session) = &self.session else { return };
+        let Some(session) = &mut self.session else { return };
         let path = &self.paths[at];
+        let pn = path.recovery.next_pn();
         let header = CtrlHeader {
             cid: session.peer_cid,
             path: path.id,
-            pn: path.recovery.next_pn() as u32,
-            phase: 0,
+            pn: pn as u32,
+            phase: session.guard.next_phase(),
             ack_now: false,
         };
         let start = out.gather.len();
-        session.guard.put_ctrl(&header, &self.frames, &mut out.gather);
+        session.guard.put_ctrl(pn, &header, &self.frames, &mut out.gather);
         out.end_datagram(start);
         out.route = Some(route);
         self.stats.control_out += 1;
@@ -294,7 +295,7 @@ impl Connection {
         out: &mut Transmit,
     ) -> Option<Flight> {
         let Self { session, paths, streams, segment, peeked, stats, turn, .. } = self;
-        let session = session.as_ref()?;
+        let session = session.as_mut()?;
         for _ in 0..2 * streams.len() {
             let id = *turn;
             if let Some(stream) = streams.get_mut(&id) {
@@ -302,7 +303,7 @@ impl Connection {
                     && let Some(source) = ports.source(id)
                 {
                     let path = &mut paths[at];
-                    let guard = &session.guard;
+                    let guard = &mut session.guard;
                     let cid = session.peer_cid.with_stream(id);
                     let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
                     let mut loading =
@@ -328,7 +329,7 @@ impl Connection {
 struct Loading<'a, S> {
     now_ns: u64,
     path: &'a mut Path,
-    guard: &'a Guard,
+    guard: &'a mut Guard,
     /// Of every packet, but for number and request.
     header: CtrlHeader,
     source: S,
@@ -374,11 +375,13 @@ impl<S: UlpduSource> Loading<'_, S> {
             }
             let dry = self.next(stream, mulpdu).is_none();
             let mut ctrl = self.header;
-            ctrl.pn = (first_pn + u64::from(count)) as u32;
+            let pn = first_pn + u64::from(count);
+            ctrl.pn = pn as u32;
+            ctrl.phase = self.guard.next_phase();
             ctrl.ack_now = dry && self.path.may_ask(self.now_ns);
             let start = out.gather.len();
             let header = DataHeader { ctrl, dsn: dsn as u32 };
-            self.guard.put_data(&header, self.segment, memory, &mut out.gather);
+            self.guard.put_data(pn, &header, self.segment, memory, &mut out.gather);
             out.end_datagram(start);
             out.may_fragment |= size > self.path.datagram_octets;
             last_octets = size;

@@ -61,7 +61,8 @@ pub fn route(host: usize, path: u16) -> Route {
 impl Host {
     fn new(host: usize, config: Config, random: &mut Random, ends: Vec<End>) -> Self {
         let cid = ConnectionId(random.next() as u32 & !0xff);
-        let identity = Identity { cid, nonce: random.next(), seed: random.next() };
+        let (nonce, seed, entropy) = (random.next(), random.next(), [host as u8 + 1; 32]);
+        let identity = Identity { cid, nonce, seed, entropy };
         Self {
             connection: None,
             ports: Ports::new(ends),
@@ -141,7 +142,7 @@ impl Pair {
 
     fn step(&mut self) {
         while let Some((to, route, datagram)) = self.network.poll(self.now_ns) {
-            self.receive(to, route, &datagram);
+            self.receive(to, route, datagram);
         }
         for host in &mut self.hosts {
             if let Some(connection) = &mut host.connection
@@ -152,7 +153,8 @@ impl Pair {
         }
     }
 
-    fn receive(&mut self, to: usize, route: Route, datagram: &[u8]) {
+    fn receive(&mut self, to: usize, route: Route, mut datagram: Vec<u8>) {
+        let datagram = &mut datagram[..];
         let host = &mut self.hosts[to];
         if let Some(connection) = &mut host.connection {
             connection
@@ -160,7 +162,8 @@ impl Pair {
                 .expect("no segment is at fault");
             return;
         }
-        let Ok(request) = Request::parse(datagram) else { return };
+        let parsed = Request::parse(datagram, &host.config, [9; 32]);
+        let Ok(mut request) = parsed else { return };
         match self.answer {
             Answer::Ignore => {}
             Answer::Reject => {
@@ -172,7 +175,7 @@ impl Pair {
                 let (config, identity) = (host.config.clone(), host.identity);
                 let now_ns = self.now_ns;
                 let accepted =
-                    Connection::accept(now_ns, config, identity, route, &request, b"yes");
+                    Connection::accept(now_ns, config, identity, route, &mut request, b"yes");
                 host.connection = Some(accepted.unwrap());
                 let connection = host.connection.as_mut().unwrap();
                 connection
