@@ -2,7 +2,7 @@
 //!
 //! An acknowledgement is due an interval after the previous one, however many packets came; at
 //! once when the sender asks, or when nothing came for longer than that. Each tells of the newest
-//! packets as far as it has room; what is older takes turns in what room is left.
+//! packets as far as it has room; what is older takes turns in what room is left (S-40 to S-44).
 
 use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::{Ack, Ranges};

@@ -1,4 +1,5 @@
-//! Spreads bursts over time: a virtual clock that runs ahead by what was sent at the path's rate.
+//! Spreads bursts over time: a virtual clock that runs ahead by what was sent at the path's rate
+//! (S-61).
 
 use crate::cc::{octets_in, time_for_ns};
 

@@ -172,7 +172,7 @@ impl Path {
         Some((challenge.token, challenge.route))
     }
 
-    /// A Response arrived. Gives whether the path now goes another way.
+    /// A Response arrived (S-71, S-72). Gives whether the path now goes another way.
     pub(crate) fn handle_response(&mut self, now_ns: u64, token: u64) -> bool {
         let Some(challenge) = self.challenge.take_if(|challenge| challenge.token == token) else {
             return false;

@@ -2,7 +2,7 @@
 //!
 //! With a cipher, what follows the header is sealed. Without, data packets carry a CRC32C (or nothing) and control packets a SipHash tag;
 //! both begin with the connection's secret, so that who cannot read the handshake can make
-//! neither.
+//! neither (S-80, S-81).
 
 use std::hash::Hasher;
 

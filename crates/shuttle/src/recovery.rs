@@ -14,12 +14,12 @@ use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
 use crate::rtt::RttEstimate;
 
-/// Packets from the oldest of interest to the newest; a receiver keeps a bit for each.
+/// Packets from the oldest of interest to the newest; a receiver keeps a bit for each (S-44).
 pub(crate) const PN_WINDOW: u64 = 1 << 23;
 /// An acknowledgement is owed within this, or a part of the round trip if that is longer.
 const ACK_INTERVAL_NS: u64 = 1_000_000;
 const ACK_RTT_DIVISOR: u64 = 64;
-/// Probe timeouts without an answer after which the path counts as down.
+/// Probe timeouts without an answer after which the path counts as down (S-55).
 const OUTAGE_PROBES: u32 = 3;
 /// Packets of each of those timeouts.
 const PROBES: u8 = 2;
@@ -202,7 +202,7 @@ impl Recovery {
         cc.on_sent(&Sent { now_ns, packets, octets, in_flight_octets, app_limited });
     }
 
-    /// Nothing was left to send although window and pacing would have let it go.
+    /// Nothing was left to send although window and pacing would have let it go (S-62).
     pub(crate) fn handle_app_limited(&mut self) {
         self.app_limited_until = self.delivered_octets + self.in_flight_octets.max(1);
     }
@@ -327,7 +327,8 @@ impl Recovery {
         })
     }
 
-    /// Declares lost what newer packets have overtaken for too long; gives packets and octets.
+    /// Declares lost what newer packets have overtaken for too long (S-50); gives packets and
+    /// octets.
     fn detect_losses(
         &mut self,
         now_ns: u64,
@@ -381,7 +382,8 @@ impl Recovery {
         (packets, octets)
     }
 
-    /// Drops flights whose fate is settled. A loss may still turn out to be none for a round trip.
+    /// Drops flights whose fate is settled. A loss may still turn out to be none for a round trip
+    /// (S-53).
     fn forget(&mut self, now_ns: u64) {
         let keep_ns = self.rtt.get().smoothed_ns;
         while let Some(flight) = self.flights.front()
@@ -418,7 +420,7 @@ impl Recovery {
         Some(self.silent_since_ns + wait_ns)
     }
 
-    /// Does what is due: finds losses, or asks for probes.
+    /// Does what is due: finds losses, or asks for probes (S-54).
     pub(crate) fn handle_timeout(&mut self, now_ns: u64, cc: &mut dyn Controller, news: &mut News) {
         if self.loss_at_ns.is_some_and(|at| at <= now_ns) {
             self.detect_losses(now_ns, cc, news);

@@ -1,7 +1,7 @@
 //! How much later than its successors a packet may arrive before it counts as lost.
 //!
 //! The lateness of every packet that comes after newer ones is measured, whether or not it had
-//! been declared lost; the window follows the largest of the last rounds.
+//! been declared lost; the window follows the largest of the last rounds (S-51).
 
 /// Lateness that is always allowed.
 const FLOOR_NS: u64 = 500_000;

@@ -2,7 +2,7 @@
 //! themselves.
 //!
 //! Invariant: no key and nonce are used twice. The nonce is path and packet number, which never
-//! repeat on a connection; each direction and each phase has keys of its own.
+//! repeat on a connection; each direction and each phase has keys of its own (S-82, S-83).
 
 use ring::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{self, HKDF_SHA256, Prk};

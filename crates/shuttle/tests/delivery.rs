@@ -1,4 +1,6 @@
 //! Every segment is placed once and completed in order, whatever the network does to packets.
+//!
+//! Rules of `docs/shuttle.md`: S-30 to S-36, S-40, S-43, S-50 to S-55.
 
 mod support;
 

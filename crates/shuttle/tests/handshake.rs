@@ -1,4 +1,6 @@
 //! A connection begins in one round trip and ends in one exchange, whatever is lost.
+//!
+//! Rules of `docs/shuttle.md`: S-10 to S-14, S-20, S-21.
 
 mod support;
 

@@ -1,4 +1,6 @@
 //! Packets that are forged, replayed or mutated change nothing.
+//!
+//! Rules of `docs/shuttle.md`: S-5, S-42, S-44, S-81.
 
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;

@@ -1,4 +1,6 @@
 //! Several paths, paths that move, and streams that share them.
+//!
+//! Rules of `docs/shuttle.md`: S-70 to S-73.
 
 mod support;
 

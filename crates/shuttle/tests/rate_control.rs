@@ -1,4 +1,6 @@
 //! Controllers over the whole protocol: what share of a link they fill, with and without loss.
+//!
+//! Rules of `docs/shuttle.md`: S-60, S-61.
 
 mod support;
 

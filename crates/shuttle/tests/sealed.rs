@@ -1,4 +1,6 @@
 //! Connections under a cipher: the same round trip, nothing readable on the way, no strangers.
+//!
+//! Rules of `docs/shuttle.md`: S-15, S-82.
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! One round trip: a Request with everything in it, and a Reply or a Reject (`docs/shuttle.md`,
-//! "Handshake").
+//! "Handshake", S-10 to S-16).
 
 use weft_wire::shuttle::hello::{Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modules};
 use weft_wire::shuttle::{ConnectionId, ShuttleError};

@@ -1,4 +1,4 @@
-//! What arrives: every check before anything moves, then placement or frames.
+//! What arrives: every check before anything moves (S-5), then placement or frames.
 
 use weft_wire::ids::Msn;
 use weft_wire::shuttle::frame::{Frame, Frames};
@@ -149,7 +149,7 @@ impl Connection {
         let newest = pn >= path.arrivals.near();
         path.arrivals.handle_packet(now_ns, pn);
         path.arrivals.marked += u64::from(marked);
-        // Late packets of the old route must not move the path back.
+        // Late packets of the old route must not move the path back (S-72).
         if route != path.route && newest {
             let token = self.token();
             self.paths[usize::from(header.path.0)].challenge(now_ns, route, token);

@@ -1,4 +1,5 @@
-//! When a connection must be looked at although nothing arrived, and what it does then.
+//! When a connection must be looked at although nothing arrived, and what it does then (S-20,
+//! S-21).
 
 use super::{Connection, State};
 use crate::error::End;

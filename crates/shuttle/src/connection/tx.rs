@@ -284,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// Deficit round robin over the streams: the flight of the first that has one.
+    /// Deficit round robin over the streams (S-70): the flight of the first that has one.
     fn load_turn<P: Ports>(
         &mut self,
         now_ns: u64,

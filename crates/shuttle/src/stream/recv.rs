@@ -2,7 +2,7 @@
 //! frontier.
 //!
 //! Invariant: a segment is placed at most once, and what the peer is told has arrived is either
-//! placed or held here until it can be.
+//! placed or held here until it can be (S-30, S-43).
 
 use std::collections::BTreeMap;
 
@@ -86,6 +86,7 @@ impl RecvStream {
         if self.failed || self.held.is_empty() { Ok(()) } else { self.release(frontier, sink) }
     }
 
+    /// S-31.
     fn must_wait(&self, dsn: u64, ulpdu: &[u8]) -> bool {
         let early = dsn > self.frontier();
         match self.placement {
@@ -111,7 +112,7 @@ impl RecvStream {
     }
 
     fn hold(&mut self, dsn: u64, ulpdu: &[u8]) -> Taken {
-        // The one at the frontier must always find room, or nothing would ever move again.
+        // The one at the frontier must always find room, or nothing would ever move again (S-32).
         let fits = self.held_octets + ulpdu.len() <= self.held_octets_max;
         if !fits && dsn != self.frontier() {
             return Taken::No;

@@ -13,10 +13,10 @@ use weft_wire::shuttle::frame::Frame;
 
 use crate::ranges::RangeSet;
 
-/// Segments between the peer's frontier and the newest: the receiver keeps a bit for each.
+/// Segments between the peer's frontier and the newest: the receiver keeps a bit for each (S-34).
 pub(crate) const DSN_WINDOW: u64 = 1 << 23;
 /// A peer that is asked how far it got and has nothing new is asked again after twice the time,
-/// up to this.
+/// up to this (S-36).
 const QUERY_NS_MAX: u64 = 1_000_000_000;
 
 /// Names of consecutive segments that follow from the first: each but the last is as long, and
@@ -94,7 +94,7 @@ impl SendStream {
         self.next_dsn - self.frontier < DSN_WINDOW && !self.is_blocked()
     }
 
-    /// Whether the next segment waits for a receive to be posted.
+    /// Whether the next segment waits for a receive to be posted (S-35).
     pub(crate) fn is_blocked(&self) -> bool {
         let Some((_, Some(msn))) = self.pending else { return false };
         // The difference is small and positive for a Send within the limit, else huge.
@@ -147,7 +147,7 @@ impl SendStream {
     }
 
     /// Packets with segments `first..=last` are lost. What the peer has by another packet is not
-    /// sent again.
+    /// sent again (S-52).
     pub(crate) fn handle_lost(&mut self, first: u64, last: u64) {
         for dsn in first.max(self.frontier)..=last {
             if !self.received.contains(dsn) {
@@ -157,7 +157,7 @@ impl SendStream {
     }
 
     /// The peer has placed everything before `frontier`; whatever it says, no more than was sent.
-    /// Tells the source; gives whether that is news.
+    /// Tells the source (S-33); gives whether that is news.
     pub(crate) fn handle_frontier(&mut self, frontier: u64, source: &mut impl UlpduSource) -> bool {
         let frontier = frontier.min(self.next_dsn);
         if frontier <= self.frontier {
