@@ -1,8 +1,8 @@
 //! What stands at the end of a packet: proof that it is whole and from the peer.
 //!
-//! With a cipher, what follows the header is sealed. Without, data packets carry a CRC32C (or nothing) and control packets a SipHash tag;
-//! both begin with the connection's secret, so that who cannot read the handshake can make
-//! neither (S-80, S-81).
+//! With a cipher, what follows the header is sealed. Without, data packets carry a CRC32C (or
+//! nothing) and control packets a SipHash tag; both begin with the connection's secret, so that
+//! who cannot read the handshake can make neither (S-80, S-81).
 
 use std::hash::Hasher;
 
