@@ -225,6 +225,43 @@ pub trait Controller: Send {
     fn name(&self) -> &'static str;
 }
 
+/// Makes the controller of a path.
+pub type Make = fn(&Params) -> Box<dyn Controller>;
+
+/// Makes `none`: no limit at all.
+pub fn none(params: &Params) -> Box<dyn Controller> {
+    Box::new(Unlimited::new(params))
+}
+
+/// Makes `fixed`: one rate, whatever happens.
+pub fn fixed(params: &Params) -> Box<dyn Controller> {
+    Box::new(Fixed::new(params))
+}
+
+/// Makes `cubic`: RFC 9438.
+pub fn cubic(params: &Params) -> Box<dyn Controller> {
+    Box::new(Cubic::new(params))
+}
+
+/// Makes `bbr1`: the first BBR.
+pub fn bbr1(params: &Params) -> Box<dyn Controller> {
+    Box::new(Bbr1::new(params))
+}
+
+/// Makes `weave`: a rate from what the path delivers, deaf to losses by chance.
+pub fn weave(params: &Params) -> Box<dyn Controller> {
+    Box::new(Weave::new(params))
+}
+
+/// The maker of the module called `name`, as `weft run --shuttle cc=NAME` spells it.
+pub fn by_name(name: &str) -> Option<Make> {
+    let (_, make) = MODULES.into_iter().find(|(module, _)| *module == name)?;
+    Some(make)
+}
+
+const MODULES: [(&str, Make); 5] =
+    [("none", none), ("fixed", fixed), ("cubic", cubic), ("bbr1", bbr1), ("weave", weave)];
+
 /// The rate of `octets` in `interval_ns`; 0 for an empty interval.
 pub fn bits_per_second(octets: u64, interval_ns: u64) -> u64 {
     let bits = u128::from(octets) * 8 * u128::from(SECOND_NS);
@@ -249,6 +286,15 @@ fn saturate(value: u128) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_answer_to_their_names() {
+        for (name, make) in MODULES {
+            assert_eq!(make(&Params::default()).name(), name);
+            assert!(by_name(name).is_some());
+        }
+        assert!(by_name("magic").is_none());
+    }
 
     #[test]
     fn rates_and_times_agree() {

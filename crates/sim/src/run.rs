@@ -173,14 +173,7 @@ fn controller(flow: &RunFlow, seed: u64) -> Result<Box<dyn Controller>, UnknownC
         seed,
         ..Params::default()
     };
-    Ok(match name {
-        "bbr1" => Box::new(cc::Bbr1::new(&params)),
-        "cubic" => Box::new(cc::Cubic::new(&params)),
-        "fixed" => Box::new(cc::Fixed::new(&params)),
-        "weave" => Box::new(cc::Weave::new(&params)),
-        "none" => Box::new(cc::Unlimited::new(&params)),
-        _ => return Err(unknown()),
-    })
+    Ok(cc::by_name(name).ok_or_else(unknown)?(&params))
 }
 
 fn tallies(network: &Network, flows: usize) -> Vec<Tally> {

@@ -1,176 +1,177 @@
-//! `cubic`: CUBIC (RFC 9438), for networks in which every loss is congestion, and as a yardstick.
-//!
-//! The window grows as the cube of the time since the last reduction, and never slower than Reno's
-//! would. One reduction answers all losses of what was sent before it.
+//! `cubic`: the loss-based controller of most of the Internet (RFC 9438), for comparison and for
+//! sharing with its kind.
 
 use super::{Acked, Controller, Ecn, Lost, Params, SECOND_NS, Sent, Spurious, bits_per_second};
 
-/// RFC 9438, section 4.1, and section 4.6.
+/// How fast the window grows, in datagrams a second cubed (RFC 9438, section 4.1).
 const C: f64 = 0.4;
+/// What is left of the window after a congestion event (section 4.6).
 const BETA: f64 = 0.7;
-/// What Reno adds a round trip so that it loses no ground beside `BETA` (section 4.3).
+/// Growth that gives the window of Reno on average (section 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-const INITIAL_PACKETS: f64 = 10.0;
-const MIN_PACKETS: f64 = 2.0;
-/// Pacing above the rate that the window gives, so that the window stays the limit.
-const PACING_GAIN: f64 = 1.25;
-const PACING_GAIN_START: f64 = 2.0;
+/// Datagrams to begin with (RFC 6928).
+const INITIAL_DATAGRAMS: u64 = 10;
+/// Pacing leaves room for the window to be the limit: in slow start, and after it.
+const PACING: [(u64, u64); 2] = [(2, 1), (5, 4)];
 
-/// A window in packets, and the curve that it follows.
-#[derive(Clone, Debug)]
-pub struct Cubic {
-    params: Params,
-    window: f64,
-    threshold: f64,
-    /// The curve since the last reduction, once an acknowledgement has come after it.
-    epoch: Option<Epoch>,
-    /// Where the next curve will be flat: the window before the last reduction, or less.
-    most: f64,
-    /// The window before the last reduction.
-    prior: f64,
-    /// What was sent up to here has been answered for.
-    reduced_ns: Option<u64>,
-    rtt_ns: u64,
-    /// The last packets to leave found the window full.
-    is_full: bool,
-    /// The state before the last reduction, in case there was no loss.
-    before: Option<Box<Cubic>>,
+/// What a reaction changes, so that it can be taken back.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// The congestion window in octets.
+    cwnd: f64,
+    ssthresh: f64,
+    /// The window before the last reaction, which growth heads for.
+    w_max: f64,
+    /// The window that Reno would have.
+    w_est: f64,
+    /// When growth after the last reaction began.
+    epoch_ns: Option<u64>,
+    /// Seconds from then until `w_max` is reached.
+    k: f64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Epoch {
-    start_ns: u64,
-    /// The window at which the curve is flat.
-    flat: f64,
-    /// Seconds until it is there.
-    k: f64,
-    /// The window that Reno would have.
-    reno: f64,
+/// CUBIC in octets, with pacing.
+#[derive(Debug)]
+pub struct Cubic {
+    window: Window,
+    /// Before the last reaction.
+    before: Option<Window>,
+    /// Losses among what was sent before this are of the congestion event reacted to.
+    reacted_ns: Option<u64>,
+    datagram: f64,
+    smoothed_ns: u64,
+    min_rate_bps: u64,
+    max_rate_bps: u64,
 }
 
 impl Cubic {
     /// A controller in slow start.
     pub fn new(params: &Params) -> Self {
+        let datagram = f64::from(params.datagram_octets);
+        let window = Window {
+            cwnd: datagram * INITIAL_DATAGRAMS as f64,
+            ssthresh: f64::INFINITY,
+            w_max: 0.0,
+            w_est: 0.0,
+            epoch_ns: None,
+            k: 0.0,
+        };
         Self {
-            params: params.clone(),
-            window: INITIAL_PACKETS,
-            threshold: f64::INFINITY,
-            epoch: None,
-            most: 0.0,
-            prior: 0.0,
-            reduced_ns: None,
-            rtt_ns: 0,
-            is_full: false,
+            window,
             before: None,
+            reacted_ns: None,
+            datagram,
+            smoothed_ns: 0,
+            min_rate_bps: params.min_rate_bps,
+            max_rate_bps: params.max_rate_bps,
         }
     }
 
-    /// Grows along the curve (sections 4.2 to 4.5).
-    fn grow(&mut self, now_ns: u64, acked: f64) {
-        let window = self.window;
-        let flat = self.most.max(window);
-        let epoch = self.epoch.get_or_insert_with(|| Epoch {
-            start_ns: now_ns,
-            flat,
-            k: ((flat - window) / C).cbrt(),
-            reno: window,
-        });
-        // Once it has regained what it lost, Reno's own slope is fair (section 4.3).
-        let alpha = if epoch.reno < self.prior { ALPHA } else { 1.0 };
-        epoch.reno += alpha * acked / window;
-        let ahead_ns = now_ns - epoch.start_ns + self.rtt_ns;
-        let since_k = ahead_ns as f64 / SECOND_NS as f64 - epoch.k;
-        let target = (C * since_k.powi(3) + epoch.flat).clamp(window, 1.5 * window);
-        let reno = epoch.reno;
-        self.window = (window + acked * (target - window) / window).max(reno);
-    }
-
-    fn reduce(&mut self, now_ns: u64, sent_ns: u64) {
-        if self.reduced_ns.is_some_and(|reduced_ns| sent_ns <= reduced_ns) {
+    /// A congestion event among packets sent at `sent_ns` (sections 4.6 and 4.7).
+    fn react(&mut self, now_ns: u64, sent_ns: u64) {
+        if self.reacted_ns.is_some_and(|reacted_ns| sent_ns <= reacted_ns) {
             return;
         }
-        self.before = None;
-        self.before = Some(Box::new(self.clone()));
-        self.reduced_ns = Some(now_ns);
-        self.epoch = None;
-        // Fast convergence (section 4.7): who has shrunk leaves room to newcomers.
-        let shrunk = self.window < self.most;
-        self.most = if shrunk { self.window * (1.0 + BETA) / 2.0 } else { self.window };
-        self.prior = self.window;
-        self.window = (self.window * BETA).max(MIN_PACKETS);
-        self.threshold = self.window;
+        self.reacted_ns = Some(now_ns);
+        self.before = Some(self.window);
+        let Window { cwnd, w_max, .. } = self.window;
+        let converging = cwnd < w_max;
+        self.window.w_max = if converging { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.window.cwnd = (cwnd * BETA).max(2.0 * self.datagram);
+        self.window.ssthresh = self.window.cwnd;
+        self.window.epoch_ns = None;
     }
 
-    fn octets(&self, packets: f64) -> u64 {
-        (packets * f64::from(self.params.datagram_octets)) as u64
+    /// Growth after slow start (sections 4.2 to 4.5).
+    fn avoid_congestion(&mut self, now_ns: u64, acked: f64) {
+        let datagram = self.datagram;
+        let window = &mut self.window;
+        let epoch_ns = *window.epoch_ns.get_or_insert_with(|| {
+            window.w_est = window.cwnd;
+            window.w_max = window.w_max.max(window.cwnd);
+            window.k = ((window.w_max - window.cwnd) / datagram / C).cbrt();
+            now_ns
+        });
+        let ahead_ns = now_ns - epoch_ns + self.smoothed_ns;
+        let t = ahead_ns as f64 / SECOND_NS as f64 - window.k;
+        let cubic = window.w_max + C * t.powi(3) * datagram;
+        let alpha = if window.w_est >= window.w_max { 1.0 } else { ALPHA };
+        window.w_est += alpha * datagram * acked / window.cwnd;
+        let target = cubic.clamp(window.cwnd, 1.5 * window.cwnd);
+        window.cwnd += (target - window.cwnd) * acked / window.cwnd;
+        window.cwnd = window.cwnd.max(window.w_est);
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.window.cwnd < self.window.ssthresh
     }
 }
 
 impl Controller for Cubic {
-    fn on_sent(&mut self, sent: &Sent) {
-        let next = sent.in_flight_octets + sent.octets;
-        self.is_full = !sent.app_limited || next > self.window_octets() / 2;
-    }
+    fn on_sent(&mut self, _: &Sent) {}
 
     fn on_acked(&mut self, acked: &Acked) {
         if let Some(rtt) = acked.rtt {
-            self.rtt_ns = rtt.smoothed_ns;
+            self.smoothed_ns = rtt.smoothed_ns;
         }
-        let in_recovery = self.reduced_ns.is_some_and(|reduced_ns| acked.sent_ns <= reduced_ns);
-        if in_recovery || !self.is_full {
+        // A window that is not used is not known to be right.
+        let used = (acked.in_flight_octets + acked.octets + acked.lost_octets) as f64;
+        if used < self.window.cwnd / 2.0 {
             return;
         }
-        let packets = acked.octets as f64 / f64::from(self.params.datagram_octets);
-        if self.window < self.threshold {
-            self.window += packets;
+        let octets = acked.octets as f64;
+        if self.in_slow_start() {
+            self.window.cwnd += octets;
         } else {
-            self.grow(acked.now_ns, packets);
+            self.avoid_congestion(acked.now_ns, octets);
         }
     }
 
     fn on_lost(&mut self, lost: &Lost) {
-        self.reduce(lost.now_ns, lost.sent_ns);
+        self.react(lost.now_ns, lost.sent_ns);
     }
 
     fn on_spurious(&mut self, spurious: &Spurious) {
+        let mine = self.reacted_ns.is_some_and(|reacted_ns| spurious.sent_ns <= reacted_ns);
         if spurious.all
+            && mine
             && let Some(before) = self.before.take()
+            && before.cwnd > self.window.cwnd
         {
-            *self = *before;
+            self.window = before;
         }
     }
 
     fn on_ecn(&mut self, ecn: &Ecn) {
-        self.reduce(ecn.now_ns, ecn.sent_ns);
+        self.react(ecn.now_ns, ecn.sent_ns);
     }
 
     fn on_outage(&mut self, now_ns: u64) {
-        self.reduce(now_ns, now_ns);
-        self.window = MIN_PACKETS;
+        self.react(now_ns, u64::MAX);
+        self.window.cwnd = 2.0 * self.datagram;
         self.before = None;
     }
 
-    fn on_path_changed(&mut self, _: u64, _: Option<super::Saved>) {
-        *self = Self::new(&self.params);
-    }
-
     fn on_datagram_octets(&mut self, octets: u16) {
-        self.window *= f64::from(self.params.datagram_octets) / f64::from(octets);
-        self.params.datagram_octets = octets;
+        let datagram = f64::from(octets);
+        let least = datagram * INITIAL_DATAGRAMS as f64;
+        if self.window.ssthresh.is_infinite() {
+            self.window.cwnd = self.window.cwnd.max(least);
+        }
+        self.datagram = datagram;
     }
 
     fn pacing_rate_bps(&self) -> u64 {
-        if self.rtt_ns == 0 {
-            return self.params.initial_rate_bps.unwrap_or(u64::MAX).min(self.params.max_rate_bps);
+        if self.smoothed_ns == 0 {
+            return self.max_rate_bps;
         }
-        let starts = self.window < self.threshold;
-        let gain = if starts { PACING_GAIN_START } else { PACING_GAIN };
-        let rate_bps = bits_per_second(self.octets(self.window * gain), self.rtt_ns);
-        rate_bps.min(self.params.max_rate_bps).max(self.params.min_rate_bps)
+        let (times, over) = PACING[usize::from(!self.in_slow_start())];
+        let rate = bits_per_second(self.window_octets(), self.smoothed_ns);
+        (rate.saturating_mul(times) / over).clamp(self.min_rate_bps, self.max_rate_bps)
     }
 
     fn window_octets(&self) -> u64 {
-        self.octets(self.window.max(MIN_PACKETS))
+        self.window.cwnd as u64
     }
 
     fn name(&self) -> &'static str {
@@ -185,73 +186,110 @@ mod tests {
 
     const RTT_NS: u64 = 70_000_000;
 
-    fn ack(cubic: &mut Cubic, now_ns: u64, packets: u32) {
-        let octets = u64::from(packets) * 1200;
-        cubic.on_sent(&Sent { now_ns, packets, octets, in_flight_octets: 0, app_limited: false });
-        cubic.on_acked(&Acked {
-            now_ns,
-            packets,
-            octets,
-            lost_packets: 0,
-            lost_octets: 0,
-            sent_ns: now_ns - RTT_NS,
-            rtt: Some(Rtt { latest_ns: RTT_NS, smoothed_ns: RTT_NS, var_ns: 0, min_ns: RTT_NS }),
-            one_way_ns: 0,
-            rate: None,
-            delivered_octets: 0,
-            in_flight_octets: 0,
-        });
+    /// Feeds one acknowledgement per round trip that covers the whole window.
+    struct Path {
+        cubic: Cubic,
+        now_ns: u64,
     }
 
-    fn lose(cubic: &mut Cubic, now_ns: u64) {
-        cubic.on_lost(&Lost {
-            now_ns,
-            sent_ns: now_ns - RTT_NS,
-            packets: 1,
-            octets: 1200,
-            prior_delivered_octets: 0,
-            in_flight_octets: 0,
-        });
+    impl Path {
+        fn new() -> Self {
+            let params = Params { datagram_octets: 1500, ..Params::default() };
+            Self { cubic: Cubic::new(&params), now_ns: SECOND_NS }
+        }
+
+        fn round(&mut self) {
+            self.now_ns += RTT_NS;
+            let ns = RTT_NS;
+            let window = self.cubic.window_octets();
+            let parts = 64;
+            for part in 0..parts {
+                self.cubic.on_acked(&Acked {
+                    now_ns: self.now_ns,
+                    packets: 1,
+                    octets: window / parts,
+                    lost_packets: 0,
+                    lost_octets: 0,
+                    sent_ns: self.now_ns - RTT_NS,
+                    rtt: (part == 0).then_some(Rtt {
+                        latest_ns: ns,
+                        smoothed_ns: ns,
+                        var_ns: 0,
+                        min_ns: ns,
+                    }),
+                    one_way_ns: 0,
+                    rate: None,
+                    delivered_octets: 0,
+                    in_flight_octets: window,
+                });
+            }
+        }
+
+        fn lose(&mut self, sent_ns: u64) {
+            let now_ns = self.now_ns;
+            self.cubic.on_lost(&Lost {
+                now_ns,
+                sent_ns,
+                packets: 1,
+                octets: 1500,
+                prior_delivered_octets: 0,
+                in_flight_octets: 0,
+            });
+        }
     }
 
     #[test]
-    fn slow_start_doubles_and_a_loss_takes_three_tenths_once() {
-        let mut cubic = Cubic::new(&Params::default());
-        ack(&mut cubic, SECOND_NS, 10);
-        assert_eq!(cubic.window_octets(), 24_000);
-        lose(&mut cubic, 2 * SECOND_NS);
-        lose(&mut cubic, 2 * SECOND_NS + RTT_NS);
-        assert_eq!(cubic.window_octets(), 16_800);
-        lose(&mut cubic, 2 * SECOND_NS + RTT_NS + 1);
-        assert_eq!(cubic.window_octets(), 11_760);
+    fn slow_start_doubles_and_a_loss_ends_it() {
+        let mut path = Path::new();
+        let first = path.cubic.window_octets();
+        path.round();
+        assert!(path.cubic.window_octets() > first * 19 / 10);
+        let before = path.cubic.window_octets();
+        path.lose(path.now_ns);
+        assert_eq!(path.cubic.window_octets(), before * 7 / 10);
+        path.lose(path.now_ns - 1);
+        assert_eq!(path.cubic.window_octets(), before * 7 / 10);
+    }
+
+    /// Time back to the window before a loss: the K of the RFC, cbrt(W (1 - beta) / C).
+    #[test]
+    fn recovery_takes_as_long_as_the_rfc_says() {
+        let mut path = Path::new();
+        while path.cubic.window_octets() < 1500 * 6000 {
+            path.round();
+        }
+        path.lose(path.now_ns);
+        // The second event, after growth past the first, has no fast convergence.
+        while path.cubic.window_octets() < 1500 * 12_000 {
+            path.round();
+        }
+        let full = path.cubic.window_octets();
+        path.lose(path.now_ns);
+        let begun = path.now_ns;
+        while path.cubic.window_octets() < full {
+            path.round();
+        }
+        let took = (path.now_ns - begun) as f64 / SECOND_NS as f64;
+        let k = (full as f64 / 1500.0 * (1.0 - BETA) / C).cbrt();
+        assert!((0.9..1.1).contains(&(took / k)), "{took} s instead of {k} s");
     }
 
     #[test]
     fn a_loss_that_was_none_is_taken_back() {
-        let mut cubic = Cubic::new(&Params::default());
-        lose(&mut cubic, SECOND_NS);
-        let all = Spurious { now_ns: 0, sent_ns: 0, packets: 1, octets: 1200, all: true };
-        cubic.on_spurious(&Spurious { all: false, ..all });
-        assert_eq!(cubic.window_octets(), 8400);
-        cubic.on_spurious(&all);
-        assert_eq!(cubic.window_octets(), 12_000);
-    }
-
-    #[test]
-    fn the_curve_is_back_where_it_was_after_k() {
-        let mut cubic = Cubic::new(&Params::default());
-        cubic.window = 1000.0;
-        lose(&mut cubic, SECOND_NS);
-        let k_ns = ((300.0_f64 / C).cbrt() * 1e9) as u64;
-        let rounds = k_ns / RTT_NS;
-        let after = SECOND_NS + RTT_NS + 1;
-        for round in 0..rounds {
-            for part in 0..100 {
-                let now_ns = after + round * RTT_NS + part * RTT_NS / 100;
-                let packets = (cubic.window / 100.0) as u32;
-                ack(&mut cubic, now_ns, packets);
-            }
-        }
-        assert!((cubic.window - 1000.0).abs() < 10.0, "{}", cubic.window);
+        let mut path = Path::new();
+        path.round();
+        let before = path.cubic.window_octets();
+        path.lose(path.now_ns);
+        let spurious = |all| Spurious {
+            now_ns: 2 * SECOND_NS,
+            sent_ns: SECOND_NS,
+            packets: 1,
+            octets: 1500,
+            all,
+        };
+        path.cubic.on_spurious(&spurious(false));
+        assert!(path.cubic.window_octets() < before);
+        path.cubic.on_spurious(&spurious(true));
+        assert_eq!(path.cubic.window_octets(), before);
     }
 }

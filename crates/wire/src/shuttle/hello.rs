@@ -17,7 +17,7 @@ pub const MAX_PRIVATE_DATA: usize = 512;
 /// Octets of a cookie at most.
 pub const MAX_COOKIE: usize = 32;
 /// Octets of a key agreement message at most.
-pub const MAX_KEY_MESSAGE: usize = 256;
+pub const MAX_KEY_MESSAGE: usize = 1024;
 
 const CRC_LEN: usize = 4;
 const PARAMETER_HEAD: usize = 3;
@@ -245,6 +245,18 @@ impl<'a> Hello<'a> {
     /// # Panics
     /// If a parameter is longer than its maximum.
     pub fn encode(&self) -> Vec<u8> {
+        self.encode_to(if self.kind == HelloKind::Request { REQUEST_MIN } else { 0 })
+    }
+
+    /// The packet as it stands inside a key agreement message: without padding.
+    ///
+    /// # Panics
+    /// As [`Hello::encode`].
+    pub fn encode_inner(&self) -> Vec<u8> {
+        self.encode_to(0)
+    }
+
+    fn encode_to(&self, least: usize) -> Vec<u8> {
         let mut out = vec![0; HELLO_LEN];
         self.put_parameters(&mut out);
         let wire = HelloWire {
@@ -257,9 +269,7 @@ impl<'a> Hello<'a> {
             len: ((out.len() - HELLO_LEN) as u16).into(),
         };
         out[..HELLO_LEN].copy_from_slice(wire.as_bytes());
-        if self.kind == HelloKind::Request {
-            out.resize(out.len().max(REQUEST_MIN - CRC_LEN), 0);
-        }
+        out.resize(out.len().max(least.saturating_sub(CRC_LEN)), 0);
         let crc = Crc32c::of(&out);
         out.extend(crc);
         out
