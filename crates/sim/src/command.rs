@@ -78,9 +78,9 @@ pub fn main(command: &Command) -> Result<()> {
 }
 
 fn list() -> Result<()> {
-    let lines = SCENARIOS.iter().map(|(name, text)| {
-        Ok(format!("{name:<14} {}\n", Plan::parse(text)?.about))
-    });
+    let lines = SCENARIOS
+        .iter()
+        .map(|(name, text)| Ok(format!("{name:<14} {}\n", Plan::parse(text)?.about)));
     print(&lines.collect::<Result<String>>()?)
 }
 

@@ -25,6 +25,8 @@ pub enum Body {
         /// Nanoseconds from the arrival of the newest packet to this acknowledgement.
         delay_ns: u64,
     },
+    /// A datagram of Shuttle, as it is.
+    Datagram(Vec<u8>),
 }
 
 /// A packet that a flow wants sent.
@@ -66,7 +68,7 @@ pub struct Tally {
 pub struct Standing {
     /// The newest round trip, in nanoseconds; 0 before there is one.
     pub rtt_ns: u64,
-    /// Octets in flight, those of datagrams.
+    /// Octets in flight, those of datagrams; 0 for whole-stack flows, which do not say.
     pub in_flight_octets: u64,
     /// What the controller allows to be in flight.
     pub window_octets: u64,

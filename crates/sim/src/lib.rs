@@ -5,7 +5,8 @@
 //!                                  |
 //!                              Network: an agenda of due times
 //!                             /        \
-//!                   degen::link::Link   Flow: a pair of endpoints around a cc::Controller
+//!                   degen::link::Link   Flow: a pair of endpoints around a cc::Controller,
+//!                                            idealised (reference) or Shuttle's own (stack)
 //! ```
 //!
 //! Invariant: an outcome is a function of its run, seed included. There is no clock in a
@@ -27,3 +28,4 @@ pub mod plan;
 pub mod reference;
 pub mod run;
 pub mod scenarios;
+pub mod stack;

@@ -124,6 +124,7 @@ impl Network {
         let number = match packet.body {
             Body::Data(number) => number,
             Body::Ack { runs, .. } => !runs,
+            Body::Datagram(_) => u64::from(packet.octets),
         };
         for word in [self.now_ns, u64::from(packet.flow), number] {
             self.hash = (self.hash ^ word).wrapping_mul(FNV_PRIME).rotate_left(29);
@@ -162,7 +163,6 @@ impl Network {
         &self.links[number]
     }
 }
-
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;

@@ -16,9 +16,8 @@ const GAP: f64 = 56.0;
 /// More curves than this cannot be told apart.
 const CURVES_MAX: usize = 12;
 /// Okabe and Ito's colours, which colour-blind people tell apart.
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
-];
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"];
 
 /// A curve and its name.
 struct Curve {
@@ -79,7 +78,10 @@ pub fn shares(name: &str, outcomes: &[Outcome], along: &str) -> Option<String> {
     let (shares, jains) = curves.into_iter().unzip();
     let charts = [
         Chart { title: "share of the ceiling".into(), curves: shares },
-        Chart { title: "Jain's index of fairness, the least of all controllers".into(), curves: jains },
+        Chart {
+            title: "Jain's index of fairness, the least of all controllers".into(),
+            curves: jains,
+        },
     ];
     Some(draw(name, along, &charts))
 }
@@ -171,7 +173,10 @@ mod tests {
 
     #[test]
     fn axes_end_at_round_numbers() {
-        assert_eq!([0.97, 1.0, 1.2, 2.2, 482.0, 70.0].map(nice), [1.0, 1.0, 2.0, 2.5, 500.0, 100.0]);
+        assert_eq!(
+            [0.97, 1.0, 1.2, 2.2, 482.0, 70.0].map(nice),
+            [1.0, 1.0, 2.0, 2.5, 500.0, 100.0]
+        );
         assert_eq!([1.0, 0.25, 500.0].map(short), ["1", "0.25", "500"]);
     }
 

@@ -54,6 +54,9 @@ struct LinkPlan {
 #[serde(deny_unknown_fields)]
 struct FlowPlan {
     controller: String,
+    /// `reference`, or `shuttle` for the whole protocol.
+    #[serde(default = "reference")]
+    engine: String,
     /// `udp` or `tcp`, which decides about headers.
     #[serde(default = "udp")]
     over: String,
@@ -113,6 +116,8 @@ pub struct RunFlow {
     pub controller: String,
     /// How it sends.
     pub shape: Shape,
+    /// Whether it is a pair of Shuttle's own connections.
+    pub whole_stack: bool,
     /// The links that it passes, by number.
     pub via: Vec<usize>,
 }
@@ -154,6 +159,10 @@ fn one() -> u64 {
 
 fn one_text() -> String {
     "1".into()
+}
+
+fn reference() -> String {
+    "reference".into()
 }
 
 fn udp() -> String {
@@ -204,7 +213,8 @@ impl Plan {
             })
         };
         let duration_ns = time("duration", &fill(&self.duration))?;
-        let links = self.links.iter().map(|link| link.resolve(&fill)).collect::<Result<Vec<_>, _>>();
+        let links =
+            self.links.iter().map(|link| link.resolve(&fill)).collect::<Result<Vec<_>, _>>();
         let links = links?;
         if links.is_empty() {
             return Err(wrong("link", "", "a plan needs at least one"));
@@ -256,10 +266,17 @@ impl FlowPlan {
         let via = self.route(links)?;
         let mtu = via.iter().map(|link| links[*link].1).min().unwrap_or(1500);
         let shape = self.shape(fill, mtu, duration_ns)?;
+        let engine = fill(&self.engine);
+        let whole_stack = match engine.as_str() {
+            "reference" => false,
+            "shuttle" => true,
+            _ => return Err(wrong("engine", &engine, "reference or shuttle")),
+        };
         let stagger_ns = time("stagger", &fill(&self.stagger))?;
         flows.extend((0..count).map(|number| RunFlow {
             controller: fill(&self.controller),
             shape: Shape { start_ns: shape.start_ns + number * stagger_ns, ..shape },
+            whole_stack,
             via: via.clone(),
         }));
         Ok(())

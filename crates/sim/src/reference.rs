@@ -94,6 +94,7 @@ impl Flow for ReferenceFlow {
                 self.receiver.handle_data(now_ns, number, interval_ns, &mut self.log);
             }
             Body::Ack { runs, delay_ns } => self.learn(now_ns, runs, delay_ns),
+            Body::Datagram(_) => {}
         }
     }
 

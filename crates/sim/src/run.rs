@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use degen::link::{Config, Counters, Link, Loss};
 use serde::Serialize;
-use weft_shuttle::cc::{self, Controller, Params, bits_per_second};
+use weft_shuttle::cc::{self, Params, bits_per_second};
 
 use crate::flow::{Flow, Tally};
 use crate::meter::{Curves, Meter, TICK_NS, forward};
 use crate::network::{Network, Route};
 use crate::plan::{Run, RunFlow};
 use crate::reference::ReferenceFlow;
+use crate::stack::StackFlow;
 
 /// What came out of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -154,13 +155,17 @@ fn build(run: &Run) -> Result<Network, UnknownController> {
             back: flow.via.iter().rev().map(|link| forward(*link) + 1).collect(),
         };
         let seed = run.seed.wrapping_add(7919 * (number as u64 + 1));
-        let controller = controller(flow, seed)?;
-        flows.push((Box::new(ReferenceFlow::new(flow.shape, controller)), route));
+        let (make, params) = controller(flow, seed)?;
+        let flow: Box<dyn Flow> = match flow.whole_stack {
+            true => Box::new(StackFlow::new(flow.shape, make, params)),
+            false => Box::new(ReferenceFlow::new(flow.shape, make(&params))),
+        };
+        flows.push((flow, route));
     }
     Ok(Network::new(links.collect(), flows))
 }
 
-fn controller(flow: &RunFlow, seed: u64) -> Result<Box<dyn Controller>, UnknownController> {
+fn controller(flow: &RunFlow, seed: u64) -> Result<(cc::Make, Params), UnknownController> {
     let unknown = || UnknownController(flow.controller.clone());
     let (name, rate) = match flow.controller.split_once(':') {
         Some((name, rate)) => (name, Some(rate)),
@@ -173,7 +178,7 @@ fn controller(flow: &RunFlow, seed: u64) -> Result<Box<dyn Controller>, UnknownC
         seed,
         ..Params::default()
     };
-    Ok(cc::by_name(name).ok_or_else(unknown)?(&params))
+    Ok((cc::by_name(name).ok_or_else(unknown)?, params))
 }
 
 fn tallies(network: &Network, flows: usize) -> Vec<Tally> {

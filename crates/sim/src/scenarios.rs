@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 9] = [
+pub const SCENARIOS: [(&str, &str); 10] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
     ("bbr1-kernel", include_str!("../scenarios/bbr1-kernel.toml")),
@@ -10,6 +10,7 @@ pub const SCENARIOS: [(&str, &str); 9] = [
     ("coexistence", include_str!("../scenarios/coexistence.toml")),
     ("reordering", include_str!("../scenarios/reordering.toml")),
     ("outage", include_str!("../scenarios/outage.toml")),
+    ("whole-stack", include_str!("../scenarios/whole-stack.toml")),
     ("parking-lot", include_str!("../scenarios/parking-lot.toml")),
 ];
 

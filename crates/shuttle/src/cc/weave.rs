@@ -59,8 +59,6 @@ const PROBE_NS: u64 = 2 * SECOND_NS;
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// Sooner where others are, so that shares become equal.
 const SHARED_PROBE_NS: u64 = SECOND_NS / 2;
-/// And with care: a probe that grows while others' do not takes no more than this part of its rate.
-const SHARED_PROBE_PART: u64 = 4;
 const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// No probe for so many round trips after a reaction.
 const CALM_RTTS: u64 = 6;
@@ -71,8 +69,8 @@ const PROBE_QUEUE_NS: u64 = 2_000_000;
 const PROBE_PACING: f64 = 1.05;
 const PROBE_ROUNDS: u32 = 3;
 const PROBE_GAIN: f64 = 1.01;
-/// How much more each round adds than the one before while no queue shows.
-const PROBE_GROWTH: u64 = 2;
+/// Each round adds more by this part of what the one before did, while no queue shows.
+const PROBE_GROWTH_PART: u64 = 2;
 const REFRESH_NS: u64 = 100_000_000;
 const REFRESH_WINDOW: f64 = 0.5;
 /// What of a rate that once was is tried at once.
@@ -115,8 +113,6 @@ pub struct Weave {
     /// Rounds in a row with a queue, or without.
     queued_rounds: u32,
     calm_rounds: u32,
-    /// The queue of others was seen since the last probe ended.
-    is_shared: bool,
     /// Reductions in a row that should have drained the queue.
     yields: u32,
     competes: bool,
@@ -146,7 +142,6 @@ impl Weave {
             queued_rounds: 0,
             calm_rounds: 0,
             yields: 0,
-            is_shared: false,
             competes: false,
             before_yield_bps: None,
             cut: None,
@@ -250,7 +245,6 @@ impl Weave {
     }
 
     fn end_probe(&mut self, now_ns: u64) {
-        self.is_shared = false;
         if self.competes {
             return self.cruise(now_ns);
         }
@@ -295,7 +289,8 @@ impl Weave {
             }
             _ => {}
         }
-        if !is_queued && matches!(self.phase, Phase::Drain | Phase::Cruise { .. } | Phase::Down { .. })
+        if !is_queued
+            && matches!(self.phase, Phase::Drain | Phase::Cruise { .. } | Phase::Down { .. })
         {
             self.loss.learn(round);
         }
@@ -318,8 +313,7 @@ impl Weave {
         if (was_queued && is_queued && !self.competes) || idle {
             return self.end_probe(now_ns);
         }
-        let most = if self.is_shared { self.bdp() / SHARED_PROBE_PART } else { u64::MAX };
-        let extra = if !is_queued && extra < most { extra.saturating_mul(PROBE_GROWTH) } else { extra };
+        let extra = if is_queued { extra } else { extra + extra / PROBE_GROWTH_PART };
         let before_bps = if fresh { self.model.bw_bps() } else { before_bps };
         self.phase = Phase::Up { extra, rounds, before_bps, is_queued };
     }
@@ -369,7 +363,6 @@ impl Weave {
     fn give_way(&mut self, now_ns: u64, round: &Round) {
         let bw_bps = self.model.bw_bps();
         self.before_yield_bps.get_or_insert(bw_bps);
-        self.is_shared = true;
         let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
         let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
         let bw_bps = share_bps as f64 * (1.0 - (queued * YIELD_SHARE).min(YIELD_MAX));

@@ -150,9 +150,8 @@ impl Scoreboard {
 
     /// The index of the burst that holds `number`, or where the search for later ones begins.
     fn find(&self, number: u64) -> usize {
-        let holds = |at: usize| {
-            self.bursts.get(at).is_some_and(|b| b.first <= number && number < b.end())
-        };
+        let holds =
+            |at: usize| self.bursts.get(at).is_some_and(|b| b.first <= number && number < b.end());
         for at in [self.hint, self.hint + 1] {
             if holds(at) {
                 return at;

@@ -241,7 +241,9 @@ impl Sender {
         self.largest_acked = Some(largest);
         let latest_ns = (now_ns - totals.newest?.sent_ns).saturating_sub(delay_ns);
         let rtt = match self.rtt {
-            None => Rtt { latest_ns, smoothed_ns: latest_ns, var_ns: latest_ns / 2, min_ns: latest_ns },
+            None => {
+                Rtt { latest_ns, smoothed_ns: latest_ns, var_ns: latest_ns / 2, min_ns: latest_ns }
+            }
             Some(old) => Rtt {
                 latest_ns,
                 smoothed_ns: (7 * old.smoothed_ns + latest_ns) / 8,
@@ -400,4 +402,3 @@ impl Sender {
         }
     }
 }
-

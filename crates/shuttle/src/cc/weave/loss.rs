@@ -51,8 +51,7 @@ impl LossFilter {
         let expected = self.random * packets;
         let lost = round.lost as f64;
         let excess = if with_queue { EXCESS_WITH_QUEUE } else { EXCESS_WITHOUT_QUEUE };
-        lost > expected + excess * packets
-            && lost > expected + DEVIATIONS * (expected + 1.0).sqrt()
+        lost > expected + excess * packets && lost > expected + DEVIATIONS * (expected + 1.0).sqrt()
     }
 
     /// How much more must be sent than shall arrive.
