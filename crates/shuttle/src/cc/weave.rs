@@ -48,13 +48,13 @@ const COMPETE_GAIN: f64 = 1.25;
 /// Rounds in a row with a queue that are no other flow's probe.
 const YIELD_ROUNDS: u32 = 2;
 /// What of the queue one reduction drains.
-const YIELD_SHARE: f64 = 0.5;
+const YIELD_SHARE: f64 = 1.0;
 /// Reductions in a row that did not drain the queue: others keep it up.
 const COMPETE_YIELDS: u32 = 4;
 /// Rounds in a row without one.
 const PEACE_ROUNDS: u32 = 2;
 /// The most that yielding takes at once.
-const YIELD_MAX: f64 = 0.05;
+const YIELD_MAX: f64 = 0.1;
 const PROBE_NS: u64 = 2 * SECOND_NS;
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
 /// Sooner where others are, so that shares become equal.
