@@ -1,10 +1,11 @@
 //! Reference flows: an idealised transport around any rate controller.
 //!
-//! What is ideal: acknowledgements carry all that the receiver knows (no limit of SACK blocks), data
-//! has no identity (a packet is resent, never a certain one), the handshake has happened, and the
-//! receiver keeps up. What is modelled: packets and acknowledgements travel over real links, losses
-//! are found by time as RACK finds them (RFC 8985, without its reordering by count), pacing sends
-//! bursts, and silence brings probes. There is no retransmission timeout that collapses the window.
+//! What is ideal: acknowledgements carry all that the receiver knows (no limit of SACK blocks),
+//! data has no identity (a packet is resent, never a certain one), the handshake has happened, and
+//! the receiver keeps up. What is modelled: packets and acknowledgements travel over real links,
+//! losses are found by time as RACK finds them (RFC 8985, without its reordering by count), pacing
+//! sends bursts, and silence brings probes. There is no retransmission timeout that collapses the
+//! window.
 //!
 //! Invariant: a packet is in flight, acknowledged or lost, and moves from lost to acknowledged only
 //! when its loss turns out to be none.

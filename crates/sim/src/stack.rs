@@ -22,7 +22,7 @@ use crate::flow::{Body, Flow, Outgoing, Standing, Tally, Way};
 use crate::reference::Shape;
 
 const WRITE_OCTETS: u32 = 1 << 30;
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// The only path of the flow.
 const PATH: PathId = PathId(0);
 

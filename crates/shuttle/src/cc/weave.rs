@@ -14,6 +14,9 @@
 
 mod loss;
 mod model;
+mod probe;
+mod share;
+mod start;
 
 use super::{
     Acked, Controller, Ecn, Lost, Params, SECOND_NS, Saved, Sent, Spurious, bits_per_second,
@@ -30,14 +33,7 @@ const INITIAL_PACKETS: u64 = 64;
 const MIN_PACKETS: u64 = 4;
 /// Round trip over which the first flight is spread before one is known.
 const UNKNOWN_RTT_NS: u64 = 30_000_000;
-/// Added to the window for each octet acknowledged: three times as much each round.
-const RAMP_GROWTH: u64 = 2;
 const RAMP_PACING: f64 = 1.05;
-/// Round trips in a row that show a queue and end the ramp.
-const RAMP_SAMPLES: u32 = 4;
-/// The ramp ends when the rate grows by less than this in so many rounds.
-const FULL_GROWTH: f64 = 1.25;
-const FULL_ROUNDS: u32 = 3;
 const DRAIN_GAIN: f64 = 0.5;
 const DOWN_GAIN: f64 = 0.8;
 const DOWN_ROUNDS: u32 = 3;
@@ -45,36 +41,11 @@ const CRUISE_WINDOW: f64 = 1.25;
 const CUT_WINDOW: f64 = 1.3;
 const COMPETE_WINDOW: f64 = 2.25;
 const COMPETE_GAIN: f64 = 1.25;
-/// Rounds in a row with a queue that are no other flow's probe.
-const YIELD_ROUNDS: u32 = 2;
-/// What of the queue one reduction drains.
-const YIELD_SHARE: f64 = 1.0;
-/// Reductions in a row that did not drain the queue: others keep it up.
-const COMPETE_YIELDS: u32 = 4;
-/// Rounds in a row without one.
-const PEACE_ROUNDS: u32 = 2;
-/// The most that yielding takes at once.
-const YIELD_MAX: f64 = 0.1;
 const PROBE_NS: u64 = 2 * SECOND_NS;
 const PROBE_SPREAD_NS: u64 = SECOND_NS;
-/// Sooner where others are, so that shares become equal.
-const SHARED_PROBE_NS: u64 = SECOND_NS / 2;
-const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS;
-/// No probe for so many round trips after a reaction.
-const CALM_RTTS: u64 = 6;
-/// What the first round of a probe adds: as much for every flow, so that shares become equal.
-const PROBE_PACKETS: u64 = 4;
-/// A probe that adds less, as time at the rate, cannot tell that there is no more.
-const PROBE_QUEUE_NS: u64 = 2_000_000;
 const PROBE_PACING: f64 = 1.05;
-const PROBE_ROUNDS: u32 = 3;
-const PROBE_GAIN: f64 = 1.01;
-/// Each round adds more by this part of what the one before did, while no queue shows.
-const PROBE_GROWTH_PART: u64 = 2;
 const REFRESH_NS: u64 = 100_000_000;
 const REFRESH_WINDOW: f64 = 0.5;
-/// What of a rate that once was is tried at once.
-const RESUME_SHARE: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
@@ -171,44 +142,6 @@ impl Weave {
         (self.model.bdp_octets() as f64 * self.loss.inflation()) as u64
     }
 
-    fn on_ramp_ack(&mut self, acked: &Acked) {
-        let Phase::Ramp { mut above, full_bps, full_rounds } = self.phase else { return };
-        let limit_ns = self.queue_ns() / 2;
-        if let Some(rtt) = acked.rtt {
-            above = if self.above_min_ns(rtt.latest_ns) > limit_ns { above + 1 } else { 0 };
-        }
-        if above >= RAMP_SAMPLES {
-            return self.end_ramp(acked.now_ns);
-        }
-        self.window = self.window.saturating_add(RAMP_GROWTH * acked.octets);
-        self.phase = Phase::Ramp { above, full_bps, full_rounds };
-    }
-
-    fn on_ramp_round(&mut self, now_ns: u64, round: &Round) {
-        let Phase::Ramp { above, full_bps, full_rounds } = self.phase else { return };
-        if self.loss.is_congestion(round, false) {
-            return self.end_ramp(now_ns);
-        }
-        if self.above_min_ns(round.floor_rtt_ns) < self.queue_ns() / 2 {
-            self.loss.learn(round);
-        }
-        let bw_bps = self.model.bw_bps();
-        let grows = bw_bps as f64 >= full_bps as f64 * FULL_GROWTH;
-        if !grows && full_rounds + 1 >= FULL_ROUNDS {
-            return self.end_ramp(now_ns);
-        }
-        self.phase = match grows {
-            true => Phase::Ramp { above, full_bps: bw_bps, full_rounds: 0 },
-            false => Phase::Ramp { above, full_bps, full_rounds: full_rounds + 1 },
-        };
-    }
-
-    /// What was sent up to now fills the path and more. While that drains the rate shows.
-    fn end_ramp(&mut self, now_ns: u64) {
-        self.answered_ns = now_ns;
-        self.phase = Phase::Drain;
-    }
-
     /// What every acknowledgement may end.
     fn on_ack(&mut self, acked: &Acked) {
         let now_ns = acked.now_ns;
@@ -234,21 +167,6 @@ impl Weave {
     fn cruise(&mut self, now_ns: u64) {
         let wait_ns = PROBE_NS + self.draw(PROBE_SPREAD_NS);
         self.phase = Phase::Cruise { probe_at_ns: now_ns + wait_ns, rounds: 0 };
-    }
-
-    fn probe(&mut self) {
-        self.model.begin_cycle();
-        self.is_cut = false;
-        let bw_bps = self.model.bw_bps();
-        let extra = PROBE_PACKETS * u64::from(self.params.datagram_octets);
-        self.phase = Phase::Up { extra, rounds: 0, before_bps: bw_bps, is_queued: false };
-    }
-
-    fn end_probe(&mut self, now_ns: u64) {
-        if self.competes {
-            return self.cruise(now_ns);
-        }
-        self.phase = Phase::Down { rounds: 0 };
     }
 
     fn refresh(&mut self, acked: &Acked, end_ns: Option<u64>, floor_ns: u64) {
@@ -296,81 +214,6 @@ impl Weave {
         }
     }
 
-    fn on_probe_round(
-        &mut self,
-        now_ns: u64,
-        round: &Round,
-        [extra, before_bps]: [u64; 2],
-        rounds: u32,
-        was_queued: bool,
-    ) {
-        let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
-        let is_queued = above_ns > self.queue_ns() / 4;
-        let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
-        let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GAIN;
-        let asks = self.competes || extra >= octets_in(before_bps, PROBE_QUEUE_NS);
-        let idle = asks && fresh && !gains;
-        if (was_queued && is_queued && !self.competes) || idle {
-            return self.end_probe(now_ns);
-        }
-        let extra = if is_queued { extra } else { extra + extra / PROBE_GROWTH_PART };
-        let before_bps = if fresh { self.model.bw_bps() } else { before_bps };
-        self.phase = Phase::Up { extra, rounds, before_bps, is_queued };
-    }
-
-    /// A queue that stands while cruising is answered by all flows alike, in proportion.
-    fn on_cruise_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
-        if !is_queued {
-            (self.queued_rounds, self.yields) = (0, 0);
-            self.before_yield_bps = None;
-            self.calm_rounds += 1;
-            self.probe_soon(now_ns);
-            if self.calm_rounds >= PEACE_ROUNDS {
-                self.competes = false;
-            }
-            return;
-        }
-        self.calm_rounds = 0;
-        self.queued_rounds += 1;
-        if self.competes {
-            return;
-        }
-        if self.yields >= COMPETE_YIELDS && self.queued_rounds >= YIELD_ROUNDS {
-            self.competes = true;
-            if let Some(bw_bps) = self.before_yield_bps.take() {
-                self.model.set_bw(bw_bps, now_ns);
-            }
-            return;
-        }
-        // One round may be another's probe; and what a reaction does shows a round later.
-        if self.queued_rounds >= YIELD_ROUNDS {
-            self.queued_rounds = 0;
-            self.yields += 1;
-            self.give_way(now_ns, round);
-        }
-    }
-
-    /// The queue that a reaction answered is gone: whether the reaction was too much shows soon.
-    fn probe_soon(&mut self, now_ns: u64) {
-        let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
-        if let Phase::Cruise { probe_at_ns, .. } = &mut self.phase
-            && self.is_cut
-        {
-            *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
-        }
-    }
-
-    fn give_way(&mut self, now_ns: u64, round: &Round) {
-        let bw_bps = self.model.bw_bps();
-        self.before_yield_bps.get_or_insert(bw_bps);
-        let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
-        let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
-        let bw_bps = share_bps as f64 * (1.0 - (queued * YIELD_SHARE).min(YIELD_MAX));
-        self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);
-        let probe_at_ns = now_ns + SHARED_PROBE_NS + self.draw(SHARED_PROBE_SPREAD_NS);
-        self.phase = Phase::Cruise { probe_at_ns, rounds: 0 };
-    }
-
     /// Congestion, once for all that was sent before.
     fn react(&mut self, now_ns: u64) {
         let before_bps = self.model.bw_bps();
@@ -391,13 +234,6 @@ impl Weave {
             }
             _ => MARGIN,
         }
-    }
-
-    /// Begins again at a share of a rate that once was.
-    fn resume(&mut self, rate_bps: u64, rtt_ns: u64) {
-        let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
-        self.window = ((octets_in(rate_bps, rtt_ns) as f64 * RESUME_SHARE) as u64).max(least);
-        self.phase = RAMP;
     }
 
     fn draw(&mut self, below: u64) -> u64 {
@@ -499,5 +335,147 @@ impl Controller for Weave {
 
     fn name(&self) -> &'static str {
         "weave"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::{RateSample, Rtt};
+
+    const RTT_NS: u64 = 70_000_000;
+    const RATE_BPS: u64 = 100_000_000;
+
+    /// A controller and a path of [`RATE_BPS`] that answers once a round trip.
+    struct Path {
+        weave: Weave,
+        now_ns: u64,
+        delivered: u64,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            let params = Params { datagram_octets: 1250, seed: 3, ..Params::default() };
+            Self { weave: Weave::new(&params), now_ns: SECOND_NS, delivered: 0 }
+        }
+
+        /// A round trip; `queue_ns` of it were spent waiting.
+        fn round(&mut self, queue_ns: u64) {
+            let prior = self.delivered;
+            let window = self.weave.window_octets();
+            let rate_bps = self.weave.pacing_rate_bps().min(RATE_BPS);
+            let octets = octets_in(rate_bps, RTT_NS).min(window);
+            let rtt_ns = RTT_NS + queue_ns;
+            let sent_ns = self.now_ns;
+            self.now_ns += rtt_ns;
+            self.delivered += octets;
+            self.weave.on_acked(&Acked {
+                now_ns: self.now_ns,
+                packets: (octets / 1250) as u32,
+                octets,
+                lost_packets: 0,
+                lost_octets: 0,
+                sent_ns,
+                rtt: Some(Rtt {
+                    latest_ns: rtt_ns,
+                    smoothed_ns: rtt_ns,
+                    var_ns: 0,
+                    min_ns: RTT_NS,
+                }),
+                one_way_ns: 0,
+                rate: Some(RateSample {
+                    delivered_octets: octets,
+                    interval_ns: RTT_NS,
+                    prior_delivered_octets: prior,
+                    app_limited: false,
+                }),
+                delivered_octets: self.delivered,
+                in_flight_octets: octets,
+            });
+        }
+
+        fn lose(&mut self, packets: u32) {
+            self.weave.on_lost(&Lost {
+                now_ns: self.now_ns,
+                sent_ns: self.now_ns,
+                packets,
+                octets: u64::from(packets) * 1250,
+                prior_delivered_octets: 0,
+                in_flight_octets: 0,
+            });
+        }
+
+        /// A path that cruises at its rate.
+        fn cruising() -> Self {
+            let mut path = Self::new();
+            (0..12).for_each(|_| path.round(0));
+            assert!(matches!(path.weave.phase, Phase::Cruise { .. }), "{:?}", path.weave.phase);
+            path
+        }
+    }
+
+    #[test]
+    fn the_window_trebles_until_the_rate_stops_growing() {
+        let mut path = Path::new();
+        let mut before = path.weave.window_octets();
+        for _ in 0..3 {
+            path.round(0);
+            assert_eq!(path.weave.window_octets(), 3 * before);
+            before = path.weave.window_octets();
+        }
+        let path = Path::cruising();
+        let bw_bps = path.weave.model.bw_bps();
+        assert!(bw_bps.abs_diff(RATE_BPS) < RATE_BPS / 1000, "{bw_bps}");
+    }
+
+    #[test]
+    fn cruising_stays_below_the_rate_and_makes_up_for_random_loss() {
+        let mut path = Path::cruising();
+        assert!(path.weave.pacing_rate_bps() < RATE_BPS);
+        for _ in 0..20 {
+            path.lose(10);
+            path.round(0);
+        }
+        assert!(path.weave.cut.is_none());
+        assert!(path.weave.pacing_rate_bps() > RATE_BPS, "{}", path.weave.pacing_rate_bps());
+    }
+
+    #[test]
+    fn losses_with_a_queue_are_answered_and_taken_back_if_there_were_none() {
+        let mut path = Path::cruising();
+        let before = path.weave.model.bw_bps();
+        path.lose(60);
+        path.round(20_000_000);
+        let after = path.weave.model.bw_bps();
+        assert_eq!(after, (before as f64 * BETA) as u64);
+        let spurious =
+            Spurious { now_ns: 0, sent_ns: SECOND_NS, packets: 60, octets: 0, all: true };
+        path.weave.on_spurious(&spurious);
+        assert_eq!(path.weave.model.bw_bps(), before);
+    }
+
+    #[test]
+    fn a_queue_that_will_not_go_means_competition_and_peace_follows() {
+        let mut path = Path::cruising();
+        for _ in 0..30 {
+            path.round(30_000_000);
+        }
+        assert!(path.weave.competes);
+        for _ in 0..80 {
+            path.round(0);
+        }
+        assert!(!path.weave.competes, "{:?}", path.weave);
+    }
+
+    #[test]
+    fn after_an_outage_half_the_rate_is_tried() {
+        let mut path = Path::cruising();
+        let rate_bps = path.weave.saved().unwrap().rate_bps;
+        path.weave.on_outage(path.now_ns);
+        path.now_ns += 2 * SECOND_NS;
+        path.round(0);
+        let half = octets_in(rate_bps / 2, RTT_NS);
+        let window = path.weave.window_octets();
+        assert!(window >= half && window < 8 * half, "{window} {half}");
     }
 }
