@@ -146,6 +146,9 @@ const IPV4_TCP_OCTETS: u32 = 52;
 /// An acknowledgement of Shuttle with a few holes, and one of TCP with two SACK blocks.
 const UDP_ACK_OCTETS: u32 = 80;
 const TCP_ACK_OCTETS: u32 = 72;
+const MS_NS: u64 = 1_000_000;
+/// The meter keeps a number for every millisecond.
+const DURATION_NS_MAX: u64 = 4 * 3600 * 1000 * MS_NS;
 const COUNT_MAX: u64 = 100_000;
 const RUNS_MAX: usize = 10_000;
 
@@ -213,6 +216,9 @@ impl Plan {
             })
         };
         let duration_ns = time("duration", &fill(&self.duration))?;
+        if !(MS_NS..=DURATION_NS_MAX).contains(&duration_ns) {
+            return Err(wrong("duration", &fill(&self.duration), "1 ms to 4 hours"));
+        }
         let links =
             self.links.iter().map(|link| link.resolve(&fill)).collect::<Result<Vec<_>, _>>();
         let links = links?;
@@ -275,7 +281,10 @@ impl FlowPlan {
         let stagger_ns = time("stagger", &fill(&self.stagger))?;
         flows.extend((0..count).map(|number| RunFlow {
             controller: fill(&self.controller),
-            shape: Shape { start_ns: shape.start_ns + number * stagger_ns, ..shape },
+            shape: Shape {
+                start_ns: shape.start_ns.saturating_add(number.saturating_mul(stagger_ns)),
+                ..shape
+            },
             whole_stack,
             via: via.clone(),
         }));
@@ -381,6 +390,7 @@ mod tests {
         assert!(refused("\"2\"", "\"many\"").contains("count"));
         assert!(refused("\"tcp\"", "\"carrier\"").contains("udp or tcp"));
         assert!(refused("\"each\"", "\"never\"").contains("timed"));
+        assert!(refused("\"1s\"", "\"0s\"").contains("4 hours"));
         assert!(refused("size", "weight").contains("weight"));
         assert!(refused("[\"1s\", \"2s\"]", "[]").contains("combinations"));
     }
