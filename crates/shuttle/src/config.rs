@@ -30,6 +30,9 @@ pub struct Config {
     pub streams: u16,
     /// Octets of a datagram to begin with: one that the path carries for certain.
     pub datagram_octets: u16,
+    /// Octets of the largest datagram that may be tried on a path: what the host's interface
+    /// carries. Not larger than `datagram_octets` means that nothing is tried.
+    pub datagram_octets_goal: u16,
     /// Octets of the largest datagram that can be received.
     pub datagram_octets_max: u16,
     /// Reads and Atomics that this end will have outstanding.
@@ -60,6 +63,7 @@ impl Default for Config {
             placement: placement::TAIL,
             streams: 1,
             datagram_octets: MIN_DATAGRAM,
+            datagram_octets_goal: MIN_DATAGRAM,
             datagram_octets_max: MAX_DATAGRAM,
             ord: 255,
             ird: 255,

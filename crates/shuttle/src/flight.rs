@@ -12,6 +12,8 @@ pub(crate) enum Cargo {
     Segments { stream: StreamId, first_dsn: u64 },
     /// Frames. They are made anew from the state that they tell of, never sent again.
     Frames,
+    /// Padding of a size that is being tried. Its loss says nothing of the path's load.
+    MtuProbe,
 }
 
 /// Consecutive segments of a stream.

@@ -16,6 +16,7 @@ mod config;
 mod connection;
 mod error;
 mod flight;
+mod mtu;
 mod noise;
 mod pacer;
 mod path;

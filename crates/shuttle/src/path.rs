@@ -3,11 +3,13 @@
 use core::net::SocketAddr;
 
 use weft_wire::shuttle::PathId;
+use weft_wire::shuttle::frame::Ack;
 
 use crate::ack::Arrivals;
 use crate::cc::Controller;
 use crate::config::Config;
 use crate::flight::Flight;
+use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
 use crate::recovery::{News, Recovery, ack_interval_ns};
 
@@ -62,6 +64,7 @@ pub(crate) struct Path {
     pub(crate) arrivals: Arrivals,
     pub(crate) controller: Box<dyn Controller>,
     pub(crate) datagram_octets: u16,
+    pub(crate) mtu: MtuSearch,
     /// Something that is acknowledged should leave.
     pub(crate) ping: bool,
     /// The lowest number that the peer still has holes above.
@@ -86,6 +89,7 @@ impl Path {
             arrivals: Arrivals::new(),
             controller: (config.controller)(&params),
             datagram_octets,
+            mtu: MtuSearch::new(datagram_octets, datagram_octets),
             ping: false,
             peer_floor: 0,
             pacer: Pacer::default(),
@@ -124,7 +128,40 @@ impl Path {
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now_ns: u64, news: &mut News) {
+        let was_down = self.recovery.is_outage();
         self.recovery.handle_timeout(now_ns, &mut *self.controller, news);
+        self.handle_probes(news);
+        if self.recovery.is_outage() && !was_down {
+            let octets = self.mtu.handle_black_hole();
+            self.use_datagrams_of(octets);
+        }
+    }
+
+    /// An acknowledgement arrived.
+    pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, news: &mut News) {
+        self.peer_floor = self.peer_floor.max(ack.floor);
+        self.recovery.handle_ack(now_ns, ack, &mut *self.controller, news);
+        self.handle_probes(news);
+    }
+
+    /// Looks for datagrams of up to `goal` octets.
+    pub(crate) fn search_mtu(&mut self, goal: u16) {
+        self.mtu = MtuSearch::new(self.datagram_octets, goal);
+    }
+
+    fn handle_probes(&mut self, news: &mut News) {
+        for (octets, arrived) in news.probes.drain(..) {
+            if !arrived {
+                self.mtu.handle_lost(octets);
+            } else if let Some(octets) = self.mtu.handle_acked(octets) {
+                self.use_datagrams_of(octets);
+            }
+        }
+    }
+
+    fn use_datagrams_of(&mut self, octets: u16) {
+        self.datagram_octets = octets;
+        self.controller.on_datagram_octets(octets);
     }
 
     /// Time in which an acknowledgement is owed.

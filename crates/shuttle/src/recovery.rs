@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use weft_wire::shuttle::frame::Ack;
 
 use crate::cc::{Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious};
-use crate::flight::{Flight, Segments, Snapshot};
+use crate::flight::{Cargo, Flight, Segments, Snapshot};
 use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
 use crate::rtt::RttEstimate;
@@ -41,6 +41,8 @@ pub(crate) struct News {
     pub(crate) received: Vec<Segments>,
     /// The packets that carried these are lost.
     pub(crate) lost: Vec<Segments>,
+    /// Probes of the datagram size: octets, and whether they arrived.
+    pub(crate) probes: Vec<(u16, bool)>,
 }
 
 /// Counters of a path.
@@ -278,6 +280,9 @@ impl Recovery {
                 delivered += flight.octets_of(new);
                 found += u64::from(spurious.count_ones());
                 news.received.extend(flight.segments(new));
+                if flight.cargo == Cargo::MtuProbe {
+                    news.probes.push((flight.octets() as u16, true));
+                }
                 if let Some((pn, sent_ns)) = newest_before
                     && flight.first_pn < pn
                 {
@@ -356,6 +361,11 @@ impl Recovery {
                 flight.mark_lost(open, now_ns);
                 let lost_octets = flight.octets_of(open);
                 self.in_flight_octets -= lost_octets;
+                self.missing += u64::from(open.count_ones());
+                if flight.cargo == Cargo::MtuProbe {
+                    news.probes.push((lost_octets as u16, false));
+                    continue;
+                }
                 packets += open.count_ones();
                 octets += lost_octets;
                 news.lost.extend(flight.segments(open));
@@ -376,7 +386,6 @@ impl Recovery {
             }
         }
         self.scan_pn = scan_pn.unwrap_or(newest_pn + 1);
-        self.missing += u64::from(packets);
         self.stats.lost_packets += u64::from(packets);
         self.stats.lost_octets += octets;
         (packets, octets)

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::env;
+
 use proptest::prelude::*;
 use support::model::Message;
 use support::network::Link;
@@ -90,8 +92,13 @@ fn exchange(seed: u64, placement: Placement, held: usize, link: &Link, posts: &[
     }
 }
 
+/// How many random exchanges: `WEFT_RUNS`, or enough for every day.
+fn runs() -> u32 {
+    env::var("WEFT_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(60)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(runs()))]
     #[test]
     fn anything_arrives_once(
         seed: u64,
@@ -102,6 +109,19 @@ proptest! {
     ) {
         let placement = [Placement::Strict, Placement::Tail, Placement::Loose][which];
         exchange(seed, placement, held, &link, &posts);
+    }
+}
+
+/// A receiver that can hold little takes the segment at its frontier and no other, so that is what
+/// a probe must carry.
+#[test]
+fn probes_carry_what_the_receiver_can_take() {
+    let first = seed();
+    for seed in (0..40).map(|run| first.wrapping_add(run)) {
+        let link = Link { loss: 0.3, late: 0.25, late_ns: 8 * MS, ..Link::default() };
+        let message = Message { write: true, octets: 90_000 };
+        let posts = [Post { host: 1, stream: 0, message, wait_ns: 0 }];
+        exchange(seed, Placement::Strict, 5000, &link, &posts);
     }
 }
 
@@ -138,7 +158,8 @@ fn exactly_the_holes_are_sent_again() {
     let resent = pair.connection(0).stats().octets_resent;
     assert!(lost > 500_000, "{lost}");
     assert!(resent as f64 <= 1.01 * lost as f64, "{resent} octets for {lost}");
-    assert_eq!(pair.connection(1).stats().duplicate_segments, 0);
+    // When the last acknowledgement is lost, two probes repeat what it told of.
+    assert!(pair.connection(1).stats().duplicate_segments <= 4);
 }
 
 #[test]

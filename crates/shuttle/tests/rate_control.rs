@@ -66,3 +66,33 @@ fn no_control_floods_and_still_delivers() {
     pair.run_until(1000 * MS, Pair::is_complete);
     assert!(pair.now_ns - begun < 10 * MS);
 }
+
+/// A controller that halves at every loss stays up, because no loss is one: the window of
+/// reordering is learnt, and what was done meanwhile is taken back.
+#[test]
+fn reordering_does_not_stop_cubic() {
+    let run = |late| {
+        let link = Link {
+            rate_bps: 100_000_000,
+            delay_ns: 20 * MS,
+            queue_ns: 40 * MS,
+            late,
+            late_ns: 5 * MS,
+            ..Link::default()
+        };
+        let config = Config {
+            controller: cc::cubic,
+            controller_params: cc::Params::default(),
+            ..Config::default()
+        };
+        let mut pair = Pair::new(seed(), &config, &link, 1);
+        pair.open();
+        pair.hosts[0].ports.post(true, 30_000_000);
+        let begun = pair.now_ns;
+        pair.run_until(60_000 * MS, Pair::is_complete);
+        pair.now_ns - begun
+    };
+    let (clean_ns, late_ns) = (run(0.0), run(0.25));
+    let ratio = clean_ns as f64 / late_ns as f64;
+    assert!(ratio > 0.9, "{ratio} of the clean rate");
+}

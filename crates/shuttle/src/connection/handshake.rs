@@ -275,6 +275,8 @@ impl Connection {
         let octets = self.config.datagram_octets.min(peer_limits.datagram_octets);
         self.paths[0].datagram_octets = octets;
         self.paths[0].controller.on_datagram_octets(octets);
+        let goal = self.config.datagram_octets_goal.min(peer_limits.datagram_octets);
+        self.paths[0].search_mtu(goal);
         self.session = Some(Session {
             peer_cid,
             peer_limits,

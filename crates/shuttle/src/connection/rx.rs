@@ -69,6 +69,7 @@ impl Connection {
         drop(sink);
         match taken {
             Ok(Taken::No) => {
+                self.heard_ns = now_ns;
                 self.stats.unheld_segments += 1;
                 return Ok(());
             }
@@ -174,9 +175,7 @@ impl Connection {
             Frame::Ping => {}
             Frame::Ack(ref ack) => {
                 if let Some(path) = self.paths.get_mut(usize::from(ack.path.0)) {
-                    path.peer_floor = path.peer_floor.max(ack.floor);
-                    let controller = &mut *path.controller;
-                    path.recovery.handle_ack(now_ns, ack, controller, &mut self.news);
+                    path.handle_ack(now_ns, ack, &mut self.news);
                 }
             }
             Frame::Stream { stream, frontier } => {
@@ -221,9 +220,12 @@ impl Connection {
     }
 
     fn handle_response(&mut self, now_ns: u64, id: PathId, token: u64) {
+        let Some(session) = &self.session else { return };
+        let peer_octets = session.peer_limits.datagram_octets;
         let path = &mut self.paths[usize::from(id.0)];
         if path.handle_response(now_ns, token) {
             let route = path.route;
+            path.search_mtu(self.config.datagram_octets_goal.min(peer_octets));
             self.events.push_back(super::Event::PathValidated { path: id, route });
         }
     }

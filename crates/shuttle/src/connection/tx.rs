@@ -140,10 +140,13 @@ impl Connection {
             if self.paths[at].validated && self.put_flight(now_ns, at, ports, memory, out) {
                 return true;
             }
+            if self.put_mtu_probe(now_ns, at, out) {
+                return true;
+            }
             if std::mem::take(&mut self.paths[at].ping) {
                 self.frames.clear();
                 Frame::Ping.encode(&mut self.frames);
-                self.put_timed(now_ns, at, out);
+                self.put_timed(now_ns, at, Cargo::Frames, out);
                 return true;
             }
         }
@@ -166,6 +169,21 @@ impl Connection {
         self.frames.resize(CHALLENGE_OCTETS - overhead, 0);
         self.put_ctrl(at, route, out);
         self.paths[at].recovery.handle_sent_untimed();
+        true
+    }
+
+    /// A Ping in a datagram of a size that is to be tried.
+    fn put_mtu_probe(&mut self, now_ns: u64, at: usize, out: &mut Transmit) -> bool {
+        let path = &mut self.paths[at];
+        if !path.validated || path.recovery.is_outage() {
+            return false;
+        }
+        let Some(octets) = path.mtu.poll(now_ns) else { return false };
+        let overhead = self.session.as_ref().map_or(0, |s| s.guard.ctrl_overhead());
+        self.frames.clear();
+        Frame::Ping.encode(&mut self.frames);
+        self.frames.resize(usize::from(octets) - overhead, 0);
+        self.put_timed(now_ns, at, Cargo::MtuProbe, out);
         true
     }
 
@@ -201,7 +219,7 @@ impl Connection {
             return false;
         }
         if timed {
-            self.put_timed(now_ns, at, out);
+            self.put_timed(now_ns, at, Cargo::Frames, out);
         } else {
             let route = self.paths[at].route;
             self.put_ctrl(at, route, out);
@@ -211,12 +229,13 @@ impl Connection {
     }
 
     /// A control packet that is acknowledged for its own sake.
-    fn put_timed(&mut self, now_ns: u64, at: usize, out: &mut Transmit) {
+    fn put_timed(&mut self, now_ns: u64, at: usize, cargo: Cargo, out: &mut Transmit) {
         let route = self.paths[at].route;
         self.put_ctrl(at, route, out);
         let path = &mut self.paths[at];
         let octets = out.lengths[0];
-        let flight = Flight::new(path.recovery.next_pn(), 1, octets, octets);
+        let mut flight = Flight::new(path.recovery.next_pn(), 1, octets, octets);
+        flight.cargo = cargo;
         path.handle_sent(now_ns, flight);
     }
 
@@ -273,14 +292,14 @@ impl Connection {
         false
     }
 
-    /// Probes carry the oldest segments whose fate is open.
+    /// Probes carry the oldest segments of the stream whose packets have been open for longest.
     fn queue_probes(&mut self, at: usize, packets: u64) {
         if let Some(oldest) = self.paths[at].recovery.oldest_open()
             && let Some(stream) = self.streams.get_mut(&oldest.stream)
         {
             self.turn = oldest.stream;
             stream.send.deficit = stream.send.deficit.max(1);
-            stream.send.handle_lost(oldest.first, oldest.last.min(oldest.first + packets - 1));
+            stream.send.queue_probes(packets);
         }
     }
 

@@ -156,6 +156,15 @@ impl SendStream {
         }
     }
 
+    /// The first `count` segments that the peer is not known to have are to be sent again. The
+    /// receiver takes the first of them whatever it holds, so that something moves (S-54).
+    pub(crate) fn queue_probes(&mut self, count: u64) {
+        let missing = (self.frontier..self.next_dsn).filter(|dsn| !self.received.contains(*dsn));
+        for dsn in missing.take(count as usize) {
+            self.resend.insert(dsn, dsn, |_, _| ());
+        }
+    }
+
     /// The peer has placed everything before `frontier`; whatever it says, no more than was sent.
     /// Tells the source (S-33); gives whether that is news.
     pub(crate) fn handle_frontier(&mut self, frontier: u64, source: &mut impl UlpduSource) -> bool {

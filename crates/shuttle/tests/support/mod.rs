@@ -201,7 +201,9 @@ impl Pair {
                         self.trace.push((at, self.now_ns, datagram.to_vec()));
                     }
                     let route = host.out.route.expect("a route");
-                    self.network.send(self.now_ns, at, route, datagram.to_vec());
+                    let cuttable = host.out.may_fragment;
+                    let datagram = datagram.to_vec();
+                    self.network.send_whole(self.now_ns, at, route, datagram, cuttable);
                 }
                 assert!(rest.is_empty());
             }

@@ -74,6 +74,10 @@ pub struct Network {
     pub down: bool,
     /// The sender's address as the receiver sees it has another port.
     pub rebound: [u16; 2],
+    /// Octets of the largest datagram that gets through...
+    pub carries: usize,
+    /// ... or of those that may not be cut.
+    pub fragments: bool,
     /// A port that leads nowhere.
     pub nobody: Option<u16>,
     free_ns: [u64; 2],
@@ -89,6 +93,8 @@ impl Network {
             counts: [Counts::default(); 2],
             down: false,
             rebound: [0; 2],
+            carries: usize::MAX,
+            fragments: false,
             nobody: None,
             free_ns: [0; 2],
             flying: BTreeMap::new(),
@@ -109,6 +115,18 @@ impl Network {
 
     /// Host `from` sends.
     pub fn send(&mut self, now_ns: u64, from: usize, route: Route, datagram: Vec<u8>) {
+        self.send_whole(now_ns, from, route, datagram, false);
+    }
+
+    /// Host `from` sends what the network may cut if it is `cuttable`.
+    pub fn send_whole(
+        &mut self,
+        now_ns: u64,
+        from: usize,
+        route: Route,
+        datagram: Vec<u8>,
+        cuttable: bool,
+    ) {
         let link = self.links[from].clone();
         let octets = datagram.len() as u64;
         self.counts[from].sent += 1;
@@ -118,7 +136,12 @@ impl Network {
         }
         let takes = ((octets + 28) * 8 * 1_000_000_000).checked_div(link.rate_bps);
         self.free_ns[from] = starts + takes.unwrap_or(0);
-        if self.down || self.nobody == Some(route.remote.port()) || self.random.happens(link.loss) {
+        let fits = datagram.len() <= self.carries || (cuttable && self.fragments);
+        if !fits
+            || self.down
+            || self.nobody == Some(route.remote.port())
+            || self.random.happens(link.loss)
+        {
             return self.lose(from, &datagram);
         }
         let copies = if self.random.happens(link.duplicate) { 2 } else { 1 };
