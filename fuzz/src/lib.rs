@@ -4,4 +4,5 @@
 
 pub mod degen;
 pub mod mpa;
+pub mod shuttle;
 pub mod wire;

@@ -29,14 +29,16 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 13] = [
+pub const HOUSE: [Room; 15] = [
     room("degen", 0, &[], "deny"),
     room("wire", 0, &[], "forbid").sans_io(),
     room("verbs", 1, &["wire"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
+    room("shuttle", 1, &["wire"], "forbid").sans_io(),
     room("cm", 1, &["wire"], "forbid").sans_io(),
     room("rdmap", 2, &["wire", "verbs"], "forbid").sans_io(),
     room("rnic", 3, &["wire", "verbs", "rdmap", "mpa", "cm"], "forbid").sans_io(),
+    room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
     room("io", 4, &["rnic", "verbs"], "deny"),
     room("preload", 5, &["io", "verbs"], ""),
     room("cli", 6, &["degen"], "deny"),

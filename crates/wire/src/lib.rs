@@ -1,5 +1,5 @@
-//! What travels: the headers of MPA, DDP, RDMAP and SDP as typed views, and the seam between DDP
-//! and its lower layers.
+//! What travels: the headers of MPA, Shuttle, DDP, RDMAP and SDP as typed views, and the seam
+//! between DDP and its lower layers.
 //!
 //! Invariant: nothing here keeps state or touches anything but its arguments; what one function
 //! encodes its counterpart parses back to the same value. Parsing is total: it neither panics nor
@@ -15,4 +15,5 @@ pub mod mpa;
 pub mod offload;
 pub mod rdmap;
 pub mod sdp;
+pub mod shuttle;
 pub mod terminate;

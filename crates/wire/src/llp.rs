@@ -110,6 +110,14 @@ impl Gather {
         self.extend_staged(start);
     }
 
+    /// Stages whatever `write` appends to the slab, which it must not shorten.
+    pub fn push_with<R>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let start = self.slab.len();
+        let result = write(&mut self.slab);
+        self.extend_staged(start);
+        result
+    }
+
     /// Names registered memory without copying it.
     pub fn push_memory(&mut self, piece: MemoryPiece) {
         if piece.len > 0 {
@@ -152,6 +160,20 @@ pub trait UlpduSource {
     fn acked(&mut self, id: SegmentId);
 }
 
+impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
+    fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
+        (**self).next(mulpdu)
+    }
+
+    fn gather(&self, id: SegmentId, out: &mut Gather) {
+        (**self).gather(id, out);
+    }
+
+    fn acked(&mut self, id: SegmentId) {
+        (**self).acked(id);
+    }
+}
+
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
@@ -173,6 +195,18 @@ pub trait UlpduSink {
     fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Self::Fault>;
     /// Every segment before `frontier` has been placed.
     fn deliver(&mut self, frontier: u64) -> Result<(), Self::Fault>;
+}
+
+impl<T: UlpduSink + ?Sized> UlpduSink for &mut T {
+    type Fault = T::Fault;
+
+    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, T::Fault> {
+        (**self).place(seq, ulpdu)
+    }
+
+    fn deliver(&mut self, frontier: u64) -> Result<(), T::Fault> {
+        (**self).deliver(frontier)
+    }
 }
 
 #[cfg(test)]

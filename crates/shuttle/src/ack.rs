@@ -1,0 +1,195 @@
+//! What the receiver of a path owes its sender: which packets arrived, told in time.
+//!
+//! An acknowledgement is due an interval after the previous one, however many packets came; at
+//! once when the sender asks, or when nothing came for longer than that. Each tells of the newest
+//! packets as far as it has room; what is older takes turns in what room is left (S-40 to S-44).
+
+use weft_wire::shuttle::PathId;
+use weft_wire::shuttle::frame::{Ack, Ranges};
+
+use crate::recovery::PN_WINDOW;
+use crate::window::{Seen, Window};
+
+/// The receiver's memory of a path.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    seen: Window,
+    largest: Option<u64>,
+    largest_at_ns: u64,
+    due_ns: Option<u64>,
+    sent_ns: Option<u64>,
+    /// Runs from here down take their turn next.
+    turn: Option<u64>,
+    pub(crate) marked: u64,
+    pub(crate) dropped: u64,
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Self {
+        Self {
+            seen: Window::new(PN_WINDOW),
+            largest: None,
+            largest_at_ns: 0,
+            due_ns: None,
+            sent_ns: None,
+            turn: None,
+            marked: 0,
+            dropped: 0,
+        }
+    }
+
+    /// A number close to that of the next packet, for widening.
+    pub(crate) fn near(&self) -> u64 {
+        self.largest.map_or(0, |largest| largest + 1)
+    }
+
+    /// Whether packet `pn` has arrived before, or is too far from the others to be believed.
+    pub(crate) fn is_stale(&self, pn: u64) -> bool {
+        self.seen.contains(pn) || pn - self.seen.frontier() >= self.seen.limit()
+    }
+
+    /// Packet `pn`, which was not stale, arrived.
+    pub(crate) fn handle_packet(&mut self, now_ns: u64, pn: u64) {
+        let seen = self.seen.insert(pn);
+        debug_assert_eq!(seen, Seen::New);
+        if self.largest.is_none_or(|largest| pn > largest) {
+            self.largest = Some(pn);
+            self.largest_at_ns = now_ns;
+        }
+    }
+
+    /// The sender has no interest in packets below `pn` any more. Whatever it says, that is no
+    /// more than what has arrived.
+    pub(crate) fn handle_floor(&mut self, pn: u64) {
+        if let Some(largest) = self.largest {
+            self.seen.raise(pn.min(largest + 1));
+        }
+    }
+
+    /// An acknowledgement is owed: `at_once`, or in its interval.
+    pub(crate) fn owe(&mut self, now_ns: u64, interval_ns: u64, at_once: bool) {
+        let next_ns = self.sent_ns.map_or(now_ns, |sent_ns| (sent_ns + interval_ns).max(now_ns));
+        let at_ns = if at_once { now_ns } else { next_ns };
+        self.due_ns = Some(self.due_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
+    }
+
+    /// When an acknowledgement must leave.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.due_ns
+    }
+
+    /// Calls `put` with what there is to say, in frames whose ranges take about `limit` octets
+    /// together. Nothing is owed afterwards.
+    pub(crate) fn report(
+        &mut self,
+        now_ns: u64,
+        path: PathId,
+        limit: usize,
+        mut put: impl FnMut(Ack<'_>),
+    ) {
+        let Some(largest) = self.largest else { return };
+        let mut room = Vec::new();
+        let mut frame = |ranges| {
+            put(Ack {
+                path,
+                largest,
+                floor: self.seen.frontier(),
+                delay_us: now_ns.saturating_sub(self.largest_at_ns) / 1000,
+                arrived_us: (self.largest_at_ns / 1000) as u32,
+                marked: self.marked,
+                dropped: self.dropped,
+                ranges,
+            });
+        };
+        // When everything has arrived the top run lies below the frontier.
+        let top = [(largest, largest)].into_iter().filter(|run| run.0 < self.seen.frontier());
+        let runs = top.chain(self.seen.runs_down(largest));
+        let newest = Ranges::encode(runs, limit * 2 / 3, &mut room);
+        let below = newest.and_then(|(ranges, _)| {
+            frame(ranges);
+            ranges.iter().last()?.0.checked_sub(1)
+        });
+        let top = below.map(|below| self.turn.unwrap_or(below).min(below));
+        let mut older_room = Vec::new();
+        let older = top
+            .and_then(|top| Ranges::encode(self.seen.runs_down(top), limit / 3, &mut older_room));
+        let turn = older.and_then(|(ranges, _)| {
+            frame(ranges);
+            ranges.iter().last()?.0.checked_sub(1)
+        });
+        self.turn = turn;
+        self.due_ns = None;
+        self.sent_ns = Some(now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn report(arrivals: &mut Arrivals, limit: usize) -> (u64, BTreeSet<u64>, usize) {
+        let (mut floor, mut numbers, mut frames) = (0, BTreeSet::new(), 0);
+        arrivals.report(5_000_000, PathId(0), limit, |ack| {
+            assert_eq!(ack.delay_us, 4000);
+            floor = ack.floor;
+            frames += 1;
+            numbers.extend(ack.ranges.iter().flat_map(|(first, last)| first..=last));
+        });
+        (floor, numbers, frames)
+    }
+
+    #[test]
+    fn one_run_is_told_in_few_octets() {
+        let mut arrivals = Arrivals::new();
+        (0..5000).for_each(|pn| arrivals.handle_packet(1_000_000, pn));
+        let (floor, numbers, frames) = report(&mut arrivals, 9);
+        assert_eq!((floor, frames), (5000, 1));
+        assert!(numbers.contains(&4999));
+    }
+
+    #[test]
+    fn older_runs_take_turns() {
+        let mut arrivals = Arrivals::new();
+        let odd = |pn: &u64| pn % 2 == 1;
+        (1..2000).filter(odd).for_each(|pn| arrivals.handle_packet(1_000_000, pn));
+        let mut told = BTreeSet::new();
+        let mut reports = 0;
+        while told.len() < 1000 {
+            let (floor, numbers, frames) = report(&mut arrivals, 300);
+            assert_eq!((floor, frames), (0, 2));
+            assert!(numbers.contains(&1999));
+            told.extend(numbers);
+            reports += 1;
+        }
+        assert!(told.iter().all(odd));
+        assert!(reports < 25, "{reports}");
+    }
+
+    #[test]
+    fn a_floor_ends_the_holes_below_it() {
+        let mut arrivals = Arrivals::new();
+        [3, 4, 9].into_iter().for_each(|pn| arrivals.handle_packet(1_000_000, pn));
+        arrivals.handle_floor(3);
+        assert_eq!(report(&mut arrivals, 99).0, 5);
+        assert!(arrivals.is_stale(1) && arrivals.is_stale(9) && !arrivals.is_stale(5));
+        arrivals.handle_floor(u64::MAX);
+        assert_eq!(report(&mut arrivals, 99).0, 10);
+        assert!(arrivals.is_stale(10 + PN_WINDOW));
+    }
+
+    #[test]
+    fn the_rate_follows_time() {
+        let mut arrivals = Arrivals::new();
+        arrivals.handle_packet(1_000_000, 0);
+        arrivals.owe(1_000_000, 500, false);
+        assert_eq!(arrivals.due_ns(), Some(1_000_000));
+        report(&mut arrivals, 99);
+        assert_eq!(arrivals.due_ns(), None);
+        arrivals.owe(5_000_100, 500, false);
+        assert_eq!(arrivals.due_ns(), Some(5_000_500));
+        arrivals.owe(5_000_200, 500, true);
+        assert_eq!(arrivals.due_ns(), Some(5_000_200));
+    }
+}

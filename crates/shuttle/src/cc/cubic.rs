@@ -1,0 +1,295 @@
+//! `cubic`: the loss-based controller of most of the Internet (RFC 9438), for comparison and for
+//! sharing with its kind.
+
+use super::{Acked, Controller, Ecn, Lost, Params, SECOND_NS, Sent, Spurious, bits_per_second};
+
+/// How fast the window grows, in datagrams a second cubed (RFC 9438, section 4.1).
+const C: f64 = 0.4;
+/// What is left of the window after a congestion event (section 4.6).
+const BETA: f64 = 0.7;
+/// Growth that gives the window of Reno on average (section 4.3).
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// Datagrams to begin with (RFC 6928).
+const INITIAL_DATAGRAMS: u64 = 10;
+/// Pacing leaves room for the window to be the limit: in slow start, and after it.
+const PACING: [(u64, u64); 2] = [(2, 1), (5, 4)];
+
+/// What a reaction changes, so that it can be taken back.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    /// The congestion window in octets.
+    cwnd: f64,
+    ssthresh: f64,
+    /// The window before the last reaction, which growth heads for.
+    w_max: f64,
+    /// The window that Reno would have.
+    w_est: f64,
+    /// When growth after the last reaction began.
+    epoch_ns: Option<u64>,
+    /// Seconds from then until `w_max` is reached.
+    k: f64,
+}
+
+/// CUBIC in octets, with pacing.
+#[derive(Debug)]
+pub struct Cubic {
+    window: Window,
+    /// Before the last reaction.
+    before: Option<Window>,
+    /// Losses among what was sent before this are of the congestion event reacted to.
+    reacted_ns: Option<u64>,
+    datagram: f64,
+    smoothed_ns: u64,
+    min_rate_bps: u64,
+    max_rate_bps: u64,
+}
+
+impl Cubic {
+    /// A controller in slow start.
+    pub fn new(params: &Params) -> Self {
+        let datagram = f64::from(params.datagram_octets);
+        let window = Window {
+            cwnd: datagram * INITIAL_DATAGRAMS as f64,
+            ssthresh: f64::INFINITY,
+            w_max: 0.0,
+            w_est: 0.0,
+            epoch_ns: None,
+            k: 0.0,
+        };
+        Self {
+            window,
+            before: None,
+            reacted_ns: None,
+            datagram,
+            smoothed_ns: 0,
+            min_rate_bps: params.min_rate_bps,
+            max_rate_bps: params.max_rate_bps,
+        }
+    }
+
+    /// A congestion event among packets sent at `sent_ns` (sections 4.6 and 4.7).
+    fn react(&mut self, now_ns: u64, sent_ns: u64) {
+        if self.reacted_ns.is_some_and(|reacted_ns| sent_ns <= reacted_ns) {
+            return;
+        }
+        self.reacted_ns = Some(now_ns);
+        self.before = Some(self.window);
+        let Window { cwnd, w_max, .. } = self.window;
+        let converging = cwnd < w_max;
+        self.window.w_max = if converging { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.window.cwnd = (cwnd * BETA).max(2.0 * self.datagram);
+        self.window.ssthresh = self.window.cwnd;
+        self.window.epoch_ns = None;
+    }
+
+    /// Growth after slow start (sections 4.2 to 4.5).
+    fn avoid_congestion(&mut self, now_ns: u64, acked: f64) {
+        let datagram = self.datagram;
+        let window = &mut self.window;
+        let epoch_ns = *window.epoch_ns.get_or_insert_with(|| {
+            window.w_est = window.cwnd;
+            window.w_max = window.w_max.max(window.cwnd);
+            window.k = ((window.w_max - window.cwnd) / datagram / C).cbrt();
+            now_ns
+        });
+        let ahead_ns = now_ns - epoch_ns + self.smoothed_ns;
+        let t = ahead_ns as f64 / SECOND_NS as f64 - window.k;
+        let cubic = window.w_max + C * t.powi(3) * datagram;
+        let alpha = if window.w_est >= window.w_max { 1.0 } else { ALPHA };
+        window.w_est += alpha * datagram * acked / window.cwnd;
+        let target = cubic.clamp(window.cwnd, 1.5 * window.cwnd);
+        window.cwnd += (target - window.cwnd) * acked / window.cwnd;
+        window.cwnd = window.cwnd.max(window.w_est);
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.window.cwnd < self.window.ssthresh
+    }
+}
+
+impl Controller for Cubic {
+    fn on_sent(&mut self, _: &Sent) {}
+
+    fn on_acked(&mut self, acked: &Acked) {
+        if let Some(rtt) = acked.rtt {
+            self.smoothed_ns = rtt.smoothed_ns;
+        }
+        // A window that is not used is not known to be right.
+        let used = (acked.in_flight_octets + acked.octets + acked.lost_octets) as f64;
+        if used < self.window.cwnd / 2.0 {
+            return;
+        }
+        let octets = acked.octets as f64;
+        if self.in_slow_start() {
+            self.window.cwnd += octets;
+        } else {
+            self.avoid_congestion(acked.now_ns, octets);
+        }
+    }
+
+    fn on_lost(&mut self, lost: &Lost) {
+        self.react(lost.now_ns, lost.sent_ns);
+    }
+
+    fn on_spurious(&mut self, spurious: &Spurious) {
+        let mine = self.reacted_ns.is_some_and(|reacted_ns| spurious.sent_ns <= reacted_ns);
+        if spurious.all
+            && mine
+            && let Some(before) = self.before.take()
+            && before.cwnd > self.window.cwnd
+        {
+            self.window = before;
+        }
+    }
+
+    fn on_ecn(&mut self, ecn: &Ecn) {
+        self.react(ecn.now_ns, ecn.sent_ns);
+    }
+
+    fn on_outage(&mut self, now_ns: u64) {
+        self.react(now_ns, u64::MAX);
+        self.window.cwnd = 2.0 * self.datagram;
+        self.before = None;
+    }
+
+    fn on_datagram_octets(&mut self, octets: u16) {
+        let datagram = f64::from(octets);
+        let least = datagram * INITIAL_DATAGRAMS as f64;
+        if self.window.ssthresh.is_infinite() {
+            self.window.cwnd = self.window.cwnd.max(least);
+        }
+        self.datagram = datagram;
+    }
+
+    fn pacing_rate_bps(&self) -> u64 {
+        if self.smoothed_ns == 0 {
+            return self.max_rate_bps;
+        }
+        let (times, over) = PACING[usize::from(!self.in_slow_start())];
+        let rate = bits_per_second(self.window_octets(), self.smoothed_ns);
+        (rate.saturating_mul(times) / over).clamp(self.min_rate_bps, self.max_rate_bps)
+    }
+
+    fn window_octets(&self) -> u64 {
+        self.window.cwnd as u64
+    }
+
+    fn name(&self) -> &'static str {
+        "cubic"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cc::Rtt;
+
+    const RTT_NS: u64 = 70_000_000;
+
+    /// Feeds one acknowledgement per round trip that covers the whole window.
+    struct Path {
+        cubic: Cubic,
+        now_ns: u64,
+    }
+
+    impl Path {
+        fn new() -> Self {
+            let params = Params { datagram_octets: 1500, ..Params::default() };
+            Self { cubic: Cubic::new(&params), now_ns: SECOND_NS }
+        }
+
+        fn round(&mut self) {
+            self.now_ns += RTT_NS;
+            let ns = RTT_NS;
+            let window = self.cubic.window_octets();
+            let parts = 64;
+            for part in 0..parts {
+                self.cubic.on_acked(&Acked {
+                    now_ns: self.now_ns,
+                    packets: 1,
+                    octets: window / parts,
+                    lost_packets: 0,
+                    lost_octets: 0,
+                    sent_ns: self.now_ns - RTT_NS,
+                    rtt: (part == 0).then_some(Rtt {
+                        latest_ns: ns,
+                        smoothed_ns: ns,
+                        var_ns: 0,
+                        min_ns: ns,
+                    }),
+                    one_way_ns: 0,
+                    rate: None,
+                    delivered_octets: 0,
+                    in_flight_octets: window,
+                });
+            }
+        }
+
+        fn lose(&mut self, sent_ns: u64) {
+            let now_ns = self.now_ns;
+            self.cubic.on_lost(&Lost {
+                now_ns,
+                sent_ns,
+                packets: 1,
+                octets: 1500,
+                prior_delivered_octets: 0,
+                in_flight_octets: 0,
+            });
+        }
+    }
+
+    #[test]
+    fn slow_start_doubles_and_a_loss_ends_it() {
+        let mut path = Path::new();
+        let first = path.cubic.window_octets();
+        path.round();
+        assert!(path.cubic.window_octets() > first * 19 / 10);
+        let before = path.cubic.window_octets();
+        path.lose(path.now_ns);
+        assert_eq!(path.cubic.window_octets(), before * 7 / 10);
+        path.lose(path.now_ns - 1);
+        assert_eq!(path.cubic.window_octets(), before * 7 / 10);
+    }
+
+    /// Time back to the window before a loss: the K of the RFC, cbrt(W (1 - beta) / C).
+    #[test]
+    fn recovery_takes_as_long_as_the_rfc_says() {
+        let mut path = Path::new();
+        while path.cubic.window_octets() < 1500 * 6000 {
+            path.round();
+        }
+        path.lose(path.now_ns);
+        // The second event, after growth past the first, has no fast convergence.
+        while path.cubic.window_octets() < 1500 * 12_000 {
+            path.round();
+        }
+        let full = path.cubic.window_octets();
+        path.lose(path.now_ns);
+        let begun = path.now_ns;
+        while path.cubic.window_octets() < full {
+            path.round();
+        }
+        let took = (path.now_ns - begun) as f64 / SECOND_NS as f64;
+        let k = (full as f64 / 1500.0 * (1.0 - BETA) / C).cbrt();
+        assert!((0.9..1.1).contains(&(took / k)), "{took} s instead of {k} s");
+    }
+
+    #[test]
+    fn a_loss_that_was_none_is_taken_back() {
+        let mut path = Path::new();
+        path.round();
+        let before = path.cubic.window_octets();
+        path.lose(path.now_ns);
+        let spurious = |all| Spurious {
+            now_ns: 2 * SECOND_NS,
+            sent_ns: SECOND_NS,
+            packets: 1,
+            octets: 1500,
+            all,
+        };
+        path.cubic.on_spurious(&spurious(false));
+        assert!(path.cubic.window_octets() < before);
+        path.cubic.on_spurious(&spurious(true));
+        assert_eq!(path.cubic.window_octets(), before);
+    }
+}

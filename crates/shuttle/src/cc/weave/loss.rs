@@ -1,0 +1,101 @@
+//! Which losses mean something.
+//!
+//! A path loses packets at random, at a rate that shows while there is no queue. Only what
+//! exceeds that rate, by more than chance explains, is a sign of congestion.
+
+use super::model::Round;
+
+const GAIN: f64 = 0.2;
+/// Fewer packets say too little about a rate of loss.
+const SAMPLE_PACKETS: u64 = 200;
+/// The most that is believed to be random.
+const RANDOM_MAX: f64 = 0.2;
+/// The most that is made up for by sending faster.
+const COMPENSATED_MAX: f64 = 0.15;
+/// Excess that counts while a queue stands, and while none does.
+const EXCESS_WITH_QUEUE: f64 = 0.003;
+const EXCESS_WITHOUT_QUEUE: f64 = 0.1;
+const DEVIATIONS: f64 = 3.0;
+
+/// The path's own rate of loss, and a judge of the rest.
+#[derive(Clone, Debug, Default)]
+pub struct LossFilter {
+    random: f64,
+    is_seeded: bool,
+    acked: u64,
+    lost: u64,
+}
+
+impl LossFilter {
+    /// Learns from a round without a queue.
+    pub fn learn(&mut self, round: &Round) {
+        self.acked += round.acked;
+        self.lost += round.lost;
+        if self.acked + self.lost < SAMPLE_PACKETS {
+            return;
+        }
+        let share = self.lost as f64 / (self.acked + self.lost) as f64;
+        let gain = if self.is_seeded { GAIN } else { 1.0 };
+        self.random = (self.random + gain * (share - self.random)).min(RANDOM_MAX);
+        self.is_seeded = true;
+        (self.acked, self.lost) = (0, 0);
+    }
+
+    /// Whether a round lost more than chance explains. While the path's own rate of loss is not
+    /// known no round did.
+    pub fn is_congestion(&self, round: &Round, with_queue: bool) -> bool {
+        let packets = (round.acked + round.lost) as f64;
+        if !self.is_seeded || packets == 0.0 {
+            return false;
+        }
+        let expected = self.random * packets;
+        let lost = round.lost as f64;
+        let excess = if with_queue { EXCESS_WITH_QUEUE } else { EXCESS_WITHOUT_QUEUE };
+        lost > expected + excess * packets && lost > expected + DEVIATIONS * (expected + 1.0).sqrt()
+    }
+
+    /// How much more must be sent than shall arrive.
+    pub fn inflation(&self) -> f64 {
+        1.0 / (1.0 - self.random.min(COMPENSATED_MAX))
+    }
+
+    /// The share of packets that the path loses at random.
+    #[cfg(test)]
+    pub fn random(&self) -> f64 {
+        self.random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(acked: u64, lost: u64) -> Round {
+        Round { floor_rtt_ns: 0, acked, lost, octets: 0, lasted_ns: 1 }
+    }
+
+    #[test]
+    fn random_loss_is_learnt_and_made_up_for() {
+        let mut filter = LossFilter::default();
+        filter.learn(&round(99, 1));
+        assert_eq!(filter.random(), 0.0);
+        filter.learn(&round(99, 1));
+        assert_eq!(filter.random(), 0.01);
+        filter.learn(&round(980, 20));
+        assert!((filter.random() - 0.012).abs() < 1e-9);
+        (0..100).for_each(|_| filter.learn(&round(500, 500)));
+        assert_eq!(filter.random(), RANDOM_MAX);
+        assert!((filter.inflation() - 1.0 / 0.85).abs() < 1e-9);
+    }
+
+    #[test]
+    fn only_excess_beyond_chance_is_congestion() {
+        let mut filter = LossFilter::default();
+        assert!(!filter.is_congestion(&round(500, 500), true));
+        filter.learn(&round(990, 10));
+        assert!(!filter.is_congestion(&round(981, 19), true));
+        assert!(filter.is_congestion(&round(975, 25), true));
+        assert!(!filter.is_congestion(&round(975, 25), false));
+        assert!(filter.is_congestion(&round(850, 150), false));
+    }
+}

@@ -1,0 +1,66 @@
+//! Probes: a little more than the path is known to carry, from the same few packets on for every
+//! flow, half as much again each round until a queue shows.
+
+use super::model::Round;
+use super::{Phase, Weave};
+use crate::cc::octets_in;
+
+/// No probe for so many round trips after a reaction.
+const CALM_RTTS: u64 = 6;
+/// What the first round of a probe adds: as much for every flow, so that shares become equal.
+const PROBE_PACKETS: u64 = 4;
+/// A probe that adds less, as time at the rate, cannot tell that there is no more.
+const PROBE_QUEUE_NS: u64 = 2_000_000;
+const PROBE_ROUNDS: u32 = 3;
+const PROBE_GAIN: f64 = 1.01;
+/// Each round adds more by this part of what the one before did, while no queue shows.
+const PROBE_GROWTH_PART: u64 = 2;
+
+impl Weave {
+    pub(super) fn probe(&mut self) {
+        self.model.begin_cycle();
+        self.is_cut = false;
+        let bw_bps = self.model.bw_bps();
+        let extra = PROBE_PACKETS * u64::from(self.params.datagram_octets);
+        self.phase = Phase::Up { extra, rounds: 0, before_bps: bw_bps, is_queued: false };
+    }
+
+    /// The queue that a reaction answered is gone: whether the reaction was too much shows soon.
+    pub(super) fn probe_soon(&mut self, now_ns: u64) {
+        let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
+        if let Phase::Cruise { probe_at_ns, .. } = &mut self.phase
+            && self.is_cut
+        {
+            *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
+        }
+    }
+
+    pub(super) fn on_probe_round(
+        &mut self,
+        now_ns: u64,
+        round: &Round,
+        [extra, before_bps]: [u64; 2],
+        rounds: u32,
+        was_queued: bool,
+    ) {
+        let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
+        let is_queued = above_ns > self.queue_ns() / 4;
+        let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
+        let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GAIN;
+        let asks = self.competes || extra >= octets_in(before_bps, PROBE_QUEUE_NS);
+        let idle = asks && fresh && !gains;
+        if (was_queued && is_queued && !self.competes) || idle {
+            return self.end_probe(now_ns);
+        }
+        let extra = if is_queued { extra } else { extra + extra / PROBE_GROWTH_PART };
+        let before_bps = if fresh { self.model.bw_bps() } else { before_bps };
+        self.phase = Phase::Up { extra, rounds, before_bps, is_queued };
+    }
+
+    pub(super) fn end_probe(&mut self, now_ns: u64) {
+        if self.competes {
+            return self.cruise(now_ns);
+        }
+        self.phase = Phase::Down { rounds: 0 };
+    }
+}

@@ -1,0 +1,65 @@
+//! Living with others: a queue that stands is drained by all in proportion; one that will not go
+//! belongs to flows that fill buffers, and weave competes with those.
+
+use super::model::Round;
+use super::{Phase, Weave};
+use crate::cc::{SECOND_NS, bits_per_second};
+
+/// Reductions in a row that did not drain the queue: others keep it up.
+const COMPETE_YIELDS: u32 = 4;
+/// Rounds in a row with a queue that are no other flow's probe.
+const YIELD_ROUNDS: u32 = 2;
+/// Rounds in a row without one.
+const PEACE_ROUNDS: u32 = 2;
+/// What of the queue one reduction drains.
+const YIELD_SHARE: f64 = 1.0;
+/// The most that yielding takes at once.
+const YIELD_MAX: f64 = 0.1;
+/// Sooner where others are, so that shares become equal.
+const SHARED_PROBE_NS: u64 = SECOND_NS / 2;
+const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS;
+
+impl Weave {
+    /// A queue that stands while cruising is answered by all flows alike, in proportion.
+    pub(super) fn on_cruise_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
+        if !is_queued {
+            (self.queued_rounds, self.yields) = (0, 0);
+            self.before_yield_bps = None;
+            self.calm_rounds += 1;
+            self.probe_soon(now_ns);
+            if self.calm_rounds >= PEACE_ROUNDS {
+                self.competes = false;
+            }
+            return;
+        }
+        self.calm_rounds = 0;
+        self.queued_rounds += 1;
+        if self.competes {
+            return;
+        }
+        if self.yields >= COMPETE_YIELDS && self.queued_rounds >= YIELD_ROUNDS {
+            self.competes = true;
+            if let Some(bw_bps) = self.before_yield_bps.take() {
+                self.model.set_bw(bw_bps, now_ns);
+            }
+            return;
+        }
+        // One round may be another's probe; and what a reaction does shows a round later.
+        if self.queued_rounds >= YIELD_ROUNDS {
+            self.queued_rounds = 0;
+            self.yields += 1;
+            self.give_way(now_ns, round);
+        }
+    }
+
+    pub(super) fn give_way(&mut self, now_ns: u64, round: &Round) {
+        let bw_bps = self.model.bw_bps();
+        self.before_yield_bps.get_or_insert(bw_bps);
+        let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
+        let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
+        let bw_bps = share_bps as f64 * (1.0 - (queued * YIELD_SHARE).min(YIELD_MAX));
+        self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);
+        let probe_at_ns = now_ns + SHARED_PROBE_NS + self.draw(SHARED_PROBE_SPREAD_NS);
+        self.phase = Phase::Cruise { probe_at_ns, rounds: 0 };
+    }
+}

@@ -1,0 +1,337 @@
+//! One round trip: a Request with everything in it, and a Reply or a Reject (`docs/shuttle.md`,
+//! "Handshake", S-10 to S-16).
+
+use weft_wire::shuttle::hello::{Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modules};
+use weft_wire::shuttle::{ConnectionId, ShuttleError};
+
+use super::{Connection, Event, Reply, Session, State};
+use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of};
+use crate::error::{End, Misuse};
+use crate::noise::Agreement;
+use crate::path::Route;
+use crate::protect::Guard;
+
+/// A peer's wish to connect, to accept or to reject.
+#[derive(Debug)]
+pub struct Request {
+    from: ConnectionId,
+    nonce: u64,
+    modules: Modules,
+    limits: Limits,
+    private_data: Vec<u8>,
+    agreement: Option<Agreement>,
+}
+
+impl Request {
+    /// Reads a Request with the credentials of `config`. `entropy` is fresh randomness, for the
+    /// key that this end draws if the Request asks for a cipher.
+    ///
+    /// # Errors
+    /// If the datagram is not a Request, or one by a stranger.
+    pub fn parse(
+        datagram: &[u8],
+        config: &Config,
+        entropy: [u8; 32],
+    ) -> Result<Self, ShuttleError> {
+        let outer = Hello::parse(datagram)?;
+        if outer.kind != HelloKind::Request {
+            return Err(ShuttleError::Kind(outer.kind as u8));
+        }
+        if outer.key_message.is_empty() {
+            let mut request = Self::from_hello(&outer, None)?;
+            request.modules.protection &= !CIPHERS;
+            return Ok(request);
+        }
+        let stranger = ShuttleError::Value("key message");
+        if config.protection & CIPHERS == 0 {
+            return Err(stranger);
+        }
+        let (agreement, inner) =
+            Agreement::take(&config.credentials, entropy, outer.key_message).ok_or(stranger)?;
+        let inner = Hello::parse(&inner)?;
+        if !is_same(&outer, &inner) {
+            return Err(stranger);
+        }
+        Self::from_hello(&inner, Some(agreement))
+    }
+
+    fn from_hello(hello: &Hello<'_>, agreement: Option<Agreement>) -> Result<Self, ShuttleError> {
+        let limits = hello.limits.ok_or(ShuttleError::Value("limits"))?;
+        check_limits(&limits)?;
+        Ok(Self {
+            from: hello.from.base(),
+            nonce: hello.nonce,
+            modules: hello.modules,
+            limits,
+            private_data: hello.private_data.to_vec(),
+            agreement,
+        })
+    }
+
+    /// The public key of who asks, where the credentials have one: for the owner to judge.
+    pub fn peer_key(&self) -> Option<[u8; 32]> {
+        self.agreement.as_ref()?.peer_key()
+    }
+
+    /// What tells a repeated Request from a new one, together with the peer's address.
+    pub fn key(&self) -> (ConnectionId, u64) {
+        (self.from, self.nonce)
+    }
+
+    /// The application's own.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Reads and Atomics that the peer will have outstanding.
+    pub fn ord(&self) -> u16 {
+        self.limits.ord
+    }
+
+    /// Reads and Atomics that the peer serves at a time.
+    pub fn ird(&self) -> u16 {
+        self.limits.ird
+    }
+
+    /// The datagram that refuses.
+    ///
+    /// # Errors
+    /// If the private data is too long.
+    pub fn reject(mut self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, Misuse> {
+        check_private_data(private_data)?;
+        let hello = Hello {
+            to: self.from,
+            echo: self.nonce,
+            private_data,
+            reason,
+            ..Hello::new(HelloKind::Reject)
+        };
+        Ok(self.seal(&hello))
+    }
+
+    /// `hello` as it travels: within a key agreement message if the Request came in one.
+    fn seal(&mut self, hello: &Hello<'_>) -> Vec<u8> {
+        let message =
+            self.agreement.as_mut().and_then(|agreement| agreement.answer(&hello.encode_inner()));
+        match message {
+            Some(message) => outer(hello, &message),
+            None => hello.encode(),
+        }
+    }
+}
+
+impl Connection {
+    /// Asks the peer at `route` for a connection.
+    ///
+    /// # Errors
+    /// If the configuration or the private data cannot be.
+    pub fn connect(
+        now_ns: u64,
+        config: Config,
+        identity: Identity,
+        route: Route,
+        private_data: &[u8],
+    ) -> Result<Self, Misuse> {
+        config.check()?;
+        check_private_data(private_data)?;
+        let hello = Hello {
+            from: identity.cid,
+            nonce: identity.nonce,
+            modules: config.modules(),
+            limits: Some(config.limits()),
+            private_data,
+            ..Hello::new(HelloKind::Request)
+        };
+        let (request, agreement) = if config.protection & CIPHERS == 0 {
+            (hello.encode(), None)
+        } else {
+            let inner = hello.encode_inner();
+            let (agreement, message) =
+                Agreement::ask(&config.credentials, identity.entropy, &inner)
+                    .ok_or(Misuse::Credentials)?;
+            (outer(&hello, &message), Some(Box::new(agreement)))
+        };
+        let state =
+            State::Requesting { request, agreement, first_ns: now_ns, next_ns: now_ns, tries: 0 };
+        Ok(Self::new(config, identity, true, route, now_ns, state))
+    }
+
+    /// Grants `request`, which came over `route`.
+    ///
+    /// # Errors
+    /// If the configuration or the private data cannot be, or the peer has no module in common
+    /// with it; the request may then be rejected.
+    pub fn accept(
+        now_ns: u64,
+        config: Config,
+        identity: Identity,
+        route: Route,
+        request: &mut Request,
+        private_data: &[u8],
+    ) -> Result<Self, Misuse> {
+        config.check()?;
+        check_private_data(private_data)?;
+        let modules = choose(config.modules(), request.modules).ok_or(Misuse::NothingInCommon)?;
+        let hello = Hello {
+            to: request.from,
+            from: identity.cid,
+            nonce: identity.nonce,
+            echo: request.nonce,
+            modules,
+            limits: Some(config.limits()),
+            private_data,
+            ..Hello::new(HelloKind::Reply)
+        };
+        let octets = request.seal(&hello);
+        let reply = Reply { octets, owed: true, sent_ns: None, again: false };
+        let state = State::Open { reply: Some(reply) };
+        let mut connection = Self::new(config, identity, false, route, now_ns, state);
+        let secret = [request.nonce, identity.nonce];
+        let agreement = request.agreement.as_mut();
+        connection.agree(request.from, request.limits, modules, secret, agreement);
+        Ok(connection)
+    }
+
+    /// A packet of the handshake came for this connection.
+    pub(super) fn handle_hello(&mut self, now_ns: u64, datagram: &[u8]) {
+        let Ok(hello) = Hello::parse(datagram) else {
+            self.stats.foreign_datagrams += 1;
+            return;
+        };
+        match (&mut self.state, hello.kind) {
+            (State::Open { reply: Some(reply) }, HelloKind::Request) => {
+                reply.owed = true;
+                reply.again = true;
+                self.heard_ns = now_ns;
+            }
+            (State::Requesting { .. }, HelloKind::Reply | HelloKind::Reject)
+                if hello.echo == self.identity.nonce =>
+            {
+                self.handle_outer_answer(now_ns, &hello);
+            }
+            _ => self.stats.foreign_datagrams += 1,
+        }
+    }
+
+    /// An answer, maybe with the true one within. What cannot be read is not from the peer.
+    fn handle_outer_answer(&mut self, now_ns: u64, hello: &Hello<'_>) {
+        let State::Requesting { agreement, .. } = &mut self.state else { return };
+        let Some(mut agreement) = agreement.take() else {
+            self.handle_answer(now_ns, hello, None);
+            return;
+        };
+        let inner = agreement.finish(hello.key_message);
+        let inner = inner.as_deref().and_then(|octets| Hello::parse(octets).ok());
+        if let Some(inner) = inner.filter(|inner| is_same(hello, inner)) {
+            self.handle_answer(now_ns, &inner, Some(&mut agreement));
+        } else if let State::Requesting { agreement: empty, .. } = &mut self.state {
+            *empty = Some(agreement);
+            self.stats.foreign_datagrams += 1;
+        }
+    }
+
+    fn handle_answer(&mut self, now_ns: u64, hello: &Hello<'_>, agreement: Option<&mut Agreement>) {
+        if hello.kind == HelloKind::Reject {
+            self.events.push_back(Event::Rejected { private_data: hello.private_data.to_vec() });
+            self.end(now_ns, End::Rejected(hello.reason));
+            return;
+        }
+        let limits = hello.limits.filter(|limits| check_limits(limits).is_ok());
+        let offered = self.config.modules();
+        let one = |bits: u8| bits.count_ones() == 1;
+        let m = hello.modules;
+        let keyed = agreement.is_some() || m.protection & CIPHERS == 0;
+        let single = one(m.protection) && one(m.placement) && one(m.recovery) && keyed;
+        let (Some(limits), Some(modules), true) = (limits, choose(offered, m), single) else {
+            self.end(now_ns, End::BadAnswer);
+            return;
+        };
+        if let State::Requesting { first_ns, tries: 1, .. } = self.state {
+            self.paths[0].recovery.handle_handshake_rtt(now_ns - first_ns);
+        }
+        let secret = [self.identity.nonce, hello.nonce];
+        self.agree(hello.from.base(), limits, modules, secret, agreement);
+        self.state = State::Open { reply: None };
+        self.heard_ns = now_ns;
+        let path = &mut self.paths[0];
+        path.validated = true;
+        // The peer may speak once it has heard from us; data says it as well as this.
+        path.ping = true;
+        self.announce(hello.private_data);
+    }
+
+    fn agree(
+        &mut self,
+        peer_cid: ConnectionId,
+        peer_limits: Limits,
+        modules: Modules,
+        secret: [u64; 2],
+        agreement: Option<&mut Agreement>,
+    ) {
+        let peer_key = agreement.as_ref().and_then(|agreement| agreement.peer_key());
+        let cipher = modules.protection & CIPHERS != 0;
+        let secrets = agreement.filter(|_| cipher).map(Agreement::secrets);
+        let peer_idle_ns = u64::from(peer_limits.idle_ms) * 1_000_000;
+        let octets = self.config.datagram_octets.min(peer_limits.datagram_octets);
+        self.paths[0].datagram_octets = octets;
+        self.paths[0].controller.on_datagram_octets(octets);
+        let goal = self.config.datagram_octets_goal.min(peer_limits.datagram_octets);
+        self.paths[0].search_mtu(goal);
+        self.session = Some(Session {
+            peer_cid,
+            peer_limits,
+            modules,
+            placement: placement_of(modules).expect("one placement was chosen"),
+            guard: Guard::new(modules.protection, secret, self.initiator, secrets.as_ref()),
+            peer_key,
+            idle_ns: self.config.idle_ns.min(peer_idle_ns.max(1)),
+        });
+        let stream = weft_wire::shuttle::StreamId(0);
+        self.open_stream(stream, 1).expect("every peer allows one stream");
+    }
+
+    /// The responder's side of the handshake is over: the peer has the Reply.
+    pub(super) fn confirm(&mut self, now_ns: u64) {
+        let State::Open { reply } = &mut self.state else { return };
+        let Some(reply) = reply.take() else { return };
+        if let Some(sent_ns) = reply.sent_ns
+            && !reply.again
+        {
+            self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
+        }
+        self.paths[0].validated = true;
+        self.announce(&[]);
+    }
+
+    /// The depths are what one end wants and the other end serves.
+    fn announce(&mut self, private_data: &[u8]) {
+        let peer = self.session.as_ref().expect("agreed").peer_limits;
+        self.events.push_back(Event::Established {
+            private_data: private_data.to_vec(),
+            ord: self.config.ord.min(peer.ird),
+            ird: self.config.ird.min(peer.ord),
+        });
+    }
+}
+
+/// The packet whose key agreement message is `message`: it says in clear where `hello` goes.
+fn outer(hello: &Hello<'_>, key_message: &[u8]) -> Vec<u8> {
+    let Hello { to, from, nonce, echo, .. } = *hello;
+    Hello { to, from, nonce, echo, key_message, ..Hello::new(hello.kind) }.encode()
+}
+
+/// Whether two packets of the handshake are of one kind, from and to the same.
+fn is_same(a: &Hello<'_>, b: &Hello<'_>) -> bool {
+    let of = |hello: &Hello<'_>| (hello.kind, hello.to, hello.from, hello.nonce, hello.echo);
+    of(a) == of(b)
+}
+
+fn check_limits(limits: &Limits) -> Result<(), ShuttleError> {
+    let valid = limits.streams > 0 && limits.datagram_octets >= MIN_DATAGRAM;
+    if valid { Ok(()) } else { Err(ShuttleError::Value("limits")) }
+}
+
+fn check_private_data(private_data: &[u8]) -> Result<(), Misuse> {
+    let len = private_data.len();
+    if len > MAX_PRIVATE_DATA { Err(Misuse::PrivateDataTooLong(len)) } else { Ok(()) }
+}

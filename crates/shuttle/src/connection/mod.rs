@@ -1,0 +1,397 @@
+//! A connection: its state, its commands, its timers. What it sends is in `tx`, what it receives
+//! in `rx`, how it begins in `handshake`.
+
+mod handshake;
+mod rx;
+mod timer;
+mod tx;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+pub use handshake::Request;
+pub use tx::Transmit;
+use weft_wire::ids::Msn;
+use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
+use weft_wire::shuttle::hello::{Limits, Modules};
+use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
+
+use crate::config::{Config, Identity};
+use crate::error::{End, Misuse};
+use crate::noise::Agreement;
+use crate::path::{Path, Route};
+use crate::protect::Guard;
+use crate::recovery::{News, RecoveryStats};
+use crate::stream::Placement;
+use crate::stream::recv::RecvStream;
+use crate::stream::send::SendStream;
+
+/// Paths of a connection at most.
+pub const MAX_PATHS: usize = 16;
+
+/// The streams' ends above the seam. The connection borrows one at a time, for one burst or one
+/// segment.
+pub trait Ports {
+    /// What a segment that must not be placed turns into.
+    type Fault;
+    /// Where the segments of a stream come from.
+    type Source<'a>: UlpduSource
+    where
+        Self: 'a;
+    /// Where they go.
+    type Sink<'a>: UlpduSink<Fault = Self::Fault>
+    where
+        Self: 'a;
+    /// The source of `stream`; `None` if nobody sends on it.
+    fn source(&mut self, stream: StreamId) -> Option<Self::Source<'_>>;
+    /// The sink of `stream`; what arrives for a stream without one counts as lost.
+    fn sink(&mut self, stream: StreamId) -> Option<Self::Sink<'_>>;
+}
+
+/// What the owner of a connection has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer granted the connection (to who asked), or has shown that it knows (to who
+    /// granted). Work may begin.
+    Established {
+        /// The peer's private data; empty where a [`Request`] has told it.
+        private_data: Vec<u8>,
+        /// Reads and Atomics that may be outstanding.
+        ord: u16,
+        /// Reads and Atomics that the peer may have outstanding.
+        ird: u16,
+    },
+    /// The peer refused; the private data says more than the [`End`] that follows.
+    Rejected {
+        /// The peer's private data.
+        private_data: Vec<u8>,
+    },
+    /// The peer receives at this route, which is new.
+    PathValidated {
+        /// Which path.
+        path: PathId,
+        /// Where.
+        route: Route,
+    },
+    /// The connection is over; nothing more is sent or placed.
+    Ended(End),
+}
+
+/// Counters of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Datagrams sent.
+    pub datagrams_out: u64,
+    /// Datagrams with segments among them.
+    pub segments_out: u64,
+    /// Octets of segments sent again.
+    pub octets_resent: u64,
+    /// Segments sent again.
+    pub segments_resent: u64,
+    /// Control packets sent.
+    pub control_out: u64,
+    /// Packets that arrived and were taken.
+    pub packets_in: u64,
+    /// Segments that had been taken before.
+    pub duplicate_segments: u64,
+    /// Packets that had arrived before, or far too late.
+    pub stale_packets: u64,
+    /// Segments that found no room to be held.
+    pub unheld_segments: u64,
+    /// Datagrams that are no packets of this connection.
+    pub foreign_datagrams: u64,
+}
+
+/// What the two ends agreed on.
+struct Session {
+    peer_cid: ConnectionId,
+    peer_limits: Limits,
+    modules: Modules,
+    placement: Placement,
+    guard: Guard,
+    peer_key: Option<[u8; 32]>,
+    idle_ns: u64,
+}
+
+/// Where in its life a connection is.
+enum State {
+    /// A Request was or is to be sent.
+    Requesting {
+        request: Vec<u8>,
+        agreement: Option<Box<Agreement>>,
+        first_ns: u64,
+        next_ns: u64,
+        tries: u32,
+    },
+    /// Data flows. A responder keeps its Reply until the peer has shown that it has it.
+    Open { reply: Option<Reply> },
+    /// A Close is repeated until it is answered.
+    Closing { reason: u64, next_ns: u64, tries: u32 },
+    /// Over. A Close of the peer that comes again is answered again.
+    Ended { answer: bool, forget_ns: u64 },
+}
+
+struct Reply {
+    octets: Vec<u8>,
+    owed: bool,
+    sent_ns: Option<u64>,
+    again: bool,
+}
+
+struct Stream {
+    send: SendStream,
+    recv: RecvStream,
+    /// The last Send that has a receive here.
+    credit: Option<Msn>,
+}
+
+/// One end of a connection.
+///
+/// Order of calls: [`Connection::connect`], or [`Request::parse`] and [`Connection::accept`]; then
+/// [`Connection::handle_datagram`] for what arrives, [`Connection::handle_timeout`] when
+/// [`Connection::poll_timeout`] is due, and after either of them, or after work was posted,
+/// [`Connection::poll_transmit`] until it has nothing more and [`Connection::poll_event`] until
+/// there is none.
+pub struct Connection {
+    config: Config,
+    identity: Identity,
+    initiator: bool,
+    state: State,
+    session: Option<Session>,
+    paths: Vec<Path>,
+    streams: BTreeMap<StreamId, Stream>,
+    /// The stream whose turn it is.
+    turn: StreamId,
+    /// Streams of which the peer has not been told the latest.
+    untold: BTreeSet<StreamId>,
+    events: VecDeque<Event>,
+    heard_ns: u64,
+    pinged_ns: u64,
+    /// Pacing lets the next burst go then.
+    send_at_ns: Option<u64>,
+    tokens: u64,
+    news: News,
+    frames: Vec<u8>,
+    segment: Gather,
+    peeked: Gather,
+    stats: Stats,
+}
+
+impl Connection {
+    fn new(
+        config: Config,
+        identity: Identity,
+        initiator: bool,
+        route: Route,
+        now_ns: u64,
+        state: State,
+    ) -> Self {
+        let path = Path::new(PathId(0), route, &config, config.datagram_octets);
+        Self {
+            config,
+            identity,
+            initiator,
+            state,
+            session: None,
+            paths: vec![path],
+            streams: BTreeMap::new(),
+            turn: StreamId(0),
+            untold: BTreeSet::new(),
+            events: VecDeque::new(),
+            heard_ns: now_ns,
+            pinged_ns: now_ns,
+            send_at_ns: None,
+            tokens: 0,
+            news: News::default(),
+            frames: Vec::new(),
+            segment: Gather::new(),
+            peeked: Gather::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The id that this end's packets are found by.
+    pub fn cid(&self) -> ConnectionId {
+        self.identity.cid
+    }
+
+    /// Whether work may flow.
+    pub fn is_open(&self) -> bool {
+        matches!(&self.state, State::Open { reply: None })
+    }
+
+    /// Whether it has ended and a late Close of the peer need not be answered any more.
+    pub fn is_forgettable(&self, now_ns: u64) -> bool {
+        matches!(self.state, State::Ended { forget_ns, answer: false } if forget_ns <= now_ns)
+    }
+
+    /// The modules that were agreed on, each one bit.
+    pub fn modules(&self) -> Option<Modules> {
+        self.session.as_ref().map(|session| session.modules)
+    }
+
+    /// The peer's public key, where the credentials have one: for the owner to judge.
+    pub fn peer_key(&self) -> Option<[u8; 32]> {
+        self.session.as_ref()?.peer_key
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Counters of the losses of `path`.
+    pub fn recovery_stats(&self, path: PathId) -> Option<RecoveryStats> {
+        self.paths.get(usize::from(path.0)).map(|path| path.recovery.stats)
+    }
+
+    /// The controller of `path`, to look at.
+    pub fn controller(&self, path: PathId) -> Option<&dyn crate::cc::Controller> {
+        self.paths.get(usize::from(path.0)).map(|path| &*path.controller)
+    }
+
+    /// The round trip of `path`.
+    pub fn rtt(&self, path: PathId) -> Option<crate::cc::Rtt> {
+        self.paths.get(usize::from(path.0)).map(|path| path.recovery.rtt())
+    }
+
+    /// Whether the peer has placed everything that was sent.
+    pub fn is_settled(&self) -> bool {
+        self.streams.values().all(|stream| stream.send.is_settled())
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Opens `stream` for sending; its share of a path is `weight` against those of the others.
+    ///
+    /// # Errors
+    /// If the connection is not open, or the peer allows fewer streams.
+    pub fn open_stream(&mut self, stream: StreamId, weight: u32) -> Result<(), Misuse> {
+        let session = self.session.as_ref().ok_or(Misuse::NotOpen)?;
+        let allowed = session.peer_limits.streams.min(self.config.streams);
+        if u16::from(stream.0) >= allowed {
+            return Err(Misuse::Stream(stream.0));
+        }
+        let placement = session.placement;
+        self.stream(stream, placement).send.weight = weight.max(1);
+        Ok(())
+    }
+
+    /// Receives are posted for the Sends of `stream` up to message `limit`. Without this call
+    /// nothing limits them.
+    ///
+    /// # Errors
+    /// If the connection is not open.
+    pub fn set_credit(&mut self, now_ns: u64, id: StreamId, limit: Msn) -> Result<(), Misuse> {
+        let placement = self.session.as_ref().ok_or(Misuse::NotOpen)?.placement;
+        self.stream(id, placement).credit = Some(limit);
+        self.tell(now_ns, id);
+        Ok(())
+    }
+
+    /// Offers what `stream` holds back again, now that receives were posted.
+    ///
+    /// # Errors
+    /// The fault of the first segment that must not be placed.
+    pub fn retry<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        ports: &mut P,
+    ) -> Result<(), P::Fault> {
+        let (Some(stream), Some(mut sink)) = (self.streams.get_mut(&id), ports.sink(id)) else {
+            return Ok(());
+        };
+        let before = stream.recv.frontier();
+        stream.recv.retry(&mut sink)?;
+        if stream.recv.frontier() > before {
+            drop(sink);
+            self.tell(now_ns, id);
+        }
+        Ok(())
+    }
+
+    /// Begins another path. It carries data once the peer has answered on it.
+    ///
+    /// # Errors
+    /// If the connection is not open, or has all the paths that it may have.
+    pub fn open_path(&mut self, now_ns: u64, route: Route) -> Result<PathId, Misuse> {
+        if !self.is_open() {
+            return Err(Misuse::NotOpen);
+        }
+        if self.paths.len() == MAX_PATHS {
+            return Err(Misuse::Paths);
+        }
+        let id = PathId(self.paths.len() as u8);
+        let path = self.add_path(id, route);
+        let token = self.token();
+        self.paths[path].challenge(now_ns, route, token);
+        Ok(id)
+    }
+
+    /// Ends the connection. What is not acknowledged may or may not have been placed.
+    pub fn close(&mut self, now_ns: u64, reason: u64) {
+        match self.state {
+            State::Open { .. } => {
+                self.state = State::Closing { reason, next_ns: now_ns, tries: 0 };
+            }
+            State::Requesting { .. } => self.end(now_ns, End::Local),
+            State::Closing { .. } | State::Ended { .. } => {}
+        }
+    }
+
+    fn stream(&mut self, id: StreamId, placement: Placement) -> &mut Stream {
+        let held_octets = self.config.held_octets;
+        self.streams.entry(id).or_insert_with(|| Stream {
+            send: SendStream::new(1),
+            recv: RecvStream::new(placement, held_octets),
+            credit: None,
+        })
+    }
+
+    fn add_path(&mut self, id: PathId, route: Route) -> usize {
+        self.paths.push(Path::new(id, route, &self.config, self.config.datagram_octets));
+        self.paths.len() - 1
+    }
+
+    /// The peer is to hear of `stream` at once.
+    fn tell(&mut self, now_ns: u64, stream: StreamId) {
+        self.untold.insert(stream);
+        let path = &mut self.paths[0];
+        path.arrivals.owe(now_ns, 0, true);
+    }
+
+    /// An unguessable number.
+    fn token(&mut self) -> u64 {
+        self.tokens += 1;
+        let session = self.session.as_ref().expect("tokens are drawn on open connections");
+        session.guard.token(self.identity.seed, self.tokens)
+    }
+
+    fn end(&mut self, now_ns: u64, end: End) {
+        if matches!(self.state, State::Ended { .. }) {
+            return;
+        }
+        let linger_ns = 2 * self.paths[0].recovery.rtt().smoothed_ns.max(crate::cc::SECOND_NS);
+        let answer = matches!(end, End::Peer(_));
+        self.state = State::Ended { answer, forget_ns: now_ns + linger_ns };
+        self.events.push_back(Event::Ended(end));
+    }
+
+    /// Applies what an acknowledgement or a timer found to the streams.
+    fn apply_news(&mut self) {
+        let Self { news, streams, .. } = self;
+        for found in news.received.drain(..) {
+            if let Some(stream) = streams.get_mut(&found.stream) {
+                stream.send.handle_received(found.first, found.last);
+            }
+        }
+        for found in news.lost.drain(..) {
+            if let Some(stream) = streams.get_mut(&found.stream) {
+                stream.send.handle_lost(found.first, found.last);
+            }
+        }
+    }
+}

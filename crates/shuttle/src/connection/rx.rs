@@ -1,0 +1,240 @@
+//! What arrives: every check before anything moves (S-5), then placement or frames.
+
+use weft_wire::ids::Msn;
+use weft_wire::shuttle::frame::{Frame, Frames};
+use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
+
+use super::{Connection, MAX_PATHS, Ports, State};
+use crate::error::End;
+use crate::path::Route;
+use crate::stream::recv::Taken;
+
+impl Connection {
+    /// Takes a datagram that came over `route`; `marked` if the network marked it as congested
+    /// (ECN CE). What is not a packet of this connection, or not whole, changes nothing. Sealed
+    /// packets are opened in place.
+    ///
+    /// # Errors
+    /// The stream and the fault of a segment that must not be placed. The stream places nothing
+    /// more; what it has to say about that is its source's business.
+    pub fn handle_datagram<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        route: Route,
+        marked: bool,
+        datagram: &mut [u8],
+        ports: &mut P,
+    ) -> Result<(), (StreamId, P::Fault)> {
+        match Packet::parse(datagram) {
+            Ok(Packet::Data(header)) => {
+                return self.handle_data(now_ns, route, marked, header, datagram, ports);
+            }
+            Ok(Packet::Ctrl(header)) => {
+                self.handle_ctrl(now_ns, route, marked, header, datagram, ports);
+            }
+            Ok(Packet::Hello { .. }) => self.handle_hello(now_ns, datagram),
+            Err(_) => self.stats.foreign_datagrams += 1,
+        }
+        Ok(())
+    }
+
+    fn handle_data<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        route: Route,
+        marked: bool,
+        header: DataHeader,
+        datagram: &mut [u8],
+        ports: &mut P,
+    ) -> Result<(), (StreamId, P::Fault)> {
+        let id = header.ctrl.cid.stream();
+        let open = matches!(self.state, State::Open { .. });
+        let known = usize::from(header.ctrl.path.0) < self.paths.len();
+        if !open || !known || u16::from(id.0) >= self.config.streams {
+            self.stats.foreign_datagrams += 1;
+            return Ok(());
+        }
+        let Some(pn) = self.fresh_number(&header.ctrl) else { return Ok(()) };
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let placement = session.placement;
+        let Some(segment) = session.guard.open_data(pn, &header.ctrl, datagram) else {
+            self.stats.foreign_datagrams += 1;
+            return Ok(());
+        };
+        let Some(mut sink) = ports.sink(id) else { return Ok(()) };
+        self.confirm(now_ns);
+        let stream = self.stream(id, placement);
+        let dsn = widen(header.dsn, stream.recv.frontier());
+        let taken = stream.recv.handle_segment(dsn, segment, &mut sink);
+        drop(sink);
+        match taken {
+            Ok(Taken::No) => {
+                self.heard_ns = now_ns;
+                self.stats.unheld_segments += 1;
+                return Ok(());
+            }
+            Ok(Taken::Duplicate) => self.stats.duplicate_segments += 1,
+            Ok(Taken::Yes) | Err(_) => {}
+        }
+        self.note(now_ns, route, marked, &header.ctrl, pn);
+        self.untold.insert(id);
+        self.owe_ack(now_ns, header.ctrl.path, header.ctrl.ack_now);
+        taken.map(|_| ()).map_err(|fault| (id, fault))
+    }
+
+    fn handle_ctrl<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        route: Route,
+        marked: bool,
+        header: CtrlHeader,
+        datagram: &mut [u8],
+        ports: &mut P,
+    ) {
+        let near = self.paths.get(usize::from(header.path.0)).map_or(0, |p| p.arrivals.near());
+        let Some(session) = &mut self.session else { return };
+        let pn = widen(header.pn, near);
+        let Some(frames) = session.guard.open_ctrl(pn, &header, datagram) else {
+            self.stats.foreign_datagrams += 1;
+            return;
+        };
+        if usize::from(header.path.0) == self.paths.len() && self.may_be_given_path(frames) {
+            self.add_path(header.path, route);
+        }
+        if usize::from(header.path.0) >= self.paths.len() {
+            self.stats.foreign_datagrams += 1;
+            return;
+        }
+        let Some(pn) = self.fresh_number(&header) else { return };
+        self.confirm(now_ns);
+        self.note(now_ns, route, marked, &header, pn);
+        let mut elicits = header.ack_now;
+        for frame in Frames::new(frames).map_while(Result::ok) {
+            elicits |= frame.elicits_ack();
+            self.handle_frame(now_ns, route, header.path, &frame, ports);
+        }
+        if elicits && matches!(self.state, State::Open { .. }) {
+            self.owe_ack(now_ns, header.path, header.ack_now);
+        }
+        self.apply_news();
+        self.schedule_queries(now_ns);
+    }
+
+    /// Whether a packet of the next path number begins that path.
+    fn may_be_given_path(&self, frames: &[u8]) -> bool {
+        let challenges = |frame| matches!(frame, Ok(Frame::Challenge { .. }));
+        let room = self.is_open() && self.paths.len() < MAX_PATHS;
+        room && Frames::new(frames).any(challenges)
+    }
+
+    /// The whole packet number, if the packet is not one that came before.
+    fn fresh_number(&mut self, header: &CtrlHeader) -> Option<u64> {
+        if header.cid.base() != self.identity.cid {
+            self.stats.foreign_datagrams += 1;
+            return None;
+        }
+        let arrivals = &self.paths[usize::from(header.path.0)].arrivals;
+        let pn = widen(header.pn, arrivals.near());
+        if arrivals.is_stale(pn) {
+            self.stats.stale_packets += 1;
+            return None;
+        }
+        Some(pn)
+    }
+
+    /// The packet is the peer's and new.
+    fn note(&mut self, now_ns: u64, route: Route, marked: bool, header: &CtrlHeader, pn: u64) {
+        self.heard_ns = now_ns;
+        self.stats.packets_in += 1;
+        let path = &mut self.paths[usize::from(header.path.0)];
+        let newest = pn >= path.arrivals.near();
+        path.arrivals.handle_packet(now_ns, pn);
+        path.arrivals.marked += u64::from(marked);
+        // Late packets of the old route must not move the path back (S-72).
+        if route != path.route && newest {
+            let token = self.token();
+            self.paths[usize::from(header.path.0)].challenge(now_ns, route, token);
+        }
+    }
+
+    fn owe_ack(&mut self, now_ns: u64, path: PathId, at_once: bool) {
+        let path = &mut self.paths[usize::from(path.0)];
+        let interval_ns = path.ack_interval_ns();
+        path.arrivals.owe(now_ns, interval_ns, at_once);
+    }
+
+    fn handle_frame<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        route: Route,
+        path: PathId,
+        frame: &Frame<'_>,
+        ports: &mut P,
+    ) {
+        match *frame {
+            Frame::Ping => {}
+            Frame::Ack(ref ack) => {
+                if let Some(path) = self.paths.get_mut(usize::from(ack.path.0)) {
+                    path.handle_ack(now_ns, ack, &mut self.news);
+                }
+            }
+            Frame::Stream { stream, frontier } => {
+                if let (Some(known), Some(mut source)) =
+                    (self.streams.get_mut(&stream), ports.source(stream))
+                {
+                    known.send.handle_frontier(frontier, &mut source);
+                }
+            }
+            Frame::Credit { stream, limit } => {
+                if let Some(known) = self.streams.get_mut(&stream) {
+                    known.send.handle_credit(Msn(limit));
+                }
+            }
+            Frame::Query { stream } => {
+                if self.streams.contains_key(&stream) {
+                    self.untold.insert(stream);
+                    self.owe_ack(now_ns, path, true);
+                }
+            }
+            Frame::Floor { path, pn } => {
+                if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
+                    path.arrivals.handle_floor(pn);
+                }
+            }
+            Frame::Challenge { token } => {
+                self.paths[usize::from(path.0)].response = Some((token, route));
+                if !self.paths[usize::from(path.0)].validated {
+                    let token = self.token();
+                    self.paths[usize::from(path.0)].challenge(now_ns, route, token);
+                }
+            }
+            Frame::Response { token } => self.handle_response(now_ns, path, token),
+            Frame::Close { reason } => self.handle_close(now_ns, reason),
+            Frame::Closed => {
+                if matches!(self.state, State::Closing { .. }) {
+                    self.end(now_ns, End::Local);
+                }
+            }
+            Frame::Rate { .. } => {}
+        }
+    }
+
+    fn handle_response(&mut self, now_ns: u64, id: PathId, token: u64) {
+        let Some(session) = &self.session else { return };
+        let peer_octets = session.peer_limits.datagram_octets;
+        let path = &mut self.paths[usize::from(id.0)];
+        if path.handle_response(now_ns, token) {
+            let route = path.route;
+            path.search_mtu(self.config.datagram_octets_goal.min(peer_octets));
+            self.events.push_back(super::Event::PathValidated { path: id, route });
+        }
+    }
+
+    fn handle_close(&mut self, now_ns: u64, reason: u64) {
+        if let State::Ended { answer, .. } = &mut self.state {
+            *answer = true;
+        } else {
+            self.end(now_ns, End::Peer(reason));
+        }
+    }
+}

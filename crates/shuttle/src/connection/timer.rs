@@ -1,0 +1,89 @@
+//! When a connection must be looked at although nothing arrived, and what it does then (S-20,
+//! S-21).
+
+use super::{Connection, State};
+use crate::error::End;
+
+/// Closes that go unanswered before the peer is taken to be gone.
+pub(super) const CLOSES_MAX: u32 = 6;
+/// A sign of life is asked for after this part of the silence that ends the connection.
+const KEEP_ALIVE_DIVISOR: u64 = 3;
+
+impl Connection {
+    /// When [`Connection::handle_timeout`] and then [`Connection::poll_transmit`] are due.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        match &self.state {
+            State::Requesting { first_ns, next_ns, .. } => {
+                Some((*next_ns).min(first_ns + self.config.handshake_ns))
+            }
+            State::Open { .. } => self.open_timeout(),
+            State::Closing { next_ns, .. } => Some(*next_ns),
+            State::Ended { .. } => None,
+        }
+    }
+
+    fn open_timeout(&self) -> Option<u64> {
+        let paths = self.paths.iter().flat_map(|path| {
+            [
+                path.recovery.timeout_ns(),
+                path.arrivals.due_ns(),
+                path.challenge.map(|challenge| challenge.next_ns),
+            ]
+        });
+        let queries = self.streams.values().map(|stream| stream.send.query_due_ns());
+        let rest = [self.send_at_ns, self.silence_ns(), self.keep_alive_ns()];
+        paths.chain(queries).chain(rest).flatten().min()
+    }
+
+    fn silence_ns(&self) -> Option<u64> {
+        let idle_ns = self.session.as_ref()?.idle_ns;
+        Some(self.heard_ns.saturating_add(idle_ns))
+    }
+
+    fn keep_alive_ns(&self) -> Option<u64> {
+        let idle_ns = self.session.as_ref().filter(|_| self.config.keep_alive)?.idle_ns;
+        Some(self.heard_ns.max(self.pinged_ns).saturating_add(idle_ns / KEEP_ALIVE_DIVISOR))
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        match self.state {
+            State::Requesting { first_ns, .. } => {
+                if now_ns >= first_ns + self.config.handshake_ns {
+                    self.end(now_ns, End::NoAnswer);
+                }
+            }
+            State::Open { .. } => self.handle_open_timeout(now_ns),
+            State::Closing { next_ns, tries, .. } => {
+                if next_ns <= now_ns && tries == CLOSES_MAX {
+                    self.end(now_ns, End::Silence);
+                }
+            }
+            State::Ended { .. } => {}
+        }
+    }
+
+    fn handle_open_timeout(&mut self, now_ns: u64) {
+        if self.silence_ns().is_some_and(|at| at <= now_ns) {
+            self.end(now_ns, End::Silence);
+            return;
+        }
+        if self.keep_alive_ns().is_some_and(|at| at <= now_ns) {
+            self.pinged_ns = now_ns;
+            self.paths[0].ping = self.is_open();
+        }
+        for path in &mut self.paths {
+            path.handle_timeout(now_ns, &mut self.news);
+        }
+        self.apply_news();
+        self.schedule_queries(now_ns);
+    }
+
+    /// Looks which streams wait for the peer to say how far it got.
+    pub(super) fn schedule_queries(&mut self, now_ns: u64) {
+        let wait_ns = self.paths[0].recovery.probe_timeout_ns();
+        for stream in self.streams.values_mut() {
+            stream.send.query_at(now_ns, wait_ns);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What goes wrong, by whose fault.
+
+/// The caller asked for what cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misuse {
+    /// A value of the configuration is out of its range.
+    #[error("configuration out of range: streams, datagram sizes or protections")]
+    Config,
+    /// More private data than a handshake packet carries.
+    #[error("{0} octets of private data are too many")]
+    PrivateDataTooLong(usize),
+    /// The credentials cannot be used: an initiator needs the peer's public key.
+    #[error("credentials that do not fit")]
+    Credentials,
+    /// A stream that the peer does not allow.
+    #[error("stream {0} is beyond what the peer allows")]
+    Stream(u8),
+    /// No module is common to both ends.
+    #[error("no protection or placement in common with the peer")]
+    NothingInCommon,
+    /// The connection is not open.
+    #[error("the connection is not open")]
+    NotOpen,
+    /// No path number is free.
+    #[error("too many paths")]
+    Paths,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// This end closed it and the peer knows.
+    #[error("closed")]
+    Local,
+    /// The peer closed it, with this reason; 0 is an orderly end.
+    #[error("closed by the peer, reason {0}")]
+    Peer(u64),
+    /// Nothing was heard for the time agreed.
+    #[error("no sign of life from the peer")]
+    Silence,
+    /// The handshake was not answered.
+    #[error("no answer to the request")]
+    NoAnswer,
+    /// The peer refused the connection.
+    #[error("refused by the peer, reason {0}")]
+    Rejected(u16),
+    /// The answer to the request was not one.
+    #[error("the peer's answer chose what was not offered")]
+    BadAnswer,
+}

@@ -1,0 +1,189 @@
+//! A flight: packets with consecutive numbers that left together, as one record.
+//!
+//! It holds what a burst of the network stack holds: at most 64 datagrams of one size, the last
+//! of which may be shorter. Sender state follows bursts, not packets.
+
+use weft_wire::shuttle::StreamId;
+
+/// What the packets of a flight carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cargo {
+    /// Consecutive segments of a stream.
+    Segments { stream: StreamId, first_dsn: u64 },
+    /// Frames. They are made anew from the state that they tell of, never sent again.
+    Frames,
+    /// Padding of a size that is being tried. Its loss says nothing of the path's load.
+    MtuProbe,
+}
+
+/// Consecutive segments of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segments {
+    pub(crate) stream: StreamId,
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+/// What the path had delivered when a flight left.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) delivered_octets: u64,
+    pub(crate) delivered_ns: u64,
+    pub(crate) first_sent_ns: u64,
+    pub(crate) app_limited: bool,
+}
+
+/// Packets that left together.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) first_pn: u64,
+    pub(crate) sent_ns: u64,
+    pub(crate) cargo: Cargo,
+    pub(crate) snapshot: Snapshot,
+    /// When the newest loss among them was declared.
+    pub(crate) lost_ns: u64,
+    acked: u64,
+    lost: u64,
+    octets: u16,
+    last_octets: u16,
+    count: u8,
+}
+
+impl Flight {
+    /// `count` packets of `octets` each; the last one of `last_octets`.
+    pub(crate) fn new(first_pn: u64, count: u8, octets: u16, last_octets: u16) -> Self {
+        debug_assert!((1..=64).contains(&count));
+        Self {
+            first_pn,
+            sent_ns: 0,
+            cargo: Cargo::Frames,
+            snapshot: Snapshot::default(),
+            lost_ns: 0,
+            acked: 0,
+            lost: 0,
+            octets,
+            last_octets,
+            count,
+        }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        u32::from(self.count)
+    }
+
+    pub(crate) fn last_pn(&self) -> u64 {
+        self.first_pn + u64::from(self.count) - 1
+    }
+
+    /// Octets of the packets in `mask`.
+    pub(crate) fn octets_of(&self, mask: u64) -> u64 {
+        let last = mask >> (self.count - 1) & 1;
+        let others = u64::from(mask.count_ones()) - last;
+        others * u64::from(self.octets) + last * u64::from(self.last_octets)
+    }
+
+    /// Octets of all packets.
+    pub(crate) fn octets(&self) -> u64 {
+        self.octets_of(self.mask(self.first_pn, self.last_pn()))
+    }
+
+    /// The packets from number `first` to `last` as bits.
+    pub(crate) fn mask(&self, first: u64, last: u64) -> u64 {
+        if last < self.first_pn || first > self.last_pn() {
+            return 0;
+        }
+        let from = first.saturating_sub(self.first_pn) as u32;
+        let to = (last.min(self.last_pn()) - self.first_pn) as u32;
+        (u64::MAX >> (63 - to)) & (u64::MAX << from)
+    }
+
+    /// Those of `mask` whose fate is not known.
+    pub(crate) fn open(&self, mask: u64) -> u64 {
+        mask & !self.acked & !self.lost
+    }
+
+    /// Whether the fate of every packet is known.
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.open(self.mask(self.first_pn, self.last_pn())) == 0
+    }
+
+    /// Packets declared lost that have not shown up.
+    pub(crate) fn missing(&self) -> u64 {
+        self.lost & !self.acked
+    }
+
+    /// The packets of `mask` arrived. Gives those that this is news of, and which of them had been
+    /// declared lost.
+    pub(crate) fn mark_acked(&mut self, mask: u64) -> (u64, u64) {
+        let new = mask & !self.acked;
+        self.acked |= new;
+        (new, new & self.lost)
+    }
+
+    /// The packets of `mask`, whose fate was open, are lost.
+    pub(crate) fn mark_lost(&mut self, mask: u64, now_ns: u64) {
+        self.lost |= mask;
+        self.lost_ns = now_ns;
+    }
+
+    /// The segments in the packets of `mask`, run by run.
+    pub(crate) fn segments(&self, mut mask: u64) -> impl Iterator<Item = Segments> + use<> {
+        let cargo = self.cargo;
+        std::iter::from_fn(move || {
+            let Cargo::Segments { stream, first_dsn } = cargo else { return None };
+            if mask == 0 {
+                return None;
+            }
+            let from = mask.trailing_zeros();
+            let len = (mask >> from).trailing_ones();
+            mask &= !(u64::MAX >> (64 - len) << from);
+            let first = first_dsn + u64::from(from);
+            Some(Segments { stream, first, last: first + u64::from(len) - 1 })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_small() {
+        assert!(size_of::<Flight>() <= 128, "{}", size_of::<Flight>());
+    }
+
+    #[test]
+    fn masks_cut_to_the_flight() {
+        let flight = Flight::new(100, 10, 1000, 10);
+        assert_eq!(flight.mask(0, 99), 0);
+        assert_eq!(flight.mask(110, 200), 0);
+        assert_eq!(flight.mask(0, 101), 0b11);
+        assert_eq!(flight.mask(108, 500), 0b11_0000_0000);
+        assert_eq!(flight.octets(), 9010);
+        assert_eq!(flight.octets_of(0b10_0000_0001), 1010);
+        let full = Flight::new(0, 64, 1, 1);
+        assert_eq!(full.mask(0, 63), u64::MAX);
+    }
+
+    #[test]
+    fn segments_come_as_runs() {
+        let stream = StreamId(3);
+        let mut flight = Flight::new(7, 64, 1, 1);
+        flight.cargo = Cargo::Segments { stream, first_dsn: 1000 };
+        let all: Vec<_> = flight.segments(u64::MAX).collect();
+        assert_eq!(all, [Segments { stream, first: 1000, last: 1063 }]);
+        let some: Vec<_> = flight.segments(0b1_0110).collect();
+        assert_eq!(some[0], Segments { stream, first: 1001, last: 1002 });
+        assert_eq!(some[1], Segments { stream, first: 1004, last: 1004 });
+    }
+
+    #[test]
+    fn a_lost_packet_may_show_up() {
+        let mut flight = Flight::new(0, 3, 1, 1);
+        flight.mark_lost(0b010, 5);
+        assert_eq!((flight.mark_acked(0b011), flight.missing()), ((0b011, 0b010), 0));
+        assert!(!flight.is_resolved());
+        assert_eq!(flight.mark_acked(0b111), (0b100, 0));
+        assert!(flight.is_resolved());
+    }
+}

@@ -1,0 +1,38 @@
+//! Shuttle over datagrams: a lower layer for DDP on long, fat, lossy paths (`docs/shuttle.md`).
+//!
+//! A [`Connection`] takes segments from an [`UlpduSource`](weft_wire::llp::UlpduSource), carries
+//! them in datagrams, and hands each one up to an [`UlpduSink`](weft_wire::llp::UlpduSink) the
+//! moment it arrives, in whatever order; it says how far the unbroken prefix reaches. It knows no
+//! socket, no clock and no randomness: datagrams, times and seeds are arguments. The order of
+//! calls stands at [`Connection`].
+//!
+//! Invariant: every segment is placed once, whatever the network does; its source hears that when
+//! it and all before it are placed.
+#![forbid(unsafe_code)]
+
+mod ack;
+pub mod cc;
+mod config;
+mod connection;
+mod error;
+mod flight;
+mod mtu;
+mod noise;
+mod pacer;
+mod path;
+mod protect;
+mod ranges;
+mod recovery;
+mod reorder;
+mod rtt;
+mod seal;
+mod stream;
+mod window;
+
+pub use config::{Config, Identity, MAX_DATAGRAM, MAX_STREAMS, MIN_DATAGRAM};
+pub use connection::{Connection, Event, MAX_PATHS, Ports, Request, Stats, Transmit};
+pub use error::{End, Misuse};
+pub use noise::Credentials;
+pub use path::Route;
+pub use recovery::RecoveryStats;
+pub use stream::Placement;

@@ -1,0 +1,133 @@
+//! How large a datagram a path carries: found by sending some (RFC 8899), S-76 to S-78.
+//!
+//! Invariant: the size in use has been acknowledged, or is the one that every path must carry.
+
+/// Probes of one size that are lost before it counts as too large.
+const TRIES: u8 = 3;
+/// The search ends when less than this is left to gain.
+const GRAIN: u16 = 16;
+/// A search that ended is begun anew after this: routes change.
+const AGAIN_NS: u64 = 600_000_000_000;
+
+/// The search on one path.
+#[derive(Debug)]
+pub(crate) struct MtuSearch {
+    /// What the path carries for certain.
+    base: u16,
+    /// What the host can send and the peer can take.
+    goal: u16,
+    /// The largest size that arrived.
+    low: u16,
+    /// The largest size that is not known to be too large.
+    high: u16,
+    /// A probe is on its way.
+    waiting: bool,
+    losses: u8,
+    next_ns: u64,
+}
+
+impl MtuSearch {
+    /// Nothing beyond `base` is known; `goal` is the limit.
+    pub(crate) fn new(base: u16, goal: u16) -> Self {
+        let goal = goal.max(base);
+        Self { base, goal, low: base, high: goal, waiting: false, losses: 0, next_ns: 0 }
+    }
+
+    /// Octets of a probe that should leave now. The goal itself comes first: it is often right.
+    pub(crate) fn poll(&mut self, now_ns: u64) -> Option<u16> {
+        if self.waiting || now_ns < self.next_ns {
+            return None;
+        }
+        if self.high - self.low < GRAIN {
+            if self.goal - self.low < GRAIN {
+                return None;
+            }
+            if self.next_ns == 0 {
+                self.next_ns = now_ns + AGAIN_NS;
+                return None;
+            }
+            (self.high, self.next_ns) = (self.goal, 0);
+        }
+        self.waiting = true;
+        Some(self.size())
+    }
+
+    fn size(&self) -> u16 {
+        if self.high == self.goal {
+            self.goal
+        } else {
+            self.low + (self.high - self.low).div_ceil(2)
+        }
+    }
+
+    /// A probe of `octets` arrived; gives the size that may be used if it is a new one.
+    pub(crate) fn handle_acked(&mut self, octets: u16) -> Option<u16> {
+        (self.waiting, self.losses) = (false, 0);
+        let grew = octets > self.low;
+        self.low = self.low.max(octets);
+        self.high = self.high.max(self.low);
+        grew.then_some(self.low)
+    }
+
+    /// A probe of `octets` is lost.
+    pub(crate) fn handle_lost(&mut self, octets: u16) {
+        self.waiting = false;
+        self.losses += 1;
+        if self.losses == TRIES {
+            self.losses = 0;
+            self.high = self.high.min(octets - 1).max(self.low);
+        }
+    }
+
+    /// Nothing gets through any more: the path may have become smaller. Gives the size to go on
+    /// with; the search begins anew.
+    pub(crate) fn handle_black_hole(&mut self) -> u16 {
+        *self = Self::new(self.base, self.goal);
+        self.base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size found on a path that carries `carries`, and the probes that it took.
+    fn search(goal: u16, carries: u16) -> (u16, u32) {
+        let (mut search, mut probes) = (MtuSearch::new(1200, goal), 0);
+        while let Some(octets) = search.poll(1) {
+            probes += 1;
+            assert!(octets > search.low && octets <= goal);
+            match octets <= carries {
+                true => drop(search.handle_acked(octets)),
+                false => search.handle_lost(octets),
+            }
+        }
+        (search.low, probes)
+    }
+
+    #[test]
+    fn it_finds_what_the_path_carries() {
+        assert_eq!(search(1472, 1472), (1472, 1));
+        assert_eq!(search(1200, 9000), (1200, 0));
+        for carries in [1200, 1300, 1452, 4000, 8972, 60_000] {
+            let (found, probes) = search(65_507, carries);
+            assert!(found <= carries && carries - found < GRAIN, "{found} of {carries}");
+            assert!(probes < 50, "{probes}");
+        }
+    }
+
+    #[test]
+    fn it_starts_over_later_and_after_a_black_hole() {
+        let mut search = MtuSearch::new(1200, 9000);
+        for _ in 0..100 {
+            if let Some(octets) = search.poll(1) {
+                search.handle_lost(octets);
+            }
+        }
+        assert_eq!(search.poll(2), None);
+        assert_eq!(search.poll(1 + AGAIN_NS), Some(9000));
+        assert_eq!(search.handle_acked(9000), Some(9000));
+        assert_eq!(search.handle_black_hole(), 1200);
+        assert_eq!(search.poll(5), Some(9000));
+    }
+}

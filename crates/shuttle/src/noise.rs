@@ -1,0 +1,207 @@
+//! Key agreement within the handshake's two packets (the Noise protocol framework, revision 34).
+//!
+//! The message in a Request or an answer holds a whole inner packet: what the outer one says in
+//! clear is only the way to it. Which pattern is spoken follows from the credentials.
+
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, Error, HandshakeState};
+
+/// What tells the two ends from strangers.
+#[derive(Clone, Debug, Default)]
+pub enum Credentials {
+    /// Nothing: only who merely listens is kept out. Noise NN.
+    #[default]
+    Anonymous,
+    /// A key that both ends were given. Noise NNpsk0.
+    PreShared([u8; 32]),
+    /// A key pair (X25519). Who asks knows the peer's public key, who grants learns it. Noise IK.
+    Static {
+        /// This end's private key.
+        private: [u8; 32],
+        /// The peer's public key; `None` at the end that grants.
+        peer: Option<[u8; 32]>,
+    },
+}
+
+/// Octets of a key agreement message beyond the inner packet at most.
+const OVERHEAD_MAX: usize = 128;
+
+/// A key agreement under way.
+#[derive(Debug)]
+pub(crate) struct Agreement {
+    state: HandshakeState,
+}
+
+/// The secrets of both directions, the initiator's first.
+pub(crate) type Secrets = [[u8; 32]; 2];
+
+impl Credentials {
+    fn pattern(&self) -> (u8, &'static str) {
+        match self {
+            Self::Anonymous => (0, "Noise_NN_25519_ChaChaPoly_BLAKE2s"),
+            Self::PreShared(_) => (1, "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s"),
+            Self::Static { .. } => (2, "Noise_IK_25519_ChaChaPoly_BLAKE2s"),
+        }
+    }
+
+    fn builder(&self, entropy: [u8; 32]) -> Result<Builder<'_>, Error> {
+        let params = self.pattern().1.parse()?;
+        let builder = Builder::with_resolver(params, Box::new(Resolver { entropy }));
+        match self {
+            Self::Anonymous => Ok(builder),
+            Self::PreShared(key) => builder.psk(0, key),
+            Self::Static { private, peer: None } => builder.local_private_key(private),
+            Self::Static { private, peer: Some(peer) } => {
+                builder.local_private_key(private)?.remote_public_key(peer)
+            }
+        }
+    }
+}
+
+impl Agreement {
+    /// Who asks: the first message, around `inner`. `None` if the credentials do not fit.
+    pub(crate) fn ask(
+        credentials: &Credentials,
+        entropy: [u8; 32],
+        inner: &[u8],
+    ) -> Option<(Self, Vec<u8>)> {
+        let state = credentials.builder(entropy).ok()?.build_initiator().ok()?;
+        let mut agreement = Self { state };
+        let mut message = vec![credentials.pattern().0];
+        message.extend(agreement.write(inner)?);
+        Some((agreement, message))
+    }
+
+    /// Who grants: takes the first message; gives what is in it.
+    pub(crate) fn take(
+        credentials: &Credentials,
+        entropy: [u8; 32],
+        message: &[u8],
+    ) -> Option<(Self, Vec<u8>)> {
+        let (pattern, message) = message.split_first()?;
+        let state = credentials.builder(entropy).ok()?.build_responder().ok()?;
+        let mut agreement = Self { state };
+        let inner = agreement.read(message).filter(|_| *pattern == credentials.pattern().0)?;
+        Some((agreement, inner))
+    }
+
+    /// Who grants: the second message, around `inner`.
+    pub(crate) fn answer(&mut self, inner: &[u8]) -> Option<Vec<u8>> {
+        self.write(inner)
+    }
+
+    /// Who asks: takes the second message; gives what is in it. A forged one changes nothing.
+    pub(crate) fn finish(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        self.read(message)
+    }
+
+    /// The secrets, once both messages are through.
+    pub(crate) fn secrets(&mut self) -> Secrets {
+        let (initiator, responder) = self.state.dangerously_get_raw_split();
+        [initiator, responder]
+    }
+
+    /// The peer's public key, where the credentials have one.
+    pub(crate) fn peer_key(&self) -> Option<[u8; 32]> {
+        self.state.get_remote_static()?.try_into().ok()
+    }
+
+    fn write(&mut self, inner: &[u8]) -> Option<Vec<u8>> {
+        let mut message = vec![0; inner.len() + OVERHEAD_MAX];
+        let len = self.state.write_message(inner, &mut message).ok()?;
+        message.truncate(len);
+        Some(message)
+    }
+
+    fn read(&mut self, message: &[u8]) -> Option<Vec<u8>> {
+        let mut inner = vec![0; message.len()];
+        let len = self.state.read_message(message, &mut inner).ok()?;
+        inner.truncate(len);
+        Some(inner)
+    }
+}
+
+/// snow's own primitives, with randomness that was passed in.
+struct Resolver {
+    entropy: [u8; 32],
+}
+
+impl CryptoResolver for Resolver {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(OneDraw(Some(self.entropy))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+/// Entropy for one ephemeral key; nothing else of a handshake is drawn.
+struct OneDraw(Option<[u8; 32]>);
+
+impl Random for OneDraw {
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), Error> {
+        let entropy = self.0.take().filter(|entropy| entropy.len() == dest.len());
+        dest.copy_from_slice(&entropy.ok_or(Error::Rng)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The public key of `private`.
+    fn public(private: [u8; 32]) -> [u8; 32] {
+        let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).unwrap();
+        dh.set(&private);
+        dh.pubkey().try_into().unwrap()
+    }
+
+    fn agree(ask: &Credentials, grant: &Credentials) -> Option<(Secrets, Option<[u8; 32]>)> {
+        let (mut asking, first) = Agreement::ask(ask, [1; 32], b"ask")?;
+        let (mut granting, inner) = Agreement::take(grant, [2; 32], &first)?;
+        assert_eq!(inner, b"ask");
+        let mut second = granting.answer(b"grant")?;
+        second[3] ^= 1;
+        assert_eq!(asking.finish(&second), None);
+        second[3] ^= 1;
+        assert_eq!(asking.finish(&second)?, b"grant");
+        assert_eq!(asking.secrets(), granting.secrets());
+        Some((asking.secrets(), granting.peer_key()))
+    }
+
+    #[test]
+    fn both_ends_find_the_same_secrets() {
+        let (asks, grants) = ([7; 32], [8; 32]);
+        let known = Credentials::Static { private: asks, peer: Some(public(grants)) };
+        let knows = Credentials::Static { private: grants, peer: None };
+        assert_eq!(agree(&known, &knows).unwrap().1, Some(public(asks)));
+        let key = Credentials::PreShared([9; 32]);
+        assert!(agree(&key, &key).is_some());
+        let (secrets, peer) = agree(&Credentials::Anonymous, &Credentials::Anonymous).unwrap();
+        assert_ne!(secrets[0], secrets[1]);
+        assert_eq!(peer, None);
+    }
+
+    #[test]
+    fn strangers_find_none() {
+        let key = Credentials::PreShared([9; 32]);
+        assert!(agree(&key, &Credentials::PreShared([8; 32])).is_none());
+        assert!(agree(&key, &Credentials::Anonymous).is_none());
+        assert!(agree(&Credentials::Anonymous, &key).is_none());
+        let wrong = Credentials::Static { private: [7; 32], peer: Some(public([1; 32])) };
+        let knows = Credentials::Static { private: [8; 32], peer: None };
+        assert!(agree(&wrong, &knows).is_none());
+    }
+}

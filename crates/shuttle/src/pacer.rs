@@ -1,0 +1,97 @@
+//! Spreads bursts over time: a virtual clock that runs ahead by what was sent at the path's rate
+//! (S-61).
+
+use crate::cc::{octets_in, time_for_ns};
+
+/// A burst lasts about this long at the path's rate...
+const QUANTUM_NS: u64 = 250_000;
+/// ... and has at least and at most so many packets.
+const PACKETS: (u64, u64) = (2, 64);
+/// Octets that the network stack takes in one call.
+const BURST_OCTETS_MAX: u64 = 64_000;
+/// Credit that a late wake-up may catch up on.
+const CREDIT_NS: u64 = 1_000_000;
+
+/// The pacer of a path.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    /// When what was sent so far has left at the rate.
+    free_at_ns: u64,
+}
+
+impl Pacer {
+    /// Packets of `datagram_octets` that may leave now; 0 before [`Pacer::due_ns`].
+    pub(crate) fn burst(&self, now_ns: u64, rate_bps: u64, datagram_octets: u16) -> u64 {
+        if now_ns < self.due_ns(rate_bps) {
+            return 0;
+        }
+        let datagram = u64::from(datagram_octets.max(1));
+        let quantum = octets_in(rate_bps, QUANTUM_NS) / datagram;
+        let most = (BURST_OCTETS_MAX / datagram).clamp(PACKETS.0, PACKETS.1);
+        quantum.clamp(PACKETS.0, most)
+    }
+
+    /// When the next burst may leave.
+    pub(crate) fn due_ns(&self, rate_bps: u64) -> u64 {
+        if rate_bps == u64::MAX { 0 } else { self.free_at_ns }
+    }
+
+    /// A burst left.
+    pub(crate) fn handle_sent(&mut self, now_ns: u64, rate_bps: u64, octets: u64) {
+        let from = self.free_at_ns.max(now_ns.saturating_sub(CREDIT_NS));
+        self.free_at_ns = from.saturating_add(time_for_ns(octets, rate_bps.max(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GBIT: u64 = 1_000_000_000;
+
+    #[test]
+    fn bursts_grow_with_the_rate_up_to_a_cap() {
+        let burst = |rate, datagram| Pacer::default().burst(1, rate, datagram);
+        assert_eq!(burst(10_000_000, 1472), 2);
+        assert_eq!(burst(GBIT, 1472), 21);
+        assert_eq!(burst(100 * GBIT, 1472), 43);
+        assert_eq!(burst(100 * GBIT, 500), 64);
+        assert_eq!(burst(u64::MAX, 9000), 7);
+        assert_eq!(burst(u64::MAX, 65000), 2);
+    }
+
+    /// Sends whole bursts whenever it is woken, every `tick_ns` for a second; gives the octets.
+    fn second(rate_bps: u64, tick_ns: u64) -> u64 {
+        let (mut pacer, mut octets) = (Pacer::default(), 0);
+        for now_ns in (GBIT..2 * GBIT).step_by(tick_ns as usize) {
+            loop {
+                let burst = pacer.burst(now_ns, rate_bps, 1472) * 1472;
+                if burst == 0 {
+                    break;
+                }
+                pacer.handle_sent(now_ns, rate_bps, burst);
+                octets += burst;
+            }
+        }
+        octets
+    }
+
+    #[test]
+    fn late_wake_ups_cost_no_rate() {
+        for rate_bps in [50_000_000, GBIT, 40 * GBIT] {
+            for tick_ns in [10_000, 333_000, 900_000] {
+                let got = second(rate_bps, tick_ns) as f64 / (rate_bps / 8) as f64;
+                assert!((0.995..1.01).contains(&got), "{rate_bps} at {tick_ns}: {got}");
+            }
+        }
+    }
+
+    #[test]
+    fn credit_ends_after_a_millisecond() {
+        let mut pacer = Pacer::default();
+        pacer.handle_sent(GBIT, GBIT, 1000);
+        assert!(pacer.due_ns(GBIT) < GBIT);
+        pacer.handle_sent(GBIT, GBIT, 125_000);
+        assert!(pacer.due_ns(GBIT) > GBIT);
+    }
+}

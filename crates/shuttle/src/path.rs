@@ -1,0 +1,225 @@
+//! A path: where packets go, and everything that is learnt about the way there.
+
+use core::net::SocketAddr;
+
+use weft_wire::shuttle::PathId;
+use weft_wire::shuttle::frame::Ack;
+
+use crate::ack::Arrivals;
+use crate::cc::Controller;
+use crate::config::Config;
+use crate::flight::Flight;
+use crate::mtu::MtuSearch;
+use crate::pacer::Pacer;
+use crate::recovery::{News, Recovery, ack_interval_ns};
+
+/// A sender asks for an immediate acknowledgement once in this at most, or in a part of the round
+/// trip if that is shorter.
+const ASK_INTERVAL_NS: u64 = 1_000_000;
+const ASK_RTT_DIVISOR: u64 = 4;
+/// A floor is told when it has risen by this much: holes of fewer packets cost the peer nothing.
+const FLOOR_STEP: u64 = 64;
+/// Challenges that go unanswered before a route is given up.
+const CHALLENGES_MAX: u32 = 5;
+
+/// Where packets of a path come from and go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// This end.
+    pub local: SocketAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+}
+
+/// A route that is being tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Challenge {
+    pub(crate) route: Route,
+    pub(crate) token: u64,
+    pub(crate) next_ns: u64,
+    pub(crate) tries: u32,
+}
+
+/// What may leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowance {
+    /// So many packets.
+    Packets(u64),
+    /// Nothing before this time.
+    At(u64),
+    /// Nothing before an acknowledgement.
+    Full,
+}
+
+/// A path of a connection.
+pub(crate) struct Path {
+    pub(crate) id: PathId,
+    pub(crate) route: Route,
+    /// The peer is known to receive at this route.
+    pub(crate) validated: bool,
+    pub(crate) challenge: Option<Challenge>,
+    /// A token to send back, and where to.
+    pub(crate) response: Option<(u64, Route)>,
+    pub(crate) recovery: Recovery,
+    pub(crate) arrivals: Arrivals,
+    pub(crate) controller: Box<dyn Controller>,
+    pub(crate) datagram_octets: u16,
+    pub(crate) mtu: MtuSearch,
+    /// Something that is acknowledged should leave.
+    pub(crate) ping: bool,
+    /// The lowest number that the peer still has holes above.
+    pub(crate) peer_floor: u64,
+    pacer: Pacer,
+    floor_told: u64,
+    asked_ns: Option<u64>,
+}
+
+impl Path {
+    pub(crate) fn new(id: PathId, route: Route, config: &Config, datagram_octets: u16) -> Self {
+        let mut params = config.controller_params.clone();
+        params.datagram_octets = datagram_octets;
+        params.seed = params.seed.wrapping_add(u64::from(id.0));
+        Self {
+            id,
+            route,
+            validated: false,
+            challenge: None,
+            response: None,
+            recovery: Recovery::new(config.initial_rtt_ns),
+            arrivals: Arrivals::new(),
+            controller: (config.controller)(&params),
+            datagram_octets,
+            mtu: MtuSearch::new(datagram_octets, datagram_octets),
+            ping: false,
+            peer_floor: 0,
+            pacer: Pacer::default(),
+            floor_told: 0,
+            asked_ns: None,
+        }
+    }
+
+    /// How much may leave now.
+    pub(crate) fn allowance(&self, now_ns: u64) -> Allowance {
+        if self.recovery.probes() > 0 {
+            return Allowance::Packets(u64::from(self.recovery.probes()));
+        }
+        if self.recovery.is_outage() || !self.recovery.has_room() {
+            return Allowance::Full;
+        }
+        let datagram = u64::from(self.datagram_octets);
+        let window = self.controller.window_octets().max(2 * datagram);
+        let room = window.saturating_sub(self.recovery.in_flight_octets()) / datagram;
+        if room == 0 {
+            return Allowance::Full;
+        }
+        let rate_bps = self.controller.pacing_rate_bps();
+        match self.pacer.burst(now_ns, rate_bps, self.datagram_octets) {
+            0 => Allowance::At(self.pacer.due_ns(rate_bps)),
+            burst => Allowance::Packets(burst.min(room)),
+        }
+    }
+
+    /// A flight left.
+    pub(crate) fn handle_sent(&mut self, now_ns: u64, flight: Flight) {
+        let rate_bps = self.controller.pacing_rate_bps();
+        self.pacer.handle_sent(now_ns, rate_bps, flight.octets());
+        self.recovery.handle_sent(now_ns, flight, &mut *self.controller);
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, now_ns: u64, news: &mut News) {
+        let was_down = self.recovery.is_outage();
+        self.recovery.handle_timeout(now_ns, &mut *self.controller, news);
+        self.handle_probes(news);
+        if self.recovery.is_outage() && !was_down {
+            let octets = self.mtu.handle_black_hole();
+            self.use_datagrams_of(octets);
+        }
+    }
+
+    /// An acknowledgement arrived.
+    pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, news: &mut News) {
+        self.peer_floor = self.peer_floor.max(ack.floor);
+        self.recovery.handle_ack(now_ns, ack, &mut *self.controller, news);
+        self.handle_probes(news);
+    }
+
+    /// Looks for datagrams of up to `goal` octets.
+    pub(crate) fn search_mtu(&mut self, goal: u16) {
+        self.mtu = MtuSearch::new(self.datagram_octets, goal);
+    }
+
+    fn handle_probes(&mut self, news: &mut News) {
+        for (octets, arrived) in news.probes.drain(..) {
+            if !arrived {
+                self.mtu.handle_lost(octets);
+            } else if let Some(octets) = self.mtu.handle_acked(octets) {
+                self.use_datagrams_of(octets);
+            }
+        }
+    }
+
+    fn use_datagrams_of(&mut self, octets: u16) {
+        self.datagram_octets = octets;
+        self.controller.on_datagram_octets(octets);
+    }
+
+    /// Time in which an acknowledgement is owed.
+    pub(crate) fn ack_interval_ns(&self) -> u64 {
+        ack_interval_ns(self.recovery.rtt().smoothed_ns)
+    }
+
+    /// Whether to ask for an acknowledgement at once; that is rare enough to cost nothing.
+    pub(crate) fn may_ask(&mut self, now_ns: u64) -> bool {
+        let interval = ASK_INTERVAL_NS.min(self.recovery.rtt().smoothed_ns / ASK_RTT_DIVISOR);
+        let may = self.asked_ns.is_none_or(|asked_ns| now_ns >= asked_ns + interval);
+        if may {
+            self.asked_ns = Some(now_ns);
+        }
+        may
+    }
+
+    /// The floor, if the peer should hear of it.
+    pub(crate) fn poll_floor(&mut self) -> Option<u64> {
+        let floor = self.recovery.floor();
+        let news = floor >= self.floor_told + FLOOR_STEP && floor > self.peer_floor;
+        if news {
+            self.floor_told = floor;
+        }
+        news.then_some(floor)
+    }
+
+    /// Begins to try `route`, unless it is being tried.
+    pub(crate) fn challenge(&mut self, now_ns: u64, route: Route, token: u64) {
+        if self.challenge.is_none_or(|challenge| challenge.route != route) {
+            self.challenge = Some(Challenge { route, token, next_ns: now_ns, tries: 0 });
+        }
+    }
+
+    /// The next Challenge if one is due; each waits twice as long for its answer.
+    pub(crate) fn poll_challenge(&mut self, now_ns: u64) -> Option<(u64, Route)> {
+        let wait_ns = self.recovery.probe_timeout_ns();
+        let challenge = self.challenge.as_mut().filter(|challenge| challenge.next_ns <= now_ns)?;
+        if challenge.tries == CHALLENGES_MAX {
+            self.challenge = None;
+            return None;
+        }
+        challenge.next_ns = now_ns + (wait_ns << challenge.tries);
+        challenge.tries += 1;
+        Some((challenge.token, challenge.route))
+    }
+
+    /// A Response arrived (S-71, S-72). Gives whether the path now goes another way.
+    pub(crate) fn handle_response(&mut self, now_ns: u64, token: u64) -> bool {
+        let Some(challenge) = self.challenge.take_if(|challenge| challenge.token == token) else {
+            return false;
+        };
+        let moved = std::mem::replace(&mut self.route, challenge.route) != challenge.route;
+        if moved && self.validated {
+            self.controller.on_path_changed(now_ns, None);
+        }
+        let news = moved || !self.validated;
+        self.validated = true;
+        news
+    }
+}

@@ -1,0 +1,468 @@
+//! What became of the packets of a path: acknowledgements, losses, and losses that were none.
+//!
+//! Invariant: a packet is in flight from its sending until it is acknowledged or declared lost,
+//! whichever comes first, and the fate of a segment is told once for each packet that carried it.
+//! Costs follow flights and runs of losses, not packets.
+
+use std::collections::VecDeque;
+
+use weft_wire::shuttle::frame::Ack;
+
+use crate::cc::{Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious};
+use crate::flight::{Cargo, Flight, Segments, Snapshot};
+use crate::ranges::RangeSet;
+use crate::reorder::Reordering;
+use crate::rtt::RttEstimate;
+
+/// Packets from the oldest of interest to the newest; a receiver keeps a bit for each (S-44).
+pub(crate) const PN_WINDOW: u64 = 1 << 23;
+/// An acknowledgement is owed within this, or a part of the round trip if that is longer.
+const ACK_INTERVAL_NS: u64 = 1_000_000;
+const ACK_RTT_DIVISOR: u64 = 64;
+/// Probe timeouts without an answer after which the path counts as down (S-55).
+const OUTAGE_PROBES: u32 = 3;
+/// Packets of each of those timeouts.
+const PROBES: u8 = 2;
+/// While the path is down: one probe in the smaller of a second and four round trips.
+const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
+const OUTAGE_RTTS: u64 = 4;
+/// The least that the probe timeout allows for jitter.
+const JITTER_NS: u64 = 1_000_000;
+
+/// Longest time for which a receiver gathers packets before it acknowledges them.
+pub(crate) fn ack_interval_ns(smoothed_ns: u64) -> u64 {
+    ACK_INTERVAL_NS.max(smoothed_ns / ACK_RTT_DIVISOR)
+}
+
+/// What an acknowledgement or a timer tells the streams.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// The peer has these.
+    pub(crate) received: Vec<Segments>,
+    /// The packets that carried these are lost.
+    pub(crate) lost: Vec<Segments>,
+    /// Probes of the datagram size: octets, and whether they arrived.
+    pub(crate) probes: Vec<(u16, bool)>,
+}
+
+/// Counters of a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryStats {
+    /// Packets declared lost.
+    pub lost_packets: u64,
+    /// Octets of those.
+    pub lost_octets: u64,
+    /// Packets declared lost that arrived after all.
+    pub spurious_packets: u64,
+    /// Probe timeouts.
+    pub probe_timeouts: u64,
+    /// Times that the path was down.
+    pub outages: u64,
+}
+
+/// The sender's memory of a path.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    flights: VecDeque<Flight>,
+    acked: RangeSet,
+    /// Every flight before this number is resolved.
+    scan_pn: u64,
+    next_pn: u64,
+    in_flight_octets: u64,
+    delivered_octets: u64,
+    delivered_ns: u64,
+    first_sent_ns: u64,
+    /// The application was the limit for packets until this much is delivered.
+    app_limited_until: u64,
+    /// Number and sending time of the newest packet that arrived.
+    newest: Option<(u64, u64)>,
+    rtt: RttEstimate,
+    reordering: Reordering,
+    last_sent_ns: u64,
+    /// The probe timeout runs from here: the newest packet that left before the last good news.
+    silent_since_ns: u64,
+    loss_at_ns: Option<u64>,
+    probe_timeouts: u32,
+    probes: u8,
+    missing: u64,
+    marked: u64,
+    pub(crate) stats: RecoveryStats,
+}
+
+/// Sums over one acknowledgement.
+#[derive(Default)]
+struct Tally {
+    packets: u32,
+    octets: u64,
+    spurious_packets: u32,
+    spurious_octets: u64,
+    spurious_sent_ns: u64,
+    /// The newest packet that is news: number, sending time, and what stood when it left.
+    newest: Option<(u64, u64, Snapshot)>,
+}
+
+impl Recovery {
+    pub(crate) fn new(initial_rtt_ns: u64) -> Self {
+        Self {
+            flights: VecDeque::new(),
+            acked: RangeSet::default(),
+            scan_pn: 0,
+            next_pn: 0,
+            in_flight_octets: 0,
+            delivered_octets: 0,
+            delivered_ns: 0,
+            first_sent_ns: 0,
+            app_limited_until: 0,
+            newest: None,
+            rtt: RttEstimate::new(initial_rtt_ns),
+            reordering: Reordering::default(),
+            last_sent_ns: 0,
+            silent_since_ns: 0,
+            loss_at_ns: None,
+            probe_timeouts: 0,
+            probes: 0,
+            missing: 0,
+            marked: 0,
+            stats: RecoveryStats::default(),
+        }
+    }
+
+    pub(crate) fn rtt(&self) -> Rtt {
+        self.rtt.get()
+    }
+
+    /// The handshake took this long.
+    pub(crate) fn handle_handshake_rtt(&mut self, elapsed_ns: u64) {
+        self.rtt.sample(elapsed_ns, 0);
+    }
+
+    /// The number of the next packet.
+    pub(crate) fn next_pn(&self) -> u64 {
+        self.next_pn
+    }
+
+    /// The oldest packet whose fate is of interest.
+    pub(crate) fn floor(&self) -> u64 {
+        self.flights.front().map_or(self.next_pn, |flight| flight.first_pn)
+    }
+
+    pub(crate) fn in_flight_octets(&self) -> u64 {
+        self.in_flight_octets
+    }
+
+    /// Whether the receiver could note another burst.
+    pub(crate) fn has_room(&self) -> bool {
+        self.next_pn - self.floor() < PN_WINDOW - 64
+    }
+
+    /// Whether the path is down.
+    pub(crate) fn is_outage(&self) -> bool {
+        self.probe_timeouts >= OUTAGE_PROBES
+    }
+
+    /// Packets that are to leave now, whatever window and pacing say.
+    pub(crate) fn probes(&self) -> u8 {
+        self.probes
+    }
+
+    /// The segments of the oldest packets whose fate is open: what probes carry.
+    pub(crate) fn oldest_open(&self) -> Option<Segments> {
+        let open = |flight: &Flight| {
+            flight.segments(flight.open(flight.mask(flight.first_pn, flight.last_pn()))).next()
+        };
+        let start = self.index_of(self.scan_pn);
+        self.flights.range(start..).find_map(open)
+    }
+
+    /// A packet left that nobody acknowledges for its own sake.
+    pub(crate) fn handle_sent_untimed(&mut self) {
+        self.next_pn += 1;
+    }
+
+    /// A flight left; its packets are the next ones.
+    pub(crate) fn handle_sent(&mut self, now_ns: u64, mut flight: Flight, cc: &mut dyn Controller) {
+        debug_assert_eq!(flight.first_pn, self.next_pn);
+        if self.in_flight_octets == 0 {
+            (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
+            self.silent_since_ns = now_ns;
+        }
+        let app_limited = self.delivered_octets < self.app_limited_until;
+        let (packets, octets) = (flight.count(), flight.octets());
+        flight.sent_ns = now_ns;
+        flight.snapshot = Snapshot {
+            delivered_octets: self.delivered_octets,
+            delivered_ns: self.delivered_ns,
+            first_sent_ns: self.first_sent_ns,
+            app_limited,
+        };
+        self.next_pn += u64::from(packets);
+        self.in_flight_octets += octets;
+        self.last_sent_ns = now_ns;
+        self.probes = self.probes.saturating_sub(packets.min(255) as u8);
+        self.flights.push_back(flight);
+        let in_flight_octets = self.in_flight_octets;
+        cc.on_sent(&Sent { now_ns, packets, octets, in_flight_octets, app_limited });
+    }
+
+    /// Nothing was left to send although window and pacing would have let it go (S-62).
+    pub(crate) fn handle_app_limited(&mut self) {
+        self.app_limited_until = self.delivered_octets + self.in_flight_octets.max(1);
+    }
+
+    /// An acknowledgement arrived. Gives whether it covered anything for the first time; a frame
+    /// that tells of packets never sent is ignored.
+    pub(crate) fn handle_ack(
+        &mut self,
+        now_ns: u64,
+        ack: &Ack<'_>,
+        cc: &mut dyn Controller,
+        news: &mut News,
+    ) -> bool {
+        if ack.largest >= self.next_pn {
+            return false;
+        }
+        let mut tally = Tally::default();
+        let floor = self.floor();
+        if ack.floor > floor {
+            self.cover(now_ns, floor, ack.floor - 1, &mut tally, news);
+        }
+        for (first, last) in ack.ranges.iter().take_while(|run| run.1 >= floor) {
+            self.cover(now_ns, first.max(floor), last, &mut tally, news);
+        }
+        let Some((newest_pn, sent_ns, snapshot)) = tally.newest else { return false };
+        let is_newest = self.newest.is_none_or(|(pn, _)| newest_pn > pn);
+        if is_newest {
+            self.newest = Some((newest_pn, sent_ns));
+        }
+        let timed = is_newest && newest_pn == ack.largest;
+        if timed {
+            self.rtt.sample(now_ns.saturating_sub(sent_ns), ack.delay_us.saturating_mul(1000));
+        }
+        (self.probe_timeouts, self.probes) = (0, 0);
+        self.silent_since_ns = self.last_sent_ns;
+        self.report_spurious(now_ns, &tally, cc);
+        let (lost_packets, lost_octets) = self.detect_losses(now_ns, cc, news);
+        self.report_marks(now_ns, sent_ns, ack.marked, cc);
+        let rate = self.rate_sample(now_ns, sent_ns, snapshot);
+        cc.on_acked(&Acked {
+            now_ns,
+            packets: tally.packets,
+            octets: tally.octets,
+            lost_packets,
+            lost_octets,
+            sent_ns,
+            rtt: timed.then(|| self.rtt.get()),
+            one_way_ns: i64::from(ack.arrived_us.wrapping_sub((sent_ns / 1000) as u32) as i32)
+                * 1000,
+            rate,
+            delivered_octets: self.delivered_octets,
+            in_flight_octets: self.in_flight_octets,
+        });
+        self.forget(now_ns);
+        true
+    }
+
+    /// Packets `first..=last` have arrived.
+    fn cover(&mut self, now_ns: u64, first: u64, last: u64, tally: &mut Tally, news: &mut News) {
+        let Self { acked, flights, .. } = self;
+        let (mut in_flight, mut delivered, mut found) = (0, 0, 0);
+        let newest_before = self.newest;
+        let smoothed_ns = self.rtt.get().smoothed_ns;
+        acked.insert(first, last, |first, last| {
+            let start = flights.partition_point(|flight| flight.last_pn() < first);
+            for flight in flights.range_mut(start..).take_while(|flight| flight.first_pn <= last) {
+                let (new, spurious) = flight.mark_acked(flight.mask(first, last));
+                if new == 0 {
+                    continue;
+                }
+                tally.add(flight, new, spurious);
+                in_flight += flight.octets_of(new & !spurious);
+                delivered += flight.octets_of(new);
+                found += u64::from(spurious.count_ones());
+                news.received.extend(flight.segments(new));
+                if flight.cargo == Cargo::MtuProbe {
+                    news.probes.push((flight.octets() as u16, true));
+                }
+                if let Some((pn, sent_ns)) = newest_before
+                    && flight.first_pn < pn
+                {
+                    let late_ns = sent_ns.saturating_sub(flight.sent_ns);
+                    self.reordering.handle_late(now_ns, late_ns, smoothed_ns);
+                }
+            }
+        });
+        self.in_flight_octets -= in_flight;
+        self.delivered_octets += delivered;
+        self.missing -= found;
+    }
+
+    fn report_spurious(&mut self, now_ns: u64, tally: &Tally, cc: &mut dyn Controller) {
+        if tally.spurious_packets == 0 {
+            return;
+        }
+        self.stats.spurious_packets += u64::from(tally.spurious_packets);
+        cc.on_spurious(&Spurious {
+            now_ns,
+            sent_ns: tally.spurious_sent_ns,
+            packets: tally.spurious_packets,
+            octets: tally.spurious_octets,
+            all: self.missing == 0,
+        });
+    }
+
+    fn report_marks(&mut self, now_ns: u64, sent_ns: u64, marked: u64, cc: &mut dyn Controller) {
+        if marked > self.marked {
+            cc.on_ecn(&Ecn { now_ns, packets: marked - self.marked, sent_ns });
+            self.marked = marked;
+        }
+    }
+
+    /// How fast the path delivered while the packet of `snapshot` was on its way. An interval
+    /// shorter than the smallest round trip is an artefact of acknowledgements that bunched.
+    fn rate_sample(&mut self, now_ns: u64, sent_ns: u64, snapshot: Snapshot) -> Option<RateSample> {
+        self.first_sent_ns = sent_ns;
+        self.delivered_ns = now_ns;
+        let send_ns = sent_ns.saturating_sub(snapshot.first_sent_ns);
+        let interval_ns = send_ns.max(now_ns.saturating_sub(snapshot.delivered_ns));
+        (interval_ns >= self.rtt.get().min_ns).then_some(RateSample {
+            delivered_octets: self.delivered_octets - snapshot.delivered_octets,
+            interval_ns,
+            prior_delivered_octets: snapshot.delivered_octets,
+            app_limited: snapshot.app_limited,
+        })
+    }
+
+    /// Declares lost what newer packets have overtaken for too long (S-50); gives packets and
+    /// octets.
+    fn detect_losses(
+        &mut self,
+        now_ns: u64,
+        cc: &mut dyn Controller,
+        news: &mut News,
+    ) -> (u32, u64) {
+        self.loss_at_ns = None;
+        let Some((newest_pn, newest_sent_ns)) = self.newest else { return (0, 0) };
+        let rtt = self.rtt.get();
+        let window_ns = self.reordering.window_ns(now_ns, rtt.smoothed_ns, rtt.min_ns);
+        let patience_ns =
+            rtt.latest_ns.max(rtt.smoothed_ns) + window_ns + ack_interval_ns(rtt.smoothed_ns);
+        let (mut packets, mut octets) = (0, 0);
+        let start = self.index_of(self.scan_pn);
+        let mut scan_pn = None;
+        for flight in self.flights.range_mut(start..) {
+            let open = flight.open(flight.mask(0, newest_pn));
+            let overtaken = newest_sent_ns >= flight.sent_ns + window_ns;
+            if open != 0 && !overtaken && now_ns < flight.sent_ns + patience_ns {
+                self.loss_at_ns = Some(flight.sent_ns + patience_ns);
+                scan_pn.get_or_insert(flight.first_pn);
+                break;
+            }
+            if open != 0 {
+                flight.mark_lost(open, now_ns);
+                let lost_octets = flight.octets_of(open);
+                self.in_flight_octets -= lost_octets;
+                self.missing += u64::from(open.count_ones());
+                if flight.cargo == Cargo::MtuProbe {
+                    news.probes.push((lost_octets as u16, false));
+                    continue;
+                }
+                packets += open.count_ones();
+                octets += lost_octets;
+                news.lost.extend(flight.segments(open));
+                cc.on_lost(&Lost {
+                    now_ns,
+                    sent_ns: flight.sent_ns,
+                    packets: open.count_ones(),
+                    octets: lost_octets,
+                    prior_delivered_octets: flight.snapshot.delivered_octets,
+                    in_flight_octets: self.in_flight_octets,
+                });
+            }
+            if !flight.is_resolved() {
+                scan_pn.get_or_insert(flight.first_pn);
+            }
+            if flight.last_pn() >= newest_pn {
+                break;
+            }
+        }
+        self.scan_pn = scan_pn.unwrap_or(newest_pn + 1);
+        self.stats.lost_packets += u64::from(packets);
+        self.stats.lost_octets += octets;
+        (packets, octets)
+    }
+
+    /// Drops flights whose fate is settled. A loss may still turn out to be none for a round trip
+    /// (S-53).
+    fn forget(&mut self, now_ns: u64) {
+        let keep_ns = self.rtt.get().smoothed_ns;
+        while let Some(flight) = self.flights.front()
+            && flight.is_resolved()
+            && (flight.missing() == 0 || now_ns >= flight.lost_ns + keep_ns)
+        {
+            self.missing -= u64::from(flight.missing().count_ones());
+            self.flights.pop_front();
+        }
+        let floor = self.floor();
+        self.acked.remove_below(floor);
+    }
+
+    /// When [`Recovery::handle_timeout`] is due.
+    pub(crate) fn timeout_ns(&self) -> Option<u64> {
+        self.loss_at_ns.or_else(|| self.probe_at_ns())
+    }
+
+    /// A time as long as the peer may take to answer.
+    pub(crate) fn probe_timeout_ns(&self) -> u64 {
+        let Rtt { smoothed_ns, var_ns, .. } = self.rtt.get();
+        smoothed_ns + (4 * var_ns).max(JITTER_NS) + ack_interval_ns(smoothed_ns)
+    }
+
+    fn probe_at_ns(&self) -> Option<u64> {
+        if self.in_flight_octets == 0 || self.probes > 0 {
+            return None;
+        }
+        let smoothed_ns = self.rtt.get().smoothed_ns;
+        let wait_ns = match self.is_outage() {
+            true => OUTAGE_INTERVAL_NS.min(OUTAGE_RTTS * smoothed_ns).max(JITTER_NS),
+            false => self.probe_timeout_ns() << self.probe_timeouts,
+        };
+        Some(self.silent_since_ns + wait_ns)
+    }
+
+    /// Does what is due: finds losses, or asks for probes (S-54).
+    pub(crate) fn handle_timeout(&mut self, now_ns: u64, cc: &mut dyn Controller, news: &mut News) {
+        if self.loss_at_ns.is_some_and(|at| at <= now_ns) {
+            self.detect_losses(now_ns, cc, news);
+            self.forget(now_ns);
+        } else if self.loss_at_ns.is_none() && self.probe_at_ns().is_some_and(|at| at <= now_ns) {
+            self.probe_timeouts += 1;
+            self.silent_since_ns = now_ns;
+            self.stats.probe_timeouts += 1;
+            self.probes = if self.is_outage() { 1 } else { PROBES };
+            if self.probe_timeouts == OUTAGE_PROBES {
+                self.stats.outages += 1;
+                cc.on_outage(now_ns);
+            }
+        }
+    }
+
+    fn index_of(&self, pn: u64) -> usize {
+        self.flights.partition_point(|flight| flight.last_pn() < pn)
+    }
+}
+
+impl Tally {
+    fn add(&mut self, flight: &Flight, new: u64, spurious: u64) {
+        self.packets += new.count_ones();
+        self.octets += flight.octets_of(new);
+        if spurious != 0 {
+            self.spurious_packets += spurious.count_ones();
+            self.spurious_octets += flight.octets_of(spurious);
+            self.spurious_sent_ns = self.spurious_sent_ns.max(flight.sent_ns);
+        }
+        let pn = flight.first_pn + u64::from(63 - new.leading_zeros());
+        if self.newest.is_none_or(|(newest, _, _)| pn > newest) {
+            self.newest = Some((pn, flight.sent_ns, flight.snapshot));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Packets under a cipher: the header is authenticated, the rest is sealed, keys change by
+//! themselves.
+//!
+//! Invariant: no key and nonce are used twice. The nonce is path and packet number, which never
+//! repeat on a connection; each direction and each phase has keys of its own (S-82, S-83).
+
+use ring::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::hkdf::{self, HKDF_SHA256, Prk};
+use weft_wire::shuttle::hello::protection;
+
+use crate::noise::Secrets;
+
+/// Octets of a tag.
+pub(crate) const TAG_LEN: usize = 16;
+/// Packets under one key: half of what RFC 9001, section 6.6, allows for AES-GCM.
+const PACKETS_PER_KEY: u64 = 1 << 22;
+
+/// Both directions of a connection.
+pub(crate) struct Sealed {
+    algorithm: &'static Algorithm,
+    out: Keys,
+    packets_out: u64,
+    /// The key before the newest that the peer has used, that one, and the one after it.
+    inward: [Option<Keys>; 3],
+}
+
+/// The keys of one direction for one phase.
+struct Keys {
+    phase: u8,
+    key: LessSafeKey,
+    iv: [u8; 12],
+    next: [u8; 32],
+}
+
+impl Sealed {
+    /// For the chosen `protection`, one bit of [`protection`].
+    pub(crate) fn new(chosen: u8, secrets: &Secrets, initiator: bool) -> Self {
+        let aes = chosen == protection::AES128GCM;
+        let algorithm = if aes { &AES_128_GCM } else { &CHACHA20_POLY1305 };
+        let [out, inward] = if initiator { [0, 1] } else { [1, 0] };
+        let current = Keys::derive(algorithm, &secrets[inward], 0);
+        let next = current.after(algorithm);
+        Self {
+            algorithm,
+            out: Keys::derive(algorithm, &secrets[out], 0),
+            packets_out: 0,
+            inward: [None, Some(current), Some(next)],
+        }
+    }
+
+    /// The phase of the next packet that is sealed.
+    pub(crate) fn next_phase(&mut self) -> u8 {
+        if self.packets_out == PACKETS_PER_KEY {
+            self.out = self.out.after(self.algorithm);
+            self.packets_out = 0;
+        }
+        self.out.phase
+    }
+
+    /// Seals what follows the header of a packet at the end of `slab`, which begins at `start`.
+    pub(crate) fn seal(
+        &mut self,
+        path: u8,
+        pn: u64,
+        slab: &mut Vec<u8>,
+        start: usize,
+        header_len: usize,
+    ) {
+        self.packets_out += 1;
+        let (header, text) = slab[start..].split_at_mut(header_len);
+        let nonce = self.out.nonce(path, pn);
+        let sealed = self.out.key.seal_in_place_separate_tag(nonce, Aad::from(header), text);
+        // It fails for texts of gigabytes only.
+        let tag = sealed.expect("a packet is shorter than a cipher's limit");
+        slab.extend_from_slice(tag.as_ref());
+    }
+
+    /// Opens a packet in place; gives what follows its header.
+    pub(crate) fn open<'a>(
+        &mut self,
+        phase: u8,
+        path: u8,
+        pn: u64,
+        datagram: &'a mut [u8],
+        header_len: usize,
+    ) -> Option<&'a [u8]> {
+        let (header, sealed) = datagram.split_at_mut_checked(header_len)?;
+        let find = |keys: &Option<Keys>| keys.as_ref().is_some_and(|keys| keys.phase == phase);
+        let at = self.inward.iter().position(find)?;
+        let keys = self.inward[at].as_ref()?;
+        let text = keys.key.open_in_place(keys.nonce(path, pn), Aad::from(header), sealed).ok()?;
+        if at == 2 {
+            self.inward.rotate_left(1);
+            self.inward[2] = self.inward[1].as_ref().map(|keys| keys.after(self.algorithm));
+        }
+        Some(text)
+    }
+}
+
+impl Keys {
+    fn derive(algorithm: &'static Algorithm, secret: &[u8; 32], phase: u8) -> Self {
+        let prk = Prk::new_less_safe(HKDF_SHA256, secret);
+        let (mut key, mut iv, mut next) = ([0; 32], [0; 12], [0; 32]);
+        let key = &mut key[..algorithm.key_len()];
+        expand(&prk, b"shuttle key", key);
+        expand(&prk, b"shuttle iv", &mut iv);
+        expand(&prk, b"shuttle next", &mut next);
+        let key = UnboundKey::new(algorithm, key).expect("the key has the cipher's length");
+        Self { phase, key: LessSafeKey::new(key), iv, next }
+    }
+
+    fn after(&self, algorithm: &'static Algorithm) -> Self {
+        Self::derive(algorithm, &self.next, (self.phase + 1) & 3)
+    }
+
+    fn nonce(&self, path: u8, pn: u64) -> Nonce {
+        let mut nonce = self.iv;
+        nonce[3] ^= path;
+        for (octet, number) in nonce[4..].iter_mut().zip(pn.to_be_bytes()) {
+            *octet ^= number;
+        }
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+struct Len(usize);
+
+impl hkdf::KeyType for Len {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+fn expand(prk: &Prk, label: &[u8], out: &mut [u8]) {
+    let filled = prk.expand(&[label], Len(out.len())).and_then(|okm| okm.fill(out));
+    filled.expect("HKDF gives 255 times its hash at most, and less was asked for");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &[u8; 10] = b"\xc0header...";
+
+    fn pair(chosen: u8) -> [Sealed; 2] {
+        let secrets = [[1; 32], [2; 32]];
+        [true, false].map(|initiator| Sealed::new(chosen, &secrets, initiator))
+    }
+
+    fn seal(sealed: &mut Sealed, pn: u64) -> (u8, Vec<u8>) {
+        let phase = sealed.next_phase();
+        let mut slab = [&HEADER[..], b"text"].concat();
+        sealed.seal(3, pn, &mut slab, 0, HEADER.len());
+        assert_eq!(slab.len(), HEADER.len() + 4 + TAG_LEN);
+        (phase, slab)
+    }
+
+    #[test]
+    fn only_the_right_end_opens_and_every_bit_counts() {
+        for chosen in [protection::AES128GCM, protection::CHACHA20POLY1305] {
+            let [mut here, mut there] = pair(chosen);
+            let (phase, packet) = seal(&mut here, 77);
+            let open = |end: &mut Sealed, path, pn, mut packet: Vec<u8>| {
+                end.open(phase, path, pn, &mut packet, HEADER.len()).map(<[u8]>::to_vec)
+            };
+            for bit in 0..packet.len() * 8 {
+                let mut flipped = packet.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(open(&mut there, 3, 77, flipped), None);
+            }
+            assert_eq!(open(&mut there, 3, 78, packet.clone()), None);
+            assert_eq!(open(&mut there, 2, 77, packet.clone()), None);
+            assert_eq!(open(&mut here, 3, 77, packet.clone()), None);
+            assert_eq!(open(&mut there, 3, 77, packet), Some(b"text".to_vec()));
+            assert_eq!(open(&mut there, 3, 77, vec![0; 12]), None);
+        }
+    }
+
+    #[test]
+    fn keys_change_and_late_packets_still_open() {
+        let [mut here, mut there] = pair(protection::AES128GCM);
+        let mut late = None;
+        for round in 0..9 {
+            let (phase, mut packet) = seal(&mut here, round);
+            assert_eq!(u64::from(phase), round % 4);
+            let late = late.replace((round, phase, packet.clone()));
+            assert!(there.open(phase, 3, round, &mut packet, 10).is_some(), "{round}");
+            if let Some((pn, phase, mut packet)) = late {
+                assert!(there.open(phase, 3, pn, &mut packet, 10).is_some(), "{pn}");
+            }
+            here.packets_out = PACKETS_PER_KEY;
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Segments on their way in: each placed once, whatever order they come in, and delivered at the
+//! frontier.
+//!
+//! Invariant: a segment is placed at most once, and what the peer is told has arrived is either
+//! placed or held here until it can be (S-30, S-43).
+
+use std::collections::BTreeMap;
+
+use weft_wire::ddp::Header;
+use weft_wire::llp::{Placed, UlpduSink};
+
+use super::Placement;
+use super::send::DSN_WINDOW;
+use crate::window::Window;
+
+/// What became of a segment that arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Placed or held: its packet is acknowledged.
+    Yes,
+    /// It had been taken before; acknowledged too.
+    Duplicate,
+    /// There is no room to hold it: as if it had never arrived.
+    No,
+}
+
+/// The receiving half of a stream.
+#[derive(Debug)]
+pub(crate) struct RecvStream {
+    placed: Window,
+    held: BTreeMap<u64, Vec<u8>>,
+    held_octets: usize,
+    held_octets_max: usize,
+    placement: Placement,
+    /// A segment was refused; nothing is placed any more.
+    failed: bool,
+}
+
+impl RecvStream {
+    pub(crate) fn new(placement: Placement, held_octets_max: usize) -> Self {
+        Self {
+            placed: Window::new(DSN_WINDOW),
+            held: BTreeMap::new(),
+            held_octets: 0,
+            held_octets_max,
+            placement,
+            failed: false,
+        }
+    }
+
+    /// Every segment before this is placed.
+    pub(crate) fn frontier(&self) -> u64 {
+        self.placed.frontier()
+    }
+
+    /// Segment `dsn` arrived.
+    ///
+    /// # Errors
+    /// The fault of the first segment that must not be placed. Later ones are dropped.
+    pub(crate) fn handle_segment<S: UlpduSink>(
+        &mut self,
+        dsn: u64,
+        ulpdu: &[u8],
+        sink: &mut S,
+    ) -> Result<Taken, S::Fault> {
+        let frontier = self.frontier();
+        if self.placed.contains(dsn) || self.held.contains_key(&dsn) {
+            return Ok(Taken::Duplicate);
+        }
+        if dsn - frontier >= DSN_WINDOW {
+            return Ok(Taken::No);
+        }
+        if self.failed {
+            return Ok(Taken::Yes);
+        }
+        if self.must_wait(dsn, ulpdu) || !self.place(dsn, ulpdu, sink)? {
+            return Ok(self.hold(dsn, ulpdu));
+        }
+        self.release(frontier, sink)?;
+        Ok(Taken::Yes)
+    }
+
+    /// Offers held segments again, after receives were posted.
+    pub(crate) fn retry<S: UlpduSink>(&mut self, sink: &mut S) -> Result<(), S::Fault> {
+        let frontier = self.frontier();
+        if self.failed || self.held.is_empty() { Ok(()) } else { self.release(frontier, sink) }
+    }
+
+    /// S-31.
+    fn must_wait(&self, dsn: u64, ulpdu: &[u8]) -> bool {
+        let early = dsn > self.frontier();
+        match self.placement {
+            Placement::Loose => false,
+            Placement::Strict => early,
+            Placement::Tail => early && is_tail(ulpdu),
+        }
+    }
+
+    /// Places a segment; false if the sink cannot take it yet.
+    fn place<S: UlpduSink>(
+        &mut self,
+        dsn: u64,
+        ulpdu: &[u8],
+        sink: &mut S,
+    ) -> Result<bool, S::Fault> {
+        let placed = sink.place(dsn, ulpdu).inspect_err(|_| self.fail())?;
+        if placed == Placed::Held {
+            return Ok(false);
+        }
+        self.placed.insert(dsn);
+        Ok(true)
+    }
+
+    fn hold(&mut self, dsn: u64, ulpdu: &[u8]) -> Taken {
+        // The one at the frontier must always find room, or nothing would ever move again (S-32).
+        let fits = self.held_octets + ulpdu.len() <= self.held_octets_max;
+        if !fits && dsn != self.frontier() {
+            return Taken::No;
+        }
+        self.held_octets += ulpdu.len();
+        self.held.insert(dsn, ulpdu.to_vec());
+        Taken::Yes
+    }
+
+    /// Places held segments that have waited long enough, then tells how far the frontier got.
+    fn release<S: UlpduSink>(&mut self, before: u64, sink: &mut S) -> Result<(), S::Fault> {
+        while let Some(entry) = self.held.first_entry()
+            && *entry.key() == self.placed.frontier()
+        {
+            let (dsn, ulpdu) = entry.remove_entry();
+            if !self.place(dsn, &ulpdu, sink)? {
+                self.held.insert(dsn, ulpdu);
+                break;
+            }
+            self.held_octets -= ulpdu.len();
+        }
+        let frontier = self.frontier();
+        if frontier > before {
+            sink.deliver(frontier).inspect_err(|_| self.fail())?;
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self) {
+        self.failed = true;
+        self.held.clear();
+        self.held_octets = 0;
+    }
+}
+
+/// Whether the segment ends a tagged message. What programs poll is its last octet.
+fn is_tail(ulpdu: &[u8]) -> bool {
+    matches!(Header::parse(ulpdu), Ok((Header::Tagged(header), _)) if header.last)
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::ddp::TaggedHeader;
+    use weft_wire::ids::STag;
+
+    use super::*;
+
+    /// Notes the order of placements and deliveries.
+    #[derive(Default)]
+    struct Sink {
+        placed: Vec<u64>,
+        delivered: u64,
+        patience: bool,
+        refuse: Option<u64>,
+    }
+
+    impl UlpduSink for Sink {
+        type Fault = u64;
+
+        fn place(&mut self, seq: u64, _: &[u8]) -> Result<Placed, u64> {
+            if self.refuse == Some(seq) {
+                return Err(seq);
+            }
+            if self.patience {
+                return Ok(Placed::Held);
+            }
+            self.placed.push(seq);
+            Ok(Placed::Memory)
+        }
+
+        fn deliver(&mut self, frontier: u64) -> Result<(), u64> {
+            assert!(frontier > self.delivered);
+            self.delivered = frontier;
+            Ok(())
+        }
+    }
+
+    /// A segment of a Write; every third is its last.
+    fn segment(dsn: u64) -> Vec<u8> {
+        let last = dsn % 3 == 2;
+        TaggedHeader { last, control: 0x40, stag: STag(1), to: dsn }.to_bytes().to_vec()
+    }
+
+    fn run(placement: Placement, order: &[u64]) -> Sink {
+        let (mut stream, mut sink) = (RecvStream::new(placement, 1000), Sink::default());
+        for dsn in order {
+            assert_ne!(stream.handle_segment(*dsn, &segment(*dsn), &mut sink), Ok(Taken::No));
+        }
+        assert_eq!(sink.delivered, stream.frontier());
+        sink
+    }
+
+    #[test]
+    fn each_placement_has_its_order() {
+        let order = [2, 1, 5, 5, 0, 1, 4, 3];
+        assert_eq!(run(Placement::Loose, &order).placed, [2, 1, 5, 0, 4, 3]);
+        assert_eq!(run(Placement::Tail, &order).placed, [1, 0, 2, 4, 3, 5]);
+        assert_eq!(run(Placement::Strict, &order).placed, [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_cannot_be_held_has_not_arrived() {
+        let mut stream = RecvStream::new(Placement::Strict, 20);
+        let mut sink = Sink::default();
+        assert_eq!(stream.handle_segment(3, &segment(3), &mut sink), Ok(Taken::Yes));
+        assert_eq!(stream.handle_segment(2, &segment(2), &mut sink), Ok(Taken::No));
+        assert_eq!(stream.handle_segment(2, &segment(2), &mut sink), Ok(Taken::No));
+        assert_eq!(stream.handle_segment(DSN_WINDOW, &segment(0), &mut sink), Ok(Taken::No));
+        assert_eq!(stream.frontier(), 0);
+    }
+
+    #[test]
+    fn a_message_waits_for_its_receive() {
+        let mut stream = RecvStream::new(Placement::Tail, 0);
+        let mut sink = Sink { patience: true, ..Sink::default() };
+        assert_eq!(stream.handle_segment(0, &segment(0), &mut sink), Ok(Taken::Yes));
+        assert_eq!(stream.handle_segment(0, &segment(0), &mut sink), Ok(Taken::Duplicate));
+        assert_eq!(stream.retry(&mut sink), Ok(()));
+        assert_eq!(sink.delivered, 0);
+        sink.patience = false;
+        assert_eq!(stream.retry(&mut sink), Ok(()));
+        assert_eq!((sink.placed, sink.delivered), (vec![0], 1));
+    }
+
+    #[test]
+    fn a_fault_is_told_once_and_ends_placement() {
+        let mut stream = RecvStream::new(Placement::Loose, 100);
+        let mut sink = Sink { refuse: Some(1), ..Sink::default() };
+        assert_eq!(stream.handle_segment(1, &segment(1), &mut sink), Err(1));
+        assert_eq!(stream.handle_segment(0, &segment(0), &mut sink), Ok(Taken::Yes));
+        assert!(sink.placed.is_empty());
+    }
+}

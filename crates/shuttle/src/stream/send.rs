@@ -1,0 +1,362 @@
+//! Segments on their way out: numbers them, remembers their names, sends the lost ones again.
+//!
+//! Invariant: a segment keeps its number, and its source hears of it once, in the order of the
+//! numbers, when the peer has placed it and everything before it. No payload is kept.
+
+use std::collections::VecDeque;
+
+use weft_wire::ddp::Header;
+use weft_wire::ids::{Msn, QN_SEND};
+use weft_wire::llp::{SegmentId, UlpduSource};
+use weft_wire::shuttle::StreamId;
+use weft_wire::shuttle::frame::Frame;
+
+use crate::ranges::RangeSet;
+
+/// Segments between the peer's frontier and the newest: the receiver keeps a bit for each (S-34).
+pub(crate) const DSN_WINDOW: u64 = 1 << 23;
+/// A peer that is asked how far it got and has nothing new is asked again after twice the time,
+/// up to this (S-36).
+const QUERY_NS_MAX: u64 = 1_000_000_000;
+
+/// Names of consecutive segments that follow from the first: each but the last is as long, and
+/// each begins where the one before it ends.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    dsn: u64,
+    count: u64,
+    first: SegmentId,
+    last_len: u16,
+}
+
+/// The sending half of a stream.
+#[derive(Debug)]
+pub(crate) struct SendStream {
+    runs: VecDeque<Run>,
+    next_dsn: u64,
+    /// The peer has placed every segment before this.
+    frontier: u64,
+    /// Segments from the frontier on that the peer has.
+    received: RangeSet,
+    /// Segments that are to be sent again.
+    resend: RangeSet,
+    /// Taken from the source and not sent yet, with its number in the queue of Sends if it has one.
+    pending: Option<(SegmentId, Option<Msn>)>,
+    /// The last Send that has a receive posted; no limit until the peer names one.
+    credit: Option<Msn>,
+    /// Share of the path relative to other streams.
+    pub(crate) weight: u32,
+    /// Octets that the stream may still send in this turn.
+    pub(crate) deficit: i64,
+    query_at_ns: Option<u64>,
+    query_wait_ns: u64,
+}
+
+impl SendStream {
+    pub(crate) fn new(weight: u32) -> Self {
+        Self {
+            runs: VecDeque::new(),
+            next_dsn: 0,
+            frontier: 0,
+            received: RangeSet::default(),
+            resend: RangeSet::default(),
+            pending: None,
+            credit: None,
+            weight,
+            deficit: 0,
+            query_at_ns: None,
+            query_wait_ns: 0,
+        }
+    }
+
+    /// The number of the next new segment.
+    pub(crate) fn next_dsn(&self) -> u64 {
+        self.next_dsn
+    }
+
+    /// Whether every segment that was sent is placed.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.frontier == self.next_dsn
+    }
+
+    /// The oldest segment that is to be sent again.
+    pub(crate) fn next_resend(&self) -> Option<u64> {
+        self.resend.first().map(|run| run.0)
+    }
+
+    /// Segment `dsn` was sent again.
+    pub(crate) fn resent(&mut self, dsn: u64) {
+        self.resend.remove(dsn, dsn);
+    }
+
+    /// Whether there may be something new to send; only the source knows.
+    pub(crate) fn may_send_new(&self) -> bool {
+        self.next_dsn - self.frontier < DSN_WINDOW && !self.is_blocked()
+    }
+
+    /// Whether the next segment waits for a receive to be posted (S-35).
+    pub(crate) fn is_blocked(&self) -> bool {
+        let Some((_, Some(msn))) = self.pending else { return false };
+        // The difference is small and positive for a Send within the limit, else huge.
+        self.credit.is_some_and(|limit| limit.since(msn) > u32::MAX / 2)
+    }
+
+    /// The next new segment, if the source has one and the peer a receive for it. It stays the
+    /// next until [`SendStream::sent`].
+    pub(crate) fn peek(
+        &mut self,
+        mulpdu: u16,
+        source: &mut impl UlpduSource,
+        scratch: &mut weft_wire::llp::Gather,
+    ) -> Option<SegmentId> {
+        if self.pending.is_none() {
+            let id = source.next(mulpdu)?;
+            let msn = self.credit.and_then(|_| send_number(id, source, scratch));
+            self.pending = Some((id, msn));
+        }
+        if self.is_blocked() {
+            return None;
+        }
+        self.pending.map(|(id, _)| id)
+    }
+
+    /// The segment that was peeked left; gives its number.
+    pub(crate) fn sent(&mut self) -> u64 {
+        let (id, _) = self.pending.take().expect("a segment was peeked");
+        let dsn = self.next_dsn;
+        self.next_dsn += 1;
+        if !self.runs.back_mut().is_some_and(|run| run.append(id)) {
+            self.runs.push_back(Run { dsn, count: 1, first: id, last_len: id.len });
+        }
+        dsn
+    }
+
+    /// The name of segment `dsn`, which has been sent and is not settled.
+    pub(crate) fn name(&self, dsn: u64) -> SegmentId {
+        let at = self.runs.partition_point(|run| run.dsn + run.count <= dsn);
+        self.runs[at].name(dsn)
+    }
+
+    /// Segments `first..=last` are with the peer.
+    pub(crate) fn handle_received(&mut self, first: u64, last: u64) {
+        let first = first.max(self.frontier);
+        if first <= last {
+            self.received.insert(first, last, |_, _| ());
+            self.resend.remove(first, last);
+        }
+    }
+
+    /// Packets with segments `first..=last` are lost. What the peer has by another packet is not
+    /// sent again (S-52).
+    pub(crate) fn handle_lost(&mut self, first: u64, last: u64) {
+        for dsn in first.max(self.frontier)..=last {
+            if !self.received.contains(dsn) {
+                self.resend.insert(dsn, dsn, |_, _| ());
+            }
+        }
+    }
+
+    /// The first `count` segments that the peer is not known to have are to be sent again. The
+    /// receiver takes the first of them whatever it holds, so that something moves (S-54).
+    pub(crate) fn queue_probes(&mut self, count: u64) {
+        let missing = (self.frontier..self.next_dsn).filter(|dsn| !self.received.contains(*dsn));
+        for dsn in missing.take(count as usize) {
+            self.resend.insert(dsn, dsn, |_, _| ());
+        }
+    }
+
+    /// The peer has placed everything before `frontier`; whatever it says, no more than was sent.
+    /// Tells the source (S-33); gives whether that is news.
+    pub(crate) fn handle_frontier(&mut self, frontier: u64, source: &mut impl UlpduSource) -> bool {
+        let frontier = frontier.min(self.next_dsn);
+        if frontier <= self.frontier {
+            return false;
+        }
+        while let Some(run) = self.runs.front_mut()
+            && run.dsn < frontier
+        {
+            source.acked(run.take_first());
+            if run.count == 0 {
+                self.runs.pop_front();
+            }
+        }
+        self.frontier = frontier;
+        self.received.remove_below(frontier);
+        self.resend.remove_below(frontier);
+        self.query_at_ns = None;
+        self.query_wait_ns = 0;
+        true
+    }
+
+    /// The peer has posted receives up to `limit`; older news is ignored.
+    pub(crate) fn handle_credit(&mut self, limit: Msn) {
+        if self.credit.is_none_or(|old| limit.since(old) <= u32::MAX / 2) {
+            self.credit = Some(limit);
+        }
+    }
+
+    /// Whether only the peer can move things: it has all that was sent and has not said that it is
+    /// placed, or a Send waits for its receive.
+    fn waits(&self) -> bool {
+        let all_there = self
+            .received
+            .first()
+            .is_some_and(|(first, last)| first == self.frontier && last + 1 == self.next_dsn);
+        all_there || self.is_blocked()
+    }
+
+    /// When the peer should be asked how far it got; `wait_ns` is a good time to wait first.
+    pub(crate) fn query_at(&mut self, now_ns: u64, wait_ns: u64) -> Option<u64> {
+        if !self.waits() {
+            self.query_at_ns = None;
+        } else if self.query_at_ns.is_none() {
+            self.query_wait_ns = self.query_wait_ns.max(wait_ns);
+            self.query_at_ns = Some(now_ns + self.query_wait_ns);
+        }
+        self.query_at_ns
+    }
+
+    /// When [`SendStream::poll_query`] has a question.
+    pub(crate) fn query_due_ns(&self) -> Option<u64> {
+        self.query_at_ns
+    }
+
+    /// Asks if that is due.
+    pub(crate) fn poll_query(&mut self, now_ns: u64, stream: StreamId) -> Option<Frame<'static>> {
+        self.query_at_ns.take_if(|at| *at <= now_ns)?;
+        self.query_wait_ns = (self.query_wait_ns * 2).min(QUERY_NS_MAX);
+        Some(Frame::Query { stream })
+    }
+}
+
+/// The number of the message if `id` is a segment of a Send, which needs a posted receive.
+fn send_number(
+    id: SegmentId,
+    source: &impl UlpduSource,
+    scratch: &mut weft_wire::llp::Gather,
+) -> Option<Msn> {
+    scratch.clear();
+    source.gather(id, scratch);
+    match Header::parse(scratch.slab()) {
+        Ok((Header::Untagged(header), _)) if header.qn == QN_SEND => Some(header.msn),
+        _ => None,
+    }
+}
+
+impl Run {
+    fn append(&mut self, id: SegmentId) -> bool {
+        let follows = id.wqe == self.first.wqe
+            && self.last_len == self.first.len
+            && self.first.len > 0
+            && u64::from(id.offset)
+                == u64::from(self.first.offset) + self.count * u64::from(self.first.len);
+        if follows {
+            self.count += 1;
+            self.last_len = id.len;
+        }
+        follows
+    }
+
+    fn name(&self, dsn: u64) -> SegmentId {
+        let at = dsn - self.dsn;
+        let len = if at + 1 == self.count { self.last_len } else { self.first.len };
+        let offset = self.first.offset + (at * u64::from(self.first.len)) as u32;
+        SegmentId { wqe: self.first.wqe, offset, len }
+    }
+
+    fn take_first(&mut self) -> SegmentId {
+        let id = self.name(self.dsn);
+        self.first.offset += u32::from(id.len);
+        self.dsn += 1;
+        self.count -= 1;
+        if self.count == 1 {
+            self.first.len = self.last_len;
+        }
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::llp::Gather;
+
+    use super::*;
+
+    /// Messages of three segments, the last one short; remembers what is acknowledged.
+    #[derive(Default)]
+    struct Source {
+        handed: Vec<SegmentId>,
+        acked: Vec<SegmentId>,
+    }
+
+    impl UlpduSource for Source {
+        fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
+            let at = self.handed.len() as u32;
+            let len = if at % 3 == 2 { mulpdu / 2 } else { mulpdu };
+            self.handed.push(SegmentId { wqe: at / 3, offset: at % 3 * u32::from(mulpdu), len });
+            self.handed.last().copied()
+        }
+
+        fn gather(&self, _: SegmentId, _: &mut Gather) {}
+
+        fn acked(&mut self, id: SegmentId) {
+            self.acked.push(id);
+        }
+    }
+
+    fn stream_of(segments: u64) -> (SendStream, Source) {
+        let (mut stream, mut source) = (SendStream::new(1), Source::default());
+        for dsn in 0..segments {
+            stream.peek(100, &mut source, &mut Gather::new());
+            assert_eq!(stream.sent(), dsn);
+        }
+        (stream, source)
+    }
+
+    #[test]
+    fn names_come_back_from_their_runs() {
+        let (stream, source) = stream_of(30);
+        assert_eq!(stream.runs.len(), 10);
+        for (dsn, id) in (0..).zip(&source.handed) {
+            assert_eq!(stream.name(dsn), *id);
+        }
+    }
+
+    #[test]
+    fn the_source_hears_of_each_segment_once_in_order() {
+        let (mut stream, mut source) = stream_of(30);
+        for frontier in [1, 1, 2, 7, 3, 29, u64::MAX, 30] {
+            stream.handle_frontier(frontier, &mut source);
+        }
+        assert_eq!(source.acked, source.handed);
+        assert!(stream.is_settled() && stream.runs.is_empty());
+    }
+
+    #[test]
+    fn exactly_the_holes_are_sent_again() {
+        let (mut stream, mut source) = stream_of(30);
+        stream.handle_lost(3, 9);
+        stream.handle_received(4, 5);
+        stream.handle_lost(5, 5);
+        stream.handle_frontier(4, &mut source);
+        let mut again = Vec::new();
+        while let Some(dsn) = stream.next_resend() {
+            stream.resent(dsn);
+            again.push(dsn);
+        }
+        assert_eq!(again, [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn it_asks_when_only_the_peer_knows() {
+        let (mut stream, mut source) = stream_of(4);
+        assert_eq!(stream.query_at(0, 10), None);
+        stream.handle_received(0, 3);
+        assert_eq!(stream.query_at(5, 10), Some(15));
+        assert!(stream.poll_query(14, StreamId(0)).is_none());
+        assert!(stream.poll_query(15, StreamId(0)).is_some());
+        assert_eq!(stream.query_at(15, 10), Some(35));
+        stream.handle_frontier(4, &mut source);
+        assert_eq!(stream.query_at(35, 10), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! Which numbers of a growing sequence have been seen: a bitmap above an unbroken prefix.
+//!
+//! Memory follows the distance from the first hole to the newest number, and is bounded.
+
+use std::collections::VecDeque;
+
+/// What [`Window::insert`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Seen for the first time.
+    New,
+    /// Seen before.
+    Before,
+    /// Too far above the frontier to be noted.
+    TooFar,
+}
+
+/// Numbers seen so far.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// Every number below has been seen.
+    frontier: u64,
+    /// Bits of the numbers from `word * 64` on; bits below the frontier are set.
+    words: VecDeque<u64>,
+    word: u64,
+    limit: u64,
+}
+
+impl Window {
+    /// Nothing seen; room for `limit` numbers above the frontier.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { frontier: 0, words: VecDeque::new(), word: 0, limit }
+    }
+
+    /// The first number that has not been seen.
+    pub(crate) fn frontier(&self) -> u64 {
+        self.frontier
+    }
+
+    /// Numbers from the frontier on that can be noted.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        number < self.frontier || self.bit(number)
+    }
+
+    /// Notes `number`.
+    pub(crate) fn insert(&mut self, number: u64) -> Seen {
+        if self.contains(number) {
+            return Seen::Before;
+        }
+        if number - self.frontier >= self.limit {
+            return Seen::TooFar;
+        }
+        let at = (number / 64 - self.word) as usize;
+        if at >= self.words.len() {
+            self.words.resize(at + 1, 0);
+        }
+        self.words[at] |= 1 << (number % 64);
+        if number == self.frontier {
+            self.advance();
+        }
+        Seen::New
+    }
+
+    /// Counts every number below `floor` as seen.
+    pub(crate) fn raise(&mut self, floor: u64) {
+        if floor <= self.frontier {
+            return;
+        }
+        let gone = (floor / 64 - self.word).min(self.words.len() as u64);
+        self.words.drain(..gone as usize);
+        self.word = floor / 64;
+        if let Some(first) = self.words.front_mut() {
+            *first |= (1 << (floor % 64)) - 1;
+        } else if !floor.is_multiple_of(64) {
+            self.words.push_back((1 << (floor % 64)) - 1);
+        }
+        self.frontier = floor;
+        self.advance();
+    }
+
+    /// Runs of numbers seen from `top` down to the frontier, each as first and last.
+    pub(crate) fn runs_down(&self, top: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut next = Some(top);
+        std::iter::from_fn(move || {
+            let last = self.last_with(next?, true)?;
+            let first = self.last_with(last, false).map_or(self.frontier, |hole| hole + 1);
+            next = first.checked_sub(1);
+            Some((first, last))
+        })
+    }
+
+    /// The largest number from `from` down to the frontier that is seen (or is not).
+    fn last_with(&self, from: u64, seen: bool) -> Option<u64> {
+        let mut at = from.min((self.word + self.words.len() as u64) * 64);
+        while at >= self.frontier {
+            let word = self.words.get((at / 64 - self.word) as usize).copied().unwrap_or(0);
+            let word = if seen { word } else { !word };
+            let below = word << (63 - at % 64);
+            if below != 0 {
+                let found = at - u64::from(below.leading_zeros());
+                return (found >= self.frontier).then_some(found);
+            }
+            at = (at - at % 64).checked_sub(1)?;
+        }
+        None
+    }
+
+    fn bit(&self, number: u64) -> bool {
+        let Some(at) = (number / 64).checked_sub(self.word) else { return true };
+        self.words.get(at as usize).is_some_and(|word| word >> (number % 64) & 1 == 1)
+    }
+
+    fn advance(&mut self) {
+        while self.words.front() == Some(&u64::MAX) {
+            self.words.pop_front();
+            self.word += 1;
+        }
+        let ones = self.words.front().map_or(0, |word| word.trailing_ones());
+        self.frontier = self.word * 64 + u64::from(ones);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMIT: u64 = 256;
+
+    proptest! {
+        #[test]
+        fn it_notes_what_it_saw(ops in prop::collection::vec((any::<bool>(), 0..300_u64), 0..300)) {
+            let (mut window, mut model) = (Window::new(LIMIT), BTreeSet::new());
+            let mut frontier = 0;
+            for (raise, number) in ops {
+                if raise && number % 16 == 0 {
+                    window.raise(number / 2);
+                    model.extend(0..number / 2);
+                } else {
+                    let expected = match model.contains(&number) {
+                        true => Seen::Before,
+                        false if number - frontier >= LIMIT => Seen::TooFar,
+                        false => Seen::New,
+                    };
+                    prop_assert_eq!(window.insert(number), expected);
+                    if expected == Seen::New {
+                        model.insert(number);
+                    }
+                }
+                frontier = (0..).find(|n| !model.contains(n)).unwrap();
+                prop_assert_eq!(window.frontier(), frontier);
+                let flat: Vec<u64> =
+                    window.runs_down(400).flat_map(|(f, l)| (f..=l).rev()).collect();
+                let expected: Vec<u64> = model.range(frontier..).rev().copied().collect();
+                prop_assert_eq!(flat, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A connection begins in one round trip and ends in one exchange, whatever is lost.
+//!
+//! Rules of `docs/shuttle.md`: S-10 to S-14, S-20, S-21.
+
+mod support;
+
+use support::network::Link;
+use support::{Answer, MS, Pair, seed};
+use weft_shuttle::{Config, End, Event};
+use weft_wire::shuttle::Packet;
+use weft_wire::shuttle::hello::{placement, protection};
+
+fn established(private_data: &[u8]) -> Event {
+    Event::Established { private_data: private_data.to_vec(), ord: 16, ird: 16 }
+}
+
+fn config() -> Config {
+    Config { ord: 16, ..Config::default() }
+}
+
+/// The kinds of datagrams sent so far, in order, as sender and letter.
+fn kinds(pair: &Pair) -> Vec<(usize, char)> {
+    let kind = |octets: &[u8]| match Packet::parse(octets).unwrap() {
+        Packet::Hello { .. } => 'h',
+        Packet::Data(_) => 'd',
+        Packet::Ctrl(_) => 'c',
+    };
+    pair.trace.iter().map(|(host, _, octets)| (*host, kind(octets))).collect()
+}
+
+#[test]
+fn two_packets_go_before_data_and_two_end_it() {
+    let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+    pair.tracing = true;
+    pair.hosts[0].ports.post(true, 100);
+    pair.run_until(100 * MS, |pair| pair.is_complete() && pair.is_open());
+    assert_eq!(kinds(&pair)[..3], [(0, 'h'), (1, 'h'), (0, 'd')]);
+    assert_eq!(pair.trace[2].1 - pair.trace[0].1, 10 * MS);
+    let [reply, peer] = [&pair.hosts[0].events, &pair.hosts[1].events];
+    assert_eq!(reply[..], [established(b"yes")]);
+    assert_eq!(peer.len(), 1);
+
+    pair.run_for(1000 * MS);
+    pair.trace.clear();
+    let now_ns = pair.now_ns;
+    pair.connection(0).close(now_ns, 3);
+    pair.run_for(5000 * MS);
+    assert_eq!(kinds(&pair), [(0, 'c'), (1, 'c')]);
+    assert_eq!(pair.hosts[0].events.last(), Some(&Event::Ended(End::Local)));
+    assert_eq!(pair.hosts[1].events.last(), Some(&Event::Ended(End::Peer(3))));
+    let now_ns = pair.now_ns;
+    assert!(pair.connection(0).is_forgettable(now_ns));
+    assert!(pair.connection(1).is_forgettable(now_ns));
+}
+
+#[test]
+fn a_refusal_carries_private_data() {
+    let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+    pair.answer = Answer::Reject;
+    pair.run_for(100 * MS);
+    let expected =
+        [Event::Rejected { private_data: b"no".to_vec() }, Event::Ended(End::Rejected(7))];
+    assert_eq!(pair.hosts[0].events, expected);
+}
+
+#[test]
+fn nobody_answers() {
+    let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+    pair.answer = Answer::Ignore;
+    pair.run_for(11_000 * MS);
+    assert_eq!(pair.hosts[0].events, [Event::Ended(End::NoAnswer)]);
+    let requests = pair.network.counts[0].sent;
+    assert!((4..10).contains(&requests), "{requests}");
+}
+
+#[test]
+fn a_third_of_the_packets_may_be_lost() {
+    let first = seed();
+    for seed in (0..200).map(|run| first.wrapping_add(run)) {
+        let link = Link { loss: 0.33, duplicate: 0.1, ..Link::default() };
+        let config = Config { handshake_ns: 200_000 * MS, ..config() };
+        let mut pair = Pair::new(seed, &config, &link, 1);
+        pair.run_until(200_000 * MS, Pair::is_open);
+        pair.hosts[1].ports.post(false, 5000);
+        pair.run_until(60_000 * MS, Pair::is_complete);
+        let established = |event: &&Event| matches!(event, Event::Established { .. });
+        for host in &pair.hosts {
+            assert_eq!(host.events.iter().filter(established).count(), 1, "{seed}");
+        }
+        let now_ns = pair.now_ns;
+        pair.connection(1).close(now_ns, 0);
+        let over = |pair: &Pair| {
+            let ended = |event: &Event| matches!(event, Event::Ended(_));
+            pair.hosts[1].events.iter().any(ended)
+        };
+        pair.run_until(60_000 * MS, over);
+    }
+}
+
+#[test]
+fn silence_ends_an_idle_connection_unless_somebody_speaks() {
+    for (keep_alive, ends) in [(true, 0), (false, 2)] {
+        let config = Config { keep_alive, idle_ns: 1000 * MS, ..config() };
+        let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+        pair.open();
+        pair.run_for(10_000 * MS);
+        let silence = Event::Ended(End::Silence);
+        let ended = pair.hosts.iter().filter(|host| host.events.contains(&silence)).count();
+        assert_eq!(ended, ends);
+    }
+    let config = Config { idle_ns: 1000 * MS, ..config() };
+    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+    pair.open();
+    pair.network.down = true;
+    pair.run_for(1500 * MS);
+    assert_eq!(pair.hosts[0].events.last(), Some(&Event::Ended(End::Silence)));
+}
+
+#[test]
+fn modules_are_what_both_accept() {
+    let ours = Config { protection: protection::NONE | protection::CRC32C, ..config() };
+    let placements = placement::STRICT | placement::LOOSE;
+    let theirs = Config { protection: protection::NONE, placement: placement::LOOSE, ..config() };
+    let ours = Config { placement: placements, ..ours };
+    let mut pair = Pair::with_configs(seed(), [ours, theirs], &Link::default(), 1);
+    pair.open();
+    for host in 0..2 {
+        let modules = pair.connection(host).modules().unwrap();
+        assert_eq!(modules.protection, protection::NONE);
+        assert_eq!(modules.placement, placement::LOOSE);
+    }
+}

@@ -1,0 +1,145 @@
+//! Packets that are forged, replayed or mutated change nothing.
+//!
+//! Rules of `docs/shuttle.md`: S-5, S-42, S-44, S-81.
+
+#[path = "../../../fuzz/src/mutate.rs"]
+mod mutate;
+mod support;
+
+use std::cell::RefCell;
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use support::network::Link;
+use support::{MS, Pair, route, seed};
+use weft_shuttle::{Config, Event, Request};
+use weft_wire::shuttle::frame::{Ack, Frame, Ranges};
+use weft_wire::shuttle::hello::{Hello, protection};
+use weft_wire::shuttle::{CtrlHeader, PathId, StreamId};
+
+/// An open connection in use, and every datagram that was sent.
+fn in_use(protection: u8) -> Pair {
+    let config = Config { protection, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+    pair.tracing = true;
+    pair.open();
+    for host in &mut pair.hosts {
+        host.ports.post(true, 20_000);
+        host.ports.post(false, 3000);
+    }
+    pair.run_for(500 * MS);
+    assert!(pair.is_complete());
+    pair
+}
+
+fn give(pair: &mut Pair, to: usize, datagram: &[u8]) {
+    let host = &mut pair.hosts[to];
+    let connection = host.connection.as_mut().unwrap();
+    connection
+        .handle_datagram(pair.now_ns, route(to, 0), false, &mut datagram.to_vec(), &mut host.ports)
+        .unwrap();
+}
+
+#[test]
+fn replayed_packets_change_nothing() {
+    let mut pair = in_use(protection::NONE);
+    let before = [0, 1].map(|host| pair.connection(host).stats());
+    let trace = pair.trace.clone();
+    for (from, _, datagram) in &trace {
+        give(&mut pair, 1 - from, datagram);
+        give(&mut pair, *from, datagram);
+    }
+    pair.run_for(500 * MS);
+    let after = [0, 1].map(|host| pair.connection(host).stats());
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(before.packets_in, after.packets_in);
+        assert_eq!(before.datagrams_out, after.datagrams_out);
+        assert!(after.stale_packets > before.stale_packets);
+    }
+}
+
+/// Mutations without the checksum's or the tag's consent do nothing; the model in the ports would
+/// notice a segment.
+#[test]
+fn mutated_packets_change_nothing() {
+    let pair = RefCell::new(in_use(protection::CRC32C));
+    let seeds: Vec<Vec<u8>> =
+        pair.borrow().trace.iter().map(|(_, _, datagram)| datagram.clone()).collect();
+    let taken = |pair: &mut Pair| [0, 1].map(|host| pair.connection(host).stats().packets_in);
+    let before = taken(&mut pair.borrow_mut());
+    mutate::smoke(&seeds, 20_000, |datagram| {
+        let mut pair = pair.borrow_mut();
+        give(&mut pair, 0, datagram);
+        give(&mut pair, 1, datagram);
+        drop(Request::parse(datagram, &Config::default(), [0; 32]));
+    });
+    let mut pair = pair.into_inner();
+    assert_eq!(taken(&mut pair), before);
+    pair.hosts[0].ports.post(true, 10_000);
+    pair.run_until(1000 * MS, Pair::is_complete);
+}
+
+/// A control packet of host 0 as the protocol has it, with any frames in it.
+fn forge(pair: &Pair, pn: u32, frame: &Frame<'_>) -> Vec<u8> {
+    let hello = |host: usize| {
+        let sent = pair.trace.iter().find(|(from, ..)| *from == host).unwrap();
+        Hello::parse(&sent.2).unwrap()
+    };
+    let (request, reply) = (hello(0), hello(1));
+    let header = CtrlHeader { cid: reply.from, path: PathId(0), pn, phase: 0, ack_now: false };
+    let mut octets = header.to_bytes().to_vec();
+    frame.encode(&mut octets);
+    let mut hasher = SipHasher24::new_with_keys(request.nonce, reply.nonce);
+    hasher.write(&[1]);
+    hasher.write(&octets);
+    octets.extend(hasher.finish().to_be_bytes());
+    octets
+}
+
+/// Frames that a peer may well send, whatever it means by them: the connection goes on.
+#[test]
+fn a_peer_may_send_any_frames() {
+    let mut pair = in_use(protection::CRC32C);
+    let huge = (1_u64 << 62) - 1;
+    let mut room = Vec::new();
+    let (ranges, _) = Ranges::encode([(70_000, 80_000), (3, 3)], 100, &mut room).unwrap();
+    let ack = Ack {
+        path: PathId(0),
+        largest: 80_000,
+        floor: 60_000,
+        delay_us: huge,
+        arrived_us: 0,
+        marked: huge,
+        dropped: huge,
+        ranges,
+    };
+    let before = pair.connection(1).stats().packets_in;
+    let frames = [
+        Frame::Ack(ack),
+        Frame::Ack(Ack { path: PathId(7), ..ack }),
+        Frame::Stream { stream: StreamId(0), frontier: huge },
+        Frame::Stream { stream: StreamId(9), frontier: 1 },
+        Frame::Credit { stream: StreamId(0), limit: u32::MAX / 2 },
+        Frame::Query { stream: StreamId(0) },
+        Frame::Query { stream: StreamId(77) },
+        Frame::Floor { path: PathId(200), pn: 5 },
+        Frame::Response { token: 5 },
+        Frame::Challenge { token: huge },
+        Frame::Rate { path: PathId(0), rate_bps: 0 },
+        Frame::Closed,
+        Frame::Floor { path: PathId(0), pn: 1 },
+    ];
+    for (pn, frame) in (1000..).zip(&frames) {
+        let octets = forge(&pair, pn, frame);
+        give(&mut pair, 1, &octets);
+        pair.run_for(50 * MS);
+    }
+    let taken = pair.connection(1).stats().packets_in - before;
+    assert!(taken >= frames.len() as u64, "{taken}");
+    for host in &pair.hosts {
+        assert!(matches!(host.events[..], [Event::Established { .. }]));
+    }
+    pair.hosts[1].ports.post(true, 10_000);
+    pair.hosts[0].ports.post(true, 10_000);
+    pair.run_until(1000 * MS, Pair::is_complete);
+}

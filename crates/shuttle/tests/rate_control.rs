@@ -1,0 +1,98 @@
+//! Controllers over the whole protocol: what share of a link they fill, with and without loss.
+//!
+//! Rules of `docs/shuttle.md`: S-60, S-61.
+
+mod support;
+
+use support::network::Link;
+use support::{MS, Pair, seed};
+use weft_shuttle::{Config, cc};
+
+/// Part of a 100 Mbit/s link of 40 ms that `controller` fills with payload, from 3 s to 8 s.
+fn utilisation(controller: cc::Make, loss: f64) -> f64 {
+    const RATE_BPS: u64 = 100_000_000;
+    let link =
+        Link { rate_bps: RATE_BPS, delay_ns: 20 * MS, queue_ns: 40 * MS, loss, ..Link::default() };
+    let config = Config {
+        controller,
+        controller_params: cc::Params::default(),
+        datagram_octets: 1472,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(seed(), &config, &link, 1);
+    pair.open();
+    pair.hosts[0].ports.post(true, 200_000_000);
+    pair.run_for(3000 * MS);
+    let before = pair.hosts[1].ports.ends[0].sink.payload_octets;
+    pair.run_for(5000 * MS);
+    let octets = pair.hosts[1].ports.ends[0].sink.payload_octets - before;
+    (octets * 8) as f64 / (RATE_BPS * 5) as f64
+}
+
+#[test]
+fn bbr1_fills_the_link_with_and_without_loss() {
+    let clean = utilisation(cc::bbr1, 0.0);
+    let lossy = utilisation(cc::bbr1, 0.01);
+    assert!(clean > 0.88 && lossy > 0.86, "{clean} {lossy}");
+}
+
+#[test]
+fn cubic_fills_a_clean_link_and_starves_on_a_lossy_one() {
+    let clean = utilisation(cc::cubic, 0.0);
+    let lossy = utilisation(cc::cubic, 0.01);
+    assert!(clean > 0.85, "{clean}");
+    // Mathis: 1.3 datagrams per square root of the loss in a round trip, and a margin.
+    assert!((0.01..0.08).contains(&lossy), "{lossy}");
+}
+
+#[test]
+fn fixed_sends_at_its_rate() {
+    fn fifty(params: &cc::Params) -> Box<dyn cc::Controller> {
+        cc::fixed(&cc::Params { initial_rate_bps: Some(50_000_000), ..params.clone() })
+    }
+    let got = utilisation(fifty, 0.0);
+    // 1440 octets of payload in datagrams of 1472.
+    assert!((0.486..0.4895).contains(&got), "{got}");
+}
+
+#[test]
+fn no_control_floods_and_still_delivers() {
+    let link = Link { delay_ns: MS, ..Link::default() };
+    let config = Config { controller: cc::none, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &link, 1);
+    pair.open();
+    pair.hosts[0].ports.post(true, 5_000_000);
+    let begun = pair.now_ns;
+    pair.run_until(1000 * MS, Pair::is_complete);
+    assert!(pair.now_ns - begun < 10 * MS);
+}
+
+/// A controller that halves at every loss stays up, because no loss is one: the window of
+/// reordering is learnt, and what was done meanwhile is taken back.
+#[test]
+fn reordering_does_not_stop_cubic() {
+    let run = |late| {
+        let link = Link {
+            rate_bps: 100_000_000,
+            delay_ns: 20 * MS,
+            queue_ns: 40 * MS,
+            late,
+            late_ns: 5 * MS,
+            ..Link::default()
+        };
+        let config = Config {
+            controller: cc::cubic,
+            controller_params: cc::Params::default(),
+            ..Config::default()
+        };
+        let mut pair = Pair::new(seed(), &config, &link, 1);
+        pair.open();
+        pair.hosts[0].ports.post(true, 30_000_000);
+        let begun = pair.now_ns;
+        pair.run_until(60_000 * MS, Pair::is_complete);
+        pair.now_ns - begun
+    };
+    let (clean_ns, late_ns) = (run(0.0), run(0.25));
+    let ratio = clean_ns as f64 / late_ns as f64;
+    assert!(ratio > 0.9, "{ratio} of the clean rate");
+}

@@ -1,0 +1,72 @@
+//! Connections under a cipher: the same round trip, nothing readable on the way, no strangers.
+//!
+//! Rules of `docs/shuttle.md`: S-15, S-82.
+
+mod support;
+
+use support::network::Link;
+use support::{MS, Pair, seed};
+use weft_shuttle::{Config, Credentials, End, Event};
+use weft_wire::shuttle::hello::protection;
+
+const CIPHERS: [u8; 2] = [protection::AES128GCM, protection::CHACHA20POLY1305];
+
+fn config(protection: u8, credentials: Credentials) -> Config {
+    Config { protection, credentials, ..Config::default() }
+}
+
+#[test]
+fn every_cipher_carries_data_over_a_rough_network() {
+    for cipher in CIPHERS {
+        for credentials in [Credentials::Anonymous, Credentials::PreShared([5; 32])] {
+            let link = Link { loss: 0.05, duplicate: 0.05, corrupt: 0.02, ..Link::default() };
+            let mut pair = Pair::new(seed(), &config(cipher, credentials), &link, 1);
+            pair.open();
+            pair.hosts[0].ports.post(true, 300_000);
+            pair.hosts[1].ports.post(false, 30_000);
+            pair.run_until(20_000 * MS, Pair::is_complete);
+            assert_eq!(pair.connection(0).modules().unwrap().protection, cipher);
+            let now_ns = pair.now_ns;
+            pair.connection(0).close(now_ns, 0);
+            pair.run_for(5000 * MS);
+            assert_eq!(pair.hosts[0].events.last(), Some(&Event::Ended(End::Local)));
+        }
+    }
+}
+
+#[test]
+fn the_handshake_is_one_round_trip_and_hides_private_data() {
+    let config = config(protection::AES128GCM, Credentials::PreShared([5; 32]));
+    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+    pair.tracing = true;
+    pair.hosts[0].ports.post(true, 100);
+    pair.run_until(100 * MS, |pair| pair.is_complete() && pair.is_open());
+    assert_eq!(pair.trace[2].1 - pair.trace[0].1, 10 * MS);
+    assert_eq!(pair.trace[2].2[0] >> 5, 5, "the third packet carries data");
+    for (_, _, datagram) in &pair.trace {
+        for secret in [&b"ask"[..], b"yes"] {
+            assert!(!datagram.windows(3).any(|window| window == secret));
+        }
+    }
+}
+
+#[test]
+fn strangers_get_no_connection() {
+    let keys = [[5; 32], [6; 32]].map(Credentials::PreShared);
+    let configs = keys.map(|key| config(protection::AES128GCM, key));
+    let mut pair = Pair::with_configs(seed(), configs, &Link::default(), 1);
+    pair.run_for(11_000 * MS);
+    assert_eq!(pair.hosts[0].events, [Event::Ended(End::NoAnswer)]);
+    assert!(pair.hosts[1].connection.is_none());
+}
+
+#[test]
+fn the_strongest_in_common_is_taken() {
+    let all = protection::NONE | protection::CRC32C | CIPHERS[0] | CIPHERS[1];
+    for (theirs, chosen) in [(all, CIPHERS[0]), (CIPHERS[1] | 3, CIPHERS[1])] {
+        let configs = [all, theirs].map(|bits| config(bits, Credentials::Anonymous));
+        let mut pair = Pair::with_configs(seed(), configs, &Link::default(), 1);
+        pair.open();
+        assert_eq!(pair.connection(0).modules().unwrap().protection, chosen);
+    }
+}

@@ -1,0 +1,228 @@
+//! Two connections joined by a network that loses, delays, reorders and duplicates, with a model
+//! of what may be placed, delivered and completed when.
+#![allow(dead_code, reason = "each test that includes this uses a part of it")]
+
+pub mod model;
+pub mod network;
+
+use std::env;
+use std::hash::{BuildHasher, RandomState};
+
+use model::{End, Memory, Ports};
+use network::{Link, Network, Random};
+use weft_shuttle::{Config, Connection, Event, Identity, Request, Route, Transmit};
+use weft_wire::shuttle::ConnectionId;
+
+pub const MS: u64 = 1_000_000;
+
+/// The seed of a test: `WEFT_SEED`, or a fresh one. It is printed, so a failure can be repeated.
+pub fn seed() -> u64 {
+    let given = env::var("WEFT_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("WEFT_SEED={seed}");
+    seed
+}
+
+/// One end: the connection once there is one, and what lies above the seam.
+pub struct Host {
+    pub connection: Option<Connection>,
+    pub ports: Ports,
+    pub events: Vec<Event>,
+    pub route: Route,
+    config: Config,
+    identity: Identity,
+    out: Transmit,
+}
+
+/// What the listening host does with a Request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Accept,
+    Reject,
+    Ignore,
+}
+
+/// Two hosts and the network between them.
+pub struct Pair {
+    pub hosts: [Host; 2],
+    pub network: Network,
+    pub now_ns: u64,
+    pub answer: Answer,
+    /// Datagrams as they were sent: by whom, when, which octets.
+    pub trace: Vec<(usize, u64, Vec<u8>)>,
+    pub tracing: bool,
+}
+
+pub fn route(host: usize, path: u16) -> Route {
+    let at = |host: usize| ([10, 0, 0, host as u8 + 1], 4000 + path).into();
+    Route { local: at(host), remote: at(1 - host) }
+}
+
+impl Host {
+    fn new(host: usize, config: Config, random: &mut Random, ends: Vec<End>) -> Self {
+        let cid = ConnectionId(random.next() as u32 & !0xff);
+        let (nonce, seed, entropy) = (random.next(), random.next(), [host as u8 + 1; 32]);
+        let identity = Identity { cid, nonce, seed, entropy };
+        Self {
+            connection: None,
+            ports: Ports::new(ends),
+            events: Vec::new(),
+            route: route(host, 0),
+            config,
+            identity,
+            out: Transmit::default(),
+        }
+    }
+}
+
+impl Pair {
+    /// Host 0 asks host 1 for a connection over `link`, with `streams` streams.
+    pub fn new(seed: u64, config: &Config, link: &Link, streams: u8) -> Self {
+        Self::with_configs(seed, [config.clone(), config.clone()], link, streams)
+    }
+
+    pub fn with_configs(seed: u64, configs: [Config; 2], link: &Link, streams: u8) -> Self {
+        let mut random = Random(seed);
+        let (left, right) = (0..streams).map(|_| End::pair()).unzip();
+        let [a, b] = configs;
+        let hosts = [Host::new(0, a, &mut random, left), Host::new(1, b, &mut random, right)];
+        let mut pair = Self {
+            hosts,
+            network: Network::new(random.next(), link),
+            now_ns: 1000 * MS,
+            answer: Answer::Accept,
+            trace: Vec::new(),
+            tracing: false,
+        };
+        let host = &mut pair.hosts[0];
+        let (config, identity) = (host.config.clone(), host.identity);
+        host.connection =
+            Some(Connection::connect(pair.now_ns, config, identity, host.route, b"ask").unwrap());
+        pair
+    }
+
+    pub fn connection(&mut self, host: usize) -> &mut Connection {
+        self.hosts[host].connection.as_mut().expect("a connection")
+    }
+
+    /// Runs until `done`, or panics after `limit_ns` of the network's time.
+    pub fn run_until(&mut self, limit_ns: u64, mut done: impl FnMut(&Self) -> bool) {
+        let end = self.now_ns + limit_ns;
+        loop {
+            self.transmit();
+            if done(self) {
+                return;
+            }
+            let events = [&self.hosts[0].events, &self.hosts[1].events];
+            let Some(next) = self.next_ns() else { panic!("nothing to wait for: {events:?}") };
+            assert!(next <= end, "not done in time, at {} ms", self.now_ns / MS);
+            self.now_ns = next.max(self.now_ns);
+            self.step();
+        }
+    }
+
+    /// Runs for `ns` of the network's time.
+    pub fn run_for(&mut self, ns: u64) {
+        let end = self.now_ns + ns;
+        self.transmit();
+        while let Some(next) = self.next_ns()
+            && next <= end
+        {
+            self.now_ns = next.max(self.now_ns);
+            self.step();
+            self.transmit();
+        }
+        self.now_ns = end;
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        let timers = self.hosts.iter().filter_map(|host| host.connection.as_ref()?.poll_timeout());
+        timers.chain(self.network.next_ns()).min()
+    }
+
+    fn step(&mut self) {
+        while let Some((to, route, datagram)) = self.network.poll(self.now_ns) {
+            self.receive(to, route, datagram);
+        }
+        for host in &mut self.hosts {
+            if let Some(connection) = &mut host.connection
+                && connection.poll_timeout().is_some_and(|at| at <= self.now_ns)
+            {
+                connection.handle_timeout(self.now_ns);
+            }
+        }
+    }
+
+    fn receive(&mut self, to: usize, route: Route, mut datagram: Vec<u8>) {
+        let datagram = &mut datagram[..];
+        let host = &mut self.hosts[to];
+        if let Some(connection) = &mut host.connection {
+            connection
+                .handle_datagram(self.now_ns, route, false, datagram, &mut host.ports)
+                .expect("no segment is at fault");
+            return;
+        }
+        let parsed = Request::parse(datagram, &host.config, [9; 32]);
+        let Ok(mut request) = parsed else { return };
+        match self.answer {
+            Answer::Ignore => {}
+            Answer::Reject => {
+                let octets = request.reject(7, b"no").unwrap();
+                self.network.send(self.now_ns, to, route, octets);
+            }
+            Answer::Accept => {
+                assert_eq!(request.private_data(), b"ask");
+                let (config, identity) = (host.config.clone(), host.identity);
+                let now_ns = self.now_ns;
+                let accepted =
+                    Connection::accept(now_ns, config, identity, route, &mut request, b"yes");
+                host.connection = Some(accepted.unwrap());
+                let connection = host.connection.as_mut().unwrap();
+                connection
+                    .handle_datagram(now_ns, route, false, datagram, &mut host.ports)
+                    .unwrap();
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        for (at, host) in self.hosts.iter_mut().enumerate() {
+            let Some(connection) = &mut host.connection else { continue };
+            let mut bursts = 0;
+            while connection.poll_transmit(self.now_ns, &mut host.ports, &Memory, &mut host.out) {
+                bursts += 1;
+                assert!(bursts < 100_000, "it never stops sending");
+                let octets = model::flatten(&host.out.gather);
+                let mut rest = &octets[..];
+                for len in &host.out.lengths {
+                    let (datagram, after) = rest.split_at(usize::from(*len));
+                    rest = after;
+                    if self.tracing {
+                        self.trace.push((at, self.now_ns, datagram.to_vec()));
+                    }
+                    let route = host.out.route.expect("a route");
+                    let cuttable = host.out.may_fragment;
+                    let datagram = datagram.to_vec();
+                    self.network.send_whole(self.now_ns, at, route, datagram, cuttable);
+                }
+                assert!(rest.is_empty());
+            }
+            host.events.extend(std::iter::from_fn(|| connection.poll_event()));
+        }
+    }
+
+    /// Whether both ends are open.
+    pub fn is_open(&self) -> bool {
+        self.hosts.iter().all(|host| host.connection.as_ref().is_some_and(Connection::is_open))
+    }
+
+    /// Opens the connection.
+    pub fn open(&mut self) {
+        self.run_until(20_000 * MS, Self::is_open);
+    }
+
+    /// Whether everything that was posted is completed at both ends.
+    pub fn is_complete(&self) -> bool {
+        self.hosts.iter().all(|host| host.ports.ends.iter().all(End::is_complete))
+    }
+}

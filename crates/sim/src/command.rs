@@ -1,0 +1,255 @@
+//! The command line, for the program of this crate and for `weft sim`.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueHint};
+
+use crate::batch::simulate_all;
+use crate::picture;
+use crate::plan::Plan;
+use crate::run::Outcome;
+use crate::scenarios::{self, SCENARIOS};
+
+/// Simulate rate control over long and lossy paths
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Command {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Simulate a scenario or a plan
+    Run(RunArgs),
+    /// Name the scenarios
+    List,
+    /// Print a scenario as the plan that it is
+    Show {
+        /// Its name
+        #[arg(value_name = "SCENARIO")]
+        scenario: String,
+    },
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// A scenario's name, or a plan in a file that ends in .toml
+    #[arg(value_name = "SCENARIO|PLAN.toml")]
+    plan: String,
+    /// What all that is random follows from, instead of the plan's own
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Write everything that was measured here
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    json: Option<PathBuf>,
+    /// Write pictures into this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    svg: Option<PathBuf>,
+    /// How many runs at once; one for each processor if nothing is said
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+const EXAMPLES: &str = "\
+EXAMPLES
+    weft-sim list
+    weft-sim run loss --json loss.json --svg pictures
+    weft-sim show loss > mine.toml
+    weft-sim run mine.toml --seed 7";
+
+/// Does what the arguments say.
+///
+/// # Errors
+/// A plan that cannot be read or makes no sense, or a file that cannot be written.
+pub fn main(command: &Command) -> Result<()> {
+    match &command.what {
+        What::Run(args) => run(args),
+        What::List => list(),
+        What::Show { scenario } => {
+            let text = scenarios::find(scenario);
+            print(text.with_context(|| format!("there is no scenario `{scenario}`"))?)
+        }
+    }
+}
+
+fn list() -> Result<()> {
+    let lines = SCENARIOS
+        .iter()
+        .map(|(name, text)| Ok(format!("{name:<14} {}\n", Plan::parse(text)?.about)));
+    print(&lines.collect::<Result<String>>()?)
+}
+
+fn run(args: &RunArgs) -> Result<()> {
+    let mut plan = Plan::parse(&text_of(&args.plan)?).with_context(|| args.plan.clone())?;
+    plan.seed = args.seed.unwrap_or(plan.seed);
+    let runs = plan.runs().with_context(|| args.plan.clone())?;
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let progress = Progress::new(runs.len());
+    let jobs = args.jobs.unwrap_or(processors);
+    let outcomes = simulate_all(&runs, jobs, &|number, part| progress.hear(number, part))?;
+    progress.end();
+    if let Some(path) = &args.json {
+        write(path, &(serde_json::to_string(&outcomes)? + "\n"))?;
+    }
+    if let Some(directory) = &args.svg {
+        draw(directory, &plan.name, &outcomes)?;
+    }
+    print(&table(&plan, &outcomes))
+}
+
+fn text_of(plan: &str) -> Result<String> {
+    if Path::new(plan).extension().is_some_and(|extension| extension == "toml") {
+        return std::fs::read_to_string(plan).with_context(|| format!("reading {plan}"));
+    }
+    match scenarios::find(plan) {
+        Some(text) => Ok(text.to_owned()),
+        None => bail!("there is no scenario `{plan}`; `list` names them, plans end in .toml"),
+    }
+}
+
+fn draw(directory: &Path, name: &str, outcomes: &[Outcome]) -> Result<()> {
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("making {}", directory.display()))?;
+    for outcome in outcomes {
+        let file = outcome.name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+        write(&directory.join(file + ".svg"), &picture::over_time(outcome))?;
+    }
+    let varied = outcomes.first().into_iter().flat_map(|outcome| outcome.values.keys());
+    for along in varied {
+        if let Some(svg) = picture::shares(name, outcomes, along) {
+            write(&directory.join(format!("{name}-by-{along}.svg")), &svg)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Prints what was asked for; a reader that has had enough is no failure.
+fn print(text: &str) -> Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The outcomes for people, with what others have published below.
+fn table(plan: &Plan, outcomes: &[Outcome]) -> String {
+    let width = outcomes.iter().map(|outcome| outcome.name.len()).max().unwrap_or(0);
+    let mut text = format!("{} (seed {})\n", plan.about, plan.seed);
+    text += &format!(
+        "{:width$}  ceiling  payload Mbit/s  t90 ms  queue mean/p99 ms  sent/lost  flows\n",
+        ""
+    );
+    for outcome in outcomes {
+        text += &row(outcome, width);
+    }
+    text += &plan.published.iter().map(|line| format!("published: {line}\n")).collect::<String>();
+    text
+}
+
+fn row(outcome: &Outcome, width: usize) -> String {
+    let total = &outcome.total;
+    let payload: u64 = outcome.flows.iter().map(|flow| flow.payload_bps).sum();
+    let t90 = total.t90_ns.map_or("-".into(), |t90_ns| (t90_ns / 1_000_000).to_string());
+    let queue = outcome.links.iter().max_by_key(|link| link.queue_mean_ns);
+    let queue = queue.map_or(String::new(), |link| {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        format!("{:.2}/{:.2}", ms(link.queue_mean_ns), ms(link.queue_p99_ns))
+    });
+    let resent = total.resent_per_loss.map_or("-".into(), |share| format!("{share:.3}"));
+    let groups = outcome.groups.iter().map(|group| {
+        let share = group.share * 100.0;
+        format!("{} {} {share:.1}% Jain {:.3}", group.flows, group.controller, group.jain)
+    });
+    format!(
+        "{:<width$}  {:7.4}  {:14.2}  {t90:>6}  {queue:>17}  {resent:>9}  {}\n",
+        outcome.name,
+        total.share_of_ceiling,
+        payload as f64 / 1e6,
+        groups.collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// How far the runs are, on a terminal and nowhere else.
+struct Progress {
+    began: Instant,
+    state: Mutex<(Vec<f64>, Instant)>,
+    is_shown: bool,
+}
+
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+
+impl Progress {
+    fn new(runs: usize) -> Self {
+        let now = clock();
+        let is_shown = std::io::stderr().is_terminal();
+        Self { began: now, state: Mutex::new((vec![0.0; runs], now)), is_shown }
+    }
+
+    fn hear(&self, number: usize, part: f64) {
+        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (parts, shown) = &mut *state;
+        parts[number] = part;
+        let now = clock();
+        if !self.is_shown || now - *shown < SHOW_EVERY {
+            return;
+        }
+        *shown = now;
+        let done = parts.iter().sum::<f64>() / parts.len() as f64;
+        let left_s = (now - self.began).as_secs_f64() * (1.0 - done) / done.max(1e-6);
+        let ended = parts.iter().filter(|part| **part >= 1.0).count();
+        // Without a stderr there is nobody to tell.
+        let _ = write!(
+            std::io::stderr(),
+            "\r\x1b[K{:.0}%, {ended} of {} runs, {left_s:.0} s left",
+            done * 100.0,
+            parts.len()
+        );
+    }
+
+    fn end(&self) {
+        if self.is_shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "people wait by the clock; simulations do not")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Whole {
+        #[command(flatten)]
+        command: Command,
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Whole::command().debug_assert();
+        let line = "x run loss --seed 3 --jobs 2 --svg d --json f";
+        let command = Whole::try_parse_from(line.split(' ')).unwrap().command;
+        assert!(matches!(command.what, What::Run(RunArgs { seed: Some(3), .. })));
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let error = text_of("nothing").unwrap_err().to_string();
+        assert!(error.contains("`nothing`") && error.contains("list"), "{error}");
+    }
+}

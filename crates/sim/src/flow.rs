@@ -1,0 +1,91 @@
+//! What a flow is to the simulation: two endpoints that exchange packets, and what they count.
+//!
+//! Order of calls: [`Flow::handle`] for a packet that has come; then [`Flow::poll_transmit`] until
+//! it has no more; then [`Flow::next_due_ns`] says when to poll again without a packet.
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the sender of the data.
+    Forward,
+    /// To the sender of the data.
+    Back,
+}
+
+/// What a packet holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Data of a reference flow: the number of the packet, new for each transmission.
+    Data(u64),
+    /// An acknowledgement of a reference flow: how many runs of the receiver's log it covers, and
+    /// how long ago the last packet of them had arrived.
+    Ack {
+        /// Runs covered since the beginning.
+        runs: u64,
+        /// Nanoseconds from the arrival of the newest packet to this acknowledgement.
+        delay_ns: u64,
+    },
+    /// A datagram of Shuttle, as it is.
+    Datagram(Vec<u8>),
+}
+
+/// A packet that a flow wants sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Which way.
+    pub way: Way,
+    /// Its size as an IP packet, in octets.
+    pub octets: u32,
+    /// What it holds.
+    pub body: Body,
+}
+
+/// What a flow has done since it began. Octets are those of IP packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Packets of data sent, all transmissions.
+    pub sent: u64,
+    /// Of those, how many repeated data that had been sent before.
+    pub resent: u64,
+    /// Packets declared lost.
+    pub lost: u64,
+    /// Packets declared lost that arrived after all.
+    pub spurious: u64,
+    /// Packets of data that arrived and were not there yet.
+    pub arrived: u64,
+    /// Octets of those.
+    pub arrived_octets: u64,
+    /// Acknowledgements sent.
+    pub acks: u64,
+    /// Octets of those.
+    pub ack_octets: u64,
+    /// When all the data was acknowledged.
+    pub finished_ns: Option<u64>,
+}
+
+/// How a flow stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The newest round trip, in nanoseconds; 0 before there is one.
+    pub rtt_ns: u64,
+    /// Octets in flight, those of datagrams; 0 for whole-stack flows, which do not say.
+    pub in_flight_octets: u64,
+    /// What the controller allows to be in flight.
+    pub window_octets: u64,
+    /// What the controller lets go, in bits of datagrams per second.
+    pub pacing_bps: u64,
+}
+
+/// Two endpoints and the data between them.
+pub trait Flow: Send {
+    /// Takes a packet at the end of its way.
+    fn handle(&mut self, now_ns: u64, way: Way, body: Body, marked: bool);
+    /// The next packet to be sent now, if there is one.
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing>;
+    /// When to poll again if nothing comes; [`crate::agenda::NEVER_NS`] for never.
+    fn next_due_ns(&self) -> u64;
+    /// What it has done.
+    fn tally(&self) -> Tally;
+    /// How it stands.
+    fn standing(&self) -> Standing;
+}

@@ -1,0 +1,31 @@
+//! A discrete-event simulator that runs Shuttle's own code over degen's links, from one seed.
+//!
+//! ```text
+//!  plan (TOML) -> plan::Run -> run::simulate -> run::Outcome -> JSON, SVG, a table
+//!                                  |
+//!                              Network: an agenda of due times
+//!                             /        \
+//!                   degen::link::Link   Flow: a pair of endpoints around a cc::Controller,
+//!                                            idealised (reference) or Shuttle's own (stack)
+//! ```
+//!
+//! Invariant: an outcome is a function of its run, seed included. There is no clock in a
+//! simulation; time is nanoseconds since its beginning, and of two things that are due at once the
+//! one with the lower number happens first. [`batch`] makes several runs at once and [`command`]
+//! reads files and shows progress; nothing below them sees a thread, a file or a clock.
+//!
+//! Order of calls: [`plan::Plan::parse`], [`plan::Plan::runs`], [`run::simulate`] for each.
+#![forbid(unsafe_code)]
+
+pub mod agenda;
+pub mod batch;
+pub mod command;
+pub mod flow;
+pub mod meter;
+pub mod network;
+pub mod picture;
+pub mod plan;
+pub mod reference;
+pub mod run;
+pub mod scenarios;
+pub mod stack;

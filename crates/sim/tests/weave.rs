@@ -1,0 +1,67 @@
+//! What weave promises, over idealised endpoints.
+
+mod support;
+
+use support::{outcome, plan};
+use weft_sim::plan::Plan;
+
+const RTT_NS: u64 = 70_000_000;
+
+#[test]
+fn one_flow_fills_a_lossy_path_at_once_and_without_a_queue() {
+    for (rate, loss, least) in [
+        ("1gbit", "1%", 0.97),
+        ("200mbit", "0%", 0.97),
+        ("200mbit", "5%", 0.94),
+        ("200mbit", "10%", 0.9),
+    ] {
+        let path = format!("70ms forward:loss={loss} {rate} queue=1bdp");
+        let outcome = outcome(&plan(&path, "7s", "1s", "weave", ""));
+        let total = &outcome.total;
+        let case = format!("{rate} {loss}: {total:?}");
+        assert!(total.share_of_ceiling > least, "{case}");
+        assert!(total.t90_ns.is_some_and(|t90_ns| t90_ns <= 10 * RTT_NS), "{case}");
+        assert!(total.resent_per_loss.is_none_or(|resent| resent <= 1.01), "{case}");
+        assert!(outcome.links[0].queue_mean_ns < 5_000_000, "{case}");
+    }
+}
+
+#[test]
+fn flows_of_its_kind_share() {
+    let more = "count = \"4\"\nstagger = \"1s\"";
+    let outcome = outcome(&plan("70ms 100mbit queue=0.5bdp", "60s", "10s", "weave", more));
+    assert!(outcome.groups[0].jain > 0.9, "{:?}", outcome.groups);
+    assert!(outcome.total.share_of_ceiling > 0.9, "{:?}", outcome.total);
+}
+
+#[test]
+fn cubic_lives_beside_it() {
+    let text = r#"
+        name = "test"
+        about = ""
+        duration = "60s"
+        warmup = "10s"
+        [[link]]
+        name = "core"
+        path = "70ms 100mbit queue=1bdp"
+        [[flow]]
+        controller = "weave"
+        [[flow]]
+        controller = "cubic"
+        over = "tcp"
+        acks = "each"
+    "#;
+    let outcome = outcome(&Plan::parse(text).unwrap());
+    let share = |name| outcome.groups.iter().find(|g| g.controller == name).unwrap().share;
+    assert!(share("cubic") > 0.4 && share("weave") > 0.2, "{:?}", outcome.groups);
+}
+
+#[test]
+fn after_an_outage_the_rate_is_back_soon() {
+    let outcome = outcome(&plan("70ms 200mbit queue=1bdp outage=3s+2s", "8s", "1s", "weave", ""));
+    let curves = &outcome.curves;
+    let back = curves.at_ns.iter().zip(&curves.flows[0].rate_bps);
+    let back = back.filter(|(at_ns, rate)| **at_ns > 5_000_000_000 && **rate > 180_000_000);
+    let back_ns = back.map(|(at_ns, _)| *at_ns).next().unwrap() - 5_000_000_000;
+    assert!(back_ns < 15 * RTT_NS, "{} ms", back_ns / 1_000_000);
+}

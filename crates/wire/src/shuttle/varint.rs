@@ -1,0 +1,86 @@
+//! Integers in one, two, four or eight octets; the top two bits tell which (RFC 9000, section 16).
+
+use super::ShuttleError;
+
+/// The largest that can be encoded.
+pub(super) const MAX: u64 = (1 << 62) - 1;
+
+/// Appends `value`, cut to [`MAX`].
+pub(super) fn put(value: u64, out: &mut Vec<u8>) {
+    let value = value.min(MAX);
+    match value {
+        0..=0x3f => out.push(value as u8),
+        0x40..=0x3fff => out.extend((value as u16 | 0x4000).to_be_bytes()),
+        0x4000..=0x3fff_ffff => out.extend((value as u32 | 0x8000_0000).to_be_bytes()),
+        _ => out.extend((value | 0xc000_0000_0000_0000).to_be_bytes()),
+    }
+}
+
+/// Octets that [`put`] appends.
+pub(super) fn len(value: u64) -> usize {
+    match value {
+        0..=0x3f => 1,
+        0x40..=0x3fff => 2,
+        0x4000..=0x3fff_ffff => 4,
+        _ => 8,
+    }
+}
+
+/// Reads the fields of a packet one after the other.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn octet(&mut self) -> Result<u8, ShuttleError> {
+        self.array().map(|[octet]| octet)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], ShuttleError> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(ShuttleError::Short)?;
+        self.0 = rest;
+        Ok(*array)
+    }
+
+    pub(super) fn bytes(&mut self, len: usize) -> Result<&'a [u8], ShuttleError> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(ShuttleError::Short)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, ShuttleError> {
+        let first = *self.0.first().ok_or(ShuttleError::Short)?;
+        let bytes = self.bytes(1 << (first >> 6))?;
+        let rest = bytes[1..].iter();
+        Ok(rest.fold(u64::from(first & 0x3f), |value, octet| value << 8 | u64::from(*octet)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_examples_of_the_rfc() {
+        let examples: [(&[u8], u64); 4] = [
+            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c], 151_288_809_941_952_652),
+            (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
+            (&[0x7b, 0xbd], 15_293),
+            (&[0x25], 37),
+        ];
+        for (octets, value) in examples {
+            let mut out = Vec::new();
+            put(value, &mut out);
+            assert_eq!((&out[..], len(value)), (octets, octets.len()));
+            assert_eq!(Reader(octets).varint(), Ok(value));
+        }
+    }
+
+    #[test]
+    fn a_cut_number_is_short() {
+        assert_eq!(Reader(&[]).varint(), Err(ShuttleError::Short));
+        assert_eq!(Reader(&[0x40]).varint(), Err(ShuttleError::Short));
+    }
+}
