@@ -41,7 +41,7 @@ pub const HOUSE: [Room; 15] = [
     room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
     room("io", 4, &["rnic", "verbs"], "deny"),
     room("preload", 5, &["io", "verbs"], ""),
-    room("cli", 6, &["degen"], "deny"),
+    room("cli", 6, &["degen", "sim"], "deny"),
     room("bench", 6, &[], "deny"),
     room("interop", 6, &[], "forbid"),
     room("xtask", 7, &[], "forbid"),

@@ -31,6 +31,8 @@ pub enum Command {
     /// for; --server runs on its far side. Both sides are networks of their own on this machine,
     /// and real packets travel between them. No root where the kernel allows user name spaces.
     Wan(Box<degen::command::Command>),
+    /// Simulate Shuttle and TCP's rate control over paths that no machine here has
+    Sim(weft_sim::command::Command),
     /// Print the completions of a shell
     Completions {
         /// The shell

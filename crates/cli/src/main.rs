@@ -1,4 +1,4 @@
-//! The `weft` command: runs a program with Weft in it, or with a WAN before it.
+//! The `weft` command: runs a program with Weft in it, or with a WAN before it, or simulates one.
 //!
 //! `weft run CMD` decides everything about CMD's environment first and then becomes CMD, so there
 //! is nothing left of this process that could come between CMD and its caller. Invariant: nothing
@@ -46,6 +46,13 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             failure.status
         }
         Command::Wan(wan) => degen::command::main(&Launcher::new(&["wan"]), *wan),
+        Command::Sim(sim) => match weft_sim::command::main(&sim) {
+            Ok(()) => 0,
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "weft: {error:#}");
+                OUR_FAILURE
+            }
+        },
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "weft", &mut std::io::stdout());
             0

@@ -57,10 +57,10 @@ struct RunArgs {
 
 const EXAMPLES: &str = "\
 EXAMPLES
-    weft-sim list
-    weft-sim run loss --json loss.json --svg pictures
-    weft-sim show loss > mine.toml
-    weft-sim run mine.toml --seed 7";
+    weft sim list
+    weft sim run loss --json loss.json --svg pictures
+    weft sim show loss > mine.toml
+    weft sim run mine.toml --seed 7";
 
 /// Does what the arguments say.
 ///
