@@ -119,7 +119,11 @@ pub const SETTINGS: [(&str, &str, &str); 17] = [
     ("reorder", "SHARE:TIME", "packets that come so much later, out of order"),
     ("duplicate", "SHARE", "packets that come twice"),
     ("corrupt", "SHARE", "packets with one bit wrong"),
-    ("outage", "AT+FOR[/EVERY]", "nothing arrives: when first (since the start), how long, how often"),
+    (
+        "outage",
+        "AT+FOR[/EVERY]",
+        "nothing arrives: when, counted from the start, how long, how often",
+    ),
     ("step", "AT:KEY=VALUE", "a new rate, loss or delay from then on"),
     ("ecn", "TIME", "a queue longer than this marks packets instead of waiting for its end"),
     ("policer", "RATE:SIZE", "drops what exceeds a token bucket of this rate and size"),
