@@ -23,12 +23,12 @@ failures=0
 # WHO is the initiator, "weft" or "siw"; CHECKED says what of the data is checked; PROGRAM is how
 # the table names it. In both commands % is the port, and @ the server's address.
 # AGAIN is a pattern of what the ends print when the program has lost a race of its own making: then
-# the row is run again, up to fifteen times: in an emulated machine it
+# the row is run again, up to forty times: in an emulated machine it
 # is lost more often than not.
 row() {
     announce "$@" || return 0
     local called attempt=1
-    until try "$4" "$5" "${6:-}" || [ "$attempt" = 15 ] || ! is_excused "${6:-}"; do
+    until try "$4" "$5" "${6:-}" || [ "$attempt" = 40 ] || ! is_excused "${6:-}"; do
         attempt=$((attempt + 1))
         port=$((port + 1))
     done
