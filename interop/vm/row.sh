@@ -22,9 +22,8 @@ failures=0
 #
 # WHO is the initiator, "weft" or "siw"; CHECKED says what of the data is checked; PROGRAM is how
 # the table names it. In both commands % is the port, and @ the server's address.
-# AGAIN is a pattern of what the ends print when the program has lost a race of its own making: then
-# the row is run again, up to forty times: in an emulated machine it
-# is lost more often than not.
+# AGAIN is a pattern of what the ends print when the program has lost a race of its own making. The
+# row then runs again, up to forty times: in an emulated machine it is lost more often than not.
 row() {
     announce "$@" || return 0
     local called attempt=1
