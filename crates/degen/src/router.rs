@@ -256,9 +256,8 @@ impl Router {
         let busy_ns = is_busy.then_some(now_ns);
         let wake_ns = due_ns.into_iter().chain(untold_ns).chain(busy_ns).min();
         let timeout = wake_ns.map(|wake_ns| timespec(wake_ns.saturating_sub(now_ns)));
-        let mut fds = [PollFd::from_borrowed_fd(stop, PollFlags::IN), {
-            PollFd::from_borrowed_fd(self.setup.from.as_fd(), PollFlags::IN)
-        }];
+        let from = self.setup.from.as_fd();
+        let mut fds = [stop, from].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -86,7 +86,7 @@ pub struct DirectionStats {
     pub queue_octets: u64,
     /// The rate of the bottleneck now; none: no bottleneck.
     pub rate_bps: Option<u64>,
-    /// How much later than due segments were handed on.
+    /// How much later than due the first segment of each bundle was handed on.
     pub late: Quantiles,
     /// How long bundles may have waited before the router read them.
     pub unread: Quantiles,

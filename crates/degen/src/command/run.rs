@@ -130,8 +130,8 @@ fn answer(door: &Door, wan: &Wan, events: &Sender<Event>) -> Option<UnixStream> 
     None
 }
 
-/// Starts CMD and waits for its end. What the terminal sends reaches CMD by itself; what was sent
-/// to this process alone is passed on.
+/// Starts CMD and waits for its end. What the terminal sends reaches CMD by itself, so an interrupt
+/// is left to it; a request to end is passed on.
 fn follow(
     call: std::process::Command,
     events: &Receiver<Event>,

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Check, DEGEN, expect, is_no_fault, scratch};
+use super::{Check, DEGEN, expect, is_no_fault, scratch, text, tool};
 
 pub const CHECKS: [(&str, Check); 11] = [
     ("the_exit_status_is_that_of_cmd", the_exit_status_is_that_of_cmd),
@@ -52,15 +52,6 @@ impl Drop for Registry {
     }
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A server that listens: the call of this binary's own tool.
-fn sink() -> String {
-    format!("'{}' tool sink", std::env::current_exe().unwrap().display())
-}
-
 fn run(words: &[&str]) -> Output {
     Command::new(DEGEN).args(words).output().unwrap()
 }
@@ -81,7 +72,7 @@ fn the_exit_status_is_that_of_cmd() -> Result<(), String> {
 }
 
 fn stdin_and_stdout_are_those_of_cmd() -> Result<(), String> {
-    let server = format!("echo noise; exec {}", sink());
+    let server = format!("echo noise; exec {}", tool("sink"));
     let script = "printf 'a b' | \"$0\" lan --server \"$1\" -- cat";
     let output = Command::new("sh").args(["-c", script, DEGEN, &server]).output().unwrap();
     expect(text(&output.stdout) == "a b", || format!("{output:?}"))?;
@@ -131,7 +122,18 @@ fn a_path_can_stand_and_be_joined() -> Result<(), String> {
     let word = format!("a{}", std::process::id());
     let script = "exec 9< /etc/passwd; exec \"$@\"";
     let mut call = Command::new("sh");
-    call.args(["-c", script, "sh", DEGEN, "up", "20ms", "--name", &word, "--server", &sink()]);
+    call.args([
+        "-c",
+        script,
+        "sh",
+        DEGEN,
+        "up",
+        "20ms",
+        "--name",
+        &word,
+        "--server",
+        &tool("sink"),
+    ]);
     let up = text(&call.env("XDG_RUNTIME_DIR", &registry.0).output().unwrap().stdout);
     expect(up.trim() == word, || up)?;
     let again = registry.output(&["up", "20ms", "--name", &word]);

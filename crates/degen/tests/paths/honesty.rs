@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::{Check, DEGEN, UNFIT, expect, scratch};
+use super::{Check, DEGEN, UNFIT, expect, scratch, text, tool};
 
 pub const CHECKS: [(&str, Check); 16] = [
     ("ping_takes_the_round_trip_time", ping_takes_the_round_trip_time),
@@ -42,10 +42,6 @@ fn on(words: &str, server: Option<&str>, command: &str) -> Result<String, String
     Ok(text(&output.stdout))
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 fn started(words: &str, server: Option<&str>, command: &str) -> Output {
     let mut call = Command::new(DEGEN);
     call.args(words.split_whitespace());
@@ -53,11 +49,6 @@ fn started(words: &str, server: Option<&str>, command: &str) -> Output {
         call.args(["--server", server]);
     }
     call.args(["--", "sh", "-c", command]).output().unwrap()
-}
-
-/// A call of this binary's own tool.
-fn tool(words: &str) -> String {
-    format!("'{}' tool {words}", std::env::current_exe().unwrap().display())
 }
 
 fn numbers(line: &str) -> Vec<f64> {

@@ -6,7 +6,7 @@
 
 mod commands;
 mod honesty;
-mod tool;
+mod traffic;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -26,7 +26,7 @@ const DEGEN: &str = env!("CARGO_BIN_EXE_degen");
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     if args.get(1).is_some_and(|word| word == "tool") {
-        return tool::run(&args[2..]);
+        return traffic::run(&args[2..]);
     }
     let mut arguments = Arguments::from_args();
     // Two paths at once would take the processor from each other.
@@ -63,6 +63,15 @@ fn is_no_fault(said: &str) -> bool {
     ["cannot make any", "are not allowed to do anything", "/dev/net/tun: no device"]
         .iter()
         .any(|text| said.contains(text))
+}
+
+/// A call of this binary's own tool.
+fn tool(words: &str) -> String {
+    format!("'{}' tool {words}", std::env::current_exe().unwrap().display())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A file of a check's own.
