@@ -1,5 +1,8 @@
 //! The Internet checksum (RFC 1071).
 
+/// Where the checksum stands in the header of a datagram.
+pub const UDP_OFFSET: usize = 6;
+
 /// The one's complement sum of `bytes`, added to `sum`; not yet folded.
 pub fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
@@ -22,8 +25,8 @@ pub fn fold(mut sum: u64) -> u16 {
 /// that, holds the sum of the pseudo header.
 pub fn finish(packet: &mut [u8], start: usize, offset: usize) {
     let value = match !fold(add(0, &packet[start..])) {
-        // Zero says that a datagram has no checksum (RFC 768); the sum is the same.
-        0 => 0xffff,
+        // Zero says that a datagram has no checksum (RFC 768), and only that of a datagram.
+        0 if offset == UDP_OFFSET => 0xffff,
         value => value,
     };
     packet[start + offset..start + offset + 2].copy_from_slice(&value.to_be_bytes());
@@ -39,6 +42,16 @@ mod tests {
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(fold(add(0, &bytes)), 0xddf2);
         assert_eq!(fold(add(0, &bytes[..7])), 0xddf2 - 0xf7);
+    }
+
+    #[test]
+    fn zero_is_written_otherwise_for_datagrams_only() {
+        for (offset, expected) in [(UDP_OFFSET, [0xff, 0xff]), (16, [0, 0])] {
+            let mut packet = [0; 20];
+            packet[..2].fill(0xff);
+            finish(&mut packet, 0, offset);
+            assert_eq!(packet[offset..offset + 2], expected);
+        }
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl Transport {
     pub fn checksum_offset(self) -> usize {
         match self {
             Self::Tcp => 16,
-            Self::Udp => 6,
+            Self::Udp => checksum::UDP_OFFSET,
         }
     }
 
