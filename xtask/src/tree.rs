@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// Directories that hold what tools produced. `.git` goes without saying.
+/// What tools produced, most of it directories. `.git` goes without saying.
 const GENERATED: [&str; 5] = [".git", "target", "corpus", "artifacts", "node_modules"];
 
 /// A text file of the project.
@@ -46,7 +46,7 @@ fn visit(root: &Path, dir: &Path, found: &mut Vec<TextFile>) -> Result<()> {
         let generated = GENERATED.iter().any(|name| entry.file_name() == *name);
         if kind.is_dir() && !generated {
             visit(root, &entry.path(), found)?;
-        } else if kind.is_file() {
+        } else if kind.is_file() && !generated {
             found.extend(read(root, &entry.path())?);
         }
     }

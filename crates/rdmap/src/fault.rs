@@ -8,10 +8,10 @@ use weft_wire::rdmap::Opcode;
 use weft_wire::rdmap::READ_REQUEST_LEN;
 use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
 
-use crate::stream::{Receiving, Stream};
+use crate::stream::{Lower, Receiving, Stream};
 
 /// Why a stream ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The peer broke the rules; `terminate` tells it how, with the headers of its segment.
     PeerMisbehaved {
@@ -35,6 +35,8 @@ pub enum Fault {
     Lower(Option<TerminateCode>),
     /// The connection closed.
     Closed,
+    /// The peer is gone or cannot be reached.
+    Unreachable,
 }
 
 impl Fault {
@@ -68,7 +70,7 @@ impl Fault {
             Self::Request { .. } => Some(Terminate::bare(TerminateCode::RdmapCatastrophic)),
             Self::SourceGone(fault) => Some(Terminate::bare(read_code(*fault))),
             Self::Lower(code) => code.map(Terminate::bare),
-            Self::Terminated(_) | Self::Closed => None,
+            Self::Terminated(_) | Self::Closed | Self::Unreachable => None,
         }
     }
 
@@ -77,7 +79,7 @@ impl Fault {
         match self {
             Self::PeerMisbehaved { terminate, .. } => Some(event_for(terminate.code)),
             Self::SourceGone(_) => Some(AsyncKind::QpAccessErr),
-            Self::Request { .. } | Self::Closed => None,
+            Self::Request { .. } | Self::Closed | Self::Unreachable => None,
             Self::Terminated(_) | Self::Lower(_) => Some(AsyncKind::QpFatal),
         }
     }
@@ -89,11 +91,16 @@ impl Fault {
                 qp.sq().fail(*seq, qp.num(), qp.send_cq(), *status, 0);
             }
             Self::PeerMisbehaved { receive: Some(status), .. } => {
-                if let Some(Receiving { wqe, .. }) = stream.receiving.take() {
+                if let Some(Receiving { wqe, .. }) = stream.receiving.pop_front() {
                     qp.fail_recv(&wqe, *status);
                 }
             }
             Self::Terminated(code) => blame(stream, qp, *code),
+            Self::Unreachable => {
+                let mut sq = qp.sq();
+                let tail = sq.tail();
+                sq.fail(tail, qp.num(), qp.send_cq(), WcStatus::RetryExcErr, 0);
+            }
             _ => {}
         }
     }
@@ -105,7 +112,12 @@ fn blame(stream: &mut Stream, qp: &Qp, code: TerminateCode) {
     let mut sq = qp.sq();
     let waiting = stream.outbound.front().and_then(|r| r.seq);
     let Some(seq) = waiting.or_else(|| (!sq.is_idle()).then(|| sq.tail())) else { return };
-    sq.fail(seq, qp.num(), qp.send_cq(), status_for(code), u32::from(code.to_word()));
+    let status = match (stream.config.lower, code) {
+        // The peer waited for as long as its program let it.
+        (Lower::Shuttle, TerminateCode::UntaggedNoBuffer) => WcStatus::RnrRetryExcErr,
+        _ => status_for(code),
+    };
+    sq.fail(seq, qp.num(), qp.send_cq(), status, u32::from(code.to_word()));
 }
 
 /// How the victim of a Terminate ends.

@@ -4,7 +4,7 @@
 //! so a segment can be gathered any number of times.
 
 use weft_verbs::qp::send_queue::SendWqe;
-use weft_verbs::{Access, SendFlags, SendOp};
+use weft_verbs::{Access, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, TaggedHeader, UNTAGGED_LEN, UntaggedHeader};
 use weft_wire::ids::{Msn, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, STag};
 use weft_wire::llp::{Gather, SegmentId};
@@ -14,8 +14,10 @@ use weft_wire::rdmap::{
 use weft_wire::terminate::Terminate;
 
 use crate::capability;
+use crate::fault::Fault;
 use crate::inbound::Inbound;
 use crate::outbound::Expected;
+use crate::stream::Lower;
 use crate::tx::{OWN_HELLO, OWN_NUDGE, OWN_TERMINATE, TxPort};
 
 impl TxPort<'_> {
@@ -28,7 +30,12 @@ impl TxPort<'_> {
             Opcode::Immediate
         };
         out.push_bytes(&untagged(opcode, 0, QN_SEND, wqe.msn, 0, true));
-        out.push_bytes(&ImmediateData::from_verbs(imm).0);
+        let data = ImmediateData::from_verbs(imm);
+        let data = match self.stream.config.lower {
+            Lower::Mpa => data,
+            Lower::Shuttle => data.with_length(wqe.len),
+        };
+        out.push_bytes(&data.0);
     }
 
     pub(crate) fn gather_request(&self, seq: u32, id: SegmentId, out: &mut Gather) {
@@ -38,12 +45,12 @@ impl TxPort<'_> {
             SendOp::Write { to, stag } | SendOp::WriteImm { to, stag, .. } => {
                 let to = to.wrapping_add(u64::from(id.offset));
                 out.push_bytes(&tagged(Opcode::Write, STag(stag), to, last));
-                self.gather_payload(wqe, id, out);
+                self.gather_payload(seq, id, out);
             }
-            SendOp::Send | SendOp::SendInv { .. } => {
+            SendOp::Send | SendOp::SendInv { .. } | SendOp::SendImm { .. } => {
                 let (opcode, ulp) = send_opcode(wqe);
                 out.push_bytes(&untagged(opcode, ulp, QN_SEND, wqe.msn, id.offset, last));
-                self.gather_payload(wqe, id, out);
+                self.gather_payload(seq, id, out);
             }
             SendOp::Read { .. } => {
                 let request = read_request(wqe);
@@ -66,14 +73,18 @@ impl TxPort<'_> {
         }
     }
 
-    fn gather_payload(&self, wqe: &SendWqe, id: SegmentId, out: &mut Gather) {
+    fn gather_payload(&self, seq: u32, id: SegmentId, out: &mut Gather) {
+        let wqe = self.sq.get(seq);
         let offset = id.offset as usize;
         if let Some(inline) = wqe.inline() {
             out.push_bytes(&inline[offset..offset + usize::from(id.len)]);
         } else if let Some(regions) = self.regions {
             let (offset, len) = (u64::from(id.offset), u64::from(id.len));
-            // Checked under the same hold on the regions when the segment was handed out.
-            let _ = regions.gather(self.qp.pd(), wqe.sges(), offset, len, out);
+            // Checked when the segment was handed out; but it may be sent again much later.
+            if regions.gather(self.qp.pd(), wqe.sges(), offset, len, out).is_err() {
+                let fault = Fault::Request { seq, status: WcStatus::LocProtErr };
+                self.stream.gone.set(Some(fault));
+            }
         }
     }
 
@@ -87,7 +98,10 @@ impl TxPort<'_> {
                 let (key, pd) = (request.src_stag.0, self.qp.pd());
                 let from = request.src_to + u64::from(id.offset);
                 let len = u32::from(id.len);
-                let _ = regions.gather_region(key, pd, from, len, Access::REMOTE_READ, out);
+                let right = Access::REMOTE_READ;
+                if let Err(fault) = regions.gather_region(key, pd, from, len, right, out) {
+                    self.stream.gone.set(Some(Fault::SourceGone(fault)));
+                }
             }
             Some(Inbound::Atomic { request, old, msn }) => {
                 let response = AtomicResponse { id: request.id, value: old.unwrap_or_default() };
@@ -180,6 +194,8 @@ fn atomic_request(wqe: &SendWqe) -> AtomicRequest {
 fn send_opcode(wqe: &SendWqe) -> (Opcode, u32) {
     let solicited = wqe.flags.contains(SendFlags::SOLICITED);
     match (wqe.op, solicited) {
+        (SendOp::SendImm { imm }, false) => (Opcode::SendImmediate, u32::from_be(imm)),
+        (SendOp::SendImm { imm }, true) => (Opcode::SendSolicitedImmediate, u32::from_be(imm)),
         (SendOp::SendInv { stag }, false) => (Opcode::SendInvalidate, stag),
         (SendOp::SendInv { stag }, true) => (Opcode::SendSolicitedInvalidate, stag),
         (_, false) => (Opcode::Send, 0),

@@ -72,6 +72,11 @@ impl OutboundQueue {
         self.requests.front_mut()
     }
 
+    /// All of them, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Outbound> {
+        self.requests.iter()
+    }
+
     /// Ends the request whose response is complete.
     pub fn pop(&mut self) -> Option<Outbound> {
         self.requests.pop_front()

@@ -3,8 +3,9 @@
 //! Every check comes before the first octet is placed. The first segment that fails one ends the
 //! stream: it and all later ones leave no trace but the fault (RFC 5041, section 7.1).
 //!
-//! The lower layer hands segments up in order, so a message is delivered when its last segment is
-//! placed.
+//! The last segment of a message comes after everything before it, whatever the lower layer, so a
+//! message is delivered when that is placed. Over MPA all segments come in order and each must
+//! continue where the one before it ended; over Shuttle the others come in any order, once each.
 
 use weft_verbs::mr::Invalidate;
 use weft_verbs::qp::{WITH_IMM, WITH_INV};
@@ -19,7 +20,11 @@ use crate::capability::{self, Peer};
 use crate::fault::{Fault, invalidate_code, quotes_request, read_code, tagged_code};
 use crate::inbound::Inbound;
 use crate::outbound::Expected;
-use crate::stream::{Receiving, Role, Stream};
+use crate::stream::{Lower, Receiving, Role, Stream};
+
+/// Messages of which parts may arrive before those of an earlier one. Each takes a posted receive,
+/// so this bounds nothing but nonsense.
+const MESSAGES_AHEAD_MAX: u32 = 1 << 16;
 
 /// The receiving side of a stream: takes segments for a queue pair from the lower layer.
 pub struct RxPort<'a> {
@@ -45,7 +50,7 @@ impl<'a> RxPort<'a> {
         let (header, payload) = Header::parse(ulpdu).map_err(|error| Fault::ddp(error, ulpdu))?;
         let opcode = header.opcode().map_err(|code| Fault::peer(code, ulpdu, false))?;
         let first = !std::mem::replace(&mut self.stream.heard, true);
-        if first {
+        if first && !self.any_order() {
             self.recognise(&header, payload);
         }
         let quote = quotes_request(opcode);
@@ -66,8 +71,16 @@ impl<'a> RxPort<'a> {
             (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
                 self.immediate(&h, opcode, payload).map_err(refuse)
             }
+            (Header::Untagged(_), _) if opcode.brings_immediate() && !self.any_order() => {
+                Err(refuse(TerminateCode::RdmapUnexpectedOpcode))
+            }
             (Header::Untagged(h), _) => self.send(&h, opcode, payload, ulpdu),
         }
+    }
+
+    /// Whether segments that do not end a message come in any order.
+    fn any_order(&self) -> bool {
+        self.stream.config.lower == Lower::Shuttle
     }
 
     /// Learns from the first segment whether the peer is one that speaks RFC 7306.
@@ -99,6 +112,9 @@ impl<'a> RxPort<'a> {
         header: &TaggedHeader,
         payload: &[u8],
     ) -> Result<Placed, TerminateCode> {
+        if self.any_order() {
+            return self.read_response_in_any_order(header, payload);
+        }
         let unexpected = TerminateCode::RdmapUnexpectedOpcode;
         let request = self.stream.outbound.front_mut().ok_or(unexpected)?;
         let seq = request.seq;
@@ -125,6 +141,45 @@ impl<'a> RxPort<'a> {
             return Err(TerminateCode::TaggedBounds);
         }
         if header.last {
+            self.finish_request(seq);
+        }
+        Ok(Placed::Memory)
+    }
+
+    /// A segment of the response to any Read under way; the last one is that of the oldest.
+    ///
+    /// Reads may share a sink, so a segment cannot be told to be of one of them, and its octets
+    /// are not counted: that it came before the last one is Shuttle's promise.
+    fn read_response_in_any_order(
+        &mut self,
+        header: &TaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        let (len, last) = (payload.len() as u64, header.last);
+        let fits = |expected: &Expected| {
+            let Expected::Read { stag, to, size, .. } = *expected else { return false };
+            let empty = size == 0 && len == 0;
+            let offset = header.to.wrapping_sub(to);
+            let within = offset <= u64::from(size) && len <= u64::from(size) - offset;
+            let ends = offset + len == u64::from(size);
+            empty || stag == header.stag && within && ends >= last
+        };
+        let queue = &self.stream.outbound;
+        let found = if last {
+            queue.front().filter(|request| fits(&request.expected))
+        } else {
+            queue.iter().find(|request| fits(&request.expected))
+        };
+        let seq = found.ok_or(TerminateCode::TaggedBounds)?.seq;
+        if len > 0 {
+            let (stag, right) = (header.stag.0, Access::LOCAL_WRITE);
+            self.qp
+                .regions()
+                .write(stag, self.qp.pd(), header.to, payload, right)
+                .map_err(tagged_code)?;
+            self.stream.stats.octets_in += len;
+        }
+        if last {
             self.finish_request(seq);
         }
         Ok(Placed::Memory)
@@ -226,16 +281,18 @@ impl<'a> RxPort<'a> {
         payload: &[u8],
     ) -> Result<Placed, TerminateCode> {
         single(header)?;
-        if self.stream.receiving.is_some() {
+        let any_order = self.any_order();
+        let data = ImmediateData::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
+        let receiving = self.receiving(header)?;
+        if receiving.placed > 0 {
             return Err(TerminateCode::UntaggedInvalidMo);
         }
-        let data = ImmediateData::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
-        if header.msn != self.stream.expect_send {
-            return Err(TerminateCode::UntaggedInvalidMsn);
-        }
-        let wqe = self.qp.take_recv().ok_or(TerminateCode::UntaggedNoBuffer)?;
+        let Some(Receiving { wqe, .. }) = self.stream.receiving.pop_front() else {
+            return Err(TerminateCode::UntaggedNoBuffer);
+        };
         self.stream.expect_send = header.msn.next();
         let written = self.stream.write_octets.1.take();
+        let written = if any_order { Some(data.length()) } else { written };
         self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
             wc.opcode = WcOpcode::RecvRdmaWithImm as u32;
             wc.byte_len = written.unwrap_or(0);
@@ -253,9 +310,12 @@ impl<'a> RxPort<'a> {
         ulpdu: &[u8],
     ) -> Result<Placed, Fault> {
         self.stream.write_octets.1 = None;
-        let qp = self.qp;
+        let (qp, any_order) = (self.qp, self.any_order());
         let receiving = self.receiving(header).map_err(|c| Fault::peer(c, ulpdu, false))?;
-        let offset = u64::from(receiving.placed);
+        let offset = u64::from(header.mo);
+        if !any_order && header.mo != receiving.placed {
+            return Err(Fault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
+        }
         if offset + payload.len() as u64 > receiving.room {
             return Err(Fault::receive(TerminateCode::UntaggedTooLong, ulpdu, WcStatus::LocLenErr));
         }
@@ -264,31 +324,36 @@ impl<'a> RxPort<'a> {
             let code = TerminateCode::RdmapStreamCatastrophic;
             return Err(Fault::receive(code, ulpdu, WcStatus::LocProtErr));
         }
-        receiving.placed += payload.len() as u32;
+        receiving.placed = receiving.placed.wrapping_add(payload.len() as u32);
+        let whole = u64::from(receiving.placed) == offset + payload.len() as u64;
         self.stream.stats.octets_in += payload.len() as u64;
+        if header.last && !whole {
+            return Err(Fault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
+        }
         if header.last {
             self.deliver(header, opcode, ulpdu)?;
         }
         Ok(Placed::Memory)
     }
 
-    /// The receive that this segment goes to, taken from the queue if the message begins.
+    /// The receive that this segment goes to, taken from the queue with those before it if it is
+    /// the first of its message.
     fn receiving(&mut self, header: &UntaggedHeader) -> Result<&mut Receiving, TerminateCode> {
-        if header.msn != self.stream.expect_send {
+        let ahead = header.msn.since(self.stream.expect_send);
+        let ahead_max = if self.any_order() && !header.last { MESSAGES_AHEAD_MAX } else { 0 };
+        if ahead > ahead_max {
             return Err(TerminateCode::UntaggedInvalidMsn);
         }
-        if self.stream.receiving.is_none() {
-            if header.mo != 0 {
-                return Err(TerminateCode::UntaggedInvalidMo);
-            }
+        let ahead = ahead as usize;
+        if self.stream.receiving.len() <= ahead && header.mo != 0 && !self.any_order() {
+            return Err(TerminateCode::UntaggedInvalidMo);
+        }
+        while self.stream.receiving.len() <= ahead {
             let wqe = self.qp.take_recv().ok_or(TerminateCode::UntaggedNoBuffer)?;
             let room = wqe.room();
-            self.stream.receiving = Some(Receiving { wqe, room, placed: 0 });
+            self.stream.receiving.push_back(Receiving { wqe, room, placed: 0 });
         }
-        match &mut self.stream.receiving {
-            Some(receiving) if receiving.placed == header.mo => Ok(receiving),
-            _ => Err(TerminateCode::UntaggedInvalidMo),
-        }
+        Ok(&mut self.stream.receiving[ahead])
     }
 
     fn deliver(
@@ -303,7 +368,7 @@ impl<'a> RxPort<'a> {
                 .map_err(|fault| Fault::peer(invalidate_code(fault), ulpdu, false))?;
         }
         self.stream.expect_send = self.stream.expect_send.next();
-        let Some(Receiving { wqe, placed, .. }) = self.stream.receiving.take() else {
+        let Some(Receiving { wqe, placed, .. }) = self.stream.receiving.pop_front() else {
             return Ok(());
         };
         self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
@@ -311,6 +376,9 @@ impl<'a> RxPort<'a> {
             if opcode.invalidates() {
                 wc.imm_data = header.ulp;
                 wc.wc_flags = WITH_INV;
+            } else if opcode.brings_immediate() {
+                wc.imm_data = header.ulp.to_be();
+                wc.wc_flags = WITH_IMM;
             }
         });
         Ok(())
@@ -320,11 +388,14 @@ impl<'a> RxPort<'a> {
 impl UlpduSink for RxPort<'_> {
     type Fault = Fault;
 
-    fn place(&mut self, _seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
+    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
         if self.stream.dead {
             return Ok(Placed::Dropped);
         }
+        let early = self.any_order() && seq > self.stream.frontier;
         match self.segment(ulpdu) {
+            // What came before its time may be right, or wrong, when its time has come.
+            Err(_) if early => Ok(Placed::Held),
             Err(fault) if self.patient && fault.lacks_receive() => {
                 self.held = true;
                 Ok(Placed::Held)
@@ -336,7 +407,8 @@ impl UlpduSink for RxPort<'_> {
         }
     }
 
-    fn deliver(&mut self, _frontier: u64) -> Result<(), Fault> {
+    fn deliver(&mut self, frontier: u64) -> Result<(), Fault> {
+        self.stream.frontier = frontier;
         Ok(())
     }
 }

@@ -1,11 +1,14 @@
 //! The protocol state of one connected queue pair.
 
+use std::cell::Cell;
+use std::collections::VecDeque;
+
 use weft_verbs::Qp;
 use weft_verbs::mr::Invalidate;
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_wire::ids::Msn;
 use weft_wire::llp::SegmentId;
-use weft_wire::terminate::Terminate;
+use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::capability::Peer;
 use crate::fault::Fault;
@@ -30,9 +33,22 @@ pub enum Rtr {
     Read,
 }
 
+/// What carries the segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lower {
+    /// MPA: in order, to any peer of the iWARP suite.
+    Mpa,
+    /// Shuttle: in any order but for the last segment of each message, which comes after
+    /// everything before it; to a Weft peer. The reason that Shuttle gives for a close takes the
+    /// place of the Terminate.
+    Shuttle,
+}
+
 /// What the set-up of the connection agreed on.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
+    /// What carries the segments.
+    pub lower: Lower,
     /// Who asked for the connection.
     pub role: Role,
     /// How the initiator says that it is ready, if it has to.
@@ -107,7 +123,10 @@ pub struct Stream {
     pub(crate) expect_send: Msn,
     pub(crate) expect_read: Msn,
     pub(crate) expect_atomic_response: Msn,
-    pub(crate) receiving: Option<Receiving>,
+    /// The lower layer has placed every segment before this.
+    pub(crate) frontier: u64,
+    /// Receives that messages are being placed into, from `expect_send` on.
+    pub(crate) receiving: VecDeque<Receiving>,
     /// Octets of the Write being placed, and of the one that just ended.
     pub(crate) write_octets: (u32, Option<u32>),
     /// The last message to go out was a response, so a request may go first.
@@ -118,6 +137,13 @@ pub struct Stream {
     pub(crate) dead: bool,
     /// The Terminate is out, and nothing follows it.
     pub(crate) silent: bool,
+    /// Why it ends, if the peer is to know.
+    pub(crate) reason: Option<TerminateCode>,
+    /// What the sending side found to be impossible; taken by [`crate::TxPort::into_fault`] or
+    /// [`Stream::take_fault`].
+    pub(crate) fault: Option<Fault>,
+    /// Memory of a request or response is gone, which only showed when it was to be sent again.
+    pub(crate) gone: Cell<Option<Fault>>,
     /// Keys to invalidate once the regions are not held for reading.
     pub(crate) invalidate_later: Vec<u32>,
     pub(crate) stats: Stats,
@@ -129,7 +155,10 @@ impl Stream {
         let initiator = config.role == Role::Initiator;
         Self {
             config,
-            peer: Peer::Unknown,
+            peer: match config.lower {
+                Lower::Mpa => Peer::Unknown,
+                Lower::Shuttle => Peer::Extended,
+            },
             own: Own { rtr: config.rtr.filter(|_| initiator), ..Own::default() },
             current: Current::Nothing,
             inbound: InboundQueue::new(config.ird),
@@ -140,7 +169,8 @@ impl Stream {
             expect_send: Msn::FIRST,
             expect_read: Msn::FIRST,
             expect_atomic_response: Msn::FIRST,
-            receiving: None,
+            frontier: 0,
+            receiving: VecDeque::new(),
             write_octets: (0, None),
             responded_last: false,
             asked: false,
@@ -148,6 +178,9 @@ impl Stream {
             spoken: false,
             dead: false,
             silent: false,
+            reason: None,
+            fault: None,
+            gone: Cell::new(None),
             invalidate_later: Vec::new(),
             stats: Stats::default(),
         }
@@ -185,6 +218,11 @@ impl Stream {
         self.dead && (self.silent || self.own.terminate.is_none())
     }
 
+    /// What the peer is to be told about the end of the stream, if anything.
+    pub fn reason(&self) -> Option<TerminateCode> {
+        self.reason
+    }
+
     /// Counters.
     pub fn stats(&self) -> Stats {
         self.stats
@@ -206,6 +244,11 @@ impl Stream {
 
     pub(crate) fn wants_to_probe(&self) -> bool {
         self.own.probe && self.outbound.has_room()
+    }
+
+    /// Why the stream must end, if the sending side found a request or response impossible.
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take().or_else(|| self.gone.take())
     }
 
     pub(crate) fn note_out(&mut self, id: &SegmentId) {
@@ -233,11 +276,15 @@ impl Stream {
             return;
         }
         self.dead = true;
-        self.own = Own { terminate: fault.terminate(), ..Own::default() };
+        let terminate = fault.terminate();
+        self.reason = terminate.map(|terminate| terminate.code);
+        self.own = Own {
+            terminate: terminate.filter(|_| self.config.lower == Lower::Mpa),
+            ..Own::default()
+        };
         self.current = Current::Nothing;
         fault.report(self, qp);
-        let current = self.receiving.take().map(|r| r.wqe);
-        if qp.fail(current)
+        if qp.fail(self.receiving.drain(..).map(|receiving| receiving.wqe))
             && let Some(kind) = fault.event()
         {
             qp.raise(kind);

@@ -20,7 +20,7 @@ use crate::fault::Fault;
 use crate::gather::expected;
 use crate::inbound::Inbound;
 use crate::outbound::{Expected, Outbound};
-use crate::stream::{Current, Rtr, Stream};
+use crate::stream::{Current, Lower, Rtr, Stream};
 
 /// The bits of [`SegmentId::wqe`] that count messages of one kind.
 pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
@@ -55,7 +55,6 @@ pub struct TxPort<'a> {
     pub(crate) qp: &'a Qp,
     pub(crate) sq: MutexGuard<'a, SendQueue>,
     pub(crate) regions: Option<&'a RegionReader<'a>>,
-    fault: Option<Fault>,
 }
 
 impl<'a> TxPort<'a> {
@@ -66,12 +65,12 @@ impl<'a> TxPort<'a> {
         sq: MutexGuard<'a, SendQueue>,
         regions: Option<&'a RegionReader<'a>>,
     ) -> Self {
-        Self { stream, qp, sq, regions, fault: None }
+        Self { stream, qp, sq, regions }
     }
 
     /// Why the stream ends, if a request or a response turned out to be impossible.
     pub fn into_fault(self) -> Option<Fault> {
-        self.fault
+        self.stream.take_fault()
     }
 
     fn next_of_current(&mut self, mulpdu: u16) -> Option<SegmentId> {
@@ -126,7 +125,7 @@ impl<'a> TxPort<'a> {
             self.stream.responded_last = false;
             return true;
         }
-        if self.fault.is_some() {
+        if self.stream.fault.is_some() {
             return false;
         }
         if let Some(id) = response {
@@ -144,8 +143,14 @@ impl<'a> TxPort<'a> {
                 return false;
             }
             let op = wqe.op;
-            if (op.is_atomic() || matches!(op, SendOp::WriteImm { .. })) && !self.may_extend(seq) {
+            let extended = op.is_atomic() || matches!(op, SendOp::WriteImm { .. });
+            if extended && !self.may_extend(seq) {
                 return false;
+            }
+            // RFC 7306 has no Send with immediate data.
+            let unknown = matches!(op, SendOp::SendImm { .. });
+            if unknown && self.stream.config.lower == Lower::Mpa {
+                return self.give_up(seq, WcStatus::LocQpOpErr);
             }
             if op.awaits_response() && !self.stream.outbound.has_room() {
                 return self.refuse_if_never(seq);
@@ -177,7 +182,7 @@ impl<'a> TxPort<'a> {
     }
 
     fn give_up(&mut self, seq: u32, status: WcStatus) -> bool {
-        self.fault = Some(Fault::Request { seq, status });
+        self.stream.fault = Some(Fault::Request { seq, status });
         false
     }
 
@@ -204,7 +209,10 @@ impl<'a> TxPort<'a> {
     fn number(&mut self, seq: u32, op: SendOp) {
         let stream = &mut *self.stream;
         let msn = match op {
-            SendOp::Send | SendOp::SendInv { .. } | SendOp::WriteImm { .. } => &mut stream.msn_send,
+            SendOp::Send
+            | SendOp::SendInv { .. }
+            | SendOp::SendImm { .. }
+            | SendOp::WriteImm { .. } => &mut stream.msn_send,
             SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } => {
                 &mut stream.msn_read
             }
@@ -257,7 +265,7 @@ impl<'a> TxPort<'a> {
                     self.stream.inbound.set_result(id, old, msn.0);
                 }
                 Err(gone) => {
-                    self.fault = Some(Fault::SourceGone(gone));
+                    self.stream.fault = Some(Fault::SourceGone(gone));
                     return false;
                 }
             }
@@ -275,7 +283,7 @@ impl<'a> TxPort<'a> {
         let room = u32::from(mulpdu) - TAGGED_LEN as u32;
         let len = (request.size - offset).min(room);
         if let Err(gone) = self.check_source(&request, offset, len) {
-            self.fault = Some(Fault::SourceGone(gone));
+            self.stream.fault = Some(Fault::SourceGone(gone));
             return None;
         }
         let last = offset + len == request.size;
@@ -302,7 +310,7 @@ impl<'a> TxPort<'a> {
 impl UlpduSource for TxPort<'_> {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         loop {
-            if self.fault.is_some() || self.stream.silent {
+            if self.stream.fault.is_some() || self.stream.silent {
                 return None;
             }
             if self.stream.current == Current::Nothing

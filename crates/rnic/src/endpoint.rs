@@ -72,6 +72,7 @@ impl Endpoint {
         let mut mpa = weft_mpa::Stream::new(link.role, agreed);
         mpa.set_emss(link.emss);
         let config = rdmap::Config {
+            lower: rdmap::Lower::Mpa,
             role: match link.role {
                 Role::Initiator => rdmap::Role::Initiator,
                 Role::Responder => rdmap::Role::Responder,

@@ -26,6 +26,10 @@ pub enum WcStatus {
     RemAccessErr = 10,
     /// The peer could not finish the request.
     RemOpErr = 11,
+    /// The peer did not answer for as long as was to be tried.
+    RetryExcErr = 12,
+    /// The peer had no receive posted for as long as was to be tried.
+    RnrRetryExcErr = 13,
     /// The connection went away.
     FatalErr = 19,
 }

@@ -46,6 +46,11 @@ pub enum SendOp {
         /// The key to invalidate.
         stag: u32,
     },
+    /// Send with four octets of immediate data.
+    SendImm {
+        /// The immediate data as it stands in memory, big-endian by convention.
+        imm: u32,
+    },
     /// Write the peer's memory.
     Write {
         /// Peer address.

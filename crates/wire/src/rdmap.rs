@@ -45,11 +45,16 @@ pub enum Opcode {
     AtomicRequest = 10,
     /// Answers an Atomic Request.
     AtomicResponse = 11,
+    /// Send with four octets for its completion in the DDP header. Over Shuttle only: RFC 5040
+    /// reserves the number.
+    SendImmediate = 14,
+    /// The same with solicited event.
+    SendSolicitedImmediate = 15,
 }
 
 impl Opcode {
-    /// Every opcode, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    /// Every opcode; those below 12 stand at their number.
+    pub const ALL: [Self; 14] = [
         Self::Write,
         Self::ReadRequest,
         Self::ReadResponse,
@@ -62,6 +67,8 @@ impl Opcode {
         Self::ImmediateSolicited,
         Self::AtomicRequest,
         Self::AtomicResponse,
+        Self::SendImmediate,
+        Self::SendSolicitedImmediate,
     ];
 
     /// The control octet that announces this message.
@@ -89,13 +96,21 @@ impl Opcode {
     pub const fn is_solicited(self) -> bool {
         matches!(
             self,
-            Self::SendSolicited | Self::SendSolicitedInvalidate | Self::ImmediateSolicited
+            Self::SendSolicited
+                | Self::SendSolicitedInvalidate
+                | Self::ImmediateSolicited
+                | Self::SendSolicitedImmediate
         )
     }
 
     /// Whether the message invalidates the STag in its DDP header.
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
+    }
+
+    /// Whether the DDP header of the Send brings immediate data.
+    pub const fn brings_immediate(self) -> bool {
+        matches!(self, Self::SendImmediate | Self::SendSolicitedImmediate)
     }
 }
 
@@ -112,7 +127,12 @@ impl Control {
     /// Reads the octet; the reserved bits are ignored.
     pub fn parse(octet: u8) -> Self {
         let number = octet & 0x0f;
-        let opcode = Opcode::ALL.get(usize::from(number)).copied().ok_or(number);
+        let opcode = match usize::from(number) {
+            at @ ..12 => Ok(Opcode::ALL[at]),
+            14 => Ok(Opcode::SendImmediate),
+            15 => Ok(Opcode::SendSolicitedImmediate),
+            _ => Err(number),
+        };
         Self { version: octet >> 6, opcode }
     }
 }
@@ -299,6 +319,20 @@ impl ImmediateData {
         Self([a, b, c, d, 0, 0, 0, 0])
     }
 
+    /// The same with the octets of the Write that it follows, for a receiver that saw its
+    /// segments in any order. Over Shuttle only.
+    pub fn with_length(self, octets: u32) -> Self {
+        let [a, b, c, d, ..] = self.0;
+        let [e, f, g, h] = octets.to_be_bytes();
+        Self([a, b, c, d, e, f, g, h])
+    }
+
+    /// The octets of the Write, where the sender tells them.
+    pub fn length(self) -> u32 {
+        let [.., e, f, g, h] = self.0;
+        u32::from_be_bytes([e, f, g, h])
+    }
+
     /// The verbs `imm_data`, as it is to stand in memory.
     pub fn to_verbs(self) -> u32 {
         let [a, b, c, d, ..] = self.0;
@@ -317,8 +351,7 @@ mod tests {
 
     #[test]
     fn control_octets_round_trip() {
-        for (number, opcode) in Opcode::ALL.into_iter().enumerate() {
-            assert_eq!(opcode as usize, number);
+        for opcode in Opcode::ALL {
             let control = Control::parse(opcode.control() | 0x30);
             assert_eq!(control, Control { version: VERSION, opcode: Ok(opcode) });
         }
@@ -346,5 +379,8 @@ mod tests {
         let imm = u32::from_ne_bytes([0xde, 0xad, 0xbe, 0xef]);
         assert_eq!(ImmediateData::from_verbs(imm).0, [0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0]);
         assert_eq!(ImmediateData::from_verbs(imm).to_verbs(), imm);
+        let told = ImmediateData::from_verbs(imm).with_length(0x0102_0304);
+        assert_eq!(told.0, [0xde, 0xad, 0xbe, 0xef, 1, 2, 3, 4]);
+        assert_eq!((told.to_verbs(), told.length()), (imm, 0x0102_0304));
     }
 }

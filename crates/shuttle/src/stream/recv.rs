@@ -122,23 +122,21 @@ impl RecvStream {
         Taken::Yes
     }
 
-    /// Places held segments that have waited long enough, then tells how far the frontier got.
-    fn release<S: UlpduSink>(&mut self, before: u64, sink: &mut S) -> Result<(), S::Fault> {
-        while let Some(entry) = self.held.first_entry()
-            && *entry.key() == self.placed.frontier()
-        {
-            let (dsn, ulpdu) = entry.remove_entry();
-            if !self.place(dsn, &ulpdu, sink)? {
-                self.held.insert(dsn, ulpdu);
-                break;
+    /// Tells how far the frontier got since `told`, and places held segments that it reaches.
+    fn release<S: UlpduSink>(&mut self, mut told: u64, sink: &mut S) -> Result<(), S::Fault> {
+        loop {
+            let frontier = self.frontier();
+            if frontier > told {
+                sink.deliver(frontier).inspect_err(|_| self.fail())?;
+                told = frontier;
+            }
+            let Some(ulpdu) = self.held.remove(&frontier) else { return Ok(()) };
+            if !self.place(frontier, &ulpdu, sink)? {
+                self.held.insert(frontier, ulpdu);
+                return Ok(());
             }
             self.held_octets -= ulpdu.len();
         }
-        let frontier = self.frontier();
-        if frontier > before {
-            sink.deliver(frontier).inspect_err(|_| self.fail())?;
-        }
-        Ok(())
     }
 
     fn fail(&mut self) {
@@ -148,9 +146,14 @@ impl RecvStream {
     }
 }
 
-/// Whether the segment ends a tagged message. What programs poll is its last octet.
+/// Whether the segment ends a message: what programs poll is the last octet of a Write, and the
+/// end of any message is what RDMAP acts on.
 fn is_tail(ulpdu: &[u8]) -> bool {
-    matches!(Header::parse(ulpdu), Ok((Header::Tagged(header), _)) if header.last)
+    match Header::parse(ulpdu) {
+        Ok((Header::Tagged(header), _)) => header.last,
+        Ok((Header::Untagged(header), _)) => header.last,
+        Err(_) => true,
+    }
 }
 
 #[cfg(test)]

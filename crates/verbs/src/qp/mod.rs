@@ -248,16 +248,16 @@ impl Qp {
         self.events.push(kind, self.cookie);
     }
 
-    /// Goes to ERR and flushes: first `current`, a receive already taken, then everything posted.
-    /// Gives whether this call was the one that did it.
-    pub fn fail(&self, current: Option<RecvWqe>) -> bool {
+    /// Goes to ERR and flushes: first `taken`, receives that messages were being placed into, then
+    /// everything posted. Gives whether this call was the one that did it.
+    pub fn fail(&self, taken: impl IntoIterator<Item = RecvWqe>) -> bool {
         let before = self.state.swap(QpState::Err as u8, Ordering::AcqRel);
         if before == QpState::Err as u8 {
             return false;
         }
         self.sq().flush(self.num, &self.send_cq);
         let mut rq = self.rq();
-        if let Some(wqe) = current {
+        for wqe in taken {
             self.flush_recv(&wqe);
         }
         self.flush_recvs(&mut rq);

@@ -56,7 +56,7 @@ impl SendWqe {
 
     fn wc_opcode(&self) -> WcOpcode {
         match self.op {
-            SendOp::Send | SendOp::SendInv { .. } => WcOpcode::Send,
+            SendOp::Send | SendOp::SendInv { .. } | SendOp::SendImm { .. } => WcOpcode::Send,
             SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::RdmaWrite,
             SendOp::Read { .. } => WcOpcode::RdmaRead,
             SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
