@@ -124,7 +124,7 @@ ENVIRONMENT
     WEFT_STALL_TIMEOUT_MS
                     How long a peer may stop in the middle of a frame
     WEFT_SEED       The seed of a run of Weft's tests, to repeat it
-    WEFT_DEV        The device's name
+    WEFT_DEV        The name of weft0
     A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
 
 NOTES

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use weft_rnic::Device;
-use weft_verbs::limits::IWARP;
+use weft_verbs::limits::{IWARP, ROCE};
 use weft_verbs::mr::RegionSpec;
 use weft_verbs::{Access, AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Srq, Wake};
 
@@ -11,21 +11,49 @@ use crate::cq::Cq;
 use crate::qp::{Qp, QpInit, destroy_srq};
 use crate::sys;
 
-/// `weft_iw0` as one opener sees it: the objects are the device's, the events its own.
+/// What a device looks like, and which transport is below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Personality {
+    /// An RNIC over TCP, `weft_iw0`.
+    Iwarp,
+    /// A channel adapter on Ethernet over UDP, `weft0`.
+    Roce,
+}
+
+impl Personality {
+    /// What such a device can hold.
+    pub fn limits(self) -> &'static Limits {
+        match self {
+            Self::Iwarp => &IWARP,
+            Self::Roce => &ROCE,
+        }
+    }
+
+    /// The one device of this process that looks like this.
+    fn device(self) -> &'static Arc<Device> {
+        static DEVICES: [OnceLock<Arc<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
+        DEVICES[self as usize]
+            .get_or_init(|| Arc::new(Device::new(self.limits(), Box::new(sys::random))))
+    }
+}
+
+/// A device as one opener sees it: the objects are the device's, the events its own.
 pub struct Context {
+    personality: Personality,
     device: Arc<Device>,
     events: Arc<AsyncQueue>,
 }
 
-fn device() -> &'static Arc<Device> {
-    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
-    DEVICE.get_or_init(|| Arc::new(Device::new(&IWARP, Box::new(sys::random))))
-}
-
 impl Context {
-    /// Opens the device. `wake` is called once for each asynchronous event.
-    pub fn open(wake: Box<dyn Wake>) -> Arc<Self> {
-        Arc::new(Self { device: Arc::clone(device()), events: AsyncQueue::new(wake) })
+    /// Opens a device. `wake` is called once for each asynchronous event.
+    pub fn open(personality: Personality, wake: Box<dyn Wake>) -> Arc<Self> {
+        let device = Arc::clone(personality.device());
+        Arc::new(Self { personality, device, events: AsyncQueue::new(wake) })
+    }
+
+    /// What the device looks like.
+    pub fn personality(&self) -> Personality {
+        self.personality
     }
 
     /// What the device can hold.
@@ -130,7 +158,7 @@ impl Context {
 
     /// Makes a queue pair.
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<Qp>, Misuse> {
-        Ok(Arc::new(Qp::new(&self.device, init, &self.events)?))
+        Ok(Arc::new(Qp::new(self.personality, &self.device, init, &self.events)?))
     }
 }
 

@@ -26,13 +26,15 @@ mod cq;
 mod drive;
 pub mod engine;
 pub mod fds;
+mod oob;
 mod process;
 mod qp;
 mod sys;
 mod tcp;
+mod udp;
 
 pub use config::{Progress, Settings};
-pub use context::Context;
+pub use context::{Context, Personality};
 pub use cq::Cq;
 pub use drive::LinkWatcher;
 pub use qp::{Qp, QpInit};

@@ -1,4 +1,7 @@
-//! Queue pairs as the verbs ABI sees them.
+//! Queue pairs as the verbs ABI sees them: making, posting, connecting, ending. [`modify`] has
+//! their attributes and states.
+
+mod modify;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -9,13 +12,15 @@ use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Device, Endpoint, Link};
 use weft_verbs::usage::Counted;
 use weft_verbs::{
-    Misuse, Pd, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendWr, Srq, qp::QpInit as Init,
+    Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr, Srq, qp::QpInit as Init,
 };
 
 use crate::cell::Cell;
+use crate::context::Personality;
 use crate::cq::Cq;
 use crate::drive::LinkWatcher;
 use crate::fds::HighFd;
+use crate::udp::Port;
 use crate::{Settings, clock, tcp};
 
 /// A round trip shorter than this is a local network, where the kernel's loss-based congestion
@@ -29,6 +34,8 @@ const RECEIVE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a queue pair is made of.
 pub struct QpInit {
+    /// What it offers.
+    pub kind: QpType,
     /// Its protection domain.
     pub pd: Arc<Pd>,
     /// Where sends complete.
@@ -51,17 +58,26 @@ pub struct Qp {
     device: Arc<Device>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
-    cell: Arc<Cell>,
+    pub(crate) cell: Arc<Cell>,
+    /// Where it is reached, which its number says; an RNIC's queue pair has none.
+    port: Option<Port>,
 }
 
 impl Qp {
     pub(crate) fn new(
+        personality: Personality,
         device: &Arc<Device>,
         init: QpInit,
         events: &Arc<weft_verbs::AsyncQueue>,
     ) -> Result<Self, Misuse> {
         let (send_cq, recv_cq) = (init.send_cq, init.recv_cq);
         let inner = Init {
+            kind: init.kind,
+            // An RNIC has nothing that a program could set before the connection is made.
+            start: match personality {
+                Personality::Iwarp => QpState::Init,
+                Personality::Roce => QpState::Reset,
+            },
             pd: init.pd,
             send_cq: Arc::clone(send_cq.inner()),
             recv_cq: Arc::clone(recv_cq.inner()),
@@ -70,11 +86,18 @@ impl Qp {
             sq_sig_all: init.sq_sig_all,
             cookie: init.cookie,
         };
-        let inner = Arc::new(device.create_qp(inner, events)?);
+        let (inner, port) = match personality {
+            Personality::Iwarp => (device.create_qp(inner, events)?, None),
+            Personality::Roce => {
+                let port = Port::bind()?;
+                (device.create_qp_numbered(port.qp_number(), inner, events)?, Some(port))
+            }
+        };
+        let inner = Arc::new(inner);
         let cell = Cell::new([Arc::clone(send_cq.inner()), Arc::clone(recv_cq.inner())]);
         send_cq.join(&cell);
         recv_cq.join(&cell);
-        Ok(Self { inner, device: Arc::clone(device), send_cq, recv_cq, cell })
+        Ok(Self { inner, device: Arc::clone(device), send_cq, recv_cq, cell, port })
     }
 
     /// Its number, 24 bits.
@@ -89,6 +112,9 @@ impl Qp {
 
     /// Queues a send; [`Qp::ring`] after the last of a list sets it going.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
+        if self.port.is_none() && matches!(wr.op, SendOp::SendImm { .. }) {
+            return Err(Misuse::Unsupported("sends with immediate data"));
+        }
         self.inner.post_send(wr)
     }
 
@@ -107,54 +133,6 @@ impl Qp {
     /// The attributes.
     pub fn query(&self) -> QpAttr {
         self.inner.attrs()
-    }
-
-    /// Changes attributes. A program may reset a queue pair, bring it to INIT and let it fail or
-    /// drain; RTR and RTS need a connection, which the connection manager makes.
-    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
-        if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != self.state() {
-            return Err(Misuse::Invalid("the queue pair is not in that state"));
-        }
-        if mask.contains(QpAttrMask::STATE) {
-            self.enter(attr.state)?;
-        }
-        self.inner.set_attrs(|attrs| {
-            if mask.contains(QpAttrMask::ACCESS_FLAGS) {
-                attrs.access = attr.access;
-            }
-            if mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
-                attrs.max_rd_atomic = attr.max_rd_atomic;
-            }
-            if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
-                attrs.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-            }
-        });
-        Ok(())
-    }
-
-    fn enter(&self, to: QpState) -> Result<(), Misuse> {
-        use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd, Sqe};
-        match (self.state(), to) {
-            (_, Reset) => {
-                self.cell.abandon();
-                self.inner.reset();
-            }
-            (_, Failed) => {
-                self.cell.disconnect();
-                self.inner.fail(None);
-            }
-            (Reset | Init, Init) => self.inner.enter(Init),
-            (Rts, Rts) | (Failed, Sqd) => {}
-            // RFC 5040 closes a stream by draining it; what is posted is with TCP already.
-            (Rts | Sqd, Sqd) => self.cell.disconnect(),
-            (_, Rtr | Rts) => {
-                return Err(Misuse::Invalid("an iWARP queue pair is connected by rdma-cm"));
-            }
-            (_, Init | Sqd | Sqe) => {
-                return Err(Misuse::Invalid("no such transition of a queue pair"));
-            }
-        }
-        Ok(())
     }
 
     /// Binds the queue pair to a stream whose set-up is done: it goes to RTS and owns the socket.

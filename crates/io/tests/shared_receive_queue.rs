@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use common::{Reports, Side, agreed, sockets};
 use weft_io::mpa::Role;
-use weft_io::{Context, QpInit};
-use weft_verbs::{AsyncKind, QpCap, RecvWr, SendOp, Wc};
+use weft_io::{Context, Personality, QpInit};
+use weft_verbs::{AsyncKind, QpCap, QpType, RecvWr, SendOp, Wc};
 
 #[test]
 fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
-    let context = Context::open(Box::new(common::Silent));
+    let context = Context::open(Personality::Iwarp, Box::new(common::Silent));
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 1).unwrap();
     let srq = context.create_srq(&pd, 64, 1, 0, 9).unwrap();
@@ -25,6 +25,7 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
     let mut qps = Vec::new();
     for peer in &peers {
         let init = QpInit {
+            kind: QpType::Rc,
             pd: Arc::clone(&pd),
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
@@ -79,7 +80,7 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
 
 #[test]
 fn messages_wait_for_receives_that_come_late() {
-    let context = Context::open(Box::new(common::Silent));
+    let context = Context::open(Personality::Iwarp, Box::new(common::Silent));
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 1).unwrap();
     let srq = context.create_srq(&pd, 64, 1, 0, 9).unwrap();
@@ -89,6 +90,7 @@ fn messages_wait_for_receives_that_come_late() {
         .iter()
         .map(|peer| {
             let init = QpInit {
+                kind: QpType::Rc,
                 pd: Arc::clone(&pd),
                 send_cq: Arc::clone(&cq),
                 recv_cq: Arc::clone(&cq),

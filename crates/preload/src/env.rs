@@ -24,6 +24,9 @@ const KNOWN: [&str; 9] = [
     "WEFT_DEV",
 ];
 
+/// The name of the iWARP device.
+pub const IWARP_NAME: &CStr = c"weft_iw0";
+
 /// Longest device name: `IBV_SYSFS_NAME_MAX` less the NUL.
 const DEVICE_NAME_MAX: usize = 63;
 
@@ -36,13 +39,13 @@ pub struct Settings {
     pub log: Level,
     /// `VERBS_LOG_FILE`: where diagnostics go instead of stderr.
     pub log_file: Option<CString>,
-    /// `WEFT_DEV`: name of the device.
+    /// `WEFT_DEV`: name of the device that is not iWARP.
     pub device: CString,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { off: false, log: Level::Warn, log_file: None, device: c"weft_iw0".into() }
+        Self { off: false, log: Level::Warn, log_file: None, device: c"weft0".into() }
     }
 }
 
@@ -94,7 +97,7 @@ fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<St
             },
             b"WEFT_DEV" => match device_name(value) {
                 Some(name) => settings.device = name,
-                None => warnings.push("WEFT_DEV is not a device name; ignored".into()),
+                None => warnings.push("WEFT_DEV is not a free device name; ignored".into()),
             },
             b"VERBS_LOG_LEVEL" => verbs_log = Level::parse_number(value),
             b"VERBS_LOG_FILE" => settings.log_file = CString::new(value).ok(),
@@ -116,7 +119,8 @@ fn is_known(name: &[u8]) -> bool {
 fn device_name(value: &[u8]) -> Option<CString> {
     let plain = |c: &u8| c.is_ascii_alphanumeric() || b"_-.".contains(c);
     let fits = (1..=DEVICE_NAME_MAX).contains(&value.len());
-    (fits && value.iter().all(plain)).then(|| CString::new(value).ok()).flatten()
+    let free = value != IWARP_NAME.to_bytes();
+    (fits && free && value.iter().all(plain)).then(|| CString::new(value).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -169,9 +173,9 @@ mod tests {
     #[test]
     fn device_names_are_short_and_plain() {
         assert_eq!(parsed(&[("WEFT_DEV", "siw0")]).0.device.as_c_str(), c"siw0");
-        for bad in ["", "a/b", "a b", &"x".repeat(64)] {
+        for bad in ["", "a/b", "a b", "weft_iw0", &"x".repeat(64)] {
             let (settings, warnings) = parsed(&[("WEFT_DEV", bad)]);
-            assert_eq!((settings.device.as_c_str(), warnings.len()), (c"weft_iw0", 1), "{bad}");
+            assert_eq!((settings.device.as_c_str(), warnings.len()), (c"weft0", 1), "{bad}");
         }
     }
 }

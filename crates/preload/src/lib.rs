@@ -1,8 +1,9 @@
 //! libweft.so: the C ABI of libibverbs and librdmacm for unmodified programs.
 //!
-//! A program that is started with this library in `LD_PRELOAD` finds one device, `weft_iw0`, and
-//! uses it through the functions here, whether it links rdma-core, opens it at run time or loads a
-//! plugin that does. Exports are unversioned, which the dynamic linker accepts for any version.
+//! A program that is started with this library in `LD_PRELOAD` finds two devices, the channel
+//! adapter `weft0` and the RNIC `weft_iw0`, and uses them through the functions here, whether it
+//! links rdma-core, opens it at run time or loads a plugin that does. Exports are unversioned,
+//! which the dynamic linker accepts for any version.
 //!
 //! - `ibv`: libibverbs, and the functions its header calls through a context.
 //! - `cma`: librdmacm.

@@ -20,6 +20,13 @@ fn extended_objects_serve_a_linked_program() {
     succeed(&mut preloaded(&program));
 }
 
+#[test]
+fn queue_pairs_of_the_adapter_walk_through_their_states() {
+    let dir = Dir::new("adapter");
+    let program = dir.build("adapter.c", "adapter", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
 /// libasan comes first, as it insists; then no read or write past an object of ours goes unseen,
 /// and what is not freed at the end is reported.
 #[test]
@@ -27,7 +34,7 @@ fn address_sanitizer_finds_nothing() {
     let dir = Dir::new("asan");
     let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
     let asan = String::from_utf8(found.stdout).expect("a path");
-    for source in ["linked.c", "extended.c"] {
+    for source in ["linked.c", "extended.c", "adapter.c"] {
         let program = dir.build(source, source, &["-fsanitize=address", "-libverbs"]);
         let both = format!("{}:{}", asan.trim(), library().display());
         let mut command = plain(&program);
@@ -37,7 +44,7 @@ fn address_sanitizer_finds_nothing() {
 
 #[test]
 fn the_tools_of_rdma_core_show_the_device() {
-    for (tool, expected) in [("ibv_devices", "weft_iw0"), ("ibv_devinfo", "PORT_ACTIVE")] {
+    for (tool, expected) in [("ibv_devices", "weft0"), ("ibv_devinfo", "PORT_ACTIVE")] {
         let out = preloaded(tool.as_ref()).output().expect("the tool is installed");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.contains(expected), "{tool}: {text}");
@@ -46,7 +53,17 @@ fn the_tools_of_rdma_core_show_the_device() {
     let out = preloaded("ibv_devinfo".as_ref()).arg("-v").output().expect("the tool is installed");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success());
-    for line in ["iWARP (1)", "MEM_MGT_EXTENSIONS", "max_sge_rd:\t\t\t1\n", "Ethernet", "GID["] {
+    let expected = [
+        "weft0",
+        "InfiniBand (0)",
+        "RoCE v2",
+        "weft_iw0",
+        "iWARP (1)",
+        "MEM_MGT_EXTENSIONS",
+        "max_sge_rd:\t\t\t1\n",
+        "Ethernet",
+    ];
+    for line in expected {
         assert!(text.contains(line), "{line} is missing in:\n{text}");
     }
 }

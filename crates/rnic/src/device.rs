@@ -64,9 +64,29 @@ impl Device {
         Qp::new(number, init, self.limits, regions, events).inspect_err(|_| self.release(number))
     }
 
+    /// Makes a queue pair whose number, 24 bits, says where it is reached.
+    pub fn create_qp_numbered(
+        &self,
+        number: u32,
+        init: QpInit,
+        events: &Arc<AsyncQueue>,
+    ) -> Result<Qp, Misuse> {
+        self.claim(number)?;
+        let (regions, events) = (Arc::clone(&self.regions), Arc::clone(events));
+        Qp::new(number, init, self.limits, regions, events).inspect_err(|_| self.release(number))
+    }
+
     /// Gives the number of a destroyed queue pair back.
     pub fn release(&self, number: u32) {
         self.qp_numbers.lock().expect("number lock").remove(&number);
+    }
+
+    fn claim(&self, number: u32) -> Result<(), Misuse> {
+        let mut numbers = self.qp_numbers.lock().expect("number lock");
+        if numbers.len() >= self.limits.max_qp as usize {
+            return Err(Misuse::Full);
+        }
+        if numbers.insert(number) { Ok(()) } else { Err(Misuse::Busy) }
     }
 
     fn take_number(&self) -> Result<u32, Misuse> {

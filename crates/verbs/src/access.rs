@@ -2,7 +2,7 @@
 
 bitflags::bitflags! {
     /// What a region may be used for; the values of `IBV_ACCESS_*`.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Access: u32 {
         /// Received data and read results may be placed in it.
         const LOCAL_WRITE = 1;

@@ -33,6 +33,7 @@ pub use limits::Limits;
 pub use misuse::Misuse;
 pub use mr::{RegionFault, RegionTable};
 pub use pd::Pd;
+pub use qp::{AddressVector, AlternatePath, QpType};
 pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState};
 pub use srq::Srq;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};

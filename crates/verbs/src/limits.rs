@@ -31,6 +31,8 @@ pub struct Limits {
     pub max_qp_rd_atom: u32,
     /// Outbound Reads and Atomics a queue pair keeps outstanding (ORD).
     pub max_qp_init_rd_atom: u32,
+    /// Address handles.
+    pub max_ah: u32,
     /// Octets of inline data.
     pub max_inline_data: u32,
     /// Octets of a message, RFC 5041 section 5.2.
@@ -53,6 +55,10 @@ pub const IWARP: Limits = Limits {
     max_srq_sge: 32,
     max_qp_rd_atom: 128,
     max_qp_init_rd_atom: 128,
+    max_ah: 0,
     max_inline_data: 512,
     max_msg_size: 1 << 31,
 };
+
+/// The limits of `weft0`.
+pub const ROCE: Limits = Limits { max_ah: 1 << 20, ..IWARP };

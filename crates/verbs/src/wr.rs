@@ -2,6 +2,8 @@
 
 use weft_wire::llp::MemoryPiece;
 
+use crate::qp::QpType;
+
 /// A scatter/gather entry, laid out as `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -105,6 +107,15 @@ impl SendOp {
     /// Whether it waits for a response and so counts against ORD.
     pub fn awaits_response(&self) -> bool {
         self.is_read() || self.is_atomic()
+    }
+
+    /// Whether queue pairs of this type do it.
+    pub fn is_offered_by(&self, kind: QpType) -> bool {
+        match self {
+            Self::Send | Self::SendImm { .. } => true,
+            Self::Write { .. } | Self::WriteImm { .. } => kind != QpType::Ud,
+            _ => kind == QpType::Rc,
+        }
     }
 
     /// Whether it is an RDMA Read.

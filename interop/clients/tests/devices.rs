@@ -1,4 +1,4 @@
-//! The device is there, with attributes that make sense.
+//! The devices are there, with attributes that make sense.
 
 use weft_interop::Lab;
 
@@ -18,23 +18,30 @@ fn number(list: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn the_device_is_listed() {
+fn the_devices_are_listed() {
     let Some(lab) = Lab::with(&["ibv_devices"]) else { return };
-    let list = lab.program("ibv_devices").run().success().said("weft_iw0");
+    let list = lab.program("ibv_devices").run().success().said("weft_iw0").said("weft0");
     let guid = list.stdout.lines().last().and_then(|line| line.split_whitespace().nth(1));
     assert!(guid.is_some_and(|guid| guid.len() == 16 && guid.bytes().any(|b| b != b'0')), "{list}");
 }
 
 #[test]
-fn its_attributes_make_sense() {
+fn their_attributes_make_sense() {
     let Some(lab) = Lab::with(&["ibv_devinfo"]) else { return };
-    let list = lab.program("ibv_devinfo").args("-v").run().success().stdout;
-    assert_eq!(value(&list, "hca_id"), "weft_iw0");
-    assert_eq!(value(&list, "transport"), "iWARP (1)");
-    assert_eq!(value(&list, "link_layer"), "Ethernet");
-    assert_eq!(value(&list, "state"), "PORT_ACTIVE (4)");
-    assert_ne!(number(&list, "vendor_id"), 0);
-    assert_eq!(value(&list, "node_guid").len(), 19);
+    for (name, transport) in [("weft0", "InfiniBand (0)"), ("weft_iw0", "iWARP (1)")] {
+        let args = format!("-v -d {name}");
+        let list = lab.program("ibv_devinfo").args(&args).run().success().stdout;
+        assert_eq!(value(&list, "hca_id"), name);
+        assert_eq!(value(&list, "transport"), transport);
+        check_attributes(&list);
+    }
+}
+
+fn check_attributes(list: &str) {
+    assert_eq!(value(list, "link_layer"), "Ethernet");
+    assert_eq!(value(list, "state"), "PORT_ACTIVE (4)");
+    assert_ne!(number(list, "vendor_id"), 0);
+    assert_eq!(value(list, "node_guid").len(), 19);
     let at_least = [
         ("max_mr_size", 1 << 40),
         ("page_size_cap", 4096),
@@ -52,7 +59,7 @@ fn its_attributes_make_sense() {
         ("max_msg_sz", 1 << 30),
     ];
     for (name, least) in at_least {
-        assert!(number(&list, name) >= least, "{name} in\n{list}");
+        assert!(number(list, name) >= least, "{name} in\n{list}");
     }
 }
 

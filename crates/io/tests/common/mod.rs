@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use weft_io::mpa::{Agreed, Role, Rtr};
-use weft_io::{Context, Cq, LinkWatcher, Pd, Qp, QpInit};
-use weft_verbs::{Access, QpCap, RecvWr, SendFlags, SendOp, SendWr, Sge, Wake, Wc};
+use weft_io::{Context, Cq, LinkWatcher, Pd, Personality, Qp, QpInit};
+use weft_verbs::{Access, QpCap, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, Wake, Wc};
 
 /// How long anything may take before a test gives up.
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -75,7 +75,7 @@ pub const ALL: Access = Access::all().difference(Access::ON_DEMAND.union(Access:
 
 impl Side {
     pub fn new() -> Self {
-        let context = Context::open(Box::new(Silent));
+        let context = Context::open(Personality::Iwarp, Box::new(Silent));
         let pd = context.alloc_pd();
         let cq = context.create_cq(4096, None, 1).unwrap();
         let cap = QpCap {
@@ -86,6 +86,7 @@ impl Side {
             max_inline_data: 64,
         };
         let init = QpInit {
+            kind: QpType::Rc,
             pd: Arc::clone(&pd),
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),

@@ -11,9 +11,13 @@ pub const IBV_NODE_USNIC: c_int = 5;
 pub const IBV_NODE_USNIC_UDP: c_int = 6;
 pub const IBV_NODE_UNSPECIFIED: c_int = 7;
 
+pub const IBV_TRANSPORT_IB: c_int = 0;
 pub const IBV_TRANSPORT_IWARP: c_int = 1;
 
+pub const IBV_DEVICE_UD_AV_PORT_ENFORCE: c_uint = 1 << 6;
 pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 1 << 7;
+pub const IBV_DEVICE_SYS_IMAGE_GUID: c_uint = 1 << 11;
+pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 1 << 12;
 pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 1 << 13;
 pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: c_uint = 1 << 21;
 
@@ -22,6 +26,10 @@ pub const IBV_FORK_UNNEEDED: c_int = 2;
 pub const IBV_ATOMIC_HCA: c_int = 1;
 
 pub const IBV_GID_TYPE_IB: u32 = 0;
+pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
+/// The same two as `ibv_query_gid_type` counts them.
+pub const IBV_GID_TYPE_SYSFS_IB: c_int = 0;
+pub const IBV_GID_TYPE_SYSFS_ROCE_V2: c_int = 1;
 
 pub const IBV_MTU_256: c_int = 1;
 pub const IBV_MTU_512: c_int = 2;
@@ -33,6 +41,9 @@ pub const IBV_PORT_DOWN: c_int = 1;
 pub const IBV_PORT_ACTIVE: c_int = 4;
 pub const IBV_PORT_CM_SUP: u32 = 1 << 16;
 pub const IBV_PORT_DEVICE_MGMT_SUP: u32 = 1 << 19;
+pub const IBV_PORT_IP_BASED_GIDS: u32 = 1 << 26;
+/// `flags` of a port whose address vectors need GIDs.
+pub const IBV_QPF_GRH_REQUIRED: u8 = 1;
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 /// `phys_state` of a port whose link is up.
 pub const PHYS_LINK_UP: u8 = 5;
@@ -65,6 +76,7 @@ pub const IBV_QP_INIT_ATTR_SEND_OPS_FLAGS: u32 = 1 << 6;
 pub const IBV_QP_EX_WITH_RDMA_WRITE: u64 = 1;
 pub const IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM: u64 = 1 << 1;
 pub const IBV_QP_EX_WITH_SEND: u64 = 1 << 2;
+pub const IBV_QP_EX_WITH_SEND_WITH_IMM: u64 = 1 << 3;
 pub const IBV_QP_EX_WITH_RDMA_READ: u64 = 1 << 4;
 pub const IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
 pub const IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;

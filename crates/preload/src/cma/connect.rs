@@ -100,7 +100,7 @@ unsafe fn queue_pair(object: &IdObject, param: *const rdma_conn_param) -> Option
     }
     // SAFETY: the caller passes NULL or readable parameters.
     let param = unsafe { param.as_ref() }?;
-    qp::by_number(param.qp_num)
+    qp::by_number(object.personality.get(), param.qp_num)
 }
 
 /// `rdma_reject`.

@@ -1,12 +1,15 @@
-//! The device that ids are bound to: one context and one protection domain for the whole process.
+//! The devices that ids are bound to: of each one context and one protection domain for the whole
+//! process.
 
 use std::ffi::c_int;
 use std::mem;
 use std::sync::OnceLock;
 
+use weft_io::Personality;
+
 use crate::abi::{ibv_context, ibv_pd};
 use crate::errno;
-use crate::ibv::{context, pd_mr};
+use crate::ibv::{context, device, pd_mr};
 use crate::real::pass_when_off;
 
 /// The context and the protection domain that ids share.
@@ -21,14 +24,15 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
-    /// The device; made ready at the first call, for good. Nothing if it cannot be opened.
-    pub fn get() -> Option<&'static Device> {
-        static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
-        DEVICE.get_or_init(Device::open).as_ref()
+    /// The device that looks like `personality`; made ready at the first call, for good. Nothing
+    /// if it cannot be opened.
+    pub fn get(personality: Personality) -> Option<&'static Device> {
+        static DEVICES: [OnceLock<Option<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
+        DEVICES[personality as usize].get_or_init(|| Device::open(personality)).as_ref()
     }
 
-    fn open() -> Option<Device> {
-        let context = context::weft_context();
+    fn open(personality: Personality) -> Option<Device> {
+        let context = context::weft_context(personality);
         if context.is_null() {
             return None;
         }
@@ -38,27 +42,28 @@ impl Device {
     }
 }
 
-/// `rdma_get_devices`: the contexts that ids are bound to, ended by NULL.
+/// `rdma_get_devices`: the contexts that ids may be bound to, ended by NULL.
 ///
 /// # Safety
 /// `count` is NULL or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     pass_when_off!(rdma_get_devices(count));
-    let Some(device) = Device::get() else { return errno::null(libc::ENODEV) };
+    let [Some(first), Some(second)] = device::personalities().map(Device::get) else {
+        return errno::null(libc::ENODEV);
+    };
     // SAFETY: plain arguments; the program gives the list back to `rdma_free_devices`.
-    let list: *mut *mut ibv_context =
-        unsafe { libc::calloc(2, mem::size_of::<*mut ibv_context>()) }.cast();
+    let list = unsafe { libc::calloc(1, mem::size_of::<[*mut ibv_context; 3]>()) };
     if list.is_null() {
         return errno::null(libc::ENOMEM);
     }
-    // SAFETY: the list has two entries; the second stays NULL.
-    unsafe { list.write(device.context) };
+    // SAFETY: the list has three entries; the third stays NULL.
+    unsafe { list.cast::<[*mut ibv_context; 2]>().write([first.context, second.context]) };
     if !count.is_null() {
         // SAFETY: the caller passes NULL or a writable integer.
-        unsafe { count.write(1) };
+        unsafe { count.write(2) };
     }
-    list
+    list.cast()
 }
 
 /// `rdma_free_devices`. The contexts stay.

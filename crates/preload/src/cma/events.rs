@@ -111,7 +111,8 @@ fn accept_into(listen: &IdObject, delivery: &Delivery) -> Option<&'static IdObje
         cm.destroy();
         return None;
     };
-    let object = IdObject::create(cm.clone(), channel, id.context.get(), id.ps.get());
+    let (personality, context) = (listen.personality.get(), id.context.get());
+    let object = IdObject::create(cm.clone(), personality, channel, context, id.ps.get());
     // SAFETY: the object was just made, and the program cannot end it before it knows it.
     let object = unsafe { &*object };
     if listen.is_sync() {

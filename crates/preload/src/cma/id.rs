@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr;
 
+use weft_io::Personality;
 use weft_io::cm::{CmId, Error, PortSpace};
 
 use super::abi::{
@@ -58,12 +59,14 @@ pub fn create(
         // InfiniBand addresses among them: rsockets take this for a kernel without AF_IB.
         _ => return Err(libc::EPROTONOSUPPORT),
     };
-    Device::get().ok_or(libc::ENODEV)?;
+    let personality = Personality::Iwarp;
+    Device::get(personality).ok_or(libc::ENODEV)?;
     let sync = channel.is_null();
     let channel = if sync { ChannelObject::create()? } else { channel };
     // SAFETY: the channel is the caller's, or was just made.
     let events = unsafe { ChannelObject::get(channel) }.ok_or(libc::EINVAL)?;
-    let object = IdObject::create(CmId::new(events, space), channel, context, port_space);
+    let cm = CmId::new(events, space);
+    let object = IdObject::create(cm, personality, channel, context, port_space);
     // SAFETY: the object was just made.
     unsafe { &*object }.head.sync.set(c_int::from(sync));
     Ok(object.cast())

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
 
+use weft_io::Personality;
 use weft_io::cm::{CmId, EventChannel};
 
 use super::abi::{
@@ -80,6 +81,8 @@ impl ChannelObject {
 pub struct IdObject {
     pub head: IdHead,
     pub cm: Arc<CmId>,
+    /// The device that the id is bound to, or will be once its address is known.
+    pub personality: Cell<Personality>,
     /// Attributes of the queue pairs for the requests of this listener (`rdma_create_ep`).
     pub request_qp: Cell<Option<QpInitAttr>>,
     /// Goes in front of the private data of a connect (`ai_connect`).
@@ -93,6 +96,7 @@ impl IdObject {
     /// A new id, for [`IdObject::free`] to take back.
     pub fn create(
         cm: Arc<CmId>,
+        personality: Personality,
         channel: *mut rdma_event_channel,
         context: *mut c_void,
         port_space: c_int,
@@ -107,6 +111,7 @@ impl IdObject {
         let object = Box::into_raw(Box::new(IdObject {
             head,
             cm: cm.clone(),
+            personality: Cell::new(personality),
             request_qp: Cell::new(None),
             connect_data: RefCell::default(),
             local_ece: Cell::new(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }),
@@ -167,13 +172,14 @@ impl IdObject {
         });
     }
 
-    /// Binds the id to the device, unless its address leaves open which one that would be.
+    /// Binds the id to its device, unless its address leaves open which one that would be.
     pub fn show_device(&self) {
         let bound = self.cm.local_addr().is_some_and(|addr| !addr.ip().is_unspecified());
         let id = &self.head.id;
-        let Some(device) = Device::get().filter(|_| bound && id.verbs.get().is_null()) else {
+        if !bound || !id.verbs.get().is_null() {
             return;
-        };
+        }
+        let Some(device) = Device::get(self.personality.get()) else { return };
         id.verbs.set(device.context);
         id.port_num.set(1);
         if id.pd.get().is_null() {
@@ -185,7 +191,7 @@ impl IdObject {
     pub fn show_queue_pair(&self) {
         let qp = self.head.id.qp.get();
         // A program may have destroyed the queue pair without telling the id.
-        if qp.is_null() || qp::by_number(self.qp_num.get()).is_none() {
+        if qp.is_null() || qp::by_number(self.personality.get(), self.qp_num.get()).is_none() {
             return;
         }
         if let Some(timeout) = self.cm.ack_timeout() {

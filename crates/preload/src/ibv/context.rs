@@ -5,7 +5,7 @@
 //! are not there. Objects hold a [`Held`]; a context that is closed while some remain stays in
 //! memory, because programs reach their functions through it.
 //!
-//! [`weft_context`] is the context of the process that rdma-cm identifiers use.
+//! [`weft_context`] gives the contexts of the process that rdma-cm identifiers use.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of};
@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use weft_io::Context;
+use weft_io::{Context, Personality};
 
 use super::{absent, cq, cq_ex, device, pd_mr, post, qp_ex, query};
 use crate::abi::*;
@@ -87,15 +87,16 @@ impl Drop for Held {
     }
 }
 
-/// The context of this process for objects that no program opened a device for: `id->verbs` of
-/// rdma-cm. NULL with `errno` set if it cannot be made. Never closed.
-pub fn weft_context() -> *mut ibv_context {
-    if let Some(shared) = SHARED.get() {
+/// The context that this process has of a device that no program opened: `id->verbs` of rdma-cm.
+/// NULL with `errno` set if it cannot be made. Never closed.
+pub fn weft_context(personality: Personality) -> *mut ibv_context {
+    let slot = &SHARED[personality as usize];
+    if let Some(shared) = slot.get() {
         return shared.0;
     }
-    match open() {
+    match open(personality) {
         // Of two threads that come here at once, one wins; the other's is left open unused.
-        Ok(context) => SHARED.get_or_init(|| Shared(context)).0,
+        Ok(context) => slot.get_or_init(|| Shared(context)).0,
         Err(code) => errno::null(code),
     }
 }
@@ -106,25 +107,26 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-static SHARED: OnceLock<Shared> = OnceLock::new();
+static SHARED: [OnceLock<Shared>; 2] = [OnceLock::new(), OnceLock::new()];
 
 fn is_shared(context: *mut ibv_context) -> bool {
-    SHARED.get().is_some_and(|shared| shared.0 == context)
+    SHARED.iter().any(|slot| slot.get().is_some_and(|shared| shared.0 == context))
 }
 
-/// Opens the device; fails with the errno of the system.
-fn open() -> Result<*mut ibv_context, c_int> {
+/// Opens a device; fails with the errno of the system.
+fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
     let events = Arc::new(EventFd::new()?);
-    let core = Context::open(Box::new(Waker(Arc::clone(&events))));
+    let core = Context::open(personality, Box::new(Waker(Arc::clone(&events))));
     let async_fd = events.raw();
     let tail = Tail { core, events, objects: AtomicUsize::new(0) };
-    let object = Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(async_fd) }));
-    log!(Debug, "opened {:?}", device::name());
+    let object =
+        Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(personality, async_fd) }));
+    log!(Debug, "opened {:?}", device::name(personality));
     // SAFETY: just made.
     Ok(unsafe { &raw mut (*object).verbs.context })
 }
 
-fn verbs(async_fd: c_int) -> verbs_context {
+fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
         alloc_parent_domain: Some(pd_mr::alloc_parent_domain),
@@ -136,7 +138,7 @@ fn verbs(async_fd: c_int) -> verbs_context {
         close_xrcd: Some(absent::close_xrcd),
         sz: size_of::<verbs_context>(),
         context: ibv_context {
-            device: device::device(),
+            device: device::device(personality),
             ops: ops(),
             // No kernel device is behind it, but programs duplicate it for other processes, and
             // shall fail at the import there.
@@ -170,10 +172,10 @@ fn ops() -> ibv_context_ops {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pass_when_off!(ibv_open_device(device));
-    if device != device::device() {
+    let Some(personality) = device::personality(device) else {
         return errno::null(libc::ENODEV);
-    }
-    open().unwrap_or_else(errno::null)
+    };
+    open(personality).unwrap_or_else(errno::null)
 }
 
 /// `ibv_close_device`. A context of rdma-cm, which programs close by mistake, stays open.
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn a_context_looks_extended_and_leads_back_to_its_tail() {
         // SAFETY: the device of the list.
-        let context = unsafe { ibv_open_device(device::device()) };
+        let context = unsafe { ibv_open_device(device::device(Personality::Roce)) };
         // SAFETY: just opened.
         let ibv_context { abi_compat, async_fd, .. } = unsafe { &*context };
         assert_eq!(*abi_compat as usize, usize::MAX);
@@ -218,12 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_context_for_rdma_cm() {
-        assert_eq!(weft_context(), weft_context());
-        assert!(!weft_context().is_null());
-        // SAFETY: the context is open and stays so.
-        assert_eq!(unsafe { ibv_close_device(weft_context()) }, 0);
-        // SAFETY: as above.
-        assert!(unsafe { tail(weft_context()) }.core.limits().max_qp > 0);
+    fn there_is_one_context_of_each_device_for_rdma_cm() {
+        let [first, second] = device::personalities().map(weft_context);
+        assert!(first != second && !first.is_null() && !second.is_null());
+        assert_eq!(device::personalities().map(weft_context), [first, second]);
+        for context in [first, second] {
+            // SAFETY: the context is open and stays so.
+            assert_eq!(unsafe { ibv_close_device(context) }, 0);
+            // SAFETY: as above.
+            assert!(unsafe { tail(context) }.core.limits().max_qp > 0);
+        }
     }
 }

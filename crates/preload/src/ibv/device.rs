@@ -1,4 +1,4 @@
-//! The device list: one device, made once, at an address that never changes.
+//! The device list: two devices, made once, at addresses that never change.
 //!
 //! Programs keep `ibv_device` pointers after freeing the list and compare them across calls, and
 //! libraries made for one vendor's hardware look *behind* the structure to recognise their own,
@@ -9,8 +9,10 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use crate::abi::{IBV_NODE_RNIC, IBV_TRANSPORT_IWARP, ibv_device};
-use crate::env;
+use weft_io::Personality;
+
+use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
+use crate::env::{self, IWARP_NAME};
 use crate::errno;
 use crate::net;
 use crate::real::pass_when_off;
@@ -25,37 +27,62 @@ struct DeviceObject {
     tail: [u64; TAIL_WORDS],
 }
 
+/// The devices in the order of the list, in which programs take the first that serves them.
+const ORDER: [Personality; 2] = [Personality::Iwarp, Personality::Roce];
+
 struct Shared(*mut DeviceObject);
 // SAFETY: the object is written before it is shared and only read afterwards.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// The device.
-pub fn device() -> *mut ibv_device {
-    static DEVICE: OnceLock<Shared> = OnceLock::new();
-    DEVICE.get_or_init(|| Shared(Box::into_raw(Box::new(make())))).0.cast()
+/// The devices, in order.
+pub fn devices() -> [*mut ibv_device; 2] {
+    ORDER.map(device)
 }
 
-/// Whether `path` is the directory in sysfs that the device claims.
-pub fn is_ibdev_path(path: &CStr) -> bool {
-    let mut text = String::from("/sys/class/infiniband/");
-    text.push_str(&name().to_string_lossy());
-    path.to_bytes() == text.as_bytes()
+/// The personalities of the devices, in order.
+pub fn personalities() -> [Personality; 2] {
+    ORDER
 }
 
-/// The name of the device.
-pub fn name() -> &'static CStr {
-    &env::settings().device
+/// The device that looks like `personality`.
+pub fn device(personality: Personality) -> *mut ibv_device {
+    static DEVICES: [OnceLock<Shared>; 2] = [OnceLock::new(), OnceLock::new()];
+    DEVICES[personality as usize]
+        .get_or_init(|| Shared(Box::into_raw(Box::new(make(personality)))))
+        .0
+        .cast()
 }
 
-fn make() -> DeviceObject {
+/// What `device` looks like, if it is one of ours.
+pub fn personality(device: *mut ibv_device) -> Option<Personality> {
+    ORDER.into_iter().find(|p| self::device(*p) == device)
+}
+
+/// Whose directory in sysfs `path` is.
+pub fn by_ibdev_path(path: &CStr) -> Option<Personality> {
+    let name = path.to_bytes().strip_prefix(b"/sys/class/infiniband/")?;
+    ORDER.into_iter().find(|p| self::name(*p).to_bytes() == name)
+}
+
+/// The name of the device that looks like `personality`.
+pub fn name(personality: Personality) -> &'static CStr {
+    match personality {
+        Personality::Iwarp => IWARP_NAME,
+        Personality::Roce => &env::settings().device,
+    }
+}
+
+fn make(personality: Personality) -> DeviceObject {
     // SAFETY: all zeroes is valid: integers, null pointers and empty strings.
     let mut object: DeviceObject = unsafe { mem::zeroed() };
     let device = &mut object.public;
-    let name = name().to_string_lossy();
-    device.node_type = IBV_NODE_RNIC;
-    device.transport_type = IBV_TRANSPORT_IWARP;
+    let name = name(personality).to_string_lossy();
+    (device.node_type, device.transport_type) = match personality {
+        Personality::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+        Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+    };
     copy_text(&mut device.name, &name);
     // Not `uverbs<N>`, which may be the node of real hardware.
     let mut node = String::from("uverbs_");
@@ -74,9 +101,20 @@ pub fn copy_text(to: &mut [c_char], text: &str) {
     }
 }
 
-/// The node GUID, in memory order: EUI-64 from the first Ethernet address of the machine, or from
-/// the machine's identity where there is none. Never zero, and the same in every process.
-pub fn guid() -> u64 {
+/// The node GUID of a device, in memory order: EUI-64 from the first Ethernet address of the
+/// machine, or from the machine's identity where there is none. Never zero, and the same in every
+/// process.
+pub fn guid(personality: Personality) -> u64 {
+    let mut octets = system_guid().to_ne_bytes();
+    if personality == Personality::Iwarp {
+        // The devices of one machine differ in an octet that EUI-64 fills up.
+        octets[4] ^= 1;
+    }
+    u64::from_ne_bytes(octets)
+}
+
+/// The GUID of the machine, which both devices have in common.
+pub fn system_guid() -> u64 {
     static GUID: OnceLock<u64> = OnceLock::new();
     *GUID.get_or_init(|| {
         let octets = match mac() {
@@ -110,21 +148,20 @@ fn machine_octets() -> [u8; 8] {
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pass_when_off!(ibv_get_device_list(count));
     // SAFETY: plain arguments; the program gives the list back to `ibv_free_device_list`.
-    let list: *mut *mut ibv_device =
-        unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast();
+    let list = unsafe { libc::calloc(1, size_of::<[*mut ibv_device; 3]>()) };
     if list.is_null() {
         return errno::null(libc::ENOMEM);
     }
-    // SAFETY: the list has two entries; the second stays NULL.
-    unsafe { list.write(device()) };
+    // SAFETY: the list has three entries; the third stays NULL.
+    unsafe { list.cast::<[*mut ibv_device; 2]>().write(devices()) };
     if !count.is_null() {
         // SAFETY: the caller passes NULL or a writable integer.
-        unsafe { count.write(1) };
+        unsafe { count.write(ORDER.len() as c_int) };
     }
-    list
+    list.cast()
 }
 
-/// `ibv_free_device_list`. The device itself stays.
+/// `ibv_free_device_list`. The devices themselves stay.
 ///
 /// # Safety
 /// `list` came from [`ibv_get_device_list`].
@@ -156,10 +193,10 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     pass_when_off!(ibv_get_device_guid(device));
-    guid()
+    personality(device).map_or(0, guid)
 }
 
-/// `ibv_get_device_index`: the kernel does not know this device.
+/// `ibv_get_device_index`: the kernel does not know these devices.
 ///
 /// # Safety
 /// `device` came from [`ibv_get_device_list`].
@@ -174,29 +211,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_device_stays_where_it_is_and_is_followed_by_zeroes() {
+    fn devices_stay_where_they_are_and_are_followed_by_zeroes() {
         let mut count = 0;
         // SAFETY: a writable integer.
         let list = unsafe { ibv_get_device_list(&raw mut count) };
-        assert_eq!(count, 1);
-        // SAFETY: the list has two entries.
-        let entries = unsafe { *list.cast::<[*mut ibv_device; 2]>() };
-        assert_eq!(entries, [device(), ptr::null_mut()]);
+        assert_eq!(count, 2);
+        // SAFETY: the list has three entries.
+        let entries = unsafe { *list.cast::<[*mut ibv_device; 3]>() };
+        assert_eq!(entries, [devices()[0], devices()[1], ptr::null_mut()]);
         // SAFETY: the list came from the call above.
         unsafe { ibv_free_device_list(list) };
-        // SAFETY: the device is the head of a DeviceObject.
-        let object = unsafe { &*device().cast::<DeviceObject>() };
-        assert_eq!(object.tail, [0; TAIL_WORDS]);
-        // SAFETY: the device of the list.
-        let name = unsafe { ibv_get_device_name(device()) };
-        // SAFETY: names are NUL-terminated.
-        assert_eq!(unsafe { CStr::from_ptr(name) }, c"weft_iw0");
-        assert!(is_ibdev_path(c"/sys/class/infiniband/weft_iw0"));
+        for device in devices() {
+            // SAFETY: the device is the head of a DeviceObject.
+            let object = unsafe { &*device.cast::<DeviceObject>() };
+            assert_eq!(object.tail, [0; TAIL_WORDS]);
+        }
     }
 
     #[test]
-    fn the_guid_is_never_zero() {
-        assert_ne!(guid(), 0);
+    fn each_device_is_known_by_its_name_and_its_directory() {
+        for (which, name) in [(Personality::Iwarp, c"weft_iw0"), (Personality::Roce, c"weft0")] {
+            assert_eq!(personality(device(which)), Some(which));
+            // SAFETY: a device of ours.
+            let shown = unsafe { ibv_get_device_name(device(which)) };
+            // SAFETY: names are NUL-terminated.
+            assert_eq!(unsafe { CStr::from_ptr(shown) }, name);
+        }
+        assert_eq!(by_ibdev_path(c"/sys/class/infiniband/weft_iw0"), Some(Personality::Iwarp));
+        assert_eq!(by_ibdev_path(c"/sys/class/infiniband/weft0"), Some(Personality::Roce));
+        assert_eq!(by_ibdev_path(c"/sys/class/infiniband/weft"), None);
+        assert_eq!(personality(ptr::null_mut()), None);
+    }
+
+    #[test]
+    fn guids_differ_and_are_never_zero() {
+        let guids = personalities().map(guid);
+        assert!(guids[0] != guids[1] && !guids.contains(&0));
         assert_ne!(machine_octets(), [0; 8]);
     }
 

@@ -3,7 +3,9 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use super::device::is_ibdev_path;
+use weft_io::Personality;
+
+use super::device::by_ibdev_path;
 use super::query::{copy_to_caller, version};
 use crate::abi::*;
 use crate::real::{next, pass_when_off};
@@ -44,7 +46,7 @@ pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 
 /// `ibv_read_sysfs_file`: the length read without a final newline, or -1.
 ///
-/// Answers for the device, which has no directory in sysfs, and for the version of rdma-cm, which
+/// Answers for the devices, which have no directory in sysfs, and for the version of rdma-cm, which
 /// the rsocket code of librdmacm asks for; other files are really read.
 ///
 /// # Safety
@@ -75,11 +77,12 @@ fn virtual_file(dir: &CStr, file: &CStr) -> Option<&'static str> {
     if file.ends_with(b"rdma_cm/abi_version") {
         return Some(RDMA_CM_ABI);
     }
-    if !is_ibdev_path(dir) {
-        return None;
-    }
+    let personality = by_ibdev_path(dir)?;
     match file {
-        b"node_type" => Some("4: RNIC"),
+        b"node_type" => Some(match personality {
+            Personality::Iwarp => "4: RNIC",
+            Personality::Roce => "1: CA",
+        }),
         b"fw_ver" | b"hca_type" => Some(version()),
         b"board_id" => Some("weft"),
         _ => None,
@@ -191,6 +194,7 @@ mod tests {
     fn files_of_the_device_are_answered_and_others_read() {
         assert_eq!(read(c"/sys", c"class/misc/rdma_cm/abi_version"), (1, "4".into()));
         assert_eq!(read(c"/sys/class/infiniband/weft_iw0", c"node_type"), (7, "4: RNIC".into()));
+        assert_eq!(read(c"/sys/class/infiniband/weft0", c"node_type"), (5, "1: CA".into()));
         assert_eq!(read(c"/sys/class/infiniband/weft_iw0", c"nothing").0, -1);
         assert!(read(c"/proc/self", c"comm").0 > 0);
         assert!(!read(c"/proc/self", c"comm").1.contains('\n'));

@@ -5,20 +5,23 @@
 //! `id->verbs`, [`qp::tail`] for the engine's queue pair behind an `ibv_qp`, [`qp::refresh`] after
 //! a change of its state, [`pd_mr::pd_tail`], [`cq::tail`] and [`srq::tail`], the exported
 //! functions themselves for objects that rdma-cm makes on a program's behalf, and
-//! [`query::gid_of`] for addresses.
+//! [`gid::gid_of`] for addresses.
 
 pub mod absent;
+
 pub mod channel;
 pub mod context;
 pub mod cq;
 pub mod cq_ex;
 pub mod device;
 pub mod event;
+pub mod gid;
 pub mod misc;
 pub mod object;
 pub mod pd_mr;
 pub mod post;
 pub mod qp;
+pub mod qp_attr;
 pub mod qp_ex;
 pub mod query;
 pub mod registry;

@@ -137,6 +137,7 @@ fn operation(wr: &ibv_send_wr) -> Result<SendOp, Misuse> {
     let stag = wr.imm_data;
     Ok(match wr.opcode {
         IBV_WR_SEND => SendOp::Send,
+        IBV_WR_SEND_WITH_IMM => SendOp::SendImm { imm: wr.imm_data },
         IBV_WR_SEND_WITH_INV => SendOp::SendInv { stag },
         IBV_WR_LOCAL_INV => SendOp::LocalInv { stag },
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ => {
@@ -147,7 +148,6 @@ fn operation(wr: &ibv_send_wr) -> Result<SendOp, Misuse> {
             // SAFETY: requests with these codes carry this member.
             atomic(wr.opcode, unsafe { wr.wr.atomic })
         }
-        IBV_WR_SEND_WITH_IMM => return Err(Misuse::Unsupported("sends with immediate data")),
         _ => return Err(Misuse::Invalid("an unknown operation")),
     })
 }
@@ -196,11 +196,11 @@ mod tests {
         let swap = SendOp::CmpSwap { to: 7, stag: 9, compare: 1, swap: 2 };
         assert_eq!(operation(&wr), Ok(swap));
         assert_eq!(operation(&request(IBV_WR_SEND_WITH_INV)), Ok(SendOp::SendInv { stag: imm }));
+        assert_eq!(operation(&request(IBV_WR_SEND_WITH_IMM)), Ok(SendOp::SendImm { imm }));
     }
 
     #[test]
     fn what_cannot_be_sent_has_an_errno() {
-        assert_eq!(operation(&request(IBV_WR_SEND_WITH_IMM)).unwrap_err().errno(), 95);
         assert_eq!(operation(&request(99)).unwrap_err().errno(), 22);
         let mut wr = request(IBV_WR_SEND);
         wr.num_sge = -1;

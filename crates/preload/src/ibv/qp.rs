@@ -1,8 +1,7 @@
 //! Queue pairs: creation, attributes, destruction.
 //!
 //! Every queue pair is allocated as an `ibv_qp_ex`, whose head is an `ibv_qp`; [`super::qp_ex`]
-//! fills the builders where a program asked for them. Attributes that have no meaning for iWARP
-//! are kept as the program set them, so that a query gives them back.
+//! fills the builders where a program asked for them.
 //!
 //! rdma-cm reaches the engine's queue pair through [`tail`], and calls [`refresh`] when the
 //! connection changed its state.
@@ -12,13 +11,13 @@ use std::ffi::c_int;
 use std::mem::{self, offset_of};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use weft_io::{Qp, QpInit};
-use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState};
+use weft_io::{Personality, Qp, QpInit};
+use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 
 use super::context::Held;
 use super::object::{Acks, Object, handle};
 use super::qp_ex::Builder;
-use super::{cq, pd_mr, registry, srq};
+use super::{cq, pd_mr, qp_attr, registry, srq};
 use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
@@ -34,8 +33,6 @@ pub struct Tail {
     cookie: u64,
     context: Held,
     sq_sig_all: c_int,
-    /// Attributes as last set.
-    set: Mutex<ibv_qp_attr>,
 }
 
 type QpObject = Object<ibv_qp_ex, Tail>;
@@ -77,25 +74,26 @@ pub unsafe fn create(
     init: &mut ibv_qp_init_attr,
     extended: bool,
 ) -> *mut ibv_qp_ex {
-    if init.qp_type != IBV_QPT_RC {
-        return errno::null(libc::EOPNOTSUPP);
-    }
     if pd.is_null() || init.send_cq.is_null() || init.recv_cq.is_null() {
         return errno::null(libc::EINVAL);
     }
-    let cookie = registry::cookie();
-    // SAFETY: alive by contract.
-    let wanted = unsafe { engine_init(pd, init, cookie) };
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };
     // SAFETY: the context of a live domain is open.
     let held = unsafe { Held::new(context) };
+    let personality = held.tail().core.personality();
+    let Some(kind) = kind(personality, init.qp_type) else {
+        return errno::null(libc::EOPNOTSUPP);
+    };
+    let cookie = registry::cookie();
+    // SAFETY: alive by contract.
+    let wanted = unsafe { engine_init(kind, pd, init, cookie) };
     let core = match held.tail().core.create_qp(wanted) {
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
     };
-    numbers().insert(core.num(), Arc::downgrade(&core));
-    init.cap = cap_to_c(core.query().cap);
+    numbers().insert((personality as u8, core.num()), Arc::downgrade(&core));
+    init.cap = qp_attr::cap_to_c(core.query().cap);
     // SAFETY: all zeroes is valid: integers, null pointers, absent functions.
     let mut public: ibv_qp_ex = unsafe { mem::zeroed() };
     public.qp_base = head(context, pd, init, &core);
@@ -108,15 +106,23 @@ pub unsafe fn create(
             cookie,
             context: held,
             sq_sig_all: init.sq_sig_all,
-            // SAFETY: all zeroes is valid: integers.
-            set: Mutex::new(unsafe { mem::zeroed() }),
         },
     );
     registry::add(cookie, qp);
     qp
 }
 
-type Numbers = BTreeMap<u32, Weak<Qp>>;
+/// What a device makes of a type of `enum ibv_qp_type`.
+fn kind(personality: Personality, raw: c_int) -> Option<QpType> {
+    let kind = u32::try_from(raw).ok().and_then(QpType::from_raw)?;
+    match personality {
+        Personality::Iwarp => (kind == QpType::Rc).then_some(kind),
+        Personality::Roce => (kind != QpType::Ud).then_some(kind),
+    }
+}
+
+/// Each device has numbers of its own.
+type Numbers = BTreeMap<(u8, u32), Weak<Qp>>;
 
 fn numbers() -> MutexGuard<'static, Numbers> {
     static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::new());
@@ -125,18 +131,24 @@ fn numbers() -> MutexGuard<'static, Numbers> {
 
 /// The engine's queue pair of that number: rdma-cm connects queue pairs that it did not make by
 /// their numbers.
-pub fn by_number(num: u32) -> Option<Arc<Qp>> {
-    numbers().get(&num)?.upgrade()
+pub fn by_number(personality: Personality, num: u32) -> Option<Arc<Qp>> {
+    numbers().get(&(personality as u8, num))?.upgrade()
 }
 
 /// # Safety
 /// `pd` and the objects that `init` names are alive.
-unsafe fn engine_init(pd: *mut ibv_pd, init: &ibv_qp_init_attr, cookie: u64) -> QpInit {
+unsafe fn engine_init(
+    kind: QpType,
+    pd: *mut ibv_pd,
+    init: &ibv_qp_init_attr,
+    cookie: u64,
+) -> QpInit {
     let srq = (!init.srq.is_null()).then(|| {
         // SAFETY: alive by contract.
         unsafe { srq::tail(init.srq) }.core.clone()
     });
     QpInit {
+        kind,
         // SAFETY: alive by contract.
         pd: unsafe { pd_mr::pd_tail(pd) }.core.clone(),
         // SAFETY: alive by contract.
@@ -173,16 +185,6 @@ fn head(context: *mut ibv_context, pd: *mut ibv_pd, init: &ibv_qp_init_attr, cor
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
-    }
-}
-
-fn cap_to_c(cap: QpCap) -> ibv_qp_cap {
-    ibv_qp_cap {
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
     }
 }
 
@@ -225,67 +227,16 @@ pub unsafe extern "C" fn ibv_modify_qp(
     // SAFETY: readable by contract.
     let attr = unsafe { &*attr };
     let mask = QpAttrMask::from_bits_retain(mask as u32);
-    let Some(wanted) = attr_from_c(attr, mask, tail.core.query()) else {
+    let personality = tail.context.tail().core.personality();
+    let Some(wanted) = qp_attr::from_c(attr, mask, personality) else {
         return errno::code(libc::EINVAL);
     };
     let result = errno::positive(tail.core.modify(&wanted, mask));
     if result == 0 {
-        remember(&mut tail.set.lock().expect("attribute lock"), attr, mask.bits());
         // SAFETY: alive by contract.
         unsafe { refresh(qp) };
     }
     result
-}
-
-/// The engine's attributes with those replaced that `mask` names; `None` where a value is none.
-fn attr_from_c(attr: &ibv_qp_attr, mask: QpAttrMask, now: QpAttr) -> Option<QpAttr> {
-    let state = |raw: c_int| u32::try_from(raw).ok().and_then(QpState::from_raw);
-    let mut wanted = now;
-    if mask.contains(QpAttrMask::STATE) {
-        wanted.state = state(attr.qp_state)?;
-    }
-    if mask.contains(QpAttrMask::CUR_STATE) {
-        wanted.cur_state = state(attr.cur_qp_state)?;
-    }
-    if mask.contains(QpAttrMask::ACCESS_FLAGS) {
-        wanted.access = Access::from_user(attr.qp_access_flags)?;
-    }
-    if mask.contains(QpAttrMask::PORT) {
-        wanted.port = attr.port_num;
-    }
-    if mask.contains(QpAttrMask::MAX_QP_RD_ATOMIC) {
-        wanted.max_rd_atomic = attr.max_rd_atomic;
-    }
-    if mask.contains(QpAttrMask::MAX_DEST_RD_ATOMIC) {
-        wanted.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-    }
-    Some(wanted)
-}
-
-/// Keeps the attributes that `mask` names.
-fn remember(set: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
-    macro_rules! keep {
-        ($($bit:literal => $($field:ident),+;)*) => {
-            $(if mask & (1 << $bit) != 0 { $(set.$field = attr.$field;)+ })*
-        };
-    }
-    keep! {
-        2 => en_sqd_async_notify;
-        4 => pkey_index;
-        6 => qkey;
-        7 => ah_attr;
-        8 => path_mtu;
-        9 => timeout;
-        10 => retry_cnt;
-        11 => rnr_retry;
-        12 => rq_psn;
-        14 => alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
-        15 => min_rnr_timer;
-        16 => sq_psn;
-        18 => path_mig_state;
-        20 => dest_qp_num;
-        25 => rate_limit;
-    }
 }
 
 /// `ibv_query_qp`: fills all attributes, whatever the mask asks for.
@@ -302,15 +253,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     pass_when_off!(ibv_query_qp(qp, attr, mask, init));
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
-    let now = tail.core.query();
-    let mut full = *tail.set.lock().expect("attribute lock");
-    full.qp_state = now.state as c_int;
-    full.cur_qp_state = now.cur_state as c_int;
-    full.qp_access_flags = now.access.bits();
-    full.cap = cap_to_c(now.cap);
-    full.max_rd_atomic = now.max_rd_atomic;
-    full.max_dest_rd_atomic = now.max_dest_rd_atomic;
-    full.port_num = now.port;
+    let full = qp_attr::to_c(&tail.core.query());
     // SAFETY: writable by contract.
     unsafe { attr.write(full) };
     // SAFETY: alive by contract; the fields read were set when it was made.
@@ -341,7 +284,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
     // Before the number can be given to another.
-    numbers().remove(&tail.core.num());
+    let personality = tail.context.tail().core.personality();
+    numbers().remove(&(personality as u8, tail.core.num()));
     match tail.core.destroy() {
         Ok(dropped) => tail.context.tail().events.retract(dropped),
         Err(misuse) => return errno::code(misuse.errno()),
@@ -363,47 +307,4 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     pass_when_off!(ibv_qp_to_qp_ex(qp));
     // SAFETY: alive by contract.
     if unsafe { tail(qp) }.extended { qp.cast() } else { std::ptr::null_mut() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn attr() -> ibv_qp_attr {
-        // SAFETY: all zeroes is valid: integers.
-        unsafe { mem::zeroed() }
-    }
-
-    fn now() -> QpAttr {
-        QpAttr {
-            state: QpState::Init,
-            cur_state: QpState::Init,
-            access: Access::REMOTE_READ,
-            port: 1,
-            max_rd_atomic: 3,
-            max_dest_rd_atomic: 4,
-            cap: QpCap::default(),
-        }
-    }
-
-    #[test]
-    fn only_what_the_mask_names_changes() {
-        let mut wanted = attr();
-        wanted.qp_state = 6;
-        wanted.max_rd_atomic = 9;
-        let changed = attr_from_c(&wanted, QpAttrMask::STATE, now()).unwrap();
-        assert_eq!(changed, QpAttr { state: QpState::Err, ..now() });
-        wanted.qp_state = 99;
-        assert_eq!(attr_from_c(&wanted, QpAttrMask::STATE, now()), None);
-        let changed = attr_from_c(&wanted, QpAttrMask::MAX_QP_RD_ATOMIC, now()).unwrap();
-        assert_eq!(changed.max_rd_atomic, 9);
-    }
-
-    #[test]
-    fn foreign_attributes_are_kept_for_queries() {
-        let (mut set, mut given) = (attr(), attr());
-        (given.timeout, given.retry_cnt, given.path_mtu) = (14, 7, 3);
-        remember(&mut set, &given, 1 << 9 | 1 << 8);
-        assert_eq!((set.timeout, set.retry_cnt, set.path_mtu), (14, 0, 3));
-    }
 }

@@ -5,15 +5,17 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, slice_from_raw_parts};
 
+use weft_io::Personality;
 use weft_verbs::{SendFlags, SendOp, SendWr};
 
 use super::object::SpanLock;
 use super::qp::{self, Tail};
+use super::query::personality;
 use crate::abi::*;
 use crate::errno;
 
-/// What the device can build. Atomics reach Weft peers only; sends with immediate data, windows
-/// and segmentation offload have no place in iWARP.
+/// What both devices can build. Over iWARP writes with immediate data and atomics reach Weft
+/// peers only.
 const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -22,6 +24,14 @@ const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+/// What queue pairs of a device can build.
+fn supported(personality: Personality) -> u64 {
+    match personality {
+        Personality::Iwarp => SUPPORTED,
+        Personality::Roce => SUPPORTED | IBV_QP_EX_WITH_SEND_WITH_IMM,
+    }
+}
 
 /// A request that is being built.
 struct Pending {
@@ -112,20 +122,22 @@ impl Span {
 /// Slot `create_qp_ex`.
 ///
 /// # Safety
-/// `attr` is readable and writable; the objects it names are alive.
+/// `context` is open, `attr` readable and writable; the objects it names are alive.
 pub unsafe extern "C" fn create_qp_ex(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     // SAFETY: readable by contract.
     let attr = unsafe { &mut *attr };
+    // SAFETY: open by contract.
+    let supported = supported(unsafe { personality(context) });
     let known =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let has = |bit: u32| attr.comp_mask & bit != 0;
     let extended = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     if attr.comp_mask & !known != 0
         || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0)
-        || (extended && attr.send_ops_flags & !SUPPORTED != 0)
+        || (extended && attr.send_ops_flags & !supported != 0)
     {
         return errno::null(libc::EOPNOTSUPP);
     }
@@ -162,6 +174,7 @@ fn fill(qp: &mut ibv_qp_ex) {
     qp.wr_rdma_write = Some(wr_rdma_write);
     qp.wr_rdma_write_imm = Some(wr_rdma_write_imm);
     qp.wr_send = Some(wr_send);
+    qp.wr_send_imm = Some(wr_send_imm);
     qp.wr_send_inv = Some(wr_send_inv);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
@@ -233,6 +246,7 @@ macro_rules! builders {
 
 builders! {
     wr_send() => SendOp::Send;
+    wr_send_imm(imm: u32) => SendOp::SendImm { imm };
     wr_send_inv(stag: u32) => SendOp::SendInv { stag };
     wr_local_inv(stag: u32) => SendOp::LocalInv { stag };
     wr_rdma_write(stag: u32, to: u64) => SendOp::Write { to, stag };

@@ -1,4 +1,4 @@
-/* Says how many devices there are, twice, as a program that warns twice would show. */
+/* Names the devices, twice, as a program that warns twice would show. */
 #include <infiniband/verbs.h>
 
 #include "check.h"
@@ -8,8 +8,9 @@ int main(void)
 	for (int i = 0; i < 2; i++) {
 		int count = -1;
 		struct ibv_device **list = ibv_get_device_list(&count);
-		const char *name = list && count > 0 ? ibv_get_device_name(list[0]) : "none";
-		fprintf(stderr, "devices: %d, first: %s\n", count, name);
+		fprintf(stderr, "devices: %d\n", count);
+		for (int j = 0; list && list[j]; j++)
+			fprintf(stderr, "device %s\n", ibv_get_device_name(list[j]));
 		if (list)
 			ibv_free_device_list(list);
 	}

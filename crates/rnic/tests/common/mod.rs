@@ -12,8 +12,8 @@ use weft_rnic::{Device, Endpoint, Link, Outgoing, Transmit, Written};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{RegionReader, RegionSpec};
 use weft_verbs::{
-    Access, AsyncEvent, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, RecvWr, SendFlags, SendOp, SendWr,
-    Sge, Wake, Wc,
+    Access, AsyncEvent, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, QpState, QpType, RecvWr, SendFlags,
+    SendOp, SendWr, Sge, Wake, Wc,
 };
 
 pub struct Silent;
@@ -84,6 +84,8 @@ impl Side {
             max_inline_data: 64,
         };
         let init = QpInit {
+            kind: QpType::Rc,
+            start: QpState::Init,
             pd: Arc::clone(&pd),
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),

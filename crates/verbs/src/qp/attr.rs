@@ -2,6 +2,26 @@
 
 use crate::access::Access;
 
+/// What kind of service a queue pair gives; the values of `enum ibv_qp_type`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum QpType {
+    /// Connected and reliable: everything.
+    #[default]
+    Rc = 2,
+    /// Connected and unreliable: sends and writes.
+    Uc = 3,
+    /// Datagrams to anyone: sends.
+    Ud = 4,
+}
+
+impl QpType {
+    /// The type with this value in `enum ibv_qp_type`, if it is one of these.
+    pub fn from_raw(raw: u32) -> Option<Self> {
+        [Self::Rc, Self::Uc, Self::Ud].into_iter().find(|t| *t as u32 == raw)
+    }
+}
+
 /// The states of a queue pair; the values of `enum ibv_qp_state`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
@@ -47,6 +67,50 @@ pub struct QpCap {
     pub max_inline_data: u32,
 }
 
+/// How the peer is reached: the values of `ibv_ah_attr`, and the GID that its index stood for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressVector {
+    /// This side's GID, which [`Self::sgid_index`] stood for when the vector was set.
+    pub sgid: [u8; 16],
+    /// The network interface of that GID, as the kernel numbers it; 0 if unknown.
+    pub interface: u32,
+    /// The row of this side's GID.
+    pub sgid_index: u8,
+    /// Whether the GIDs count; otherwise the peer is the port itself.
+    pub is_global: bool,
+    /// The peer's GID: its IPv6 address, or its IPv4 address mapped into one.
+    pub dgid: [u8; 16],
+    /// Flow label.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Destination LID, which Ethernet does not have.
+    pub dlid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Path bits of the source LID.
+    pub src_path_bits: u8,
+    /// Static rate.
+    pub static_rate: u8,
+    /// Port, from 1.
+    pub port: u8,
+}
+
+/// An alternate path. Nothing migrates to it; it is kept for queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AlternatePath {
+    /// How the peer would be reached.
+    pub path: AddressVector,
+    /// Index of the partition key.
+    pub pkey_index: u16,
+    /// Port, from 1.
+    pub port: u8,
+    /// Acknowledgement timeout.
+    pub timeout: u8,
+}
+
 bitflags::bitflags! {
     /// Which attributes a modify sets; the values of `enum ibv_qp_attr_mask`.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,34 +119,152 @@ bitflags::bitflags! {
         const STATE = 1;
         /// The state that the caller believes it is in.
         const CUR_STATE = 1 << 1;
+        /// Whether a drained send queue is announced.
+        const EN_SQD_ASYNC_NOTIFY = 1 << 2;
         /// What the peer may do.
         const ACCESS_FLAGS = 1 << 3;
+        /// Index of the partition key.
+        const PKEY_INDEX = 1 << 4;
         /// The port.
         const PORT = 1 << 5;
+        /// The queue key of datagrams.
+        const QKEY = 1 << 6;
+        /// How the peer is reached.
+        const AV = 1 << 7;
+        /// Payload octets of a packet.
+        const PATH_MTU = 1 << 8;
+        /// Acknowledgement timeout.
+        const TIMEOUT = 1 << 9;
+        /// How often an unanswered packet is repeated.
+        const RETRY_CNT = 1 << 10;
+        /// How often a packet that found no receive is repeated.
+        const RNR_RETRY = 1 << 11;
+        /// The first packet number that is expected.
+        const RQ_PSN = 1 << 12;
         /// Outbound Reads and Atomics.
         const MAX_QP_RD_ATOMIC = 1 << 13;
+        /// The alternate path.
+        const ALT_PATH = 1 << 14;
+        /// How long a peer waits that found no receive.
+        const MIN_RNR_TIMER = 1 << 15;
+        /// The first packet number that is sent.
+        const SQ_PSN = 1 << 16;
         /// Inbound Reads and Atomics.
         const MAX_DEST_RD_ATOMIC = 1 << 17;
-        /// Anything else has no meaning for iWARP.
+        /// The state of path migration.
+        const PATH_MIG_STATE = 1 << 18;
+        /// The sizes.
+        const CAP = 1 << 19;
+        /// The peer's number.
+        const DEST_QPN = 1 << 20;
+        /// The rate limit.
+        const RATE_LIMIT = 1 << 25;
+        /// Later headers have more.
         const _ = !0;
     }
 }
 
-/// The attributes that iWARP knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The attributes. What has no meaning for a device is kept as it was set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttr {
     /// The state.
     pub state: QpState,
     /// The state that the caller believes it is in.
     pub cur_state: QpState,
+    /// Whether a drained send queue is announced.
+    pub sqd_notify: bool,
     /// What the peer may do.
     pub access: Access,
+    /// Index of the partition key.
+    pub pkey_index: u16,
     /// Port, from 1.
     pub port: u8,
+    /// The queue key of datagrams.
+    pub qkey: u32,
+    /// How the peer is reached.
+    pub path: AddressVector,
+    /// Payload octets of a packet, as in `enum ibv_mtu`: 1 is 256, 5 is 4096.
+    pub path_mtu: u8,
+    /// Acknowledgement timeout: 4.096 us times two to the power of this; 0 is for ever.
+    pub timeout: u8,
+    /// How often an unanswered packet is repeated, up to 7.
+    pub retry_cnt: u8,
+    /// How often a packet that found no receive is repeated; 7 is for ever.
+    pub rnr_retry: u8,
+    /// The first packet number that is expected, 24 bits.
+    pub rq_psn: u32,
     /// ORD.
     pub max_rd_atomic: u8,
+    /// The alternate path.
+    pub alternate: AlternatePath,
+    /// How long a peer waits that found no receive, as a row of InfiniBand's table.
+    pub min_rnr_timer: u8,
+    /// The first packet number that is sent, 24 bits.
+    pub sq_psn: u32,
     /// IRD.
     pub max_dest_rd_atomic: u8,
+    /// The state of path migration.
+    pub path_mig_state: u8,
     /// Sizes.
     pub cap: QpCap,
+    /// The peer's number, 24 bits.
+    pub dest_qp_num: u32,
+    /// The rate limit in kbit/s, which only raw packets have.
+    pub rate_limit: u32,
+}
+
+impl QpAttr {
+    /// Takes over the attributes of `from` that `mask` names, except state and sizes.
+    pub fn take(&mut self, from: &Self, mask: QpAttrMask) {
+        macro_rules! take {
+            ($($bit:ident => $field:ident;)*) => {
+                $(if mask.contains(QpAttrMask::$bit) { self.$field = from.$field; })*
+            };
+        }
+        take! {
+            EN_SQD_ASYNC_NOTIFY => sqd_notify;
+            ACCESS_FLAGS => access;
+            PKEY_INDEX => pkey_index;
+            PORT => port;
+            QKEY => qkey;
+            AV => path;
+            PATH_MTU => path_mtu;
+            TIMEOUT => timeout;
+            RETRY_CNT => retry_cnt;
+            RNR_RETRY => rnr_retry;
+            RQ_PSN => rq_psn;
+            MAX_QP_RD_ATOMIC => max_rd_atomic;
+            ALT_PATH => alternate;
+            MIN_RNR_TIMER => min_rnr_timer;
+            SQ_PSN => sq_psn;
+            MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+            PATH_MIG_STATE => path_mig_state;
+            DEST_QPN => dest_qp_num;
+            RATE_LIMIT => rate_limit;
+        }
+    }
+
+    /// Payload octets of a packet on the path, 256 to 4096.
+    pub fn path_mtu_octets(&self) -> u32 {
+        128 << self.path_mtu.clamp(1, 5)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_mask_names_is_taken() {
+        let mut attr = QpAttr { timeout: 3, ..QpAttr::default() };
+        let from = QpAttr { timeout: 14, retry_cnt: 7, state: QpState::Err, ..attr };
+        attr.take(&from, QpAttrMask::RETRY_CNT | QpAttrMask::STATE);
+        assert_eq!((attr.timeout, attr.retry_cnt, attr.state), (3, 7, QpState::Reset));
+    }
+
+    #[test]
+    fn path_mtus_are_those_of_the_header() {
+        let octets = |path_mtu| QpAttr { path_mtu, ..QpAttr::default() }.path_mtu_octets();
+        assert_eq!([1, 2, 3, 4, 5].map(octets), [256, 512, 1024, 2048, 4096]);
+    }
 }

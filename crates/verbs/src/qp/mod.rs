@@ -7,15 +7,15 @@
 mod attr;
 pub mod recv_queue;
 pub mod send_queue;
+pub mod transition;
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-pub use attr::{QpAttr, QpAttrMask, QpCap, QpState};
+pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use recv_queue::{RecvQueue, RecvWqe};
 use send_queue::SendQueue;
 
-use crate::access::Access;
 use crate::channel::Wake;
 use crate::cq::Cq;
 use crate::event::{AsyncKind, AsyncQueue};
@@ -30,6 +30,10 @@ use crate::wr::{RecvWr, SendWr};
 
 /// What a queue pair is made of.
 pub struct QpInit {
+    /// What it offers.
+    pub kind: QpType,
+    /// The state that it starts in.
+    pub start: QpState,
     /// Its protection domain.
     pub pd: Arc<Pd>,
     /// Where sends complete.
@@ -58,6 +62,7 @@ struct Uses {
 /// A queue pair.
 pub struct Qp {
     num: u32,
+    kind: QpType,
     pd: Arc<Pd>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
@@ -75,8 +80,7 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// A queue pair numbered `num`. An RNIC's queue pair starts in INIT: there is nothing that a
-    /// program could set before its connection is made.
+    /// A queue pair numbered `num`.
     pub fn new(
         num: u32,
         init: QpInit,
@@ -85,17 +89,10 @@ impl Qp {
         events: Arc<AsyncQueue>,
     ) -> Result<Self, Misuse> {
         let cap = grant(init.cap, limits)?;
-        let attrs = QpAttr {
-            state: QpState::Init,
-            cur_state: QpState::Init,
-            access: Access::empty(),
-            port: 1,
-            max_rd_atomic: 0,
-            max_dest_rd_atomic: 0,
-            cap,
-        };
+        let attrs = QpAttr { port: 1, cap, ..QpAttr::default() };
         Ok(Self {
             num,
+            kind: init.kind,
             uses: Mutex::new(Some(Uses {
                 _pd: InUse::of(&init.pd),
                 _send_cq: InUse::of(&init.send_cq),
@@ -108,7 +105,7 @@ impl Qp {
             srq: init.srq,
             sq: Mutex::new(SendQueue::new(&cap)),
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
-            state: AtomicU8::new(QpState::Init as u8),
+            state: AtomicU8::new(init.start as u8),
             attrs: Mutex::new(attrs),
             cap,
             sq_sig_all: init.sq_sig_all,
@@ -121,6 +118,11 @@ impl Qp {
     /// Its number, 24 bits.
     pub fn num(&self) -> u32 {
         self.num
+    }
+
+    /// What it offers.
+    pub fn kind(&self) -> QpType {
+        self.kind
     }
 
     /// Its protection domain.
@@ -183,6 +185,9 @@ impl Qp {
 
     /// Queues a send.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
+        if !wr.op.is_offered_by(self.kind) {
+            return Err(Misuse::Invalid("a queue pair of this type does not do this"));
+        }
         let mut sq = self.sq();
         let limit = self.cap.max_send_wr;
         match self.state() {

@@ -1,0 +1,199 @@
+//! What a program changes about its queue pair, and the states that it walks it through.
+//!
+//! An RNIC's queue pair is connected by the connection manager, so that a program may only reset
+//! it, or let it fail or drain. A channel adapter's is connected by the program itself, in the
+//! steps and with the attributes that InfiniBand prescribes.
+
+use core::net::IpAddr;
+
+use weft_verbs::qp::transition;
+use weft_verbs::{AddressVector, Misuse, QpAttr, QpAttrMask, QpState, QpType};
+
+use super::Qp;
+use crate::oob::{Peer, Requester};
+
+/// The highest values of what InfiniBand carries in five, three, and 24 bits.
+const FIVE_BITS: u8 = 31;
+const THREE_BITS: u8 = 7;
+const NUMBER_MAX: u32 = 0x00ff_ffff;
+
+impl Qp {
+    /// Changes attributes, and the state if `mask` says so. Nothing has changed after an error.
+    pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
+        if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != self.state() {
+            return Err(Misuse::Invalid("the queue pair is not in that state"));
+        }
+        if self.port.is_some() {
+            return self.modify_adapter(attr, mask);
+        }
+        if mask.contains(QpAttrMask::STATE) {
+            self.enter(attr.state)?;
+        }
+        self.inner.set_attrs(|attrs| attrs.take(attr, mask));
+        Ok(())
+    }
+
+    /// Changes the state of an RNIC's queue pair. RTR and RTS need a connection, which the
+    /// connection manager makes.
+    fn enter(&self, to: QpState) -> Result<(), Misuse> {
+        use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd, Sqe};
+        match (self.state(), to) {
+            (_, Reset) => self.reset(),
+            (_, Failed) => self.fail(),
+            (Reset | Init, Init) => self.inner.enter(Init),
+            (Rts, Rts) | (Failed, Sqd) => {}
+            // RFC 5040 closes a stream by draining it; what is posted is with TCP already.
+            (Rts | Sqd, Sqd) => self.cell.disconnect(),
+            (_, Rtr | Rts) => {
+                return Err(Misuse::Invalid("an iWARP queue pair is connected by rdma-cm"));
+            }
+            (_, Init | Sqd | Sqe) => {
+                return Err(Misuse::Invalid("no such transition of a queue pair"));
+            }
+        }
+        Ok(())
+    }
+
+    fn reset(&self) {
+        self.cell.abandon();
+        self.inner.reset();
+    }
+
+    fn fail(&self) {
+        self.cell.disconnect();
+        self.inner.fail(None);
+    }
+
+    fn modify_adapter(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
+        let from = self.state();
+        let to = if mask.contains(QpAttrMask::STATE) { attr.state } else { from };
+        transition::check(self.inner.kind(), from, to, mask)?;
+        self.check_values(attr, mask)?;
+        let mut wanted = self.query();
+        wanted.take(attr, mask);
+        self.walk(from, to, &wanted)?;
+        self.inner.set_attrs(|attrs| attrs.take(attr, mask));
+        Ok(())
+    }
+
+    fn check_values(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
+        use QpAttrMask as Mask;
+        let limits = self.device.limits();
+        let ird = u32::from(attr.max_dest_rd_atomic) <= limits.max_qp_rd_atom;
+        let ord = u32::from(attr.max_rd_atomic) <= limits.max_qp_init_rd_atom;
+        let conditions = [
+            (Mask::PORT, attr.port == 1, "there is one port, number 1"),
+            (Mask::PKEY_INDEX, attr.pkey_index == 0, "there is one partition key"),
+            (Mask::AV, attr.path.port == 1, "there is one port, number 1"),
+            (Mask::PATH_MTU, (1..=5).contains(&attr.path_mtu), "no such path MTU"),
+            (Mask::TIMEOUT, attr.timeout <= FIVE_BITS, "the timeout has five bits"),
+            (Mask::MIN_RNR_TIMER, attr.min_rnr_timer <= FIVE_BITS, "the timer has five bits"),
+            (Mask::RETRY_CNT, attr.retry_cnt <= THREE_BITS, "the count has three bits"),
+            (Mask::RNR_RETRY, attr.rnr_retry <= THREE_BITS, "the count has three bits"),
+            (Mask::DEST_QPN, attr.dest_qp_num <= NUMBER_MAX, "the number has 24 bits"),
+            (Mask::MAX_DEST_RD_ATOMIC, ird, "more inbound reads than the device has"),
+            (Mask::MAX_QP_RD_ATOMIC, ord, "more outbound reads than the device has"),
+        ];
+        let broken = conditions.iter().find(|(bit, fine, _)| mask.contains(*bit) && !fine);
+        broken.map_or(Ok(()), |(_, _, what)| Err(Misuse::Invalid(what)))
+    }
+
+    /// Changes the state of a channel adapter's queue pair; the transition is a legal one.
+    fn walk(&self, from: QpState, to: QpState, attr: &QpAttr) -> Result<(), Misuse> {
+        use QpState::{Err as Failed, Init, Reset, Rtr, Rts};
+        let connected = self.inner.kind() != QpType::Ud;
+        match (from, to) {
+            (_, Reset) => self.reset(),
+            (_, Failed) => self.fail(),
+            (Init, Rtr) if connected => {
+                self.reach(peer(attr)?)?;
+                self.inner.enter(Rtr);
+            }
+            (Rtr, Rts) if connected => {
+                self.speak(requester(attr))?;
+                self.inner.enter(Rts);
+            }
+            _ if from != to => self.inner.enter(to),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Where the attributes say that the peer is.
+fn peer(attr: &QpAttr) -> Result<Peer, Misuse> {
+    let (local, remote) = ends(&attr.path)?;
+    Ok(Peer {
+        local,
+        remote,
+        interface: attr.path.interface,
+        qpn: attr.dest_qp_num,
+        path_mtu_octets: attr.path_mtu_octets(),
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer,
+        traffic_class: attr.path.traffic_class,
+    })
+}
+
+fn requester(attr: &QpAttr) -> Requester {
+    Requester {
+        max_rd_atomic: attr.max_rd_atomic,
+        timeout_exp: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+    }
+}
+
+/// The addresses of both ends. A vector without GIDs names the port by its LID, of which Ethernet
+/// has none: that is this port itself.
+fn ends(path: &AddressVector) -> Result<(IpAddr, IpAddr), Misuse> {
+    let (local, remote) = (address(path.sgid), address(path.dgid));
+    if !path.is_global {
+        return Ok((local, local));
+    }
+    if local.is_ipv4() != remote.is_ipv4() {
+        return Err(Misuse::Invalid("the GIDs of a path are of different address families"));
+    }
+    if remote.is_unspecified() || remote.is_multicast() {
+        return Err(Misuse::Invalid("the GID of the peer is no host's address"));
+    }
+    Ok((local, remote))
+}
+
+fn address(gid: [u8; 16]) -> IpAddr {
+    core::net::Ipv6Addr::from(gid).to_canonical()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(sgid: &str, dgid: &str) -> AddressVector {
+        let gid = |text: &str| match text.parse().unwrap() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            IpAddr::V6(v6) => v6.octets(),
+        };
+        AddressVector {
+            sgid: gid(sgid),
+            dgid: gid(dgid),
+            is_global: true,
+            ..AddressVector::default()
+        }
+    }
+
+    #[test]
+    fn gids_are_the_addresses_of_both_ends() {
+        let found = ends(&path("192.0.2.1", "192.0.2.2")).unwrap();
+        assert_eq!(found, ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()));
+        assert!(ends(&path("192.0.2.1", "2001:db8::2")).is_err());
+        assert!(ends(&path("2001:db8::1", "::")).is_err());
+        assert!(ends(&path("192.0.2.1", "224.0.0.1")).is_err());
+    }
+
+    #[test]
+    fn a_path_without_gids_leads_back() {
+        let path = AddressVector { is_global: false, ..path("192.0.2.1", "::") };
+        let here = "192.0.2.1".parse().unwrap();
+        assert_eq!(ends(&path).unwrap(), (here, here));
+    }
+}

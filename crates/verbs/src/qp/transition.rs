@@ -1,0 +1,159 @@
+//! Which changes of state a channel adapter allows, and which attributes each needs and takes.
+//!
+//! The tables are those of the InfiniBand architecture (volume 1, section 10.3 and table 96), as
+//! the Linux kernel checks them before any driver is asked. An RNIC has no such tables.
+
+use super::attr::{QpAttrMask as Mask, QpState, QpType};
+use crate::misuse::Misuse;
+
+/// The attributes that a transition must and may set, besides the state itself.
+struct Rule {
+    needs: Mask,
+    takes: Mask,
+}
+
+/// Checks a change of a `kind` queue pair from `from` to `to` that sets what `mask` names. A
+/// change of attributes alone is one from a state to itself.
+pub fn check(kind: QpType, from: QpState, to: QpState, mask: Mask) -> Result<(), Misuse> {
+    use QpState::{Rtr, Rts, Sqd, Sqe};
+    if mask.contains(Mask::CUR_STATE) && !matches!(from, Rtr | Rts | Sqd | Sqe) {
+        return Err(Misuse::Invalid("no current state may be given in this state"));
+    }
+    let Some(Rule { needs, takes }) = rule(kind, from, to) else {
+        return Err(Misuse::Invalid("no such transition of a queue pair"));
+    };
+    if !mask.contains(needs) {
+        return Err(Misuse::Invalid("an attribute that the transition needs is missing"));
+    }
+    if !(needs | takes | Mask::STATE).contains(mask) {
+        return Err(Misuse::Invalid("an attribute that the transition does not take is set"));
+    }
+    Ok(())
+}
+
+fn rule(kind: QpType, from: QpState, to: QpState) -> Option<Rule> {
+    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    let none = Mask::empty();
+    let (needs, takes) = match (from, to) {
+        (_, Reset) => (none, none),
+        (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (none, none),
+        (Reset, Init) => (to_init(kind), none),
+        (Init, Init) => (none, to_init(kind)),
+        (Init, Rtr) => to_rtr(kind),
+        (Rtr, Rts) => (to_rts(kind), while_sending(kind)),
+        (Rts | Sqd, Rts) => (none, while_sending(kind)),
+        (Rts, Sqd) => (none, Mask::EN_SQD_ASYNC_NOTIFY),
+        (Sqd, Sqd) => (none, while_drained(kind)),
+        (Sqe, Rts) => (none, after_error(kind)),
+        _ => return None,
+    };
+    Some(Rule { needs, takes })
+}
+
+fn to_init(kind: QpType) -> Mask {
+    let common = Mask::PKEY_INDEX | Mask::PORT;
+    match kind {
+        QpType::Ud => common | Mask::QKEY,
+        QpType::Rc | QpType::Uc => common | Mask::ACCESS_FLAGS,
+    }
+}
+
+fn to_rtr(kind: QpType) -> (Mask, Mask) {
+    let connected = Mask::AV | Mask::PATH_MTU | Mask::DEST_QPN | Mask::RQ_PSN;
+    let reliable = connected | Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER;
+    let takes = Mask::ALT_PATH | Mask::ACCESS_FLAGS | Mask::PKEY_INDEX;
+    match kind {
+        QpType::Ud => (Mask::empty(), Mask::PKEY_INDEX | Mask::QKEY),
+        QpType::Uc => (connected, takes),
+        QpType::Rc => (reliable, takes),
+    }
+}
+
+fn to_rts(kind: QpType) -> Mask {
+    let reliable = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY | Mask::MAX_QP_RD_ATOMIC;
+    match kind {
+        QpType::Ud | QpType::Uc => Mask::SQ_PSN,
+        QpType::Rc => Mask::SQ_PSN | reliable,
+    }
+}
+
+fn while_sending(kind: QpType) -> Mask {
+    let connected = Mask::CUR_STATE | Mask::ALT_PATH | Mask::ACCESS_FLAGS | Mask::PATH_MIG_STATE;
+    match kind {
+        QpType::Ud => Mask::CUR_STATE | Mask::QKEY,
+        QpType::Uc => connected,
+        QpType::Rc => connected | Mask::MIN_RNR_TIMER,
+    }
+}
+
+fn while_drained(kind: QpType) -> Mask {
+    let connected =
+        Mask::AV | Mask::ALT_PATH | Mask::ACCESS_FLAGS | Mask::PKEY_INDEX | Mask::PATH_MIG_STATE;
+    let reliable = Mask::PORT
+        | Mask::TIMEOUT
+        | Mask::RETRY_CNT
+        | Mask::RNR_RETRY
+        | Mask::MAX_QP_RD_ATOMIC
+        | Mask::MAX_DEST_RD_ATOMIC
+        | Mask::MIN_RNR_TIMER;
+    match kind {
+        QpType::Ud => Mask::PKEY_INDEX | Mask::QKEY,
+        QpType::Uc => connected,
+        QpType::Rc => connected | reliable,
+    }
+}
+
+fn after_error(kind: QpType) -> Mask {
+    match kind {
+        QpType::Ud => Mask::CUR_STATE | Mask::QKEY,
+        QpType::Uc => Mask::CUR_STATE | Mask::ACCESS_FLAGS,
+        QpType::Rc => Mask::empty(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+
+    const KINDS: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
+    const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
+
+    #[test]
+    fn a_queue_pair_walks_up_with_what_each_step_needs_and_not_with_less() {
+        for kind in KINDS {
+            for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts), (Rts, Sqd), (Sqd, Rts)] {
+                let Rule { needs, .. } = rule(kind, from, to).unwrap();
+                assert_eq!(check(kind, from, to, needs | Mask::STATE), Ok(()));
+                for one in needs.iter() {
+                    assert!(check(kind, from, to, Mask::STATE | (needs - one)).is_err());
+                }
+                assert!(check(kind, from, to, needs | Mask::STATE | Mask::CAP).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn every_state_may_be_left_for_reset_and_all_but_reset_for_error() {
+        for (kind, from) in KINDS.iter().flat_map(|k| STATES.map(|s| (*k, s))) {
+            assert_eq!(check(kind, from, Reset, Mask::STATE), Ok(()));
+            assert_eq!(check(kind, from, Err, Mask::STATE).is_ok(), from != Reset);
+        }
+    }
+
+    #[test]
+    fn nothing_skips_a_step_or_goes_back() {
+        for (from, to) in [(Reset, Rtr), (Reset, Rts), (Init, Rts), (Rts, Init), (Rtr, Init)] {
+            assert!(KINDS.iter().all(|kind| rule(*kind, from, to).is_none()));
+        }
+        assert!(STATES.iter().all(|from| rule(QpType::Ud, *from, Sqe).is_none()));
+    }
+
+    #[test]
+    fn the_current_state_may_be_named_from_rtr_on() {
+        let mask = Mask::STATE | Mask::CUR_STATE;
+        assert!(check(QpType::Rc, Rts, Rts, mask).is_ok());
+        assert!(check(QpType::Rc, Init, Init, mask).is_err());
+        assert!(check(QpType::Rc, Rts, Sqd, mask).is_err());
+    }
+}
