@@ -68,7 +68,7 @@ pub struct Tally {
 pub struct Standing {
     /// The newest round trip, in nanoseconds; 0 before there is one.
     pub rtt_ns: u64,
-    /// Octets in flight, those of datagrams; 0 for whole-stack flows, which do not say.
+    /// Octets in flight, those of datagrams.
     pub in_flight_octets: u64,
     /// What the controller allows to be in flight.
     pub window_octets: u64,

@@ -207,7 +207,7 @@ impl Flow for StackFlow {
         let controller = connection.controller(PATH);
         Standing {
             rtt_ns: connection.rtt(PATH).map_or(0, |rtt| rtt.latest_ns),
-            in_flight_octets: 0,
+            in_flight_octets: connection.in_flight_octets(PATH).unwrap_or(0),
             window_octets: controller.map_or(0, |controller| controller.window_octets()),
             pacing_bps: controller.map_or(0, |controller| controller.pacing_rate_bps()),
         }

@@ -6,7 +6,7 @@ mod rx;
 mod timer;
 mod tx;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 pub use handshake::Request;
 pub use tx::Transmit;
@@ -21,9 +21,9 @@ use crate::noise::Agreement;
 use crate::path::{Path, Route};
 use crate::protect::Guard;
 use crate::recovery::{News, RecoveryStats};
-use crate::stream::Placement;
-use crate::stream::recv::RecvStream;
-use crate::stream::send::SendStream;
+use crate::stream::set::StreamSet;
+use crate::stream::table::Table;
+use crate::stream::{Placement, Stream};
 
 /// Paths of a connection at most.
 pub const MAX_PATHS: usize = 16;
@@ -137,20 +137,13 @@ struct Reply {
     again: bool,
 }
 
-struct Stream {
-    send: SendStream,
-    recv: RecvStream,
-    /// The last Send that has a receive here.
-    credit: Option<Msn>,
-}
-
 /// One end of a connection.
 ///
 /// Order of calls: [`Connection::connect`], or [`Request::parse`] and [`Connection::accept`]; then
 /// [`Connection::handle_datagram`] for what arrives, [`Connection::handle_timeout`] when
 /// [`Connection::poll_timeout`] is due, and after either of them, or after work was posted,
 /// [`Connection::poll_transmit`] until it has nothing more and [`Connection::poll_event`] until
-/// there is none.
+/// there is none. With more than one stream, [`Connection::wake`] says where work was posted.
 pub struct Connection {
     config: Config,
     identity: Identity,
@@ -158,11 +151,9 @@ pub struct Connection {
     state: State,
     session: Option<Session>,
     paths: Vec<Path>,
-    streams: BTreeMap<StreamId, Stream>,
-    /// The stream whose turn it is.
-    turn: StreamId,
+    streams: Table,
     /// Streams of which the peer has not been told the latest.
-    untold: BTreeSet<StreamId>,
+    untold: StreamSet,
     events: VecDeque<Event>,
     heard_ns: u64,
     pinged_ns: u64,
@@ -193,9 +184,8 @@ impl Connection {
             state,
             session: None,
             paths: vec![path],
-            streams: BTreeMap::new(),
-            turn: StreamId(0),
-            untold: BTreeSet::new(),
+            streams: Table::default(),
+            untold: StreamSet::default(),
             events: VecDeque::new(),
             heard_ns: now_ns,
             pinged_ns: now_ns,
@@ -254,9 +244,14 @@ impl Connection {
         self.paths.get(usize::from(path.0)).map(|path| path.recovery.rtt())
     }
 
+    /// Octets of datagrams on their way over `path`: sent, and neither acknowledged nor lost.
+    pub fn in_flight_octets(&self, path: PathId) -> Option<u64> {
+        self.paths.get(usize::from(path.0)).map(|path| path.recovery.in_flight_octets())
+    }
+
     /// Whether the peer has placed everything that was sent.
     pub fn is_settled(&self) -> bool {
-        self.streams.values().all(|stream| stream.send.is_settled())
+        self.streams.iter().all(|stream| stream.send.is_settled())
     }
 
     /// The next event.
@@ -277,6 +272,12 @@ impl Connection {
         let placement = session.placement;
         self.stream(stream, placement).send.weight = weight.max(1);
         Ok(())
+    }
+
+    /// Work was posted on `stream`. A stream that had nothing to send is not asked again until this
+    /// is called or something arrives for it; the only stream of a connection always is.
+    pub fn wake(&mut self, stream: StreamId) {
+        self.streams.wake(stream);
     }
 
     /// Receives are posted for the Sends of `stream` up to message `limit`. Without this call
@@ -301,13 +302,14 @@ impl Connection {
         id: StreamId,
         ports: &mut P,
     ) -> Result<(), P::Fault> {
-        let (Some(stream), Some(mut sink)) = (self.streams.get_mut(&id), ports.sink(id)) else {
+        let (Some(stream), Some(mut sink)) = (self.streams.get_mut(id), ports.sink(id)) else {
             return Ok(());
         };
         let before = stream.recv.frontier();
         stream.recv.retry(&mut sink)?;
         if stream.recv.frontier() > before {
             drop(sink);
+            self.streams.wake(id);
             self.tell(now_ns, id);
         }
         Ok(())
@@ -344,11 +346,7 @@ impl Connection {
 
     fn stream(&mut self, id: StreamId, placement: Placement) -> &mut Stream {
         let held_octets = self.config.held_octets;
-        self.streams.entry(id).or_insert_with(|| Stream {
-            send: SendStream::new(1),
-            recv: RecvStream::new(placement, held_octets),
-            credit: None,
-        })
+        self.streams.open(id, || Stream::new(placement, held_octets))
     }
 
     fn add_path(&mut self, id: PathId, route: Route) -> usize {
@@ -384,13 +382,15 @@ impl Connection {
     fn apply_news(&mut self) {
         let Self { news, streams, .. } = self;
         for found in news.received.drain(..) {
-            if let Some(stream) = streams.get_mut(&found.stream) {
+            if let Some(stream) = streams.get_mut(found.stream) {
                 stream.send.handle_received(found.first, found.last);
+                streams.change(found.stream);
             }
         }
         for found in news.lost.drain(..) {
-            if let Some(stream) = streams.get_mut(&found.stream) {
+            if let Some(stream) = streams.get_mut(found.stream) {
                 stream.send.handle_lost(found.first, found.last);
+                streams.wake(found.stream);
             }
         }
     }

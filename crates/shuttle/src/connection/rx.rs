@@ -78,6 +78,8 @@ impl Connection {
         }
         self.note(now_ns, route, marked, &header.ctrl, pn);
         self.untold.insert(id);
+        // What arrived may be a request: its answer is the source's next segment.
+        self.streams.wake(id);
         self.owe_ack(now_ns, header.ctrl.path, header.ctrl.ack_now);
         taken.map(|_| ()).map_err(|fault| (id, fault))
     }
@@ -180,18 +182,20 @@ impl Connection {
             }
             Frame::Stream { stream, frontier } => {
                 if let (Some(known), Some(mut source)) =
-                    (self.streams.get_mut(&stream), ports.source(stream))
+                    (self.streams.get_mut(stream), ports.source(stream))
+                    && known.send.handle_frontier(frontier, &mut source)
                 {
-                    known.send.handle_frontier(frontier, &mut source);
+                    self.streams.wake(stream);
                 }
             }
             Frame::Credit { stream, limit } => {
-                if let Some(known) = self.streams.get_mut(&stream) {
+                if let Some(known) = self.streams.get_mut(stream) {
                     known.send.handle_credit(Msn(limit));
+                    self.streams.wake(stream);
                 }
             }
             Frame::Query { stream } => {
-                if self.streams.contains_key(&stream) {
+                if self.streams.get(stream).is_some() {
                     self.untold.insert(stream);
                     self.owe_ack(now_ns, path, true);
                 }

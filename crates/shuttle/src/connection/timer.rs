@@ -30,9 +30,9 @@ impl Connection {
                 path.challenge.map(|challenge| challenge.next_ns),
             ]
         });
-        let queries = self.streams.values().map(|stream| stream.send.query_due_ns());
-        let rest = [self.send_at_ns, self.silence_ns(), self.keep_alive_ns()];
-        paths.chain(queries).chain(rest).flatten().min()
+        let queries = self.streams.query_due_ns();
+        let rest = [queries, self.send_at_ns, self.silence_ns(), self.keep_alive_ns()];
+        paths.chain(rest).flatten().min()
     }
 
     fn silence_ns(&self) -> Option<u64> {
@@ -82,8 +82,6 @@ impl Connection {
     /// Looks which streams wait for the peer to say how far it got.
     pub(super) fn schedule_queries(&mut self, now_ns: u64) {
         let wait_ns = self.paths[0].recovery.probe_timeout_ns();
-        for stream in self.streams.values_mut() {
-            stream.send.query_at(now_ns, wait_ns);
-        }
+        self.streams.schedule_queries(now_ns, wait_ns);
     }
 }

@@ -9,11 +9,10 @@ use super::{Connection, Ports, State, Stats, Stream};
 use crate::flight::{Cargo, Flight};
 use crate::path::{Allowance, Path, Route};
 use crate::protect::Guard;
+use crate::stream::table::Table;
 
 /// Octets of ranges in a control packet at most: beyond this, older runs take turns.
 const RANGES_MAX: usize = 1000;
-/// Octets that a turn of a stream of weight 1 lasts for: no less than a burst.
-const TURN_OCTETS: i64 = 1 << 16;
 /// The longest wait before a Request or a Close is repeated.
 const REPEAT_NS_MAX: u64 = 4_000_000_000;
 /// Octets of the packets that try a route: what every path must carry.
@@ -199,7 +198,7 @@ impl Connection {
             while frames.len() + 2 * MAX_PLAIN_FRAME <= budget
                 && let Some(id) = untold.pop_first()
             {
-                if let Some(stream) = streams.get(&id) {
+                if let Some(stream) = streams.get(id) {
                     put_stream(id, stream, frames);
                 }
             }
@@ -295,11 +294,10 @@ impl Connection {
     /// Probes carry the oldest segments of the stream whose packets have been open for longest.
     fn queue_probes(&mut self, at: usize, packets: u64) {
         if let Some(oldest) = self.paths[at].recovery.oldest_open()
-            && let Some(stream) = self.streams.get_mut(&oldest.stream)
+            && let Some(stream) = self.streams.get_mut(oldest.stream)
         {
-            self.turn = oldest.stream;
-            stream.send.deficit = stream.send.deficit.max(1);
             stream.send.queue_probes(packets);
+            self.streams.prefer(oldest.stream);
         }
     }
 
@@ -313,32 +311,28 @@ impl Connection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> Option<Flight> {
-        let Self { session, paths, streams, segment, peeked, stats, turn, .. } = self;
+        let Self { session, paths, streams, segment, peeked, stats, .. } = self;
         let session = session.as_mut()?;
-        for _ in 0..2 * streams.len() {
-            let id = *turn;
-            if let Some(stream) = streams.get_mut(&id) {
-                if stream.send.deficit > 0
-                    && let Some(source) = ports.source(id)
-                {
-                    let path = &mut paths[at];
-                    let guard = &mut session.guard;
-                    let cid = session.peer_cid.with_stream(id);
-                    let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
-                    let mut loading =
-                        Loading { now_ns, path, guard, header, source, segment, peeked, stats };
-                    if let Some(flight) = loading.load(id, stream, packets, memory, out) {
-                        stream.send.deficit -= flight.octets() as i64;
-                        out.route = Some(path.route);
-                        return Some(flight);
-                    }
+        while let Some(id) = streams.turn() {
+            if let Some(stream) = streams.get_mut(id)
+                && let Some(source) = ports.source(id)
+            {
+                let path = &mut paths[at];
+                let guard = &mut session.guard;
+                let cid = session.peer_cid.with_stream(id);
+                let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
+                let mut loading =
+                    Loading { now_ns, path, guard, header, source, segment, peeked, stats };
+                if let Some(flight) = loading.load(id, stream, packets, memory, out) {
+                    stream.send.deficit -= flight.octets() as i64;
+                    streams.change(id);
+                    out.route = Some(path.route);
+                    return Some(flight);
                 }
-                let share = i64::from(stream.send.weight) * TURN_OCTETS;
-                stream.send.deficit = (stream.send.deficit.min(0) + share).min(share);
             }
-            let next = streams.range(StreamId(id.0.saturating_add(1))..).next();
-            let after = next.filter(|(next, _)| **next > id).or_else(|| streams.iter().next());
-            *turn = *after?.0;
+            if !streams.retire() {
+                return None;
+            }
         }
         None
     }
@@ -442,17 +436,12 @@ fn put_stream(id: StreamId, stream: &Stream, frames: &mut Vec<u8>) {
     }
 }
 
-fn put_queries(
-    now_ns: u64,
-    streams: &mut std::collections::BTreeMap<StreamId, Stream>,
-    frames: &mut Vec<u8>,
-    budget: usize,
-) {
-    for (id, stream) in streams {
-        if frames.len() + MAX_PLAIN_FRAME > budget {
-            return;
-        }
-        if let Some(query) = stream.send.poll_query(now_ns, *id) {
+fn put_queries(now_ns: u64, streams: &mut Table, frames: &mut Vec<u8>, budget: usize) {
+    while frames.len() + MAX_PLAIN_FRAME <= budget
+        && let Some(id) = streams.poll_query(now_ns)
+    {
+        let query = streams.get_mut(id).and_then(|stream| stream.send.poll_query(now_ns, id));
+        if let Some(query) = query {
             query.encode(frames);
         }
     }

@@ -2,6 +2,13 @@
 
 pub(crate) mod recv;
 pub(crate) mod send;
+pub(crate) mod set;
+pub(crate) mod table;
+
+use weft_wire::ids::Msn;
+
+use recv::RecvStream;
+use send::SendStream;
 
 /// When a segment may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,4 +19,25 @@ pub enum Placement {
     Tail,
     /// At once.
     Loose,
+}
+
+/// Both directions.
+pub(crate) struct Stream {
+    pub(crate) send: SendStream,
+    pub(crate) recv: RecvStream,
+    /// The last Send that has a receive here.
+    pub(crate) credit: Option<Msn>,
+    /// Where the table of streams has the next question.
+    query_listed_ns: Option<u64>,
+}
+
+impl Stream {
+    pub(crate) fn new(placement: Placement, held_octets_max: usize) -> Self {
+        Self {
+            send: SendStream::new(1),
+            recv: RecvStream::new(placement, held_octets_max),
+            credit: None,
+            query_listed_ns: None,
+        }
+    }
 }

@@ -216,11 +216,6 @@ impl SendStream {
         self.query_at_ns
     }
 
-    /// When [`SendStream::poll_query`] has a question.
-    pub(crate) fn query_due_ns(&self) -> Option<u64> {
-        self.query_at_ns
-    }
-
     /// Asks if that is due.
     pub(crate) fn poll_query(&mut self, now_ns: u64, stream: StreamId) -> Option<Frame<'static>> {
         self.query_at_ns.take_if(|at| *at <= now_ns)?;

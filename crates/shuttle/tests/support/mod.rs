@@ -8,10 +8,10 @@ pub mod network;
 use std::env;
 use std::hash::{BuildHasher, RandomState};
 
-use model::{End, Memory, Ports};
+use model::{End, Memory, Message, Ports};
 use network::{Link, Network, Random};
 use weft_shuttle::{Config, Connection, Event, Identity, Request, Route, Transmit};
-use weft_wire::shuttle::ConnectionId;
+use weft_wire::shuttle::{ConnectionId, StreamId};
 
 pub const MS: u64 = 1_000_000;
 
@@ -209,6 +209,12 @@ impl Pair {
             }
             host.events.extend(std::iter::from_fn(|| connection.poll_event()));
         }
+    }
+
+    /// Posts a message on `stream` of `host`.
+    pub fn post(&mut self, host: usize, stream: u8, message: Message) {
+        self.hosts[host].ports.ends[usize::from(stream)].source.post(message);
+        self.connection(host).wake(StreamId(stream));
     }
 
     /// Whether both ends are open.

@@ -77,6 +77,8 @@ pub struct Source {
     offset: u32,
     handed: Vec<SegmentId>,
     pub acked: usize,
+    /// How often it was asked for a segment.
+    pub asked: u64,
     next_addr: u64,
     next_msn: Msn,
     /// How far the peer has delivered, told out of band.
@@ -112,6 +114,7 @@ impl End {
             offset: 0,
             handed: Vec::new(),
             acked: 0,
+            asked: 0,
             next_addr: 0,
             next_msn: Msn::FIRST,
             peer_delivered: Arc::clone(peer),
@@ -154,6 +157,7 @@ impl Source {
 
 impl UlpduSource for Source {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
+        self.asked += 1;
         let posted = *self.messages.get(self.next)?;
         let head = if posted.message.write { TAGGED_LEN } else { UNTAGGED_LEN } as u16;
         let left = posted.message.octets - self.offset;

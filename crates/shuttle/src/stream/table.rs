@@ -1,0 +1,215 @@
+//! The streams of a connection, and which of them have something to do.
+//!
+//! Invariant: a stream that may have something to send is listed, and so is one that has to ask
+//! its peer; costs follow these lists, not the number of open streams. What makes a stream listed:
+//! [`Table::wake`] for work, losses, credits and progress, and [`Table::change`] for whatever may
+//! start or stop a question.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use weft_wire::shuttle::StreamId;
+
+use super::Stream;
+use super::set::StreamSet;
+
+/// Octets that a turn of a stream of weight 1 lasts for: no less than a burst.
+const TURN_OCTETS: i64 = 1 << 16;
+
+/// The streams of a connection.
+#[derive(Default)]
+pub(crate) struct Table {
+    slots: Vec<Option<Box<Stream>>>,
+    open: usize,
+    /// Those that may have something to send; the first has its turn.
+    ready: VecDeque<StreamId>,
+    is_ready: StreamSet,
+    /// Those whose questions must be looked at again.
+    changed: StreamSet,
+    /// When which stream asks its peer.
+    queries: BTreeSet<(u64, StreamId)>,
+}
+
+impl Table {
+    pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
+        self.slots.get(usize::from(id.0))?.as_deref()
+    }
+
+    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.slots.get_mut(usize::from(id.0))?.as_deref_mut()
+    }
+
+    /// The stream `id`, which `make` makes if it is not open. A new one has its turn.
+    pub(crate) fn open(&mut self, id: StreamId, make: impl FnOnce() -> Stream) -> &mut Stream {
+        let at = usize::from(id.0);
+        if self.slots.len() <= at {
+            self.slots.resize_with(at + 1, || None);
+        }
+        if self.slots[at].is_none() {
+            self.slots[at] = Some(Box::new(make()));
+            self.open += 1;
+            self.wake(id);
+        }
+        self.slots[at].as_mut().expect("it is open")
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.slots.iter().flatten().map(|stream| &**stream)
+    }
+
+    /// The stream may have something to send.
+    pub(crate) fn wake(&mut self, id: StreamId) {
+        if self.get(id).is_some() {
+            if self.is_ready.insert(id) {
+                self.ready.push_back(id);
+            }
+            self.changed.insert(id);
+        }
+    }
+
+    /// The stream may have begun to wait for its peer, or ceased to.
+    pub(crate) fn change(&mut self, id: StreamId) {
+        self.changed.insert(id);
+    }
+
+    /// Who has the turn (S-70), with octets left in it; `None` if nobody has anything to send.
+    pub(crate) fn turn(&mut self) -> Option<StreamId> {
+        // Each pass adds to what a stream may send, so somebody has the turn soon.
+        loop {
+            let id = *self.ready.front()?;
+            if self.get(id)?.send.deficit > 0 {
+                return Some(id);
+            }
+            self.pass();
+        }
+    }
+
+    /// Who has the turn has nothing to send. The only stream there is keeps it, so that a
+    /// connection with one need not be told of work. Gives whether somebody else has it now.
+    pub(crate) fn retire(&mut self) -> bool {
+        let Some(id) = self.ready.front().copied() else { return false };
+        self.changed.insert(id);
+        if self.open == 1 {
+            return false;
+        }
+        self.ready.pop_front();
+        self.is_ready.remove(id);
+        self.refill(id);
+        !self.ready.is_empty()
+    }
+
+    /// `id` has the turn before all others.
+    pub(crate) fn prefer(&mut self, id: StreamId) {
+        if self.get(id).is_some() && self.ready.front() != Some(&id) {
+            if !self.is_ready.insert(id) {
+                self.ready.retain(|other| *other != id);
+            }
+            self.ready.push_front(id);
+        }
+        if let Some(stream) = self.get_mut(id) {
+            stream.send.deficit = stream.send.deficit.max(1);
+        }
+    }
+
+    /// When the next question is due.
+    pub(crate) fn query_due_ns(&self) -> Option<u64> {
+        self.queries.first().map(|(at_ns, _)| *at_ns)
+    }
+
+    /// The next stream whose question is due; it must be asked for with
+    /// [`SendStream::poll_query`](super::send::SendStream::poll_query).
+    pub(crate) fn poll_query(&mut self, now_ns: u64) -> Option<StreamId> {
+        let (at_ns, id) = *self.queries.first()?;
+        if at_ns > now_ns {
+            return None;
+        }
+        self.change(id);
+        self.queries.pop_first();
+        self.get_mut(id)?.query_listed_ns = None;
+        Some(id)
+    }
+
+    /// Looks which of the streams that changed wait for the peer to say how far it got.
+    pub(crate) fn schedule_queries(&mut self, now_ns: u64, wait_ns: u64) {
+        let Self { slots, changed, queries, .. } = self;
+        while let Some(id) = changed.pop_first() {
+            let Some(Some(stream)) = slots.get_mut(usize::from(id.0)) else { continue };
+            let at_ns = stream.send.query_at(now_ns, wait_ns);
+            let listed_ns = std::mem::replace(&mut stream.query_listed_ns, at_ns);
+            if listed_ns == at_ns {
+                continue;
+            }
+            if let Some(listed_ns) = listed_ns {
+                queries.remove(&(listed_ns, id));
+            }
+            queries.extend(at_ns.map(|at_ns| (at_ns, id)));
+        }
+    }
+
+    /// The next in the list has its turn.
+    fn pass(&mut self) {
+        if let Some(id) = self.ready.pop_front() {
+            self.ready.push_back(id);
+            self.refill(id);
+        }
+    }
+
+    /// Octets for the next turn. What was left of this one is gone.
+    fn refill(&mut self, id: StreamId) {
+        if let Some(stream) = self.get_mut(id) {
+            let share = i64::from(stream.send.weight) * TURN_OCTETS;
+            stream.send.deficit = (stream.send.deficit.min(0) + share).min(share);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Placement;
+
+    fn table(streams: u8) -> Table {
+        let mut table = Table::default();
+        for id in 0..streams {
+            table.open(StreamId(id), || Stream::new(Placement::Tail, 0));
+        }
+        table
+    }
+
+    /// Takes `octets` in the turn of whoever has it.
+    fn take(table: &mut Table, octets: i64) -> u8 {
+        let id = table.turn().unwrap();
+        table.get_mut(id).unwrap().send.deficit -= octets;
+        id.0
+    }
+
+    #[test]
+    fn turns_last_for_their_octets() {
+        let mut table = table(2);
+        table.get_mut(StreamId(1)).unwrap().send.weight = 2;
+        let turns: Vec<u8> = (0..12).map(|_| take(&mut table, TURN_OCTETS / 2)).collect();
+        assert_eq!(turns, [0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn who_has_nothing_leaves_until_woken() {
+        let mut table = table(3);
+        assert_eq!(table.turn(), Some(StreamId(0)));
+        assert!(table.retire() && table.retire());
+        assert_eq!(table.turn(), Some(StreamId(2)));
+        assert!(!table.retire());
+        assert_eq!(table.turn(), None);
+        table.wake(StreamId(1));
+        table.wake(StreamId(1));
+        assert_eq!(table.turn(), Some(StreamId(1)));
+        assert!(!table.retire());
+        table.prefer(StreamId(0));
+        assert_eq!(table.turn(), Some(StreamId(0)));
+    }
+
+    #[test]
+    fn the_only_stream_is_always_asked() {
+        let mut table = table(1);
+        assert!(!table.retire());
+        assert_eq!(table.turn(), Some(StreamId(0)));
+    }
+}
