@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod degen;
+pub mod endpoint;
 pub mod mpa;
 pub mod shuttle;
 pub mod wire;

@@ -24,6 +24,23 @@ pub enum Misuse {
     /// No path number is free.
     #[error("too many paths")]
     Paths,
+    /// Who asked has given up, was answered before, or never was there.
+    #[error("no request with this ticket waits for an answer")]
+    Gone,
+    /// No connection id is free.
+    #[error("too many connections on one endpoint")]
+    TooMany,
+}
+
+/// Why an endpoint refused a Request by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Its key agreement message was made with another key, or for another one.
+    #[error("the peer does not have the key that it needs")]
+    Stranger,
+    /// It accepts nothing that is acceptable here.
+    #[error("no protection, placement or recovery in common with the peer")]
+    NothingInCommon,
 }
 
 /// How a connection ended.
@@ -44,6 +61,13 @@ pub enum End {
     /// The peer refused the connection.
     #[error("refused by the peer, reason {0}")]
     Rejected(u16),
+    /// The peer cannot read the request. It has another key, or this end has another public key
+    /// of it.
+    #[error("the peer does not know this end's key")]
+    Stranger,
+    /// The peer accepts nothing of what was offered.
+    #[error("no protection, placement or recovery in common with the peer")]
+    NothingInCommon,
     /// The answer to the request was not one.
     #[error("the peer's answer chose what was not offered")]
     BadAnswer,

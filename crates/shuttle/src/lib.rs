@@ -4,7 +4,8 @@
 //! them in datagrams, and hands each one up to an [`UlpduSink`](weft_wire::llp::UlpduSink) the
 //! moment it arrives, in whatever order; it says how far the unbroken prefix reaches. It knows no
 //! socket, no clock and no randomness: datagrams, times and seeds are arguments. The order of
-//! calls stands at [`Connection`].
+//! calls stands at [`Connection`]. An [`Endpoint`] stands before the connections that share a
+//! socket.
 //!
 //! Invariant: every segment is placed once, whatever the network does; its source hears that when
 //! it and all before it are placed.
@@ -14,6 +15,8 @@ mod ack;
 pub mod cc;
 mod config;
 mod connection;
+mod draws;
+mod endpoint;
 mod error;
 mod flight;
 mod mtu;
@@ -31,7 +34,8 @@ mod window;
 
 pub use config::{Config, Identity, MAX_DATAGRAM, MAX_STREAMS, MIN_DATAGRAM};
 pub use connection::{Connection, Event, MAX_PATHS, Ports, Request, Stats, Transmit};
-pub use error::{End, Misuse};
+pub use endpoint::{Arrival, Endpoint, EndpointStats, Listen, Ticket};
+pub use error::{End, Misuse, Refusal};
 pub use noise::Credentials;
 pub use path::Route;
 pub use recovery::RecoveryStats;

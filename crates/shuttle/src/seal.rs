@@ -131,7 +131,8 @@ impl hkdf::KeyType for Len {
     }
 }
 
-fn expand(prk: &Prk, label: &[u8], out: &mut [u8]) {
+/// HKDF's second half: fills `out` with what follows from `prk` for `label`.
+pub(crate) fn expand(prk: &Prk, label: &[u8], out: &mut [u8]) {
     let filled = prk.expand(&[label], Len(out.len())).and_then(|okm| okm.fill(out));
     filled.expect("HKDF gives 255 times its hash at most, and less was asked for");
 }

@@ -1,7 +1,9 @@
 //! One round trip: a Request with everything in it, and a Reply or a Reject (`docs/shuttle.md`,
-//! "Handshake", S-10 to S-16).
+//! "Handshake", S-10 to S-19). A peer under load costs one more, for its Retry.
 
-use weft_wire::shuttle::hello::{Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modules};
+use weft_wire::shuttle::hello::{
+    Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
+};
 use weft_wire::shuttle::{ConnectionId, ShuttleError};
 
 use super::{Connection, Event, Reply, Session, State};
@@ -11,6 +13,9 @@ use crate::noise::Agreement;
 use crate::path::Route;
 use crate::protect::Guard;
 
+/// Retries that are heeded: a cookie lasts longer than this many steps of a handshake.
+const RETRIES_MAX: u32 = 4;
+
 /// A peer's wish to connect, to accept or to reject.
 #[derive(Debug)]
 pub struct Request {
@@ -19,7 +24,7 @@ pub struct Request {
     modules: Modules,
     limits: Limits,
     private_data: Vec<u8>,
-    agreement: Option<Agreement>,
+    agreement: Option<Box<Agreement>>,
 }
 
 impl Request {
@@ -27,7 +32,7 @@ impl Request {
     /// key that this end draws if the Request asks for a cipher.
     ///
     /// # Errors
-    /// If the datagram is not a Request, or one by a stranger.
+    /// If the datagram is not a Request, or a short one (S-10), or one by a stranger.
     pub fn parse(
         datagram: &[u8],
         config: &Config,
@@ -36,6 +41,9 @@ impl Request {
         let outer = Hello::parse(datagram)?;
         if outer.kind != HelloKind::Request {
             return Err(ShuttleError::Kind(outer.kind as u8));
+        }
+        if datagram.len() < REQUEST_MIN {
+            return Err(ShuttleError::Short);
         }
         if outer.key_message.is_empty() {
             let mut request = Self::from_hello(&outer, None)?;
@@ -52,10 +60,13 @@ impl Request {
         if !is_same(&outer, &inner) {
             return Err(stranger);
         }
-        Self::from_hello(&inner, Some(agreement))
+        Self::from_hello(&inner, Some(Box::new(agreement)))
     }
 
-    fn from_hello(hello: &Hello<'_>, agreement: Option<Agreement>) -> Result<Self, ShuttleError> {
+    fn from_hello(
+        hello: &Hello<'_>,
+        agreement: Option<Box<Agreement>>,
+    ) -> Result<Self, ShuttleError> {
         let limits = hello.limits.ok_or(ShuttleError::Value("limits"))?;
         check_limits(&limits)?;
         Ok(Self {
@@ -93,11 +104,21 @@ impl Request {
         self.limits.ird
     }
 
+    /// Whether a module of each kind is in `modules` too.
+    pub(crate) fn has_common(&self, modules: Modules) -> bool {
+        choose(modules, self.modules).is_some()
+    }
+
     /// The datagram that refuses.
     ///
     /// # Errors
     /// If the private data is too long.
     pub fn reject(mut self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, Misuse> {
+        self.refusal(reason, private_data)
+    }
+
+    /// As [`Request::reject`]; under a cipher it can be called once.
+    pub(crate) fn refusal(&mut self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, Misuse> {
         check_private_data(private_data)?;
         let hello = Hello {
             to: self.from,
@@ -151,8 +172,17 @@ impl Connection {
                     .ok_or(Misuse::Credentials)?;
             (outer(&hello, &message), Some(Box::new(agreement)))
         };
-        let state =
-            State::Requesting { request, agreement, first_ns: now_ns, next_ns: now_ns, tries: 0 };
+        let state = State::Requesting {
+            request,
+            agreement,
+            began_ns: now_ns,
+            sent_ns: now_ns,
+            sent: 0,
+            next_ns: now_ns,
+            tries: 0,
+            retries: 0,
+            doubt: None,
+        };
         Ok(Self::new(config, identity, true, route, now_ns, state))
     }
 
@@ -183,11 +213,20 @@ impl Connection {
             ..Hello::new(HelloKind::Reply)
         };
         let octets = request.seal(&hello);
-        let reply = Reply { octets, owed: true, sent_ns: None, again: false };
+        let until_ns = now_ns.saturating_add(config.handshake_ns);
+        let reply = Reply {
+            octets,
+            nonce: request.nonce,
+            until_ns,
+            close: None,
+            owed: true,
+            sent_ns: None,
+            again: false,
+        };
         let state = State::Open { reply: Some(reply) };
         let mut connection = Self::new(config, identity, false, route, now_ns, state);
         let secret = [request.nonce, identity.nonce];
-        let agreement = request.agreement.as_mut();
+        let agreement = request.agreement.as_deref_mut();
         connection.agree(request.from, request.limits, modules, secret, agreement);
         Ok(connection)
     }
@@ -199,10 +238,15 @@ impl Connection {
             return;
         };
         match (&mut self.state, hello.kind) {
-            (State::Open { reply: Some(reply) }, HelloKind::Request) => {
+            (State::Open { reply: Some(reply) }, HelloKind::Request)
+                if hello.nonce == reply.nonce && datagram.len() >= REQUEST_MIN =>
+            {
+                // The first copy may be the very one that was granted.
+                reply.again |= reply.sent_ns.is_some();
                 reply.owed = true;
-                reply.again = true;
-                self.heard_ns = now_ns;
+            }
+            (State::Requesting { .. }, HelloKind::Retry) if hello.echo == self.identity.nonce => {
+                self.handle_retry(now_ns, hello.cookie);
             }
             (State::Requesting { .. }, HelloKind::Reply | HelloKind::Reject)
                 if hello.echo == self.identity.nonce =>
@@ -213,13 +257,32 @@ impl Connection {
         }
     }
 
-    /// An answer, maybe with the true one within. What cannot be read is not from the peer.
+    /// The peer wants to see that this end receives at its address (S-17).
+    fn handle_retry(&mut self, now_ns: u64, cookie: &[u8]) {
+        let State::Requesting { request, next_ns, tries, retries, .. } = &mut self.state else {
+            return;
+        };
+        let Ok(hello) = Hello::parse(request) else { return };
+        if cookie.is_empty() || hello.cookie == cookie || *retries == RETRIES_MAX {
+            self.stats.foreign_datagrams += 1;
+            return;
+        }
+        *request = Hello { cookie, ..hello }.encode();
+        (*next_ns, *tries, *retries) = (now_ns, 0, *retries + 1);
+    }
+
+    /// An answer, maybe with the true one within. What cannot be read is not from the peer, but a
+    /// peer that cannot read the Request has no other way to say so (S-19).
     fn handle_outer_answer(&mut self, now_ns: u64, hello: &Hello<'_>) {
         let State::Requesting { agreement, .. } = &mut self.state else { return };
         let Some(mut agreement) = agreement.take() else {
             self.handle_answer(now_ns, hello, None);
             return;
         };
+        if hello.kind == HelloKind::Reject && hello.key_message.is_empty() {
+            self.handle_doubtful(now_ns, agreement, hello.reason);
+            return;
+        }
         let inner = agreement.finish(hello.key_message);
         let inner = inner.as_deref().and_then(|octets| Hello::parse(octets).ok());
         if let Some(inner) = inner.filter(|inner| is_same(hello, inner)) {
@@ -230,10 +293,20 @@ impl Connection {
         }
     }
 
+    /// A refusal that is not under the key agreed on. Who watches the way could have made it, so a
+    /// true answer may still come before it is believed.
+    fn handle_doubtful(&mut self, now_ns: u64, keys: Box<Agreement>, reason: u16) {
+        let believed_ns = now_ns + 3 * self.config.initial_rtt_ns;
+        if let State::Requesting { agreement, doubt, .. } = &mut self.state {
+            *agreement = Some(keys);
+            doubt.get_or_insert((believed_ns, end_of(reason)));
+        }
+    }
+
     fn handle_answer(&mut self, now_ns: u64, hello: &Hello<'_>, agreement: Option<&mut Agreement>) {
         if hello.kind == HelloKind::Reject {
             self.events.push_back(Event::Rejected { private_data: hello.private_data.to_vec() });
-            self.end(now_ns, End::Rejected(hello.reason));
+            self.end(now_ns, end_of(hello.reason));
             return;
         }
         let limits = hello.limits.filter(|limits| check_limits(limits).is_ok());
@@ -246,8 +319,11 @@ impl Connection {
             self.end(now_ns, End::BadAnswer);
             return;
         };
-        if let State::Requesting { first_ns, tries: 1, .. } = self.state {
-            self.paths[0].recovery.handle_handshake_rtt(now_ns - first_ns);
+        // With a Retry for each Request but the last, it is clear which one was answered.
+        if let State::Requesting { sent_ns, sent, retries, .. } = self.state
+            && sent == retries + 1
+        {
+            self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
         }
         let secret = [self.identity.nonce, hello.nonce];
         self.agree(hello.from.base(), limits, modules, secret, agreement);
@@ -290,12 +366,18 @@ impl Connection {
         self.open_stream(stream, 1).expect("every peer allows one stream");
     }
 
-    /// The responder's side of the handshake is over: the peer has the Reply.
-    pub(super) fn confirm(&mut self, now_ns: u64) {
+    /// The responder's side of the handshake is over: the peer has the Reply. Its first packet left
+    /// as soon as that had come; a later one may have waited.
+    pub(super) fn confirm(&mut self, now_ns: u64, pn: u64) {
         let State::Open { reply } = &mut self.state else { return };
         let Some(reply) = reply.take() else { return };
+        if let Some(reason) = reply.close {
+            self.state = State::Closing { reason, next_ns: now_ns, tries: 0 };
+            return;
+        }
         if let Some(sent_ns) = reply.sent_ns
             && !reply.again
+            && pn == 0
         {
             self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
         }
@@ -311,6 +393,15 @@ impl Connection {
             ord: self.config.ord.min(peer.ird),
             ird: self.config.ird.min(peer.ord),
         });
+    }
+}
+
+/// How a connection ends that was refused for `reason`.
+fn end_of(reason: u16) -> End {
+    match reason {
+        reason::STRANGER => End::Stranger,
+        reason::NOTHING_IN_COMMON => End::NothingInCommon,
+        _ => End::Rejected(reason),
     }
 }
 

@@ -118,9 +118,16 @@ enum State {
     Requesting {
         request: Vec<u8>,
         agreement: Option<Box<Agreement>>,
-        first_ns: u64,
+        began_ns: u64,
+        /// When the Request left last, and how often it did.
+        sent_ns: u64,
+        sent: u32,
         next_ns: u64,
+        /// Times that it was sent for nothing but the clock since a cookie came with a Retry.
         tries: u32,
+        retries: u32,
+        /// A refusal that anybody on the way may have made, and when it is believed.
+        doubt: Option<(u64, End)>,
     },
     /// Data flows. A responder keeps its Reply until the peer has shown that it has it.
     Open { reply: Option<Reply> },
@@ -132,6 +139,12 @@ enum State {
 
 struct Reply {
     octets: Vec<u8>,
+    /// Nonce of the Request that it answers.
+    nonce: u64,
+    /// Without a sign of the peer until then the connection is over.
+    until_ns: u64,
+    /// The connection is to be closed as soon as anything else may be sent.
+    close: Option<u64>,
     owed: bool,
     sent_ns: Option<u64>,
     again: bool,
@@ -336,7 +349,8 @@ impl Connection {
     /// Ends the connection. What is not acknowledged may or may not have been placed.
     pub fn close(&mut self, now_ns: u64, reason: u64) {
         match self.state {
-            State::Open { .. } => {
+            State::Open { reply: Some(ref mut reply) } => reply.close = Some(reason),
+            State::Open { reply: None } => {
                 self.state = State::Closing { reason, next_ns: now_ns, tries: 0 };
             }
             State::Requesting { .. } => self.end(now_ns, End::Local),

@@ -62,7 +62,10 @@ impl Connection {
             return Ok(());
         };
         let Some(mut sink) = ports.sink(id) else { return Ok(()) };
-        self.confirm(now_ns);
+        self.confirm(now_ns, pn);
+        if !self.is_open() {
+            return Ok(());
+        }
         let stream = self.stream(id, placement);
         let dsn = widen(header.dsn, stream.recv.frontier());
         let taken = stream.recv.handle_segment(dsn, segment, &mut sink);
@@ -108,7 +111,7 @@ impl Connection {
             return;
         }
         let Some(pn) = self.fresh_number(&header) else { return };
-        self.confirm(now_ns);
+        self.confirm(now_ns, pn);
         self.note(now_ns, route, marked, &header, pn);
         let mut elicits = header.ack_now;
         for frame in Frames::new(frames).map_while(Result::ok) {

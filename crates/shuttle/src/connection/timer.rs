@@ -1,7 +1,7 @@
 //! When a connection must be looked at although nothing arrived, and what it does then (S-20,
 //! S-21).
 
-use super::{Connection, State};
+use super::{Connection, Reply, State};
 use crate::error::End;
 
 /// Closes that go unanswered before the peer is taken to be gone.
@@ -13,10 +13,13 @@ impl Connection {
     /// When [`Connection::handle_timeout`] and then [`Connection::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
         match &self.state {
-            State::Requesting { first_ns, next_ns, .. } => {
-                Some((*next_ns).min(first_ns + self.config.handshake_ns))
+            State::Requesting { began_ns, next_ns, doubt, .. } => {
+                let over_ns = began_ns.saturating_add(self.config.handshake_ns);
+                let doubt_ns = doubt.map_or(over_ns, |(at_ns, _)| at_ns);
+                Some((*next_ns).min(over_ns).min(doubt_ns))
             }
-            State::Open { .. } => self.open_timeout(),
+            State::Open { reply: Some(reply) } => Some(reply.until_ns),
+            State::Open { reply: None } => self.open_timeout(),
             State::Closing { next_ns, .. } => Some(*next_ns),
             State::Ended { .. } => None,
         }
@@ -48,12 +51,19 @@ impl Connection {
     /// Does what is due.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         match self.state {
-            State::Requesting { first_ns, .. } => {
-                if now_ns >= first_ns + self.config.handshake_ns {
+            State::Requesting { began_ns, doubt, .. } => {
+                if let Some((_, end)) = doubt.filter(|(at_ns, _)| *at_ns <= now_ns) {
+                    self.end(now_ns, end);
+                } else if now_ns >= began_ns.saturating_add(self.config.handshake_ns) {
                     self.end(now_ns, End::NoAnswer);
                 }
             }
-            State::Open { .. } => self.handle_open_timeout(now_ns),
+            State::Open { reply: Some(Reply { until_ns, close, .. }) } => {
+                if now_ns >= until_ns {
+                    self.end(now_ns, close.map_or(End::NoAnswer, |_| End::Local));
+                }
+            }
+            State::Open { reply: None } => self.handle_open_timeout(now_ns),
             State::Closing { next_ns, tries, .. } => {
                 if next_ns <= now_ns && tries == CLOSES_MAX {
                     self.end(now_ns, End::Silence);

@@ -74,15 +74,14 @@ impl Connection {
     }
 
     fn put_request(&mut self, now_ns: u64, out: &mut Transmit) -> bool {
-        let State::Requesting { request, first_ns, next_ns, tries, .. } = &mut self.state else {
+        let State::Requesting { request, sent_ns, sent, next_ns, tries, .. } = &mut self.state
+        else {
             return false;
         };
         if *next_ns > now_ns {
             return false;
         }
-        if *tries == 0 {
-            *first_ns = now_ns;
-        }
+        (*sent_ns, *sent) = (now_ns, *sent + 1);
         let wait_ns = (3 * self.config.initial_rtt_ns) << (*tries).min(10);
         *next_ns = now_ns + wait_ns.min(REPEAT_NS_MAX);
         *tries += 1;

@@ -4,6 +4,7 @@
 
 pub mod model;
 pub mod network;
+pub mod site;
 
 use std::env;
 use std::hash::{BuildHasher, RandomState};

@@ -117,6 +117,14 @@ pub mod recovery {
     pub const FULL: u8 = 1;
 }
 
+/// Reasons of a Reject that are Shuttle's own; smaller ones are the application's.
+pub mod reason {
+    /// The key agreement message cannot be read: the ends have different keys.
+    pub const STRANGER: u16 = 0xff00;
+    /// No protection, placement or recovery is common to both ends.
+    pub const NOTHING_IN_COMMON: u16 = 0xff01;
+}
+
 /// What the sender of a handshake packet can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -1,0 +1,53 @@
+//! Numbers that nobody can guess, out of one seed.
+//!
+//! Invariant: the state moves on with each draw, one way only; who learns it later learns nothing
+//! that was drawn before.
+
+use ring::hkdf::{HKDF_SHA256, Prk};
+
+use crate::seal::expand;
+
+/// A stream of such numbers.
+pub(crate) struct Draws {
+    state: [u8; 32],
+}
+
+impl Draws {
+    /// `seed` is fresh randomness.
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Self { state: seed }
+    }
+
+    /// 32 octets that were never drawn before.
+    pub(crate) fn draw(&mut self) -> [u8; 32] {
+        let prk = Prk::new_less_safe(HKDF_SHA256, &self.state);
+        let mut drawn = [0; 32];
+        expand(&prk, b"shuttle draw", &mut drawn);
+        expand(&prk, b"shuttle state", &mut self.state);
+        drawn
+    }
+
+    /// Four numbers from one draw.
+    pub(crate) fn numbers(&mut self) -> [u64; 4] {
+        let drawn = self.draw();
+        let number = |at: usize| std::array::from_fn(|octet| drawn[at * 8 + octet]);
+        std::array::from_fn(|at| u64::from_be_bytes(number(at)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_draw_is_new_and_follows_from_the_seed() {
+        let (mut one, mut same) = (Draws::new([1; 32]), Draws::new([1; 32]));
+        let drawn: Vec<_> = (0..100).map(|_| one.draw()).collect();
+        assert!(drawn.iter().all(|draw| *draw == same.draw()));
+        let mut sorted = drawn.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), drawn.len());
+        assert_ne!(Draws::new([2; 32]).draw(), drawn[0]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Cookies: who sends one back receives at the address that the Request came from (S-18).
+//!
+//! Invariant: nothing is kept for who is sent a cookie. A secret makes cookies for a while and
+//! knows them again for as long after that; then it is gone.
+
+use std::hash::{Hash, Hasher};
+
+use siphasher::sip::SipHasher24;
+use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24x128};
+
+use super::Asker;
+use crate::draws::Draws;
+
+/// Time for which a secret makes cookies.
+const SECRET_NS: u64 = 8_000_000_000;
+
+/// A cookie as it travels.
+pub(super) type Cookie = [u8; 16];
+
+/// Makes cookies and knows them again.
+pub(super) struct Cookies {
+    /// The secret in use, and the one before it.
+    secrets: [[u64; 2]; 2],
+    turn_at_ns: u64,
+}
+
+impl Cookies {
+    pub(super) fn new(draws: &mut Draws) -> Self {
+        Self { secrets: [secret(draws), secret(draws)], turn_at_ns: 0 }
+    }
+
+    /// The cookie for `asker`.
+    pub(super) fn make(&mut self, now_ns: u64, asker: &Asker, draws: &mut Draws) -> Cookie {
+        self.turn(now_ns, draws);
+        mac(self.secrets[0], asker)
+    }
+
+    /// Whether `cookie` was made for `asker` not long ago.
+    pub(super) fn is_right(
+        &mut self,
+        now_ns: u64,
+        asker: &Asker,
+        cookie: &[u8],
+        draws: &mut Draws,
+    ) -> bool {
+        self.turn(now_ns, draws);
+        self.secrets.iter().any(|secret| mac(*secret, asker) == cookie)
+    }
+
+    fn turn(&mut self, now_ns: u64, draws: &mut Draws) {
+        if now_ns < self.turn_at_ns {
+            return;
+        }
+        let long_ago = now_ns - self.turn_at_ns >= SECRET_NS;
+        let before = if long_ago { secret(draws) } else { self.secrets[0] };
+        self.secrets = [secret(draws), before];
+        let from_ns = if long_ago { now_ns } else { self.turn_at_ns };
+        self.turn_at_ns = from_ns.saturating_add(SECRET_NS);
+    }
+}
+
+/// A key for SipHash.
+pub(super) fn secret(draws: &mut Draws) -> [u64; 2] {
+    let [first, second, ..] = draws.numbers();
+    [first, second]
+}
+
+fn mac(secret: [u64; 2], asker: &Asker) -> Cookie {
+    let mut hasher = SipHasher24x128::new_with_keys(secret[0], secret[1]);
+    asker.hash(&mut hasher);
+    hasher.finish128().as_bytes()
+}
+
+/// A name for `asker` that nobody else can find another asker for.
+pub(super) fn name(secret: [u64; 2], asker: &Asker) -> u64 {
+    let mut hasher = SipHasher24::new_with_keys(secret[0], secret[1]);
+    asker.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::shuttle::ConnectionId;
+
+    use super::*;
+
+    fn asker(port: u16, cid: u32, nonce: u64) -> Asker {
+        Asker { remote: ([10, 0, 0, 1], port).into(), cid: ConnectionId(cid), nonce }
+    }
+
+    #[test]
+    fn a_cookie_is_for_one_asker_and_for_a_while() {
+        let mut draws = Draws::new([3; 32]);
+        let mut cookies = Cookies::new(&mut draws);
+        let (now_ns, who) = (77 * SECRET_NS, asker(1, 2, 3));
+        let cookie = cookies.make(now_ns, &who, &mut draws);
+        let mut right =
+            |now_ns, who: &Asker, cookie: &[u8]| cookies.is_right(now_ns, who, cookie, &mut draws);
+        for other in [asker(2, 2, 3), asker(1, 3, 3), asker(1, 2, 4)] {
+            assert!(!right(now_ns, &other, &cookie));
+        }
+        for bit in 0..128 {
+            let mut flipped = cookie;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!right(now_ns, &who, &flipped));
+        }
+        assert!(!right(now_ns, &who, &[]) && !right(now_ns, &who, &cookie[..15]));
+        assert!(right(now_ns, &who, &cookie));
+        assert!(right(now_ns + 2 * SECRET_NS - 1, &who, &cookie));
+        assert!(!right(now_ns + 2 * SECRET_NS, &who, &cookie));
+    }
+
+    #[test]
+    fn secrets_of_long_ago_are_gone() {
+        let mut draws = Draws::new([3; 32]);
+        let mut cookies = Cookies::new(&mut draws);
+        let who = asker(1, 2, 3);
+        let cookie = cookies.make(0, &who, &mut draws);
+        assert!(!cookies.is_right(9 * SECRET_NS, &who, &cookie, &mut draws));
+    }
+}

@@ -1,0 +1,125 @@
+//! Connection ids: drawn so that nobody can guess them, found in one step, kept back for a while
+//! after use (S-2, S-22).
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use weft_wire::shuttle::ConnectionId;
+
+use crate::draws::Draws;
+
+/// An id is not drawn again for this long: what is on its way to the old connection is gone then.
+const QUARANTINE_NS: u64 = 30_000_000_000;
+/// Draws before the ids count as used up.
+const DRAWS: u32 = 64;
+
+/// A table whose keys are random already.
+pub(super) type RandomKeys<K, V> = HashMap<K, V, BuildHasherDefault<AsIs>>;
+
+/// Takes the number that is the key for its hash.
+#[derive(Default)]
+pub(super) struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        octets.iter().for_each(|octet| self.write_u64(u64::from(*octet)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // The table looks at the top bits and at the lowest; an id is random in 24 in the middle.
+        self.write_u64(u64::from(number >> 8) << 40 | u64::from(number >> 8));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = self.0.rotate_left(8) ^ number;
+    }
+}
+
+enum Slot<K> {
+    Drawn,
+    Attached(K),
+    Quarantined,
+}
+
+/// The ids of an endpoint.
+pub(super) struct Ids<K> {
+    slots: RandomKeys<u32, Slot<K>>,
+    quarantine: VecDeque<(u64, ConnectionId)>,
+}
+
+impl<K> Ids<K> {
+    pub(super) fn new() -> Self {
+        Self { slots: RandomKeys::default(), quarantine: VecDeque::new() }
+    }
+
+    /// An id that no connection has or had a while ago; `None` if there are too many.
+    pub(super) fn draw(&mut self, now_ns: u64, draws: &mut Draws) -> Option<ConnectionId> {
+        while let Some((until_ns, cid)) = self.quarantine.front()
+            && *until_ns <= now_ns
+        {
+            self.slots.remove(&cid.0);
+            self.quarantine.pop_front();
+        }
+        let free = |cid: &ConnectionId| cid.0 != 0 && !self.slots.contains_key(&cid.0);
+        let mut cids = (0..DRAWS).map(|_| ConnectionId(draws.numbers()[0] as u32).base());
+        let cid = cids.find(free)?;
+        self.slots.insert(cid.0, Slot::Drawn);
+        Some(cid)
+    }
+
+    /// Packets to `cid` are for `key` from now on.
+    pub(super) fn attach(&mut self, cid: ConnectionId, key: K) {
+        if let Some(slot) = self.slots.get_mut(&cid.base().0) {
+            *slot = Slot::Attached(key);
+        }
+    }
+
+    /// Whom packets to `cid` are for.
+    pub(super) fn find(&self, cid: ConnectionId) -> Option<&K> {
+        match self.slots.get(&cid.base().0) {
+            Some(Slot::Attached(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The connection is over.
+    pub(super) fn release(&mut self, now_ns: u64, cid: ConnectionId) {
+        if let Some(slot) = self.slots.get_mut(&cid.base().0)
+            && !matches!(slot, Slot::Quarantined)
+        {
+            *slot = Slot::Quarantined;
+            self.quarantine.push_back((now_ns + QUARANTINE_NS, cid.base()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_spread_and_kept_back() {
+        let (mut ids, mut draws) = (Ids::new(), Draws::new([1; 32]));
+        let drawn: Vec<_> = (0..3000).map(|_| ids.draw(0, &mut draws).unwrap()).collect();
+        assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len());
+        assert!(drawn.iter().all(|cid| cid.0 & 0xff == 0 && cid.0 != 0));
+        let high = drawn.iter().filter(|cid| cid.0 >> 31 == 1).count();
+        assert!((1300..1700).contains(&high), "{high}");
+        assert_eq!(ids.find(drawn[7]), None);
+        ids.attach(drawn[7], "seven");
+        assert_eq!(ids.find(ConnectionId(drawn[7].0 | 5)), Some(&"seven"));
+        ids.release(9, drawn[7]);
+        ids.release(9, drawn[7]);
+        assert_eq!((ids.find(drawn[7]), ids.quarantine.len()), (None, 1));
+        ids.draw(QUARANTINE_NS, &mut draws);
+        assert!(ids.slots.contains_key(&drawn[7].0));
+        ids.draw(QUARANTINE_NS + 9, &mut draws);
+        assert!(!ids.slots.contains_key(&drawn[7].0));
+    }
+}

@@ -1,0 +1,186 @@
+//! Who asked for a connection, and what became of it: one record for each, for as long as the same
+//! Request may come again (S-13, S-19).
+//!
+//! Invariant: a record is half open until the peer has shown that it got the answer, the record
+//! was refused or its time is over; those are counted.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use weft_wire::shuttle::ConnectionId;
+
+use super::ids::RandomKeys;
+use crate::connection::Request;
+use crate::path::Route;
+
+/// A record without news is kept for this long: more than twice the longest wait before a Request
+/// is repeated.
+const KEEP_NS: u64 = 10_000_000_000;
+/// A Request that was on its way when its connection ended may come for this long.
+const LINGER_NS: u64 = 30_000_000_000;
+/// Refusals that are kept, so that they can be said again; without one the owner is asked again.
+const REFUSALS_MAX: usize = 1024;
+
+/// What became of a Request.
+pub(super) enum Stage {
+    /// It waits for an answer.
+    Asked(Box<Request>, Route),
+    /// It was refused, in these octets.
+    Refused(Vec<u8>),
+    /// It became the connection with this id.
+    Granted(ConnectionId),
+}
+
+struct Record {
+    stage: Stage,
+    half_open: bool,
+    /// When it is over; of a connection that is established never.
+    until_ns: u64,
+}
+
+/// The records of an endpoint by the names of who asked.
+pub(super) struct Records {
+    records: RandomKeys<u64, Record>,
+    granted: RandomKeys<u32, u64>,
+    ends: BTreeSet<(u64, u64)>,
+    refused: VecDeque<u64>,
+    half_open: usize,
+}
+
+impl Records {
+    pub(super) fn new() -> Self {
+        Self {
+            records: RandomKeys::default(),
+            granted: RandomKeys::default(),
+            ends: BTreeSet::new(),
+            refused: VecDeque::new(),
+            half_open: 0,
+        }
+    }
+
+    pub(super) fn half_open(&self) -> usize {
+        self.half_open
+    }
+
+    /// Forgets what is over.
+    pub(super) fn expire(&mut self, now_ns: u64) {
+        while let Some((until_ns, name)) = self.ends.first().copied()
+            && until_ns <= now_ns
+        {
+            self.ends.pop_first();
+            let Some(record) = self.records.get_mut(&name) else { continue };
+            let half_open = std::mem::take(&mut record.half_open);
+            self.half_open -= usize::from(half_open);
+            // Its connection says itself that it is over.
+            if half_open && matches!(record.stage, Stage::Granted(_)) {
+                record.until_ns = u64::MAX;
+                continue;
+            }
+            if let Some(Record { stage: Stage::Granted(cid), .. }) = self.records.remove(&name) {
+                self.granted.remove(&cid.0);
+            }
+        }
+    }
+
+    /// The Request of `name` came. Gives what became of it when it came before.
+    pub(super) fn hear(&mut self, now_ns: u64, name: u64) -> Option<&Stage> {
+        let asked = |record: &Record| matches!(record.stage, Stage::Asked(..));
+        if self.records.get(&name).is_some_and(asked) {
+            self.keep(name, now_ns.saturating_add(KEEP_NS));
+        }
+        self.records.get(&name).map(|record| &record.stage)
+    }
+
+    /// A Request of a newcomer waits for an answer.
+    pub(super) fn ask(&mut self, now_ns: u64, name: u64, request: Request, route: Route) {
+        self.half_open += 1;
+        let stage = Stage::Asked(Box::new(request), route);
+        self.records.insert(name, Record { stage, half_open: true, until_ns: u64::MAX });
+        self.keep(name, now_ns.saturating_add(KEEP_NS));
+    }
+
+    /// What `name` asks for, if it waits for an answer.
+    pub(super) fn asked(&self, name: u64) -> Option<(&Request, Route)> {
+        match &self.records.get(&name)?.stage {
+            Stage::Asked(request, route) => Some((request, *route)),
+            _ => None,
+        }
+    }
+
+    /// As [`Records::asked`].
+    pub(super) fn asked_mut(&mut self, name: u64) -> Option<(&mut Request, Route)> {
+        match &mut self.records.get_mut(&name)?.stage {
+            Stage::Asked(request, route) => Some((request, *route)),
+            _ => None,
+        }
+    }
+
+    /// `name`, which waited, is refused.
+    pub(super) fn refuse(&mut self, now_ns: u64, name: u64, answer: Vec<u8>) {
+        let Some(record) = self.records.get_mut(&name) else { return };
+        record.stage = Stage::Refused(answer);
+        self.half_open -= usize::from(std::mem::take(&mut record.half_open));
+        self.keep(name, now_ns.saturating_add(KEEP_NS));
+        self.refused.push_back(name);
+        if self.refused.len() > REFUSALS_MAX
+            && let Some(oldest) = self.refused.pop_front()
+        {
+            self.drop_refusal(oldest);
+        }
+    }
+
+    fn drop_refusal(&mut self, name: u64) {
+        let refused = |record: &Record| matches!(record.stage, Stage::Refused(_));
+        if self.records.get(&name).is_some_and(refused)
+            && let Some(record) = self.records.remove(&name)
+        {
+            self.ends.remove(&(record.until_ns, name));
+        }
+    }
+
+    /// `name`, which waited, has become connection `cid`.
+    pub(super) fn grant(&mut self, now_ns: u64, name: u64, cid: ConnectionId) {
+        if let Some(record) = self.records.get_mut(&name) {
+            record.stage = Stage::Granted(cid);
+            self.granted.insert(cid.0, name);
+            self.keep(name, now_ns.saturating_add(KEEP_NS));
+        }
+    }
+
+    /// The peer has shown that it has the answer that made connection `cid`.
+    pub(super) fn confirm(&mut self, cid: ConnectionId) {
+        let Some(name) = self.granted.get(&cid.base().0).copied() else { return };
+        if let Some(record) = self.records.get_mut(&name) {
+            self.half_open -= usize::from(std::mem::take(&mut record.half_open));
+            self.keep(name, u64::MAX);
+        }
+    }
+
+    /// Connection `cid` is over.
+    pub(super) fn release(&mut self, now_ns: u64, cid: ConnectionId) {
+        self.confirm(cid);
+        if let Some(name) = self.granted.get(&cid.base().0).copied() {
+            self.keep(name, now_ns.saturating_add(LINGER_NS));
+        }
+    }
+
+    fn keep(&mut self, name: u64, until_ns: u64) {
+        let Some(record) = self.records.get_mut(&name) else { return };
+        self.ends.remove(&(record.until_ns, name));
+        record.until_ns = until_ns;
+        if until_ns < u64::MAX {
+            self.ends.insert((until_ns, name));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that takes its time costs its peers' Requests, no connections.
+    #[test]
+    fn who_waits_is_a_small_record() {
+        let octets = size_of::<Record>() + size_of::<Request>();
+        assert!(octets <= 256, "{octets}");
+    }
+}
