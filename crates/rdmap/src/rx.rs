@@ -32,18 +32,24 @@ pub struct RxPort<'a> {
     qp: &'a Qp,
     patient: bool,
     held: bool,
+    written: bool,
 }
 
 impl<'a> RxPort<'a> {
     /// The receiving side of `stream`. A message that no receive was posted for is a fault of the
     /// peer, unless it is `patient`: then the lower layer holds it.
     pub fn new(stream: &'a mut Stream, qp: &'a Qp, patient: bool) -> Self {
-        Self { stream, qp, patient, held: false }
+        Self { stream, qp, patient, held: false, written: false }
     }
 
     /// Whether a message is held back.
     pub fn held(&self) -> bool {
         self.held
+    }
+
+    /// Whether a Write ended that left something in memory.
+    pub fn written(&self) -> bool {
+        self.written
     }
 
     fn segment(&mut self, ulpdu: &[u8]) -> Result<Placed, Fault> {
@@ -104,6 +110,7 @@ impl<'a> RxPort<'a> {
         }
         let octets = self.stream.write_octets.0.wrapping_add(payload.len() as u32);
         self.stream.write_octets = if header.last { (0, Some(octets)) } else { (octets, None) };
+        self.written |= header.last && octets > 0;
         Ok(Placed::Memory)
     }
 

@@ -217,7 +217,10 @@ impl Endpoint {
         let mut port = RxPort::new(&mut self.rdmap, &self.qp, now < until);
         match self.mpa.handle_received(bytes, &mut port) {
             Ok(consumed) => {
-                let held = port.held();
+                let (held, written) = (port.held(), port.written());
+                if written {
+                    self.qp.written();
+                }
                 let partial = !held && consumed < bytes.len();
                 // Each message has its own time.
                 let until = if consumed > 0 { now + self.patience } else { until };

@@ -154,6 +154,18 @@ impl Cq {
         }
     }
 
+    /// Gives the event of an arm for any completion although there is none; whether there was such
+    /// an arm. Programs have to live with events whose completions they have polled already
+    /// (ibv_get_cq_event(3)).
+    pub fn rouse(&self) -> bool {
+        let ring = self.ring();
+        let armed = ring.armed == Armed::Any;
+        if armed {
+            self.fire(ring);
+        }
+        armed
+    }
+
     fn fire(&self, mut ring: MutexGuard<'_, Ring>) {
         ring.armed = Armed::No;
         drop(ring);
@@ -228,6 +240,18 @@ mod tests {
         cq.req_notify(true);
         cq.push(wc(3, WcStatus::Success), None, false);
         assert_eq!(wakes.get(), 2);
+    }
+
+    #[test]
+    fn a_full_arm_can_be_roused_once_and_a_solicited_one_cannot() {
+        let (cq, channel, _, _) = cq(8);
+        assert!(!cq.rouse());
+        cq.req_notify(true);
+        assert!(!cq.rouse());
+        cq.req_notify(false);
+        assert!(cq.rouse());
+        assert!(!cq.rouse());
+        assert_eq!((channel.pop(), channel.pop()), (Some(77), None));
     }
 
     #[test]

@@ -59,9 +59,14 @@ fn inline_data() {
 #[test]
 fn waiting_for_events() {
     measure(&["ib_send_lat", "ib_read_lat", "ib_read_bw"], &["-e -n 50"]);
-    // perftest's sender takes a few completions for each event, and sleeps on the credit of its
-    // receiver, which is no event: more than TCP can hold must lie between the two.
-    measure(&["ib_send_bw"], &["-e -n 600 -s 262144"]);
+    // perftest's sender takes a few completions for each event.
+    measure(&["ib_send_bw", "ib_read_bw"], &["-e -q 4 -n 600 -s 4096", "-e -b -n 600 -s 4096"]);
+}
+
+#[test]
+fn waiting_for_an_event_that_only_a_credit_brings() {
+    // All that the receiver's credit allows is with TCP, and complete, before the next one comes.
+    measure(&["ib_send_bw"], &["-e -n 5000 -s 64", "-e -l 64 -r 128 -n 6400 -s 64"]);
 }
 
 #[test]

@@ -248,6 +248,19 @@ impl Qp {
         self.regions.invalidate(stag, self.pd(), who)
     }
 
+    /// Tells that the peer has written into memory of this side, of which verbs have no completion.
+    ///
+    /// A program may sleep until its sends complete and only then look for what the peer wrote in
+    /// reply to them, a credit for more. An adapter of hardware completes a send when the peer has
+    /// it, about when the reply comes; here it completes earlier, and the program would have
+    /// slept over the reply. So it has an event more, and at most one for each request: who is
+    /// written to and posts nothing sleeps on.
+    pub fn written(&self) {
+        if self.send_cq.is_armed() {
+            self.sq().rouse(&self.send_cq);
+        }
+    }
+
     /// Raises an asynchronous event about this queue pair.
     pub fn raise(&self, kind: AsyncKind) {
         self.events.push(kind, self.cookie);

@@ -80,6 +80,8 @@ pub struct SendQueue {
     taken: Arc<AtomicU32>,
     /// Complete and unsignaled since the last completion pushed.
     silent: u32,
+    /// Requests that the peer may still reply to by a Write; no more than the queue holds.
+    unanswered: u32,
 }
 
 impl SendQueue {
@@ -95,6 +97,7 @@ impl SendQueue {
             tail: 0,
             taken: Arc::default(),
             silent: 0,
+            unanswered: 0,
         }
     }
 
@@ -121,6 +124,7 @@ impl SendQueue {
         wqe.awaiting = wr.op.awaits_response();
         wqe.signaled = signal_all || wr.flags.contains(SendFlags::SIGNALED);
         self.head = self.head.wrapping_add(1);
+        self.unanswered = self.depth.min(self.unanswered + 1);
         self.taken.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
@@ -235,6 +239,13 @@ impl SendQueue {
         self.next != self.head
     }
 
+    /// Rouses the application that sleeps on `cq`, at most once for each request.
+    pub fn rouse(&mut self, cq: &Cq) {
+        if self.unanswered > 0 && cq.rouse() {
+            self.unanswered -= 1;
+        }
+    }
+
     /// Completes what is done, in order.
     pub fn complete(&mut self, qp_num: u32, cq: &Cq) {
         while self.tail != self.next && self.get(self.tail).is_done() {
@@ -270,6 +281,7 @@ impl SendQueue {
         self.tail = self.head;
         self.next = self.head;
         self.silent = 0;
+        self.unanswered = 0;
         self.taken = Arc::default();
     }
 
