@@ -22,8 +22,9 @@ fn mpich(lab: &Lab) -> Option<PathBuf> {
     })
 }
 
-#[test]
-fn messages_reductions_and_one_sided_access() {
+/// Runs the ring with so many ranks, each of which takes its receives from one queue for all
+/// others if they are `shared`.
+fn ring(ranks: u32, shared: bool) {
     let Some(lab) = Lab::with(&["cc"]) else { return };
     let Some(bin) = mpich(&lab) else {
         lab.skip(
@@ -32,15 +33,26 @@ fn messages_reductions_and_one_sided_access() {
         return;
     };
     let ring = lab.compile(&bin.join("mpicc"), "ring", &[]);
-    for ranks in ["2", "4"] {
-        let mpiexec = lab.program(&bin.join("mpiexec").to_string_lossy()).args("-n").arg(ranks);
-        let run = mpiexec
-            .env("MPIR_CVAR_CH4_NETMOD", "ofi")
-            .env("MPIR_CVAR_NOLOCAL", "1")
-            .env("MPIR_CVAR_DEBUG_SUMMARY", "1")
-            .env("FI_PROVIDER", "verbs;ofi_rxm")
-            .arg(ring.path())
-            .run();
-        run.success().said("libfabric provider: verbs;ofi_rxm - Ethernet-iWARP").said("all right");
-    }
+    let mpiexec = lab.program(&bin.join("mpiexec").to_string_lossy());
+    let run = mpiexec
+        .args(&format!("-n {ranks}"))
+        .env("MPIR_CVAR_CH4_NETMOD", "ofi")
+        .env("MPIR_CVAR_NOLOCAL", "1")
+        .env("MPIR_CVAR_DEBUG_SUMMARY", "1")
+        .env("FI_PROVIDER", "verbs;ofi_rxm")
+        .env("FI_OFI_RXM_USE_SRX", if shared { "1" } else { "0" })
+        .arg(ring.path())
+        .run();
+    run.success().said("libfabric provider: verbs;ofi_rxm - Ethernet-iWARP").said("all right");
+}
+
+#[test]
+fn messages_reductions_and_one_sided_access() {
+    ring(2, false);
+    ring(4, false);
+}
+
+#[test]
+fn several_queue_pairs_with_a_shared_receive_queue() {
+    ring(4, true);
 }
