@@ -6,7 +6,7 @@ use weft_wire::shuttle::hello::{Limits, Modules, placement, protection, recovery
 use crate::cc;
 use crate::error::Misuse;
 use crate::noise::Credentials;
-use crate::stream::Placement;
+use crate::stream::{Placement, Repair};
 
 /// Streams of a connection at most: the low octet of a connection id names one.
 pub const MAX_STREAMS: u16 = 256;
@@ -26,6 +26,9 @@ pub struct Config {
     /// Placements that are acceptable, as bits of [`weft_wire::shuttle::hello::placement`]. Tail is
     /// preferred, then strict.
     pub placement: u8,
+    /// What may be done about losses, as bits of [`weft_wire::shuttle::hello::recovery`]. Sending
+    /// the tail twice is preferred, then full recovery; nothing at all only if that is common.
+    pub recovery: u8,
     /// Streams that the peer may use, 1 to [`MAX_STREAMS`].
     pub streams: u16,
     /// Octets of a datagram to begin with: one that the path carries for certain.
@@ -61,6 +64,7 @@ impl Default for Config {
             protection: protection::CRC32C,
             credentials: Credentials::Anonymous,
             placement: placement::TAIL,
+            recovery: recovery::FULL,
             streams: 1,
             datagram_octets: MIN_DATAGRAM,
             datagram_octets_goal: MIN_DATAGRAM,
@@ -109,7 +113,7 @@ impl Config {
         Modules {
             protection: self.protection & SUPPORTED,
             placement: self.placement,
-            recovery: recovery::FULL,
+            recovery: self.recovery,
         }
     }
 
@@ -136,10 +140,11 @@ pub(crate) fn choose(ours: Modules, theirs: Modules) -> Option<Modules> {
     let protections =
         [protection::AES128GCM, protection::CHACHA20POLY1305, protection::CRC32C, protection::NONE];
     let placements = [placement::TAIL, placement::STRICT, placement::LOOSE];
+    let recoveries = [recovery::TAIL_DUP, recovery::FULL, recovery::OFF];
     Some(Modules {
         protection: first(ours.protection & theirs.protection, &protections)?,
         placement: first(ours.placement & theirs.placement, &placements)?,
-        recovery: first(ours.recovery & theirs.recovery, &[recovery::FULL])?,
+        recovery: first(ours.recovery & theirs.recovery, &recoveries)?,
     })
 }
 
@@ -149,6 +154,16 @@ pub(crate) fn placement_of(modules: Modules) -> Option<Placement> {
         placement::STRICT => Some(Placement::Strict),
         placement::TAIL => Some(Placement::Tail),
         placement::LOOSE => Some(Placement::Loose),
+        _ => None,
+    }
+}
+
+/// What a chosen module does about losses.
+pub(crate) fn repair_of(modules: Modules) -> Option<Repair> {
+    match modules.recovery {
+        recovery::FULL => Some(Repair::Full),
+        recovery::TAIL_DUP => Some(Repair::TailTwice),
+        recovery::OFF => Some(Repair::Off),
         _ => None,
     }
 }
@@ -165,6 +180,11 @@ mod tests {
         assert_eq!(choose(set(1, 5), set(3, 7)), Some(set(1, placement::STRICT)));
         assert_eq!(choose(set(1, 7), set(2, 7)), None);
         assert_eq!(choose(set(1, 1), set(1, 4)), None);
+        let set = |recovery| Modules { protection: 1, placement: 1, recovery };
+        assert_eq!(choose(set(7), set(7)), Some(set(recovery::TAIL_DUP)));
+        assert_eq!(choose(set(5), set(7)), Some(set(recovery::FULL)));
+        assert_eq!(choose(set(4), set(6)), Some(set(recovery::OFF)));
+        assert_eq!(choose(set(4), set(3)), None);
     }
 
     #[test]

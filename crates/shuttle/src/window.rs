@@ -82,6 +82,17 @@ impl Window {
         self.advance();
     }
 
+    /// The first number from the frontier on that is seen.
+    pub(crate) fn first_seen(&self) -> Option<u64> {
+        let from = (self.frontier / 64 - self.word) as usize;
+        let below = (1_u64 << (self.frontier % 64)) - 1;
+        let words = self.words.iter().enumerate().skip(from);
+        let found = words
+            .map(|(at, word)| (at as u64, if at == from { word & !below } else { *word }))
+            .find(|(_, word)| *word != 0)?;
+        Some((self.word + found.0) * 64 + u64::from(found.1.trailing_zeros()))
+    }
+
     /// Runs of numbers seen from `top` down to the frontier, each as first and last.
     pub(crate) fn runs_down(&self, top: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut next = Some(top);
@@ -156,6 +167,7 @@ mod tests {
                 }
                 frontier = (0..).find(|n| !model.contains(n)).unwrap();
                 prop_assert_eq!(window.frontier(), frontier);
+                prop_assert_eq!(window.first_seen(), model.range(frontier..).next().copied());
                 let flat: Vec<u64> =
                     window.runs_down(400).flat_map(|(f, l)| (f..=l).rev()).collect();
                 let expected: Vec<u64> = model.range(frontier..).rev().copied().collect();

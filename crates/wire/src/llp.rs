@@ -158,6 +158,11 @@ pub trait UlpduSource {
     fn gather(&self, id: SegmentId, out: &mut Gather);
     /// The LLP took responsibility for `id`. MPA: handed to TCP. Shuttle: placed at the peer.
     fn acked(&mut self, id: SegmentId);
+    /// Instead of [`UlpduSource::acked`] from an LLP that does not repair losses: `id` is taken
+    /// for lost and will not be gathered again. To who has no use for that it is done with, too.
+    fn lost(&mut self, id: SegmentId) {
+        self.acked(id);
+    }
 }
 
 impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
@@ -171,6 +176,10 @@ impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
 
     fn acked(&mut self, id: SegmentId) {
         (**self).acked(id);
+    }
+
+    fn lost(&mut self, id: SegmentId) {
+        (**self).lost(id);
     }
 }
 
@@ -193,8 +202,14 @@ pub trait UlpduSink {
     type Fault;
     /// Places segment `seq` (counted from 0 by the LLP) at once, in whatever order it came.
     fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Self::Fault>;
-    /// Every segment before `frontier` has been placed.
+    /// Every segment before `frontier` has been placed, or missed.
     fn deliver(&mut self, frontier: u64) -> Result<(), Self::Fault>;
+    /// From an LLP that does not repair losses: segments `first..=last`, at the frontier, will not
+    /// come. Who counts on everything that was sent makes a fault of it.
+    fn missed(&mut self, first: u64, last: u64) -> Result<(), Self::Fault> {
+        let _ = (first, last);
+        Ok(())
+    }
 }
 
 impl<T: UlpduSink + ?Sized> UlpduSink for &mut T {
@@ -206,6 +221,10 @@ impl<T: UlpduSink + ?Sized> UlpduSink for &mut T {
 
     fn deliver(&mut self, frontier: u64) -> Result<(), T::Fault> {
         (**self).deliver(frontier)
+    }
+
+    fn missed(&mut self, first: u64, last: u64) -> Result<(), T::Fault> {
+        (**self).missed(first, last)
     }
 }
 

@@ -6,8 +6,8 @@ use weft_wire::shuttle::hello::{
 };
 use weft_wire::shuttle::{ConnectionId, ShuttleError};
 
-use super::{Connection, Event, Reply, Session, State};
-use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of};
+use super::{Connection, Event, Order, Reply, Session, State};
+use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of, repair_of};
 use crate::error::{End, Misuse};
 use crate::noise::Agreement;
 use crate::path::Route;
@@ -357,7 +357,10 @@ impl Connection {
             peer_cid,
             peer_limits,
             modules,
-            placement: placement_of(modules).expect("one placement was chosen"),
+            order: Order {
+                placement: placement_of(modules).expect("one placement was chosen"),
+                repair: repair_of(modules).expect("one recovery was chosen"),
+            },
             guard: Guard::new(modules.protection, secret, self.initiator, secrets.as_ref()),
             peer_key,
             idle_ns: self.config.idle_ns.min(peer_idle_ns.max(1)),

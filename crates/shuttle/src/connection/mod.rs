@@ -23,7 +23,7 @@ use crate::protect::Guard;
 use crate::recovery::{News, RecoveryStats};
 use crate::stream::set::StreamSet;
 use crate::stream::table::Table;
-use crate::stream::{Placement, Stream};
+use crate::stream::{Placement, Repair, Stream};
 
 /// Paths of a connection at most.
 pub const MAX_PATHS: usize = 16;
@@ -106,10 +106,17 @@ struct Session {
     peer_cid: ConnectionId,
     peer_limits: Limits,
     modules: Modules,
-    placement: Placement,
+    order: Order,
     guard: Guard,
     peer_key: Option<[u8; 32]>,
     idle_ns: u64,
+}
+
+/// How segments are placed and repaired.
+#[derive(Clone, Copy)]
+struct Order {
+    placement: Placement,
+    repair: Repair,
 }
 
 /// Where in its life a connection is.
@@ -282,8 +289,8 @@ impl Connection {
         if u16::from(stream.0) >= allowed {
             return Err(Misuse::Stream(stream.0));
         }
-        let placement = session.placement;
-        self.stream(stream, placement).send.weight = weight.max(1);
+        let order = session.order;
+        self.stream(stream, order).send.weight = weight.max(1);
         Ok(())
     }
 
@@ -299,8 +306,8 @@ impl Connection {
     /// # Errors
     /// If the connection is not open.
     pub fn set_credit(&mut self, now_ns: u64, id: StreamId, limit: Msn) -> Result<(), Misuse> {
-        let placement = self.session.as_ref().ok_or(Misuse::NotOpen)?.placement;
-        self.stream(id, placement).credit = Some(limit);
+        let order = self.session.as_ref().ok_or(Misuse::NotOpen)?.order;
+        self.stream(id, order).credit = Some(limit);
         self.tell(now_ns, id);
         Ok(())
     }
@@ -358,9 +365,9 @@ impl Connection {
         }
     }
 
-    fn stream(&mut self, id: StreamId, placement: Placement) -> &mut Stream {
-        let held_octets = self.config.held_octets;
-        self.streams.open(id, || Stream::new(placement, held_octets))
+    fn stream(&mut self, id: StreamId, order: Order) -> &mut Stream {
+        let (held_octets, Order { placement, repair }) = (self.config.held_octets, order);
+        self.streams.open(id, || Stream::new(placement, repair, held_octets))
     }
 
     fn add_path(&mut self, id: PathId, route: Route) -> usize {

@@ -30,7 +30,7 @@ impl Connection {
                 return self.handle_data(now_ns, route, marked, header, datagram, ports);
             }
             Ok(Packet::Ctrl(header)) => {
-                self.handle_ctrl(now_ns, route, marked, header, datagram, ports);
+                return self.handle_ctrl(now_ns, route, marked, header, datagram, ports);
             }
             Ok(Packet::Hello { .. }) => self.handle_hello(now_ns, datagram),
             Err(_) => self.stats.foreign_datagrams += 1,
@@ -56,7 +56,7 @@ impl Connection {
         }
         let Some(pn) = self.fresh_number(&header.ctrl) else { return Ok(()) };
         let Some(session) = &mut self.session else { return Ok(()) };
-        let placement = session.placement;
+        let order = session.order;
         let Some(segment) = session.guard.open_data(pn, &header.ctrl, datagram) else {
             self.stats.foreign_datagrams += 1;
             return Ok(());
@@ -66,7 +66,7 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
-        let stream = self.stream(id, placement);
+        let stream = self.stream(id, order);
         let dsn = widen(header.dsn, stream.recv.frontier());
         let taken = stream.recv.handle_segment(dsn, segment, &mut sink);
         drop(sink);
@@ -95,34 +95,36 @@ impl Connection {
         header: CtrlHeader,
         datagram: &mut [u8],
         ports: &mut P,
-    ) {
+    ) -> Result<(), (StreamId, P::Fault)> {
         let near = self.paths.get(usize::from(header.path.0)).map_or(0, |p| p.arrivals.near());
-        let Some(session) = &mut self.session else { return };
+        let Some(session) = &mut self.session else { return Ok(()) };
         let pn = widen(header.pn, near);
         let Some(frames) = session.guard.open_ctrl(pn, &header, datagram) else {
             self.stats.foreign_datagrams += 1;
-            return;
+            return Ok(());
         };
         if usize::from(header.path.0) == self.paths.len() && self.may_be_given_path(frames) {
             self.add_path(header.path, route);
         }
         if usize::from(header.path.0) >= self.paths.len() {
             self.stats.foreign_datagrams += 1;
-            return;
+            return Ok(());
         }
-        let Some(pn) = self.fresh_number(&header) else { return };
+        let Some(pn) = self.fresh_number(&header) else { return Ok(()) };
         self.confirm(now_ns, pn);
         self.note(now_ns, route, marked, &header, pn);
-        let mut elicits = header.ack_now;
+        let (mut elicits, mut taken) = (header.ack_now, Ok(()));
         for frame in Frames::new(frames).map_while(Result::ok) {
             elicits |= frame.elicits_ack();
-            self.handle_frame(now_ns, route, header.path, &frame, ports);
+            let handled = self.handle_frame(now_ns, route, header.path, &frame, ports);
+            taken = taken.and(handled);
         }
         if elicits && matches!(self.state, State::Open { .. }) {
             self.owe_ack(now_ns, header.path, header.ack_now);
         }
         self.apply_news();
         self.schedule_queries(now_ns);
+        taken
     }
 
     /// Whether a packet of the next path number begins that path.
@@ -175,7 +177,7 @@ impl Connection {
         path: PathId,
         frame: &Frame<'_>,
         ports: &mut P,
-    ) {
+    ) -> Result<(), (StreamId, P::Fault)> {
         match *frame {
             Frame::Ping => {}
             Frame::Ack(ref ack) => {
@@ -222,8 +224,34 @@ impl Connection {
                     self.end(now_ns, End::Local);
                 }
             }
+            Frame::Skip { stream, dsn } => {
+                return self.handle_skip(now_ns, path, stream, dsn, ports);
+            }
             Frame::Rate { .. } => {}
         }
+        Ok(())
+    }
+
+    /// The peer has given up segments, and wants to hear that they are not waited for (S-37).
+    fn handle_skip<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        path: PathId,
+        id: StreamId,
+        dsn: u64,
+        ports: &mut P,
+    ) -> Result<(), (StreamId, P::Fault)> {
+        let order = self.session.as_ref().map(|session| session.order);
+        let (Some(order), Some(mut sink), true) =
+            (order, ports.sink(id), u16::from(id.0) < self.config.streams)
+        else {
+            return Ok(());
+        };
+        let skipped = self.stream(id, order).recv.handle_skip(dsn, &mut sink);
+        drop(sink);
+        self.untold.insert(id);
+        self.owe_ack(now_ns, path, true);
+        skipped.map_err(|fault| (id, fault))
     }
 
     fn handle_response(&mut self, now_ns: u64, id: PathId, token: u64) {

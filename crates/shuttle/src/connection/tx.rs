@@ -383,9 +383,12 @@ impl<S: UlpduSource> Loading<'_, S> {
                 self.stats.segments_resent += 1;
                 self.stats.octets_resent += u64::from(size);
             } else {
-                stream.send.sent();
+                stream.send.sent(self.now_ns);
             }
             let dry = self.next(stream, mulpdu).is_none();
+            if dry && !again {
+                stream.send.queue_tail();
+            }
             let mut ctrl = self.header;
             let pn = first_pn + u64::from(count);
             ctrl.pn = pn as u32;

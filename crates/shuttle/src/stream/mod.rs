@@ -21,6 +21,17 @@ pub enum Placement {
     Loose,
 }
 
+/// What is done about losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repair {
+    /// What is lost is sent again.
+    Full,
+    /// So it is; and the last segments before there are no more are sent twice at once.
+    TailTwice,
+    /// Nothing but telling the receiver.
+    Off,
+}
+
 /// Both directions.
 pub(crate) struct Stream {
     pub(crate) send: SendStream,
@@ -32,10 +43,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(placement: Placement, held_octets_max: usize) -> Self {
+    pub(crate) fn new(placement: Placement, repair: Repair, held_octets_max: usize) -> Self {
         Self {
-            send: SendStream::new(1),
-            recv: RecvStream::new(placement, held_octets_max),
+            send: SendStream::new(1, repair),
+            recv: RecvStream::new(placement, repair, held_octets_max),
             credit: None,
             query_listed_ns: None,
         }

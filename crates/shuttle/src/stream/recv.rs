@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use weft_wire::ddp::Header;
 use weft_wire::llp::{Placed, UlpduSink};
 
-use super::Placement;
 use super::send::DSN_WINDOW;
+use super::{Placement, Repair};
 use crate::window::Window;
 
 /// What became of a segment that arrived.
@@ -32,23 +32,28 @@ pub(crate) struct RecvStream {
     held_octets: usize,
     held_octets_max: usize,
     placement: Placement,
+    repair: Repair,
+    /// Segments before this that have not arrived will not come.
+    skip_to: u64,
     /// A segment was refused; nothing is placed any more.
     failed: bool,
 }
 
 impl RecvStream {
-    pub(crate) fn new(placement: Placement, held_octets_max: usize) -> Self {
+    pub(crate) fn new(placement: Placement, repair: Repair, held_octets_max: usize) -> Self {
         Self {
             placed: Window::new(DSN_WINDOW),
             held: BTreeMap::new(),
             held_octets: 0,
             held_octets_max,
             placement,
+            repair,
+            skip_to: 0,
             failed: false,
         }
     }
 
-    /// Every segment before this is placed.
+    /// Every segment before this is placed, or will not come.
     pub(crate) fn frontier(&self) -> u64 {
         self.placed.frontier()
     }
@@ -84,6 +89,21 @@ impl RecvStream {
     pub(crate) fn retry<S: UlpduSink>(&mut self, sink: &mut S) -> Result<(), S::Fault> {
         let frontier = self.frontier();
         if self.failed || self.held.is_empty() { Ok(()) } else { self.release(frontier, sink) }
+    }
+
+    /// What is missing before `dsn` will not come (S-37); only who agreed to losses believes it.
+    pub(crate) fn handle_skip<S: UlpduSink>(
+        &mut self,
+        dsn: u64,
+        sink: &mut S,
+    ) -> Result<(), S::Fault> {
+        let frontier = self.frontier();
+        let believed = self.repair == Repair::Off && dsn.saturating_sub(frontier) <= DSN_WINDOW;
+        if !believed || self.failed || dsn <= self.skip_to {
+            return Ok(());
+        }
+        self.skip_to = dsn;
+        self.release(frontier, sink)
     }
 
     /// S-31.
@@ -130,13 +150,32 @@ impl RecvStream {
                 sink.deliver(frontier).inspect_err(|_| self.fail())?;
                 told = frontier;
             }
-            let Some(ulpdu) = self.held.remove(&frontier) else { return Ok(()) };
+            let Some(ulpdu) = self.held.remove(&frontier) else {
+                if self.pass_gap(sink)? {
+                    continue;
+                }
+                return Ok(());
+            };
             if !self.place(frontier, &ulpdu, sink)? {
                 self.held.insert(frontier, ulpdu);
                 return Ok(());
             }
             self.held_octets -= ulpdu.len();
         }
+    }
+
+    /// Passes the segments at the frontier that will not come; gives whether there were any.
+    fn pass_gap<S: UlpduSink>(&mut self, sink: &mut S) -> Result<bool, S::Fault> {
+        let frontier = self.frontier();
+        if self.skip_to <= frontier {
+            return Ok(false);
+        }
+        let held = self.held.first_key_value().map(|(dsn, _)| *dsn);
+        let there = [self.placed.first_seen(), held].into_iter().flatten().min();
+        let next = there.map_or(self.skip_to, |there| there.min(self.skip_to));
+        sink.missed(frontier, next - 1).inspect_err(|_| self.fail())?;
+        self.placed.raise(next);
+        Ok(true)
     }
 
     fn fail(&mut self) {
@@ -168,6 +207,7 @@ mod tests {
     struct Sink {
         placed: Vec<u64>,
         delivered: u64,
+        missed: Vec<(u64, u64)>,
         patience: bool,
         refuse: Option<u64>,
     }
@@ -191,6 +231,11 @@ mod tests {
             self.delivered = frontier;
             Ok(())
         }
+
+        fn missed(&mut self, first: u64, last: u64) -> Result<(), u64> {
+            self.missed.push((first, last));
+            Ok(())
+        }
     }
 
     /// A segment of a Write; every third is its last.
@@ -200,7 +245,8 @@ mod tests {
     }
 
     fn run(placement: Placement, order: &[u64]) -> Sink {
-        let (mut stream, mut sink) = (RecvStream::new(placement, 1000), Sink::default());
+        let (mut stream, mut sink) =
+            (RecvStream::new(placement, Repair::Full, 1000), Sink::default());
         for dsn in order {
             assert_ne!(stream.handle_segment(*dsn, &segment(*dsn), &mut sink), Ok(Taken::No));
         }
@@ -218,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_held_has_not_arrived() {
-        let mut stream = RecvStream::new(Placement::Strict, 20);
+        let mut stream = RecvStream::new(Placement::Strict, Repair::Full, 20);
         let mut sink = Sink::default();
         assert_eq!(stream.handle_segment(3, &segment(3), &mut sink), Ok(Taken::Yes));
         assert_eq!(stream.handle_segment(2, &segment(2), &mut sink), Ok(Taken::No));
@@ -229,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_message_waits_for_its_receive() {
-        let mut stream = RecvStream::new(Placement::Tail, 0);
+        let mut stream = RecvStream::new(Placement::Tail, Repair::Full, 0);
         let mut sink = Sink { patience: true, ..Sink::default() };
         assert_eq!(stream.handle_segment(0, &segment(0), &mut sink), Ok(Taken::Yes));
         assert_eq!(stream.handle_segment(0, &segment(0), &mut sink), Ok(Taken::Duplicate));
@@ -241,8 +287,44 @@ mod tests {
     }
 
     #[test]
+    fn what_will_not_come_is_passed_and_told() {
+        for placement in [Placement::Strict, Placement::Tail, Placement::Loose] {
+            let mut stream = RecvStream::new(placement, Repair::Off, 1000);
+            let mut sink = Sink::default();
+            for dsn in [1, 5, 7] {
+                stream.handle_segment(dsn, &segment(dsn), &mut sink).unwrap();
+            }
+            stream.handle_skip(4, &mut sink).unwrap();
+            assert_eq!((&sink.missed[..], sink.delivered), (&[(0, 0), (2, 3)][..], 4));
+            stream.handle_skip(3, &mut sink).unwrap();
+            assert_eq!(stream.handle_segment(2, &segment(2), &mut sink), Ok(Taken::Duplicate));
+            stream.handle_skip(9, &mut sink).unwrap();
+            assert_eq!(sink.missed[2..], [(4, 4), (6, 6), (8, 8)]);
+            sink.placed.sort_unstable();
+            assert_eq!((&sink.placed[..], sink.delivered), (&[1, 5, 7][..], 9));
+            stream.handle_skip(u64::MAX, &mut sink).unwrap();
+            assert_eq!(stream.frontier(), 9);
+        }
+        let mut stream = RecvStream::new(Placement::Tail, Repair::Full, 1000);
+        stream.handle_skip(4, &mut Sink::default()).unwrap();
+        assert_eq!(stream.frontier(), 0);
+    }
+
+    #[test]
+    fn a_message_that_waits_for_its_receive_is_not_passed() {
+        let mut stream = RecvStream::new(Placement::Loose, Repair::Off, 1000);
+        let mut sink = Sink { patience: true, ..Sink::default() };
+        stream.handle_segment(1, &segment(1), &mut sink).unwrap();
+        stream.handle_skip(3, &mut sink).unwrap();
+        assert_eq!((&sink.missed[..], stream.frontier()), (&[(0, 0)][..], 1));
+        sink.patience = false;
+        stream.retry(&mut sink).unwrap();
+        assert_eq!((&sink.missed[1..], sink.delivered), (&[(2, 2)][..], 3));
+    }
+
+    #[test]
     fn a_fault_is_told_once_and_ends_placement() {
-        let mut stream = RecvStream::new(Placement::Loose, 100);
+        let mut stream = RecvStream::new(Placement::Loose, Repair::Full, 100);
         let mut sink = Sink { refuse: Some(1), ..Sink::default() };
         assert_eq!(stream.handle_segment(1, &segment(1), &mut sink), Err(1));
         assert_eq!(stream.handle_segment(0, &segment(0), &mut sink), Ok(Taken::Yes));

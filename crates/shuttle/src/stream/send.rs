@@ -11,6 +11,7 @@ use weft_wire::llp::{SegmentId, UlpduSource};
 use weft_wire::shuttle::StreamId;
 use weft_wire::shuttle::frame::Frame;
 
+use super::Repair;
 use crate::ranges::RangeSet;
 
 /// Segments between the peer's frontier and the newest: the receiver keeps a bit for each (S-34).
@@ -18,6 +19,10 @@ pub(crate) const DSN_WINDOW: u64 = 1 << 23;
 /// A peer that is asked how far it got and has nothing new is asked again after twice the time,
 /// up to this (S-36).
 const QUERY_NS_MAX: u64 = 1_000_000_000;
+/// What is sent twice when nothing more is to be sent: what left in this time, and so many segments
+/// at most (S-56).
+const TAIL_NS: u64 = 2_000_000;
+const TAIL_SEGMENTS: u64 = 64;
 
 /// Names of consecutive segments that follow from the first: each but the last is as long, and
 /// each begins where the one before it ends.
@@ -36,8 +41,17 @@ pub(crate) struct SendStream {
     next_dsn: u64,
     /// The peer has placed every segment before this.
     frontier: u64,
-    /// Segments from the frontier on that the peer has.
+    /// Segments from the frontier on that the peer has, or that are given up.
     received: RangeSet,
+    /// Those of them that are given up.
+    given_up: RangeSet,
+    /// The peer was told that nothing before this will come.
+    skip_told: u64,
+    repair: Repair,
+    /// First segments of what left in the last two milliseconds, and when.
+    tail: VecDeque<(u64, u64)>,
+    /// Everything before this was sent twice or need not be.
+    tail_from: u64,
     /// Segments that are to be sent again.
     resend: RangeSet,
     /// Taken from the source and not sent yet, with its number in the queue of Sends if it has one.
@@ -53,12 +67,17 @@ pub(crate) struct SendStream {
 }
 
 impl SendStream {
-    pub(crate) fn new(weight: u32) -> Self {
+    pub(crate) fn new(weight: u32, repair: Repair) -> Self {
         Self {
             runs: VecDeque::new(),
             next_dsn: 0,
             frontier: 0,
             received: RangeSet::default(),
+            given_up: RangeSet::default(),
+            skip_told: 0,
+            repair,
+            tail: VecDeque::new(),
+            tail_from: 0,
             resend: RangeSet::default(),
             pending: None,
             credit: None,
@@ -121,14 +140,37 @@ impl SendStream {
     }
 
     /// The segment that was peeked left; gives its number.
-    pub(crate) fn sent(&mut self) -> u64 {
+    pub(crate) fn sent(&mut self, now_ns: u64) -> u64 {
         let (id, _) = self.pending.take().expect("a segment was peeked");
         let dsn = self.next_dsn;
         self.next_dsn += 1;
+        if self.repair == Repair::TailTwice {
+            self.note_tail(now_ns, dsn);
+        }
         if !self.runs.back_mut().is_some_and(|run| run.append(id)) {
             self.runs.push_back(Run { dsn, count: 1, first: id, last_len: id.len });
         }
         dsn
+    }
+
+    fn note_tail(&mut self, now_ns: u64, dsn: u64) {
+        let old =
+            |(first, at_ns): &(u64, u64)| at_ns + TAIL_NS < now_ns || first + TAIL_SEGMENTS <= dsn;
+        while self.tail.front().is_some_and(old) {
+            self.tail.pop_front();
+        }
+        self.tail.push_back((dsn, now_ns));
+    }
+
+    /// Nothing more is to be sent for now: what left last is sent once more, if that was agreed on.
+    pub(crate) fn queue_tail(&mut self) {
+        let Some((first, _)) = self.tail.front() else { return };
+        let first = (*first).max(self.tail_from).max(self.frontier);
+        self.tail.clear();
+        self.tail_from = self.next_dsn;
+        for dsn in (first..self.next_dsn).filter(|dsn| !self.received.contains(*dsn)) {
+            self.resend.insert(dsn, dsn, |_, _| ());
+        }
     }
 
     /// The name of segment `dsn`, which has been sent and is not settled.
@@ -142,6 +184,7 @@ impl SendStream {
         let first = first.max(self.frontier);
         if first <= last {
             self.received.insert(first, last, |_, _| ());
+            self.given_up.remove(first, last);
             self.resend.remove(first, last);
         }
     }
@@ -149,6 +192,14 @@ impl SendStream {
     /// Packets with segments `first..=last` are lost. What the peer has by another packet is not
     /// sent again (S-52).
     pub(crate) fn handle_lost(&mut self, first: u64, last: u64) {
+        if self.repair == Repair::Off {
+            let Self { received, given_up, frontier, .. } = self;
+            let first = first.max(*frontier);
+            if first <= last {
+                received.insert(first, last, |f, l| given_up.insert(f, l, |_, _| ()));
+            }
+            return;
+        }
         for dsn in first.max(self.frontier)..=last {
             if !self.received.contains(dsn) {
                 self.resend.insert(dsn, dsn, |_, _| ());
@@ -159,6 +210,9 @@ impl SendStream {
     /// The first `count` segments that the peer is not known to have are to be sent again. The
     /// receiver takes the first of them whatever it holds, so that something moves (S-54).
     pub(crate) fn queue_probes(&mut self, count: u64) {
+        if self.repair == Repair::Off {
+            return;
+        }
         let missing = (self.frontier..self.next_dsn).filter(|dsn| !self.received.contains(*dsn));
         for dsn in missing.take(count as usize) {
             self.resend.insert(dsn, dsn, |_, _| ());
@@ -175,13 +229,17 @@ impl SendStream {
         while let Some(run) = self.runs.front_mut()
             && run.dsn < frontier
         {
-            source.acked(run.take_first());
+            match self.given_up.contains(run.dsn) {
+                true => source.lost(run.take_first()),
+                false => source.acked(run.take_first()),
+            }
             if run.count == 0 {
                 self.runs.pop_front();
             }
         }
         self.frontier = frontier;
         self.received.remove_below(frontier);
+        self.given_up.remove_below(frontier);
         self.resend.remove_below(frontier);
         self.query_at_ns = None;
         self.query_wait_ns = 0;
@@ -202,12 +260,21 @@ impl SendStream {
             .received
             .first()
             .is_some_and(|(first, last)| first == self.frontier && last + 1 == self.next_dsn);
-        all_there || self.is_blocked()
+        all_there || self.is_blocked() || self.skip_to().is_some()
+    }
+
+    /// How far everything has arrived or is given up, if the peer waits for any of it in vain.
+    fn skip_to(&self) -> Option<u64> {
+        let (gone, _) = self.given_up.first()?;
+        let (first, last) = self.received.first()?;
+        (first == self.frontier && gone <= last).then_some(last + 1)
     }
 
     /// When the peer should be asked how far it got; `wait_ns` is a good time to wait first.
     pub(crate) fn query_at(&mut self, now_ns: u64, wait_ns: u64) -> Option<u64> {
-        if !self.waits() {
+        if self.skip_to().is_some_and(|to| to > self.skip_told) {
+            self.query_at_ns = Some(self.query_at_ns.map_or(now_ns, |at_ns| at_ns.min(now_ns)));
+        } else if !self.waits() {
             self.query_at_ns = None;
         } else if self.query_at_ns.is_none() {
             self.query_wait_ns = self.query_wait_ns.max(wait_ns);
@@ -220,6 +287,10 @@ impl SendStream {
     pub(crate) fn poll_query(&mut self, now_ns: u64, stream: StreamId) -> Option<Frame<'static>> {
         self.query_at_ns.take_if(|at| *at <= now_ns)?;
         self.query_wait_ns = (self.query_wait_ns * 2).min(QUERY_NS_MAX);
+        if let Some(dsn) = self.skip_to() {
+            self.skip_told = dsn;
+            return Some(Frame::Skip { stream, dsn });
+        }
         Some(Frame::Query { stream })
     }
 }
@@ -282,6 +353,7 @@ mod tests {
     struct Source {
         handed: Vec<SegmentId>,
         acked: Vec<SegmentId>,
+        lost: Vec<SegmentId>,
     }
 
     impl UlpduSource for Source {
@@ -297,13 +369,17 @@ mod tests {
         fn acked(&mut self, id: SegmentId) {
             self.acked.push(id);
         }
+
+        fn lost(&mut self, id: SegmentId) {
+            self.lost.push(id);
+        }
     }
 
     fn stream_of(segments: u64) -> (SendStream, Source) {
-        let (mut stream, mut source) = (SendStream::new(1), Source::default());
+        let (mut stream, mut source) = (SendStream::new(1, Repair::Full), Source::default());
         for dsn in 0..segments {
             stream.peek(100, &mut source, &mut Gather::new());
-            assert_eq!(stream.sent(), dsn);
+            assert_eq!(stream.sent(0), dsn);
         }
         (stream, source)
     }
@@ -340,6 +416,45 @@ mod tests {
             again.push(dsn);
         }
         assert_eq!(again, [6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn what_is_given_up_is_told_until_the_peer_has_passed_it() {
+        let (mut stream, mut source) = stream_of(6);
+        stream.repair = Repair::Off;
+        stream.handle_received(0, 0);
+        stream.handle_lost(2, 4);
+        assert_eq!((stream.next_resend(), stream.query_at(0, 10)), (None, None));
+        stream.handle_received(1, 3);
+        let skip = |dsn| Some(Frame::Skip { stream: StreamId(0), dsn });
+        assert_eq!(stream.query_at(5, 10), Some(5));
+        assert_eq!(stream.poll_query(5, StreamId(0)), skip(5));
+        assert_eq!(stream.query_at(5, 10), Some(15));
+        assert_eq!(stream.poll_query(15, StreamId(0)), skip(5));
+        stream.handle_lost(5, 5);
+        assert_eq!(stream.query_at(16, 10), Some(16));
+        assert_eq!(stream.poll_query(16, StreamId(0)), skip(6));
+        stream.handle_frontier(6, &mut source);
+        assert_eq!((source.acked.len(), &source.lost[..]), (4, &source.handed[4..]));
+        assert_eq!(stream.query_at(20, 10), None);
+    }
+
+    #[test]
+    fn the_tail_is_sent_twice() {
+        let (mut stream, mut source) = (SendStream::new(1, Repair::TailTwice), Source::default());
+        for (dsn, at_ns) in (0..).zip([0, 0, TAIL_NS, TAIL_NS + 1, TAIL_NS + 1]) {
+            stream.peek(100, &mut source, &mut Gather::new());
+            assert_eq!(stream.sent(at_ns), dsn);
+        }
+        stream.handle_received(3, 3);
+        stream.queue_tail();
+        stream.queue_tail();
+        let again = std::iter::from_fn(|| {
+            let dsn = stream.next_resend()?;
+            stream.resent(dsn);
+            Some(dsn)
+        });
+        assert_eq!(again.collect::<Vec<_>>(), [2, 4]);
     }
 
     #[test]

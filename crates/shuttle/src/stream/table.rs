@@ -165,12 +165,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::Placement;
+    use crate::stream::{Placement, Repair};
 
     fn table(streams: u8) -> Table {
         let mut table = Table::default();
         for id in 0..streams {
-            table.open(StreamId(id), || Stream::new(Placement::Tail, 0));
+            table.open(StreamId(id), || Stream::new(Placement::Tail, Repair::Full, 0));
         }
         table
     }

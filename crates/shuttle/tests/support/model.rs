@@ -92,12 +92,16 @@ pub struct Sink {
     prefix: u64,
     pub delivered: Arc<AtomicU64>,
     pub payload_octets: u64,
+    pub segments: u64,
     pub tails: u64,
     pub early: u64,
     pub placement: Placement,
     /// Sends without a receive are held; receives posted so far.
     pub receives: Option<u32>,
     written: BTreeSet<u64>,
+    /// Whether losses were agreed on, and segments that did not come.
+    pub lossy: bool,
+    pub missed: u64,
 }
 
 impl End {
@@ -124,11 +128,14 @@ impl End {
             prefix: 0,
             delivered: Arc::clone(own),
             payload_octets: 0,
+            segments: 0,
             tails: 0,
             early: 0,
             placement: Placement::Tail,
             receives: None,
             written: BTreeSet::new(),
+            lossy: false,
+            missed: 0,
         };
         Self { source, sink }
     }
@@ -147,6 +154,11 @@ impl Source {
         if !message.write {
             self.next_msn = self.next_msn.next();
         }
+    }
+
+    /// Segments handed out so far.
+    pub fn handed(&self) -> u64 {
+        self.handed.len() as u64
     }
 
     /// Payload posted so far.
@@ -201,6 +213,14 @@ impl UlpduSource for Source {
     }
 }
 
+impl Sink {
+    fn advance(&mut self) {
+        while self.placed.remove(&self.prefix) {
+            self.prefix += 1;
+        }
+    }
+}
+
 impl UlpduSink for Sink {
     type Fault = &'static str;
 
@@ -229,15 +249,24 @@ impl UlpduSink for Sink {
         }
         self.tails += u64::from(tail);
         self.payload_octets += payload.len() as u64;
-        while self.placed.remove(&self.prefix) {
-            self.prefix += 1;
-        }
+        self.segments += 1;
+        self.advance();
         Ok(Placed::Memory)
     }
 
     fn deliver(&mut self, frontier: u64) -> Result<(), Self::Fault> {
         let before = self.delivered.swap(frontier, Ordering::Relaxed);
         assert!(frontier > before && frontier <= self.prefix, "delivered what is not placed");
+        Ok(())
+    }
+
+    fn missed(&mut self, first: u64, last: u64) -> Result<(), Self::Fault> {
+        assert!(self.lossy && first == self.prefix && first <= last, "missed {first}..={last}");
+        let placed = self.placed.first().is_some_and(|placed| *placed <= last);
+        assert!(!placed, "missed what is placed");
+        self.missed += last + 1 - first;
+        self.prefix = last + 1;
+        self.advance();
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ const RESPONSE: u8 = 0x08;
 const CLOSE: u8 = 0x09;
 const CLOSED: u8 = 0x0a;
 const RATE: u8 = 0x0b;
+const SKIP: u8 = 0x0c;
 
 /// Octets that a frame without ranges takes at most.
 pub const MAX_PLAIN_FRAME: usize = 20;
@@ -168,6 +169,13 @@ pub enum Frame<'a> {
         /// Bits per second.
         rate_bps: u64,
     },
+    /// The segments of `stream` before `dsn` that have not arrived will not come.
+    Skip {
+        /// Which.
+        stream: StreamId,
+        /// Number of the first segment that may still come.
+        dsn: u64,
+    },
 }
 
 impl<'a> Frame<'a> {
@@ -175,7 +183,11 @@ impl<'a> Frame<'a> {
     pub fn elicits_ack(&self) -> bool {
         matches!(
             self,
-            Self::Ping | Self::Query { .. } | Self::Challenge { .. } | Self::Close { .. }
+            Self::Ping
+                | Self::Query { .. }
+                | Self::Skip { .. }
+                | Self::Challenge { .. }
+                | Self::Close { .. }
         )
     }
 
@@ -200,6 +212,7 @@ impl<'a> Frame<'a> {
             }
             Self::Closed => out.push(CLOSED),
             Self::Rate { path, rate_bps } => tagged(RATE, path.0, rate_bps, out),
+            Self::Skip { stream, dsn } => tagged(SKIP, stream.0, dsn, out),
         }
     }
 
@@ -222,6 +235,7 @@ impl<'a> Frame<'a> {
             CLOSE => Self::Close { reason: reader.varint()? },
             CLOSED => Self::Closed,
             RATE => Self::Rate { path: PathId(reader.octet()?), rate_bps: reader.varint()? },
+            SKIP => Self::Skip { stream: StreamId(reader.octet()?), dsn: reader.varint()? },
             _ => return Err(ShuttleError::Frame(kind)),
         })
     }

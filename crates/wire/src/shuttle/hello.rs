@@ -115,6 +115,10 @@ pub mod placement {
 pub mod recovery {
     /// They are sent again until they arrive.
     pub const FULL: u8 = 1;
+    /// So they are; and the last ones before a sender falls silent are sent twice at once.
+    pub const TAIL_DUP: u8 = 2;
+    /// Nothing; the receiver is told which do not come.
+    pub const OFF: u8 = 4;
 }
 
 /// Reasons of a Reject that are Shuttle's own; smaller ones are the application's.
