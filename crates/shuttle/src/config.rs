@@ -6,6 +6,7 @@ use weft_wire::shuttle::hello::{Limits, Modules, placement, protection, recovery
 use crate::cc;
 use crate::error::Misuse;
 use crate::noise::Credentials;
+use crate::seal::PACKETS_PER_KEY;
 use crate::stream::{Placement, Repair};
 
 /// Streams of a connection at most: the low octet of a connection id names one.
@@ -26,6 +27,8 @@ pub struct Config {
     /// Placements that are acceptable, as bits of [`weft_wire::shuttle::hello::placement`]. Tail is
     /// preferred, then strict.
     pub placement: u8,
+    /// Packets under one key of a cipher, after which it changes: 1 to [`PACKETS_PER_KEY`].
+    pub packets_per_key: u64,
     /// What may be done about losses, as bits of [`weft_wire::shuttle::hello::recovery`]. Sending
     /// the tail twice is preferred, then full recovery; nothing at all only if that is common.
     pub recovery: u8,
@@ -64,6 +67,7 @@ impl Default for Config {
             protection: protection::CRC32C,
             credentials: Credentials::Anonymous,
             placement: placement::TAIL,
+            packets_per_key: PACKETS_PER_KEY,
             recovery: recovery::FULL,
             streams: 1,
             datagram_octets: MIN_DATAGRAM,
@@ -105,6 +109,7 @@ impl Config {
         let valid = (1..=MAX_STREAMS).contains(&self.streams)
             && (MIN_DATAGRAM..=MAX_DATAGRAM).contains(&self.datagram_octets)
             && self.datagram_octets <= self.datagram_octets_max
+            && (1..=PACKETS_PER_KEY).contains(&self.packets_per_key)
             && self.protection & SUPPORTED != 0;
         if valid { Ok(()) } else { Err(Misuse::Config) }
     }
@@ -196,6 +201,8 @@ mod tests {
             Config { datagram_octets: 100, ..Config::default() },
             Config { datagram_octets_max: 1400, datagram_octets: 1500, ..Config::default() },
             Config { protection: 0, ..Config::default() },
+            Config { packets_per_key: 0, ..Config::default() },
+            Config { packets_per_key: PACKETS_PER_KEY + 1, ..Config::default() },
         ] {
             assert_eq!(config.check(), Err(Misuse::Config));
         }

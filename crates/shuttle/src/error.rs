@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
     /// A value of the configuration is out of its range.
-    #[error("configuration out of range: streams, datagram sizes or protections")]
+    #[error("configuration out of range: streams, datagram sizes, protections or packets per key")]
     Config,
     /// More private data than a handshake packet carries.
     #[error("{0} octets of private data are too many")]

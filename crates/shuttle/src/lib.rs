@@ -39,4 +39,5 @@ pub use error::{End, Misuse, Refusal};
 pub use noise::Credentials;
 pub use path::Route;
 pub use recovery::RecoveryStats;
+pub use seal::PACKETS_PER_KEY;
 pub use stream::Placement;

@@ -38,6 +38,13 @@ pub(crate) struct Agreement {
 pub(crate) type Secrets = [[u8; 32]; 2];
 
 impl Credentials {
+    /// The public key of a private one (X25519), for [`Credentials::Static`].
+    pub fn public_key(private: [u8; 32]) -> [u8; 32] {
+        let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("snow has it");
+        dh.set(&private);
+        dh.pubkey().try_into().expect("a key has 32 octets")
+    }
+
     fn pattern(&self) -> (u8, &'static str) {
         match self {
             Self::Anonymous => (0, "Noise_NN_25519_ChaChaPoly_BLAKE2s"),
@@ -161,13 +168,6 @@ impl Random for OneDraw {
 mod tests {
     use super::*;
 
-    /// The public key of `private`.
-    fn public(private: [u8; 32]) -> [u8; 32] {
-        let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).unwrap();
-        dh.set(&private);
-        dh.pubkey().try_into().unwrap()
-    }
-
     fn agree(ask: &Credentials, grant: &Credentials) -> Option<(Secrets, Option<[u8; 32]>)> {
         let (mut asking, first) = Agreement::ask(ask, [1; 32], b"ask")?;
         let (mut granting, inner) = Agreement::take(grant, [2; 32], &first)?;
@@ -184,9 +184,10 @@ mod tests {
     #[test]
     fn both_ends_find_the_same_secrets() {
         let (asks, grants) = ([7; 32], [8; 32]);
-        let known = Credentials::Static { private: asks, peer: Some(public(grants)) };
+        let known =
+            Credentials::Static { private: asks, peer: Some(Credentials::public_key(grants)) };
         let knows = Credentials::Static { private: grants, peer: None };
-        assert_eq!(agree(&known, &knows).unwrap().1, Some(public(asks)));
+        assert_eq!(agree(&known, &knows).unwrap().1, Some(Credentials::public_key(asks)));
         let key = Credentials::PreShared([9; 32]);
         assert!(agree(&key, &key).is_some());
         let (secrets, peer) = agree(&Credentials::Anonymous, &Credentials::Anonymous).unwrap();
@@ -200,7 +201,8 @@ mod tests {
         assert!(agree(&key, &Credentials::PreShared([8; 32])).is_none());
         assert!(agree(&key, &Credentials::Anonymous).is_none());
         assert!(agree(&Credentials::Anonymous, &key).is_none());
-        let wrong = Credentials::Static { private: [7; 32], peer: Some(public([1; 32])) };
+        let wrong =
+            Credentials::Static { private: [7; 32], peer: Some(Credentials::public_key([1; 32])) };
         let knows = Credentials::Static { private: [8; 32], peer: None };
         assert!(agree(&wrong, &knows).is_none());
     }

@@ -10,7 +10,7 @@ use siphasher::sip::SipHasher24;
 use weft_wire::crc::Crc32c;
 use weft_wire::llp::{Gather, MemoryPiece, Piece, RegisteredMemory};
 use weft_wire::shuttle::hello::protection;
-use weft_wire::shuttle::{CTRL_LEN, CtrlHeader, DATA_LEN, DataHeader};
+use weft_wire::shuttle::{CTRL_LEN, CtrlHeader, DATA_LEN, DataHeader, PathId};
 
 use crate::noise::Secrets;
 use crate::seal::{self, Sealed};
@@ -37,14 +37,23 @@ impl Guard {
         secret: [u64; 2],
         initiator: bool,
         secrets: Option<&Secrets>,
+        packets_per_key: u64,
     ) -> Self {
-        let sealed = secrets.map(|secrets| Sealed::new(chosen, secrets, initiator));
+        let sealed =
+            secrets.map(|secrets| Sealed::new(chosen, secrets, initiator, packets_per_key));
         Self { crc: chosen == protection::CRC32C, secret, initiator, sealed }
     }
 
     /// The key phase that belongs into the header of the next packet.
     pub(crate) fn next_phase(&mut self) -> u8 {
         self.sealed.as_mut().map_or(0, Sealed::next_phase)
+    }
+
+    /// The peer has packet `pn` of `path`.
+    pub(crate) fn handle_acked(&mut self, path: PathId, pn: u64) {
+        if let Some(sealed) = &mut self.sealed {
+            sealed.handle_acked(path.0, pn);
+        }
     }
 
     /// Octets around the segment in a data packet.
@@ -221,7 +230,7 @@ impl<M: RegisteredMemory> Writer<'_, M> {
 
 #[cfg(test)]
 mod tests {
-    use weft_wire::shuttle::{ConnectionId, PathId};
+    use weft_wire::shuttle::ConnectionId;
 
     use super::*;
 
@@ -244,7 +253,7 @@ mod tests {
     fn guard(chosen: u8, other: u64, initiator: bool) -> Guard {
         let secrets = [[other as u8; 32], [9; 32]];
         let sealed = chosen >= protection::AES128GCM;
-        Guard::new(chosen, [1, other], initiator, sealed.then_some(&secrets))
+        Guard::new(chosen, [1, other], initiator, sealed.then_some(&secrets), 1 << 22)
     }
 
     #[test]

@@ -2,24 +2,32 @@
 //! themselves.
 //!
 //! Invariant: no key and nonce are used twice. The nonce is path and packet number, which never
-//! repeat on a connection; each direction and each phase has keys of its own (S-82, S-83).
+//! repeat on a connection; each direction and each phase has keys of its own (S-82, S-83). The key
+//! that the peer needs next is always one that it can know: the next but one is not used before it
+//! has shown that it has the next.
 
 use ring::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::hkdf::{self, HKDF_SHA256, Prk};
 use weft_wire::shuttle::hello::protection;
 
+use crate::connection::MAX_PATHS;
 use crate::noise::Secrets;
 
 /// Octets of a tag.
 pub(crate) const TAG_LEN: usize = 16;
-/// Packets under one key: half of what RFC 9001, section 6.6, allows for AES-GCM.
-const PACKETS_PER_KEY: u64 = 1 << 22;
+/// Packets under one key at most: half of what RFC 9001, section 6.6, allows for AES-GCM.
+pub const PACKETS_PER_KEY: u64 = 1 << 22;
 
 /// Both directions of a connection.
 pub(crate) struct Sealed {
     algorithm: &'static Algorithm,
     out: Keys,
     packets_out: u64,
+    packets_per_key: u64,
+    /// The first packet of each path under the key in use, where there was one.
+    began: [Option<u64>; MAX_PATHS],
+    /// The peer has one of them.
+    confirmed: bool,
     /// The key before the newest that the peer has used, that one, and the one after it.
     inward: [Option<Keys>; 3],
 }
@@ -34,7 +42,12 @@ struct Keys {
 
 impl Sealed {
     /// For the chosen `protection`, one bit of [`protection`].
-    pub(crate) fn new(chosen: u8, secrets: &Secrets, initiator: bool) -> Self {
+    pub(crate) fn new(
+        chosen: u8,
+        secrets: &Secrets,
+        initiator: bool,
+        packets_per_key: u64,
+    ) -> Self {
         let aes = chosen == protection::AES128GCM;
         let algorithm = if aes { &AES_128_GCM } else { &CHACHA20_POLY1305 };
         let [out, inward] = if initiator { [0, 1] } else { [1, 0] };
@@ -44,17 +57,27 @@ impl Sealed {
             algorithm,
             out: Keys::derive(algorithm, &secrets[out], 0),
             packets_out: 0,
+            packets_per_key,
+            began: [None; MAX_PATHS],
+            confirmed: false,
             inward: [None, Some(current), Some(next)],
         }
     }
 
     /// The phase of the next packet that is sealed.
     pub(crate) fn next_phase(&mut self) -> u8 {
-        if self.packets_out == PACKETS_PER_KEY {
+        if self.packets_out >= self.packets_per_key && self.confirmed {
             self.out = self.out.after(self.algorithm);
             self.packets_out = 0;
+            (self.began, self.confirmed) = ([None; MAX_PATHS], false);
         }
         self.out.phase
+    }
+
+    /// The peer has packet `pn` of `path`.
+    pub(crate) fn handle_acked(&mut self, path: u8, pn: u64) {
+        let began = self.began.get(usize::from(path)).copied().flatten();
+        self.confirmed |= began.is_some_and(|began| pn >= began);
     }
 
     /// Seals what follows the header of a packet at the end of `slab`, which begins at `start`.
@@ -67,6 +90,9 @@ impl Sealed {
         header_len: usize,
     ) {
         self.packets_out += 1;
+        if let Some(began) = self.began.get_mut(usize::from(path)) {
+            began.get_or_insert(pn);
+        }
         let (header, text) = slab[start..].split_at_mut(header_len);
         let nonce = self.out.nonce(path, pn);
         let sealed = self.out.key.seal_in_place_separate_tag(nonce, Aad::from(header), text);
@@ -145,7 +171,7 @@ mod tests {
 
     fn pair(chosen: u8) -> [Sealed; 2] {
         let secrets = [[1; 32], [2; 32]];
-        [true, false].map(|initiator| Sealed::new(chosen, &secrets, initiator))
+        [true, false].map(|initiator| Sealed::new(chosen, &secrets, initiator, 1))
     }
 
     fn seal(sealed: &mut Sealed, pn: u64) -> (u8, Vec<u8>) {
@@ -189,7 +215,10 @@ mod tests {
             if let Some((pn, phase, mut packet)) = late {
                 assert!(there.open(phase, 3, pn, &mut packet, 10).is_some(), "{pn}");
             }
-            here.packets_out = PACKETS_PER_KEY;
+            // Without a sign of the peer the key stays.
+            here.handle_acked(2, round);
+            assert_eq!(here.next_phase(), phase);
+            here.handle_acked(3, round);
         }
     }
 }

@@ -265,9 +265,20 @@ fn wrong_keys_are_told_at_once_at_both_ends() {
         credentials: Credentials::PreShared([key; 32]),
         ..Config::default()
     };
+    let known = |private: u8, peer: Option<u8>| Config {
+        protection: protection::CHACHA20POLY1305,
+        credentials: Credentials::Static {
+            private: [private; 32],
+            peer: peer.map(|peer| Credentials::public_key([peer; 32])),
+        },
+        ..Config::default()
+    };
     let clear = Config::default();
     let cases = [
         (keyed(1), keyed(2), Refusal::Stranger, End::Stranger),
+        (known(1, Some(2)), known(3, None), Refusal::Stranger, End::Stranger),
+        (known(1, Some(2)), keyed(2), Refusal::Stranger, End::Stranger),
+        (keyed(2), known(2, None), Refusal::Stranger, End::Stranger),
         (keyed(1), clear.clone(), Refusal::NothingInCommon, End::NothingInCommon),
         (clear, keyed(1), Refusal::NothingInCommon, End::NothingInCommon),
     ];

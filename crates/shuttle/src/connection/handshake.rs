@@ -361,7 +361,13 @@ impl Connection {
                 placement: placement_of(modules).expect("one placement was chosen"),
                 repair: repair_of(modules).expect("one recovery was chosen"),
             },
-            guard: Guard::new(modules.protection, secret, self.initiator, secrets.as_ref()),
+            guard: Guard::new(
+                modules.protection,
+                secret,
+                self.initiator,
+                secrets.as_ref(),
+                self.config.packets_per_key,
+            ),
             peer_key,
             idle_ns: self.config.idle_ns.min(peer_idle_ns.max(1)),
         });

@@ -183,6 +183,9 @@ impl Connection {
             Frame::Ack(ref ack) => {
                 if let Some(path) = self.paths.get_mut(usize::from(ack.path.0)) {
                     path.handle_ack(now_ns, ack, &mut self.news);
+                    if let Some(session) = &mut self.session {
+                        session.guard.handle_acked(ack.path, ack.largest);
+                    }
                 }
             }
             Frame::Stream { stream, frontier } => {
