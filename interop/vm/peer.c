@@ -40,6 +40,8 @@ static struct {
 } options = {.ird = 1, .ord = 1, .times = 1, .size = 64, .fault = ""};
 
 struct link {
+	/* Its own: the end of this connection and a request for the next come in either order. */
+	struct rdma_event_channel *events;
 	struct rdma_cm_id *id;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
@@ -49,8 +51,6 @@ struct link {
 	unsigned char memory[RECEIVES * ROOM + LONG];
 	int received, flushed;
 };
-
-static struct rdma_event_channel *events;
 
 static void fail(const char *format, ...) {
 	va_list arguments;
@@ -94,8 +94,15 @@ static void verify(const void *memory, int length, const char *what) {
 	}
 }
 
+static struct rdma_event_channel *open_events(void) {
+	struct rdma_event_channel *events = rdma_create_event_channel();
+	check(!events, "rdma_create_event_channel");
+	return events;
+}
+
 /* The next event; every one but `wanted` is a failure. The caller acknowledges it. */
-static struct rdma_cm_event *await_event(enum rdma_cm_event_type wanted) {
+static struct rdma_cm_event *await_event(struct rdma_event_channel *events,
+					 enum rdma_cm_event_type wanted) {
 	struct rdma_cm_event *event;
 	wait_for(events->fd, rdma_event_str(wanted));
 	check(rdma_get_cm_event(events, &event), "rdma_get_cm_event");
@@ -136,14 +143,13 @@ static void post(struct link *link, enum ibv_wr_opcode opcode, int length) {
 	check(ibv_post_send(link->id->qp, &wr, &bad), "ibv_post_send");
 }
 
-static void open_link(struct link *link, struct rdma_cm_id *id) {
+static void open_link(struct link *link) {
+	struct rdma_cm_id *id = link->id;
 	struct ibv_qp_init_attr attr = {
 		.cap = {.max_send_wr = 32, .max_recv_wr = 32, .max_send_sge = 1, .max_recv_sge = 1},
 		.qp_type = IBV_QPT_RC,
 	};
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-	memset(link, 0, sizeof(*link));
-	link->id = id;
 	check(!(link->pd = ibv_alloc_pd(id->verbs)), "ibv_alloc_pd");
 	check(!(link->channel = ibv_create_comp_channel(id->verbs)), "ibv_create_comp_channel");
 	check(!(link->cq = ibv_create_cq(id->verbs, 64, NULL, link->channel, 0)), "ibv_create_cq");
@@ -163,6 +169,7 @@ static void close_link(struct link *link) {
 	check(ibv_destroy_comp_channel(link->channel), "ibv_destroy_comp_channel");
 	check(ibv_dealloc_pd(link->pd), "ibv_dealloc_pd");
 	check(rdma_destroy_id(link->id), "rdma_destroy_id");
+	rdma_destroy_event_channel(link->events);
 }
 
 static struct ibv_wc next_completion(struct link *link) {
@@ -264,7 +271,7 @@ static void converse(struct link *link) {
 	} else if (!speaks_first && !options.broken) {
 		check(rdma_disconnect(link->id), "rdma_disconnect");
 	}
-	rdma_ack_cm_event(await_event(RDMA_CM_EVENT_DISCONNECTED));
+	rdma_ack_cm_event(await_event(link->events, RDMA_CM_EVENT_DISCONNECTED));
 	if (*options.fault || options.broken || speaks_first) {
 		rdma_disconnect(link->id);
 	}
@@ -279,9 +286,9 @@ static struct rdma_conn_param parameters(unsigned char *private_data) {
 	};
 }
 
-static void serve(struct link *link) {
+static void serve(struct link *link, struct rdma_cm_id *listener) {
 	unsigned char private_data[256];
-	struct rdma_cm_event *event = await_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct rdma_cm_event *event = await_event(listener->channel, RDMA_CM_EVENT_CONNECT_REQUEST);
 	struct rdma_cm_id *id = event->id;
 	verify_private_data(event);
 	struct rdma_conn_param param = parameters(private_data);
@@ -291,9 +298,11 @@ static void serve(struct link *link) {
 		check(rdma_destroy_id(id), "rdma_destroy_id");
 		return;
 	}
-	open_link(link, id);
+	*link = (struct link){.events = open_events(), .id = id};
+	check(rdma_migrate_id(id, link->events), "rdma_migrate_id");
+	open_link(link);
 	check(rdma_accept(id, &param), "rdma_accept");
-	rdma_ack_cm_event(await_event(RDMA_CM_EVENT_ESTABLISHED));
+	rdma_ack_cm_event(await_event(link->events, RDMA_CM_EVENT_ESTABLISHED));
 	converse(link);
 	close_link(link);
 }
@@ -301,16 +310,18 @@ static void serve(struct link *link) {
 static void call(struct link *link, struct rdma_addrinfo *address) {
 	unsigned char private_data[256];
 	struct rdma_conn_param param = parameters(private_data);
+	struct rdma_event_channel *events = open_events();
 	struct rdma_cm_event *event;
-	struct rdma_cm_id *id;
-	check(rdma_create_id(events, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
-	check(rdma_resolve_addr(id, NULL, address->ai_dst_addr, 10000), "rdma_resolve_addr");
-	rdma_ack_cm_event(await_event(RDMA_CM_EVENT_ADDR_RESOLVED));
-	check(rdma_resolve_route(id, 10000), "rdma_resolve_route");
-	rdma_ack_cm_event(await_event(RDMA_CM_EVENT_ROUTE_RESOLVED));
-	open_link(link, id);
-	check(rdma_connect(id, &param), "rdma_connect");
-	event = await_event(options.reject ? RDMA_CM_EVENT_REJECTED : RDMA_CM_EVENT_ESTABLISHED);
+	*link = (struct link){.events = events};
+	check(rdma_create_id(events, &link->id, NULL, RDMA_PS_TCP), "rdma_create_id");
+	check(rdma_resolve_addr(link->id, NULL, address->ai_dst_addr, 10000), "rdma_resolve_addr");
+	rdma_ack_cm_event(await_event(events, RDMA_CM_EVENT_ADDR_RESOLVED));
+	check(rdma_resolve_route(link->id, 10000), "rdma_resolve_route");
+	rdma_ack_cm_event(await_event(events, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	open_link(link);
+	check(rdma_connect(link->id, &param), "rdma_connect");
+	event = await_event(events, options.reject ? RDMA_CM_EVENT_REJECTED
+						   : RDMA_CM_EVENT_ESTABLISHED);
 	verify_private_data(event);
 	rdma_ack_cm_event(event);
 	if (!options.reject) {
@@ -365,15 +376,14 @@ int main(int argc, char **argv) {
 	hints.ai_flags = options.server ? RAI_PASSIVE : 0;
 	check(rdma_getaddrinfo(options.server ? NULL : argv[2], argv[used - 1], &hints, &address),
 	      "rdma_getaddrinfo");
-	check(!(events = rdma_create_event_channel()), "rdma_create_event_channel");
 	struct rdma_cm_id *listener = NULL;
 	if (options.server) {
-		check(rdma_create_id(events, &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
+		check(rdma_create_id(open_events(), &listener, NULL, RDMA_PS_TCP), "rdma_create_id");
 		check(rdma_bind_addr(listener, address->ai_src_addr), "rdma_bind_addr");
 		check(rdma_listen(listener, 8), "rdma_listen");
 	}
 	for (int i = 0; i < options.times; i++) {
-		options.server ? serve(&link) : call(&link, address);
+		options.server ? serve(&link, listener) : call(&link, address);
 	}
 	printf("%d connections as expected\n", options.times);
 	return 0;
