@@ -2,7 +2,8 @@
 //!
 //! An acknowledgement is due an interval after the previous one, however many packets came; at
 //! once when the sender asks, or when nothing came for longer than that. Each tells of the newest
-//! packets as far as it has room; what is older takes turns in what room is left (S-40 to S-44).
+//! packets as far as it has room; what is older takes turns in what room is left, and news that
+//! has no room follows at once in more acknowledgements (S-40 to S-44).
 
 use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::{Ack, Ranges};
@@ -20,6 +21,10 @@ pub(crate) struct Arrivals {
     sent_ns: Option<u64>,
     /// Runs from here down take their turn next.
     turn: Option<u64>,
+    /// The largest number that the acknowledgement before told of.
+    told: Option<u64>,
+    /// News that had no room: runs from the first number down to above the second.
+    news: Option<(u64, Option<u64>)>,
     pub(crate) marked: u64,
     pub(crate) dropped: u64,
 }
@@ -33,6 +38,8 @@ impl Arrivals {
             due_ns: None,
             sent_ns: None,
             turn: None,
+            told: None,
+            news: None,
             marked: 0,
             dropped: 0,
         }
@@ -79,7 +86,7 @@ impl Arrivals {
     }
 
     /// Calls `put` with what there is to say, in frames whose ranges take about `limit` octets
-    /// together. Nothing is owed afterwards.
+    /// together. Nothing is owed afterwards unless there is news that had no room.
     pub(crate) fn report(
         &mut self,
         now_ns: u64,
@@ -88,8 +95,9 @@ impl Arrivals {
         mut put: impl FnMut(Ack<'_>),
     ) {
         let Some(largest) = self.largest else { return };
-        let mut room = Vec::new();
-        let mut frame = |ranges| {
+        let mut tell = |runs: &mut dyn Iterator<Item = (u64, u64)>, limit| {
+            let mut room = Vec::new();
+            let (ranges, _) = Ranges::encode(runs, limit, &mut room)?;
             put(Ack {
                 path,
                 largest,
@@ -100,25 +108,24 @@ impl Arrivals {
                 dropped: self.dropped,
                 ranges,
             });
+            ranges.iter().last()?.0.checked_sub(1)
         };
-        // When everything has arrived the top run lies below the frontier.
-        let top = [(largest, largest)].into_iter().filter(|run| run.0 < self.seen.frontier());
-        let runs = top.chain(self.seen.runs_down(largest));
-        let newest = Ranges::encode(runs, limit * 2 / 3, &mut room);
-        let below = newest.and_then(|(ranges, _)| {
-            frame(ranges);
-            ranges.iter().last()?.0.checked_sub(1)
-        });
-        let top = below.map(|below| self.turn.unwrap_or(below).min(below));
-        let mut older_room = Vec::new();
-        let older = top
-            .and_then(|top| Ranges::encode(self.seen.runs_down(top), limit / 3, &mut older_room));
-        let turn = older.and_then(|(ranges, _)| {
-            frame(ranges);
-            ranges.iter().last()?.0.checked_sub(1)
-        });
-        self.turn = turn;
-        self.due_ns = None;
+        let (below, told) = if let Some((top, told)) = self.news {
+            (tell(&mut self.seen.runs_down(top), limit), told)
+        } else {
+            // When everything has arrived the top run lies below the frontier.
+            let top = [(largest, largest)].into_iter().filter(|run| run.0 < self.seen.frontier());
+            let below = tell(&mut top.chain(self.seen.runs_down(largest)), limit * 2 / 3);
+            let older = below.map(|below| self.turn.unwrap_or(below).min(below));
+            self.turn = older.and_then(|top| tell(&mut self.seen.runs_down(top), limit / 3));
+            (below, self.told.replace(largest))
+        };
+        let is_left = |below: &u64| {
+            let next = self.seen.runs_down(*below).next();
+            next.is_some_and(|(_, last)| told.is_none_or(|told| last > told))
+        };
+        self.news = below.filter(is_left).map(|below| (below, told));
+        self.due_ns = self.news.map(|_| now_ns);
         self.sent_ns = Some(now_ns);
     }
 }
@@ -156,15 +163,39 @@ mod tests {
         (1..2000).filter(odd).for_each(|pn| arrivals.handle_packet(1_000_000, pn));
         let mut told = BTreeSet::new();
         let mut reports = 0;
+        // The first report is all news, and goes on in packets of its own.
+        while told.len() < 1000 || arrivals.due_ns().is_some() {
+            let (_, numbers, frames) = report(&mut arrivals, 300);
+            assert_eq!(frames == 1, reports > 0);
+            told.extend(numbers);
+            reports += 1;
+        }
+        assert!(reports < 9, "{reports}");
+        (told, reports) = (BTreeSet::new(), 0);
         while told.len() < 1000 {
             let (floor, numbers, frames) = report(&mut arrivals, 300);
-            assert_eq!((floor, frames), (0, 2));
+            // A turn that has come to its end begins anew with the next report.
+            assert!(floor == 0 && (1..=2).contains(&frames));
             assert!(numbers.contains(&1999));
             told.extend(numbers);
             reports += 1;
         }
         assert!(told.iter().all(odd));
         assert!(reports < 25, "{reports}");
+    }
+
+    #[test]
+    fn all_news_is_told_before_the_next_interval() {
+        let mut arrivals = Arrivals::new();
+        for round in 0..3 {
+            let mut news: BTreeSet<u64> = (0..2000).map(|i| round * 6000 + 3 * i + 1).collect();
+            news.iter().for_each(|pn| arrivals.handle_packet(1_000_000, *pn));
+            arrivals.owe(5_000_000, 500, true);
+            while arrivals.due_ns().is_some() {
+                report(&mut arrivals, 900).1.iter().for_each(|pn| _ = news.remove(pn));
+            }
+            assert!(news.is_empty(), "{round}: {}", news.len());
+        }
     }
 
     #[test]
