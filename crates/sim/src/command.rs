@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueHint};
+use serde::Serialize;
 
 use crate::batch::simulate_all;
 use crate::picture;
 use crate::plan::Plan;
+use crate::report::Verdict;
 use crate::run::Outcome;
 use crate::scenarios::{self, SCENARIOS};
 
@@ -93,13 +95,31 @@ fn run(args: &RunArgs) -> Result<()> {
     let jobs = args.jobs.unwrap_or(processors);
     let outcomes = simulate_all(&runs, jobs, &|number, part| progress.hear(number, part))?;
     progress.end();
+    let verdicts = plan.targets.iter().filter_map(|target| target.judge(&outcomes));
+    let results = Results {
+        name: &plan.name,
+        about: &plan.about,
+        published: &plan.published,
+        targets: verdicts.collect(),
+        outcomes: &outcomes,
+    };
     if let Some(path) = &args.json {
-        write(path, &(serde_json::to_string(&outcomes)? + "\n"))?;
+        write(path, &(serde_json::to_string(&results)? + "\n"))?;
     }
     if let Some(directory) = &args.svg {
         draw(directory, &plan.name, &outcomes)?;
     }
-    print(&table(&plan, &outcomes))
+    print(&text(&plan, &results))
+}
+
+/// All that came out of a plan.
+#[derive(Debug, Serialize)]
+struct Results<'a> {
+    name: &'a str,
+    about: &'a str,
+    published: &'a [String],
+    targets: Vec<Verdict>,
+    outcomes: &'a [Outcome],
 }
 
 fn text_of(plan: &str) -> Result<String> {
@@ -140,8 +160,9 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// The outcomes for people, with what others have published below.
-fn table(plan: &Plan, outcomes: &[Outcome]) -> String {
+/// The outcomes for people: each run, the plan's tables and targets, and what others have published.
+fn text(plan: &Plan, results: &Results<'_>) -> String {
+    let outcomes = results.outcomes;
     let width = outcomes.iter().map(|outcome| outcome.name.len()).max().unwrap_or(0);
     let mut text = format!("{} (seed {})\n", plan.about, plan.seed);
     text += &format!(
@@ -151,6 +172,13 @@ fn table(plan: &Plan, outcomes: &[Outcome]) -> String {
     for outcome in outcomes {
         text += &row(outcome, width);
     }
+    for table in &plan.tables {
+        text += &format!("\n{}", table.markdown(outcomes));
+    }
+    if !plan.tables.is_empty() && !results.targets.is_empty() {
+        text.push('\n');
+    }
+    text += &results.targets.iter().map(Verdict::line).collect::<String>();
     text += &plan.published.iter().map(|line| format!("published: {line}\n")).collect::<String>();
     text
 }
@@ -167,7 +195,7 @@ fn row(outcome: &Outcome, width: usize) -> String {
     let resent = total.resent_per_loss.map_or("-".into(), |share| format!("{share:.3}"));
     let groups = outcome.groups.iter().map(|group| {
         let share = group.share * 100.0;
-        format!("{} {} {share:.1}% Jain {:.3}", group.flows, group.controller, group.jain)
+        format!("{} {} {share:.1}% Jain {:.3}", group.flows, group.label, group.jain)
     });
     format!(
         "{:<width$}  {:7.4}  {:14.2}  {t90:>6}  {queue:>17}  {resent:>9}  {}\n",

@@ -24,9 +24,34 @@ pub enum Body {
         runs: u64,
         /// Nanoseconds from the arrival of the newest packet to this acknowledgement.
         delay_ns: u64,
+        /// Packets that came with a mark of congestion, since the beginning.
+        marked: u64,
     },
-    /// A datagram of Shuttle, as it is.
-    Datagram(Vec<u8>),
+    /// A datagram of Shuttle.
+    Datagram(Datagram),
+}
+
+/// A datagram as it is, but for its longest run of payload. That is zeros in every simulation, and
+/// only its place is kept, so that the packets of a long path fit into memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Datagram {
+    /// Everything else.
+    pub octets: Vec<u8>,
+    /// Where in `octets` the zeros belong.
+    pub zeros_at: u16,
+    /// How many they are.
+    pub zeros: u16,
+}
+
+impl Datagram {
+    /// Writes the whole datagram into `out`, which is emptied first.
+    pub fn restore(&self, out: &mut Vec<u8>) {
+        let (before, after) = self.octets.split_at(usize::from(self.zeros_at));
+        out.clear();
+        out.extend_from_slice(before);
+        out.resize(before.len() + usize::from(self.zeros), 0);
+        out.extend_from_slice(after);
+    }
 }
 
 /// A packet that a flow wants sent.
@@ -36,6 +61,8 @@ pub struct Outgoing {
     pub way: Way,
     /// Its size as an IP packet, in octets.
     pub octets: u32,
+    /// Whether the network may mark it instead of letting it wait (RFC 3168).
+    pub markable: bool,
     /// What it holds.
     pub body: Body,
 }
@@ -55,6 +82,8 @@ pub struct Tally {
     pub arrived: u64,
     /// Octets of those.
     pub arrived_octets: u64,
+    /// Octets of the application in those.
+    pub payload_octets: u64,
     /// Acknowledgements sent.
     pub acks: u64,
     /// Octets of those.

@@ -1,7 +1,7 @@
 //! A discrete-event simulator that runs Shuttle's own code over degen's links, from one seed.
 //!
 //! ```text
-//!  plan (TOML) -> plan::Run -> run::simulate -> run::Outcome -> JSON, SVG, a table
+//!  plan (TOML) -> plan::Run -> run::simulate -> run::Outcome -> JSON, SVG, tables
 //!                                  |
 //!                              Network: an agenda of due times
 //!                             /        \
@@ -26,6 +26,7 @@ pub mod network;
 pub mod picture;
 pub mod plan;
 pub mod reference;
+pub mod report;
 pub mod run;
 pub mod scenarios;
 pub mod stack;

@@ -8,6 +8,12 @@ use crate::network::Network;
 pub const TICK_NS: u64 = 1_000_000;
 /// Points that a curve has at most.
 const POINTS: u64 = 400;
+/// Flows that have a curve, at most.
+const CURVES_MAX: usize = 64;
+const SECOND_NS: u64 = 1_000_000_000;
+/// How long rates must be alike to count as fair, and how much.
+const FAIR_SECONDS: usize = 3;
+const FAIR_PART: f64 = 0.2;
 
 /// A flow over time; rates are octets of IP packets that arrived.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -25,7 +31,7 @@ pub struct FlowCurve {
 pub struct Curves {
     /// When each point was taken.
     pub at_ns: Vec<u64>,
-    /// The flows.
+    /// The first flows.
     pub flows: Vec<FlowCurve>,
     /// How long a packet would wait at each link's bottleneck, forward, in nanoseconds.
     pub queue_ns: Vec<Vec<u64>>,
@@ -42,6 +48,8 @@ pub struct Meter {
     waits_ns: Vec<Vec<u32>>,
     /// Octets that had arrived at each tick, of all flows together.
     arrived: Vec<u64>,
+    /// Octets that had arrived at each second, flow by flow.
+    by_second: Vec<Vec<u64>>,
 }
 
 impl Meter {
@@ -53,12 +61,13 @@ impl Meter {
             next_point_ns: point_ns,
             curves: Curves {
                 at_ns: Vec::new(),
-                flows: vec![FlowCurve::default(); flows],
+                flows: vec![FlowCurve::default(); flows.min(CURVES_MAX)],
                 queue_ns: vec![Vec::new(); links],
             },
             arrived_before: vec![0; flows],
             waits_ns: vec![Vec::new(); links],
             arrived: vec![0],
+            by_second: vec![vec![0; flows]],
         }
     }
 
@@ -70,8 +79,12 @@ impl Meter {
                 waits_ns.push(u32::try_from(wait_ns).unwrap_or(u32::MAX));
             }
         }
-        let flows = self.arrived_before.len();
-        self.arrived.push((0..flows).map(|flow| network.flow(flow).tally().arrived_octets).sum());
+        let arrived = |flow| network.flow(flow).tally().arrived_octets;
+        let arrived: Vec<u64> = (0..self.arrived_before.len()).map(arrived).collect();
+        self.arrived.push(arrived.iter().sum());
+        if network.now_ns().is_multiple_of(SECOND_NS) {
+            self.by_second.push(arrived);
+        }
         if network.now_ns() >= self.next_point_ns {
             self.point(network);
         }
@@ -106,14 +119,28 @@ impl Meter {
         (sum / waits_ns.len() as u64, u64::from(p99))
     }
 
-    /// When all flows together first reached `rate_bps` over a time of `over_ns`, counted from
-    /// `start_ns`.
+    /// When all flows together first reached `rate_bps` over a time of `over_ns` that began at
+    /// `start_ns` or later, counted from there.
     pub fn reached_ns(&self, rate_bps: f64, over_ns: u64, start_ns: u64) -> Option<u64> {
         let span = over_ns.div_ceil(TICK_NS).max(1) as usize;
         let wanted = (rate_bps * (span as u64 * TICK_NS) as f64 / 8e9) as u64;
-        let mut windows = self.arrived.windows(span + 1);
+        let start = start_ns.div_ceil(TICK_NS) as usize;
+        let mut windows = self.arrived.get(start..)?.windows(span + 1);
         let at = windows.position(|window| window[span].saturating_sub(window[0]) >= wanted)?;
-        Some(((at + span) as u64 * TICK_NS).saturating_sub(start_ns))
+        Some(((start + at + span) as u64 * TICK_NS).saturating_sub(start_ns))
+    }
+
+    /// When the rates of all flows were first within a fifth of their mean, over three seconds that
+    /// began at `start_ns` or later, counted from there.
+    pub fn fair_ns(&self, start_ns: u64) -> Option<u64> {
+        let start = start_ns.div_ceil(SECOND_NS) as usize;
+        let is_fair = |window: &[Vec<u64>]| {
+            let news = || window[FAIR_SECONDS].iter().zip(&window[0]).map(|(after, at)| after - at);
+            let mean = news().sum::<u64>() as f64 / window[0].len() as f64;
+            mean > 0.0 && news().all(|octets| (octets as f64 / mean - 1.0).abs() <= FAIR_PART)
+        };
+        let at = self.by_second.get(start..)?.windows(FAIR_SECONDS + 1).position(is_fair)?;
+        Some(((start + at + FAIR_SECONDS) as u64 * SECOND_NS).saturating_sub(start_ns))
     }
 
     /// What was seen over time.

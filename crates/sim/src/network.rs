@@ -16,6 +16,8 @@ pub struct Packet {
     hop: u8,
     way: Way,
     octets: u32,
+    markable: bool,
+    marked: bool,
     body: Body,
 }
 
@@ -82,21 +84,28 @@ impl Network {
     fn arrive(&mut self, link: usize) {
         if let Some(delivery) = self.links[link].poll(self.now_ns) {
             let mut packet = delivery.packet;
-            let flow = packet.flow as usize;
-            let route = &self.flows[flow].route;
-            let hops = if packet.way == Way::Forward { &route.forward } else { &route.back };
+            packet.marked |= delivery.marked;
             packet.hop += 1;
-            if let Some(next) = hops.get(usize::from(packet.hop)).copied() {
-                self.enter(next, packet);
-            } else if delivery.corrupt.is_none() {
-                // What is corrupt fails its checksum, so nobody sees it.
-                self.note(&packet);
-                let Packet { way, body, .. } = packet;
-                self.flows[flow].flow.handle(self.now_ns, way, body, delivery.marked);
-                self.transmit(flow);
+            // What is corrupt fails a checksum somewhere, so nobody sees it.
+            if delivery.corrupt.is_none() {
+                self.forward(packet);
             }
         }
         self.agenda.set(link, self.links[link].next_due_ns().unwrap_or(NEVER_NS));
+    }
+
+    fn forward(&mut self, packet: Packet) {
+        let flow = packet.flow as usize;
+        let route = &self.flows[flow].route;
+        let hops = if packet.way == Way::Forward { &route.forward } else { &route.back };
+        if let Some(next) = hops.get(usize::from(packet.hop)).copied() {
+            self.enter(next, packet);
+            return;
+        }
+        self.note(&packet);
+        let Packet { way, body, marked, .. } = packet;
+        self.flows[flow].flow.handle(self.now_ns, way, body, marked);
+        self.transmit(flow);
     }
 
     /// Sends what a flow has to send, and asks when it is due again.
@@ -106,8 +115,9 @@ impl Network {
             let route = &self.flows[flow].route;
             let way = outgoing.way;
             let first = if way == Way::Forward { route.forward[0] } else { route.back[0] };
-            let Outgoing { octets, body, .. } = outgoing;
-            self.enter(first, Packet { flow: flow as u32, hop: 0, way, octets, body });
+            let Outgoing { octets, markable, body, .. } = outgoing;
+            let flow = flow as u32;
+            self.enter(first, Packet { flow, hop: 0, way, octets, markable, marked: false, body });
         }
         let due_ns = self.flows[flow].flow.next_due_ns();
         self.agenda.set(self.links.len() + flow, due_ns);
@@ -115,7 +125,7 @@ impl Network {
 
     fn enter(&mut self, link: usize, packet: Packet) {
         let link_state = &mut self.links[link];
-        link_state.handle(self.now_ns, packet.octets, false, packet);
+        link_state.handle(self.now_ns, packet.octets, packet.markable, packet);
         let due_ns = link_state.next_due_ns().unwrap_or(NEVER_NS);
         self.agenda.set(link, due_ns);
     }

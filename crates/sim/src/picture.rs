@@ -40,10 +40,9 @@ pub fn over_time(outcome: &Outcome) -> String {
         Curve { name, points: seconds.iter().copied().zip(values).collect() }
     };
     let flows = || outcome.flows.iter().zip(&curves.flows).enumerate();
-    let name = |number: usize, controller: &str| format!("{} {controller}", number + 1);
-    let rates =
-        flows().map(|(n, (flow, own))| curve(name(n, &flow.controller), &own.rate_bps, 1e6));
-    let rtts = flows().map(|(n, (flow, own))| curve(name(n, &flow.controller), &own.rtt_ns, 1e6));
+    let name = |number: usize, label: &str| format!("{} {label}", number + 1);
+    let rates = flows().map(|(n, (flow, own))| curve(name(n, &flow.label), &own.rate_bps, 1e6));
+    let rtts = flows().map(|(n, (flow, own))| curve(name(n, &flow.label), &own.rtt_ns, 1e6));
     let queues = outcome.links.iter().zip(&curves.queue_ns);
     let queues = queues.map(|(link, queue_ns)| curve(link.name.clone(), queue_ns, 1e6));
     let charts = [

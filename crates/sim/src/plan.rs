@@ -1,17 +1,22 @@
 //! Plans: what people write about a simulation, in TOML.
 //!
 //! A plan is one run, or with a table `vary` one run for every combination of its values, which
-//! stand in the plan's texts in braces: `path = "70ms {loss} 1gbit"`. Every link is written in
-//! degen's words. [`Plan::runs`] gives runs that can be made without further questions.
+//! stand in the plan's texts in braces: `path = "70ms {loss} 1gbit"`. What follows from a value
+//! stands in the table `given` of that value. Every link is written in degen's words.
+//! [`Plan::runs`] gives runs that can be made without further questions.
+
+mod flow;
 
 use std::collections::BTreeMap;
 
 use degen::link::Config;
 use degen::spec::PathSpec;
-use degen::units::{parse_octets, parse_time_ns};
+use degen::units::parse_time_ns;
 use serde::Deserialize;
 
-use crate::reference::{Acks, Shape};
+use crate::reference::Shape;
+use crate::report::{Figure, Metric, Table, Target};
+use flow::FlowPlan;
 
 /// A plan as it is written.
 #[derive(Clone, Debug, Deserialize)]
@@ -35,6 +40,18 @@ pub struct Plan {
     /// Values that stand for names in braces.
     #[serde(default)]
     vary: BTreeMap<String, Vec<String>>,
+    /// More values in braces, by the one that they follow from.
+    #[serde(default)]
+    given: BTreeMap<String, BTreeMap<String, String>>,
+    /// What others have published, to stand beside the results in tables.
+    #[serde(default, rename = "figure")]
+    figures: Vec<Figure>,
+    /// Tables to be made of the results.
+    #[serde(default, rename = "table")]
+    pub tables: Vec<Table>,
+    /// What the results are to be.
+    #[serde(default, rename = "target")]
+    pub targets: Vec<Target>,
     #[serde(rename = "link")]
     links: Vec<LinkPlan>,
     #[serde(rename = "flow")]
@@ -47,34 +64,6 @@ pub struct Plan {
 struct LinkPlan {
     name: String,
     path: String,
-}
-
-/// Flows that are alike.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FlowPlan {
-    controller: String,
-    /// `reference`, or `shuttle` for the whole protocol.
-    #[serde(default = "reference")]
-    engine: String,
-    /// `udp` or `tcp`, which decides about headers.
-    #[serde(default = "udp")]
-    over: String,
-    /// `each` or `timed`.
-    #[serde(default = "timed")]
-    acks: String,
-    #[serde(default = "one_text")]
-    count: String,
-    /// The links that it passes, in order; all if nothing is said.
-    #[serde(default)]
-    via: Vec<String>,
-    #[serde(default = "nothing")]
-    start: String,
-    /// From the start of one to the start of the next.
-    #[serde(default = "nothing")]
-    stagger: String,
-    stop: Option<String>,
-    size: Option<String>,
 }
 
 /// A simulation, ready to be made.
@@ -94,6 +83,8 @@ pub struct Run {
     pub links: Vec<RunLink>,
     /// The flows.
     pub flows: Vec<RunFlow>,
+    /// What others have published for the same.
+    pub published: Vec<Figure>,
 }
 
 /// A link of a run.
@@ -112,12 +103,17 @@ pub struct RunLink {
 /// A flow of a run.
 #[derive(Clone, Debug)]
 pub struct RunFlow {
+    /// Flows of one label are counted together.
+    pub label: String,
     /// The name of its controller.
     pub controller: String,
     /// How it sends.
     pub shape: Shape,
-    /// Whether it is a pair of Shuttle's own connections.
-    pub whole_stack: bool,
+    /// Of a pair of Shuttle's own connections, what protects its packets; none for a reference
+    /// flow.
+    pub whole_stack: Option<u8>,
+    /// A rate that an earlier connection found here, to begin with.
+    pub saved_bps: Option<u64>,
     /// The links that it passes, by number.
     pub via: Vec<usize>,
 }
@@ -140,16 +136,9 @@ pub enum PlanError {
     },
 }
 
-const IPV4_UDP_OCTETS: u32 = 28;
-/// IPv4 and TCP with timestamps.
-const IPV4_TCP_OCTETS: u32 = 52;
-/// An acknowledgement of Shuttle with a few holes, and one of TCP with two SACK blocks.
-const UDP_ACK_OCTETS: u32 = 80;
-const TCP_ACK_OCTETS: u32 = 72;
 const MS_NS: u64 = 1_000_000;
 /// The meter keeps a number for every millisecond.
 const DURATION_NS_MAX: u64 = 4 * 3600 * 1000 * MS_NS;
-const COUNT_MAX: u64 = 100_000;
 const RUNS_MAX: usize = 10_000;
 
 fn nothing() -> String {
@@ -158,22 +147,6 @@ fn nothing() -> String {
 
 fn one() -> u64 {
     1
-}
-
-fn one_text() -> String {
-    "1".into()
-}
-
-fn reference() -> String {
-    "reference".into()
-}
-
-fn udp() -> String {
-    "udp".into()
-}
-
-fn timed() -> String {
-    "timed".into()
 }
 
 impl Plan {
@@ -190,6 +163,7 @@ impl Plan {
     /// # Errors
     /// A value that cannot be understood, or too many runs.
     pub fn runs(&self) -> Result<Vec<Run>, PlanError> {
+        self.check_reports()?;
         let count: usize = self.vary.values().map(Vec::len).product();
         if count == 0 || count > RUNS_MAX {
             return Err(wrong("vary", &count.to_string(), "1 to 10000 combinations"));
@@ -209,9 +183,29 @@ impl Plan {
         combinations.into_iter().map(|values| self.run(values)).collect()
     }
 
+    /// Tables and targets name metrics and values that are there.
+    fn check_reports(&self) -> Result<(), PlanError> {
+        let cells = self.tables.iter().flat_map(|table| &table.cells);
+        let targets = self.targets.iter().map(|target| &target.metric);
+        for metric in cells.chain(targets).chain(self.figures.iter().map(|figure| &figure.metric)) {
+            if Metric::parse(metric).is_none() {
+                return Err(wrong("metric", metric, &format!("there are {}", Metric::names())));
+            }
+        }
+        let keys = self.tables.iter().flat_map(|table| table.rows.iter().chain(&table.columns));
+        let of = self.targets.iter().flat_map(|target| target.of.keys().chain(target.per.keys()));
+        let of = of.chain(self.figures.iter().flat_map(|figure| figure.of.keys()));
+        let per = self.tables.iter().flat_map(|table| table.per.keys());
+        match keys.chain(of).chain(per).find(|key| !self.vary.contains_key(*key)) {
+            Some(key) => Err(wrong("table", key, "nothing of this name varies")),
+            None => Ok(()),
+        }
+    }
+
     fn run(&self, values: BTreeMap<String, String>) -> Result<Run, PlanError> {
         let fill = |text: &str| {
-            values.iter().fold(text.to_owned(), |text, (name, value)| {
+            let given = values.values().filter_map(|value| self.given.get(value)).flatten();
+            values.iter().chain(given).fold(text.to_owned(), |text, (name, value)| {
                 text.replace(&format!("{{{name}}}"), value)
             })
         };
@@ -237,6 +231,12 @@ impl Plan {
             warmup_ns: time("warmup", &fill(&self.warmup))?.min(duration_ns),
             links: links.into_iter().map(|(link, _)| link).collect(),
             flows,
+            published: self
+                .figures
+                .iter()
+                .filter(|figure| figure.is_of(&values))
+                .cloned()
+                .collect(),
             values,
         })
     }
@@ -255,87 +255,6 @@ impl LinkPlan {
             rtt_ns: spec.rtt_ns(),
         };
         Ok((link, u32::from(spec.mtu)))
-    }
-}
-
-impl FlowPlan {
-    fn resolve(
-        &self,
-        fill: &impl Fn(&str) -> String,
-        links: &[(RunLink, u32)],
-        duration_ns: u64,
-        flows: &mut Vec<RunFlow>,
-    ) -> Result<(), PlanError> {
-        let count_text = fill(&self.count);
-        let count = count_text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
-        let count = count.ok_or_else(|| wrong("count", &count_text, "a number up to 100000"))?;
-        let via = self.route(links)?;
-        let mtu = via.iter().map(|link| links[*link].1).min().unwrap_or(1500);
-        let shape = self.shape(fill, mtu, duration_ns)?;
-        let engine = fill(&self.engine);
-        let whole_stack = match engine.as_str() {
-            "reference" => false,
-            "shuttle" => true,
-            _ => return Err(wrong("engine", &engine, "reference or shuttle")),
-        };
-        let stagger_ns = time("stagger", &fill(&self.stagger))?;
-        flows.extend((0..count).map(|number| RunFlow {
-            controller: fill(&self.controller),
-            shape: Shape {
-                start_ns: shape.start_ns.saturating_add(number.saturating_mul(stagger_ns)),
-                ..shape
-            },
-            whole_stack,
-            via: via.clone(),
-        }));
-        Ok(())
-    }
-
-    fn route(&self, links: &[(RunLink, u32)]) -> Result<Vec<usize>, PlanError> {
-        if self.via.is_empty() {
-            return Ok((0..links.len()).collect());
-        }
-        let find = |name: &String| {
-            let found = links.iter().position(|(link, _)| link.name == *name);
-            found.ok_or_else(|| wrong("via", name, "no link has this name"))
-        };
-        self.via.iter().map(find).collect()
-    }
-
-    fn shape(
-        &self,
-        fill: &impl Fn(&str) -> String,
-        mtu: u32,
-        duration_ns: u64,
-    ) -> Result<Shape, PlanError> {
-        let over = fill(&self.over);
-        let (overhead_octets, ack_octets) = match over.as_str() {
-            "udp" => (IPV4_UDP_OCTETS, UDP_ACK_OCTETS),
-            "tcp" => (IPV4_TCP_OCTETS, TCP_ACK_OCTETS),
-            _ => return Err(wrong("over", &over, "udp or tcp")),
-        };
-        let datagram_octets = mtu - overhead_octets;
-        let acks = fill(&self.acks);
-        let stop = self.stop.as_ref().map(|stop| time("stop", &fill(stop))).transpose()?;
-        let size = self.size.as_ref().map(|size| {
-            let size = fill(size);
-            parse_octets(&size).map_err(|error| wrong("size", &size, &error.to_string()))
-        });
-        let octets = size.transpose()?;
-        Ok(Shape {
-            datagram_octets,
-            overhead_octets,
-            ack_octets,
-            acks: match acks.as_str() {
-                "each" => Acks::Each,
-                "timed" => Acks::Timed,
-                _ => return Err(wrong("acks", &acks, "each or timed")),
-            },
-            start_ns: time("start", &fill(&self.start))?,
-            stop_ns: stop.unwrap_or(duration_ns),
-            size_packets: octets
-                .map_or(u64::MAX / 2, |octets| octets.div_ceil(u64::from(datagram_octets)).max(1)),
-        })
     }
 }
 
@@ -377,7 +296,19 @@ mod tests {
         assert_eq!(names, ["two 1s 0%", "two 1s 1%", "two 2s 0%", "two 2s 1%"]);
         let flow = &runs[0].flows[1];
         assert_eq!((flow.shape.datagram_octets, flow.shape.start_ns), (1448, 100_000_000));
-        assert_eq!((flow.shape.size_packets, &flow.via), (691, &vec![0]));
+        assert_eq!((flow.shape.size_packets(), &flow.via), (691, &vec![0]));
+    }
+
+    #[test]
+    fn what_follows_from_a_value_is_filled_in_too() {
+        let text = PLAN.replace("\"cubic\"", "\"{kind}\"").replace(
+            "[[link]]",
+            "[given.\"0%\"]\nkind = \"weave\"\n[given.\"1%\"]\nkind = \"bbr1\"\n[[link]]",
+        );
+        let runs = Plan::parse(&text).unwrap().runs().unwrap();
+        let controllers: Vec<&str> =
+            runs.iter().map(|run| run.flows[0].controller.as_str()).collect();
+        assert_eq!(controllers, ["weave", "bbr1", "weave", "bbr1"]);
     }
 
     #[test]
@@ -393,5 +324,11 @@ mod tests {
         assert!(refused("\"1s\"", "\"0s\"").contains("4 hours"));
         assert!(refused("size", "weight").contains("weight"));
         assert!(refused("[\"1s\", \"2s\"]", "[]").contains("combinations"));
+        assert!(refused("size =", "engine = \"shuttle\"\npulse = \"1s/2s\" #").contains("pulse"));
+        assert!(refused("size =", "pulse = \"2s/1s\" #").contains("pulse"));
+        let table = "[[table]]\ncells = [\"speed\"]\n[[link]]";
+        assert!(refused("[[link]]", table).contains("speed"));
+        let table = "[[table]]\ncells = [\"share\"]\nrows = [\"colour\"]\n[[link]]";
+        assert!(refused("[[link]]", table).contains("colour"));
     }
 }

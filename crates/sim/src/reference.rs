@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 use weft_shuttle::cc::Controller;
 
+use crate::agenda::NEVER_NS;
 use crate::flow::{Body, Flow, Outgoing, Standing, Tally, Way};
 use receiver::Receiver;
 use sender::Sender;
@@ -38,6 +39,8 @@ pub struct Shape {
     pub datagram_octets: u32,
     /// Octets of headers that the link sees beside those.
     pub overhead_octets: u32,
+    /// Octets of the application in a packet.
+    pub payload_octets: u32,
     /// Octets of an acknowledgement as an IP packet.
     pub ack_octets: u32,
     /// When the receiver acknowledges.
@@ -46,8 +49,30 @@ pub struct Shape {
     pub start_ns: u64,
     /// When it stops sending, whatever is left.
     pub stop_ns: u64,
+    /// Octets of the application to deliver; none for as many as can be.
+    pub size_octets: Option<u64>,
+    /// If set, it sends for the first time only of every second, in nanoseconds.
+    pub pulse: Option<(u64, u64)>,
+    /// Whether the network may mark its packets (RFC 3168).
+    pub ecn: bool,
+}
+
+impl Shape {
     /// Packets to deliver.
-    pub size_packets: u64,
+    pub fn size_packets(&self) -> u64 {
+        let packets = |octets: u64| octets.div_ceil(u64::from(self.payload_octets)).max(1);
+        self.size_octets.map_or(u64::MAX / 2, packets)
+    }
+
+    /// When it may send at `now_ns` or later for the first time; never once it has stopped.
+    pub fn sends_from_ns(&self, now_ns: u64) -> u64 {
+        let mut from_ns = now_ns.max(self.start_ns);
+        if let Some((on_ns, every_ns)) = self.pulse {
+            let since_ns = (from_ns - self.start_ns) % every_ns;
+            from_ns += if since_ns < on_ns { 0 } else { every_ns - since_ns };
+        }
+        if from_ns < self.stop_ns { from_ns } else { NEVER_NS }
+    }
 }
 
 /// Packets that arrived one after the other, `count` of them from `first` on.
@@ -80,32 +105,34 @@ impl ReferenceFlow {
         }
     }
 
-    fn learn(&mut self, now_ns: u64, runs: u64, delay_ns: u64) {
+    fn learn(&mut self, now_ns: u64, runs: u64, delay_ns: u64, marked: u64) {
         let news = runs.saturating_sub(self.learnt) as usize;
         self.learnt = self.learnt.max(runs);
-        self.sender.handle_ack(now_ns, self.log.drain(..news), delay_ns);
+        self.sender.handle_ack(now_ns, self.log.drain(..news), delay_ns, marked);
     }
 }
 
 impl Flow for ReferenceFlow {
-    fn handle(&mut self, now_ns: u64, _: Way, body: Body, _: bool) {
+    fn handle(&mut self, now_ns: u64, _: Way, body: Body, marked: bool) {
         match body {
             Body::Data(number) => {
                 let interval_ns = self.sender.ack_interval_ns();
-                self.receiver.handle_data(now_ns, number, interval_ns, &mut self.log);
+                self.receiver.handle_data(now_ns, number, marked, interval_ns, &mut self.log);
             }
-            Body::Ack { runs, delay_ns } => self.learn(now_ns, runs, delay_ns),
+            Body::Ack { runs, delay_ns, marked } => self.learn(now_ns, runs, delay_ns, marked),
             Body::Datagram(_) => {}
         }
     }
 
     fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing> {
         if let Some(body) = self.receiver.poll_ack(now_ns) {
-            return Some(Outgoing { way: Way::Back, octets: self.shape.ack_octets, body });
+            let octets = self.shape.ack_octets;
+            return Some(Outgoing { way: Way::Back, octets, markable: false, body });
         }
         let number = self.sender.poll_packet(now_ns)?;
         let octets = self.shape.datagram_octets + self.shape.overhead_octets;
-        Some(Outgoing { way: Way::Forward, octets, body: Body::Data(number) })
+        let (way, markable) = (Way::Forward, self.shape.ecn);
+        Some(Outgoing { way, octets, markable, body: Body::Data(number) })
     }
 
     fn next_due_ns(&self) -> u64 {
@@ -118,6 +145,7 @@ impl Flow for ReferenceFlow {
         let mut tally = self.sender.tally();
         tally.arrived = arrived.saturating_sub(self.sender.twice());
         tally.arrived_octets = tally.arrived * packet;
+        tally.payload_octets = tally.arrived * u64::from(self.shape.payload_octets);
         tally.acks = acks;
         tally.ack_octets = acks * u64::from(self.shape.ack_octets);
         tally
@@ -125,5 +153,29 @@ impl Flow for ReferenceFlow {
 
     fn standing(&self) -> Standing {
         self.sender.standing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pulses_come_and_go() {
+        let shape = Shape {
+            datagram_octets: 1472,
+            overhead_octets: 28,
+            payload_octets: 1440,
+            ack_octets: 80,
+            acks: Acks::Timed,
+            start_ns: 100,
+            stop_ns: 1000,
+            size_octets: Some(1441),
+            pulse: Some((20, 50)),
+            ecn: false,
+        };
+        let from = [0, 100, 119, 120, 149, 150, 999, 1000].map(|now| shape.sends_from_ns(now));
+        assert_eq!(from, [100, 100, 119, 150, 150, 150, NEVER_NS, NEVER_NS]);
+        assert_eq!(shape.size_packets(), 2);
     }
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use degen::link::{Config, Counters, Link, Loss};
 use serde::Serialize;
-use weft_shuttle::cc::{self, Params, bits_per_second};
+use weft_shuttle::cc::{self, Params, Saved, bits_per_second};
 
 use crate::flow::{Flow, Tally};
 use crate::meter::{Curves, Meter, TICK_NS, forward};
 use crate::network::{Network, Route};
 use crate::plan::{Run, RunFlow};
 use crate::reference::ReferenceFlow;
+use crate::report::Figure;
 use crate::stack::StackFlow;
 
 /// What came out of a run.
@@ -22,11 +23,15 @@ pub struct Outcome {
     pub values: BTreeMap<String, String>,
     /// What all that was random followed from.
     pub seed: u64,
+    /// What others have published for the same.
+    pub published: Vec<Figure>,
+    /// Round trip over all links without queues, when the run began.
+    pub rtt_ns: u64,
     /// Seconds after the warm-up, over which rates and queues are means.
     pub counted_s: f64,
     /// All flows together.
     pub total: Total,
-    /// By controller.
+    /// By label.
     pub groups: Vec<Group>,
     /// Each flow.
     pub flows: Vec<FlowOutcome>,
@@ -51,17 +56,21 @@ pub struct Total {
     pub t50_ns: Option<u64>,
     /// To nine tenths.
     pub t90_ns: Option<u64>,
+    /// From the end of the first outage, or from the first step, to nine tenths of the ceiling.
+    pub back_ns: Option<u64>,
+    /// From the last start until all rates were within a fifth of their mean for three seconds.
+    pub fair_ns: Option<u64>,
     /// Packets sent again for each packet that was lost.
     pub resent_per_loss: Option<f64>,
     /// Octets of acknowledgements for each octet that arrived.
     pub acks_per_data: f64,
 }
 
-/// The flows of one controller.
+/// The flows of one label.
 #[derive(Clone, Debug, Serialize)]
 pub struct Group {
-    /// The controller.
-    pub controller: String,
+    /// The label: the controller, unless the plan says something else.
+    pub label: String,
     /// How many flows.
     pub flows: usize,
     /// Together, in bits of IP packets per second.
@@ -75,14 +84,16 @@ pub struct Group {
 /// A flow.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlowOutcome {
-    /// The controller.
-    pub controller: String,
+    /// What it is counted as: the controller, unless the plan says something else.
+    pub label: String,
     /// What arrived after the warm-up, in bits of IP packets per second.
     pub goodput_bps: u64,
-    /// The same without headers, as the controller counts.
+    /// The same without headers: octets of the application.
     pub payload_bps: u64,
     /// From its start to the acknowledgement of all its data, if it had an end.
     pub completion_ns: Option<u64>,
+    /// That, over the time of its octets at the ceiling and a round trip.
+    pub slowdown: Option<f64>,
     /// Packets sent.
     pub sent: u64,
     /// Of those, again.
@@ -106,6 +117,8 @@ pub struct LinkOutcome {
     pub queue_mean_ns: u64,
     /// 99th percentile of that.
     pub queue_p99_ns: u64,
+    /// What its queue dropped, as a part of the product of its first rate and round trip.
+    pub dropped_bdp: f64,
     /// What became of packets.
     pub counters: Counters,
 }
@@ -157,8 +170,15 @@ fn build(run: &Run) -> Result<Network, UnknownController> {
         let seed = run.seed.wrapping_add(7919 * (number as u64 + 1));
         let (make, params) = controller(flow, seed)?;
         let flow: Box<dyn Flow> = match flow.whole_stack {
-            true => Box::new(StackFlow::new(flow.shape, make, params)),
-            false => Box::new(ReferenceFlow::new(flow.shape, make(&params))),
+            Some(protection) => Box::new(StackFlow::new(flow.shape, protection, make, params)),
+            None => {
+                let mut controller = make(&params);
+                if let Some(rate_bps) = flow.saved_bps {
+                    let min_rtt_ns = flow.via.iter().map(|link| run.links[*link].rtt_ns).sum();
+                    controller.on_path_changed(0, Some(Saved { rate_bps, min_rtt_ns }));
+                }
+                Box::new(ReferenceFlow::new(flow.shape, controller))
+            }
         };
         flows.push((flow, route));
     }
@@ -192,7 +212,7 @@ fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Tally]) -> Out
         .flows
         .iter()
         .zip(before.iter().zip(&after))
-        .map(|(flow, (before, after))| flow_outcome(flow, before, after, counted_ns))
+        .map(|(flow, (before, after))| flow_outcome(run, flow, before, after))
         .collect();
     let links: Vec<LinkOutcome> =
         (0..run.links.len()).map(|link| link_outcome(run, link, network, &meter)).collect();
@@ -200,6 +220,8 @@ fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Tally]) -> Out
         name: run.name.clone(),
         values: run.values.clone(),
         seed: run.seed,
+        published: run.published.clone(),
+        rtt_ns: run.links.iter().map(|link| link.rtt_ns).sum(),
         counted_s: counted_ns as f64 / 1e9,
         total: total(run, &flows, &links, &meter, &after),
         groups: groups(&flows),
@@ -211,16 +233,17 @@ fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Tally]) -> Out
     }
 }
 
-fn flow_outcome(flow: &RunFlow, before: &Tally, after: &Tally, counted_ns: u64) -> FlowOutcome {
-    let octets = after.arrived_octets.saturating_sub(before.arrived_octets);
-    let goodput_bps = bits_per_second(octets, counted_ns);
-    let shape = flow.shape;
-    let whole = f64::from(shape.datagram_octets + shape.overhead_octets);
+fn flow_outcome(run: &Run, flow: &RunFlow, before: &Tally, after: &Tally) -> FlowOutcome {
+    let rate_bps = |of: fn(&Tally) -> u64| {
+        bits_per_second(of(after).saturating_sub(of(before)), run.duration_ns - run.warmup_ns)
+    };
+    let completion_ns = after.finished_ns.map(|finished_ns| finished_ns - flow.shape.start_ns);
     FlowOutcome {
-        controller: flow.controller.clone(),
-        goodput_bps,
-        payload_bps: (goodput_bps as f64 * f64::from(shape.datagram_octets) / whole) as u64,
-        completion_ns: after.finished_ns.map(|finished_ns| finished_ns - shape.start_ns),
+        label: flow.label.clone(),
+        goodput_bps: rate_bps(|tally| tally.arrived_octets),
+        payload_bps: rate_bps(|tally| tally.payload_octets),
+        completion_ns,
+        slowdown: completion_ns.zip(ideal_ns(run, flow)).map(|(ns, ideal_ns)| ns as f64 / ideal_ns),
         sent: after.sent,
         resent: after.resent,
         lost: after.lost,
@@ -228,21 +251,40 @@ fn flow_outcome(flow: &RunFlow, before: &Tally, after: &Tally, counted_ns: u64) 
     }
 }
 
+/// What the flow would take alone, at the ceiling from its first moment on.
+fn ideal_ns(run: &Run, flow: &RunFlow) -> Option<f64> {
+    let links = || flow.via.iter().map(|link| &run.links[*link]);
+    let rtt_ns: u64 = links().map(|link| link.rtt_ns).sum();
+    let ceiling_bps = links().filter_map(|link| ceiling_bps(&link.configs[0], 0)).min()?;
+    let shape = flow.shape;
+    let packet = f64::from(shape.datagram_octets + shape.overhead_octets);
+    let octets = shape.size_octets? as f64 * packet / f64::from(shape.payload_octets);
+    Some(octets * 8e9 / ceiling_bps as f64 + rtt_ns as f64)
+}
+
 fn link_outcome(run: &Run, link: usize, network: &Network, meter: &Meter) -> LinkOutcome {
     let (queue_mean_ns, queue_p99_ns) = meter.queue_ns(link);
+    let config = &run.links[link].configs[0];
+    let counters = network.link(forward(link)).counters();
+    let rate = config.rate.clone().at(0);
+    let bdp_octets = rate.map_or(0, |rate| rate.octets_in(run.links[link].rtt_ns));
+    let packet = counters.offered_octets as f64 / counters.offered.max(1) as f64;
     LinkOutcome {
         name: run.links[link].name.clone(),
         path: run.links[link].described.clone(),
-        ceiling_bps: ceiling_bps(&run.links[link].configs[0]),
+        ceiling_bps: ceiling_bps(config, 0),
         queue_mean_ns,
         queue_p99_ns,
-        counters: network.link(forward(link)).counters(),
+        dropped_bdp: counters.dropped_queue as f64 * packet / bdp_octets.max(1) as f64,
+        counters,
     }
 }
 
-fn ceiling_bps(config: &Config) -> Option<u64> {
-    let rate = config.rate.clone().at(0)?;
-    let lost = match config.loss.clone().at(0) {
+/// What of a link's rate is not lost at random, and not policed.
+fn ceiling_bps(config: &Config, at_ns: u64) -> Option<u64> {
+    let policed = config.policer.map(|policer| policer.rate);
+    let rate = config.rate.clone().at(at_ns).into_iter().chain(policed).min()?;
+    let lost = match config.loss.clone().at(at_ns) {
         Loss::None => 0.0,
         Loss::Independent(share) => share.probability(),
         Loss::Gilbert { to_bad, to_good, bad, good } => {
@@ -264,7 +306,8 @@ fn total(
     let goodput_bps: u64 = flows.iter().map(|flow| flow.goodput_bps).sum();
     let ceiling = links.iter().filter_map(|link| link.ceiling_bps).min().unwrap_or(u64::MAX) as f64;
     let rtt_ns = run.links.iter().map(|link| link.rtt_ns).sum();
-    let start_ns = run.flows.iter().map(|flow| flow.shape.start_ns).min().unwrap_or(0);
+    let starts = || run.flows.iter().map(|flow| flow.shape.start_ns);
+    let start_ns = starts().min().unwrap_or(0);
     let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
     let lost = sum(|tally| tally.lost - tally.spurious);
     Total {
@@ -272,25 +315,41 @@ fn total(
         share_of_ceiling: goodput_bps as f64 / ceiling,
         t50_ns: meter.reached_ns(0.5 * ceiling, rtt_ns, start_ns),
         t90_ns: meter.reached_ns(0.9 * ceiling, rtt_ns, start_ns),
+        back_ns: change_ns(run).and_then(|at_ns| {
+            let links = run.links.iter();
+            let ceiling = links.filter_map(|link| ceiling_bps(&link.configs[0], at_ns)).min()?;
+            meter.reached_ns(0.9 * ceiling as f64, rtt_ns, at_ns)
+        }),
+        fair_ns: meter.fair_ns(starts().max().unwrap_or(0)),
         resent_per_loss: (lost > 0.0).then(|| sum(|tally| tally.resent) / lost),
         acks_per_data: sum(|tally| tally.ack_octets) / sum(|tally| tally.arrived_octets).max(1.0),
     }
 }
 
+/// When the first outage of all links ends, or the first step is made.
+fn change_ns(run: &Run) -> Option<u64> {
+    let of = |config: &Config| {
+        let outages = config.outages.iter().map(|outage| outage.at_ns + outage.for_ns);
+        let steps = [config.rate.next_change_ns(), config.delay_ns.next_change_ns()];
+        outages.chain(steps.into_iter().flatten()).min()
+    };
+    run.links.iter().filter_map(|link| of(&link.configs[0])).min()
+}
+
 fn groups(flows: &[FlowOutcome]) -> Vec<Group> {
-    let mut by_controller: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    let mut by_label: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for flow in flows {
-        by_controller.entry(&flow.controller).or_default().push(flow.goodput_bps as f64);
+        by_label.entry(&flow.label).or_default().push(flow.goodput_bps as f64);
     }
-    let all: f64 = by_controller.values().flatten().sum();
-    let group = |(controller, rates): (&str, Vec<f64>)| Group {
-        controller: controller.to_owned(),
+    let all: f64 = by_label.values().flatten().sum();
+    let group = |(label, rates): (&str, Vec<f64>)| Group {
+        label: label.to_owned(),
         flows: rates.len(),
         goodput_bps: rates.iter().sum::<f64>() as u64,
         share: rates.iter().sum::<f64>() / all.max(1.0),
         jain: jain(&rates),
     };
-    by_controller.into_iter().map(group).collect()
+    by_label.into_iter().map(group).collect()
 }
 
 /// Jain's index: 1 if all are equal, 1/n if one has all. Jain, Chiu and Hawe, "A Quantitative

@@ -1,17 +1,35 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 10] = [
+pub const SCENARIOS: [(&str, &str); 28] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
+    ("high-loss", include_str!("../scenarios/high-loss.toml")),
+    ("400g", include_str!("../scenarios/400g.toml")),
+    ("draft-tcp", include_str!("../scenarios/draft-tcp.toml")),
+    ("draft-quic", include_str!("../scenarios/draft-quic.toml")),
+    ("draft-whole", include_str!("../scenarios/draft-whole.toml")),
     ("bbr1-kernel", include_str!("../scenarios/bbr1-kernel.toml")),
     ("cubic-theory", include_str!("../scenarios/cubic-theory.toml")),
+    ("whole-stack", include_str!("../scenarios/whole-stack.toml")),
+    ("start", include_str!("../scenarios/start.toml")),
+    ("transfers", include_str!("../scenarios/transfers.toml")),
     ("fairness", include_str!("../scenarios/fairness.toml")),
     ("coexistence", include_str!("../scenarios/coexistence.toml")),
-    ("reordering", include_str!("../scenarios/reordering.toml")),
-    ("outage", include_str!("../scenarios/outage.toml")),
-    ("whole-stack", include_str!("../scenarios/whole-stack.toml")),
+    ("harm", include_str!("../scenarios/harm.toml")),
     ("parking-lot", include_str!("../scenarios/parking-lot.toml")),
+    ("crowd", include_str!("../scenarios/crowd.toml")),
+    ("on-off", include_str!("../scenarios/on-off.toml")),
+    ("reordering", include_str!("../scenarios/reordering.toml")),
+    ("bursts", include_str!("../scenarios/bursts.toml")),
+    ("duplicates", include_str!("../scenarios/duplicates.toml")),
+    ("policer", include_str!("../scenarios/policer.toml")),
+    ("ecn", include_str!("../scenarios/ecn.toml")),
+    ("outage", include_str!("../scenarios/outage.toml")),
+    ("rtt-step", include_str!("../scenarios/rtt-step.toml")),
+    ("rate-step", include_str!("../scenarios/rate-step.toml")),
+    ("satellite", include_str!("../scenarios/satellite.toml")),
+    ("thin-back", include_str!("../scenarios/thin-back.toml")),
 ];
 
 /// The text of a plan.

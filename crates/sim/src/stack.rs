@@ -18,10 +18,12 @@ use weft_wire::rdmap::Opcode;
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
 use crate::agenda::NEVER_NS;
-use crate::flow::{Body, Flow, Outgoing, Standing, Tally, Way};
+use crate::flow::{Body, Datagram, Flow, Outgoing, Standing, Tally, Way};
 use crate::reference::Shape;
 
 const WRITE_OCTETS: u32 = 1 << 30;
+/// Octets of a data packet beside its payload, at most.
+const HEADERS: usize = 48;
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// The only path of the flow.
 const PATH: PathId = PathId(0);
@@ -33,6 +35,8 @@ pub struct StackFlow {
     ends: [End; 2],
     waiting: VecDeque<Outgoing>,
     out: Transmit,
+    /// Where a datagram is made whole again.
+    whole: Vec<u8>,
     arrived: u64,
     arrived_octets: u64,
     acks: u64,
@@ -57,23 +61,26 @@ struct Port {
     acked: u64,
     offset: u64,
     placed: u64,
+    placed_octets: u64,
 }
 
 struct Zeros;
 
 impl StackFlow {
-    /// A flow that asks for its connection when it starts.
-    pub fn new(shape: Shape, controller: cc::Make, params: cc::Params) -> Self {
+    /// A flow that asks for its connection when it starts; `protection` is one of
+    /// [`weft_wire::shuttle::hello::protection`] that needs no keys.
+    pub fn new(shape: Shape, protection: u8, controller: cc::Make, params: cc::Params) -> Self {
         let datagram_octets = shape.datagram_octets as u16;
         let seed = params.seed;
         let config = Config {
+            protection,
             datagram_octets,
             datagram_octets_max: datagram_octets,
             controller,
             controller_params: params,
             ..Config::default()
         };
-        let left = shape.size_packets.saturating_mul(u64::from(datagram_octets));
+        let left = shape.size_octets.unwrap_or(u64::MAX / 2);
         let ends = [0, 1].map(|end| {
             let at = |end: u8| ([10, 0, 0, end + 1], 4000).into();
             let nonce = seed.wrapping_mul(2).wrapping_add(u64::from(end));
@@ -91,6 +98,7 @@ impl StackFlow {
             ends,
             waiting: VecDeque::new(),
             out: Transmit::default(),
+            whole: Vec::new(),
             arrived: 0,
             arrived_octets: 0,
             acks: 0,
@@ -119,14 +127,10 @@ impl StackFlow {
             }
             while connection.poll_event().is_some() {}
             if connection.poll_transmit(now_ns, &mut end.port, &Zeros, &mut self.out) {
-                let octets = flatten(&self.out.gather);
-                let mut rest = &octets[..];
-                for length in &self.out.lengths {
-                    let (datagram, after) = rest.split_at(usize::from(*length));
-                    rest = after;
-                    let octets = u32::from(*length) + self.shape.overhead_octets;
-                    let body = Body::Datagram(datagram.to_vec());
-                    self.waiting.push_back(Outgoing { way, octets, body });
+                for (datagram, length) in split(&self.out) {
+                    let octets = u32::from(length) + self.shape.overhead_octets;
+                    let (markable, body) = (self.shape.ecn, Body::Datagram(datagram));
+                    self.waiting.push_back(Outgoing { way, octets, markable, body });
                     self.acks += u64::from(way == Way::Back);
                     self.ack_octets += if way == Way::Back { u64::from(octets) } else { 0 };
                 }
@@ -159,11 +163,12 @@ impl End {
 
 impl Flow for StackFlow {
     fn handle(&mut self, now_ns: u64, way: Way, body: Body, marked: bool) {
-        let Body::Datagram(mut datagram) = body else { return };
-        let octets = datagram.len() as u64 + u64::from(self.shape.overhead_octets);
+        let Body::Datagram(datagram) = body else { return };
+        datagram.restore(&mut self.whole);
+        let octets = self.whole.len() as u64 + u64::from(self.shape.overhead_octets);
         let end = &mut self.ends[usize::from(way == Way::Forward)];
         let before = end.port.placed;
-        end.receive(now_ns, marked, &mut datagram);
+        end.receive(now_ns, marked, &mut self.whole);
         if end.port.placed > before {
             self.arrived += 1;
             self.arrived_octets += octets;
@@ -196,6 +201,7 @@ impl Flow for StackFlow {
             spurious: recovery.spurious_packets,
             arrived: self.arrived,
             arrived_octets: self.arrived_octets,
+            payload_octets: self.ends[1].port.placed_octets,
             acks: self.acks,
             ack_octets: self.ack_octets,
             finished_ns: self.finished_ns,
@@ -262,6 +268,7 @@ impl UlpduSink for Port {
     fn place(&mut self, _: u64, ulpdu: &[u8]) -> Result<Placed, Self::Fault> {
         Header::parse(ulpdu).map_err(|_| "no DDP header")?;
         self.placed += 1;
+        self.placed_octets += (ulpdu.len() - TAGGED_LEN) as u64;
         Ok(Placed::Memory)
     }
 
@@ -280,14 +287,30 @@ impl RegisteredMemory for Zeros {
     }
 }
 
-/// The octets that the network is given.
-fn flatten(gather: &Gather) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(gather.len());
-    for piece in gather.pieces() {
-        match *piece {
-            Piece::Slab { start, len } => octets.extend_from_slice(gather.staged(start, len)),
-            Piece::Memory(piece) => Zeros.copy_to(piece, &mut octets),
+/// The datagrams that the network is given, and their lengths.
+fn split(out: &Transmit) -> impl Iterator<Item = (Datagram, u16)> {
+    let mut pieces = out.gather.pieces().iter();
+    // What of a staged piece belongs to the datagrams that follow.
+    let mut left: &[u8] = &[];
+    out.lengths.iter().map(move |length| {
+        let mut datagram = Datagram { octets: Vec::with_capacity(HEADERS), ..Datagram::default() };
+        let mut wanted = usize::from(*length);
+        while wanted > 0 {
+            if left.is_empty() {
+                match *pieces.next().expect("the pieces hold all datagrams") {
+                    Piece::Slab { start, len } => left = out.gather.staged(start, len),
+                    Piece::Memory(piece) => {
+                        datagram.zeros_at = datagram.octets.len() as u16;
+                        datagram.zeros = piece.len as u16;
+                        wanted -= piece.len as usize;
+                    }
+                }
+            }
+            let (taken, after) = left.split_at(wanted.min(left.len()));
+            datagram.octets.extend_from_slice(taken);
+            wanted -= taken.len();
+            left = after;
         }
-    }
-    octets
+        (datagram, *length)
+    })
 }

@@ -52,7 +52,7 @@ fn cubic_lives_beside_it() {
         acks = "each"
     "#;
     let outcome = outcome(&Plan::parse(text).unwrap());
-    let share = |name| outcome.groups.iter().find(|g| g.controller == name).unwrap().share;
+    let share = |name| outcome.groups.iter().find(|g| g.label == name).unwrap().share;
     assert!(share("cubic") > 0.4 && share("weave") > 0.2, "{:?}", outcome.groups);
 }
 

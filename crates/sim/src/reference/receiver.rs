@@ -17,6 +17,7 @@ pub struct Receiver {
     newest_ns: u64,
     ack_due_ns: u64,
     arrived: u64,
+    marked: u64,
     acks_sent: u64,
 }
 
@@ -29,13 +30,22 @@ impl Receiver {
             newest_ns: 0,
             ack_due_ns: NEVER_NS,
             arrived: 0,
+            marked: 0,
             acks_sent: 0,
         }
     }
 
     /// Notes a packet of data in the log.
-    pub fn handle_data(&mut self, now: u64, number: u64, interval: u64, log: &mut VecDeque<Run>) {
+    pub fn handle_data(
+        &mut self,
+        now: u64,
+        number: u64,
+        marked: bool,
+        interval: u64,
+        log: &mut VecDeque<Run>,
+    ) {
         self.arrived += 1;
+        self.marked += u64::from(marked);
         self.newest_ns = now;
         match log.back_mut() {
             Some(run) if self.open_end == Some(number) => run.count += 1,
@@ -57,7 +67,8 @@ impl Receiver {
         self.ack_due_ns = NEVER_NS;
         self.open_end = None;
         self.acks_sent += 1;
-        Some(Body::Ack { runs: self.runs, delay_ns: now_ns - self.newest_ns })
+        let delay_ns = now_ns - self.newest_ns;
+        Some(Body::Ack { runs: self.runs, delay_ns, marked: self.marked })
     }
 
     pub fn next_due_ns(&self) -> u64 {

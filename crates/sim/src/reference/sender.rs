@@ -1,7 +1,7 @@
 //! The sending end: when packets leave, which are lost, and what the controller hears of it.
 
 use weft_shuttle::cc::{
-    Acked, Controller, Lost, RateSample, Rtt, Sent, Spurious, octets_in, time_for_ns,
+    Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious, octets_in, time_for_ns,
 };
 
 use super::scoreboard::{Burst, Scoreboard};
@@ -50,6 +50,7 @@ pub struct Sender {
     loss_due_ns: u64,
     probe_due_ns: u64,
     twice: u64,
+    marked: u64,
     tally: Tally,
 }
 
@@ -88,6 +89,7 @@ impl Sender {
             loss_due_ns: NEVER_NS,
             probe_due_ns: NEVER_NS,
             twice: 0,
+            marked: 0,
             tally: Tally::default(),
         }
     }
@@ -119,7 +121,7 @@ impl Sender {
         let room = self.room();
         let mut packets = waiting.min(room);
         if self.probes > 0 {
-            packets = waiting.min(self.probes);
+            packets = self.unsent().min(self.probes);
             self.probes = 0;
         } else if now_ns < self.paced_ns || self.is_out() {
             return None;
@@ -169,10 +171,15 @@ impl Sender {
 
     /// Packets that wait to be sent.
     fn waiting(&self, now_ns: u64) -> u64 {
-        if now_ns < self.shape.start_ns || now_ns >= self.shape.stop_ns {
+        if self.shape.sends_from_ns(now_ns) > now_ns {
             return 0;
         }
-        self.to_resend + (self.shape.size_packets - self.first_sends)
+        self.unsent()
+    }
+
+    /// Packets that are left to be sent.
+    fn unsent(&self) -> u64 {
+        self.to_resend + (self.shape.size_packets() - self.first_sends)
     }
 
     /// Packets that the window has room for.
@@ -192,7 +199,13 @@ impl Sender {
     }
 
     /// Takes an acknowledgement that tells of `runs`.
-    pub fn handle_ack(&mut self, now_ns: u64, runs: impl Iterator<Item = Run>, delay_ns: u64) {
+    pub fn handle_ack(
+        &mut self,
+        now_ns: u64,
+        runs: impl Iterator<Item = Run>,
+        delay_ns: u64,
+        marked: u64,
+    ) {
         let mut totals = Totals::default();
         for run in runs {
             self.take_run(run, &mut totals);
@@ -207,6 +220,7 @@ impl Sender {
         let rtt = self.measure_rtt(now_ns, delay_ns, &totals);
         self.tell_spurious(now_ns, &totals);
         totals.lost = self.find_losses(now_ns);
+        self.tell_marks(now_ns, marked, &totals);
         self.tell_acked(now_ns, rtt, &totals);
         let memory_ns = MEMORY_RTTS * self.rtt.map_or(UNKNOWN_RTT_NS, |rtt| rtt.smoothed_ns);
         self.board.forget(now_ns.saturating_sub(memory_ns));
@@ -301,6 +315,16 @@ impl Sender {
         lost
     }
 
+    fn tell_marks(&mut self, now_ns: u64, marked: u64, totals: &Totals) {
+        if let Some(newest) = totals.newest
+            && marked > self.marked
+        {
+            let packets = marked - self.marked;
+            self.controller.on_ecn(&Ecn { now_ns, packets, sent_ns: newest.sent_ns });
+            self.marked = marked;
+        }
+    }
+
     fn tell_acked(&mut self, now_ns: u64, rtt: Option<Rtt>, totals: &Totals) {
         let Some(newest) = totals.newest else { return };
         let packets = totals.acked + totals.spurious;
@@ -342,7 +366,7 @@ impl Sender {
         }
         self.probes = if self.is_out() { 1 } else { PROBES };
         // A probe carries the oldest data again, as if it were lost.
-        if self.waiting(now_ns) == 0 {
+        if self.unsent() == 0 {
             self.to_resend += 1;
             self.twice += 1;
         }
@@ -366,17 +390,14 @@ impl Sender {
     }
 
     fn finish(&mut self, now_ns: u64) {
-        let all = self.to_resend == 0 && self.first_sends == self.shape.size_packets;
-        if all && self.in_flight == 0 && self.tally.finished_ns.is_none() {
+        if self.unsent() == 0 && self.in_flight == 0 && self.tally.finished_ns.is_none() {
             self.tally.finished_ns = Some(now_ns);
         }
     }
 
     pub fn next_due_ns(&self) -> u64 {
-        let stopped = self.paced_ns >= self.shape.stop_ns;
-        let finite = self.to_resend + (self.shape.size_packets - self.first_sends) == 0;
-        let blocked = stopped || finite || self.room() == 0 || self.is_out();
-        let paced_ns = if blocked { NEVER_NS } else { self.paced_ns };
+        let blocked = self.unsent() == 0 || self.room() == 0 || self.is_out();
+        let paced_ns = if blocked { NEVER_NS } else { self.shape.sends_from_ns(self.paced_ns) };
         paced_ns.min(self.loss_due_ns).min(self.probe_due_ns)
     }
 

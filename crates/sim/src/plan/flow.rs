@@ -1,0 +1,201 @@
+//! What a plan says about its flows.
+
+use degen::units::{Bitrate, parse_octets};
+use serde::Deserialize;
+use weft_wire::shuttle::hello::protection;
+
+use super::{PlanError, RunFlow, RunLink, time, wrong};
+use crate::reference::{Acks, Shape};
+
+/// Flows that are alike.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FlowPlan {
+    controller: String,
+    /// What they are counted as; the controller if nothing is said.
+    label: Option<String>,
+    /// `reference`, or `shuttle` for the whole protocol.
+    #[serde(default = "reference")]
+    engine: String,
+    /// Of the whole protocol: `none`, `crc32c`.
+    #[serde(default = "crc32c")]
+    protection: String,
+    /// `udp` or `tcp`, which decides about headers.
+    #[serde(default = "udp")]
+    over: String,
+    /// `each` or `timed`.
+    #[serde(default = "timed")]
+    acks: String,
+    /// Whether the network may mark their packets.
+    #[serde(default)]
+    ecn: bool,
+    #[serde(default = "one")]
+    count: String,
+    /// The links that it passes, in order; all if nothing is said.
+    #[serde(default)]
+    via: Vec<String>,
+    #[serde(default = "nothing")]
+    start: String,
+    /// From the start of one to the start of the next.
+    #[serde(default = "nothing")]
+    stagger: String,
+    stop: Option<String>,
+    size: Option<String>,
+    /// `ON/EVERY`: it sends for the first time of every second one.
+    pulse: Option<String>,
+    /// The rate that an earlier connection found here, or `none`.
+    saved: Option<String>,
+}
+
+const IPV4_UDP_OCTETS: u32 = 28;
+/// IPv4 and TCP with timestamps.
+const IPV4_TCP_OCTETS: u32 = 52;
+/// What Shuttle adds to a tagged segment under CRC32C (docs/shuttle.md, Packets), and DDP to its
+/// payload.
+const SHUTTLE_OCTETS: u32 = 14 + 4 + 14;
+/// An acknowledgement of Shuttle with a few holes, and one of TCP with two SACK blocks.
+const UDP_ACK_OCTETS: u32 = 80;
+const TCP_ACK_OCTETS: u32 = 72;
+const COUNT_MAX: u64 = 100_000;
+
+fn nothing() -> String {
+    "0s".into()
+}
+
+fn one() -> String {
+    "1".into()
+}
+
+fn reference() -> String {
+    "reference".into()
+}
+
+fn crc32c() -> String {
+    "crc32c".into()
+}
+
+fn udp() -> String {
+    "udp".into()
+}
+
+fn timed() -> String {
+    "timed".into()
+}
+
+impl FlowPlan {
+    /// Adds the flows to `flows`; `fill` puts values in the place of their names, `links` come with
+    /// their largest packets.
+    pub(super) fn resolve(
+        &self,
+        fill: &impl Fn(&str) -> String,
+        links: &[(RunLink, u32)],
+        duration_ns: u64,
+        flows: &mut Vec<RunFlow>,
+    ) -> Result<(), PlanError> {
+        let count_text = fill(&self.count);
+        let count = count_text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
+        let count = count.ok_or_else(|| wrong("count", &count_text, "a number up to 100000"))?;
+        let via = self.route(links)?;
+        let mtu = via.iter().map(|link| links[*link].1).min().unwrap_or(1500);
+        let shape = self.shape(fill, mtu, duration_ns)?;
+        let controller = fill(&self.controller);
+        let one = RunFlow {
+            label: self.label.as_ref().map_or_else(|| controller.clone(), |label| fill(label)),
+            controller,
+            shape,
+            whole_stack: self.whole_stack(fill)?,
+            saved_bps: self.saved(fill)?,
+            via,
+        };
+        let stagger_ns = time("stagger", &fill(&self.stagger))?;
+        flows.extend((0..count).map(|number| {
+            let mut flow = one.clone();
+            let later_ns = number.saturating_mul(stagger_ns);
+            flow.shape.start_ns = flow.shape.start_ns.saturating_add(later_ns);
+            flow
+        }));
+        Ok(())
+    }
+
+    fn route(&self, links: &[(RunLink, u32)]) -> Result<Vec<usize>, PlanError> {
+        if self.via.is_empty() {
+            return Ok((0..links.len()).collect());
+        }
+        let find = |name: &String| {
+            let found = links.iter().position(|(link, _)| link.name == *name);
+            found.ok_or_else(|| wrong("via", name, "no link has this name"))
+        };
+        self.via.iter().map(find).collect()
+    }
+
+    /// What protects the packets, if the flow is one of the whole protocol.
+    fn whole_stack(&self, fill: &impl Fn(&str) -> String) -> Result<Option<u8>, PlanError> {
+        let engine = fill(&self.engine);
+        match engine.as_str() {
+            "reference" => return Ok(None),
+            "shuttle" if self.pulse.is_none() && self.saved.is_none() => {}
+            "shuttle" => return Err(wrong("engine", &engine, "without pulse and saved")),
+            _ => return Err(wrong("engine", &engine, "reference or shuttle")),
+        }
+        let protected = fill(&self.protection);
+        match protected.as_str() {
+            "none" => Ok(Some(protection::NONE)),
+            "crc32c" => Ok(Some(protection::CRC32C)),
+            _ => Err(wrong("protection", &protected, "none or crc32c")),
+        }
+    }
+
+    fn saved(&self, fill: &impl Fn(&str) -> String) -> Result<Option<u64>, PlanError> {
+        let rate = self.saved.as_ref().map(|rate| fill(rate)).filter(|rate| rate != "none");
+        let Some(rate) = rate else { return Ok(None) };
+        let parsed = rate.parse::<Bitrate>();
+        parsed.map(|rate| Some(rate.bps())).map_err(|e| wrong("saved", &rate, &e.to_string()))
+    }
+
+    fn shape(
+        &self,
+        fill: &impl Fn(&str) -> String,
+        mtu: u32,
+        duration_ns: u64,
+    ) -> Result<Shape, PlanError> {
+        let over = fill(&self.over);
+        let (overhead_octets, own_octets, ack_octets) = match over.as_str() {
+            "udp" => (IPV4_UDP_OCTETS, SHUTTLE_OCTETS, UDP_ACK_OCTETS),
+            "tcp" => (IPV4_TCP_OCTETS, 0, TCP_ACK_OCTETS),
+            _ => return Err(wrong("over", &over, "udp or tcp")),
+        };
+        let acks = fill(&self.acks);
+        let stop = self.stop.as_ref().map(|stop| time("stop", &fill(stop))).transpose()?;
+        let size = self.size.as_ref().map(|size| {
+            let size = fill(size);
+            parse_octets(&size).map_err(|error| wrong("size", &size, &error.to_string()))
+        });
+        Ok(Shape {
+            datagram_octets: mtu - overhead_octets,
+            overhead_octets,
+            payload_octets: mtu - overhead_octets - own_octets,
+            ack_octets,
+            acks: match acks.as_str() {
+                "each" => Acks::Each,
+                "timed" => Acks::Timed,
+                _ => return Err(wrong("acks", &acks, "each or timed")),
+            },
+            start_ns: time("start", &fill(&self.start))?,
+            stop_ns: stop.unwrap_or(duration_ns),
+            size_octets: size.transpose()?,
+            pulse: self.pulse.as_ref().map(|pulse| parse_pulse(&fill(pulse))).transpose()?,
+            ecn: self.ecn,
+        })
+    }
+}
+
+fn parse_pulse(text: &str) -> Result<(u64, u64), PlanError> {
+    let parts = text.split_once('/').ok_or_else(|| wrong("pulse", text, PULSE))?;
+    let (on_ns, every_ns) = (time("pulse", parts.0)?, time("pulse", parts.1)?);
+    if on_ns == 0 || on_ns >= every_ns {
+        return Err(wrong("pulse", text, PULSE));
+    }
+    Ok((on_ns, every_ns))
+}
+
+const PULSE: &str = "ON/EVERY with ON shorter than EVERY, such as 1s/3s";

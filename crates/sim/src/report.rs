@@ -1,0 +1,230 @@
+//! What is made of outcomes: values by name, tables of them, and targets that they are to reach.
+//!
+//! A plan names metrics; [`Metric::of`] finds the value in an outcome. Tables come out as Markdown,
+//! with what others have published in brackets beside it.
+
+mod metric;
+mod table;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::Outcome;
+pub use metric::Metric;
+
+/// Values of what varies, by name.
+type Values = BTreeMap<String, String>;
+
+/// A figure that others have published.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// The runs that it is comparable to.
+    pub of: Values,
+    /// Whose it is.
+    pub source: String,
+    /// What it is.
+    #[serde(default = "payload")]
+    pub metric: String,
+    /// How much; none where the source leaves it open.
+    pub value: Option<f64>,
+}
+
+/// A table to be made of outcomes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// What stands above it.
+    #[serde(default)]
+    pub title: String,
+    /// What each cell says, by the names of metrics.
+    pub cells: Vec<String>,
+    /// What varies from row to row.
+    #[serde(default)]
+    pub rows: Vec<String>,
+    /// What varies from column to column.
+    #[serde(default)]
+    pub columns: Vec<String>,
+    /// Cells are divided by those of the run that has these values and otherwise the same.
+    #[serde(default)]
+    pub per: Values,
+}
+
+/// What outcomes are to reach.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// What it is called.
+    pub name: String,
+    /// The runs that it is about.
+    #[serde(default)]
+    pub of: Values,
+    /// What is looked at.
+    pub metric: String,
+    /// Divided by that of the run that has these values and otherwise the same.
+    #[serde(default)]
+    pub per: Values,
+    /// The least that it may be.
+    pub at_least: Option<f64>,
+    /// The most.
+    pub at_most: Option<f64>,
+}
+
+/// Whether a target was reached.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The target's name.
+    pub name: String,
+    /// What was looked at.
+    pub metric: String,
+    /// The worst of all runs that it is about; none where there is no value.
+    pub value: Option<f64>,
+    /// The least that it may be.
+    pub at_least: Option<f64>,
+    /// The most.
+    pub at_most: Option<f64>,
+    /// Whether all of them are within.
+    pub is_reached: bool,
+}
+
+fn payload() -> String {
+    "payload".into()
+}
+
+impl Figure {
+    /// Whether it is comparable to a run with these values.
+    pub fn is_of(&self, values: &Values) -> bool {
+        matches(&self.of, values)
+    }
+}
+
+impl Target {
+    /// What became of it; none if no outcome is of its kind.
+    pub fn judge(&self, outcomes: &[Outcome]) -> Option<Verdict> {
+        let metric = Metric::parse(&self.metric)?;
+        let own = outcomes.iter().filter(|outcome| matches(&self.of, &outcome.values));
+        let mut reached: Vec<Option<f64>> =
+            own.map(|outcome| relative(&metric, outcome, &self.per, outcomes)).collect();
+        reached.sort_by(|a, b| a.unwrap_or(f64::NAN).total_cmp(&b.unwrap_or(f64::NAN)));
+        let (first, last) = (*reached.first()?, *reached.last()?);
+        let missing = reached.iter().any(Option::is_none);
+        let worst = if self.at_most.is_some() { last } else { first };
+        let within = |value: f64| {
+            self.at_least.is_none_or(|least| value >= least)
+                && self.at_most.is_none_or(|most| value <= most)
+        };
+        Some(Verdict {
+            name: self.name.clone(),
+            metric: self.metric.clone(),
+            value: if missing { None } else { worst },
+            at_least: self.at_least,
+            at_most: self.at_most,
+            is_reached: !missing && first.is_some_and(within) && last.is_some_and(within),
+        })
+    }
+}
+
+impl Verdict {
+    /// A line for people.
+    pub fn line(&self) -> String {
+        let metric = Metric::parse(&self.metric);
+        let show = |value: f64| metric.as_ref().map_or_else(String::new, |m| m.show(value));
+        let value = self.value.map_or("no value".into(), show);
+        let least = self.at_least.map(|least| format!(", at least {}", show(least)));
+        let most = self.at_most.map(|most| format!(", at most {}", show(most)));
+        let verdict = if self.is_reached { "reached" } else { "missed" };
+        let [least, most] = [least, most].map(Option::unwrap_or_default);
+        format!("{}: {} {value}{least}{most}: {verdict}\n", self.name, self.metric)
+    }
+}
+
+impl Table {
+    /// The table in Markdown.
+    pub fn markdown(&self, outcomes: &[Outcome]) -> String {
+        table::markdown(self, outcomes)
+    }
+}
+
+fn matches(wanted: &Values, values: &Values) -> bool {
+    wanted.iter().all(|(key, value)| values.get(key) == Some(value))
+}
+
+/// The metric of `outcome`, divided by that of the one that has the values `per` and otherwise
+/// the same.
+fn relative(metric: &Metric, outcome: &Outcome, per: &Values, outcomes: &[Outcome]) -> Option<f64> {
+    let value = metric.of(outcome)?;
+    if per.is_empty() {
+        return Some(value);
+    }
+    let mut wanted = outcome.values.clone();
+    wanted.extend(per.clone());
+    let base = metric.of(outcomes.iter().find(|other| other.values == wanted)?)?;
+    (base != 0.0).then(|| value / base)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+    use crate::run::simulate;
+
+    fn outcomes() -> Vec<Outcome> {
+        let text = r#"
+            name = "t"
+            about = ""
+            duration = "1s"
+            [vary]
+            rate = ["1mbit", "2mbit"]
+            loss = ["0%", "50%"]
+            [[figure]]
+            of = { rate = "1mbit" }
+            source = "somebody"
+            value = 8e5
+            [[link]]
+            name = "core"
+            path = "10ms forward:loss={loss} 10mbit"
+            [[flow]]
+            controller = "fixed:{rate}"
+        "#;
+        let runs = Plan::parse(text).unwrap().runs().unwrap();
+        runs.iter().map(|run| simulate(run, |_| ()).unwrap()).collect()
+    }
+
+    #[test]
+    fn tables_have_a_cell_for_each_run_and_figures_beside() {
+        let table = Table {
+            title: "T".into(),
+            cells: vec!["part".into(), "payload".into()],
+            rows: vec!["rate".into()],
+            columns: vec!["loss".into()],
+            per: Values::new(),
+        };
+        let text = table.markdown(&outcomes());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..4], ["T", "", "| rate | 0% | 50% |", "|---|---|---|"]);
+        assert!(lines[4].starts_with("| 1mbit | 1.000, "), "{text}");
+        assert_eq!(lines[4].matches("(somebody 800 k)").count(), 2, "{text}");
+        assert_eq!((lines.len(), lines[5].matches('(').count()), (6, 0), "{text}");
+    }
+
+    #[test]
+    fn targets_are_judged_by_the_worst_run() {
+        let per = Values::from([("loss".to_owned(), "0%".to_owned())]);
+        let of = Values::from([("rate".to_owned(), "1mbit".to_owned())]);
+        let target = |at_least| Target {
+            name: "half".into(),
+            of: of.clone(),
+            metric: "payload".into(),
+            per: per.clone(),
+            at_least: Some(at_least),
+            at_most: None,
+        };
+        let outcomes = outcomes();
+        let verdict = target(0.9).judge(&outcomes).unwrap();
+        assert!(!verdict.is_reached && verdict.value.unwrap() < 0.6, "{verdict:?}");
+        assert!(target(0.3).judge(&outcomes).unwrap().is_reached);
+        let nothing = Target { of: Values::from([("rate".into(), "3".into())]), ..target(0.1) };
+        assert!(nothing.judge(&outcomes).is_none());
+    }
+}

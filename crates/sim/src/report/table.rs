@@ -1,0 +1,67 @@
+//! Tables in Markdown.
+
+use super::{Figure, Metric, Table, relative};
+use crate::run::Outcome;
+
+/// What a row or a column has in common, in the order of the keys.
+type Place<'a> = Vec<&'a str>;
+
+pub fn markdown(table: &Table, outcomes: &[Outcome]) -> String {
+    let rows = places(outcomes, &table.rows);
+    let columns = places(outcomes, &table.columns);
+    let title = |place: &Place<'_>| if place.is_empty() { String::new() } else { place.join(" ") };
+    let heads: Vec<String> = columns.iter().map(title).collect();
+    let mut text = String::new();
+    if !table.title.is_empty() {
+        text += &format!("{}\n\n", table.title);
+    }
+    text += &format!("| {} | {} |\n", table.rows.join(", "), heads.join(" | "));
+    text += &format!("|{}\n", "---|".repeat(columns.len() + 1));
+    for row in &rows {
+        let cells = columns.iter().map(|column| {
+            let is_here = |outcome: &&Outcome| {
+                place(outcome, &table.rows) == *row && place(outcome, &table.columns) == *column
+            };
+            let here = outcomes.iter().filter(is_here);
+            here.map(|outcome| cell(table, outcome, outcomes)).collect::<Vec<_>>().join("; ")
+        });
+        text += &format!("| {} | {} |\n", title(row), cells.collect::<Vec<_>>().join(" | "));
+    }
+    text
+}
+
+/// The distinct places of outcomes: by the first key, then by the next, values as they come.
+fn places<'a>(outcomes: &'a [Outcome], keys: &[String]) -> Vec<Place<'a>> {
+    let mut all: Vec<Place<'a>> = vec![Vec::new()];
+    for key in keys {
+        let mut values: Vec<&str> = Vec::new();
+        for value in outcomes.iter().filter_map(|outcome| outcome.values.get(key)) {
+            if !values.contains(&value.as_str()) {
+                values.push(value);
+            }
+        }
+        let with = |before: &Place<'a>, value: &'a str| [&before[..], &[value]].concat();
+        all = all.iter().flat_map(|place| values.iter().map(|value| with(place, value))).collect();
+    }
+    all
+}
+
+fn place<'a>(outcome: &'a Outcome, keys: &[String]) -> Place<'a> {
+    keys.iter().filter_map(|key| outcome.values.get(key)).map(String::as_str).collect()
+}
+
+fn cell(table: &Table, outcome: &Outcome, outcomes: &[Outcome]) -> String {
+    let metrics = table.cells.iter().filter_map(|name| Some((name, Metric::parse(name)?)));
+    let values = metrics.map(|(name, metric)| {
+        let value = relative(&metric, outcome, &table.per, outcomes);
+        let figures = outcome.published.iter().filter(|figure| figure.metric == *name);
+        let beside: String = figures.map(|figure| beside(figure, &metric)).collect();
+        value.map_or("-".into(), |value| metric.show(value)) + &beside
+    });
+    values.collect::<Vec<_>>().join(", ")
+}
+
+fn beside(figure: &Figure, metric: &Metric) -> String {
+    let value = figure.value.map_or("Null".into(), |value| metric.show(value));
+    format!(" ({} {value})", figure.source)
+}
