@@ -6,4 +6,5 @@ pub mod degen;
 pub mod endpoint;
 pub mod mpa;
 pub mod shuttle;
+pub mod sim;
 pub mod wire;

@@ -160,7 +160,7 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// The outcomes for people: each run, the plan's tables and targets, and what others have published.
+/// The outcomes for people: each run, tables, targets, and what others have published.
 fn text(plan: &Plan, results: &Results<'_>) -> String {
     let outcomes = results.outcomes;
     let width = outcomes.iter().map(|outcome| outcome.name.len()).max().unwrap_or(0);

@@ -11,6 +11,8 @@ const POINTS: u64 = 400;
 /// Flows that have a curve, at most.
 const CURVES_MAX: usize = 64;
 const SECOND_NS: u64 = 1_000_000_000;
+/// Flows whose rates are compared, at most.
+const COMPARED_MAX: usize = 1000;
 /// How long rates must be alike to count as fair, and how much.
 const FAIR_SECONDS: usize = 3;
 const FAIR_PART: f64 = 0.2;
@@ -82,7 +84,7 @@ impl Meter {
         let arrived = |flow| network.flow(flow).tally().arrived_octets;
         let arrived: Vec<u64> = (0..self.arrived_before.len()).map(arrived).collect();
         self.arrived.push(arrived.iter().sum());
-        if network.now_ns().is_multiple_of(SECOND_NS) {
+        if network.now_ns().is_multiple_of(SECOND_NS) && arrived.len() <= COMPARED_MAX {
             self.by_second.push(arrived);
         }
         if network.now_ns() >= self.next_point_ns {

@@ -140,6 +140,7 @@ const MS_NS: u64 = 1_000_000;
 /// The meter keeps a number for every millisecond.
 const DURATION_NS_MAX: u64 = 4 * 3600 * 1000 * MS_NS;
 const RUNS_MAX: usize = 10_000;
+const FLOWS_MAX: usize = 1_000_000;
 
 fn nothing() -> String {
     "0s".into()
@@ -164,7 +165,7 @@ impl Plan {
     /// A value that cannot be understood, or too many runs.
     pub fn runs(&self) -> Result<Vec<Run>, PlanError> {
         self.check_reports()?;
-        let count: usize = self.vary.values().map(Vec::len).product();
+        let count = self.vary.values().fold(1, |all: usize, some| all.saturating_mul(some.len()));
         if count == 0 || count > RUNS_MAX {
             return Err(wrong("vary", &count.to_string(), "1 to 10000 combinations"));
         }
@@ -180,7 +181,15 @@ impl Plan {
                 .flat_map(|before| values.iter().map(move |value| with(value, before)))
                 .collect();
         }
-        combinations.into_iter().map(|values| self.run(values)).collect()
+        let (mut runs, mut flows) = (Vec::new(), 0);
+        for values in combinations {
+            runs.push(self.run(values)?);
+            flows += runs.last().map_or(0, |run| run.flows.len());
+            if flows > FLOWS_MAX {
+                return Err(wrong("count", &flows.to_string(), "a million flows in all runs"));
+            }
+        }
+        Ok(runs)
     }
 
     /// Tables and targets name metrics and values that are there.
@@ -204,8 +213,9 @@ impl Plan {
 
     fn run(&self, values: BTreeMap<String, String>) -> Result<Run, PlanError> {
         let fill = |text: &str| {
+            // What is given may itself name what varies.
             let given = values.values().filter_map(|value| self.given.get(value)).flatten();
-            values.iter().chain(given).fold(text.to_owned(), |text, (name, value)| {
+            given.chain(&values).fold(text.to_owned(), |text, (name, value)| {
                 text.replace(&format!("{{{name}}}"), value)
             })
         };
@@ -325,6 +335,10 @@ mod tests {
         assert!(refused("size", "weight").contains("weight"));
         assert!(refused("[\"1s\", \"2s\"]", "[]").contains("combinations"));
         assert!(refused("size =", "engine = \"shuttle\"\npulse = \"1s/2s\" #").contains("pulse"));
+        assert!(
+            refused("size = \"1MB\"", "start = \"0s\"\n[[flow]]\ncontroller = \"none\"")
+                .contains("size")
+        );
         assert!(refused("size =", "pulse = \"2s/1s\" #").contains("pulse"));
         let table = "[[table]]\ncells = [\"speed\"]\n[[link]]";
         assert!(refused("[[link]]", table).contains("speed"));

@@ -11,7 +11,8 @@ fn the_whole_protocol_fills_a_lossy_path() {
     let total = &outcome.total;
     assert!(total.share_of_ceiling > 0.9, "{total:?}");
     assert!(outcome.links[0].queue_mean_ns < 10_000_000, "{:?}", outcome.links);
-    assert!(total.acks_per_data < 0.01, "{total:?}");
+    // 900 acknowledgements a second, whatever the rate.
+    assert!(total.acks_per_data < 0.015, "{total:?}");
 }
 
 #[test]

@@ -99,6 +99,9 @@ impl FlowPlan {
         let mtu = via.iter().map(|link| links[*link].1).min().unwrap_or(1500);
         let shape = self.shape(fill, mtu, duration_ns)?;
         let controller = fill(&self.controller);
+        if controller == "none" && shape.size_octets.is_none() {
+            return Err(wrong("controller", "none", "without a limit it needs a size"));
+        }
         let one = RunFlow {
             label: self.label.as_ref().map_or_else(|| controller.clone(), |label| fill(label)),
             controller,
