@@ -27,6 +27,7 @@ mod drive;
 pub mod engine;
 pub mod fds;
 mod oob;
+pub mod path;
 mod process;
 mod qp;
 mod sys;

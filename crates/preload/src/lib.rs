@@ -8,6 +8,7 @@
 //! - `ibv`: libibverbs, and the functions its header calls through a context.
 //! - `cma`: librdmacm.
 //! - `abi`: the C structures, with their layout asserted.
+//! - `view`: what the kernel would show of the devices in /sys and /dev.
 //! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
 //! - `env`, `log`, `errno`, `fd`, `net`: the process and the machine around it.
 //!
@@ -25,3 +26,4 @@ mod ibv;
 mod log;
 mod net;
 mod real;
+mod view;

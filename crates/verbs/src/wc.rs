@@ -60,6 +60,8 @@ bitflags::bitflags! {
     /// The values of `IBV_WC_*` flags.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct WcFlags: u32 {
+        /// A route header stands before the payload.
+        const GRH = 1;
         /// `imm_data` holds immediate data.
         const WITH_IMM = 1 << 1;
         /// `imm_data` holds the key that the peer invalidated.

@@ -4,13 +4,12 @@
 //! it, or let it fail or drain. A channel adapter's is connected by the program itself, in the
 //! steps and with the attributes that InfiniBand prescribes.
 
-use core::net::IpAddr;
-
 use weft_verbs::qp::transition;
-use weft_verbs::{AddressVector, Misuse, QpAttr, QpAttrMask, QpState, QpType};
+use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
 use super::Qp;
 use crate::oob::{Peer, Requester};
+use crate::path;
 
 /// The highest values of what InfiniBand carries in five, three, and 24 bits.
 const FIVE_BITS: u8 = 31;
@@ -84,7 +83,6 @@ impl Qp {
         let conditions = [
             (Mask::PORT, attr.port == 1, "there is one port, number 1"),
             (Mask::PKEY_INDEX, attr.pkey_index == 0, "there is one partition key"),
-            (Mask::AV, attr.path.port == 1, "there is one port, number 1"),
             (Mask::PATH_MTU, (1..=5).contains(&attr.path_mtu), "no such path MTU"),
             (Mask::TIMEOUT, attr.timeout <= FIVE_BITS, "the timeout has five bits"),
             (Mask::MIN_RNR_TIMER, attr.min_rnr_timer <= FIVE_BITS, "the timer has five bits"),
@@ -122,7 +120,7 @@ impl Qp {
 
 /// Where the attributes say that the peer is.
 fn peer(attr: &QpAttr) -> Result<Peer, Misuse> {
-    let (local, remote) = ends(&attr.path)?;
+    let (local, remote) = path::ends(&attr.path, false)?;
     Ok(Peer {
         local,
         remote,
@@ -141,59 +139,5 @@ fn requester(attr: &QpAttr) -> Requester {
         timeout_exp: attr.timeout,
         retry_cnt: attr.retry_cnt,
         rnr_retry: attr.rnr_retry,
-    }
-}
-
-/// The addresses of both ends. A vector without GIDs names the port by its LID, of which Ethernet
-/// has none: that is this port itself.
-fn ends(path: &AddressVector) -> Result<(IpAddr, IpAddr), Misuse> {
-    let (local, remote) = (address(path.sgid), address(path.dgid));
-    if !path.is_global {
-        return Ok((local, local));
-    }
-    if local.is_ipv4() != remote.is_ipv4() {
-        return Err(Misuse::Invalid("the GIDs of a path are of different address families"));
-    }
-    if remote.is_unspecified() || remote.is_multicast() {
-        return Err(Misuse::Invalid("the GID of the peer is no host's address"));
-    }
-    Ok((local, remote))
-}
-
-fn address(gid: [u8; 16]) -> IpAddr {
-    core::net::Ipv6Addr::from(gid).to_canonical()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn path(sgid: &str, dgid: &str) -> AddressVector {
-        let gid = |text: &str| match text.parse().unwrap() {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
-            IpAddr::V6(v6) => v6.octets(),
-        };
-        AddressVector {
-            sgid: gid(sgid),
-            dgid: gid(dgid),
-            is_global: true,
-            ..AddressVector::default()
-        }
-    }
-
-    #[test]
-    fn gids_are_the_addresses_of_both_ends() {
-        let found = ends(&path("192.0.2.1", "192.0.2.2")).unwrap();
-        assert_eq!(found, ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()));
-        assert!(ends(&path("192.0.2.1", "2001:db8::2")).is_err());
-        assert!(ends(&path("2001:db8::1", "::")).is_err());
-        assert!(ends(&path("192.0.2.1", "224.0.0.1")).is_err());
-    }
-
-    #[test]
-    fn a_path_without_gids_leads_back() {
-        let path = AddressVector { is_global: false, ..path("192.0.2.1", "::") };
-        let here = "192.0.2.1".parse().unwrap();
-        assert_eq!(ends(&path).unwrap(), (here, here));
     }
 }

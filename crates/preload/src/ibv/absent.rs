@@ -1,6 +1,5 @@
-//! What a reliable RNIC does not have: address handles, multicast, windows, shared connections,
-//! imports. Each answers `EOPNOTSUPP`; left out, it would reach the real library, which would look
-//! for its own data in our context.
+//! What no device has: multicast, windows, shared connections, imports. Each answers `EOPNOTSUPP`;
+//! left out, it would reach the real library, which would look for its own data in our context.
 
 use std::ffi::{c_int, c_void};
 
@@ -71,18 +70,6 @@ macro_rules! refuse {
 }
 
 refuse! {
-    ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah;
-    ibv_destroy_ah(ah: *mut ibv_ah) -> c_int;
-    ibv_init_ah_from_wc(
-        context: *mut ibv_context, port: u8, wc: *mut ibv_wc, grh: *mut c_void,
-        attr: *mut ibv_ah_attr
-    ) -> c_int;
-    ibv_create_ah_from_wc(
-        pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut c_void, port: u8
-    ) -> *mut ibv_ah;
-    ibv_resolve_eth_l2_from_gid(
-        context: *mut ibv_context, attr: *mut ibv_ah_attr, mac: *mut u8, vlan: *mut u16
-    ) -> c_int;
     ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     ibv_reg_dmabuf_mr(

@@ -60,12 +60,6 @@ pub fn personality(device: *mut ibv_device) -> Option<Personality> {
     ORDER.into_iter().find(|p| self::device(*p) == device)
 }
 
-/// Whose directory in sysfs `path` is.
-pub fn by_ibdev_path(path: &CStr) -> Option<Personality> {
-    let name = path.to_bytes().strip_prefix(b"/sys/class/infiniband/")?;
-    ORDER.into_iter().find(|p| self::name(*p).to_bytes() == name)
-}
-
 /// The name of the device that looks like `personality`.
 pub fn name(personality: Personality) -> &'static CStr {
     match personality {
@@ -229,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn each_device_is_known_by_its_name_and_its_directory() {
+    fn each_device_has_its_name() {
         for (which, name) in [(Personality::Iwarp, c"weft_iw0"), (Personality::Roce, c"weft0")] {
             assert_eq!(personality(device(which)), Some(which));
             // SAFETY: a device of ours.
@@ -237,9 +231,6 @@ mod tests {
             // SAFETY: names are NUL-terminated.
             assert_eq!(unsafe { CStr::from_ptr(shown) }, name);
         }
-        assert_eq!(by_ibdev_path(c"/sys/class/infiniband/weft_iw0"), Some(Personality::Iwarp));
-        assert_eq!(by_ibdev_path(c"/sys/class/infiniband/weft0"), Some(Personality::Roce));
-        assert_eq!(by_ibdev_path(c"/sys/class/infiniband/weft"), None);
         assert_eq!(personality(ptr::null_mut()), None);
     }
 

@@ -1,14 +1,12 @@
 //! Functions without an object: names of values, fork, and the few files of sysfs that libraries
 //! read through libibverbs.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use weft_io::Personality;
-
-use super::device::by_ibdev_path;
-use super::query::{copy_to_caller, version};
+use super::query::copy_to_caller;
 use crate::abi::*;
 use crate::real::{next, pass_when_off};
+use crate::view::tree::{self, Node};
 
 /// The rdma-cm ABI whose library functions the ones here stand in for.
 const RDMA_CM_ABI: &str = "4";
@@ -46,8 +44,8 @@ pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 
 /// `ibv_read_sysfs_file`: the length read without a final newline, or -1.
 ///
-/// Answers for the devices, which have no directory in sysfs, and for the version of rdma-cm, which
-/// the rsocket code of librdmacm asks for; other files are really read.
+/// Answers for the devices, of which the kernel knows nothing, and for the version of rdma-cm,
+/// which the rsocket code of librdmacm asks for; other files are really read.
 ///
 /// # Safety
 /// `dir` and `file` are NUL-terminated; `buf` has room for `size` octets.
@@ -65,26 +63,22 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     let file = unsafe { CStr::from_ptr(file) };
     if let Some(text) = virtual_file(dir, file) {
         // SAFETY: `buf` has `size` octets by contract.
-        return unsafe { copy_to_caller(text, buf, size) } as c_int;
+        return unsafe { copy_to_caller(&text, buf, size) } as c_int;
     }
     let path = [dir.to_bytes(), b"/", file.to_bytes(), b"\0"].concat();
     // SAFETY: `buf` has `size` octets by contract.
     unsafe { read_file(&path, buf, size) }
 }
 
-fn virtual_file(dir: &CStr, file: &CStr) -> Option<&'static str> {
+fn virtual_file(dir: &CStr, file: &CStr) -> Option<String> {
     let file = file.to_bytes();
     if file.ends_with(b"rdma_cm/abi_version") {
-        return Some(RDMA_CM_ABI);
+        return Some(RDMA_CM_ABI.to_owned());
     }
-    let personality = by_ibdev_path(dir)?;
-    match file {
-        b"node_type" => Some(match personality {
-            Personality::Iwarp => "4: RNIC",
-            Personality::Roce => "1: CA",
-        }),
-        b"fw_ver" | b"hca_type" => Some(version()),
-        b"board_id" => Some("weft"),
+    let path = CString::new([dir.to_bytes(), b"/", file].concat()).ok()?;
+    // SAFETY: NUL-terminated.
+    match unsafe { tree::at(path.as_ptr()) } {
+        Some((_, Node::File(text))) => Some(text.trim_end().to_owned()),
         _ => None,
     }
 }

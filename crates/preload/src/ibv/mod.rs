@@ -8,6 +8,7 @@
 //! [`gid::gid_of`] for addresses.
 
 pub mod absent;
+pub mod ah;
 
 pub mod channel;
 pub mod context;

@@ -121,6 +121,34 @@ static void walk(enum ibv_qp_type type)
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_qp(other) == 0);
 }
 
+static void handles(void)
+{
+	struct ibv_ah_attr attr = {
+		.is_global = 1, .port_num = 1, .grh = { .dgid = gid, .sgid_index = index_of_gid },
+	};
+	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
+	CHECK(ah && ah->pd == pd && ibv_dealloc_pd(pd) == EBUSY && ibv_destroy_ah(ah) == 0);
+	attr.grh.sgid_index = 127;
+	CHECK(!ibv_create_ah(pd, &attr) && errno == EINVAL);
+	attr.is_global = 0;
+	CHECK(!ibv_create_ah(pd, &attr) && errno == EINVAL);
+
+	/* A datagram from 127.0.0.2 to the address of the row; the way back leads there. */
+	static const uint8_t header[20] = { 0x45, [3] = 60, [8] = 64, 17, 0x7c, 0xae,
+					    127, 0, 0, 2, 127, 0, 0, 1 };
+	struct ibv_grh grh = { 0 };
+	memcpy((char *)&grh + 20, header, sizeof(header));
+	struct ibv_wc wc = { .wc_flags = IBV_WC_GRH, .sl = 2 };
+	CHECK(ibv_init_ah_from_wc(context, 1, &wc, &grh, &attr) == 0 && attr.is_global == 1);
+	CHECK(attr.grh.sgid_index == index_of_gid && attr.grh.dgid.raw[15] == 2);
+	ah = ibv_create_ah_from_wc(pd, &wc, &grh, 1);
+	CHECK(ah && ibv_destroy_ah(ah) == 0);
+	uint8_t mac[6];
+	uint16_t vlan = 0;
+	attr.grh.dgid = gid;
+	CHECK(ibv_resolve_eth_l2_from_gid(context, &attr, mac, &vlan) == 0 && vlan == 0xffff);
+}
+
 int main(void)
 {
 	device();
@@ -129,6 +157,7 @@ int main(void)
 	CHECK(pd && cq);
 	walk(IBV_QPT_RC);
 	walk(IBV_QPT_UC);
+	handles();
 	CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0);
 	CHECK(ibv_close_device(context) == 0);
 	return 0;

@@ -1,0 +1,257 @@
+//! The functions of the C library that list a directory.
+//!
+//! A stream of ours is known by its address; any other is passed on.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use super::files::{Lacking, inode};
+use super::tree::{self, Node};
+use crate::errno;
+use crate::real::next;
+
+/// A directory that is being read.
+struct Stream {
+    path: String,
+    names: Vec<String>,
+    next: usize,
+    /// What the last read gave; the next one overwrites it.
+    entry: libc::dirent64,
+}
+
+/// Addresses of the streams that are open. They are few, and mostly there are none, which the
+/// count tells without a lock.
+static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn streams() -> MutexGuard<'static, Vec<usize>> {
+    OPEN.lock().expect("directory lock")
+}
+
+impl Stream {
+    /// Opens the directory at `path`, which is `node`.
+    fn open(path: String, node: Node) -> *mut libc::DIR {
+        let Node::Directory(names) = node else {
+            return errno::null(if node == Node::Nothing { libc::ENOENT } else { libc::ENOTDIR });
+        };
+        let dots = [".", ".."].map(str::to_owned);
+        let names = dots.into_iter().chain(names).collect();
+        // SAFETY: all zeroes is valid: integers.
+        let entry = unsafe { std::mem::zeroed() };
+        let stream = Box::into_raw(Box::new(Stream { path, names, next: 0, entry }));
+        streams().push(stream as usize);
+        COUNT.fetch_add(1, Ordering::AcqRel);
+        stream.cast()
+    }
+
+    /// The stream at `dir`, if it is ours.
+    ///
+    /// # Safety
+    /// A stream of ours is used by one thread at a time, as the C library asks for any stream.
+    unsafe fn of<'a>(dir: *mut libc::DIR) -> Option<&'a mut Stream> {
+        let ours = COUNT.load(Ordering::Acquire) > 0 && streams().contains(&(dir as usize));
+        // SAFETY: an address on the list is that of a live stream, which nobody else uses now.
+        ours.then(|| unsafe { &mut *dir.cast::<Stream>() })
+    }
+
+    fn close(&mut self) -> c_int {
+        let address = ptr::from_mut(self);
+        streams().retain(|open| *open != address as usize);
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        // SAFETY: made by `Box::into_raw`; whoever closes a stream gives it up.
+        drop(unsafe { Box::from_raw(address) });
+        0
+    }
+
+    fn read(&mut self) -> *mut libc::dirent64 {
+        let Some(name) = self.names.get(self.next) else { return ptr::null_mut() };
+        self.next += 1;
+        self.entry = entry(&self.path, name, self.next);
+        &raw mut self.entry
+    }
+}
+
+fn entry(path: &str, name: &str, position: usize) -> libc::dirent64 {
+    // SAFETY: all zeroes is valid: integers.
+    let mut entry: libc::dirent64 = unsafe { std::mem::zeroed() };
+    entry.d_ino = inode(&format!("{path}/{name}"));
+    entry.d_off = position as i64;
+    entry.d_reclen = size_of::<libc::dirent64>() as u16;
+    entry.d_type = libc::DT_UNKNOWN;
+    let room = entry.d_name.len() - 1;
+    for (to, from) in entry.d_name.iter_mut().zip(name.bytes().take(room)) {
+        *to = from as c_char;
+    }
+    entry
+}
+
+/// `opendir`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
+    let real = |path| match next!(opendir(path)) {
+        // SAFETY: as for the C function.
+        Some(real) => unsafe { real(path) },
+        None => Lacking::lacking(),
+    };
+    // SAFETY: as for the C function.
+    match unsafe { tree::at(path) } {
+        None => real(path),
+        Some((_, Node::Elsewhere(target))) => real(target.as_ptr()),
+        Some((path, node)) => Stream::open(path, node),
+    }
+}
+
+/// Defines exported functions of a stream: what they do with one of ours, and otherwise the next
+/// definition.
+macro_rules! hooks {
+    ($($name:ident(dir $(, $arg:ident: $kind:ty)*) -> $result:ty = |$stream:ident| $answer:expr;)*)
+    => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As for the C function.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(dir: *mut libc::DIR $(, $arg: $kind)*) -> $result {
+                // SAFETY: as for the C function.
+                match unsafe { Stream::of(dir) } {
+                    Some($stream) => $answer,
+                    None => match next!($name(dir $(, $arg)*)) {
+                        // SAFETY: as for the C function.
+                        Some(real) => unsafe { real(dir $(, $arg)*) },
+                        None => Lacking::lacking(),
+                    },
+                }
+            }
+        )*
+    };
+}
+
+hooks! {
+    readdir(dir) -> *mut libc::dirent64 = |stream| stream.read();
+    readdir64(dir) -> *mut libc::dirent64 = |stream| stream.read();
+    rewinddir(dir) -> () = |stream| stream.next = 0;
+    telldir(dir) -> libc::c_long = |stream| stream.next as libc::c_long;
+    seekdir(dir, position: libc::c_long) -> () =
+        |stream| stream.next = usize::try_from(position).unwrap_or(0);
+    dirfd(dir) -> c_int = |_stream| errno::minus_one(libc::ENOTSUP);
+    closedir(dir) -> c_int = |stream| Stream::close(stream);
+}
+
+type Filter = Option<unsafe extern "C" fn(*const libc::dirent64) -> c_int>;
+type Order =
+    Option<unsafe extern "C" fn(*mut *const libc::dirent64, *mut *const libc::dirent64) -> c_int>;
+type List = *mut *mut *mut libc::dirent64;
+
+/// `scandir`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scandir(
+    path: *const c_char,
+    list: List,
+    filter: Filter,
+    order: Order,
+) -> c_int {
+    let real = next!(scandir(path, list, filter, order));
+    // SAFETY: as for the C function.
+    unsafe { scan(real, path, list, filter, order) }
+}
+
+/// `scandir64`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn scandir64(
+    path: *const c_char,
+    list: List,
+    filter: Filter,
+    order: Order,
+) -> c_int {
+    let real = next!(scandir64(path, list, filter, order));
+    // SAFETY: as for the C function.
+    unsafe { scan(real, path, list, filter, order) }
+}
+
+/// # Safety
+/// As for `scandir`.
+unsafe fn scan(
+    real: Option<unsafe extern "C" fn(*const c_char, List, Filter, Order) -> c_int>,
+    path: *const c_char,
+    list: List,
+    filter: Filter,
+    order: Order,
+) -> c_int {
+    // SAFETY: as for the C function.
+    let (path, node) = match unsafe { tree::at(path) } {
+        Some((_, Node::Elsewhere(target))) => {
+            // SAFETY: as for the C function.
+            return real.map_or(-1, |real| unsafe { real(target.as_ptr(), list, filter, order) });
+        }
+        Some(found) => found,
+        // SAFETY: as for the C function.
+        None => return real.map_or(-1, |real| unsafe { real(path, list, filter, order) }),
+    };
+    let dir = Stream::open(path, node);
+    if dir.is_null() {
+        return -1;
+    }
+    // SAFETY: a stream of ours that nobody else has.
+    let found = unsafe { collect(dir, filter, order) };
+    // SAFETY: as above.
+    unsafe { closedir(dir) };
+    let octets = size_of_val(found.as_slice());
+    // SAFETY: plain arguments; the program frees the list and its entries.
+    let place: *mut *mut libc::dirent64 = unsafe { libc::malloc(octets.max(1)) }.cast();
+    if place.is_null() {
+        return errno::minus_one(libc::ENOMEM);
+    }
+    // SAFETY: the list has room for the entries.
+    unsafe { ptr::copy_nonoverlapping(found.as_ptr(), place, found.len()) };
+    // SAFETY: writable, as for the C function.
+    unsafe { list.write(place) };
+    found.len() as c_int
+}
+
+/// The entries that pass the filter, in order, each in memory of its own.
+///
+/// # Safety
+/// `dir` is a stream of ours; the functions are the program's.
+unsafe fn collect(dir: *mut libc::DIR, filter: Filter, order: Order) -> Vec<*mut libc::dirent64> {
+    let mut found = Vec::new();
+    // SAFETY: a stream of ours that nobody else has.
+    while let Some(stream) = unsafe { Stream::of(dir) } {
+        let entry = stream.read();
+        if entry.is_null() {
+            break;
+        }
+        // SAFETY: the program's function, on an entry.
+        if filter.is_some_and(|filter| unsafe { filter(entry) } == 0) {
+            continue;
+        }
+        let octets = size_of::<libc::dirent64>();
+        // SAFETY: plain arguments.
+        let copy: *mut c_void = unsafe { libc::malloc(octets) };
+        if copy.is_null() {
+            break;
+        }
+        // SAFETY: both have room for an entry.
+        unsafe { ptr::copy_nonoverlapping(entry.cast(), copy, octets) };
+        found.push(copy.cast::<libc::dirent64>());
+    }
+    if let Some(order) = order {
+        found.sort_by(|a, b| {
+            let (mut a, mut b) = (a.cast_const(), b.cast_const());
+            // SAFETY: the program's function, on two entries.
+            unsafe { order(&raw mut a, &raw mut b) }.cmp(&0)
+        });
+    }
+    found
+}
