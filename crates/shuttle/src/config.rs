@@ -55,6 +55,8 @@ pub struct Config {
     pub initial_rtt_ns: u64,
     /// Octets of segments that a stream holds until they may be placed.
     pub held_octets: usize,
+    /// What the peer may send in all, in bits of UDP payload per second; `u64::MAX` for no limit.
+    pub receive_rate_bps: u64,
     /// Makes the controller of each path.
     pub controller: cc::Make,
     /// What to make it from.
@@ -80,6 +82,7 @@ impl Default for Config {
             handshake_ns: 10 * cc::SECOND_NS,
             initial_rtt_ns: 100_000_000,
             held_octets: 16 << 20,
+            receive_rate_bps: u64::MAX,
             controller: cc::fixed,
             controller_params: cc::Params {
                 initial_rate_bps: Some(100_000_000),
@@ -129,7 +132,8 @@ impl Config {
             ord: self.ord,
             ird: self.ird,
             idle_ms: u32::try_from(self.idle_ns / 1_000_000).unwrap_or(u32::MAX),
-            rate_kbps: u64::MAX,
+            // Rounded up, so that a limit never becomes none.
+            rate_kbps: self.receive_rate_bps.div_ceil(1000),
         }
     }
 }

@@ -15,6 +15,9 @@ pub enum Misuse {
     /// A stream that the peer does not allow.
     #[error("stream {0} is beyond what the peer allows")]
     Stream(u8),
+    /// A stream that has sent cannot change whose controller it uses.
+    #[error("stream {0} has sent already: its controller cannot change")]
+    Started(u8),
     /// No module is common to both ends.
     #[error("no protection or placement in common with the peer")]
     NothingInCommon,

@@ -12,6 +12,8 @@ pub(crate) enum Cargo {
     Segments { stream: StreamId, first_dsn: u64 },
     /// Frames. They are made anew from the state that they tell of, never sent again.
     Frames,
+    /// The rate that the peer may send at; told again when it is lost.
+    Rate,
     /// Padding of a size that is being tried. Its loss says nothing of the path's load.
     MtuProbe,
 }
@@ -39,6 +41,8 @@ pub(crate) struct Flight {
     pub(crate) first_pn: u64,
     pub(crate) sent_ns: u64,
     pub(crate) cargo: Cargo,
+    /// Who answers for it, among the accounts of its path.
+    pub(crate) account: u16,
     pub(crate) snapshot: Snapshot,
     /// When the newest loss among them was declared.
     pub(crate) lost_ns: u64,
@@ -57,6 +61,7 @@ impl Flight {
             first_pn,
             sent_ns: 0,
             cargo: Cargo::Frames,
+            account: 0,
             snapshot: Snapshot::default(),
             lost_ns: 0,
             acked: 0,
@@ -95,6 +100,11 @@ impl Flight {
         let from = first.saturating_sub(self.first_pn) as u32;
         let to = (last.min(self.last_pn()) - self.first_pn) as u32;
         (u64::MAX >> (63 - to)) & (u64::MAX << from)
+    }
+
+    /// The largest number among the packets of `mask`, which is not empty.
+    pub(crate) fn newest_of(&self, mask: u64) -> u64 {
+        self.first_pn + u64::from(63 - mask.leading_zeros())
     }
 
     /// Those of `mask` whose fate is not known.

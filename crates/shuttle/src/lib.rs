@@ -11,6 +11,7 @@
 //! it and all before it are placed.
 #![forbid(unsafe_code)]
 
+mod account;
 mod ack;
 pub mod cc;
 mod config;
@@ -40,4 +41,4 @@ pub use noise::Credentials;
 pub use path::Route;
 pub use recovery::RecoveryStats;
 pub use seal::PACKETS_PER_KEY;
-pub use stream::Placement;
+pub use stream::{Placement, Profile};

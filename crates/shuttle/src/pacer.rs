@@ -11,6 +11,10 @@ const PACKETS: (u64, u64) = (2, 64);
 const BURST_OCTETS_MAX: u64 = 64_000;
 /// Credit that a late wake-up may catch up on.
 const CREDIT_NS: u64 = 1_000_000;
+/// The same for a cap, which is kept on average; pacing spreads what it lets go.
+const CAP_CREDIT_NS: u64 = 5_000_000;
+/// No cap is less: who wants nothing at all closes the connection.
+const CAP_BPS_MIN: u64 = 100_000;
 
 /// The pacer of a path.
 #[derive(Debug, Default)]
@@ -38,8 +42,50 @@ impl Pacer {
 
     /// A burst left.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, rate_bps: u64, octets: u64) {
-        let from = self.free_at_ns.max(now_ns.saturating_sub(CREDIT_NS));
+        self.spend(now_ns, rate_bps, octets, CREDIT_NS);
+    }
+
+    fn spend(&mut self, now_ns: u64, rate_bps: u64, octets: u64, credit_ns: u64) {
+        let from = self.free_at_ns.max(now_ns.saturating_sub(credit_ns));
         self.free_at_ns = from.saturating_add(time_for_ns(octets, rate_bps.max(1)));
+    }
+}
+
+/// A rate that must not be exceeded, whatever controllers say.
+#[derive(Debug)]
+pub(crate) struct Cap {
+    rate_bps: u64,
+    pacer: Pacer,
+}
+
+impl Default for Cap {
+    fn default() -> Self {
+        Self { rate_bps: u64::MAX, pacer: Pacer::default() }
+    }
+}
+
+impl Cap {
+    /// From now on no more than `rate_bps`; what an older limit held up is forgotten.
+    pub(crate) fn set(&mut self, rate_bps: u64) {
+        let rate_bps = rate_bps.max(CAP_BPS_MIN);
+        if rate_bps != self.rate_bps {
+            *self = Self { rate_bps, pacer: Pacer::default() };
+        }
+    }
+
+    /// Packets that may leave now; otherwise the time when some may.
+    pub(crate) fn burst(&self, now_ns: u64, datagram_octets: u16) -> Result<u64, u64> {
+        match self.pacer.burst(now_ns, self.rate_bps, datagram_octets) {
+            0 => Err(self.pacer.due_ns(self.rate_bps)),
+            burst => Ok(burst),
+        }
+    }
+
+    /// Octets left.
+    pub(crate) fn handle_sent(&mut self, now_ns: u64, octets: u64) {
+        if self.rate_bps != u64::MAX {
+            self.pacer.spend(now_ns, self.rate_bps, octets, CAP_CREDIT_NS);
+        }
     }
 }
 

@@ -2,15 +2,16 @@
 
 use core::net::SocketAddr;
 
-use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::Ack;
+use weft_wire::shuttle::{PathId, StreamId};
 
+use crate::account::{Account, Allowance, OF_PATH};
 use crate::ack::Arrivals;
-use crate::cc::Controller;
+use crate::cc::{Controller, Make, Params};
 use crate::config::Config;
 use crate::flight::Flight;
 use crate::mtu::MtuSearch;
-use crate::pacer::Pacer;
+use crate::pacer::Cap;
 use crate::recovery::{News, Recovery, ack_interval_ns};
 
 /// A sender asks for an immediate acknowledgement once in this at most, or in a part of the round
@@ -40,17 +41,6 @@ pub(crate) struct Challenge {
     pub(crate) tries: u32,
 }
 
-/// What may leave now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allowance {
-    /// So many packets.
-    Packets(u64),
-    /// Nothing before this time.
-    At(u64),
-    /// Nothing before an acknowledgement.
-    Full,
-}
-
 /// A path of a connection.
 pub(crate) struct Path {
     pub(crate) id: PathId,
@@ -62,14 +52,23 @@ pub(crate) struct Path {
     pub(crate) response: Option<(u64, Route)>,
     pub(crate) recovery: Recovery,
     pub(crate) arrivals: Arrivals,
-    pub(crate) controller: Box<dyn Controller>,
+    /// Its own account, then those of streams with a controller of their own.
+    accounts: Vec<Account>,
+    /// Which account a stream has, by the stream's number.
+    accounts_of: Vec<u16>,
     pub(crate) datagram_octets: u16,
     pub(crate) mtu: MtuSearch,
     /// Something that is acknowledged should leave.
     pub(crate) ping: bool,
     /// The lowest number that the peer still has holes above.
     pub(crate) peer_floor: u64,
-    pacer: Pacer,
+    /// What the network grants, and what the peer wants at most.
+    pub(crate) granted_bps: u64,
+    peer_rate: Option<(u64, u64)>,
+    pub(crate) cap: Cap,
+    /// What the peer is to send at most, and whether it must hear of that.
+    pub(crate) rate_wanted_bps: u64,
+    pub(crate) rate_owed: bool,
     floor_told: u64,
     asked_ns: Option<u64>,
 }
@@ -87,49 +86,96 @@ impl Path {
             response: None,
             recovery: Recovery::new(config.initial_rtt_ns),
             arrivals: Arrivals::new(),
-            controller: (config.controller)(&params),
+            accounts: vec![Account::new((config.controller)(&params))],
+            accounts_of: Vec::new(),
             datagram_octets,
             mtu: MtuSearch::new(datagram_octets, datagram_octets),
             ping: false,
             peer_floor: 0,
-            pacer: Pacer::default(),
+            granted_bps: u64::MAX,
+            peer_rate: None,
+            cap: Cap::default(),
+            rate_wanted_bps: u64::MAX,
+            rate_owed: false,
             floor_told: 0,
             asked_ns: None,
         }
     }
 
-    /// How much may leave now.
-    pub(crate) fn allowance(&self, now_ns: u64) -> Allowance {
-        if self.recovery.probes() > 0 {
-            return Allowance::Packets(u64::from(self.recovery.probes()));
-        }
+    /// The controller of the path itself.
+    pub(crate) fn controller(&self) -> &dyn Controller {
+        &*self.accounts[usize::from(OF_PATH)].controller
+    }
+
+    /// What may leave now in `account`.
+    pub(crate) fn allowance(&self, now_ns: u64, account: u16) -> Allowance {
         if self.recovery.is_outage() || !self.recovery.has_room() {
             return Allowance::Full;
         }
-        let datagram = u64::from(self.datagram_octets);
-        let window = self.controller.window_octets().max(2 * datagram);
-        let room = window.saturating_sub(self.recovery.in_flight_octets()) / datagram;
-        if room == 0 {
-            return Allowance::Full;
+        let octets = self.datagram_octets;
+        let allowed = self.accounts[usize::from(account)].allowance(now_ns, octets);
+        match (allowed, self.cap.burst(now_ns, octets)) {
+            (Allowance::Packets(packets), Ok(burst)) => Allowance::Packets(packets.min(burst)),
+            (Allowance::Packets(_), Err(at_ns)) => Allowance::At(at_ns),
+            (Allowance::At(a), Err(b)) => Allowance::At(a.max(b)),
+            (other, _) => other,
         }
-        let rate_bps = self.controller.pacing_rate_bps();
-        match self.pacer.burst(now_ns, rate_bps, self.datagram_octets) {
-            0 => Allowance::At(self.pacer.due_ns(rate_bps)),
-            burst => Allowance::Packets(burst.min(room)),
+    }
+
+    /// The account of a stream with a controller of its own.
+    pub(crate) fn account_of(&mut self, stream: StreamId, own: &(Make, Params)) -> u16 {
+        let at = usize::from(stream.0);
+        if self.accounts_of.len() <= at {
+            self.accounts_of.resize(at + 1, OF_PATH);
         }
+        if self.accounts_of[at] == OF_PATH {
+            let (make, params) = own;
+            let mut params = params.clone();
+            params.datagram_octets = self.datagram_octets;
+            params.seed = params.seed.wrapping_add(u64::from(self.id.0));
+            self.accounts_of[at] = self.accounts.len() as u16;
+            self.accounts.push(Account::new(make(&params)));
+        }
+        self.accounts_of[at]
+    }
+
+    /// The controller that a stream has of its own here.
+    pub(crate) fn controller_of(&self, stream: StreamId) -> Option<&dyn Controller> {
+        let account = *self.accounts_of.get(usize::from(stream.0))?;
+        let own = self.accounts.get(usize::from(account)).filter(|_| account != OF_PATH)?;
+        Some(&*own.controller)
+    }
+
+    /// Nothing was left to send although `account` would have let it go.
+    pub(crate) fn handle_app_limited(&mut self, account: u16) {
+        self.accounts[usize::from(account)].handle_app_limited();
     }
 
     /// A flight left.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, flight: Flight) {
-        let rate_bps = self.controller.pacing_rate_bps();
-        self.pacer.handle_sent(now_ns, rate_bps, flight.octets());
-        self.recovery.handle_sent(now_ns, flight, &mut *self.controller);
+        self.cap.handle_sent(now_ns, flight.octets());
+        let account = &mut self.accounts[usize::from(flight.account)];
+        self.recovery.handle_sent(now_ns, flight, account);
+    }
+
+    /// The peer wants no more than `rate_bps`; it said so in packet `pn`. Older news is ignored.
+    pub(crate) fn handle_rate(&mut self, pn: u64, rate_bps: u64) {
+        if self.peer_rate.is_none_or(|(newest, _)| pn > newest) {
+            self.peer_rate = Some((pn, rate_bps));
+            self.limit_rate();
+        }
+    }
+
+    /// Applies what network and peer allow.
+    pub(crate) fn limit_rate(&mut self) {
+        let peer_bps = self.peer_rate.map_or(u64::MAX, |(_, rate_bps)| rate_bps);
+        self.cap.set(self.granted_bps.min(peer_bps));
     }
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now_ns: u64, news: &mut News) {
         let was_down = self.recovery.is_outage();
-        self.recovery.handle_timeout(now_ns, &mut *self.controller, news);
+        self.recovery.handle_timeout(now_ns, &mut self.accounts, news);
         self.handle_probes(news);
         if self.recovery.is_outage() && !was_down {
             let octets = self.mtu.handle_black_hole();
@@ -140,7 +186,7 @@ impl Path {
     /// An acknowledgement arrived.
     pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, news: &mut News) {
         self.peer_floor = self.peer_floor.max(ack.floor);
-        self.recovery.handle_ack(now_ns, ack, &mut *self.controller, news);
+        self.recovery.handle_ack(now_ns, ack, &mut self.accounts, news);
         self.handle_probes(news);
     }
 
@@ -150,6 +196,7 @@ impl Path {
     }
 
     fn handle_probes(&mut self, news: &mut News) {
+        self.rate_owed |= std::mem::take(&mut news.rate_lost);
         for (octets, arrived) in news.probes.drain(..) {
             if !arrived {
                 self.mtu.handle_lost(octets);
@@ -159,9 +206,11 @@ impl Path {
         }
     }
 
-    fn use_datagrams_of(&mut self, octets: u16) {
+    pub(crate) fn use_datagrams_of(&mut self, octets: u16) {
         self.datagram_octets = octets;
-        self.controller.on_datagram_octets(octets);
+        for account in &mut self.accounts {
+            account.controller.on_datagram_octets(octets);
+        }
     }
 
     /// Time in which an acknowledgement is owed.
@@ -216,7 +265,9 @@ impl Path {
         };
         let moved = std::mem::replace(&mut self.route, challenge.route) != challenge.route;
         if moved && self.validated {
-            self.controller.on_path_changed(now_ns, None);
+            for account in &mut self.accounts {
+                account.controller.on_path_changed(now_ns, None);
+            }
         }
         let news = moved || !self.validated;
         self.validated = true;

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 
 use weft_wire::shuttle::frame::Ack;
 
-use crate::cc::{Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious};
-use crate::flight::{Cargo, Flight, Segments, Snapshot};
+use crate::account::{Account, Report};
+use crate::cc::Rtt;
+use crate::flight::{Cargo, Flight, Segments};
 use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
 use crate::rtt::RttEstimate;
@@ -43,6 +44,8 @@ pub(crate) struct News {
     pub(crate) lost: Vec<Segments>,
     /// Probes of the datagram size: octets, and whether they arrived.
     pub(crate) probes: Vec<(u16, bool)>,
+    /// What told the peer its rate was lost.
+    pub(crate) rate_lost: bool,
 }
 
 /// Counters of a path.
@@ -69,11 +72,6 @@ pub(crate) struct Recovery {
     scan_pn: u64,
     next_pn: u64,
     in_flight_octets: u64,
-    delivered_octets: u64,
-    delivered_ns: u64,
-    first_sent_ns: u64,
-    /// The application was the limit for packets until this much is delivered.
-    app_limited_until: u64,
     /// Number and sending time of the newest packet that arrived.
     newest: Option<(u64, u64)>,
     rtt: RttEstimate,
@@ -84,21 +82,8 @@ pub(crate) struct Recovery {
     loss_at_ns: Option<u64>,
     probe_timeouts: u32,
     probes: u8,
-    missing: u64,
     marked: u64,
     pub(crate) stats: RecoveryStats,
-}
-
-/// Sums over one acknowledgement.
-#[derive(Default)]
-struct Tally {
-    packets: u32,
-    octets: u64,
-    spurious_packets: u32,
-    spurious_octets: u64,
-    spurious_sent_ns: u64,
-    /// The newest packet that is news: number, sending time, and what stood when it left.
-    newest: Option<(u64, u64, Snapshot)>,
 }
 
 impl Recovery {
@@ -109,10 +94,6 @@ impl Recovery {
             scan_pn: 0,
             next_pn: 0,
             in_flight_octets: 0,
-            delivered_octets: 0,
-            delivered_ns: 0,
-            first_sent_ns: 0,
-            app_limited_until: 0,
             newest: None,
             rtt: RttEstimate::new(initial_rtt_ns),
             reordering: Reordering::default(),
@@ -121,7 +102,6 @@ impl Recovery {
             loss_at_ns: None,
             probe_timeouts: 0,
             probes: 0,
-            missing: 0,
             marked: 0,
             stats: RecoveryStats::default(),
         }
@@ -180,33 +160,19 @@ impl Recovery {
     }
 
     /// A flight left; its packets are the next ones.
-    pub(crate) fn handle_sent(&mut self, now_ns: u64, mut flight: Flight, cc: &mut dyn Controller) {
+    pub(crate) fn handle_sent(&mut self, now_ns: u64, mut flight: Flight, account: &mut Account) {
         debug_assert_eq!(flight.first_pn, self.next_pn);
         if self.in_flight_octets == 0 {
-            (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
             self.silent_since_ns = now_ns;
         }
-        let app_limited = self.delivered_octets < self.app_limited_until;
-        let (packets, octets) = (flight.count(), flight.octets());
         flight.sent_ns = now_ns;
-        flight.snapshot = Snapshot {
-            delivered_octets: self.delivered_octets,
-            delivered_ns: self.delivered_ns,
-            first_sent_ns: self.first_sent_ns,
-            app_limited,
-        };
+        account.handle_sent(now_ns, &mut flight);
+        let packets = flight.count();
         self.next_pn += u64::from(packets);
-        self.in_flight_octets += octets;
+        self.in_flight_octets += flight.octets();
         self.last_sent_ns = now_ns;
         self.probes = self.probes.saturating_sub(packets.min(255) as u8);
         self.flights.push_back(flight);
-        let in_flight_octets = self.in_flight_octets;
-        cc.on_sent(&Sent { now_ns, packets, octets, in_flight_octets, app_limited });
-    }
-
-    /// Nothing was left to send although window and pacing would have let it go (S-62).
-    pub(crate) fn handle_app_limited(&mut self) {
-        self.app_limited_until = self.delivered_octets + self.in_flight_octets.max(1);
     }
 
     /// An acknowledgement arrived. Gives whether it covered anything for the first time; a frame
@@ -215,21 +181,21 @@ impl Recovery {
         &mut self,
         now_ns: u64,
         ack: &Ack<'_>,
-        cc: &mut dyn Controller,
+        accounts: &mut [Account],
         news: &mut News,
     ) -> bool {
         if ack.largest >= self.next_pn {
             return false;
         }
-        let mut tally = Tally::default();
+        let mut newest = None;
         let floor = self.floor();
         if ack.floor > floor {
-            self.cover(now_ns, floor, ack.floor - 1, &mut tally, news);
+            self.cover(now_ns, floor, ack.floor - 1, accounts, &mut newest, news);
         }
         for (first, last) in ack.ranges.iter().take_while(|run| run.1 >= floor) {
-            self.cover(now_ns, first.max(floor), last, &mut tally, news);
+            self.cover(now_ns, first.max(floor), last, accounts, &mut newest, news);
         }
-        let Some((newest_pn, sent_ns, snapshot)) = tally.newest else { return false };
+        let Some((newest_pn, sent_ns)) = newest else { return false };
         let is_newest = self.newest.is_none_or(|(pn, _)| newest_pn > pn);
         if is_newest {
             self.newest = Some((newest_pn, sent_ns));
@@ -240,32 +206,31 @@ impl Recovery {
         }
         (self.probe_timeouts, self.probes) = (0, 0);
         self.silent_since_ns = self.last_sent_ns;
-        self.report_spurious(now_ns, &tally, cc);
-        let (lost_packets, lost_octets) = self.detect_losses(now_ns, cc, news);
-        self.report_marks(now_ns, sent_ns, ack.marked, cc);
-        let rate = self.rate_sample(now_ns, sent_ns, snapshot);
-        cc.on_acked(&Acked {
-            now_ns,
-            packets: tally.packets,
-            octets: tally.octets,
-            lost_packets,
-            lost_octets,
-            sent_ns,
-            rtt: timed.then(|| self.rtt.get()),
-            one_way_ns: i64::from(ack.arrived_us.wrapping_sub((sent_ns / 1000) as u32) as i32)
-                * 1000,
-            rate,
-            delivered_octets: self.delivered_octets,
-            in_flight_octets: self.in_flight_octets,
-        });
-        self.forget(now_ns);
+        accounts.iter_mut().for_each(|account| account.report_spurious(now_ns));
+        self.detect_losses(now_ns, accounts, news);
+        let marked = ack.marked.saturating_sub(self.marked);
+        self.marked += marked;
+        let rtt = self.rtt.get();
+        let one_way_us = ack.arrived_us.wrapping_sub((sent_ns / 1000) as u32) as i32;
+        let one_way_ns = i64::from(one_way_us) * 1000;
+        let report = Report { now_ns, rtt, timed, one_way_ns, marked };
+        accounts.iter_mut().for_each(|account| account.report(&report));
+        self.forget(now_ns, accounts);
         true
     }
 
-    /// Packets `first..=last` have arrived.
-    fn cover(&mut self, now_ns: u64, first: u64, last: u64, tally: &mut Tally, news: &mut News) {
-        let Self { acked, flights, .. } = self;
-        let (mut in_flight, mut delivered, mut found) = (0, 0, 0);
+    /// Packets `first..=last` have arrived; `newest` is the largest that is news, with its sending
+    /// time.
+    fn cover(
+        &mut self,
+        now_ns: u64,
+        first: u64,
+        last: u64,
+        accounts: &mut [Account],
+        newest: &mut Option<(u64, u64)>,
+        news: &mut News,
+    ) {
+        let Self { acked, flights, stats, in_flight_octets, reordering, .. } = self;
         let newest_before = self.newest;
         let smoothed_ns = self.rtt.get().smoothed_ns;
         acked.insert(first, last, |first, last| {
@@ -275,10 +240,10 @@ impl Recovery {
                 if new == 0 {
                     continue;
                 }
-                tally.add(flight, new, spurious);
-                in_flight += flight.octets_of(new & !spurious);
-                delivered += flight.octets_of(new);
-                found += u64::from(spurious.count_ones());
+                accounts[usize::from(flight.account)].handle_arrived(flight, new, spurious);
+                *in_flight_octets -= flight.octets_of(new & !spurious);
+                stats.spurious_packets += u64::from(spurious.count_ones());
+                *newest = (*newest).max(Some((flight.newest_of(new), flight.sent_ns)));
                 news.received.extend(flight.segments(new));
                 if flight.cargo == Cargo::MtuProbe {
                     news.probes.push((flight.octets() as u16, true));
@@ -287,66 +252,20 @@ impl Recovery {
                     && flight.first_pn < pn
                 {
                     let late_ns = sent_ns.saturating_sub(flight.sent_ns);
-                    self.reordering.handle_late(now_ns, late_ns, smoothed_ns);
+                    reordering.handle_late(now_ns, late_ns, smoothed_ns);
                 }
             }
         });
-        self.in_flight_octets -= in_flight;
-        self.delivered_octets += delivered;
-        self.missing -= found;
     }
 
-    fn report_spurious(&mut self, now_ns: u64, tally: &Tally, cc: &mut dyn Controller) {
-        if tally.spurious_packets == 0 {
-            return;
-        }
-        self.stats.spurious_packets += u64::from(tally.spurious_packets);
-        cc.on_spurious(&Spurious {
-            now_ns,
-            sent_ns: tally.spurious_sent_ns,
-            packets: tally.spurious_packets,
-            octets: tally.spurious_octets,
-            all: self.missing == 0,
-        });
-    }
-
-    fn report_marks(&mut self, now_ns: u64, sent_ns: u64, marked: u64, cc: &mut dyn Controller) {
-        if marked > self.marked {
-            cc.on_ecn(&Ecn { now_ns, packets: marked - self.marked, sent_ns });
-            self.marked = marked;
-        }
-    }
-
-    /// How fast the path delivered while the packet of `snapshot` was on its way. An interval
-    /// shorter than the smallest round trip is an artefact of acknowledgements that bunched.
-    fn rate_sample(&mut self, now_ns: u64, sent_ns: u64, snapshot: Snapshot) -> Option<RateSample> {
-        self.first_sent_ns = sent_ns;
-        self.delivered_ns = now_ns;
-        let send_ns = sent_ns.saturating_sub(snapshot.first_sent_ns);
-        let interval_ns = send_ns.max(now_ns.saturating_sub(snapshot.delivered_ns));
-        (interval_ns >= self.rtt.get().min_ns).then_some(RateSample {
-            delivered_octets: self.delivered_octets - snapshot.delivered_octets,
-            interval_ns,
-            prior_delivered_octets: snapshot.delivered_octets,
-            app_limited: snapshot.app_limited,
-        })
-    }
-
-    /// Declares lost what newer packets have overtaken for too long (S-50); gives packets and
-    /// octets.
-    fn detect_losses(
-        &mut self,
-        now_ns: u64,
-        cc: &mut dyn Controller,
-        news: &mut News,
-    ) -> (u32, u64) {
+    /// Declares lost what newer packets have overtaken for too long (S-50).
+    fn detect_losses(&mut self, now_ns: u64, accounts: &mut [Account], news: &mut News) {
         self.loss_at_ns = None;
-        let Some((newest_pn, newest_sent_ns)) = self.newest else { return (0, 0) };
+        let Some((newest_pn, newest_sent_ns)) = self.newest else { return };
         let rtt = self.rtt.get();
         let window_ns = self.reordering.window_ns(now_ns, rtt.smoothed_ns, rtt.min_ns);
         let patience_ns =
             rtt.latest_ns.max(rtt.smoothed_ns) + window_ns + ack_interval_ns(rtt.smoothed_ns);
-        let (mut packets, mut octets) = (0, 0);
         let start = self.index_of(self.scan_pn);
         let mut scan_pn = None;
         for flight in self.flights.range_mut(start..) {
@@ -359,24 +278,18 @@ impl Recovery {
             }
             if open != 0 {
                 flight.mark_lost(open, now_ns);
-                let lost_octets = flight.octets_of(open);
-                self.in_flight_octets -= lost_octets;
-                self.missing += u64::from(open.count_ones());
-                if flight.cargo == Cargo::MtuProbe {
-                    news.probes.push((lost_octets as u16, false));
+                let octets = flight.octets_of(open);
+                let probes = flight.cargo == Cargo::MtuProbe;
+                self.in_flight_octets -= octets;
+                accounts[usize::from(flight.account)].handle_lost(now_ns, flight, open, !probes);
+                if probes {
+                    news.probes.push((octets as u16, false));
                     continue;
                 }
-                packets += open.count_ones();
-                octets += lost_octets;
+                self.stats.lost_packets += u64::from(open.count_ones());
+                self.stats.lost_octets += octets;
+                news.rate_lost |= flight.cargo == Cargo::Rate;
                 news.lost.extend(flight.segments(open));
-                cc.on_lost(&Lost {
-                    now_ns,
-                    sent_ns: flight.sent_ns,
-                    packets: open.count_ones(),
-                    octets: lost_octets,
-                    prior_delivered_octets: flight.snapshot.delivered_octets,
-                    in_flight_octets: self.in_flight_octets,
-                });
             }
             if !flight.is_resolved() {
                 scan_pn.get_or_insert(flight.first_pn);
@@ -386,20 +299,18 @@ impl Recovery {
             }
         }
         self.scan_pn = scan_pn.unwrap_or(newest_pn + 1);
-        self.stats.lost_packets += u64::from(packets);
-        self.stats.lost_octets += octets;
-        (packets, octets)
     }
 
     /// Drops flights whose fate is settled. A loss may still turn out to be none for a round trip
     /// (S-53).
-    fn forget(&mut self, now_ns: u64) {
+    fn forget(&mut self, now_ns: u64, accounts: &mut [Account]) {
         let keep_ns = self.rtt.get().smoothed_ns;
         while let Some(flight) = self.flights.front()
             && flight.is_resolved()
             && (flight.missing() == 0 || now_ns >= flight.lost_ns + keep_ns)
         {
-            self.missing -= u64::from(flight.missing().count_ones());
+            let missing = flight.missing().count_ones();
+            accounts[usize::from(flight.account)].forget_missing(missing);
             self.flights.pop_front();
         }
         let floor = self.floor();
@@ -430,10 +341,16 @@ impl Recovery {
     }
 
     /// Does what is due: finds losses, or asks for probes (S-54).
-    pub(crate) fn handle_timeout(&mut self, now_ns: u64, cc: &mut dyn Controller, news: &mut News) {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now_ns: u64,
+        accounts: &mut [Account],
+        news: &mut News,
+    ) {
         if self.loss_at_ns.is_some_and(|at| at <= now_ns) {
-            self.detect_losses(now_ns, cc, news);
-            self.forget(now_ns);
+            self.detect_losses(now_ns, accounts, news);
+            accounts.iter_mut().for_each(Account::forget_losses);
+            self.forget(now_ns, accounts);
         } else if self.loss_at_ns.is_none() && self.probe_at_ns().is_some_and(|at| at <= now_ns) {
             self.probe_timeouts += 1;
             self.silent_since_ns = now_ns;
@@ -441,28 +358,12 @@ impl Recovery {
             self.probes = if self.is_outage() { 1 } else { PROBES };
             if self.probe_timeouts == OUTAGE_PROBES {
                 self.stats.outages += 1;
-                cc.on_outage(now_ns);
+                accounts.iter_mut().for_each(|account| account.controller.on_outage(now_ns));
             }
         }
     }
 
     fn index_of(&self, pn: u64) -> usize {
         self.flights.partition_point(|flight| flight.last_pn() < pn)
-    }
-}
-
-impl Tally {
-    fn add(&mut self, flight: &Flight, new: u64, spurious: u64) {
-        self.packets += new.count_ones();
-        self.octets += flight.octets_of(new);
-        if spurious != 0 {
-            self.spurious_packets += spurious.count_ones();
-            self.spurious_octets += flight.octets_of(spurious);
-            self.spurious_sent_ns = self.spurious_sent_ns.max(flight.sent_ns);
-        }
-        let pn = flight.first_pn + u64::from(63 - new.leading_zeros());
-        if self.newest.is_none_or(|(newest, _, _)| pn > newest) {
-            self.newest = Some((pn, flight.sent_ns, flight.snapshot));
-        }
     }
 }

@@ -126,6 +126,8 @@ fn a_peer_may_send_any_frames() {
         Frame::Response { token: 5 },
         Frame::Challenge { token: huge },
         Frame::Rate { path: PathId(0), rate_bps: 0 },
+        Frame::Rate { path: PathId(200), rate_bps: 0 },
+        Frame::Rate { path: PathId(0), rate_bps: huge },
         Frame::Closed,
         Frame::Floor { path: PathId(0), pn: 1 },
     ];

@@ -1,13 +1,13 @@
 //! Streams that share a connection.
 //!
-//! Rule of `docs/shuttle.md`: S-70.
+//! Rules of `docs/shuttle.md`: S-64 to S-70.
 
 mod support;
 
 use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::Config;
+use weft_shuttle::{Config, Misuse, Profile, cc};
 use weft_wire::shuttle::{PathId, StreamId};
 
 fn link() -> Link {
@@ -78,4 +78,101 @@ fn what_is_on_its_way_can_be_seen() {
     pair.run_until(5000 * MS, Pair::is_complete);
     pair.run_for(100 * MS);
     assert_eq!(pair.connection(0).in_flight_octets(PathId(0)), Some(0));
+}
+
+/// Megabits of payload a second that arrived on each stream of host 1 in a second, after half of
+/// one.
+fn rates(pair: &mut Pair) -> Vec<u64> {
+    let octets = |pair: &Pair| -> Vec<u64> {
+        pair.hosts[1].ports.ends.iter().map(|end| end.sink.payload_octets).collect()
+    };
+    pair.run_for(500 * MS);
+    let before = octets(pair);
+    pair.run_for(1000 * MS);
+    let arrived = octets(pair).into_iter().zip(before);
+    arrived.map(|(after, before)| (after - before) * 8 / 1_000_000).collect()
+}
+
+fn params(rate_bps: u64) -> cc::Params {
+    cc::Params { initial_rate_bps: Some(rate_bps), ..cc::Params::default() }
+}
+
+#[test]
+fn a_stream_may_have_a_controller_of_its_own() {
+    let mut pair = pair_with(3);
+    for (stream, mbps) in [(1, 30), (2, 10)] {
+        let controller = Some((cc::fixed as cc::Make, params(mbps * 1_000_000)));
+        let profile = Profile { controller, ..Profile::default() };
+        pair.connection(0).shape_stream(StreamId(stream), profile).unwrap();
+    }
+    assert!(pair.connection(0).controller_of(PathId(0), StreamId(1)).is_none());
+    (0..3).for_each(|stream| pair.post(0, stream, write(100_000_000)));
+    let rates = rates(&mut pair);
+    // What is not payload: 60 octets of 1228.
+    for (rate, whole) in rates.iter().zip([100, 30, 10]) {
+        assert!((whole * 90 / 100..whole).contains(rate), "{rates:?}");
+    }
+    let own = pair.connection(0).controller_of(PathId(0), StreamId(2)).unwrap();
+    assert_eq!(own.pacing_rate_bps(), 10_000_000);
+    let back = pair.connection(0).shape_stream(StreamId(2), Profile::default());
+    assert_eq!(back, Err(Misuse::Started(2)));
+}
+
+#[test]
+fn losses_are_the_affair_of_whose_packets_are_lost() {
+    let config = Config { streams: 2, controller: cc::cubic, ..Config::default() };
+    let lossy = Link { loss: 0.05, ..link() };
+    let mut pair = Pair::new(seed(), &config, &lossy, 2);
+    pair.open();
+    let controller = Some((cc::fixed as cc::Make, params(50_000_000)));
+    let profile = Profile { controller, ..Profile::default() };
+    pair.connection(0).shape_stream(StreamId(1), profile).unwrap();
+    (0..2).for_each(|stream| pair.post(0, stream, write(100_000_000)));
+    let rates = rates(&mut pair);
+    assert!(rates[0] < 25 && rates[1] > 40, "{rates:?}");
+    let cubic = pair.connection(0).controller(PathId(0)).unwrap();
+    assert!(cubic.window_octets() < 100_000, "{}", cubic.window_octets());
+}
+
+#[test]
+fn a_stream_keeps_to_its_rate_and_leaves_the_rest() {
+    let mut pair = pair_with(2);
+    let limit = |max_rate_bps| Profile { max_rate_bps, ..Profile::default() };
+    pair.connection(0).shape_stream(StreamId(1), limit(20_000_000)).unwrap();
+    (0..2).for_each(|stream| pair.post(0, stream, write(100_000_000)));
+    let before = rates(&mut pair);
+    assert!((17..=20).contains(&before[1]) && (70..80).contains(&before[0]), "{before:?}");
+    pair.connection(0).shape_stream(StreamId(1), limit(u64::MAX)).unwrap();
+    let after = rates(&mut pair);
+    assert!(after[0].abs_diff(after[1]) <= 2 && after[0] > 40, "{after:?}");
+}
+
+#[test]
+fn who_receives_names_a_rate_at_the_beginning() {
+    let slow = Config { receive_rate_bps: 15_000_000, ..Config::default() };
+    let mut pair = Pair::with_configs(seed(), [Config::default(), slow], &link(), 1);
+    pair.open();
+    for host in 0..2 {
+        pair.post(host, 0, write(100_000_000));
+    }
+    let rates = rates(&mut pair);
+    assert!((12..=15).contains(&rates[0]), "{rates:?}");
+    assert!(pair.hosts[0].ports.ends[0].sink.payload_octets > 10_000_000);
+}
+
+#[test]
+fn a_path_keeps_to_what_peer_and_network_allow() {
+    let mut pair = Pair::new(seed(), &Config::default(), &Link { loss: 0.2, ..link() }, 1);
+    pair.open();
+    pair.post(0, 0, write(200_000_000));
+    assert!(rates(&mut pair)[0] > 60);
+    pair.connection(1).limit_peer(PathId(0), 10_000_000);
+    let limited = rates(&mut pair)[0];
+    assert!((6..=10).contains(&limited), "{limited}");
+    pair.connection(0).limit_rate(PathId(0), 5_000_000);
+    let granted = rates(&mut pair)[0];
+    assert!((2..=5).contains(&granted), "{granted}");
+    pair.connection(0).limit_rate(PathId(0), u64::MAX);
+    pair.connection(1).limit_peer(PathId(0), u64::MAX);
+    assert!(rates(&mut pair)[0] > 60);
 }

@@ -2,6 +2,7 @@
 //! in `rx`, how it begins in `handshake`.
 
 mod handshake;
+mod load;
 mod rx;
 mod timer;
 mod tx;
@@ -18,12 +19,13 @@ use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 use crate::config::{Config, Identity};
 use crate::error::{End, Misuse};
 use crate::noise::Agreement;
+use crate::pacer::Cap;
 use crate::path::{Path, Route};
 use crate::protect::Guard;
 use crate::recovery::{News, RecoveryStats};
 use crate::stream::set::StreamSet;
 use crate::stream::table::Table;
-use crate::stream::{Placement, Repair, Stream};
+use crate::stream::{Placement, Profile, Repair, Stream};
 
 /// Paths of a connection at most.
 pub const MAX_PATHS: usize = 16;
@@ -179,6 +181,10 @@ pub struct Connection {
     pinged_ns: u64,
     /// Pacing lets the next burst go then.
     send_at_ns: Option<u64>,
+    /// What the peer takes in all.
+    cap: Cap,
+    /// Whether streams with controllers of their own went first last time.
+    own_first: bool,
     tokens: u64,
     news: News,
     frames: Vec<u8>,
@@ -210,6 +216,8 @@ impl Connection {
             heard_ns: now_ns,
             pinged_ns: now_ns,
             send_at_ns: None,
+            cap: Cap::default(),
+            own_first: false,
             tokens: 0,
             news: News::default(),
             frames: Vec::new(),
@@ -256,7 +264,16 @@ impl Connection {
 
     /// The controller of `path`, to look at.
     pub fn controller(&self, path: PathId) -> Option<&dyn crate::cc::Controller> {
-        self.paths.get(usize::from(path.0)).map(|path| &*path.controller)
+        self.paths.get(usize::from(path.0)).map(|path| path.controller())
+    }
+
+    /// The controller that `stream` has of its own on `path`, to look at, once it has sent there.
+    pub fn controller_of(
+        &self,
+        path: PathId,
+        stream: StreamId,
+    ) -> Option<&dyn crate::cc::Controller> {
+        self.paths.get(usize::from(path.0))?.controller_of(stream)
     }
 
     /// The round trip of `path`.
@@ -284,14 +301,41 @@ impl Connection {
     /// # Errors
     /// If the connection is not open, or the peer allows fewer streams.
     pub fn open_stream(&mut self, stream: StreamId, weight: u32) -> Result<(), Misuse> {
+        self.shape_stream(stream, Profile { weight, ..Profile::default() })
+    }
+
+    /// Opens `stream` for sending, if it is not open, to be served as `profile` says.
+    ///
+    /// # Errors
+    /// If the connection is not open, the peer allows fewer streams, or the stream has sent and
+    /// would change from the paths' controllers to its own or back.
+    pub fn shape_stream(&mut self, stream: StreamId, profile: Profile) -> Result<(), Misuse> {
         let session = self.session.as_ref().ok_or(Misuse::NotOpen)?;
         let allowed = session.peer_limits.streams.min(self.config.streams);
         if u16::from(stream.0) >= allowed {
             return Err(Misuse::Stream(stream.0));
         }
         let order = session.order;
-        self.stream(stream, order).send.weight = weight.max(1);
-        Ok(())
+        self.stream(stream, order);
+        self.streams.shape(stream, profile)
+    }
+
+    /// The network grants this end no more than `rate_bps` on `path`, in bits of UDP payload per
+    /// second; `u64::MAX` for no limit. The smallest of this and what the peer wants holds.
+    pub fn limit_rate(&mut self, path: PathId, rate_bps: u64) {
+        if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
+            path.granted_bps = rate_bps;
+            path.limit_rate();
+        }
+    }
+
+    /// Asks the peer to send no faster than `rate_bps` on `path`; `u64::MAX` for no limit. The peer
+    /// is told until it acknowledges.
+    pub fn limit_peer(&mut self, path: PathId, rate_bps: u64) {
+        if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
+            path.rate_wanted_bps = rate_bps;
+            path.rate_owed = true;
+        }
     }
 
     /// Work was posted on `stream`. A stream that had nothing to send is not asked again until this

@@ -116,6 +116,9 @@ impl Connection {
         let (mut elicits, mut taken) = (header.ack_now, Ok(()));
         for frame in Frames::new(frames).map_while(Result::ok) {
             elicits |= frame.elicits_ack();
+            if let Frame::Rate { path, rate_bps } = frame {
+                self.handle_rate(pn, path, rate_bps);
+            }
             let handled = self.handle_frame(now_ns, route, header.path, &frame, ports);
             taken = taken.and(handled);
         }
@@ -230,6 +233,7 @@ impl Connection {
             Frame::Skip { stream, dsn } => {
                 return self.handle_skip(now_ns, path, stream, dsn, ports);
             }
+            // Needs the packet's number.
             Frame::Rate { .. } => {}
         }
         Ok(())
@@ -255,6 +259,13 @@ impl Connection {
         self.untold.insert(id);
         self.owe_ack(now_ns, path, true);
         skipped.map_err(|fault| (id, fault))
+    }
+
+    /// S-64.
+    fn handle_rate(&mut self, pn: u64, path: PathId, rate_bps: u64) {
+        if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
+            path.handle_rate(pn, rate_bps);
+        }
     }
 
     fn handle_response(&mut self, now_ns: u64, id: PathId, token: u64) {

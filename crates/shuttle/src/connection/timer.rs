@@ -33,8 +33,8 @@ impl Connection {
                 path.challenge.map(|challenge| challenge.next_ns),
             ]
         });
-        let queries = self.streams.query_due_ns();
-        let rest = [queries, self.send_at_ns, self.silence_ns(), self.keep_alive_ns()];
+        let streams = self.streams.due_ns();
+        let rest = [streams, self.send_at_ns, self.silence_ns(), self.keep_alive_ns()];
         paths.chain(rest).flatten().min()
     }
 

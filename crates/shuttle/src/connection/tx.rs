@@ -1,14 +1,13 @@
-//! What leaves: handshake packets, control packets when something is owed, flights of segments as
-//! window and pacing allow.
+//! What leaves: handshake packets, control packets when something is owed, then flights (`load`).
 
-use weft_wire::llp::{Gather, RegisteredMemory, UlpduSource};
+use weft_wire::llp::{Gather, RegisteredMemory};
 use weft_wire::shuttle::frame::{Frame, MAX_PLAIN_FRAME};
-use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
+use weft_wire::shuttle::{CtrlHeader, StreamId};
 
-use super::{Connection, Ports, State, Stats, Stream};
+use super::{Connection, Ports, State};
 use crate::flight::{Cargo, Flight};
-use crate::path::{Allowance, Path, Route};
-use crate::protect::Guard;
+use crate::path::Route;
+use crate::stream::Stream;
 use crate::stream::table::Table;
 
 /// Octets of ranges in a control packet at most: beyond this, older runs take turns.
@@ -41,7 +40,7 @@ impl Transmit {
         self.may_fragment = false;
     }
 
-    fn end_datagram(&mut self, start: usize) {
+    pub(super) fn end_datagram(&mut self, start: usize) {
         self.lengths.push((self.gather.len() - start) as u16);
     }
 }
@@ -134,6 +133,7 @@ impl Connection {
             }
         }
         self.send_at_ns = None;
+        self.streams.unpark(now_ns);
         for at in 0..self.paths.len() {
             if self.paths[at].validated && self.put_flight(now_ns, at, ports, memory, out) {
                 return true;
@@ -212,12 +212,17 @@ impl Connection {
         if at == 0 {
             put_queries(now_ns, streams, frames, budget);
         }
+        let rate = std::mem::take(&mut path.rate_owed);
+        if rate {
+            Frame::Rate { path: path.id, rate_bps: path.rate_wanted_bps }.encode(frames);
+        }
         let timed = frames.len() > before;
         if frames.is_empty() {
             return false;
         }
         if timed {
-            self.put_timed(now_ns, at, Cargo::Frames, out);
+            let cargo = if rate { Cargo::Rate } else { Cargo::Frames };
+            self.put_timed(now_ns, at, cargo, out);
         } else {
             let route = self.paths[at].route;
             self.put_ctrl(at, route, out);
@@ -227,7 +232,7 @@ impl Connection {
     }
 
     /// A control packet that is acknowledged for its own sake.
-    fn put_timed(&mut self, now_ns: u64, at: usize, cargo: Cargo, out: &mut Transmit) {
+    pub(super) fn put_timed(&mut self, now_ns: u64, at: usize, cargo: Cargo, out: &mut Transmit) {
         let route = self.paths[at].route;
         self.put_ctrl(at, route, out);
         let path = &mut self.paths[at];
@@ -254,174 +259,6 @@ impl Connection {
         out.end_datagram(start);
         out.route = Some(route);
         self.stats.control_out += 1;
-    }
-
-    /// A flight of one stream on path `at`.
-    fn put_flight<P: Ports>(
-        &mut self,
-        now_ns: u64,
-        at: usize,
-        ports: &mut P,
-        memory: &impl RegisteredMemory,
-        out: &mut Transmit,
-    ) -> bool {
-        let packets = match self.paths[at].allowance(now_ns) {
-            Allowance::Packets(packets) => packets,
-            Allowance::At(at_ns) => {
-                self.send_at_ns = Some(self.send_at_ns.map_or(at_ns, |other| other.min(at_ns)));
-                return false;
-            }
-            Allowance::Full => return false,
-        };
-        let probing = self.paths[at].recovery.probes() > 0;
-        if probing {
-            self.queue_probes(at, packets);
-        }
-        if let Some(flight) = self.load_turn(now_ns, at, packets, ports, memory, out) {
-            self.stats.segments_out += u64::from(flight.count());
-            let path = &mut self.paths[at];
-            path.ping = false;
-            path.handle_sent(now_ns, flight);
-            return true;
-        }
-        let path = &mut self.paths[at];
-        path.ping |= probing;
-        path.recovery.handle_app_limited();
-        false
-    }
-
-    /// Probes carry the oldest segments of the stream whose packets have been open for longest.
-    fn queue_probes(&mut self, at: usize, packets: u64) {
-        if let Some(oldest) = self.paths[at].recovery.oldest_open()
-            && let Some(stream) = self.streams.get_mut(oldest.stream)
-        {
-            stream.send.queue_probes(packets);
-            self.streams.prefer(oldest.stream);
-        }
-    }
-
-    /// Deficit round robin over the streams (S-70): the flight of the first that has one.
-    fn load_turn<P: Ports>(
-        &mut self,
-        now_ns: u64,
-        at: usize,
-        packets: u64,
-        ports: &mut P,
-        memory: &impl RegisteredMemory,
-        out: &mut Transmit,
-    ) -> Option<Flight> {
-        let Self { session, paths, streams, segment, peeked, stats, .. } = self;
-        let session = session.as_mut()?;
-        while let Some(id) = streams.turn() {
-            if let Some(stream) = streams.get_mut(id)
-                && let Some(source) = ports.source(id)
-            {
-                let path = &mut paths[at];
-                let guard = &mut session.guard;
-                let cid = session.peer_cid.with_stream(id);
-                let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
-                let mut loading =
-                    Loading { now_ns, path, guard, header, source, segment, peeked, stats };
-                if let Some(flight) = loading.load(id, stream, packets, memory, out) {
-                    stream.send.deficit -= flight.octets() as i64;
-                    streams.change(id);
-                    out.route = Some(path.route);
-                    return Some(flight);
-                }
-            }
-            if !streams.retire() {
-                return None;
-            }
-        }
-        None
-    }
-}
-
-/// A flight being put together.
-struct Loading<'a, S> {
-    now_ns: u64,
-    path: &'a mut Path,
-    guard: &'a mut Guard,
-    /// Of every packet, but for number and request.
-    header: CtrlHeader,
-    source: S,
-    segment: &'a mut Gather,
-    peeked: &'a mut Gather,
-    stats: &'a mut Stats,
-}
-
-impl<S: UlpduSource> Loading<'_, S> {
-    /// Up to `packets` packets with consecutive segments: of those to be sent again first.
-    fn load(
-        &mut self,
-        id: StreamId,
-        stream: &mut Stream,
-        packets: u64,
-        memory: &impl RegisteredMemory,
-        out: &mut Transmit,
-    ) -> Option<Flight> {
-        let overhead = self.guard.data_overhead();
-        let mulpdu = self.path.datagram_octets - overhead;
-        let first_pn = self.path.recovery.next_pn();
-        let (mut first_dsn, mut octets, mut last_octets, mut count) = (0, 0, 0, 0_u8);
-        while u64::from(count) < packets {
-            let Some((dsn, name, again)) = self.next(stream, mulpdu) else { break };
-            if count > 0 && dsn != first_dsn + u64::from(count) {
-                break;
-            }
-            self.segment.clear();
-            self.source.gather(name, self.segment);
-            let size = overhead + self.segment.len() as u16;
-            if count > 0 && (size > octets || last_octets < octets) {
-                break;
-            }
-            if count == 0 {
-                (first_dsn, octets) = (dsn, size);
-            }
-            if again {
-                stream.send.resent(dsn);
-                self.stats.segments_resent += 1;
-                self.stats.octets_resent += u64::from(size);
-            } else {
-                stream.send.sent(self.now_ns);
-            }
-            let dry = self.next(stream, mulpdu).is_none();
-            if dry && !again {
-                stream.send.queue_tail();
-            }
-            let mut ctrl = self.header;
-            let pn = first_pn + u64::from(count);
-            ctrl.pn = pn as u32;
-            ctrl.phase = self.guard.next_phase();
-            ctrl.ack_now = dry && self.path.may_ask(self.now_ns);
-            let start = out.gather.len();
-            let header = DataHeader { ctrl, dsn: dsn as u32 };
-            self.guard.put_data(pn, &header, self.segment, memory, &mut out.gather);
-            out.end_datagram(start);
-            out.may_fragment |= size > self.path.datagram_octets;
-            last_octets = size;
-            count += 1;
-        }
-        let mut flight = (count > 0).then(|| Flight::new(first_pn, count, octets, last_octets))?;
-        flight.cargo = Cargo::Segments { stream: id, first_dsn };
-        Some(flight)
-    }
-
-    /// Number and name of the next segment to send, and whether it is sent again.
-    fn next(
-        &mut self,
-        stream: &mut Stream,
-        mulpdu: u16,
-    ) -> Option<(u64, weft_wire::llp::SegmentId, bool)> {
-        let send = &mut stream.send;
-        if let Some(dsn) = send.next_resend() {
-            return Some((dsn, send.name(dsn), true));
-        }
-        if !send.may_send_new() {
-            return None;
-        }
-        let name = send.peek(mulpdu, &mut self.source, self.peeked)?;
-        Some((send.next_dsn(), name, false))
     }
 }
 

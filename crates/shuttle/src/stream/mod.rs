@@ -1,12 +1,16 @@
 //! A stream: one direction of segments out, one in.
 
+mod profile;
 pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod set;
 pub(crate) mod table;
 
+pub use profile::Profile;
 use weft_wire::ids::Msn;
 
+use crate::cc;
+use crate::pacer::Cap;
 use recv::RecvStream;
 use send::SendStream;
 
@@ -38,6 +42,10 @@ pub(crate) struct Stream {
     pub(crate) recv: RecvStream,
     /// The last Send that has a receive here.
     pub(crate) credit: Option<Msn>,
+    /// Makes its own controllers.
+    pub(crate) own: Option<(cc::Make, cc::Params)>,
+    /// What its profile allows it.
+    pub(crate) cap: Cap,
     /// Where the table of streams has the next question.
     query_listed_ns: Option<u64>,
 }
@@ -48,6 +56,8 @@ impl Stream {
             send: SendStream::new(1, repair),
             recv: RecvStream::new(placement, repair, held_octets_max),
             credit: None,
+            own: None,
+            cap: Cap::default(),
             query_listed_ns: None,
         }
     }

@@ -1,16 +1,18 @@
 //! The streams of a connection, and which of them have something to do.
 //!
-//! Invariant: a stream that may have something to send is listed, and so is one that has to ask
-//! its peer; costs follow these lists, not the number of open streams. What makes a stream listed:
-//! [`Table::wake`] for work, losses, credits and progress, and [`Table::change`] for whatever may
-//! start or stop a question.
+//! Invariant: a stream that may have something to send is listed once, among those that take turns
+//! with a path's controller, among those with controllers of their own, or among those that wait
+//! for their rate; and so is one that has to ask its peer. Costs follow these lists, not the number
+//! of open streams. What makes a stream listed: [`Table::wake`] for work, losses, credits and
+//! progress, and [`Table::change`] for whatever may start or stop a question.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use weft_wire::shuttle::StreamId;
 
-use super::Stream;
 use super::set::StreamSet;
+use super::{Profile, Stream};
+use crate::error::Misuse;
 
 /// Octets that a turn of a stream of weight 1 lasts for: no less than a burst.
 const TURN_OCTETS: i64 = 1 << 16;
@@ -22,7 +24,12 @@ pub(crate) struct Table {
     open: usize,
     /// Those that may have something to send; the first has its turn.
     ready: VecDeque<StreamId>,
-    is_ready: StreamSet,
+    /// The same with controllers of their own.
+    own: VecDeque<StreamId>,
+    /// Until when a stream waits for its rate.
+    parked: BTreeSet<(u64, StreamId)>,
+    /// Those in one of these.
+    is_listed: StreamSet,
     /// Those whose questions must be looked at again.
     changed: StreamSet,
     /// When which stream asks its peer.
@@ -58,12 +65,31 @@ impl Table {
 
     /// The stream may have something to send.
     pub(crate) fn wake(&mut self, id: StreamId) {
-        if self.get(id).is_some() {
-            if self.is_ready.insert(id) {
-                self.ready.push_back(id);
-            }
-            self.changed.insert(id);
+        let Some(stream) = self.get(id) else { return };
+        let list = if stream.own.is_some() { &mut self.own } else { &mut self.ready };
+        if self.is_listed.insert(id) {
+            list.push_back(id);
         }
+        self.changed.insert(id);
+    }
+
+    /// Applies `profile`; a stream that has sent cannot change whose controller it uses.
+    pub(crate) fn shape(&mut self, id: StreamId, profile: Profile) -> Result<(), Misuse> {
+        let Some(stream) = self.get_mut(id) else { return Err(Misuse::Stream(id.0)) };
+        if stream.send.next_dsn() > 0 && stream.own.is_some() != profile.controller.is_some() {
+            return Err(Misuse::Started(id.0));
+        }
+        stream.send.weight = profile.weight.max(1);
+        stream.cap.set(profile.max_rate_bps);
+        if stream.send.next_dsn() == 0 {
+            stream.own = profile.controller;
+        }
+        self.ready.retain(|other| *other != id);
+        self.own.retain(|other| *other != id);
+        self.parked.retain(|(_, other)| *other != id);
+        self.is_listed.remove(id);
+        self.wake(id);
+        Ok(())
     }
 
     /// The stream may have begun to wait for its peer, or ceased to.
@@ -71,15 +97,56 @@ impl Table {
         self.changed.insert(id);
     }
 
-    /// Who has the turn (S-70), with octets left in it; `None` if nobody has anything to send.
-    pub(crate) fn turn(&mut self) -> Option<StreamId> {
+    /// Who has the turn (S-70), with octets left in it, and the packets that its rate allows it;
+    /// `None` if nobody has anything to send that may leave.
+    pub(crate) fn turn(&mut self, now_ns: u64, datagram_octets: u16) -> Option<(StreamId, u64)> {
         // Each pass adds to what a stream may send, so somebody has the turn soon.
         loop {
             let id = *self.ready.front()?;
-            if self.get(id)?.send.deficit > 0 {
-                return Some(id);
+            let stream = self.get(id)?;
+            if stream.send.deficit <= 0 {
+                self.pass();
+                continue;
             }
-            self.pass();
+            match stream.cap.burst(now_ns, datagram_octets) {
+                Ok(packets) => return Some((id, packets)),
+                Err(at_ns) => {
+                    self.ready.pop_front();
+                    self.parked.insert((at_ns, id));
+                }
+            }
+        }
+    }
+
+    /// Streams whose rate lets them send again come back.
+    pub(crate) fn unpark(&mut self, now_ns: u64) {
+        while let Some((at_ns, id)) = self.parked.first().copied()
+            && at_ns <= now_ns
+        {
+            self.parked.pop_first();
+            // It has waited for its rate, and must not wait for a round too.
+            self.ready.push_front(id);
+        }
+    }
+
+    /// How many streams with controllers of their own may have something to send.
+    pub(crate) fn own_count(&self) -> usize {
+        self.own.len()
+    }
+
+    /// The next of those. They take turns.
+    pub(crate) fn next_own(&mut self) -> Option<StreamId> {
+        let id = self.own.pop_front()?;
+        self.own.push_back(id);
+        Some(id)
+    }
+
+    /// `id`, which was the next of those, has nothing to send.
+    pub(crate) fn retire_own(&mut self, id: StreamId) {
+        self.changed.insert(id);
+        if self.open > 1 {
+            self.own.pop_back();
+            self.is_listed.remove(id);
         }
     }
 
@@ -92,27 +159,15 @@ impl Table {
             return false;
         }
         self.ready.pop_front();
-        self.is_ready.remove(id);
+        self.is_listed.remove(id);
         self.refill(id);
         !self.ready.is_empty()
     }
 
-    /// `id` has the turn before all others.
-    pub(crate) fn prefer(&mut self, id: StreamId) {
-        if self.get(id).is_some() && self.ready.front() != Some(&id) {
-            if !self.is_ready.insert(id) {
-                self.ready.retain(|other| *other != id);
-            }
-            self.ready.push_front(id);
-        }
-        if let Some(stream) = self.get_mut(id) {
-            stream.send.deficit = stream.send.deficit.max(1);
-        }
-    }
-
-    /// When the next question is due.
-    pub(crate) fn query_due_ns(&self) -> Option<u64> {
-        self.queries.first().map(|(at_ns, _)| *at_ns)
+    /// When the next question is due, or a stream may send again.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        let first = |list: &BTreeSet<(u64, StreamId)>| list.first().map(|(at_ns, _)| *at_ns);
+        [first(&self.queries), first(&self.parked)].into_iter().flatten().min()
     }
 
     /// The next stream whose question is due; it must be asked for with
@@ -175,9 +230,13 @@ mod tests {
         table
     }
 
+    fn whose(table: &mut Table) -> Option<u8> {
+        table.turn(0, 1200).map(|(id, _)| id.0)
+    }
+
     /// Takes `octets` in the turn of whoever has it.
     fn take(table: &mut Table, octets: i64) -> u8 {
-        let id = table.turn().unwrap();
+        let (id, _) = table.turn(0, 1200).unwrap();
         table.get_mut(id).unwrap().send.deficit -= octets;
         id.0
     }
@@ -193,23 +252,21 @@ mod tests {
     #[test]
     fn who_has_nothing_leaves_until_woken() {
         let mut table = table(3);
-        assert_eq!(table.turn(), Some(StreamId(0)));
+        assert_eq!(whose(&mut table), Some(0));
         assert!(table.retire() && table.retire());
-        assert_eq!(table.turn(), Some(StreamId(2)));
+        assert_eq!(whose(&mut table), Some(2));
         assert!(!table.retire());
-        assert_eq!(table.turn(), None);
+        assert_eq!(whose(&mut table), None);
         table.wake(StreamId(1));
         table.wake(StreamId(1));
-        assert_eq!(table.turn(), Some(StreamId(1)));
+        assert_eq!(whose(&mut table), Some(1));
         assert!(!table.retire());
-        table.prefer(StreamId(0));
-        assert_eq!(table.turn(), Some(StreamId(0)));
     }
 
     #[test]
     fn the_only_stream_is_always_asked() {
         let mut table = table(1);
         assert!(!table.retire());
-        assert_eq!(table.turn(), Some(StreamId(0)));
+        assert_eq!(whose(&mut table), Some(0));
     }
 }

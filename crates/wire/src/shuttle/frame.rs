@@ -188,6 +188,7 @@ impl<'a> Frame<'a> {
                 | Self::Skip { .. }
                 | Self::Challenge { .. }
                 | Self::Close { .. }
+                | Self::Rate { .. }
         )
     }
 

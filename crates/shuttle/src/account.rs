@@ -1,0 +1,224 @@
+//! Accounts: who answers for the packets of a path.
+//!
+//! A path has an account, and a stream that asked for a controller of its own has one on each path
+//! that it uses. An account has a controller, its pacing, and what of it was delivered.
+//!
+//! Invariant: every flight is in one account from its sending on; what is in flight in all accounts
+//! is what is in flight on the path.
+
+use crate::cc::{Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious};
+use crate::flight::{Flight, Snapshot};
+use crate::pacer::Pacer;
+
+/// The account of the path itself among its accounts.
+pub(crate) const OF_PATH: u16 = 0;
+
+/// What may leave now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Allowance {
+    /// So many packets.
+    Packets(u64),
+    /// Nothing before this time.
+    At(u64),
+    /// Nothing before an acknowledgement.
+    Full,
+}
+
+/// A controller and what it answers for.
+pub(crate) struct Account {
+    pub(crate) controller: Box<dyn Controller>,
+    pacer: Pacer,
+    in_flight_octets: u64,
+    delivered_octets: u64,
+    delivered_ns: u64,
+    first_sent_ns: u64,
+    /// The owner was the limit for packets until this much is delivered.
+    app_limited_until: u64,
+    /// Packets declared lost that may still show up.
+    missing: u64,
+    tally: Tally,
+}
+
+/// Sums over one acknowledgement.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    packets: u32,
+    octets: u64,
+    lost_packets: u32,
+    lost_octets: u64,
+    spurious_packets: u32,
+    spurious_octets: u64,
+    spurious_sent_ns: u64,
+    /// The newest packet that is news: number, sending time, and what stood when it left.
+    newest: Option<(u64, u64, Snapshot)>,
+}
+
+/// What an acknowledgement says of the path as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub(crate) now_ns: u64,
+    /// The round trip, and whether this acknowledgement measured it.
+    pub(crate) rtt: Rtt,
+    pub(crate) timed: bool,
+    pub(crate) one_way_ns: i64,
+    pub(crate) marked: u64,
+}
+
+impl Account {
+    pub(crate) fn new(controller: Box<dyn Controller>) -> Self {
+        Self {
+            controller,
+            pacer: Pacer::default(),
+            in_flight_octets: 0,
+            delivered_octets: 0,
+            delivered_ns: 0,
+            first_sent_ns: 0,
+            app_limited_until: 0,
+            missing: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// What window and pacing let go.
+    pub(crate) fn allowance(&self, now_ns: u64, datagram_octets: u16) -> Allowance {
+        let datagram = u64::from(datagram_octets);
+        let window = self.controller.window_octets().max(2 * datagram);
+        let room = window.saturating_sub(self.in_flight_octets) / datagram;
+        if room == 0 {
+            return Allowance::Full;
+        }
+        let rate_bps = self.controller.pacing_rate_bps();
+        match self.pacer.burst(now_ns, rate_bps, datagram_octets) {
+            0 => Allowance::At(self.pacer.due_ns(rate_bps)),
+            burst => Allowance::Packets(burst.min(room)),
+        }
+    }
+
+    /// A flight leaves: notes in it what stands now.
+    pub(crate) fn handle_sent(&mut self, now_ns: u64, flight: &mut Flight) {
+        let (packets, octets) = (flight.count(), flight.octets());
+        self.pacer.handle_sent(now_ns, self.controller.pacing_rate_bps(), octets);
+        if self.in_flight_octets == 0 {
+            (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
+        }
+        let app_limited = self.delivered_octets < self.app_limited_until;
+        flight.snapshot = Snapshot {
+            delivered_octets: self.delivered_octets,
+            delivered_ns: self.delivered_ns,
+            first_sent_ns: self.first_sent_ns,
+            app_limited,
+        };
+        self.in_flight_octets += octets;
+        let in_flight_octets = self.in_flight_octets;
+        self.controller.on_sent(&Sent { now_ns, packets, octets, in_flight_octets, app_limited });
+    }
+
+    /// Nothing was left to send although window and pacing would have let it go (S-62).
+    pub(crate) fn handle_app_limited(&mut self) {
+        self.app_limited_until = self.delivered_octets + self.in_flight_octets.max(1);
+    }
+
+    /// The packets of `new` have arrived; those of `spurious` among them had been declared lost.
+    pub(crate) fn handle_arrived(&mut self, flight: &Flight, new: u64, spurious: u64) {
+        let octets = flight.octets_of(new);
+        self.in_flight_octets -= flight.octets_of(new & !spurious);
+        self.delivered_octets += octets;
+        let tally = &mut self.tally;
+        tally.packets += new.count_ones();
+        tally.octets += octets;
+        if spurious != 0 {
+            self.missing -= u64::from(spurious.count_ones());
+            tally.spurious_packets += spurious.count_ones();
+            tally.spurious_octets += flight.octets_of(spurious);
+            tally.spurious_sent_ns = tally.spurious_sent_ns.max(flight.sent_ns);
+        }
+        let pn = flight.newest_of(new);
+        if tally.newest.is_none_or(|(newest, _, _)| pn > newest) {
+            tally.newest = Some((pn, flight.sent_ns, flight.snapshot));
+        }
+    }
+
+    /// Tells the controller of losses that were none, before it hears of others.
+    pub(crate) fn report_spurious(&mut self, now_ns: u64) {
+        let Tally { spurious_packets: packets, spurious_octets: octets, .. } = self.tally;
+        if packets > 0 {
+            let all = self.missing == 0;
+            let sent_ns = self.tally.spurious_sent_ns;
+            self.controller.on_spurious(&Spurious { now_ns, sent_ns, packets, octets, all });
+        }
+    }
+
+    /// The packets of `lost` are lost. What only tried a size says nothing of the path's load.
+    pub(crate) fn handle_lost(&mut self, now_ns: u64, flight: &Flight, lost: u64, counts: bool) {
+        let (packets, octets) = (lost.count_ones(), flight.octets_of(lost));
+        self.in_flight_octets -= octets;
+        self.missing += u64::from(packets);
+        if counts {
+            self.tally.lost_packets += packets;
+            self.tally.lost_octets += octets;
+            self.controller.on_lost(&Lost {
+                now_ns,
+                sent_ns: flight.sent_ns,
+                packets,
+                octets,
+                prior_delivered_octets: flight.snapshot.delivered_octets,
+                in_flight_octets: self.in_flight_octets,
+            });
+        }
+    }
+
+    /// What a timer found lost has no acknowledgement to be summed up with.
+    pub(crate) fn forget_losses(&mut self) {
+        (self.tally.lost_packets, self.tally.lost_octets) = (0, 0);
+    }
+
+    /// So many packets that were declared lost will not be recognised any more.
+    pub(crate) fn forget_missing(&mut self, packets: u32) {
+        self.missing -= u64::from(packets);
+    }
+
+    /// Tells the controller the sums, if anything of its own is news.
+    pub(crate) fn report(&mut self, report: &Report) {
+        let tally = std::mem::take(&mut self.tally);
+        let Some((_, sent_ns, snapshot)) = tally.newest else { return };
+        let Report { now_ns, rtt, timed, one_way_ns, marked } = *report;
+        if marked > 0 {
+            self.controller.on_ecn(&Ecn { now_ns, packets: marked, sent_ns });
+        }
+        let rate = self.rate_sample(now_ns, sent_ns, snapshot, rtt.min_ns);
+        self.controller.on_acked(&Acked {
+            now_ns,
+            packets: tally.packets,
+            octets: tally.octets,
+            lost_packets: tally.lost_packets,
+            lost_octets: tally.lost_octets,
+            sent_ns,
+            rtt: timed.then_some(rtt),
+            one_way_ns,
+            rate,
+            delivered_octets: self.delivered_octets,
+            in_flight_octets: self.in_flight_octets,
+        });
+    }
+
+    /// How fast the path delivered while the packet of `snapshot` was on its way. An interval
+    /// shorter than the smallest round trip is an artefact of acknowledgements that bunched.
+    fn rate_sample(
+        &mut self,
+        now_ns: u64,
+        sent_ns: u64,
+        snapshot: Snapshot,
+        min_rtt_ns: u64,
+    ) -> Option<RateSample> {
+        self.first_sent_ns = sent_ns;
+        self.delivered_ns = now_ns;
+        let send_ns = sent_ns.saturating_sub(snapshot.first_sent_ns);
+        let interval_ns = send_ns.max(now_ns.saturating_sub(snapshot.delivered_ns));
+        (interval_ns >= min_rtt_ns).then_some(RateSample {
+            delivered_octets: self.delivered_octets - snapshot.delivered_octets,
+            interval_ns,
+            prior_delivered_octets: snapshot.delivered_octets,
+            app_limited: snapshot.app_limited,
+        })
+    }
+}

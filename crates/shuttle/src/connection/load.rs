@@ -1,0 +1,260 @@
+//! Flights of segments: which stream sends on which path, as windows and pacing allow (S-60 to
+//! S-70).
+
+use weft_wire::llp::{Gather, RegisteredMemory, SegmentId, UlpduSource};
+use weft_wire::shuttle::frame::Frame;
+use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
+
+use super::tx::Transmit;
+use super::{Connection, Ports, Stats};
+use crate::account::{Allowance, OF_PATH};
+use crate::flight::{Cargo, Flight};
+use crate::path::Path;
+use crate::protect::Guard;
+use crate::stream::Stream;
+
+impl Connection {
+    /// A flight of one stream on path `at`.
+    pub(super) fn put_flight<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        ports: &mut P,
+        memory: &impl RegisteredMemory,
+        out: &mut Transmit,
+    ) -> bool {
+        if self.paths[at].recovery.probes() > 0 {
+            return self.put_probes(now_ns, at, ports, memory, out);
+        }
+        // Who came second last time comes first now.
+        self.own_first = !self.own_first;
+        let own_first = self.own_first;
+        (own_first && self.put_own(now_ns, at, ports, memory, out))
+            || self.put_shared(now_ns, at, ports, memory, out)
+            || (!own_first && self.put_own(now_ns, at, ports, memory, out))
+    }
+
+    /// Probes carry the oldest segments of the stream whose packets have been open for longest.
+    fn put_probes<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        ports: &mut P,
+        memory: &impl RegisteredMemory,
+        out: &mut Transmit,
+    ) -> bool {
+        let packets = u64::from(self.paths[at].recovery.probes());
+        if let Some(oldest) = self.paths[at].recovery.oldest_open()
+            && let Some(stream) = self.streams.get_mut(oldest.stream)
+        {
+            let id = oldest.stream;
+            stream.send.queue_probes(packets);
+            let own = stream.own.as_ref();
+            let account = own.map_or(OF_PATH, |own| self.paths[at].account_of(id, own));
+            self.streams.wake(id);
+            if self.load(now_ns, at, (id, account), packets, ports, memory, out) {
+                return true;
+            }
+        }
+        self.frames.clear();
+        Frame::Ping.encode(&mut self.frames);
+        self.put_timed(now_ns, at, Cargo::Frames, out);
+        true
+    }
+
+    /// A flight of the stream whose turn it is with the path's own controller (S-70).
+    fn put_shared<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        ports: &mut P,
+        memory: &impl RegisteredMemory,
+        out: &mut Transmit,
+    ) -> bool {
+        let Some(packets) = self.allowance(now_ns, at, OF_PATH) else { return false };
+        let octets = self.paths[at].datagram_octets;
+        while let Some((id, burst)) = self.streams.turn(now_ns, octets) {
+            let packets = packets.min(burst);
+            if self.load(now_ns, at, (id, OF_PATH), packets, ports, memory, out) {
+                return true;
+            }
+            if !self.streams.retire() {
+                break;
+            }
+        }
+        self.paths[at].handle_app_limited(OF_PATH);
+        false
+    }
+
+    /// A flight of the first stream that its own controller lets go.
+    fn put_own<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        ports: &mut P,
+        memory: &impl RegisteredMemory,
+        out: &mut Transmit,
+    ) -> bool {
+        for _ in 0..self.streams.own_count() {
+            let Some(id) = self.streams.next_own() else { break };
+            let Some(stream) = self.streams.get(id) else { continue };
+            let path = &mut self.paths[at];
+            let account = stream.own.as_ref().map_or(OF_PATH, |own| path.account_of(id, own));
+            let burst = match stream.cap.burst(now_ns, path.datagram_octets) {
+                Ok(burst) => burst,
+                Err(at_ns) => {
+                    self.wait_until(at_ns);
+                    continue;
+                }
+            };
+            let Some(packets) = self.allowance(now_ns, at, account) else { continue };
+            if self.load(now_ns, at, (id, account), packets.min(burst), ports, memory, out) {
+                return true;
+            }
+            self.paths[at].handle_app_limited(account);
+            self.streams.retire_own(id);
+        }
+        false
+    }
+
+    /// Packets that may leave now on path `at` in `account`; notes when some may if none may.
+    fn allowance(&mut self, now_ns: u64, at: usize, account: u16) -> Option<u64> {
+        let path = &self.paths[at];
+        match path.allowance(now_ns, account) {
+            Allowance::Packets(packets) => match self.cap.burst(now_ns, path.datagram_octets) {
+                Ok(burst) => return Some(packets.min(burst)),
+                Err(at_ns) => self.wait_until(at_ns),
+            },
+            Allowance::At(at_ns) => self.wait_until(at_ns),
+            Allowance::Full => {}
+        }
+        None
+    }
+
+    fn wait_until(&mut self, at_ns: u64) {
+        self.send_at_ns = Some(self.send_at_ns.map_or(at_ns, |other| other.min(at_ns)));
+    }
+
+    /// A flight of up to `packets` packets of a stream, in an account of path `at`; false if the
+    /// stream has nothing to send.
+    #[expect(clippy::too_many_arguments, reason = "the caller's arguments and three of its own")]
+    fn load<P: Ports>(
+        &mut self,
+        now_ns: u64,
+        at: usize,
+        (id, account): (StreamId, u16),
+        packets: u64,
+        ports: &mut P,
+        memory: &impl RegisteredMemory,
+        out: &mut Transmit,
+    ) -> bool {
+        let Self { session, paths, streams, segment, peeked, stats, cap, .. } = self;
+        let (Some(session), Some(stream), Some(source)) =
+            (session, streams.get_mut(id), ports.source(id))
+        else {
+            return false;
+        };
+        let (path, guard) = (&mut paths[at], &mut session.guard);
+        let cid = session.peer_cid.with_stream(id);
+        let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
+        let mut loading = Loading { now_ns, path, guard, header, source, segment, peeked, stats };
+        let Some(mut flight) = loading.load(id, stream, packets, memory, out) else {
+            return false;
+        };
+        flight.account = account;
+        stream.send.deficit -= flight.octets() as i64;
+        stream.cap.handle_sent(now_ns, flight.octets());
+        cap.handle_sent(now_ns, flight.octets());
+        stats.segments_out += u64::from(flight.count());
+        let path = &mut paths[at];
+        path.ping = false;
+        out.route = Some(path.route);
+        path.handle_sent(now_ns, flight);
+        streams.change(id);
+        true
+    }
+}
+
+/// A flight being put together.
+struct Loading<'a, S> {
+    now_ns: u64,
+    path: &'a mut Path,
+    guard: &'a mut Guard,
+    /// Of every packet, but for number and request.
+    header: CtrlHeader,
+    source: S,
+    segment: &'a mut Gather,
+    peeked: &'a mut Gather,
+    stats: &'a mut Stats,
+}
+
+impl<S: UlpduSource> Loading<'_, S> {
+    /// Up to `packets` packets with consecutive segments: of those to be sent again first.
+    fn load(
+        &mut self,
+        id: StreamId,
+        stream: &mut Stream,
+        packets: u64,
+        memory: &impl RegisteredMemory,
+        out: &mut Transmit,
+    ) -> Option<Flight> {
+        let overhead = self.guard.data_overhead();
+        let mulpdu = self.path.datagram_octets - overhead;
+        let first_pn = self.path.recovery.next_pn();
+        let (mut first_dsn, mut octets, mut last_octets, mut count) = (0, 0, 0, 0_u8);
+        while u64::from(count) < packets {
+            let Some((dsn, name, again)) = self.next(stream, mulpdu) else { break };
+            if count > 0 && dsn != first_dsn + u64::from(count) {
+                break;
+            }
+            self.segment.clear();
+            self.source.gather(name, self.segment);
+            let size = overhead + self.segment.len() as u16;
+            if count > 0 && (size > octets || last_octets < octets) {
+                break;
+            }
+            if count == 0 {
+                (first_dsn, octets) = (dsn, size);
+            }
+            if again {
+                stream.send.resent(dsn);
+                self.stats.segments_resent += 1;
+                self.stats.octets_resent += u64::from(size);
+            } else {
+                stream.send.sent(self.now_ns);
+            }
+            let dry = self.next(stream, mulpdu).is_none();
+            if dry && !again {
+                stream.send.queue_tail();
+            }
+            let mut ctrl = self.header;
+            let pn = first_pn + u64::from(count);
+            ctrl.pn = pn as u32;
+            ctrl.phase = self.guard.next_phase();
+            ctrl.ack_now = dry && self.path.may_ask(self.now_ns);
+            let start = out.gather.len();
+            let header = DataHeader { ctrl, dsn: dsn as u32 };
+            self.guard.put_data(pn, &header, self.segment, memory, &mut out.gather);
+            out.end_datagram(start);
+            out.may_fragment |= size > self.path.datagram_octets;
+            last_octets = size;
+            count += 1;
+        }
+        let mut flight = (count > 0).then(|| Flight::new(first_pn, count, octets, last_octets))?;
+        flight.cargo = Cargo::Segments { stream: id, first_dsn };
+        Some(flight)
+    }
+
+    /// Number and name of the next segment to send, and whether it is sent again.
+    fn next(&mut self, stream: &mut Stream, mulpdu: u16) -> Option<(u64, SegmentId, bool)> {
+        let send = &mut stream.send;
+        if let Some(dsn) = send.next_resend() {
+            return Some((dsn, send.name(dsn), true));
+        }
+        if !send.may_send_new() {
+            return None;
+        }
+        let name = send.peek(mulpdu, &mut self.source, self.peeked)?;
+        Some((send.next_dsn(), name, false))
+    }
+}
