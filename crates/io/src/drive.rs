@@ -190,6 +190,9 @@ impl Driver {
         {
             self.phase = Phase::Closed;
         }
+        if self.endpoint.is_about_to_speak() && tcp::unacknowledged(self.socket.as_fd()) > 0 {
+            self.endpoint.postpone_speaking(now);
+        }
         self.endpoint.handle_timeout(now);
     }
 

@@ -260,6 +260,19 @@ impl Endpoint {
         self.rdmap.fail(&self.qp, fault);
     }
 
+    /// Whether it will speak although the peer has not.
+    pub fn is_about_to_speak(&self) -> bool {
+        self.speak_at.is_some() && !self.heard()
+    }
+
+    /// Waits as long again before it speaks: the peer does not even have the Reply yet, and would
+    /// find both together.
+    pub fn postpone_speaking(&mut self, now: Instant) {
+        if self.is_about_to_speak() {
+            self.speak_at = Some(now + SPEAK_AFTER);
+        }
+    }
+
     /// When [`Endpoint::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = [self.nudge_at, self.speak_at, self.decide_at, self.stalled_at, self.held_until];

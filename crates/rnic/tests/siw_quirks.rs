@@ -138,6 +138,11 @@ fn a_server_may_speak_first_to_siw_after_a_while() {
     assert_eq!(side.output(usize::MAX), []);
     let due = side.endpoint.poll_timeout().unwrap();
     assert!(due - side.now >= Duration::from_millis(50));
+    // The Reply was lost and is on its way again.
+    side.endpoint.postpone_speaking(due);
+    side.endpoint.handle_timeout(due);
+    assert_eq!(side.output(usize::MAX), []);
+    let due = side.endpoint.poll_timeout().unwrap();
     side.endpoint.handle_timeout(due);
     let out = ulpdus(&side.output(usize::MAX));
     assert_eq!((out.len(), &out[0][..2]), (1, &[0x41, 0x43][..]));
