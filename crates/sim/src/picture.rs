@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use degen::units::{Bitrate, parse_octets, parse_time_ns};
+
 use crate::run::Outcome;
 
 const WIDTH: f64 = 900.0;
@@ -58,7 +60,7 @@ pub fn over_time(outcome: &Outcome) -> String {
 pub fn shares(name: &str, outcomes: &[Outcome], along: &str) -> Option<String> {
     let mut curves: Vec<(Curve, Curve)> = Vec::new();
     for outcome in outcomes {
-        let at = leading_number(outcome.values.get(along)?)?;
+        let at = number(outcome.values.get(along)?)?;
         let others = outcome.values.iter().filter(|(key, _)| *key != along);
         let label = others.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ");
         let found = curves.iter().position(|(share, _)| share.name == label);
@@ -85,10 +87,14 @@ pub fn shares(name: &str, outcomes: &[Outcome], along: &str) -> Option<String> {
     Some(draw(name, along, &charts))
 }
 
-/// The number that a text begins with: 0.1 of `0.1%`.
-fn leading_number(text: &str) -> Option<f64> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    text[..end].parse().ok()
+/// The number that a text stands for, in the unit that it names: percent, bits per second,
+/// nanoseconds, octets, products of rate and round trip.
+fn number(text: &str) -> Option<f64> {
+    let bare = text.trim_end_matches('%').trim_end_matches("bdp");
+    let rate = || text.parse::<Bitrate>().ok().map(|rate| rate.bps() as f64);
+    let time = || parse_time_ns(text).ok().map(|ns| ns as f64);
+    let octets = || parse_octets(text).ok().map(|octets| octets as f64);
+    bare.parse().ok().or_else(rate).or_else(time).or_else(octets)
 }
 
 fn draw(title: &str, along: &str, charts: &[Chart]) -> String {
@@ -125,6 +131,7 @@ fn draw_chart(svg: &mut String, chart: &Chart, along: &str, top: f64) {
         text(svg, x(value), top + HEIGHT + 15.0, "middle", &short(value));
     }
     text(svg, LEFT + WIDTH, top + HEIGHT + 29.0, "end", along);
+    let line = (HEIGHT / chart.curves.len().max(1) as f64).min(15.0);
     for (index, curve) in chart.curves.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         let path = curve.points.iter().enumerate().map(|(number, point)| {
@@ -133,7 +140,7 @@ fn draw_chart(svg: &mut String, chart: &Chart, along: &str, top: f64) {
         });
         let path: String = path.collect();
         put(svg, &format!("<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\"/>"));
-        let at = top + 12.0 + 15.0 * index as f64;
+        let at = top + 12.0 + line * index as f64;
         let left = LEFT + WIDTH + 8.0;
         put(svg, &format!("<path d=\"M{left} {}h14\" stroke=\"{colour}\"/>", at - 4.0));
         text(svg, left + 18.0, at, "start", &curve.name);
@@ -158,6 +165,9 @@ fn nice(value: f64) -> f64 {
 }
 
 fn short(value: f64) -> String {
+    if value >= 1e5 {
+        return format!("{value:e}");
+    }
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -180,10 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_found_at_the_beginning() {
-        assert_eq!(leading_number("0.1%"), Some(0.1));
-        assert_eq!(leading_number("70ms"), Some(70.0));
-        assert_eq!(leading_number("weave"), None);
+    fn numbers_are_compared_in_one_unit() {
+        assert_eq!([number("0.1%"), number("25"), number("4bdp")], [0.1, 25.0, 4.0].map(Some));
+        assert_eq!([number("100mbit"), number("1gbit")], [1e8, 1e9].map(Some));
+        assert_eq!([number("70ms"), number("64KiB")], [7e7, 65536.0].map(Some));
+        assert_eq!([number("weave"), number("")], [None; 2]);
     }
 
     #[test]
