@@ -5,7 +5,7 @@ use weft_wire::ddp::Header;
 use weft_wire::mpa::{Enhanced, StartFrame, StartKind};
 use weft_wire::rdmap::{AtomicRequest, AtomicResponse, Control, ImmediateData, ReadRequest};
 use weft_wire::terminate::{Phase, Terminate, TerminateCode};
-use weft_wire::{iwpm, sdp};
+use weft_wire::{datagram, iwpm, sdp};
 
 /// `data` as a start frame of either kind.
 pub fn start_frame(data: &[u8]) {
@@ -82,4 +82,12 @@ pub fn iwpm(data: &[u8]) {
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
     assert_eq!(iwpm::Message::parse(&bytes), Ok(message));
+}
+
+/// `data` as a datagram between queue pairs.
+pub fn datagram(data: &[u8]) {
+    let Some((header, payload)) = datagram::Header::parse(data) else { return };
+    assert_eq!(header.len() + payload.len(), data.len());
+    let again = [&header.to_bytes()[..header.len()], payload].concat();
+    assert_eq!(datagram::Header::parse(&again), Some((header, payload)));
 }

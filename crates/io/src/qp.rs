@@ -12,7 +12,8 @@ use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Device, Endpoint, Link};
 use weft_verbs::usage::Counted;
 use weft_verbs::{
-    Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr, Srq, qp::QpInit as Init,
+    Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr, Srq,
+    qp::QpInit as Init,
 };
 
 use crate::cell::Cell;
@@ -116,6 +117,16 @@ impl Qp {
             return Err(Misuse::Unsupported("sends with immediate data"));
         }
         self.inner.post_send(wr)
+    }
+
+    /// What it offers.
+    pub fn kind(&self) -> QpType {
+        self.inner.kind()
+    }
+
+    /// Queues a datagram to `to`; [`Qp::ring`] after the last of a list sets it going.
+    pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
+        self.inner.post_datagram(wr, to)
     }
 
     /// The doorbell: what is queued goes out, on this thread if nobody else drives.

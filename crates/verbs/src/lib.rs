@@ -37,4 +37,4 @@ pub use qp::{AddressVector, AlternatePath, QpType};
 pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState};
 pub use srq::Srq;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};
-pub use wr::{RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use wr::{Destination, RecvWr, SendFlags, SendOp, SendWr, Sge};

@@ -2,7 +2,7 @@
 
 use weft_wire::llp::MemoryPiece;
 
-use crate::qp::QpType;
+use crate::qp::{AddressVector, QpType};
 
 /// A scatter/gather entry, laid out as `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +140,17 @@ pub struct SendWr<'a> {
     pub flags: SendFlags,
     /// Local memory: the payload, or where a result goes.
     pub sges: &'a [Sge],
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Destination {
+    /// How the peer is reached.
+    pub path: AddressVector,
+    /// The peer's queue pair, 24 bits.
+    pub qpn: u32,
+    /// The key that the peer must have; with the highest bit, that of the queue pair that sends.
+    pub qkey: u32,
 }
 
 /// A receive work request as posted.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod crc;
+pub mod datagram;
 pub mod ddp;
 pub mod ids;
 pub mod iwpm;

@@ -52,3 +52,17 @@ fn sdp() {
 fn iwpm() {
     mutate::smoke(&seeds(&["iwpm_"], whole), RUNS, bodies::iwpm);
 }
+
+#[test]
+fn datagram() {
+    let header = weft_wire::datagram::Header {
+        to: 0x12_3456,
+        from: 0xab_cdef,
+        qkey: 0x1111_1111,
+        immediate: Some([1, 2, 3, 4]),
+        solicited: true,
+    };
+    let mut whole = header.to_bytes().to_vec();
+    whole.extend_from_slice(b"payload");
+    mutate::smoke(&[whole], RUNS, bodies::datagram);
+}

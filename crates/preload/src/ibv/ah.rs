@@ -9,7 +9,7 @@ use std::ptr;
 
 use weft_io::{Personality, path};
 use weft_verbs::usage::InUse;
-use weft_verbs::{AddressVector, Pd, WcFlags};
+use weft_verbs::{AddressVector, Destination, Misuse, Pd, WcFlags};
 
 use super::context::Held;
 use super::gid::{self, gid_of};
@@ -24,13 +24,34 @@ use crate::real::pass_when_off;
 /// What is behind an address handle.
 pub struct Tail {
     /// Where it leads.
-    #[expect(dead_code, reason = "no queue pair takes datagrams yet")]
     pub path: AddressVector,
     _pd: InUse<Pd>,
     _context: Held,
 }
 
 type AhObject = Object<ibv_ah, Tail>;
+
+/// What is behind `ah`.
+///
+/// # Safety
+/// `ah` came from [`ibv_create_ah`] and is not destroyed while the reference lives.
+pub unsafe fn tail<'a>(ah: *mut ibv_ah) -> &'a Tail {
+    // SAFETY: as this function's contract.
+    unsafe { AhObject::tail(ah) }
+}
+
+/// Where a datagram goes that names `ah`.
+///
+/// # Safety
+/// `ah` is NULL or alive.
+pub unsafe fn destination(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Destination, Misuse> {
+    if ah.is_null() {
+        return Err(Misuse::Invalid("a datagram needs an address handle"));
+    }
+    // SAFETY: alive by contract.
+    let path = unsafe { tail(ah) }.path;
+    Ok(Destination { path, qpn, qkey })
+}
 
 /// `ibv_create_ah`: an RNIC has no datagrams to send.
 ///

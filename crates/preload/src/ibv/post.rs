@@ -6,9 +6,10 @@
 use std::ffi::c_int;
 use std::ptr::slice_from_raw_parts;
 
-use weft_verbs::{Misuse, RecvWr, SendFlags, SendOp, SendWr};
+use weft_io::Qp;
+use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr};
 
-use super::{qp, srq};
+use super::{ah, qp, srq};
 use crate::abi::*;
 
 /// Slot `post_send`.
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn post_send(
         // SAFETY: requests of the list are readable by contract.
         let item = unsafe { &*next };
         // SAFETY: as above.
-        let posted = unsafe { send_wr(item) }.and_then(|wr| core.post_send(&wr));
+        let posted = unsafe { post_one(core, item) };
         if let Err(misuse) = posted {
             // SAFETY: NULL or writable by contract.
             unsafe { report(bad, next) };
@@ -41,6 +42,21 @@ pub unsafe extern "C" fn post_send(
         core.ring();
     }
     result
+}
+
+/// # Safety
+/// The entries of the request are readable, and so is the address handle of a datagram.
+unsafe fn post_one(core: &Qp, item: &ibv_send_wr) -> Result<(), Misuse> {
+    // SAFETY: readable by contract.
+    let wr = unsafe { send_wr(item) }?;
+    if core.kind() != QpType::Ud {
+        return core.post_send(&wr);
+    }
+    // SAFETY: requests of this kind of queue pair carry this member.
+    let WrUd { ah, remote_qpn, remote_qkey } = unsafe { item.wr.ud };
+    // SAFETY: alive by contract.
+    let to = unsafe { ah::destination(ah, remote_qpn, remote_qkey) }?;
+    core.post_datagram(&wr, &to)
 }
 
 /// Slot `post_recv`.

@@ -6,8 +6,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{self, slice_from_raw_parts};
 
 use weft_io::Personality;
-use weft_verbs::{SendFlags, SendOp, SendWr};
+use weft_verbs::{Destination, SendFlags, SendOp, SendWr};
 
+use super::ah;
 use super::object::SpanLock;
 use super::qp::{self, Tail};
 use super::query::personality;
@@ -38,6 +39,8 @@ struct Pending {
     wr_id: u64,
     flags: SendFlags,
     op: SendOp,
+    /// Where a datagram goes.
+    to: Option<Destination>,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
 }
@@ -74,10 +77,12 @@ impl Span {
 
     fn begin(&mut self, wr_id: u64, flags: SendFlags, op: SendOp) {
         if self.used == self.slots.len() {
-            self.slots.push(Pending { wr_id, flags, op, sges: Vec::new(), inline: Vec::new() });
+            let (sges, inline) = (Vec::new(), Vec::new());
+            self.slots.push(Pending { wr_id, flags, op, to: None, sges, inline });
         }
         let slot = &mut self.slots[self.used];
         (slot.wr_id, slot.flags, slot.op) = (wr_id, flags, op);
+        slot.to = None;
         slot.sges.clear();
         slot.inline.clear();
         self.used += 1;
@@ -105,8 +110,12 @@ impl Span {
                 slot.sges.push(ibv_sge { addr, length: slot.inline.len() as u32, lkey: 0 });
             }
             let (wr_id, op, flags) = (slot.wr_id, slot.op, slot.flags);
-            if let Err(misuse) = tail.core.post_send(&SendWr { wr_id, op, flags, sges: &slot.sges })
-            {
+            let wr = SendWr { wr_id, op, flags, sges: &slot.sges };
+            let outcome = match &slot.to {
+                Some(to) => tail.core.post_datagram(&wr, to),
+                None => tail.core.post_send(&wr),
+            };
+            if let Err(misuse) = outcome {
                 result = misuse.errno();
                 break;
             }
@@ -176,6 +185,7 @@ fn fill(qp: &mut ibv_qp_ex) {
     qp.wr_send = Some(wr_send);
     qp.wr_send_imm = Some(wr_send_imm);
     qp.wr_send_inv = Some(wr_send_inv);
+    qp.wr_set_ud_addr = Some(wr_set_ud_addr);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     qp.wr_set_sge = Some(wr_set_sge);
@@ -255,6 +265,20 @@ builders! {
     wr_atomic_fetch_add(stag: u32, to: u64, add: u64) => SendOp::FetchAdd { to, stag, add };
     wr_atomic_cmp_swp(stag: u32, to: u64, compare: u64, swap: u64) =>
         SendOp::CmpSwap { to, stag, compare, swap };
+}
+
+unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    // SAFETY: the program calls it in a span.
+    let span = unsafe { span(qp) };
+    // SAFETY: the program passes a live handle.
+    match unsafe { ah::destination(ah, qpn, qkey) } {
+        Ok(to) => {
+            if let Some(request) = span.last() {
+                request.to = Some(to);
+            }
+        }
+        Err(misuse) => span.error = misuse.errno(),
+    }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {

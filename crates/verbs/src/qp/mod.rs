@@ -26,7 +26,7 @@ use crate::pd::Pd;
 use crate::srq::Srq;
 use crate::usage::InUse;
 use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
-use crate::wr::{RecvWr, SendWr};
+use crate::wr::{Destination, RecvWr, SendWr};
 
 /// What a queue pair is made of.
 pub struct QpInit {
@@ -185,20 +185,42 @@ impl Qp {
 
     /// Queues a send.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
+        if self.kind == QpType::Ud {
+            return Err(Misuse::Invalid("a datagram has a destination"));
+        }
+        self.post(wr, None)
+    }
+
+    fn post(&self, wr: &SendWr<'_>, to: Option<&Destination>) -> Result<(), Misuse> {
         if !wr.op.is_offered_by(self.kind) {
             return Err(Misuse::Invalid("a queue pair of this type does not do this"));
         }
         let mut sq = self.sq();
         let limit = self.cap.max_send_wr;
-        match self.state() {
-            QpState::Rts | QpState::Sqd => sq.push(wr, self.sq_sig_all, limit),
-            QpState::Err | QpState::Sqe => {
-                sq.push(wr, self.sq_sig_all, limit)?;
-                sq.flush(self.num, &self.send_cq);
-                Ok(())
-            }
-            _ => Err(Misuse::Invalid("sends may be posted from RTS on")),
+        let state = self.state();
+        if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            return Err(Misuse::Invalid("sends may be posted from RTS on"));
         }
+        sq.push(wr, self.sq_sig_all, limit)?;
+        if let Some(to) = to {
+            sq.direct(to);
+        }
+        if matches!(state, QpState::Err | QpState::Sqe) {
+            sq.flush(self.num, &self.send_cq);
+        }
+        Ok(())
+    }
+
+    /// Queues a datagram to `to`.
+    pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
+        if self.kind != QpType::Ud {
+            return Err(Misuse::Invalid("a connected queue pair has one destination"));
+        }
+        let mut to = *to;
+        if to.qkey >> 31 != 0 {
+            to.qkey = self.attrs.lock().expect("attribute lock").qkey;
+        }
+        self.post(wr, Some(&to))
     }
 
     /// Queues a receive.
@@ -284,6 +306,16 @@ impl Qp {
             self.raise(AsyncKind::QpLastWqeReached);
         }
         true
+    }
+
+    /// A send that cannot be carried out ends as `status`, and what was posted after it is flushed;
+    /// receives go on. The queue pair waits in SQE for the program to see to it.
+    pub fn fail_sends(&self, seq: u32, status: WcStatus) {
+        let mut sq = self.sq();
+        let (from, to) = (QpState::Rts as u8, QpState::Sqe as u8);
+        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        sq.fail(seq, self.num, &self.send_cq, status, 0);
+        sq.flush(self.num, &self.send_cq);
     }
 
     /// Goes to RESET: everything is dropped without a completion.

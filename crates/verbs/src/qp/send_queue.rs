@@ -13,7 +13,7 @@ use crate::cq::{Cq, Reclaim};
 use crate::misuse::Misuse;
 use crate::mr::inline_bytes;
 use crate::wc::{Wc, WcOpcode, WcStatus};
-use crate::wr::{SendFlags, SendOp, SendWr, Sge, SgeList, total_len};
+use crate::wr::{Destination, SendFlags, SendOp, SendWr, Sge, SgeList, total_len};
 
 /// A posted send and how far it has come.
 #[derive(Clone, Debug)]
@@ -70,6 +70,8 @@ impl SendWqe {
 #[derive(Debug)]
 pub struct SendQueue {
     wqes: Vec<SendWqe>,
+    /// Where the requests of a queue pair for datagrams go, slot by slot.
+    destinations: Vec<Destination>,
     depth: u32,
     max_sge: u32,
     max_inline: u32,
@@ -89,6 +91,7 @@ impl SendQueue {
     pub fn new(cap: &QpCap) -> Self {
         Self {
             wqes: Vec::new(),
+            destinations: Vec::new(),
             depth: cap.max_send_wr.next_power_of_two(),
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
@@ -127,6 +130,20 @@ impl SendQueue {
         self.unanswered = self.depth.min(self.unanswered + 1);
         self.taken.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Sends the request that was added last, a datagram, to `to`.
+    pub fn direct(&mut self, to: &Destination) {
+        let slot = (self.head.wrapping_sub(1) & (self.depth - 1)) as usize;
+        if slot >= self.destinations.len() {
+            self.destinations.resize(slot + 1, Destination::default());
+        }
+        self.destinations[slot] = *to;
+    }
+
+    /// Where the datagram `seq` goes.
+    pub fn destination(&self, seq: u32) -> Option<&Destination> {
+        self.destinations.get((seq & (self.depth - 1)) as usize)
     }
 
     fn check(&self, wr: &SendWr<'_>) -> Result<u32, Misuse> {
@@ -419,6 +436,25 @@ mod tests {
         assert_eq!(polled(&cq), [(2, 10), (3, 5)]);
         queue.segment_acked(1);
         assert_eq!(polled(&cq), []);
+    }
+
+    #[test]
+    fn each_datagram_keeps_its_destination() {
+        let (mut queue, cq) = queue(2);
+        for round in 0..3 {
+            for qpn in [round, round + 100] {
+                post(&mut queue, 0, SendOp::Send, SIGNALED).unwrap();
+                queue.direct(&Destination { qpn, ..Destination::default() });
+            }
+            for qpn in [round, round + 100] {
+                let seq = queue.peek().unwrap().0;
+                assert_eq!(queue.destination(seq).unwrap().qpn, qpn);
+                queue.segment_out(seq, true);
+                queue.segment_acked(seq);
+            }
+            queue.complete(1, &cq);
+            assert_eq!(polled(&cq).len(), 2);
+        }
     }
 
     #[test]

@@ -1,0 +1,197 @@
+//! Datagrams between queue pairs of type UD: the headers before the payload in UDP, and the route
+//! header that a receiver finds before it in memory.
+//!
+//! The headers are InfiniBand's own, as RoCE v2 carries them: a base transport header (InfiniBand
+//! architecture, volume 1, section 9.2), a datagram extended transport header (section 9.3.3) and,
+//! with immediate data, four octets more (section 9.3.6). The invariant CRC is left out, since UDP
+//! has a checksum, and so is padding, since UDP has a length.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Octets of the headers without immediate data.
+pub const HEADER_LEN: usize = 20;
+/// Octets of the headers with immediate data.
+pub const HEADER_LEN_MAX: usize = HEADER_LEN + 4;
+/// Octets of the route header, of either family.
+pub const ROUTE_LEN: usize = 40;
+
+/// "Send only" and "send only with immediate" of the unreliable datagram service.
+const SEND_ONLY: u8 = 0x64;
+const SEND_ONLY_IMMEDIATE: u8 = 0x65;
+/// The bit that asks for an event at the receiver.
+const SOLICITED: u8 = 0x80;
+/// Bits of the same octet that name the version of the headers, which is zero.
+const VERSION: u8 = 0x0f;
+/// The default partition.
+const PKEY: [u8; 2] = [0xff, 0xff];
+/// A queue pair number has 24 bits.
+const NUMBER: u32 = 0x00ff_ffff;
+
+/// What the headers say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The queue pair that it is for, 24 bits.
+    pub to: u32,
+    /// The queue pair that it is from, 24 bits.
+    pub from: u32,
+    /// The key that the receiver must have.
+    pub qkey: u32,
+    /// Immediate data as it stands in memory.
+    pub immediate: Option<[u8; 4]>,
+    /// The sender asks for an event at the receiver.
+    pub solicited: bool,
+}
+
+impl Header {
+    /// The octets on the wire, of which the first [`Header::len`] count.
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN_MAX] {
+        let mut bytes = [0; HEADER_LEN_MAX];
+        bytes[0] = if self.immediate.is_some() { SEND_ONLY_IMMEDIATE } else { SEND_ONLY };
+        bytes[1] = if self.solicited { SOLICITED } else { 0 };
+        bytes[2..4].copy_from_slice(&PKEY);
+        bytes[4..8].copy_from_slice(&(self.to & NUMBER).to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.qkey.to_be_bytes());
+        bytes[16..20].copy_from_slice(&(self.from & NUMBER).to_be_bytes());
+        bytes[HEADER_LEN..].copy_from_slice(&self.immediate.unwrap_or_default());
+        bytes
+    }
+
+    /// How many octets it has.
+    pub fn len(&self) -> usize {
+        if self.immediate.is_some() { HEADER_LEN_MAX } else { HEADER_LEN }
+    }
+
+    /// Never: a header has octets.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Takes the headers off `datagram`; gives the payload too. `None` for anything else.
+    pub fn parse(datagram: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, rest) = datagram.split_first_chunk::<HEADER_LEN>()?;
+        let word =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let (immediate, payload) = match head[0] {
+            SEND_ONLY => (None, rest),
+            SEND_ONLY_IMMEDIATE => {
+                let (immediate, payload) = rest.split_first_chunk::<4>()?;
+                (Some(*immediate), payload)
+            }
+            _ => return None,
+        };
+        if head[1] & VERSION != 0 || head[2..4] != PKEY {
+            return None;
+        }
+        let header = Self {
+            to: word(4) & NUMBER,
+            from: word(16) & NUMBER,
+            qkey: word(12),
+            immediate,
+            solicited: head[1] & SOLICITED != 0,
+        };
+        Some((header, payload))
+    }
+}
+
+/// The route header of a datagram with `payload_len` octets: an IPv6 header, or an IPv4 header
+/// behind 20 octets of nothing, as RoCE v2 has it. Addresses of two families give the former.
+pub fn route_header(from: IpAddr, to: IpAddr, payload_len: u16) -> [u8; ROUTE_LEN] {
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => route_header_v4(from, to, payload_len),
+        _ => route_header_v6(wide(from), wide(to), payload_len),
+    }
+}
+
+const UDP: u8 = 17;
+const HOPS: u8 = 64;
+
+fn route_header_v4(from: Ipv4Addr, to: Ipv4Addr, payload_len: u16) -> [u8; ROUTE_LEN] {
+    const LEN: usize = 20;
+    let mut header = [0; LEN];
+    header[0] = 0x45;
+    header[2..4].copy_from_slice(&payload_len.saturating_add(LEN as u16).to_be_bytes());
+    (header[8], header[9]) = (HOPS, UDP);
+    header[12..16].copy_from_slice(&from.octets());
+    header[16..20].copy_from_slice(&to.octets());
+    let words = header.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    // Ten words sum up to less than ten carries.
+    let checksum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let mut whole = [0; ROUTE_LEN];
+    whole[ROUTE_LEN - LEN..].copy_from_slice(&header);
+    whole
+}
+
+fn route_header_v6(from: Ipv6Addr, to: Ipv6Addr, payload_len: u16) -> [u8; ROUTE_LEN] {
+    let mut header = [0; ROUTE_LEN];
+    header[0] = 0x60;
+    header[4..6].copy_from_slice(&payload_len.to_be_bytes());
+    (header[6], header[7]) = (UDP, HOPS);
+    header[8..24].copy_from_slice(&from.octets());
+    header[24..40].copy_from_slice(&to.octets());
+    header
+}
+
+fn wide(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header() -> Header {
+        Header {
+            to: 0x12_3456,
+            from: 0xab_cdef,
+            qkey: 0x1111_1111,
+            immediate: Some([1, 2, 3, 4]),
+            solicited: true,
+        }
+    }
+
+    #[test]
+    fn headers_come_back_with_the_payload() {
+        for header in [header(), Header { immediate: None, solicited: false, ..header() }] {
+            let mut datagram = header.to_bytes()[..header.len()].to_vec();
+            datagram.extend_from_slice(b"payload");
+            assert_eq!(Header::parse(&datagram), Some((header, &b"payload"[..])));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_strange_is_nothing() {
+        let bytes = header().to_bytes();
+        for len in 0..bytes.len() {
+            assert_eq!(Header::parse(&bytes[..len]), None, "{len}");
+        }
+        for (at, value) in [(0, 0x04), (1, 0x01), (2, 0)] {
+            let mut other = bytes;
+            other[at] = value;
+            assert_eq!(Header::parse(&other), None);
+        }
+    }
+
+    #[test]
+    fn the_octets_are_those_of_the_specification() {
+        let bytes = header().to_bytes();
+        assert_eq!(bytes[..8], [0x65, 0x80, 0xff, 0xff, 0, 0x12, 0x34, 0x56]);
+        assert_eq!(bytes[12..20], [0x11, 0x11, 0x11, 0x11, 0, 0xab, 0xcd, 0xef]);
+    }
+
+    #[test]
+    fn route_headers_are_those_of_ip() {
+        let (from, to) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let header = route_header(from, to, 40);
+        assert_eq!(header[..20], [0; 20]);
+        let expected = [0x45, 0, 0, 60, 0, 0, 0, 0, 64, 17, 0xf6, 0xad, 192, 0, 2, 1, 192, 0, 2, 2];
+        assert_eq!(header[20..], expected);
+        let header = route_header("::1".parse().unwrap(), "::2".parse().unwrap(), 7);
+        assert_eq!((header[0] >> 4, header[5], header[23], header[39]), (6, 7, 1, 2));
+    }
+}
