@@ -115,6 +115,10 @@ pub trait Flow: Send {
     fn next_due_ns(&self) -> u64;
     /// What it has done.
     fn tally(&self) -> Tally;
+    /// Octets of the application that arrived on each stream, if it has several.
+    fn streams(&self) -> Vec<u64> {
+        Vec::new()
+    }
     /// How it stands.
     fn standing(&self) -> Standing;
 }

@@ -16,6 +16,7 @@ use serde::Deserialize;
 
 use crate::reference::Shape;
 use crate::report::{Figure, Metric, Table, Target};
+use crate::stack::Whole;
 use flow::FlowPlan;
 
 /// A plan as it is written.
@@ -109,9 +110,8 @@ pub struct RunFlow {
     pub controller: String,
     /// How it sends.
     pub shape: Shape,
-    /// Of a pair of Shuttle's own connections, what protects its packets; none for a reference
-    /// flow.
-    pub whole_stack: Option<u8>,
+    /// How a pair of Shuttle's own connections is made; none for a reference flow.
+    pub whole_stack: Option<Whole>,
     /// A rate that an earlier connection found here, to begin with.
     pub saved_bps: Option<u64>,
     /// The links that it passes, by number.
@@ -201,14 +201,19 @@ impl Plan {
                 return Err(wrong("metric", metric, &format!("there are {}", Metric::names())));
             }
         }
-        let keys = self.tables.iter().flat_map(|table| table.rows.iter().chain(&table.columns));
-        let of = self.targets.iter().flat_map(|target| target.of.keys().chain(target.per.keys()));
-        let of = of.chain(self.figures.iter().flat_map(|figure| figure.of.keys()));
-        let per = self.tables.iter().flat_map(|table| table.per.keys());
-        match keys.chain(of).chain(per).find(|key| !self.vary.contains_key(*key)) {
-            Some(key) => Err(wrong("table", key, "nothing of this name varies")),
-            None => Ok(()),
+        for key in self.tables.iter().flat_map(|table| table.rows.iter().chain(&table.columns)) {
+            if !self.vary.contains_key(key) {
+                return Err(wrong("table", key, "nothing of this name varies"));
+            }
         }
+        let of = self.targets.iter().flat_map(|target| target.of.iter().chain(&target.per));
+        let of = of.chain(self.figures.iter().flat_map(|figure| &figure.of));
+        for (key, value) in of.chain(self.tables.iter().flat_map(|table| &table.per)) {
+            if !self.vary.get(key).is_some_and(|values| values.contains(value)) {
+                return Err(wrong("of", &format!("{key} = {value}"), "no run has this value"));
+            }
+        }
+        Ok(())
     }
 
     fn run(&self, values: BTreeMap<String, String>) -> Result<Run, PlanError> {
@@ -344,5 +349,7 @@ mod tests {
         assert!(refused("[[link]]", table).contains("speed"));
         let table = "[[table]]\ncells = [\"share\"]\nrows = [\"colour\"]\n[[link]]";
         assert!(refused("[[link]]", table).contains("colour"));
+        let table = "[[table]]\ncells = [\"share\"]\nper = { loss = \"7%\" }\n[[link]]";
+        assert!(refused("[[link]]", table).contains("7%"));
     }
 }

@@ -94,6 +94,8 @@ pub struct FlowOutcome {
     pub completion_ns: Option<u64>,
     /// That, over the time of its octets at the ceiling and a round trip.
     pub slowdown: Option<f64>,
+    /// Jain's index of fairness among its streams, if it has several.
+    pub streams_jain: Option<f64>,
     /// Packets sent.
     pub sent: u64,
     /// Of those, again.
@@ -137,13 +139,13 @@ const CONTROLLERS: &str = "weave, bbr1, cubic, fixed:RATE and none";
 pub fn simulate(run: &Run, mut progress: impl FnMut(f64)) -> Result<Outcome, UnknownController> {
     let mut network = build(run)?;
     let mut meter = Meter::new(run.links.len(), run.flows.len(), run.duration_ns);
-    let mut before = vec![Tally::default(); run.flows.len()];
+    let mut before = vec![Counts::default(); run.flows.len()];
     let ticks = run.duration_ns / TICK_NS;
     for tick in 1..=ticks {
         network.run_until(tick * TICK_NS);
         meter.tick(&mut network, tick * TICK_NS > run.warmup_ns);
-        if tick * TICK_NS <= run.warmup_ns {
-            before = tallies(&network, run.flows.len());
+        if tick == run.warmup_ns / TICK_NS {
+            before = counts(&network, run.flows.len());
         }
         if tick.is_multiple_of(PROGRESS_TICKS) {
             progress(tick as f64 / ticks as f64);
@@ -170,7 +172,7 @@ fn build(run: &Run) -> Result<Network, UnknownController> {
         let seed = run.seed.wrapping_add(7919 * (number as u64 + 1));
         let (make, params) = controller(flow, seed)?;
         let flow: Box<dyn Flow> = match flow.whole_stack {
-            Some(protection) => Box::new(StackFlow::new(flow.shape, protection, make, params)),
+            Some(whole) => Box::new(StackFlow::new(flow.shape, whole, make, params)),
             None => {
                 let mut controller = make(&params);
                 if let Some(rate_bps) = flow.saved_bps {
@@ -201,13 +203,21 @@ fn controller(flow: &RunFlow, seed: u64) -> Result<(cc::Make, Params), UnknownCo
     Ok((cc::by_name(name).ok_or_else(unknown)?, params))
 }
 
-fn tallies(network: &Network, flows: usize) -> Vec<Tally> {
-    (0..flows).map(|flow| network.flow(flow).tally()).collect()
+/// What a flow has done, and each of its streams.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    tally: Tally,
+    streams: Vec<u64>,
 }
 
-fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Tally]) -> Outcome {
+fn counts(network: &Network, flows: usize) -> Vec<Counts> {
+    let of = |flow: &dyn Flow| Counts { tally: flow.tally(), streams: flow.streams() };
+    (0..flows).map(|flow| of(network.flow(flow))).collect()
+}
+
+fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Counts]) -> Outcome {
     let counted_ns = run.duration_ns - run.warmup_ns;
-    let after = tallies(network, run.flows.len());
+    let after = counts(network, run.flows.len());
     let flows: Vec<FlowOutcome> = run
         .flows
         .iter()
@@ -233,10 +243,15 @@ fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Tally]) -> Out
     }
 }
 
-fn flow_outcome(run: &Run, flow: &RunFlow, before: &Tally, after: &Tally) -> FlowOutcome {
+fn flow_outcome(run: &Run, flow: &RunFlow, before: &Counts, counts: &Counts) -> FlowOutcome {
+    let after = &counts.tally;
     let rate_bps = |of: fn(&Tally) -> u64| {
-        bits_per_second(of(after).saturating_sub(of(before)), run.duration_ns - run.warmup_ns)
+        let octets = of(after).saturating_sub(of(&before.tally));
+        bits_per_second(octets, run.duration_ns - run.warmup_ns)
     };
+    let earlier = before.streams.iter().copied().chain(std::iter::repeat(0));
+    let streams: Vec<f64> =
+        counts.streams.iter().zip(earlier).map(|(after, before)| (after - before) as f64).collect();
     let completion_ns = after.finished_ns.map(|finished_ns| finished_ns - flow.shape.start_ns);
     FlowOutcome {
         label: flow.label.clone(),
@@ -244,6 +259,7 @@ fn flow_outcome(run: &Run, flow: &RunFlow, before: &Tally, after: &Tally) -> Flo
         payload_bps: rate_bps(|tally| tally.payload_octets),
         completion_ns,
         slowdown: completion_ns.zip(ideal_ns(run, flow)).map(|(ns, ideal_ns)| ns as f64 / ideal_ns),
+        streams_jain: (streams.len() > 1).then(|| jain(&streams)),
         sent: after.sent,
         resent: after.resent,
         lost: after.lost,
@@ -301,14 +317,15 @@ fn total(
     flows: &[FlowOutcome],
     links: &[LinkOutcome],
     meter: &Meter,
-    tallies: &[Tally],
+    counts: &[Counts],
 ) -> Total {
     let goodput_bps: u64 = flows.iter().map(|flow| flow.goodput_bps).sum();
     let ceiling = links.iter().filter_map(|link| link.ceiling_bps).min().unwrap_or(u64::MAX) as f64;
     let rtt_ns = run.links.iter().map(|link| link.rtt_ns).sum();
     let starts = || run.flows.iter().map(|flow| flow.shape.start_ns);
     let start_ns = starts().min().unwrap_or(0);
-    let sum = |of: fn(&Tally) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
+    let sum =
+        |of: fn(&Tally) -> u64| counts.iter().map(|counts| of(&counts.tally)).sum::<u64>() as f64;
     let lost = sum(|tally| tally.lost - tally.spurious);
     Total {
         goodput_bps,

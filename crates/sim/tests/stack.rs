@@ -24,3 +24,11 @@ fn a_transfer_ends() {
     assert!((200_000_000..3_000_000_000).contains(&completion_ns), "{flow:?}");
     assert!(flow.resent > 0 && flow.lost > 0, "{flow:?}");
 }
+
+#[test]
+fn streams_of_a_connection_have_equal_parts() {
+    let more = "engine = \"shuttle\"\nstreams = \"10\"";
+    let outcome = outcome(&plan("30ms 1% 100mbit queue=1bdp", "5s", "2s", "weave", more));
+    let jain = outcome.flows[0].streams_jain.unwrap();
+    assert!(jain > 0.99 && outcome.total.share_of_ceiling > 0.9, "{jain} {:?}", outcome.total);
+}

@@ -2,10 +2,12 @@
 
 use degen::units::{Bitrate, parse_octets};
 use serde::Deserialize;
+use weft_shuttle::MAX_STREAMS;
 use weft_wire::shuttle::hello::protection;
 
 use super::{PlanError, RunFlow, RunLink, time, wrong};
 use crate::reference::{Acks, Shape};
+use crate::stack::Whole;
 
 /// Flows that are alike.
 #[derive(Clone, Debug, Deserialize)]
@@ -20,6 +22,9 @@ pub(super) struct FlowPlan {
     /// Of the whole protocol: `none`, `crc32c`.
     #[serde(default = "crc32c")]
     protection: String,
+    /// Of the whole protocol: streams of the connection.
+    #[serde(default = "one")]
+    streams: String,
     /// `udp` or `tcp`, which decides about headers.
     #[serde(default = "udp")]
     over: String,
@@ -131,8 +136,8 @@ impl FlowPlan {
         self.via.iter().map(find).collect()
     }
 
-    /// What protects the packets, if the flow is one of the whole protocol.
-    fn whole_stack(&self, fill: &impl Fn(&str) -> String) -> Result<Option<u8>, PlanError> {
+    /// How its connections are made, if the flow is one of the whole protocol.
+    fn whole_stack(&self, fill: &impl Fn(&str) -> String) -> Result<Option<Whole>, PlanError> {
         let engine = fill(&self.engine);
         match engine.as_str() {
             "reference" => return Ok(None),
@@ -141,11 +146,15 @@ impl FlowPlan {
             _ => return Err(wrong("engine", &engine, "reference or shuttle")),
         }
         let protected = fill(&self.protection);
-        match protected.as_str() {
-            "none" => Ok(Some(protection::NONE)),
-            "crc32c" => Ok(Some(protection::CRC32C)),
-            _ => Err(wrong("protection", &protected, "none or crc32c")),
-        }
+        let protection = match protected.as_str() {
+            "none" => protection::NONE,
+            "crc32c" => protection::CRC32C,
+            _ => return Err(wrong("protection", &protected, "none or crc32c")),
+        };
+        let streams = fill(&self.streams);
+        let count = streams.parse().ok().filter(|count| (1..=MAX_STREAMS).contains(count));
+        let count = count.ok_or_else(|| wrong("streams", &streams, "a number up to 256"))?;
+        Ok(Some(Whole { protection, streams: count }))
     }
 
     fn saved(&self, fill: &impl Fn(&str) -> String) -> Result<Option<u64>, PlanError> {

@@ -31,11 +31,12 @@ struct Selection<'a> {
 }
 
 /// Every metric; `docs/simulator.md` says what they are.
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 21] = [
     kind("payload", Unit::BitsPerSecond, |s| Some(s.payload())),
     kind("share", Unit::Part, |s| Some(s.outcome.total.share_of_ceiling)),
     kind("part", Unit::Part, |s| s.part()),
     kind("jain", Unit::Part, |s| s.jain()),
+    kind("streams", Unit::Part, |s| s.mean(|f| f.streams_jain)),
     kind("queue", Unit::Nanoseconds, |s| s.most(|link| link.queue_mean_ns as f64)),
     kind("queue99", Unit::Nanoseconds, |s| s.most(|link| link.queue_p99_ns as f64)),
     kind("dropped", Unit::Part, |s| s.most(|link| link.dropped_bdp)),
