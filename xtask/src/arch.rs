@@ -37,7 +37,7 @@ pub const HOUSE: [Room; 15] = [
     room("shuttle", 1, &["wire"], "forbid").sans_io(),
     room("cm", 1, &["wire"], "forbid").sans_io(),
     room("rdmap", 2, &["wire", "verbs"], "forbid").sans_io(),
-    room("rnic", 3, &["wire", "verbs", "rdmap", "mpa", "cm"], "forbid").sans_io(),
+    room("rnic", 3, &["wire", "verbs", "rdmap", "mpa", "shuttle", "cm"], "forbid").sans_io(),
     room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
     room("io", 4, &["rnic", "verbs"], "deny"),
     room("preload", 5, &["io", "verbs"], ""),

@@ -10,7 +10,8 @@ use weft_verbs::Cq;
 use weft_verbs::Wake;
 
 use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
-use crate::drive::{Driver, LinkWatcher};
+use crate::drive::stream::StreamDrive;
+use crate::drive::{Drive, LinkWatcher};
 use crate::engine::{self, Engine, Leased, Readiness, Source};
 use crate::fds::HighFd;
 use crate::{Progress, Settings, clock};
@@ -25,7 +26,7 @@ const POLL_LOOP: Duration = Duration::from_micros(50);
 /// A queue pair's place for its connection.
 pub(crate) struct Cell {
     /// Boxed, because a step may take it out, and moving it costs even a step that does not.
-    driver: Mutex<Option<Box<Driver>>>,
+    driver: Mutex<Option<Box<dyn Drive>>>,
     pending: AtomicU8,
     attached: AtomicBool,
     /// The engine it was made under; a forked child has another and leaves it alone.
@@ -80,19 +81,26 @@ impl Cell {
         watcher: Arc<dyn LinkWatcher>,
         established: bool,
     ) {
-        let Some(this) = self.this.upgrade() else { return };
-        let waker: Weak<dyn Wake> = self.this.clone();
-        let mut driver = Driver::new(endpoint, socket, watcher, established, waker);
-        driver.register(this);
-        *self.lock() = Some(Box::new(driver));
-        self.attached.store(true, Ordering::Release);
-        if let Some(this) = self.this.upgrade() {
-            Engine::get().enlist(this);
-        }
-        self.drive(SEND | TIME);
+        let waker = self.waker();
+        self.hold(Box::new(StreamDrive::new(endpoint, socket, watcher, established, waker)));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Box<Driver>>> {
+    /// Gives any connection to the queue pair's engine.
+    pub fn hold(&self, mut driver: Box<dyn Drive>) {
+        let Some(this) = self.this.upgrade() else { return };
+        driver.register(Arc::clone(&this) as Arc<dyn Source>);
+        *self.lock() = Some(driver);
+        self.attached.store(true, Ordering::Release);
+        Engine::get().enlist(this);
+        self.drive(SEND | RECEIVE | TIME);
+    }
+
+    /// Is woken when a receive is posted that a message waits for.
+    pub fn waker(&self) -> Weak<dyn Wake> {
+        self.this.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Box<dyn Drive>>> {
         self.driver.lock().expect("driver lock")
     }
 
@@ -103,7 +111,7 @@ impl Cell {
 
     /// Who does what below the verbs, while there is a connection.
     pub fn offloads(&self) -> Option<Offloads> {
-        self.lock().as_deref().map(Driver::offloads)
+        self.lock().as_deref().and_then(Drive::offloads)
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
@@ -116,7 +124,7 @@ impl Cell {
     }
 
     /// Runs `change` on the connection and everything that follows from it.
-    fn with_driver(&self, change: impl FnOnce(&mut Driver)) {
+    fn with_driver(&self, change: impl FnOnce(&mut dyn Drive)) {
         let guard = self.lock();
         self.step(guard, clock::now(), change);
         self.drive(0);
@@ -124,9 +132,9 @@ impl Cell {
 
     fn step(
         &self,
-        mut guard: MutexGuard<'_, Option<Box<Driver>>>,
+        mut guard: MutexGuard<'_, Option<Box<dyn Drive>>>,
         now: Instant,
-        change: impl FnOnce(&mut Driver),
+        change: impl FnOnce(&mut dyn Drive),
     ) {
         let work = self.pending.swap(0, Ordering::AcqRel);
         let Some(driver) = guard.as_deref_mut() else { return };
@@ -167,14 +175,14 @@ impl Cell {
         }
     }
 
-    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<Driver>>>, now: Instant) {
+    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<dyn Drive>>>, now: Instant) {
         let Some(driver) = guard.as_deref_mut() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
         let looping = Settings::get().progress == Progress::Inline
             || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
         // Who waits for an event may stop polling at any moment.
-        let lease = looping && !driver.leased && !self.cqs.iter().any(|cq| cq.is_armed());
+        let lease = looping && !driver.turn().leased && !self.cqs.iter().any(|cq| cq.is_armed());
         let work = driver.look();
         let plain = !lease && work == RECEIVE && self.pending.load(Ordering::Acquire) == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
@@ -182,7 +190,7 @@ impl Cell {
         } else {
             let work = if plain { 0 } else { work };
             self.pending.fetch_or(work, Ordering::AcqRel);
-            self.step(guard, now, |driver| driver.leased |= lease);
+            self.step(guard, now, |driver| driver.turn().leased |= lease);
             self.worked.store(true, Ordering::Release);
         }
         self.drive(0);
@@ -200,7 +208,7 @@ impl Cell {
     }
 
     fn end_lease(&self) {
-        self.with_driver(|driver| driver.leased = false);
+        self.with_driver(|driver| driver.turn().leased = false);
     }
 
     /// Posted work waits: sends it from here, or has the engine send it.
@@ -211,7 +219,7 @@ impl Cell {
     /// program until it streams again.
     pub fn ring(&self) {
         if Settings::get().progress == Progress::Engine {
-            self.with_driver(|driver| driver.blocked = true);
+            self.with_driver(|driver| driver.turn().blocked = true);
             return;
         }
         let rung = self.rung.fetch_add(1, Ordering::AcqRel);
@@ -251,10 +259,17 @@ impl Cell {
         }
     }
 
+    /// Says what the program set for its requests; see [`Drive::set_requester`].
+    pub fn set_requester(&self, ord: u16, patience: Duration) {
+        if self.is_attached() {
+            self.with_driver(|driver| driver.set_requester(ord, patience));
+        }
+    }
+
     /// Ends the connection: what is posted goes out as far as TCP takes it at once.
     pub fn disconnect(&self) {
         if self.is_attached() {
-            self.with_driver(Driver::disconnect);
+            self.with_driver(|driver| driver.disconnect());
         }
     }
 
@@ -262,7 +277,7 @@ impl Cell {
     pub fn abandon(&self) {
         if self.is_attached() {
             self.attached.store(false, Ordering::Release);
-            self.with_driver(Driver::abandon);
+            self.with_driver(|driver| driver.abandon());
         }
     }
 
@@ -290,7 +305,7 @@ impl Source for Cell {
 
     fn timeout(&self, _now: Instant) {
         self.pending.fetch_or(TIME | SEND, Ordering::AcqRel);
-        self.with_driver(|driver| driver.timer = None);
+        self.with_driver(|driver| driver.turn().timer = None);
     }
 
     fn at_exit(&self, until: Instant) {

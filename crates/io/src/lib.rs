@@ -26,6 +26,7 @@ mod cq;
 mod drive;
 pub mod engine;
 pub mod fds;
+mod link;
 mod oob;
 pub mod path;
 mod process;

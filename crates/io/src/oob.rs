@@ -1,13 +1,25 @@
 //! Queue pairs that a program connects by itself, with what it learned over a socket of its own.
+//!
+//! The number of a queue pair leads to it: its upper sixteen bits are the UDP port where it listens.
+//! So two queue pairs that know each other's number and address need no one between them. Who
+//! has the smaller number asks for the connection; the other one, whose port keeps the Request
+//! until its program names the peer, grants it.
 
-use core::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
+use weft_rnic::shuttle::{Request, Route};
+use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
+use weft_rnic::{Association, Binding, WhenClosed};
 use weft_verbs::Misuse;
 
+use crate::drive::datagram::{DatagramDrive, Doorkeeper, ns_at};
 use crate::qp::Qp;
+use crate::udp::Port;
+use crate::{clock, link};
 
 /// What the program said about the peer on the way to RTR.
-#[allow(dead_code)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// This side's address.
@@ -30,7 +42,6 @@ pub(crate) struct Peer {
 }
 
 /// What the program said about its own requests on the way to RTS.
-#[allow(dead_code)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester {
     /// Reads and Atomics that this side keeps outstanding.
@@ -43,14 +54,120 @@ pub(crate) struct Requester {
     pub rnr_retry: u8,
 }
 
+/// A peer that does not answer is given at least this long: programs choose their timeouts for a
+/// machine room.
+const PATIENCE_MIN: Duration = Duration::from_secs(10);
+
+impl Requester {
+    fn patience(&self) -> Duration {
+        if self.timeout_exp == 0 {
+            return Duration::MAX;
+        }
+        let once = Duration::from_nanos(4096 << u32::from(self.timeout_exp).min(31));
+        (once * (u32::from(self.retry_cnt) + 1)).max(PATIENCE_MIN)
+    }
+}
+
 impl Qp {
     /// The peer is known: what it sends is taken from now on.
-    pub(crate) fn reach(&self, _peer: Peer) -> Result<(), Misuse> {
+    pub(crate) fn reach(&self, peer: Peer) -> Result<(), Misuse> {
+        let Some(port) = self.port() else {
+            return Err(Misuse::Unsupported("queue pairs without a port"));
+        };
+        if (peer.qpn, peer.remote) == (self.num(), peer.local) {
+            return Err(Misuse::Invalid("a queue pair cannot be its own peer"));
+        }
+        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
+        let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer };
+        let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
+        let drive = if asks {
+            DatagramDrive::bound(call.ask()?, Arc::clone(port), waker)
+        } else {
+            DatagramDrive::awaiting(qp, Box::new(call), Arc::clone(port), waker)
+        };
+        self.cell.hold(Box::new(drive));
         Ok(())
     }
 
     /// Requests may be sent from now on.
-    pub(crate) fn speak(&self, _requester: Requester) -> Result<(), Misuse> {
+    pub(crate) fn speak(&self, requester: Requester) -> Result<(), Misuse> {
+        self.cell.set_requester(requester.max_rd_atomic.into(), requester.patience());
         Ok(())
+    }
+}
+
+/// A queue pair on its way to its peer.
+struct Call {
+    qp: Arc<weft_verbs::Qp>,
+    port: Arc<Port>,
+    peer: Peer,
+}
+
+impl Call {
+    fn greeting(&self) -> Vec<u8> {
+        Greeting {
+            purpose: Purpose::QueuePair,
+            room_octets: self.port.room_octets(),
+            from: self.qp.num(),
+            to: self.peer.qpn,
+            private_data: &[],
+        }
+        .encode()
+    }
+
+    fn binding(&self, route: Route) -> Binding {
+        let mut config = link::config(&route);
+        // Until RTS nothing is known of the program's own requests.
+        config.ord = u16::MAX;
+        config.ird = self.peer.max_dest_rd_atomic.into();
+        config.handshake_ns = u64::MAX / 4;
+        Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
+    }
+
+    fn ask(&self) -> Result<Association, Misuse> {
+        let route = Route {
+            local: (self.peer.local, self.port.number()).into(),
+            remote: (self.peer.remote, (self.peer.qpn >> 8) as u16).into(),
+        };
+        let route = with_interface(route, self.peer.interface);
+        let qp = Arc::clone(&self.qp);
+        let now_ns = ns_at(clock::now());
+        Association::connect(qp, self.binding(route), &self.greeting(), now_ns)
+            .map_err(|_| Misuse::Invalid("the peer's address cannot be"))
+    }
+}
+
+/// An address that is good on one link only needs to name the link.
+fn with_interface(route: Route, interface: u32) -> Route {
+    let on_link = |at: SocketAddr| match at {
+        SocketAddr::V6(mut at) if at.ip().is_unicast_link_local() => {
+            at.set_scope_id(interface);
+            at.into()
+        }
+        other => other,
+    };
+    Route { local: on_link(route.local), remote: on_link(route.remote) }
+}
+
+impl Doorkeeper for Call {
+    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Association> {
+        let binding = self.binding(route);
+        let entropy = binding.identity.entropy;
+        let mut request = Request::parse(datagram, &binding.config, entropy).ok()?;
+        let greeting = Greeting::parse(request.private_data())?;
+        let known = greeting.purpose == Purpose::QueuePair
+            && greeting.to == self.qp.num()
+            && greeting.from == self.peer.qpn
+            && route.remote.ip() == self.peer.remote;
+        if !known {
+            return None;
+        }
+        let room_octets = greeting.room_octets;
+        let qp = Arc::clone(&self.qp);
+        let answer = self.greeting();
+        let mut association =
+            Association::accept(qp, binding, &mut request, &answer, now_ns).ok()?;
+        association.connection_mut().set_peer_room(u64::from(room_octets) / 2);
+        Some(association)
     }
 }

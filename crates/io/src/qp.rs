@@ -61,7 +61,7 @@ pub struct Qp {
     recv_cq: Arc<Cq>,
     pub(crate) cell: Arc<Cell>,
     /// Where it is reached, which its number says; an RNIC's queue pair has none.
-    port: Option<Port>,
+    port: Option<Arc<Port>>,
 }
 
 impl Qp {
@@ -90,7 +90,7 @@ impl Qp {
         let (inner, port) = match personality {
             Personality::Iwarp => (device.create_qp(inner, events)?, None),
             Personality::Roce => {
-                let port = Port::bind()?;
+                let port = Arc::new(Port::for_queue_pair()?);
                 (device.create_qp_numbered(port.qp_number(), inner, events)?, Some(port))
             }
         };
@@ -99,6 +99,14 @@ impl Qp {
         send_cq.join(&cell);
         recv_cq.join(&cell);
         Ok(Self { inner, device: Arc::clone(device), send_cq, recv_cq, cell, port })
+    }
+
+    pub(crate) fn port(&self) -> Option<&Arc<Port>> {
+        self.port.as_ref()
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<weft_verbs::Qp> {
+        &self.inner
     }
 
     /// Its number, 24 bits.

@@ -1,33 +1,382 @@
-//! UDP sockets.
+//! Datagrams of a UDP socket: bursts gathered from registered memory and cut by the kernel (GSO),
+//! received in bundles as the kernel joined them (GRO).
+//!
+//! A [`Port`] speaks IPv6 and IPv4, the latter as mapped addresses, where the machine has both.
+#![allow(unsafe_code)]
 
-use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use weft_rnic::shuttle::{Route, Transmit};
+use weft_rnic::wire::llp::Piece;
+use weft_rnic::{Burst, Written};
 use weft_verbs::Misuse;
 
+use crate::fds::HighFd;
 use crate::sys;
 
-/// The socket of a queue pair, which the pair's number leads to.
+/// Pieces of a burst: a header, a piece of memory or a few, and a trailer for each datagram.
+const PIECES_MAX: usize = 1024;
+/// Octets of socket buffer to ask for. The kernel grants less where the administrator says so.
+const BUFFER_OCTETS: libc::c_int = 8 << 20;
+/// Octets of the largest bundle.
+pub(crate) const BUNDLE_OCTETS: usize = 65_536;
+/// Room for what the kernel says beside the octets.
+const CONTROL_WORDS: usize = 16;
+
+/// A bound socket.
+#[derive(Debug)]
 pub(crate) struct Port {
-    _socket: UdpSocket,
-    number: u32,
+    fd: HighFd,
+    number: u16,
+    /// The low octet of the number of the queue pair.
+    tag: u32,
+    dual: bool,
+    /// Octets of receive buffer as the kernel counts them.
+    room_octets: u32,
+}
+
+/// A bundle of datagrams of one sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bundle {
+    /// Octets of all of them.
+    pub octets: usize,
+    /// Octets of each but the last.
+    pub each: usize,
+    /// From where, and to which of our addresses.
+    pub route: Route,
+    /// The network marked them as congested.
+    pub marked: bool,
 }
 
 impl Port {
-    /// Opens a socket on every address of the machine, at a port that the kernel chooses.
-    pub fn bind() -> Result<Self, Misuse> {
-        let refused =
-            |error: std::io::Error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO));
-        let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0))
-            .or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)))
-            .map_err(refused)?;
-        let port = socket.local_addr().map_err(refused)?.port();
-        let number = u32::from(port) << 8 | sys::random() & 0xff;
-        Ok(Self { _socket: socket, number })
+    /// Binds a port that the kernel chooses, or `number` if it is not zero, on every address.
+    pub fn bind(number: u16) -> io::Result<Self> {
+        match Self::bind_to((Ipv6Addr::UNSPECIFIED, number).into()) {
+            Ok(port) => Ok(port),
+            // A machine without IPv6.
+            Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => {
+                Self::bind_to((Ipv4Addr::UNSPECIFIED, number).into())
+            }
+            Err(error) => Err(error),
+        }
     }
 
-    /// The number of the queue pair: the UDP port, and an octet that tells it from its predecessor
-    /// at the same port.
+    fn bind_to(at: SocketAddr) -> io::Result<Self> {
+        let fd: OwnedFd = UdpSocket::bind(at)?.into();
+        let dual = at.is_ipv6();
+        let on = |level, name| set_option(fd.as_fd(), level, name, 1);
+        on(libc::SOL_UDP, libc::UDP_GRO);
+        on(libc::IPPROTO_IP, libc::IP_PKTINFO);
+        on(libc::IPPROTO_IP, libc::IP_RECVTOS);
+        if dual {
+            on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO);
+            on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
+        }
+        let room_octets = widen_buffers(fd.as_fd());
+        let number = UdpSocket::from(fd.try_clone()?).local_addr()?.port();
+        let tag = sys::random() & 0xff;
+        Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets })
+    }
+
+    /// A port for a queue pair.
+    ///
+    /// # Errors
+    /// If the system has none to give.
+    pub fn for_queue_pair() -> Result<Self, Misuse> {
+        Self::bind(0).map_err(|error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    /// The number of the queue pair that listens here: the port, and an octet that tells it from
+    /// its predecessor at the same port.
     pub fn qp_number(&self) -> u32 {
+        u32::from(self.number) << 8 | self.tag
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u16 {
         self.number
     }
+
+    /// Octets of datagrams that it holds until somebody receives them.
+    pub fn room_octets(&self) -> u32 {
+        self.room_octets
+    }
+
+    /// Sends a burst, without waiting.
+    ///
+    /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT`
+    /// for memory that the application has unmapped all the same.
+    pub fn send(&self, burst: &Burst) -> Written {
+        let out = burst.transmit();
+        let Some(route) = out.route else { return Written::Octets(0) };
+        let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
+        let count = vectors_of(out, &mut vectors);
+        let mut control = Control::default();
+        if out.lengths.len() > 1 {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &out.lengths[0]);
+        }
+        self.push_source(route.local.ip(), &mut control);
+        let (mut name, name_len) = self.name_of(route.remote);
+        // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_name = (&raw mut name).cast();
+        message.msg_namelen = name_len;
+        message.msg_iov = vectors.as_mut_ptr().cast();
+        message.msg_iovlen = count as _;
+        message.msg_control = control.words.as_mut_ptr().cast();
+        message.msg_controllen = control.octets as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: `message` names locals that live as long as the call; the first `count` vectors
+        // were written, and the kernel checks each address that they name.
+        let n = unsafe { libc::sendmsg(self.fd.as_fd().as_raw_fd(), &message, flags) };
+        match n {
+            n if n >= 0 => Written::Octets(n as usize),
+            _ => match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
+                _ => Written::Failed,
+            },
+        }
+    }
+
+    fn push_source(&self, from: IpAddr, control: &mut Control) {
+        if from.is_unspecified() {
+            return;
+        }
+        if self.dual {
+            let ipi6_addr = libc::in6_addr { s6_addr: mapped(from).octets() };
+            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+        } else if let IpAddr::V4(from) = from {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+        }
+    }
+
+    fn name_of(&self, to: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+        // SAFETY: all zeroes is valid: an address of no family.
+        let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
+        let place = &raw mut storage;
+        if let (false, IpAddr::V4(ip)) = (self.dual, to.ip()) {
+            let name = libc::sockaddr_in {
+                sin_family: libc::AF_INET as _,
+                sin_port: to.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a sockaddr_storage has room and alignment for every address.
+            unsafe { place.cast::<libc::sockaddr_in>().write(name) };
+            return (storage, size_of::<libc::sockaddr_in>() as _);
+        }
+        let scope = if let SocketAddr::V6(to) = to { to.scope_id() } else { 0 };
+        let name = libc::sockaddr_in6 {
+            sin6_family: libc::AF_INET6 as _,
+            sin6_port: to.port().to_be(),
+            sin6_flowinfo: 0,
+            sin6_addr: libc::in6_addr { s6_addr: mapped(to.ip()).octets() },
+            sin6_scope_id: scope,
+        };
+        // SAFETY: as above.
+        unsafe { place.cast::<libc::sockaddr_in6>().write(name) };
+        (storage, size_of::<libc::sockaddr_in6>() as _)
+    }
+
+    /// Receives a bundle into `room`, which holds [`BUNDLE_OCTETS`], without waiting.
+    pub fn receive(&self, room: &mut [u8]) -> Option<Bundle> {
+        // SAFETY: all zeroes is valid: an address of no family.
+        let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
+        let mut control = Control::default();
+        let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        // SAFETY: an all-zero message header is valid.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_name = (&raw mut name).cast();
+        message.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.words.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control.words) as _;
+        let fd = self.fd.as_fd().as_raw_fd();
+        // SAFETY: `message` names locals and `room`, which live as long as the call.
+        let n = unsafe { libc::recvmsg(fd, &mut message, libc::MSG_DONTWAIT) };
+        let octets = usize::try_from(n).ok()?;
+        let remote = address_of(&name)?;
+        let mut bundle = Bundle {
+            octets,
+            each: octets.max(1),
+            route: Route { local: (unspecified_like(remote), self.number).into(), remote },
+            marked: false,
+        };
+        self.read_control(&message, &mut bundle);
+        Some(bundle)
+    }
+
+    fn read_control(&self, message: &libc::msghdr, bundle: &mut Bundle) {
+        // SAFETY: `message` was filled by recvmsg and its control buffer is alive.
+        let mut at = unsafe { libc::CMSG_FIRSTHDR(message) };
+        // SAFETY: the kernel's headers are followed by as much data as their kind has.
+        while let Some(header) = unsafe { at.as_ref() } {
+            // SAFETY: as above.
+            let data = unsafe { libc::CMSG_DATA(at) };
+            match (header.cmsg_level, header.cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    // SAFETY: as above.
+                    let each = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+                    bundle.each = usize::try_from(each).unwrap_or(0).max(1);
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    // SAFETY: as above.
+                    let info = unsafe { data.cast::<libc::in6_pktinfo>().read_unaligned() };
+                    let ip = Ipv6Addr::from(info.ipi6_addr.s6_addr).to_canonical();
+                    bundle.route.local = (ip, self.number).into();
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    // SAFETY: as above.
+                    let info = unsafe { data.cast::<libc::in_pktinfo>().read_unaligned() };
+                    let ip = Ipv4Addr::from(info.ipi_addr.s_addr.to_ne_bytes());
+                    bundle.route.local = (ip, self.number).into();
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    // The first octet in memory order of either form.
+                    // SAFETY: as above.
+                    bundle.marked = unsafe { data.read() } & 3 == 3;
+                }
+                _ => {}
+            }
+            // SAFETY: as above.
+            at = unsafe { libc::CMSG_NXTHDR(message, at) };
+        }
+    }
+}
+
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What is said to the kernel, or by it, beside the octets.
+#[derive(Default)]
+struct Control {
+    words: [u64; CONTROL_WORDS],
+    octets: usize,
+}
+
+impl Control {
+    fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: &T) {
+        let len = size_of::<T>() as libc::c_uint;
+        // SAFETY: computes sizes only.
+        let (space, whole) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };
+        let start = self.octets;
+        self.octets += space as usize;
+        assert!(self.octets <= size_of_val(&self.words), "room for every kind of control data");
+        let header: *mut libc::cmsghdr = self.words.as_mut_ptr().wrapping_byte_add(start).cast();
+        // SAFETY: the words have room for header and value from `start`, which is aligned because
+        // CMSG_SPACE is a multiple of the alignment.
+        unsafe {
+            (*header).cmsg_len = whole as _;
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            libc::CMSG_DATA(header).cast::<T>().write_unaligned(*value);
+        }
+    }
+}
+
+fn vectors_of(out: &Transmit, vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MAX]) -> usize {
+    let mut count = 0;
+    for piece in out.gather.pieces().iter().take(PIECES_MAX) {
+        let (base, iov_len) = match piece {
+            Piece::Slab { start, len } => {
+                (out.gather.staged(*start, *len).as_ptr() as u64, *len as usize)
+            }
+            Piece::Memory(memory) => (memory.addr, memory.len as usize),
+        };
+        vectors[count].write(libc::iovec { iov_base: base as *mut libc::c_void, iov_len });
+        count += 1;
+    }
+    count
+}
+
+fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let place = &raw const *name;
+    match i32::from(name.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says what it is.
+            let name = unsafe { &*place.cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes());
+            Some((ip, u16::from_be(name.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says what it is.
+            let name = unsafe { &*place.cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+            let port = u16::from_be(name.sin6_port);
+            match ip.to_canonical() {
+                IpAddr::V4(ip) => Some((ip, port).into()),
+                IpAddr::V6(ip) => {
+                    Some(std::net::SocketAddrV6::new(ip, port, 0, name.sin6_scope_id).into())
+                }
+            }
+        }
+        _ => None,
+    }
+}
+
+fn unspecified_like(other: SocketAddr) -> IpAddr {
+    if other.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
+}
+
+/// Makes the socket buffers as large as may be; gives the octets of the one for receiving.
+fn widen_buffers(socket: BorrowedFd<'_>) -> u32 {
+    for (force, plain) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        if !set_option(socket, libc::SOL_SOCKET, force, BUFFER_OCTETS) {
+            set_option(socket, libc::SOL_SOCKET, plain, BUFFER_OCTETS);
+        }
+    }
+    let mut octets: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let place = (&raw mut octets).cast();
+    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
+    // SAFETY: `place` has room for `len` octets.
+    unsafe { libc::getsockopt(fd, level, libc::SO_RCVBUF, place, &mut len) };
+    u32::try_from(octets).unwrap_or(0)
+}
+
+fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> bool {
+    let (place, len) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: `place` points to a live integer of `len` octets.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, place, len) == 0 }
+}
+
+/// Octets of the largest packet that the kernel believes to reach the peer of a connected socket.
+pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<u32> {
+    let (level, name) = match socket.local_addr().ok()? {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let mut octets: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let place = (&raw mut octets).cast();
+    // SAFETY: `place` has room for `len` octets.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &mut len) };
+    if result == 0 { u32::try_from(octets).ok() } else { None }
 }

@@ -47,6 +47,11 @@ impl OutboundQueue {
         Self { requests: VecDeque::new(), ord: usize::from(ord) }
     }
 
+    /// Changes how many requests are kept outstanding.
+    pub fn set_ord(&mut self, ord: u16) {
+        self.ord = usize::from(ord);
+    }
+
     /// Whether another request may be sent.
     pub fn has_room(&self) -> bool {
         self.requests.len() < self.ord

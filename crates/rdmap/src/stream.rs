@@ -201,6 +201,12 @@ impl Stream {
         self.peer
     }
 
+    /// Changes how many requests are kept outstanding.
+    pub fn set_ord(&mut self, ord: u16) {
+        self.config.ord = ord;
+        self.outbound.set_ord(ord);
+    }
+
     /// Takes a peer that has said nothing for one that does not speak RFC 7306.
     pub fn assume_plain(&mut self) {
         if self.peer == Peer::Unknown {

@@ -1,8 +1,8 @@
 //! The software RNIC, sans-IO: the objects of a device, and queue pairs bound to a lower layer.
 //!
 //! A [`Device`] owns the names: keys, queue pair numbers, protection domains. An [`Endpoint`] is
-//! a queue pair with the connection it was given: bytes in, bytes out, and the time when it wants
-//! to be called again.
+//! a queue pair with the TCP connection it was given, an [`Association`] one with a Shuttle
+//! connection: bytes in, bytes out, and the time when it wants to be called again.
 //!
 //! Invariant: an endpoint fails once. From then on it places nothing, every posted request is
 //! flushed, and what still goes out is the rest of a frame and at most one Terminate.
@@ -12,13 +12,16 @@
 //! [`Endpoint::is_finished`].
 #![forbid(unsafe_code)]
 
+mod association;
 mod device;
 mod endpoint;
 mod outgoing;
 
+pub use association::{Association, Binding, Established, Sending, WhenClosed, give_up};
 pub use device::Device;
 pub use endpoint::{Endpoint, Link, Transmit};
-pub use outgoing::{Outgoing, Written};
+pub use outgoing::{Burst, Outgoing, Written};
 pub use weft_cm as cm;
 pub use weft_mpa as mpa;
+pub use weft_shuttle as shuttle;
 pub use weft_wire as wire;

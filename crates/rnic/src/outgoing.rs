@@ -1,4 +1,4 @@
-//! A batch of frames on its way to the kernel.
+//! What is on its way to the kernel: a batch of frames, or a burst of datagrams.
 
 use weft_verbs::mr::RegionReader;
 use weft_wire::llp::{Gather, Piece, RegisteredMemory};
@@ -90,6 +90,34 @@ impl Outgoing {
             }
         }
         all.split_off(self.written)
+    }
+}
+
+/// Datagrams that leave together.
+#[derive(Default)]
+pub struct Burst {
+    pub(crate) transmit: weft_shuttle::Transmit,
+    /// It is still to be written; the generation of the regions that it names.
+    waiting: Option<u64>,
+}
+
+impl Burst {
+    /// The datagrams.
+    pub fn transmit(&self) -> &weft_shuttle::Transmit {
+        &self.transmit
+    }
+
+    /// Whether it is still to be written, and the memory it names is where it was.
+    pub(crate) fn waits(&self, generation: u64) -> bool {
+        self.waiting == Some(generation)
+    }
+
+    pub(crate) fn keep(&mut self, generation: u64) {
+        self.waiting = Some(generation);
+    }
+
+    pub(crate) fn done(&mut self) {
+        self.waiting = None;
     }
 }
 

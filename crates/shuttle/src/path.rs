@@ -20,6 +20,9 @@ const ASK_INTERVAL_NS: u64 = 1_000_000;
 const ASK_RTT_DIVISOR: u64 = 4;
 /// A floor is told when it has risen by this much: holes of fewer packets cost the peer nothing.
 const FLOOR_STEP: u64 = 64;
+/// On a path with a shorter round trip than this, what is in flight may all wait in the peer's
+/// socket at once.
+const SHORT_RTT_NS: u64 = 2_000_000;
 /// Challenges that go unanswered before a route is given up.
 const CHALLENGES_MAX: u32 = 5;
 
@@ -60,6 +63,8 @@ pub(crate) struct Path {
     pub(crate) mtu: MtuSearch,
     /// Something that is acknowledged should leave.
     pub(crate) ping: bool,
+    /// Octets that the peer's socket holds.
+    pub(crate) room_octets: u64,
     /// The lowest number that the peer still has holes above.
     pub(crate) peer_floor: u64,
     /// What the network grants, and what the peer wants at most.
@@ -91,6 +96,7 @@ impl Path {
             datagram_octets,
             mtu: MtuSearch::new(datagram_octets, datagram_octets),
             ping: false,
+            room_octets: u64::MAX,
             peer_floor: 0,
             granted_bps: u64::MAX,
             peer_rate: None,
@@ -113,9 +119,16 @@ impl Path {
             return Allowance::Full;
         }
         let octets = self.datagram_octets;
+        let left = self.room().saturating_sub(self.recovery.in_flight_octets());
+        let left = left / u64::from(octets);
+        if left == 0 && self.recovery.in_flight_octets() > 0 {
+            return Allowance::Full;
+        }
         let allowed = self.accounts[usize::from(account)].allowance(now_ns, octets);
         match (allowed, self.cap.burst(now_ns, octets)) {
-            (Allowance::Packets(packets), Ok(burst)) => Allowance::Packets(packets.min(burst)),
+            (Allowance::Packets(packets), Ok(burst)) => {
+                Allowance::Packets(packets.min(burst).min(left.max(1)))
+            }
             (Allowance::Packets(_), Err(at_ns)) => Allowance::At(at_ns),
             (Allowance::At(a), Err(b)) => Allowance::At(a.max(b)),
             (other, _) => other,
@@ -149,6 +162,11 @@ impl Path {
     /// Nothing was left to send although `account` would have let it go.
     pub(crate) fn handle_app_limited(&mut self, account: u16) {
         self.accounts[usize::from(account)].handle_app_limited();
+    }
+
+    /// On a long path the peer reads many times in a round trip, and its socket limits nothing.
+    fn room(&self) -> u64 {
+        if self.recovery.rtt().min_ns < SHORT_RTT_NS { self.room_octets } else { u64::MAX }
     }
 
     /// A flight left.

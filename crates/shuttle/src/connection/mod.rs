@@ -291,6 +291,14 @@ impl Connection {
         self.streams.iter().all(|stream| stream.send.is_settled())
     }
 
+    /// The peer's socket holds `octets` of datagrams until somebody reads them. On a path so short
+    /// that this is what limits a sender, no more is kept in flight.
+    pub fn set_peer_room(&mut self, octets: u64) {
+        for path in &mut self.paths {
+            path.room_octets = octets;
+        }
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

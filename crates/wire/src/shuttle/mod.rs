@@ -5,6 +5,7 @@
 //! crate `shuttle`.
 
 pub mod frame;
+pub mod greeting;
 pub mod hello;
 mod packet;
 mod varint;

@@ -1,11 +1,8 @@
-//! A connection in the hands of whoever drives it: bytes in, bytes out, and what follows from them.
-//!
-//! Order of calls: [`Driver::work`] with what there is to do, then [`Driver::conclude`], whose
-//! [`Notices`] are delivered once the lock on the connection is gone.
+//! A TCP connection: bytes in, bytes out, and what follows from them.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Endpoint, Transmit};
@@ -13,39 +10,16 @@ use weft_verbs::Wake;
 
 use crate::buffers::Buffer;
 use crate::clock;
+use crate::drive::{Drive, LINGER, LinkWatcher, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
 use crate::fds::HighFd;
 use crate::tcp::{self, Received};
-
-/// What there is to do on a connection.
-pub(crate) mod todo {
-    /// Something is to be sent.
-    pub const SEND: u8 = 1;
-    /// Something may have arrived.
-    pub const RECEIVE: u8 = 2;
-    /// A timer may be due.
-    pub const TIME: u8 = 4;
-    /// The socket has room again.
-    pub const WRITABLE: u8 = 8;
-    /// A receive was posted that a message waits for.
-    pub const POSTED: u8 = 16;
-}
 
 /// Receives in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 4;
 /// Payload sent between two looks at the segment size. TCP raises it once it knows the peer's
 /// window: over loopback from 32 KiB to 64 KiB.
 const SEGMENT_LOOK: u64 = 1 << 20;
-/// How long a closed connection waits for the peer to close as well.
-pub(crate) const LINGER: Duration = Duration::from_secs(1);
-
-/// Learns what becomes of a connection.
-pub trait LinkWatcher: Send + Sync {
-    /// The first message of the peer arrived; at once for an initiator.
-    fn established(&self);
-    /// The connection is over. Called once.
-    fn disconnected(&self);
-}
 
 /// What is left of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,16 +31,15 @@ enum Phase {
 }
 
 /// A connection and its socket.
-pub(crate) struct Driver {
+pub(crate) struct StreamDrive {
     endpoint: Endpoint,
     socket: HighFd,
-    pub token: Option<Token>,
+    token: Option<Token>,
     buffer: Option<Buffer>,
     /// Is woken when a receive is posted that a message waits for.
     waker: Weak<dyn Wake>,
     watched: Interest,
-    pub leased: bool,
-    pub blocked: bool,
+    turn: Turn,
     /// Something was received that nothing has been concluded from yet.
     has_news: bool,
     /// When so much payload is sent, the segment size is looked at again.
@@ -74,32 +47,9 @@ pub(crate) struct Driver {
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
     established: bool,
-    pub timer: Option<Instant>,
 }
 
-/// What to tell the watcher once the lock is gone.
-#[derive(Default)]
-pub(crate) struct Notices {
-    established: Option<Arc<dyn LinkWatcher>>,
-    disconnected: Option<Arc<dyn LinkWatcher>>,
-    finished: Option<Token>,
-}
-
-impl Notices {
-    pub fn deliver(self) {
-        if let Some(watcher) = self.established {
-            watcher.established();
-        }
-        if let Some(watcher) = self.disconnected {
-            watcher.disconnected();
-        }
-        if let Some(token) = self.finished {
-            Engine::get().remove(token);
-        }
-    }
-}
-
-impl Driver {
+impl StreamDrive {
     /// Takes over `socket`. Unless `established`, the first message of the peer is reported.
     pub fn new(
         endpoint: Endpoint,
@@ -115,73 +65,17 @@ impl Driver {
             buffer: None,
             waker,
             watched: Interest::READ,
-            leased: false,
-            blocked: false,
+            turn: Turn::default(),
             has_news: false,
             next_segment_look: SEGMENT_LOOK,
             phase: Phase::Open,
             watcher: Some(watcher),
             established,
-            timer: None,
-        }
-    }
-
-    /// Has the engine watch the socket for `source`.
-    pub fn register(&mut self, source: Arc<dyn Source>) {
-        self.token = Some(Engine::get().add(self.socket.as_fd(), Interest::READ, source));
-    }
-
-    /// Who does what below the verbs.
-    pub fn offloads(&self) -> Offloads {
-        self.endpoint.offloads()
-    }
-
-    /// Whether nothing is left of the connection.
-    pub fn is_over(&self) -> bool {
-        self.phase == Phase::Closed
-    }
-
-    /// Closes the connection without waiting for the peer.
-    pub fn abandon(&mut self) {
-        self.disconnect();
-        self.phase = Phase::Closed;
-    }
-
-    /// What a polling thread should do. A full socket is asked whether it has room for more than
-    /// a few octets.
-    pub fn look(&self) -> u8 {
-        match self.phase {
-            Phase::Closed => 0,
-            _ if !self.blocked => self.worth_receiving(),
-            _ => {
-                let ready = tcp::ready(self.socket.as_fd());
-                let receive = if ready.read { self.worth_receiving() } else { 0 };
-                receive | if ready.write { todo::SEND | todo::WRITABLE } else { 0 }
-            }
         }
     }
 
     fn worth_receiving(&self) -> u8 {
         if self.endpoint.is_held() { 0 } else { todo::RECEIVE }
-    }
-
-    pub fn work(&mut self, work: u8, now: Instant) {
-        if self.phase == Phase::Closed {
-            return;
-        }
-        if work & todo::TIME != 0 {
-            self.handle_time(now);
-        }
-        let mut received = std::mem::take(&mut self.has_news);
-        if work & (todo::POSTED | todo::TIME) != 0 && self.endpoint.is_held() {
-            self.deliver(now);
-            received = true;
-        }
-        received |= work & todo::RECEIVE != 0 && self.receive(now);
-        let open = !self.blocked || work & todo::WRITABLE != 0;
-        if open && (received || work & todo::SEND != 0) {
-            self.transmit(now);
-        }
     }
 
     fn handle_time(&mut self, now: Instant) {
@@ -194,14 +88,6 @@ impl Driver {
             self.endpoint.postpone_speaking(now);
         }
         self.endpoint.handle_timeout(now);
-    }
-
-    /// Receives; whether there was nothing, so that nothing follows from it either. The buffer
-    /// stays with a connection that is polled.
-    pub fn finds_nothing(&mut self, now: Instant) -> bool {
-        let received = self.receive(now);
-        self.has_news |= received;
-        !received && self.phase != Phase::Closed
     }
 
     /// Receives what is there; whether something was.
@@ -232,7 +118,7 @@ impl Driver {
                 }
             }
         }
-        if !self.leased
+        if !self.turn.leased
             && let Some(empty) = self.buffer.take_if(|b| b.is_empty())
         {
             empty.put();
@@ -263,8 +149,8 @@ impl Driver {
             self.endpoint.set_emss(tcp::segment_size(socket));
         }
         match outcome {
-            Transmit::Done => self.blocked = false,
-            Transmit::More => self.blocked = true,
+            Transmit::Done => self.turn.blocked = false,
+            Transmit::More => self.turn.blocked = true,
             Transmit::Failed => {
                 // What the peer said before it went, a Terminate above all, is still to be read.
                 while self.phase != Phase::Closed && self.receive(now) {}
@@ -276,14 +162,7 @@ impl Driver {
     fn closed(&mut self) {
         self.close_endpoint();
         self.phase = Phase::Closed;
-        self.blocked = false;
-    }
-
-    pub fn disconnect(&mut self) {
-        if self.phase == Phase::Open {
-            self.transmit(clock::now());
-            self.close_endpoint();
-        }
+        self.turn.blocked = false;
     }
 
     /// What was received and not consumed is of no use to a closed endpoint.
@@ -294,8 +173,103 @@ impl Driver {
         }
     }
 
-    /// Draws the conclusions: what to tell, whom to watch for, when to wake.
-    pub fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
+    fn watch(&mut self) {
+        let read = !self.endpoint.is_held();
+        let interest =
+            if self.turn.leased { Interest::NONE } else { Interest { read, write: self.turn.blocked } };
+        if interest != self.watched
+            && let Some(token) = self.token
+        {
+            self.watched = interest;
+            Engine::get().modify(token, interest);
+        }
+    }
+
+    fn set_timer(&mut self, this: &Weak<dyn Source>) {
+        let lingering = match self.phase {
+            Phase::Lingering(until) => Some(until),
+            _ => None,
+        };
+        let Some(due) = self.endpoint.poll_timeout().into_iter().chain(lingering).min() else {
+            return;
+        };
+        if self.turn.timer.is_none_or(|timer| due < timer) {
+            self.turn.timer = Some(due);
+            Engine::get().set_timer(due, Weak::clone(this));
+        }
+    }
+
+}
+
+impl Drive for StreamDrive {
+    fn register(&mut self, source: Arc<dyn Source>) {
+        self.token = Some(Engine::get().add(self.socket.as_fd(), Interest::READ, source));
+    }
+
+    fn offloads(&self) -> Option<Offloads> {
+        Some(self.endpoint.offloads())
+    }
+
+    fn turn(&mut self) -> &mut Turn {
+        &mut self.turn
+    }
+
+    fn is_over(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// A full socket is asked whether it has room for more than a few octets.
+    fn look(&self) -> u8 {
+        match self.phase {
+            Phase::Closed => 0,
+            _ if !self.turn.blocked => self.worth_receiving(),
+            _ => {
+                let ready = tcp::ready(self.socket.as_fd());
+                let receive = if ready.read { self.worth_receiving() } else { 0 };
+                receive | if ready.write { todo::SEND | todo::WRITABLE } else { 0 }
+            }
+        }
+    }
+
+    fn work(&mut self, work: u8, now: Instant) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        if work & todo::TIME != 0 {
+            self.handle_time(now);
+        }
+        let mut received = std::mem::take(&mut self.has_news);
+        if work & (todo::POSTED | todo::TIME) != 0 && self.endpoint.is_held() {
+            self.deliver(now);
+            received = true;
+        }
+        received |= work & todo::RECEIVE != 0 && self.receive(now);
+        let open = !self.turn.blocked || work & todo::WRITABLE != 0;
+        if open && (received || work & todo::SEND != 0) {
+            self.transmit(now);
+        }
+    }
+
+    /// The buffer stays with a connection that is polled.
+    fn finds_nothing(&mut self, now: Instant) -> bool {
+        let received = self.receive(now);
+        self.has_news |= received;
+        !received && self.phase != Phase::Closed
+    }
+
+    fn disconnect(&mut self) {
+        if self.phase == Phase::Open {
+            self.transmit(clock::now());
+            self.close_endpoint();
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.disconnect();
+        self.phase = Phase::Closed;
+    }
+
+    fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
         if !self.established && self.endpoint.heard() {
             self.established = true;
@@ -320,37 +294,10 @@ impl Driver {
         notices
     }
 
-    fn watch(&mut self) {
-        let read = !self.endpoint.is_held();
-        let interest =
-            if self.leased { Interest::NONE } else { Interest { read, write: self.blocked } };
-        if interest != self.watched
-            && let Some(token) = self.token
-        {
-            self.watched = interest;
-            Engine::get().modify(token, interest);
-        }
-    }
-
-    fn set_timer(&mut self, this: &Weak<dyn Source>) {
-        let lingering = match self.phase {
-            Phase::Lingering(until) => Some(until),
-            _ => None,
-        };
-        let Some(due) = self.endpoint.poll_timeout().into_iter().chain(lingering).min() else {
-            return;
-        };
-        if self.timer.is_none_or(|timer| due < timer) {
-            self.timer = Some(due);
-            Engine::get().set_timer(due, Weak::clone(this));
-        }
-    }
-
-    /// Sees to it that what was completed reaches the peer although the process ends: everything
-    /// framed is written, our half is closed, and what arrives is read until all is acknowledged.
-    /// The kernel resets a connection that is closed with unread octets, and a reset may overtake
-    /// what is still on its way.
-    pub fn flush_at_exit(&mut self, until: Instant) {
+    /// Everything framed is written, our half is closed, and what arrives is read until all is
+    /// acknowledged. The kernel resets a connection that is closed with unread octets, and a reset
+    /// may overtake what is still on its way.
+    fn flush_at_exit(&mut self, until: Instant) {
         if self.phase == Phase::Closed {
             return;
         }

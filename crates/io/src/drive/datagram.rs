@@ -1,0 +1,350 @@
+//! A Shuttle connection over UDP: datagrams in, datagrams out, and what follows from them.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use weft_rnic::shuttle::{End, Request, Route};
+use weft_rnic::wire::offload::Offloads;
+use weft_rnic::wire::shuttle::greeting::Greeting;
+use weft_rnic::{Association, Sending};
+use weft_verbs::{Qp, Wake};
+
+use crate::buffers::Buffer;
+use crate::clock;
+use crate::drive::{Drive, LinkWatcher, Notices, Turn, todo};
+use crate::engine::{Engine, Interest, Source, Token};
+use crate::tcp;
+use crate::udp::{BUNDLE_OCTETS, Port};
+
+/// Bundles received in one go at most, so that one connection does not starve the others.
+const RECEIVES_MAX: usize = 16;
+/// The clock of Shuttle begins this long before the first look at it, so that there is a time
+/// before every event.
+const CLOCK_START_NS: u64 = 10_000_000_000;
+
+/// Nanoseconds on the clock that all connections of the process share.
+pub(crate) fn ns_at(now: Instant) -> u64 {
+    let past = now.saturating_duration_since(clock_start());
+    CLOCK_START_NS + u64::try_from(past.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+fn instant_at(ns: u64) -> Instant {
+    clock_start() + Duration::from_nanos(ns.saturating_sub(CLOCK_START_NS))
+}
+
+fn clock_start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(clock::now)
+}
+
+/// Decides about the Requests that reach the port of a queue pair.
+pub(crate) trait Doorkeeper: Send {
+    /// Binds the queue pair to who asks, if it is the peer that is waited for.
+    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Association>;
+}
+
+/// How far the connection is.
+enum Stage {
+    /// The peer is to ask for it.
+    Awaited(Box<dyn Doorkeeper>),
+    /// It was asked for or granted.
+    Bound(Box<Association>),
+}
+
+/// A connection and its socket.
+pub(crate) struct DatagramDrive {
+    stage: Stage,
+    qp: Arc<Qp>,
+    port: Arc<Port>,
+    token: Option<Token>,
+    buffer: Option<Buffer>,
+    /// Is woken when a receive is posted that a message waits for.
+    waker: Weak<dyn Wake>,
+    /// It will be.
+    waits: bool,
+    watcher: Option<Arc<dyn LinkWatcher>>,
+    established: bool,
+    /// The watcher has heard of that.
+    told: bool,
+    watched: Interest,
+    turn: Turn,
+    /// Something was received that nothing has been concluded from yet.
+    has_news: bool,
+    /// When something is to be done although nothing arrives.
+    due: Option<Instant>,
+    /// How long requests wait for a peer that has never answered, and until when.
+    patience: Duration,
+    gives_up_at: Option<Instant>,
+    closed: bool,
+}
+
+impl DatagramDrive {
+    /// Waits for the peer to ask; `doorkeeper` knows it.
+    pub fn awaiting(
+        qp: Arc<Qp>,
+        doorkeeper: Box<dyn Doorkeeper>,
+        port: Arc<Port>,
+        waker: Weak<dyn Wake>,
+    ) -> Self {
+        Self::new(qp, Stage::Awaited(doorkeeper), port, waker)
+    }
+
+    /// Takes over a connection that was asked for or granted.
+    pub fn bound(association: Association, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
+        let qp = Arc::clone(association.qp());
+        Self::new(qp, Stage::Bound(Box::new(association)), port, waker)
+    }
+
+    fn new(qp: Arc<Qp>, stage: Stage, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
+        Self {
+            stage,
+            qp,
+            port,
+            token: None,
+            buffer: None,
+            waker,
+            waits: false,
+            watcher: None,
+            established: false,
+            told: false,
+            watched: Interest::READ,
+            turn: Turn::default(),
+            has_news: false,
+            due: None,
+            patience: Duration::MAX,
+            gives_up_at: None,
+            closed: false,
+        }
+    }
+
+    /// Tells `watcher` of the beginning and the end.
+    pub fn watched_by(mut self, watcher: Arc<dyn LinkWatcher>) -> Self {
+        self.watcher = Some(watcher);
+        self
+    }
+
+    fn receive(&mut self, now: Instant) -> bool {
+        let now_ns = ns_at(now);
+        let mut received = false;
+        for _ in 0..RECEIVES_MAX {
+            let buffer = self.buffer.get_or_insert_with(Buffer::take);
+            let room = &mut buffer.room()[..BUNDLE_OCTETS];
+            let Some(bundle) = self.port.receive(room) else { break };
+            received = true;
+            for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
+                match &mut self.stage {
+                    Stage::Bound(association) => {
+                        association.receive(now_ns, bundle.route, bundle.marked, datagram);
+                    }
+                    Stage::Awaited(doorkeeper) => {
+                        if let Some(bound) = doorkeeper.admit(now_ns, bundle.route, datagram) {
+                            self.stage = Stage::Bound(Box::new(bound));
+                        }
+                    }
+                }
+            }
+        }
+        if !self.turn.leased
+            && let Some(buffer) = self.buffer.take()
+        {
+            buffer.put();
+        }
+        received
+    }
+
+    /// A message without a receive is offered again for each that is posted.
+    fn offer_held(&mut self, now: Instant) {
+        let Stage::Bound(association) = &mut self.stage else { return };
+        while association.is_held() && !self.waits {
+            if self.qp.await_recv(Weak::clone(&self.waker)) {
+                association.handle_posted(ns_at(now));
+            } else {
+                self.waits = true;
+            }
+        }
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        let Stage::Bound(association) = &mut self.stage else { return };
+        let outcome = association.transmit(ns_at(now), |burst| self.port.send(burst));
+        self.turn.blocked = outcome != Sending::Done;
+    }
+
+    /// The peer's answer says how much it can hold.
+    fn greet(&mut self) {
+        let Stage::Bound(association) = &mut self.stage else { return };
+        let Some(established) = association.take_established() else { return };
+        self.established = true;
+        if let Some(greeting) = Greeting::parse(&established.private_data) {
+            association.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
+        }
+        association.limit_ord(established.ord);
+    }
+
+    /// Requests that a peer never answers fail, as they would on a wire.
+    fn look_after_patience(&mut self, now: Instant) {
+        if self.established || self.qp.sq().is_idle() {
+            self.gives_up_at = None;
+            return;
+        }
+        let at = *self.gives_up_at.get_or_insert_with(|| {
+            now.checked_add(self.patience).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
+        });
+        if at <= now {
+            weft_rnic::give_up(&self.qp);
+            self.close(now);
+        }
+    }
+
+    fn close(&mut self, now: Instant) {
+        match &mut self.stage {
+            Stage::Bound(association) => association.close(ns_at(now)),
+            Stage::Awaited(_) => self.closed = true,
+        }
+    }
+
+    fn watch(&mut self) {
+        let interest = if self.turn.leased {
+            Interest::NONE
+        } else {
+            Interest { read: true, write: self.turn.blocked }
+        };
+        if interest != self.watched
+            && let Some(token) = self.token
+        {
+            self.watched = interest;
+            Engine::get().modify(token, interest);
+        }
+    }
+
+    fn set_timer(&mut self, this: &Weak<dyn Source>) {
+        let association = match &self.stage {
+            Stage::Bound(association) => association.poll_timeout().map(instant_at),
+            Stage::Awaited(_) => None,
+        };
+        self.due = association.into_iter().chain(self.gives_up_at).min();
+        // A thread that polls looks at the clock as well.
+        let Some(due) = self.due.filter(|_| !self.turn.leased) else { return };
+        if self.turn.timer.is_none_or(|timer| due < timer) {
+            self.turn.timer = Some(due);
+            Engine::get().set_timer(due, Weak::clone(this));
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+}
+
+impl Drive for DatagramDrive {
+    fn register(&mut self, source: Arc<dyn Source>) {
+        self.token = Some(Engine::get().add(self.port.as_fd(), Interest::READ, source));
+    }
+
+    fn offloads(&self) -> Option<Offloads> {
+        None
+    }
+
+    fn set_requester(&mut self, ord: u16, patience: Duration) {
+        self.patience = patience;
+        if let Stage::Bound(association) = &mut self.stage {
+            association.set_ord(ord);
+        }
+    }
+
+    fn turn(&mut self) -> &mut Turn {
+        &mut self.turn
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed
+    }
+
+    fn look(&self) -> u8 {
+        match () {
+            () if self.closed => 0,
+            () if !self.turn.blocked => todo::RECEIVE,
+            () => {
+                let ready = tcp::ready(self.port.as_fd());
+                let send = if ready.write { todo::SEND | todo::WRITABLE } else { 0 };
+                todo::RECEIVE | send
+            }
+        }
+    }
+
+    fn work(&mut self, work: u8, now: Instant) {
+        if self.closed {
+            return;
+        }
+        let mut moved = std::mem::take(&mut self.has_news);
+        moved |= work & todo::RECEIVE != 0 && self.receive(now);
+        let posted = work & todo::POSTED != 0;
+        let due = work & todo::TIME != 0 || self.is_due(now);
+        if due && let Stage::Bound(association) = &mut self.stage {
+            association.handle_timeout(ns_at(now));
+        }
+        self.waits &= !posted;
+        self.offer_held(now);
+        self.greet();
+        let open = !self.turn.blocked || work & todo::WRITABLE != 0;
+        if open && (moved || posted || due || work & todo::SEND != 0) {
+            self.transmit(now);
+        }
+        self.look_after_patience(now);
+    }
+
+    /// The buffer stays with a connection that is polled.
+    fn finds_nothing(&mut self, now: Instant) -> bool {
+        let received = self.receive(now);
+        self.has_news |= received;
+        !received && !self.is_due(now) && !self.closed
+    }
+
+    fn disconnect(&mut self) {
+        let now = clock::now();
+        self.close(now);
+        self.turn.blocked = false;
+        self.transmit(now);
+    }
+
+    fn abandon(&mut self) {
+        self.disconnect();
+        self.closed = true;
+    }
+
+    fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
+        let mut notices = Notices::default();
+        if self.established && !self.told {
+            self.told = true;
+            notices.established = self.watcher.clone();
+        }
+        if let Stage::Bound(association) = &self.stage {
+            if association.is_dead() || association.end().is_some() {
+                notices.disconnected = self.watcher.take();
+            }
+            self.closed |= association.end() == Some(End::Local) && association.is_dead()
+                || association.is_over(ns_at(now));
+        }
+        if self.closed {
+            notices.finished = self.token.take();
+        } else {
+            self.watch();
+            self.set_timer(this);
+        }
+        notices
+    }
+
+    /// A Close is repeated until it is answered: only then the peer has all acknowledgements.
+    fn flush_at_exit(&mut self, until: Instant) {
+        self.disconnect();
+        while !self.closed && clock::now() < until {
+            let Stage::Bound(association) = &self.stage else { return };
+            if association.end().is_some() {
+                return;
+            }
+            tcp::wait(self.port.as_fd(), false);
+            self.work(todo::RECEIVE | todo::TIME | todo::WRITABLE, clock::now());
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Connections in the hands of whoever drives them: what arrives, what leaves, and what follows.
+//!
+//! A [`Drive`] is a connection with its socket: [`stream`] over TCP, [`datagram`] over UDP.
+//!
+//! Order of calls: [`Drive::register`] once; then [`Drive::work`] with what there is to do, then
+//! [`Drive::conclude`], whose [`Notices`] are delivered once the lock on the connection is gone.
+
+pub(crate) mod datagram;
+pub(crate) mod stream;
+
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use weft_rnic::wire::offload::Offloads;
+
+use crate::engine::{Engine, Source, Token};
+
+/// What there is to do on a connection.
+pub(crate) mod todo {
+    /// Something is to be sent.
+    pub const SEND: u8 = 1;
+    /// Something may have arrived.
+    pub const RECEIVE: u8 = 2;
+    /// A timer may be due.
+    pub const TIME: u8 = 4;
+    /// The socket has room again.
+    pub const WRITABLE: u8 = 8;
+    /// A receive was posted that a message waits for.
+    pub const POSTED: u8 = 16;
+}
+
+/// How long a closed connection waits for the peer to close as well.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
+/// Learns what becomes of a connection.
+pub trait LinkWatcher: Send + Sync {
+    /// The first message of the peer arrived; at once for an initiator.
+    fn established(&self);
+    /// The connection is over. Called once.
+    fn disconnected(&self);
+}
+
+/// Whose turn it is on a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    /// A polling thread looks after it, and the engine does not.
+    pub leased: bool,
+    /// The socket takes no more for now.
+    pub blocked: bool,
+    /// When the engine calls next.
+    pub timer: Option<Instant>,
+}
+
+/// A connection and its socket.
+pub(crate) trait Drive: Send {
+    /// Has the engine watch the socket for `source`.
+    fn register(&mut self, source: Arc<dyn Source>);
+    /// Who does what below the verbs, where a kernel or a card could do it as well.
+    fn offloads(&self) -> Option<Offloads>;
+    /// Says what the program set for its requests: how many Reads and Atomics may be outstanding,
+    /// and how long a request waits for a peer that does not answer.
+    fn set_requester(&mut self, _ord: u16, _patience: Duration) {}
+    /// Whose turn it is.
+    fn turn(&mut self) -> &mut Turn;
+    /// Whether nothing is left of the connection.
+    fn is_over(&self) -> bool;
+    /// What a polling thread should do.
+    fn look(&self) -> u8;
+    /// Does what `work` says.
+    fn work(&mut self, work: u8, now: Instant);
+    /// Receives; whether there was nothing, so that nothing follows from it either.
+    fn finds_nothing(&mut self, now: Instant) -> bool;
+    /// Ends the connection in good order.
+    fn disconnect(&mut self);
+    /// Ends the connection without waiting for the peer.
+    fn abandon(&mut self);
+    /// Draws the conclusions: what to tell, whom to watch for, when to wake.
+    fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices;
+    /// Sees to it that what was completed reaches the peer although the process ends.
+    fn flush_at_exit(&mut self, until: Instant);
+}
+
+/// What to tell the watcher once the lock is gone.
+#[derive(Default)]
+pub(crate) struct Notices {
+    pub established: Option<Arc<dyn LinkWatcher>>,
+    pub disconnected: Option<Arc<dyn LinkWatcher>>,
+    pub finished: Option<Token>,
+}
+
+impl Notices {
+    pub fn deliver(self) {
+        if let Some(watcher) = self.established {
+            watcher.established();
+        }
+        if let Some(watcher) = self.disconnected {
+            watcher.disconnected();
+        }
+        if let Some(token) = self.finished {
+            Engine::get().remove(token);
+        }
+    }
+}

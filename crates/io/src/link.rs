@@ -1,0 +1,58 @@
+//! How connections of Shuttle are set up on this machine: sizes, protection, rate control, and
+//! numbers that nobody can guess.
+
+use std::net::UdpSocket;
+
+use weft_rnic::shuttle::{Config, Identity, MIN_DATAGRAM, Route, cc};
+use weft_rnic::wire::shuttle::ConnectionId;
+use weft_rnic::wire::shuttle::hello::{placement, protection};
+
+use crate::{Settings, sys, udp};
+
+/// Octets of a datagram between programs of one machine. Two of them make one bundle, which costs
+/// the kernel one packet.
+const LOCAL_DATAGRAM: u16 = 32_000;
+/// Octets of IP and UDP headers, with IPv6.
+const HEADERS: u32 = 48;
+
+/// The configuration for a connection over `route`.
+pub(crate) fn config(route: &Route) -> Config {
+    let settings = Settings::get();
+    let carries = carries(route);
+    let local = carries > u32::from(u16::MAX);
+    let datagram_octets = if local { LOCAL_DATAGRAM } else { MIN_DATAGRAM };
+    let goal = if local { LOCAL_DATAGRAM } else { carries.saturating_sub(HEADERS) as u16 };
+    Config {
+        protection: if settings.crc { protection::CRC32C } else { protection::NONE },
+        placement: placement::TAIL,
+        datagram_octets,
+        datagram_octets_goal: goal.max(datagram_octets),
+        controller: cc::weave,
+        controller_params: cc::Params {
+            seed: u64::from(sys::random()),
+            ..cc::Params::default()
+        },
+        ..Config::default()
+    }
+}
+
+/// Numbers for one end of a connection.
+pub(crate) fn identity() -> Identity {
+    let word = || u64::from(sys::random()) << 32 | u64::from(sys::random());
+    let mut entropy = [0; 32];
+    for part in entropy.chunks_mut(8) {
+        part.copy_from_slice(&word().to_ne_bytes());
+    }
+    Identity { cid: ConnectionId(sys::random() & !0xff), nonce: word(), seed: word(), entropy }
+}
+
+/// Octets of the largest packet that leaves towards the peer in one piece, as far as the kernel
+/// knows.
+fn carries(route: &Route) -> u32 {
+    let any = if route.remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(route.remote)?;
+        Ok(socket)
+    });
+    socket.ok().and_then(|socket| udp::path_mtu(&socket)).unwrap_or(u32::from(MIN_DATAGRAM))
+}

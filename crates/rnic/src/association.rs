@@ -1,0 +1,396 @@
+//! A queue pair bound to a Shuttle connection.
+
+use std::sync::Arc;
+
+use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
+use weft_shuttle::{Config, Connection, End, Event, Identity, Misuse, Request, Route};
+use weft_verbs::mr::RegionReader;
+use weft_verbs::{Qp, QpState, WcStatus};
+use weft_wire::shuttle::StreamId;
+use weft_wire::terminate::TerminateCode;
+
+use crate::outgoing::{Burst, Written};
+
+/// The stream that a queue pair has to itself.
+const STREAM: StreamId = StreamId(0);
+/// Bursts written in one call at most, so that no caller works for others without end.
+const ROUNDS_MAX: usize = 16;
+/// A close that has a Terminate code for its reason says so by this bit; 0 is an orderly one.
+const TERMINATED: u64 = 1 << 16;
+
+/// What becomes of the queue pair when its peer closes the connection in good order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenClosed {
+    /// It fails: the connection manager tells the program.
+    Fail,
+    /// It stays as it is, as a queue pair does whose peer is destroyed, until a request cannot be
+    /// delivered.
+    Stay,
+}
+
+/// What a connection is made with.
+pub struct Binding {
+    /// How the connection is to be.
+    pub config: Config,
+    /// Its unguessable numbers.
+    pub identity: Identity,
+    /// Where it goes.
+    pub route: Route,
+    /// What a close in good order means.
+    pub when_closed: WhenClosed,
+}
+
+/// Where a transmission stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// Nothing more may leave now.
+    Done,
+    /// Others should have a turn first.
+    More,
+    /// The socket takes no more for now.
+    Blocked,
+}
+
+/// A queue pair bound to a Shuttle connection.
+///
+/// Order of calls: [`Association::connect`] or [`Association::accept`]; then any of
+/// [`Association::receive`], [`Association::handle_timeout`] and [`Association::transmit`], the last
+/// after each of the others and after work was posted; [`Association::poll_timeout`] says when to
+/// call again. Times are nanoseconds of one clock.
+pub struct Association {
+    qp: Arc<Qp>,
+    rdmap: rdmap::Stream,
+    connection: Connection,
+    burst: Burst,
+    when_closed: WhenClosed,
+    established: Option<Established>,
+    /// Reads and Atomics that the program wants outstanding, and that the peer serves.
+    ord: u16,
+    ord_max: u16,
+    /// How the connection ended.
+    end: Option<End>,
+    /// A message waits for a receive.
+    held: bool,
+}
+
+/// What the peer's answer said.
+#[derive(Clone, Debug)]
+pub struct Established {
+    /// The peer's private data.
+    pub private_data: Vec<u8>,
+    /// Reads and Atomics that this side may have outstanding.
+    pub ord: u16,
+    /// Reads and Atomics of the peer that this side serves at a time.
+    pub ird: u16,
+}
+
+impl Association {
+    /// Asks the peer for a connection.
+    ///
+    /// # Errors
+    /// If the configuration or the private data cannot be.
+    pub fn connect(
+        qp: Arc<Qp>,
+        binding: Binding,
+        private_data: &[u8],
+        now_ns: u64,
+    ) -> Result<Self, Misuse> {
+        let Binding { config, identity, route, when_closed } = binding;
+        let depths = (config.ord, config.ird);
+        let connection = Connection::connect(now_ns, config, identity, route, private_data)?;
+        Ok(Self::new(qp, connection, rdmap::Role::Initiator, depths, when_closed))
+    }
+
+    /// Grants what the peer asked for.
+    ///
+    /// # Errors
+    /// If the configuration or the private data cannot be, or nothing is common to both ends.
+    pub fn accept(
+        qp: Arc<Qp>,
+        binding: Binding,
+        request: &mut Request,
+        private_data: &[u8],
+        now_ns: u64,
+    ) -> Result<Self, Misuse> {
+        let Binding { config, identity, route, when_closed } = binding;
+        let depths = (config.ord.min(request.ird()), config.ird.min(request.ord()));
+        let connection =
+            Connection::accept(now_ns, config, identity, route, request, private_data)?;
+        Ok(Self::new(qp, connection, rdmap::Role::Responder, depths, when_closed))
+    }
+
+    fn new(
+        qp: Arc<Qp>,
+        connection: Connection,
+        role: rdmap::Role,
+        (ord, ird): (u16, u16),
+        when_closed: WhenClosed,
+    ) -> Self {
+        let config = rdmap::Config { lower: rdmap::Lower::Shuttle, role, rtr: None, ird, ord };
+        Self {
+            qp,
+            rdmap: rdmap::Stream::new(config),
+            connection,
+            burst: Burst::default(),
+            when_closed,
+            established: None,
+            ord,
+            ord_max: u16::MAX,
+            end: None,
+            held: false,
+        }
+    }
+
+    /// The queue pair.
+    pub fn qp(&self) -> &Arc<Qp> {
+        &self.qp
+    }
+
+    /// The connection, to look at.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The connection, to tune.
+    pub fn connection_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> rdmap::Stats {
+        self.rdmap.stats()
+    }
+
+    /// Says how many Reads and Atomics the program wants outstanding, where it says so late.
+    pub fn set_ord(&mut self, ord: u16) {
+        self.ord = ord;
+        self.rdmap.set_ord(ord.min(self.ord_max));
+    }
+
+    /// Says how many the peer serves at a time.
+    pub fn limit_ord(&mut self, ord_max: u16) {
+        self.ord_max = ord_max;
+        self.rdmap.set_ord(self.ord.min(ord_max));
+    }
+
+    /// What the peer's answer said; given once.
+    pub fn take_established(&mut self) -> Option<Established> {
+        self.established.take()
+    }
+
+    /// Whether a message waits for a receive. The caller has [`Association::handle_posted`] called
+    /// when one is posted.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// How the connection ended, if it did.
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// Whether nothing is left to say, to a peer that asks again either.
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        self.end.is_some() && self.connection.is_forgettable(now_ns)
+    }
+
+    /// Whether the stream has failed or was closed.
+    pub fn is_dead(&self) -> bool {
+        self.rdmap.is_dead()
+    }
+
+    /// Takes a datagram; `marked` if the network marked it as congested. It may be opened in place.
+    pub fn receive(&mut self, now_ns: u64, route: Route, marked: bool, datagram: &mut [u8]) {
+        let mut ports = Ports { rdmap: &mut self.rdmap, qp: &self.qp, regions: None, held: false };
+        let outcome =
+            self.connection.handle_datagram(now_ns, route, marked, datagram, &mut ports);
+        self.held |= ports.held;
+        if let Err((_, fault)) = outcome {
+            self.fail(now_ns, fault);
+        }
+        self.take_events(now_ns);
+    }
+
+    /// Offers what waits for a receive again, now that some were posted.
+    pub fn handle_posted(&mut self, now_ns: u64) {
+        let mut ports = Ports { rdmap: &mut self.rdmap, qp: &self.qp, regions: None, held: false };
+        let outcome = self.connection.retry(now_ns, STREAM, &mut ports);
+        self.held = ports.held;
+        if let Err(fault) = outcome {
+            self.fail(now_ns, fault);
+        }
+    }
+
+    /// When [`Association::handle_timeout`] and then [`Association::transmit`] are due.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.connection.poll_timeout()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        self.connection.handle_timeout(now_ns);
+        self.take_events(now_ns);
+    }
+
+    /// Gives what may leave now to `write`, burst by burst. One that is not written stays, and is
+    /// the first of the next call; what it names of memory that has gone meanwhile is lost, as on
+    /// the way.
+    pub fn transmit(&mut self, now_ns: u64, mut write: impl FnMut(&Burst) -> Written) -> Sending {
+        let mut outcome = Sending::More;
+        for _ in 0..ROUNDS_MAX {
+            if let Some(end) = self.transmit_burst(now_ns, &mut write) {
+                outcome = end;
+                break;
+            }
+        }
+        let qp = Arc::clone(&self.qp);
+        self.rdmap.settle(&qp);
+        if let Some(fault) = self.rdmap.take_fault() {
+            self.fail(now_ns, fault);
+            return Sending::More;
+        }
+        self.look_for_orphans(now_ns);
+        outcome
+    }
+
+    fn transmit_burst(
+        &mut self,
+        now_ns: u64,
+        write: &mut impl FnMut(&Burst) -> Written,
+    ) -> Option<Sending> {
+        let regions = self.qp.regions().reader();
+        if !self.burst.waits(regions.generation()) {
+            let mut ports = Ports {
+                rdmap: &mut self.rdmap,
+                qp: &self.qp,
+                regions: Some(&regions),
+                held: false,
+            };
+            let out = &mut self.burst.transmit;
+            if !self.connection.poll_transmit(now_ns, &mut ports, &regions, out) {
+                return Some(Sending::Done);
+            }
+        }
+        match write(&self.burst) {
+            Written::Blocked => {
+                self.burst.keep(regions.generation());
+                Some(Sending::Blocked)
+            }
+            // A datagram that the system refuses is lost like any other.
+            Written::Octets(_) | Written::Failed => {
+                self.burst.done();
+                None
+            }
+        }
+    }
+
+    /// Ends the connection in good order: what is not acknowledged is flushed.
+    pub fn close(&mut self, now_ns: u64) {
+        self.fail(now_ns, Fault::Closed);
+    }
+
+    fn fail(&mut self, now_ns: u64, fault: Fault) {
+        if self.rdmap.is_dead() {
+            return;
+        }
+        self.held = false;
+        self.rdmap.fail(&self.qp, fault);
+        let reason = self.rdmap.reason().map_or(0, |code| TERMINATED | u64::from(code.to_word()));
+        self.connection.close(now_ns, reason);
+    }
+
+    fn take_events(&mut self, now_ns: u64) {
+        while let Some(event) = self.connection.poll_event() {
+            match event {
+                Event::Established { private_data, ord, ird } => {
+                    self.established = Some(Established { private_data, ord, ird });
+                }
+                Event::Rejected { private_data } => {
+                    self.established = Some(Established { private_data, ord: 0, ird: 0 });
+                }
+                Event::PathValidated { .. } => {}
+                Event::Ended(end) => self.handle_end(now_ns, end),
+            }
+        }
+    }
+
+    fn handle_end(&mut self, now_ns: u64, end: End) {
+        self.end = Some(end);
+        match end {
+            End::Peer(reason) if reason & TERMINATED != 0 => {
+                let code = TerminateCode::from_word(reason as u16);
+                self.fail(now_ns, Fault::Terminated(code));
+            }
+            End::Peer(_) | End::Local if self.when_closed == WhenClosed::Fail => {
+                self.fail(now_ns, Fault::Closed);
+            }
+            _ => self.look_for_orphans(now_ns),
+        }
+    }
+
+    /// A request that can never be delivered fails; without one the queue pair is none the wiser.
+    fn look_for_orphans(&mut self, now_ns: u64) {
+        let gone = self.end.is_some() && !self.rdmap.is_dead();
+        if gone && self.qp.state() != QpState::Err && !self.qp.sq().is_idle() {
+            self.fail(now_ns, Fault::Unreachable);
+        }
+    }
+}
+
+/// Fails a queue pair whose peer never came to a connection: its oldest request says so.
+pub fn give_up(qp: &Qp) {
+    let mut sq = qp.sq();
+    let tail = sq.tail();
+    sq.fail(tail, qp.num(), qp.send_cq(), WcStatus::RetryExcErr, 0);
+    drop(sq);
+    qp.fail(None);
+}
+
+/// The queue pair as the connection sees it.
+struct Ports<'a> {
+    rdmap: &'a mut rdmap::Stream,
+    qp: &'a Qp,
+    regions: Option<&'a RegionReader<'a>>,
+    /// A message found no receive.
+    held: bool,
+}
+
+impl weft_shuttle::Ports for Ports<'_> {
+    type Fault = Fault;
+    type Source<'a>
+        = TxPort<'a>
+    where
+        Self: 'a;
+    type Sink<'a>
+        = Sink<'a>
+    where
+        Self: 'a;
+
+    fn source(&mut self, _: StreamId) -> Option<TxPort<'_>> {
+        Some(TxPort::new(self.rdmap, self.qp, self.qp.sq(), self.regions))
+    }
+
+    fn sink(&mut self, _: StreamId) -> Option<Sink<'_>> {
+        Some(Sink { port: RxPort::new(self.rdmap, self.qp, true), held: &mut self.held })
+    }
+}
+
+/// The receiving side, which notes whether a message found no receive.
+struct Sink<'a> {
+    port: RxPort<'a>,
+    held: &'a mut bool,
+}
+
+impl weft_wire::llp::UlpduSink for Sink<'_> {
+    type Fault = Fault;
+
+    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<weft_wire::llp::Placed, Fault> {
+        let placed = self.port.place(seq, ulpdu);
+        *self.held |= self.port.held();
+        placed
+    }
+
+    fn deliver(&mut self, frontier: u64) -> Result<(), Fault> {
+        self.port.deliver(frontier)
+    }
+}
