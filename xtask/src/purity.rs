@@ -14,7 +14,17 @@ use crate::tree::TextFile;
 pub const UNSAFE_FILES: [(&str, &[&str]); 6] = [
     ("degen", &["src/tun.rs"]),
     ("verbs", &["src/mr/place.rs"]),
-    ("io", &["src/tcp.rs", "src/udp.rs", "src/sys.rs", "src/sys/", "src/cm/channel.rs", "src/cm/socket.rs"]),
+    (
+        "io",
+        &[
+            "src/tcp.rs",
+            "src/udp.rs",
+            "src/sys.rs",
+            "src/sys/",
+            "src/cm/channel.rs",
+            "src/cm/socket.rs",
+        ],
+    ),
     ("preload", &["src/", "tests/"]),
     ("cli", &["src/sys.rs"]),
     ("bench", &["src/sys.rs"]),

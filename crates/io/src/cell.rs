@@ -9,8 +9,8 @@ use weft_rnic::wire::offload::Offloads;
 use weft_verbs::Cq;
 use weft_verbs::Wake;
 
-use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::stream::StreamDrive;
+use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::{Drive, LinkWatcher};
 use crate::engine::{self, Engine, Leased, Readiness, Source};
 use crate::fds::HighFd;

@@ -28,10 +28,7 @@ pub(crate) fn config(route: &Route) -> Config {
         datagram_octets,
         datagram_octets_goal: goal.max(datagram_octets),
         controller: cc::weave,
-        controller_params: cc::Params {
-            seed: u64::from(sys::random()),
-            ..cc::Params::default()
-        },
+        controller_params: cc::Params { seed: u64::from(sys::random()), ..cc::Params::default() },
         ..Config::default()
     }
 }

@@ -167,9 +167,10 @@ impl<'a> RxPort<'a> {
             let Expected::Read { stag, to, size, .. } = *expected else { return false };
             let empty = size == 0 && len == 0;
             let offset = header.to.wrapping_sub(to);
-            let within = offset <= u64::from(size) && len <= u64::from(size) - offset;
-            let ends = offset + len == u64::from(size);
-            empty || stag == header.stag && within && ends >= last
+            // What is left of the sink from here on, if this is within it at all.
+            let Some(room) = u64::from(size).checked_sub(offset) else { return false };
+            let fits = if last { len == room } else { len <= room };
+            empty || stag == header.stag && fits
         };
         let queue = &self.stream.outbound;
         let found = if last {

@@ -202,8 +202,7 @@ impl Association {
     /// Takes a datagram; `marked` if the network marked it as congested. It may be opened in place.
     pub fn receive(&mut self, now_ns: u64, route: Route, marked: bool, datagram: &mut [u8]) {
         let mut ports = Ports { rdmap: &mut self.rdmap, qp: &self.qp, regions: None, held: false };
-        let outcome =
-            self.connection.handle_datagram(now_ns, route, marked, datagram, &mut ports);
+        let outcome = self.connection.handle_datagram(now_ns, route, marked, datagram, &mut ports);
         self.held |= ports.held;
         if let Err((_, fault)) = outcome {
             self.fail(now_ns, fault);

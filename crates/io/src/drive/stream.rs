@@ -175,8 +175,11 @@ impl StreamDrive {
 
     fn watch(&mut self) {
         let read = !self.endpoint.is_held();
-        let interest =
-            if self.turn.leased { Interest::NONE } else { Interest { read, write: self.turn.blocked } };
+        let interest = if self.turn.leased {
+            Interest::NONE
+        } else {
+            Interest { read, write: self.turn.blocked }
+        };
         if interest != self.watched
             && let Some(token) = self.token
         {
@@ -198,7 +201,6 @@ impl StreamDrive {
             Engine::get().set_timer(due, Weak::clone(this));
         }
     }
-
 }
 
 impl Drive for StreamDrive {

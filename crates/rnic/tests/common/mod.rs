@@ -1,6 +1,9 @@
 //! Endpoints without sockets: one side as an application sees it, and frames made by hand.
 #![allow(dead_code)]
 
+pub mod player;
+
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,25 +57,38 @@ impl Memory {
     }
 }
 
-/// A device with one queue pair bound to a connection.
-pub struct Side {
+/// A device with one queue pair.
+pub struct Host {
     pub device: Device,
     pub pd: Arc<Pd>,
     pub cq: Arc<Cq>,
     pub events: Arc<AsyncQueue>,
     pub qp: Arc<Qp>,
+}
+
+/// A host whose queue pair is bound to a TCP connection.
+pub struct Side {
+    pub host: Host,
     pub endpoint: Endpoint,
     pub now: Instant,
     inbox: Vec<u8>,
+}
+
+impl Deref for Side {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
 }
 
 pub fn agreed() -> Agreed {
     Agreed { crc: true, ird: 4, ord: 4, rtr: Some(Rtr::Write), ..Agreed::default() }
 }
 
-impl Side {
-    pub fn new(role: Role, agreed: &Agreed, emss: u32) -> Self {
-        let device = Device::new(&IWARP, entropy(if role == Role::Initiator { 7 } else { 11 }));
+impl Host {
+    pub fn new(seed: u32) -> Self {
+        let device = Device::new(&IWARP, entropy(seed));
         let pd = device.alloc_pd();
         let events = AsyncQueue::new(Box::new(Silent));
         let cq = Arc::new(Cq::new(4096, None, Arc::clone(&events), 1));
@@ -95,11 +111,7 @@ impl Side {
             cookie: 2,
         };
         let qp = Arc::new(device.create_qp(init, &events).unwrap());
-        #[allow(clippy::disallowed_methods)]
-        let now = Instant::now();
-        let link = Link { role, agreed, emss, stall_after: Duration::from_secs(60) };
-        let endpoint = Endpoint::new(Arc::clone(&qp), &link, now);
-        Self { device, pd, cq, events, qp, endpoint, now, inbox: Vec::new() }
+        Self { device, pd, cq, events, qp }
     }
 
     pub fn memory(&self, octets: u64, access: Access) -> Memory {
@@ -136,6 +148,17 @@ impl Side {
 
     pub fn events(&self) -> Vec<AsyncEvent> {
         std::iter::from_fn(|| self.events.pop()).collect()
+    }
+}
+
+impl Side {
+    pub fn new(role: Role, agreed: &Agreed, emss: u32) -> Self {
+        let host = Host::new(if role == Role::Initiator { 7 } else { 11 });
+        #[allow(clippy::disallowed_methods)]
+        let now = Instant::now();
+        let link = Link { role, agreed, emss, stall_after: Duration::from_secs(60) };
+        let endpoint = Endpoint::new(Arc::clone(&host.qp), &link, now);
+        Self { host, endpoint, now, inbox: Vec::new() }
     }
 
     /// Everything it sends, at most `room` octets.
