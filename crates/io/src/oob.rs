@@ -20,6 +20,7 @@ use crate::udp::Port;
 use crate::{clock, link};
 
 /// What the program said about the peer on the way to RTR.
+#[allow(dead_code, reason = "all that the verbs know")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// This side's address.
@@ -42,6 +43,7 @@ pub(crate) struct Peer {
 }
 
 /// What the program said about its own requests on the way to RTS.
+#[allow(dead_code, reason = "all that the verbs know")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester {
     /// Reads and Atomics that this side keeps outstanding.

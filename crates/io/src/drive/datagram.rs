@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use weft_rnic::shuttle::{End, Request, Route};
+use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Association, Sending};
@@ -119,6 +119,7 @@ impl DatagramDrive {
     }
 
     /// Tells `watcher` of the beginning and the end.
+    #[allow(dead_code, reason = "for the connection manager")]
     pub fn watched_by(mut self, watcher: Arc<dyn LinkWatcher>) -> Self {
         self.watcher = Some(watcher);
         self
