@@ -23,6 +23,12 @@ const STREAM: u32 = 8;
 /// Empty polls closer together than this are a loop, which takes the lease.
 const POLL_LOOP: Duration = Duration::from_micros(50);
 
+/// A program that polls memory after it polled a completion queue leaves what arrives unseen while
+/// it has the lease. Once that shows, it gets no lease for this long, then twice as long, up to
+/// this.
+const BAR_FIRST: Duration = Duration::from_millis(100);
+const BAR_MAX: Duration = Duration::from_secs(10);
+
 /// A queue pair's place for its connection.
 pub(crate) struct Cell {
     /// Boxed, because a step may take it out, and moving it costs even a step that does not.
@@ -46,6 +52,10 @@ pub(crate) struct Cell {
     polled_at: AtomicU64,
     /// The same, to the last doorbell that left its work to a poll.
     deferred_at: AtomicU64,
+    /// The same, until which no polling thread is given the lease.
+    barred_until: AtomicU64,
+    /// For how long it is barred the next time, in nanoseconds.
+    bar: AtomicU64,
     born: Instant,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
@@ -67,6 +77,8 @@ impl Cell {
             owned_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             deferred_at: AtomicU64::new(0),
+            barred_until: AtomicU64::new(0),
+            bar: AtomicU64::new(BAR_FIRST.as_nanos() as u64),
             born: clock::now(),
             cqs,
             this: this.clone(),
@@ -182,7 +194,9 @@ impl Cell {
         let looping = Settings::get().progress == Progress::Inline
             || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
         // Who waits for an event may stop polling at any moment.
-        let lease = looping && !driver.turn().leased && !self.cqs.iter().any(|cq| cq.is_armed());
+        let barred = at < self.barred_until.load(Ordering::Acquire);
+        let lease =
+            looping && !barred && !driver.turn().leased && !self.cqs.iter().any(|cq| cq.is_armed());
         let work = driver.look();
         let plain = !lease && work == RECEIVE && self.pending.load(Ordering::Acquire) == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
@@ -209,6 +223,22 @@ impl Cell {
 
     fn end_lease(&self) {
         self.with_driver(|driver| driver.turn().leased = false);
+    }
+
+    /// Takes the lease from a thread that has stopped polling; if something arrived that it did
+    /// not see, it gets none for a while.
+    fn take_lease(&self) {
+        let mut neglected = false;
+        self.with_driver(|driver| {
+            neglected = driver.turn().leased && driver.has_arrivals();
+            driver.turn().leased = false;
+        });
+        if neglected {
+            let bar = self.bar.load(Ordering::Acquire);
+            let until = self.elapsed(clock::now()) + bar;
+            self.barred_until.store(until, Ordering::Release);
+            self.bar.store((bar * 2).min(BAR_MAX.as_nanos() as u64), Ordering::Release);
+        }
     }
 
     /// Posted work waits: sends it from here, or has the engine send it.
@@ -339,7 +369,7 @@ impl Leased for Cell {
         let idle = !working && last < self.elapsed(before);
         if idle {
             self.attended.store(false, Ordering::SeqCst);
-            self.end_lease();
+            self.take_lease();
         } else if missed {
             self.drive(0);
         }

@@ -226,6 +226,7 @@ impl Engine {
 
     fn run(&self) {
         sys::block_signals();
+        sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         loop {
             let now = clock::now();
@@ -253,21 +254,20 @@ impl Engine {
         });
     }
 
-    /// Calls what is due; gives the time to the next timer.
+    /// Calls what is due; gives the time to the next timer. One that is set meanwhile has its turn
+    /// after the descriptors, which it would keep waiting if it was due at once again and again.
     fn run_timers(&self, now: Instant) -> Option<Duration> {
-        loop {
+        let due = {
             let mut timers = self.timers.lock().expect("timer lock");
-            let first = timers.queue.first_entry()?;
-            let deadline = first.key().0;
-            if deadline > now {
-                return Some(deadline - now);
-            }
-            let source = first.remove();
-            drop(timers);
-            if let Some(source) = source.upgrade() {
-                source.timeout(now);
-            }
+            let later = timers.queue.split_off(&(now, u64::MAX));
+            std::mem::replace(&mut timers.queue, later)
+        };
+        for source in due.values().filter_map(Weak::upgrade) {
+            source.timeout(now);
         }
+        let timers = self.timers.lock().expect("timer lock");
+        let next = timers.queue.first_key_value()?.0.0;
+        Some(next.saturating_duration_since(now))
     }
 
     /// Takes back the leases that nobody renewed; gives the time to look again.

@@ -123,6 +123,7 @@ impl Call {
         config.ord = u16::MAX;
         config.ird = self.peer.max_dest_rd_atomic.into();
         config.handshake_ns = u64::MAX / 4;
+        config.may_wait = true;
         Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
     }
 

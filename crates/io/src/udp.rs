@@ -21,7 +21,9 @@ use crate::sys;
 const PIECES_MAX: usize = 1024;
 /// Octets of socket buffer to ask for. The kernel grants less where the administrator says so.
 const BUFFER_OCTETS: libc::c_int = 8 << 20;
-/// Octets of the largest bundle.
+/// Octets of the largest bundle that is sent: IPv6's header and UDP's must fit beside it.
+const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
+/// Octets of the largest bundle that arrives.
 pub(crate) const BUNDLE_OCTETS: usize = 65_536;
 /// Room for what the kernel says beside the octets.
 const CONTROL_WORDS: usize = 16;
@@ -105,18 +107,20 @@ impl Port {
         self.room_octets
     }
 
-    /// Sends a burst, without waiting.
+    /// Sends as much of a burst as one call takes, without waiting.
     ///
     /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT`
     /// for memory that the application has unmapped all the same.
     pub fn send(&self, burst: &Burst) -> Written {
         let out = burst.transmit();
         let Some(route) = out.route else { return Written::Octets(0) };
+        let bundle = first_bundle(burst.lengths());
         let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
-        let count = vectors_of(out, &mut vectors);
+        let octets = bundle.iter().map(|length| usize::from(*length)).sum();
+        let count = vectors_of(out, burst.written(), octets, &mut vectors);
         let mut control = Control::default();
-        if out.lengths.len() > 1 {
-            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &out.lengths[0]);
+        if bundle.len() > 1 {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &bundle[0]);
         }
         self.push_source(route.local.ip(), &mut control);
         let (mut name, name_len) = self.name_of(route.remote);
@@ -270,33 +274,66 @@ struct Control {
 impl Control {
     fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: &T) {
         let len = size_of::<T>() as libc::c_uint;
-        // SAFETY: computes sizes only.
-        let (space, whole) = unsafe { (libc::CMSG_SPACE(len), libc::CMSG_LEN(len)) };
+        // SAFETY: computes a size only.
+        let space = unsafe { libc::CMSG_SPACE(len) };
+        // SAFETY: as above.
+        let whole = unsafe { libc::CMSG_LEN(len) };
         let start = self.octets;
         self.octets += space as usize;
         assert!(self.octets <= size_of_val(&self.words), "room for every kind of control data");
         let header: *mut libc::cmsghdr = self.words.as_mut_ptr().wrapping_byte_add(start).cast();
+        let said = libc::cmsghdr { cmsg_len: whole as _, cmsg_level: level, cmsg_type: kind };
         // SAFETY: the words have room for header and value from `start`, which is aligned because
         // CMSG_SPACE is a multiple of the alignment.
-        unsafe {
-            (*header).cmsg_len = whole as _;
-            (*header).cmsg_level = level;
-            (*header).cmsg_type = kind;
-            libc::CMSG_DATA(header).cast::<T>().write_unaligned(*value);
-        }
+        unsafe { header.write(said) };
+        // SAFETY: computes an address only.
+        let data = unsafe { libc::CMSG_DATA(header) };
+        // SAFETY: as for the header.
+        unsafe { data.cast::<T>().write_unaligned(*value) };
     }
 }
 
-fn vectors_of(out: &Transmit, vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MAX]) -> usize {
+/// The datagrams that leave together: of one length but the last, and no more than an IP packet
+/// holds before the kernel cuts it.
+fn first_bundle(lengths: &[u16]) -> &[u16] {
+    let (mut octets, mut count) = (0, 0);
+    for length in lengths {
+        octets += usize::from(*length);
+        if count > 0 && octets > BUNDLE_OCTETS_SENT {
+            break;
+        }
+        count += 1;
+    }
+    &lengths[..count]
+}
+
+/// Names `octets` of the datagrams from `skip` on.
+fn vectors_of(
+    out: &Transmit,
+    mut skip: usize,
+    mut octets: usize,
+    vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MAX],
+) -> usize {
     let mut count = 0;
-    for piece in out.gather.pieces().iter().take(PIECES_MAX) {
-        let (base, iov_len) = match piece {
+    for piece in out.gather.pieces() {
+        let (base, len) = match piece {
             Piece::Slab { start, len } => {
                 (out.gather.staged(*start, *len).as_ptr() as u64, *len as usize)
             }
             Piece::Memory(memory) => (memory.addr, memory.len as usize),
         };
-        vectors[count].write(libc::iovec { iov_base: base as *mut libc::c_void, iov_len });
+        let passed = len.min(skip);
+        skip -= passed;
+        let iov_len = (len - passed).min(octets);
+        if iov_len == 0 {
+            continue;
+        }
+        if count == PIECES_MAX {
+            break;
+        }
+        let iov_base = (base + passed as u64) as *mut libc::c_void;
+        vectors[count].write(libc::iovec { iov_base, iov_len });
+        octets -= iov_len;
         count += 1;
     }
     count

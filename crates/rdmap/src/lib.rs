@@ -15,6 +15,7 @@
 
 mod atomic;
 mod capability;
+mod early;
 mod fault;
 mod gather;
 mod inbound;

@@ -52,7 +52,7 @@ impl<'a> RxPort<'a> {
         self.written
     }
 
-    fn segment(&mut self, ulpdu: &[u8]) -> Result<Placed, Fault> {
+    fn segment(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
         let (header, payload) = Header::parse(ulpdu).map_err(|error| Fault::ddp(error, ulpdu))?;
         let opcode = header.opcode().map_err(|code| Fault::peer(code, ulpdu, false))?;
         let first = !std::mem::replace(&mut self.stream.heard, true);
@@ -62,8 +62,8 @@ impl<'a> RxPort<'a> {
         let quote = quotes_request(opcode);
         let refuse = |code| Fault::peer(code, ulpdu, quote);
         match (header, opcode) {
-            (Header::Tagged(h), Opcode::Write) => self.write(&h, payload).map_err(refuse),
-            (Header::Tagged(h), _) => self.read_response(&h, payload).map_err(refuse),
+            (Header::Tagged(h), Opcode::Write) => self.write(seq, &h, payload).map_err(refuse),
+            (Header::Tagged(h), _) => self.read_response(seq, &h, payload).map_err(refuse),
             (Header::Untagged(h), Opcode::ReadRequest) => {
                 self.read_request(&h, payload).map_err(refuse)
             }
@@ -99,13 +99,14 @@ impl<'a> RxPort<'a> {
         }
     }
 
-    fn write(&mut self, header: &TaggedHeader, payload: &[u8]) -> Result<Placed, TerminateCode> {
+    fn write(
+        &mut self,
+        seq: u64,
+        header: &TaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
         if !payload.is_empty() {
-            let (stag, pd) = (header.stag.0, self.qp.pd());
-            self.qp
-                .regions()
-                .write(stag, pd, header.to, payload, Access::REMOTE_WRITE)
-                .map_err(tagged_code)?;
+            self.place_tagged(seq, header, payload, Access::REMOTE_WRITE)?;
             self.stream.stats.octets_in += payload.len() as u64;
         }
         let octets = self.stream.write_octets.0.wrapping_add(payload.len() as u32);
@@ -116,15 +117,16 @@ impl<'a> RxPort<'a> {
 
     fn read_response(
         &mut self,
+        seq: u64,
         header: &TaggedHeader,
         payload: &[u8],
     ) -> Result<Placed, TerminateCode> {
         if self.any_order() {
-            return self.read_response_in_any_order(header, payload);
+            return self.read_response_in_any_order(seq, header, payload);
         }
         let unexpected = TerminateCode::RdmapUnexpectedOpcode;
         let request = self.stream.outbound.front_mut().ok_or(unexpected)?;
-        let seq = request.seq;
+        let id = request.seq;
         let Expected::Read { stag, to, size, done } = &mut request.expected else {
             return Err(unexpected);
         };
@@ -148,9 +150,42 @@ impl<'a> RxPort<'a> {
             return Err(TerminateCode::TaggedBounds);
         }
         if header.last {
-            self.finish_request(seq);
+            self.finish_request(id);
         }
         Ok(Placed::Memory)
+    }
+
+    /// Places a tagged segment, but for octets that a later one has written already.
+    fn place_tagged(
+        &mut self,
+        seq: u64,
+        header: &TaggedHeader,
+        payload: &[u8],
+        right: Access,
+    ) -> Result<(), TerminateCode> {
+        let (key, start, regions) = (header.stag.0, header.to, self.qp.regions());
+        let write = |to: u64, octets: &[u8]| {
+            regions.write(key, self.qp.pd(), to, octets, right).map_err(tagged_code)
+        };
+        if !self.any_order() {
+            return write(start, payload);
+        }
+        let early = &mut self.stream.early;
+        if !early.concerns(seq) {
+            write(start, payload)?;
+            if seq > self.stream.frontier {
+                early.note(key, seq, start, start + payload.len() as u64);
+            }
+            return Ok(());
+        }
+        // The check of the whole comes before the first octet of a part.
+        let len = payload.len() as u64;
+        regions.check(key, self.qp.pd(), start, len, right).map_err(tagged_code)?;
+        for (from, to) in early.gaps(key, seq, start, start + len) {
+            write(from, &payload[(from - start) as usize..(to - start) as usize])?;
+            early.note(key, seq, from, to);
+        }
+        Ok(())
     }
 
     /// A segment of the response to any Read under way; the last one is that of the oldest.
@@ -159,6 +194,7 @@ impl<'a> RxPort<'a> {
     /// are not counted: that it came before the last one is Shuttle's promise.
     fn read_response_in_any_order(
         &mut self,
+        seq: u64,
         header: &TaggedHeader,
         payload: &[u8],
     ) -> Result<Placed, TerminateCode> {
@@ -178,17 +214,13 @@ impl<'a> RxPort<'a> {
         } else {
             queue.iter().find(|request| fits(&request.expected))
         };
-        let seq = found.ok_or(TerminateCode::TaggedBounds)?.seq;
+        let request = found.ok_or(TerminateCode::TaggedBounds)?.seq;
         if len > 0 {
-            let (stag, right) = (header.stag.0, Access::LOCAL_WRITE);
-            self.qp
-                .regions()
-                .write(stag, self.qp.pd(), header.to, payload, right)
-                .map_err(tagged_code)?;
+            self.place_tagged(seq, header, payload, Access::LOCAL_WRITE)?;
             self.stream.stats.octets_in += len;
         }
         if last {
-            self.finish_request(seq);
+            self.finish_request(request);
         }
         Ok(Placed::Memory)
     }
@@ -401,7 +433,7 @@ impl UlpduSink for RxPort<'_> {
             return Ok(Placed::Dropped);
         }
         let early = self.any_order() && seq > self.stream.frontier;
-        match self.segment(ulpdu) {
+        match self.segment(seq, ulpdu) {
             // What came before its time may be right, or wrong, when its time has come.
             Err(_) if early => Ok(Placed::Held),
             Err(fault) if self.patient && fault.lacks_receive() => {
@@ -417,6 +449,7 @@ impl UlpduSink for RxPort<'_> {
 
     fn deliver(&mut self, frontier: u64) -> Result<(), Fault> {
         self.stream.frontier = frontier;
+        self.stream.early.pass(frontier);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use weft_wire::llp::SegmentId;
 use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::capability::Peer;
+use crate::early::EarlyWrites;
 use crate::fault::Fault;
 use crate::inbound::InboundQueue;
 use crate::outbound::OutboundQueue;
@@ -125,6 +126,8 @@ pub struct Stream {
     pub(crate) expect_atomic_response: Msn,
     /// The lower layer has placed every segment before this.
     pub(crate) frontier: u64,
+    /// Where Writes were placed before their turn.
+    pub(crate) early: EarlyWrites,
     /// Receives that messages are being placed into, from `expect_send` on.
     pub(crate) receiving: VecDeque<Receiving>,
     /// Octets of the Write being placed, and of the one that just ended.
@@ -170,6 +173,7 @@ impl Stream {
             expect_read: Msn::FIRST,
             expect_atomic_response: Msn::FIRST,
             frontier: 0,
+            early: EarlyWrites::default(),
             receiving: VecDeque::new(),
             write_octets: (0, None),
             responded_last: false,

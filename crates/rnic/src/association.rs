@@ -231,8 +231,8 @@ impl Association {
         self.take_events(now_ns);
     }
 
-    /// Gives what may leave now to `write`, burst by burst. One that is not written stays, and is
-    /// the first of the next call; what it names of memory that has gone meanwhile is lost, as on
+    /// Gives what may leave now to `write`, burst by burst, each until it is written. What is left of
+    /// one when nothing more is taken stays, and is the first of the next call; what it names of memory that has gone meanwhile is lost, as on
     /// the way.
     pub fn transmit(&mut self, now_ns: u64, mut write: impl FnMut(&Burst) -> Written) -> Sending {
         let mut outcome = Sending::More;
@@ -259,6 +259,7 @@ impl Association {
     ) -> Option<Sending> {
         let regions = self.qp.regions().reader();
         if !self.burst.waits(regions.generation()) {
+            self.burst.restart();
             let mut ports = Ports {
                 rdmap: &mut self.rdmap,
                 qp: &self.qp,
@@ -270,15 +271,18 @@ impl Association {
                 return Some(Sending::Done);
             }
         }
-        match write(&self.burst) {
-            Written::Blocked => {
-                self.burst.keep(regions.generation());
-                Some(Sending::Blocked)
-            }
-            // A datagram that the system refuses is lost like any other.
-            Written::Octets(_) | Written::Failed => {
-                self.burst.done();
-                None
+        loop {
+            match write(&self.burst) {
+                Written::Octets(octets) if self.burst.advance(octets) => {}
+                Written::Blocked => {
+                    self.burst.keep(regions.generation());
+                    return Some(Sending::Blocked);
+                }
+                // A datagram that the system refuses is lost like any other.
+                Written::Octets(_) | Written::Failed => {
+                    self.burst.restart();
+                    return None;
+                }
             }
         }
     }

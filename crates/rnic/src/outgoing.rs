@@ -97,14 +97,38 @@ impl Outgoing {
 #[derive(Default)]
 pub struct Burst {
     pub(crate) transmit: weft_shuttle::Transmit,
-    /// It is still to be written; the generation of the regions that it names.
+    /// Datagrams and octets that are written.
+    written: (usize, usize),
+    /// The rest is still to be written; the generation of the regions that it names.
     waiting: Option<u64>,
 }
 
 impl Burst {
-    /// The datagrams.
+    /// Where the datagrams go, and what is in them.
     pub fn transmit(&self) -> &weft_shuttle::Transmit {
         &self.transmit
+    }
+
+    /// Octets that are written already.
+    pub fn written(&self) -> usize {
+        self.written.1
+    }
+
+    /// Lengths of the datagrams that are left.
+    pub fn lengths(&self) -> &[u16] {
+        &self.transmit.lengths[self.written.0..]
+    }
+
+    /// Notes that the first `octets` of what was left are written, whole datagrams. Gives whether
+    /// any are left.
+    pub(crate) fn advance(&mut self, octets: usize) -> bool {
+        let end = self.written.1 + octets;
+        while let Some(length) = self.lengths().first()
+            && self.written.1 < end
+        {
+            self.written = (self.written.0 + 1, self.written.1 + usize::from(*length));
+        }
+        !self.lengths().is_empty()
     }
 
     /// Whether it is still to be written, and the memory it names is where it was.
@@ -116,8 +140,9 @@ impl Burst {
         self.waiting = Some(generation);
     }
 
-    pub(crate) fn done(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.waiting = None;
+        self.written = (0, 0);
     }
 }
 

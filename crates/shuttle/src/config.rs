@@ -51,6 +51,8 @@ pub struct Config {
     pub keep_alive: bool,
     /// Time for the handshake.
     pub handshake_ns: u64,
+    /// The peer may let a Request wait: the time until its answer says nothing about the path.
+    pub may_wait: bool,
     /// Round trip to assume before one is measured.
     pub initial_rtt_ns: u64,
     /// Octets of segments that a stream holds until they may be placed.
@@ -80,6 +82,7 @@ impl Default for Config {
             idle_ns: 30 * cc::SECOND_NS,
             keep_alive: true,
             handshake_ns: 10 * cc::SECOND_NS,
+            may_wait: false,
             initial_rtt_ns: 100_000_000,
             held_octets: 16 << 20,
             receive_rate_bps: u64::MAX,

@@ -19,6 +19,8 @@ use crate::rtt::RttEstimate;
 pub(crate) const PN_WINDOW: u64 = 1 << 23;
 /// An acknowledgement is owed within this, or a part of the round trip if that is longer.
 const ACK_INTERVAL_NS: u64 = 1_000_000;
+/// On the shortest paths it is this.
+const ACK_INTERVAL_NS_MIN: u64 = 20_000;
 const ACK_RTT_DIVISOR: u64 = 64;
 /// Probe timeouts without an answer after which the path counts as down (S-55).
 const OUTAGE_PROBES: u32 = 3;
@@ -30,9 +32,10 @@ const OUTAGE_RTTS: u64 = 4;
 /// The least that the probe timeout allows for jitter.
 const JITTER_NS: u64 = 1_000_000;
 
-/// Longest time for which a receiver gathers packets before it acknowledges them.
+/// Longest time for which a receiver gathers packets before it acknowledges them (S-40): no longer
+/// than a round trip, or senders on short paths would wait for nothing else.
 pub(crate) fn ack_interval_ns(smoothed_ns: u64) -> u64 {
-    ACK_INTERVAL_NS.max(smoothed_ns / ACK_RTT_DIVISOR)
+    smoothed_ns.clamp(ACK_INTERVAL_NS_MIN, ACK_INTERVAL_NS).max(smoothed_ns / ACK_RTT_DIVISOR)
 }
 
 /// What an acknowledgement or a timer tells the streams.

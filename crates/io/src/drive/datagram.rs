@@ -19,6 +19,8 @@ use crate::udp::{BUNDLE_OCTETS, Port};
 
 /// Bundles received in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 16;
+/// Timers of a connection whose socket is full are looked at again after this.
+const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 /// The clock of Shuttle begins this long before the first look at it, so that there is a time
 /// before every event.
 const CLOCK_START_NS: u64 = 10_000_000_000;
@@ -125,8 +127,10 @@ impl DatagramDrive {
         self
     }
 
-    fn receive(&mut self, now: Instant) -> bool {
-        let now_ns = ns_at(now);
+    /// Receives what is there; whether something was. Times are taken here, because who waited for
+    /// the lock comes with an old one, and round trips on this machine are short.
+    fn receive(&mut self) -> bool {
+        let now_ns = ns_at(clock::now());
         let mut received = false;
         for _ in 0..RECEIVES_MAX {
             let buffer = self.buffer.get_or_insert_with(Buffer::take);
@@ -166,9 +170,10 @@ impl DatagramDrive {
         }
     }
 
-    fn transmit(&mut self, now: Instant) {
+    fn transmit(&mut self) {
         let Stage::Bound(association) = &mut self.stage else { return };
-        let outcome = association.transmit(ns_at(now), |burst| self.port.send(burst));
+        let now_ns = ns_at(clock::now());
+        let outcome = association.transmit(now_ns, |burst| self.port.send(burst));
         self.turn.blocked = outcome != Sending::Done;
     }
 
@@ -219,14 +224,18 @@ impl DatagramDrive {
         }
     }
 
-    fn set_timer(&mut self, this: &Weak<dyn Source>) {
+    fn set_timer(&mut self, now: Instant, this: &Weak<dyn Source>) {
         let association = match &self.stage {
             Stage::Bound(association) => association.poll_timeout().map(instant_at),
             Stage::Awaited(_) => None,
         };
         self.due = association.into_iter().chain(self.gives_up_at).min();
         // A thread that polls looks at the clock as well.
-        let Some(due) = self.due.filter(|_| !self.turn.leased) else { return };
+        let Some(mut due) = self.due.filter(|_| !self.turn.leased) else { return };
+        // What cannot be sent stays due; the socket tells when it can.
+        if self.turn.blocked {
+            due = due.max(now + BLOCKED_PAUSE);
+        }
         if self.turn.timer.is_none_or(|timer| due < timer) {
             self.turn.timer = Some(due);
             Engine::get().set_timer(due, Weak::clone(this));
@@ -274,12 +283,16 @@ impl Drive for DatagramDrive {
         }
     }
 
+    fn has_arrivals(&self) -> bool {
+        tcp::ready(self.port.as_fd()).read
+    }
+
     fn work(&mut self, work: u8, now: Instant) {
         if self.closed {
             return;
         }
         let mut moved = std::mem::take(&mut self.has_news);
-        moved |= work & todo::RECEIVE != 0 && self.receive(now);
+        moved |= work & todo::RECEIVE != 0 && self.receive();
         let posted = work & todo::POSTED != 0;
         let due = work & todo::TIME != 0 || self.is_due(now);
         if due && let Stage::Bound(association) = &mut self.stage {
@@ -290,14 +303,14 @@ impl Drive for DatagramDrive {
         self.greet();
         let open = !self.turn.blocked || work & todo::WRITABLE != 0;
         if open && (moved || posted || due || work & todo::SEND != 0) {
-            self.transmit(now);
+            self.transmit();
         }
         self.look_after_patience(now);
     }
 
     /// The buffer stays with a connection that is polled.
     fn finds_nothing(&mut self, now: Instant) -> bool {
-        let received = self.receive(now);
+        let received = self.receive();
         self.has_news |= received;
         !received && !self.is_due(now) && !self.closed
     }
@@ -306,7 +319,7 @@ impl Drive for DatagramDrive {
         let now = clock::now();
         self.close(now);
         self.turn.blocked = false;
-        self.transmit(now);
+        self.transmit();
     }
 
     fn abandon(&mut self) {
@@ -331,7 +344,7 @@ impl Drive for DatagramDrive {
             notices.finished = self.token.take();
         } else {
             self.watch();
-            self.set_timer(this);
+            self.set_timer(now, this);
         }
         notices
     }

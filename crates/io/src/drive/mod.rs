@@ -66,6 +66,8 @@ pub(crate) trait Drive: Send {
     fn is_over(&self) -> bool;
     /// What a polling thread should do.
     fn look(&self) -> u8;
+    /// Whether something has arrived that nobody has received.
+    fn has_arrivals(&self) -> bool;
     /// Does what `work` says.
     fn work(&mut self, work: u8, now: Instant);
     /// Receives; whether there was nothing, so that nothing follows from it either.

@@ -233,6 +233,10 @@ impl Drive for StreamDrive {
         }
     }
 
+    fn has_arrivals(&self) -> bool {
+        tcp::ready(self.socket.as_fd()).read
+    }
+
     fn work(&mut self, work: u8, now: Instant) {
         if self.phase == Phase::Closed {
             return;

@@ -322,6 +322,7 @@ impl Connection {
         // With a Retry for each Request but the last, it is clear which one was answered.
         if let State::Requesting { sent_ns, sent, retries, .. } = self.state
             && sent == retries + 1
+            && !self.config.may_wait
         {
             self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
         }

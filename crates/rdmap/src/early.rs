@@ -1,0 +1,159 @@
+//! Where tagged segments were placed before their turn, so that an earlier one that comes late
+//! does not overwrite what a later one has written: peers see Writes in the order in which they
+//! were posted, and so do Reads into one sink, although they are placed as they arrive.
+//!
+//! Invariant: every octet that was written by a segment from the frontier on is in one stretch, with
+//! the latest of those segments' numbers.
+
+use std::collections::BTreeMap;
+
+/// The stretches written ahead of the frontier.
+#[derive(Debug, Default)]
+pub struct EarlyWrites {
+    /// By key and address of the first octet: the end, and the number of the segment that wrote it.
+    stretches: BTreeMap<(u32, u64), Stretch>,
+    /// The largest number among them.
+    latest: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    end: u64,
+    seq: u64,
+}
+
+impl EarlyWrites {
+    /// Forgets what lies before `frontier`: nothing can come late there any more.
+    pub fn pass(&mut self, frontier: u64) {
+        if self.latest < frontier {
+            self.stretches.clear();
+        } else if self.stretches.len() > 64 {
+            self.stretches.retain(|_, stretch| stretch.seq >= frontier);
+        }
+    }
+
+    /// Whether segment `seq` may have something in its way.
+    pub fn concerns(&self, seq: u64) -> bool {
+        !self.stretches.is_empty() && seq < self.latest
+    }
+
+    /// The parts of `start..end` in the region `key` that no later segment than `seq` has written.
+    pub fn gaps(&self, key: u32, seq: u64, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let mut gaps = Vec::new();
+        let mut at = start;
+        for (from, stretch) in self.within(key, start, end) {
+            if stretch.seq <= seq {
+                continue;
+            }
+            if at < from {
+                gaps.push((at, from));
+            }
+            at = at.max(stretch.end);
+        }
+        if at < end {
+            gaps.push((at, end));
+        }
+        gaps
+    }
+
+    /// Notes that segment `seq` has written `start..end` of the region `key`, which is not before
+    /// its turn if it is the one at the frontier.
+    pub fn note(&mut self, key: u32, seq: u64, start: u64, end: u64) {
+        let covered: Vec<_> = self.within(key, start, end).collect();
+        for (from, stretch) in covered {
+            self.stretches.remove(&(key, from));
+            if from < start {
+                self.stretches.insert((key, from), Stretch { end: start, ..stretch });
+            }
+            if stretch.end > end {
+                self.stretches.insert((key, end), stretch);
+            }
+        }
+        self.latest = self.latest.max(seq);
+        // Segments that follow each other in memory and in number are one stretch with the number
+        // of the last: whatever comes late is earlier than all of them, or none of its octets lie
+        // here.
+        if let Some((&(at, from), stretch)) = self.stretches.range_mut(..(key, start)).next_back()
+            && at == key
+            && stretch.end == start
+            && stretch.seq + 1 == seq
+        {
+            debug_assert!(from < start);
+            *stretch = Stretch { end, seq };
+            return;
+        }
+        self.stretches.insert((key, start), Stretch { end, seq });
+    }
+
+    /// The stretches of `key` that have octets in common with `start..end`, in order.
+    fn within(&self, key: u32, start: u64, end: u64) -> impl Iterator<Item = (u64, Stretch)> {
+        let before = self.stretches.range((key, 0)..(key, start)).next_back();
+        let from_start = self.stretches.range((key, start)..(key, end));
+        before
+            .into_iter()
+            .chain(from_start)
+            .map(|(&(_, from), &stretch)| (from, stretch))
+            .filter(move |(_, stretch)| stretch.end > start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_late_goes_around_what_is_later() {
+        let mut early = EarlyWrites::default();
+        early.note(7, 5, 100, 200);
+        early.note(7, 6, 200, 250);
+        assert!(early.concerns(3) && !early.concerns(6));
+        assert_eq!(early.gaps(7, 3, 50, 300), [(50, 100), (250, 300)]);
+        assert_eq!(early.gaps(7, 3, 120, 140), []);
+        assert_eq!(early.gaps(8, 3, 50, 300), [(50, 300)]);
+        assert_eq!(early.gaps(7, 9, 50, 300), [(50, 300)]);
+    }
+
+    #[test]
+    fn a_later_segment_takes_its_octets_over() {
+        let mut early = EarlyWrites::default();
+        early.note(1, 4, 0, 100);
+        early.note(1, 9, 40, 60);
+        assert_eq!(early.gaps(1, 6, 0, 100), [(0, 40), (60, 100)]);
+        assert_eq!(early.gaps(1, 2, 0, 120), [(100, 120)]);
+        early.pass(10);
+        assert!(!early.concerns(2));
+    }
+
+    /// Random segments in random order leave what the right order leaves.
+    #[test]
+    fn any_order_leaves_what_the_right_order_leaves() {
+        let mut state = 1_u64;
+        let mut random = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % bound
+        };
+        for _ in 0..2000 {
+            let segments: Vec<(u64, u64)> = (0..8)
+                .map(|_| {
+                    let start = random(30);
+                    (start, start + 1 + random(10))
+                })
+                .collect();
+            let mut order: Vec<usize> = (0..8).collect();
+            (0..8).for_each(|at| order.swap(at, random(8) as usize));
+            let (mut right, mut found) = ([0; 40], [0; 40]);
+            for (seq, &(start, end)) in segments.iter().enumerate() {
+                right[start as usize..end as usize].fill(seq + 1);
+            }
+            let mut early = EarlyWrites::default();
+            for seq in order {
+                let (start, end) = segments[seq];
+                for (from, to) in early.gaps(3, seq as u64, start, end) {
+                    found[from as usize..to as usize].fill(seq + 1);
+                    early.note(3, seq as u64, from, to);
+                }
+            }
+            assert_eq!(found, right, "{segments:?}");
+        }
+    }
+}
