@@ -1,8 +1,8 @@
 //! Queue pairs that a program connects by itself, with what it learned over a socket of its own.
 //!
-//! The number of a queue pair leads to it: its upper sixteen bits are the UDP port where it listens.
-//! So two queue pairs that know each other's number and address need no one between them. Who
-//! has the smaller number asks for the connection; the other one, whose port keeps the Request
+//! The number of a queue pair leads to it: its upper sixteen bits are the UDP port where it
+//! listens. So two queue pairs that know each other's number and address need no one between them.
+//! Who has the smaller number asks for the connection; the other one, whose port keeps the Request
 //! until its program names the peer, grants it.
 
 use std::net::{IpAddr, SocketAddr};

@@ -2,8 +2,8 @@
 //! does not overwrite what a later one has written: peers see Writes in the order in which they
 //! were posted, and so do Reads into one sink, although they are placed as they arrive.
 //!
-//! Invariant: every octet that was written by a segment from the frontier on is in one stretch, with
-//! the latest of those segments' numbers.
+//! Invariant: every octet that was written by a segment from the frontier on is in one stretch,
+//! with the latest of those segments' numbers.
 
 use std::collections::BTreeMap;
 

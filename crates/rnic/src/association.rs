@@ -54,9 +54,9 @@ pub enum Sending {
 /// A queue pair bound to a Shuttle connection.
 ///
 /// Order of calls: [`Association::connect`] or [`Association::accept`]; then any of
-/// [`Association::receive`], [`Association::handle_timeout`] and [`Association::transmit`], the last
-/// after each of the others and after work was posted; [`Association::poll_timeout`] says when to
-/// call again. Times are nanoseconds of one clock.
+/// [`Association::receive`], [`Association::handle_timeout`] and [`Association::transmit`], the
+/// last after each of the others and after work was posted; [`Association::poll_timeout`] says when
+/// to call again. Times are nanoseconds of one clock.
 pub struct Association {
     qp: Arc<Qp>,
     rdmap: rdmap::Stream,
@@ -201,9 +201,13 @@ impl Association {
 
     /// Takes a datagram; `marked` if the network marked it as congested. It may be opened in place.
     pub fn receive(&mut self, now_ns: u64, route: Route, marked: bool, datagram: &mut [u8]) {
-        let mut ports = Ports { rdmap: &mut self.rdmap, qp: &self.qp, regions: None, held: false };
+        let mut ports = Ports::mute(&mut self.rdmap, &self.qp);
         let outcome = self.connection.handle_datagram(now_ns, route, marked, datagram, &mut ports);
-        self.held |= ports.held;
+        let heard = ports.heard;
+        self.held |= heard.held;
+        if heard.written {
+            self.qp.written();
+        }
         if let Err((_, fault)) = outcome {
             self.fail(now_ns, fault);
         }
@@ -212,9 +216,13 @@ impl Association {
 
     /// Offers what waits for a receive again, now that some were posted.
     pub fn handle_posted(&mut self, now_ns: u64) {
-        let mut ports = Ports { rdmap: &mut self.rdmap, qp: &self.qp, regions: None, held: false };
+        let mut ports = Ports::mute(&mut self.rdmap, &self.qp);
         let outcome = self.connection.retry(now_ns, STREAM, &mut ports);
-        self.held = ports.held;
+        let heard = ports.heard;
+        self.held = heard.held;
+        if heard.written {
+            self.qp.written();
+        }
         if let Err(fault) = outcome {
             self.fail(now_ns, fault);
         }
@@ -231,9 +239,9 @@ impl Association {
         self.take_events(now_ns);
     }
 
-    /// Gives what may leave now to `write`, burst by burst, each until it is written. What is left of
-    /// one when nothing more is taken stays, and is the first of the next call; what it names of memory that has gone meanwhile is lost, as on
-    /// the way.
+    /// Gives what may leave now to `write`, burst by burst, each until it is written. What is left
+    /// of one when nothing more is taken stays, and is the first of the next call; what it names of
+    /// memory that has gone meanwhile is lost, as on the way.
     pub fn transmit(&mut self, now_ns: u64, mut write: impl FnMut(&Burst) -> Written) -> Sending {
         let mut outcome = Sending::More;
         for _ in 0..ROUNDS_MAX {
@@ -260,12 +268,8 @@ impl Association {
         let regions = self.qp.regions().reader();
         if !self.burst.waits(regions.generation()) {
             self.burst.restart();
-            let mut ports = Ports {
-                rdmap: &mut self.rdmap,
-                qp: &self.qp,
-                regions: Some(&regions),
-                held: false,
-            };
+            let (rdmap, qp) = (&mut self.rdmap, &*self.qp);
+            let mut ports = Ports { regions: Some(&regions), ..Ports::mute(rdmap, qp) };
             let out = &mut self.burst.transmit;
             if !self.connection.poll_transmit(now_ns, &mut ports, &regions, out) {
                 return Some(Sending::Done);
@@ -354,8 +358,23 @@ struct Ports<'a> {
     rdmap: &'a mut rdmap::Stream,
     qp: &'a Qp,
     regions: Option<&'a RegionReader<'a>>,
+    heard: Heard,
+}
+
+/// What came of the segments that were placed.
+#[derive(Clone, Copy, Default)]
+struct Heard {
     /// A message found no receive.
     held: bool,
+    /// A Write ended that left something in memory.
+    written: bool,
+}
+
+impl<'a> Ports<'a> {
+    /// Without the regions nothing can be sent.
+    fn mute(rdmap: &'a mut rdmap::Stream, qp: &'a Qp) -> Self {
+        Self { rdmap, qp, regions: None, heard: Heard::default() }
+    }
 }
 
 impl weft_shuttle::Ports for Ports<'_> {
@@ -374,14 +393,14 @@ impl weft_shuttle::Ports for Ports<'_> {
     }
 
     fn sink(&mut self, _: StreamId) -> Option<Sink<'_>> {
-        Some(Sink { port: RxPort::new(self.rdmap, self.qp, true), held: &mut self.held })
+        Some(Sink { port: RxPort::new(self.rdmap, self.qp, true), heard: &mut self.heard })
     }
 }
 
-/// The receiving side, which notes whether a message found no receive.
+/// The receiving side, which notes what came of it.
 struct Sink<'a> {
     port: RxPort<'a>,
-    held: &'a mut bool,
+    heard: &'a mut Heard,
 }
 
 impl weft_wire::llp::UlpduSink for Sink<'_> {
@@ -389,7 +408,8 @@ impl weft_wire::llp::UlpduSink for Sink<'_> {
 
     fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<weft_wire::llp::Placed, Fault> {
         let placed = self.port.place(seq, ulpdu);
-        *self.held |= self.port.held();
+        self.heard.held |= self.port.held();
+        self.heard.written |= self.port.written();
         placed
     }
 
