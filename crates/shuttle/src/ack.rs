@@ -94,6 +94,8 @@ impl Arrivals {
         limit: usize,
         mut put: impl FnMut(Ack<'_>),
     ) {
+        self.due_ns = None;
+        self.sent_ns = Some(now_ns);
         let Some(largest) = self.largest else { return };
         let mut tell = |runs: &mut dyn Iterator<Item = (u64, u64)>, limit| {
             let mut room = Vec::new();
@@ -126,7 +128,6 @@ impl Arrivals {
         };
         self.news = below.filter(is_left).map(|below| (below, told));
         self.due_ns = self.news.map(|_| now_ns);
-        self.sent_ns = Some(now_ns);
     }
 }
 
@@ -208,6 +209,15 @@ mod tests {
         arrivals.handle_floor(u64::MAX);
         assert_eq!(report(&mut arrivals, 99).0, 10);
         assert!(arrivals.is_stale(10 + PN_WINDOW));
+    }
+
+    /// News of a stream is owed before anything has arrived.
+    #[test]
+    fn with_nothing_to_report_nothing_stays_due() {
+        let mut arrivals = Arrivals::new();
+        arrivals.owe(5, 0, true);
+        assert_eq!(report(&mut arrivals, 99).2, 0);
+        assert_eq!(arrivals.due_ns(), None);
     }
 
     #[test]

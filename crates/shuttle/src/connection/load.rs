@@ -48,11 +48,11 @@ impl Connection {
             && let Some(stream) = self.streams.get_mut(oldest.stream)
         {
             let id = oldest.stream;
-            stream.send.queue_probes(packets);
+            let queued = stream.send.queue_probes(packets);
             let own = stream.own.as_ref();
             let account = own.map_or(OF_PATH, |own| self.paths[at].account_of(id, own));
             self.streams.wake(id);
-            if self.load(now_ns, at, (id, account), packets, ports, memory, out) {
+            if queued && self.load(now_ns, at, (id, account), packets, ports, memory, out) {
                 return true;
             }
         }

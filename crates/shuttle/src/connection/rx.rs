@@ -181,7 +181,15 @@ impl Connection {
         frame: &Frame<'_>,
         ports: &mut P,
     ) -> Result<(), (StreamId, P::Fault)> {
+        let over = !matches!(self.state, State::Open { .. });
         match *frame {
+            Frame::Close { reason } => self.handle_close(now_ns, reason),
+            Frame::Closed => {
+                if matches!(self.state, State::Closing { .. }) {
+                    self.end(now_ns, End::Local);
+                }
+            }
+            _ if over => {}
             Frame::Ping => {}
             Frame::Ack(ref ack) => {
                 if let Some(path) = self.paths.get_mut(usize::from(ack.path.0)) {
@@ -224,12 +232,6 @@ impl Connection {
                 }
             }
             Frame::Response { token } => self.handle_response(now_ns, path, token),
-            Frame::Close { reason } => self.handle_close(now_ns, reason),
-            Frame::Closed => {
-                if matches!(self.state, State::Closing { .. }) {
-                    self.end(now_ns, End::Local);
-                }
-            }
             Frame::Skip { stream, dsn } => {
                 return self.handle_skip(now_ns, path, stream, dsn, ports);
             }

@@ -209,14 +209,16 @@ impl SendStream {
 
     /// The first `count` segments that the peer is not known to have are to be sent again. The
     /// receiver takes the first of them whatever it holds, so that something moves (S-54).
-    pub(crate) fn queue_probes(&mut self, count: u64) {
+    /// Gives whether there are any; something new would not do.
+    pub(crate) fn queue_probes(&mut self, count: u64) -> bool {
         if self.repair == Repair::Off {
-            return;
+            return false;
         }
         let missing = (self.frontier..self.next_dsn).filter(|dsn| !self.received.contains(*dsn));
         for dsn in missing.take(count as usize) {
             self.resend.insert(dsn, dsn, |_, _| ());
         }
+        self.next_resend().is_some()
     }
 
     /// The peer has placed everything before `frontier`; whatever it says, no more than was sent.

@@ -48,6 +48,7 @@ pub struct Pair {
     pub hosts: [Host; 2],
     pub network: Network,
     pub now_ns: u64,
+    steps: u32,
     pub answer: Answer,
     /// Datagrams as they were sent: by whom, when, which octets.
     pub trace: Vec<(usize, u64, Vec<u8>)>,
@@ -91,6 +92,7 @@ impl Pair {
             hosts,
             network: Network::new(random.next(), link),
             now_ns: 1000 * MS,
+            steps: 0,
             answer: Answer::Accept,
             trace: Vec::new(),
             tracing: false,
@@ -117,7 +119,7 @@ impl Pair {
             let events = [&self.hosts[0].events, &self.hosts[1].events];
             let Some(next) = self.next_ns() else { panic!("nothing to wait for: {events:?}") };
             assert!(next <= end, "not done in time, at {} ms", self.now_ns / MS);
-            self.now_ns = next.max(self.now_ns);
+            self.advance(next);
             self.step();
         }
     }
@@ -129,11 +131,18 @@ impl Pair {
         while let Some(next) = self.next_ns()
             && next <= end
         {
-            self.now_ns = next.max(self.now_ns);
+            self.advance(next);
             self.step();
             self.transmit();
         }
         self.now_ns = end;
+    }
+
+    /// Time must not stand still: an end that has something to do at once does it.
+    fn advance(&mut self, next_ns: u64) {
+        self.steps = if next_ns > self.now_ns { 0 } else { self.steps + 1 };
+        assert!(self.steps < 10_000, "time stands still at {} ns", self.now_ns);
+        self.now_ns = next_ns.max(self.now_ns);
     }
 
     fn next_ns(&self) -> Option<u64> {

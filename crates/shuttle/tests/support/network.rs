@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use weft_shuttle::Route;
 
+/// The local ports of a host's paths.
+const FIRST_PORTS: std::ops::Range<u16> = 4000..4016;
+
 /// SplitMix64.
 pub struct Random(pub u64);
 
@@ -80,6 +83,10 @@ pub struct Network {
     pub fragments: bool,
     /// A port that leads nowhere.
     pub nobody: Option<u16>,
+    /// A path that carries nothing in either direction.
+    pub dead_path: Option<u16>,
+    /// Whether a rebound host is gone from its old port.
+    pub strict_nat: bool,
     free_ns: [u64; 2],
     flying: BTreeMap<(u64, u64), (usize, Route, Vec<u8>)>,
     order: u64,
@@ -96,6 +103,8 @@ impl Network {
             carries: usize::MAX,
             fragments: false,
             nobody: None,
+            dead_path: None,
+            strict_nat: false,
             free_ns: [0; 2],
             flying: BTreeMap::new(),
             order: 0,
@@ -137,8 +146,14 @@ impl Network {
         let takes = ((octets + 28) * 8 * 1_000_000_000).checked_div(link.rate_bps);
         self.free_ns[from] = starts + takes.unwrap_or(0);
         let fits = datagram.len() <= self.carries || (cuttable && self.fragments);
+        let moved =
+            !FIRST_PORTS.contains(&route.remote.port().wrapping_sub(self.rebound[1 - from]));
+        let dead =
+            self.dead_path.is_some_and(|path| route.local.port() == FIRST_PORTS.start + path);
         if !fits
             || self.down
+            || dead
+            || (self.strict_nat && moved)
             || self.nobody == Some(route.remote.port())
             || self.random.happens(link.loss)
         {
