@@ -33,6 +33,7 @@ mod process;
 mod qp;
 mod sys;
 mod tcp;
+mod ud;
 mod udp;
 
 pub use config::{Progress, Settings};

@@ -145,6 +145,38 @@ impl Port {
         }
     }
 
+    /// Sends datagrams that lie one behind the other, of `each` octets but the last, without
+    /// waiting.
+    pub fn send_staged(&self, route: &Route, octets: &[u8], each: usize) -> Written {
+        let mut control = Control::default();
+        if octets.len() > each {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(each as u16));
+        }
+        self.push_source(route.local.ip(), &mut control);
+        let (mut name, name_len) = self.name_of(route.remote);
+        let (iov_base, iov_len) = (octets.as_ptr().cast_mut().cast(), octets.len());
+        let mut vector = libc::iovec { iov_base, iov_len };
+        // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        message.msg_name = (&raw mut name).cast();
+        message.msg_namelen = name_len;
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = control.words.as_mut_ptr().cast();
+        message.msg_controllen = control.octets as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: `message` names locals and `octets`, which live as long as the call and are
+        // only read.
+        let n = unsafe { libc::sendmsg(self.fd.as_fd().as_raw_fd(), &message, flags) };
+        match n {
+            n if n >= 0 => Written::Octets(n as usize),
+            _ => match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
+                _ => Written::Failed,
+            },
+        }
+    }
+
     fn push_source(&self, from: IpAddr, control: &mut Control) {
         if from.is_unspecified() {
             return;

@@ -28,6 +28,13 @@ fn queue_pairs_of_the_adapter_walk_through_their_states() {
 }
 
 #[test]
+fn datagrams_arrive_whole_and_say_who_they_are_from() {
+    let dir = Dir::new("datagrams");
+    let program = dir.build("datagrams.c", "datagrams", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
     let dir = Dir::new("view");
     let program = dir.build("view.c", "view", &["-libverbs"]);
@@ -41,7 +48,7 @@ fn address_sanitizer_finds_nothing() {
     let dir = Dir::new("asan");
     let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
     let asan = String::from_utf8(found.stdout).expect("a path");
-    for source in ["linked.c", "extended.c", "adapter.c", "view.c"] {
+    for source in ["linked.c", "extended.c", "adapter.c", "view.c", "datagrams.c"] {
         let program = dir.build(source, source, &["-fsanitize=address", "-libverbs"]);
         let both = format!("{}:{}", asan.trim(), library().display());
         let mut command = plain(&program);

@@ -103,7 +103,11 @@ impl Qp {
         match (from, to) {
             (_, Reset) => self.reset(),
             (_, Failed) => self.fail(),
-            (Init, Rtr) if connected => {
+            (Init, Rtr) if !connected => {
+                self.inner.enter(Rtr);
+                self.open_for_datagrams()?;
+            }
+            (Init, Rtr) => {
                 self.reach(peer(attr)?)?;
                 self.inner.enter(Rtr);
             }

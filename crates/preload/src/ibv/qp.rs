@@ -117,7 +117,7 @@ fn kind(personality: Personality, raw: c_int) -> Option<QpType> {
     let kind = u32::try_from(raw).ok().and_then(QpType::from_raw)?;
     match personality {
         Personality::Iwarp => (kind == QpType::Rc).then_some(kind),
-        Personality::Roce => (kind != QpType::Ud).then_some(kind),
+        Personality::Roce => Some(kind),
     }
 }
 

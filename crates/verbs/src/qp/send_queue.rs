@@ -192,6 +192,11 @@ impl SendQueue {
         (self.next != self.head).then(|| (self.next, self.get(self.next)))
     }
 
+    /// Whether `seq` is posted and waits to be turned into segments.
+    pub fn is_pending(&self, seq: u32) -> bool {
+        seq.wrapping_sub(self.next) < self.head.wrapping_sub(self.next)
+    }
+
     /// The request `seq`, which must lie between tail and head.
     pub fn get(&self, seq: u32) -> &SendWqe {
         &self.wqes[(seq & (self.depth - 1)) as usize]

@@ -1,0 +1,400 @@
+//! Queue pairs for datagrams: each posted request is one packet of UDP to the port that the
+//! number of its destination says, and what arrives fills the next receive.
+//!
+//! Nothing is repeated and nothing is acknowledged: a request is complete when the kernel has it.
+//! What arrives while no receive is posted stays with the socket, as if it were still under way;
+//! a full socket loses it.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use weft_rnic::Written;
+use weft_rnic::shuttle::Route;
+use weft_rnic::wire::datagram::{HEADER_LEN_MAX, Header, ROUTE_LEN, route_header};
+use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
+use weft_rnic::wire::offload::Offloads;
+use weft_verbs::mr::RegionReader;
+use weft_verbs::qp::send_queue::SendWqe;
+use weft_verbs::{
+    Destination, Misuse, Qp as VerbsQp, QpState, SendFlags, SendOp, Wake, WcFlags, WcStatus,
+};
+
+use crate::buffers::Buffer;
+use crate::clock;
+use crate::drive::{Drive, Notices, Turn, todo};
+use crate::engine::{Engine, Interest, Source, Token};
+use crate::path;
+use crate::qp::Qp;
+use crate::tcp;
+use crate::udp::{BUNDLE_OCTETS, Bundle, Port};
+
+/// The longest payload: the largest MTU that a port can have. A longer message leaves without a
+/// packet and without an error, InfiniBand architecture, volume 1, C10-93.1.1.
+const PAYLOAD_MAX: u32 = 4096;
+/// Octets handed to the kernel in one call, which cuts them into datagrams of one length.
+const BURST_OCTETS: usize = 60_000;
+/// Bundles received in one go at most, so that one queue pair does not starve the others.
+const RECEIVES_MAX: usize = 16;
+/// Bundles of an earlier life of the queue pair that are thrown away.
+const STALE_MAX: usize = 4096;
+
+/// What the service level of a received datagram says in RoCE v2: the family of its route header.
+const SL_IPV6: u8 = 1;
+const SL_IPV4: u8 = 2;
+
+impl Qp {
+    /// What arrives is taken from now on.
+    pub(crate) fn open_for_datagrams(&self) -> Result<(), Misuse> {
+        let Some(port) = self.port() else {
+            return Err(Misuse::Unsupported("queue pairs without a port"));
+        };
+        let drive = Mailbox::new(Arc::clone(self.inner()), Arc::clone(port), self.cell.waker());
+        self.cell.hold(Box::new(drive));
+        Ok(())
+    }
+}
+
+/// A queue pair and its socket.
+struct Mailbox {
+    qp: Arc<VerbsQp>,
+    port: Arc<Port>,
+    token: Option<Token>,
+    /// Is woken when a receive is posted.
+    waker: Weak<dyn Wake>,
+    /// It will be: datagrams wait for one.
+    waits: bool,
+    /// What was received, and how many octets of it are delivered.
+    arrived: Option<(Buffer, Bundle, usize)>,
+    staged: Vec<u8>,
+    watched: Interest,
+    turn: Turn,
+    closed: bool,
+}
+
+impl Mailbox {
+    fn new(qp: Arc<VerbsQp>, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
+        let mut scratch = Buffer::take();
+        for _ in 0..STALE_MAX {
+            if port.receive(&mut scratch.room()[..BUNDLE_OCTETS]).is_none() {
+                break;
+            }
+        }
+        scratch.put();
+        Self {
+            qp,
+            port,
+            token: None,
+            waker,
+            waits: false,
+            arrived: None,
+            staged: Vec::new(),
+            watched: Interest::READ,
+            turn: Turn::default(),
+            closed: false,
+        }
+    }
+
+    /// Delivers what has arrived to the receives that are posted; whether anything was there.
+    fn receive(&mut self) -> bool {
+        let mut received = false;
+        for _ in 0..RECEIVES_MAX {
+            self.deliver();
+            if self.arrived.is_some() || self.waits_for_receive() {
+                break;
+            }
+            let mut buffer = Buffer::take();
+            let Some(bundle) = self.port.receive(&mut buffer.room()[..BUNDLE_OCTETS]) else {
+                buffer.put();
+                break;
+            };
+            buffer.fill(bundle.octets);
+            self.arrived = Some((buffer, bundle, 0));
+            received = true;
+        }
+        received
+    }
+
+    fn waits_for_receive(&mut self) -> bool {
+        self.waits = self.waits || !self.qp.await_recv(Weak::clone(&self.waker));
+        self.waits
+    }
+
+    /// Delivers the datagrams of the bundle at hand, as far as there are receives.
+    fn deliver(&mut self) {
+        while let Some((buffer, bundle, mut done)) = self.arrived.take() {
+            if done >= bundle.octets {
+                buffer.put();
+                return;
+            }
+            if self.waits_for_receive() {
+                self.arrived = Some((buffer, bundle, done));
+                return;
+            }
+            let end = (done + bundle.each).min(bundle.octets);
+            self.deliver_one(&buffer.bytes()[done..end], &bundle.route);
+            done = end;
+            self.arrived = Some((buffer, bundle, done));
+        }
+    }
+
+    /// Fills a receive with a datagram, if it is one for this queue pair.
+    fn deliver_one(&self, datagram: &[u8], route: &Route) {
+        let Some((header, payload)) = Header::parse(datagram) else { return };
+        let wanted = header.to == self.qp.num() && header.qkey == self.qp.attrs().qkey;
+        let listens =
+            matches!(self.qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
+        if !wanted || !listens {
+            return;
+        }
+        // Another queue pair may have taken the last one of a shared queue.
+        let Some(wqe) = self.qp.take_recv() else { return };
+        let whole = ROUTE_LEN + payload.len();
+        if wqe.room() < whole as u64 {
+            self.qp.fail_recv(&wqe, WcStatus::LocLenErr);
+            return;
+        }
+        let (from, to) = (route.remote.ip(), route.local.ip());
+        let routed = route_header(from, to, payload.len() as u16);
+        let (pd, regions) = (self.qp.recv_pd(), self.qp.regions());
+        let placed = regions
+            .scatter(pd, wqe.sges(), 0, &routed)
+            .and_then(|()| regions.scatter(pd, wqe.sges(), ROUTE_LEN as u64, payload));
+        if placed.is_err() {
+            self.qp.fail_recv(&wqe, WcStatus::LocProtErr);
+            return;
+        }
+        self.qp.complete_recv(&wqe, header.solicited, |wc| {
+            wc.byte_len = whole as u32;
+            wc.src_qp = header.from;
+            wc.sl = if from.is_ipv4() { SL_IPV4 } else { SL_IPV6 };
+            wc.wc_flags = WcFlags::GRH.bits();
+            if let Some(immediate) = header.immediate {
+                wc.wc_flags |= WcFlags::WITH_IMM.bits();
+                wc.imm_data = u32::from_ne_bytes(immediate);
+            }
+        });
+    }
+
+    /// Sends what is posted, burst by burst.
+    fn transmit(&mut self) {
+        self.turn.blocked = false;
+        while self.qp.state() == QpState::Rts && self.transmit_burst() {}
+    }
+
+    /// Sends requests to one destination together; whether there may be more.
+    fn transmit_burst(&mut self) -> bool {
+        let qp = Arc::clone(&self.qp);
+        let mut sq = qp.sq();
+        let Some((first, wqe)) = sq.peek() else { return false };
+        let Some(to) = sq.destination(first).copied() else { return false };
+        let drop_it = wqe.len > PAYLOAD_MAX;
+        self.staged.clear();
+        let (mut count, mut each) = (0_u32, 0);
+        let regions = qp.regions().reader();
+        while sq.is_pending(first.wrapping_add(count)) {
+            let seq = first.wrapping_add(count);
+            let before = self.staged.len();
+            if sq.destination(seq) != Some(&to) || before + each > BURST_OCTETS {
+                break;
+            }
+            if !stage(&qp, sq.get(seq), &to, &regions, &mut self.staged) {
+                if count > 0 {
+                    break;
+                }
+                drop(regions);
+                drop(sq);
+                qp.fail_sends(first, WcStatus::LocProtErr);
+                return false;
+            }
+            let added = self.staged.len() - before;
+            if count > 0 && added != each {
+                self.staged.truncate(before);
+                break;
+            }
+            each = added;
+            count += 1;
+            if drop_it {
+                break;
+            }
+        }
+        drop(regions);
+        if !drop_it
+            && let Some(route) = self.route(&to)
+            && !self.send(&route, each)
+        {
+            self.turn.blocked = true;
+            return false;
+        }
+        for seq in (0..count).map(|i| first.wrapping_add(i)) {
+            sq.segment_out(seq, true);
+            sq.segment_acked(seq);
+        }
+        sq.complete(qp.num(), qp.send_cq());
+        true
+    }
+
+    /// Sends what is staged; whether the socket took it, or will never.
+    fn send(&self, route: &Route, each: usize) -> bool {
+        match self.port.send_staged(route, &self.staged, each) {
+            Written::Octets(_) => true,
+            Written::Blocked => false,
+            // Datagrams that are longer than the path takes are not sent together.
+            Written::Failed if self.staged.len() > each => {
+                for one in self.staged.chunks(each) {
+                    self.port.send_staged(route, one, each);
+                }
+                true
+            }
+            Written::Failed => true,
+        }
+    }
+
+    /// The way to a destination; none to where nothing can be.
+    fn route(&self, to: &Destination) -> Option<Route> {
+        let (local, remote) = path::ends(&to.path, true).ok()?;
+        let at = |ip: IpAddr, port: u16| match ip {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+                SocketAddrV6::new(v6, port, 0, to.path.interface).into()
+            }
+            ip => SocketAddr::new(ip, port),
+        };
+        let remote = at(remote, (to.qpn >> 8) as u16);
+        Some(Route { local: at(local, self.port.number()), remote })
+    }
+
+    fn watch(&mut self) {
+        let read = !self.waits;
+        let interest = match self.turn.leased {
+            true => Interest::NONE,
+            false => Interest { read, write: self.turn.blocked },
+        };
+        if interest != self.watched
+            && let Some(token) = self.token
+        {
+            self.watched = interest;
+            Engine::get().modify(token, interest);
+        }
+    }
+}
+
+/// Appends the packet of a request; `false` if its memory may not be read.
+fn stage(
+    qp: &VerbsQp,
+    wqe: &SendWqe,
+    to: &Destination,
+    regions: &RegionReader<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    if wqe.len > PAYLOAD_MAX {
+        return true;
+    }
+    let header = Header {
+        to: to.qpn,
+        from: qp.num(),
+        qkey: to.qkey,
+        immediate: match wqe.op {
+            SendOp::SendImm { imm } => Some(imm.to_ne_bytes()),
+            _ => None,
+        },
+        solicited: wqe.flags.contains(SendFlags::SOLICITED),
+    };
+    let start = out.len();
+    out.reserve(HEADER_LEN_MAX + wqe.len as usize);
+    out.extend_from_slice(&header.to_bytes()[..header.len()]);
+    if let Some(inline) = wqe.inline() {
+        out.extend_from_slice(inline);
+        return true;
+    }
+    let mut pieces = Gather::new();
+    if regions.gather(qp.pd(), wqe.sges(), 0, wqe.len.into(), &mut pieces).is_err() {
+        out.truncate(start);
+        return false;
+    }
+    for piece in pieces.pieces() {
+        if let Piece::Memory(memory) = piece {
+            regions.copy_to(*memory, out);
+        }
+    }
+    true
+}
+
+impl Drive for Mailbox {
+    fn register(&mut self, source: Arc<dyn Source>) {
+        self.token = Some(Engine::get().add(self.port.as_fd(), Interest::READ, source));
+    }
+
+    fn offloads(&self) -> Option<Offloads> {
+        None
+    }
+
+    fn turn(&mut self) -> &mut Turn {
+        &mut self.turn
+    }
+
+    fn is_over(&self) -> bool {
+        self.closed
+    }
+
+    fn look(&self) -> u8 {
+        let receive = if self.waits { 0 } else { todo::RECEIVE };
+        match () {
+            () if self.closed => 0,
+            () if !self.turn.blocked => receive,
+            () if tcp::ready(self.port.as_fd()).write => receive | todo::SEND | todo::WRITABLE,
+            () => receive,
+        }
+    }
+
+    fn has_arrivals(&self) -> bool {
+        !self.waits && tcp::ready(self.port.as_fd()).read
+    }
+
+    fn work(&mut self, work: u8, _now: Instant) {
+        if self.closed {
+            return;
+        }
+        if work & todo::POSTED != 0 {
+            self.waits = false;
+        }
+        if work & (todo::RECEIVE | todo::POSTED) != 0 {
+            self.receive();
+        }
+        let open = !self.turn.blocked || work & todo::WRITABLE != 0;
+        if open && work & (todo::SEND | todo::WRITABLE) != 0 {
+            self.transmit();
+        }
+    }
+
+    fn finds_nothing(&mut self, _now: Instant) -> bool {
+        !self.receive() && !self.closed
+    }
+
+    fn disconnect(&mut self) {
+        self.transmit();
+        self.closed = true;
+    }
+
+    fn abandon(&mut self) {
+        self.closed = true;
+    }
+
+    fn conclude(&mut self, _now: Instant, _this: &Weak<dyn Source>) -> Notices {
+        let mut notices = Notices::default();
+        if self.closed {
+            notices.finished = self.token.take();
+        } else {
+            self.watch();
+        }
+        notices
+    }
+
+    fn flush_at_exit(&mut self, until: Instant) {
+        self.transmit();
+        while self.turn.blocked && clock::now() < until {
+            tcp::wait(self.port.as_fd(), true);
+            self.transmit();
+        }
+    }
+}
