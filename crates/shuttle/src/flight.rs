@@ -76,6 +76,11 @@ impl Flight {
         u32::from(self.count)
     }
 
+    /// Octets of each packet but the last.
+    pub(crate) fn packet_octets(&self) -> u16 {
+        self.octets
+    }
+
     pub(crate) fn last_pn(&self) -> u64 {
         self.first_pn + u64::from(self.count) - 1
     }

@@ -20,6 +20,7 @@ mod draws;
 mod endpoint;
 mod error;
 mod flight;
+mod grey;
 mod mtu;
 mod noise;
 mod pacer;

@@ -10,6 +10,7 @@ use crate::ack::Arrivals;
 use crate::cc::{Controller, Make, Params};
 use crate::config::Config;
 use crate::flight::Flight;
+use crate::grey::{GreyTest, Step};
 use crate::mtu::MtuSearch;
 use crate::pacer::Cap;
 use crate::recovery::{News, Recovery, ack_interval_ns};
@@ -60,7 +61,10 @@ pub(crate) struct Path {
     /// Which account a stream has, by the stream's number.
     accounts_of: Vec<u16>,
     pub(crate) datagram_octets: u16,
+    /// Octets of the datagrams that every path is taken to carry.
+    pub(crate) base_octets: u16,
     pub(crate) mtu: MtuSearch,
+    grey: GreyTest,
     /// Something that is acknowledged should leave.
     pub(crate) ping: bool,
     /// Octets that the peer's socket holds.
@@ -94,7 +98,9 @@ impl Path {
             accounts: vec![Account::new((config.controller)(&params))],
             accounts_of: Vec::new(),
             datagram_octets,
+            base_octets: datagram_octets,
             mtu: MtuSearch::new(datagram_octets, datagram_octets),
+            grey: GreyTest::new(),
             ping: false,
             room_octets: u64::MAX,
             peer_floor: 0,
@@ -194,10 +200,11 @@ impl Path {
     pub(crate) fn handle_timeout(&mut self, now_ns: u64, news: &mut News) {
         let was_down = self.recovery.is_outage();
         self.recovery.handle_timeout(now_ns, &mut self.accounts, news);
-        self.handle_probes(news);
+        self.handle_probes(now_ns, news);
         if self.recovery.is_outage() && !was_down {
             let octets = self.mtu.handle_black_hole();
             self.use_datagrams_of(octets);
+            self.grey = GreyTest::new();
         }
     }
 
@@ -205,21 +212,40 @@ impl Path {
     pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, news: &mut News) {
         self.peer_floor = self.peer_floor.max(ack.floor);
         self.recovery.handle_ack(now_ns, ack, &mut self.accounts, news);
-        self.handle_probes(news);
+        self.handle_probes(now_ns, news);
     }
 
-    /// Looks for datagrams of up to `goal` octets.
+    /// Every path is taken to carry datagrams of `octets`.
+    pub(crate) fn set_base(&mut self, octets: u16) {
+        self.base_octets = octets;
+        self.use_datagrams_of(octets);
+    }
+
+    /// Looks for datagrams of up to `goal` octets. Whatever was found before, was on another way.
     pub(crate) fn search_mtu(&mut self, goal: u16) {
-        self.mtu = MtuSearch::new(self.datagram_octets, goal);
+        self.use_datagrams_of(self.base_octets);
+        self.mtu = MtuSearch::new(self.base_octets, goal);
+        self.grey = GreyTest::new();
     }
 
-    fn handle_probes(&mut self, news: &mut News) {
+    /// Applies what became of datagrams of some size.
+    fn handle_probes(&mut self, now_ns: u64, news: &mut News) {
+        for (octets, fates) in news.fates.drain(..) {
+            let octets = match self.grey.handle(now_ns, octets > self.base_octets, fates) {
+                Some(Step::Small) => self.base_octets,
+                Some(Step::Large) => self.mtu.found(),
+                Some(Step::GiveUp) => self.mtu.handle_grey(),
+                None => continue,
+            };
+            self.use_datagrams_of(octets);
+        }
         self.rate_owed |= std::mem::take(&mut news.rate_lost);
         for (octets, arrived) in news.probes.drain(..) {
             if !arrived {
                 self.mtu.handle_lost(octets);
             } else if let Some(octets) = self.mtu.handle_acked(octets) {
                 self.use_datagrams_of(octets);
+                self.grey = GreyTest::new();
             }
         }
     }

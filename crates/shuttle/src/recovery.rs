@@ -11,6 +11,7 @@ use weft_wire::shuttle::frame::Ack;
 use crate::account::{Account, Report};
 use crate::cc::Rtt;
 use crate::flight::{Cargo, Flight, Segments};
+use crate::grey::Fates;
 use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
 use crate::rtt::RttEstimate;
@@ -45,10 +46,20 @@ pub(crate) struct News {
     pub(crate) received: Vec<Segments>,
     /// The packets that carried these are lost.
     pub(crate) lost: Vec<Segments>,
+    /// What became of packets with segments, by their octets.
+    pub(crate) fates: Vec<(u16, Fates)>,
     /// Probes of the datagram size: octets, and whether they arrived.
     pub(crate) probes: Vec<(u16, bool)>,
     /// What told the peer its rate was lost.
     pub(crate) rate_lost: bool,
+}
+
+impl News {
+    fn note_fates(&mut self, flight: &Flight, arrived: u32, lost: u32) {
+        if let Cargo::Segments { .. } = flight.cargo {
+            self.fates.push((flight.packet_octets(), Fates { arrived, lost }));
+        }
+    }
 }
 
 /// Counters of a path.
@@ -251,6 +262,7 @@ impl Recovery {
                 if flight.cargo == Cargo::MtuProbe {
                     news.probes.push((flight.octets() as u16, true));
                 }
+                news.note_fates(flight, (new & !spurious).count_ones(), 0);
                 if let Some((pn, sent_ns)) = newest_before
                     && flight.first_pn < pn
                 {
@@ -293,6 +305,7 @@ impl Recovery {
                 self.stats.lost_octets += octets;
                 news.rate_lost |= flight.cargo == Cargo::Rate;
                 news.lost.extend(flight.segments(open));
+                news.note_fates(flight, 0, open.count_ones());
             }
             if !flight.is_resolved() {
                 scan_pn.get_or_insert(flight.first_pn);

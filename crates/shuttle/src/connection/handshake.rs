@@ -350,7 +350,7 @@ impl Connection {
         let secrets = agreement.filter(|_| cipher).map(Agreement::secrets);
         let peer_idle_ns = u64::from(peer_limits.idle_ms) * 1_000_000;
         let octets = self.config.datagram_octets.min(peer_limits.datagram_octets);
-        self.paths[0].use_datagrams_of(octets);
+        self.paths[0].set_base(octets);
         self.cap.set(peer_limits.rate_kbps.saturating_mul(1000));
         let goal = self.config.datagram_octets_goal.min(peer_limits.datagram_octets);
         self.paths[0].search_mtu(goal);

@@ -423,7 +423,8 @@ impl Connection {
     }
 
     fn add_path(&mut self, id: PathId, route: Route) -> usize {
-        self.paths.push(Path::new(id, route, &self.config, self.config.datagram_octets));
+        let octets = self.paths[0].base_octets;
+        self.paths.push(Path::new(id, route, &self.config, octets));
         self.paths.len() - 1
     }
 

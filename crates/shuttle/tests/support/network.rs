@@ -81,6 +81,8 @@ pub struct Network {
     pub carries: usize,
     /// ... or of those that may not be cut.
     pub fragments: bool,
+    /// Datagrams longer than this are lost with this probability besides.
+    pub grey: Option<(usize, f64)>,
     /// A port that leads nowhere.
     pub nobody: Option<u16>,
     /// A path that carries nothing in either direction.
@@ -102,6 +104,7 @@ impl Network {
             rebound: [0; 2],
             carries: usize::MAX,
             fragments: false,
+            grey: None,
             nobody: None,
             dead_path: None,
             strict_nat: false,
@@ -150,6 +153,8 @@ impl Network {
             !FIRST_PORTS.contains(&route.remote.port().wrapping_sub(self.rebound[1 - from]));
         let dead =
             self.dead_path.is_some_and(|path| route.local.port() == FIRST_PORTS.start + path);
+        let grey = self.grey.filter(|(octets, _)| datagram.len() > *octets);
+        let fits = fits && !grey.is_some_and(|(_, part)| self.random.happens(part));
         if !fits
             || self.down
             || dead
