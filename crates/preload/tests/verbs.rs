@@ -35,6 +35,13 @@ fn datagrams_arrive_whole_and_say_who_they_are_from() {
 }
 
 #[test]
+fn a_queue_pair_lets_its_peer_do_what_the_program_said() {
+    let dir = Dir::new("rights");
+    let program = dir.build("rights.c", "rights", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
     let dir = Dir::new("view");
     let program = dir.build("view.c", "view", &["-libverbs"]);

@@ -106,6 +106,7 @@ impl<'a> RxPort<'a> {
         payload: &[u8],
     ) -> Result<Placed, TerminateCode> {
         if !payload.is_empty() {
+            self.qp.permit(Access::REMOTE_WRITE).map_err(tagged_code)?;
             self.place_tagged(seq, header, payload, Access::REMOTE_WRITE)?;
             self.stream.stats.octets_in += payload.len() as u64;
         }
@@ -247,6 +248,7 @@ impl<'a> RxPort<'a> {
         let request = ReadRequest::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
         if request.size > 0 {
             let (len, right) = (u64::from(request.size), Access::REMOTE_READ);
+            self.qp.permit(right).map_err(read_code)?;
             self.qp
                 .regions()
                 .check(request.src_stag.0, self.qp.pd(), request.src_to, len, right)
@@ -268,6 +270,7 @@ impl<'a> RxPort<'a> {
         if !request.to.is_multiple_of(8) {
             return Err(TerminateCode::RdmapStreamCatastrophic);
         }
+        self.qp.permit(Access::REMOTE_ATOMIC).map_err(read_code)?;
         self.qp
             .regions()
             .check(request.stag.0, self.qp.pd(), request.to, 8, Access::REMOTE_ATOMIC)

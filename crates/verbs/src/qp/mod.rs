@@ -9,13 +9,14 @@ pub mod recv_queue;
 pub mod send_queue;
 pub mod transition;
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use recv_queue::{RecvQueue, RecvWqe};
 use send_queue::SendQueue;
 
+use crate::access::Access;
 use crate::channel::Wake;
 use crate::cq::Cq;
 use crate::event::{AsyncKind, AsyncQueue};
@@ -72,6 +73,8 @@ pub struct Qp {
     rq: Mutex<RecvQueue>,
     state: AtomicU8,
     attrs: Mutex<QpAttr>,
+    /// What peers may do to memory of this side, if the queue pair has a say in it.
+    rights: Option<AtomicU32>,
     cap: QpCap,
     sq_sig_all: bool,
     events: Arc<AsyncQueue>,
@@ -107,6 +110,8 @@ impl Qp {
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(init.start as u8),
             attrs: Mutex::new(attrs),
+            // An RNIC leaves that to each region.
+            rights: (init.start == QpState::Reset).then(AtomicU32::default),
             cap,
             sq_sig_all: init.sq_sig_all,
             events,
@@ -175,7 +180,18 @@ impl Qp {
 
     /// Changes attributes that are not the state.
     pub fn set_attrs(&self, change: impl FnOnce(&mut QpAttr)) {
-        change(&mut self.attrs.lock().expect("attribute lock"));
+        let mut attrs = self.attrs.lock().expect("attribute lock");
+        change(&mut attrs);
+        if let Some(rights) = &self.rights {
+            rights.store(attrs.access.bits(), Ordering::Release);
+        }
+    }
+
+    /// Whether the peer may do `what` to memory of this side, as far as the queue pair has a say.
+    pub fn permit(&self, what: Access) -> Result<(), RegionFault> {
+        let Some(rights) = &self.rights else { return Ok(()) };
+        let granted = Access::from_bits_retain(rights.load(Ordering::Acquire));
+        if granted.contains(what) { Ok(()) } else { Err(RegionFault::Access) }
     }
 
     /// Goes to `state`, which is neither an error nor a reset.
