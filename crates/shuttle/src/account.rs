@@ -6,7 +6,9 @@
 //! Invariant: every flight is in one account from its sending on; what is in flight in all accounts
 //! is what is in flight on the path.
 
-use crate::cc::{Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious};
+use crate::cc::{
+    Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious, bits_per_second, time_for_ns,
+};
 use crate::flight::{Flight, Snapshot};
 use crate::pacer::Pacer;
 
@@ -92,6 +94,16 @@ impl Account {
             0 => Allowance::At(self.pacer.due_ns(rate_bps)),
             burst => Allowance::Packets(burst.min(room)),
         }
+    }
+
+    /// When the next packet may leave, and how fast they follow.
+    pub(crate) fn outlook(&self, now_ns: u64, smoothed_ns: u64) -> (u64, u64) {
+        let window = self.controller.window_octets();
+        let rate_bps = self.controller.pacing_rate_bps();
+        let rate_bps = rate_bps.min(bits_per_second(window, smoothed_ns.max(1)));
+        let over = self.in_flight_octets.saturating_sub(window);
+        let due_ns = self.pacer.due_ns(rate_bps).max(now_ns);
+        (due_ns + time_for_ns(over, rate_bps.max(1)), rate_bps)
     }
 
     /// A flight leaves: notes in it what stands now.

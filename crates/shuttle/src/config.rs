@@ -59,6 +59,9 @@ pub struct Config {
     pub held_octets: usize,
     /// What the peer may send in all, in bits of UDP payload per second; `u64::MAX` for no limit.
     pub receive_rate_bps: u64,
+    /// What an earlier connection learnt of the way to this peer ([`crate::Connection::saved`]); it
+    /// is used if the round trip is still about the same.
+    pub saved: Option<cc::Saved>,
     /// Makes the controller of each path.
     pub controller: cc::Make,
     /// What to make it from.
@@ -86,6 +89,7 @@ impl Default for Config {
             initial_rtt_ns: 100_000_000,
             held_octets: 16 << 20,
             receive_rate_bps: u64::MAX,
+            saved: None,
             controller: cc::fixed,
             controller_params: cc::Params {
                 initial_rate_bps: Some(100_000_000),

@@ -31,6 +31,7 @@ mod recovery;
 mod reorder;
 mod rtt;
 mod seal;
+mod spread;
 mod stream;
 mod window;
 

@@ -73,6 +73,10 @@ impl Cap {
         }
     }
 
+    pub(crate) fn rate_bps(&self) -> u64 {
+        self.rate_bps
+    }
+
     /// Packets that may leave now; otherwise the time when some may.
     pub(crate) fn burst(&self, now_ns: u64, datagram_octets: u16) -> Result<u64, u64> {
         match self.pacer.burst(now_ns, self.rate_bps, datagram_octets) {

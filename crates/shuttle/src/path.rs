@@ -7,13 +7,14 @@ use weft_wire::shuttle::{PathId, StreamId};
 
 use crate::account::{Account, Allowance, OF_PATH};
 use crate::ack::Arrivals;
-use crate::cc::{Controller, Make, Params};
+use crate::cc::{Controller, Make, Params, Saved};
 use crate::config::Config;
 use crate::flight::Flight;
 use crate::grey::{GreyTest, Step};
 use crate::mtu::MtuSearch;
 use crate::pacer::Cap;
 use crate::recovery::{News, Recovery, ack_interval_ns};
+use crate::spread::Way;
 
 /// A sender asks for an immediate acknowledgement once in this at most, or in a part of the round
 /// trip if that is shorter.
@@ -24,6 +25,8 @@ const FLOOR_STEP: u64 = 64;
 /// On a path with a shorter round trip than this, what is in flight may all wait in the peer's
 /// socket at once.
 const SHORT_RTT_NS: u64 = 2_000_000;
+/// A saved rate is used if the round trip differs by one part in so many at most.
+const RESUME_DIVISOR: u64 = 5;
 /// Challenges that go unanswered before a route is given up.
 const CHALLENGES_MAX: u32 = 5;
 
@@ -117,6 +120,29 @@ impl Path {
     /// The controller of the path itself.
     pub(crate) fn controller(&self) -> &dyn Controller {
         &*self.accounts[usize::from(OF_PATH)].controller
+    }
+
+    /// Whether packets other than probes are worth sending: nothing makes it look dead.
+    pub(crate) fn is_well(&self) -> bool {
+        self.validated && self.recovery.is_well()
+    }
+
+    /// What a packet that leaves at the next turn may count on.
+    pub(crate) fn outlook(&self, now_ns: u64) -> Way {
+        let smoothed_ns = self.recovery.rtt().smoothed_ns;
+        let (due_ns, rate_bps) = self.accounts[usize::from(OF_PATH)].outlook(now_ns, smoothed_ns);
+        let rate_bps = rate_bps.min(self.cap.rate_bps());
+        Way { arrives_ns: due_ns.saturating_add(smoothed_ns / 2), rate_bps }
+    }
+
+    /// Begins with what an earlier connection learnt, if the path is still as long (S-65).
+    pub(crate) fn resume(&mut self, now_ns: u64, saved: Option<Saved>) {
+        let rtt_ns = self.recovery.rtt().min_ns;
+        let near =
+            |saved: &Saved| rtt_ns.abs_diff(saved.min_rtt_ns) <= saved.min_rtt_ns / RESUME_DIVISOR;
+        if let Some(saved) = saved.filter(near) {
+            self.accounts[usize::from(OF_PATH)].controller.on_path_changed(now_ns, Some(saved));
+        }
     }
 
     /// What may leave now in `account`.

@@ -26,6 +26,8 @@ pub(crate) struct Guard {
     crc: bool,
     /// Both nonces; the initiator's first.
     secret: [u64; 2],
+    /// The CRC of the prefix (S-80) of what this end sends, and of what the peer sends.
+    begun: [Crc32c; 2],
     initiator: bool,
     sealed: Option<Sealed>,
 }
@@ -41,7 +43,8 @@ impl Guard {
     ) -> Self {
         let sealed =
             secrets.map(|secrets| Sealed::new(chosen, secrets, initiator, packets_per_key));
-        Self { crc: chosen == protection::CRC32C, secret, initiator, sealed }
+        let begun = [initiator, !initiator].map(|by| begin_crc(secret, by));
+        Self { crc: chosen == protection::CRC32C, secret, begun, initiator, sealed }
     }
 
     /// The key phase that belongs into the header of the next packet.
@@ -90,7 +93,7 @@ impl Guard {
             return;
         }
         let mut packet = Writer {
-            crc: self.crc.then(|| self.begin_crc(self.initiator)),
+            crc: self.crc.then_some(self.begun[0]),
             staged_from: out.slab().len(),
             out,
             memory,
@@ -143,7 +146,7 @@ impl Guard {
             return datagram.get(DATA_LEN..);
         }
         let (covered, crc) = datagram.split_last_chunk::<CRC_LEN>()?;
-        let whole = self.begin_crc(!self.initiator).update(covered).to_wire() == *crc;
+        let whole = self.begun[1].update(covered).to_wire() == *crc;
         if whole { covered.get(DATA_LEN..) } else { None }
     }
 
@@ -169,20 +172,20 @@ impl Guard {
         hasher.finish()
     }
 
-    fn begin_crc(&self, by_initiator: bool) -> Crc32c {
-        let mut prefix = [0; 17];
-        prefix[0] = u8::from(by_initiator);
-        prefix[1..9].copy_from_slice(&self.secret[0].to_be_bytes());
-        prefix[9..].copy_from_slice(&self.secret[1].to_be_bytes());
-        Crc32c::new().update(&prefix)
-    }
-
     fn tag(&self, by_initiator: bool, covered: &[u8]) -> [u8; TAG_LEN] {
         let mut hasher = SipHasher24::new_with_keys(self.secret[0], self.secret[1]);
         hasher.write(&[u8::from(by_initiator)]);
         hasher.write(covered);
         hasher.finish().to_be_bytes()
     }
+}
+
+fn begin_crc(secret: [u64; 2], by_initiator: bool) -> Crc32c {
+    let mut prefix = [0; 17];
+    prefix[0] = u8::from(by_initiator);
+    prefix[1..9].copy_from_slice(&secret[0].to_be_bytes());
+    prefix[9..].copy_from_slice(&secret[1].to_be_bytes());
+    Crc32c::new().update(&prefix)
 }
 
 /// Appends the octets of `segment`.

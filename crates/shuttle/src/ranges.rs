@@ -15,6 +15,18 @@ impl RangeSet {
         self.runs.front().copied()
     }
 
+    /// How many numbers are in the set, as far as `enough`.
+    pub(crate) fn count(&self, enough: u64) -> u64 {
+        let mut count = 0;
+        for (first, last) in &self.runs {
+            count += last - first + 1;
+            if count >= enough {
+                break;
+            }
+        }
+        count
+    }
+
     pub(crate) fn contains(&self, number: u64) -> bool {
         let at = self.runs.partition_point(|run| run.1 < number);
         self.runs.get(at).is_some_and(|run| run.0 <= number)

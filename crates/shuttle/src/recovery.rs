@@ -25,6 +25,8 @@ const ACK_INTERVAL_NS_MIN: u64 = 20_000;
 const ACK_RTT_DIVISOR: u64 = 64;
 /// Probe timeouts without an answer after which the path counts as down (S-55).
 const OUTAGE_PROBES: u32 = 3;
+/// After so many, what is on the path goes out on others too (S-74).
+const GIVE_BACK_PROBES: u32 = 2;
 /// Packets of each of those timeouts.
 const PROBES: u8 = 2;
 /// While the path is down: one probe in the smaller of a second and four round trips.
@@ -52,6 +54,8 @@ pub(crate) struct News {
     pub(crate) probes: Vec<(u16, bool)>,
     /// What told the peer its rate was lost.
     pub(crate) rate_lost: bool,
+    /// A path has been silent for long.
+    pub(crate) silent: bool,
 }
 
 impl News {
@@ -154,6 +158,11 @@ impl Recovery {
         self.probe_timeouts >= OUTAGE_PROBES
     }
 
+    /// Whether the peer has answered of late.
+    pub(crate) fn is_well(&self) -> bool {
+        self.probe_timeouts == 0
+    }
+
     /// Packets that are to leave now, whatever window and pacing say.
     pub(crate) fn probes(&self) -> u8 {
         self.probes
@@ -166,6 +175,14 @@ impl Recovery {
         };
         let start = self.index_of(self.scan_pn);
         self.flights.range(start..).find_map(open)
+    }
+
+    /// The segments of all packets whose fate is open. They stay open: nobody has lost them yet.
+    pub(crate) fn give_back(&self, news: &mut News) {
+        for flight in &self.flights {
+            let open = flight.open(flight.mask(flight.first_pn, flight.last_pn()));
+            news.lost.extend(flight.segments(open));
+        }
     }
 
     /// A packet left that nobody acknowledges for its own sake.
@@ -372,6 +389,7 @@ impl Recovery {
             self.silent_since_ns = now_ns;
             self.stats.probe_timeouts += 1;
             self.probes = if self.is_outage() { 1 } else { PROBES };
+            news.silent |= self.probe_timeouts == GIVE_BACK_PROBES;
             if self.probe_timeouts == OUTAGE_PROBES {
                 self.stats.outages += 1;
                 accounts.iter_mut().for_each(|account| account.controller.on_outage(now_ns));

@@ -50,6 +50,25 @@ fn a_second_path_is_checked_and_then_carries_data() {
 }
 
 #[test]
+fn a_path_that_dies_gives_its_packets_to_the_others() {
+    let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+    pair.open();
+    let now_ns = pair.now_ns;
+    pair.connection(0).open_path(now_ns, route(0, 1)).unwrap();
+    pair.run_for(500 * MS);
+    pair.hosts[0].ports.post(true, 10_000_000);
+    pair.run_for(100 * MS);
+    pair.network.nobody = Some(4001);
+    let begun = pair.now_ns;
+    pair.run_until(20_000 * MS, Pair::is_complete);
+    // 7.5 MB at 100 Mbit/s are 600 ms; what the dead path took with it must not add seconds.
+    assert!(pair.now_ns - begun < 1000 * MS, "{} ms", (pair.now_ns - begun) / MS);
+    let stats = pair.connection(0).recovery_stats(PathId(0)).unwrap();
+    assert_eq!((stats.lost_packets, stats.outages), (0, 0));
+    assert!(pair.connection(0).recovery_stats(PathId(1)).unwrap().probe_timeouts > 1);
+}
+
+#[test]
 fn a_peer_whose_address_changes_is_followed() {
     let mut pair = Pair::new(seed(), &Config::default(), &Link { loss: 0.01, ..link() }, 1);
     pair.open();

@@ -7,6 +7,7 @@ mod support;
 use support::network::Link;
 use support::{MS, Pair, seed};
 use weft_shuttle::{Config, cc};
+use weft_wire::shuttle::PathId;
 
 /// Part of a 100 Mbit/s link of 40 ms that `controller` fills with payload, from 3 s to 8 s.
 fn utilisation(controller: cc::Make, loss: f64) -> f64 {
@@ -95,4 +96,30 @@ fn reordering_does_not_stop_cubic() {
     let (clean_ns, late_ns) = (run(0.0), run(0.25));
     let ratio = clean_ns as f64 / late_ns as f64;
     assert!(ratio > 0.9, "{ratio} of the clean rate");
+}
+
+#[test]
+fn what_one_connection_learnt_another_begins_with() {
+    let link = Link { rate_bps: 200_000_000, queue_ns: 20 * MS, ..Link::default() };
+    let window = |saved| {
+        let controller_params = cc::Params::default();
+        let config =
+            Config { controller: cc::weave, controller_params, saved, ..Config::default() };
+        let mut pair = Pair::new(seed(), &config, &link, 1);
+        pair.open();
+        pair.connection(0).controller(PathId(0)).unwrap().window_octets()
+    };
+    let config = Config { controller: cc::weave, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &link, 1);
+    pair.open();
+    pair.hosts[0].ports.post(true, 20_000_000);
+    pair.run_until(10_000 * MS, Pair::is_complete);
+    let saved = pair.connection(0).saved(PathId(0)).unwrap();
+    assert!((150_000_000..220_000_000).contains(&saved.rate_bps), "{saved:?}");
+    let cold = window(None);
+    let warm = window(Some(saved));
+    assert!(warm > cold, "{warm} {cold} {saved:?}");
+    // On a path that is longer by half nothing is known.
+    let other = cc::Saved { min_rtt_ns: saved.min_rtt_ns * 2 / 3, ..saved };
+    assert_eq!(window(Some(other)), cold);
 }

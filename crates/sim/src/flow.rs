@@ -59,6 +59,8 @@ impl Datagram {
 pub struct Outgoing {
     /// Which way.
     pub way: Way,
+    /// Over which of the flow's routes.
+    pub lane: u8,
     /// Its size as an IP packet, in octets.
     pub octets: u32,
     /// Whether the network may mark it instead of letting it wait (RFC 3168).
@@ -108,7 +110,7 @@ pub struct Standing {
 /// Two endpoints and the data between them.
 pub trait Flow: Send {
     /// Takes a packet at the end of its way.
-    fn handle(&mut self, now_ns: u64, way: Way, body: Body, marked: bool);
+    fn handle(&mut self, now_ns: u64, way: Way, lane: u8, body: Body, marked: bool);
     /// The next packet to be sent now, if there is one.
     fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing>;
     /// When to poll again if nothing comes; [`crate::agenda::NEVER_NS`] for never.

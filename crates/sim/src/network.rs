@@ -15,6 +15,7 @@ pub struct Packet {
     /// How many links of its route it has behind it.
     hop: u8,
     way: Way,
+    lane: u8,
     octets: u32,
     markable: bool,
     marked: bool,
@@ -30,10 +31,10 @@ pub struct Route {
     pub back: Vec<usize>,
 }
 
-/// A flow and its route.
+/// A flow and its routes.
 struct Routed {
     flow: Box<dyn Flow>,
-    route: Route,
+    routes: Vec<Route>,
 }
 
 /// Links, flows, and the time.
@@ -50,9 +51,10 @@ impl Network {
     /// A network at time 0 in which nothing has been sent.
     ///
     /// # Panics
-    /// A route is empty or names a link that is not there.
-    pub fn new(links: Vec<Link<Packet>>, flows: Vec<(Box<dyn Flow>, Route)>) -> Self {
-        for (_, route) in &flows {
+    /// A flow has no route, or one that is empty or names a link that is not there.
+    pub fn new(links: Vec<Link<Packet>>, flows: Vec<(Box<dyn Flow>, Vec<Route>)>) -> Self {
+        assert!(flows.iter().all(|(_, routes)| !routes.is_empty()), "a flow without a route");
+        for route in flows.iter().flat_map(|(_, routes)| routes) {
             for way in [&route.forward, &route.back] {
                 assert!(!way.is_empty() && way.iter().all(|link| *link < links.len()), "{way:?}");
             }
@@ -61,7 +63,7 @@ impl Network {
         for (number, (flow, _)) in flows.iter().enumerate() {
             agenda.set(links.len() + number, flow.next_due_ns());
         }
-        let flows = flows.into_iter().map(|(flow, route)| Routed { flow, route }).collect();
+        let flows = flows.into_iter().map(|(flow, routes)| Routed { flow, routes }).collect();
         Self { links, flows, agenda, now_ns: 0, events: 0, hash: FNV_OFFSET }
     }
 
@@ -96,15 +98,15 @@ impl Network {
 
     fn forward(&mut self, packet: Packet) {
         let flow = packet.flow as usize;
-        let route = &self.flows[flow].route;
+        let route = &self.flows[flow].routes[usize::from(packet.lane)];
         let hops = if packet.way == Way::Forward { &route.forward } else { &route.back };
         if let Some(next) = hops.get(usize::from(packet.hop)).copied() {
             self.enter(next, packet);
             return;
         }
         self.note(&packet);
-        let Packet { way, body, marked, .. } = packet;
-        self.flows[flow].flow.handle(self.now_ns, way, body, marked);
+        let Packet { way, lane, body, marked, .. } = packet;
+        self.flows[flow].flow.handle(self.now_ns, way, lane, body, marked);
         self.transmit(flow);
     }
 
@@ -112,12 +114,12 @@ impl Network {
     fn transmit(&mut self, flow: usize) {
         while let Some(outgoing) = self.flows[flow].flow.poll_transmit(self.now_ns) {
             self.events += 1;
-            let route = &self.flows[flow].route;
-            let way = outgoing.way;
+            let Outgoing { way, lane, octets, markable, body } = outgoing;
+            let route = &self.flows[flow].routes[usize::from(lane)];
             let first = if way == Way::Forward { route.forward[0] } else { route.back[0] };
-            let Outgoing { octets, markable, body, .. } = outgoing;
             let flow = flow as u32;
-            self.enter(first, Packet { flow, hop: 0, way, octets, markable, marked: false, body });
+            let marked = false;
+            self.enter(first, Packet { flow, hop: 0, way, lane, octets, markable, marked, body });
         }
         let due_ns = self.flows[flow].flow.next_due_ns();
         self.agenda.set(self.links.len() + flow, due_ns);

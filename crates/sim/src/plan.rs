@@ -114,6 +114,8 @@ pub struct RunFlow {
     pub whole_stack: Option<Whole>,
     /// A rate that an earlier connection found here, to begin with.
     pub saved_bps: Option<u64>,
+    /// Each link is a path of its own, instead of one path over all of them.
+    pub spread: bool,
     /// The links that it passes, by number.
     pub via: Vec<usize>,
 }

@@ -113,7 +113,7 @@ impl ReferenceFlow {
 }
 
 impl Flow for ReferenceFlow {
-    fn handle(&mut self, now_ns: u64, _: Way, body: Body, marked: bool) {
+    fn handle(&mut self, now_ns: u64, _: Way, _: u8, body: Body, marked: bool) {
         match body {
             Body::Data(number) => {
                 let interval_ns = self.sender.ack_interval_ns();
@@ -127,12 +127,12 @@ impl Flow for ReferenceFlow {
     fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing> {
         if let Some(body) = self.receiver.poll_ack(now_ns) {
             let octets = self.shape.ack_octets;
-            return Some(Outgoing { way: Way::Back, octets, markable: false, body });
+            return Some(Outgoing { way: Way::Back, lane: 0, octets, markable: false, body });
         }
         let number = self.sender.poll_packet(now_ns)?;
         let octets = self.shape.datagram_octets + self.shape.overhead_octets;
         let (way, markable) = (Way::Forward, self.shape.ecn);
-        Some(Outgoing { way, octets, markable, body: Body::Data(number) })
+        Some(Outgoing { way, lane: 0, octets, markable, body: Body::Data(number) })
     }
 
     fn next_due_ns(&self) -> u64 {

@@ -163,26 +163,34 @@ fn build(run: &Run) -> Result<Network, UnknownController> {
         let [there, back] = link.configs.clone();
         [Link::new(there, seed(0)), Link::new(back, seed(1))]
     });
-    let mut flows: Vec<(Box<dyn Flow>, Route)> = Vec::new();
+    let mut flows: Vec<(Box<dyn Flow>, Vec<Route>)> = Vec::new();
     for (number, flow) in run.flows.iter().enumerate() {
-        let route = Route {
-            forward: flow.via.iter().map(|link| forward(*link)).collect(),
-            back: flow.via.iter().rev().map(|link| forward(*link) + 1).collect(),
+        let over = |links: &[usize]| Route {
+            forward: links.iter().map(|link| forward(*link)).collect(),
+            back: links.iter().rev().map(|link| forward(*link) + 1).collect(),
+        };
+        let routes: Vec<Route> = match flow.spread {
+            true => flow.via.chunks(1).map(over).collect(),
+            false => vec![over(&flow.via)],
         };
         let seed = run.seed.wrapping_add(7919 * (number as u64 + 1));
         let (make, params) = controller(flow, seed)?;
+        let min_rtt_ns = flow.via.iter().map(|link| run.links[*link].rtt_ns).sum();
+        let saved = flow.saved_bps.map(|rate_bps| Saved { rate_bps, min_rtt_ns });
         let flow: Box<dyn Flow> = match flow.whole_stack {
-            Some(whole) => Box::new(StackFlow::new(flow.shape, whole, make, params)),
+            Some(whole) => {
+                let make = (make, params, saved);
+                Box::new(StackFlow::new(flow.shape, whole, make, routes.len() as u8))
+            }
             None => {
                 let mut controller = make(&params);
-                if let Some(rate_bps) = flow.saved_bps {
-                    let min_rtt_ns = flow.via.iter().map(|link| run.links[*link].rtt_ns).sum();
-                    controller.on_path_changed(0, Some(Saved { rate_bps, min_rtt_ns }));
+                if saved.is_some() {
+                    controller.on_path_changed(0, saved);
                 }
                 Box::new(ReferenceFlow::new(flow.shape, controller))
             }
         };
-        flows.push((flow, route));
+        flows.push((flow, routes));
     }
     Ok(Network::new(links.collect(), flows))
 }
@@ -270,8 +278,12 @@ fn flow_outcome(run: &Run, flow: &RunFlow, before: &Counts, counts: &Counts) -> 
 /// What the flow would take alone, at the ceiling from its first moment on.
 fn ideal_ns(run: &Run, flow: &RunFlow) -> Option<f64> {
     let links = || flow.via.iter().map(|link| &run.links[*link]);
-    let rtt_ns: u64 = links().map(|link| link.rtt_ns).sum();
-    let ceiling_bps = links().filter_map(|link| ceiling_bps(&link.configs[0], 0)).min()?;
+    let ceilings = || links().filter_map(|link| ceiling_bps(&link.configs[0], 0));
+    let rtts = || links().map(|link| link.rtt_ns);
+    let (rtt_ns, ceiling_bps): (u64, u64) = match flow.spread {
+        true => (rtts().max()?, ceilings().sum()),
+        false => (rtts().sum(), ceilings().min()?),
+    };
     let shape = flow.shape;
     let packet = f64::from(shape.datagram_octets + shape.overhead_octets);
     let octets = shape.size_octets? as f64 * packet / f64::from(shape.payload_octets);
@@ -320,7 +332,11 @@ fn total(
     counts: &[Counts],
 ) -> Total {
     let goodput_bps: u64 = flows.iter().map(|flow| flow.goodput_bps).sum();
-    let ceiling = links.iter().filter_map(|link| link.ceiling_bps).min().unwrap_or(u64::MAX) as f64;
+    let ceilings = || links.iter().filter_map(|link| link.ceiling_bps);
+    let ceiling = match run.flows.iter().any(|flow| flow.spread) {
+        true => ceilings().sum(),
+        false => ceilings().min().unwrap_or(u64::MAX),
+    } as f64;
     let rtt_ns = run.links.iter().map(|link| link.rtt_ns).sum();
     let starts = || run.flows.iter().map(|flow| flow.shape.start_ns);
     let start_ns = starts().min().unwrap_or(0);

@@ -17,15 +17,16 @@ use crate::flow::{Body, Flow, Outgoing, Standing, Tally, Way};
 use crate::reference::Shape;
 use lanes::{Lanes, Zeros, split};
 
-/// The only path of the flow.
-const PATH: PathId = PathId(0);
+/// Ports of the paths, from the first on.
+const PORT: u16 = 4000;
 
 /// Two connections and what lies above them.
 pub struct StackFlow {
     shape: Shape,
     /// Who asks and sends, and who grants and receives.
     ends: [End; 2],
-    are_streams_open: bool,
+    paths: u8,
+    is_set_up: bool,
     waiting: VecDeque<Outgoing>,
     out: Transmit,
     /// Where a datagram is made whole again.
@@ -41,7 +42,7 @@ pub struct StackFlow {
 struct End {
     connection: Option<Connection>,
     lanes: Lanes,
-    route: Route,
+    number: u8,
     config: Config,
     identity: Identity,
 }
@@ -56,8 +57,14 @@ pub struct Whole {
 }
 
 impl StackFlow {
-    /// A flow that asks for its connection when it starts.
-    pub fn new(shape: Shape, whole: Whole, controller: cc::Make, params: cc::Params) -> Self {
+    /// A flow that asks for its connection when it starts, over so many `paths`; `make` makes its
+    /// controllers, maybe with what an earlier connection learnt.
+    pub fn new(
+        shape: Shape,
+        whole: Whole,
+        (controller, params, saved): (cc::Make, cc::Params, Option<cc::Saved>),
+        paths: u8,
+    ) -> Self {
         let datagram_octets = shape.datagram_octets as u16;
         let seed = params.seed;
         let config = Config {
@@ -65,19 +72,19 @@ impl StackFlow {
             streams: whole.streams,
             datagram_octets,
             datagram_octets_max: datagram_octets,
+            saved,
             controller,
             controller_params: params,
             ..Config::default()
         };
         let octets = shape.size_octets.unwrap_or(u64::MAX / 2);
         let ends = [0, 1].map(|end| {
-            let at = |end: u8| ([10, 0, 0, end + 1], 4000).into();
             let nonce = seed.wrapping_mul(2).wrapping_add(u64::from(end));
             let cid = ConnectionId(nonce as u32 & !0xff);
             End {
                 connection: None,
                 lanes: Lanes::new(whole.streams, if end == 0 { octets } else { 0 }),
-                route: Route { local: at(end), remote: at(1 - end) },
+                number: end,
                 config: config.clone(),
                 identity: Identity { cid, nonce, seed: nonce, entropy: [end; 32] },
             }
@@ -85,7 +92,8 @@ impl StackFlow {
         Self {
             shape,
             ends,
-            are_streams_open: false,
+            paths,
+            is_set_up: false,
             waiting: VecDeque::new(),
             out: Transmit::default(),
             whole: Vec::new(),
@@ -98,19 +106,24 @@ impl StackFlow {
     }
 
     fn start(&mut self, now_ns: u64) {
-        let End { connection, config, identity, route, .. } = &mut self.ends[0];
+        let End { connection, config, identity, number, .. } = &mut self.ends[0];
         if connection.is_none() && now_ns >= self.shape.start_ns {
-            let asked = Connection::connect(now_ns, config.clone(), *identity, *route, b"");
+            let asked =
+                Connection::connect(now_ns, config.clone(), *identity, route(*number, 0), b"");
             *connection = Some(asked.expect("a plan's packets are long enough for Shuttle"));
         }
         if let Some(connection) = connection
-            && !self.are_streams_open
+            && !self.is_set_up
             && connection.is_open()
         {
-            self.are_streams_open = true;
+            self.is_set_up = true;
             for stream in 0..config.streams {
                 let opened = connection.open_stream(StreamId(stream as u8), 1);
                 opened.expect("both ends allow as many streams");
+            }
+            for path in 1..self.paths {
+                let opened = connection.open_path(now_ns, route(*number, path));
+                opened.expect("a plan has no more paths than a connection");
             }
         }
     }
@@ -127,10 +140,12 @@ impl StackFlow {
             }
             while connection.poll_event().is_some() {}
             if connection.poll_transmit(now_ns, &mut end.lanes, &Zeros, &mut self.out) {
+                let route = self.out.route.expect("what is sent has a route");
+                let lane = (route.local.port() - PORT) as u8;
                 for (datagram, length) in split(&self.out) {
                     let octets = u32::from(length) + self.shape.overhead_octets;
                     let (markable, body) = (self.shape.ecn, Body::Datagram(datagram));
-                    self.waiting.push_back(Outgoing { way, octets, markable, body });
+                    self.waiting.push_back(Outgoing { way, lane, octets, markable, body });
                     self.acks += u64::from(way == Way::Back);
                     self.ack_octets += if way == Way::Back { u64::from(octets) } else { 0 };
                 }
@@ -142,32 +157,38 @@ impl StackFlow {
     }
 }
 
+/// A path as its end sees it.
+fn route(end: u8, path: u8) -> Route {
+    let at = |end: u8| ([10, 0, 0, end + 1], PORT + u16::from(path)).into();
+    Route { local: at(end), remote: at(1 - end) }
+}
+
 impl End {
-    fn receive(&mut self, now_ns: u64, marked: bool, datagram: &mut [u8]) {
+    fn receive(&mut self, now_ns: u64, lane: u8, marked: bool, datagram: &mut [u8]) {
+        let route = route(self.number, lane);
         if self.connection.is_none() {
             let parsed = Request::parse(datagram, &self.config, self.identity.entropy);
             let Ok(mut request) = parsed else { return };
             let (config, identity) = (self.config.clone(), self.identity);
-            let accepted =
-                Connection::accept(now_ns, config, identity, self.route, &mut request, b"");
+            let accepted = Connection::accept(now_ns, config, identity, route, &mut request, b"");
             self.connection = accepted.ok();
         }
         if let Some(connection) = &mut self.connection {
             let taken =
-                connection.handle_datagram(now_ns, self.route, marked, datagram, &mut self.lanes);
+                connection.handle_datagram(now_ns, route, marked, datagram, &mut self.lanes);
             taken.expect("the sink faults nothing but what has no DDP header");
         }
     }
 }
 
 impl Flow for StackFlow {
-    fn handle(&mut self, now_ns: u64, way: Way, body: Body, marked: bool) {
+    fn handle(&mut self, now_ns: u64, way: Way, lane: u8, body: Body, marked: bool) {
         let Body::Datagram(datagram) = body else { return };
         datagram.restore(&mut self.whole);
         let octets = self.whole.len() as u64 + u64::from(self.shape.overhead_octets);
         let end = &mut self.ends[usize::from(way == Way::Forward)];
         let before = end.lanes.placed();
-        end.receive(now_ns, marked, &mut self.whole);
+        end.receive(now_ns, lane, marked, &mut self.whole);
         if end.lanes.placed() > before {
             self.arrived += 1;
             self.arrived_octets += octets;
@@ -192,12 +213,15 @@ impl Flow for StackFlow {
     fn tally(&self) -> Tally {
         let Some(connection) = &self.ends[0].connection else { return Tally::default() };
         let stats = connection.stats();
-        let recovery = connection.recovery_stats(PATH).unwrap_or_default();
+        let paths = (0..self.paths).filter_map(|path| connection.recovery_stats(PathId(path)));
+        let (lost, spurious) = paths.fold((0, 0), |(lost, spurious), path| {
+            (lost + path.lost_packets, spurious + path.spurious_packets)
+        });
         Tally {
             sent: stats.segments_out,
             resent: stats.segments_resent,
-            lost: recovery.lost_packets,
-            spurious: recovery.spurious_packets,
+            lost,
+            spurious,
             arrived: self.arrived,
             arrived_octets: self.arrived_octets,
             payload_octets: self.ends[1].lanes.placed_octets(),
@@ -213,12 +237,16 @@ impl Flow for StackFlow {
 
     fn standing(&self) -> Standing {
         let Some(connection) = &self.ends[0].connection else { return Standing::default() };
-        let controller = connection.controller(PATH);
+        let paths = || (0..self.paths).map(PathId);
+        let sum = |of: fn(&dyn cc::Controller) -> u64| {
+            let each = paths().filter_map(|path| connection.controller(path)).map(of);
+            each.fold(0, u64::saturating_add)
+        };
         Standing {
-            rtt_ns: connection.rtt(PATH).map_or(0, |rtt| rtt.latest_ns),
-            in_flight_octets: connection.in_flight_octets(PATH).unwrap_or(0),
-            window_octets: controller.map_or(0, |controller| controller.window_octets()),
-            pacing_bps: controller.map_or(0, |controller| controller.pacing_rate_bps()),
+            rtt_ns: connection.rtt(PathId(0)).map_or(0, |rtt| rtt.latest_ns),
+            in_flight_octets: paths().filter_map(|path| connection.in_flight_octets(path)).sum(),
+            window_octets: sum(|controller| controller.window_octets()),
+            pacing_bps: sum(|controller| controller.pacing_rate_bps()),
         }
     }
 }

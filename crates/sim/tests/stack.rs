@@ -3,6 +3,7 @@
 mod support;
 
 use support::{outcome, plan};
+use weft_sim::plan::Plan;
 
 #[test]
 fn the_whole_protocol_fills_a_lossy_path() {
@@ -31,4 +32,36 @@ fn streams_of_a_connection_have_equal_parts() {
     let outcome = outcome(&plan("30ms 1% 100mbit queue=1bdp", "5s", "2s", "weave", more));
     let jain = outcome.flows[0].streams_jain.unwrap();
     assert!(jain > 0.99 && outcome.total.share_of_ceiling > 0.9, "{jain} {:?}", outcome.total);
+}
+
+/// Two paths, a near and narrow one and a far and wide one; what `more` says of the flow.
+fn two_paths(more: &str) -> Plan {
+    let text = format!(
+        "name = \"two\"\nabout = \"\"\nduration = \"6s\"\nwarmup = \"3s\"\n\
+         [[link]]\nname = \"near\"\npath = \"10ms forward:loss=0.5% 20mbit queue=1bdp\"\n\
+         [[link]]\nname = \"far\"\npath = \"120ms forward:loss=0.5% 60mbit queue=1bdp\"\n\
+         [[flow]]\ncontroller = \"weave\"\nengine = \"shuttle\"\nspread = true\n{more}\n"
+    );
+    Plan::parse(&text).unwrap()
+}
+
+#[test]
+fn unequal_paths_add_up() {
+    let outcome = outcome(&two_paths(""));
+    assert!(outcome.total.share_of_ceiling > 0.9, "{:?}", outcome.total);
+    assert!(outcome.total.resent_per_loss.is_some_and(|resent| resent < 1.05));
+}
+
+#[test]
+fn unequal_paths_end_together() {
+    let completion_ns = |size: &str| {
+        let outcome = outcome(&two_paths(&format!("size = \"{size}\"")));
+        outcome.flows[0].completion_ns.unwrap()
+    };
+    // What the near path carries in 80 ms does not wait for the far one.
+    let small_ns = completion_ns("200kB");
+    assert!(small_ns < 200_000_000, "{small_ns}");
+    // 20 MB take 2.1 s at both rates; start and end may add five round trips of the far path.
+    let large_ns = completion_ns("20MB");
+    assert!(large_ns < 2_700_000_000, "{large_ns}");
 }

@@ -154,6 +154,11 @@ pub trait RegisteredMemory {
 pub trait UlpduSource {
     /// The next new segment whose ULPDU (DDP header and payload) fits `mulpdu` octets.
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId>;
+    /// Octets that [`UlpduSource::next`] has yet to hand out; `enough` or more if that is at least
+    /// as much, or not known. Several paths end together by this.
+    fn left(&self, enough: u64) -> u64 {
+        enough
+    }
     /// Appends the DDP header bytes and the payload of `id`; repeatable until `id` is acked.
     fn gather(&self, id: SegmentId, out: &mut Gather);
     /// The LLP took responsibility for `id`. MPA: handed to TCP. Shuttle: placed at the peer.
@@ -168,6 +173,10 @@ pub trait UlpduSource {
 impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         (**self).next(mulpdu)
+    }
+
+    fn left(&self, enough: u64) -> u64 {
+        (**self).left(enough)
     }
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {

@@ -325,6 +325,7 @@ impl Connection {
             && !self.config.may_wait
         {
             self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
+            self.paths[0].resume(now_ns, self.config.saved);
         }
         let secret = [self.identity.nonce, hello.nonce];
         self.agree(hello.from.base(), limits, modules, secret, agreement);
@@ -390,6 +391,7 @@ impl Connection {
             && pn == 0
         {
             self.paths[0].recovery.handle_handshake_rtt(now_ns - sent_ns);
+            self.paths[0].resume(now_ns, self.config.saved);
         }
         self.paths[0].validated = true;
         self.announce(&[]);

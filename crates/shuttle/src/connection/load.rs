@@ -6,12 +6,15 @@ use weft_wire::shuttle::frame::Frame;
 use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
 
 use super::tx::Transmit;
-use super::{Connection, Ports, Stats};
+use super::{Connection, MAX_PATHS, Ports, Stats};
 use crate::account::{Allowance, OF_PATH};
+use crate::cc::octets_in;
 use crate::flight::{Cargo, Flight};
 use crate::path::Path;
 use crate::protect::Guard;
+use crate::spread::{Way, arrival_ns};
 use crate::stream::Stream;
+use crate::stream::send::SendStream;
 
 impl Connection {
     /// A flight of one stream on path `at`.
@@ -44,11 +47,13 @@ impl Connection {
         out: &mut Transmit,
     ) -> bool {
         let packets = u64::from(self.paths[at].recovery.probes());
+        // Where others carry the segments, a silent path is only asked for a sign of life.
+        let alone = !self.paths.iter().any(Path::is_well);
         if let Some(oldest) = self.paths[at].recovery.oldest_open()
             && let Some(stream) = self.streams.get_mut(oldest.stream)
         {
             let id = oldest.stream;
-            let queued = stream.send.queue_probes(packets);
+            let queued = alone && stream.send.queue_probes(packets);
             let own = stream.own.as_ref();
             let account = own.map_or(OF_PATH, |own| self.paths[at].account_of(id, own));
             self.streams.wake(id);
@@ -78,7 +83,8 @@ impl Connection {
             if self.load(now_ns, at, (id, OF_PATH), packets, ports, memory, out) {
                 return true;
             }
-            if !self.streams.retire() {
+            // What waits for another path is nobody's turn here, and stays where it is.
+            if self.waits || !self.streams.retire() {
                 break;
             }
         }
@@ -112,7 +118,9 @@ impl Connection {
                 return true;
             }
             self.paths[at].handle_app_limited(account);
-            self.streams.retire_own(id);
+            if !self.waits {
+                self.streams.retire_own(id);
+            }
         }
         false
     }
@@ -148,16 +156,20 @@ impl Connection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
-        let Self { session, paths, streams, segment, peeked, stats, cap, .. } = self;
+        let Self { session, paths, streams, segment, peeked, stats, cap, waits, .. } = self;
+        *waits = false;
         let (Some(session), Some(stream), Some(source)) =
             (session, streams.get_mut(id), ports.source(id))
         else {
             return false;
         };
+        let may = choose(now_ns, paths, at, &stream.send, &source);
+        *waits = may != May::ALL;
         let (path, guard) = (&mut paths[at], &mut session.guard);
         let cid = session.peer_cid.with_stream(id);
         let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
-        let mut loading = Loading { now_ns, path, guard, header, source, segment, peeked, stats };
+        let mut loading =
+            Loading { now_ns, path, guard, header, source, segment, peeked, stats, may };
         let Some(mut flight) = loading.load(id, stream, packets, memory, out) else {
             return false;
         };
@@ -175,6 +187,51 @@ impl Connection {
     }
 }
 
+/// What a stream may send on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct May {
+    holes: bool,
+    new: bool,
+}
+
+impl May {
+    const ALL: Self = Self { holes: true, new: true };
+}
+
+/// What of a stream should leave on path `at` (S-73): what would arrive later than over the others
+/// leaves there.
+fn choose(
+    now_ns: u64,
+    paths: &[Path],
+    at: usize,
+    send: &SendStream,
+    source: &impl UlpduSource,
+) -> May {
+    if paths.len() == 1 {
+        return May::ALL;
+    }
+    let mut ways = [Way { arrives_ns: u64::MAX, rate_bps: 0 }; MAX_PATHS];
+    let mut count = 0;
+    let (mut room, mut octets) = (0, 0);
+    for path in paths.iter().filter(|path| path.is_well()) {
+        ways[count] = path.outlook(now_ns);
+        room += octets_in(ways[count].rate_bps, path.recovery.rtt().smoothed_ns);
+        octets = octets.max(u64::from(path.datagram_octets));
+        count += 1;
+    }
+    if count < 2 || !paths[at].is_well() {
+        return May::ALL;
+    }
+    let ways = &mut ways[..count];
+    let here_ns = paths[at].outlook(now_ns).arrives_ns;
+    let holes = send.holes(room / octets + 1) * octets;
+    let left = holes + source.left(room);
+    May {
+        holes: holes == 0 || here_ns <= arrival_ns(ways, holes),
+        new: left >= room || here_ns <= arrival_ns(ways, left),
+    }
+}
+
 /// A flight being put together.
 struct Loading<'a, S> {
     now_ns: u64,
@@ -186,6 +243,7 @@ struct Loading<'a, S> {
     segment: &'a mut Gather,
     peeked: &'a mut Gather,
     stats: &'a mut Stats,
+    may: May,
 }
 
 impl<S: UlpduSource> Loading<'_, S> {
@@ -248,10 +306,10 @@ impl<S: UlpduSource> Loading<'_, S> {
     /// Number and name of the next segment to send, and whether it is sent again.
     fn next(&mut self, stream: &mut Stream, mulpdu: u16) -> Option<(u64, SegmentId, bool)> {
         let send = &mut stream.send;
-        if let Some(dsn) = send.next_resend() {
+        if let Some(dsn) = send.next_resend().filter(|_| self.may.holes) {
             return Some((dsn, send.name(dsn), true));
         }
-        if !send.may_send_new() {
+        if !self.may.new || !send.may_send_new() {
             return None;
         }
         let name = send.peek(mulpdu, &mut self.source, self.peeked)?;

@@ -185,6 +185,8 @@ pub struct Connection {
     cap: Cap,
     /// Whether streams with controllers of their own went first last time.
     own_first: bool,
+    /// What the stream at hand has to send waits for another path.
+    waits: bool,
     tokens: u64,
     news: News,
     frames: Vec<u8>,
@@ -218,6 +220,7 @@ impl Connection {
             send_at_ns: None,
             cap: Cap::default(),
             own_first: false,
+            waits: false,
             tokens: 0,
             news: News::default(),
             frames: Vec::new(),
@@ -274,6 +277,11 @@ impl Connection {
         stream: StreamId,
     ) -> Option<&dyn crate::cc::Controller> {
         self.paths.get(usize::from(path.0))?.controller_of(stream)
+    }
+
+    /// What is worth keeping of `path` for a later connection to the same peer.
+    pub fn saved(&self, path: PathId) -> Option<crate::cc::Saved> {
+        self.controller(path)?.saved()
     }
 
     /// The round trip of `path`.

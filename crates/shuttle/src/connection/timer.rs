@@ -3,6 +3,7 @@
 
 use super::{Connection, Reply, State};
 use crate::error::End;
+use crate::path::Path;
 
 /// Closes that go unanswered before the peer is taken to be gone.
 pub(super) const CLOSES_MAX: u32 = 6;
@@ -82,8 +83,13 @@ impl Connection {
             self.pinged_ns = now_ns;
             self.paths[0].ping = self.is_open();
         }
-        for path in &mut self.paths {
-            path.handle_timeout(now_ns, &mut self.news);
+        for at in 0..self.paths.len() {
+            self.paths[at].handle_timeout(now_ns, &mut self.news);
+            // Others can carry what this one may have lost (S-74).
+            let silent = std::mem::take(&mut self.news.silent);
+            if silent && self.paths.iter().any(Path::is_well) {
+                self.paths[at].recovery.give_back(&mut self.news);
+            }
         }
         self.apply_news();
         self.schedule_queries(now_ns);

@@ -103,6 +103,11 @@ impl SendStream {
         self.resend.first().map(|run| run.0)
     }
 
+    /// Segments that are to be sent again, as far as `enough`.
+    pub(crate) fn holes(&self, enough: u64) -> u64 {
+        self.resend.count(enough)
+    }
+
     /// Segment `dsn` was sent again.
     pub(crate) fn resent(&mut self, dsn: u64) {
         self.resend.remove(dsn, dsn);

@@ -2,7 +2,7 @@
 
 use degen::units::{Bitrate, parse_octets};
 use serde::Deserialize;
-use weft_shuttle::MAX_STREAMS;
+use weft_shuttle::{MAX_PATHS, MAX_STREAMS};
 use weft_wire::shuttle::hello::protection;
 
 use super::{PlanError, RunFlow, RunLink, time, wrong};
@@ -36,6 +36,9 @@ pub(super) struct FlowPlan {
     ecn: bool,
     #[serde(default = "one")]
     count: String,
+    /// Of the whole protocol: each link is a path of its own.
+    #[serde(default)]
+    spread: bool,
     /// The links that it passes, in order; all if nothing is said.
     #[serde(default)]
     via: Vec<String>,
@@ -113,8 +116,12 @@ impl FlowPlan {
             shape,
             whole_stack: self.whole_stack(fill)?,
             saved_bps: self.saved(fill)?,
+            spread: self.spread,
             via,
         };
+        if one.spread && (one.whole_stack.is_none() || one.via.len() > MAX_PATHS) {
+            return Err(wrong("spread", "true", "engine shuttle, over 16 links at most"));
+        }
         let stagger_ns = time("stagger", &fill(&self.stagger))?;
         flows.extend((0..count).map(|number| {
             let mut flow = one.clone();
@@ -141,8 +148,8 @@ impl FlowPlan {
         let engine = fill(&self.engine);
         match engine.as_str() {
             "reference" => return Ok(None),
-            "shuttle" if self.pulse.is_none() && self.saved.is_none() => {}
-            "shuttle" => return Err(wrong("engine", &engine, "without pulse and saved")),
+            "shuttle" if self.pulse.is_none() => {}
+            "shuttle" => return Err(wrong("engine", &engine, "without pulse")),
             _ => return Err(wrong("engine", &engine, "reference or shuttle")),
         }
         let protected = fill(&self.protection);

@@ -110,6 +110,10 @@ impl UlpduSource for Port {
         Some(SegmentId { wqe, offset: in_write, len: len as u16 })
     }
 
+    fn left(&self, enough: u64) -> u64 {
+        self.left.min(enough)
+    }
+
     fn gather(&self, id: SegmentId, out: &mut Gather) {
         let last = id.offset + u32::from(id.len) == WRITE_OCTETS;
         let control = Opcode::Write.control();

@@ -1,0 +1,60 @@
+//! Over which of several paths a packet leaves, so that the last one arrives soonest.
+//!
+//! While there is plenty to send every path sends what its controller lets go. What decides is the
+//! end: octets that are left arrive soonest if each path sends up to one common moment of arrival,
+//! so a path sends on only as long as what it sends now arrives by that moment. Holes are all that
+//! is left of what comes before them, so they go by the same rule for themselves alone.
+
+/// What is known of a path that may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// When a packet that leaves at its next turn arrives.
+    pub(crate) arrives_ns: u64,
+    /// Bits per second from then on.
+    pub(crate) rate_bps: u64,
+}
+
+/// When `octets` have arrived if the paths share them for the best.
+pub(crate) fn arrival_ns(ways: &mut [Way], octets: u64) -> u64 {
+    ways.sort_unstable_by_key(|way| way.arrives_ns);
+    let bits = octets as f64 * 8e9;
+    // With the first paths alone: rates and what they would have carried since time 0.
+    let (mut rate, mut before, mut end) = (0.0, 0.0, f64::MAX);
+    for way in ways {
+        if way.arrives_ns as f64 >= end {
+            break;
+        }
+        rate += way.rate_bps as f64;
+        before += way.rate_bps as f64 * way.arrives_ns as f64;
+        end = (bits + before) / f64::max(rate, 1.0);
+    }
+    end as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const GBIT: u64 = 1_000_000_000;
+
+    fn ways() -> [Way; 2] {
+        let way = |ms, gbit| Way { arrives_ns: ms * MS, rate_bps: gbit * GBIT };
+        [way(50, 9), way(10, 1)]
+    }
+
+    #[test]
+    fn little_takes_the_near_path_and_much_takes_both() {
+        // A megabit takes a millisecond on the near path.
+        assert_eq!(arrival_ns(&mut ways(), 125_000), 11 * MS);
+        // 40 Mbit are there when the far path's first packet comes; ten more take another 1 ms.
+        assert_eq!(arrival_ns(&mut ways(), 5_000_000), 50 * MS);
+        assert_eq!(arrival_ns(&mut ways(), 6_250_000), 51 * MS);
+    }
+
+    #[test]
+    fn nothing_has_arrived_with_the_first_packet() {
+        assert_eq!(arrival_ns(&mut ways(), 0), 10 * MS);
+        assert_eq!(arrival_ns(&mut [], 1), u64::MAX);
+    }
+}
