@@ -29,9 +29,10 @@ const OUTAGE_PROBES: u32 = 3;
 const GIVE_BACK_PROBES: u32 = 2;
 /// Packets of each of those timeouts.
 const PROBES: u8 = 2;
-/// While the path is down: one probe in the smaller of a second and four round trips.
+/// While the path is down: one probe a round trip, or in this part of the time that it has been
+/// down if that is longer, but one a second.
 const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
-const OUTAGE_RTTS: u64 = 4;
+const OUTAGE_PART: u64 = 32;
 /// The least that the probe timeout allows for jitter.
 const JITTER_NS: u64 = 1_000_000;
 
@@ -367,7 +368,10 @@ impl Recovery {
         }
         let smoothed_ns = self.rtt.get().smoothed_ns;
         let wait_ns = match self.is_outage() {
-            true => OUTAGE_INTERVAL_NS.min(OUTAGE_RTTS * smoothed_ns).max(JITTER_NS),
+            true => {
+                let down_ns = self.silent_since_ns.saturating_sub(self.delivered_ns);
+                (down_ns / OUTAGE_PART).max(smoothed_ns).clamp(JITTER_NS, OUTAGE_INTERVAL_NS)
+            }
             false => self.probe_timeout_ns() << self.probe_timeouts,
         };
         Some(self.silent_since_ns + wait_ns)

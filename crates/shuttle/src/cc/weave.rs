@@ -2,9 +2,9 @@
 //! reaches).
 //!
 //! It sends at the rate that the path delivers, less one part in a hundred so that queues vanish,
-//! and more by what the path loses at random. From time to time it asks for a little more, a few
-//! milliseconds of queue, and keeps what it gets; that share is the same for every flow at a
-//! bottleneck, large or small, while a queue that stands takes from each in proportion, so flows
+//! and more by what the path loses at random. From time to time it asks for a little more, until
+//! the queue is a few milliseconds longer, and keeps what it gets; that is the same for every flow
+//! at a bottleneck, large or small, while a queue that stands takes from each in proportion, so flows
 //! of its kind converge. A queue that does not go although weave yields belongs to flows that fill
 //! buffers; then it competes, and answers losses.
 //!
@@ -24,6 +24,8 @@ use super::{
 };
 use loss::LossFilter;
 use model::{Model, Round};
+use probe::Probe;
+use start::Train;
 
 /// Less than what arrives, so that queues vanish.
 const MARGIN: f64 = 0.99;
@@ -33,8 +35,6 @@ const INITIAL_PACKETS: u64 = 64;
 const MIN_PACKETS: u64 = 4;
 /// Round trip over which the first flight is spread before one is known.
 const UNKNOWN_RTT_NS: u64 = 30_000_000;
-const RAMP_PACING: f64 = 1.05;
-const DRAIN_GAIN: f64 = 0.5;
 const DOWN_GAIN: f64 = 0.8;
 const DOWN_ROUNDS: u32 = 3;
 const CRUISE_WINDOW: f64 = 1.25;
@@ -49,14 +49,14 @@ const REFRESH_WINDOW: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Three times as fast each round; how many round trips in a row showed a queue.
-    Ramp { above: u32, full_bps: u64, full_rounds: u32 },
-    /// The queue goes.
-    Drain,
+    /// Four times as much each round.
+    Ramp { train: Train, full_bps: u64, full_rounds: u32 },
+    /// The rate that the ramp found; rounds so far.
+    Drain { rounds: u32 },
     /// The rate of the path; rounds so far, the first of which tells of the phase before.
     Cruise { probe_at_ns: u64, rounds: u32 },
-    /// A little more: octets above the path's own, rounds so far, the rate before.
-    Up { extra: u64, rounds: u32, before_bps: u64, is_queued: bool },
+    /// A little more.
+    Up(Probe),
     /// What the probe queued goes.
     Down { rounds: u32 },
     /// Little in flight, to see the smallest round trip again.
@@ -149,7 +149,7 @@ impl Weave {
         let above_ns = self.above_min_ns(self.latest_rtt_ns);
         match self.phase {
             Phase::Ramp { .. } => self.on_ramp_ack(acked),
-            Phase::Drain | Phase::Down { .. }
+            Phase::Down { .. }
                 if acked.in_flight_octets <= self.bdp() || above_ns < queue_ns / 8 =>
             {
                 self.cruise(now_ns);
@@ -158,7 +158,7 @@ impl Weave {
                 self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
             }
             Phase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns => self.probe(),
-            Phase::Up { .. } if !self.competes && above_ns > 2 * queue_ns => self.end_probe(now_ns),
+            Phase::Up(_) if !self.competes && above_ns > 2 * queue_ns => self.end_probe(now_ns),
             Phase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
             _ => {}
         }
@@ -194,21 +194,20 @@ impl Weave {
             return self.react(now_ns);
         }
         match self.phase {
-            Phase::Up { extra, rounds, before_bps, is_queued } => {
-                self.on_probe_round(now_ns, round, [extra, before_bps], rounds + 1, is_queued);
-            }
+            Phase::Up(probe) => self.on_probe_round(now_ns, round, probe),
+            Phase::Drain { rounds } => self.on_drain_round(now_ns, round, rounds + 1),
             Phase::Down { rounds } if rounds + 1 >= DOWN_ROUNDS => self.cruise(now_ns),
             Phase::Down { rounds } => self.phase = Phase::Down { rounds: rounds + 1 },
             Phase::Cruise { probe_at_ns, rounds } => {
                 self.phase = Phase::Cruise { probe_at_ns, rounds: rounds + 1 };
                 if rounds > 0 {
-                    self.on_cruise_round(now_ns, round, is_queued);
+                    self.on_cruise_round(now_ns, round);
                 }
             }
             _ => {}
         }
         if !is_queued
-            && matches!(self.phase, Phase::Drain | Phase::Cruise { .. } | Phase::Down { .. })
+            && matches!(self.phase, Phase::Drain { .. } | Phase::Cruise { .. } | Phase::Down { .. })
         {
             self.loss.learn(round);
         }
@@ -226,10 +225,9 @@ impl Weave {
 
     fn pacing_gain(&self) -> f64 {
         match self.phase {
-            Phase::Drain => DRAIN_GAIN,
             Phase::Down { .. } => DOWN_GAIN,
-            Phase::Up { .. } if self.competes => COMPETE_GAIN,
-            Phase::Up { extra, .. } => {
+            Phase::Up(_) if self.competes => COMPETE_GAIN,
+            Phase::Up(Probe { extra, .. }) => {
                 PROBE_PACING * (1.0 + extra as f64 / self.bdp().max(1) as f64)
             }
             _ => MARGIN,
@@ -249,7 +247,7 @@ impl Weave {
     }
 }
 
-const RAMP: Phase = Phase::Ramp { above: 0, full_bps: 0, full_rounds: 0 };
+const RAMP: Phase = Phase::Ramp { train: Train::EMPTY, full_bps: 0, full_rounds: 0 };
 
 impl Controller for Weave {
     fn on_sent(&mut self, _: &Sent) {}
@@ -307,7 +305,7 @@ impl Controller for Weave {
     fn pacing_rate_bps(&self) -> u64 {
         let rate_bps = match self.phase {
             Phase::Ramp { .. } => {
-                bits_per_second(self.window, self.min_rtt_ns()) as f64 * RAMP_PACING
+                bits_per_second(self.window, self.min_rtt_ns()) as f64 * self.ramp_pacing()
             }
             _ => self.model.bw_bps() as f64 * self.pacing_gain() * self.loss.inflation(),
         };
@@ -318,10 +316,11 @@ impl Controller for Weave {
         let bdp = self.bdp() as f64;
         let window = match self.phase {
             Phase::Ramp { .. } => self.window,
+            Phase::Drain { .. } => bdp as u64 + self.model.slack_octets(),
             Phase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
             _ if self.competes && self.is_cut => (bdp * CUT_WINDOW) as u64,
             _ if self.competes => (bdp * COMPETE_WINDOW) as u64,
-            Phase::Up { extra, .. } => bdp as u64 + extra + self.model.slack_octets(),
+            Phase::Up(Probe { extra, .. }) => bdp as u64 + extra + self.model.slack_octets(),
             _ => (bdp * CRUISE_WINDOW) as u64 + self.model.slack_octets(),
         };
         window.max(self.least_octets())
@@ -359,15 +358,35 @@ mod tests {
             Self { weave: Weave::new(&params), now_ns: SECOND_NS, delivered: 0 }
         }
 
-        /// A round trip; `queue_ns` of it were spent waiting.
+        /// A round trip of a flow that is paced evenly; `queue_ns` of it were spent waiting.
         fn round(&mut self, queue_ns: u64) {
-            let prior = self.delivered;
-            let window = self.weave.window_octets();
             let rate_bps = self.weave.pacing_rate_bps().min(RATE_BPS);
-            let octets = octets_in(rate_bps, RTT_NS).min(window);
+            let octets = octets_in(rate_bps, RTT_NS).min(self.weave.window_octets());
+            let prior = self.delivered;
+            self.now_ns += RTT_NS;
+            self.acknowledge(octets, prior, queue_ns);
+        }
+
+        /// A round trip of a ramp: its flight arrives as fast as it was sent or as the path
+        /// carries, an acknowledgement every millisecond.
+        fn flight(&mut self) {
+            let (window, prior) = (self.weave.window_octets(), self.delivered);
+            let sent_bps = self.weave.pacing_rate_bps();
+            let step = octets_in(sent_bps.min(RATE_BPS), 1_000_000);
+            self.now_ns += RTT_NS;
+            let began_ns = self.now_ns;
+            while self.delivered < prior + window && matches!(self.weave.phase, Phase::Ramp { .. })
+            {
+                self.now_ns += 1_000_000;
+                let arrived_ns = self.now_ns - began_ns;
+                let late = 1.0 - RATE_BPS as f64 / sent_bps.max(RATE_BPS) as f64;
+                let queue_ns = (arrived_ns as f64 * late) as u64;
+                self.acknowledge(step.min(prior + window - self.delivered), prior, queue_ns);
+            }
+        }
+
+        fn acknowledge(&mut self, octets: u64, prior: u64, queue_ns: u64) {
             let rtt_ns = RTT_NS + queue_ns;
-            let sent_ns = self.now_ns;
-            self.now_ns += rtt_ns;
             self.delivered += octets;
             self.weave.on_acked(&Acked {
                 now_ns: self.now_ns,
@@ -375,7 +394,7 @@ mod tests {
                 octets,
                 lost_packets: 0,
                 lost_octets: 0,
-                sent_ns,
+                sent_ns: self.now_ns - rtt_ns,
                 rtt: Some(Rtt {
                     latest_ns: rtt_ns,
                     smoothed_ns: rtt_ns,
@@ -384,7 +403,7 @@ mod tests {
                 }),
                 one_way_ns: 0,
                 rate: Some(RateSample {
-                    delivered_octets: octets,
+                    delivered_octets: self.delivered - prior,
                     interval_ns: RTT_NS,
                     prior_delivered_octets: prior,
                     app_limited: false,
@@ -408,24 +427,24 @@ mod tests {
         /// A path that cruises at its rate.
         fn cruising() -> Self {
             let mut path = Self::new();
-            (0..12).for_each(|_| path.round(0));
+            (0..5).for_each(|_| path.flight());
+            (0..4).for_each(|_| path.round(0));
             assert!(matches!(path.weave.phase, Phase::Cruise { .. }), "{:?}", path.weave.phase);
             path
         }
     }
 
     #[test]
-    fn the_window_trebles_until_the_rate_stops_growing() {
+    fn a_flight_that_queues_tells_the_rate_at_once() {
         let mut path = Path::new();
-        let mut before = path.weave.window_octets();
-        for _ in 0..3 {
-            path.round(0);
-            assert_eq!(path.weave.window_octets(), 3 * before);
-            before = path.weave.window_octets();
+        path.flight();
+        assert_eq!(path.weave.window_octets(), 4 * INITIAL_PACKETS * 1250);
+        while matches!(path.weave.phase, Phase::Ramp { .. }) {
+            path.flight();
         }
-        let path = Path::cruising();
+        assert!(path.delivered < octets_in(RATE_BPS, RTT_NS), "{}", path.delivered);
         let bw_bps = path.weave.model.bw_bps();
-        assert!(bw_bps.abs_diff(RATE_BPS) < RATE_BPS / 1000, "{bw_bps}");
+        assert!(bw_bps.abs_diff(RATE_BPS) < RATE_BPS / 100, "{bw_bps}");
     }
 
     #[test]
@@ -468,14 +487,26 @@ mod tests {
     }
 
     #[test]
-    fn after_an_outage_half_the_rate_is_tried() {
+    fn after_an_outage_a_flight_finds_the_rate_again() {
         let mut path = Path::cruising();
-        let rate_bps = path.weave.saved().unwrap().rate_bps;
         path.weave.on_outage(path.now_ns);
         path.now_ns += 2 * SECOND_NS;
         path.round(0);
-        let half = octets_in(rate_bps / 2, RTT_NS);
-        let window = path.weave.window_octets();
-        assert!(window >= half && window < 8 * half, "{window} {half}");
+        assert!(matches!(path.weave.phase, Phase::Ramp { .. }));
+        path.flight();
+        let bw_bps = path.weave.model.bw_bps();
+        assert!(bw_bps.abs_diff(RATE_BPS) < RATE_BPS / 100, "{bw_bps} {:?}", path.weave);
+    }
+
+    #[test]
+    fn a_probe_counts_what_it_queues_itself() {
+        let mut path = Path::cruising();
+        let stands_ns = path.weave.queue_ns() / 2;
+        path.round(stands_ns);
+        path.weave.probe();
+        (0..4).for_each(|_| path.round(stands_ns));
+        assert!(matches!(path.weave.phase, Phase::Up(_)), "{:?}", path.weave.phase);
+        (0..2).for_each(|_| path.round(2 * stands_ns + 100_000));
+        assert!(!matches!(path.weave.phase, Phase::Up(_)), "{:?}", path.weave.phase);
     }
 }

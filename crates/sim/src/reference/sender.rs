@@ -24,6 +24,8 @@ const MEMORY_RTTS: u64 = 4;
 const PROBES: u64 = 2;
 /// So many probe timeouts in a row are an outage.
 const OUTAGE_TIMEOUTS: u32 = 3;
+/// While it lasts, a probe a round trip, or in this part of it if that is longer.
+const OUTAGE_PART: u64 = 32;
 
 /// Sends as the controller allows.
 pub struct Sender {
@@ -381,7 +383,7 @@ impl Sender {
         let (srtt_ns, var_ns) =
             self.rtt.map_or((UNKNOWN_RTT_NS, 0), |rtt| (rtt.smoothed_ns, rtt.var_ns));
         let patience_ns = if self.is_out() {
-            (4 * srtt_ns).min(1000 * MS_NS)
+            srtt_ns.max((now_ns - self.delivered_ns) / OUTAGE_PART).min(1000 * MS_NS)
         } else {
             (srtt_ns + 4 * var_ns + self.ack_interval_ns() + MS_NS) << self.timeouts
         };

@@ -33,6 +33,14 @@ pub struct Round {
     pub lasted_ns: u64,
 }
 
+impl Round {
+    /// What one acknowledgement tells.
+    pub fn of(acked: &Acked) -> Self {
+        let [acked, lost] = [acked.packets, acked.lost_packets].map(u64::from);
+        Self { acked, lost, ..EMPTY }
+    }
+}
+
 const EMPTY: Round = Round { floor_rtt_ns: u64::MAX, acked: 0, lost: 0, octets: 0, lasted_ns: 0 };
 
 /// The model.
@@ -45,6 +53,7 @@ pub struct Model {
     /// What is delivered of packets sent before this says nothing of the present rate.
     stale_before_ns: u64,
     round: Round,
+    floor_rtt_ns: u64,
     round_began_ns: u64,
     round_end_octets: u64,
 }
@@ -59,6 +68,7 @@ impl Model {
             min_rtt_at_ns: 0,
             stale_before_ns: 0,
             round: EMPTY,
+            floor_rtt_ns: u64::MAX,
             round_began_ns: 0,
             round_end_octets: 0,
         }
@@ -83,6 +93,7 @@ impl Model {
         self.round_end_octets = acked.delivered_octets;
         let lasted_ns = acked.now_ns - self.round_began_ns;
         self.round_began_ns = acked.now_ns;
+        self.floor_rtt_ns = self.round.floor_rtt_ns;
         Some(Round { lasted_ns, ..std::mem::replace(&mut self.round, EMPTY) })
     }
 
@@ -126,6 +137,11 @@ impl Model {
     /// The smallest round trip, once there is one.
     pub fn min_rtt_ns(&self) -> Option<u64> {
         self.min_rtt_ns
+    }
+
+    /// The smallest round trip of the round that passed last.
+    pub fn floor_rtt_ns(&self) -> u64 {
+        self.floor_rtt_ns
     }
 
     /// Whether the smallest round trip has not been seen for so long that it may be wrong.

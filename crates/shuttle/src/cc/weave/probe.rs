@@ -16,13 +16,33 @@ const PROBE_GAIN: f64 = 1.01;
 /// Each round adds more by this part of what the one before did, while no queue shows.
 const PROBE_GROWTH_PART: u64 = 2;
 
+/// A probe under way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Probe {
+    /// Octets beyond what fills the path.
+    pub(super) extra: u64,
+    /// Rounds so far.
+    rounds: u32,
+    /// The rate before.
+    before_bps: u64,
+    /// The queue before, as time. What others queue does not end a probe: every flow asks for
+    /// the same time at the rate of the path, which is how shares become equal.
+    base_ns: u64,
+    /// The round before showed that the queue grows.
+    is_queued: bool,
+}
+
 impl Weave {
     pub(super) fn probe(&mut self) {
         self.model.begin_cycle();
         self.is_cut = false;
-        let bw_bps = self.model.bw_bps();
-        let extra = PROBE_PACKETS * u64::from(self.params.datagram_octets);
-        self.phase = Phase::Up { extra, rounds: 0, before_bps: bw_bps, is_queued: false };
+        self.phase = Phase::Up(Probe {
+            extra: PROBE_PACKETS * u64::from(self.params.datagram_octets),
+            rounds: 0,
+            before_bps: self.model.bw_bps(),
+            base_ns: self.above_min_ns(self.latest_rtt_ns.min(self.model.floor_rtt_ns())),
+            is_queued: false,
+        });
     }
 
     /// The queue that a reaction answered is gone: whether the reaction was too much shows soon.
@@ -35,26 +55,22 @@ impl Weave {
         }
     }
 
-    pub(super) fn on_probe_round(
-        &mut self,
-        now_ns: u64,
-        round: &Round,
-        [extra, before_bps]: [u64; 2],
-        rounds: u32,
-        was_queued: bool,
-    ) {
+    pub(super) fn on_probe_round(&mut self, now_ns: u64, round: &Round, probe: Probe) {
+        let rounds = probe.rounds + 1;
         let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
-        let is_queued = above_ns > self.queue_ns() / 4;
+        let is_queued = above_ns > probe.base_ns + self.queue_ns() / 2;
         let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
-        let gains = self.model.bw_bps() as f64 > before_bps as f64 * PROBE_GAIN;
-        let asks = self.competes || extra >= octets_in(before_bps, PROBE_QUEUE_NS);
+        let bw_bps = self.model.bw_bps();
+        let gains = bw_bps as f64 > probe.before_bps as f64 * PROBE_GAIN;
+        let asks = self.competes || probe.extra >= octets_in(probe.before_bps, PROBE_QUEUE_NS);
         let idle = asks && fresh && !gains;
-        if (was_queued && is_queued && !self.competes) || idle {
+        if (probe.is_queued && is_queued && !self.competes) || idle {
             return self.end_probe(now_ns);
         }
-        let extra = if is_queued { extra } else { extra + extra / PROBE_GROWTH_PART };
-        let before_bps = if fresh { self.model.bw_bps() } else { before_bps };
-        self.phase = Phase::Up { extra, rounds, before_bps, is_queued };
+        let more = if is_queued { 0 } else { probe.extra / PROBE_GROWTH_PART };
+        let before_bps = if fresh { bw_bps } else { probe.before_bps };
+        let extra = probe.extra + more;
+        self.phase = Phase::Up(Probe { extra, rounds, before_bps, is_queued, ..probe });
     }
 
     pub(super) fn end_probe(&mut self, now_ns: u64) {

@@ -11,17 +11,17 @@ const COMPETE_YIELDS: u32 = 4;
 const YIELD_ROUNDS: u32 = 2;
 /// Rounds in a row without one.
 const PEACE_ROUNDS: u32 = 2;
-/// What of the queue one reduction drains.
-const YIELD_SHARE: f64 = 1.0;
-/// The most that yielding takes at once.
+/// Yielding drains the queue in a round trip, but takes no more than this at once.
 const YIELD_MAX: f64 = 0.1;
 /// Sooner where others are, so that shares become equal.
-const SHARED_PROBE_NS: u64 = SECOND_NS / 2;
-const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS;
+const SHARED_PROBE_NS: u64 = SECOND_NS / 4;
+const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS / 2;
 
 impl Weave {
     /// A queue that stands while cruising is answered by all flows alike, in proportion.
-    pub(super) fn on_cruise_round(&mut self, now_ns: u64, round: &Round, is_queued: bool) {
+    pub(super) fn on_cruise_round(&mut self, now_ns: u64, round: &Round) {
+        // Sooner than it counts as congestion: in a shallow buffer others lose packets by then.
+        let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 2;
         if !is_queued {
             (self.queued_rounds, self.yields) = (0, 0);
             self.before_yield_bps = None;
@@ -57,7 +57,7 @@ impl Weave {
         self.before_yield_bps.get_or_insert(bw_bps);
         let share_bps = bits_per_second(round.octets, round.lasted_ns).min(bw_bps);
         let queued = self.above_min_ns(round.floor_rtt_ns) as f64 / round.floor_rtt_ns as f64;
-        let bw_bps = share_bps as f64 * (1.0 - (queued * YIELD_SHARE).min(YIELD_MAX));
+        let bw_bps = share_bps as f64 * (1.0 - queued.min(YIELD_MAX));
         self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);
         let probe_at_ns = now_ns + SHARED_PROBE_NS + self.draw(SHARED_PROBE_SPREAD_NS);
         self.phase = Phase::Cruise { probe_at_ns, rounds: 0 };

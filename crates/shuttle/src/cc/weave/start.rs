@@ -1,38 +1,90 @@
-//! The start: three times as fast each round until a queue shows, and the same from a rate that
-//! once was.
+//! The start: four times as much each round, each time as one short flight. Where a flight is
+//! sent faster than the path carries, its acknowledgements tell how fast that is, long before
+//! there is enough under way to fill the path; then the rate is known at once. The same again
+//! from a rate that once was.
 
 use super::model::Round;
 use super::{INITIAL_PACKETS, Phase, RAMP, Weave};
-use crate::cc::{Acked, octets_in};
+use crate::cc::{Acked, bits_per_second, octets_in};
 
-/// Added to the window for each octet acknowledged: three times as much each round.
-const RAMP_GROWTH: u64 = 2;
-/// Round trips in a row that show a queue and end the ramp.
-const RAMP_SAMPLES: u32 = 4;
+/// Added to the window for each octet acknowledged: four times as much each round.
+const RAMP_GROWTH: u64 = 3;
+/// Intervals between acknowledgements that measure a rate. A flight lasts as many, so more than
+/// as many in a row that show a queue end the ramp.
+const TRAIN: usize = 4;
+/// The receiver's acknowledgements are this far apart, or a part of the round trip.
+const ACK_NS: u64 = 1_000_000;
+const ACK_PART: u64 = 64;
+/// A flight is sent no slower than this, in windows a round trip.
+const RAMP_PACING_MIN: f64 = 1.05;
 /// The ramp ends when the rate grows by less than this in so many rounds.
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
-/// What of a rate that once was is tried at once.
-const RESUME_SHARE: f64 = 0.5;
+/// What the first flight after an outage is sent at, in rates that once were.
+const RESUME_RATES: f64 = 2.0;
+/// Rounds in which what the ramp queued goes, unless others have their part of the path.
+const DRAIN_ROUNDS: u32 = 2;
+
+/// The newest acknowledgements of a ramp, and what they tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Train {
+    /// When each arrived, when what it told of was sent, and octets delivered by then.
+    seen: [(u64, u64, u64); TRAIN + 1],
+    /// How many in a row showed that more was sent than the path carries.
+    full: usize,
+    /// The fastest delivery over all of `seen`.
+    fastest_bps: u64,
+}
+
+impl Train {
+    pub(super) const EMPTY: Self = Self { seen: [(0, 0, 0); TRAIN + 1], full: 0, fastest_bps: 0 };
+
+    /// Takes an acknowledgement; `is_full` unless it cannot tell.
+    fn take(&mut self, acked: &Acked, is_full: Option<bool>) {
+        self.full = match is_full {
+            Some(true) => self.full + 1,
+            Some(false) => 0,
+            None => self.full,
+        };
+        self.seen.rotate_left(1);
+        self.seen[TRAIN] = (acked.now_ns, acked.sent_ns, acked.delivered_octets);
+        let (acked_ns, sent_ns, delivered_octets) = self.seen[0];
+        if acked_ns == 0 {
+            return;
+        }
+        // Acknowledgements that bunch do not make the path faster than packets were sent.
+        let interval_ns = (acked.now_ns - acked_ns).max(acked.sent_ns.saturating_sub(sent_ns));
+        let rate_bps = bits_per_second(acked.delivered_octets - delivered_octets, interval_ns);
+        self.fastest_bps = self.fastest_bps.max(rate_bps);
+    }
+}
 
 impl Weave {
+    /// How much faster a flight is sent than its window once a round trip.
+    pub(super) fn ramp_pacing(&self) -> f64 {
+        let Some(rtt_ns) = self.model.min_rtt_ns() else { return RAMP_PACING_MIN };
+        let flight_ns = TRAIN as u64 * ACK_NS.max(rtt_ns / ACK_PART);
+        (rtt_ns as f64 / flight_ns as f64).max(RAMP_PACING_MIN)
+    }
+
     pub(super) fn on_ramp_ack(&mut self, acked: &Acked) {
-        let Phase::Ramp { mut above, full_bps, full_rounds } = self.phase else { return };
+        let Phase::Ramp { mut train, full_bps, full_rounds } = self.phase else { return };
         let limit_ns = self.queue_ns() / 2;
-        if let Some(rtt) = acked.rtt {
-            above = if self.above_min_ns(rtt.latest_ns) > limit_ns { above + 1 } else { 0 };
+        let is_queued = acked.rtt.map(|rtt| self.above_min_ns(rtt.latest_ns) > limit_ns);
+        let is_losing = self.loss.is_congestion(&Round::of(acked), false);
+        train.take(acked, if is_losing { Some(true) } else { is_queued });
+        self.phase = Phase::Ramp { train, full_bps, full_rounds };
+        if train.full == 0 {
+            self.window = self.window.saturating_add(RAMP_GROWTH * acked.octets);
+        } else if train.full > TRAIN {
+            self.end_ramp(acked.now_ns, &train);
         }
-        if above >= RAMP_SAMPLES {
-            return self.end_ramp(acked.now_ns);
-        }
-        self.window = self.window.saturating_add(RAMP_GROWTH * acked.octets);
-        self.phase = Phase::Ramp { above, full_bps, full_rounds };
     }
 
     pub(super) fn on_ramp_round(&mut self, now_ns: u64, round: &Round) {
-        let Phase::Ramp { above, full_bps, full_rounds } = self.phase else { return };
+        let Phase::Ramp { train, full_bps, full_rounds } = self.phase else { return };
         if self.loss.is_congestion(round, false) {
-            return self.end_ramp(now_ns);
+            return self.end_ramp(now_ns, &train);
         }
         if self.above_min_ns(round.floor_rtt_ns) < self.queue_ns() / 2 {
             self.loss.learn(round);
@@ -40,24 +92,44 @@ impl Weave {
         let bw_bps = self.model.bw_bps();
         let grows = bw_bps as f64 >= full_bps as f64 * FULL_GROWTH;
         if !grows && full_rounds + 1 >= FULL_ROUNDS {
-            return self.end_ramp(now_ns);
+            return self.end_ramp(now_ns, &train);
         }
         self.phase = match grows {
-            true => Phase::Ramp { above, full_bps: bw_bps, full_rounds: 0 },
-            false => Phase::Ramp { above, full_bps, full_rounds: full_rounds + 1 },
+            true => Phase::Ramp { train, full_bps: bw_bps, full_rounds: 0 },
+            false => Phase::Ramp { train, full_bps, full_rounds: full_rounds + 1 },
         };
     }
 
-    /// What was sent up to now fills the path and more. While that drains the rate shows.
-    pub(super) fn end_ramp(&mut self, now_ns: u64) {
+    /// The rate is known. No more than fills the path leaves until a round shows what of it is
+    /// this flow's.
+    fn end_ramp(&mut self, now_ns: u64, train: &Train) {
+        self.model.set_bw(self.model.bw_bps().max(train.fastest_bps), now_ns);
         self.answered_ns = now_ns;
-        self.phase = Phase::Drain;
+        self.is_cut = true;
+        self.phase = Phase::Drain { rounds: 0 };
     }
 
-    /// Begins again at a share of a rate that once was.
+    /// A round at the rate that the ramp found; the first still tells of the ramp. If a queue
+    /// stands then others have a part of the path.
+    pub(super) fn on_drain_round(&mut self, now_ns: u64, round: &Round, rounds: u32) {
+        let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 4;
+        if rounds > 1 && !is_queued {
+            return self.cruise(now_ns);
+        }
+        self.phase = Phase::Drain { rounds };
+        if rounds > DRAIN_ROUNDS {
+            let share_bps = bits_per_second(round.octets, round.lasted_ns);
+            let bw_bps = self.model.bw_bps().min(share_bps);
+            self.model.set_bw(bw_bps, now_ns + self.smoothed_rtt_ns);
+            self.end_probe(now_ns);
+        }
+    }
+
+    /// Begins again with a flight that shows whether the rate is what it once was.
     pub(super) fn resume(&mut self, rate_bps: u64, rtt_ns: u64) {
         let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
-        self.window = ((octets_in(rate_bps, rtt_ns) as f64 * RESUME_SHARE) as u64).max(least);
+        let flight = octets_in(rate_bps, rtt_ns) as f64 * RESUME_RATES / self.ramp_pacing();
+        self.window = (flight as u64).max(least);
         self.phase = RAMP;
     }
 }
