@@ -40,7 +40,7 @@ fn flows_of_its_kind_share_and_late_ones_too() {
         let more = format!("count = \"{count}\"\nstagger = \"{stagger}\"");
         let outcome = outcome(&plan("70ms 100mbit queue=1bdp", "70s", "10s", "weave", &more));
         let case = format!("{count} {stagger}: {:?} {:?}", outcome.groups, outcome.total);
-        assert!(outcome.groups[0].jain > 0.92, "{case}");
+        assert!(outcome.groups[0].jain > 0.91, "{case}");
         assert!(outcome.total.share_of_ceiling > 0.95, "{case}");
     }
 }

@@ -158,7 +158,7 @@ impl Weave {
                 self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
             }
             Phase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns => self.probe(),
-            Phase::Up(_) if !self.competes && above_ns > 2 * queue_ns => self.end_probe(now_ns),
+            Phase::Up(_) if !self.competes && above_ns > queue_ns => self.end_probe(now_ns),
             Phase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
             _ => {}
         }

@@ -12,6 +12,9 @@ const PROBE_PACKETS: u64 = 4;
 /// A probe that adds less, as time at the rate, cannot tell that there is no more.
 const PROBE_QUEUE_NS: u64 = 2_000_000;
 const PROBE_ROUNDS: u32 = 3;
+/// A probe ends when the queue is longer by this part of what counts as one: by less than other
+/// flows of its kind answer.
+const PROBE_EIGHTHS: u64 = 3;
 const PROBE_GAIN: f64 = 1.01;
 /// Each round adds more by this part of what the one before did, while no queue shows.
 const PROBE_GROWTH_PART: u64 = 2;
@@ -58,7 +61,7 @@ impl Weave {
     pub(super) fn on_probe_round(&mut self, now_ns: u64, round: &Round, probe: Probe) {
         let rounds = probe.rounds + 1;
         let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
-        let is_queued = above_ns > probe.base_ns + self.queue_ns() / 2;
+        let is_queued = above_ns > probe.base_ns + self.queue_ns() * PROBE_EIGHTHS / 8;
         let fresh = rounds.is_multiple_of(PROBE_ROUNDS);
         let bw_bps = self.model.bw_bps();
         let gains = bw_bps as f64 > probe.before_bps as f64 * PROBE_GAIN;
