@@ -62,9 +62,7 @@ impl Train {
 impl Weave {
     /// How much faster a flight is sent than its window once a round trip.
     pub(super) fn ramp_pacing(&self) -> f64 {
-        let Some(rtt_ns) = self.model.min_rtt_ns() else { return RAMP_PACING_MIN };
-        let flight_ns = TRAIN as u64 * ACK_NS.max(rtt_ns / ACK_PART);
-        (rtt_ns as f64 / flight_ns as f64).max(RAMP_PACING_MIN)
+        self.model.min_rtt_ns().map_or(RAMP_PACING_MIN, pacing_over)
     }
 
     pub(super) fn on_ramp_ack(&mut self, acked: &Acked) {
@@ -128,8 +126,14 @@ impl Weave {
     /// Begins again with a flight that shows whether the rate is what it once was.
     pub(super) fn resume(&mut self, rate_bps: u64, rtt_ns: u64) {
         let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
-        let flight = octets_in(rate_bps, rtt_ns) as f64 * RESUME_RATES / self.ramp_pacing();
+        let flight = octets_in(rate_bps, rtt_ns) as f64 * RESUME_RATES / pacing_over(rtt_ns);
         self.window = (flight as u64).max(least);
         self.phase = RAMP;
     }
+}
+
+/// The pacing of a flight over a path of this round trip.
+fn pacing_over(rtt_ns: u64) -> f64 {
+    let flight_ns = TRAIN as u64 * ACK_NS.max(rtt_ns / ACK_PART);
+    (rtt_ns as f64 / flight_ns as f64).max(RAMP_PACING_MIN)
 }
