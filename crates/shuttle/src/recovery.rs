@@ -30,7 +30,7 @@ const GIVE_BACK_PROBES: u32 = 2;
 /// Packets of each of those timeouts.
 const PROBES: u8 = 2;
 /// While the path is down: one probe a round trip, or in this part of the time that it has been
-/// down if that is longer, but one a second.
+/// down if that is longer, at most this far apart.
 const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
 const OUTAGE_PART: u64 = 32;
 /// The least that the probe timeout allows for jitter.

@@ -3,10 +3,10 @@
 //!
 //! It sends at the rate that the path delivers, less one part in a hundred so that queues vanish,
 //! and more by what the path loses at random. From time to time it asks for a little more, until
-//! the queue is a few milliseconds longer, and keeps what it gets; that is the same for every flow
-//! at a bottleneck, large or small, while a queue that stands takes from each in proportion, so flows
-//! of its kind converge. A queue that does not go although weave yields belongs to flows that fill
-//! buffers; then it competes, and answers losses.
+//! the queue is a few milliseconds longer, and keeps what it gets; that is the same for every
+//! flow at a bottleneck, large or small, while a queue that stands takes from each in proportion,
+//! so flows of its kind converge. A queue that does not go although weave yields belongs to flows
+//! that fill buffers; then it competes, and answers losses.
 //!
 //! Phases: Ramp -> Drain -> Cruise -> Up -> Down -> Cruise; Refresh when the smallest round
 //! trip has not been seen for ten seconds. Invariant: pacing is the control, and outside
