@@ -288,10 +288,13 @@ impl Path {
         ack_interval_ns(self.recovery.rtt().smoothed_ns)
     }
 
-    /// Whether to ask for an acknowledgement at once; that is rare enough to cost nothing.
+    /// Whether to ask for an acknowledgement at once; that is rare enough to cost nothing. What
+    /// leaves while nothing else is under way always asks: a program that answers it must not be
+    /// heard before the request is known to be complete, which it is on hardware.
     pub(crate) fn may_ask(&mut self, now_ns: u64) -> bool {
         let interval = ASK_INTERVAL_NS.min(self.recovery.rtt().smoothed_ns / ASK_RTT_DIVISOR);
-        let may = self.asked_ns.is_none_or(|asked_ns| now_ns >= asked_ns + interval);
+        let alone = self.recovery.in_flight_octets() == 0;
+        let may = alone || self.asked_ns.is_none_or(|asked_ns| now_ns >= asked_ns + interval);
         if may {
             self.asked_ns = Some(now_ns);
         }

@@ -296,7 +296,7 @@ impl Connection {
 
     /// Whether the peer has placed everything that was sent.
     pub fn is_settled(&self) -> bool {
-        self.streams.iter().all(|stream| stream.send.is_settled())
+        self.streams.iter().all(|(_, stream)| stream.send.is_settled())
     }
 
     /// The peer's socket holds `octets` of datagrams until somebody reads them. On a path so short

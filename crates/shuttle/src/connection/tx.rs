@@ -106,8 +106,18 @@ impl Connection {
         }
         *next_ns = now_ns + (wait_ns << *tries).min(REPEAT_NS_MAX);
         *tries += 1;
-        let frame = Frame::Close { reason: *reason };
-        self.put_alone(frame, out);
+        let close = Frame::Close { reason: *reason };
+        self.frames.clear();
+        // What is placed is complete for the peer, who hears no more after this.
+        let budget = usize::from(self.paths[0].datagram_octets) / 2;
+        for (id, stream) in self.streams.iter() {
+            if self.frames.len() + MAX_PLAIN_FRAME <= budget {
+                let frontier = stream.recv.frontier();
+                Frame::Stream { stream: id, frontier }.encode(&mut self.frames);
+            }
+        }
+        close.encode(&mut self.frames);
+        self.put_untimed(out);
         true
     }
 
@@ -115,6 +125,10 @@ impl Connection {
     fn put_alone(&mut self, frame: Frame<'_>, out: &mut Transmit) {
         self.frames.clear();
         frame.encode(&mut self.frames);
+        self.put_untimed(out);
+    }
+
+    fn put_untimed(&mut self, out: &mut Transmit) {
         let route = self.paths[0].route;
         self.put_ctrl(0, route, out);
         self.paths[0].recovery.handle_sent_untimed();

@@ -59,8 +59,9 @@ impl Table {
         self.slots[at].as_mut().expect("it is open")
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Stream> {
-        self.slots.iter().flatten().map(|stream| &**stream)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+        let streams = self.slots.iter().enumerate();
+        streams.filter_map(|(at, stream)| Some((StreamId(at as u8), stream.as_deref()?)))
     }
 
     /// The stream may have something to send.
