@@ -162,8 +162,10 @@ fn who_receives_names_a_rate_at_the_beginning() {
 
 #[test]
 fn a_path_keeps_to_what_peer_and_network_allow() {
-    let mut pair = Pair::new(seed(), &Config::default(), &Link { loss: 0.2, ..link() }, 1);
+    let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
     pair.open();
+    // Rates are told again until they arrive.
+    pair.network.links.iter_mut().for_each(|link| link.loss = 0.1);
     pair.post(0, 0, write(200_000_000));
     assert!(rates(&mut pair)[0] > 60);
     pair.connection(1).limit_peer(PathId(0), 10_000_000);
