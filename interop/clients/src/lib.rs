@@ -17,6 +17,7 @@ mod program;
 mod running;
 mod wire;
 
+pub use install::{library, weft};
 pub use lab::Lab;
 pub use machine::{Namespaces, free_port, own_address};
 pub use program::Program;

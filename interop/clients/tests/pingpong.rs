@@ -24,6 +24,11 @@ fn reliable_connections_that_sleep_until_something_happens() {
 }
 
 #[test]
+fn a_shared_receive_queue_and_an_end_right_after_the_last_message() {
+    both_ends("ibv_srq_pingpong", "-q 4");
+}
+
+#[test]
 fn unreliable_connections() {
     both_ends("ibv_uc_pingpong", "");
 }
