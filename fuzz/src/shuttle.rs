@@ -2,6 +2,7 @@
 
 use weft_wire::crc::Crc32c;
 use weft_wire::shuttle::frame::{Frame, Frames};
+use weft_wire::shuttle::greeting::Greeting;
 use weft_wire::shuttle::hello::Hello;
 use weft_wire::shuttle::{CTRL_LEN, DATA_LEN, Packet};
 
@@ -22,8 +23,16 @@ pub fn packet(data: &[u8]) {
             let Ok(hello) = Hello::parse(&data) else { return };
             assert_eq!((hello.kind, hello.to), (kind, to));
             assert_eq!(Hello::parse(&hello.encode()), Ok(hello));
+            greeting(hello.private_data);
         }
         Err(_) => assert!(Hello::parse(data).is_err()),
+    }
+}
+
+/// `data` as private data of the handshake.
+fn greeting(data: &[u8]) {
+    if let Some(greeting) = Greeting::parse(data) {
+        assert_eq!(Greeting::parse(&greeting.encode()), Some(greeting));
     }
 }
 
