@@ -118,55 +118,43 @@ impl Port {
         let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
         let octets = bundle.iter().map(|length| usize::from(*length)).sum();
         let count = vectors_of(out, burst.written(), octets, &mut vectors);
-        let mut control = Control::default();
-        if bundle.len() > 1 {
-            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &bundle[0]);
-        }
-        self.push_source(route.local.ip(), &mut control);
-        let (mut name, name_len) = self.name_of(route.remote);
-        // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_name = (&raw mut name).cast();
-        message.msg_namelen = name_len;
-        message.msg_iov = vectors.as_mut_ptr().cast();
-        message.msg_iovlen = count as _;
-        message.msg_control = control.words.as_mut_ptr().cast();
-        message.msg_controllen = control.octets as _;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: `message` names locals that live as long as the call; the first `count` vectors
-        // were written, and the kernel checks each address that they name.
-        let n = unsafe { libc::sendmsg(self.fd.as_fd().as_raw_fd(), &message, flags) };
-        match n {
-            n if n >= 0 => Written::Octets(n as usize),
-            _ => match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
-                _ => Written::Failed,
-            },
-        }
+        let each = (bundle.len() > 1).then(|| bundle[0]);
+        self.send_vectors(&route, &vectors[..count], each)
     }
 
     /// Sends datagrams that lie one behind the other, of `each` octets but the last, without
     /// waiting.
     pub fn send_staged(&self, route: &Route, octets: &[u8], each: usize) -> Written {
+        let (iov_base, iov_len) = (octets.as_ptr().cast_mut().cast(), octets.len());
+        let each = (octets.len() > each).then_some(each as u16);
+        self.send_vectors(route, &[MaybeUninit::new(libc::iovec { iov_base, iov_len })], each)
+    }
+
+    /// Sends what `vectors`, each of them written, name: cut into datagrams of `each` octets if
+    /// there are several.
+    fn send_vectors(
+        &self,
+        route: &Route,
+        vectors: &[MaybeUninit<libc::iovec>],
+        each: Option<u16>,
+    ) -> Written {
         let mut control = Control::default();
-        if octets.len() > each {
-            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(each as u16));
+        if let Some(each) = each {
+            control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &each);
         }
         self.push_source(route.local.ip(), &mut control);
         let (mut name, name_len) = self.name_of(route.remote);
-        let (iov_base, iov_len) = (octets.as_ptr().cast_mut().cast(), octets.len());
-        let mut vector = libc::iovec { iov_base, iov_len };
         // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_name = (&raw mut name).cast();
         message.msg_namelen = name_len;
-        message.msg_iov = &raw mut vector;
-        message.msg_iovlen = 1;
+        message.msg_iov = vectors.as_ptr().cast_mut().cast();
+        message.msg_iovlen = vectors.len() as _;
         message.msg_control = control.words.as_mut_ptr().cast();
         message.msg_controllen = control.octets as _;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: `message` names locals and `octets`, which live as long as the call and are
-        // only read.
+        // SAFETY: `message` names locals and `vectors`, which live as long as the call; the kernel
+        // only reads, and checks each address that they name.
         let n = unsafe { libc::sendmsg(self.fd.as_fd().as_raw_fd(), &message, flags) };
         match n {
             n if n >= 0 => Written::Octets(n as usize),
