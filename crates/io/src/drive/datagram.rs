@@ -12,7 +12,7 @@ use weft_verbs::{Qp, Wake};
 
 use crate::buffers::Buffer;
 use crate::clock;
-use crate::drive::{Drive, LinkWatcher, Notices, Turn, todo};
+use crate::drive::{Drive, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Port};
@@ -65,16 +65,15 @@ pub(crate) struct DatagramDrive {
     waker: Weak<dyn Wake>,
     /// It will be.
     waits: bool,
-    watcher: Option<Arc<dyn LinkWatcher>>,
     established: bool,
-    /// The watcher has heard of that.
-    told: bool,
     watched: Interest,
     turn: Turn,
     /// Something was received that nothing has been concluded from yet.
     has_news: bool,
     /// When something is to be done although nothing arrives.
     due: Option<Instant>,
+    /// Reads and Atomics that the program wants outstanding, once it has said so.
+    ord: Option<u16>,
     /// How long requests wait for a peer that has never answered, and until when.
     patience: Duration,
     gives_up_at: Option<Instant>,
@@ -107,24 +106,16 @@ impl DatagramDrive {
             buffer: None,
             waker,
             waits: false,
-            watcher: None,
             established: false,
-            told: false,
             watched: Interest::READ,
             turn: Turn::default(),
             has_news: false,
             due: None,
+            ord: None,
             patience: Duration::MAX,
             gives_up_at: None,
             closed: false,
         }
-    }
-
-    /// Tells `watcher` of the beginning and the end.
-    #[allow(dead_code, reason = "for the connection manager")]
-    pub fn watched_by(mut self, watcher: Arc<dyn LinkWatcher>) -> Self {
-        self.watcher = Some(watcher);
-        self
     }
 
     /// Receives what is there; whether something was. Times are taken here, because who waited for
@@ -143,7 +134,10 @@ impl DatagramDrive {
                         association.receive(now_ns, bundle.route, bundle.marked, datagram);
                     }
                     Stage::Awaited(doorkeeper) => {
-                        if let Some(bound) = doorkeeper.admit(now_ns, bundle.route, datagram) {
+                        if let Some(mut bound) = doorkeeper.admit(now_ns, bundle.route, datagram) {
+                            if let Some(ord) = self.ord {
+                                bound.set_ord(ord);
+                            }
                             self.stage = Stage::Bound(Box::new(bound));
                         }
                     }
@@ -257,7 +251,7 @@ impl Drive for DatagramDrive {
     }
 
     fn set_requester(&mut self, ord: u16, patience: Duration) {
-        self.patience = patience;
+        (self.ord, self.patience) = (Some(ord), patience);
         if let Stage::Bound(association) = &mut self.stage {
             association.set_ord(ord);
         }
@@ -329,14 +323,7 @@ impl Drive for DatagramDrive {
 
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
-        if self.established && !self.told {
-            self.told = true;
-            notices.established = self.watcher.clone();
-        }
         if let Stage::Bound(association) = &self.stage {
-            if association.is_dead() || association.end().is_some() {
-                notices.disconnected = self.watcher.take();
-            }
             self.closed |= association.end() == Some(End::Local) && association.is_dead()
                 || association.is_over(ns_at(now));
         }
