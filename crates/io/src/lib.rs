@@ -8,8 +8,9 @@
 //! Invariant: a queue pair is driven by one thread at a time, and whoever cannot take its lock
 //! leaves a flag that the holder sees before it goes: no doorbell is lost.
 //!
-//! Order of calls: [`Context::open`], objects from it, [`Qp::attach`] when the connection
-//! manager ([`cm`]) has a stream for the queue pair.
+//! Order of calls: [`Context::open`], objects from it; then [`Qp::attach`] when the connection
+//! manager ([`cm`]) has a stream for the queue pair, or [`Qp::modify`] up to RTS where the program
+//! names the peer itself.
 //!
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the engine's tables.
 //! Nothing is locked while a [`LinkWatcher`] or a [`engine::Source`] is called.

@@ -20,7 +20,6 @@ use crate::udp::Port;
 use crate::{clock, link};
 
 /// What the program said about the peer on the way to RTR.
-#[allow(dead_code, reason = "all that the verbs know")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// This side's address.
@@ -32,18 +31,11 @@ pub(crate) struct Peer {
     pub interface: u32,
     /// The peer's queue pair number, 24 bits.
     pub qpn: u32,
-    /// Payload octets of a packet.
-    pub path_mtu_octets: u32,
     /// Reads and Atomics of the peer that this side serves at once.
     pub max_dest_rd_atomic: u8,
-    /// How long the peer waits when it found no receive, as a row of InfiniBand's table.
-    pub min_rnr_timer: u8,
-    /// Traffic class.
-    pub traffic_class: u8,
 }
 
 /// What the program said about its own requests on the way to RTS.
-#[allow(dead_code, reason = "all that the verbs know")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester {
     /// Reads and Atomics that this side keeps outstanding.
@@ -52,8 +44,6 @@ pub(crate) struct Requester {
     pub timeout_exp: u8,
     /// How often what is not acknowledged is repeated.
     pub retry_cnt: u8,
-    /// How often what found no receive is repeated; 7 is for ever.
-    pub rnr_retry: u8,
 }
 
 /// A peer that does not answer is given at least this long: programs choose their timeouts for a

@@ -130,10 +130,7 @@ fn peer(attr: &QpAttr) -> Result<Peer, Misuse> {
         remote,
         interface: attr.path.interface,
         qpn: attr.dest_qp_num,
-        path_mtu_octets: attr.path_mtu_octets(),
         max_dest_rd_atomic: attr.max_dest_rd_atomic,
-        min_rnr_timer: attr.min_rnr_timer,
-        traffic_class: attr.path.traffic_class,
     })
 }
 
@@ -142,6 +139,5 @@ fn requester(attr: &QpAttr) -> Requester {
         max_rd_atomic: attr.max_rd_atomic,
         timeout_exp: attr.timeout,
         retry_cnt: attr.retry_cnt,
-        rnr_retry: attr.rnr_retry,
     }
 }

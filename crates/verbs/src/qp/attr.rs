@@ -243,11 +243,6 @@ impl QpAttr {
             RATE_LIMIT => rate_limit;
         }
     }
-
-    /// Payload octets of a packet on the path, 256 to 4096.
-    pub fn path_mtu_octets(&self) -> u32 {
-        128 << self.path_mtu.clamp(1, 5)
-    }
 }
 
 #[cfg(test)]
@@ -260,11 +255,5 @@ mod tests {
         let from = QpAttr { timeout: 14, retry_cnt: 7, state: QpState::Err, ..attr };
         attr.take(&from, QpAttrMask::RETRY_CNT | QpAttrMask::STATE);
         assert_eq!((attr.timeout, attr.retry_cnt, attr.state), (3, 7, QpState::Reset));
-    }
-
-    #[test]
-    fn path_mtus_are_those_of_the_header() {
-        let octets = |path_mtu| QpAttr { path_mtu, ..QpAttr::default() }.path_mtu_octets();
-        assert_eq!([1, 2, 3, 4, 5].map(octets), [256, 512, 1024, 2048, 4096]);
     }
 }
