@@ -6,8 +6,8 @@ mod support;
 
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, Event};
-use weft_wire::shuttle::PathId;
+use weft_shuttle::{Config, Event, cc};
+use weft_wire::shuttle::{PathId, StreamId};
 
 fn link() -> Link {
     Link { rate_bps: 200_000_000, queue_ns: 100 * MS, ..Link::default() }
@@ -47,6 +47,22 @@ fn a_second_path_is_checked_and_then_carries_data() {
         let took = pair.now_ns - begun;
         assert!(loss > 0.0 || took < 500 * MS, "{} ms", took / MS);
     }
+}
+
+#[test]
+fn two_paths_whose_rates_nothing_bounds_share_the_work() {
+    let (initial_rtt_ns, handshake_ns) = (10_000 * MS, 100_000 * MS);
+    let controller = cc::none;
+    let config = Config { controller, initial_rtt_ns, handshake_ns, ..Config::default() };
+    // So far away that what the paths hold together is more than a number can say.
+    let mut pair = Pair::new(seed(), &config, &Link { delay_ns: 5000 * MS, ..link() }, 1);
+    pair.run_until(100_000 * MS, Pair::is_open);
+    pair.connection(0).open_stream(StreamId(0), 1).unwrap();
+    let now_ns = pair.now_ns;
+    pair.connection(0).open_path(now_ns, route(0, 1)).unwrap();
+    pair.run_for(60_000 * MS);
+    pair.hosts[0].ports.post(true, 1_000_000);
+    pair.run_until(200_000 * MS, Pair::is_complete);
 }
 
 #[test]
@@ -124,7 +140,7 @@ fn searched(carries: usize, loss: f64) -> u16 {
     pair.open();
     pair.run_for(3000 * MS);
     pair.hosts[0].ports.post(true, 20_000_000);
-    pair.run_until(60_000 * MS, Pair::is_complete);
+    pair.run_until(100_000 * MS, Pair::is_complete);
     let data = |(host, _, octets): &(usize, u64, Vec<u8>)| (*host, octets[0] >> 5) == (0, 5);
     let longest = pair.trace.iter().filter(|sent| data(sent)).map(|(.., octets)| octets.len());
     longest.max().unwrap() as u16
@@ -146,10 +162,10 @@ fn settled(grey: Option<(usize, f64)>, loss: f64) -> u16 {
     pair.open();
     pair.run_for(3000 * MS);
     pair.hosts[0].ports.post(true, 60_000_000);
-    pair.run_until(60_000 * MS, Pair::is_complete);
+    pair.run_until(100_000 * MS, Pair::is_complete);
     pair.tracing = true;
     pair.hosts[0].ports.post(true, 500_000);
-    pair.run_until(60_000 * MS, Pair::is_complete);
+    pair.run_until(100_000 * MS, Pair::is_complete);
     let data = |(host, _, octets): &&(usize, u64, Vec<u8>)| (*host, octets[0] >> 5) == (0, 5);
     let longest = pair.trace.iter().filter(data).map(|(.., octets)| octets.len());
     longest.max().unwrap() as u16
@@ -181,7 +197,7 @@ fn a_path_that_moves_begins_with_a_size_that_is_safe() {
     pair.hosts[0].ports.post(true, 100);
     pair.run_for(200 * MS);
     pair.tracing = true;
-    pair.run_until(60_000 * MS, Pair::is_complete);
+    pair.run_until(100_000 * MS, Pair::is_complete);
     let short = |(host, _, octets): &&(usize, u64, Vec<u8>)| {
         *host == 1 && octets[0] >> 5 == 5 && octets.len() <= 1400
     };
@@ -201,6 +217,6 @@ fn a_path_that_becomes_smaller_is_a_black_hole_for_a_while() {
     pair.run_for(500 * MS);
     pair.network.carries = 1472;
     pair.network.fragments = true;
-    pair.run_until(60_000 * MS, Pair::is_complete);
+    pair.run_until(100_000 * MS, Pair::is_complete);
     assert_eq!(pair.connection(0).recovery_stats(PathId(0)).unwrap().outages, 1);
 }

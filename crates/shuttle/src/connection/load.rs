@@ -215,7 +215,9 @@ fn choose(
     let (mut room, mut octets) = (0, 0);
     for path in paths.iter().filter(|path| path.is_well()) {
         ways[count] = path.outlook(now_ns);
-        room += octets_in(ways[count].rate_bps, path.recovery.rtt().smoothed_ns);
+        // A path whose rate nothing bounds has room for all there is.
+        let of_path = octets_in(ways[count].rate_bps, path.recovery.rtt().smoothed_ns);
+        room = u64::saturating_add(room, of_path);
         octets = octets.max(u64::from(path.datagram_octets));
         count += 1;
     }
@@ -225,7 +227,7 @@ fn choose(
     let ways = &mut ways[..count];
     let here_ns = paths[at].outlook(now_ns).arrives_ns;
     let holes = send.holes(room / octets + 1) * octets;
-    let left = holes + source.left(room);
+    let left = holes.saturating_add(source.left(room));
     May {
         holes: holes == 0 || here_ns <= arrival_ns(ways, holes),
         new: left >= room || here_ns <= arrival_ns(ways, left),
