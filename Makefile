@@ -22,6 +22,7 @@ demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a 
 test: deps mpich lint build ## Everything that must hold: style, lints, unit, property, client tests
 	$(CARGO) test --workspace --locked
 	$(CARGO) build --workspace --release --locked
+	$(CARGO) xtask cost
 
 lint: ## Formatting, clippy, the crate graph, the style of the text
 	$(CARGO) fmt --all --check

@@ -1,11 +1,12 @@
 //! The project's chores, run as `cargo xtask NAME`.
 //!
 //! `arch` keeps the crate graph and the purity of the protocol crates, `tidy` the style of the
-//! text. Invariant: a chore reads the tree and prints what is wrong with it as `file:line:
-//! message`; it never changes a file, and there is no way to except one.
+//! text, `cost` what a packet costs. Invariant: a chore reads the tree and prints what is wrong
+//! with it as `file:line: message`; it never changes a file, and there is no way to except one.
 #![forbid(unsafe_code)]
 
 mod arch;
+mod cost;
 mod finding;
 mod purity;
 mod source;
@@ -19,7 +20,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::finding::Finding;
 
-const USAGE: &str = "usage: cargo xtask arch | tidy";
+const USAGE: &str = "usage: cargo xtask arch | tidy | cost | cost-far";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -44,6 +45,8 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<Vec<Finding>> {
     match chore.as_str() {
         "arch" => arch::check(&root),
         "tidy" => tidy::check(&root),
+        "cost" => cost::check(&root, false),
+        "cost-far" => cost::check(&root, true),
         _ => bail!("no chore is called {chore:?}\n{USAGE}"),
     }
 }

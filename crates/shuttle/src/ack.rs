@@ -45,6 +45,11 @@ impl Arrivals {
         }
     }
 
+    /// Octets of memory that it takes.
+    pub(crate) fn kept_octets(&self) -> usize {
+        self.seen.kept_octets()
+    }
+
     /// A number close to that of the next packet, for widening.
     pub(crate) fn near(&self) -> u64 {
         self.largest.map_or(0, |largest| largest + 1)

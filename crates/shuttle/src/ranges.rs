@@ -15,6 +15,11 @@ impl RangeSet {
         self.runs.front().copied()
     }
 
+    /// Octets of memory that it takes.
+    pub(crate) fn kept_octets(&self) -> usize {
+        self.runs.capacity() * size_of::<(u64, u64)>()
+    }
+
     /// How many numbers are in the set, as far as `enough`.
     pub(crate) fn count(&self, enough: u64) -> u64 {
         let mut count = 0;

@@ -149,6 +149,11 @@ impl Recovery {
         self.in_flight_octets
     }
 
+    /// Octets of memory that it takes.
+    pub(crate) fn kept_octets(&self) -> usize {
+        self.flights.capacity() * size_of::<Flight>() + self.acked.kept_octets()
+    }
+
     /// Whether the receiver could note another burst.
     pub(crate) fn has_room(&self) -> bool {
         self.next_pn - self.floor() < PN_WINDOW - 64

@@ -42,6 +42,11 @@ impl Window {
         self.limit
     }
 
+    /// Octets of memory that it takes.
+    pub(crate) fn kept_octets(&self) -> usize {
+        self.words.capacity() * size_of::<u64>()
+    }
+
     pub(crate) fn contains(&self, number: u64) -> bool {
         number < self.frontier || self.bit(number)
     }

@@ -294,6 +294,16 @@ impl Connection {
         self.paths.get(usize::from(path.0)).map(|path| path.recovery.in_flight_octets())
     }
 
+    /// Octets of memory that follow what is in flight: records of bursts, runs of losses, a bit
+    /// for each packet that may arrive; and segments that wait to be placed.
+    pub fn kept_octets(&self) -> usize {
+        let paths = self.paths.iter();
+        let paths = paths.map(|path| path.recovery.kept_octets() + path.arrivals.kept_octets());
+        let streams = self.streams.iter().map(|(_, stream)| stream);
+        let streams = streams.map(|stream| stream.send.kept_octets() + stream.recv.kept_octets());
+        paths.chain(streams).sum()
+    }
+
     /// Whether the peer has placed everything that was sent.
     pub fn is_settled(&self) -> bool {
         self.streams.iter().all(|(_, stream)| stream.send.is_settled())

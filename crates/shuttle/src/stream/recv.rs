@@ -58,6 +58,11 @@ impl RecvStream {
         self.placed.frontier()
     }
 
+    /// Octets of memory that it takes.
+    pub(crate) fn kept_octets(&self) -> usize {
+        self.placed.kept_octets() + self.held_octets
+    }
+
     /// Segment `dsn` arrived.
     ///
     /// # Errors

@@ -98,6 +98,13 @@ impl SendStream {
         self.frontier == self.next_dsn
     }
 
+    /// Octets of memory that it takes.
+    pub(crate) fn kept_octets(&self) -> usize {
+        let sets = [&self.received, &self.given_up, &self.resend];
+        let runs = self.runs.capacity() * size_of::<Run>();
+        runs + sets.iter().map(|set| set.kept_octets()).sum::<usize>()
+    }
+
     /// The oldest segment that is to be sent again.
     pub(crate) fn next_resend(&self) -> Option<u64> {
         self.resend.first().map(|run| run.0)
