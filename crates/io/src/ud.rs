@@ -229,7 +229,7 @@ impl Mailbox {
         }
         for seq in (0..count).map(|i| first.wrapping_add(i)) {
             sq.segment_out(seq, true);
-            sq.segment_acked(seq);
+            sq.segments_acked(seq, 1);
         }
         sq.complete(qp.num(), qp.send_cq());
         true

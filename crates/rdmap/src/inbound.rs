@@ -89,11 +89,11 @@ impl InboundQueue {
         }
     }
 
-    /// Notes that a segment of the response to `id` is acknowledged.
-    pub fn segment_acked(&mut self, id: u32) {
+    /// Notes that `count` segments of the response to `id` are acknowledged.
+    pub fn segments_acked(&mut self, id: u32, count: u32) {
         let index = self.index(id);
         if let Some((_, progress)) = self.entries.get_mut(index) {
-            progress.unacked = progress.unacked.saturating_sub(1);
+            progress.unacked = progress.unacked.saturating_sub(count);
         }
         while self.entries.front().is_some_and(|(_, p)| p.sent && p.unacked == 0) {
             self.entries.pop_front();
@@ -130,12 +130,12 @@ mod tests {
         queue.segment_out(0, false);
         queue.segment_out(0, true);
         assert_eq!(queue.pending(), Some(1));
-        queue.segment_acked(0);
+        queue.segments_acked(0, 1);
         assert!(queue.get(0).is_some());
-        queue.segment_acked(0);
+        queue.segments_acked(0, 1);
         assert!(queue.get(1).is_some());
         queue.segment_out(1, true);
-        queue.segment_acked(1);
+        queue.segments_acked(1, 1);
         assert_eq!((queue.pending(), queue.get(1).is_some()), (None, false));
         assert!(queue.push(read()));
         assert_eq!(queue.pending(), Some(2));

@@ -11,7 +11,7 @@ use weft_verbs::qp::send_queue::SendQueue;
 use weft_verbs::{Access, Qp, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use weft_wire::ids::{Msn, STag};
-use weft_wire::llp::{Gather, SegmentId, UlpduSource};
+use weft_wire::llp::{Gather, SegmentId, SegmentRun, UlpduSource};
 use weft_wire::rdmap::ReadRequest;
 
 use crate::atomic;
@@ -347,14 +347,19 @@ impl UlpduSource for TxPort<'_> {
     }
 
     fn acked(&mut self, id: SegmentId) {
-        let seq = id.wqe & SEQ_MASK;
-        match id.wqe >> 29 {
+        self.acked_run(SegmentRun::new(id));
+    }
+
+    fn acked_run(&mut self, SegmentRun { first, count, .. }: SegmentRun) {
+        let seq = first.wqe & SEQ_MASK;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        match first.wqe >> 29 {
             REQUEST | IMMEDIATE => {
                 let seq = widen(seq, self.sq.tail());
-                self.sq.segment_acked(seq);
+                self.sq.segments_acked(seq, count);
                 self.sq.complete(self.qp.num(), self.qp.send_cq());
             }
-            RESPONSE => self.stream.inbound.segment_acked(seq),
+            RESPONSE => self.stream.inbound.segments_acked(seq, count),
             _ => {}
         }
     }

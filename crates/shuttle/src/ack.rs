@@ -27,6 +27,8 @@ pub(crate) struct Arrivals {
     news: Option<(u64, Option<u64>)>,
     pub(crate) marked: u64,
     pub(crate) dropped: u64,
+    /// Where ranges are put together.
+    room: Vec<u8>,
 }
 
 impl Arrivals {
@@ -42,6 +44,7 @@ impl Arrivals {
             news: None,
             marked: 0,
             dropped: 0,
+            room: Vec::new(),
         }
     }
 
@@ -103,8 +106,7 @@ impl Arrivals {
         self.sent_ns = Some(now_ns);
         let Some(largest) = self.largest else { return };
         let mut tell = |runs: &mut dyn Iterator<Item = (u64, u64)>, limit| {
-            let mut room = Vec::new();
-            let (ranges, _) = Ranges::encode(runs, limit, &mut room)?;
+            let (ranges, _) = Ranges::encode(runs, limit, &mut self.room)?;
             put(Ack {
                 path,
                 largest,

@@ -77,8 +77,11 @@ impl Cap {
         self.rate_bps
     }
 
-    /// Packets that may leave now; otherwise the time when some may.
+    /// Packets that may leave now, any number without a rate; otherwise the time when some may.
     pub(crate) fn burst(&self, now_ns: u64, datagram_octets: u16) -> Result<u64, u64> {
+        if self.rate_bps == u64::MAX {
+            return Ok(u64::MAX);
+        }
         match self.pacer.burst(now_ns, self.rate_bps, datagram_octets) {
             0 => Err(self.pacer.due_ns(self.rate_bps)),
             burst => Ok(burst),

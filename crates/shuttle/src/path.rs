@@ -320,8 +320,8 @@ impl Path {
 
     /// The next Challenge if one is due; each waits twice as long for its answer.
     pub(crate) fn poll_challenge(&mut self, now_ns: u64) -> Option<(u64, Route)> {
-        let wait_ns = self.recovery.probe_timeout_ns();
         let challenge = self.challenge.as_mut().filter(|challenge| challenge.next_ns <= now_ns)?;
+        let wait_ns = self.recovery.probe_timeout_ns();
         if challenge.tries == CHALLENGES_MAX {
             self.challenge = None;
             return None;

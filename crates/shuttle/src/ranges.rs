@@ -15,6 +15,10 @@ impl RangeSet {
         self.runs.front().copied()
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Octets of memory that it takes.
     pub(crate) fn kept_octets(&self) -> usize {
         self.runs.capacity() * size_of::<(u64, u64)>()

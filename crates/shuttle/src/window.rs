@@ -53,18 +53,20 @@ impl Window {
 
     /// Notes `number`.
     pub(crate) fn insert(&mut self, number: u64) -> Seen {
-        if self.contains(number) {
-            return Seen::Before;
-        }
-        if number - self.frontier >= self.limit {
+        let Some(above) = number.checked_sub(self.frontier) else { return Seen::Before };
+        if above >= self.limit {
             return Seen::TooFar;
         }
         let at = (number / 64 - self.word) as usize;
         if at >= self.words.len() {
             self.words.resize(at + 1, 0);
         }
-        self.words[at] |= 1 << (number % 64);
-        if number == self.frontier {
+        let (word, bit) = (&mut self.words[at], 1 << (number % 64));
+        if *word & bit != 0 {
+            return Seen::Before;
+        }
+        *word |= bit;
+        if above == 0 {
             self.advance();
         }
         Seen::New

@@ -24,6 +24,59 @@ pub struct SegmentId {
     pub len: u16,
 }
 
+/// Segments of one message that follow each other: each but the last is as long as the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRun {
+    /// The first.
+    pub first: SegmentId,
+    /// How many they are, at least one.
+    pub count: u64,
+    /// Payload octets of the last.
+    pub last_len: u16,
+}
+
+impl SegmentRun {
+    /// One segment.
+    pub fn new(first: SegmentId) -> Self {
+        Self { first, count: 1, last_len: first.len }
+    }
+
+    /// Whether `id` follows; then it is part of the run.
+    pub fn append(&mut self, id: SegmentId) -> bool {
+        let follows = id.wqe == self.first.wqe
+            && self.last_len == self.first.len
+            && self.first.len > 0
+            && u64::from(id.offset)
+                == u64::from(self.first.offset) + self.count * u64::from(self.first.len);
+        if follows {
+            self.count += 1;
+            self.last_len = id.len;
+        }
+        follows
+    }
+
+    /// The segment with `at` before it, which is less than `count`.
+    pub fn get(&self, at: u64) -> SegmentId {
+        let len = if at + 1 == self.count { self.last_len } else { self.first.len };
+        let offset = self.first.offset + (at * u64::from(self.first.len)) as u32;
+        SegmentId { wqe: self.first.wqe, offset, len }
+    }
+
+    /// The first `count` of them and the others, if any.
+    pub fn split(self, count: u64) -> (Self, Option<Self>) {
+        if count >= self.count {
+            return (self, None);
+        }
+        let others = Self { first: self.get(count), count: self.count - count, ..self };
+        (Self { count, last_len: self.first.len, ..self }, Some(others))
+    }
+
+    /// Each of them, in order.
+    pub fn iter(self) -> impl Iterator<Item = SegmentId> {
+        (0..self.count).map(move |at| self.get(at))
+    }
+}
+
 /// A stretch of registered memory: an address in this process, never a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPiece {
@@ -163,6 +216,10 @@ pub trait UlpduSource {
     fn gather(&self, id: SegmentId, out: &mut Gather);
     /// The LLP took responsibility for `id`. MPA: handed to TCP. Shuttle: placed at the peer.
     fn acked(&mut self, id: SegmentId);
+    /// [`UlpduSource::acked`] for all of `run`, for less than that for each costs.
+    fn acked_run(&mut self, run: SegmentRun) {
+        run.iter().for_each(|id| self.acked(id));
+    }
     /// Instead of [`UlpduSource::acked`] from an LLP that does not repair losses: `id` is taken
     /// for lost and will not be gathered again. To who has no use for that it is done with, too.
     fn lost(&mut self, id: SegmentId) {
@@ -185,6 +242,10 @@ impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
 
     fn acked(&mut self, id: SegmentId) {
         (**self).acked(id);
+    }
+
+    fn acked_run(&mut self, run: SegmentRun) {
+        (**self).acked_run(run);
     }
 
     fn lost(&mut self, id: SegmentId) {
@@ -240,6 +301,21 @@ impl<T: UlpduSink + ?Sized> UlpduSink for &mut T {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_falls_into_its_segments_wherever_it_is_split() {
+        let id = |at: u32, len| SegmentId { wqe: 7, offset: 100 * at, len };
+        let ids = [id(0, 100), id(1, 100), id(2, 100), id(3, 40)];
+        let mut run = SegmentRun::new(ids[0]);
+        assert!(ids[1..].iter().all(|id| run.append(*id)));
+        assert!(!run.append(id(4, 100)) && !SegmentRun::new(ids[0]).append(ids[2]));
+        for count in 1..=5 {
+            let (first, others) = run.split(count);
+            assert_eq!(first.count, count.min(4));
+            let both = first.iter().chain(others.into_iter().flat_map(SegmentRun::iter));
+            assert!(both.eq(ids));
+        }
+    }
 
     #[test]
     fn staged_bytes_side_by_side_are_one_piece() {

@@ -262,8 +262,10 @@ impl<S: UlpduSource> Loading<'_, S> {
         let mulpdu = self.path.datagram_octets - overhead;
         let first_pn = self.path.recovery.next_pn();
         let (mut first_dsn, mut octets, mut last_octets, mut count) = (0, 0, 0, 0_u8);
-        while u64::from(count) < packets {
-            let Some((dsn, name, again)) = self.next(stream, mulpdu) else { break };
+        let mut next = self.next(stream, mulpdu);
+        while let Some((dsn, name, again)) = next
+            && u64::from(count) < packets
+        {
             if count > 0 && dsn != first_dsn + u64::from(count) {
                 break;
             }
@@ -283,9 +285,11 @@ impl<S: UlpduSource> Loading<'_, S> {
             } else {
                 stream.send.sent(self.now_ns);
             }
-            let dry = self.next(stream, mulpdu).is_none();
+            next = self.next(stream, mulpdu);
+            let dry = next.is_none();
             if dry && !again {
                 stream.send.queue_tail();
+                next = self.next(stream, mulpdu);
             }
             let mut ctrl = self.header;
             let pn = first_pn + u64::from(count);

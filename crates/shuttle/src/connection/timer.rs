@@ -27,16 +27,18 @@ impl Connection {
     }
 
     fn open_timeout(&self) -> Option<u64> {
-        let paths = self.paths.iter().flat_map(|path| {
-            [
-                path.recovery.timeout_ns(),
-                path.arrivals.due_ns(),
-                path.challenge.map(|challenge| challenge.next_ns),
-            ]
-        });
-        let streams = self.streams.due_ns();
-        let rest = [streams, self.send_at_ns, self.silence_ns(), self.keep_alive_ns()];
-        paths.chain(rest).flatten().min()
+        let mut due_ns = u64::MAX;
+        let mut or = |at_ns: Option<u64>| due_ns = due_ns.min(at_ns.unwrap_or(u64::MAX));
+        for path in &self.paths {
+            or(path.recovery.timeout_ns());
+            or(path.arrivals.due_ns());
+            or(path.challenge.map(|challenge| challenge.next_ns));
+        }
+        or(self.streams.due_ns());
+        or(self.send_at_ns);
+        or(self.silence_ns());
+        or(self.keep_alive_ns());
+        (due_ns < u64::MAX).then_some(due_ns)
     }
 
     fn silence_ns(&self) -> Option<u64> {

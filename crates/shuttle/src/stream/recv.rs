@@ -29,6 +29,8 @@ pub(crate) enum Taken {
 pub(crate) struct RecvStream {
     placed: Window,
     held: BTreeMap<u64, Vec<u8>>,
+    /// Numbers that are or were held; those below its frontier are placed or held.
+    noted: Window,
     held_octets: usize,
     held_octets_max: usize,
     placement: Placement,
@@ -44,6 +46,7 @@ impl RecvStream {
         Self {
             placed: Window::new(DSN_WINDOW),
             held: BTreeMap::new(),
+            noted: Window::new(DSN_WINDOW),
             held_octets: 0,
             held_octets_max,
             placement,
@@ -60,7 +63,7 @@ impl RecvStream {
 
     /// Octets of memory that it takes.
     pub(crate) fn kept_octets(&self) -> usize {
-        self.placed.kept_octets() + self.held_octets
+        self.placed.kept_octets() + self.noted.kept_octets() + self.held_octets
     }
 
     /// Segment `dsn` arrived.
@@ -74,7 +77,7 @@ impl RecvStream {
         sink: &mut S,
     ) -> Result<Taken, S::Fault> {
         let frontier = self.frontier();
-        if self.placed.contains(dsn) || self.held.contains_key(&dsn) {
+        if self.placed.contains(dsn) || self.noted.contains(dsn) {
             return Ok(Taken::Duplicate);
         }
         if dsn - frontier >= DSN_WINDOW {
@@ -144,6 +147,8 @@ impl RecvStream {
         }
         self.held_octets += ulpdu.len();
         self.held.insert(dsn, ulpdu.to_vec());
+        self.noted.raise(self.frontier());
+        self.noted.insert(dsn);
         Taken::Yes
     }
 
@@ -155,12 +160,14 @@ impl RecvStream {
                 sink.deliver(frontier).inspect_err(|_| self.fail())?;
                 told = frontier;
             }
-            let Some(ulpdu) = self.held.remove(&frontier) else {
+            let Some(first) = self.held.first_entry().filter(|first| *first.key() == frontier)
+            else {
                 if self.pass_gap(sink)? {
                     continue;
                 }
                 return Ok(());
             };
+            let ulpdu = first.remove();
             if !self.place(frontier, &ulpdu, sink)? {
                 self.held.insert(frontier, ulpdu);
                 return Ok(());

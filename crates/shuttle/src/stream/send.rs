@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use weft_wire::ddp::Header;
 use weft_wire::ids::{Msn, QN_SEND};
-use weft_wire::llp::{SegmentId, UlpduSource};
+use weft_wire::llp::{SegmentId, SegmentRun, UlpduSource};
 use weft_wire::shuttle::StreamId;
 use weft_wire::shuttle::frame::Frame;
 
@@ -24,14 +24,11 @@ const QUERY_NS_MAX: u64 = 1_000_000_000;
 const TAIL_NS: u64 = 2_000_000;
 const TAIL_SEGMENTS: u64 = 64;
 
-/// Names of consecutive segments that follow from the first: each but the last is as long, and
-/// each begins where the one before it ends.
+/// Names of consecutive segments.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     dsn: u64,
-    count: u64,
-    first: SegmentId,
-    last_len: u16,
+    names: SegmentRun,
 }
 
 /// The sending half of a stream.
@@ -159,8 +156,8 @@ impl SendStream {
         if self.repair == Repair::TailTwice {
             self.note_tail(now_ns, dsn);
         }
-        if !self.runs.back_mut().is_some_and(|run| run.append(id)) {
-            self.runs.push_back(Run { dsn, count: 1, first: id, last_len: id.len });
+        if !self.runs.back_mut().is_some_and(|run| run.names.append(id)) {
+            self.runs.push_back(Run { dsn, names: SegmentRun::new(id) });
         }
         dsn
     }
@@ -187,8 +184,8 @@ impl SendStream {
 
     /// The name of segment `dsn`, which has been sent and is not settled.
     pub(crate) fn name(&self, dsn: u64) -> SegmentId {
-        let at = self.runs.partition_point(|run| run.dsn + run.count <= dsn);
-        self.runs[at].name(dsn)
+        let at = self.runs.partition_point(|run| run.dsn + run.names.count <= dsn);
+        self.runs[at].names.get(dsn - self.runs[at].dsn)
     }
 
     /// Segments `first..=last` are with the peer.
@@ -240,15 +237,19 @@ impl SendStream {
         if frontier <= self.frontier {
             return false;
         }
-        while let Some(run) = self.runs.front_mut()
+        while let Some(run) = self.runs.front().copied()
             && run.dsn < frontier
         {
+            // Where something is given up, segments have fates of their own.
+            let most = if self.given_up.is_empty() { frontier - run.dsn } else { 1 };
+            let (done, others) = run.names.split(most);
             match self.given_up.contains(run.dsn) {
-                true => source.lost(run.take_first()),
-                false => source.acked(run.take_first()),
+                true => source.lost(done.first),
+                false => source.acked_run(done),
             }
-            if run.count == 0 {
-                self.runs.pop_front();
+            match (self.runs.front_mut(), others) {
+                (Some(front), Some(names)) => *front = Run { dsn: run.dsn + done.count, names },
+                _ => drop(self.runs.pop_front()),
             }
         }
         self.frontier = frontier;
@@ -320,39 +321,6 @@ fn send_number(
     match Header::parse(scratch.slab()) {
         Ok((Header::Untagged(header), _)) if header.qn == QN_SEND => Some(header.msn),
         _ => None,
-    }
-}
-
-impl Run {
-    fn append(&mut self, id: SegmentId) -> bool {
-        let follows = id.wqe == self.first.wqe
-            && self.last_len == self.first.len
-            && self.first.len > 0
-            && u64::from(id.offset)
-                == u64::from(self.first.offset) + self.count * u64::from(self.first.len);
-        if follows {
-            self.count += 1;
-            self.last_len = id.len;
-        }
-        follows
-    }
-
-    fn name(&self, dsn: u64) -> SegmentId {
-        let at = dsn - self.dsn;
-        let len = if at + 1 == self.count { self.last_len } else { self.first.len };
-        let offset = self.first.offset + (at * u64::from(self.first.len)) as u32;
-        SegmentId { wqe: self.first.wqe, offset, len }
-    }
-
-    fn take_first(&mut self) -> SegmentId {
-        let id = self.name(self.dsn);
-        self.first.offset += u32::from(id.len);
-        self.dsn += 1;
-        self.count -= 1;
-        if self.count == 1 {
-            self.first.len = self.last_len;
-        }
-        id
     }
 }
 

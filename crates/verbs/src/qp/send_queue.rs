@@ -232,11 +232,11 @@ impl SendQueue {
         self.next = seq.wrapping_add(1);
     }
 
-    /// Notes that one segment of `seq` is acknowledged.
-    pub fn segment_acked(&mut self, seq: u32) {
+    /// Notes that `count` segments of `seq` are acknowledged.
+    pub fn segments_acked(&mut self, seq: u32, count: u32) {
         if self.is_live(seq) {
             let wqe = self.get_mut(seq);
-            wqe.unacked = wqe.unacked.saturating_sub(1);
+            wqe.unacked = wqe.unacked.saturating_sub(count);
         }
     }
 
@@ -381,11 +381,11 @@ mod tests {
             queue.segment_out(seq, true);
         }
         for seq in [2, 1, 2, 0, 1] {
-            queue.segment_acked(seq);
+            queue.segments_acked(seq, 1);
             queue.complete(1, &cq);
         }
         assert_eq!(polled(&cq), []);
-        queue.segment_acked(0);
+        queue.segments_acked(0, 1);
         queue.complete(1, &cq);
         assert_eq!(polled(&cq), [(0, 0), (1, 0), (2, 0)]);
         assert!(queue.is_idle());
@@ -398,7 +398,7 @@ mod tests {
         post(&mut queue, 2, SendOp::Send, SIGNALED).unwrap();
         for seq in 0..2 {
             queue.segment_out(seq, true);
-            queue.segment_acked(seq);
+            queue.segments_acked(seq, 1);
         }
         queue.complete(1, &cq);
         assert_eq!(polled(&cq), []);
@@ -416,7 +416,7 @@ mod tests {
         }
         for seq in 0..4 {
             queue.segment_out(seq, true);
-            queue.segment_acked(seq);
+            queue.segments_acked(seq, 1);
         }
         queue.complete(1, &cq);
         assert_eq!(post(&mut queue, 9, SendOp::Send, SIGNALED), Err(Misuse::Full));
@@ -433,13 +433,13 @@ mod tests {
         post(&mut queue, 2, READ, SendFlags::empty()).unwrap();
         post(&mut queue, 3, SendOp::Send, SendFlags::empty()).unwrap();
         queue.segment_out(0, true);
-        queue.segment_acked(0);
+        queue.segments_acked(0, 1);
         queue.segment_out(1, true);
         queue.fail(1, 1, &cq, WcStatus::RemAccessErr, 0);
         queue.flush(1, &cq);
         queue.flush(1, &cq);
         assert_eq!(polled(&cq), [(2, 10), (3, 5)]);
-        queue.segment_acked(1);
+        queue.segments_acked(1, 1);
         assert_eq!(polled(&cq), []);
     }
 
@@ -455,7 +455,7 @@ mod tests {
                 let seq = queue.peek().unwrap().0;
                 assert_eq!(queue.destination(seq).unwrap().qpn, qpn);
                 queue.segment_out(seq, true);
-                queue.segment_acked(seq);
+                queue.segments_acked(seq, 1);
             }
             queue.complete(1, &cq);
             assert_eq!(polled(&cq).len(), 2);
