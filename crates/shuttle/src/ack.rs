@@ -106,7 +106,7 @@ impl Arrivals {
         self.sent_ns = Some(now_ns);
         let Some(largest) = self.largest else { return };
         let mut tell = |runs: &mut dyn Iterator<Item = (u64, u64)>, limit| {
-            let (ranges, _) = Ranges::encode(runs, limit, &mut self.room)?;
+            let (ranges, lowest) = Ranges::encode(runs, limit, &mut self.room)?;
             put(Ack {
                 path,
                 largest,
@@ -117,7 +117,7 @@ impl Arrivals {
                 dropped: self.dropped,
                 ranges,
             });
-            ranges.iter().last()?.0.checked_sub(1)
+            lowest.checked_sub(1)
         };
         let (below, told) = if let Some((top, told)) = self.news {
             (tell(&mut self.seen.runs_down(top), limit), told)

@@ -41,6 +41,19 @@ impl RangeSet {
         self.runs.get(at).is_some_and(|run| run.0 <= number)
     }
 
+    /// Whether all of `first..=last` is in the set. `at` is `None` at first and remembers how far
+    /// the search got: who asks for lower and lower numbers pays for the runs on the way.
+    pub(crate) fn holds(&self, first: u64, last: u64, at: &mut Option<usize>) -> bool {
+        let above = |run: &(u64, u64)| run.0 > last;
+        let mut end = at.unwrap_or_else(|| self.runs.partition_point(|run| !above(run)));
+        while end > 0 && self.runs.get(end - 1).is_some_and(above) {
+            end -= 1;
+        }
+        *at = Some(end);
+        let run = end.checked_sub(1).and_then(|at| self.runs.get(at));
+        run.is_some_and(|run| run.0 <= first && last <= run.1)
+    }
+
     /// Adds `first..=last`; tells `new` each run of numbers that were not in the set.
     pub(crate) fn insert(&mut self, first: u64, last: u64, mut new: impl FnMut(u64, u64)) {
         debug_assert!(first <= last);
@@ -143,6 +156,11 @@ mod tests {
                 let mut apart = set.runs.iter().zip(set.runs.iter().skip(1));
                 prop_assert!(apart.all(|(a, b)| a.1 + 1 < b.0));
                 prop_assert_eq!(set.contains(first), model.contains(&first));
+                let mut at = None;
+                for first in (0..80).rev() {
+                    let held = (first..=first + len).all(|number| model.contains(&number));
+                    prop_assert_eq!(set.holds(first, first + len, &mut at), held);
+                }
                 prop_assert_eq!(set.first().map(|run| run.0), model.first().copied());
             }
         }

@@ -229,8 +229,13 @@ impl Recovery {
         if ack.floor > floor {
             self.cover(now_ns, floor, ack.floor - 1, accounts, &mut newest, news);
         }
+        let mut at = None;
         for (first, last) in ack.ranges.iter().take_while(|run| run.1 >= floor) {
-            self.cover(now_ns, first.max(floor), last, accounts, &mut newest, news);
+            let first = first.max(floor);
+            // Most runs have been told before.
+            if !self.acked.holds(first, last, &mut at) {
+                self.cover(now_ns, first, last, accounts, &mut newest, news);
+            }
         }
         let Some((newest_pn, sent_ns)) = newest else { return false };
         let is_newest = self.newest.is_none_or(|(pn, _)| newest_pn > pn);

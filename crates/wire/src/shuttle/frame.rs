@@ -69,14 +69,14 @@ impl<'a> Ranges<'a> {
     }
 
     /// Encodes `runs`, which descend and do not touch, until `limit` octets are reached. Gives the
-    /// ranges, and how many of the runs they hold.
+    /// ranges, and the lowest number that they hold.
     pub fn encode(
         runs: impl IntoIterator<Item = (u64, u64)>,
         limit: usize,
         room: &'a mut Vec<u8>,
-    ) -> Option<(Self, usize)> {
+    ) -> Option<(Self, u64)> {
         room.clear();
-        let (mut top, mut below, mut count) = (None, 0, 0);
+        let (mut top, mut below) = (None, 0);
         for (first, last) in runs {
             let hole = top.map(|_| below - last - 2);
             let need = hole.map_or(0, varint::len) + varint::len(last - first);
@@ -88,9 +88,9 @@ impl<'a> Ranges<'a> {
             }
             varint::put(last - first, room);
             top.get_or_insert(last);
-            (below, count) = (first, count + 1);
+            below = first;
         }
-        Some((Self { top: top?, octets: room }, count))
+        Some((Self { top: top?, octets: room }, below))
     }
 
     /// First and last number of each run, descending.
@@ -314,11 +314,11 @@ mod tests {
     fn runs_come_back_and_the_limit_cuts_them() {
         let runs = [(90, 99), (70, 80), (0, 3)];
         let mut room = Vec::new();
-        let (ranges, count) = Ranges::encode(runs, 100, &mut room).unwrap();
-        assert_eq!(count, 3);
+        let (ranges, lowest) = Ranges::encode(runs, 100, &mut room).unwrap();
+        assert_eq!(lowest, 0);
         assert!(ranges.iter().eq(runs));
-        let (ranges, count) = Ranges::encode(runs, 4, &mut room).unwrap();
-        assert_eq!(count, 2);
+        let (ranges, lowest) = Ranges::encode(runs, 4, &mut room).unwrap();
+        assert_eq!(lowest, 70);
         assert!(ranges.iter().eq(runs[..2].iter().copied()));
         assert_eq!(Ranges::encode([], 100, &mut room), None);
     }

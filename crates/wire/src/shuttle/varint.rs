@@ -10,9 +10,11 @@ pub(super) fn put(value: u64, out: &mut Vec<u8>) {
     let value = value.min(MAX);
     match value {
         0..=0x3f => out.push(value as u8),
-        0x40..=0x3fff => out.extend((value as u16 | 0x4000).to_be_bytes()),
-        0x4000..=0x3fff_ffff => out.extend((value as u32 | 0x8000_0000).to_be_bytes()),
-        _ => out.extend((value | 0xc000_0000_0000_0000).to_be_bytes()),
+        0x40..=0x3fff => out.extend_from_slice(&(value as u16 | 0x4000).to_be_bytes()),
+        0x4000..=0x3fff_ffff => {
+            out.extend_from_slice(&(value as u32 | 0x8000_0000).to_be_bytes());
+        }
+        _ => out.extend_from_slice(&(value | 0xc000_0000_0000_0000).to_be_bytes()),
     }
 }
 
@@ -52,9 +54,12 @@ impl<'a> Reader<'a> {
 
     pub(super) fn varint(&mut self) -> Result<u64, ShuttleError> {
         let first = *self.0.first().ok_or(ShuttleError::Short)?;
-        let bytes = self.bytes(1 << (first >> 6))?;
-        let rest = bytes[1..].iter();
-        Ok(rest.fold(u64::from(first & 0x3f), |value, octet| value << 8 | u64::from(*octet)))
+        Ok(match first >> 6 {
+            0 => u64::from(self.octet()?),
+            1 => u64::from(u16::from_be_bytes(self.array()?) & 0x3fff),
+            2 => u64::from(u32::from_be_bytes(self.array()?) & 0x3fff_ffff),
+            _ => u64::from_be_bytes(self.array()?) & MAX,
+        })
     }
 }
 
