@@ -185,6 +185,8 @@ pub struct Connection {
     cap: Cap,
     /// Whether streams with controllers of their own went first last time.
     own_first: bool,
+    /// What stands in `frames` is to leave next, on this path.
+    late: Option<(usize, tx::Owed)>,
     /// What the stream at hand has to send waits for another path.
     waits: bool,
     tokens: u64,
@@ -220,6 +222,7 @@ impl Connection {
             send_at_ns: None,
             cap: Cap::default(),
             own_first: false,
+            late: None,
             waits: false,
             tokens: 0,
             news: News::default(),

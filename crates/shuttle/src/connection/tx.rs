@@ -17,6 +17,19 @@ const REPEAT_NS_MAX: u64 = 4_000_000_000;
 /// Octets of the packets that try a route: what every path must carry.
 const CHALLENGE_OCTETS: usize = 1200;
 
+/// Most that the kernel sends with one call.
+const BUNDLE_PACKETS_MAX: usize = 64;
+const BUNDLE_OCTETS_MAX: usize = 64_000;
+
+/// How the peer tells that it has the frames that are to leave.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Owed {
+    /// It does not: they are acknowledgements, or told again for another reason.
+    Untimed,
+    /// It acknowledges them.
+    Timed(Cargo),
+}
+
 /// Datagrams that leave together over one route, to be sent with one call where the system can:
 /// all of one length but the last, which may be shorter.
 #[derive(Debug, Default)]
@@ -141,8 +154,15 @@ impl Connection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
+        if let Some((at, frames)) = self.late.take() {
+            self.put_ready(now_ns, at, frames, out);
+            return true;
+        }
+        // What is owed on the only path leaves behind a flight, in one bundle where they fit; on
+        // several it must not wait for the flights of the others.
+        let several = self.paths.len() > 1;
         for at in 0..self.paths.len() {
-            if self.put_path_check(now_ns, at, out) || self.put_frames(now_ns, at, out) {
+            if self.put_path_check(now_ns, at, out) || several && self.put_frames(now_ns, at, out) {
                 return true;
             }
         }
@@ -150,9 +170,10 @@ impl Connection {
         self.streams.unpark(now_ns);
         for at in 0..self.paths.len() {
             if self.paths[at].validated && self.put_flight(now_ns, at, ports, memory, out) {
+                self.put_behind(now_ns, at, out);
                 return true;
             }
-            if self.put_mtu_probe(now_ns, at, out) {
+            if !several && self.put_frames(now_ns, at, out) || self.put_mtu_probe(now_ns, at, out) {
                 return true;
             }
             if std::mem::take(&mut self.paths[at].ping) {
@@ -201,6 +222,43 @@ impl Connection {
 
     /// A control packet on path `at`, if anything is owed there.
     fn put_frames(&mut self, now_ns: u64, at: usize, out: &mut Transmit) -> bool {
+        let owed = self.gather_frames(now_ns, at);
+        if let Some(frames) = owed {
+            self.put_ready(now_ns, at, frames, out);
+        }
+        owed.is_some()
+    }
+
+    /// What is owed on path `at`, behind the flight in `out`: in its bundle, or on its own next.
+    fn put_behind(&mut self, now_ns: u64, at: usize, out: &mut Transmit) {
+        let Some(frames) = self.gather_frames(now_ns, at) else { return };
+        let overhead = self.session.as_ref().map_or(0, |s| s.guard.ctrl_overhead());
+        let each = out.lengths.first().copied().map_or(0, usize::from);
+        let fits = self.frames.len() + overhead <= each
+            && out.lengths.last() == out.lengths.first()
+            && out.gather.len() + each <= BUNDLE_OCTETS_MAX
+            && out.lengths.len() < BUNDLE_PACKETS_MAX;
+        if fits {
+            self.put_ready(now_ns, at, frames, out);
+        } else {
+            self.late = Some((at, frames));
+        }
+    }
+
+    /// What stands in `frames` as a packet of path `at`.
+    fn put_ready(&mut self, now_ns: u64, at: usize, frames: Owed, out: &mut Transmit) {
+        match frames {
+            Owed::Timed(cargo) => self.put_timed(now_ns, at, cargo, out),
+            Owed::Untimed => {
+                let route = self.paths[at].route;
+                self.put_ctrl(at, route, out);
+                self.paths[at].recovery.handle_sent_untimed();
+            }
+        }
+    }
+
+    /// Collects in `frames` what is owed on path `at`, if anything is.
+    fn gather_frames(&mut self, now_ns: u64, at: usize) -> Option<Owed> {
         let Self { paths, frames, streams, untold, .. } = self;
         let path = &mut paths[at];
         frames.clear();
@@ -231,18 +289,9 @@ impl Connection {
             Frame::Rate { path: path.id, rate_bps: path.rate_wanted_bps }.encode(frames);
         }
         let timed = frames.len() > before;
-        if frames.is_empty() {
-            return false;
-        }
-        if timed {
-            let cargo = if rate { Cargo::Rate } else { Cargo::Frames };
-            self.put_timed(now_ns, at, cargo, out);
-        } else {
-            let route = self.paths[at].route;
-            self.put_ctrl(at, route, out);
-            self.paths[at].recovery.handle_sent_untimed();
-        }
-        true
+        let cargo = if rate { Cargo::Rate } else { Cargo::Frames };
+        let owed = if timed { Owed::Timed(cargo) } else { Owed::Untimed };
+        (!frames.is_empty()).then_some(owed)
     }
 
     /// A control packet that is acknowledged for its own sake.
@@ -250,7 +299,7 @@ impl Connection {
         let route = self.paths[at].route;
         self.put_ctrl(at, route, out);
         let path = &mut self.paths[at];
-        let octets = out.lengths[0];
+        let Some(octets) = out.lengths.last().copied() else { return };
         let mut flight = Flight::new(path.recovery.next_pn(), 1, octets, octets);
         flight.cargo = cargo;
         path.handle_sent(now_ns, flight);

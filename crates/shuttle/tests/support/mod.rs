@@ -52,6 +52,8 @@ pub struct Pair {
     pub answer: Answer,
     /// Datagrams as they were sent: by whom, when, which octets.
     pub trace: Vec<(usize, u64, Vec<u8>)>,
+    /// Lengths of the datagrams that left together, and by whom they were sent.
+    pub bundles: Vec<(usize, Vec<u16>)>,
     pub tracing: bool,
 }
 
@@ -95,6 +97,7 @@ impl Pair {
             steps: 0,
             answer: Answer::Accept,
             trace: Vec::new(),
+            bundles: Vec::new(),
             tracing: false,
         };
         let host = &mut pair.hosts[0];
@@ -120,6 +123,17 @@ impl Pair {
             let Some(next) = self.next_ns() else { panic!("nothing to wait for: {events:?}") };
             assert!(next <= end, "not done in time, at {} ms", self.now_ns / MS);
             self.advance(next);
+            self.step();
+        }
+    }
+
+    /// Runs until `done` of what has arrived, before anything is sent because of it.
+    pub fn run_up_to(&mut self, limit_ns: u64, mut done: impl FnMut(&Self) -> bool) {
+        let end = self.now_ns + limit_ns;
+        while !done(self) {
+            self.transmit();
+            let next = self.next_ns().filter(|next| *next <= end);
+            self.advance(next.expect("something that happens in time"));
             self.step();
         }
     }
@@ -202,6 +216,9 @@ impl Pair {
             while connection.poll_transmit(self.now_ns, &mut host.ports, &Memory, &mut host.out) {
                 bursts += 1;
                 assert!(bursts < 100_000, "it never stops sending");
+                if self.tracing {
+                    self.bundles.push((at, host.out.lengths.clone()));
+                }
                 let octets = model::flatten(&host.out.gather);
                 let mut rest = &octets[..];
                 for len in &host.out.lengths {
