@@ -23,11 +23,39 @@ const STREAM: u32 = 8;
 /// Empty polls closer together than this are a loop, which takes the lease.
 const POLL_LOOP: Duration = Duration::from_micros(50);
 
-/// A program that polls memory after it polled a completion queue leaves what arrives unseen while
-/// it has the lease. Once that shows, it gets no lease for this long, then twice as long, up to
-/// this.
+/// A habit of the program that does not go with a lease bars it for this long, then twice as long,
+/// up to what the habit costs.
 const BAR_FIRST: Duration = Duration::from_millis(100);
-const BAR_MAX: Duration = Duration::from_secs(10);
+/// Each arrival that nobody sees takes as long as a lease.
+const UNSEEN_BAR_MAX: Duration = Duration::from_secs(10);
+/// One acknowledgement in this time may be late by as long as a lease.
+const UNSAID_BAR_MAX: Duration = Duration::from_millis(200);
+
+/// Bars a program from something for a while, longer each time. Times are nanoseconds from the
+/// beginning of its cell.
+struct Bar {
+    until: AtomicU64,
+    /// For how long the next time, and at most.
+    length: AtomicU64,
+    longest: Duration,
+}
+
+impl Bar {
+    fn up_to(longest: Duration) -> Self {
+        let length = AtomicU64::new(BAR_FIRST.as_nanos() as u64);
+        Self { until: AtomicU64::new(0), length, longest }
+    }
+
+    fn holds(&self, at: u64) -> bool {
+        at < self.until.load(Ordering::Acquire)
+    }
+
+    fn begin(&self, at: u64) {
+        let length = self.length.load(Ordering::Acquire);
+        self.until.store(at + length, Ordering::Release);
+        self.length.store((length * 2).min(self.longest.as_nanos() as u64), Ordering::Release);
+    }
+}
 
 /// A queue pair's place for its connection.
 pub(crate) struct Cell {
@@ -52,10 +80,11 @@ pub(crate) struct Cell {
     polled_at: AtomicU64,
     /// The same, to the last doorbell that left its work to a poll.
     deferred_at: AtomicU64,
-    /// The same, until which no polling thread is given the lease.
-    barred_until: AtomicU64,
-    /// For how long it is barred the next time, in nanoseconds.
-    bar: AtomicU64,
+    /// From leases: a program that polls memory after it polled a completion queue leaves what
+    /// arrives unseen while it has the lease.
+    lease_bar: Bar,
+    /// From having acknowledgements wait for its next call: it stays away after a completion.
+    wait_bar: Bar,
     born: Instant,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
@@ -77,8 +106,8 @@ impl Cell {
             owned_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             deferred_at: AtomicU64::new(0),
-            barred_until: AtomicU64::new(0),
-            bar: AtomicU64::new(BAR_FIRST.as_nanos() as u64),
+            lease_bar: Bar::up_to(UNSEEN_BAR_MAX),
+            wait_bar: Bar::up_to(UNSAID_BAR_MAX),
             born: clock::now(),
             cqs,
             this: this.clone(),
@@ -194,9 +223,11 @@ impl Cell {
         let looping = Settings::get().progress == Progress::Inline
             || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
         // Who waits for an event may stop polling at any moment.
-        let barred = at < self.barred_until.load(Ordering::Acquire);
-        let lease =
-            looping && !barred && !driver.turn().leased && !self.cqs.iter().any(|cq| cq.is_armed());
+        let lease = looping
+            && !self.lease_bar.holds(at)
+            && !driver.turn().leased
+            && !self.cqs.iter().any(|cq| cq.is_armed());
+        driver.turn().patient = looping && !self.wait_bar.holds(at);
         let work = driver.look();
         let plain = !lease && work == RECEIVE && self.pending.load(Ordering::Acquire) == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
@@ -225,19 +256,21 @@ impl Cell {
         self.with_driver(|driver| driver.turn().leased = false);
     }
 
-    /// Takes the lease from a thread that has stopped polling; if something arrived that it did
-    /// not see, it gets none for a while.
+    /// Takes the lease from a thread that has stopped polling, which has its consequences if
+    /// something arrived that it did not see, or waited for it to leave.
     fn take_lease(&self) {
-        let mut neglected = false;
+        let (mut unseen, mut unsaid) = (false, false);
         self.with_driver(|driver| {
-            neglected = driver.turn().leased && driver.has_arrivals();
+            unseen = driver.turn().leased && driver.has_arrivals();
+            unsaid = driver.has_unsaid();
             driver.turn().leased = false;
         });
-        if neglected {
-            let bar = self.bar.load(Ordering::Acquire);
-            let until = self.elapsed(clock::now()) + bar;
-            self.barred_until.store(until, Ordering::Release);
-            self.bar.store((bar * 2).min(BAR_MAX.as_nanos() as u64), Ordering::Release);
+        let now = self.elapsed(clock::now());
+        if unseen {
+            self.lease_bar.begin(now);
+        }
+        if unsaid {
+            self.wait_bar.begin(now);
         }
     }
 
@@ -398,5 +431,18 @@ mod tests {
         cell.worked.store(true, Ordering::Release);
         assert!(!cell.reclaim(long_after), "somebody did since the last look");
         assert!(cell.reclaim(long_after), "nobody did since then");
+    }
+
+    #[test]
+    fn a_bar_becomes_longer_each_time_up_to_its_limit() {
+        let ms = |ms: u64| ms * 1_000_000;
+        let bar = Bar::up_to(Duration::from_millis(150));
+        assert!(!bar.holds(0));
+        bar.begin(ms(1));
+        assert!(bar.holds(ms(100)) && !bar.holds(ms(101)));
+        for at in [ms(200), ms(1000)] {
+            bar.begin(at);
+            assert!(bar.holds(at + ms(149)) && !bar.holds(at + ms(150)));
+        }
     }
 }

@@ -70,6 +70,8 @@ pub(crate) struct DatagramDrive {
     turn: Turn,
     /// Something was received that nothing has been concluded from yet.
     has_news: bool,
+    /// What is to be said of it waits for the next call of the thread that polls.
+    has_unsaid: bool,
     /// When something is to be done although nothing arrives.
     due: Option<Instant>,
     /// Reads and Atomics that the program wants outstanding, once it has said so.
@@ -110,6 +112,7 @@ impl DatagramDrive {
             watched: Interest::READ,
             turn: Turn::default(),
             has_news: false,
+            has_unsaid: false,
             due: None,
             ord: None,
             patience: Duration::MAX,
@@ -236,6 +239,13 @@ impl DatagramDrive {
         }
     }
 
+    /// Whether what was received has nothing left to do but to be acknowledged, and the thread that
+    /// polls is about to see it complete something.
+    fn may_wait(&self) -> bool {
+        let Turn { leased, patient, .. } = self.turn;
+        leased && patient && (self.qp.recv_cq().has_entries() || self.qp.send_cq().has_entries())
+    }
+
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
@@ -281,6 +291,10 @@ impl Drive for DatagramDrive {
         tcp::ready(self.port.as_fd()).read
     }
 
+    fn has_unsaid(&self) -> bool {
+        self.has_unsaid
+    }
+
     fn work(&mut self, work: u8, now: Instant) {
         if self.closed {
             return;
@@ -296,7 +310,9 @@ impl Drive for DatagramDrive {
         self.offer_held(now);
         self.greet();
         let open = !self.turn.blocked || work & todo::WRITABLE != 0;
-        if open && (moved || posted || due || work & todo::SEND != 0) {
+        let pressing = posted || due || work & todo::SEND != 0 || self.has_unsaid;
+        self.has_unsaid = open && moved && !pressing && self.may_wait();
+        if open && !self.has_unsaid && (moved || pressing) {
             self.transmit();
         }
         self.look_after_patience(now);
@@ -306,7 +322,7 @@ impl Drive for DatagramDrive {
     fn finds_nothing(&mut self, now: Instant) -> bool {
         let received = self.receive();
         self.has_news |= received;
-        !received && !self.is_due(now) && !self.closed
+        !received && !self.has_unsaid && !self.is_due(now) && !self.closed
     }
 
     fn disconnect(&mut self) {

@@ -45,6 +45,9 @@ pub trait LinkWatcher: Send + Sync {
 pub(crate) struct Turn {
     /// A polling thread looks after it, and the engine does not.
     pub leased: bool,
+    /// That thread polls in a loop: what is only to be acknowledged may wait for its next call,
+    /// which likely brings something to send with it.
+    pub patient: bool,
     /// The socket takes no more for now.
     pub blocked: bool,
     /// When the engine calls next.
@@ -68,6 +71,10 @@ pub(crate) trait Drive: Send {
     fn look(&self) -> u8;
     /// Whether something has arrived that nobody has received.
     fn has_arrivals(&self) -> bool;
+    /// Whether something waits for the next call of the thread that polls, to leave with it.
+    fn has_unsaid(&self) -> bool {
+        false
+    }
     /// Does what `work` says.
     fn work(&mut self, work: u8, now: Instant);
     /// Receives; whether there was nothing, so that nothing follows from it either.
