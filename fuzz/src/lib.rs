@@ -4,6 +4,7 @@
 
 pub mod degen;
 pub mod endpoint;
+pub mod fault;
 pub mod mpa;
 pub mod shuttle;
 pub mod sim;

@@ -29,9 +29,10 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 15] = [
+pub const HOUSE: [Room; 16] = [
     room("degen", 0, &[], "deny"),
     room("wire", 0, &[], "forbid").sans_io(),
+    room("fault", 0, &[], "forbid").sans_io(),
     room("verbs", 1, &["wire"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
     room("shuttle", 1, &["wire"], "forbid").sans_io(),
@@ -39,9 +40,9 @@ pub const HOUSE: [Room; 15] = [
     room("rdmap", 2, &["wire", "verbs"], "forbid").sans_io(),
     room("rnic", 3, &["wire", "verbs", "rdmap", "mpa", "shuttle", "cm"], "forbid").sans_io(),
     room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
-    room("io", 4, &["rnic", "verbs"], "deny"),
-    room("preload", 5, &["io", "verbs"], ""),
-    room("cli", 6, &["degen", "sim"], "deny"),
+    room("io", 4, &["rnic", "verbs", "fault"], "deny"),
+    room("preload", 5, &["io", "verbs", "fault"], ""),
+    room("cli", 6, &["degen", "sim", "io", "fault"], "deny"),
     room("bench", 6, &[], "deny"),
     room("interop", 6, &[], "forbid"),
     room("xtask", 7, &[], "forbid"),

@@ -26,7 +26,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 6] = [
         ],
     ),
     ("preload", &["src/", "tests/"]),
-    ("cli", &["src/sys.rs"]),
+    ("cli", &["src/sys.rs", "src/sys/"]),
     ("bench", &["src/sys.rs"]),
 ];
 

@@ -1,0 +1,228 @@
+//! Faults on purpose: what is to go wrong, in words, and when it does.
+//!
+//! A [`Plan`] is read from a text such as `drop=1%; qp-error:after=1000; seed=7`; the library that
+//! the faults happen in asks it for the faults of one kind, and a [`Dice`] for what is left to
+//! chance.
+//!
+//! Invariant: what a dice says follows from the seed, the kind of the fault, the number of the
+//! object and how often it was asked, and from nothing else; so the same seed repeats a run as far
+//! as the program repeats itself.
+//!
+//! Order: [`Plan::parse`]; [`Plan::seeded`] if the text names no seed; then the faults, and
+//! [`Dice::new`] for each object.
+#![forbid(unsafe_code)]
+
+mod dice;
+mod parse;
+mod word;
+
+pub use dice::Dice;
+pub use parse::{PlanError, forms};
+pub use word::Share;
+
+use std::fmt;
+
+/// What is to go wrong.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The faults, in the order of the text.
+    pub faults: Vec<Fault>,
+    /// What chance follows from, if the text says so.
+    pub seed: Option<u64>,
+}
+
+/// One thing that is to go wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// What.
+    pub kind: Kind,
+    /// When.
+    pub when: When,
+    /// To which object of its kind, counted from 1 within a process; to each if nothing is said.
+    pub only: Option<u32>,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A request of a queue pair ends with this `ibv_wc_status`, and the queue pair fails.
+    QpError(Status),
+    /// A message finds no receive posted, this often in a row.
+    Rnr(u32),
+    /// A completion queue loses a completion, and fails.
+    CqOverflow,
+    /// The peer is not heard of again.
+    PeerGone,
+    /// A call of the verbs fails.
+    Call(Call),
+    /// A datagram is lost.
+    Drop(Share, Way),
+    /// An octet of what arrives is changed.
+    Corrupt(Share),
+    /// What arrives is later than it was.
+    Delay {
+        /// By so much at least, in nanoseconds.
+        delay_ns: u64,
+        /// And by up to so much more.
+        jitter_ns: u64,
+    },
+}
+
+/// When it goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum When {
+    /// After so many of what the fault counts went well.
+    After(u64),
+    /// So many nanoseconds after the first connection of the process.
+    AtNs(u64),
+    /// Each time with this probability.
+    Chance(Share),
+}
+
+/// Which datagrams a fault is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Those that arrive.
+    In,
+    /// Those that leave.
+    Out,
+    /// All.
+    Both,
+}
+
+/// The status of a failed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The value of `enum ibv_wc_status`.
+    pub code: u32,
+    /// Its name in the text of a plan.
+    pub name: &'static str,
+}
+
+/// A call of the verbs that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which.
+    pub verb: Verb,
+    /// The error, as errno.h numbers it.
+    pub errno: i32,
+    /// How often it fails before it works again.
+    pub times: u64,
+}
+
+/// The calls that can be made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `ibv_reg_mr` and its kin.
+    RegMr,
+    /// `ibv_create_cq` and its kin.
+    CreateCq,
+    /// `ibv_create_qp` and its kin, also by rdma-cm.
+    CreateQp,
+    /// `ibv_create_srq` and its kin.
+    CreateSrq,
+    /// `ibv_modify_qp`.
+    ModifyQp,
+    /// `ibv_post_send` and its kin.
+    PostSend,
+    /// `ibv_post_recv`.
+    PostRecv,
+}
+
+impl Verb {
+    /// All of them, with their names in the text of a plan.
+    pub const ALL: [(&'static str, Self); 7] = [
+        ("reg_mr", Self::RegMr),
+        ("create_cq", Self::CreateCq),
+        ("create_qp", Self::CreateQp),
+        ("create_srq", Self::CreateSrq),
+        ("modify_qp", Self::ModifyQp),
+        ("post_send", Self::PostSend),
+        ("post_recv", Self::PostRecv),
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        let named = Self::ALL.iter().find(|(_, verb)| *verb == self);
+        named.map_or("", |(name, _)| name)
+    }
+}
+
+impl Plan {
+    /// Reads a plan; docs/faults.md has the grammar.
+    ///
+    /// # Errors
+    /// With what is wrong, where, and what could stand there.
+    pub fn parse(text: &str) -> Result<Self, PlanError> {
+        parse::plan(text)
+    }
+
+    /// The same plan with a seed: its own, or else `seed`.
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.seed.get_or_insert(seed);
+        self
+    }
+
+    /// Adds what another one says, whose seed wins.
+    pub fn add(&mut self, other: Self) {
+        self.faults.extend(other.faults);
+        self.seed = other.seed.or(self.seed);
+    }
+}
+
+impl Fault {
+    /// Whether it is for the object `number`.
+    pub fn is_for(&self, number: u32) -> bool {
+        self.only.is_none_or(|only| only == number)
+    }
+}
+
+/// A text that reads as the same plan.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seed = self.seed.map(|seed| format!("seed={seed}"));
+        let items: Vec<String> = self.faults.iter().map(Fault::to_string).chain(seed).collect();
+        f.write_str(&items.join("; "))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut settings = Vec::new();
+        let head = match (self.kind, self.when) {
+            (Kind::QpError(_), When::Chance(share)) => format!("qp-error={share}"),
+            (Kind::QpError(_), _) => "qp-error".to_owned(),
+            (Kind::Rnr(times), _) => {
+                settings.push(times.to_string());
+                "rnr".to_owned()
+            }
+            (Kind::CqOverflow, _) => "cq-overflow".to_owned(),
+            (Kind::PeerGone, _) => "peer-gone".to_owned(),
+            (Kind::Call(call), _) => format!("fail={}", call.verb.name()),
+            (Kind::Drop(share, _), _) => format!("drop={share}"),
+            (Kind::Corrupt(share), _) => format!("corrupt={share}"),
+            (Kind::Delay { delay_ns, .. }, _) => format!("delay={}", word::show_time(delay_ns)),
+        };
+        match self.when {
+            When::After(0) | When::Chance(_) => {}
+            When::After(count) => settings.push(format!("after={count}")),
+            When::AtNs(ns) => settings.push(format!("at={}", word::show_time(ns))),
+        }
+        match self.kind {
+            Kind::QpError(status) => settings.push(format!("status={}", status.name)),
+            Kind::Call(call) => {
+                settings.push(format!("errno={}", word::show_errno(call.errno)));
+                settings.push(format!("times={}", call.times));
+            }
+            Kind::Drop(_, Way::In) => settings.push("way=in".to_owned()),
+            Kind::Drop(_, Way::Out) => settings.push("way=out".to_owned()),
+            Kind::Delay { jitter_ns, .. } if jitter_ns > 0 => {
+                settings.push(format!("jitter={}", word::show_time(jitter_ns)));
+            }
+            _ => {}
+        }
+        settings.extend(self.only.map(|only| format!("only={only}")));
+        let colon = if settings.is_empty() { "" } else { ":" };
+        write!(f, "{head}{colon}{}", settings.join(","))
+    }
+}

@@ -1,0 +1,311 @@
+//! The text of a plan.
+//!
+//! `plan = item *( ";" item )`, `item = name [ "=" value ] [ ":" setting *( "," setting ) ]`,
+//! `setting = key "=" value | number`. Every name, what it takes and what it counts is in
+//! [`FORMS`]; what a name does not take is an error.
+
+use thiserror::Error;
+
+use crate::word::{self, RETRY_EXC};
+use crate::{Call, Fault, Kind, Plan, Share, Status, Verb, Way, When};
+
+/// A text that is no plan.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// Nothing is said, or nothing between two semicolons.
+    #[error("a fault is missing; there are {names}", names = names())]
+    Empty,
+    /// There is no such fault.
+    #[error("`{0}` is no fault; there are {names}", names = names())]
+    Name(String),
+    /// Something of a fault is wrong.
+    #[error("`{item}`: {what}; it is written {form}")]
+    Item {
+        /// The fault.
+        item: String,
+        /// What is wrong.
+        what: String,
+        /// How such a fault is written.
+        form: &'static str,
+    },
+    /// There are more faults than anybody wants.
+    #[error("more than {FAULTS_MAX} faults")]
+    Many,
+}
+
+/// Every fault: its name, how it is written, and the settings it takes.
+const FORMS: [(&str, &str, &[&str]); 9] = [
+    (
+        "qp-error",
+        "qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,only=N]",
+        &["after", "at", "status", "only"],
+    ),
+    ("rnr", "rnr:TIMES[,after=N][,only=N]", &["times", "after", "only"]),
+    ("cq-overflow", "cq-overflow[:after=N][,only=N]", &["after", "only"]),
+    ("peer-gone", "peer-gone[:after=N|at=TIME][,only=N]", &["after", "at", "only"]),
+    ("fail", "fail=VERB[:errno=ERRNO][,after=N][,times=N]", &["errno", "after", "times"]),
+    ("drop", "drop=SHARE[:way=in|out][,only=N]", &["way", "only"]),
+    ("corrupt", "corrupt=SHARE[:only=N]", &["only"]),
+    ("delay", "delay=TIME[:jitter=TIME][,only=N]", &["jitter", "only"]),
+    ("seed", "seed=NUMBER", &[]),
+];
+/// The setting that a number alone is the value of.
+const UNNAMED: &str = "times";
+const FAULTS_MAX: usize = 64;
+const TIMES_MAX: u64 = 1 << 20;
+const ENOMEM: i32 = 12;
+
+fn names() -> String {
+    FORMS.map(|(name, _, _)| name).join(", ")
+}
+
+/// How every fault is written.
+pub fn forms() -> impl Iterator<Item = &'static str> {
+    FORMS.iter().map(|(_, form, _)| *form)
+}
+
+/// Reads a plan.
+pub fn plan(text: &str) -> Result<Plan, PlanError> {
+    let mut plan = Plan::default();
+    // A semicolon at the end is no gap.
+    let text = text.trim().strip_suffix(';').unwrap_or(text);
+    for item in text.split(';') {
+        let item = Item::read(item.trim())?;
+        if item.name == "seed" {
+            let seed = item.value.and_then(|value| value.parse().ok());
+            plan.seed = Some(seed.ok_or_else(|| item.error("the seed is a number"))?);
+        } else {
+            plan.faults.push(item.fault()?);
+        }
+        if plan.faults.len() > FAULTS_MAX {
+            return Err(PlanError::Many);
+        }
+    }
+    Ok(plan)
+}
+
+/// A fault, cut into words.
+struct Item<'a> {
+    text: &'a str,
+    name: &'static str,
+    form: &'static str,
+    value: Option<&'a str>,
+    settings: Vec<(&'static str, &'a str)>,
+}
+
+impl<'a> Item<'a> {
+    fn read(text: &'a str) -> Result<Self, PlanError> {
+        if text.is_empty() {
+            return Err(PlanError::Empty);
+        }
+        let (head, rest) = text.split_once(':').map_or((text, None), |(h, r)| (h, Some(r)));
+        let (name, value) = head.split_once('=').map_or((head, None), |(n, v)| (n, Some(v.trim())));
+        let name = name.trim();
+        let Some((name, form, keys)) = FORMS.iter().find(|(known, _, _)| *known == name) else {
+            return Err(PlanError::Name(name.to_owned()));
+        };
+        let mut item = Self { text, name, form, value, settings: Vec::new() };
+        for setting in rest.into_iter().flat_map(|rest| rest.split(',')) {
+            let (key, value) = setting.split_once('=').unwrap_or((UNNAMED, setting));
+            let Some(key) = keys.iter().find(|known| **known == key.trim()) else {
+                return Err(item.error(&format!("`{}` is not a setting of it", setting.trim())));
+            };
+            if item.get(key).is_some() {
+                return Err(item.error(&format!("`{key}` is said twice")));
+            }
+            item.settings.push((key, value.trim()));
+        }
+        Ok(item)
+    }
+
+    fn error(&self, what: &str) -> PlanError {
+        let (item, what) = (self.text.to_owned(), what.to_owned());
+        PlanError::Item { item, what, form: self.form }
+    }
+
+    fn get(&self, key: &str) -> Option<&'a str> {
+        self.settings.iter().find(|(known, _)| *known == key).map(|(_, value)| *value)
+    }
+
+    /// The value of a setting as `read` understands it, which takes `wanted`.
+    fn read_setting<T>(
+        &self,
+        key: &str,
+        wanted: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, PlanError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let result = read(value).map(Some);
+        result.ok_or_else(|| self.error(&format!("`{key}` is {wanted}, and not `{value}`")))
+    }
+
+    /// The value after the name, which must be `wanted`.
+    fn read_value<T>(
+        &self,
+        wanted: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Result<T, PlanError> {
+        let read = self.value.and_then(read);
+        read.ok_or_else(|| self.error(&format!("behind `{}=` there must be {wanted}", self.name)))
+    }
+
+    fn fault(&self) -> Result<Fault, PlanError> {
+        let only = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
+        Ok(Fault {
+            kind: self.kind()?,
+            when: self.when()?,
+            only: self.read_setting("only", "a number from 1", only)?,
+        })
+    }
+
+    fn kind(&self) -> Result<Kind, PlanError> {
+        let takes_value = ["qp-error", "fail", "drop", "corrupt", "delay"].contains(&self.name);
+        if self.value.is_some() && !takes_value {
+            return Err(self.error("there is nothing to set by `=`"));
+        }
+        Ok(match self.name {
+            "qp-error" => Kind::QpError(self.status()?),
+            "rnr" => Kind::Rnr(self.rnr_times()?),
+            "cq-overflow" => Kind::CqOverflow,
+            "peer-gone" => Kind::PeerGone,
+            "fail" => Kind::Call(self.call()?),
+            "drop" => Kind::Drop(self.share()?, self.way()?),
+            "corrupt" => Kind::Corrupt(self.share()?),
+            _ => {
+                let wanted = "a time such as 5ms, at most an hour";
+                Kind::Delay {
+                    delay_ns: self.read_value(wanted, word::time_ns)?,
+                    jitter_ns: self.read_setting("jitter", wanted, word::time_ns)?.unwrap_or(0),
+                }
+            }
+        })
+    }
+
+    fn when(&self) -> Result<When, PlanError> {
+        let count = |text: &str| text.parse::<u64>().ok();
+        let after = self.read_setting("after", "a number", count)?;
+        let at = self.read_setting("at", "a time such as 2s, at most an hour", word::time_ns)?;
+        let chance = match self.name {
+            "qp-error" if self.value.is_some() => Some(self.share()?),
+            _ => None,
+        };
+        match (after, at, chance) {
+            (after, None, None) => Ok(When::After(after.unwrap_or(0))),
+            (None, Some(ns), None) => Ok(When::AtNs(ns)),
+            (None, None, Some(share)) => Ok(When::Chance(share)),
+            _ => Err(self.error("it can happen only once: say one of a share, `after` and `at`")),
+        }
+    }
+
+    fn share(&self) -> Result<Share, PlanError> {
+        self.read_value("a share such as 1%, from 0% to 100%", word::share)
+    }
+
+    fn status(&self) -> Result<Status, PlanError> {
+        let wanted = format!("one of {}", word::statuses());
+        Ok(self.read_setting("status", &wanted, word::status)?.unwrap_or(RETRY_EXC))
+    }
+
+    fn rnr_times(&self) -> Result<u32, PlanError> {
+        let times = |text: &str| text.parse().ok().filter(|times| (1..=1000).contains(times));
+        let times = self.read_setting("times", "a number from 1 to 1000", times)?;
+        times.ok_or_else(|| self.error("how often is missing"))
+    }
+
+    fn call(&self) -> Result<Call, PlanError> {
+        let names = Verb::ALL.map(|(name, _)| name).join(", ");
+        let verb = |text: &str| Verb::ALL.iter().find(|(name, _)| *name == text).map(|v| v.1);
+        let times = |text: &str| text.parse().ok().filter(|times| (1..=TIMES_MAX).contains(times));
+        let errnos = format!("one of {}", word::errnos());
+        Ok(Call {
+            verb: self.read_value(&format!("one of {names}"), verb)?,
+            errno: self.read_setting("errno", &errnos, word::errno)?.unwrap_or(ENOMEM),
+            times: self.read_setting("times", "a number from 1", times)?.unwrap_or(1),
+        })
+    }
+
+    fn way(&self) -> Result<Way, PlanError> {
+        let way = |text: &str| match text {
+            "in" => Some(Way::In),
+            "out" => Some(Way::Out),
+            _ => None,
+        };
+        Ok(self.read_setting("way", "in or out", way)?.unwrap_or(Way::Both))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Fault {
+        let plan = plan(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(plan.faults.len(), 1, "{text}");
+        plan.faults[0].clone()
+    }
+
+    fn refusal(text: &str) -> String {
+        plan(text).expect_err(text).to_string()
+    }
+
+    #[test]
+    fn each_fault_is_read() {
+        let fault = one("qp-error:after=1000");
+        assert_eq!((fault.kind, fault.when), (Kind::QpError(RETRY_EXC), When::After(1000)));
+        let fault = one("qp-error=0.1%:status=rem-access,only=2");
+        assert_eq!(fault.when, When::Chance(Share::new(0.001)));
+        assert_eq!(fault.only, Some(2));
+        assert_eq!(one("rnr:3").kind, Kind::Rnr(3));
+        assert_eq!(one("rnr:times=3,after=9").when, When::After(9));
+        assert_eq!(one("cq-overflow").when, When::After(0));
+        assert_eq!(one("peer-gone:at=2s").when, When::AtNs(2_000_000_000));
+        assert_eq!(one("drop=1%").kind, Kind::Drop(Share::new(0.01), Way::Both));
+        assert_eq!(one("drop=1%:way=in").kind, Kind::Drop(Share::new(0.01), Way::In));
+        assert_eq!(one("corrupt=100%").kind, Kind::Corrupt(Share::new(1.0)));
+        let jitter = Kind::Delay { delay_ns: 5_000_000, jitter_ns: 1_000 };
+        assert_eq!(one("delay=5ms:jitter=1us").kind, jitter);
+        let call = Call { verb: Verb::RegMr, errno: 14, times: 2 };
+        assert_eq!(one("fail=reg_mr:errno=EFAULT,times=2").kind, Kind::Call(call));
+    }
+
+    #[test]
+    fn faults_and_a_seed_stand_side_by_side() {
+        let plan = plan(" drop=1% ; delay = 5ms ; seed=7 ; ").unwrap();
+        assert_eq!((plan.faults.len(), plan.seed), (2, Some(7)));
+        assert_eq!(plan.seeded(9).seed, Some(7));
+    }
+
+    #[test]
+    fn what_is_shown_reads_as_the_same() {
+        for text in [
+            "qp-error:after=1000,status=retry-exc",
+            "qp-error=0.1%:status=rem-access,only=2",
+            "rnr:3,after=9; cq-overflow; peer-gone:at=2s; seed=1",
+            "fail=post_send:after=3,errno=ENOMEM,times=1",
+            "drop=1%:way=out; corrupt=0.5%; delay=5ms:jitter=1us; cq-overflow:after=7,only=1",
+        ] {
+            assert_eq!(plan(text).unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong_and_what_would_be_right() {
+        assert!(refusal("").contains("a fault is missing; there are qp-error, rnr"));
+        assert!(refusal("drop=1%;;seed=1").contains("a fault is missing"));
+        assert!(refusal("dorp=1%").contains("`dorp` is no fault; there are qp-error"));
+        assert!(refusal("drop").contains("behind `drop=` there must be a share such as 1%"));
+        assert!(refusal("drop=1").contains("it is written drop=SHARE[:way=in|out]"));
+        assert!(refusal("drop=1%:after=3").contains("`after=3` is not a setting of it"));
+        assert!(refusal("rnr").contains("how often is missing"));
+        assert!(refusal("rnr:0").contains("`times` is a number from 1 to 1000, and not `0`"));
+        assert!(refusal("rnr:1,2").contains("said twice"));
+        assert!(refusal("rnr=3").contains("nothing to set by `=`"));
+        assert!(refusal("qp-error:after=1,at=2s").contains("only once"));
+        assert!(refusal("qp-error:status=bad").contains("one of loc-len, "));
+        assert!(refusal("fail=open").contains("one of reg_mr, "));
+        assert!(refusal("fail=reg_mr:errno=12").contains("one of EPERM, "));
+        assert!(refusal("seed=x").contains("the seed is a number"));
+        assert!(refusal("peer-gone:at=2").contains("a time such as 2s"));
+        assert_eq!(plan(&"cq-overflow;".repeat(65)), Err(PlanError::Many));
+    }
+}
