@@ -13,8 +13,10 @@ use crate::drive::stream::StreamDrive;
 use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::{Drive, LinkWatcher};
 use crate::engine::{self, Engine, Leased, Readiness, Source};
+use crate::faults::Breaker;
 use crate::fds::HighFd;
-use crate::{Progress, Settings, clock};
+use crate::tally::Tally;
+use crate::{Progress, Settings, clock, faults};
 
 /// Doorbells whose work goes out together.
 const BATCH: u32 = 16;
@@ -88,12 +90,16 @@ pub(crate) struct Cell {
     born: Instant,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
+    /// Its number among the queue pairs of the process, and what is to go wrong with it.
+    number: u32,
+    breaker: Option<Breaker>,
     this: Weak<Self>,
 }
 
 impl Cell {
     /// A place for a connection whose requests complete into `cqs`.
     pub fn new(cqs: [Arc<Cq>; 2]) -> Arc<Self> {
+        let number = faults::number_queue_pair();
         Arc::new_cyclic(|this| Self {
             driver: Mutex::new(None),
             pending: AtomicU8::new(0),
@@ -110,6 +116,8 @@ impl Cell {
             wait_bar: Bar::up_to(UNSAID_BAR_MAX),
             born: clock::now(),
             cqs,
+            number,
+            breaker: Breaker::of(number),
             this: this.clone(),
         })
     }
@@ -130,10 +138,16 @@ impl Cell {
     pub fn hold(&self, mut driver: Box<dyn Drive>) {
         let Some(this) = self.this.upgrade() else { return };
         driver.register(Arc::clone(&this) as Arc<dyn Source>);
+        driver.spoil(self.number);
         *self.lock() = Some(driver);
         self.attached.store(true, Ordering::Release);
         Engine::get().enlist(this);
         self.drive(SEND | RECEIVE | TIME);
+    }
+
+    /// What is to go wrong with it at the verbs.
+    pub fn breaker(&self) -> Option<&Breaker> {
+        self.breaker.as_ref()
     }
 
     /// Is woken when a receive is posted that a message waits for.
@@ -181,6 +195,14 @@ impl Cell {
         let Some(driver) = guard.as_deref_mut() else { return };
         change(driver);
         driver.work(work, now);
+        if let Some(breaker) = &self.breaker
+            && let Some(again) = breaker.act(driver, now)
+        {
+            Engine::get().set_timer(again, self.this.clone());
+        }
+        if let Some(tally) = Tally::get() {
+            driver.note_work(tally);
+        }
         let this: Weak<dyn Source> = self.this.clone();
         let notices = driver.conclude(now, &this);
         let over = if driver.is_over() { guard.take() } else { None };
@@ -377,6 +399,9 @@ impl Source for Cell {
             if let Ok(mut guard) = self.driver.try_lock() {
                 if let Some(driver) = guard.as_deref_mut() {
                     driver.flush_at_exit(until);
+                    if let Some(tally) = Tally::get() {
+                        driver.note_work(tally);
+                    }
                 }
                 return;
             }

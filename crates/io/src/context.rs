@@ -2,14 +2,17 @@
 
 use std::sync::{Arc, OnceLock};
 
+use weft_fault::Verb;
 use weft_rnic::Device;
 use weft_verbs::limits::{IWARP, ROCE};
 use weft_verbs::mr::RegionSpec;
 use weft_verbs::{Access, AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Srq, Wake};
 
 use crate::cq::Cq;
+use crate::faults::refuse;
 use crate::qp::{Qp, QpInit, destroy_srq};
 use crate::sys;
+use crate::tally::Tally;
 
 /// What a device looks like, and which transport is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,7 @@ pub struct Context {
 impl Context {
     /// Opens a device. `wake` is called once for each asynchronous event.
     pub fn open(personality: Personality, wake: Box<dyn Wake>) -> Arc<Self> {
+        Tally::note_context(personality);
         let device = Arc::clone(personality.device());
         Arc::new(Self { personality, device, events: AsyncQueue::new(wake) })
     }
@@ -88,6 +92,7 @@ impl Context {
         iova: u64,
         access: Access,
     ) -> Result<u32, Misuse> {
+        refuse(Verb::RegMr)?;
         if access.contains(Access::ON_DEMAND) {
             return Err(Misuse::Unsupported("registration on demand"));
         }
@@ -124,6 +129,7 @@ impl Context {
         channel: Option<Arc<CompChannel>>,
         cookie: u64,
     ) -> Result<Arc<Cq>, Misuse> {
+        refuse(Verb::CreateCq)?;
         let max = self.limits().max_cqe;
         if cqe == 0 || cqe > max {
             return Err(Misuse::Invalid("the completion queue exceeds the limits of the device"));
@@ -141,6 +147,7 @@ impl Context {
         limit: u32,
         cookie: u64,
     ) -> Result<Arc<Srq>, Misuse> {
+        refuse(Verb::CreateSrq)?;
         let limits = self.limits();
         if max_wr == 0 || max_wr > limits.max_srq_wr || max_sge > limits.max_srq_sge {
             return Err(Misuse::Invalid("the queue exceeds the limits of the device"));
@@ -158,6 +165,7 @@ impl Context {
 
     /// Makes a queue pair.
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<Qp>, Misuse> {
+        refuse(Verb::CreateQp)?;
         Ok(Arc::new(Qp::new(self.personality, &self.device, init, &self.events)?))
     }
 }

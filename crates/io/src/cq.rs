@@ -1,13 +1,13 @@
 //! Completion queues that make progress when they are polled.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 
 use weft_verbs::{CqError, Misuse, Wc};
 
 use crate::cell::Cell;
 use crate::engine::Engine;
-use crate::{Progress, Settings, clock};
+use crate::{Progress, Settings, clock, faults};
 
 /// Connections looked at by one empty poll.
 const LOOKS_MAX: usize = 4;
@@ -24,6 +24,8 @@ pub struct Cq {
     /// Empty polls in a row.
     quiet: AtomicU32,
     max_cqe: u32,
+    /// Completions that the program is still given, where the queue is to overflow after them.
+    left: Option<AtomicU64>,
 }
 
 impl Cq {
@@ -34,6 +36,7 @@ impl Cq {
             turn: AtomicUsize::new(0),
             quiet: AtomicU32::new(0),
             max_cqe,
+            left: faults::completions_until_overflow().map(AtomicU64::new),
         }
     }
 
@@ -59,6 +62,22 @@ impl Cq {
     /// # Errors
     /// After the queue overflowed, once the completions before that are polled.
     pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
+        let Some(left) = &self.left else { return self.take(out) };
+        let room = out.len().min(left.load(Ordering::Acquire) as usize);
+        if room > 0 || out.is_empty() {
+            let count = self.take(&mut out[..room])?;
+            left.fetch_sub(count as u64, Ordering::AcqRel);
+            return Ok(count);
+        }
+        // Whoever polls makes progress, and there is an overflow once there is one too many.
+        self.look();
+        if self.inner.has_entries() {
+            self.inner.overflow();
+        }
+        self.inner.poll(out)
+    }
+
+    fn take(&self, out: &mut [Wc]) -> Result<usize, CqError> {
         let count = self.inner.poll(out)?;
         if count > 0 {
             self.quiet.store(0, Ordering::Relaxed);

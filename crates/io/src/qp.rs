@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_fault::Verb;
 use weft_rnic::mpa::{Agreed, Role};
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Device, Endpoint, Link};
@@ -20,6 +21,7 @@ use crate::cell::Cell;
 use crate::context::Personality;
 use crate::cq::Cq;
 use crate::drive::LinkWatcher;
+use crate::faults::refuse;
 use crate::fds::HighFd;
 use crate::udp::Port;
 use crate::{Settings, clock, tcp};
@@ -124,7 +126,15 @@ impl Qp {
         if self.port.is_none() && matches!(wr.op, SendOp::SendImm { .. }) {
             return Err(Misuse::Unsupported("sends with immediate data"));
         }
-        self.inner.post_send(wr)
+        self.post(&wr.op, || self.inner.post_send(wr))
+    }
+
+    fn post(&self, op: &SendOp, post: impl FnOnce() -> Result<(), Misuse>) -> Result<(), Misuse> {
+        refuse(Verb::PostSend)?;
+        match self.cell.breaker() {
+            None => post(),
+            Some(breaker) => breaker.post(&self.inner, op, post),
+        }
     }
 
     /// What it offers.
@@ -134,7 +144,7 @@ impl Qp {
 
     /// Queues a datagram to `to`; [`Qp::ring`] after the last of a list sets it going.
     pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
-        self.inner.post_datagram(wr, to)
+        self.post(&wr.op, || self.inner.post_datagram(wr, to))
     }
 
     /// The doorbell: what is queued goes out, on this thread if nobody else drives.
@@ -146,6 +156,7 @@ impl Qp {
 
     /// Queues a receive.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+        refuse(Verb::PostRecv)?;
         self.inner.post_recv(wr)
     }
 

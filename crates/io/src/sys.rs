@@ -1,9 +1,10 @@
 //! System calls that the standard library has no safe form of.
 #![allow(unsafe_code)]
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -188,6 +189,20 @@ pub(crate) fn block_signals() {
 pub(crate) fn wake_on_time() {
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0_u64, 0_u64, 0_u64) };
+}
+
+/// Maps the first `words` words of a file, shared with every process that does, for ever.
+pub(crate) fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
+    let (len, both) = (words * size_of::<AtomicU64>(), libc::PROT_READ | libc::PROT_WRITE);
+    let (fd, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
+    // SAFETY: a new mapping, at an address that the kernel chooses.
+    let place = unsafe { libc::mmap(std::ptr::null_mut(), len, both, shared, fd, 0) };
+    if place == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the mapping is as long as this, aligned to a page, and never unmapped; every bit
+    // pattern is a number, and all who write it do so atomically.
+    Ok(unsafe { &*std::ptr::slice_from_raw_parts(place.cast::<AtomicU64>(), words) })
 }
 
 /// Runs `handler` when the process exits normally.

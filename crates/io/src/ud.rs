@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_fault::Way;
 use weft_rnic::Written;
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::datagram::{HEADER_LEN_MAX, Header, ROUTE_LEN, route_header};
@@ -23,10 +24,13 @@ use weft_verbs::{
 
 use crate::buffers::Buffer;
 use crate::clock;
+use crate::context::Personality;
 use crate::drive::{Drive, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
+use crate::faults::Wire;
 use crate::path;
 use crate::qp::Qp;
+use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Bundle, Port};
 
@@ -70,7 +74,10 @@ struct Mailbox {
     staged: Vec<u8>,
     watched: Interest,
     turn: Turn,
+    /// Octets of payload that left and arrived.
+    moved: Work,
     closed: bool,
+    wire: Option<Box<Wire<()>>>,
 }
 
 impl Mailbox {
@@ -92,7 +99,9 @@ impl Mailbox {
             staged: Vec::new(),
             watched: Interest::READ,
             turn: Turn::default(),
+            moved: Work::default(),
             closed: false,
+            wire: None,
         }
     }
 
@@ -140,7 +149,13 @@ impl Mailbox {
     }
 
     /// Fills a receive with a datagram, if it is one for this queue pair.
-    fn deliver_one(&self, datagram: &[u8], route: &Route) {
+    fn deliver_one(&mut self, datagram: &[u8], route: &Route) {
+        // What is changed on the way fails UDP's checksum.
+        if let Some(wire) = &mut self.wire
+            && (wire.loses(Way::In) || wire.spoil(&mut datagram.to_vec()))
+        {
+            return;
+        }
         let Some((header, payload)) = Header::parse(datagram) else { return };
         let wanted = header.to == self.qp.num() && header.qkey == self.qp.attrs().qkey;
         let listens =
@@ -165,6 +180,7 @@ impl Mailbox {
             self.qp.fail_recv(&wqe, WcStatus::LocProtErr);
             return;
         }
+        self.moved.octets_in += payload.len() as u64;
         self.qp.complete_recv(&wqe, header.solicited, |wc| {
             wc.byte_len = whole as u32;
             wc.src_qp = header.from;
@@ -228,6 +244,7 @@ impl Mailbox {
             return false;
         }
         for seq in (0..count).map(|i| first.wrapping_add(i)) {
+            self.moved.octets_out += u64::from(sq.get(seq).len);
             sq.segment_out(seq, true);
             sq.segments_acked(seq, 1);
         }
@@ -236,7 +253,15 @@ impl Mailbox {
     }
 
     /// Sends what is staged; whether the socket took it, or will never.
-    fn send(&self, route: &Route, each: usize) -> bool {
+    fn send(&mut self, route: &Route, each: usize) -> bool {
+        if let Some(wire) = &mut self.wire {
+            for one in self.staged.chunks(each) {
+                if !wire.loses(Way::Out) {
+                    self.port.send_staged(route, one, each);
+                }
+            }
+            return true;
+        }
         match self.port.send_staged(route, &self.staged, each) {
             Written::Octets(_) => true,
             Written::Blocked => false,
@@ -327,6 +352,25 @@ impl Drive for Mailbox {
 
     fn offloads(&self) -> Option<Offloads> {
         None
+    }
+
+    fn qp(&self) -> &Arc<VerbsQp> {
+        &self.qp
+    }
+
+    fn spoil(&mut self, number: u32) {
+        self.wire = Wire::of(number);
+    }
+
+    fn lose_peer(&mut self) {
+        if let Some(wire) = &mut self.wire {
+            wire.cut();
+        }
+    }
+
+    fn work_done(&self) -> (Personality, Work) {
+        let operations = self.qp.sq().succeeded();
+        (Personality::Roce, Work { operations, ..self.moved })
     }
 
     fn turn(&mut self) -> &mut Turn {

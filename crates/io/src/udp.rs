@@ -112,9 +112,17 @@ impl Port {
     /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT`
     /// for memory that the application has unmapped all the same.
     pub fn send(&self, burst: &Burst) -> Written {
+        self.send_bundle(burst, first_bundle(burst.lengths()))
+    }
+
+    /// The same with the first datagram only.
+    pub fn send_first(&self, burst: &Burst) -> Written {
+        self.send_bundle(burst, &burst.lengths()[..burst.lengths().len().min(1)])
+    }
+
+    fn send_bundle(&self, burst: &Burst, bundle: &[u16]) -> Written {
         let out = burst.transmit();
         let Some(route) = out.route else { return Written::Octets(0) };
-        let bundle = first_bundle(burst.lengths());
         let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
         let octets = bundle.iter().map(|length| usize::from(*length)).sum();
         let count = vectors_of(out, burst.written(), octets, &mut vectors);

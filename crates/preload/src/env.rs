@@ -9,10 +9,12 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
+use weft_fault::Plan;
+
 use crate::log::{self, Level};
 
 /// The variables that some part of Weft reads.
-const KNOWN: [&str; 9] = [
+const KNOWN: [&str; 12] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
@@ -22,6 +24,9 @@ const KNOWN: [&str; 9] = [
     "WEFT_PROGRESS",
     "WEFT_STALL_TIMEOUT_MS",
     "WEFT_DEV",
+    "WEFT_FAULT",
+    "WEFT_STATS",
+    "WEFT_TALLY",
 ];
 
 /// The name of the iWARP device.
@@ -99,6 +104,11 @@ fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<St
                 Some(name) => settings.device = name,
                 None => warnings.push("WEFT_DEV is not a free device name; ignored".into()),
             },
+            b"WEFT_FAULT" => {
+                if let Err(error) = Plan::parse(&String::from_utf8_lossy(value)) {
+                    warnings.push(format!("WEFT_FAULT: {error}; nothing goes wrong on purpose"));
+                }
+            }
             b"VERBS_LOG_LEVEL" => verbs_log = Level::parse_number(value),
             b"VERBS_LOG_FILE" => settings.log_file = CString::new(value).ok(),
             name if name.starts_with(b"WEFT_") && !is_known(name) => {
@@ -153,6 +163,7 @@ mod tests {
             let value = match name {
                 "WEFT_LOG" => "info",
                 "WEFT" => "on",
+                "WEFT_FAULT" => "drop=1%",
                 _ => "1",
             };
             assert_eq!(parsed(&[(name, value)]).1, Vec::<String>::new(), "{name}");

@@ -154,6 +154,17 @@ impl Cq {
         }
     }
 
+    /// Loses what it holds, and fails, as if it had overflowed.
+    pub fn overflow(&self) {
+        let mut ring = self.ring();
+        ring.entries.clear();
+        let first = !std::mem::replace(&mut ring.overflowed, true);
+        drop(ring);
+        if first {
+            self.events.push(AsyncKind::CqErr, self.cookie);
+        }
+    }
+
     /// Gives the event of an arm for any completion although there is none; whether there was such
     /// an arm. Programs have to live with events whose completions they have polled already
     /// (ibv_get_cq_event(3)).
@@ -281,6 +292,17 @@ mod tests {
         let mut out = [Wc::default(); 4];
         assert_eq!(cq.poll(&mut out), Ok(1));
         assert_eq!(cq.poll(&mut out), Err(CqError));
+    }
+
+    #[test]
+    fn a_queue_can_be_made_to_overflow_once() {
+        let (cq, _, events, _) = cq(4);
+        cq.push(wc(1, WcStatus::Success), None, false);
+        cq.overflow();
+        cq.overflow();
+        assert_eq!(events.pop().map(|e| e.kind), Some(AsyncKind::CqErr));
+        assert_eq!(events.pop(), None);
+        assert_eq!(cq.poll(&mut [Wc::default()]), Err(CqError));
     }
 
     #[test]

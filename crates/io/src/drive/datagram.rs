@@ -4,16 +4,20 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use weft_fault::Way;
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::wire::shuttle::greeting::Greeting;
-use weft_rnic::{Association, Sending};
+use weft_rnic::{Association, Sending, Written};
 use weft_verbs::{Qp, Wake};
 
 use crate::buffers::Buffer;
 use crate::clock;
+use crate::context::Personality;
 use crate::drive::{Drive, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
+use crate::faults::Wire;
+use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Port};
 
@@ -54,6 +58,29 @@ enum Stage {
     Bound(Box<Association>),
 }
 
+impl Stage {
+    /// Takes a datagram. A Request binds the queue pair, which then has `ord` Reads outstanding.
+    fn take(
+        &mut self,
+        ord: Option<u16>,
+        now_ns: u64,
+        (route, marked): (Route, bool),
+        datagram: &mut [u8],
+    ) {
+        match self {
+            Self::Bound(association) => association.receive(now_ns, route, marked, datagram),
+            Self::Awaited(doorkeeper) => {
+                if let Some(mut bound) = doorkeeper.admit(now_ns, route, datagram) {
+                    if let Some(ord) = ord {
+                        bound.set_ord(ord);
+                    }
+                    *self = Self::Bound(Box::new(bound));
+                }
+            }
+        }
+    }
+}
+
 /// A connection and its socket.
 pub(crate) struct DatagramDrive {
     stage: Stage,
@@ -80,6 +107,7 @@ pub(crate) struct DatagramDrive {
     patience: Duration,
     gives_up_at: Option<Instant>,
     closed: bool,
+    wire: Option<Box<Wire<(Route, bool)>>>,
 }
 
 impl DatagramDrive {
@@ -118,39 +146,46 @@ impl DatagramDrive {
             patience: Duration::MAX,
             gives_up_at: None,
             closed: false,
+            wire: None,
         }
     }
 
     /// Receives what is there; whether something was. Times are taken here, because who waited for
     /// the lock comes with an old one, and round trips on this machine are short.
     fn receive(&mut self) -> bool {
-        let now_ns = ns_at(clock::now());
-        let mut received = false;
+        let now = clock::now();
+        let mut received = self.wire.is_some() && self.take_late(now);
         for _ in 0..RECEIVES_MAX {
             let buffer = self.buffer.get_or_insert_with(Buffer::take);
             let room = &mut buffer.room()[..BUNDLE_OCTETS];
             let Some(bundle) = self.port.receive(room) else { break };
             received = true;
             for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
-                match &mut self.stage {
-                    Stage::Bound(association) => {
-                        association.receive(now_ns, bundle.route, bundle.marked, datagram);
-                    }
-                    Stage::Awaited(doorkeeper) => {
-                        if let Some(mut bound) = doorkeeper.admit(now_ns, bundle.route, datagram) {
-                            if let Some(ord) = self.ord {
-                                bound.set_ord(ord);
-                            }
-                            self.stage = Stage::Bound(Box::new(bound));
-                        }
-                    }
+                let from = (bundle.route, bundle.marked);
+                if let Some(wire) = &mut self.wire
+                    && !wire.passes(now, from, datagram)
+                {
+                    continue;
                 }
+                self.stage.take(self.ord, ns_at(now), from, datagram);
             }
         }
         if !self.turn.leased
             && let Some(buffer) = self.buffer.take()
         {
             buffer.put();
+        }
+        received
+    }
+
+    /// Takes what was late and is due; whether something was.
+    fn take_late(&mut self, now: Instant) -> bool {
+        let mut received = false;
+        while let Some(wire) = &mut self.wire
+            && let Some((mut datagram, from)) = wire.line.pop(now)
+        {
+            received = true;
+            self.stage.take(self.ord, ns_at(now), from, &mut datagram);
         }
         received
     }
@@ -170,7 +205,13 @@ impl DatagramDrive {
     fn transmit(&mut self) {
         let Stage::Bound(association) = &mut self.stage else { return };
         let now_ns = ns_at(clock::now());
-        let outcome = association.transmit(now_ns, |burst| self.port.send(burst));
+        let outcome = match &mut self.wire {
+            None => association.transmit(now_ns, |burst| self.port.send(burst)),
+            Some(wire) => association.transmit(now_ns, |burst| match burst.lengths().first() {
+                Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
+                _ => self.port.send_first(burst),
+            }),
+        };
         self.turn.blocked = outcome != Sending::Done;
     }
 
@@ -226,7 +267,8 @@ impl DatagramDrive {
             Stage::Bound(association) => association.poll_timeout().map(instant_at),
             Stage::Awaited(_) => None,
         };
-        self.due = association.into_iter().chain(self.gives_up_at).min();
+        let late = self.wire.as_ref().and_then(|wire| wire.next_due());
+        self.due = association.into_iter().chain(self.gives_up_at).chain(late).min();
         // A thread that polls looks at the clock as well.
         let Some(mut due) = self.due.filter(|_| !self.turn.leased) else { return };
         // What cannot be sent stays due; the socket tells when it can.
@@ -267,6 +309,31 @@ impl Drive for DatagramDrive {
         }
     }
 
+    fn qp(&self) -> &Arc<Qp> {
+        &self.qp
+    }
+
+    fn spoil(&mut self, number: u32) {
+        self.wire = Wire::of(number);
+    }
+
+    fn lose_peer(&mut self) {
+        if let Some(wire) = &mut self.wire {
+            wire.cut();
+        }
+    }
+
+    fn work_done(&self) -> (Personality, Work) {
+        let mut done = Work::default();
+        if let Stage::Bound(association) = &self.stage {
+            let stats = association.stats();
+            done.connections = u64::from(self.established);
+            (done.octets_out, done.octets_in) = (stats.octets_out, stats.octets_in);
+            done.operations = self.qp.sq().succeeded();
+        }
+        (Personality::Roce, done)
+    }
+
     fn turn(&mut self) -> &mut Turn {
         &mut self.turn
     }
@@ -303,6 +370,7 @@ impl Drive for DatagramDrive {
         moved |= work & todo::RECEIVE != 0 && self.receive();
         let posted = work & todo::POSTED != 0;
         let due = work & todo::TIME != 0 || self.is_due(now);
+        moved |= due && self.wire.is_some() && self.take_late(now);
         if due && let Stage::Bound(association) = &mut self.stage {
             association.handle_timeout(ns_at(now));
         }

@@ -12,8 +12,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::wire::offload::Offloads;
+use weft_verbs::Qp;
 
+use crate::context::Personality;
 use crate::engine::{Engine, Source, Token};
+use crate::tally::{Tally, Work};
 
 /// What there is to do on a connection.
 pub(crate) mod todo {
@@ -52,6 +55,8 @@ pub(crate) struct Turn {
     pub blocked: bool,
     /// When the engine calls next.
     pub timer: Option<Instant>,
+    /// What of its work is in the tally.
+    pub noted: Work,
 }
 
 /// A connection and its socket.
@@ -60,6 +65,14 @@ pub(crate) trait Drive: Send {
     fn register(&mut self, source: Arc<dyn Source>);
     /// Who does what below the verbs, where a kernel or a card could do it as well.
     fn offloads(&self) -> Option<Offloads>;
+    /// Which device it belongs to, and what was done on it so far.
+    fn work_done(&self) -> (Personality, Work);
+    /// Its queue pair.
+    fn qp(&self) -> &Arc<Qp>;
+    /// Puts the bad wire of the queue pair `number` before its socket, if it has one.
+    fn spoil(&mut self, number: u32);
+    /// Has the peer vanish, as far as this side can tell.
+    fn lose_peer(&mut self);
     /// Says what the program set for its requests: how many Reads and Atomics may be outstanding,
     /// and how long a request waits for a peer that does not answer.
     fn set_requester(&mut self, _ord: u16, _patience: Duration) {}
@@ -83,6 +96,11 @@ pub(crate) trait Drive: Send {
     fn disconnect(&mut self);
     /// Ends the connection without waiting for the peer.
     fn abandon(&mut self);
+    /// Adds what was done since the last call to the tally.
+    fn note_work(&mut self, tally: &Tally) {
+        let (personality, done) = self.work_done();
+        tally.note_since(personality, done, &mut self.turn().noted);
+    }
     /// Draws the conclusions: what to tell, whom to watch for, when to wake.
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices;
     /// Sees to it that what was completed reaches the peer although the process ends.

@@ -6,13 +6,16 @@ use std::time::Instant;
 
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Endpoint, Transmit};
-use weft_verbs::Wake;
+use weft_verbs::{Qp, Wake};
 
 use crate::buffers::Buffer;
 use crate::clock;
+use crate::context::Personality;
 use crate::drive::{Drive, LINGER, LinkWatcher, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
+use crate::faults::Wire;
 use crate::fds::HighFd;
+use crate::tally::Work;
 use crate::tcp::{self, Received};
 
 /// Receives in one go at most, so that one connection does not starve the others.
@@ -47,6 +50,7 @@ pub(crate) struct StreamDrive {
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
     established: bool,
+    wire: Option<Box<Wire<()>>>,
 }
 
 impl StreamDrive {
@@ -71,6 +75,7 @@ impl StreamDrive {
             phase: Phase::Open,
             watcher: Some(watcher),
             established,
+            wire: None,
         }
     }
 
@@ -98,6 +103,9 @@ impl StreamDrive {
             }
             return false;
         }
+        if self.wire.is_some() {
+            return self.receive_by_wire(now);
+        }
         let mut received = false;
         for _ in 0..RECEIVES_MAX {
             let buffer = self.buffer.get_or_insert_with(Buffer::take);
@@ -122,6 +130,52 @@ impl StreamDrive {
             && let Some(empty) = self.buffer.take_if(|b| b.is_empty())
         {
             empty.put();
+        }
+        received
+    }
+
+    /// The same, over a wire that does something to what arrives.
+    fn receive_by_wire(&mut self, now: Instant) -> bool {
+        let Some(wire) = &mut self.wire else { return false };
+        let mut scratch = Buffer::take();
+        let mut received = false;
+        for _ in 0..RECEIVES_MAX {
+            if wire.closed || wire.line.is_full() {
+                break;
+            }
+            let room = scratch.room();
+            match tcp::receive(self.socket.as_fd(), room) {
+                Received::Nothing => break,
+                Received::Closed => wire.closed = true,
+                Received::Octets(octets) => {
+                    received = true;
+                    let mut piece = room[..octets].to_vec();
+                    wire.spoil(&mut piece);
+                    let due = now + wire.lateness().unwrap_or_default();
+                    wire.line.push(due, piece, ());
+                }
+            }
+        }
+        scratch.put();
+        self.deliver_late(now) | received
+    }
+
+    /// Gives the endpoint what is due; whether something was.
+    fn deliver_late(&mut self, now: Instant) -> bool {
+        let mut received = false;
+        while !self.endpoint.is_held()
+            && let Some(wire) = &mut self.wire
+            && let Some((piece, ())) = wire.line.pop(now)
+        {
+            received = true;
+            let buffer = self.buffer.get_or_insert_with(Buffer::take);
+            // A buffer has room for what was received at once, behind a frame.
+            buffer.room()[..piece.len()].copy_from_slice(&piece);
+            buffer.fill(piece.len());
+            self.deliver(now);
+        }
+        if self.wire.as_ref().is_some_and(|wire| wire.closed && wire.line.is_empty()) {
+            self.closed();
         }
         received
     }
@@ -174,7 +228,8 @@ impl StreamDrive {
     }
 
     fn watch(&mut self) {
-        let read = !self.endpoint.is_held();
+        let ended = self.wire.as_ref().is_some_and(|wire| wire.closed);
+        let read = !self.endpoint.is_held() && !ended;
         let interest = if self.turn.leased {
             Interest::NONE
         } else {
@@ -193,9 +248,9 @@ impl StreamDrive {
             Phase::Lingering(until) => Some(until),
             _ => None,
         };
-        let Some(due) = self.endpoint.poll_timeout().into_iter().chain(lingering).min() else {
-            return;
-        };
+        let late = self.wire.as_ref().and_then(|wire| wire.next_due());
+        let times = self.endpoint.poll_timeout().into_iter().chain(lingering).chain(late);
+        let Some(due) = times.min() else { return };
         if self.turn.timer.is_none_or(|timer| due < timer) {
             self.turn.timer = Some(due);
             Engine::get().set_timer(due, Weak::clone(this));
@@ -210,6 +265,27 @@ impl Drive for StreamDrive {
 
     fn offloads(&self) -> Option<Offloads> {
         Some(self.endpoint.offloads())
+    }
+
+    fn qp(&self) -> &Arc<Qp> {
+        self.endpoint.qp()
+    }
+
+    fn spoil(&mut self, number: u32) {
+        self.wire = Wire::of(number);
+    }
+
+    fn lose_peer(&mut self) {
+        self.closed();
+    }
+
+    fn work_done(&self) -> (Personality, Work) {
+        let (stats, operations) = (self.endpoint.stats(), self.endpoint.qp().sq().succeeded());
+        let (octets_out, octets_in) = (stats.octets_out, stats.octets_in);
+        (
+            Personality::Iwarp,
+            Work { contexts: 0, connections: 1, operations, octets_out, octets_in },
+        )
     }
 
     fn turn(&mut self) -> &mut Turn {
@@ -249,7 +325,8 @@ impl Drive for StreamDrive {
             self.deliver(now);
             received = true;
         }
-        received |= work & todo::RECEIVE != 0 && self.receive(now);
+        let late = work & todo::TIME != 0 && self.wire.is_some();
+        received |= (work & todo::RECEIVE != 0 || late) && self.receive(now);
         let open = !self.turn.blocked || work & todo::WRITABLE != 0;
         if open && (received || work & todo::SEND != 0) {
             self.transmit(now);

@@ -4,10 +4,12 @@
 //! it, or let it fail or drain. A channel adapter's is connected by the program itself, in the
 //! steps and with the attributes that InfiniBand prescribes.
 
+use weft_fault::Verb;
 use weft_verbs::qp::transition;
 use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
 use super::Qp;
+use crate::faults::refuse;
 use crate::oob::{Peer, Requester};
 use crate::path;
 
@@ -19,6 +21,7 @@ const NUMBER_MAX: u32 = 0x00ff_ffff;
 impl Qp {
     /// Changes attributes, and the state if `mask` says so. Nothing has changed after an error.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
+        refuse(Verb::ModifyQp)?;
         if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != self.state() {
             return Err(Misuse::Invalid("the queue pair is not in that state"));
         }
@@ -109,11 +112,12 @@ impl Qp {
             }
             (Init, Rtr) => {
                 self.reach(peer(attr)?)?;
-                self.inner.enter(Rtr);
+                // The connection is in other hands from now on, and may be over already.
+                self.inner.proceed(Init, Rtr);
             }
             (Rtr, Rts) if connected => {
                 self.speak(requester(attr))?;
-                self.inner.enter(Rts);
+                self.inner.proceed(Rtr, Rts);
             }
             _ if from != to => self.inner.enter(to),
             _ => {}

@@ -199,6 +199,13 @@ impl Qp {
         self.state.store(state as u8, Ordering::Release);
     }
 
+    /// Goes from `from` to `to`, neither of them an error or a reset, unless it has failed
+    /// meanwhile.
+    pub fn proceed(&self, from: QpState, to: QpState) {
+        let (from, to) = (from as u8, to as u8);
+        let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// Queues a send.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
         if self.kind == QpType::Ud {

@@ -78,12 +78,17 @@ pub struct SendQueue {
     head: u32,
     next: u32,
     tail: u32,
+    /// Requests from here on are held back; `head`, unless `held` is set.
+    open_to: u32,
+    held: bool,
     /// Slots that no polled completion has given back yet.
     taken: Arc<AtomicU32>,
     /// Complete and unsignaled since the last completion pushed.
     silent: u32,
     /// Requests that the peer may still reply to by a Write; no more than the queue holds.
     unanswered: u32,
+    /// Requests for the peer that were carried out.
+    succeeded: u64,
 }
 
 impl SendQueue {
@@ -98,9 +103,12 @@ impl SendQueue {
             head: 0,
             next: 0,
             tail: 0,
+            open_to: 0,
+            held: false,
             taken: Arc::default(),
             silent: 0,
             unanswered: 0,
+            succeeded: 0,
         }
     }
 
@@ -127,6 +135,9 @@ impl SendQueue {
         wqe.awaiting = wr.op.awaits_response();
         wqe.signaled = signal_all || wr.flags.contains(SendFlags::SIGNALED);
         self.head = self.head.wrapping_add(1);
+        if !self.held {
+            self.open_to = self.head;
+        }
         self.unanswered = self.depth.min(self.unanswered + 1);
         self.taken.fetch_add(1, Ordering::AcqRel);
         Ok(())
@@ -189,12 +200,12 @@ impl SendQueue {
 
     /// The request that is to be turned into segments next, with its sequence number.
     pub fn peek(&self) -> Option<(u32, &SendWqe)> {
-        (self.next != self.head).then(|| (self.next, self.get(self.next)))
+        (self.next != self.open_to).then(|| (self.next, self.get(self.next)))
     }
 
     /// Whether `seq` is posted and waits to be turned into segments.
     pub fn is_pending(&self, seq: u32) -> bool {
-        seq.wrapping_sub(self.next) < self.head.wrapping_sub(self.next)
+        seq.wrapping_sub(self.next) < self.open_to.wrapping_sub(self.next)
     }
 
     /// The request `seq`, which must lie between tail and head.
@@ -256,9 +267,30 @@ impl SendQueue {
         self.tail == self.head
     }
 
+    /// Holds back what is posted from now on.
+    pub fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Lets go of what is held back.
+    pub fn release(&mut self) {
+        self.held = false;
+        self.open_to = self.head;
+    }
+
+    /// Whether everything before the first request that is held back is complete.
+    pub fn is_held_up(&self) -> bool {
+        self.tail == self.open_to && self.open_to != self.head
+    }
+
+    /// How many requests for the peer were carried out, in the life of the queue.
+    pub fn succeeded(&self) -> u64 {
+        self.succeeded
+    }
+
     /// Whether something waits to be turned into segments.
     pub fn has_pending(&self) -> bool {
-        self.next != self.head
+        self.next != self.open_to
     }
 
     /// Rouses the application that sleeps on `cq`, at most once for each request.
@@ -302,8 +334,10 @@ impl SendQueue {
     pub fn reset(&mut self) {
         self.tail = self.head;
         self.next = self.head;
+        self.release();
         self.silent = 0;
         self.unanswered = 0;
+        self.succeeded = 0;
         self.taken = Arc::default();
     }
 
@@ -311,6 +345,7 @@ impl SendQueue {
         let wqe = self.get(self.tail);
         let success = status == WcStatus::Success;
         let signaled = wqe.signaled || !success;
+        let remote = !matches!(wqe.op, SendOp::LocalInv { .. });
         let mut wc = Wc::new(wqe.wr_id, qp_num, wqe.wc_opcode(), status);
         wc.vendor_err = vendor_err;
         if success && wqe.op.awaits_response() {
@@ -320,7 +355,11 @@ impl SendQueue {
         if seq_before(self.next, self.tail) {
             self.next = self.tail;
         }
+        if seq_before(self.open_to, self.tail) {
+            self.open_to = self.tail;
+        }
         self.silent += 1;
+        self.succeeded += u64::from(success && remote);
         if signaled {
             let slots = std::mem::take(&mut self.silent);
             let reclaim = Reclaim { taken: Arc::clone(&self.taken), slots };
@@ -389,6 +428,28 @@ mod tests {
         queue.complete(1, &cq);
         assert_eq!(polled(&cq), [(0, 0), (1, 0), (2, 0)]);
         assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn what_is_held_back_waits_for_its_release_or_fails_in_its_turn() {
+        let (mut queue, cq) = queue(4);
+        post(&mut queue, 0, SendOp::Send, SIGNALED).unwrap();
+        queue.hold();
+        for id in 1..3 {
+            post(&mut queue, id, SendOp::Send, SIGNALED).unwrap();
+        }
+        assert!(!queue.is_held_up() && queue.is_pending(0) && !queue.is_pending(1));
+        queue.segment_out(0, true);
+        assert!(!queue.has_pending() && queue.peek().is_none());
+        queue.segments_acked(0, 1);
+        queue.complete(1, &cq);
+        assert!(queue.is_held_up());
+        queue.fail(1, 1, &cq, WcStatus::RetryExcErr, 0);
+        queue.release();
+        assert_eq!(queue.peek().map(|(seq, _)| seq), Some(2));
+        queue.flush(1, &cq);
+        assert_eq!(polled(&cq), [(0, 0), (1, 12), (2, 5)]);
+        assert_eq!(queue.succeeded(), 1);
     }
 
     #[test]

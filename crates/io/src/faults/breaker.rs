@@ -1,0 +1,273 @@
+//! Breaks a queue pair at the verbs: when it is to happen, and what is seen of it.
+//!
+//! The request that a fault is for, and all behind it, are held back in the send queue; once
+//! everything before it is complete its turn has come, and it fails, or waits as it would for a
+//! receiver that is not ready. So the program sees as many requests succeed as the plan says.
+//!
+//! Order: [`Breaker::post`] for each request, [`Breaker::act`] after each step of the connection.
+//! Lock order: driver, breaker, send queue.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use weft_fault::{Dice, Fault, Kind, Status, When};
+use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
+
+use super::{Faults, at};
+use crate::context::Personality;
+use crate::drive::{Drive, todo};
+
+/// How long a request waits for a receiver that is not ready.
+const RNR_WAIT: Duration = Duration::from_millis(1);
+/// The `rnr_retry` that is without end; RNICs have no other.
+const RNR_ENDLESS: u8 = 7;
+
+/// The faults of one queue pair.
+pub(crate) struct Breaker(Mutex<State>);
+
+struct State {
+    faults: Vec<Planned>,
+    /// The fault whose request is held back.
+    holding: Option<usize>,
+    /// How often the request found no receive, and until when it waits.
+    refusals: u32,
+    waits_until: Option<Instant>,
+}
+
+struct Planned {
+    kind: Kind,
+    when: When,
+    dice: Dice,
+    /// What it counts: requests that were posted.
+    posted: u64,
+    /// It has happened, and a timer for it is set.
+    spent: bool,
+    timed: bool,
+}
+
+impl Planned {
+    fn new((fault, dice): (&Fault, Dice)) -> Option<Self> {
+        let Fault { kind, when, .. } = *fault;
+        let own = matches!(kind, Kind::QpError(_) | Kind::Rnr(_) | Kind::PeerGone);
+        own.then_some(Self { kind, when, dice, posted: 0, spent: false, timed: false })
+    }
+
+    /// Whether the request that is posted next is the one; not asked twice about one request.
+    fn hits(&mut self, op: &SendOp) -> bool {
+        let counts = match self.kind {
+            Kind::QpError(_) => true,
+            Kind::Rnr(_) => needs_receive(op),
+            _ => false,
+        };
+        if !counts || self.spent {
+            return false;
+        }
+        self.posted += 1;
+        match self.when {
+            When::After(count) => self.posted > count,
+            When::Chance(share) => self.dice.falls(share),
+            When::AtNs(_) => false,
+        }
+    }
+
+    /// Whether it is time, for a fault of the whole queue pair; else when it may be.
+    fn is_due(&self, qp: &Qp, now: Instant) -> (bool, Option<Instant>) {
+        // Until then the program still walks it through its states.
+        let ready = matches!(qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
+        match (self.kind, self.when) {
+            _ if self.spent => (false, None),
+            (_, When::AtNs(ns)) => (ready && at(ns) <= now, Some(at(ns))),
+            (Kind::PeerGone, When::After(count)) => (ready && qp.sq().succeeded() >= count, None),
+            _ => (false, None),
+        }
+    }
+}
+
+fn needs_receive(op: &SendOp) -> bool {
+    let sends = matches!(op, SendOp::Send | SendOp::SendImm { .. } | SendOp::SendInv { .. });
+    sends || matches!(op, SendOp::WriteImm { .. })
+}
+
+impl Breaker {
+    /// The breaker of the queue pair `number`, if it has one.
+    pub fn of(number: u32) -> Option<Self> {
+        let faults: Vec<_> = Faults::get()?.of(number).filter_map(Planned::new).collect();
+        let state = State { faults, holding: None, refusals: 0, waits_until: None };
+        (!state.faults.is_empty()).then(|| Self(Mutex::new(state)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("breaker lock")
+    }
+
+    /// Posts a request by `post`, and holds it back if it is to fail.
+    pub fn post(
+        &self,
+        qp: &Qp,
+        op: &SendOp,
+        post: impl FnOnce() -> Result<(), Misuse>,
+    ) -> Result<(), Misuse> {
+        let mut state = self.lock();
+        if state.holding.is_some() {
+            return post();
+        }
+        // Each is asked, so that each counts every request.
+        let mut hit = None;
+        for (place, fault) in state.faults.iter_mut().enumerate() {
+            hit = hit.or(fault.hits(op).then_some(place));
+        }
+        if hit.is_some() {
+            qp.sq().hold();
+        }
+        let result = post();
+        if result.is_ok() {
+            state.holding = hit;
+        } else if hit.is_some() {
+            qp.sq().release();
+        }
+        result
+    }
+
+    /// Does what it is time for; gives when to call again, where nothing else calls.
+    pub fn act(&self, driver: &mut dyn Drive, now: Instant) -> Option<Instant> {
+        let qp = Arc::clone(driver.qp());
+        let mut state = self.lock();
+        let mut again = None;
+        for place in 0..state.faults.len() {
+            let fault = &mut state.faults[place];
+            let (due, later) = fault.is_due(&qp, now);
+            if due {
+                fault.spent = true;
+                match fault.kind {
+                    Kind::QpError(status) => fail(&qp, driver, status_of(status)),
+                    _ => driver.lose_peer(),
+                }
+            } else if let Some(later) = later
+                && !std::mem::replace(&mut fault.timed, true)
+            {
+                again = Some(again.map_or(later, |at: Instant| at.min(later)));
+            }
+        }
+        let held = if qp.sq().is_held_up() { state.holding } else { None };
+        let waits = held.and_then(|place| state.act_on_held(place, &qp, driver, now));
+        again.into_iter().chain(waits).min()
+    }
+}
+
+impl State {
+    /// The turn of the request that is held back has come.
+    fn act_on_held(
+        &mut self,
+        place: usize,
+        qp: &Qp,
+        driver: &mut dyn Drive,
+        now: Instant,
+    ) -> Option<Instant> {
+        let times = match self.faults[place].kind {
+            Kind::Rnr(times) => times,
+            Kind::QpError(status) => {
+                self.faults[place].spent = true;
+                fail(qp, driver, status_of(status));
+                return None;
+            }
+            _ => return None,
+        };
+        if self.waits_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        self.waits_until = None;
+        let patience = match driver.work_done().0 {
+            Personality::Roce => qp.attrs().rnr_retry,
+            Personality::Iwarp => RNR_ENDLESS,
+        };
+        if self.refusals < times {
+            self.refusals += 1;
+            if patience != RNR_ENDLESS && self.refusals > u32::from(patience) {
+                fail(qp, driver, WcStatus::RnrRetryExcErr);
+                return None;
+            }
+            self.waits_until = Some(now + RNR_WAIT);
+            return self.waits_until;
+        }
+        self.faults[place].spent = true;
+        (self.holding, self.refusals) = (None, 0);
+        qp.sq().release();
+        driver.work(todo::SEND, now);
+        None
+    }
+}
+
+/// The oldest request ends as `status`, everything else is flushed, and the connection is over. A
+/// queue pair without a request says so by an event.
+fn fail(qp: &Qp, driver: &mut dyn Drive, status: WcStatus) {
+    let mut sq = qp.sq();
+    let oldest = (!sq.is_idle()).then(|| sq.tail());
+    if let Some(oldest) = oldest {
+        sq.fail(oldest, qp.num(), qp.send_cq(), status, 0);
+    }
+    drop(sq);
+    driver.disconnect();
+    qp.fail(None);
+    if oldest.is_none() || status == WcStatus::FatalErr {
+        qp.raise(AsyncKind::QpFatal);
+    }
+}
+
+fn status_of(status: Status) -> WcStatus {
+    let all = [
+        WcStatus::LocLenErr,
+        WcStatus::LocQpOpErr,
+        WcStatus::LocProtErr,
+        WcStatus::WrFlushErr,
+        WcStatus::RemInvReqErr,
+        WcStatus::RemAccessErr,
+        WcStatus::RemOpErr,
+        WcStatus::RetryExcErr,
+        WcStatus::RnrRetryExcErr,
+    ];
+    let found = all.into_iter().find(|known| *known as u32 == status.code);
+    found.unwrap_or(WcStatus::FatalErr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_fault::Plan;
+
+    fn planned(plan: &str) -> Planned {
+        let faults = Faults::new(Plan::parse(plan).unwrap());
+        let planned = faults.of(1).filter_map(Planned::new).next();
+        planned.expect("a fault of a queue pair")
+    }
+
+    fn hit_at(plan: &str, op: SendOp) -> Option<usize> {
+        let mut planned = planned(plan);
+        (0..10_000).position(|_| planned.hits(&op))
+    }
+
+    #[test]
+    fn the_request_after_so_many_is_the_one() {
+        let write = SendOp::Write { to: 0, stag: 0 };
+        assert_eq!(hit_at("qp-error:after=1000", write), Some(1000));
+        assert_eq!(hit_at("qp-error", SendOp::Send), Some(0));
+        assert_eq!(hit_at("rnr:3", write), None);
+        assert_eq!(hit_at("rnr:3,after=7", SendOp::Send), Some(7));
+        assert_eq!(hit_at("qp-error:at=1s", SendOp::Send), None);
+    }
+
+    #[test]
+    fn chance_repeats_itself_with_its_seed() {
+        let hit = |seed: u64| hit_at(&format!("qp-error=0.1%; seed={seed}"), SendOp::Send);
+        assert_eq!(hit(1), hit(1));
+        assert!((0..20).any(|seed| hit(seed) != hit(seed + 1)));
+    }
+
+    #[test]
+    fn every_status_of_a_plan_is_one_of_the_verbs() {
+        for name in ["loc-len", "flush", "rem-access", "retry-exc", "rnr-retry-exc", "fatal"] {
+            let plan = Plan::parse(&format!("qp-error:status={name}")).unwrap();
+            let Kind::QpError(status) = plan.faults[0].kind else { panic!("{plan}") };
+            assert_eq!(status_of(status) as u32, status.code, "{name}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Faults on purpose, as `WEFT_FAULT` asks for them (docs/faults.md).
+//!
+//! Each has one place. At the verbs: a [`Breaker`] holds back the request of a queue pair that is
+//! to fail and fails it in its turn, [`refuse`] fails calls, [`completions_until_overflow`] ends a
+//! completion queue. Below them: a [`Wire`] between a connection and its socket loses, changes and
+//! delays what arrives.
+//!
+//! Invariant: without a plan there is no breaker and no wire, and what looks for them is a test of
+//! an `Option` that is `None`.
+
+mod breaker;
+mod line;
+mod wire;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_fault::{Call, Dice, Fault, Kind, Plan, Verb, When};
+use weft_verbs::Misuse;
+
+pub(crate) use breaker::Breaker;
+pub(crate) use wire::Wire;
+
+use crate::clock;
+
+/// The variable with the plan.
+const VARIABLE: &str = "WEFT_FAULT";
+
+/// The plan of this process, and how far its calls have come.
+struct Faults {
+    plan: Plan,
+    seed: u64,
+    calls: Vec<(Call, u64, AtomicU64)>,
+}
+
+impl Faults {
+    /// The plan, read once. A text that is no plan is none; the preload says so.
+    fn get() -> Option<&'static Self> {
+        static FAULTS: OnceLock<Option<Faults>> = OnceLock::new();
+        let read = || Some(Self::new(Plan::parse(&std::env::var(VARIABLE).ok()?).ok()?));
+        FAULTS.get_or_init(read).as_ref()
+    }
+
+    fn new(plan: Plan) -> Self {
+        let call = |fault: &Fault| match (fault.kind, fault.when) {
+            (Kind::Call(call), When::After(count)) => Some((call, count, AtomicU64::new(0))),
+            _ => None,
+        };
+        let calls = plan.faults.iter().filter_map(call).collect();
+        Self { seed: plan.seed.unwrap_or(0), calls, plan }
+    }
+
+    /// The faults for the object `number` of its kind, each with its dice.
+    fn of(&self, number: u32) -> impl Iterator<Item = (&Fault, Dice)> {
+        let faults = self.plan.faults.iter().enumerate();
+        let own = faults.filter(move |(_, fault)| fault.is_for(number));
+        own.map(move |(place, fault)| (fault, Dice::new(self.seed, place, number)))
+    }
+}
+
+/// Counts the queue pairs of the process.
+pub(crate) fn number_queue_pair() -> u32 {
+    static MADE: AtomicU32 = AtomicU32::new(1);
+    MADE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Fails a call that is to fail.
+pub(crate) fn refuse(verb: Verb) -> Result<(), Misuse> {
+    let Some(faults) = Faults::get() else { return Ok(()) };
+    for (call, after, made) in faults.calls.iter().filter(|(call, _, _)| call.verb == verb) {
+        let made = made.fetch_add(1, Ordering::Relaxed);
+        if (*after..after.saturating_add(call.times)).contains(&made) {
+            return Err(Misuse::System(call.errno));
+        }
+    }
+    Ok(())
+}
+
+/// How many completions the program is to see of the completion queue that is made now; for ever
+/// if nothing is said.
+pub(crate) fn completions_until_overflow() -> Option<u64> {
+    static MADE: AtomicU32 = AtomicU32::new(1);
+    let faults = Faults::get()?;
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let overflow = |(fault, _): (&Fault, Dice)| match (fault.kind, fault.when) {
+        (Kind::CqOverflow, When::After(count)) => Some(count),
+        _ => None,
+    };
+    faults.of(number).filter_map(overflow).min()
+}
+
+/// When it is so long after the first connection, at the earliest of which this was called.
+fn at(ns: u64) -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(clock::now) + Duration::from_nanos(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_have_their_own_faults_and_dice() {
+        let faults = Faults::new(Plan::parse("drop=50%; rnr:1,only=2; seed=7").unwrap());
+        assert_eq!((faults.of(1).count(), faults.of(2).count()), (1, 2));
+        let falls = |number| {
+            let (fault, mut dice) = faults.of(number).next().unwrap();
+            let Kind::Drop(share, _) = fault.kind else { panic!("{fault:?}") };
+            (0..100).map(|_| dice.falls(share)).collect::<Vec<_>>()
+        };
+        assert_eq!(falls(1), falls(1));
+        assert_ne!(falls(1), falls(2));
+    }
+}

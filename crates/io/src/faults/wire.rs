@@ -1,0 +1,151 @@
+//! A bad wire between a connection and its socket.
+
+use std::time::{Duration, Instant};
+
+use weft_fault::{Dice, Kind, Share, Way};
+
+use super::Faults;
+use super::line::Line;
+
+/// What a queue pair's wire does to what passes.
+pub(crate) struct Wire<T> {
+    losses: Vec<(Share, Way, Dice)>,
+    changes: Vec<(Share, Dice)>,
+    delays: Vec<(u64, u64, Dice)>,
+    /// Nothing passes any more.
+    cut: bool,
+    /// What has arrived and is not here yet.
+    pub line: Line<T>,
+    /// Whoever sends has closed its end, behind everything on the line.
+    pub closed: bool,
+}
+
+impl<T> Wire<T> {
+    /// The wire of the queue pair `number`, if it has one.
+    pub fn of(number: u32) -> Option<Box<Self>> {
+        Self::planned(Faults::get()?, number)
+    }
+
+    fn planned(faults: &Faults, number: u32) -> Option<Box<Self>> {
+        let mut wire = Self {
+            losses: Vec::new(),
+            changes: Vec::new(),
+            delays: Vec::new(),
+            cut: false,
+            line: Line::default(),
+            closed: false,
+        };
+        let mut needed = false;
+        for (fault, dice) in faults.of(number) {
+            match fault.kind {
+                Kind::Drop(share, way) => wire.losses.push((share, way, dice)),
+                Kind::Corrupt(share) => wire.changes.push((share, dice)),
+                Kind::Delay { delay_ns, jitter_ns } => {
+                    wire.delays.push((delay_ns, jitter_ns, dice));
+                }
+                Kind::PeerGone => {}
+                _ => continue,
+            }
+            needed = true;
+        }
+        needed.then(|| Box::new(wire))
+    }
+
+    /// Nothing passes from now on.
+    pub fn cut(&mut self) {
+        self.cut = true;
+    }
+
+    /// Whether the next datagram of this direction is lost.
+    pub fn loses(&mut self, way: Way) -> bool {
+        let own = self.losses.iter_mut().filter(|(_, of, _)| [way, Way::Both].contains(of));
+        // Each is asked, so that each is asked as often.
+        let lost = own.fold(false, |lost, (share, _, dice)| lost | dice.falls(*share));
+        lost || self.cut
+    }
+
+    /// Whether a datagram that arrives is here now. It may be lost, or come later.
+    pub fn passes(&mut self, now: Instant, note: T, datagram: &mut [u8]) -> bool {
+        if self.loses(Way::In) {
+            return false;
+        }
+        self.spoil(datagram);
+        let Some(late) = self.lateness() else { return true };
+        // As a router does whose queue is full.
+        if !self.line.is_full() {
+            self.line.push(now + late, datagram.to_vec(), note);
+        }
+        false
+    }
+
+    /// Changes a bit of what arrives, perhaps; whether it did.
+    pub fn spoil(&mut self, octets: &mut [u8]) -> bool {
+        let mut spoiled = false;
+        for (share, dice) in &mut self.changes {
+            if dice.falls(*share) && !octets.is_empty() {
+                let bit = dice.below(octets.len() as u64 * 8);
+                octets[(bit / 8) as usize] ^= 1 << (bit % 8);
+                spoiled = true;
+            }
+        }
+        spoiled
+    }
+
+    /// How much later something comes that arrives now, if it does.
+    pub fn lateness(&mut self) -> Option<Duration> {
+        let late = |(delay_ns, jitter_ns, dice): &mut (u64, u64, Dice)| {
+            *delay_ns + dice.below(jitter_ns.saturating_add(1))
+        };
+        let ns: u64 = self.delays.iter_mut().map(late).sum();
+        (!self.delays.is_empty()).then(|| Duration::from_nanos(ns))
+    }
+
+    /// When something on the line is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.line.next_due()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_fault::Plan;
+
+    fn wire(plan: &str) -> Option<Box<Wire<()>>> {
+        Wire::planned(&Faults::new(Plan::parse(plan).unwrap()), 1)
+    }
+
+    #[test]
+    fn only_faults_below_the_verbs_make_a_wire() {
+        assert!(wire("qp-error; cq-overflow; rnr:3; drop=1%:only=2").is_none());
+        assert!(wire("peer-gone").is_some());
+    }
+
+    #[test]
+    fn directions_are_kept_apart() {
+        let mut wire = wire("drop=100%:way=in").unwrap();
+        assert!(wire.loses(Way::In) && !wire.loses(Way::Out));
+        wire.cut();
+        assert!(wire.loses(Way::Out));
+    }
+
+    #[test]
+    fn one_bit_is_changed_and_the_same_one_again() {
+        let spoilt = || {
+            let mut octets = [0_u8; 64];
+            assert!(wire("corrupt=100%; seed=3").unwrap().spoil(&mut octets));
+            octets
+        };
+        assert_eq!(spoilt().iter().map(|octet| octet.count_ones()).sum::<u32>(), 1);
+        assert_eq!(spoilt(), spoilt());
+        assert!(!wire("corrupt=100%").unwrap().spoil(&mut []));
+    }
+
+    #[test]
+    fn delays_add_up_and_vary_no_more_than_they_may() {
+        assert_eq!(wire("drop=1%").unwrap().lateness(), None);
+        let mut wire = wire("delay=5ms; delay=2ms:jitter=1ms").unwrap();
+        let range = Duration::from_millis(7)..=Duration::from_millis(8);
+        assert!((0..100).all(|_| range.contains(&wire.lateness().unwrap())));
+    }
+}

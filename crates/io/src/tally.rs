@@ -1,0 +1,219 @@
+//! What the processes of one run did, counted in a file that all of them have mapped.
+//!
+//! `weft run` makes the file with [`Tally::create`] and names it in [`VARIABLE`]; each process
+//! that comes to a connection adds to it what was done since it last did, and so what is in it is
+//! right although a process forks, becomes another program or is killed. Without the variable
+//! nothing is counted.
+//!
+//! Invariant: a number in the file only grows.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::context::Personality;
+use crate::sys;
+
+/// The variable that names the file.
+pub const VARIABLE: &str = "WEFT_TALLY";
+
+/// What the first word of the file is.
+const MAGIC: u64 = u64::from_le_bytes(*b"weftsum1");
+const DEVICES: usize = 2;
+const NUMBERS: usize = 5;
+const WORDS: usize = 1 + DEVICES * NUMBERS;
+
+/// What was done over one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Contexts that were opened.
+    pub contexts: u64,
+    /// Ends of connections that were made: a connection whose ends both count is two.
+    pub connections: u64,
+    /// Sends, Writes, Reads and Atomics that completed without an error.
+    pub operations: u64,
+    /// Octets of payload that left: of own requests, and in answer to the peer's.
+    pub octets_out: u64,
+    /// Octets of payload that arrived in memory.
+    pub octets_in: u64,
+}
+
+impl Work {
+    fn numbers(&self) -> [u64; NUMBERS] {
+        [self.contexts, self.connections, self.operations, self.octets_out, self.octets_in]
+    }
+
+    fn of(numbers: &[u64]) -> Self {
+        let [contexts, connections, operations, octets_out, octets_in] = numbers else {
+            return Self::default();
+        };
+        Self {
+            contexts: *contexts,
+            connections: *connections,
+            operations: *operations,
+            octets_out: *octets_out,
+            octets_in: *octets_in,
+        }
+    }
+
+    /// Whether data was moved, by this side or by its peer.
+    pub fn is_traffic(&self) -> bool {
+        self.operations > 0 || self.octets_in > 0 || self.octets_out > 0
+    }
+}
+
+/// What was done by a whole run: over `weft0`, then over `weft_iw0`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals(pub [Work; DEVICES]);
+
+/// The mapped file.
+pub struct Tally(&'static [AtomicU64]);
+
+impl Tally {
+    /// Makes the file, with nothing done yet. Only its owner may read or write it.
+    ///
+    /// # Errors
+    /// There is such a file, or none can be made there.
+    pub fn create(path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        let mut octets = [0; WORDS * 8];
+        octets[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        file.write_all(&octets)
+    }
+
+    /// What the file says now.
+    ///
+    /// # Errors
+    /// It is not there, or not what [`Tally::create`] made.
+    pub fn read(path: &Path) -> io::Result<Totals> {
+        let mut octets = Vec::new();
+        File::open(path)?.take(WORDS as u64 * 8 + 1).read_to_end(&mut octets)?;
+        let words: Vec<u64> = octets.chunks_exact(8).map(word).collect();
+        if octets.len() != WORDS * 8 || words[0] != MAGIC {
+            return Err(stranger());
+        }
+        let mut totals = Totals::default();
+        for (work, numbers) in totals.0.iter_mut().zip(words[1..].chunks(NUMBERS)) {
+            *work = Work::of(numbers);
+        }
+        Ok(totals)
+    }
+
+    /// Adds `totals` to the file at `path`, for a run inside another one.
+    ///
+    /// # Errors
+    /// As [`Tally::read`].
+    pub fn add(path: &Path, totals: &Totals) -> io::Result<()> {
+        let tally = Self::open(path)?;
+        for (device, work) in totals.0.iter().enumerate() {
+            tally.note(device, work);
+        }
+        Ok(())
+    }
+
+    /// Maps the file for as long as the process lives.
+    fn open(path: &Path) -> io::Result<Self> {
+        Self::read(path)?;
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        Ok(Self(sys::map_words(&file, WORDS)?))
+    }
+
+    /// The tally that this process adds to, if there is one. It is looked for once.
+    pub(crate) fn get() -> Option<&'static Self> {
+        static TALLY: OnceLock<Option<Tally>> = OnceLock::new();
+        let find = || Self::open(Path::new(&std::env::var_os(VARIABLE)?)).ok();
+        TALLY.get_or_init(find).as_ref()
+    }
+
+    /// Notes that a device was opened.
+    pub(crate) fn note_context(personality: Personality) {
+        if let Some(tally) = Self::get() {
+            tally.note(slot(personality), &Work { contexts: 1, ..Work::default() });
+        }
+    }
+
+    /// Adds what was done on a connection since `noted`, which then is what was `done`.
+    pub(crate) fn note_since(&self, personality: Personality, done: Work, noted: &mut Work) {
+        if done != *noted {
+            let before = std::mem::replace(noted, done);
+            let [now, then] = [done, before].map(|work| work.numbers());
+            let grown: Vec<u64> = now.iter().zip(then).map(|(n, t)| n.saturating_sub(t)).collect();
+            self.note(slot(personality), &Work::of(&grown));
+        }
+    }
+
+    fn note(&self, device: usize, work: &Work) {
+        let start = 1 + device * NUMBERS;
+        for (number, more) in self.0[start..start + NUMBERS].iter().zip(work.numbers()) {
+            if more > 0 {
+                number.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn slot(personality: Personality) -> usize {
+    match personality {
+        Personality::Roce => 0,
+        Personality::Iwarp => 1,
+    }
+}
+
+fn word(octets: &[u8]) -> u64 {
+    octets.try_into().map_or(0, u64::from_ne_bytes)
+}
+
+fn stranger() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "not a tally of this version of Weft")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(test: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("weft-tally-{}-{test}", std::process::id()))
+    }
+
+    #[test]
+    fn what_is_noted_adds_up_and_never_shrinks() {
+        let path = path("sum");
+        Tally::create(&path).unwrap();
+        let tally = Tally::open(&path).unwrap();
+        let mut noted = Work::default();
+        let done = Work { connections: 1, operations: 3, octets_out: 7, ..Work::default() };
+        tally.note_since(Personality::Iwarp, done, &mut noted);
+        tally.note_since(Personality::Iwarp, done, &mut noted);
+        tally.note_since(Personality::Iwarp, Work { operations: 5, ..done }, &mut noted);
+        tally.note_since(Personality::Iwarp, done, &mut noted);
+        let whole = Tally::read(&path).unwrap();
+        assert_eq!(whole.0, [Work::default(), Work { operations: 5, ..done }]);
+        Tally::add(&path, &whole).unwrap();
+        assert_eq!(Tally::read(&path).unwrap().0[1].operations, 10);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn other_files_are_left_alone() {
+        let path = path("other");
+        assert!(Tally::read(&path).is_err());
+        for content in [vec![], vec![0; WORDS * 8], vec![1; 1000]] {
+            std::fs::write(&path, &content).unwrap();
+            assert!(Tally::open(&path).is_err());
+            assert!(Tally::create(&path).is_err());
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn traffic_is_what_moved_data() {
+        let idle = Work { contexts: 2, connections: 4, ..Work::default() };
+        assert!(!idle.is_traffic());
+        assert!(Work { octets_in: 1, ..idle }.is_traffic());
+        assert!(Work { operations: 1, ..idle }.is_traffic());
+    }
+}
