@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
+use weft_fault::Plan;
 
 /// RDMA over any IP network, in user space.
 #[derive(Debug, Parser)]
@@ -25,6 +26,13 @@ pub enum Command {
     /// becomes CMD: its process id, signals, exit status, stdin and stdout are CMD's own. No root,
     /// no kernel module, nothing to configure.
     Run(Run),
+    /// Say why a program does not reach Weft, and what of this machine is in the way
+    ///
+    /// Looks at CMD as `weft run` and the dynamic linker will: is it static, for another machine,
+    /// setuid, started by something that clears the environment, linked with a sanitizer, written
+    /// in Go, or missing a library? Then at this machine: limits, ports, MTU, offloads, buffers,
+    /// hardware, name spaces. CMD does not run.
+    Doctor(Doctor),
     /// Run a program with a wide area network before it
     ///
     /// CMD runs on the near side of a path with a delay, a loss, a rate and what else SPEC asks
@@ -52,9 +60,45 @@ pub struct Run {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub lib: Option<PathBuf>,
 
+    /// Have something go wrong: `drop=1%`, `qp-error:after=1000`, `peer-gone:at=2s` and others
+    ///
+    /// May be given several times, or several faults with `;` between them. The seed that chance
+    /// follows from is printed on stderr; `seed=N` repeats it. docs/faults.md has them all.
+    #[arg(long, value_name = "FAULT", value_parser = Plan::parse)]
+    pub fault: Vec<Plan>,
+
+    /// Fail with status 123 if CMD succeeds and no RDMA operation ran
+    #[arg(long)]
+    pub require_traffic: bool,
+
+    /// Say on stderr at the end which devices, connections, operations and bytes there were
+    #[arg(long)]
+    pub stats: bool,
+
     /// The program and its arguments
     #[arg(
         required = true,
+        trailing_var_arg = true,
+        value_name = "CMD",
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// The arguments of `weft doctor`.
+#[derive(Debug, Args)]
+#[command(after_long_help = DOCTOR_SECTIONS)]
+pub struct Doctor {
+    /// Say it in JSON: one object, with `ok` and `findings`
+    #[arg(long)]
+    pub json: bool,
+
+    /// Use this libweft.so instead of looking for one
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub lib: Option<PathBuf>,
+
+    /// The program to look at, and its arguments
+    #[arg(
         trailing_var_arg = true,
         value_name = "CMD",
         value_hint = ValueHint::CommandWithArguments
@@ -96,6 +140,19 @@ impl Level {
 const SEE_ALSO: &str = "\
 `weft run --help` has examples, the exit statuses and the environment.";
 
+const DOCTOR_SECTIONS: &str = "\
+EXAMPLES
+    Is this machine fit for Weft?
+        weft doctor
+
+    Why does this program find no device?
+        weft doctor ./program --its-option
+
+EXIT STATUS
+    0    All is well; a note is for information
+    1    Something will not work; it is marked WRONG, and a line says what can be done
+    125  weft itself failed, or was called wrongly";
+
 const RUN_SECTIONS: &str = "\
 EXAMPLES
     Is there a device?
@@ -108,7 +165,35 @@ EXAMPLES
     Children have the device too:
         weft run -- sh -c 'rping -s -C 3 & rping -c -a 127.0.0.1 -C 3 -v; wait'
 
+    A test that must not pass without RDMA:
+        weft run --require-traffic make check
+
+    A program's error paths:
+        weft run --fault qp-error:after=1000 ./program
+        weft run --fault 'drop=1%; delay=5ms; seed=7' ./program
+
+FAULTS
+    qp-error[=SHARE][:after=N|at=TIME][,status=STATUS][,only=N]
+                    A request fails, and its queue pair
+    rnr:TIMES[,after=N][,only=N]
+                    A message finds no receive posted, so often in a row
+    cq-overflow[:after=N][,only=N]
+                    A completion queue overflows
+    peer-gone[:after=N|at=TIME][,only=N]
+                    The peer is not heard of again
+    fail=VERB[:errno=ERRNO][,after=N][,times=N]
+                    ibv_VERB fails: reg_mr, create_qp, create_cq, create_srq, modify_qp,
+                    post_send, post_recv
+    drop=SHARE[:way=in|out][,only=N]
+                    Datagrams are lost (weft0)
+    corrupt=SHARE[:only=N]
+                    A bit of what arrives is changed
+    delay=TIME[:jitter=TIME][,only=N]
+                    What arrives is late
+    seed=NUMBER     Repeats what was left to chance
+
 EXIT STATUS
+    123  CMD succeeded without traffic, against --require-traffic
     125  weft itself failed, or was called wrongly
     126  CMD was found but could not be executed
     127  CMD was not found
@@ -125,16 +210,35 @@ ENVIRONMENT
                     How long a peer may stop in the middle of a frame
     WEFT_SEED       The seed of a run of Weft's tests, to repeat it
     WEFT_DEV        The name of weft0
+    WEFT_FAULT      What is to go wrong, as --fault
+    WEFT_STATS      on or off: as --stats; the default is on under CI=true
+    WEFT_TALLY      Set by weft run: where the processes of a run count
     A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
 
 NOTES
-    A static, setuid or foreign program cannot be intercepted; it runs, with a warning.";
+    A static, setuid or foreign program cannot be intercepted; it runs, with a warning, and
+    `weft doctor CMD` explains it.
+
+    With --require-traffic or --stats, and under CI=true, weft stays as CMD's parent: it passes
+    signals on to CMD and ends as CMD ended.";
 
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn the_doctor_takes_a_program_or_none() {
+        let doctor = |line: &str| match Cli::try_parse_from(line.split_whitespace()).unwrap() {
+            Cli { command: Command::Doctor(doctor) } => doctor,
+            other => panic!("{other:?}"),
+        };
+        assert!(doctor("weft doctor").command.is_empty());
+        let whole = doctor("weft doctor --json ls --json");
+        assert!(whole.json);
+        assert_eq!(whole.command, ["ls", "--json"]);
+    }
 
     fn parse(line: &str) -> Run {
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
@@ -160,6 +264,15 @@ mod tests {
     fn levels_are_named_as_the_library_reads_them() {
         for level in Level::value_variants() {
             assert_eq!(level.to_possible_value().unwrap().get_name(), level.name());
+        }
+    }
+
+    #[test]
+    fn the_help_and_the_page_have_every_fault() {
+        let page = include_str!("../../../docs/faults.md").replace("\\|", "|");
+        for form in weft_fault::forms() {
+            assert!(RUN_SECTIONS.contains(form), "{form}");
+            assert!(form.starts_with("seed") || page.contains(form), "{form}");
         }
     }
 

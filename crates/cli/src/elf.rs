@@ -15,6 +15,8 @@ pub struct Elf {
     pub interpreter: Option<Vec<u8>>,
     /// The names of the libraries it needs.
     pub needed: Vec<Vec<u8>>,
+    /// It was built by Go.
+    pub go: bool,
 }
 
 /// What a file turned out to be.
@@ -35,6 +37,9 @@ const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
+/// The section that every Go program has, stripped or not.
+const GO_SECTION: &[u8] = b".go.buildinfo";
+const SECTION_HEADER_LEN: usize = 64;
 /// More than any real file has of anything: what a damaged length may cost.
 const TABLE_MAX: usize = 1 << 20;
 const NAME_MAX: usize = 4096;
@@ -64,6 +69,8 @@ pub fn read(path: &Path) -> io::Result<Kind> {
     Ok(Kind::Native(Elf {
         interpreter: interpreter(&file, &segments)?,
         needed: needed(&file, &segments)?,
+        // Sections are for tools: a program runs without them, and with damaged ones.
+        go: has_section(&file, &header, GO_SECTION).unwrap_or(false),
     }))
 }
 
@@ -121,6 +128,23 @@ fn needed(file: &File, segments: &[Segment]) -> io::Result<Vec<Vec<u8>>> {
     let strings = file_offset(segments, *strings).ok_or_else(damaged)?;
     let names = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED);
     names.map(|(_, at)| name_at(file, strings.checked_add(*at).ok_or_else(damaged)?)).collect()
+}
+
+fn has_section(file: &File, header: &[u8], name: &[u8]) -> io::Result<bool> {
+    let (offset, count) = (u64_at(header, 40), usize::from(u16_at(header, 60)));
+    let of_names = usize::from(u16_at(header, 62));
+    if usize::from(u16_at(header, 58)) != SECTION_HEADER_LEN || of_names >= count {
+        return Ok(false);
+    }
+    let table = bytes_at(file, offset, count * SECTION_HEADER_LEN)?;
+    let names = u64_at(&table, of_names * SECTION_HEADER_LEN + 24);
+    for entry in table.chunks_exact(SECTION_HEADER_LEN) {
+        let at = names.checked_add(u32_at(entry, 0).into()).ok_or_else(damaged)?;
+        if name_at(file, at)? == name {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Where in the file the octet stands that is loaded at `address`.
@@ -190,6 +214,7 @@ mod tests {
         };
         assert!(elf.interpreter.unwrap().starts_with(b"/"));
         assert!(elf.needed.iter().any(|name| name.starts_with(b"libc.so")));
+        assert!(!elf.go);
     }
 
     #[test]
@@ -203,6 +228,14 @@ mod tests {
         machine[18] ^= 1;
         assert_eq!(kind_of("machine", &machine).unwrap(), Kind::Foreign);
         assert!(read(Path::new("/nonexistent/file")).is_err());
+    }
+
+    #[test]
+    fn sections_are_found_by_name() {
+        let path = std::env::current_exe().unwrap();
+        let (file, header) = (File::open(&path).unwrap(), own_bytes()[..HEADER_LEN].to_vec());
+        assert!(has_section(&file, &header, b".text").unwrap());
+        assert!(!has_section(&file, &header, GO_SECTION).unwrap());
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The `weft` command: runs a program with Weft in it, or with a WAN before it, or simulates one.
 //!
 //! `weft run CMD` decides everything about CMD's environment first and then becomes CMD, so there
-//! is nothing left of this process that could come between CMD and its caller. Invariant: nothing
+//! is nothing left of this process that could come between CMD and its caller; it stays only when
+//! it is asked what CMD did ([`watch`]). Invariant: nothing
 //! is printed on stdout that was not asked for, and the streams and signals that this process was
 //! given reach CMD as they were.
 #![cfg_attr(not(test), no_main)]
 #![deny(unsafe_code)]
 
 mod args;
+mod doctor;
 mod elf;
 mod library;
 mod preload;
@@ -15,6 +17,7 @@ mod program;
 mod run;
 mod sys;
 mod variables;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,10 +27,13 @@ use degen::command::Launcher;
 
 use crate::args::{Cli, Command};
 
+/// The exit status of a run that `--require-traffic` finds idle.
+const NO_TRAFFIC: u8 = 123;
 /// The exit status of a failure that is ours and not CMD's, as `env` and `nohup` have it.
 const OUR_FAILURE: u8 = 125;
 
-/// Does what the arguments say. The result is the exit status; `run` comes back only if it fails.
+/// Does what the arguments say. The result is the exit status; `run` comes back only if it fails or
+/// stays.
 fn weft(args: impl Iterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -40,11 +46,13 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
     };
     match cli.command {
         Command::Run(run) => {
-            let failure = run::run(&run);
-            // Without a stderr the status alone must do.
-            let _ = writeln!(std::io::stderr(), "weft: {:#}", failure.error);
-            failure.status
+            run::run(&run).unwrap_or_else(|failure| {
+                // Without a stderr the status alone must do.
+                let _ = writeln!(std::io::stderr(), "weft: {:#}", failure.error);
+                failure.status
+            })
         }
+        Command::Doctor(options) => doctor::main(&options).unwrap_or(OUR_FAILURE),
         Command::Wan(wan) => degen::command::main(&Launcher::new(&["wan"]), *wan),
         Command::Sim(sim) => match weft_sim::command::main(&sim) {
             Ok(()) => 0,

@@ -5,11 +5,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crate::elf::{self, Elf, Kind};
 use crate::preload;
@@ -39,6 +39,31 @@ impl Program {
             }
         }
         None
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it asks of the dynamic linker, if it is for this machine.
+    pub fn elf(&self) -> Option<&Elf> {
+        match &self.kind {
+            Kind::Native(elf) => Some(elf),
+            _ => None,
+        }
+    }
+
+    /// What the dynamic linker would load for it, with `preload` before everything: a line for
+    /// each library, and what it complains about.
+    ///
+    /// # Errors
+    /// It has no dynamic linker, or that cannot be run.
+    pub fn trace(&self, preload: &OsStr) -> io::Result<Output> {
+        let linker = self.elf().and_then(|elf| elf.interpreter.as_ref());
+        let linker = linker.ok_or(io::ErrorKind::Unsupported)?;
+        let mut command = Command::new(OsStr::from_bytes(linker));
+        command.arg("--list").arg(&self.path).env("LD_PRELOAD", preload).output()
     }
 
     /// Why Weft cannot be put before this program, if it cannot. `user` and `group` are the

@@ -1,18 +1,23 @@
-//! `weft run`: the environment is decided, then this process becomes CMD.
+//! `weft run`: the environment is decided, then this process becomes CMD, or watches it.
 //!
-//! Order: [`run`] warns, plans and executes; it comes back only with a failure.
+//! Order: [`run`] warns, plans and executes; if it becomes CMD it comes back only with a failure.
 
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result};
+use weft_fault::Plan;
 
 use crate::args::{Level, Run};
 use crate::program::Program;
+use crate::watch::Watch;
 use crate::{OUR_FAILURE, library, preload, sys, variables};
 
 const PRELOAD: &str = "LD_PRELOAD";
+/// Leaves a seed that can be typed.
+const SEED_SHIFT: u32 = 40;
 
 /// Why CMD does not run.
 #[derive(Debug)]
@@ -23,34 +28,64 @@ pub struct Failure {
     pub error: Error,
 }
 
-/// Becomes CMD, or says why not.
-pub fn run(options: &Run) -> Failure {
+/// Becomes CMD; or runs it and gives its status, where its traffic is asked for.
+///
+/// # Errors
+/// Why CMD does not run.
+pub fn run(options: &Run) -> Result<u8, Failure> {
     let mut environment = Environment::of_this_process();
     if let Some(level) = options.log {
         environment.set("WEFT_LOG", level.name().into());
     }
     if let Err(error) = environment.prepare(options) {
-        return Failure { status: OUR_FAILURE, error };
+        return Err(Failure { status: OUR_FAILURE, error });
     }
-    let error = sys::exec(&options.command, &environment.0);
+    plan_faults(options, &mut environment);
+    let ours = |error| Failure { status: OUR_FAILURE, error };
+    if let Some(watch) = Watch::wanted(options, &mut environment).map_err(ours)? {
+        let end = sys::spawn(&options.command, &environment.0)
+            .and_then(|child| child.wait())
+            .map_err(|error| failure(options, error))?;
+        return Ok(watch.conclude(end));
+    }
+    Err(failure(options, sys::exec(&options.command, &environment.0)))
+}
+
+/// Says what is to go wrong, and by which seed, so that it can be repeated; all programs of the run
+/// have the same.
+fn plan_faults(options: &Run, environment: &mut Environment) {
+    if options.fault.is_empty() {
+        return;
+    }
+    let mut plan = Plan::default();
+    options.fault.iter().cloned().for_each(|more| plan.add(more));
+    let plan = plan.seeded(RandomState::new().hash_one(0) >> SEED_SHIFT);
+    // Without a stderr the seed is lost, and nothing else.
+    let _ = writeln!(io::stderr(), "weft: going wrong on purpose: {plan}");
+    environment.set("WEFT_FAULT", plan.to_string().into());
+}
+
+fn failure(options: &Run, error: io::Error) -> Failure {
     let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     let name = options.command[0].display();
     Failure { status, error: Error::from(error).context(format!("cannot run {name}")) }
 }
 
 /// The environment that CMD will have, in the order that ours has.
-struct Environment(Vec<(OsString, OsString)>);
+pub struct Environment(Vec<(OsString, OsString)>);
 
 impl Environment {
     fn of_this_process() -> Self {
         Self(std::env::vars_os().collect())
     }
 
-    fn get(&self, name: &str) -> Option<&OsStr> {
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
     }
 
-    fn set(&mut self, name: &str, value: OsString) {
+    /// Sets a variable.
+    pub fn set(&mut self, name: &str, value: OsString) {
         self.0.retain(|(key, _)| key != name);
         self.0.push((name.into(), value));
     }
@@ -91,11 +126,16 @@ impl Environment {
         }
     }
 
-    /// Says `text` on stderr, unless the log level is below warnings.
-    fn warn(&self, text: &str) {
+    /// Whether less than warnings is to be said.
+    pub fn is_quiet(&self) -> bool {
         let quiet = [Level::Off, Level::Error].map(Level::name);
         let level = self.get("WEFT_LOG").unwrap_or_default();
-        if !quiet.iter().any(|name| level == *name) {
+        quiet.iter().any(|name| level == *name)
+    }
+
+    /// Says `text` on stderr, unless the log level is below warnings.
+    fn warn(&self, text: &str) {
+        if !self.is_quiet() {
             // Without a stderr there is nobody to warn.
             let _ = writeln!(io::stderr(), "weft: warning: {text}");
         }

@@ -1,14 +1,21 @@
-//! The two things that the standard library does not do as they are needed here: to begin without
-//! touching the process, and to become another program without touching it either.
+//! What the standard library does not do as it is needed here: to begin without touching the
+//! process, and to become another program or to start one without touching it either; and
+//! options of sockets.
 //!
 //! The library's own start ignores SIGPIPE and opens closed streams; its `exec` sets SIGPIPE back
 //! to its default. CMD would see either.
 #![allow(unsafe_code)]
 
+mod child;
+mod socket;
+
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+
+pub use child::{End, die_of, spawn};
+pub use socket::{join, segment, widen};
 
 /// The beginning, straight from the C library.
 #[cfg(not(test))]

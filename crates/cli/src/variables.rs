@@ -4,6 +4,8 @@
 
 use std::ffi::{OsStr, OsString};
 
+use weft_fault::Plan;
+
 /// A variable that Weft reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Variable {
@@ -16,13 +18,14 @@ pub struct Variable {
 enum Values {
     OneOf(&'static [&'static str]),
     Number,
+    Plan,
     Any,
 }
 
 const ON_OFF: Values = Values::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 9] = [
+pub const KNOWN: [Variable; 12] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -35,6 +38,9 @@ pub const KNOWN: [Variable; 9] = [
     Variable { name: "WEFT_PROGRESS", values: Values::OneOf(&["inline", "engine", "hybrid"]) },
     Variable { name: "WEFT_STALL_TIMEOUT_MS", values: Values::Number },
     Variable { name: "WEFT_DEV", values: Values::Any },
+    Variable { name: "WEFT_FAULT", values: Values::Plan },
+    Variable { name: "WEFT_STATS", values: ON_OFF },
+    Variable { name: "WEFT_TALLY", values: Values::Any },
 ];
 
 /// Whether `WEFT` says that CMD is to run without Weft.
@@ -57,6 +63,10 @@ fn warning(name: &OsStr, value: &OsStr) -> Option<String> {
     let wanted = match known.values {
         Values::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
         Values::Number if text.parse::<u64>().is_err() => String::from("a number"),
+        Values::Plan => match Plan::parse(&text) {
+            Ok(_) => return None,
+            Err(error) => return Some(format!("{name} is ignored: {error}")),
+        },
         _ => return None,
     };
     Some(format!("{name}={text} is ignored; it can be: {wanted}"))
@@ -84,6 +94,8 @@ mod tests {
         assert_eq!(warned("WEFT_SEED", "x").len(), 1);
         assert!(warned("WEFT_SEED", "17").is_empty());
         assert!(warned("WEFT_LIB", "anything").is_empty());
+        assert!(warned("WEFT_FAULT", "drop=1%").is_empty());
+        assert!(warned("WEFT_FAULT", "drop=1")[0].contains("drop=SHARE"));
     }
 
     #[test]

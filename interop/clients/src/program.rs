@@ -15,6 +15,7 @@ use crate::running::{Ended, Running};
 pub struct Program {
     command: Vec<OsString>,
     before: Vec<OsString>,
+    options: Vec<OsString>,
     environment: Vec<(String, OsString)>,
     directory: PathBuf,
     over_weft: bool,
@@ -25,6 +26,7 @@ impl Program {
         Self {
             command: vec![name.into()],
             before: Vec::new(),
+            options: Vec::new(),
             environment: Vec::new(),
             directory: directory.to_path_buf(),
             over_weft: true,
@@ -54,6 +56,12 @@ impl Program {
         self
     }
 
+    /// One more option of `weft run`.
+    pub fn option(mut self, option: &str) -> Self {
+        self.options.push(option.into());
+        self
+    }
+
     /// The same as it is, without `weft run`.
     pub fn on_its_own(mut self) -> Self {
         self.over_weft = false;
@@ -77,7 +85,8 @@ impl Program {
         command.args(&line[1..]).current_dir(&self.directory).process_group(0);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("WEFT") || text.starts_with("VERBS_") || text == "LD_PRELOAD" {
+            let ours = text.starts_with("WEFT") || text.starts_with("VERBS_");
+            if ours || text == "LD_PRELOAD" || text == "CI" {
                 command.env_remove(&name);
             }
         }
@@ -106,7 +115,9 @@ impl Program {
         line.extend(self.before.iter().cloned());
         if self.over_weft {
             line.extend([install::weft().into(), "run".into(), "--lib".into()]);
-            line.extend([install::library().into(), "--".into()]);
+            line.push(install::library().into());
+            line.extend(self.options.iter().cloned());
+            line.push("--".into());
         }
         line.extend(self.command.iter().cloned());
         line

@@ -1,5 +1,8 @@
 //! The `weft` command as its users meet it. Needs the workspace's debug build beside it.
 
 mod common;
+mod doctor;
+mod faults;
 mod injection;
 mod process;
+mod traffic;

@@ -153,7 +153,7 @@ fn completions_come_out_for_every_shell() {
 fn help_is_an_answer() {
     let help = weft().args(["run", "--help"]).output().unwrap();
     assert!(help.status.success());
-    for section in ["EXAMPLES", "EXIT STATUS", "ENVIRONMENT", "--lib", "--log"] {
+    for section in ["EXAMPLES", "FAULTS", "EXIT STATUS", "ENVIRONMENT", "--lib", "--log"] {
         assert!(text(&help.stdout).contains(section), "{section}");
     }
     assert_eq!(text(&help.stderr), "");

@@ -1,0 +1,59 @@
+//! `weft doctor [CMD]`: why a program does not reach Weft, and what of this machine is in the way.
+//!
+//! Nothing is changed and nothing of CMD is run but its dynamic linker, which is asked what it
+//! would load. Invariant: what does not hinder anybody is not called wrong, so that the exit
+//! status can be relied upon.
+//!
+//! Order: [`program`] looks at CMD, [`machine`] at what is below it, [`report`] says it.
+
+mod machine;
+mod program;
+mod report;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anyhow::Context;
+
+use crate::args::Doctor;
+use crate::library;
+use report::{Finding, Report};
+
+/// The exit status when something will not work.
+const UNWELL: u8 = 1;
+
+/// Examines, and says on stdout what was found; gives the exit status.
+///
+/// # Errors
+/// Stdout cannot be written.
+pub fn main(options: &Doctor) -> io::Result<u8> {
+    let report = examine(options);
+    let text = if options.json { report.to_json() } else { report.to_text() };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(if report.is_well() { 0 } else { UNWELL })
+}
+
+fn examine(options: &Doctor) -> Report {
+    let mut report = Report::default();
+    let library = find_library(options);
+    match &library {
+        Ok(path) => report.add(Finding::fine("library", format!("{}", path.display()))),
+        Err(error) => report.add(
+            Finding::wrong("library", format!("{error:#}"))
+                .advise("install Weft, or name its libweft.so with --lib or WEFT_LIB"),
+        ),
+    }
+    if let [command, arguments @ ..] = &options.command[..] {
+        program::examine(command, arguments, library.as_deref().ok(), &mut report);
+    }
+    program::environment(&mut report);
+    machine::examine(&mut report);
+    report
+}
+
+fn find_library(options: &Doctor) -> anyhow::Result<std::path::PathBuf> {
+    let variable = std::env::var_os("WEFT_LIB").filter(|path| !path.is_empty());
+    let given = options.lib.as_deref().or(variable.as_deref().map(Path::new));
+    let own = std::env::current_exe().context("finding weft itself")?;
+    library::find(given, own.parent().unwrap_or(Path::new("/")))
+}

@@ -1,0 +1,200 @@
+//! `weft run` that stays to say what CMD did: `--stats`, `--require-traffic`, and in CI.
+//!
+//! Not the library in CMD decides at its end. The programs that an idle run is to be found out
+//! for are those that the library never got into; one that is killed, or ends without its
+//! handlers as shells do, says nothing more; and a program may have children that did the work.
+//! So this process stays as CMD's parent ([`crate::sys::spawn`]) and reads a file that every
+//! process of the run counts into ([`Tally`]).
+//!
+//! Order: [`Watch::wanted`] before CMD starts, [`Watch::conclude`] when it has ended.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use weft_io::tally::{self, Tally, Totals, Work};
+
+use crate::args::Run;
+use crate::run::Environment;
+use crate::sys::{self, End};
+use crate::{NO_TRAFFIC, variables};
+
+/// Where files that are only memory lie, if anywhere.
+const MEMORY_DIR: &str = "/dev/shm";
+/// How often a name for the tally is tried that is taken.
+const NAMES_MAX: u32 = 100;
+
+/// What is to be said and required when CMD has ended.
+pub struct Watch {
+    tally: PathBuf,
+    /// The tally of the run that this one is part of.
+    outer: Option<PathBuf>,
+    names: [String; 2],
+    line: bool,
+    traffic: bool,
+}
+
+impl Watch {
+    /// What the options and the environment ask for, if anything; the environment then names the
+    /// tally.
+    ///
+    /// # Errors
+    /// The tally cannot be made.
+    pub fn wanted(options: &Run, environment: &mut Environment) -> Result<Option<Self>> {
+        let outer = environment.get(tally::VARIABLE).map(PathBuf::from);
+        let line = options.stats || outer.is_none() && is_line_usual(environment);
+        if !line && !options.require_traffic {
+            return Ok(None);
+        }
+        let tally = create().context("counting what CMD does")?;
+        environment.set(tally::VARIABLE, tally.clone().into_os_string());
+        let adapter = environment.get("WEFT_DEV").unwrap_or(OsStr::new("weft0"));
+        let names = [adapter.to_string_lossy().into_owned(), "weft_iw0".into()];
+        Ok(Some(Self { tally, outer, names, line, traffic: options.require_traffic }))
+    }
+
+    /// Says what CMD did, and gives the status that this process is to end with; or ends it by
+    /// the signal that ended CMD.
+    pub fn conclude(self, end: End) -> u8 {
+        // A tally that somebody removed says nothing.
+        let totals = Tally::read(&self.tally).unwrap_or_default();
+        if let Some(outer) = &self.outer {
+            let _ = Tally::add(outer, &totals);
+        }
+        self.remove();
+        if self.line {
+            say(&summary(&totals, &self.names));
+        }
+        match end {
+            End::Signal(signal) => {
+                sys::die_of(signal);
+                128_u8.wrapping_add(signal as u8)
+            }
+            End::Status(0) if self.traffic && !totals.0.iter().any(Work::is_traffic) => {
+                say(&idle(&totals));
+                NO_TRAFFIC
+            }
+            End::Status(status) => status,
+        }
+    }
+
+    fn remove(&self) {
+        // It may be gone already.
+        let _ = std::fs::remove_file(&self.tally);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Whether the line is to be said without an option: asked for by `WEFT_STATS`, or in CI, where
+/// nobody looks whether the tests that passed were the ones that were meant.
+fn is_line_usual(environment: &Environment) -> bool {
+    let has = |name: &str, value: &str| environment.get(name).is_some_and(|v| v == value);
+    let in_ci = has("CI", "true") && !environment.is_quiet();
+    let off = variables::switched_off(environment.get("WEFT"));
+    has("WEFT_STATS", "on") || in_ci && !has("WEFT_STATS", "off") && !off
+}
+
+fn create() -> io::Result<PathBuf> {
+    let dirs = [PathBuf::from(MEMORY_DIR), std::env::temp_dir()];
+    let mut result = Err(io::ErrorKind::NotFound.into());
+    for dir in &dirs {
+        for number in 0..NAMES_MAX {
+            let path = dir.join(format!("weft-tally-{}-{number}", std::process::id()));
+            result = Tally::create(&path).map(|()| path);
+            match &result {
+                Ok(_) => return result,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(_) => break,
+            }
+        }
+    }
+    result
+}
+
+/// The line: `weft0: 1 connection, 5 operations, 320 bytes sent, 0 bytes received`.
+fn summary(totals: &Totals, names: &[String; 2]) -> String {
+    let mut line = String::new();
+    for (work, name) in totals.0.iter().zip(names) {
+        if *work == Work::default() {
+            continue;
+        }
+        let gap = if line.is_empty() { "" } else { "; " };
+        let Work { connections, operations, octets_out, octets_in, .. } = work;
+        let plural = if *connections == 1 { "" } else { "s" };
+        let operation = if *operations == 1 { "operation" } else { "operations" };
+        let _ = write!(
+            line,
+            "{gap}{name}: {connections} connection{plural}, {operations} {operation}, \
+             {octets_out} bytes sent, {octets_in} bytes received"
+        );
+    }
+    if line.is_empty() { "no RDMA device was opened".to_owned() } else { line }
+}
+
+/// Why there was no traffic, as far as the tally knows.
+fn idle(totals: &Totals) -> String {
+    let any = |number: fn(&Work) -> u64| totals.0.iter().any(|work| number(work) > 0);
+    let how_far = if any(|work| work.connections) {
+        "connections were made, and nothing was sent over them"
+    } else if any(|work| work.contexts) {
+        "devices were opened, and no connection was made"
+    } else {
+        "no RDMA device was opened; `weft doctor CMD` says what may keep Weft out of CMD"
+    };
+    format!("no RDMA operation ran, as --require-traffic asks: {how_far}")
+}
+
+fn say(text: &str) {
+    // Without a stderr the status alone must do.
+    let _ = writeln!(io::stderr(), "weft: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Work =
+        Work { contexts: 0, connections: 0, operations: 0, octets_out: 0, octets_in: 0 };
+
+    fn said(adapter: Work, rnic: Work) -> String {
+        summary(&Totals([adapter, rnic]), &["weft0".into(), "weft_iw0".into()])
+    }
+
+    #[test]
+    fn the_line_names_what_was_used() {
+        assert_eq!(said(NONE, NONE), "no RDMA device was opened");
+        let rnic = Work { connections: 2, operations: 1, octets_out: 64, ..NONE };
+        let words = "weft_iw0: 2 connections, 1 operation, 64 bytes sent, 0 bytes received";
+        assert_eq!(said(NONE, rnic), words);
+        let adapter = Work { contexts: 1, connections: 1, ..NONE };
+        let both = said(adapter, rnic);
+        let words = "weft0: 1 connection, 0 operations, 0 bytes sent, 0 bytes received; weft_iw0: ";
+        assert!(both.starts_with(words), "{both}");
+    }
+
+    #[test]
+    fn an_idle_run_says_how_far_it_came() {
+        let adapter = |work| idle(&Totals([work, NONE]));
+        assert!(adapter(NONE).contains("weft doctor"));
+        assert!(adapter(Work { contexts: 1, ..NONE }).contains("no connection was made"));
+        let linked = Work { contexts: 1, connections: 1, ..NONE };
+        assert!(adapter(linked).contains("nothing was sent"));
+    }
+
+    #[test]
+    fn tallies_of_one_process_differ() {
+        let paths = [create().unwrap(), create().unwrap()];
+        assert_ne!(paths[0], paths[1]);
+        for path in paths {
+            assert_eq!(Tally::read(&path).unwrap(), Totals::default());
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}

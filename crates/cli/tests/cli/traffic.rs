@@ -1,0 +1,133 @@
+//! `weft run` that stays to say what CMD did: it must not be seen otherwise.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{Scratch, run, text, weft};
+
+const IDLE: &str = "weft: no RDMA device was opened\n";
+
+#[test]
+fn an_idle_run_that_must_not_be_is_123() {
+    let output = run(&["--require-traffic", "echo", "done"]);
+    assert_eq!(output.status.code(), Some(123));
+    assert_eq!(text(&output.stdout), "done\n");
+    let said = text(&output.stderr);
+    assert!(said.starts_with("weft: no RDMA operation ran") && said.contains("doctor"), "{said}");
+    let scratch = Scratch::new("idle");
+    let program = scratch.compile("still", "int main(void) { return 0; }\n", &["-static"]);
+    assert_eq!(run(&["--require-traffic", &program]).status.code(), Some(123));
+}
+
+#[test]
+fn cmds_own_failure_comes_first() {
+    for option in ["--require-traffic", "--stats"] {
+        assert_eq!(run(&[option, "sh", "-c", "exit 7"]).status.code(), Some(7));
+        assert_eq!(run(&[option, "sh", "-c", "kill -TERM $$"]).status.signal(), Some(15));
+        assert_eq!(run(&[option, "sh", "-c", "kill -KILL $$"]).status.signal(), Some(9));
+        assert_eq!(run(&[option, "/nonexistent/program"]).status.code(), Some(127));
+        assert_eq!(run(&[option, "/"]).status.code(), Some(126));
+    }
+}
+
+#[test]
+fn the_line_is_on_stderr_when_asked_for_and_in_ci() {
+    let said = |variables: &[(&str, &str)], args: &[&str]| {
+        let mut command = weft();
+        command.arg("run").args(args).envs(variables.iter().copied());
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        assert_eq!(text(&output.stdout), "");
+        text(&output.stderr)
+    };
+    assert_eq!(said(&[], &["--stats", "true"]), IDLE);
+    assert_eq!(said(&[("WEFT_STATS", "on")], &["true"]), IDLE);
+    assert_eq!(said(&[("CI", "true")], &["true"]), IDLE);
+    assert_eq!(said(&[], &["true"]), "");
+    assert_eq!(said(&[("CI", "true"), ("WEFT_STATS", "off")], &["true"]), "");
+    assert_eq!(said(&[("CI", "true"), ("WEFT_LOG", "error")], &["true"]), "");
+    assert_eq!(said(&[("CI", "true"), ("WEFT", "off")], &["true"]), "");
+    let own = env!("CARGO_BIN_EXE_weft");
+    assert_eq!(said(&[("CI", "true")], &[own, "run", own, "run", "true"]), IDLE);
+    assert_eq!(said(&[("CI", "true")], &[own, "run", "--stats", "true"]), [IDLE, IDLE].concat());
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let output = run(&["--stats", "sh", "-c", "test -f $WEFT_TALLY && echo $WEFT_TALLY"]);
+    let path = text(&output.stdout);
+    let path = path.trim();
+    assert!(path.contains("weft-tally-"), "{path}");
+    assert!(!Path::new(path).exists());
+}
+
+#[test]
+fn signals_reach_cmd() {
+    let trap = "trap 'exit 9' TERM; echo ready; while :; do sleep 1; done";
+    let mut child = weft()
+        .args(["run", "--stats", "sh", "-c", trap])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[test]
+fn cmd_dies_with_weft() {
+    let mut child = weft()
+        .args(["run", "--stats", "sh", "-c", "echo ready; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut ready = [0; 6];
+    stdout.read_exact(&mut ready).unwrap();
+    let tally = format!("/dev/shm/weft-tally-{}-0", child.id());
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    // Its end of the pipe is closed once it is gone.
+    assert_eq!(stdout.read(&mut ready).unwrap(), 0);
+    // Nobody was left to remove it.
+    let _ = std::fs::remove_file(tally);
+}
+
+#[test]
+fn a_cmd_that_stops_is_seen_to_stop_and_goes_on() {
+    let line = format!(
+        "{} run --stats sh -c 'kill -STOP $$; exit 5' 2>/dev/null & p=$!; \
+         until grep -q '^State:.T' /proc/$p/status; do :; done; \
+         c=$(cat /proc/$p/task/$p/children); kill -CONT $p; wait $p; echo $? $c",
+        env!("CARGO_BIN_EXE_weft")
+    );
+    let output = Command::new("sh").args(["-c", &line]).output().unwrap();
+    let said = text(&output.stdout);
+    assert!(said.starts_with("5 "), "{said}");
+}
+
+/// What a shell line writes to stdout with `weft run --stats` and without.
+fn assert_same(line: &str) {
+    let weft_run = format!("{} run --stats", env!("CARGO_BIN_EXE_weft"));
+    let shell = |line: &str| {
+        let output = Command::new("sh").args(["-c", line]).env_remove("LD_PRELOAD").output();
+        text(&output.unwrap().stdout)
+    };
+    let expected = shell(&line.replace("WEFT", "env"));
+    assert_ne!(expected, "", "{line}");
+    assert_eq!(shell(&line.replace("WEFT", &weft_run)), expected, "{line}");
+}
+
+#[test]
+fn cmd_has_the_streams_and_signals_that_it_would_have() {
+    assert_same("WEFT sh -c 'test -e /proc/self/fd/0; echo $?' <&-");
+    assert_same("WEFT grep ^Sig[BIC] /proc/self/status");
+    assert_same("trap '' PIPE INT CHLD; WEFT grep ^Sig[BIC] /proc/self/status");
+    assert_same("WEFT sh -c 'ls /proc/$$/fd'");
+    assert_same("trap '' CHLD; WEFT sh -c 'exit 6'; echo $?");
+}

@@ -1,0 +1,155 @@
+//! Faults on purpose in real programs: each ends, and says what it met.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use weft_interop::{Ended, Lab, Program, free_port};
+
+/// Runs both ends; the client under `plan`.
+fn ends(server: &Program, client: &Program, plan: &str, port: u16) -> (Ended, Ended) {
+    let server = server.clone().start().listening(port);
+    let client = client.clone().option("--fault").option(plan).run();
+    assert!(client.stderr.contains("weft: going wrong on purpose: "), "{client}");
+    // A server that has not noticed is none that this is about.
+    (server.end(), client)
+}
+
+fn pingpong(plan: &str) -> Option<Ended> {
+    let lab = Lab::with(&["ibv_rc_pingpong"])?;
+    let port = free_port();
+    let server = lab.program("ibv_rc_pingpong").args(&format!("-d weft0 -g 0 -n 300 -p {port}"));
+    Some(ends(&server, &server.clone().args("127.0.0.1"), plan, port).1)
+}
+
+fn perftest(name: &str, options: &str, plan: &str) -> Option<Ended> {
+    let lab = Lab::with(&[name])?;
+    let port = free_port();
+    let server = lab.program(name).args(&format!("-F -p {port} {options}"));
+    Some(ends(&server, &server.clone().args("127.0.0.1"), plan, port).1)
+}
+
+fn rping(plan: &str) -> Option<Ended> {
+    let lab = Lab::with(&["rping"])?;
+    let port = free_port();
+    let rping = |role: &str| {
+        lab.program("rping").args(&format!("{role} -a 127.0.0.1 -p {port} -v -V -C 50 -S 100"))
+    };
+    Some(ends(&rping("-s"), &rping("-c"), plan, port).1)
+}
+
+/// The program failed by itself, and wrote `words`.
+fn failed(ended: Option<Ended>, words: &str) -> String {
+    let Some(ended) = ended else { return String::new() };
+    assert!(ended.status.code().is_some_and(|code| code != 0), "{ended}");
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    assert!(said.contains(words), "no {words:?} from {ended}");
+    said
+}
+
+/// rping ended by itself, after so many pings.
+fn cut_short(ended: Option<Ended>, pings: RangeInclusive<usize>) {
+    let Some(ended) = ended else { return };
+    let done = ended.stdout.lines().filter(|line| line.starts_with("ping data: ")).count();
+    assert!(ended.status.code().is_some() && pings.contains(&done), "{done} pings from {ended}");
+}
+
+fn succeeded(ended: Option<Ended>) {
+    ended.map(Ended::success);
+}
+
+#[test]
+fn a_queue_pair_of_weft0_fails_in_the_middle() {
+    failed(pingpong("qp-error:after=100"), "transport retry counter exceeded (12)");
+    failed(pingpong("qp-error:after=100,status=rem-access"), "remote access error (10)");
+    let plan = "qp-error:after=50,status=rem-op";
+    failed(perftest("ib_write_bw", "-d weft0 -n 200", plan), "Failed status 11");
+}
+
+#[test]
+fn the_same_seed_fails_the_same_request() {
+    let said = |seed: u32| {
+        let plan = format!("qp-error=1%; seed={seed}");
+        let said = failed(pingpong(&plan), "Failed status");
+        said.lines().find(|line| line.contains("Failed status")).map(str::to_owned)
+    };
+    assert_eq!(said(3), said(3));
+}
+
+#[test]
+fn a_queue_pair_of_weft_iw0_fails_in_the_middle() {
+    // rping sends twice for each ping, and succeeds whatever comes.
+    cut_short(rping("qp-error:after=20"), 10..=10);
+    let plan = "qp-error:after=50";
+    failed(perftest("ib_send_bw", "-R -n 200", plan), "Failed status 12");
+}
+
+#[test]
+fn a_completion_queue_overflows() {
+    failed(perftest("ib_write_bw", "-d weft0 -n 2000", "cq-overflow:after=10"), "");
+    failed(perftest("ib_write_bw", "-R -n 2000", "cq-overflow:after=10"), "");
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_is_waited_for() {
+    succeeded(pingpong("rnr:3,after=10"));
+    succeeded(rping("rnr:3,after=10"));
+}
+
+#[test]
+fn calls_fail() {
+    failed(pingpong("fail=reg_mr"), "Couldn't register MR");
+    failed(pingpong("fail=create_cq"), "Couldn't create CQ");
+    failed(rping("fail=create_qp"), "");
+}
+
+#[test]
+fn loss_and_damage_are_repaired_over_weft0() {
+    for plan in ["drop=5%", "drop=20%:way=out", "corrupt=2%", "drop=2%; corrupt=1%; delay=1ms"] {
+        succeeded(perftest("ib_write_bw", "-d weft0 -n 200 -s 20000", plan));
+        succeeded(pingpong(plan));
+    }
+}
+
+#[test]
+fn datagrams_are_lost_for_good() {
+    let Some(lab) = Lab::with(&["ibv_ud_pingpong"]) else { return };
+    let port = free_port();
+    let server = lab.program("ibv_ud_pingpong").args(&format!("-d weft0 -g 0 -n 100 -p {port}"));
+    let client = server.clone().args("127.0.0.1").option("--fault").option("drop=100%:way=in");
+    let server = server.start().listening(port);
+    // Whole, it takes some milliseconds.
+    assert!(!client.start().ends_within(Duration::from_secs(1)));
+    drop(server);
+}
+
+#[test]
+fn damage_ends_a_connection_of_weft_iw0() {
+    cut_short(rping("corrupt=100%"), 0..=49);
+}
+
+/// The typical latency that perftest measured, in microseconds.
+fn latency_us(ended: &Ended) -> f64 {
+    let table = ended.stdout.lines().skip_while(|line| !line.contains("#bytes"));
+    let row = table.skip(1).find(|line| line.split_whitespace().count() > 4);
+    let typical = row.and_then(|row| row.split_whitespace().nth(4)).map(str::parse);
+    typical.unwrap_or_else(|| panic!("no latency from {ended}")).expect("a number")
+}
+
+#[test]
+fn a_delay_is_at_least_as_long_as_it_says() {
+    for options in ["-d weft0 -n 20", "-R -n 20"] {
+        let Some(ended) = perftest("ib_write_lat", options, "delay=4ms") else { return };
+        let ended = ended.success();
+        // Half of a round trip, of which only the way to the client is slow.
+        assert!(latency_us(&ended) >= 2000.0, "{ended}");
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_ends_a_program() {
+    cut_short(rping("peer-gone:after=20"), 5..=10);
+    failed(perftest("ib_send_bw", "-R -n 100000", "peer-gone:at=200ms"), "");
+    // Always with requests outstanding: who only waits for messages waits on, as with hardware.
+    let plan = "peer-gone:after=100";
+    failed(perftest("ib_write_bw", "-d weft0 -n 100000", plan), "Failed status 12");
+}

@@ -1,0 +1,98 @@
+//! What `weft run` says about the traffic of real programs, however they end.
+
+use weft_interop::{Ended, Lab, Program, free_port};
+
+/// The program with the line at its end, and required to have had traffic.
+fn counted(program: Program) -> Program {
+    program.option("--stats").option("--require-traffic")
+}
+
+/// The numbers of `device` in the line: connections, operations, bytes sent, bytes received.
+fn numbers(ended: &Ended, device: &str) -> [u64; 4] {
+    let line = ended.stderr.lines().find(|line| line.starts_with("weft: weft"));
+    let line = line.unwrap_or_else(|| panic!("no line from {ended}"));
+    let part = line["weft: ".len()..].split("; ").find(|part| part.starts_with(device));
+    let (_, part) = part.and_then(|part| part.split_once(": ")).expect("the device");
+    let number = |item: &str| item.split(' ').next().and_then(|word| word.parse().ok());
+    let numbers: Vec<u64> = part.split(", ").filter_map(number).collect();
+    numbers.try_into().unwrap_or_else(|found| panic!("{found:?} in {line}"))
+}
+
+#[test]
+fn both_ends_and_their_shell_are_one_run() {
+    let Some(lab) = Lab::with(&["rping", "sh"]) else { return };
+    let line = format!("-a 127.0.0.1 -C 3 -p {}", free_port());
+    let shell = format!("rping -s {line} & rping -c {line} && wait");
+    let ended = counted(lab.program("sh")).arg("-c").arg(shell).run().success();
+    let [connections, operations, sent, received] = numbers(&ended, "weft_iw0");
+    assert_eq!((connections, sent), (2, received), "{ended}");
+    // For each ping the client sends two messages and the server two, a Read and a Write.
+    assert!(operations >= 3 * 6, "{ended}");
+}
+
+#[test]
+fn what_was_done_before_a_kill_counts() {
+    let Some(lab) = Lab::with(&["cc"]) else { return };
+    let (peer, port) = (lab.verbs_program("peer"), free_port());
+    let receiver = counted(peer.clone()).args(&format!("receive {port} 200 65536"));
+    let receiver = receiver.start().listening(port);
+    let sender = counted(peer).args(&format!("send {port} 200 65536 kill")).run();
+    assert_eq!(sender.status.code(), None, "{sender}");
+    // The last of it may not have been noted yet.
+    let [connections, operations, sent, _] = numbers(&sender, "weft_iw0");
+    assert!(connections == 1 && (1..=200).contains(&operations), "{sender}");
+    assert!((1..=200 * 65536).contains(&sent), "{sender}");
+    let receiver = receiver.wait().success();
+    assert_eq!(numbers(&receiver, "weft_iw0")[3], 200 * 65536, "{receiver}");
+}
+
+#[test]
+fn a_child_counts_as_its_parent_does() {
+    let Some(lab) = Lab::with(&["cc"]) else { return };
+    let (peer, ports) = (lab.verbs_program("peer"), [free_port(), free_port()]);
+    let receivers = ports.map(|port| {
+        peer.clone().args(&format!("receive {port} 40 100000")).start().listening(port)
+    });
+    let [port, other] = ports;
+    let sender = counted(peer).args(&format!("send {port} 40 100000 fork {other}"));
+    let sender = sender.run().success();
+    assert_eq!(numbers(&sender, "weft_iw0")[..3], [2, 80, 80 * 100_000], "{sender}");
+    for receiver in receivers {
+        receiver.wait().success();
+    }
+}
+
+#[test]
+fn one_side_that_only_serves_has_traffic_too() {
+    let Some(lab) = Lab::with(&["ib_write_bw"]) else { return };
+    let port = free_port();
+    let server = lab.program("ib_write_bw").args(&format!("-d weft0 -F -n 100 -p {port}"));
+    let running = counted(server.clone()).start().listening(port);
+    let client = counted(server).args("127.0.0.1").run().success();
+    assert_eq!(numbers(&client, "weft0")[..3], [1, 100, 100 * 65536], "{client}");
+    let server = running.wait().success();
+    let [connections, operations, _, received] = numbers(&server, "weft0");
+    assert_eq!((connections, operations, received), (1, 0, 100 * 65536), "{server}");
+}
+
+#[test]
+fn datagrams_need_no_connection() {
+    let Some(lab) = Lab::with(&["ibv_ud_pingpong"]) else { return };
+    let port = free_port();
+    let line = format!("-d weft0 -g 0 -n 200 -p {port}");
+    let server = lab.program("ibv_ud_pingpong").args(&line).start().listening(port);
+    let client = counted(lab.program("ibv_ud_pingpong")).args(&format!("{line} 127.0.0.1"));
+    let client = client.run().success();
+    let [connections, operations, sent, received] = numbers(&client, "weft0");
+    assert_eq!((connections, operations), (0, 200), "{client}");
+    assert!(sent > 0 && sent == received, "{client}");
+    server.wait().success();
+}
+
+#[test]
+fn looking_at_devices_is_no_traffic() {
+    let Some(lab) = Lab::with(&["ibv_devinfo"]) else { return };
+    let ended = counted(lab.program("ibv_devinfo")).run();
+    assert_eq!(ended.status.code(), Some(123), "{ended}");
+    assert!(ended.stderr.contains("devices were opened, and no connection was made"), "{ended}");
+}
