@@ -44,8 +44,9 @@ const ROWS: [Row; 7] = [
 ];
 
 /// More and more in flight: what a packet costs must not follow that.
-const FAR: [Row; 3] = [
+const FAR: [Row; 4] = [
     row("1 Gbit/s x 7 ms, 1 % lost", "stream none 1472 1 7000 10 5000 20000", Some(LIMIT)),
+    row("2 Gbit/s x 70 ms, 1 % lost", "stream none 1472 2 70000 10 36000 20000", None),
     row("10 Gbit/s x 70 ms, 1 % lost", "stream none 1472 10 70000 10 180000 60000", Some(LIMIT)),
     row(
         "100 Gbit/s x 70 ms, 1 % lost",

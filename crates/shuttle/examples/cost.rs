@@ -48,9 +48,11 @@ fn main() {
         ["pingpong", protected, before, counted] => {
             let mut run = Run::new(module(protected), 1472, u64::MAX);
             run.delay_ns = 1000;
-            run.ping_pong(number(before));
+            run.echoes = true;
+            run.ends[0].port.left = SMALL_OCTETS;
+            run.until(number(before));
             run.counts = true;
-            run.ping_pong(number(counted));
+            run.until(number(before) + number(counted));
             run.report();
         }
         _ => panic!("see the first lines of examples/cost.rs"),
@@ -220,6 +222,8 @@ struct Run {
     whole: Vec<u8>,
     delay_ns: u64,
     lost_permille: u64,
+    /// What arrives is answered by as much.
+    echoes: bool,
     now_ns: u64,
     random: u64,
     /// What is done now is counted.
@@ -250,6 +254,7 @@ impl Run {
             whole: Vec::new(),
             delay_ns: 0,
             lost_permille: 0,
+            echoes: false,
             now_ns: 0,
             random: 1,
             counts: false,
@@ -261,19 +266,6 @@ impl Run {
     fn until(&mut self, placed: u64) {
         while self.ends[1].port.placed < placed {
             self.step();
-        }
-    }
-
-    /// So many messages in each direction.
-    fn ping_pong(&mut self, messages: u64) {
-        for _ in 0..messages {
-            for from in 0..2 {
-                let placed = self.ends[1 - from].port.placed;
-                self.ends[from].port.left = SMALL_OCTETS;
-                while self.ends[1 - from].port.placed == placed {
-                    self.step();
-                }
-            }
         }
     }
 
@@ -301,11 +293,15 @@ impl Run {
             flying.write_to(&mut self.whole);
             self.runs[end] += u64::from(self.counts) * runs_in(&self.whole);
             let (whole, to) = (&mut self.whole, &mut self.ends[end]);
+            let placed = to.port.placed;
             match (end, self.counts) {
                 _ if to.connection.is_none() => to.connection = Some(accept(&self.config, whole)),
                 (_, false) => to.hear(self.now_ns, whole),
                 (0, true) => counted::sender_hears(to, self.now_ns, whole),
                 (_, true) => counted::receiver_hears(to, self.now_ns, whole),
+            }
+            if self.echoes && to.port.placed > placed {
+                to.port.left = SMALL_OCTETS;
             }
         }
     }

@@ -105,8 +105,12 @@ impl Arrivals {
         self.due_ns = None;
         self.sent_ns = Some(now_ns);
         let Some(largest) = self.largest else { return };
-        let mut tell = |runs: &mut dyn Iterator<Item = (u64, u64)>, limit| {
-            let (ranges, lowest) = Ranges::encode(runs, limit, &mut self.room)?;
+        let mut tell = |top, limit| {
+            // When everything has arrived the newest run lies below the frontier.
+            let (ranges, lowest) = match top == largest && largest < self.seen.frontier() {
+                true => Ranges::encode([(largest, largest)], limit, &mut self.room)?,
+                false => Ranges::encode(self.seen.runs_down(top), limit, &mut self.room)?,
+            };
             put(Ack {
                 path,
                 largest,
@@ -120,13 +124,11 @@ impl Arrivals {
             lowest.checked_sub(1)
         };
         let (below, told) = if let Some((top, told)) = self.news {
-            (tell(&mut self.seen.runs_down(top), limit), told)
+            (tell(top, limit), told)
         } else {
-            // When everything has arrived the top run lies below the frontier.
-            let top = [(largest, largest)].into_iter().filter(|run| run.0 < self.seen.frontier());
-            let below = tell(&mut top.chain(self.seen.runs_down(largest)), limit * 2 / 3);
+            let below = tell(largest, limit * 2 / 3);
             let older = below.map(|below| self.turn.unwrap_or(below).min(below));
-            self.turn = older.and_then(|top| tell(&mut self.seen.runs_down(top), limit / 3));
+            self.turn = older.and_then(|top| tell(top, limit / 3));
             (below, self.told.replace(largest))
         };
         let is_left = |below: &u64| {

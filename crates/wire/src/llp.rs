@@ -150,6 +150,7 @@ impl Gather {
     }
 
     /// Stages a copy of `bytes`.
+    #[inline]
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         let start = self.slab.len();
         self.slab.extend_from_slice(bytes);
@@ -172,6 +173,7 @@ impl Gather {
     }
 
     /// Names registered memory without copying it.
+    #[inline]
     pub fn push_memory(&mut self, piece: MemoryPiece) {
         if piece.len > 0 {
             self.len += piece.len as usize;
@@ -179,6 +181,7 @@ impl Gather {
         }
     }
 
+    #[inline]
     fn extend_staged(&mut self, start: usize) {
         let added = self.slab.len() - start;
         if added == 0 {

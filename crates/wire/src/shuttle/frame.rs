@@ -78,15 +78,15 @@ impl<'a> Ranges<'a> {
         room.clear();
         let (mut top, mut below) = (None, 0);
         for (first, last) in runs {
-            let hole = top.map(|_| below - last - 2);
-            let need = hole.map_or(0, varint::len) + varint::len(last - first);
-            if room.len() + need > limit {
-                break;
-            }
-            if let Some(hole) = hole {
-                varint::put(hole, room);
+            let before = room.len();
+            if top.is_some() {
+                varint::put(below - last - 2, room);
             }
             varint::put(last - first, room);
+            if room.len() > limit {
+                room.truncate(before);
+                break;
+            }
             top.get_or_insert(last);
             below = first;
         }
