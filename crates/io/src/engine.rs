@@ -5,13 +5,14 @@
 //! watch that connection: otherwise every packet would wake two threads. A lease lasts as long as
 //! it is renewed; when it ends the engine watches again.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use crate::cell::Cell;
+use crate::cell;
 use crate::fds::HighFd;
 use crate::{clock, process, sys};
 
@@ -86,6 +87,11 @@ struct Timers {
     next: u64,
 }
 
+thread_local! {
+    /// Whether this is the background thread.
+    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// The background thread and what it watches.
 pub struct Engine {
     epoll: HighFd,
@@ -95,7 +101,7 @@ pub struct Engine {
     timers: Mutex<Timers>,
     leases: Mutex<Vec<Weak<dyn Leased>>>,
     has_leases: AtomicBool,
-    cells: RwLock<Vec<Arc<Cell>>>,
+    cells: RwLock<Vec<Arc<cell::Cell>>>,
 }
 
 const WAKE_TOKEN: u64 = 0;
@@ -203,7 +209,8 @@ impl Engine {
         timers.next += 1;
         timers.queue.insert((deadline, id), source);
         drop(timers);
-        if first.is_none_or(|first| deadline < first) {
+        // The engine looks at its timers before it sleeps.
+        if first.is_none_or(|first| deadline < first) && !IS_ENGINE.get() {
             self.wake();
         }
     }
@@ -225,12 +232,14 @@ impl Engine {
     }
 
     fn run(&self) {
+        IS_ENGINE.set(true);
         sys::block_signals();
         sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         loop {
             let now = clock::now();
-            let deadline = [self.run_timers(now), self.check_leases(now)];
+            // Timers last, because the end of a lease may set one.
+            let deadline = [self.check_leases(now), self.run_timers(now)];
             let timeout = deadline.into_iter().flatten().min();
             let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, timeout);
             for event in &events[..count] {
@@ -288,17 +297,17 @@ impl Engine {
     }
 
     /// Adds a connection to those that a polling thread helps with.
-    pub(crate) fn enlist(&self, cell: Arc<Cell>) {
+    pub(crate) fn enlist(&self, cell: Arc<cell::Cell>) {
         self.cells.write().expect("cell list lock").push(cell);
     }
 
     /// Takes it off again.
-    pub(crate) fn strike(&self, cell: &Cell) {
+    pub(crate) fn strike(&self, cell: &cell::Cell) {
         self.cells.write().expect("cell list lock").retain(|c| !std::ptr::eq(&**c, cell));
     }
 
     /// The connection whose turn it is, of all that the process has.
-    pub(crate) fn in_turn(&self, turn: usize) -> Option<Arc<Cell>> {
+    pub(crate) fn in_turn(&self, turn: usize) -> Option<Arc<cell::Cell>> {
         let cells = self.cells.read().expect("cell list lock");
         (!cells.is_empty()).then(|| Arc::clone(&cells[turn % cells.len()]))
     }
