@@ -8,7 +8,7 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench interop fuzz deps mpich install uninstall
+.PHONY: all help demo test lint build release bench bench-wan interop fuzz deps mpich install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -35,6 +35,9 @@ build: ## The debug build; the tests run what it puts into target/debug
 
 release: ## weft and libweft.so in target/release
 	$(CARGO) build --workspace --release --locked
+
+bench-wan: deps release ## weft0 beside kernel TCP across a WAN of 70 ms (ARGS="--quick")
+	@$(TARGET)/release/weft-bench wan $(ARGS)
 
 bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--quick")
 	@$(TARGET)/release/weft-bench lan $(ARGS)

@@ -31,6 +31,9 @@ pub struct Floor {
     /// For how long to measure.
     #[arg(long, global = true, default_value_t = 2.0)]
     seconds: f64,
+    /// The congestion control, where it is allowed; elsewhere the default is the best there is.
+    #[arg(long, global = true, default_value = "reno")]
+    congestion: String,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -40,6 +43,9 @@ enum Kind {
         /// Octets per system call.
         #[arg(long)]
         call: usize,
+        /// So many octets instead of for a time.
+        #[arg(long)]
+        octets: Option<u64>,
     },
     /// Messages to and fro, waiting in the kernel or asking it again and again.
     Pingpong {
@@ -59,10 +65,11 @@ pub fn run(floor: &Floor) -> Result<()> {
     match (floor.listen, floor.connect) {
         (Some(address), None) => {
             let listener = TcpListener::bind(address).context("listening")?;
-            serve(floor.kind, prepare(listener.accept()?.0)?)
+            serve(floor.kind, prepare(listener.accept()?.0, &floor.congestion)?)
         }
         (None, Some(address)) => {
-            let socket = prepare(TcpStream::connect(address).context("connecting")?)?;
+            let socket = TcpStream::connect(address).context("connecting")?;
+            let socket = prepare(socket, &floor.congestion)?;
             let report = measure(floor.kind, socket, Duration::from_secs_f64(floor.seconds))?;
             println!("{report}");
             Ok(())
@@ -71,17 +78,16 @@ pub fn run(floor: &Floor) -> Result<()> {
     }
 }
 
-/// A socket as Weft would have it: no delay, and reno where it is allowed.
-fn prepare(socket: TcpStream) -> Result<TcpStream> {
+/// A socket without delay, under `congestion` if that is allowed.
+fn prepare(socket: TcpStream, congestion: &str) -> Result<TcpStream> {
     socket.set_nodelay(true)?;
-    // Where reno is not allowed the default is the best there is.
-    let _ = sys::set_congestion(socket.as_fd(), "reno");
+    let _ = sys::set_congestion(socket.as_fd(), congestion);
     Ok(socket)
 }
 
 fn serve(kind: Kind, socket: TcpStream) -> Result<()> {
     match kind {
-        Kind::Stream { call } => stream::serve(socket, call),
+        Kind::Stream { call, .. } => stream::serve(socket, call),
         Kind::Pingpong { spin } => pingpong::serve(socket, spin),
         Kind::Memory => memory::serve(socket),
     }
@@ -89,7 +95,7 @@ fn serve(kind: Kind, socket: TcpStream) -> Result<()> {
 
 fn measure(kind: Kind, socket: TcpStream, time: Duration) -> Result<Value> {
     match kind {
-        Kind::Stream { call } => stream::measure(socket, call, time),
+        Kind::Stream { call, octets } => stream::measure(socket, call, time, octets),
         Kind::Pingpong { spin } => pingpong::measure(socket, spin, time),
         Kind::Memory => memory::measure(socket, time),
     }
@@ -106,9 +112,9 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
-            serve(kind, prepare(listener.accept().unwrap().0).unwrap()).unwrap();
+            serve(kind, prepare(listener.accept().unwrap().0, "reno").unwrap()).unwrap();
         });
-        let socket = prepare(TcpStream::connect(address).unwrap()).unwrap();
+        let socket = prepare(TcpStream::connect(address).unwrap(), "reno").unwrap();
         let report = measure(kind, socket, Duration::from_millis(50)).unwrap();
         server.join().unwrap();
         report
@@ -116,9 +122,11 @@ mod tests {
 
     #[test]
     fn every_floor_measures_and_its_server_ends() {
-        let stream = both_ends(Kind::Stream { call: 1 << 18 });
+        let stream = both_ends(Kind::Stream { call: 1 << 18, octets: None });
         assert!(stream["gbps"].as_f64().unwrap() > 0.0);
         assert!(stream["octets"].as_f64().unwrap() > 0.0);
+        let some = both_ends(Kind::Stream { call: 1 << 18, octets: Some(300_000) });
+        assert_eq!(some["octets"].as_f64(), Some(300_000.0));
         for kind in [Kind::Pingpong { spin: false }, Kind::Pingpong { spin: true }, Kind::Memory] {
             assert!(both_ends(kind)["us"].as_f64().unwrap() > 0.0, "{kind:?}");
         }

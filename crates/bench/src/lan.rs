@@ -1,22 +1,16 @@
-//! `weft-bench lan`: every probe in each of several rounds, and the table of the rows.
-//!
-//! The order of the probes turns by one with each round, so that none always runs after the same
-//! other.
+//! `weft-bench lan`: what one machine reaches over loopback, and the table of the rows.
 
-use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
-use crate::lab::{Lab, is_installed};
-use crate::machine::Usage;
+use crate::lab::Lab;
 use crate::probes::{Probe, api, floor, iperf, libfabric, perftest, sockperf, ucx};
-use crate::progress::Progress;
-use crate::reading::{Readings, record};
+use crate::rounds::{self, Results};
 use crate::rows::{Outcome, ROWS, series};
-use crate::{machine, sys, table};
+use crate::{machine, table};
 
 /// The options of the LAN benchmark.
 #[derive(Debug, Args)]
@@ -44,37 +38,14 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
-/// What a run came to.
-struct Results {
-    rounds: usize,
-    seconds: f64,
-    readings: Readings,
-    /// What was not measured, and why.
-    missing: Vec<String>,
-    failed: Vec<String>,
-    disturbance: machine::Disturbance,
-}
-
 /// Runs the benchmark and prints its result.
 pub fn run(options: &Options) -> Result<()> {
     let (rounds, seconds) =
         if options.quick { (2, 0.5) } else { (options.rounds, options.seconds) };
     let lab = Lab::new(&options.address, seconds)?;
-    let mut probes = probes();
-    if let Some(text) = &options.only {
-        probes.retain(|probe| probe.name().contains(text.as_str()));
-        ensure!(!probes.is_empty(), "no measurement has {text:?} in its name");
-    }
-    let results = measure(&lab, probes, rounds)?;
-    let text = if options.json { results.json()? } else { results.markdown() };
-    match &options.out {
-        Some(file) => fs::write(file, text).with_context(|| format!("{}", file.display()))?,
-        None => print!("{text}"),
-    }
-    match results.failed.len() {
-        0 => Ok(()),
-        count => bail!("{count} measurements failed:\n{}", results.failed.join("\n")),
-    }
+    let results = rounds::measure(&lab, probes(), options.only.as_deref(), rounds)?;
+    let text = if options.json { json(&results)? } else { markdown(&results) };
+    results.hand_in(&text, options.out.as_deref())
 }
 
 fn probes() -> Vec<Box<dyn Probe>> {
@@ -116,89 +87,22 @@ fn probes() -> Vec<Box<dyn Probe>> {
     ]
 }
 
-/// Takes every probe in each round. One that fails is not tried again.
-fn measure(lab: &Lab, mut probes: Vec<Box<dyn Probe>>, rounds: usize) -> Result<Results> {
-    let before = Usage::now();
-    let mut results = Results {
-        disturbance: before.disturbance(&before),
-        rounds,
-        seconds: lab.seconds,
-        readings: Readings::new(),
-        missing: Vec::new(),
-        failed: Vec::new(),
-    };
-    probes.retain(|probe| {
-        let absent = probe.program().filter(|program| !is_installed(program));
-        results.missing.extend(absent.map(|p| format!("{}: {p} is not installed", probe.name())));
-        absent.is_none()
-    });
-    let progress = Progress::new();
-    let mut out = vec![false; probes.len()];
-    for round in 0..rounds {
-        for turn in 0..probes.len() {
-            let index = (turn + round) % probes.len();
-            if out[index] {
-                continue;
-            }
-            let probe = &mut probes[index];
-            progress.show(&format!("round {} of {rounds}: {}", round + 1, probe.name()));
-            match probe.run(lab) {
-                Ok(taken) => record(&mut results.readings, round, taken),
-                Err(error) if sys::interrupted() => return Err(error),
-                Err(error) => {
-                    out[index] = true;
-                    results.failed.push(format!("{}: {error:#}", probe.name()));
-                }
-            }
-        }
-    }
-    results.disturbance = before.disturbance(&Usage::now());
-    Ok(results)
+fn markdown(results: &Results) -> String {
+    let outcomes = outcomes(results);
+    let table = if outcomes.is_empty() { String::new() } else { table::outcomes(&outcomes) };
+    let head = results.head("A ratio is of medians; its range is over the rounds.");
+    let series = table::series(&results.readings);
+    format!("{head}\n{table}\n{series}{}", results.gaps())
 }
 
-impl Results {
-    fn outcomes(&self) -> Vec<Outcome> {
-        ROWS.iter().filter_map(|row| row.evaluate(&self.readings)).collect()
-    }
+fn json(results: &Results) -> Result<String> {
+    let mut report = results.json();
+    report["rows"] = json!(outcomes(results));
+    Ok(serde_json::to_string_pretty(&report)? + "\n")
+}
 
-    fn markdown(&self) -> String {
-        let (rounds, seconds) = (self.rounds, self.seconds);
-        let outcomes = self.outcomes();
-        let table = if outcomes.is_empty() { String::new() } else { table::outcomes(&outcomes) };
-        let mut text = format!("{}; commit {}", machine::describe(), machine::commit());
-        for setting in machine::settings() {
-            text += &format!("; {setting}");
-        }
-        text += &format!(
-            ".\n{rounds} rounds, the measurements in turn, about {seconds} s each. A ratio is of \
-             medians; its range is over the rounds.\n{}\n\n{table}\n{}",
-            self.disturbance.sentence(),
-            table::series(&self.readings)
-        );
-        for gap in &self.missing {
-            text += &format!("\nNot measured: {gap}.");
-        }
-        if !self.missing.is_empty() {
-            text.push('\n');
-        }
-        text
-    }
-
-    fn json(&self) -> Result<String> {
-        let report = json!({
-            "machine": machine::describe(),
-            "commit": machine::commit(),
-            "settings": machine::settings(),
-            "rounds": self.rounds,
-            "seconds": self.seconds,
-            "disturbance": self.disturbance,
-            "rows": self.outcomes(),
-            "series": self.readings,
-            "missing": self.missing,
-            "failed": self.failed,
-        });
-        Ok(serde_json::to_string_pretty(&report)? + "\n")
-    }
+fn outcomes(results: &Results) -> Vec<Outcome> {
+    ROWS.iter().filter_map(|row| row.evaluate(&results.readings)).collect()
 }
 
 #[cfg(test)]

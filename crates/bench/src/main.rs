@@ -1,12 +1,13 @@
 //! Benchmarks of Weft: unmodified verbs programs over it, beside what else this machine offers,
 //! measured in turn in one run.
 //!
-//! `demo` shows that it works, `lan` how fast it is. Invariant: every number stands beside one of
+//! `demo` shows that it works, `lan` how fast it is on one machine, `wan` across a long and lossy path. Invariant: every number stands beside one of
 //! a peer from the same run, and nothing that was started is left behind.
 #![deny(unsafe_code)]
 // Measuring is what the clock is for.
 #![allow(clippy::disallowed_methods)]
 
+mod cost;
 mod demo;
 mod floors;
 mod lab;
@@ -18,9 +19,11 @@ mod probes;
 mod process;
 mod progress;
 mod reading;
+mod rounds;
 mod rows;
 mod sys;
 mod table;
+mod wan;
 
 use std::process::ExitCode;
 
@@ -41,6 +44,11 @@ enum Command {
     Demo(demo::Options),
     /// Every row of the LAN table
     Lan(lan::Options),
+    /// Rates, delivery times and processor time across a WAN that is made for it
+    Wan(wan::Options),
+    /// A program on one side of a WAN, and the processor time that it used
+    #[command(hide = true)]
+    Cost(cost::Cost),
     /// One end of a floor probe
     #[command(hide = true)]
     Floor(floors::Floor),
@@ -63,6 +71,7 @@ fn main() -> ExitCode {
 fn run(command: &Command) -> Result<()> {
     match command {
         Command::Floor(floor) => floors::run(floor),
+        Command::Cost(cost) => cost::run(cost),
         Command::Demo(options) => {
             sys::catch_interrupts()?;
             demo::run(options)
@@ -70,6 +79,10 @@ fn run(command: &Command) -> Result<()> {
         Command::Lan(options) => {
             sys::catch_interrupts()?;
             lan::run(options)
+        }
+        Command::Wan(options) => {
+            sys::catch_interrupts()?;
+            wan::run(options)
         }
     }
 }

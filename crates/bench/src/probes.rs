@@ -10,6 +10,7 @@ pub mod libfabric;
 pub mod perftest;
 pub mod sockperf;
 pub mod ucx;
+pub mod wan;
 
 use anyhow::{Context, Result};
 

@@ -50,7 +50,6 @@ impl Spec {
     }
 
     /// One more argument, spaces and all.
-    #[cfg(test)]
     pub fn arg(mut self, word: &str) -> Self {
         self.command.push(word.into());
         self

@@ -13,13 +13,17 @@ pub enum Unit {
     /// 10^6 messages in a second.
     #[serde(rename = "M/s")]
     MegamessagesPerSecond,
+    /// Seconds.
+    #[serde(rename = "s")]
+    Seconds,
     /// Microseconds.
     #[serde(rename = "us")]
     Microseconds,
     /// Nanoseconds.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Seconds of processor time, of both processes, for 10^9 octets of payload.
+    /// Seconds of processor time for 10^9 octets of payload; of both processes unless the series
+    /// says which.
     #[serde(rename = "CPU s/GB")]
     CpuSecondsPerGigabyte,
     /// Milliseconds of processor time in a second.
@@ -33,6 +37,7 @@ impl Unit {
         match self {
             Self::GigabitsPerSecond => "Gbit/s",
             Self::MegamessagesPerSecond => "M/s",
+            Self::Seconds => "s",
             Self::Microseconds => "us",
             Self::Nanoseconds => "ns",
             Self::CpuSecondsPerGigabyte => "CPU s/GB",

@@ -2,10 +2,13 @@
 //! several with a deadline, and what must be set between `fork` and `exec`.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,6 +87,22 @@ pub fn reap(pid: u32) -> io::Result<Option<Reaped>> {
 
 fn time(value: libc::timeval) -> Duration {
     Duration::new(value.tv_sec as u64, value.tv_usec as u32 * 1000)
+}
+
+/// The processor time of the children that were waited for, and of theirs.
+pub fn children_cpu() -> Duration {
+    // SAFETY: a rusage is made of integers; all zero is one.
+    let mut usage: libc::rusage = unsafe { mem::zeroed() };
+    // SAFETY: the pointer is to a live variable of the right type.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) };
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// Makes a FIFO that only this user may use.
+pub fn make_fifo(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a string that lives until the call returns.
+    check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) })
 }
 
 /// Sends a signal to a child that has not been collected yet.

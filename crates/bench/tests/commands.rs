@@ -44,6 +44,20 @@ fn a_measurement_comes_out_as_json() {
 }
 
 #[test]
+fn deliveries_across_a_wan_are_timed() {
+    let path = "--rtt 5ms --gbps 0.1 --loss 0 --megabytes 1";
+    let line = format!("wan --quick --json {path} --only");
+    let output = bench().args(line.split_whitespace()).arg("1 MB").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    for mover in ["weft0", "bbr", "cubic"] {
+        let series = &report["series"][format!("{mover}, 0 %, 1 MB")];
+        let seconds = series["values"][0][1].as_f64().expect("a number");
+        assert!((0.08..30.0).contains(&seconds), "{mover} took {seconds} s");
+    }
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let output = bench().arg("demo").env("PATH", "/nonexistent").output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -21,12 +21,21 @@ pub fn serve(mut socket: TcpStream, call: usize) -> Result<()> {
     Ok(())
 }
 
-/// Sends for `time`; what counts is what the server received, until it had it all.
-pub fn measure(mut socket: TcpStream, call: usize, time: Duration) -> Result<Value> {
+/// Sends for `time`, or so many `octets`; what counts is what the server received, until it had it
+/// all.
+pub fn measure(
+    mut socket: TcpStream,
+    call: usize,
+    time: Duration,
+    octets: Option<u64>,
+) -> Result<Value> {
     let buffer = vec![0x5a; call];
+    let mut left = octets.unwrap_or(u64::MAX);
     let began = Instant::now();
-    while began.elapsed() < time {
-        socket.write_all(&buffer)?;
+    while left > 0 && (octets.is_some() || began.elapsed() < time) {
+        let count = left.min(call as u64);
+        socket.write_all(&buffer[..count as usize])?;
+        left -= count;
     }
     socket.shutdown(Shutdown::Write)?;
     let mut received = [0; 8];

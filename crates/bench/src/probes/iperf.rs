@@ -50,7 +50,10 @@ impl Probe for Stream {
 }
 
 /// What the receiver got: Gbit/s, and octets.
-fn received(json: &str) -> Result<(f64, f64)> {
+///
+/// # Errors
+/// It is not a report of iperf3.
+pub fn received(json: &str) -> Result<(f64, f64)> {
     let report: Value = serde_json::from_str(json).context("reading iperf3's report")?;
     let sum = &report["end"]["sum_received"];
     let field = |name: &str| sum[name].as_f64().with_context(|| format!("no {name} in\n{json}"));

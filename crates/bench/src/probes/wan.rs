@@ -1,0 +1,191 @@
+//! Bulk data across a WAN that `weft wan` makes for it: perftest over `weft0`, or TCP.
+//!
+//! perftest polls where it is active, so processor time is taken where it is passive: the receiver's
+//! from RDMA Writes, the sender's from RDMA Reads.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Probe, iperf, last_numbers};
+use crate::cost;
+use crate::lab::Lab;
+use crate::process::{Finished, Spec};
+use crate::reading::{Reading, Unit};
+
+/// Octets of a Write of perftest.
+const MESSAGE: u64 = 1 << 16;
+/// Octets of a Read, of which only a few are outstanding.
+const READ: u64 = 1 << 20;
+/// Messages outstanding on all queue pairs together, which is several bandwidth-delay products.
+const OUTSTANDING: u64 = 1024;
+/// The fewest that perftest measures.
+const FEWEST: u64 = 5;
+
+/// Who moves the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mover {
+    /// `ib_write_bw` over `weft0`.
+    Weft,
+    /// TCP under this congestion control.
+    Tcp(&'static str),
+}
+
+impl Mover {
+    /// What it is called in the report.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Weft => "weft0",
+            Self::Tcp(congestion) => congestion,
+        }
+    }
+}
+
+/// How much is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// As much as goes in the time of a measurement.
+    Time,
+    /// So many octets.
+    Octets(u64),
+}
+
+/// One way of moving data over one path.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// Who moves it.
+    pub mover: Mover,
+    /// The path, in the words of `weft wan`.
+    pub path: String,
+    /// Connections at a time.
+    pub streams: u64,
+    /// How much.
+    pub amount: Amount,
+    /// Names its series.
+    pub label: String,
+    /// Processor seconds of perftest's passive side for hardly any data.
+    idle_s: Option<f64>,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+struct Moved {
+    gbps: f64,
+    octets: f64,
+    cpu_s: [f64; 2],
+}
+
+impl Transfer {
+    /// A transfer that has not been measured yet.
+    pub fn new(mover: Mover, path: &str, streams: u64, amount: Amount, label: String) -> Self {
+        Self { mover, path: path.to_owned(), streams, amount, label, idle_s: None }
+    }
+
+    /// Runs a program of perftest; only the far side's processor time means something.
+    fn with_perftest(&self, lab: &Lab, program: &str, size: u64, amount: &str) -> Result<Moved> {
+        let (streams, weft) = (self.streams, lab.weft.display());
+        let side = format!(
+            "'{weft}' run {program} -d weft0 -F --report_gbits -s {size} -q {streams} {amount}"
+        );
+        let finished = self.run_sides(lab, &side, &format!("{side} 10.77.0.2"))?;
+        let (stdout, cpu_s) = cost::split(&finished.stdout)?;
+        let numbers = last_numbers(stdout, 5)?;
+        let (count, gbps) = (numbers[1], numbers[3]);
+        Ok(Moved { gbps, octets: count * size as f64, cpu_s })
+    }
+
+    fn write(&self, lab: &Lab, amount: &str) -> Result<Moved> {
+        let depth = (OUTSTANDING / self.streams).max(128);
+        self.with_perftest(lab, "ib_write_bw", MESSAGE, &format!("-t {depth} {amount}"))
+    }
+
+    fn with_weft(&mut self, lab: &Lab) -> Result<Moved> {
+        if let Amount::Octets(octets) = self.amount {
+            let count = octets.div_ceil(MESSAGE * self.streams).max(FEWEST);
+            return self.write(lab, &format!("-n {count}"));
+        }
+        let (few, time) = (format!("-n {FEWEST}"), format!("-D {}", lab.seconds.ceil()));
+        let read = |amount: &str| self.with_perftest(lab, "ib_read_bw", READ, amount);
+        // perftest measures the processor's clock for a good part of a second before it begins.
+        let idle_s = match self.idle_s {
+            Some(idle_s) => idle_s,
+            None => self.write(lab, &few)?.cpu_s[1],
+        };
+        let (write, read) = (self.write(lab, &time)?, read(&time)?);
+        let cost = |moved: &Moved| (moved.cpu_s[1] - idle_s).max(0.0) / moved.octets;
+        let cpu_s = [cost(&read), cost(&write)].map(|each| each * write.octets);
+        self.idle_s = Some(idle_s);
+        Ok(Moved { cpu_s, ..write })
+    }
+
+    fn with_tcp(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
+        let Amount::Octets(octets) = self.amount else { return self.with_iperf(lab, congestion) };
+        // iperf3 does not wait until its receiver has everything.
+        let own = lab.own.display();
+        let side = format!(
+            "'{own}' floor stream --call 65536 --octets {octets} --congestion {congestion}"
+        );
+        let server = format!("{side} --listen 0.0.0.0:5201");
+        let finished = self.run_sides(lab, &server, &format!("{side} --connect 10.77.0.2:5201"))?;
+        let (json, cpu_s) = cost::split(&finished.stdout)?;
+        let report: Value = serde_json::from_str(json).context("reading the stream's report")?;
+        let gbps = report["gbps"].as_f64().context("no rate")?;
+        Ok(Moved { gbps, octets: octets as f64, cpu_s })
+    }
+
+    fn with_iperf(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
+        let (streams, seconds) = (self.streams, lab.seconds.ceil());
+        let client = format!("iperf3 -J -C {congestion} -P {streams} -t {seconds} -c 10.77.0.2");
+        let finished = self.run_sides(lab, "iperf3 -s -1", &client)?;
+        let (json, cpu_s) = cost::split(&finished.stdout)?;
+        let (gbps, octets) = iperf::received(json)?;
+        Ok(Moved { gbps, octets, cpu_s })
+    }
+
+    fn run_sides(&self, lab: &Lab, server: &str, client: &str) -> Result<Finished> {
+        let fifo = lab.dir().join("costs");
+        cost::make_fifo(&fifo)?;
+        let wrap = |far: &str, command: &str| {
+            let own = lab.own.display();
+            format!("exec '{own}' cost --fifo '{}' {far} -- {command}", fifo.display())
+        };
+        let spec = Spec::at(&lab.weft).args("wan").args(&self.path).arg("--server");
+        let spec = spec.arg(&wrap("--far", server)).args("-- sh -c").arg(&wrap("", client));
+        let finished = lab.alone(&spec);
+        std::fs::remove_file(&fifo).context("removing the FIFO")?;
+        finished
+    }
+}
+
+impl Probe for Transfer {
+    fn name(&self) -> String {
+        self.label.clone()
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some(if self.mover == Mover::Weft { "ib_write_bw" } else { "iperf3" })
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let moved = match self.mover {
+            Mover::Weft => self.with_weft(lab)?,
+            Mover::Tcp(congestion) => self.with_tcp(lab, congestion)?,
+        };
+        let reading =
+            |what: &str, unit, value| Reading::new(format!("{}{what}", self.label), unit, value);
+        if self.amount != Amount::Time {
+            let seconds = moved.octets * 8.0 / (moved.gbps * 1e9);
+            return Ok(vec![reading("", Unit::Seconds, seconds)]);
+        }
+        let cpu = moved.cpu_s.map(|seconds| seconds / (moved.octets / 1e9));
+        Ok(vec![
+            reading("", Unit::GigabitsPerSecond, moved.gbps),
+            reading(SENDER, Unit::CpuSecondsPerGigabyte, cpu[0]),
+            reading(RECEIVER, Unit::CpuSecondsPerGigabyte, cpu[1]),
+        ])
+    }
+}
+
+/// Ends the names of the series of processor time.
+pub const SENDER: &str = ", sender's CPU";
+/// Ends the names of the series of processor time.
+pub const RECEIVER: &str = ", receiver's CPU";

@@ -1,0 +1,183 @@
+//! `weft-bench wan`: bulk data across long and lossy paths, beside kernel TCP over the same ones.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::lab::Lab;
+use crate::probes::Probe;
+use crate::probes::wan::{Amount, Mover, RECEIVER, SENDER, Transfer};
+use crate::rounds::{self, Results};
+use crate::table::{self, number};
+
+/// The options of the WAN benchmark.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// How many rounds; medians need three
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// How many seconds each measurement of a rate takes
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// The bottleneck, in Gbit/s; more than the router keeps up with is no result
+    #[arg(long, default_value_t = 1.0)]
+    gbps: f64,
+    /// The round-trip time
+    #[arg(long, default_value = "70ms")]
+    rtt: String,
+    /// Losses, in per cent
+    #[arg(long, value_delimiter = ',', default_values_t = [0.0, 0.1, 1.0, 5.0])]
+    loss: Vec<f64>,
+    /// Connections at a time
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 3, 10, 25])]
+    streams: Vec<u64>,
+    /// Amounts whose delivery is timed, in megabytes
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 10, 100])]
+    megabytes: Vec<u64>,
+    /// Only the measurements with this in their name
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// One round of one connection: a look, not a result
+    #[arg(long)]
+    quick: bool,
+    /// JSON instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Write the result to this file instead of stdout
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+const MOVERS: [Mover; 3] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic")];
+
+/// Runs the benchmark and prints its result.
+pub fn run(options: &Options) -> Result<()> {
+    ensure!(options.streams.iter().all(|count| *count > 0), "no transfer has 0 streams");
+    let rounds = if options.quick { 1 } else { options.rounds };
+    let lab = Lab::new("127.0.0.1", options.seconds)?;
+    let results = rounds::measure(&lab, options.probes(), options.only.as_deref(), rounds)?;
+    let text = match options.json {
+        true => serde_json::to_string_pretty(&results.json())? + "\n",
+        false => options.markdown(&results),
+    };
+    results.hand_in(&text, options.out.as_deref())
+}
+
+fn rate_label(mover: Mover, loss: f64, streams: u64) -> String {
+    format!("{}, {loss} %, streams {streams}", mover.label())
+}
+
+fn delivery_label(mover: Mover, loss: f64, megabytes: u64) -> String {
+    format!("{}, {loss} %, {megabytes} MB", mover.label())
+}
+
+impl Options {
+    fn streams(&self) -> &[u64] {
+        if self.quick { &self.streams[..1] } else { &self.streams }
+    }
+
+    fn probes(&self) -> Vec<Box<dyn Probe>> {
+        let mut probes: Vec<Box<dyn Probe>> = Vec::new();
+        for loss in &self.loss {
+            let path = format!("{} {}gbit {loss}%", self.rtt, self.gbps);
+            let add = |mover, streams, amount, label| -> Box<dyn Probe> {
+                Box::new(Transfer::new(mover, &path, streams, amount, label))
+            };
+            for mover in MOVERS {
+                probes.extend(self.streams().iter().map(|streams| {
+                    add(mover, *streams, Amount::Time, rate_label(mover, *loss, *streams))
+                }));
+                probes.extend(self.megabytes.iter().map(|megabytes| {
+                    let amount = Amount::Octets(megabytes * 1_000_000);
+                    add(mover, 1, amount, delivery_label(mover, *loss, *megabytes))
+                }));
+            }
+        }
+        probes
+    }
+
+    fn markdown(&self, results: &Results) -> String {
+        let sentence = format!(
+            "A path of {} and {} Gbit/s, lossy both ways. Rates are of payload, from the first \
+             octet on.",
+            self.rtt, self.gbps
+        );
+        let head = results.head(&sentence);
+        let (rates, deliveries) = (self.rates(results), self.deliveries(results));
+        format!("{head}\n{rates}\n{deliveries}{}", results.gaps())
+    }
+
+    /// A line for each loss and number of streams: of the link, and seconds for a gigabyte.
+    fn rates(&self, results: &Results) -> String {
+        let cell = |name: &str, scale: f64| {
+            results.readings.get(name).map_or(String::from("-"), |s| number(s.median() * scale))
+        };
+        let mut rows = Vec::new();
+        for (loss, streams) in pairs(&self.loss, self.streams()) {
+            let mut row = vec![format!("{loss}"), format!("{streams}")];
+            for mover in MOVERS {
+                let label = rate_label(mover, loss, streams);
+                let cpu = |side: &str| cell(&format!("{label}{side}"), 1.0);
+                row.push(cell(&label, 100.0 / self.gbps));
+                row.push(format!("{} / {}", cpu(SENDER), cpu(RECEIVER)));
+            }
+            rows.push(row);
+        }
+        let titles = MOVERS.map(|mover| {
+            let name = mover.label();
+            [format!("{name}, % of the link"), format!("{name}, CPU s/GB sender / receiver")]
+        });
+        let mut head = vec!["loss %", "streams"];
+        head.extend(titles.iter().flatten().map(String::as_str));
+        table::markdown(&head, &rows)
+    }
+
+    /// A line for each loss and amount: seconds until it was delivered.
+    fn deliveries(&self, results: &Results) -> String {
+        let mut rows = Vec::new();
+        for (loss, megabytes) in pairs(&self.loss, &self.megabytes) {
+            let mut row = vec![format!("{loss}"), format!("{megabytes}")];
+            row.extend(MOVERS.map(|mover| {
+                let series = results.readings.get(&delivery_label(mover, loss, megabytes));
+                series.map_or(String::from("-"), |series| number(series.median()))
+            }));
+            rows.push(row);
+        }
+        let titles = MOVERS.map(|mover| format!("{}, s", mover.label()));
+        let mut head = vec!["loss %", "MB"];
+        head.extend(titles.iter().map(String::as_str));
+        table::markdown(&head, &rows)
+    }
+}
+
+fn pairs<'a>(losses: &'a [f64], others: &'a [u64]) -> impl Iterator<Item = (f64, u64)> + 'a {
+    losses.iter().flat_map(|loss| others.iter().map(|other| (*loss, *other)))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(line: &str) -> Options {
+        Cli::parse_from(std::iter::once("wan").chain(line.split_whitespace())).options
+    }
+
+    #[test]
+    fn every_way_of_moving_data_has_a_name_of_its_own() {
+        let names: Vec<String> = options("").probes().iter().map(|probe| probe.name()).collect();
+        let unique: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!((names.len(), unique.len()), (84, 84));
+        let quick = options("--quick --loss 1 --megabytes 10").probes();
+        let names: Vec<String> = quick.iter().map(|probe| probe.name()).collect();
+        assert_eq!(names[..2], ["weft0, 1 %, streams 1", "weft0, 1 %, 10 MB"]);
+    }
+}
