@@ -8,7 +8,8 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-wan interop fuzz deps mpich install uninstall
+.PHONY: all help demo test lint build release bench bench-wan interop fuzz deps mpich \
+        install uninstall
 .NOTPARALLEL:
 
 all: release

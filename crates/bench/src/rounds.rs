@@ -90,7 +90,8 @@ impl Results {
             text += &format!("; {setting}");
         }
         text += &format!(
-            ".\n{rounds} rounds, the measurements in turn, about {seconds} s each. {sentence}\n{}\n",
+            ".\n{rounds} rounds, the measurements in turn, about {seconds} s each. {sentence}\n\
+             {}\n",
             self.disturbance.sentence(),
         );
         text

@@ -28,6 +28,10 @@ pub mod series {
     pub const WRITE_LAT: &str = "ib_write_lat 64 B";
     /// Weft, by perftest; a whole round trip.
     pub const READ_LAT: &str = "ib_read_lat 64 B";
+    /// Weft over Shuttle, by perftest.
+    pub const SHUTTLE_WRITE_1M: &str = "ib_write_bw 1 MiB, weft0";
+    /// Weft over Shuttle, by perftest, the completion queue polled.
+    pub const SHUTTLE_SEND_LAT: &str = "ib_send_lat 64 B, weft0";
     /// TCP alone.
     pub const STREAM_256K: &str = "floor: TCP stream, 256 KiB calls";
     /// TCP alone.
@@ -133,7 +137,7 @@ const CPU: &str = ", CPU";
 const MESSAGES: &str = ", messages";
 
 /// Every row, in the order of the table.
-pub const ROWS: [Row; 24] = [
+pub const ROWS: [Row; 26] = [
     row("1", WRITE_1M, Beside::One(IPERF_RENO)).goals(1.15, 0.95),
     row("1", WRITE_1M, Beside::One(IPERF)),
     row("1", WRITE_1M, Beside::One(STREAM_256K)),
@@ -154,6 +158,8 @@ pub const ROWS: [Row; 24] = [
     row("11", WRITE_LAT, Beside::One(MEMORY)).lower().goals(1.05, 1.2),
     row("11", WRITE_LAT, Beside::One(UCX_PUT_LAT)).lower().goals(1.1, 1.35),
     row("12", READ_LAT, Beside::Sum(SPIN, BLOCK)).lower().goals(1.1, 1.3),
+    row("14", SHUTTLE_WRITE_1M, Beside::One(IPERF_RENO)).goals(0.65, 0.5),
+    row("16", SHUTTLE_SEND_LAT, Beside::One(SPIN)).lower().goals(0.75, 1.0),
     row("21", api::POLL, Beside::Nothing).lower().goals(25.0, 250.0),
     row("21", api::POST_LIST, Beside::Nothing).lower().goals(150.0, 2000.0),
     row("21", api::REGISTER, Beside::Nothing).lower().goals(1000.0, 20_000.0),

@@ -1,4 +1,5 @@
-//! perftest's programs over Weft, connected by rdma-cm.
+//! perftest's programs over Weft: over `weft_iw0`, connected by rdma-cm, or over `weft0`, by
+//! themselves.
 
 use anyhow::Result;
 
@@ -10,10 +11,18 @@ use crate::reading::{Reading, Unit};
 
 const BITS_PER_GIGABIT: f64 = 1e9;
 
+/// The device that a program runs over.
+#[derive(Clone, Copy, Debug)]
+enum Device {
+    Iwarp,
+    Shuttle,
+}
+
 /// One of the `ib_*_bw` programs, at one size.
 #[derive(Debug)]
 pub struct Bandwidth {
     program: &'static str,
+    device: Device,
     size: u64,
     options: &'static str,
     counts_cpu: bool,
@@ -44,7 +53,14 @@ impl Bandwidth {
         let label = label.to_owned();
         // A tenth of a second on a fast path, a few seconds on a slow one.
         let pace = Pace::beginning_with((300_000_000 / size).clamp(256, 20_000));
-        Self { program, size, options: "", counts_cpu: false, label, pace }
+        let device = Device::Iwarp;
+        Self { program, device, size, options: "", counts_cpu: false, label, pace }
+    }
+
+    /// The same over `weft0`.
+    pub fn over_shuttle(mut self) -> Self {
+        self.device = Device::Shuttle;
+        self
     }
 
     /// The same with more options.
@@ -71,7 +87,7 @@ impl Bandwidth {
     fn messages(&self, lab: &Lab, count: u64) -> Result<Throughput> {
         let (size, more) = (self.size, self.options);
         let options = format!("-s {size} -n {count} --report_gbits -N {more}");
-        throughput(&run_pair(lab, self.program, &options)?, size)
+        throughput(&run_pair(lab, self.device, self.program, &options)?, size)
     }
 }
 
@@ -111,6 +127,7 @@ impl Probe for Bandwidth {
 #[derive(Debug)]
 pub struct Latency {
     program: &'static str,
+    device: Device,
     size: u64,
     label: String,
     pace: Pace,
@@ -120,7 +137,13 @@ impl Latency {
     /// `program` with messages of `size` octets. `label` names its series.
     pub fn new(program: &'static str, size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with(2_000);
-        Self { program, size, label: label.to_owned(), pace }
+        Self { program, device: Device::Iwarp, size, label: label.to_owned(), pace }
+    }
+
+    /// The same over `weft0`.
+    pub fn over_shuttle(mut self) -> Self {
+        self.device = Device::Shuttle;
+        self
     }
 }
 
@@ -134,9 +157,9 @@ impl Probe for Latency {
     }
 
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
-        let (program, size) = (self.program, self.size);
+        let (program, device, size) = (self.program, self.device, self.size);
         let run = |count| {
-            let pair = run_pair(lab, program, &format!("-s {size} -n {count}"))?;
+            let pair = run_pair(lab, device, program, &format!("-s {size} -n {count}"))?;
             average_us(&pair.client.stdout)
         };
         // What is called the latency of a Send or Write is half of a round trip.
@@ -145,9 +168,14 @@ impl Probe for Latency {
     }
 }
 
-fn run_pair(lab: &Lab, program: &str, options: &str) -> Result<Pair> {
+fn run_pair(lab: &Lab, device: Device, program: &str, options: &str) -> Result<Pair> {
+    let device = match device {
+        Device::Iwarp => "-R",
+        Device::Shuttle => "-d weft0",
+    };
     lab.pair(ServerEnds::ByItself, |port| {
-        let side = Spec::new(program).args(&format!("-R -F -p {port} {options}"));
+        let side = Spec::new(program).args(&format!("{device} -F -p {port} {options}"));
+        let side = side.env("WEFT_TRANSPORT", "iwarp");
         let (server, client) = (side.clone(), side.args(&lab.address));
         (server.under(&lab.weft), client.under(&lab.weft))
     })

@@ -1,7 +1,7 @@
 //! Bulk data across a WAN that `weft wan` makes for it: perftest over `weft0`, or TCP.
 //!
-//! perftest polls where it is active, so processor time is taken where it is passive: the receiver's
-//! from RDMA Writes, the sender's from RDMA Reads.
+//! perftest polls where it is active, so processor time is taken where it is passive: the
+//! receiver's from RDMA Writes, the sender's from RDMA Reads.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
