@@ -2,8 +2,8 @@
 //! measured in turn in one run.
 //!
 //! `demo` shows that it works, `lan` how fast it is on one machine, `wan` across long and lossy
-//! paths. Invariant: every number stands beside one of a peer from the same run, and nothing that was
-//! started is left behind.
+//! paths. Invariant: every number stands beside one of a peer from the same run, and nothing that
+//! was started is left behind.
 #![deny(unsafe_code)]
 // Measuring is what the clock is for.
 #![allow(clippy::disallowed_methods)]
