@@ -5,6 +5,7 @@
 pub mod degen;
 pub mod endpoint;
 pub mod fault;
+pub mod key;
 pub mod mpa;
 pub mod shuttle;
 pub mod sim;

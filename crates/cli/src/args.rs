@@ -39,6 +39,11 @@ pub enum Command {
     /// for; --server runs on its far side. Both sides are networks of their own on this machine,
     /// and real packets travel between them. No root where the kernel allows user name spaces.
     Wan(Box<degen::command::Command>),
+    /// Make the key that hosts encrypt under
+    ///
+    /// Hosts with the same key in WEFT_KEY speak to each other over weft0, and everything that they
+    /// say is sealed. Without a key weft0 speaks to this machine and to link-local addresses only.
+    Key(Key),
     /// Simulate Shuttle and TCP's rate control over paths that no machine here has
     Sim(weft_sim::command::Command),
     /// Print the completions of a shell
@@ -104,6 +109,35 @@ pub struct Doctor {
         value_hint = ValueHint::CommandWithArguments
     )]
     pub command: Vec<OsString>,
+}
+
+/// The arguments of `weft key`.
+#[derive(Debug, Args)]
+pub struct Key {
+    /// What to do with a key
+    #[command(subcommand)]
+    pub command: KeyCommand,
+}
+
+/// What there is to do with a key.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a new key
+    #[command(after_long_help = KEY_NEW_SECTIONS)]
+    New {
+        /// Write it to this file, which must not exist, for its owner only; to stdout without
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+    /// Print the name of a key, to compare it with that of another host
+    ///
+    /// The name says whether two keys are the same, and nothing else about them. Messages about
+    /// keys that differ show it too.
+    Name {
+        /// The key file; what WEFT_KEY says without
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
 }
 
 /// How much is said on stderr.
@@ -213,6 +247,8 @@ ENVIRONMENT
     WEFT_FAULT      What is to go wrong, as --fault
     WEFT_STATS      on or off: as --stats; the default is on under CI=true
     WEFT_TALLY      Set by weft run: where the processes of a run count
+    WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`
+    WEFT_INSECURE   1 lets weft0 speak to other hosts in clear text
     A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
 
 NOTES
@@ -221,6 +257,22 @@ NOTES
 
     With --require-traffic or --stats, and under CI=true, weft stays as CMD's parent: it passes
     signals on to CMD and ends as CMD ended.";
+
+const KEY_NEW_SECTIONS: &str = "\
+EXAMPLES
+    A key for two hosts:
+        weft key new ~/.weft-key
+        scp -p ~/.weft-key other:
+        WEFT_KEY=file:$HOME/.weft-key weft run ib_write_bw -d weft0
+        WEFT_KEY=file:$HOME/.weft-key weft run ib_write_bw -d weft0 192.0.2.1   (on the other)
+
+THE KEY
+    A line with `weft1:` and 64 hexadecimal digits. A key file has that line; empty lines and lines
+    that begin with # do not count. A file that others may read is refused.
+
+EXIT STATUS
+    0    the key was made
+    125  it was not: the file exists, or cannot be written";
 
 #[cfg(test)]
 mod tests {

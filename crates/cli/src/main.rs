@@ -11,6 +11,7 @@
 mod args;
 mod doctor;
 mod elf;
+mod key;
 mod library;
 mod preload;
 mod program;
@@ -53,19 +54,24 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             })
         }
         Command::Doctor(options) => doctor::main(&options).unwrap_or(OUR_FAILURE),
-        Command::Wan(wan) => degen::command::main(&Launcher::new(&["wan"]), *wan),
-        Command::Sim(sim) => match weft_sim::command::main(&sim) {
-            Ok(()) => 0,
-            Err(error) => {
-                let _ = writeln!(std::io::stderr(), "weft: {error:#}");
-                OUR_FAILURE
-            }
-        },
+        Command::Wan(wan) => {
+            run::allow_clear_text();
+            degen::command::main(&Launcher::new(&["wan"]), *wan)
+        }
+        Command::Key(key) => status_of(key::key(&key.command)),
+        Command::Sim(sim) => status_of(weft_sim::command::main(&sim)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "weft", &mut std::io::stdout());
             0
         }
     }
+}
+
+fn status_of(result: anyhow::Result<()>) -> u8 {
+    let Err(error) = result else { return 0 };
+    // Without a stderr the status alone must do.
+    let _ = writeln!(std::io::stderr(), "weft: {error:#}");
+    OUR_FAILURE
 }
 
 #[cfg(test)]

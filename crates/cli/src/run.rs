@@ -9,6 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Error, Result};
 use weft_fault::Plan;
+use weft_io::secrecy::read_key;
 
 use crate::args::{Level, Run};
 use crate::program::Program;
@@ -71,6 +72,14 @@ fn failure(options: &Run, error: io::Error) -> Failure {
     Failure { status, error: Error::from(error).context(format!("cannot run {name}")) }
 }
 
+/// The paths of `weft wan` are networks of their own on this machine.
+pub fn allow_clear_text() {
+    let decided = ["WEFT_KEY", "WEFT_INSECURE"].iter().any(|name| std::env::var_os(name).is_some());
+    if !decided {
+        sys::set_variable(c"WEFT_INSECURE", c"1");
+    }
+}
+
 /// The environment that CMD will have, in the order that ours has.
 pub struct Environment(Vec<(OsString, OsString)>);
 
@@ -106,6 +115,9 @@ impl Environment {
                 rest => self.set(PRELOAD, rest),
             }
             return Ok(());
+        }
+        if let Some(value) = self.get("WEFT_KEY").filter(|value| !value.is_empty()) {
+            read_key(value)?;
         }
         let given = self.get("WEFT_LIB").filter(|path| !path.is_empty()).map(Path::new);
         let own = std::env::current_exe().context("finding weft itself")?;

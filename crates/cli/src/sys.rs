@@ -9,7 +9,7 @@
 mod child;
 mod socket;
 
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
@@ -23,6 +23,12 @@ pub use socket::{join, segment, widen};
 #[unsafe(no_mangle)]
 pub extern "C" fn main(_argc: libc::c_int, _argv: *const *const libc::c_char) -> libc::c_int {
     libc::c_int::from(crate::weft(std::env::args_os()))
+}
+
+/// Sets a variable of this process and of the programs that it starts.
+pub fn set_variable(name: &CStr, value: &CStr) {
+    // SAFETY: both are NUL-terminated, and this process has one thread.
+    unsafe { libc::setenv(name.as_ptr(), value.as_ptr(), 1) };
 }
 
 /// Becomes `command[0]`, found along `PATH` as `execvp` finds it, with these arguments and exactly

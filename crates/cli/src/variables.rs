@@ -25,7 +25,7 @@ enum Values {
 const ON_OFF: Values = Values::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 12] = [
+pub const KNOWN: [Variable; 14] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -41,6 +41,8 @@ pub const KNOWN: [Variable; 12] = [
     Variable { name: "WEFT_FAULT", values: Values::Plan },
     Variable { name: "WEFT_STATS", values: ON_OFF },
     Variable { name: "WEFT_TALLY", values: Values::Any },
+    Variable { name: "WEFT_KEY", values: Values::Any },
+    Variable { name: "WEFT_INSECURE", values: Values::OneOf(&["0", "1"]) },
 ];
 
 /// Whether `WEFT` says that CMD is to run without Weft.

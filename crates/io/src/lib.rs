@@ -33,6 +33,8 @@ mod oob;
 pub mod path;
 mod process;
 mod qp;
+pub mod report;
+pub mod secrecy;
 mod sys;
 pub mod tally;
 mod tcp;

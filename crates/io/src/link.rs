@@ -7,11 +7,14 @@ use weft_rnic::shuttle::{Config, Identity, MIN_DATAGRAM, Route, cc};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::hello::{placement, protection};
 
+use crate::secrecy::Secrecy;
 use crate::{Settings, sys, udp};
 
 /// Octets of a datagram between programs of one machine. Two of them make one bundle, which costs
 /// the kernel one packet.
 const LOCAL_DATAGRAM: u16 = 32_000;
+/// Silence after which a peer is given up: an outage of half a minute is survived.
+const IDLE_NS: u64 = 45_000_000_000;
 /// Octets of IP and UDP headers, with IPv6.
 const HEADERS: u32 = 48;
 
@@ -22,25 +25,24 @@ pub(crate) fn config(route: &Route) -> Config {
     let local = carries > u32::from(u16::MAX);
     let datagram_octets = if local { LOCAL_DATAGRAM } else { MIN_DATAGRAM };
     let goal = if local { LOCAL_DATAGRAM } else { carries.saturating_sub(HEADERS) as u16 };
-    Config {
+    let config = Config {
         protection: if settings.crc { protection::CRC32C } else { protection::NONE },
         placement: placement::TAIL,
+        idle_ns: IDLE_NS,
         datagram_octets,
         datagram_octets_goal: goal.max(datagram_octets),
         controller: cc::weave,
         controller_params: cc::Params { seed: u64::from(sys::random()), ..cc::Params::default() },
         ..Config::default()
-    }
+    };
+    Secrecy::get().protect(config)
 }
 
 /// Numbers for one end of a connection.
 pub(crate) fn identity() -> Identity {
-    let word = || u64::from(sys::random()) << 32 | u64::from(sys::random());
-    let mut entropy = [0; 32];
-    for part in entropy.chunks_mut(8) {
-        part.copy_from_slice(&word().to_ne_bytes());
-    }
-    Identity { cid: ConnectionId(sys::random() & !0xff), nonce: word(), seed: word(), entropy }
+    let word = || u64::from_ne_bytes(sys::random_octets());
+    let (cid, entropy) = (ConnectionId(sys::random() & !0xff), sys::random_octets());
+    Identity { cid, nonce: word(), seed: word(), entropy }
 }
 
 /// Octets of the largest packet that leaves towards the peer in one piece, as far as the kernel

@@ -14,8 +14,9 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_rnic::{Association, Binding, WhenClosed};
 use weft_verbs::Misuse;
 
-use crate::drive::datagram::{DatagramDrive, Doorkeeper, ns_at};
+use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper, ns_at};
 use crate::qp::Qp;
+use crate::secrecy::Secrecy;
 use crate::udp::Port;
 use crate::{clock, link};
 
@@ -69,6 +70,7 @@ impl Qp {
         if (peer.qpn, peer.remote) == (self.num(), peer.local) {
             return Err(Misuse::Invalid("a queue pair cannot be its own peer"));
         }
+        Secrecy::get().permit(peer.local, peer.remote)?;
         let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
         let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
@@ -143,24 +145,42 @@ fn with_interface(route: Route, interface: u32) -> Route {
 }
 
 impl Doorkeeper for Call {
-    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Association> {
+    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Admission {
+        if route.remote.ip() != self.peer.remote {
+            return Admission::None;
+        }
         let binding = self.binding(route);
         let entropy = binding.identity.entropy;
-        let mut request = Request::parse(datagram, &binding.config, entropy).ok()?;
-        let greeting = Greeting::parse(request.private_data())?;
+        let known_port = route.remote.port() == (self.peer.qpn >> 8) as u16;
+        match Request::judge(datagram, &binding.config, entropy) {
+            Ok(request) => self.grant(now_ns, binding, request),
+            // Others than the peer hear nothing.
+            Err(Some(why)) if known_port => Admission::Refused(why),
+            Err(_) => Admission::None,
+        }
+    }
+}
+
+impl Call {
+    /// Binds the queue pair to who asks, if it is the peer's queue pair.
+    fn grant(&self, now_ns: u64, binding: Binding, mut request: Request) -> Admission {
+        let Some(greeting) = Greeting::parse(request.private_data()) else {
+            return Admission::None;
+        };
         let known = greeting.purpose == Purpose::QueuePair
             && greeting.to == self.qp.num()
-            && greeting.from == self.peer.qpn
-            && route.remote.ip() == self.peer.remote;
+            && greeting.from == self.peer.qpn;
         if !known {
-            return None;
+            return Admission::None;
         }
         let room_octets = greeting.room_octets;
-        let qp = Arc::clone(&self.qp);
-        let answer = self.greeting();
-        let mut association =
-            Association::accept(qp, binding, &mut request, &answer, now_ns).ok()?;
-        association.connection_mut().set_peer_room(u64::from(room_octets) / 2);
-        Some(association)
+        let (qp, answer) = (Arc::clone(&self.qp), self.greeting());
+        match Association::accept(qp, binding, &mut request, &answer, now_ns) {
+            Ok(mut association) => {
+                association.connection_mut().set_peer_room(u64::from(room_octets) / 2);
+                Admission::Granted(Box::new(association))
+            }
+            Err(_) => Admission::None,
+        }
     }
 }

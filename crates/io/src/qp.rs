@@ -23,6 +23,7 @@ use crate::cq::Cq;
 use crate::drive::LinkWatcher;
 use crate::faults::refuse;
 use crate::fds::HighFd;
+use crate::secrecy::Secrecy;
 use crate::udp::Port;
 use crate::{Settings, clock, tcp};
 
@@ -179,6 +180,9 @@ impl Qp {
             return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
         }
         let fd = socket.as_fd();
+        if let Some((local, remote)) = tcp::ends(fd) {
+            Secrecy::get().permit_stream(local, remote)?;
+        }
         tcp::no_delay(fd);
         tcp::give_up_after(fd, Settings::get().stall_after);
         if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {

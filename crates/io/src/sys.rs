@@ -129,12 +129,23 @@ pub(crate) fn descriptor_limit() -> RawFd {
 
 /// 32 unpredictable bits.
 pub(crate) fn random() -> u32 {
-    let mut bytes = [0u8; 4];
+    u32::from_ne_bytes(random_octets())
+}
+
+/// Up to 256 unpredictable octets.
+pub(crate) fn random_octets<const N: usize>() -> [u8; N] {
+    let mut bytes = [0u8; N];
     // SAFETY: `bytes` is a live array of its own length.
     let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     // Up to 256 octets are never cut short once the kernel's pool is ready.
     assert!(n == bytes.len() as isize, "the kernel gives no random bits");
-    u32::from_ne_bytes(bytes)
+    bytes
+}
+
+/// The user that this process acts as.
+pub(crate) fn user() -> u32 {
+    // SAFETY: takes no pointers.
+    unsafe { libc::geteuid() }
 }
 
 const PAGE: u64 = 4096;

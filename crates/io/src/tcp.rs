@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -24,6 +25,13 @@ pub(crate) enum Received {
 
 fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+/// The addresses of this side and of the peer.
+pub(crate) fn ends(socket: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
+    let stream = TcpStream::from(socket.try_clone_to_owned().ok()?);
+    let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+    Some((local.ip().to_canonical(), remote.ip().to_canonical()))
 }
 
 /// Reads what is there, without waiting.

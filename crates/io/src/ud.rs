@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use weft_fault::Way;
 use weft_rnic::Written;
-use weft_rnic::shuttle::Route;
-use weft_rnic::wire::datagram::{HEADER_LEN_MAX, Header, ROUTE_LEN, route_header};
+use weft_rnic::shuttle::{LETTER_OVERHEAD, Opener, Route, Sealer, Unopened};
+use weft_rnic::wire::datagram::{HEADER_LEN_MAX, Header, ROUTE_LEN, SealedHeader, route_header};
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
 use weft_rnic::wire::offload::Offloads;
 use weft_verbs::mr::RegionReader;
@@ -30,6 +30,7 @@ use crate::engine::{Engine, Interest, Source, Token};
 use crate::faults::Wire;
 use crate::path;
 use crate::qp::Qp;
+use crate::secrecy::Secrecy;
 use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Bundle, Port};
@@ -69,9 +70,13 @@ struct Mailbox {
     waker: Weak<dyn Wake>,
     /// It will be: datagrams wait for one.
     waits: bool,
-    /// What was received, and how many octets of it are delivered.
+    /// What was received, in the room of the buffer, and how many octets of it are delivered.
     arrived: Option<(Buffer, Bundle, usize)>,
     staged: Vec<u8>,
+    /// What seals and opens, if there is a key.
+    letters: Option<(Sealer, Opener)>,
+    /// The last of the peers that may send clear text, so that not each datagram asks.
+    trusted: Option<IpAddr>,
     watched: Interest,
     turn: Turn,
     /// Octets of payload that left and arrived.
@@ -97,6 +102,8 @@ impl Mailbox {
             waits: false,
             arrived: None,
             staged: Vec::new(),
+            letters: Secrecy::get().letters(),
+            trusted: None,
             watched: Interest::READ,
             turn: Turn::default(),
             moved: Work::default(),
@@ -118,7 +125,6 @@ impl Mailbox {
                 buffer.put();
                 break;
             };
-            buffer.fill(bundle.octets);
             self.arrived = Some((buffer, bundle, 0));
             received = true;
         }
@@ -132,7 +138,7 @@ impl Mailbox {
 
     /// Delivers the datagrams of the bundle at hand, as far as there are receives.
     fn deliver(&mut self) {
-        while let Some((buffer, bundle, mut done)) = self.arrived.take() {
+        while let Some((mut buffer, bundle, mut done)) = self.arrived.take() {
             if done >= bundle.octets {
                 buffer.put();
                 return;
@@ -142,10 +148,41 @@ impl Mailbox {
                 return;
             }
             let end = (done + bundle.each).min(bundle.octets);
-            self.deliver_one(&buffer.bytes()[done..end], &bundle.route);
+            if let Some(datagram) = self.open(&mut buffer.room()[done..end], &bundle.route) {
+                self.deliver_one(datagram, &bundle.route);
+            }
             done = end;
             self.arrived = Some((buffer, bundle, done));
         }
+    }
+
+    /// A datagram as it was before it was sealed; none that strangers have sent.
+    fn open<'a>(&mut self, datagram: &'a mut [u8], route: &Route) -> Option<&'a [u8]> {
+        let from = route.remote.ip();
+        if let Some((_, opener)) = &mut self.letters {
+            let opened = opener.open(datagram);
+            return opened.inspect_err(|why| Secrecy::get().report_letter(*why, from)).ok();
+        }
+        if SealedHeader::parse(datagram).is_some() {
+            Secrecy::get().report_letter(Unopened::Foreign, from);
+            return None;
+        }
+        // Only what is for this queue pair is worth a question.
+        let wanted = Header::parse(datagram).is_some_and(|(header, _)| self.is_wanted(&header));
+        (wanted && self.trusts(route)).then_some(datagram)
+    }
+
+    fn trusts(&mut self, route: &Route) -> bool {
+        let (here, there) = (route.local.ip(), route.remote.ip());
+        if self.trusted != Some(there) && Secrecy::get().permit(here, there).is_err() {
+            return false;
+        }
+        self.trusted = Some(there);
+        true
+    }
+
+    fn is_wanted(&self, header: &Header) -> bool {
+        header.to == self.qp.num() && header.qkey == self.qp.attrs().qkey
     }
 
     /// Fills a receive with a datagram, if it is one for this queue pair.
@@ -157,10 +194,9 @@ impl Mailbox {
             return;
         }
         let Some((header, payload)) = Header::parse(datagram) else { return };
-        let wanted = header.to == self.qp.num() && header.qkey == self.qp.attrs().qkey;
         let listens =
             matches!(self.qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        if !wanted || !listens {
+        if !listens || !self.is_wanted(&header) {
             return;
         }
         // Another queue pair may have taken the last one of a shared queue.
@@ -215,7 +251,8 @@ impl Mailbox {
             if sq.destination(seq) != Some(&to) || before + each > BURST_OCTETS {
                 break;
             }
-            if !stage(&qp, sq.get(seq), &to, &regions, &mut self.staged) {
+            let sealer = self.letters.as_mut().map(|(sealer, _)| sealer);
+            if !stage(&qp, sq.get(seq), &to, &regions, sealer, &mut self.staged) {
                 if count > 0 {
                     break;
                 }
@@ -236,9 +273,17 @@ impl Mailbox {
             }
         }
         drop(regions);
+        let route = self.route(&to);
+        if let Some(route) = &route
+            && !self.trusts(route)
+        {
+            drop(sq);
+            qp.fail_sends(first, WcStatus::LocQpOpErr);
+            return false;
+        }
         if !drop_it
-            && let Some(route) = self.route(&to)
-            && !self.send(&route, each)
+            && let Some(route) = &route
+            && !self.send(route, each)
         {
             self.turn.blocked = true;
             return false;
@@ -310,11 +355,34 @@ fn stage(
     wqe: &SendWqe,
     to: &Destination,
     regions: &RegionReader<'_>,
+    sealer: Option<&mut Sealer>,
     out: &mut Vec<u8>,
 ) -> bool {
     if wqe.len > PAYLOAD_MAX {
         return true;
     }
+    let start = out.len();
+    if sealer.is_some() {
+        out.resize(start + Sealer::HEADER_LEN, 0);
+    }
+    if !stage_text(qp, wqe, to, regions, out) {
+        out.truncate(start);
+        return false;
+    }
+    if let Some(sealer) = sealer {
+        sealer.seal(out, start);
+    }
+    true
+}
+
+/// Appends the headers and the payload of a request; `false` if its memory may not be read.
+fn stage_text(
+    qp: &VerbsQp,
+    wqe: &SendWqe,
+    to: &Destination,
+    regions: &RegionReader<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
     let header = Header {
         to: to.qpn,
         from: qp.num(),
@@ -325,8 +393,7 @@ fn stage(
         },
         solicited: wqe.flags.contains(SendFlags::SOLICITED),
     };
-    let start = out.len();
-    out.reserve(HEADER_LEN_MAX + wqe.len as usize);
+    out.reserve(HEADER_LEN_MAX + wqe.len as usize + LETTER_OVERHEAD);
     out.extend_from_slice(&header.to_bytes()[..header.len()]);
     if let Some(inline) = wqe.inline() {
         out.extend_from_slice(inline);
@@ -334,7 +401,6 @@ fn stage(
     }
     let mut pieces = Gather::new();
     if regions.gather(qp.pd(), wqe.sges(), 0, wqe.len.into(), &mut pieces).is_err() {
-        out.truncate(start);
         return false;
     }
     for piece in pieces.pieces() {

@@ -26,7 +26,7 @@ const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
 /// Octets of the largest bundle that arrives.
 pub(crate) const BUNDLE_OCTETS: usize = 65_536;
 /// Room for what the kernel says beside the octets.
-const CONTROL_WORDS: usize = 16;
+const CONTROL_WORDS: usize = 24;
 
 /// A bound socket.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub(crate) struct Bundle {
     pub route: Route,
     /// The network marked them as congested.
     pub marked: bool,
+    /// Datagrams that the socket had no room for, since it was made, as far as the kernel says.
+    pub dropped: u32,
 }
 
 impl Port {
@@ -71,6 +73,7 @@ impl Port {
         let dual = at.is_ipv6();
         let on = |level, name| set_option(fd.as_fd(), level, name, 1);
         on(libc::SOL_UDP, libc::UDP_GRO);
+        on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL);
         on(libc::IPPROTO_IP, libc::IP_PKTINFO);
         on(libc::IPPROTO_IP, libc::IP_RECVTOS);
         if dual {
@@ -243,6 +246,7 @@ impl Port {
             each: octets.max(1),
             route: Route { local: (unspecified_like(remote), self.number).into(), remote },
             marked: false,
+            dropped: 0,
         };
         self.read_control(&message, &mut bundle);
         Some(bundle)
@@ -260,6 +264,10 @@ impl Port {
                     // SAFETY: as above.
                     let each = unsafe { data.cast::<libc::c_int>().read_unaligned() };
                     bundle.each = usize::try_from(each).unwrap_or(0).max(1);
+                }
+                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                    // SAFETY: as above.
+                    bundle.dropped = unsafe { data.cast::<u32>().read_unaligned() };
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     // SAFETY: as above.

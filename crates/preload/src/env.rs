@@ -14,7 +14,7 @@ use weft_fault::Plan;
 use crate::log::{self, Level};
 
 /// The variables that some part of Weft reads.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 14] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
@@ -27,6 +27,8 @@ const KNOWN: [&str; 12] = [
     "WEFT_FAULT",
     "WEFT_STATS",
     "WEFT_TALLY",
+    "WEFT_KEY",
+    "WEFT_INSECURE",
 ];
 
 /// The name of the iWARP device.
@@ -58,7 +60,10 @@ impl Default for Settings {
 pub fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     let mut warnings = Vec::new();
-    let settings = SETTINGS.get_or_init(|| parse(std::env::vars_os(), &mut warnings));
+    let settings = SETTINGS.get_or_init(|| {
+        weft_io::report::to(|line| log::write(Level::Error, line));
+        parse(std::env::vars_os(), &mut warnings)
+    });
     for warning in warnings {
         log::write(Level::Warn, format_args!("{warning}"));
     }
@@ -108,6 +113,9 @@ fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<St
                 if let Err(error) = Plan::parse(&String::from_utf8_lossy(value)) {
                     warnings.push(format!("WEFT_FAULT: {error}; nothing goes wrong on purpose"));
                 }
+            }
+            b"WEFT_INSECURE" if !matches!(value, b"0" | b"1") => {
+                warnings.push("WEFT_INSECURE is neither 0 nor 1; taken as 0".into());
             }
             b"VERBS_LOG_LEVEL" => verbs_log = Level::parse_number(value),
             b"VERBS_LOG_FILE" => settings.log_file = CString::new(value).ok(),

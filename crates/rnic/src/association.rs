@@ -214,6 +214,11 @@ impl Association {
         self.take_events(now_ns);
     }
 
+    /// This host has dropped `count` datagrams of the peer, for want of room.
+    pub fn note_dropped(&mut self, count: u32) {
+        self.connection.note_dropped(count.into());
+    }
+
     /// Offers what waits for a receive again, now that some were posted.
     pub fn handle_posted(&mut self, now_ns: u64) {
         let mut ports = Ports::mute(&mut self.rdmap, &self.qp);
@@ -336,8 +341,10 @@ impl Association {
     }
 
     /// A request that can never be delivered fails; without one the queue pair is none the wiser.
+    /// Of ends that cannot agree the owner hears first.
     fn look_for_orphans(&mut self, now_ns: u64) {
-        let gone = self.end.is_some() && !self.rdmap.is_dead();
+        let told = !matches!(self.end, None | Some(End::Stranger | End::NothingInCommon));
+        let gone = told && !self.rdmap.is_dead();
         if gone && self.qp.state() != QpState::Err && !self.qp.sq().is_idle() {
             self.fail(now_ns, Fault::Unreachable);
         }

@@ -80,6 +80,8 @@ pub struct RecoveryStats {
     pub probe_timeouts: u64,
     /// Times that the path was down.
     pub outages: u64,
+    /// Packets that the peer's own host dropped, as the peer says: these the path did not lose.
+    pub dropped_by_peer: u64,
 }
 
 /// The sender's memory of a path.
@@ -250,6 +252,7 @@ impl Recovery {
         self.silent_since_ns = self.last_sent_ns;
         accounts.iter_mut().for_each(|account| account.report_spurious(now_ns));
         self.detect_losses(now_ns, accounts, news);
+        self.stats.dropped_by_peer = self.stats.dropped_by_peer.max(ack.dropped);
         let marked = ack.marked.saturating_sub(self.marked);
         self.marked += marked;
         let rtt = self.rtt.get();

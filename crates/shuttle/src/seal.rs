@@ -33,7 +33,7 @@ pub(crate) struct Sealed {
 }
 
 /// The keys of one direction for one phase.
-struct Keys {
+pub(crate) struct Keys {
     phase: u8,
     key: LessSafeKey,
     iv: [u8; 12],
@@ -93,12 +93,7 @@ impl Sealed {
         if let Some(began) = self.began.get_mut(usize::from(path)) {
             began.get_or_insert(pn);
         }
-        let (header, text) = slab[start..].split_at_mut(header_len);
-        let nonce = self.out.nonce(path, pn);
-        let sealed = self.out.key.seal_in_place_separate_tag(nonce, Aad::from(header), text);
-        // It fails for texts of gigabytes only.
-        let tag = sealed.expect("a packet is shorter than a cipher's limit");
-        slab.extend_from_slice(tag.as_ref());
+        self.out.seal(path, pn, slab, start, header_len);
     }
 
     /// Opens a packet in place; gives what follows its header.
@@ -110,11 +105,9 @@ impl Sealed {
         datagram: &'a mut [u8],
         header_len: usize,
     ) -> Option<&'a [u8]> {
-        let (header, sealed) = datagram.split_at_mut_checked(header_len)?;
         let find = |keys: &Option<Keys>| keys.as_ref().is_some_and(|keys| keys.phase == phase);
         let at = self.inward.iter().position(find)?;
-        let keys = self.inward[at].as_ref()?;
-        let text = keys.key.open_in_place(keys.nonce(path, pn), Aad::from(header), sealed).ok()?;
+        let text = self.inward[at].as_ref()?.open(path, pn, datagram, header_len)?;
         if at == 2 {
             self.inward.rotate_left(1);
             self.inward[2] = self.inward[1].as_ref().map(|keys| keys.after(self.algorithm));
@@ -124,7 +117,7 @@ impl Sealed {
 }
 
 impl Keys {
-    fn derive(algorithm: &'static Algorithm, secret: &[u8; 32], phase: u8) -> Self {
+    pub(crate) fn derive(algorithm: &'static Algorithm, secret: &[u8; 32], phase: u8) -> Self {
         let prk = Prk::new_less_safe(HKDF_SHA256, secret);
         let (mut key, mut iv, mut next) = ([0; 32], [0; 12], [0; 32]);
         let key = &mut key[..algorithm.key_len()];
@@ -137,6 +130,37 @@ impl Keys {
 
     fn after(&self, algorithm: &'static Algorithm) -> Self {
         Self::derive(algorithm, &self.next, (self.phase + 1) & 3)
+    }
+
+    /// Seals what stands behind `header_len` octets of header at `start`, to the end of `slab`.
+    /// `path` and `pn` together are new.
+    pub(crate) fn seal(
+        &self,
+        path: u8,
+        pn: u64,
+        slab: &mut Vec<u8>,
+        start: usize,
+        header_len: usize,
+    ) {
+        let (header, text) = slab[start..].split_at_mut(header_len);
+        let sealed =
+            self.key.seal_in_place_separate_tag(self.nonce(path, pn), Aad::from(header), text);
+        // It fails for texts of gigabytes only.
+        let tag = sealed.expect("a packet is shorter than a cipher's limit");
+        slab.extend_from_slice(tag.as_ref());
+    }
+
+    /// Opens a packet in place; gives what follows its header.
+    pub(crate) fn open<'a>(
+        &self,
+        path: u8,
+        pn: u64,
+        datagram: &'a mut [u8],
+        header_len: usize,
+    ) -> Option<&'a [u8]> {
+        let (header, sealed) = datagram.split_at_mut_checked(header_len)?;
+        let text = self.key.open_in_place(self.nonce(path, pn), Aad::from(header), sealed).ok()?;
+        Some(text)
     }
 
     fn nonce(&self, path: u8, pn: u64) -> Nonce {

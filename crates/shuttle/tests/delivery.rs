@@ -228,6 +228,20 @@ fn an_outage_is_survived() {
 }
 
 #[test]
+fn what_the_peers_host_drops_is_told_apart_from_what_the_path_loses() {
+    let link = Link { loss: 0.02, ..Link::default() };
+    let mut pair = Pair::new(seed(), &config(Placement::Tail, 16 << 20), &link, 1);
+    pair.open();
+    for dropped in [2, 3] {
+        pair.connection(1).note_dropped(dropped);
+        pair.hosts[0].ports.post(true, 1_000_000);
+        pair.run_until(60_000 * MS, Pair::is_complete);
+    }
+    let recovery = pair.connection(0).recovery_stats(PathId(0)).unwrap();
+    assert!(recovery.dropped_by_peer == 5 && recovery.lost_packets > 5, "{recovery:?}");
+}
+
+#[test]
 fn a_send_waits_for_its_credit() {
     let config = config(Placement::Tail, 1 << 20);
     let mut pair = Pair::new(seed(), &config, &Link::default(), 1);

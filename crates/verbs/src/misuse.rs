@@ -23,6 +23,9 @@ pub enum Misuse {
     /// The memory is not mapped with the rights asked for.
     #[error("the memory is not mapped with these rights")]
     Fault,
+    /// It is not allowed here.
+    #[error("refused: {0}")]
+    Refused(&'static str),
     /// The operating system refused.
     #[error("the system refused: errno {0}")]
     System(i32),
@@ -38,6 +41,7 @@ impl Misuse {
             Self::Unsupported(_) => 95,
             Self::NotFound => 2,
             Self::Fault => 14,
+            Self::Refused(_) => 13,
             Self::System(errno) => *errno,
         }
     }

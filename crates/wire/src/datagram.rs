@@ -93,6 +93,66 @@ impl Header {
     }
 }
 
+/// Octets before the text of a sealed datagram.
+pub const SEALED_LEN: usize = 28;
+/// What a sealed datagram begins with: neither an opcode nor a kind of Shuttle's packets.
+const SEALED: u8 = 0xe1;
+
+/// The cipher of a sealed datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Cipher {
+    /// AES-128 in Galois/counter mode.
+    Aes128Gcm = 4,
+    /// ChaCha20 with Poly1305.
+    ChaCha20Poly1305 = 8,
+}
+
+/// What stands before the text of a sealed datagram, in clear (`docs/datagrams.md`, D-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SealedHeader {
+    /// How the text is sealed.
+    pub cipher: Cipher,
+    /// Who sealed it.
+    pub sender: Sender,
+    /// Which of the sender's datagrams it is.
+    pub number: u64,
+}
+
+/// Names one life of a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sender {
+    /// When that life began, in nanoseconds of the sender's clock.
+    pub born_ns: u64,
+    /// Fresh randomness.
+    pub salt: u64,
+}
+
+impl SealedHeader {
+    /// The octets on the wire.
+    pub fn to_bytes(&self) -> [u8; SEALED_LEN] {
+        let mut bytes = [0; SEALED_LEN];
+        (bytes[0], bytes[1]) = (SEALED, self.cipher as u8);
+        bytes[4..12].copy_from_slice(&self.sender.born_ns.to_be_bytes());
+        bytes[12..20].copy_from_slice(&self.sender.salt.to_be_bytes());
+        bytes[20..].copy_from_slice(&self.number.to_be_bytes());
+        bytes
+    }
+
+    /// The header of `datagram`; `None` if it is not sealed.
+    pub fn parse(datagram: &[u8]) -> Option<Self> {
+        let (head, _) = datagram.split_first_chunk::<SEALED_LEN>()?;
+        let cipher = match head[..4] {
+            [SEALED, 4, 0, 0] => Cipher::Aes128Gcm,
+            [SEALED, 8, 0, 0] => Cipher::ChaCha20Poly1305,
+            _ => return None,
+        };
+        let word = |at: usize| u64::from_be_bytes(core::array::from_fn(|i| head[at + i]));
+        let sender = Sender { born_ns: word(4), salt: word(12) };
+        Some(Self { cipher, sender, number: word(20) })
+    }
+}
+
 /// The route header of a datagram with `payload_len` octets: an IPv6 header, or an IPv4 header
 /// behind 20 octets of nothing, as RoCE v2 has it. Addresses of two families give the former.
 pub fn route_header(from: IpAddr, to: IpAddr, payload_len: u16) -> [u8; ROUTE_LEN] {
@@ -182,6 +242,24 @@ mod tests {
         let bytes = header().to_bytes();
         assert_eq!(bytes[..8], [0x65, 0x80, 0xff, 0xff, 0, 0x12, 0x34, 0x56]);
         assert_eq!(bytes[12..20], [0x11, 0x11, 0x11, 0x11, 0, 0xab, 0xcd, 0xef]);
+    }
+
+    #[test]
+    fn headers_of_sealed_datagrams_come_back_and_are_no_others() {
+        let sender = Sender { born_ns: 0x0102_0304_0506_0708, salt: 9 };
+        for cipher in [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+            let header = SealedHeader { cipher, sender, number: 0x1122 };
+            let bytes = header.to_bytes();
+            assert_eq!(SealedHeader::parse(&bytes), Some(header));
+            assert_eq!(bytes[..5], [0xe1, cipher as u8, 0, 0, 1]);
+            assert_eq!(Header::parse(&bytes), None);
+            for (at, len) in (0..4).map(|at| (at, SEALED_LEN)).chain([(27, SEALED_LEN - 1)]) {
+                let mut other = bytes;
+                other[at] ^= 1;
+                assert_eq!(SealedHeader::parse(&other[..len]), None);
+            }
+        }
+        assert_eq!(SealedHeader::parse(&header().to_bytes()), None);
     }
 
     #[test]

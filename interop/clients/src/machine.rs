@@ -74,6 +74,8 @@ impl Namespaces {
         ip(&format!("netns add {b}"))?;
         ip(&format!("-n {a} link add cable type veth peer name cable netns {b}"))?;
         for (name, address) in [(a, Self::FIRST), (b, Self::SECOND)] {
+            // One address only: link-local ones come at a time of their own.
+            ip(&format!("-n {name} link set cable addrgenmode none"))?;
             ip(&format!("-n {name} address add {address}/24 dev cable"))?;
             ip(&format!("-n {name} link set cable up"))?;
             ip(&format!("-n {name} link set lo up"))?;

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weft_fault::Way;
-use weft_rnic::shuttle::{End, Route};
+use weft_rnic::shuttle::{End, Refusal, Route};
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Association, Sending, Written};
-use weft_verbs::{Qp, Wake};
+use weft_verbs::{Qp, QpState, Wake};
 
 use crate::buffers::Buffer;
 use crate::clock;
@@ -17,6 +17,7 @@ use crate::context::Personality;
 use crate::drive::{Drive, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
 use crate::faults::Wire;
+use crate::secrecy::Secrecy;
 use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Port};
@@ -25,6 +26,8 @@ use crate::udp::{BUNDLE_OCTETS, Port};
 const RECEIVES_MAX: usize = 16;
 /// Timers of a connection whose socket is full are looked at again after this.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
+/// A refusal is believed if nothing better has come after this.
+const DOUBT: Duration = Duration::from_millis(300);
 /// The clock of Shuttle begins this long before the first look at it, so that there is a time
 /// before every event.
 const CLOCK_START_NS: u64 = 10_000_000_000;
@@ -47,7 +50,17 @@ fn clock_start() -> Instant {
 /// Decides about the Requests that reach the port of a queue pair.
 pub(crate) trait Doorkeeper: Send {
     /// Binds the queue pair to who asks, if it is the peer that is waited for.
-    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Association>;
+    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Admission;
+}
+
+/// What a doorkeeper says to a datagram.
+pub(crate) enum Admission {
+    /// It is the peer's, who has a connection now.
+    Granted(Box<Association>),
+    /// It seems to be the peer's, who cannot have one.
+    Refused(Refusal),
+    /// Nothing.
+    None,
 }
 
 /// How far the connection is.
@@ -59,25 +72,29 @@ enum Stage {
 }
 
 impl Stage {
-    /// Takes a datagram. A Request binds the queue pair, which then has `ord` Reads outstanding.
+    /// Takes a datagram. A Request binds the queue pair, which then has `ord` Reads outstanding;
+    /// gives why not, if it seems to be the peer's and cannot be granted.
     fn take(
         &mut self,
         ord: Option<u16>,
         now_ns: u64,
         (route, marked): (Route, bool),
         datagram: &mut [u8],
-    ) {
+    ) -> Option<Refusal> {
         match self {
             Self::Bound(association) => association.receive(now_ns, route, marked, datagram),
-            Self::Awaited(doorkeeper) => {
-                if let Some(mut bound) = doorkeeper.admit(now_ns, route, datagram) {
+            Self::Awaited(doorkeeper) => match doorkeeper.admit(now_ns, route, datagram) {
+                Admission::Granted(mut bound) => {
                     if let Some(ord) = ord {
                         bound.set_ord(ord);
                     }
-                    *self = Self::Bound(Box::new(bound));
+                    *self = Self::Bound(bound);
                 }
-            }
+                Admission::Refused(why) => return Some(why),
+                Admission::None => {}
+            },
         }
+        None
     }
 }
 
@@ -99,6 +116,8 @@ pub(crate) struct DatagramDrive {
     has_news: bool,
     /// What is to be said of it waits for the next call of the thread that polls.
     has_unsaid: bool,
+    /// Datagrams that the socket has dropped, as far as the connection knows.
+    dropped: u32,
     /// When something is to be done although nothing arrives.
     due: Option<Instant>,
     /// Reads and Atomics that the program wants outstanding, once it has said so.
@@ -106,6 +125,9 @@ pub(crate) struct DatagramDrive {
     /// How long requests wait for a peer that has never answered, and until when.
     patience: Duration,
     gives_up_at: Option<Instant>,
+    /// Why the peer cannot have a connection, and from when on that is believed: others could have
+    /// sent what it seems to have sent.
+    doubt: Option<(Instant, Refusal)>,
     closed: bool,
     wire: Option<Box<Wire<(Route, bool)>>>,
 }
@@ -141,10 +163,12 @@ impl DatagramDrive {
             turn: Turn::default(),
             has_news: false,
             has_unsaid: false,
+            dropped: 0,
             due: None,
             ord: None,
             patience: Duration::MAX,
             gives_up_at: None,
+            doubt: None,
             closed: false,
             wire: None,
         }
@@ -160,6 +184,12 @@ impl DatagramDrive {
             let room = &mut buffer.room()[..BUNDLE_OCTETS];
             let Some(bundle) = self.port.receive(room) else { break };
             received = true;
+            // Zero where the kernel has nothing to say.
+            let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
+            self.dropped += dropped;
+            if let (Stage::Bound(association), 1..) = (&mut self.stage, dropped) {
+                association.note_dropped(dropped);
+            }
             for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
                 let from = (bundle.route, bundle.marked);
                 if let Some(wire) = &mut self.wire
@@ -167,7 +197,10 @@ impl DatagramDrive {
                 {
                     continue;
                 }
-                self.stage.take(self.ord, ns_at(now), from, datagram);
+                if let Some(why) = self.stage.take(self.ord, ns_at(now), from, datagram) {
+                    turn_away(&self.port, &bundle.route, why, datagram);
+                    self.doubt.get_or_insert((now + DOUBT, why));
+                }
             }
         }
         if !self.turn.leased
@@ -185,7 +218,10 @@ impl DatagramDrive {
             && let Some((mut datagram, from)) = wire.line.pop(now)
         {
             received = true;
-            self.stage.take(self.ord, ns_at(now), from, &mut datagram);
+            if let Some(why) = self.stage.take(self.ord, ns_at(now), from, &mut datagram) {
+                turn_away(&self.port, &from.0, why, &datagram);
+                self.doubt.get_or_insert((now + DOUBT, why));
+            }
         }
         received
     }
@@ -241,6 +277,26 @@ impl DatagramDrive {
         }
     }
 
+    /// Ends that cannot agree on how to protect what they send are told so, and give up.
+    fn heed_refusal(&mut self, now: Instant) {
+        if let Stage::Bound(association) = &self.stage {
+            self.doubt = match association.end() {
+                // Shuttle has waited already (S-19).
+                Some(End::Stranger) => self.doubt.or(Some((now, Refusal::Stranger))),
+                Some(End::NothingInCommon) => {
+                    self.doubt.or(Some((now + DOUBT, Refusal::NothingInCommon)))
+                }
+                _ => None,
+            };
+        }
+        let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
+        if self.qp.state() != QpState::Err {
+            Secrecy::get().report(why, self.qp.attrs().path.dgid);
+            weft_rnic::give_up(&self.qp);
+            self.close(now);
+        }
+    }
+
     fn close(&mut self, now: Instant) {
         match &mut self.stage {
             Stage::Bound(association) => association.close(ns_at(now)),
@@ -268,7 +324,10 @@ impl DatagramDrive {
             Stage::Awaited(_) => None,
         };
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
-        self.due = association.into_iter().chain(self.gives_up_at).chain(late).min();
+        let doubt = self.doubt.filter(|_| self.qp.state() != QpState::Err);
+        let believed = doubt.map(|(believed, _)| believed);
+        let others = [self.gives_up_at, late, believed];
+        self.due = association.into_iter().chain(others.into_iter().flatten()).min();
         // A thread that polls looks at the clock as well.
         let Some(mut due) = self.due.filter(|_| !self.turn.leased) else { return };
         // What cannot be sent stays due; the socket tells when it can.
@@ -290,6 +349,13 @@ impl DatagramDrive {
 
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
+    }
+}
+
+/// Tells who asked that there is no connection. If the socket is full, it will ask again.
+fn turn_away(port: &Port, route: &Route, why: Refusal, request: &[u8]) {
+    if let Some(answer) = why.answer(request) {
+        port.send_staged(route, &answer, answer.len());
     }
 }
 
@@ -377,6 +443,7 @@ impl Drive for DatagramDrive {
         self.waits &= !posted;
         self.offer_held(now);
         self.greet();
+        self.heed_refusal(now);
         let open = !self.turn.blocked || work & todo::WRITABLE != 0;
         let pressing = posted || due || work & todo::SEND != 0 || self.has_unsaid;
         self.has_unsaid = open && moved && !pressing && self.may_wait();

@@ -7,6 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
+use weft_io::secrecy::Secrecy;
 use weft_io::{Personality, path};
 use weft_verbs::usage::InUse;
 use weft_verbs::{AddressVector, Destination, Misuse, Pd, WcFlags};
@@ -71,9 +72,13 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     let attr = unsafe { &*attr };
     // A port on Ethernet has no LID that a path without GIDs could name.
     let found = qp_attr::path_from_c(attr, Personality::Roce).filter(|path| path.is_global);
-    let Some(path) = found.filter(|path| path::ends(path, true).is_ok()) else {
+    let ends = found.as_ref().and_then(|path| path::ends(path, true).ok());
+    let (Some(path), Some((local, remote))) = (found, ends) else {
         return errno::null(libc::EINVAL);
     };
+    if let Err(refused) = Secrecy::get().permit(local, remote) {
+        return errno::null(refused.errno());
+    }
     // SAFETY: alive by contract.
     let domain = &unsafe { pd_mr::pd_tail(pd) }.core;
     let tail = Tail { path, _pd: InUse::of(domain), _context: held };

@@ -8,7 +8,7 @@ use weft_wire::shuttle::{ConnectionId, ShuttleError};
 
 use super::{Connection, Event, Order, Reply, Session, State};
 use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of, repair_of};
-use crate::error::{End, Misuse};
+use crate::error::{End, Misuse, Refusal};
 use crate::noise::Agreement;
 use crate::path::Route;
 use crate::protect::Guard;
@@ -63,6 +63,28 @@ impl Request {
         Self::from_hello(&inner, Some(Box::new(agreement)))
     }
 
+    /// Reads a Request as [`Request::parse`] does; sees whether it can be granted under `config`.
+    ///
+    /// # Errors
+    /// Why it cannot; nothing if it is no Request.
+    pub fn judge(
+        datagram: &[u8],
+        config: &Config,
+        entropy: [u8; 32],
+    ) -> Result<Self, Option<Refusal>> {
+        match Self::parse(datagram, config, entropy) {
+            Ok(request) if request.has_common(config.modules()) => Ok(request),
+            Ok(_) => Err(Some(Refusal::NothingInCommon)),
+            Err(_) => match Hello::parse(datagram) {
+                Ok(hello) if hello.key_message.is_empty() => Err(None),
+                Ok(_) if datagram.len() < REQUEST_MIN => Err(None),
+                Ok(_) if config.protection & CIPHERS == 0 => Err(Some(Refusal::NothingInCommon)),
+                Ok(_) => Err(Some(Refusal::Stranger)),
+                Err(_) => Err(None),
+            },
+        }
+    }
+
     fn from_hello(
         hello: &Hello<'_>,
         agreement: Option<Box<Agreement>>,
@@ -105,7 +127,7 @@ impl Request {
     }
 
     /// Whether a module of each kind is in `modules` too.
-    pub(crate) fn has_common(&self, modules: Modules) -> bool {
+    fn has_common(&self, modules: Modules) -> bool {
         choose(modules, self.modules).is_some()
     }
 
@@ -138,6 +160,20 @@ impl Request {
             Some(message) => outer(hello, &message),
             None => hello.encode(),
         }
+    }
+}
+
+impl Refusal {
+    /// The datagram that tells the sender of the Request `datagram`, in clear; `None` if that is
+    /// not a Request.
+    pub fn answer(self, datagram: &[u8]) -> Option<Vec<u8>> {
+        let hello = Hello::parse(datagram).ok().filter(|hello| hello.kind == HelloKind::Request)?;
+        let reason = match self {
+            Self::Stranger => reason::STRANGER,
+            Self::NothingInCommon => reason::NOTHING_IN_COMMON,
+        };
+        let reject = Hello::new(HelloKind::Reject);
+        Some(Hello { to: hello.from, echo: hello.nonce, reason, ..reject }.encode())
     }
 }
 

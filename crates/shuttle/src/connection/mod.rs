@@ -320,6 +320,12 @@ impl Connection {
         }
     }
 
+    /// This host has dropped `count` datagrams of the peer before they came here. The peer is told
+    /// with the next acknowledgement of the first path.
+    pub fn note_dropped(&mut self, count: u64) {
+        self.paths[0].arrivals.dropped += count;
+    }
+
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

@@ -18,13 +18,13 @@ mod records;
 
 use core::net::SocketAddr;
 
-use weft_wire::shuttle::hello::{Hello, HelloKind, REQUEST_MIN, reason};
+use weft_wire::shuttle::hello::{Hello, HelloKind, REQUEST_MIN};
 use weft_wire::shuttle::{ConnectionId, Packet};
 
 use self::cookie::Cookies;
 use self::ids::Ids;
 use self::records::{Records, Stage};
-use crate::config::{CIPHERS, Config, Identity};
+use crate::config::{Config, Identity};
 use crate::connection::{Connection, Request};
 use crate::draws::Draws;
 use crate::error::{Misuse, Refusal};
@@ -245,28 +245,23 @@ impl<K> Endpoint<K> {
         let Some(Listen { config, .. }) = &self.listen else { return Arrival::Nothing };
         let keyed = !hello.key_message.is_empty();
         let entropy = if keyed { self.draws.draw() } else { [0; 32] };
-        let (reason, why) = match Request::parse(datagram, config, entropy) {
-            Ok(request) if request.has_common(config.modules()) => {
+        let refused = match Request::judge(datagram, config, entropy) {
+            Ok(request) => {
                 self.stats.requests += 1;
                 self.records.ask(now_ns, name, request, route);
                 return Arrival::Request(Ticket(name));
             }
-            Ok(_) => (reason::NOTHING_IN_COMMON, Refusal::NothingInCommon),
-            Err(_) if keyed && config.protection & CIPHERS == 0 => {
-                (reason::NOTHING_IN_COMMON, Refusal::NothingInCommon)
-            }
-            Err(_) if keyed => (reason::STRANGER, Refusal::Stranger),
-            Err(_) => {
-                self.stats.foreign += 1;
-                return Arrival::Nothing;
-            }
+            Err(refused) => refused.and_then(|why| Some((why, why.answer(datagram)?))),
+        };
+        let Some((why, answer)) = refused else {
+            self.stats.foreign += 1;
+            return Arrival::Nothing;
         };
         if keyed {
             self.note_stranger(now_ns);
         }
         // Nothing is kept for it: it is looked at again when it comes again.
         self.stats.refused += 1;
-        let answer = Hello { reason, ..answer_to(hello, HelloKind::Reject) }.encode();
         Arrival::Refused { answer, why }
     }
 
@@ -339,11 +334,7 @@ impl<K> Endpoint<K> {
     }
 }
 
-/// A packet of `kind` for the sender of the Request `hello`.
-fn answer_to<'a>(hello: &Hello<'_>, kind: HelloKind) -> Hello<'a> {
-    Hello { to: hello.from, echo: hello.nonce, ..Hello::new(kind) }
-}
-
 fn retry(hello: &Hello<'_>, cookie: &[u8]) -> Vec<u8> {
-    Hello { cookie, ..answer_to(hello, HelloKind::Retry) }.encode()
+    let retry = Hello::new(HelloKind::Retry);
+    Hello { to: hello.from, echo: hello.nonce, cookie, ..retry }.encode()
 }

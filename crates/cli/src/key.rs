@@ -1,0 +1,46 @@
+//! `weft key`: makes keys, and names them.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use weft_io::secrecy::{Key, new_key, read_key, read_key_file};
+
+use crate::args::KeyCommand;
+
+/// Who may do what with a key file.
+const MODE: u32 = 0o600;
+
+/// Does what `weft key` was asked for.
+pub fn key(command: &KeyCommand) -> Result<()> {
+    match command {
+        KeyCommand::New { file: None } => print(&new_key().to_text()),
+        KeyCommand::New { file: Some(file) } => {
+            let key = new_key();
+            write(file, &key).with_context(|| format!("a new key in {}", file.display()))?;
+            print(&format!("{}: key {}", file.display(), key.name()))
+        }
+        KeyCommand::Name { file: Some(file) } => print(&read_key_file(file)?.name().to_string()),
+        KeyCommand::Name { file: None } => {
+            let value = std::env::var_os("WEFT_KEY").context("WEFT_KEY is not set")?;
+            print(&read_key(&value)?.name().to_string())
+        }
+    }
+}
+
+/// Writes a file that was not there and that nobody else could ever read.
+fn write(file: &Path, key: &Key) -> io::Result<()> {
+    let mut new = OpenOptions::new().write(true).create_new(true).mode(MODE).open(file)?;
+    let text = format!("# weft key {}\n{}\n", key.name(), key.to_text());
+    let written = new.write_all(text.as_bytes()).and_then(|()| new.sync_all());
+    written.inspect_err(|_| {
+        // Half a key is of no use; what cannot be removed is at least not taken for one.
+        let _ = std::fs::remove_file(file);
+    })
+}
+
+fn print(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("writing to stdout")
+}

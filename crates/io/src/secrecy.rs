@@ -1,0 +1,381 @@
+//! Who may be spoken to, and under which key.
+//!
+//! Invariant: without a key nothing that is not meant for this machine or this link leaves, and
+//! nothing from elsewhere is taken, unless `WEFT_INSECURE=1` says that clear text is meant. A key
+//! that cannot be used lets nothing pass at all.
+
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use thiserror::Error;
+pub use weft_rnic::shuttle::Key;
+use weft_rnic::shuttle::{
+    Config, KEY_FILE_OCTETS_MAX, KeyError, Opener, Refusal, Sealer, Unopened,
+};
+use weft_rnic::wire::datagram::Cipher;
+use weft_rnic::wire::shuttle::hello::protection;
+use weft_verbs::Misuse;
+
+use crate::{clock, report, sys};
+
+/// Why a key cannot be used. Nothing of the key is told.
+#[derive(Debug, Error)]
+pub enum KeyFault {
+    /// Its text is not one.
+    #[error("WEFT_KEY is not a key: {0}; `weft key new` makes one, and file:PATH names a file")]
+    Text(KeyError),
+    /// The content of its file is not one.
+    #[error("{} has no key: {why}; `weft key new` makes one", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: KeyError,
+    },
+    /// Its file cannot be read.
+    #[error("the key {} cannot be read: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        why: std::io::Error,
+    },
+    /// Its file is a directory, a pipe or a device.
+    #[error("the key {} is not a file", .0.display())]
+    Kind(PathBuf),
+    /// Others may read or change its file.
+    #[error("the key {} is open to others: its mode is {mode:04o}, not 0600", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Who may do what with it.
+        mode: u32,
+    },
+}
+
+/// A new key, which nobody has.
+pub fn new_key() -> Key {
+    Key::new(sys::random_octets())
+}
+
+/// Reads what `WEFT_KEY` says: a key, or `file:` and a path, or an absolute path.
+///
+/// # Errors
+/// If there is no key, or it is not kept as one.
+pub fn read_key(value: &OsStr) -> Result<Key, KeyFault> {
+    let octets = value.as_bytes();
+    let path = octets.strip_prefix(b"file:").or(octets.starts_with(b"/").then_some(octets));
+    if let Some(path) = path {
+        return read_key_file(Path::new(OsStr::from_bytes(path)));
+    }
+    let text = value.to_str().ok_or(KeyError::Prefix);
+    text.and_then(Key::parse).map_err(KeyFault::Text)
+}
+
+/// Reads a key file.
+///
+/// # Errors
+/// As for [`read_key`].
+pub fn read_key_file(path: &Path) -> Result<Key, KeyFault> {
+    let failed = |why| KeyFault::File { path: path.to_owned(), why };
+    // A pipe without a writer would be waited for.
+    let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(KeyFault::Kind(path.to_owned()));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & closed_to(&metadata) != 0 {
+        return Err(KeyFault::Open { path: path.to_owned(), mode });
+    }
+    let content = read_some(file).map_err(failed)?;
+    Key::parse_file(&content).map_err(|why| KeyFault::Content { path: path.to_owned(), why })
+}
+
+/// What must be forbidden. The group may read a file that an administrator has made for it.
+fn closed_to(metadata: &Metadata) -> u32 {
+    if metadata.uid() == sys::user() { 0o077 } else { 0o027 }
+}
+
+fn read_some(file: File) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    file.take(KEY_FILE_OCTETS_MAX as u64 + 1).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+/// What the environment says about keys and clear text.
+pub struct Secrecy {
+    keys: Keys,
+    insecure: bool,
+}
+
+enum Keys {
+    None,
+    Shared(Key),
+    /// One is meant and cannot be read.
+    Unusable,
+}
+
+impl Secrecy {
+    /// What holds for this process: read once, and told if it makes no sense.
+    pub fn get() -> &'static Self {
+        static SECRECY: OnceLock<Secrecy> = OnceLock::new();
+        SECRECY.get_or_init(|| {
+            let value = std::env::var_os("WEFT_KEY").filter(|value| !value.is_empty());
+            let keys = match value.map(|value| read_key(&value)) {
+                None => Keys::None,
+                Some(Ok(key)) => Keys::Shared(key),
+                Some(Err(fault)) => {
+                    report::error(format!("{fault}; nothing is sent or received without it"));
+                    Keys::Unusable
+                }
+            };
+            let insecure = std::env::var_os("WEFT_INSECURE").is_some_and(|value| value == "1");
+            Self { keys, insecure }
+        })
+    }
+
+    /// Whether `local` may speak to `remote`; says so, with what to do, if it may not.
+    ///
+    /// # Errors
+    /// [`Misuse::Refused`].
+    pub fn permit(&self, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
+        match self.keys {
+            Keys::Shared(_) => Ok(()),
+            Keys::Unusable => Err(Misuse::Refused("the key cannot be used")),
+            Keys::None if self.insecure || is_near(local, remote) => Ok(()),
+            Keys::None => {
+                report::error(format!(
+                    "refused to exchange clear text with {remote}: set WEFT_KEY to the same key \
+                     on both hosts (`weft key new` makes one), or WEFT_INSECURE=1 if clear text \
+                     is meant"
+                ));
+                Err(Misuse::Refused("clear text with another host"))
+            }
+        }
+    }
+
+    /// As [`Secrecy::permit`], for a stream that knows no encryption and is known for that: a key
+    /// says that clear text is not meant.
+    ///
+    /// # Errors
+    /// [`Misuse::Refused`].
+    pub fn permit_stream(&self, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
+        if matches!(self.keys, Keys::None) || self.insecure || is_near(local, remote) {
+            return Ok(());
+        }
+        report::error(format!(
+            "refused to exchange clear text with {remote}: there is a WEFT_KEY, but weft_iw0 \
+             cannot encrypt; use weft0, or set WEFT_INSECURE=1 as well if clear text is meant"
+        ));
+        Err(Misuse::Refused("clear text with another host"))
+    }
+
+    /// Has connections sealed, if there is a key.
+    pub(crate) fn protect(&self, config: Config) -> Config {
+        let credentials = match &self.keys {
+            Keys::None => return config,
+            Keys::Shared(key) => key.credentials(),
+            // One that no peer has.
+            Keys::Unusable => new_key().credentials(),
+        };
+        let protection = match best_cipher() {
+            Cipher::Aes128Gcm => protection::AES128GCM | protection::CHACHA20POLY1305,
+            Cipher::ChaCha20Poly1305 => protection::CHACHA20POLY1305,
+        };
+        Config { protection, credentials, ..config }
+    }
+
+    /// What seals and opens the datagrams of a queue pair, if there is a key.
+    pub(crate) fn letters(&self) -> Option<(Sealer, Opener)> {
+        let Keys::Shared(key) = &self.keys else { return None };
+        let salt = u64::from_ne_bytes(sys::random_octets());
+        Some((Sealer::new(key, best_cipher(), clock::time_of_day_ns(), salt), Opener::new(key)))
+    }
+
+    /// Says that datagrams of `peer` are dropped because of `why`, if somebody can do something
+    /// about it.
+    pub(crate) fn report_letter(&self, why: Unopened, peer: IpAddr) {
+        let remedy = "both hosts need the same WEFT_KEY";
+        let what = match (&self.keys, why) {
+            (_, Unopened::Stale) | (Keys::Unusable, _) => return,
+            (Keys::Shared(_), Unopened::Clear) => "in clear text, and this host has a key".into(),
+            (Keys::Shared(key), Unopened::Foreign) => {
+                format!("under another key than {}, which this host has", key.name())
+            }
+            (Keys::None, _) => "under a key, and this host has none".into(),
+        };
+        report::error(format!("datagrams from {peer} are dropped: they come {what}; {remedy}"));
+    }
+
+    /// Says that this host and the peer, whose GID is `peer`, have no connection because of `why`.
+    pub(crate) fn report(&self, why: Refusal, peer: [u8; 16]) {
+        let peer = Ipv6Addr::from(peer).to_canonical();
+        let remedy = "both hosts need the same WEFT_KEY";
+        report::error(match (&self.keys, why) {
+            (Keys::Shared(key), Refusal::Stranger) => {
+                format!("{peer} has another key than {}, which this host has: {remedy}", key.name())
+            }
+            (Keys::Shared(key), Refusal::NothingInCommon) => {
+                format!("{peer} has no key, and this host has {}: {remedy}", key.name())
+            }
+            (Keys::None | Keys::Unusable, _) => {
+                format!("{peer} has a key, and this host has none: {remedy}")
+            }
+        });
+    }
+}
+
+/// The faster cipher on this processor. Peers know both.
+fn best_cipher() -> Cipher {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("aes")
+        && std::arch::is_x86_feature_detected!("pclmulqdq")
+    {
+        return Cipher::Aes128Gcm;
+    }
+    Cipher::ChaCha20Poly1305
+}
+
+/// Whether what passes between the two stays on this machine or on one link.
+fn is_near(local: IpAddr, remote: IpAddr) -> bool {
+    local.is_loopback() || local == remote || is_on_link(remote) || is_own(remote)
+}
+
+/// Addresses that no router forwards.
+fn is_on_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let of_group = v4.octets()[..3] == [224, 0, 0];
+            v4.is_loopback() || v4.is_link_local() || of_group
+        }
+        // Multicast's scopes 1 and 2 are the interface and the link, RFC 4291 section 2.7.
+        IpAddr::V6(v6) => {
+            let of_group = matches!(v6.segments()[0] & 0xff0f, 0xff01 | 0xff02);
+            v6.is_loopback() || v6.is_unicast_link_local() || of_group
+        }
+    }
+}
+
+/// Whether `address` is one of this machine's: what goes to those comes from them too.
+fn is_own(address: IpAddr) -> bool {
+    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    // Connecting a datagram socket sends nothing; it only asks for the route.
+    let source = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    address != IpAddr::V4(Ipv4Addr::BROADCAST) && source.is_ok_and(|source| source.ip() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_rnic::shuttle::Credentials;
+
+    use super::*;
+
+    const TEXT: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+    fn secrecy(keys: Keys, insecure: bool) -> Secrecy {
+        Secrecy { keys, insecure }
+    }
+
+    fn shared() -> Keys {
+        Keys::Shared(Key::parse(TEXT).unwrap())
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// A key file with the mode `mode`, in a directory that is removed.
+    fn with_file(content: &str, mode: u32, check: impl FnOnce(Result<Key, KeyFault>)) {
+        use std::os::unix::fs::PermissionsExt;
+        let name = format!("weft-key-{}-{:08x}", std::process::id(), sys::random());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let value = format!("file:{}", path.display());
+        let read = read_key(OsStr::new(&value));
+        std::fs::remove_file(&path).unwrap();
+        check(read);
+    }
+
+    #[test]
+    fn keys_come_from_the_variable_and_from_files() {
+        let key = Key::parse(TEXT).unwrap();
+        assert_eq!(read_key(OsStr::new(TEXT)).unwrap(), key);
+        with_file(&format!("# mine\n{TEXT}\n"), 0o600, |read| assert_eq!(read.unwrap(), key));
+    }
+
+    #[test]
+    fn files_that_others_may_read_are_refused() {
+        for mode in [0o644, 0o640, 0o604, 0o602] {
+            with_file(TEXT, mode, |read| {
+                let fault = read.unwrap_err().to_string();
+                assert!(fault.contains(&format!("{mode:04o}")), "{fault}");
+            });
+        }
+    }
+
+    #[test]
+    fn faults_say_where_and_never_what() {
+        let digits = "00010203";
+        with_file(&TEXT[..40], 0o600, |read| {
+            let fault = read.unwrap_err().to_string();
+            assert!(fault.contains("weft-key-") && !fault.contains(digits), "{fault}");
+        });
+        for value in [&TEXT[..40], &TEXT[6..], "file:/nonexistent/key", "/dev/null", "/", "x"] {
+            let fault = read_key(OsStr::new(value)).unwrap_err().to_string();
+            assert!(!fault.contains(digits), "{fault}");
+        }
+    }
+
+    #[test]
+    fn clear_text_stays_near_unless_it_is_meant() {
+        let clear = secrecy(Keys::None, false);
+        let (here, there) = (ip("203.0.113.1"), ip("203.0.113.2"));
+        for near in
+            ["127.0.0.1", "127.9.9.9", "::1", "169.254.1.1", "fe80::1", "ff02::1", "224.0.0.9"]
+        {
+            assert_eq!(clear.permit(here, ip(near)), Ok(()), "{near}");
+        }
+        for far in
+            ["203.0.113.2", "10.0.0.1", "2001:db8::1", "239.1.1.1", "ff05::1", "255.255.255.255"]
+        {
+            assert!(clear.permit(here, ip(far)).is_err(), "{far}");
+        }
+        assert_eq!(clear.permit(there, there), Ok(()));
+        assert_eq!(secrecy(Keys::None, true).permit(here, there), Ok(()));
+        assert_eq!(secrecy(shared(), false).permit(here, there), Ok(()));
+        assert!(secrecy(Keys::Unusable, true).permit(here, ip("::1")).is_err());
+    }
+
+    #[test]
+    fn streams_are_clear_unless_a_key_says_otherwise() {
+        let (here, there) = (ip("203.0.113.1"), ip("203.0.113.2"));
+        assert_eq!(secrecy(Keys::None, false).permit_stream(here, there), Ok(()));
+        assert!(secrecy(shared(), false).permit_stream(here, there).is_err());
+        assert_eq!(secrecy(shared(), false).permit_stream(here, ip("127.0.0.1")), Ok(()));
+        assert_eq!(secrecy(shared(), true).permit_stream(here, there), Ok(()));
+    }
+
+    #[test]
+    fn a_key_leaves_ciphers_only() {
+        let clear = protection::NONE | protection::CRC32C;
+        for keys in [shared(), Keys::Unusable] {
+            let config = secrecy(keys, false).protect(Config::default());
+            assert!(config.protection & clear == 0 && config.protection != 0);
+            assert!(matches!(config.credentials, Credentials::PreShared(_)));
+        }
+        let config = secrecy(Keys::None, true).protect(Config::default());
+        assert_eq!(config.protection, Config::default().protection);
+    }
+}

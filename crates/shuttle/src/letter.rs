@@ -1,0 +1,322 @@
+//! Datagrams that belong to no connection, sealed under a key that many share
+//! (`docs/datagrams.md`, D-1 to D-7).
+//!
+//! Invariant: no key and nonce are used twice, and no datagram is opened twice by one [`Opener`]:
+//! each life of a sender has a name, and so keys, of its own, and numbers what it seals; who opens
+//! keeps the numbers of each sender that it knows, and does not take a sender for new that it may
+//! have forgotten.
+
+use std::collections::BTreeMap;
+
+use ring::aead::{AES_128_GCM, Algorithm, CHACHA20_POLY1305};
+use ring::hkdf::Prk;
+use weft_wire::datagram::{Cipher, SEALED_LEN, SealedHeader, Sender};
+
+use crate::key::Key;
+use crate::seal::{Keys, PACKETS_PER_KEY, TAG_LEN, expand};
+
+/// Octets that a sealed datagram has beyond its text.
+pub const LETTER_OVERHEAD: usize = SEALED_LEN + TAG_LEN;
+/// Senders that are remembered at a time.
+const SENDERS_MAX: usize = 16_384;
+/// Words of a sender's window. One of them is always in part ahead of the newest number.
+const WORDS: usize = 33;
+/// How far behind the newest a number may come and still be known as new.
+const SPAN: u64 = (WORDS as u64 - 1) * 64;
+
+/// Seals datagrams, for one life of a sender.
+pub struct Sealer {
+    root: Prk,
+    cipher: Cipher,
+    sender: Sender,
+    number: u64,
+    keys: (u64, Keys),
+}
+
+impl Sealer {
+    /// `born_ns` is the time of day, `salt` is fresh randomness.
+    pub fn new(key: &Key, cipher: Cipher, born_ns: u64, salt: u64) -> Self {
+        let (root, sender) = (key.datagrams(), Sender { born_ns, salt });
+        let keys = (0, keys_of(&root, cipher, sender, 0));
+        Self { root, cipher, sender, number: 0, keys }
+    }
+
+    /// Seals what stands from `start` on in `slab`: room for [`Sealer::HEADER_LEN`] octets of
+    /// header, and the text.
+    pub fn seal(&mut self, slab: &mut Vec<u8>, start: usize) {
+        let number = self.number;
+        // 2^64 datagrams are centuries.
+        self.number += 1;
+        let epoch = number / PACKETS_PER_KEY;
+        if self.keys.0 != epoch {
+            self.keys = (epoch, keys_of(&self.root, self.cipher, self.sender, epoch));
+        }
+        let header = SealedHeader { cipher: self.cipher, sender: self.sender, number };
+        slab[start..start + SEALED_LEN].copy_from_slice(&header.to_bytes());
+        self.keys.1.seal(0, number, slab, start, SEALED_LEN);
+    }
+
+    /// Octets of the header.
+    pub const HEADER_LEN: usize = SEALED_LEN;
+}
+
+/// Why a datagram was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unopened {
+    /// It is not sealed.
+    Clear,
+    /// It was sealed under another key, or changed since.
+    Foreign,
+    /// It was opened before, or is too old to tell.
+    Stale,
+}
+
+/// Opens datagrams, each once.
+pub struct Opener {
+    root: Prk,
+    senders: BTreeMap<Sender, Known>,
+    senders_max: usize,
+    /// The birth of the youngest sender that was forgotten.
+    forgotten_ns: Option<u64>,
+}
+
+/// A sender that has shown that it has the key.
+struct Known {
+    cipher: Cipher,
+    window: Window,
+    /// The keys of the epochs heard last, by the parity of the epoch.
+    keys: [Option<(u64, Keys)>; 2],
+}
+
+impl Opener {
+    /// Opens what [`Sealer`]s with the same key have sealed.
+    pub fn new(key: &Key) -> Self {
+        Self::with_room(key, SENDERS_MAX)
+    }
+
+    fn with_room(key: &Key, senders_max: usize) -> Self {
+        let (root, senders) = (key.datagrams(), BTreeMap::new());
+        Self { root, senders, senders_max, forgotten_ns: None }
+    }
+
+    /// Opens a datagram in place; gives its text.
+    ///
+    /// # Errors
+    /// If it is not to be believed; then nothing has changed.
+    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<&'a [u8], Unopened> {
+        let header = SealedHeader::parse(datagram).ok_or(Unopened::Clear)?;
+        let SealedHeader { cipher, sender, number } = header;
+        let epoch = number / PACKETS_PER_KEY;
+        let Some(known) = self.senders.get_mut(&sender) else {
+            return self.open_first(&header, datagram);
+        };
+        if known.cipher != cipher {
+            return Err(Unopened::Foreign);
+        }
+        if !known.window.is_new(number) {
+            return Err(Unopened::Stale);
+        }
+        let place = &mut known.keys[(epoch % 2) as usize];
+        let held = place.as_ref().filter(|(of, _)| *of == epoch);
+        if let Some((_, keys)) = held {
+            let text = keys.open(0, number, datagram, SEALED_LEN).ok_or(Unopened::Foreign)?;
+            known.window.note(number);
+            return Ok(text);
+        }
+        let keys = keys_of(&self.root, cipher, sender, epoch);
+        let text = keys.open(0, number, datagram, SEALED_LEN).ok_or(Unopened::Foreign)?;
+        *place = Some((epoch, keys));
+        known.window.note(number);
+        Ok(text)
+    }
+
+    /// A datagram of a sender that is not known.
+    fn open_first<'a>(
+        &mut self,
+        header: &SealedHeader,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a [u8], Unopened> {
+        let SealedHeader { cipher, sender, number } = *header;
+        let epoch = number / PACKETS_PER_KEY;
+        if self.forgotten_ns.is_some_and(|forgotten_ns| sender.born_ns <= forgotten_ns) {
+            return Err(Unopened::Stale);
+        }
+        let keys = keys_of(&self.root, cipher, sender, epoch);
+        let text = keys.open(0, number, datagram, SEALED_LEN).ok_or(Unopened::Foreign)?;
+        let mut known = Known { cipher, window: Window::default(), keys: [None, None] };
+        known.window.note(number);
+        known.keys[(epoch % 2) as usize] = Some((epoch, keys));
+        self.senders.insert(sender, known);
+        if self.senders.len() > self.senders_max
+            && let Some((oldest, _)) = self.senders.pop_first()
+        {
+            self.forgotten_ns = Some(oldest.born_ns);
+        }
+        Ok(text)
+    }
+}
+
+/// The numbers of a sender that were opened.
+struct Window {
+    /// One above the newest.
+    end: u64,
+    words: [u64; WORDS],
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { end: 0, words: [0; WORDS] }
+    }
+}
+
+impl Window {
+    fn is_new(&self, number: u64) -> bool {
+        if number >= self.end {
+            return true;
+        }
+        let (word, bit) = place_of(number);
+        self.end - number <= SPAN && self.words[word] & bit == 0
+    }
+
+    fn note(&mut self, number: u64) {
+        if number >= self.end {
+            // The words between the old end and the new one have numbers of long ago in them.
+            let fresh = (self.end.div_ceil(64)..=number / 64).rev().take(WORDS);
+            for word in fresh {
+                self.words[(word % WORDS as u64) as usize] = 0;
+            }
+            self.end = number.saturating_add(1);
+        }
+        let (word, bit) = place_of(number);
+        self.words[word] |= bit;
+    }
+}
+
+fn place_of(number: u64) -> (usize, u64) {
+    ((number / 64 % WORDS as u64) as usize, 1 << (number % 64))
+}
+
+/// The keys of an epoch of a sender (D-3).
+fn keys_of(root: &Prk, cipher: Cipher, sender: Sender, epoch: u64) -> Keys {
+    let mut info = b"weft sender".to_vec();
+    info.push(cipher as u8);
+    for part in [sender.born_ns, sender.salt, epoch] {
+        info.extend(part.to_be_bytes());
+    }
+    let mut secret = [0; 32];
+    expand(root, &info, &mut secret);
+    Keys::derive(algorithm(cipher), &secret, 0)
+}
+
+fn algorithm(cipher: Cipher) -> &'static Algorithm {
+    match cipher {
+        Cipher::Aes128Gcm => &AES_128_GCM,
+        Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CIPHERS: [Cipher; 2] = [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
+
+    fn key() -> Key {
+        Key::new([3; 32])
+    }
+
+    fn seal(sealer: &mut Sealer, text: &[u8]) -> Vec<u8> {
+        let mut slab = vec![0xaa; 5 + SEALED_LEN];
+        slab.extend_from_slice(text);
+        sealer.seal(&mut slab, 5);
+        slab.split_off(5)
+    }
+
+    fn open(opener: &mut Opener, datagram: &[u8]) -> Result<Vec<u8>, Unopened> {
+        opener.open(&mut datagram.to_vec()).map(<[u8]>::to_vec)
+    }
+
+    #[test]
+    fn what_is_sealed_opens_once_and_every_bit_counts() {
+        for cipher in CIPHERS {
+            let mut sealer = Sealer::new(&key(), cipher, 1, 2);
+            let mut opener = Opener::new(&key());
+            let first = seal(&mut sealer, b"first");
+            for known in [false, true] {
+                let datagram = seal(&mut sealer, b"text");
+                assert_eq!(datagram.len(), 4 + LETTER_OVERHEAD);
+                assert!(!datagram.windows(4).any(|window| window == b"text"));
+                for bit in 0..datagram.len() * 8 {
+                    let mut flipped = datagram.clone();
+                    flipped[bit / 8] ^= 1 << (bit % 8);
+                    assert!(open(&mut opener, &flipped).is_err(), "bit {bit}, known: {known}");
+                }
+                assert_eq!(open(&mut opener, &datagram), Ok(b"text".to_vec()));
+                assert_eq!(open(&mut opener, &datagram), Err(Unopened::Stale));
+            }
+            assert_eq!(open(&mut opener, &first), Ok(b"first".to_vec()), "late, but new");
+        }
+    }
+
+    #[test]
+    fn strangers_and_clear_text_are_told_apart() {
+        let mut opener = Opener::new(&key());
+        let mut stranger = Sealer::new(&Key::new([4; 32]), CIPHERS[0], 1, 2);
+        assert_eq!(open(&mut opener, &seal(&mut stranger, b"x")), Err(Unopened::Foreign));
+        assert_eq!(open(&mut opener, b"\x64clear"), Err(Unopened::Clear));
+        assert!(opener.senders.is_empty(), "nothing is kept for strangers");
+    }
+
+    #[test]
+    fn keys_change_and_late_datagrams_still_open() {
+        let mut sealer = Sealer::new(&key(), CIPHERS[0], 1, 2);
+        let mut opener = Opener::new(&key());
+        sealer.number = PACKETS_PER_KEY - 2;
+        let datagrams: Vec<_> = (0..4).map(|_| seal(&mut sealer, b"text")).collect();
+        for at in [0, 2, 1, 3] {
+            assert_eq!(open(&mut opener, &datagrams[at]), Ok(b"text".to_vec()), "{at}");
+        }
+        for datagram in &datagrams {
+            assert_eq!(open(&mut opener, datagram), Err(Unopened::Stale));
+        }
+    }
+
+    #[test]
+    fn a_sender_that_was_forgotten_is_not_new() {
+        let mut opener = Opener::with_room(&key(), 2);
+        let mut sealers = [1, 2, 3].map(|born| Sealer::new(&key(), CIPHERS[0], born, born));
+        let datagrams = sealers.each_mut().map(|sealer| seal(sealer, b"text"));
+        for datagram in &datagrams {
+            assert!(open(&mut opener, datagram).is_ok());
+        }
+        assert_eq!(opener.senders.len(), 2);
+        for datagram in &datagrams {
+            assert_eq!(open(&mut opener, datagram), Err(Unopened::Stale));
+        }
+        assert!(open(&mut opener, &seal(&mut sealers[1], b"more")).is_ok());
+    }
+
+    #[test]
+    fn the_window_is_a_set_of_what_is_not_too_old() {
+        let mut window = Window::default();
+        let mut model = std::collections::BTreeSet::new();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut at = 0_u64;
+        for _ in 0..100_000 {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            at += [1, 1, 1, 2, 70, 5000][(state % 6) as usize] * (state >> 60 & 1);
+            let number = at.saturating_sub(state >> 20 & 0xfff);
+            let end = model.last().map_or(0, |newest| newest + 1);
+            let new = number >= end || end - number <= SPAN && !model.contains(&number);
+            assert_eq!(window.is_new(number), new, "{number} before {end}");
+            if new {
+                window.note(number);
+                model.insert(number);
+            }
+        }
+        window.note(u64::MAX);
+        assert!(!window.is_new(at));
+    }
+}

@@ -1,0 +1,34 @@
+//! Any octets as a key file, and as datagrams that should be sealed.
+
+use std::collections::BTreeSet;
+
+use weft_shuttle::{Key, LETTER_OVERHEAD, Opener};
+use weft_wire::datagram::SealedHeader;
+
+/// The key of what [`letters`] opens.
+pub const KEY: [u8; 32] = [7; 32];
+
+/// `data` as the content of a key file: what is a key comes back from its text.
+pub fn key_file(data: &[u8]) {
+    if let Ok(key) = Key::parse_file(data) {
+        assert_eq!(Key::parse(&key.to_text()), Ok(key.clone()));
+        assert_eq!(Key::parse_file(key.to_text().as_bytes()), Ok(key));
+    }
+}
+
+/// `data` as datagrams, each after its length in two octets: each opens once at most.
+pub fn letters(mut data: &[u8]) {
+    let mut opener = Opener::new(&Key::new(KEY));
+    let mut opened = BTreeSet::new();
+    while let Some((len, rest)) = data.split_first_chunk() {
+        let (datagram, rest) = rest.split_at(rest.len().min(u16::from_be_bytes(*len).into()));
+        data = rest;
+        if let Some(header) = SealedHeader::parse(datagram) {
+            assert_eq!(header.to_bytes(), datagram[..header.to_bytes().len()]);
+        }
+        if let Ok(text) = opener.open(&mut datagram.to_vec()) {
+            assert_eq!(text.len() + LETTER_OVERHEAD, datagram.len());
+            assert!(opened.insert(datagram), "opened twice");
+        }
+    }
+}
