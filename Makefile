@@ -8,7 +8,7 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-wan interop fuzz deps mpich \
+.PHONY: all help demo test lint build release bench bench-wan interop soak fuzz deps mpich \
         install uninstall
 .NOTPARALLEL:
 
@@ -45,6 +45,9 @@ bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--qui
 
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)
+
+soak: release ## Long runs: an outage of half a minute, ten million operations (10 minutes)
+	$(CARGO) test --release --locked -p weft-io --test adapter -- --ignored --nocapture
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh

@@ -1,0 +1,199 @@
+//! A box on the way between two ends: it passes on what it gets under another address, as one does
+//! that translates addresses, and does to it what it is told.
+//!
+//! The near end has a network name space of its own, because the box listens for it at the port
+//! that the far end's number says.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use degen::namespace::Namespace;
+
+use super::ends::{End, Random};
+
+/// Where the near end is.
+const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Where the far end is, and where the near end believes that it is.
+const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const SEEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+
+/// How long a thread waits before it looks whether something has changed.
+const LOOK: Duration = Duration::from_millis(5);
+/// Queue pairs that are made until one has a number that suits.
+const TRIES: usize = 10_000;
+/// Datagrams that are remembered.
+const RECORD_MAX: usize = 20_000;
+const OCTETS_MAX: usize = 65_536;
+
+/// Two ends and the box between them.
+pub struct Line {
+    pub near: End,
+    pub far: End,
+    pub relay: Relay,
+}
+
+impl Line {
+    /// Connects two ends with `octets` of memory each. Nothing, and a line on stderr, where no name
+    /// space can be made.
+    pub fn new(octets: usize) -> Option<Self> {
+        let space = Namespace::create();
+        let Ok(space) = space.inspect_err(|why| eprintln!("SKIPPED: {why:#}")) else { return None };
+        // Who has the smaller number asks, and only the near end reaches the box by itself.
+        let far = End::new(octets);
+        let asks = |end: &End| end.qp.num() < far.qp.num();
+        let near =
+            (0..TRIES).find_map(|_| Some(space.within(|| End::new(octets)).ok()?).filter(asks));
+        let near = near.expect("one number in many is smaller");
+        let front = space.within(|| socket((SEEN, far.port()).into())).expect("its loopback is up");
+        let relay = Relay::new(front, near.port(), far.port());
+        far.connect(FAR, NEAR, near.qp.num());
+        space.within(|| near.connect(NEAR, SEEN, far.qp.num())).expect("its loopback is up");
+        Some(Self { near, far, relay })
+    }
+}
+
+/// The box. Dropping it ends it.
+pub struct Relay {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    front: UdpSocket,
+    /// The socket that the far end sees, which changes.
+    back: Mutex<Arc<UdpSocket>>,
+    near: SocketAddr,
+    far: SocketAddr,
+    over: AtomicBool,
+    broken: AtomicBool,
+    /// What is lost, and what is kept back behind the next one, of 1000 datagrams.
+    lost: AtomicU64,
+    late: AtomicU64,
+    recording: AtomicBool,
+    record: Mutex<[Vec<Vec<u8>>; 2]>,
+}
+
+impl Relay {
+    fn new(front: UdpSocket, near_port: u16, far_port: u16) -> Self {
+        let shared = Arc::new(Shared {
+            front,
+            back: Mutex::new(Arc::new(socket((NEAR, 0).into()))),
+            near: (NEAR, near_port).into(),
+            far: (FAR, far_port).into(),
+            over: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            lost: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            recording: AtomicBool::new(false),
+            record: Mutex::default(),
+        });
+        let threads = [true, false].map(|outward| {
+            let (shared, random) = (Arc::clone(&shared), Random::new());
+            thread::spawn(move || shared.pass(outward, random))
+        });
+        Self { shared, threads: threads.into() }
+    }
+
+    /// The far end sees another port from now on.
+    pub fn rebind(&self) {
+        *self.shared.back.lock().unwrap() = Arc::new(socket((NEAR, 0).into()));
+    }
+
+    /// Nothing passes while it is broken.
+    pub fn set_broken(&self, broken: bool) {
+        self.shared.broken.store(broken, Ordering::SeqCst);
+    }
+
+    /// Loses and delays so many of 1000 datagrams.
+    pub fn spoil(&self, lost: u64, late: u64) {
+        self.shared.lost.store(lost, Ordering::SeqCst);
+        self.shared.late.store(late, Ordering::SeqCst);
+    }
+
+    /// Remembers what passes from now on.
+    pub fn record(&self) {
+        self.shared.recording.store(true, Ordering::SeqCst);
+    }
+
+    /// Sends all that was remembered once more, both ways; gives how many datagrams that were.
+    pub fn replay(&self) -> usize {
+        self.shared.recording.store(false, Ordering::SeqCst);
+        let record = std::mem::take(&mut *self.shared.record.lock().unwrap());
+        for (outward, datagrams) in [true, false].into_iter().zip(&record) {
+            datagrams.iter().for_each(|datagram| self.shared.send(outward, datagram));
+        }
+        record.iter().map(Vec::len).sum()
+    }
+
+    /// Sends `datagram` to an end as if the other one had sent it.
+    pub fn inject(&self, outward: bool, datagram: &[u8]) {
+        self.shared.send(outward, datagram);
+    }
+
+    /// Some of what was remembered of one way.
+    pub fn recorded(&self, outward: bool) -> Vec<Vec<u8>> {
+        self.shared.record.lock().unwrap()[usize::from(!outward)].clone()
+    }
+}
+
+impl Shared {
+    fn pass(&self, outward: bool, mut random: Random) {
+        let mut room = vec![0; OCTETS_MAX];
+        let mut kept: Option<Vec<u8>> = None;
+        while !self.over.load(Ordering::SeqCst) {
+            let back = Arc::clone(&self.back.lock().unwrap());
+            let socket = if outward { &self.front } else { &*back };
+            let received = socket.recv(&mut room);
+            let delayed = kept.take();
+            if let Ok(octets) = received
+                && !self.broken.load(Ordering::SeqCst)
+            {
+                let datagram = &room[..octets];
+                self.note(outward, datagram);
+                if random.one_in(self.late.load(Ordering::SeqCst)) && delayed.is_none() {
+                    kept = Some(datagram.to_vec());
+                } else if !random.one_in(self.lost.load(Ordering::SeqCst)) {
+                    self.send(outward, datagram);
+                }
+            }
+            if let Some(datagram) = delayed {
+                self.send(outward, &datagram);
+            }
+        }
+    }
+
+    fn note(&self, outward: bool, datagram: &[u8]) {
+        if self.recording.load(Ordering::SeqCst) {
+            let record = &mut self.record.lock().unwrap()[usize::from(!outward)];
+            if record.len() < RECORD_MAX {
+                record.push(datagram.to_vec());
+            }
+        }
+    }
+
+    /// What cannot be sent is lost, as anywhere.
+    fn send(&self, outward: bool, datagram: &[u8]) {
+        let _ = match outward {
+            true => self.back.lock().unwrap().send_to(datagram, self.far),
+            false => self.front.send_to(datagram, self.near),
+        };
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.shared.over.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn socket(at: SocketAddr) -> UdpSocket {
+    let socket = UdpSocket::bind(at).expect("loopback has every address, and the port is free");
+    socket.set_read_timeout(Some(LOOK)).unwrap();
+    socket
+}
