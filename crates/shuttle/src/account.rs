@@ -103,7 +103,7 @@ impl Account {
         let rate_bps = rate_bps.min(bits_per_second(window, smoothed_ns.max(1)));
         let over = self.in_flight_octets.saturating_sub(window);
         let due_ns = self.pacer.due_ns(rate_bps).max(now_ns);
-        (due_ns + time_for_ns(over, rate_bps.max(1)), rate_bps)
+        (due_ns.saturating_add(time_for_ns(over, rate_bps.max(1))), rate_bps)
     }
 
     /// A flight leaves: notes in it what stands now.

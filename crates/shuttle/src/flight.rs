@@ -14,6 +14,10 @@ pub(crate) enum Cargo {
     Frames,
     /// The rate that the peer may send at; told again when it is lost.
     Rate,
+    /// How often the peer should acknowledge; told again when it is lost.
+    Interval,
+    /// The credit of a stream that nothing has come on; told again when it is lost.
+    Credit,
     /// Padding of a size that is being tried. Its loss says nothing of the path's load.
     MtuProbe,
 }

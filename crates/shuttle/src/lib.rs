@@ -35,6 +35,7 @@ mod rtt;
 mod seal;
 mod spread;
 mod stream;
+mod way_back;
 mod window;
 
 pub use config::{Config, Identity, MAX_DATAGRAM, MAX_STREAMS, MIN_DATAGRAM};

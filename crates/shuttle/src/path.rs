@@ -15,11 +15,14 @@ use crate::mtu::MtuSearch;
 use crate::pacer::Cap;
 use crate::recovery::{News, Recovery, ack_interval_ns};
 use crate::spread::Way;
+use crate::way_back::WayBack;
 
 /// A sender asks for an immediate acknowledgement once in this at most, or in a part of the round
 /// trip if that is shorter.
 const ASK_INTERVAL_NS: u64 = 1_000_000;
 const ASK_RTT_DIVISOR: u64 = 4;
+/// The longest interval of acknowledgements that a peer may ask for.
+const INTERVAL_NS_MAX: u64 = 1_000_000_000;
 /// A floor is told when it has risen by this much: holes of fewer packets cost the peer nothing.
 const FLOOR_STEP: u64 = 64;
 /// On a path with a shorter round trip than this, what is in flight may all wait in the peer's
@@ -78,6 +81,10 @@ pub(crate) struct Path {
     pub(crate) granted_bps: u64,
     peer_rate: Option<(u64, u64)>,
     pub(crate) cap: Cap,
+    /// How the peer's acknowledgements come, and how far apart the peer wants ours, as it said in
+    /// packet 0.
+    pub(crate) back: WayBack,
+    peer_interval: (u64, u64),
     /// What the peer is to send at most, and whether it must hear of that.
     pub(crate) rate_wanted_bps: u64,
     pub(crate) rate_owed: bool,
@@ -110,6 +117,8 @@ impl Path {
             granted_bps: u64::MAX,
             peer_rate: None,
             cap: Cap::default(),
+            back: WayBack::default(),
+            peer_interval: (0, 0),
             rate_wanted_bps: u64::MAX,
             rate_owed: false,
             floor_told: 0,
@@ -237,7 +246,11 @@ impl Path {
     /// An acknowledgement arrived.
     pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, news: &mut News) {
         self.peer_floor = self.peer_floor.max(ack.floor);
-        self.recovery.handle_ack(now_ns, ack, &mut self.accounts, news);
+        let rtt = self.recovery.rtt();
+        let usual_ns = ack_interval_ns(rtt.smoothed_ns);
+        let waited_ns = self.back.handle_ack(now_ns, ack, rtt.min_ns, usual_ns);
+        self.recovery.asked_interval_ns = self.back.interval_ns();
+        self.recovery.handle_ack(now_ns, ack, waited_ns, &mut self.accounts, news);
         self.handle_probes(now_ns, news);
     }
 
@@ -266,6 +279,7 @@ impl Path {
             self.use_datagrams_of(octets);
         }
         self.rate_owed |= std::mem::take(&mut news.rate_lost);
+        self.back.owed |= std::mem::take(&mut news.interval_lost);
         for (octets, arrived) in news.probes.drain(..) {
             if !arrived {
                 self.mtu.handle_lost(octets);
@@ -285,7 +299,15 @@ impl Path {
 
     /// Time in which an acknowledgement is owed.
     pub(crate) fn ack_interval_ns(&self) -> u64 {
-        ack_interval_ns(self.recovery.rtt().smoothed_ns)
+        ack_interval_ns(self.recovery.rtt().smoothed_ns).max(self.peer_interval.1)
+    }
+
+    /// The peer wants acknowledgements no more often than this; it said so in packet `pn`.
+    pub(crate) fn handle_interval(&mut self, pn: u64, interval_us: u64) {
+        if pn >= self.peer_interval.0 {
+            let interval_ns = interval_us.saturating_mul(1000).min(INTERVAL_NS_MAX);
+            self.peer_interval = (pn, interval_ns);
+        }
     }
 
     /// Whether to ask for an acknowledgement at once; that is rare enough to cost nothing. What

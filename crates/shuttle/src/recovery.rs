@@ -53,8 +53,11 @@ pub(crate) struct News {
     pub(crate) fates: Vec<(u16, Fates)>,
     /// Probes of the datagram size: octets, and whether they arrived.
     pub(crate) probes: Vec<(u16, bool)>,
-    /// What told the peer its rate was lost.
+    /// What told the peer its rate, the interval of its acknowledgements, or a first credit was
+    /// lost.
     pub(crate) rate_lost: bool,
+    pub(crate) interval_lost: bool,
+    pub(crate) credit_lost: bool,
     /// A path has been silent for long.
     pub(crate) silent: bool,
 }
@@ -104,6 +107,8 @@ pub(crate) struct Recovery {
     probe_timeouts: u32,
     probes: u8,
     marked: u64,
+    /// The interval of acknowledgements that the peer was asked for.
+    pub(crate) asked_interval_ns: u64,
     pub(crate) stats: RecoveryStats,
 }
 
@@ -124,6 +129,7 @@ impl Recovery {
             probe_timeouts: 0,
             probes: 0,
             marked: 0,
+            asked_interval_ns: 0,
             stats: RecoveryStats::default(),
         }
     }
@@ -214,12 +220,14 @@ impl Recovery {
         self.flights.push_back(flight);
     }
 
-    /// An acknowledgement arrived. Gives whether it covered anything for the first time; a frame
-    /// that tells of packets never sent is ignored.
+    /// An acknowledgement arrived that waited for `waited_ns` on its way back, which says nothing
+    /// of the way there. Gives whether it covered anything for the first time; a frame that tells
+    /// of packets never sent is ignored.
     pub(crate) fn handle_ack(
         &mut self,
         now_ns: u64,
         ack: &Ack<'_>,
+        waited_ns: u64,
         accounts: &mut [Account],
         news: &mut News,
     ) -> bool {
@@ -255,7 +263,8 @@ impl Recovery {
         self.stats.dropped_by_peer = self.stats.dropped_by_peer.max(ack.dropped);
         let marked = ack.marked.saturating_sub(self.marked);
         self.marked += marked;
-        let rtt = self.rtt.get();
+        let mut rtt = self.rtt.get();
+        rtt.latest_ns = rtt.latest_ns.saturating_sub(waited_ns).max(rtt.min_ns);
         let one_way_us = ack.arrived_us.wrapping_sub((sent_ns / 1000) as u32) as i32;
         let one_way_ns = i64::from(one_way_us) * 1000;
         let report = Report { now_ns, rtt, timed, one_way_ns, marked };
@@ -311,7 +320,7 @@ impl Recovery {
         let rtt = self.rtt.get();
         let window_ns = self.reordering.window_ns(now_ns, rtt.smoothed_ns, rtt.min_ns);
         let patience_ns =
-            rtt.latest_ns.max(rtt.smoothed_ns) + window_ns + ack_interval_ns(rtt.smoothed_ns);
+            rtt.latest_ns.max(rtt.smoothed_ns) + window_ns + self.ack_interval_ns();
         let start = self.index_of(self.scan_pn);
         let mut scan_pn = None;
         for flight in self.flights.range_mut(start..) {
@@ -335,6 +344,8 @@ impl Recovery {
                 self.stats.lost_packets += u64::from(open.count_ones());
                 self.stats.lost_octets += octets;
                 news.rate_lost |= flight.cargo == Cargo::Rate;
+                news.interval_lost |= flight.cargo == Cargo::Interval;
+                news.credit_lost |= flight.cargo == Cargo::Credit;
                 news.lost.extend(flight.segments(open));
                 news.note_fates(flight, 0, open.count_ones());
             }
@@ -372,7 +383,12 @@ impl Recovery {
     /// A time as long as the peer may take to answer.
     pub(crate) fn probe_timeout_ns(&self) -> u64 {
         let Rtt { smoothed_ns, var_ns, .. } = self.rtt.get();
-        smoothed_ns + (4 * var_ns).max(JITTER_NS) + ack_interval_ns(smoothed_ns)
+        smoothed_ns + (4 * var_ns).max(JITTER_NS) + self.ack_interval_ns()
+    }
+
+    /// The peer's, unless it acknowledges at once.
+    fn ack_interval_ns(&self) -> u64 {
+        ack_interval_ns(self.rtt.get().smoothed_ns).max(self.asked_interval_ns)
     }
 
     fn probe_at_ns(&self) -> Option<u64> {

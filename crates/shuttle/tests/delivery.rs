@@ -249,10 +249,9 @@ fn a_send_waits_for_its_credit() {
     let now_ns = pair.now_ns;
     let stream = StreamId(0);
     // Message 0 would come before the first: no receive is posted.
+    pair.network.links = [rough(), rough()];
     pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(0)).unwrap();
     pair.run_for(1000 * MS);
-    // Nobody repeats a credit that is lost before anything was sent, so only now it gets rough.
-    pair.network.links = [rough(), rough()];
     (0..10).for_each(|_| pair.hosts[0].ports.post(false, 3000));
     for posted in [3, 4, 10] {
         pair.run_for(3000 * MS);
@@ -263,6 +262,28 @@ fn a_send_waits_for_its_credit() {
         assert_eq!(pair.hosts[1].ports.ends[0].sink.payload_octets, 3000 * u64::from(posted));
     }
     assert!(pair.is_complete());
+}
+
+/// Who has heard of no credit takes it that none is needed.
+#[test]
+fn the_first_credit_is_told_until_it_arrives() {
+    let config = config(Placement::Tail, 1 << 20);
+    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+    pair.open();
+    pair.run_for(100 * MS);
+    let stream = StreamId(0);
+    pair.network.down = true;
+    let now_ns = pair.now_ns;
+    pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(0)).unwrap();
+    pair.run_for(MS);
+    pair.network.down = false;
+    pair.run_for(1000 * MS);
+    pair.post(0, 0, Message { write: false, octets: 10 });
+    pair.run_for(1000 * MS);
+    assert_eq!(pair.connection(0).stats().segments_out, 0);
+    let now_ns = pair.now_ns;
+    pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(1)).unwrap();
+    pair.run_until(1000 * MS, Pair::is_complete);
 }
 
 #[test]

@@ -4,9 +4,10 @@
 
 mod support;
 
+use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, Event, cc};
+use weft_shuttle::{Config, End, Event, cc};
 use weft_wire::shuttle::{PathId, StreamId};
 
 fn link() -> Link {
@@ -100,6 +101,28 @@ fn a_peer_whose_address_changes_is_followed() {
         _ => None,
     });
     assert_eq!(ports, Some(5000));
+}
+
+#[test]
+fn a_close_finds_a_peer_that_has_moved() {
+    let ended = |pair: &Pair, host: usize| pair.hosts[host].events.last().cloned();
+    for mover in [0, 1] {
+        let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+        pair.open();
+        pair.run_for(1000 * MS);
+        pair.network.strict_nat = true;
+        pair.network.rebound[0] = 1000;
+        let closer = 1 - mover;
+        let now_ns = pair.now_ns;
+        pair.connection(closer).close(now_ns, 5);
+        // What the other end has to say shows where it is now; its own Close would do as well.
+        if mover == 0 {
+            pair.post(0, 0, Message { write: true, octets: 100 });
+        }
+        pair.run_for(2000 * MS);
+        assert_eq!(ended(&pair, closer), Some(Event::Ended(End::Local)), "{mover}");
+        assert_eq!(ended(&pair, 1 - closer), Some(Event::Ended(End::Peer(5))), "{mover}");
+    }
 }
 
 #[test]

@@ -123,3 +123,48 @@ fn what_one_connection_learnt_another_begins_with() {
     let other = cc::Saved { min_rtt_ns: saved.min_rtt_ns * 2 / 3, ..saved };
     assert_eq!(window(Some(other)), cold);
 }
+
+/// Time that 30 MB take after `messages` small ones, one every 100 ms.
+fn bulk_after(messages: u32) -> u64 {
+    let link =
+        Link { rate_bps: 100_000_000, delay_ns: 20 * MS, queue_ns: 40 * MS, ..Link::default() };
+    let config = Config { datagram_octets: 1472, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &link, 1);
+    pair.open();
+    for _ in 0..messages {
+        pair.hosts[0].ports.post(true, 100);
+        pair.run_for(100 * MS);
+    }
+    pair.hosts[0].ports.post(true, 30_000_000);
+    let begun = pair.now_ns;
+    pair.run_until(60_000 * MS, Pair::is_complete);
+    pair.now_ns - begun
+}
+
+#[test]
+fn small_talk_does_not_slow_down_what_follows() {
+    let fresh_ns = bulk_after(0);
+    for messages in [3, 30, 200] {
+        let later_ns = bulk_after(messages);
+        assert!(later_ns < fresh_ns + 200 * MS, "{messages}: {later_ns} {fresh_ns}");
+    }
+}
+
+/// A path back that carries a thousandth of what the path there does.
+#[test]
+fn acknowledgements_do_not_fill_a_narrow_path_back() {
+    const RATE_BPS: u64 = 100_000_000;
+    let link = Link { rate_bps: RATE_BPS, delay_ns: 35 * MS, queue_ns: 70 * MS, ..Link::default() };
+    let config = Config { datagram_octets: 1472, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &link, 1);
+    pair.network.links[1] =
+        Link { rate_bps: RATE_BPS / 1000, queue_ns: 5000 * MS, ..link.clone() };
+    pair.open();
+    pair.hosts[0].ports.post(true, 200_000_000);
+    pair.run_for(5000 * MS);
+    let before = pair.hosts[1].ports.ends[0].sink.payload_octets;
+    pair.run_for(5000 * MS);
+    let octets = pair.hosts[1].ports.ends[0].sink.payload_octets - before;
+    let share = (octets * 8) as f64 / (RATE_BPS * 5) as f64;
+    assert!(share > 0.9, "{share}");
+}

@@ -40,7 +40,9 @@ fn plain_frame() -> impl Strategy<Value = Frame<'static>> {
         any::<u64>().prop_map(|token| Frame::Challenge { token }),
         any::<u64>().prop_map(|token| Frame::Response { token }),
         varint.clone().prop_map(|reason| Frame::Close { reason }),
-        (path, varint.clone()).prop_map(|(path, rate_bps)| Frame::Rate { path, rate_bps }),
+        (path.clone(), varint.clone()).prop_map(|(path, rate_bps)| Frame::Rate { path, rate_bps }),
+        (path, varint.clone())
+            .prop_map(|(path, interval_us)| Frame::Interval { path, interval_us }),
         (any::<u8>().prop_map(StreamId), varint)
             .prop_map(|(stream, dsn)| Frame::Skip { stream, dsn }),
     ]

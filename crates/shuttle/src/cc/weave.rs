@@ -12,6 +12,7 @@
 //! trip has not been seen for ten seconds. Invariant: pacing is the control, and outside
 //! Ramp what is in flight is bounded by the product of rate and smallest round trip.
 
+mod answer;
 mod loss;
 mod model;
 mod probe;
@@ -22,6 +23,7 @@ use super::{
     Acked, Controller, Ecn, Lost, Params, SECOND_NS, Saved, Sent, Spurious, bits_per_second,
     octets_in,
 };
+use answer::{Cut, Gap};
 use loss::LossFilter;
 use model::{Model, Round};
 use probe::Probe;
@@ -29,8 +31,6 @@ use start::Train;
 
 /// Less than what arrives, so that queues vanish.
 const MARGIN: f64 = 0.99;
-/// What is left of the rate after congestion.
-const BETA: f64 = 0.8;
 const INITIAL_PACKETS: u64 = 64;
 const MIN_PACKETS: u64 = 4;
 /// Round trip over which the first flight is spread before one is known.
@@ -63,13 +63,6 @@ enum Phase {
     Refresh { end_ns: Option<u64>, floor_ns: u64 },
 }
 
-/// What a reaction took, in case it was wrong.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    at_ns: u64,
-    before_bps: u64,
-}
-
 /// The controller.
 #[derive(Clone, Debug)]
 pub struct Weave {
@@ -89,12 +82,19 @@ pub struct Weave {
     competes: bool,
     /// The rate before the first of the reductions that should have drained the queue.
     before_yield_bps: Option<u64>,
+    /// The shortest and the longest round trips, each of a round, since it yields.
+    standing_ns: Option<(u64, u64)>,
     cut: Option<Cut>,
     /// Losses of what was sent up to then have been answered.
     answered_ns: u64,
     /// No probe has followed the last reaction.
     is_cut: bool,
     is_out: bool,
+    /// When the newest packet was sent that has arrived.
+    arrived_sent_ns: u64,
+    gap: Option<Gap>,
+    /// The round trip of the connection that the first flight follows.
+    saved_rtt_ns: Option<u64>,
     random: u64,
 }
 
@@ -115,10 +115,14 @@ impl Weave {
             yields: 0,
             competes: false,
             before_yield_bps: None,
+            standing_ns: None,
             cut: None,
             answered_ns: 0,
             is_cut: false,
             is_out: false,
+            arrived_sent_ns: 0,
+            gap: None,
+            saved_rtt_ns: None,
             random: params.seed ^ 0x9e37_79b9_7f4a_7c15,
             params: params.clone(),
         }
@@ -129,7 +133,7 @@ impl Weave {
     }
 
     fn min_rtt_ns(&self) -> u64 {
-        self.model.min_rtt_ns().unwrap_or(UNKNOWN_RTT_NS)
+        self.model.min_rtt_ns().or(self.saved_rtt_ns).unwrap_or(UNKNOWN_RTT_NS)
     }
 
     /// How much longer than the smallest a round trip is.
@@ -146,6 +150,7 @@ impl Weave {
     fn on_ack(&mut self, acked: &Acked) {
         let now_ns = acked.now_ns;
         let queue_ns = self.queue_ns();
+        let is_limited = acked.rate.is_some_and(|sample| sample.app_limited);
         let above_ns = self.above_min_ns(self.latest_rtt_ns);
         match self.phase {
             Phase::Ramp { .. } => self.on_ramp_ack(acked),
@@ -157,7 +162,10 @@ impl Weave {
             Phase::Cruise { .. } if self.model.min_rtt_is_old(now_ns) => {
                 self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
             }
-            Phase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns => self.probe(),
+            // A probe that nothing fills would teach nothing.
+            Phase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns && !is_limited => {
+                self.probe();
+            }
             Phase::Up(_) if !self.competes && above_ns > queue_ns => self.end_probe(now_ns),
             Phase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
             _ => {}
@@ -200,7 +208,8 @@ impl Weave {
             Phase::Down { rounds } => self.phase = Phase::Down { rounds: rounds + 1 },
             Phase::Cruise { probe_at_ns, rounds } => {
                 self.phase = Phase::Cruise { probe_at_ns, rounds: rounds + 1 };
-                if rounds > 0 {
+                // Who sends little has no part in a queue.
+                if rounds > 0 && !round.app_limited {
                     self.on_cruise_round(now_ns, round);
                 }
             }
@@ -211,16 +220,6 @@ impl Weave {
         {
             self.loss.learn(round);
         }
-    }
-
-    /// Congestion, once for all that was sent before.
-    fn react(&mut self, now_ns: u64) {
-        let before_bps = self.model.bw_bps();
-        self.cut = Some(Cut { at_ns: now_ns, before_bps });
-        self.answered_ns = now_ns;
-        self.is_cut = true;
-        self.model.set_bw((before_bps as f64 * BETA) as u64, now_ns + self.smoothed_rtt_ns);
-        self.cruise(now_ns);
     }
 
     fn pacing_gain(&self) -> f64 {
@@ -261,6 +260,7 @@ impl Controller for Weave {
             self.model.set_bw(0, acked.now_ns);
             self.resume(bw_bps, rtt_ns);
         }
+        self.pass_gap(acked);
         let round = self.model.handle(acked);
         self.on_ack(acked);
         if let Some(round) = round {
@@ -270,21 +270,16 @@ impl Controller for Weave {
 
     fn on_lost(&mut self, lost: &Lost) {
         self.model.lose(lost.packets, lost.sent_ns > self.answered_ns);
+        self.widen_gap(lost);
     }
 
     fn on_spurious(&mut self, spurious: &Spurious) {
         self.model.restore(spurious.packets);
-        let Some(cut) = self.cut.filter(|cut| spurious.all && spurious.sent_ns <= cut.at_ns) else {
-            return;
-        };
-        self.model.set_bw(cut.before_bps, cut.at_ns);
-        self.cut = None;
+        self.take_back(spurious);
     }
 
     fn on_ecn(&mut self, ecn: &Ecn) {
-        if ecn.sent_ns > self.answered_ns {
-            self.react(ecn.now_ns);
-        }
+        self.on_mark(ecn);
     }
 
     fn on_outage(&mut self, _: u64) {
@@ -313,15 +308,15 @@ impl Controller for Weave {
     }
 
     fn window_octets(&self) -> u64 {
-        let bdp = self.bdp() as f64;
+        let (bdp, slack) = (self.bdp() as f64, self.model.slack_octets());
         let window = match self.phase {
             Phase::Ramp { .. } => self.window,
-            Phase::Drain { .. } => bdp as u64 + self.model.slack_octets(),
+            Phase::Drain { .. } => (bdp as u64).saturating_add(slack),
             Phase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
             _ if self.competes && self.is_cut => (bdp * CUT_WINDOW) as u64,
             _ if self.competes => (bdp * COMPETE_WINDOW) as u64,
-            Phase::Up(Probe { extra, .. }) => bdp as u64 + extra + self.model.slack_octets(),
-            _ => (bdp * CRUISE_WINDOW) as u64 + self.model.slack_octets(),
+            Phase::Up(Probe { extra, .. }) => (bdp as u64).saturating_add(extra + slack),
+            _ => ((bdp * CRUISE_WINDOW) as u64).saturating_add(slack),
         };
         window.max(self.least_octets())
     }
@@ -385,7 +380,22 @@ mod tests {
             }
         }
 
+        /// One message of `octets` and its acknowledgement, with nothing else to say.
+        fn say(&mut self, octets: u64) {
+            let prior = self.delivered;
+            self.now_ns += RTT_NS;
+            self.tell(octets, prior, 0, true);
+        }
+
+        fn mark(&mut self) {
+            self.weave.on_ecn(&Ecn { now_ns: self.now_ns, packets: 1, sent_ns: self.now_ns });
+        }
+
         fn acknowledge(&mut self, octets: u64, prior: u64, queue_ns: u64) {
+            self.tell(octets, prior, queue_ns, false);
+        }
+
+        fn tell(&mut self, octets: u64, prior: u64, queue_ns: u64, app_limited: bool) {
             let rtt_ns = RTT_NS + queue_ns;
             self.delivered += octets;
             self.weave.on_acked(&Acked {
@@ -406,7 +416,7 @@ mod tests {
                     delivered_octets: self.delivered - prior,
                     interval_ns: RTT_NS,
                     prior_delivered_octets: prior,
-                    app_limited: false,
+                    app_limited,
                 }),
                 delivered_octets: self.delivered,
                 in_flight_octets: octets,
@@ -466,7 +476,7 @@ mod tests {
         path.lose(60);
         path.round(20_000_000);
         let after = path.weave.model.bw_bps();
-        assert_eq!(after, (before as f64 * BETA) as u64);
+        assert_eq!(after, (before as f64 * answer::BETA) as u64);
         let spurious =
             Spurious { now_ns: 0, sent_ns: SECOND_NS, packets: 60, octets: 0, all: true };
         path.weave.on_spurious(&spurious);
@@ -476,14 +486,67 @@ mod tests {
     #[test]
     fn a_queue_that_will_not_go_means_competition_and_peace_follows() {
         let mut path = Path::cruising();
-        for _ in 0..30 {
-            path.round(30_000_000);
+        for round in 0..30 {
+            path.round(30_000_000 + round % 3 * 2_000_000);
         }
         assert!(path.weave.competes);
         for _ in 0..80 {
             path.round(0);
         }
         assert!(!path.weave.competes, "{:?}", path.weave);
+    }
+
+    #[test]
+    fn round_trips_that_became_longer_and_stay_the_same_are_no_queue() {
+        let mut path = Path::cruising();
+        let before_bps = path.weave.model.bw_bps();
+        for _ in 0..20 {
+            path.round(30_000_000);
+        }
+        assert!(!path.weave.competes);
+        assert_eq!(path.weave.model.min_rtt_ns(), Some(RTT_NS + 30_000_000));
+        assert!(path.weave.model.bw_bps() >= before_bps / 10 * 9, "{:?}", path.weave);
+    }
+
+    #[test]
+    fn an_outage_that_is_over_soon_is_no_congestion() {
+        let mut path = Path::cruising();
+        let before_bps = path.weave.model.bw_bps();
+        for _ in 0..50 {
+            path.now_ns += 1_000_000;
+            path.lose(10);
+        }
+        path.round(0);
+        path.round(0);
+        assert_eq!(path.weave.model.bw_bps(), before_bps);
+    }
+
+    #[test]
+    fn who_says_little_keeps_on_ramping_when_there_is_more() {
+        let mut path = Path::new();
+        for _ in 0..100 {
+            path.say(100);
+        }
+        assert!(matches!(path.weave.phase, Phase::Ramp { .. }), "{:?}", path.weave.phase);
+        assert_eq!(path.weave.window_octets(), INITIAL_PACKETS * 1250);
+        (0..5).for_each(|_| path.flight());
+        let bw_bps = path.weave.model.bw_bps();
+        assert!(bw_bps.abs_diff(RATE_BPS) < RATE_BPS / 100, "{bw_bps}");
+    }
+
+    #[test]
+    fn marks_end_a_probe_and_take_a_fifth_once_otherwise() {
+        let mut path = Path::cruising();
+        let before_bps = path.weave.model.bw_bps();
+        path.weave.probe();
+        path.mark();
+        assert!(matches!(path.weave.phase, Phase::Down { .. }), "{:?}", path.weave.phase);
+        assert_eq!(path.weave.model.bw_bps(), before_bps);
+        (0..4).for_each(|_| path.round(0));
+        path.mark();
+        path.now_ns += 1_000_000;
+        path.mark();
+        assert_eq!(path.weave.model.bw_bps(), (before_bps as f64 * answer::BETA) as u64);
     }
 
     #[test]

@@ -143,7 +143,7 @@ enum State {
     /// A Close is repeated until it is answered.
     Closing { reason: u64, next_ns: u64, tries: u32 },
     /// Over. A Close of the peer that comes again is answered again.
-    Ended { answer: bool, forget_ns: u64 },
+    Ended { answer: Option<Route>, forget_ns: u64 },
 }
 
 struct Reply {
@@ -245,7 +245,7 @@ impl Connection {
 
     /// Whether it has ended and a late Close of the peer need not be answered any more.
     pub fn is_forgettable(&self, now_ns: u64) -> bool {
-        matches!(self.state, State::Ended { forget_ns, answer: false } if forget_ns <= now_ns)
+        matches!(self.state, State::Ended { forget_ns, answer: None } if forget_ns <= now_ns)
     }
 
     /// The modules that were agreed on, each one bit.
@@ -474,14 +474,18 @@ impl Connection {
             return;
         }
         let linger_ns = 2 * self.paths[0].recovery.rtt().smoothed_ns.max(crate::cc::SECOND_NS);
-        let answer = matches!(end, End::Peer(_));
-        self.state = State::Ended { answer, forget_ns: now_ns + linger_ns };
+        self.state = State::Ended { answer: None, forget_ns: now_ns + linger_ns };
         self.events.push_back(Event::Ended(end));
     }
 
     /// Applies what an acknowledgement or a timer found to the streams.
-    fn apply_news(&mut self) {
-        let Self { news, streams, .. } = self;
+    fn apply_news(&mut self, now_ns: u64) {
+        let Self { news, streams, untold, paths, .. } = self;
+        if std::mem::take(&mut news.credit_lost) {
+            let awaiting = streams.iter().filter(|(_, stream)| stream.awaits_first());
+            awaiting.for_each(|(id, _)| _ = untold.insert(id));
+            paths[0].arrivals.owe(now_ns, 0, true);
+        }
         for found in news.received.drain(..) {
             if let Some(stream) = streams.get_mut(found.stream) {
                 stream.send.handle_received(found.first, found.last);

@@ -50,7 +50,8 @@ impl Connection {
         let id = header.ctrl.cid.stream();
         let open = matches!(self.state, State::Open { .. });
         let known = usize::from(header.ctrl.path.0) < self.paths.len();
-        if !open || !known || u16::from(id.0) >= self.config.streams {
+        let is_closing = matches!(self.state, State::Closing { .. });
+        if !(open || is_closing) || !known || u16::from(id.0) >= self.config.streams {
             self.stats.foreign_datagrams += 1;
             return Ok(());
         }
@@ -61,6 +62,11 @@ impl Connection {
             self.stats.foreign_datagrams += 1;
             return Ok(());
         };
+        if is_closing {
+            // It is not placed, but shows where the peer is.
+            self.note(now_ns, route, marked, &header.ctrl, pn);
+            return Ok(());
+        }
         let Some(mut sink) = ports.sink(id) else { return Ok(()) };
         self.confirm(now_ns, pn);
         if !self.is_open() {
@@ -116,16 +122,14 @@ impl Connection {
         let (mut elicits, mut taken) = (header.ack_now, Ok(()));
         for frame in Frames::new(frames).map_while(Result::ok) {
             elicits |= frame.elicits_ack();
-            if let Frame::Rate { path, rate_bps } = frame {
-                self.handle_rate(pn, path, rate_bps);
-            }
+            self.handle_wish(pn, &frame);
             let handled = self.handle_frame(now_ns, route, header.path, &frame, ports);
             taken = taken.and(handled);
         }
         if elicits && matches!(self.state, State::Open { .. }) {
             self.owe_ack(now_ns, header.path, header.ack_now);
         }
-        self.apply_news();
+        self.apply_news(now_ns);
         self.schedule_queries(now_ns);
         taken
     }
@@ -182,12 +186,13 @@ impl Connection {
         ports: &mut P,
     ) -> Result<(), (StreamId, P::Fault)> {
         let over = !matches!(self.state, State::Open { .. });
+        let is_closing = matches!(self.state, State::Closing { .. });
         match *frame {
-            Frame::Close { reason } => self.handle_close(now_ns, reason),
-            Frame::Closed => {
-                if matches!(self.state, State::Closing { .. }) {
-                    self.end(now_ns, End::Local);
-                }
+            Frame::Close { reason } => self.handle_close(now_ns, route, reason),
+            Frame::Closed if is_closing => self.end(now_ns, End::Local),
+            // The Close must find a peer that has moved.
+            Frame::Response { token } if is_closing || !over => {
+                self.handle_response(now_ns, path, token);
             }
             _ if over => {}
             Frame::Ping => {}
@@ -231,12 +236,12 @@ impl Connection {
                     self.paths[usize::from(path.0)].challenge(now_ns, route, token);
                 }
             }
-            Frame::Response { token } => self.handle_response(now_ns, path, token),
             Frame::Skip { stream, dsn } => {
                 return self.handle_skip(now_ns, path, stream, dsn, ports);
             }
-            // Needs the packet's number.
-            Frame::Rate { .. } => {}
+            Frame::Closed | Frame::Response { .. } => {}
+            // These need the packet's number.
+            Frame::Rate { .. } | Frame::Interval { .. } => {}
         }
         Ok(())
     }
@@ -263,10 +268,16 @@ impl Connection {
         skipped.map_err(|fault| (id, fault))
     }
 
-    /// S-64.
-    fn handle_rate(&mut self, pn: u64, path: PathId, rate_bps: u64) {
-        if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
-            path.handle_rate(pn, rate_bps);
+    /// How the peer wants to be served; of several wishes the newest packet's holds (S-46, S-64).
+    fn handle_wish(&mut self, pn: u64, frame: &Frame<'_>) {
+        let (Frame::Rate { path: id, .. } | Frame::Interval { path: id, .. }) = *frame else {
+            return;
+        };
+        let Some(path) = self.paths.get_mut(usize::from(id.0)) else { return };
+        match *frame {
+            Frame::Rate { rate_bps, .. } => path.handle_rate(pn, rate_bps),
+            Frame::Interval { interval_us, .. } => path.handle_interval(pn, interval_us),
+            _ => {}
         }
     }
 
@@ -278,14 +289,17 @@ impl Connection {
             let route = path.route;
             path.search_mtu(self.config.datagram_octets_goal.min(peer_octets));
             self.events.push_back(super::Event::PathValidated { path: id, route });
+            // The peer has heard no Close yet.
+            if let State::Closing { next_ns, tries, .. } = &mut self.state {
+                (*next_ns, *tries) = (now_ns, tries.saturating_sub(1));
+            }
         }
     }
 
-    fn handle_close(&mut self, now_ns: u64, reason: u64) {
+    fn handle_close(&mut self, now_ns: u64, route: Route, reason: u64) {
+        self.end(now_ns, End::Peer(reason));
         if let State::Ended { answer, .. } = &mut self.state {
-            *answer = true;
-        } else {
-            self.end(now_ns, End::Peer(reason));
+            *answer = Some(route);
         }
     }
 }

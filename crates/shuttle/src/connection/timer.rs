@@ -21,7 +21,10 @@ impl Connection {
             }
             State::Open { reply: Some(reply) } => Some(reply.until_ns),
             State::Open { reply: None } => self.open_timeout(),
-            State::Closing { next_ns, .. } => Some(*next_ns),
+            State::Closing { next_ns, .. } => {
+                let challenge = self.paths[0].challenge;
+                Some(challenge.map_or(*next_ns, |challenge| challenge.next_ns.min(*next_ns)))
+            }
             State::Ended { .. } => None,
         }
     }
@@ -93,7 +96,7 @@ impl Connection {
                 self.paths[at].recovery.give_back(&mut self.news);
             }
         }
-        self.apply_news();
+        self.apply_news(now_ns);
         self.schedule_queries(now_ns);
     }
 

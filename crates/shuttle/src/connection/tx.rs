@@ -6,7 +6,7 @@ use weft_wire::shuttle::{CtrlHeader, StreamId};
 
 use super::{Connection, Ports, State};
 use crate::flight::{Cargo, Flight};
-use crate::path::Route;
+use crate::path::{Path, Route};
 use crate::stream::Stream;
 use crate::stream::table::Table;
 
@@ -72,14 +72,13 @@ impl Connection {
             State::Requesting { .. } => self.put_request(now_ns, out),
             State::Open { reply: Some(_) } => self.put_reply(now_ns, out),
             State::Open { reply: None } => self.put_open(now_ns, ports, memory, out),
-            State::Closing { .. } => self.put_close(now_ns, out),
-            State::Ended { answer, .. } => {
-                let owed = std::mem::take(answer);
-                if owed {
-                    self.put_alone(Frame::Closed, out);
-                }
-                owed
+            State::Closing { .. } => {
+                self.put_path_check(now_ns, 0, out) || self.put_close(now_ns, out)
             }
+            State::Ended { answer, .. } => match answer.take() {
+                Some(route) => self.put_closed(route, out),
+                None => false,
+            },
         };
         self.stats.datagrams_out += out.lengths.len() as u64;
         sent
@@ -94,7 +93,7 @@ impl Connection {
             return false;
         }
         (*sent_ns, *sent) = (now_ns, *sent + 1);
-        let wait_ns = (3 * self.config.initial_rtt_ns) << (*tries).min(10);
+        let wait_ns = self.config.initial_rtt_ns.saturating_mul(3 << (*tries).min(10));
         *next_ns = now_ns + wait_ns.min(REPEAT_NS_MAX);
         *tries += 1;
         put_hello(request, self.paths[0].route, out);
@@ -130,19 +129,19 @@ impl Connection {
             }
         }
         close.encode(&mut self.frames);
-        self.put_untimed(out);
+        self.put_untimed(self.paths[0].route, out);
         true
     }
 
-    /// A control packet with one frame that has its own timer.
-    fn put_alone(&mut self, frame: Frame<'_>, out: &mut Transmit) {
+    /// The answer to a Close goes where that came from.
+    fn put_closed(&mut self, route: Route, out: &mut Transmit) -> bool {
         self.frames.clear();
-        frame.encode(&mut self.frames);
-        self.put_untimed(out);
+        Frame::Closed.encode(&mut self.frames);
+        self.put_untimed(route, out);
+        true
     }
 
-    fn put_untimed(&mut self, out: &mut Transmit) {
-        let route = self.paths[0].route;
+    fn put_untimed(&mut self, route: Route, out: &mut Transmit) {
         self.put_ctrl(0, route, out);
         self.paths[0].recovery.handle_sent_untimed();
     }
@@ -262,6 +261,7 @@ impl Connection {
         let Self { paths, frames, streams, untold, .. } = self;
         let path = &mut paths[at];
         frames.clear();
+        let mut cargo = None;
         let budget = usize::from(path.datagram_octets) - 64;
         if path.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             let limit = RANGES_MAX.min(budget / 2);
@@ -271,6 +271,7 @@ impl Connection {
             {
                 if let Some(stream) = streams.get(id) {
                     put_stream(id, stream, frames);
+                    cargo = cargo.or(stream.awaits_first().then_some(Cargo::Credit));
                 }
             }
             if !untold.is_empty() {
@@ -284,13 +285,14 @@ impl Connection {
         if at == 0 {
             put_queries(now_ns, streams, frames, budget);
         }
-        let rate = std::mem::take(&mut path.rate_owed);
-        if rate {
-            Frame::Rate { path: path.id, rate_bps: path.rate_wanted_bps }.encode(frames);
+        // One of these in a packet, so that its loss says what is to be told again.
+        if cargo.is_some() {
+            Frame::Ping.encode(frames);
+        } else {
+            cargo = put_wish(path, frames);
         }
-        let timed = frames.len() > before;
-        let cargo = if rate { Cargo::Rate } else { Cargo::Frames };
-        let owed = if timed { Owed::Timed(cargo) } else { Owed::Untimed };
+        let cargo = cargo.or((frames.len() > before).then_some(Cargo::Frames));
+        let owed = cargo.map_or(Owed::Untimed, Owed::Timed);
         (!frames.is_empty()).then_some(owed)
     }
 
@@ -329,6 +331,18 @@ fn put_hello(octets: &[u8], route: Route, out: &mut Transmit) {
     out.gather.push_bytes(octets);
     out.end_datagram(0);
     out.route = Some(route);
+}
+
+/// How this end wants to be served, if the peer must hear of that.
+fn put_wish(path: &mut Path, frames: &mut Vec<u8>) -> Option<Cargo> {
+    if std::mem::take(&mut path.rate_owed) {
+        Frame::Rate { path: path.id, rate_bps: path.rate_wanted_bps }.encode(frames);
+        return Some(Cargo::Rate);
+    }
+    let owed = std::mem::take(&mut path.back.owed);
+    let interval_us = path.back.interval_ns() / 1000;
+    owed.then(|| Frame::Interval { path: path.id, interval_us }.encode(frames))?;
+    Some(Cargo::Interval)
 }
 
 fn put_stream(id: StreamId, stream: &Stream, frames: &mut Vec<u8>) {

@@ -16,6 +16,7 @@ const CLOSE: u8 = 0x09;
 const CLOSED: u8 = 0x0a;
 const RATE: u8 = 0x0b;
 const SKIP: u8 = 0x0c;
+const INTERVAL: u8 = 0x0d;
 
 /// Octets that a frame without ranges takes at most.
 pub const MAX_PLAIN_FRAME: usize = 20;
@@ -176,6 +177,13 @@ pub enum Frame<'a> {
         /// Number of the first segment that may still come.
         dsn: u64,
     },
+    /// Acknowledgements of a path are wanted no more often than this: the way back is narrow.
+    Interval {
+        /// Which path.
+        path: PathId,
+        /// Time between two of them; 0 for what is usual.
+        interval_us: u64,
+    },
 }
 
 impl<'a> Frame<'a> {
@@ -189,6 +197,7 @@ impl<'a> Frame<'a> {
                 | Self::Challenge { .. }
                 | Self::Close { .. }
                 | Self::Rate { .. }
+                | Self::Interval { .. }
         )
     }
 
@@ -214,6 +223,7 @@ impl<'a> Frame<'a> {
             Self::Closed => out.push(CLOSED),
             Self::Rate { path, rate_bps } => tagged(RATE, path.0, rate_bps, out),
             Self::Skip { stream, dsn } => tagged(SKIP, stream.0, dsn, out),
+            Self::Interval { path, interval_us } => tagged(INTERVAL, path.0, interval_us, out),
         }
     }
 
@@ -237,6 +247,9 @@ impl<'a> Frame<'a> {
             CLOSED => Self::Closed,
             RATE => Self::Rate { path: PathId(reader.octet()?), rate_bps: reader.varint()? },
             SKIP => Self::Skip { stream: StreamId(reader.octet()?), dsn: reader.varint()? },
+            INTERVAL => {
+                Self::Interval { path: PathId(reader.octet()?), interval_us: reader.varint()? }
+            }
             _ => return Err(ShuttleError::Frame(kind)),
         })
     }

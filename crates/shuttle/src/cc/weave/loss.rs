@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn round(acked: u64, lost: u64) -> Round {
-        Round { floor_rtt_ns: 0, acked, lost, octets: 0, lasted_ns: 1 }
+        Round { floor_rtt_ns: 0, acked, lost, octets: 0, lasted_ns: 1, app_limited: false }
     }
 
     #[test]

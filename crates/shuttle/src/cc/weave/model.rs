@@ -31,6 +31,8 @@ pub struct Round {
     pub octets: u64,
     /// How long it took.
     pub lasted_ns: u64,
+    /// There was not always something to send, so what arrived says little of the path.
+    pub app_limited: bool,
 }
 
 impl Round {
@@ -41,7 +43,14 @@ impl Round {
     }
 }
 
-const EMPTY: Round = Round { floor_rtt_ns: u64::MAX, acked: 0, lost: 0, octets: 0, lasted_ns: 0 };
+const EMPTY: Round = Round {
+    floor_rtt_ns: u64::MAX,
+    acked: 0,
+    lost: 0,
+    octets: 0,
+    lasted_ns: 0,
+    app_limited: false,
+};
 
 /// The model.
 #[derive(Clone, Debug)]
@@ -82,6 +91,7 @@ impl Model {
         self.round.acked += u64::from(acked.packets);
         self.round.octets += acked.octets;
         let sample = acked.rate?;
+        self.round.app_limited |= sample.app_limited;
         let rate_bps = sample.rate_bps();
         let counts = !sample.app_limited || rate_bps > self.bw.max();
         if counts && acked.sent_ns >= self.stale_before_ns {
@@ -109,6 +119,11 @@ impl Model {
     /// Takes packets that were lost; `counts` unless a reaction has answered for them.
     pub fn lose(&mut self, packets: u32, counts: bool) {
         self.round.lost += if counts { u64::from(packets) } else { 0 };
+    }
+
+    /// Takes back all losses of the round.
+    pub fn forget_losses(&mut self) {
+        self.round.lost = 0;
     }
 
     /// Takes back losses that were none.

@@ -11,6 +11,8 @@ const COMPETE_YIELDS: u32 = 4;
 const YIELD_ROUNDS: u32 = 2;
 /// Rounds in a row without one.
 const PEACE_ROUNDS: u32 = 2;
+/// Round trips that differ by less than this part while weave yields stay the same.
+const STEADY_PART: u64 = 256;
 /// Yielding drains the queue in a round trip, but takes no more than this at once.
 const YIELD_MAX: f64 = 0.1;
 /// Sooner where others are, so that shares become equal.
@@ -24,7 +26,7 @@ impl Weave {
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 2;
         if !is_queued {
             (self.queued_rounds, self.yields) = (0, 0);
-            self.before_yield_bps = None;
+            (self.before_yield_bps, self.standing_ns) = (None, None);
             self.calm_rounds += 1;
             self.probe_soon(now_ns);
             if self.calm_rounds >= PEACE_ROUNDS {
@@ -34,15 +36,16 @@ impl Weave {
         }
         self.calm_rounds = 0;
         self.queued_rounds += 1;
+        if self.yields > 0 {
+            let floor_ns = round.floor_rtt_ns;
+            let (least_ns, most_ns) = self.standing_ns.unwrap_or((floor_ns, floor_ns));
+            self.standing_ns = Some((least_ns.min(floor_ns), most_ns.max(floor_ns)));
+        }
         if self.competes {
             return;
         }
         if self.yields >= COMPETE_YIELDS && self.queued_rounds >= YIELD_ROUNDS {
-            self.competes = true;
-            if let Some(bw_bps) = self.before_yield_bps.take() {
-                self.model.set_bw(bw_bps, now_ns);
-            }
-            return;
+            return self.end_yields(now_ns);
         }
         // One round may be another's probe; and what a reaction does shows a round later.
         if self.queued_rounds >= YIELD_ROUNDS {
@@ -50,6 +53,21 @@ impl Weave {
             self.yields += 1;
             self.give_way(now_ns, round);
         }
+    }
+
+    /// Yielding does not help. A queue that others keep up would move meanwhile; round trips that
+    /// stay the same are those of a path that became longer.
+    fn end_yields(&mut self, now_ns: u64) {
+        if let Some(bw_bps) = self.before_yield_bps.take() {
+            self.model.set_bw(bw_bps, now_ns);
+        }
+        let (least_ns, most_ns) = self.standing_ns.take().unwrap_or_default();
+        if most_ns - least_ns > least_ns / STEADY_PART {
+            self.competes = true;
+            return;
+        }
+        self.model.forget_min_rtt(now_ns, least_ns);
+        (self.queued_rounds, self.yields) = (0, 0);
     }
 
     pub(super) fn give_way(&mut self, now_ns: u64, round: &Round) {

@@ -1,27 +1,25 @@
 //! The start: four times as much each round, each time as one short flight. Where a flight is
 //! sent faster than the path carries, its acknowledgements tell how fast that is, long before
 //! there is enough under way to fill the path; then the rate is known at once. The same again
-//! from a rate that once was.
+//! from a rate that once was. Rounds without enough to send teach nothing: the ramp waits.
 
 use super::model::Round;
 use super::{INITIAL_PACKETS, Phase, RAMP, Weave};
 use crate::cc::{Acked, bits_per_second, octets_in};
+use crate::recovery::ack_interval_ns;
 
 /// Added to the window for each octet acknowledged: four times as much each round.
 const RAMP_GROWTH: u64 = 3;
 /// Intervals between acknowledgements that measure a rate. A flight lasts as many, so more than
 /// as many in a row that show a queue end the ramp.
 const TRAIN: usize = 4;
-/// The receiver's acknowledgements are this far apart, or a part of the round trip.
-const ACK_NS: u64 = 1_000_000;
-const ACK_PART: u64 = 64;
 /// A flight is sent no slower than this, in windows a round trip.
 const RAMP_PACING_MIN: f64 = 1.05;
 /// The ramp ends when the rate grows by less than this in so many rounds.
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
 /// What the first flight after an outage is sent at, in rates that once were.
-const RESUME_RATES: f64 = 2.0;
+const RESUME_RATES: f64 = 3.0;
 /// Rounds in which what the ramp queued goes, unless others have their part of the path.
 const DRAIN_ROUNDS: u32 = 2;
 
@@ -62,11 +60,14 @@ impl Train {
 impl Weave {
     /// How much faster a flight is sent than its window once a round trip.
     pub(super) fn ramp_pacing(&self) -> f64 {
-        self.model.min_rtt_ns().map_or(RAMP_PACING_MIN, pacing_over)
+        self.model.min_rtt_ns().or(self.saved_rtt_ns).map_or(RAMP_PACING_MIN, pacing_over)
     }
 
     pub(super) fn on_ramp_ack(&mut self, acked: &Acked) {
         let Phase::Ramp { mut train, full_bps, full_rounds } = self.phase else { return };
+        if acked.rate.is_some_and(|sample| sample.app_limited) {
+            return;
+        }
         let limit_ns = self.queue_ns() / 2;
         let is_queued = acked.rtt.map(|rtt| self.above_min_ns(rtt.latest_ns) > limit_ns);
         let is_losing = self.loss.is_congestion(&Round::of(acked), false);
@@ -87,6 +88,9 @@ impl Weave {
         if self.above_min_ns(round.floor_rtt_ns) < self.queue_ns() / 2 {
             self.loss.learn(round);
         }
+        if round.app_limited {
+            return;
+        }
         let bw_bps = self.model.bw_bps();
         let grows = bw_bps as f64 >= full_bps as f64 * FULL_GROWTH;
         if !grows && full_rounds + 1 >= FULL_ROUNDS {
@@ -100,7 +104,7 @@ impl Weave {
 
     /// The rate is known. No more than fills the path leaves until a round shows what of it is
     /// this flow's.
-    fn end_ramp(&mut self, now_ns: u64, train: &Train) {
+    pub(super) fn end_ramp(&mut self, now_ns: u64, train: &Train) {
         self.model.set_bw(self.model.bw_bps().max(train.fastest_bps), now_ns);
         self.answered_ns = now_ns;
         self.is_cut = true;
@@ -115,6 +119,9 @@ impl Weave {
             return self.cruise(now_ns);
         }
         self.phase = Phase::Drain { rounds };
+        if round.app_limited {
+            return self.cruise(now_ns);
+        }
         if rounds > DRAIN_ROUNDS {
             let share_bps = bits_per_second(round.octets, round.lasted_ns);
             let bw_bps = self.model.bw_bps().min(share_bps);
@@ -128,12 +135,13 @@ impl Weave {
         let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
         let flight = octets_in(rate_bps, rtt_ns) as f64 * RESUME_RATES / pacing_over(rtt_ns);
         self.window = (flight as u64).max(least);
+        self.saved_rtt_ns = Some(rtt_ns);
         self.phase = RAMP;
     }
 }
 
 /// The pacing of a flight over a path of this round trip.
 fn pacing_over(rtt_ns: u64) -> f64 {
-    let flight_ns = TRAIN as u64 * ACK_NS.max(rtt_ns / ACK_PART);
+    let flight_ns = TRAIN as u64 * ack_interval_ns(rtt_ns);
     (rtt_ns as f64 / flight_ns as f64).max(RAMP_PACING_MIN)
 }

@@ -1,0 +1,169 @@
+//! The way back of a path: how long acknowledgements wait on it, and how far apart they must be
+//! to wait no longer (S-46).
+//!
+//! Every acknowledgement says when it left by the peer's clock, so differences of the time that
+//! they take are known although the clocks have nothing in common. Invariant: what is asked for is
+//! no shorter than the peer's usual interval, and no longer than a part of the round trip.
+
+use weft_wire::shuttle::frame::Ack;
+
+/// The shortest time is that of the last one to two of these: clocks drift.
+const MEMORY_NS: u64 = 2_000_000_000;
+/// Acknowledgements that wait for less, or for a part of the round trip if that is more, do no
+/// harm.
+const WAIT_NS: u64 = 4_000_000;
+const WAIT_PART: u64 = 16;
+/// A wait that is shorter than this may be chance.
+const CERTAIN_NS: u64 = 1_000_000;
+/// So many in a row that wait show how many the way carries.
+const SAMPLE: u64 = 4;
+/// The longest interval, as a part of the round trip.
+const LONGEST_PART: u64 = 4;
+/// An answer shows after so many round trips; and so many pass without a wait before less is
+/// asked for.
+const ANSWER_RTTS: u64 = 2;
+const CALM_RTTS: u64 = 16;
+
+/// What is known of the way back.
+#[derive(Debug, Default)]
+pub(crate) struct WayBack {
+    /// The shortest time on the way, in this stretch and the one before, by clocks that differ.
+    least_us: [Option<u32>; 2],
+    stretch_ns: u64,
+    /// Since when acknowledgements have been waiting, and how many came.
+    waiting: Option<(u64, u64)>,
+    /// What the peer was asked for; 0 for nothing.
+    interval_ns: u64,
+    /// When more, and when less, may be asked for.
+    more_ns: u64,
+    less_ns: u64,
+    /// The peer must hear of it.
+    pub(crate) owed: bool,
+}
+
+impl WayBack {
+    /// An acknowledgement arrived; gives how long it waited on its way. `rtt_ns` is the smallest
+    /// round trip, `usual_ns` the interval of a peer that nobody asks for another.
+    pub(crate) fn handle_ack(
+        &mut self,
+        now_ns: u64,
+        ack: &Ack<'_>,
+        rtt_ns: u64,
+        usual_ns: u64,
+    ) -> u64 {
+        let left_us = ack.arrived_us.wrapping_add(ack.delay_us as u32);
+        let wait_ns = self.wait_ns(now_ns, ((now_ns / 1000) as u32).wrapping_sub(left_us));
+        let harmless_ns = WAIT_NS.max(rtt_ns / WAIT_PART);
+        if wait_ns <= harmless_ns / 2 {
+            self.waiting = None;
+        }
+        let (since_ns, count) = self.waiting.unwrap_or((now_ns, 0));
+        if wait_ns > harmless_ns / 2 {
+            self.waiting = Some((since_ns, count + 1));
+        }
+        if now_ns >= self.more_ns && wait_ns > harmless_ns && count >= SAMPLE {
+            // Half of what the way carries lets the queue drain.
+            let apart_ns = (now_ns - since_ns) / count;
+            self.ask((2 * apart_ns).max(self.interval_ns), rtt_ns, usual_ns);
+            self.more_ns = now_ns + ANSWER_RTTS * (rtt_ns + wait_ns);
+            self.less_ns = self.more_ns + CALM_RTTS * rtt_ns;
+            self.waiting = None;
+        } else if now_ns >= self.less_ns && wait_ns < harmless_ns / 4 && self.interval_ns > 0 {
+            self.ask(self.interval_ns / 8 * 7, rtt_ns, usual_ns);
+            self.less_ns = now_ns + CALM_RTTS * rtt_ns;
+        }
+        if wait_ns > CERTAIN_NS { wait_ns } else { 0 }
+    }
+
+    /// The interval that the peer was asked for, if it was.
+    pub(crate) fn interval_ns(&self) -> u64 {
+        self.interval_ns
+    }
+
+    fn ask(&mut self, interval_ns: u64, rtt_ns: u64, usual_ns: u64) {
+        let interval_ns = interval_ns.min(rtt_ns / LONGEST_PART);
+        let interval_ns = if interval_ns <= usual_ns { 0 } else { interval_ns };
+        self.owed |= interval_ns != self.interval_ns;
+        self.interval_ns = interval_ns;
+    }
+
+    /// How much longer than the shortest `way_us` is.
+    fn wait_ns(&mut self, now_ns: u64, way_us: u32) -> u64 {
+        if now_ns >= self.stretch_ns + MEMORY_NS {
+            self.least_us = [None, self.least_us[0]];
+            self.stretch_ns = now_ns;
+        }
+        let beyond_us = |least_us: u32| way_us.wrapping_sub(least_us) as i32;
+        if self.least_us[0].is_none_or(|least_us| beyond_us(least_us) < 0) {
+            self.least_us[0] = Some(way_us);
+        }
+        let waits_us = self.least_us.iter().flatten().map(|least_us| beyond_us(*least_us));
+        u64::from(waits_us.max().unwrap_or(0).max(0).unsigned_abs()) * 1000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_wire::shuttle::PathId;
+    use weft_wire::shuttle::frame::Ranges;
+
+    const RTT_NS: u64 = 64_000_000;
+    const USUAL_NS: u64 = 1_000_000;
+
+    /// A way that carries an acknowledgement each `apart_ns`; runs for `ns`, and gives how long the
+    /// last one waited.
+    struct Way {
+        back: WayBack,
+        now_ns: u64,
+        free_ns: u64,
+        apart_ns: u64,
+    }
+
+    impl Way {
+        fn run(&mut self, ns: u64) -> u64 {
+            let mut room = Vec::new();
+            let (ranges, _) = Ranges::encode([(0, 0)], 9, &mut room).unwrap();
+            let (end_ns, mut wait_ns) = (self.now_ns + ns, 0);
+            while self.now_ns < end_ns {
+                self.now_ns += self.back.interval_ns().max(USUAL_NS);
+                self.free_ns = self.free_ns.max(self.now_ns) + self.apart_ns;
+                // The peer's clock is an hour ahead and wraps.
+                let arrived_us = ((self.now_ns / 1000) as u32).wrapping_add(3_600_000_000);
+                let ack = Ack {
+                    path: PathId(0),
+                    largest: 0,
+                    floor: 0,
+                    delay_us: 0,
+                    arrived_us,
+                    marked: 0,
+                    dropped: 0,
+                    ranges,
+                };
+                wait_ns = self.back.handle_ack(self.free_ns, &ack, RTT_NS, USUAL_NS);
+            }
+            wait_ns
+        }
+    }
+
+    #[test]
+    fn a_way_that_is_wide_enough_is_left_alone() {
+        let mut way = Way { back: WayBack::default(), now_ns: 0, free_ns: 0, apart_ns: 100_000 };
+        assert_eq!(way.run(10_000_000_000), 0);
+        assert_eq!((way.back.interval_ns(), way.back.owed), (0, false));
+    }
+
+    #[test]
+    fn a_narrow_way_is_not_filled_and_a_wide_one_is_used_again() {
+        let mut way = Way { back: WayBack::default(), now_ns: 0, free_ns: 0, apart_ns: 6_000_000 };
+        way.run(2_000_000_000);
+        for _ in 0..100 {
+            let wait_ns = way.run(100_000_000);
+            assert!(wait_ns < 2 * RTT_NS / 8, "{wait_ns}");
+        }
+        assert!(way.back.interval_ns() > 5_000_000 && way.back.owed);
+        way.apart_ns = 100_000;
+        way.run(60_000_000_000);
+        assert_eq!(way.back.interval_ns(), 0);
+    }
+}
