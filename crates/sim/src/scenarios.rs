@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 30] = [
+pub const SCENARIOS: [(&str, &str); 34] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
     ("high-loss", include_str!("../scenarios/high-loss.toml")),
@@ -17,6 +17,10 @@ pub const SCENARIOS: [(&str, &str); 30] = [
     ("start", include_str!("../scenarios/start.toml")),
     ("transfers", include_str!("../scenarios/transfers.toml")),
     ("fairness", include_str!("../scenarios/fairness.toml")),
+    ("fairness-whole", include_str!("../scenarios/fairness-whole.toml")),
+    ("unequal", include_str!("../scenarios/unequal.toml")),
+    ("holdout", include_str!("../scenarios/holdout.toml")),
+    ("holdout-share", include_str!("../scenarios/holdout-share.toml")),
     ("coexistence", include_str!("../scenarios/coexistence.toml")),
     ("harm", include_str!("../scenarios/harm.toml")),
     ("parking-lot", include_str!("../scenarios/parking-lot.toml")),

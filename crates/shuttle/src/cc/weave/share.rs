@@ -61,13 +61,13 @@ impl Weave {
         if let Some(bw_bps) = self.before_yield_bps.take() {
             self.model.set_bw(bw_bps, now_ns);
         }
-        let (least_ns, most_ns) = self.standing_ns.take().unwrap_or_default();
-        if most_ns - least_ns > least_ns / STEADY_PART {
+        let is_steady = |&(least_ns, most_ns): &_| most_ns - least_ns <= least_ns / STEADY_PART;
+        if let Some((least_ns, _)) = self.standing_ns.take().filter(is_steady) {
+            self.model.forget_min_rtt(now_ns, least_ns);
+            (self.queued_rounds, self.yields) = (0, 0);
+        } else {
             self.competes = true;
-            return;
         }
-        self.model.forget_min_rtt(now_ns, least_ns);
-        (self.queued_rounds, self.yields) = (0, 0);
     }
 
     pub(super) fn give_way(&mut self, now_ns: u64, round: &Round) {
