@@ -319,8 +319,7 @@ impl Recovery {
         let Some((newest_pn, newest_sent_ns)) = self.newest else { return };
         let rtt = self.rtt.get();
         let window_ns = self.reordering.window_ns(now_ns, rtt.smoothed_ns, rtt.min_ns);
-        let patience_ns =
-            rtt.latest_ns.max(rtt.smoothed_ns) + window_ns + self.ack_interval_ns();
+        let patience_ns = rtt.latest_ns.max(rtt.smoothed_ns) + window_ns + self.ack_interval_ns();
         let start = self.index_of(self.scan_pn);
         let mut scan_pn = None;
         for flight in self.flights.range_mut(start..) {

@@ -157,8 +157,7 @@ fn acknowledgements_do_not_fill_a_narrow_path_back() {
     let link = Link { rate_bps: RATE_BPS, delay_ns: 35 * MS, queue_ns: 70 * MS, ..Link::default() };
     let config = Config { datagram_octets: 1472, ..Config::default() };
     let mut pair = Pair::new(seed(), &config, &link, 1);
-    pair.network.links[1] =
-        Link { rate_bps: RATE_BPS / 1000, queue_ns: 5000 * MS, ..link.clone() };
+    pair.network.links[1] = Link { rate_bps: RATE_BPS / 1000, queue_ns: 5000 * MS, ..link.clone() };
     pair.open();
     pair.hosts[0].ports.post(true, 200_000_000);
     pair.run_for(5000 * MS);

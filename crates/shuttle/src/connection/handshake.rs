@@ -332,7 +332,7 @@ impl Connection {
     /// A refusal that is not under the key agreed on. Who watches the way could have made it, so a
     /// true answer may still come before it is believed.
     fn handle_doubtful(&mut self, now_ns: u64, keys: Box<Agreement>, reason: u16) {
-        let believed_ns = now_ns + 3 * self.config.initial_rtt_ns;
+        let believed_ns = now_ns.saturating_add(self.config.initial_rtt_ns.saturating_mul(3));
         if let State::Requesting { agreement, doubt, .. } = &mut self.state {
             *agreement = Some(keys);
             doubt.get_or_insert((believed_ns, end_of(reason)));
