@@ -106,8 +106,9 @@ fn calls_fail() {
 fn loss_and_damage_are_repaired_over_weft0() {
     for plan in ["drop=5%", "drop=20%:way=out", "corrupt=2%", "drop=2%; corrupt=1%; delay=1ms"] {
         succeeded(perftest("ib_write_bw", "-d weft0 -n 200 -s 20000", plan));
-        succeeded(pingpong(plan));
     }
+    // Here each loss is waited for.
+    succeeded(pingpong("drop=2%; corrupt=1%"));
 }
 
 #[test]
