@@ -85,6 +85,8 @@ impl Spec {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null());
         command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        // In CI `weft run` would stay beside what is measured.
+        command.env("WEFT_STATS", "off");
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         if let Some(dir) = &self.dir {
             command.current_dir(dir);

@@ -48,7 +48,15 @@ impl Watch {
         if !line && !options.require_traffic {
             return Ok(None);
         }
-        let tally = create().context("counting what CMD does")?;
+        let tally = match create() {
+            Ok(path) => path,
+            // CMD shall not fail for a line that nobody asked this command for.
+            Err(error) if !options.stats && !options.require_traffic => {
+                say(&format!("what CMD does is not counted: {error}"));
+                return Ok(None);
+            }
+            Err(error) => return Err(error).context("counting what CMD does"),
+        };
         environment.set(tally::VARIABLE, tally.clone().into_os_string());
         let adapter = environment.get("WEFT_DEV").unwrap_or(OsStr::new("weft0"));
         let names = [adapter.to_string_lossy().into_owned(), "weft_iw0".into()];
