@@ -7,7 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::Read;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -215,9 +215,8 @@ impl Secrecy {
         report::error(format!("datagrams from {peer} are dropped: they come {what}; {remedy}"));
     }
 
-    /// Says that this host and the peer, whose GID is `peer`, have no connection because of `why`.
-    pub(crate) fn report(&self, why: Refusal, peer: [u8; 16]) {
-        let peer = Ipv6Addr::from(peer).to_canonical();
+    /// Says that this host and `peer` have no connection because of `why`.
+    pub(crate) fn report(&self, why: Refusal, peer: IpAddr) {
         let remedy = "both hosts need the same WEFT_KEY";
         report::error(match (&self.keys, why) {
             (Keys::Shared(key), Refusal::Stranger) => {

@@ -1,5 +1,6 @@
 //! A Shuttle connection over UDP: datagrams in, datagrams out, and what follows from them.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -291,9 +292,17 @@ impl DatagramDrive {
         }
         let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
         if self.qp.state() != QpState::Err {
-            Secrecy::get().report(why, self.qp.attrs().path.dgid);
+            Secrecy::get().report(why, self.peer());
             weft_rnic::give_up(&self.qp);
             self.close(now);
+        }
+    }
+
+    /// The host of the peer.
+    fn peer(&self) -> IpAddr {
+        match &self.stage {
+            Stage::Bound(association) => association.connection().route().remote.ip(),
+            Stage::Awaited(_) => Ipv6Addr::from(self.qp.attrs().path.dgid).to_canonical(),
         }
     }
 

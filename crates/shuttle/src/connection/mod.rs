@@ -238,6 +238,11 @@ impl Connection {
         self.identity.cid
     }
 
+    /// Where the first path leads.
+    pub fn route(&self) -> Route {
+        self.paths[0].route
+    }
+
     /// Whether work may flow.
     pub fn is_open(&self) -> bool {
         matches!(&self.state, State::Open { reply: None })
