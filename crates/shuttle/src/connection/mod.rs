@@ -449,6 +449,11 @@ impl Connection {
         }
     }
 
+    /// The owner knows that nobody is there any more: as after silence.
+    pub fn handle_unreachable(&mut self, now_ns: u64) {
+        self.end(now_ns, End::Silence);
+    }
+
     fn stream(&mut self, id: StreamId, order: Order) -> &mut Stream {
         let (held_octets, Order { placement, repair }) = (self.config.held_octets, order);
         self.streams.open(id, || Stream::new(placement, repair, held_octets))

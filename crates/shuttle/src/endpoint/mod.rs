@@ -180,6 +180,7 @@ impl<K> Endpoint<K> {
             Ok(Packet::Hello { kind: HelloKind::Request, to: NONE }) => {
                 return self.handle_request(now_ns, route, datagram);
             }
+            Ok(Packet::Hello { kind: HelloKind::Probe, .. }) => return self.handle_probe(datagram),
             Ok(Packet::Hello { to, .. }) => to,
             Err(_) => NONE,
         };
@@ -195,6 +196,18 @@ impl<K> Endpoint<K> {
             },
             Arrival::Connection,
         )
+    }
+
+    /// Whoever asks is told that Requests are taken here (S-9); nothing is kept of it.
+    fn handle_probe(&mut self, datagram: &[u8]) -> Arrival<'_, K> {
+        let answer = Hello::parse(datagram).ok().and_then(|hello| hello.probed());
+        match answer.filter(|_| self.listen.is_some()) {
+            Some(answer) => Arrival::Answer(answer.encode()),
+            None => {
+                self.stats.foreign += 1;
+                Arrival::Nothing
+            }
+        }
     }
 
     fn handle_request(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Arrival<'_, K> {

@@ -68,11 +68,13 @@ pub enum HelloKind {
     Reject = 3,
     /// Asks for the Request once more, with a cookie.
     Retry = 4,
+    /// Asks whether anybody takes Requests, and says so.
+    Probe = 7,
 }
 
 impl HelloKind {
     pub(super) fn from_number(number: u8) -> Option<Self> {
-        [Self::Request, Self::Reply, Self::Reject, Self::Retry]
+        [Self::Request, Self::Reply, Self::Reject, Self::Retry, Self::Probe]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
@@ -151,7 +153,7 @@ pub struct Limits {
 pub struct Hello<'a> {
     /// Which.
     pub kind: HelloKind,
-    /// The receiver's connection id; zero in a Request.
+    /// The receiver's connection id; zero in a Request and in a Probe.
     pub to: ConnectionId,
     /// The sender's; where its packets are to go. Zero if there is none.
     pub from: ConnectionId,
@@ -161,7 +163,7 @@ pub struct Hello<'a> {
     pub echo: u64,
     /// What it can do, or has chosen.
     pub modules: Modules,
-    /// What it can take. Missing in Reject and Retry.
+    /// What it can take. Missing in Reject, Retry and Probe.
     pub limits: Option<Limits>,
     /// The application's own.
     pub private_data: &'a [u8],
@@ -189,6 +191,18 @@ impl<'a> Hello<'a> {
             key_message: &[],
             reason: 0,
         }
+    }
+
+    /// Asks whether anybody takes Requests where it goes. `nonce` is not zero.
+    pub fn probe(nonce: u64) -> Self {
+        Self { nonce, ..Self::new(HelloKind::Probe) }
+    }
+
+    /// What is to be said to this Probe by who takes Requests; `None` if it is none, or an answer
+    /// itself.
+    pub fn probed(&self) -> Option<Self> {
+        let asks = self.kind == HelloKind::Probe && self.echo == 0 && self.nonce != 0;
+        asks.then(|| Self { echo: self.nonce, ..Self::new(HelloKind::Probe) })
     }
 
     /// Reads the whole datagram.
@@ -361,6 +375,16 @@ mod tests {
         assert_eq!(Hello::parse(&octets), Ok(request()));
         let packet = Packet::Hello { kind: HelloKind::Request, to: ConnectionId(0) };
         assert_eq!(Packet::parse(&octets), Ok(packet));
+    }
+
+    #[test]
+    fn a_probe_is_answered_once_and_by_no_more_octets() {
+        let probe = Hello::probe(7);
+        let answer = probe.probed().unwrap();
+        assert_eq!((answer.echo, answer.probed()), (7, None));
+        assert!(answer.encode().len() <= probe.encode().len());
+        assert_eq!(Hello::parse(&probe.encode()), Ok(probe));
+        assert_eq!(request().probed(), None);
     }
 
     #[test]

@@ -156,6 +156,6 @@ mod tests {
     fn kinds_that_are_not_used_are_refused() {
         assert_eq!(Packet::parse(&[]), Err(ShuttleError::Short));
         assert_eq!(Packet::parse(&[0; 64]), Err(ShuttleError::Kind(0)));
-        assert_eq!(Packet::parse(&[0xff; 64]), Err(ShuttleError::Kind(7)));
+        assert_eq!(Packet::parse(&[0xff; 27]), Err(ShuttleError::Short));
     }
 }
