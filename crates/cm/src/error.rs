@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use crate::event::EventKind;
+use crate::param::Manner;
 use crate::state::{Command, State};
 
 /// The caller's fault. Nothing has changed.
@@ -86,9 +87,17 @@ impl Failure {
     }
 
     /// The status of the event: a negative errno, as the kernel's iWARP connection manager has it.
-    /// (Positive statuses are InfiniBand reject reasons and do not occur here.)
+    /// (Positive statuses are InfiniBand's reasons for a rejection.)
     pub fn status(self) -> i32 {
         -self.errno()
+    }
+
+    /// The status of the event, where InfiniBand has a reason for it: nobody listens.
+    pub(crate) fn status_in(self, manner: Manner) -> i32 {
+        match (manner, self) {
+            (Manner::InfiniBand, Failure::Refused) => REASON_NOBODY_LISTENS,
+            _ => self.status(),
+        }
     }
 
     /// The event that reports this failure of a connection attempt.
@@ -100,6 +109,10 @@ impl Failure {
         }
     }
 }
+
+/// InfiniBand architecture, volume 1, table 106: invalid service id, and rejected by the consumer.
+pub const REASON_NOBODY_LISTENS: i32 = 8;
+pub const REASON_CONSUMER: i32 = 28;
 
 const EINVAL: i32 = 22;
 const EPIPE: i32 = 32;

@@ -1,6 +1,7 @@
 //! Events, numbered and signed as librdmacm's users expect them.
 
 use crate::error::Failure;
+use crate::param::{Manner, Terms};
 
 /// What happened; the values are those of `enum rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +17,8 @@ pub enum EventKind {
     RouteError = 3,
     /// A peer wants to connect; the event is about a new id.
     ConnectRequest = 4,
-    /// The peer accepted and awaits `rdma_establish`: not raised over iWARP.
+    /// The peer accepted, and the application has to connect its queue pair and to confirm: not
+    /// raised over iWARP.
     ConnectResponse = 5,
     /// The attempt failed for a reason that has no event of its own.
     ConnectError = 6,
@@ -45,7 +47,7 @@ pub enum EventKind {
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// 0, or a negative errno.
+    /// 0, a negative errno, or in InfiniBand's manner the reason of a rejection.
     pub status: i32,
     /// Inbound read depth: of the peer in a [`EventKind::ConnectRequest`] (its outbound one), own
     /// outbound depth in [`EventKind::Established`]. Never above the device's maximum, so that it
@@ -56,6 +58,8 @@ pub struct Event {
     pub initiator_depth: u8,
     /// What the peer sent along; at most 512 octets (RFC 5044, section 7.1.1).
     pub private_data: Vec<u8>,
+    /// What the peer said about its queue pair.
+    pub terms: Terms,
 }
 
 impl Event {
@@ -67,11 +71,17 @@ impl Event {
             responder_resources: 0,
             initiator_depth: 0,
             private_data: Vec::new(),
+            terms: Terms::default(),
         }
     }
 
     /// An event with a failure's status.
     pub fn failed(kind: EventKind, failure: Failure) -> Event {
         Event { status: failure.status(), ..Event::plain(kind) }
+    }
+
+    /// The event that reports the failure of a connection attempt.
+    pub fn unconnected(manner: Manner, failure: Failure) -> Event {
+        Event { status: failure.status_in(manner), ..Event::plain(failure.event_kind()) }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use crate::error::{Failure, Misuse};
+use crate::error::{Failure, Misuse, REASON_CONSUMER};
 use crate::event::{Event, EventKind};
-use crate::param::{ConnParam, Depths, check_private_data, event_depth};
+use crate::param::{ConnParam, Depths, Device, Manner, Terms, check_private_data, event_depth};
 use crate::state::{Command, Outcome, State};
 
 /// What the caller has to close after [`Id::disconnect`].
@@ -22,7 +22,7 @@ pub enum Close {
 #[derive(Debug)]
 pub struct Id {
     state: State,
-    device: Depths,
+    device: Device,
     /// What this side wants, until the outcome of the negotiation replaces it.
     own: Depths,
     /// What the peer asked for, as this side sees it: its ORD is the inbound depth here.
@@ -31,28 +31,36 @@ pub struct Id {
 }
 
 impl Id {
-    /// An id of the application's making, on a device with these largest depths.
-    pub fn new(device: Depths) -> Id {
-        Id::in_state(State::Idle, device, device)
+    /// An id of the application's making, on this device unless [`Id::settle`] finds another.
+    pub fn new(device: Device) -> Id {
+        Id::in_state(State::Idle, device, device.depths)
     }
 
     /// An id made by a listener for a peer's request, and the event that announces it.
     ///
     /// `peer` is in the peer's own words: its inbound and its outbound depth.
-    pub fn from_request(device: Depths, peer: Depths, private_data: Vec<u8>) -> Id {
-        let wanted = peer.crossed().within(device);
+    pub fn from_request(device: Device, peer: Depths, private_data: Vec<u8>, terms: Terms) -> Id {
+        let wanted = peer.crossed().within(device.depths);
         let mut id = Id::in_state(State::ConnectRequest, device, wanted);
         id.events.push_back(Event {
             responder_resources: event_depth(wanted.ird),
             initiator_depth: event_depth(wanted.ord),
             private_data,
+            terms,
             ..Event::plain(EventKind::ConnectRequest)
         });
         id
     }
 
-    fn in_state(state: State, device: Depths, peer: Depths) -> Id {
-        Id { state, device, own: device, peer, events: VecDeque::new() }
+    fn in_state(state: State, device: Device, peer: Depths) -> Id {
+        Id { state, device, own: device.depths, peer, events: VecDeque::new() }
+    }
+
+    /// The way to the destination is by this device.
+    pub fn settle(&mut self, device: Device) {
+        if !self.state.has_peer() {
+            (self.device, self.own) = (device, device.depths);
+        }
     }
 
     /// Where the id is in its life.
@@ -116,8 +124,8 @@ impl Id {
     /// [`Misuse::WrongState`] unless the route is resolved, and what [`ConnParam::check`] finds.
     pub fn connect(&mut self, param: &ConnParam) -> Result<Depths, Misuse> {
         self.may(Command::Connect)?;
-        param.check(self.device)?;
-        self.own = param.depths(self.device);
+        param.check(self.device.depths)?;
+        self.own = param.depths(self.device.depths);
         self.enter(Command::Connect)?;
         Ok(self.own)
     }
@@ -129,7 +137,7 @@ impl Id {
     /// [`Misuse::WrongState`] unless a request is unanswered, and what [`ConnParam::check`] finds.
     pub fn accept(&mut self, param: &ConnParam) -> Result<Depths, Misuse> {
         self.may(Command::Accept)?;
-        param.check(self.device)?;
+        param.check(self.device.depths)?;
         self.own = param.depths(self.peer);
         self.enter(Command::Accept)?;
         Ok(self.own)
@@ -153,7 +161,7 @@ impl Id {
         let before = self.state;
         self.enter(Command::Disconnect)?;
         match before {
-            State::Connected => Ok(Close::Link),
+            State::Connected | State::Answered => Ok(Close::Link),
             State::Connecting | State::Accepting => {
                 self.report_failure(Failure::Aborted);
                 Ok(Close::Attempt)
@@ -163,15 +171,16 @@ impl Id {
         }
     }
 
-    /// Confirms a connection by hand: never fits, because iWARP establishes by itself.
+    /// Confirms a connection whose queue pair the application has connected, after
+    /// [`EventKind::ConnectResponse`]. There is no event.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`], always.
+    /// [`Misuse::WrongState`] at any other time; always over iWARP, which establishes by itself.
     pub fn establish(&mut self) -> Result<(), Misuse> {
         self.enter(Command::Establish)
     }
 
-    /// Takes note of an event of the queue pair; iWARP has no use for it.
+    /// Takes note of an event of the queue pair, of which there is no use here.
     ///
     /// # Errors
     /// [`Misuse::WrongState`] if the id never had a peer.
@@ -206,32 +215,50 @@ impl Id {
         }
     }
 
-    /// The link is up: the peer's yes has arrived (with `private_data`), or its first message has.
-    pub fn handle_link_up(&mut self, private_data: Vec<u8>) {
-        let event = Event {
-            // The other way round than in a request, as the kernel's iWARP manager has it.
-            responder_resources: event_depth(self.own.ord),
-            initiator_depth: event_depth(self.own.ird),
-            private_data,
-            ..Event::plain(EventKind::Established)
-        };
+    /// The link is up: the peer's yes has arrived (with its words), or its first message has.
+    pub fn handle_link_up(&mut self, private_data: Vec<u8>, terms: Terms) {
+        let event = Event { private_data, terms, ..self.answer(EventKind::Established) };
         self.report(Outcome::LinkUp, event);
+    }
+
+    /// The peer's yes has arrived, for a queue pair that the application connects by itself.
+    pub fn handle_response(&mut self, private_data: Vec<u8>, terms: Terms) {
+        let event = Event { private_data, terms, ..self.answer(EventKind::ConnectResponse) };
+        self.report(Outcome::Answered, event);
+    }
+
+    fn answer(&self, kind: EventKind) -> Event {
+        let (ird, ord) = (event_depth(self.own.ird), event_depth(self.own.ord));
+        let (responder_resources, initiator_depth) = match (self.device.manner, self.state) {
+            // The other way round than in a request, as the kernel's iWARP manager has it.
+            (Manner::Iwarp, _) => (ord, ird),
+            // What confirms an accept says nothing.
+            (Manner::InfiniBand, State::Accepting) => (0, 0),
+            (Manner::InfiniBand, _) => (ird, ord),
+        };
+        Event { responder_resources, initiator_depth, ..Event::plain(kind) }
     }
 
     /// The peer said no.
     pub fn handle_rejected(&mut self, peer: Depths, private_data: Vec<u8>) {
+        let depths = self.device.depths;
+        let status = match self.device.manner {
+            Manner::Iwarp => Failure::Refused.status(),
+            Manner::InfiniBand => REASON_CONSUMER,
+        };
         let event = Event {
-            responder_resources: event_depth(peer.ord.min(self.device.ird)),
-            initiator_depth: event_depth(peer.ird.min(self.device.ord)),
+            status,
+            responder_resources: event_depth(peer.ord.min(depths.ird)),
+            initiator_depth: event_depth(peer.ird.min(depths.ord)),
             private_data,
-            ..Event::failed(EventKind::Rejected, Failure::Refused)
+            ..Event::plain(EventKind::Rejected)
         };
         self.report(Outcome::LinkFailed, event);
     }
 
     /// The attempt, this side's or the peer's that was accepted, came to nothing.
     pub fn handle_failed(&mut self, why: Failure) {
-        self.report(Outcome::LinkFailed, Event::failed(why.event_kind(), why));
+        self.report(Outcome::LinkFailed, Event::unconnected(self.device.manner, why));
     }
 
     /// The link is down, whoever ended it.
@@ -242,6 +269,13 @@ impl Id {
             _ => Event::plain(EventKind::Disconnected),
         };
         self.report(Outcome::LinkDown, event);
+    }
+
+    /// The queue pair may be used again, a while after the end. Told in InfiniBand's manner only.
+    pub fn handle_timewait_exit(&mut self) {
+        if self.state == State::Closed && self.device.manner == Manner::InfiniBand {
+            self.events.push_back(Event::plain(EventKind::TimewaitExit));
+        }
     }
 
     /// The next thing to tell the application.
@@ -266,14 +300,16 @@ mod tests {
     use super::*;
     use crate::state::tests::{COMMANDS, STATES};
 
-    const DEVICE: Depths = Depths { ird: 32, ord: 16 };
+    const DEPTHS: Depths = Depths { ird: 32, ord: 16 };
+    const DEVICE: Device = Device { depths: DEPTHS, manner: Manner::Iwarp };
+    const ADAPTER: Device = Device { depths: DEPTHS, manner: Manner::InfiniBand };
     const PEER: Depths = Depths { ird: 4, ord: 200 };
 
     /// An id brought to a state by the shortest legal way, with its events read.
     fn id_in(state: State) -> Id {
         let mut id = match state {
             State::ConnectRequest | State::Accepting => {
-                Id::from_request(DEVICE, PEER, b"hello".to_vec())
+                Id::from_request(DEVICE, PEER, b"hello".to_vec(), Terms::default())
             }
             _ => Id::new(DEVICE),
         };
@@ -298,7 +334,8 @@ mod tests {
         const ACCEPT: fn(&mut Id) = |id| {
             id.accept(&ConnParam::device_max()).unwrap();
         };
-        const UP: fn(&mut Id) = |id| id.handle_link_up(Vec::new());
+        const ANSWER: fn(&mut Id) = |id| id.handle_response(Vec::new(), Terms::default());
+        const UP: fn(&mut Id) = |id| id.handle_link_up(Vec::new(), Terms::default());
         const CLOSE: fn(&mut Id) = |id| {
             id.disconnect().unwrap();
         };
@@ -313,6 +350,7 @@ mod tests {
             State::RouteResolved => &[RESOLVE, FOUND, ROUTE, ROUTED],
             State::Connecting => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT],
             State::Accepting => &[ACCEPT],
+            State::Answered => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT, ANSWER],
             State::Connected => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT, UP],
             State::Disconnecting => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT, UP, CLOSE],
             State::Closed => &[RESOLVE, FOUND, ROUTE, ROUTED, CONNECT, UP, CLOSE, DOWN],
@@ -372,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_request_can_be_accepted_with_its_own_numbers() {
-        let mut id = Id::from_request(DEVICE, PEER, b"hello".to_vec());
+        let mut id = Id::from_request(DEVICE, PEER, b"hello".to_vec(), Terms::default());
         let event = id.poll_event().unwrap();
         assert_eq!(event.kind, EventKind::ConnectRequest);
         assert_eq!((event.responder_resources, event.initiator_depth), (32, 4));
@@ -380,7 +418,7 @@ mod tests {
         let param = ConnParam {
             responder_resources: event.responder_resources,
             initiator_depth: event.initiator_depth,
-            private_data: Vec::new(),
+            ..ConnParam::default()
         };
         assert_eq!(id.accept(&param), Ok(Depths { ird: 32, ord: 4 }));
     }
@@ -395,7 +433,7 @@ mod tests {
     fn established_reports_the_agreed_depths() {
         let mut id = id_in(State::Connecting);
         id.handle_agreed(Depths { ird: 5, ord: 6 });
-        id.handle_link_up(b"welcome".to_vec());
+        id.handle_link_up(b"welcome".to_vec(), Terms::default());
         let event = id.poll_event().unwrap();
         assert_eq!((event.kind, event.status), (EventKind::Established, 0));
         assert_eq!((event.responder_resources, event.initiator_depth), (6, 5));
@@ -411,6 +449,38 @@ mod tests {
         assert_eq!((event.kind, event.status), (EventKind::Rejected, -111));
         assert_eq!(event.private_data, b"busy");
         assert_eq!(id.state(), State::Closed);
+    }
+
+    #[test]
+    fn an_adapter_tells_what_infiniband_tells() {
+        let connecting = || {
+            let mut id = id_in(State::AddrResolved);
+            id.settle(ADAPTER);
+            id.resolve_route().unwrap();
+            id.handle_route(Ok(()));
+            id.connect(&ConnParam { initiator_depth: 3, ..ConnParam::default() }).unwrap();
+            while id.poll_event().is_some() {}
+            id
+        };
+        let terms = Terms { qp_num: 0x1234, ..Terms::default() };
+        let mut id = connecting();
+        id.handle_response(b"yes".to_vec(), terms);
+        let event = id.poll_event().unwrap();
+        assert_eq!((event.kind, event.terms), (EventKind::ConnectResponse, terms));
+        assert_eq!((event.responder_resources, event.initiator_depth), (0, 3));
+        id.establish().unwrap();
+        assert_eq!((id.state(), id.poll_event()), (State::Connected, None));
+        id.handle_link_down();
+        id.handle_timewait_exit();
+        assert_eq!(id.poll_event().unwrap().kind, EventKind::Disconnected);
+        assert_eq!(id.poll_event().unwrap().kind, EventKind::TimewaitExit);
+
+        let mut id = connecting();
+        id.handle_failed(Failure::Refused);
+        assert_eq!(id.poll_event().unwrap().status, 8);
+        let mut id = connecting();
+        id.handle_rejected(PEER, b"no".to_vec());
+        assert_eq!(id.poll_event().unwrap().status, 28);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The rdma-cm state machines, for connections over a reliable byte stream (port space TCP).
+//! The rdma-cm state machines, for connections over whatever the device has below it.
 //!
 //! One [`Id`] is what librdmacm calls an `rdma_cm_id`: it is bound, it resolves, it listens or
 //! connects, it accepts or rejects, it is disconnected. Nothing here opens a socket or waits: the
@@ -21,5 +21,5 @@ mod state;
 pub use error::{Failure, Misuse};
 pub use event::{Event, EventKind};
 pub use id::{Close, Id};
-pub use param::{ConnParam, DEPTH_DEVICE_MAX, Depths, PRIVATE_DATA_MAX};
+pub use param::{ConnParam, DEPTH_DEVICE_MAX, Depths, Device, Manner, PRIVATE_DATA_MAX, Terms};
 pub use state::{Command, State};

@@ -19,6 +19,43 @@ pub struct Depths {
     pub ord: u16,
 }
 
+/// Whose customs an id follows: which events it raises and what their status means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Manner {
+    /// Those of iWARP.
+    #[default]
+    Iwarp,
+    /// Those of InfiniBand, which adapters on Ethernet have too.
+    InfiniBand,
+}
+
+/// What the manager of an id must know of its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The largest depths.
+    pub depths: Depths,
+    /// Whose customs it follows.
+    pub manner: Manner,
+}
+
+/// What one side's application tells the other's about its queue pair; nothing here depends on
+/// it, and iWARP does not carry it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Number of the queue pair; 0 if it is not known.
+    pub qp_num: u32,
+    /// Key of a queue pair that takes datagrams.
+    pub qkey: u32,
+    /// Flow control is available.
+    pub flow_control: bool,
+    /// Receives come from a shared queue.
+    pub srq: bool,
+    /// How often a request is repeated.
+    pub retry_count: u8,
+    /// How often a request is repeated whose receiver is not ready.
+    pub rnr_retry_count: u8,
+}
+
 /// What the application passes to connect and accept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnParam {
@@ -28,6 +65,8 @@ pub struct ConnParam {
     pub initiator_depth: u8,
     /// At most [`PRIVATE_DATA_MAX`] octets.
     pub private_data: Vec<u8>,
+    /// About this side's queue pair.
+    pub terms: Terms,
 }
 
 impl ConnParam {
@@ -36,7 +75,7 @@ impl ConnParam {
         ConnParam {
             responder_resources: DEPTH_DEVICE_MAX,
             initiator_depth: DEPTH_DEVICE_MAX,
-            private_data: Vec::new(),
+            ..ConnParam::default()
         }
     }
 

@@ -25,6 +25,8 @@ pub enum State {
     ConnectRequest,
     /// Has answered yes; waits for the peer's first message.
     Accepting,
+    /// The peer has answered yes; the application has to confirm.
+    Answered,
     /// Data can flow.
     Connected,
     /// The application asked for the end; the stream is being closed.
@@ -52,7 +54,7 @@ pub enum Command {
     Reject,
     /// End the connection.
     Disconnect,
-    /// Confirm a connection whose queue pair the application drives: InfiniBand only.
+    /// Confirm a connection whose queue pair the application connects: InfiniBand only.
     Establish,
     /// Tell the connection manager of an event of the queue pair.
     Notify,
@@ -69,6 +71,8 @@ pub(crate) enum Outcome {
     RouteFound,
     /// It was not.
     RouteMissing,
+    /// The peer's yes, which the application has to confirm.
+    Answered,
     /// The link is up: the peer's yes, or its first message.
     LinkUp,
     /// The attempt is over without a connection.
@@ -92,7 +96,8 @@ impl State {
             (Command::Connect, RouteResolved) => Connecting,
             (Command::Accept, ConnectRequest) => Accepting,
             (Command::Reject, ConnectRequest) => Closed,
-            (Command::Disconnect, Connected | Disconnecting) => Disconnecting,
+            (Command::Establish, Answered) => Connected,
+            (Command::Disconnect, Answered | Connected | Disconnecting) => Disconnecting,
             // Nothing is established yet, or no longer: there is only an attempt to give up.
             (Command::Disconnect, Connecting | ConnectRequest | Accepting | Closed) => Closed,
             (Command::Notify, state) if state.has_peer() => state,
@@ -109,9 +114,10 @@ impl State {
             (Outcome::AddrMissing, AddrQuery) => Some(AddrBound),
             (Outcome::RouteFound, RouteQuery) => Some(RouteResolved),
             (Outcome::RouteMissing, RouteQuery) => Some(AddrResolved),
+            (Outcome::Answered, Connecting) => Some(Answered),
             (Outcome::LinkUp, Connecting | Accepting) => Some(Connected),
             (Outcome::LinkFailed, Connecting | Accepting) => Some(Closed),
-            (Outcome::LinkDown, Accepting | Connected | Disconnecting) => Some(Closed),
+            (Outcome::LinkDown, Accepting | Answered | Connected | Disconnecting) => Some(Closed),
             _ => None,
         }
     }
@@ -119,7 +125,11 @@ impl State {
     /// Whether there is, or was, a peer at the other end.
     pub fn has_peer(self) -> bool {
         use State::*;
-        matches!(self, Connecting | ConnectRequest | Accepting | Connected | Disconnecting | Closed)
+        let before = matches!(
+            self,
+            Idle | AddrBound | AddrQuery | AddrResolved | RouteQuery | RouteResolved | Listening
+        );
+        !before
     }
 }
 
@@ -128,7 +138,7 @@ pub(crate) mod tests {
     use super::State::*;
     use super::*;
 
-    pub(crate) const STATES: [State; 13] = [
+    pub(crate) const STATES: [State; 14] = [
         Idle,
         AddrBound,
         AddrQuery,
@@ -139,6 +149,7 @@ pub(crate) mod tests {
         Connecting,
         ConnectRequest,
         Accepting,
+        Answered,
         Connected,
         Disconnecting,
         Closed,
@@ -160,16 +171,16 @@ pub(crate) mod tests {
     /// One row per command, one letter per state in the order of `STATES`: the state it leads to,
     /// or `.` where the command is refused.
     const TABLE: [(Command, &str); 10] = [
-        (Command::Bind, "b............"),
-        (Command::Listen, "ll..........."),
-        (Command::ResolveAddr, "qq..........."),
-        (Command::ResolveRoute, "...u........."),
-        (Command::Connect, ".....c......."),
-        (Command::Accept, "........a...."),
-        (Command::Reject, "........x...."),
-        (Command::Disconnect, ".......xxxddx"),
-        (Command::Establish, "............."),
-        (Command::Notify, ".......craedx"),
+        (Command::Bind, "b............."),
+        (Command::Listen, "ll............"),
+        (Command::ResolveAddr, "qq............"),
+        (Command::ResolveRoute, "...u.........."),
+        (Command::Connect, ".....c........"),
+        (Command::Accept, "........a....."),
+        (Command::Reject, "........x....."),
+        (Command::Disconnect, ".......xxxdddx"),
+        (Command::Establish, "..........e..."),
+        (Command::Notify, ".......crawedx"),
     ];
 
     fn named(letter: char) -> Option<State> {
@@ -181,6 +192,7 @@ pub(crate) mod tests {
             'c' => Connecting,
             'r' => ConnectRequest,
             'a' => Accepting,
+            'w' => Answered,
             'e' => Connected,
             'd' => Disconnecting,
             'x' => Closed,

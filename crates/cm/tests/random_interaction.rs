@@ -2,9 +2,9 @@
 //! outcome per attempt, one end per beginning, nothing after the end.
 
 use proptest::prelude::*;
-use weft_cm::{ConnParam, Depths, Event, EventKind, Failure, Id, State};
+use weft_cm::{ConnParam, Depths, Device, Event, EventKind, Failure, Id, Manner, State, Terms};
 
-const DEVICE: Depths = Depths { ird: 16, ord: 16 };
+const DEVICE: Device = Device { depths: Depths { ird: 16, ord: 16 }, manner: Manner::Iwarp };
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -51,7 +51,7 @@ fn apply(id: &mut Id, op: &Op) {
     let param = |ird: u8, ord: u8| ConnParam {
         responder_resources: ird,
         initiator_depth: ord,
-        private_data: Vec::new(),
+        ..ConnParam::default()
     };
     let before = id.state();
     let misuse = match *op {
@@ -73,7 +73,7 @@ fn apply(id: &mut Id, op: &Op) {
         Op::AddrDone(found) => id.handle_addr(outcome(found)),
         Op::RouteDone(found) => id.handle_route(outcome(found)),
         Op::Agreed(ird, ord) => id.handle_agreed(Depths { ird, ord }),
-        Op::LinkUp => id.handle_link_up(Vec::new()),
+        Op::LinkUp => id.handle_link_up(Vec::new(), Terms::default()),
         Op::Rejected(ird, ord) => id.handle_rejected(Depths { ird, ord }, Vec::new()),
         Op::Failed(errno) => id.handle_failed(Failure::from_errno(errno)),
         Op::LinkDown => id.handle_link_down(),
@@ -146,13 +146,13 @@ proptest! {
         ord: u16,
         ops in prop::collection::vec(op(), 0..20),
     ) {
-        let mut id = Id::from_request(DEVICE, Depths { ird, ord }, Vec::new());
+        let mut id = Id::from_request(DEVICE, Depths { ird, ord }, Vec::new(), Terms::default());
         let event = id.poll_event().expect("a request announces itself");
         let accept = Op::Accept(event.responder_resources, event.initiator_depth);
         apply(&mut id, &accept);
         prop_assert_eq!(id.state(), State::Accepting);
         let mut all = vec![accept];
         all.extend(ops);
-        live(Id::from_request(DEVICE, Depths { ird, ord }, Vec::new()), &all);
+        live(Id::from_request(DEVICE, Depths { ird, ord }, Vec::new(), Terms::default()), &all);
     }
 }
