@@ -21,10 +21,10 @@ pub struct Cli {
 pub enum Command {
     /// Run a program with an RDMA device in it
     ///
-    /// CMD finds the device weft_iw0, an iWARP RNIC in software that speaks over the machine's own
-    /// IP addresses. libweft.so goes before CMD and its children with LD_PRELOAD; then this process
-    /// becomes CMD: its process id, signals, exit status, stdin and stdout are CMD's own. No root,
-    /// no kernel module, nothing to configure.
+    /// CMD finds the devices weft0, a channel adapter over UDP, and weft_iw0, an iWARP RNIC over
+    /// TCP, which speak from the machine's own IP addresses. libweft.so goes before CMD and its
+    /// children with LD_PRELOAD; then this process becomes CMD: its process id, signals, exit
+    /// status, stdin and stdout are CMD's own. No root, no kernel module, nothing to configure.
     Run(Run),
     /// Say why a program does not reach Weft, and what of this machine is in the way
     ///
@@ -249,6 +249,7 @@ ENVIRONMENT
     WEFT_TALLY      Set by weft run: where the processes of a run count
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`
     WEFT_INSECURE   1 lets weft0 speak to other hosts in clear text
+    WEFT_TRANSPORT  auto, shuttle or iwarp: what rdma-cm connects by
     A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
 
 NOTES

@@ -25,7 +25,7 @@ enum Values {
 const ON_OFF: Values = Values::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 14] = [
+pub const KNOWN: [Variable; 15] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -43,6 +43,7 @@ pub const KNOWN: [Variable; 14] = [
     Variable { name: "WEFT_TALLY", values: Values::Any },
     Variable { name: "WEFT_KEY", values: Values::Any },
     Variable { name: "WEFT_INSECURE", values: Values::OneOf(&["0", "1"]) },
+    Variable { name: "WEFT_TRANSPORT", values: Values::OneOf(&["auto", "shuttle", "iwarp"]) },
 ];
 
 /// Whether `WEFT` says that CMD is to run without Weft.

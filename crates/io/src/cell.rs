@@ -150,6 +150,14 @@ impl Cell {
         self.breaker.as_ref()
     }
 
+    /// Gives the connection away, so that another one may be held.
+    pub fn release(&self) -> Option<Box<dyn Drive>> {
+        let driver = self.lock().take()?;
+        self.attached.store(false, Ordering::Release);
+        Engine::get().strike(self);
+        Some(driver)
+    }
+
     /// Is woken when a receive is posted that a message waits for.
     pub fn waker(&self) -> Weak<dyn Wake> {
         self.this.clone()

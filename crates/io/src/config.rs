@@ -16,6 +16,17 @@ pub enum Progress {
     Hybrid,
 }
 
+/// Which transport the connection manager uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Shuttle where the peer takes it, else iWARP.
+    Auto,
+    /// Shuttle over UDP.
+    Shuttle,
+    /// iWARP over TCP.
+    Iwarp,
+}
+
 /// The settings of this process.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -23,6 +34,8 @@ pub struct Settings {
     pub crc: bool,
     /// `WEFT_MARKERS`: ask the peer for markers.
     pub markers: bool,
+    /// `WEFT_TRANSPORT`.
+    pub transport: Transport,
     /// `WEFT_PROGRESS`.
     pub progress: Progress,
     /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete.
@@ -47,10 +60,16 @@ impl Settings {
             Some("engine") => Progress::Engine,
             _ => Progress::Hybrid,
         };
+        let transport = match variable("WEFT_TRANSPORT").as_deref() {
+            Some("shuttle") => Transport::Shuttle,
+            Some("iwarp") => Transport::Iwarp,
+            _ => Transport::Auto,
+        };
         let stall_ms = variable("WEFT_STALL_TIMEOUT_MS").and_then(|v| v.parse().ok());
         Self {
             crc: switch("WEFT_CRC", true),
             markers: switch("WEFT_MARKERS", false),
+            transport,
             progress,
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
         }
@@ -70,6 +89,7 @@ mod tests {
         });
         assert!(!settings.crc && !settings.markers);
         assert_eq!(settings.progress, Progress::Hybrid);
+        assert_eq!(settings.transport, Transport::Auto);
         assert_eq!(settings.stall_after, Duration::from_secs(60));
     }
 }

@@ -41,10 +41,10 @@ mod tcp;
 mod ud;
 mod udp;
 
-pub use config::{Progress, Settings};
+pub use config::{Progress, Settings, Transport};
 pub use context::{Context, Personality};
 pub use cq::Cq;
-pub use drive::LinkWatcher;
+pub use drive::{Answer, LinkWatcher};
 pub use qp::{Qp, QpInit};
 pub use weft_rnic::mpa;
 pub use weft_verbs::{Pd, Srq};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_rnic::shuttle::{Request, Route};
-use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
+use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_rnic::{Association, Binding, WhenClosed};
 use weft_verbs::Misuse;
 
@@ -101,6 +101,7 @@ impl Call {
     fn greeting(&self) -> Vec<u8> {
         Greeting {
             purpose: Purpose::QueuePair,
+            terms: Terms::default(),
             room_octets: self.port.room_octets(),
             from: self.qp.num(),
             to: self.peer.qpn,

@@ -206,6 +206,14 @@ impl Qp {
         self.cell.offloads()
     }
 
+    /// Gives the connection to another queue pair, before anything was sent on it.
+    pub(crate) fn hand_over(&self, to: &Self) {
+        if let Some(mut drive) = self.cell.release() {
+            drive.rebind(Arc::clone(&to.inner), to.cell.waker());
+            to.cell.hold(drive);
+        }
+    }
+
     /// Closes the connection: what was posted goes out as far as TCP takes it at once, the rest
     /// is flushed, and the watcher hears of it.
     pub fn disconnect(&self) {

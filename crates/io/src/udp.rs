@@ -8,6 +8,7 @@ use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_rnic::shuttle::{Route, Transmit};
 use weft_rnic::wire::llp::Piece;
@@ -38,6 +39,8 @@ pub(crate) struct Port {
     dual: bool,
     /// Octets of receive buffer as the kernel counts them.
     room_octets: u32,
+    /// The peer's host has said that nobody is there; only of a socket that has a peer.
+    refused: AtomicBool,
 }
 
 /// A bundle of datagrams of one sender.
@@ -69,7 +72,14 @@ impl Port {
     }
 
     fn bind_to(at: SocketAddr) -> io::Result<Self> {
-        let fd: OwnedFd = UdpSocket::bind(at)?.into();
+        Self::adopt(UdpSocket::bind(at)?.into())
+    }
+
+    /// Takes a socket that is bound already.
+    pub fn adopt(fd: OwnedFd) -> io::Result<Self> {
+        let socket = UdpSocket::from(fd);
+        let at = socket.local_addr()?;
+        let (fd, number) = (OwnedFd::from(socket), at.port());
         let dual = at.is_ipv6();
         let on = |level, name| set_option(fd.as_fd(), level, name, 1);
         on(libc::SOL_UDP, libc::UDP_GRO);
@@ -81,9 +91,9 @@ impl Port {
             on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
         }
         let room_octets = widen_buffers(fd.as_fd());
-        let number = UdpSocket::from(fd.try_clone()?).local_addr()?.port();
         let tag = sys::random() & 0xff;
-        Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets })
+        let refused = AtomicBool::new(false);
+        Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets, refused })
     }
 
     /// A port for a queue pair.
@@ -103,6 +113,18 @@ impl Port {
     /// Its number.
     pub fn number(&self) -> u16 {
         self.number
+    }
+
+    /// Whether the peer's host has said, since the last call, that nobody is there.
+    pub fn was_refused(&self) -> bool {
+        self.refused.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes a refusal among the errors of a call.
+    fn failed(&self, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::ECONNREFUSED) {
+            self.refused.store(true, Ordering::Release);
+        }
     }
 
     /// Octets of datagrams that it holds until somebody receives them.
@@ -169,10 +191,14 @@ impl Port {
         let n = unsafe { libc::sendmsg(self.fd.as_fd().as_raw_fd(), &message, flags) };
         match n {
             n if n >= 0 => Written::Octets(n as usize),
-            _ => match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
-                _ => Written::Failed,
-            },
+            _ => {
+                let error = io::Error::last_os_error();
+                self.failed(&error);
+                match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
+                    _ => Written::Failed,
+                }
+            }
         }
     }
 
@@ -239,7 +265,10 @@ impl Port {
         let fd = self.fd.as_fd().as_raw_fd();
         // SAFETY: `message` names locals and `room`, which live as long as the call.
         let n = unsafe { libc::recvmsg(fd, &mut message, libc::MSG_DONTWAIT) };
-        let octets = usize::try_from(n).ok()?;
+        let Ok(octets) = usize::try_from(n) else {
+            self.failed(&io::Error::last_os_error());
+            return None;
+        };
         let remote = address_of(&name)?;
         let mut bundle = Bundle {
             octets,

@@ -14,7 +14,7 @@ use weft_fault::Plan;
 use crate::log::{self, Level};
 
 /// The variables that some part of Weft reads.
-const KNOWN: [&str; 14] = [
+const KNOWN: [&str; 15] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
@@ -29,6 +29,7 @@ const KNOWN: [&str; 14] = [
     "WEFT_TALLY",
     "WEFT_KEY",
     "WEFT_INSECURE",
+    "WEFT_TRANSPORT",
 ];
 
 /// The name of the iWARP device.

@@ -8,18 +8,24 @@ use std::time::Duration;
 
 use common::{Dir, library, plain, preloaded, succeed};
 
+const TRANSPORTS: [&str; 2] = ["shuttle", "iwarp"];
+
 #[test]
 fn event_channels_serve_a_linked_program() {
     let dir = Dir::new("cma");
     let program = dir.build("cma.c", "cma", &["-lrdmacm", "-libverbs"]);
-    succeed(&mut preloaded(&program));
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
 }
 
 #[test]
 fn endpoints_serve_a_linked_program() {
     let dir = Dir::new("endpoint");
     let program = dir.build("endpoint.c", "endpoint", &["-lrdmacm", "-libverbs"]);
-    succeed(&mut preloaded(&program));
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
 }
 
 #[test]
@@ -31,9 +37,12 @@ fn address_sanitizer_finds_nothing() {
         let flags = ["-fsanitize=address", "-lrdmacm", "-libverbs"];
         let program = dir.build(source, source, &flags);
         let both = format!("{}:{}", asan.trim(), library().display());
-        let mut command = plain(&program);
-        // What lives as long as the process is reachable, and no leak; a sleeping thread's is.
-        succeed(command.env("ASAN_OPTIONS", "detect_leaks=0").env("LD_PRELOAD", both));
+        for transport in TRANSPORTS {
+            let mut command = plain(&program);
+            command.env("WEFT_TRANSPORT", transport).env("LD_PRELOAD", &both);
+            // What lives as long as the process is reachable, and no leak; a sleeping thread's is.
+            succeed(command.env("ASAN_OPTIONS", "detect_leaks=0"));
+        }
     }
 }
 

@@ -64,6 +64,8 @@ pub struct Association {
     burst: Burst,
     when_closed: WhenClosed,
     established: Option<Established>,
+    /// What the peer said when it refused.
+    refused: Option<Vec<u8>>,
     /// Reads and Atomics that the program wants outstanding, and that the peer serves.
     ord: u16,
     ord_max: u16,
@@ -119,6 +121,17 @@ impl Association {
         Ok(Self::new(qp, connection, rdmap::Role::Responder, depths, when_closed))
     }
 
+    /// Binds the queue pair to a connection that was granted, with so many Reads and Atomics
+    /// outstanding, and served.
+    pub fn granted(
+        qp: Arc<Qp>,
+        connection: Connection,
+        depths: (u16, u16),
+        when_closed: WhenClosed,
+    ) -> Self {
+        Self::new(qp, connection, rdmap::Role::Responder, depths, when_closed)
+    }
+
     fn new(
         qp: Arc<Qp>,
         connection: Connection,
@@ -134,6 +147,7 @@ impl Association {
             burst: Burst::default(),
             when_closed,
             established: None,
+            refused: None,
             ord,
             ord_max: u16::MAX,
             end: None,
@@ -144,6 +158,11 @@ impl Association {
     /// The queue pair.
     pub fn qp(&self) -> &Arc<Qp> {
         &self.qp
+    }
+
+    /// Makes the connection another queue pair's. Nothing was posted or sent yet.
+    pub fn rebind(&mut self, qp: Arc<Qp>) {
+        self.qp = qp;
     }
 
     /// The connection, to look at.
@@ -176,6 +195,11 @@ impl Association {
     /// What the peer's answer said; given once.
     pub fn take_established(&mut self) -> Option<Established> {
         self.established.take()
+    }
+
+    /// What the peer said when it refused; given once. [`Association::end`] has the reason.
+    pub fn take_refused(&mut self) -> Option<Vec<u8>> {
+        self.refused.take()
     }
 
     /// Whether a message waits for a receive. The caller has [`Association::handle_posted`] called
@@ -296,6 +320,12 @@ impl Association {
         }
     }
 
+    /// The peer is known to be gone.
+    pub fn handle_unreachable(&mut self, now_ns: u64) {
+        self.connection.handle_unreachable(now_ns);
+        self.take_events(now_ns);
+    }
+
     /// Ends the connection in good order: what is not acknowledged is flushed.
     pub fn close(&mut self, now_ns: u64) {
         self.fail(now_ns, Fault::Closed);
@@ -317,9 +347,7 @@ impl Association {
                 Event::Established { private_data, ord, ird } => {
                     self.established = Some(Established { private_data, ord, ird });
                 }
-                Event::Rejected { private_data } => {
-                    self.established = Some(Established { private_data, ord: 0, ird: 0 });
-                }
+                Event::Rejected { private_data } => self.refused = Some(private_data),
                 Event::PathValidated { .. } => {}
                 Event::Ended(end) => self.handle_end(now_ns, end),
             }

@@ -15,15 +15,18 @@ use weft_rnic::mpa::negotiate::{Initiator, Reply};
 use weft_rnic::mpa::{MpaError, Offer, Role};
 use weft_rnic::wire::mpa::StartKind;
 
+use super::call::{Seat, check_seat};
 use super::config;
 use super::error::Error;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, Inner, PortSpace, Stage, failure};
-use super::link::{Handover, Linking, check_ready};
+use super::link::{Handover, Linking};
 use super::redial::{Call, Patience};
 use super::refusal;
 use super::socket;
+use super::sockets::Sockets;
 use crate::Qp;
+use crate::context::Personality;
 use crate::engine::{Engine, Interest, Source, Token};
 
 /// A connection attempt.
@@ -132,11 +135,14 @@ impl CmId {
             return Err(Error::PortSpace);
         }
         inner.machine.may(Command::Connect)?;
-        check_ready(qp)?;
+        check_seat(qp, inner.device)?;
         let depths = inner.machine.connect(param)?;
+        if inner.device == Some(Personality::Roce) {
+            return self.call(inner, param, depths, Seat::Managed(Arc::clone(qp)));
+        }
         let offer = config::offer(depths, param.private_data.clone());
         inner.qp = Arc::downgrade(qp);
-        let Stage::Bound(fd) = inner.leave_stage() else {
+        let Stage::Bound(Sockets { stream: Some(fd), .. }) = inner.leave_stage() else {
             unreachable!("an id with a resolved route keeps a bound socket")
         };
         let (qp, patience) = (Arc::downgrade(qp), Patience::new());

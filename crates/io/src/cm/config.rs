@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_rnic::cm::Depths;
 use weft_rnic::mpa::Offer;
 
-use super::id::DEVICE;
+use super::id::IWARP;
 use crate::Settings;
 
 /// How long an accepted stream may take to send its whole MPA Request.
@@ -17,6 +17,30 @@ pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long TCP may take to connect.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a peer may take to answer a Request over Shuttle, which includes the time that its
+/// application takes to accept; and how long who asked may take to show that it has the answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long it takes to find out by which transport a peer is reached, where the application sets
+/// no limit or a longer one.
+pub const PROBE_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long after the first probe another one follows; twice as long after each further one.
+pub const PROBE_PAUSE: Duration = Duration::from_millis(50);
+
+/// Silence after which TCP is asked whether the peer is there at all.
+pub const PROBE_SILENCE: Duration = Duration::from_millis(50);
+
+/// After the end of a connection its queue pair may be used again after this long: InfiniBand's
+/// life time of packets on Ethernet, twice.
+pub const TIMEWAIT: Duration = Duration::from_secs(2);
+
+/// Packets received in one go, so that a flood of them does not starve established connections.
+pub const RECEIVE_BATCH: usize = 64;
+
+/// Numbers tried until one is free in the spaces of TCP and UDP.
+pub const NUMBER_TRIES: usize = 64;
 
 /// How long a peer that refuses may take to listen.
 pub const REFUSED_PATIENCE: Duration = Duration::from_millis(250);
@@ -56,7 +80,7 @@ pub const KEEPALIVE_PROBES: i32 = 3;
 pub(super) fn offer(depths: Depths, private_data: Vec<u8>) -> Offer {
     let settings = Settings::get();
     Offer {
-        ird_max: DEVICE.ird,
+        ird_max: IWARP.depths.ird,
         crc: settings.crc,
         markers: settings.markers,
         private_data,

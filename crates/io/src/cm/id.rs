@@ -1,12 +1,13 @@
 //! Connection manager ids: creation, addresses, options, and the end.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use weft_rnic::cm::{self, Command, Depths, Failure, State};
+use weft_rnic::cm::{self, Command, Depths, Device, Failure, Manner, State, Terms};
+use weft_verbs::Limits;
 
 use super::account::Account;
 use super::attempt::Attempt;
@@ -14,23 +15,30 @@ use super::channel::{Delivery, EventChannel};
 use super::error::Error;
 use super::link::Linking;
 use super::listener::Listener;
+use super::probe::Probe;
 use super::redial::Call;
 use super::request::Request;
 use super::socket::{self, Kind, NoRoute};
-use crate::Qp;
+use super::sockets::{self, Manners, Sockets};
+use super::station::Ask;
+use crate::context::Personality;
+use crate::{Qp, Transport};
 
-/// The largest read depths of the device.
-pub(super) const DEVICE: Depths = Depths {
-    ird: weft_verbs::limits::IWARP.max_qp_rd_atom as u16,
-    ord: weft_verbs::limits::IWARP.max_qp_init_rd_atom as u16,
-};
+/// What the manager must know of each device.
+pub(super) const IWARP: Device = device(&weft_verbs::limits::IWARP, Manner::Iwarp);
+pub(super) const ROCE: Device = device(&weft_verbs::limits::ROCE, Manner::InfiniBand);
+
+const fn device(limits: &Limits, manner: Manner) -> Device {
+    let (ird, ord) = (limits.max_qp_rd_atom as u16, limits.max_qp_init_rd_atom as u16);
+    Device { depths: Depths { ird, ord }, manner }
+}
 
 /// Where the ports of an id come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortSpace {
-    /// Reliable connections, over TCP.
+    /// Reliable connections.
     Tcp,
-    /// Datagrams, which this device does not carry: such an id can have addresses, and no more.
+    /// Datagrams: an id finds, or says, which queue pair takes them.
     Udp,
 }
 
@@ -40,9 +48,11 @@ pub(super) enum Stage {
     /// Nothing.
     #[default]
     Quiet,
-    /// A socket that keeps the local address.
-    Bound(OwnedFd),
-    /// A socket that peers connect to.
+    /// Sockets that keep the local address.
+    Bound(Sockets),
+    /// It is found out by which transport the peer is reached.
+    Probing(Box<Probe>),
+    /// Sockets that peers connect to.
     Listening(Listener),
     /// A stream that is to become a connection.
     Dialing(Box<Attempt>),
@@ -50,9 +60,11 @@ pub(super) enum Stage {
     Refused(Box<Call>),
     /// A peer's stream and its Request.
     Requested(Request),
+    /// A peer's Request over Shuttle.
+    Asked(Box<Ask>),
     /// The queue pair is taking the stream over.
     Linking(Linking),
-    /// The queue pair has the stream.
+    /// The queue pair has the stream, or a connection of Shuttle that makes its handshake itself.
     Linked,
 }
 
@@ -60,8 +72,12 @@ impl Stage {
     /// Lets go of what is owned. A peer that waits for an answer gets a no, so that it does not
     /// take silence for a misunderstanding.
     pub(super) fn close(self) {
-        if let Stage::Requested(request) = self {
-            let _peer_may_be_gone = request.reject(&[]);
+        match self {
+            Stage::Requested(request) => {
+                let _peer_may_be_gone = request.reject(&[]);
+            }
+            Stage::Asked(ask) => CmId::refuse(&ask, &[]),
+            _ => {}
         }
     }
 }
@@ -69,8 +85,7 @@ impl Stage {
 #[derive(Clone, Copy, Default)]
 struct Options {
     tos: Option<u8>,
-    shared: bool,
-    v6_only: Option<bool>,
+    manners: Manners,
     ack_timeout: Option<u8>,
 }
 
@@ -81,10 +96,21 @@ pub(super) struct Inner {
     pub(super) channel: Arc<EventChannel>,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
-    /// The application's: an id does not keep it from being destroyed.
+    /// Whose connection it is. Mostly the application's: an id does not keep it from being
+    /// destroyed.
     pub(super) qp: Weak<Qp>,
     /// When the present step has taken too long.
     pub(super) deadline: Option<Instant>,
+    /// What may be used, and the device that it has come to.
+    pub(super) transport: Transport,
+    pub(super) device: Option<Personality>,
+    /// The program's queue pair, where it is connected here: mostly the same.
+    pub(super) managed: Option<Weak<Qp>>,
+    /// What stands in for a queue pair that has a connection of its own.
+    pub(super) stand_in: Option<Arc<Qp>>,
+    /// What the program said about its queue pair, and the number of the peer's.
+    pub(super) terms: Terms,
+    pub(super) peer_qp_num: u32,
     dead: bool,
     options: Options,
 }
@@ -99,9 +125,11 @@ pub struct CmId {
 }
 
 impl CmId {
-    /// A new id whose events go to `channel`.
-    pub fn new(channel: Arc<EventChannel>, space: PortSpace) -> Arc<CmId> {
-        CmId::with(cm::Id::new(DEVICE), Stage::Quiet, channel, space)
+    /// A new id whose events go to `channel`. Datagrams go by Shuttle's device, whatever the
+    /// transport.
+    pub fn new(channel: Arc<EventChannel>, space: PortSpace, transport: Transport) -> Arc<CmId> {
+        let transport = if space == PortSpace::Udp { Transport::Shuttle } else { transport };
+        CmId::with(cm::Id::new(likely(transport)), Stage::Quiet, channel, space, transport)
     }
 
     pub(super) fn with(
@@ -109,6 +137,7 @@ impl CmId {
         stage: Stage,
         channel: Arc<EventChannel>,
         space: PortSpace,
+        transport: Transport,
     ) -> Arc<CmId> {
         Arc::new_cyclic(|me| CmId {
             me: me.clone(),
@@ -123,6 +152,12 @@ impl CmId {
                 peer: None,
                 qp: Weak::new(),
                 deadline: None,
+                transport,
+                device: None,
+                managed: None,
+                stand_in: None,
+                terms: Terms::default(),
+                peer_qp_num: 0,
                 dead: false,
                 options: Options::default(),
             }),
@@ -166,6 +201,31 @@ impl CmId {
         self.lock().peer
     }
 
+    /// The device that the id has come to, or is likely to.
+    pub fn personality(&self) -> Personality {
+        let inner = self.lock();
+        inner.device.unwrap_or(match inner.transport {
+            Transport::Iwarp => Personality::Iwarp,
+            Transport::Auto | Transport::Shuttle => Personality::Roce,
+        })
+    }
+
+    /// What the program said about its queue pair.
+    pub fn terms(&self) -> Terms {
+        self.lock().terms
+    }
+
+    /// The number of the peer's queue pair, 0 before it is known.
+    pub fn peer_qp_num(&self) -> u32 {
+        self.lock().peer_qp_num
+    }
+
+    /// The depths in force: those asked for, and once connected those agreed.
+    pub fn depths(&self) -> (u16, u16) {
+        let Depths { ird, ord } = self.lock().machine.depths();
+        (ird, ord)
+    }
+
     /// The exponent of the acknowledgement timeout that was set (4.096 us times two to its power);
     /// TCP has its own.
     pub fn ack_timeout(&self) -> Option<u8> {
@@ -195,7 +255,7 @@ impl CmId {
     pub fn set_shared(&self, shared: bool) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.machine.may(Command::Bind)?;
-        inner.options.shared = shared;
+        inner.options.manners.shared = shared;
         Ok(())
     }
 
@@ -206,7 +266,7 @@ impl CmId {
     pub fn set_v6_only(&self, only: bool) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.machine.may(Command::Bind)?;
-        inner.options.v6_only = Some(only);
+        inner.options.manners.v6_only = Some(only);
         Ok(())
     }
 
@@ -223,29 +283,46 @@ impl CmId {
         Ok(())
     }
 
-    /// Finds the way to `dst`, and with it a source address unless the id has one; `src` is used
-    /// if the id is not bound. The outcome is an event.
+    /// Finds the way to `dst` and the device that leads there, and with it a source address unless
+    /// the id has one; `src` is used if the id is not bound. The outcome is an event, not much
+    /// later than in `limit`.
     ///
     /// # Errors
     /// The wrong state, two address families, or a source address that cannot be bound.
-    pub fn resolve_addr(&self, src: Option<SocketAddr>, dst: SocketAddr) -> Result<(), Error> {
+    pub fn resolve_addr(
+        &self,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+        limit: Duration,
+    ) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.machine.may(Command::ResolveAddr)?;
         let src = inner.local.or(src).unwrap_or_else(|| wildcard(&dst));
         if src.is_ipv4() != dst.is_ipv4() {
             return Err(Error::Family);
         }
-        let outcome = match socket::route(src, dst) {
+        let found = match socket::route(src, dst) {
             Ok((mut from, to)) => {
                 from.set_port(src.port());
                 inner.settle_source(self.space, from)?;
                 inner.peer = Some(to);
-                Ok(())
+                Ok(to)
             }
             Err(NoRoute::Source(e)) => return Err(e.into()),
             Err(NoRoute::Destination(e)) => Err(failure(&e)),
         };
         inner.machine.resolve_addr()?;
+        let outcome = match (found, inner.only_device(self.space)) {
+            (Ok(to), None) if to.port() != 0 && !to.ip().is_multicast() => {
+                self.probe(&mut inner, to, limit);
+                return Ok(());
+            }
+            (Ok(_), only) => {
+                inner.settle_device(only.unwrap_or(Personality::Roce));
+                Ok(())
+            }
+            (Err(failure), _) => Err(failure),
+        };
         inner.machine.handle_addr(outcome);
         self.publish(&mut inner);
         Ok(())
@@ -263,15 +340,15 @@ impl CmId {
         Ok(())
     }
 
-    /// Confirms a connection by hand.
+    /// Confirms a connection whose queue pair the program has connected.
     ///
     /// # Errors
-    /// Always: iWARP establishes by itself.
+    /// The wrong state; always over iWARP, which establishes by itself.
     pub fn establish(&self) -> Result<(), Error> {
         Ok(self.lock().machine.establish()?)
     }
 
-    /// Takes note of an event of the queue pair, of which iWARP has no use.
+    /// Takes note of an event of the queue pair, of which there is no use here.
     ///
     /// # Errors
     /// The wrong state.
@@ -306,17 +383,21 @@ impl CmId {
     /// Ends whatever the id was about, drops its events that were not delivered, and returns once
     /// those that were are acknowledged. A connection is closed gracefully, a request rejected.
     pub fn destroy(&self) {
-        let (stage, qp, channel) = {
+        let (stage, qp, stand_in, channel) = {
             let mut inner = self.lock();
             inner.dead = true;
             // A queue pair that is just taking over finds the id dead and closes by itself.
             let linked = matches!(inner.stage, Stage::Linked);
             let qp = inner.qp.upgrade().filter(|_| linked);
-            (inner.leave_stage(), qp, inner.channel.clone())
+            (inner.leave_stage(), qp, inner.stand_in.take(), inner.channel.clone())
         };
         stage.close();
         if let Some(qp) = qp {
             qp.disconnect();
+        }
+        if let Some(qp) = stand_in {
+            // It never had an event.
+            let _none = qp.destroy();
         }
         for delivery in channel.withdraw(self) {
             // Of a listener: a request that nobody will ever answer.
@@ -335,7 +416,8 @@ impl CmId {
         }
     }
 
-    pub(super) fn space(&self) -> PortSpace {
+    /// Where its port is from.
+    pub fn space(&self) -> PortSpace {
         self.space
     }
 }
@@ -351,48 +433,52 @@ impl Inner {
         let stage = std::mem::take(&mut self.stage);
         match &stage {
             Stage::Listening(listener) => listener.stop(),
+            Stage::Probing(probe) => probe.stop(),
             Stage::Dialing(attempt) => attempt.stop(),
             _ => {}
         }
         stage
     }
 
-    /// Opens a socket that keeps `addr`.
+    /// Opens sockets that keep `addr`.
     pub(super) fn take_address(&mut self, space: PortSpace, addr: SocketAddr) -> Result<(), Error> {
-        let fd = self.open(space, &addr)?;
-        let bound = socket::bind(fd.as_fd(), &addr, self.options.shared);
-        match bound {
-            Err(e) if addr.port() == 0 && e.raw_os_error() == Some(libc::EADDRINUSE) => {
-                // Every free port is spoken for, but not for every destination.
-                socket::defer_port(fd.as_fd())?;
-                socket::bind(fd.as_fd(), &addr, self.options.shared)?;
-            }
-            other => other?,
-        }
-        self.local = Some(socket::local_addr(fd.as_fd())?);
-        self.stage = Stage::Bound(fd);
+        let sockets = Sockets::bind(addr, space, self.transport, self.options.manners)?;
+        self.local = Some(sockets.local_addr()?);
+        self.stage = Stage::Bound(sockets);
         self.apply_tos()
+    }
+
+    /// The device to the peer, where there is no other.
+    fn only_device(&self, space: PortSpace) -> Option<Personality> {
+        let served = matches!(&self.stage, Stage::Bound(sockets) if sockets.datagram.is_some());
+        match self.transport {
+            _ if space == PortSpace::Udp => Some(Personality::Roce),
+            Transport::Iwarp => Some(Personality::Iwarp),
+            _ if !served => Some(Personality::Iwarp),
+            Transport::Auto | Transport::Shuttle => None,
+        }
+    }
+
+    /// The way to the peer, or from it, is by this device.
+    pub(super) fn settle_device(&mut self, device: Personality) {
+        self.device = Some(device);
+        self.machine.settle(match device {
+            Personality::Iwarp => IWARP,
+            Personality::Roce => ROCE,
+        });
+    }
+
+    pub(super) fn ack_timeout(&self) -> Option<u8> {
+        self.options.ack_timeout
     }
 
     /// Opens a socket of the id's options, and binds it to the id's local address.
     pub(super) fn reopen(&self) -> Result<OwnedFd, Error> {
         let local = self.local.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-        let fd = self.open(PortSpace::Tcp, &local)?;
+        let fd = sockets::open(Kind::Stream, &local, self.options.manners)?;
         socket::bind(fd.as_fd(), &local, true)?;
         if let Some(tos) = self.options.tos {
             socket::set_tos(fd.as_fd(), local.is_ipv6(), tos)?;
-        }
-        Ok(fd)
-    }
-
-    fn open(&self, space: PortSpace, addr: &SocketAddr) -> Result<OwnedFd, Error> {
-        let kind = match space {
-            PortSpace::Tcp => Kind::Stream,
-            PortSpace::Udp => Kind::Datagram,
-        };
-        let fd = socket::open(addr, kind)?;
-        if let (true, Some(only)) = (addr.is_ipv6(), self.options.v6_only) {
-            socket::set_v6_only(fd.as_fd(), only)?;
         }
         Ok(fd)
     }
@@ -412,16 +498,26 @@ impl Inner {
 
     fn apply_tos(&self) -> Result<(), Error> {
         let (Some(tos), Some(local)) = (self.options.tos, self.local) else { return Ok(()) };
-        let fd = match &self.stage {
-            Stage::Bound(fd) => fd.as_fd(),
-            Stage::Listening(listener) => listener.as_fd(),
-            Stage::Dialing(attempt) => attempt.as_fd(),
-            Stage::Refused(call) => call.fd.as_fd(),
-            Stage::Requested(request) => request.as_fd(),
-            Stage::Quiet | Stage::Linking(_) | Stage::Linked => return Ok(()),
-        };
-        Ok(socket::set_tos(fd, local.is_ipv6(), tos)?)
+        let set = |fd: BorrowedFd<'_>| socket::set_tos(fd, local.is_ipv6(), tos);
+        match &self.stage {
+            Stage::Bound(sockets) => sockets.all().try_for_each(set)?,
+            Stage::Listening(listener) => listener.for_each(set)?,
+            Stage::Dialing(attempt) => set(attempt.as_fd())?,
+            Stage::Refused(call) => set(call.fd.as_fd())?,
+            Stage::Requested(request) => set(request.as_fd())?,
+            Stage::Quiet
+            | Stage::Probing(_)
+            | Stage::Asked(_)
+            | Stage::Linking(_)
+            | Stage::Linked => {}
+        }
+        Ok(())
     }
+}
+
+/// The device that an id is on until it is known where it leads.
+fn likely(transport: Transport) -> Device {
+    if transport == Transport::Iwarp { IWARP } else { ROCE }
 }
 
 /// "Any address" of the family of `addr`.

@@ -3,14 +3,15 @@
 use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 
-use weft_rnic::cm::{Close, Depths, Failure, State};
+use weft_rnic::cm::{Close, Depths, Failure, State, Terms};
 use weft_rnic::mpa::{Agreed, Role};
 use weft_verbs::{Misuse, QpState};
 
 use super::config;
 use super::error::Error;
 use super::id::{CmId, Inner, Stage};
-use crate::{LinkWatcher, Qp};
+use crate::context::Personality;
+use crate::{Answer, LinkWatcher, Qp};
 
 /// What the queue pair reported while it was taking the stream over.
 #[derive(Default)]
@@ -28,12 +29,18 @@ pub(super) struct Handover {
 }
 
 /// Carries what a queue pair reports to the id, as long as there is one.
-struct Watcher(Weak<CmId>);
+pub(super) struct Watcher(pub(super) Weak<CmId>);
 
 impl LinkWatcher for Watcher {
     fn established(&self) {
         if let Some(id) = self.0.upgrade() {
             id.link_established();
+        }
+    }
+
+    fn answered(&self, answer: Answer) {
+        if let Some(id) = self.0.upgrade() {
+            id.link_answered(answer);
         }
     }
 
@@ -50,7 +57,7 @@ impl LinkWatcher for Watcher {
 /// `EINVAL` when it is in the wrong state for it.
 pub(super) fn check_ready(qp: &Qp) -> Result<(), Misuse> {
     match qp.state() {
-        QpState::Init | QpState::Rtr => Ok(()),
+        QpState::Init | QpState::Rtr if !qp.cell.is_attached() => Ok(()),
         _ => Err(Misuse::Invalid("the queue pair is not waiting for a connection")),
     }
 }
@@ -96,9 +103,11 @@ impl CmId {
     fn report_link(&self, inner: &mut Inner, linking: Linking, agreed: Agreed, role: Role) {
         inner.machine.handle_agreed(Depths { ird: agreed.ird, ord: agreed.ord });
         match role {
-            Role::Initiator => inner.machine.handle_link_up(agreed.private_data),
+            Role::Initiator => {
+                inner.machine.handle_link_up(agreed.private_data, Terms::default());
+            }
             Role::Responder if agreed.rtr.is_none() || linking.up => {
-                inner.machine.handle_link_up(Vec::new());
+                inner.machine.handle_link_up(Vec::new(), Terms::default());
             }
             Role::Responder => self.limit_time(inner, config::FIRST_MESSAGE_TIMEOUT),
         }
@@ -114,7 +123,7 @@ impl CmId {
             Stage::Linking(linking) => linking.up = true,
             Stage::Linked => {
                 inner.deadline = None;
-                inner.machine.handle_link_up(Vec::new());
+                inner.machine.handle_link_up(Vec::new(), Terms::default());
                 self.publish(&mut inner);
             }
             _ => {}
@@ -129,6 +138,9 @@ impl CmId {
                 inner.leave_stage();
                 inner.machine.handle_link_down();
                 self.publish(&mut inner);
+                if inner.device == Some(Personality::Roce) {
+                    self.limit_time(&mut inner, config::TIMEWAIT);
+                }
             }
             _ => {}
         }
@@ -149,11 +161,17 @@ impl CmId {
             }
             Close::Nothing => (Stage::Quiet, None),
         };
+        // An adapter's queue pair outlives its connection until the program disconnects too.
+        let left = inner.managed.as_ref().and_then(Weak::upgrade);
         self.publish(&mut inner);
         drop(inner);
         stage.close();
         if let Some(qp) = qp {
             qp.disconnect();
+        }
+        if let Some(qp) = left {
+            qp.disconnect();
+            qp.inner().fail(None);
         }
         Ok(())
     }

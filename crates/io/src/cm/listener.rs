@@ -1,27 +1,39 @@
-//! Listeners: they accept streams while there is room, and announce each that sent a Request.
+//! Listeners: they accept streams while there is room, and announce each that sent a Request; at
+//! the same number of UDP they take Requests of Shuttle.
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_rnic::cm::Command;
+use weft_rnic::cm::{self, Command, Event};
 
 use super::channel::Delivery;
 use super::config;
 use super::error::Error;
-use super::id::{CmId, Inner, PortSpace, Stage};
+use super::id::{CmId, Inner, Stage};
 use super::request::{HalfOpen, Request};
 use super::socket;
+use super::sockets::Sockets;
+use super::station::{Ask, Station};
+use crate::Transport;
+use crate::context::Personality;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::fds::HighFd;
+use crate::udp::Port;
 
-/// A listening socket and the streams it has accepted that have not come to anything yet.
-pub(super) struct Listener {
+/// Where streams are accepted.
+struct Door {
     socket: HighFd,
     token: Token,
+}
+
+/// Listening sockets, and the streams accepted that have not come to anything yet.
+pub(super) struct Listener {
+    door: Option<Door>,
+    station: Option<Arc<Station>>,
     armed: bool,
     backlog: usize,
     /// Requests that the application has not read.
@@ -30,13 +42,28 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// Does something to each socket.
+    pub(super) fn for_each(
+        &self,
+        act: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Some(door) = &self.door {
+            act(door.socket.as_fd())?;
+        }
+        match self.station.as_ref().and_then(|station| station.port()) {
+            Some(port) => act(port.as_fd()),
+            None => Ok(()),
+        }
     }
 
     /// Stops to accept, and closes every stream that has not sent its Request.
     pub(super) fn stop(&self) {
-        Engine::get().remove(self.token);
+        if let Some(door) = &self.door {
+            Engine::get().remove(door.token);
+        }
+        if let Some(station) = &self.station {
+            station.stop();
+        }
         for half_open in &self.half_open {
             half_open.close();
         }
@@ -45,7 +72,10 @@ impl Listener {
     fn arm(&mut self, on: bool) {
         if self.armed != on {
             self.armed = on;
-            Engine::get().modify(self.token, if on { Interest::READ } else { Interest::NONE });
+            let interest = if on { Interest::READ } else { Interest::NONE };
+            if let Some(door) = &self.door {
+                Engine::get().modify(door.token, interest);
+            }
         }
     }
 
@@ -54,7 +84,8 @@ impl Listener {
     }
 
     fn accept(&self) -> io::Result<TcpStream> {
-        let stream = TcpStream::from(socket::accept(self.socket.as_fd())?);
+        let door = self.door.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
+        let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
         socket::prepare_stream(&stream)?;
         Ok(stream)
     }
@@ -83,6 +114,7 @@ enum Setback {
 fn setback(error: &io::Error) -> Setback {
     match error.raw_os_error() {
         Some(libc::EAGAIN) => Setback::Empty,
+        None => Setback::Empty,
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Setback::Exhausted,
         _ => Setback::OneLost,
     }
@@ -90,47 +122,61 @@ fn setback(error: &io::Error) -> Setback {
 
 impl CmId {
     /// Lets peers connect; without a local address, to any port that is free. At most `backlog`
-    /// requests wait for the application to read them (0 means [`config::BACKLOG_MAX`]).
+    /// requests over TCP wait for the application to read them (0 means [`config::BACKLOG_MAX`]);
+    /// over Shuttle as many as that.
     ///
     /// # Errors
     /// What the system says to it (`EADDRINUSE`), or the wrong state.
     pub fn listen(&self, backlog: usize) -> Result<(), Error> {
         let mut inner = self.lock();
-        if self.space() != PortSpace::Tcp {
-            return Err(Error::PortSpace);
-        }
         inner.machine.may(Command::Listen)?;
         if inner.local.is_none() {
             inner.take_address(self.space(), (Ipv4Addr::UNSPECIFIED, 0).into())?;
         }
-        if let Stage::Bound(fd) = &inner.stage {
+        if let Stage::Bound(Sockets { stream: Some(fd), .. }) = &inner.stage {
             socket::listen(fd.as_fd(), config::BACKLOG_MAX)?;
         }
         inner.machine.listen()?;
-        let Stage::Bound(fd) = inner.leave_stage() else {
-            unreachable!("an id with a local address keeps a bound socket")
+        let Stage::Bound(sockets) = inner.leave_stage() else {
+            unreachable!("an id with a local address keeps bound sockets")
         };
-        self.start_listener(&mut inner, fd, backlog);
-        Ok(())
+        self.start_listener(&mut inner, sockets, backlog)
     }
 
-    fn start_listener(&self, inner: &mut Inner, fd: OwnedFd, backlog: usize) {
-        let Some(source) = self.me().upgrade() else { return };
-        let socket = HighFd::new(fd);
-        let token = Engine::get().add(socket.as_fd(), Interest::READ, source);
+    fn start_listener(
+        &self,
+        inner: &mut Inner,
+        sockets: Sockets,
+        backlog: usize,
+    ) -> Result<(), Error> {
+        let door = sockets.stream.and_then(|fd| self.open_door(fd));
+        let station = match (sockets.datagram, inner.local) {
+            (Some(fd), Some(at)) => {
+                Some(Station::open(self.me(), self.space(), Port::adopt(fd)?, at))
+            }
+            _ => None,
+        };
         let backlog = match backlog {
             0 => config::BACKLOG_MAX,
             some => some.min(config::BACKLOG_MAX),
         };
         let half_open = VecDeque::new();
         inner.stage = Stage::Listening(Listener {
-            socket,
-            token,
+            door,
+            station,
             armed: true,
             backlog,
             unread: 0,
             half_open,
         });
+        Ok(())
+    }
+
+    fn open_door(&self, fd: OwnedFd) -> Option<Door> {
+        let source = self.me().upgrade()?;
+        let socket = HighFd::new(fd);
+        let token = Engine::get().add(socket.as_fd(), Interest::READ, source);
+        Some(Door { socket, token })
     }
 
     /// The engine says that streams wait to be accepted.
@@ -162,21 +208,52 @@ impl CmId {
 
     /// Makes an id of a Request and tells the application.
     pub(super) fn announce(&self, request: Request) {
-        let mut inner = self.lock();
         let (machine, event) = request.to_machine();
-        let (local, peer) = (request.stream.local_addr().ok(), request.stream.peer_addr().ok());
-        let (Some(listen), Some(event), false) = (self.me().upgrade(), event, inner.is_dead())
-        else {
-            return;
+        let at = (request.stream.local_addr().ok(), request.stream.peer_addr().ok());
+        if let Some(event) = event {
+            let stage = Stage::Requested(request);
+            self.announce_at(Personality::Iwarp, at, stage, machine, event);
+        }
+    }
+
+    /// Makes an id of a Request over Shuttle and tells the application.
+    pub(super) fn announce_ask(&self, ask: Ask, machine: cm::Id, event: Event) {
+        let at = (Some(ask.route.local), Some(ask.route.remote));
+        self.announce_at(Personality::Roce, at, Stage::Asked(Box::new(ask)), machine, event);
+    }
+
+    fn announce_at(
+        &self,
+        device: Personality,
+        (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
+        stage: Stage,
+        machine: cm::Id,
+        event: Event,
+    ) {
+        let mut inner = self.lock();
+        let (Some(listen), false) = (self.me().upgrade(), inner.is_dead()) else {
+            drop(inner);
+            return stage.close();
         };
         let channel = inner.channel.clone();
-        let Stage::Listening(listener) = &mut inner.stage else { return };
+        let listener = match &mut inner.stage {
+            Stage::Listening(listener) if listener.unread < config::BACKLOG_MAX => listener,
+            _ => {
+                drop(inner);
+                return stage.close();
+            }
+        };
         listener.unread += 1;
-        let id = CmId::with(machine, Stage::Requested(request), channel, self.space());
+        let transport = match device {
+            Personality::Iwarp => Transport::Iwarp,
+            Personality::Roce => Transport::Shuttle,
+        };
+        let id = CmId::with(machine, stage, channel, self.space(), transport);
         {
             let mut new = id.lock();
-            new.local = local;
-            new.peer = peer;
+            (new.local, new.peer) = (local, peer);
+            new.device = Some(device);
+            new.peer_qp_num = event.terms.qp_num;
         }
         inner.channel.push(Delivery { id, listen: Some(listen), event });
     }
@@ -195,6 +272,7 @@ impl Source for CmId {
         let mut inner = self.lock();
         match &inner.stage {
             Stage::Listening(_) => self.accept_streams(&mut inner),
+            Stage::Probing(_) => self.probed(&mut inner),
             Stage::Dialing(_) => {
                 let handover = self.advance(&mut inner);
                 drop(inner);
@@ -217,6 +295,10 @@ impl Source for CmId {
                 listener.arm(true);
                 None
             }
+            Stage::Probing(_) => {
+                self.probe_again(&mut inner);
+                None
+            }
             Stage::Dialing(_) => {
                 self.give_up(&mut inner, weft_rnic::cm::Failure::TimedOut);
                 None
@@ -226,6 +308,11 @@ impl Source for CmId {
                 None
             }
             Stage::Linked => self.give_up_on_peer(&mut inner),
+            Stage::Quiet => {
+                inner.machine.handle_timewait_exit();
+                self.publish(&mut inner);
+                None
+            }
             _ => None,
         };
         drop(inner);

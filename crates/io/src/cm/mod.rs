@@ -1,9 +1,13 @@
 //! The connection manager over sockets: ids, event channels, listeners and connection attempts.
 //!
-//! The rules are in [`weft_rnic::cm`]; here they meet TCP. A [`CmId`] owns whatever its state
-//! calls for (a bound socket, a listener, an attempt, a request that waits for an answer) and
-//! hands the stream to a queue pair once both sides have agreed. Everything a peer sends before
-//! that is bounded in size and time ([`config`]).
+//! The rules are in [`weft_rnic::cm`]; here they meet TCP and UDP. A [`CmId`] owns whatever its
+//! state calls for (bound sockets, a listener, an attempt, a request that waits for an answer).
+//! Over TCP it hands the stream to a queue pair once both sides have agreed; over UDP the queue
+//! pair's connection of Shuttle makes the handshake itself. Everything a peer sends before that is
+//! bounded in size and time ([`config`]).
+//!
+//! Which of the two it is, is found out when an address is resolved ([`probe`]). A listener serves
+//! both, at one number.
 //!
 //! Invariant: each event reaches the channel of its id exactly once, in the order in which it
 //! happened, and none does after [`CmId::destroy`] has begun.
@@ -13,6 +17,7 @@
 
 mod account;
 mod attempt;
+mod call;
 mod channel;
 pub mod config;
 mod error;
@@ -21,12 +26,16 @@ mod frame;
 mod id;
 mod link;
 mod listener;
+mod probe;
 mod redial;
 mod refusal;
 mod request;
 mod socket;
+mod sockets;
+mod stand_in;
+mod station;
 
 pub use channel::{Delivery, EventChannel};
 pub use error::Error;
 pub use id::{CmId, PortSpace};
-pub use weft_rnic::cm::{ConnParam, DEPTH_DEVICE_MAX, Event, EventKind, State};
+pub use weft_rnic::cm::{ConnParam, DEPTH_DEVICE_MAX, Event, EventKind, State, Terms};

@@ -7,17 +7,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use weft_rnic::cm::{self, Command, ConnParam, Depths, Event, Failure};
+use weft_rnic::cm::{self, Command, ConnParam, Depths, Event, Failure, Terms};
 use weft_rnic::mpa::negotiate::Responder;
 use weft_rnic::mpa::{Agreed, Offer, Role};
 use weft_rnic::wire::mpa::StartKind;
 
+use super::call::{Seat, check_seat};
 use super::config;
 use super::error::Error;
 use super::farewell::Farewell;
 use super::frame::{FrameReader, Progress};
-use super::id::{CmId, DEVICE, Stage};
-use super::link::{Handover, Linking, check_ready};
+use super::id::{CmId, IWARP, Stage};
+use super::link::{Handover, Linking};
 use crate::Qp;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 
@@ -120,10 +121,10 @@ impl Request {
     pub(super) fn to_machine(&self) -> (cm::Id, Option<Event>) {
         let peer = Depths {
             ird: self.responder.ird().unwrap_or(1),
-            ord: self.responder.ord().unwrap_or(DEVICE.ird),
+            ord: self.responder.ord().unwrap_or(IWARP.depths.ird),
         };
         let private_data = self.responder.private_data().to_vec();
-        let mut machine = cm::Id::from_request(DEVICE, peer, private_data);
+        let mut machine = cm::Id::from_request(IWARP, peer, private_data, Terms::default());
         let event = machine.poll_event();
         (machine, event)
     }
@@ -175,8 +176,11 @@ impl CmId {
         let handover = {
             let mut inner = self.lock();
             inner.machine.may(Command::Accept)?;
-            check_ready(qp)?;
+            check_seat(qp, inner.device)?;
             let depths = inner.machine.accept(param)?;
+            if matches!(inner.stage, Stage::Asked(_)) {
+                return self.answer(inner, param, depths, Seat::Managed(Arc::clone(qp)));
+            }
             let Stage::Requested(request) = inner.leave_stage() else {
                 unreachable!("an id with an unanswered request has it")
             };
@@ -207,8 +211,12 @@ impl CmId {
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.machine.reject(private_data)?;
-        if let Stage::Requested(request) = inner.leave_stage() {
-            let _peer_may_be_gone = request.reject(private_data);
+        match inner.leave_stage() {
+            Stage::Requested(request) => {
+                let _peer_may_be_gone = request.reject(private_data);
+            }
+            Stage::Asked(ask) => CmId::refuse(&ask, private_data),
+            _ => {}
         }
         Ok(())
     }

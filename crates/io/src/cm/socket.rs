@@ -114,6 +114,34 @@ pub(super) fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, config::KEEPALIVE_PROBES)
 }
 
+/// Has a stream reset when it is closed.
+pub(super) fn reset_on_close(fd: BorrowedFd) -> io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let len = size_of::<libc::linger>() as socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    // SAFETY: the option's value outlives the call, and its length is given.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const linger).cast(), len) })
+}
+
+/// Binds a datagram socket beside `first`, to an address that this one is bound to or that is
+/// among those, and connects it to `peer`: what comes from there is its own from then on.
+pub(super) fn beside(
+    first: BorrowedFd,
+    local: &SocketAddr,
+    peer: &SocketAddr,
+) -> io::Result<OwnedFd> {
+    let fd = open(local, Kind::Datagram)?;
+    // It stays allowed for this one, so that others may listen there once `first` is gone.
+    set_reuse(fd.as_fd(), true)?;
+    set_reuse(first, true)?;
+    let bound = bind_raw(fd.as_fd(), local);
+    let closed = set_reuse(first, false);
+    bound?;
+    closed?;
+    connect_once(fd.as_fd(), peer)?;
+    Ok(fd)
+}
+
 /// Sets the type of service (RFC 2474) of what is sent.
 pub(super) fn set_tos(fd: BorrowedFd, v6: bool, tos: u8) -> io::Result<()> {
     let (level, option) =

@@ -15,7 +15,8 @@ use weft_verbs::{Qp, QpState, Wake};
 use crate::buffers::Buffer;
 use crate::clock;
 use crate::context::Personality;
-use crate::drive::{Drive, Notices, Turn, todo};
+use crate::drive::mandate::Mandate;
+use crate::drive::{Answer, Drive, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
 use crate::faults::Wire;
 use crate::secrecy::Secrecy;
@@ -29,6 +30,12 @@ const RECEIVES_MAX: usize = 16;
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
 /// A refusal is believed if nothing better has come after this.
 const DOUBT: Duration = Duration::from_millis(300);
+/// A connection that the peer has closed is looked at again after this.
+const ENDED_PAUSE: Duration = Duration::from_millis(500);
+/// An established connection is over when its peer's host has said so often, for so long, that
+/// nobody is there.
+const REFUSALS: u32 = 3;
+const REFUSED_FOR: Duration = Duration::from_millis(500);
 /// The clock of Shuttle begins this long before the first look at it, so that there is a time
 /// before every event.
 const CLOCK_START_NS: u64 = 10_000_000_000;
@@ -131,6 +138,9 @@ pub(crate) struct DatagramDrive {
     doubt: Option<(Instant, Refusal)>,
     closed: bool,
     wire: Option<Box<Wire<(Route, bool)>>>,
+    mandate: Option<Mandate>,
+    /// Since when the peer's host has said that nobody is there, and how often.
+    refused: Option<(Instant, u32)>,
 }
 
 impl DatagramDrive {
@@ -148,6 +158,19 @@ impl DatagramDrive {
     pub fn bound(association: Association, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
         let qp = Arc::clone(association.qp());
         Self::new(qp, Stage::Bound(Box::new(association)), port, waker)
+    }
+
+    /// As [`DatagramDrive::bound`], for the connection manager.
+    pub fn managed(
+        association: Box<Association>,
+        port: Arc<Port>,
+        waker: Weak<dyn Wake>,
+        mandate: Mandate,
+    ) -> Self {
+        let qp = Arc::clone(association.qp());
+        let mut drive = Self::new(qp, Stage::Bound(association), port, waker);
+        drive.mandate = Some(mandate);
+        drive
     }
 
     fn new(qp: Arc<Qp>, stage: Stage, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
@@ -172,6 +195,8 @@ impl DatagramDrive {
             doubt: None,
             closed: false,
             wire: None,
+            mandate: None,
+            refused: None,
         }
     }
 
@@ -191,10 +216,16 @@ impl DatagramDrive {
             if let (Stage::Bound(association), 1..) = (&mut self.stage, dropped) {
                 association.note_dropped(dropped);
             }
+            self.refused = None;
             for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
                 let from = (bundle.route, bundle.marked);
                 if let Some(wire) = &mut self.wire
                     && !wire.passes(now, from, datagram)
+                {
+                    continue;
+                }
+                if let Some(mandate) = &self.mandate
+                    && mandate.is_strange(ns_at(now), bundle.route, datagram)
                 {
                     continue;
                 }
@@ -257,10 +288,48 @@ impl DatagramDrive {
         let Stage::Bound(association) = &mut self.stage else { return };
         let Some(established) = association.take_established() else { return };
         self.established = true;
+        if let Some(mandate) = &mut self.mandate {
+            mandate.granted(established.clone());
+        }
         if let Some(greeting) = Greeting::parse(&established.private_data) {
             association.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
         }
         association.limit_ord(established.ord);
+    }
+
+    /// The peer's host has said that nobody is there. Once may be a mistake, or the work of who
+    /// guessed the ports; so it counts if it is said again for a while and nothing else is heard.
+    fn handle_refusal(&mut self, now: Instant) {
+        let (since, count) = self.refused.unwrap_or((now, 0));
+        self.refused = Some((since, count + 1));
+        let Stage::Bound(association) = &mut self.stage else { return };
+        if self.established {
+            if count >= REFUSALS && now.duration_since(since) >= REFUSED_FOR {
+                association.handle_unreachable(ns_at(now));
+            }
+        } else if let Some(mandate) = &mut self.mandate {
+            mandate.answer(Answer::Nobody);
+            self.closed = true;
+        }
+    }
+
+    /// Tells the connection manager what has come of the connection.
+    fn report(&mut self, now: Instant, notices: &mut Notices) {
+        if self.port.was_refused() {
+            self.handle_refusal(now);
+        }
+        let (Some(mandate), Stage::Bound(association)) = (&mut self.mandate, &mut self.stage)
+        else {
+            return;
+        };
+        if let Some(end) = association.end().filter(|_| !self.established) {
+            let private_data = association.take_refused().unwrap_or_default();
+            mandate.answer(match end {
+                End::Rejected(reason) => Answer::Refused { reason, private_data },
+                end => Answer::None(end),
+            });
+        }
+        mandate.tell(self.closed || association.end().is_some(), notices);
     }
 
     /// Requests that a peer never answers fail, as they would on a wire.
@@ -329,6 +398,9 @@ impl DatagramDrive {
 
     fn set_timer(&mut self, now: Instant, this: &Weak<dyn Source>) {
         let association = match &self.stage {
+            Stage::Bound(association) if association.end().is_some() => {
+                association.is_dead().then(|| now + ENDED_PAUSE)
+            }
             Stage::Bound(association) => association.poll_timeout().map(instant_at),
             Stage::Awaited(_) => None,
         };
@@ -469,6 +541,17 @@ impl Drive for DatagramDrive {
         !received && !self.has_unsaid && !self.is_due(now) && !self.closed
     }
 
+    fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
+        if let Some(token) = self.token.take() {
+            Engine::get().remove(token);
+        }
+        if let Stage::Bound(association) = &mut self.stage {
+            association.rebind(Arc::clone(&qp));
+        }
+        (self.qp, self.waker, self.waits) = (qp, waker, false);
+        (self.turn, self.watched) = (Turn::default(), Interest::READ);
+    }
+
     fn disconnect(&mut self) {
         let now = clock::now();
         self.close(now);
@@ -483,11 +566,19 @@ impl Drive for DatagramDrive {
 
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
+        self.report(now, &mut notices);
         if let Stage::Bound(association) = &self.stage {
-            self.closed |= association.end() == Some(End::Local) && association.is_dead()
-                || association.is_over(ns_at(now));
+            // Until the queue pair has failed, its requests are to hear that nobody is there.
+            self.closed |= association.is_dead()
+                && match association.end() {
+                    None => false,
+                    // It may not have heard the answer to its Close.
+                    Some(End::Peer(_)) => association.is_over(ns_at(now)),
+                    Some(_) => true,
+                };
         }
         if self.closed {
+            self.report(now, &mut notices);
             notices.finished = self.token.take();
         } else {
             self.watch();

@@ -6,13 +6,16 @@
 //! [`Drive::conclude`], whose [`Notices`] are delivered once the lock on the connection is gone.
 
 pub(crate) mod datagram;
+pub(crate) mod mandate;
 pub(crate) mod stream;
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_rnic::Established;
+use weft_rnic::shuttle::End;
 use weft_rnic::wire::offload::Offloads;
-use weft_verbs::Qp;
+use weft_verbs::{Qp, Wake};
 
 use crate::context::Personality;
 use crate::engine::{Engine, Source, Token};
@@ -37,10 +40,30 @@ pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// Learns what becomes of a connection.
 pub trait LinkWatcher: Send + Sync {
-    /// The first message of the peer arrived; at once for an initiator.
+    /// The first message of the peer arrived; at once for an initiator. Over TCP only.
     fn established(&self);
-    /// The connection is over. Called once.
+    /// How the handshake ended. Over Shuttle only.
+    fn answered(&self, _answer: Answer) {}
+    /// The connection is over, after it was established. Called once.
     fn disconnected(&self);
+}
+
+/// How the handshake of a connection over Shuttle ended.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The peer granted the connection, or has shown that it knows that it was granted.
+    Granted(Established),
+    /// The peer refused it.
+    Refused {
+        /// Why.
+        reason: u16,
+        /// The peer's private data.
+        private_data: Vec<u8>,
+    },
+    /// The peer's host says that nobody takes Requests there.
+    Nobody,
+    /// It came to nothing.
+    None(End),
 }
 
 /// Whose turn it is on a connection.
@@ -92,6 +115,8 @@ pub(crate) trait Drive: Send {
     fn work(&mut self, work: u8, now: Instant);
     /// Receives; whether there was nothing, so that nothing follows from it either.
     fn finds_nothing(&mut self, now: Instant) -> bool;
+    /// Goes to another queue pair before anything was sent, to be registered anew; over Shuttle.
+    fn rebind(&mut self, _qp: Arc<Qp>, _waker: Weak<dyn Wake>) {}
     /// Ends the connection in good order.
     fn disconnect(&mut self);
     /// Ends the connection without waiting for the peer.
@@ -111,6 +136,7 @@ pub(crate) trait Drive: Send {
 #[derive(Default)]
 pub(crate) struct Notices {
     pub established: Option<Arc<dyn LinkWatcher>>,
+    pub answered: Option<(Arc<dyn LinkWatcher>, Answer)>,
     pub disconnected: Option<Arc<dyn LinkWatcher>>,
     pub finished: Option<Token>,
 }
@@ -119,6 +145,9 @@ impl Notices {
     pub fn deliver(self) {
         if let Some(watcher) = self.established {
             watcher.established();
+        }
+        if let Some((watcher, answer)) = self.answered {
+            watcher.answered(answer);
         }
         if let Some(watcher) = self.disconnected {
             watcher.disconnected();

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_io::Transport;
 use weft_io::cm::{CmId, ConnParam, Delivery, EventChannel, EventKind, PortSpace};
 
 pub use crate::side::{DEADLINE, Side};
@@ -37,7 +38,12 @@ pub fn expect(channel: &Arc<EventChannel>, kind: EventKind) -> Delivery {
 }
 
 pub fn params(private_data: &[u8]) -> ConnParam {
-    ConnParam { responder_resources: 4, initiator_depth: 2, private_data: private_data.to_vec() }
+    ConnParam {
+        responder_resources: 4,
+        initiator_depth: 2,
+        private_data: private_data.to_vec(),
+        ..ConnParam::default()
+    }
 }
 
 /// A listener and the channel of its events.
@@ -54,7 +60,7 @@ impl Server {
 
     pub fn at(addr: SocketAddr, backlog: usize) -> Server {
         let channel = EventChannel::new().unwrap();
-        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp);
+        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
         id.bind(addr).unwrap();
         id.listen(backlog).unwrap();
         let addr = id.local_addr().unwrap();
@@ -91,8 +97,8 @@ impl Client {
     /// An id that has a route to `to`.
     pub fn towards(to: SocketAddr) -> Client {
         let channel = EventChannel::new().unwrap();
-        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp);
-        id.resolve_addr(None, to).unwrap();
+        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
+        id.resolve_addr(None, to, DEADLINE).unwrap();
         expect(&channel, EventKind::AddrResolved);
         id.resolve_route().unwrap();
         expect(&channel, EventKind::RouteResolved);

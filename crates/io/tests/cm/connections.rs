@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use weft_io::Transport;
 use weft_io::cm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, State};
 use weft_verbs::SendOp;
 
@@ -178,7 +179,7 @@ fn the_ipv6_wildcard_serves_ipv4_unless_it_must_not() {
     expect(&client.channel, EventKind::Established);
 
     let channel = EventChannel::new().unwrap();
-    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp);
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     id.set_v6_only(true).unwrap();
     id.bind("[::]:0".parse().unwrap()).unwrap();
     id.listen(0).unwrap();
@@ -209,7 +210,7 @@ fn the_wildcard_is_this_machine() {
 #[test]
 fn a_listener_without_an_address_takes_one() {
     let channel = EventChannel::new().unwrap();
-    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp);
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     id.listen(0).unwrap();
     let addr = id.local_addr().unwrap();
     assert_ne!(addr.port(), 0);

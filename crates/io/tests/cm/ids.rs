@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use weft_io::Transport;
 use weft_io::cm::{CmId, EventChannel, EventKind, PortSpace, State};
 
 use crate::common::*;
 
 fn id() -> (Arc<EventChannel>, Arc<CmId>) {
     let channel = EventChannel::new().unwrap();
-    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp);
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     (channel, id)
 }
 
@@ -91,9 +92,10 @@ fn foreign_addresses_are_not_available() {
     let (_channel, id) = id();
     let foreign = "192.0.2.77:0".parse().unwrap();
     assert_eq!(id.bind(foreign).unwrap_err().errno(), libc::EADDRNOTAVAIL);
-    let error = id.resolve_addr(Some(foreign), loopback()).unwrap_err();
+    let error = id.resolve_addr(Some(foreign), loopback(), DEADLINE).unwrap_err();
     assert_eq!(error.errno(), libc::EADDRNOTAVAIL);
-    let error = id.resolve_addr(Some("[::1]:0".parse().unwrap()), loopback()).unwrap_err();
+    let error =
+        id.resolve_addr(Some("[::1]:0".parse().unwrap()), loopback(), DEADLINE).unwrap_err();
     assert_eq!(error.errno(), libc::EINVAL);
     assert_eq!(id.state(), State::Idle);
 }
@@ -102,30 +104,30 @@ fn foreign_addresses_are_not_available() {
 fn what_cannot_be_reached_is_an_address_error_and_may_be_tried_again() {
     let (channel, id) = id();
     // Nobody connects to everybody.
-    id.resolve_addr(None, "255.255.255.255:7".parse().unwrap()).unwrap();
+    id.resolve_addr(None, "255.255.255.255:7".parse().unwrap(), DEADLINE).unwrap();
     let event = expect(&channel, EventKind::AddrError).event;
     assert_eq!(event.status, -libc::EACCES);
     assert_eq!(id.state(), State::AddrBound);
-    id.resolve_addr(None, loopback()).unwrap();
+    id.resolve_addr(None, loopback(), DEADLINE).unwrap();
     expect(&channel, EventKind::AddrResolved);
     id.destroy();
 }
 
 #[test]
-fn datagram_ids_have_addresses_and_ports_of_their_own_and_no_more() {
+fn datagram_ids_have_ports_of_their_own() {
     let (_channel, tcp) = id();
     tcp.bind(loopback()).unwrap();
     let channel = EventChannel::new().unwrap();
-    let udp = CmId::new(Arc::clone(&channel), PortSpace::Udp);
+    let udp = CmId::new(Arc::clone(&channel), PortSpace::Udp, Transport::Iwarp);
     udp.bind(tcp.local_addr().unwrap()).unwrap();
-    assert_eq!(udp.listen(0).unwrap_err().errno(), libc::EOPNOTSUPP);
+    udp.listen(0).unwrap();
 }
 
 #[test]
 fn the_descriptor_is_readable_while_events_wait() {
     let (channel, id) = id();
     assert!(!readable(&channel));
-    id.resolve_addr(None, loopback()).unwrap();
+    id.resolve_addr(None, loopback(), DEADLINE).unwrap();
     id.resolve_route().unwrap();
     assert!(readable(&channel));
     channel.wait().unwrap();
@@ -140,7 +142,7 @@ fn the_descriptor_is_readable_while_events_wait() {
 #[test]
 fn destroying_drops_what_was_not_read_and_waits_for_what_was() {
     let (channel, id) = id();
-    id.resolve_addr(None, loopback()).unwrap();
+    id.resolve_addr(None, loopback(), DEADLINE).unwrap();
     id.resolve_route().unwrap();
     let read = channel.wait().unwrap();
     let acknowledged = Arc::new(AtomicBool::new(false));
@@ -189,9 +191,9 @@ fn a_request_counts_on_its_listener() {
 #[test]
 fn moving_an_id_moves_its_events_and_no_others() {
     let (old, first) = id();
-    let second = CmId::new(Arc::clone(&old), PortSpace::Tcp);
-    first.resolve_addr(None, loopback()).unwrap();
-    second.resolve_addr(None, loopback()).unwrap();
+    let second = CmId::new(Arc::clone(&old), PortSpace::Tcp, Transport::Iwarp);
+    first.resolve_addr(None, loopback(), DEADLINE).unwrap();
+    second.resolve_addr(None, loopback(), DEADLINE).unwrap();
     first.resolve_route().unwrap();
     let new = EventChannel::new().unwrap();
     first.migrate(&new);
@@ -209,6 +211,6 @@ fn moving_an_id_moves_its_events_and_no_others() {
 fn a_closed_channel_takes_events_in_silence() {
     let (channel, id) = id();
     channel.close();
-    id.resolve_addr(None, loopback()).unwrap();
+    id.resolve_addr(None, loopback(), DEADLINE).unwrap();
     assert_eq!(channel.wait().err().and_then(|e| e.raw_os_error()), Some(libc::EBADF));
 }

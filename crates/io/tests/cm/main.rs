@@ -9,4 +9,5 @@ mod common;
 mod connections;
 mod hostile;
 mod ids;
+mod shuttle;
 mod storm;

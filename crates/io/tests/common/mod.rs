@@ -75,7 +75,11 @@ pub const ALL: Access = Access::all().difference(Access::ON_DEMAND.union(Access:
 
 impl Side {
     pub fn new() -> Self {
-        let context = Context::open(Personality::Iwarp, Box::new(Silent));
+        Self::on(Personality::Iwarp)
+    }
+
+    pub fn on(personality: Personality) -> Self {
+        let context = Context::open(personality, Box::new(Silent));
         let pd = context.alloc_pd();
         let cq = context.create_cq(4096, None, 1).unwrap();
         let cap = QpCap {

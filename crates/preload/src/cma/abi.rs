@@ -17,6 +17,9 @@ pub const RDMA_PS_IPOIB: c_int = 0x0002;
 pub const RDMA_PS_TCP: c_int = 0x0106;
 pub const RDMA_PS_UDP: c_int = 0x0111;
 
+/// The key of queue pairs that the connection manager makes for datagrams.
+pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
+
 pub const RDMA_OPTION_ID: c_int = 0;
 pub const RDMA_OPTION_ID_TOS: c_int = 0;
 pub const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
@@ -247,6 +250,7 @@ mod tests {
         ("RDMA_PS_IPOIB", RDMA_PS_IPOIB as usize),
         ("RDMA_PS_TCP", RDMA_PS_TCP as usize),
         ("RDMA_PS_UDP", RDMA_PS_UDP as usize),
+        ("RDMA_UDP_QKEY", RDMA_UDP_QKEY as usize),
         ("RDMA_OPTION_ID", RDMA_OPTION_ID as usize),
         ("RDMA_OPTION_ID_TOS", RDMA_OPTION_ID_TOS as usize),
         ("RDMA_OPTION_ID_REUSEADDR", RDMA_OPTION_ID_REUSEADDR as usize),

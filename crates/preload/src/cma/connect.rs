@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use weft_io::Personality;
 use weft_io::Qp;
-use weft_io::cm::{ConnParam, State};
+use weft_io::cm::{ConnParam, PortSpace, State, Terms};
 
-use super::abi::{rdma_cm_id, rdma_conn_param};
+use super::abi::{RDMA_UDP_QKEY, rdma_cm_id, rdma_conn_param};
 use super::events::complete;
 use super::id::{completed, object, result};
 use super::object::{IdObject, copy_octets};
@@ -45,11 +46,12 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
         wanted.private_data.splice(0..0, first.iter().copied());
     }
     drop(first);
-    // SAFETY: as above.
-    let Some(qp) = (unsafe { queue_pair(object, param) }) else {
-        return errno::minus_one(libc::EINVAL);
+    let called = match queue_pair(object, &mut wanted) {
+        Some(Seat::Here(qp)) => object.cm.connect(&wanted, &qp),
+        Some(Seat::Elsewhere) => object.cm.connect_elsewhere(&wanted),
+        None => return errno::minus_one(libc::EINVAL),
     };
-    completed(object, object.cm.connect(&wanted, &qp))
+    completed(object, called)
 }
 
 /// `rdma_accept`.
@@ -61,14 +63,18 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
     pass_when_off!(rdma_accept(id, param));
     let object = object!(id);
     // SAFETY: the caller passes NULL or readable parameters.
-    let wanted = unsafe { read_param(param) };
-    // SAFETY: as above.
-    let Some(qp) = (unsafe { queue_pair(object, param) }) else {
-        return errno::minus_one(libc::EINVAL);
+    let mut wanted = unsafe { read_param(param) };
+    let accepted = match queue_pair(object, &mut wanted) {
+        Some(Seat::Here(qp)) => object.cm.accept(&wanted, &qp),
+        Some(Seat::Elsewhere) => object.cm.accept_elsewhere(&wanted),
+        None => return errno::minus_one(libc::EINVAL),
     };
-    let accepted = object.cm.accept(&wanted, &qp);
     if accepted.is_ok() {
         object.show_queue_pair();
+    }
+    if object.cm.space() == PortSpace::Udp {
+        // Who asks for datagrams needs no connection: there is no event to wait for.
+        return result(accepted);
     }
     completed(object, accepted)
 }
@@ -85,22 +91,47 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
         private_data: unsafe {
             copy_octets(param.private_data, usize::from(param.private_data_len))
         },
+        terms: Terms {
+            qp_num: param.qp_num,
+            qkey: 0,
+            flow_control: param.flow_control != 0,
+            srq: param.srq != 0,
+            retry_count: param.retry_count,
+            rnr_retry_count: param.rnr_retry_count,
+        },
     }
 }
 
-/// The queue pair of the id, or the one that the parameters number.
-///
-/// # Safety
-/// `param` is NULL or readable.
-unsafe fn queue_pair(object: &IdObject, param: *const rdma_conn_param) -> Option<Arc<Qp>> {
+/// What is at this end of a connection.
+enum Seat {
+    /// A queue pair that is connected here.
+    Here(Arc<Qp>),
+    /// One that the program connects by itself, or that takes datagrams.
+    Elsewhere,
+}
+
+/// The queue pair of the id, or the one that the parameters number; those are to say which it is.
+fn queue_pair(object: &IdObject, wanted: &mut ConnParam) -> Option<Seat> {
     let own = object.head.id.qp.get();
+    let terms = &mut wanted.terms;
     if !own.is_null() {
         // SAFETY: the program keeps the queue pair of an id that it connects.
-        return Some(unsafe { qp::tail(own) }.core.clone());
+        let core = &unsafe { qp::tail(own) }.core;
+        terms.qp_num = core.num();
+        terms.srq |= !object.head.id.srq.get().is_null();
+        if object.cm.space() == PortSpace::Udp {
+            terms.qkey = core.query().qkey;
+            return Some(Seat::Elsewhere);
+        }
+        return Some(Seat::Here(core.clone()));
     }
-    // SAFETY: the caller passes NULL or readable parameters.
-    let param = unsafe { param.as_ref() }?;
-    qp::by_number(object.personality.get(), param.qp_num)
+    match object.personality() {
+        Personality::Iwarp => qp::by_number(Personality::Iwarp, terms.qp_num).map(Seat::Here),
+        Personality::Roce => {
+            terms.qkey = RDMA_UDP_QKEY;
+            Some(Seat::Elsewhere)
+        }
+    }
 }
 
 /// `rdma_reject`.
@@ -120,7 +151,7 @@ pub unsafe extern "C" fn rdma_reject(
     result(object.cm.reject(&private_data))
 }
 
-/// `rdma_reject_ece`: the reason that it stands for has no place in an MPA Reply.
+/// `rdma_reject_ece`: the reason that it stands for is not told.
 ///
 /// # Safety
 /// As [`rdma_reject`].
@@ -153,7 +184,7 @@ pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     complete(object)
 }
 
-/// `rdma_establish`: iWARP establishes by itself.
+/// `rdma_establish`: after [`weft_io::cm::EventKind::ConnectResponse`], which iWARP does not raise.
 ///
 /// # Safety
 /// `id` is live.
@@ -214,7 +245,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(
     errno::minus_one(libc::EADDRNOTAVAIL)
 }
 
-/// `rdma_set_local_ece`: kept, and not sent: an MPA frame has no place for it.
+/// `rdma_set_local_ece`: kept, and not sent: there is no hardware to have options.
 ///
 /// # Safety
 /// `id` is live, `ece` readable.
@@ -231,7 +262,7 @@ pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_e
     0
 }
 
-/// `rdma_get_remote_ece`: a peer over iWARP has no options.
+/// `rdma_get_remote_ece`: a peer has no options.
 ///
 /// # Safety
 /// `id` is live, `ece` writable.

@@ -4,10 +4,10 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use weft_io::cm::{CmId, Delivery, Event, EventKind};
+use weft_io::cm::{CmId, Delivery, Event, EventKind, PortSpace};
 
 use super::abi::{
-    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param,
+    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
 };
 use super::object::{ChannelObject, IdObject};
 use crate::errno;
@@ -25,7 +25,7 @@ struct EventObject {
 impl EventObject {
     fn create(id: *mut rdma_cm_id, listen: *mut rdma_cm_id, delivery: Delivery) -> *mut Self {
         let owner = delivery.owner().clone();
-        let Event { kind, status, responder_resources, initiator_depth, private_data } =
+        let Event { kind, status, responder_resources, initiator_depth, private_data, terms } =
             delivery.event;
         // The structure has one octet for the length; RFC 5044 allows the peer 512.
         let private_data_len = private_data.len().min(usize::from(u8::MAX)) as u8;
@@ -36,15 +36,25 @@ impl EventObject {
             private_data_len,
             responder_resources,
             initiator_depth,
-            flow_control: 0,
-            retry_count: 0,
-            rnr_retry_count: 0,
-            srq: 0,
-            qp_num: 0,
+            flow_control: u8::from(terms.flow_control),
+            retry_count: terms.retry_count,
+            rnr_retry_count: terms.rnr_retry_count,
+            srq: u8::from(terms.srq),
+            qp_num: terms.qp_num,
         };
         // SAFETY: zeroes are valid parameters of either kind.
         let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
-        param.conn = conn;
+        if delivery.id.space() == PortSpace::Udp {
+            param.ud = rdma_ud_param {
+                private_data: bytes,
+                private_data_len,
+                ah_attr: super::route::ah_attr(&delivery.id),
+                qp_num: terms.qp_num,
+                qkey: terms.qkey,
+            };
+        } else {
+            param.conn = conn;
+        }
         let head = rdma_cm_event { id, listen_id: listen, event: kind as u32, status, param };
         Box::into_raw(Box::new(EventObject { head, owner, private_data }))
     }
@@ -111,8 +121,7 @@ fn accept_into(listen: &IdObject, delivery: &Delivery) -> Option<&'static IdObje
         cm.destroy();
         return None;
     };
-    let (personality, context) = (listen.personality.get(), id.context.get());
-    let object = IdObject::create(cm.clone(), personality, channel, context, id.ps.get());
+    let object = IdObject::create(cm.clone(), channel, id.context.get(), id.ps.get());
     // SAFETY: the object was just made, and the program cannot end it before it knows it.
     let object = unsafe { &*object };
     if listen.is_sync() {

@@ -4,7 +4,9 @@ use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr;
 
-use weft_io::Personality;
+use std::time::Duration;
+
+use weft_io::Settings;
 use weft_io::cm::{CmId, Error, PortSpace};
 
 use super::abi::{
@@ -59,14 +61,13 @@ pub fn create(
         // InfiniBand addresses among them: rsockets take this for a kernel without AF_IB.
         _ => return Err(libc::EPROTONOSUPPORT),
     };
-    let personality = Personality::Iwarp;
-    Device::get(personality).ok_or(libc::ENODEV)?;
     let sync = channel.is_null();
     let channel = if sync { ChannelObject::create()? } else { channel };
     // SAFETY: the channel is the caller's, or was just made.
     let events = unsafe { ChannelObject::get(channel) }.ok_or(libc::EINVAL)?;
-    let cm = CmId::new(events, space);
-    let object = IdObject::create(cm, personality, channel, context, port_space);
+    let cm = CmId::new(events, space, Settings::get().transport);
+    Device::get(cm.personality()).ok_or(libc::ENODEV)?;
+    let object = IdObject::create(cm, channel, context, port_space);
     // SAFETY: the object was just made.
     unsafe { &*object }.head.sync.set(c_int::from(sync));
     Ok(object.cast())
@@ -176,7 +177,7 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::so
     bound
 }
 
-/// `rdma_resolve_addr`. There is nothing to wait for, so the time limit has no use.
+/// `rdma_resolve_addr`. Within the time limit it is found out which device leads to the peer.
 ///
 /// # Safety
 /// `id` is live, `src` NULL or a whole address of its family, `dst` a whole address of its family.
@@ -198,7 +199,8 @@ pub unsafe extern "C" fn rdma_resolve_addr(
         return errno::minus_one(libc::EINVAL);
     };
     object.head.id.route.addr.dst.set(Storage::from(to));
-    completed(object, object.cm.resolve_addr(from, to))
+    let limit = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+    completed(object, object.cm.resolve_addr(from, to, limit))
 }
 
 /// `rdma_resolve_route`. There is nothing to wait for, so the time limit has no use.

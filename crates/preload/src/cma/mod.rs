@@ -15,5 +15,6 @@ mod events;
 mod id;
 mod object;
 mod qp;
+mod route;
 mod sockaddr;
 mod strings;

@@ -16,7 +16,7 @@ use super::abi::{
 };
 use super::devices::Device;
 use super::sockaddr;
-use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_qp_attr};
+use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
 use crate::ibv::qp;
 use crate::log::log;
 
@@ -81,8 +81,6 @@ impl ChannelObject {
 pub struct IdObject {
     pub head: IdHead,
     pub cm: Arc<CmId>,
-    /// The device that the id is bound to, or will be once its address is known.
-    pub personality: Cell<Personality>,
     /// Attributes of the queue pairs for the requests of this listener (`rdma_create_ep`).
     pub request_qp: Cell<Option<QpInitAttr>>,
     /// Goes in front of the private data of a connect (`ai_connect`).
@@ -96,7 +94,6 @@ impl IdObject {
     /// A new id, for [`IdObject::free`] to take back.
     pub fn create(
         cm: Arc<CmId>,
-        personality: Personality,
         channel: *mut rdma_event_channel,
         context: *mut c_void,
         port_space: c_int,
@@ -111,7 +108,6 @@ impl IdObject {
         let object = Box::into_raw(Box::new(IdObject {
             head,
             cm: cm.clone(),
-            personality: Cell::new(personality),
             request_qp: Cell::new(None),
             connect_data: RefCell::default(),
             local_ece: Cell::new(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }),
@@ -158,6 +154,11 @@ impl IdObject {
         self.head.sync.get() != 0
     }
 
+    /// What the device of the id looks like.
+    pub fn personality(&self) -> Personality {
+        self.cm.personality()
+    }
+
     /// Shows the program the addresses that the id has now.
     pub fn show_addresses(&self) {
         let (local, peer) = (self.cm.local_addr(), self.cm.peer_addr());
@@ -176,13 +177,16 @@ impl IdObject {
     pub fn show_device(&self) {
         let bound = self.cm.local_addr().is_some_and(|addr| !addr.ip().is_unspecified());
         let id = &self.head.id;
-        if !bound || !id.verbs.get().is_null() {
+        let Some(device) = Device::get(self.personality()).filter(|_| bound) else { return };
+        if id.verbs.get() == device.context {
             return;
         }
-        let Some(device) = Device::get(self.personality.get()) else { return };
-        id.verbs.set(device.context);
+        // Where an address is bound, the device may still turn out to be the other one.
+        let before = id.verbs.replace(device.context);
         id.port_num.set(1);
-        if id.pd.get().is_null() {
+        // SAFETY: a domain of an id is live.
+        let other = |pd: *mut ibv_pd| unsafe { (*pd).context } == before;
+        if id.pd.get().is_null() || other(id.pd.get()) {
             id.pd.set(device.pd);
         }
     }
@@ -191,10 +195,11 @@ impl IdObject {
     pub fn show_queue_pair(&self) {
         let qp = self.head.id.qp.get();
         // A program may have destroyed the queue pair without telling the id.
-        if qp.is_null() || qp::by_number(self.personality.get(), self.qp_num.get()).is_none() {
+        if qp.is_null() || qp::by_number(self.personality(), self.qp_num.get()).is_none() {
             return;
         }
-        if let Some(timeout) = self.cm.ack_timeout() {
+        let rnic = self.personality() == Personality::Iwarp;
+        if let Some(timeout) = self.cm.ack_timeout().filter(|_| rnic) {
             // SAFETY: zeroes are valid attributes.
             let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
             attr.timeout = timeout;

@@ -6,17 +6,17 @@ use std::ptr;
 use super::abi::rdma_cm_id;
 use super::id::object;
 use super::object::IdObject;
+use super::route;
 use crate::abi::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_STATE, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE,
-    IBV_SRQT_BASIC, ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
+    IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC,
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
 use crate::errno;
 use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
 use crate::real::pass_when_off;
-use weft_verbs::{Access, QpState};
-
-const IBV_QP_ACCESS_FLAGS: c_int = 1 << 3;
+use weft_io::cm::PortSpace;
+use weft_verbs::QpState;
 
 /// A completion queue with its channel, as made for an id.
 struct Completions {
@@ -130,7 +130,7 @@ fn create_with(object: &IdObject, attr: &mut ibv_qp_init_attr_ex) -> Result<(), 
         attr.srq = id.srq.get();
     }
     let qp = create_qp(id.verbs.get(), attr)?;
-    if let Err(code) = initialise(qp) {
+    if let Err(code) = initialise(object, qp) {
         // SAFETY: the queue pair was just made.
         unsafe { verbs_qp::ibv_destroy_qp(qp) };
         return Err(code);
@@ -159,16 +159,24 @@ fn create_qp(
     if qp.is_null() { Err(errno::get()) } else { Ok(qp) }
 }
 
-fn initialise(qp: *mut ibv_qp) -> Result<(), c_int> {
-    // SAFETY: zeroes are valid attributes.
-    let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
-    attr.qp_state = QpState::Init as c_int;
-    let mask = access_for_state(&mut attr).ok_or(libc::EINVAL)?;
-    // SAFETY: the queue pair was just made.
-    match unsafe { verbs_qp::ibv_modify_qp(qp, &raw mut attr, mask) } {
-        0 => Ok(()),
-        code => Err(code),
+/// Brings a new queue pair as far as it gets without a peer: one for datagrams needs none.
+fn initialise(object: &IdObject, qp: *mut ibv_qp) -> Result<(), c_int> {
+    let states: &[QpState] = match object.cm.space() {
+        PortSpace::Tcp => &[QpState::Init],
+        PortSpace::Udp => &[QpState::Init, QpState::Rtr, QpState::Rts],
+    };
+    for state in states {
+        // SAFETY: zeroes are valid attributes.
+        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.qp_state = *state as c_int;
+        let mask = route::attributes(&object.cm, &mut attr).ok_or(libc::EINVAL)?;
+        // SAFETY: the queue pair was just made.
+        match unsafe { verbs_qp::ibv_modify_qp(qp, &raw mut attr, mask) } {
+            0 => {}
+            code => return Err(code),
+        }
     }
+    Ok(())
 }
 
 fn plain_of(attr: &ibv_qp_init_attr_ex) -> ibv_qp_init_attr {
@@ -340,29 +348,13 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
     mask: *mut c_int,
 ) -> c_int {
     pass_when_off!(rdma_init_qp_attr(id, attr, mask));
-    let _ = object!(id);
+    let object = object!(id);
     // SAFETY: the caller passes NULL or attributes of its own.
     let Some(attr) = (unsafe { attr.as_mut() }) else { return errno::minus_one(libc::EINVAL) };
-    let Some(needed) = access_for_state(attr).filter(|_| !mask.is_null()) else {
+    let Some(needed) = route::attributes(&object.cm, attr).filter(|_| !mask.is_null()) else {
         return errno::minus_one(libc::EINVAL);
     };
     // SAFETY: the caller passes a writable integer.
     unsafe { mask.write(needed) };
     0
-}
-
-/// The attributes for the state in `attr`: rights on the way to it, and nothing for the state
-/// that only a connection leads to.
-fn access_for_state(attr: &mut ibv_qp_attr) -> Option<c_int> {
-    const INIT: c_int = QpState::Init as c_int;
-    const RTR: c_int = QpState::Rtr as c_int;
-    const RTS: c_int = QpState::Rts as c_int;
-    match attr.qp_state {
-        INIT | RTR => {
-            attr.qp_access_flags = (Access::REMOTE_WRITE | Access::REMOTE_READ).bits() as _;
-            Some(IBV_QP_STATE | IBV_QP_ACCESS_FLAGS)
-        }
-        RTS => Some(0),
-        _ => None,
-    }
 }

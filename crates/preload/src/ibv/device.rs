@@ -28,7 +28,7 @@ struct DeviceObject {
 }
 
 /// The devices in the order of the list, in which programs take the first that serves them.
-const ORDER: [Personality; 2] = [Personality::Iwarp, Personality::Roce];
+const ORDER: [Personality; 2] = [Personality::Roce, Personality::Iwarp];
 
 struct Shared(*mut DeviceObject);
 // SAFETY: the object is written before it is shared and only read afterwards.

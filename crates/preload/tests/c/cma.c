@@ -1,4 +1,5 @@
-/* Uses librdmacm by event channels: both ends of a connection in one process. */
+/* Uses librdmacm by event channels: both ends of a connection in one process, over the transport
+ * that WEFT_TRANSPORT names. */
 #include <stdio.h>
 #include <arpa/inet.h>
 #include <sys/syscall.h>
@@ -15,6 +16,7 @@
 static struct rdma_event_channel *here, *there;
 static struct rdma_cm_id *listener;
 static struct sockaddr_in address;
+static int adapter;
 
 static struct rdma_cm_event *next(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
 {
@@ -132,10 +134,14 @@ static void port_spaces(void)
 	CHECK(rdma_create_id(here, &id, NULL, RDMA_PS_IB) == -1 && errno == EPROTONOSUPPORT);
 	CHECK(rdma_create_id(here, &id, NULL, 0) == -1);
 	CHECK(rdma_create_id(here, &id, NULL, RDMA_PS_UDP) == 0 && id->qp_type == IBV_QPT_UD);
-	CHECK(rdma_bind_addr(id, (struct sockaddr *)&address) == 0 && id->verbs);
+	struct sockaddr_in any = address;
+	any.sin_port = 0;
+	CHECK(rdma_bind_addr(id, (struct sockaddr *)&any) == 0 && id->verbs);
 	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_UD };
 	attr.cap.max_send_wr = attr.cap.max_recv_wr = attr.cap.max_send_sge = 1;
-	CHECK(rdma_create_qp(id, NULL, &attr) == -1 && errno == EOPNOTSUPP && !id->qp && !id->send_cq);
+	CHECK(rdma_create_qp(id, NULL, &attr) == 0 && id->qp->state == IBV_QPS_RTS && id->send_cq);
+	CHECK(!strcmp(id->verbs->device->name, "weft0"));
+	rdma_destroy_qp(id);
 	CHECK(rdma_join_multicast(id, (struct sockaddr *)&address, NULL) == -1);
 	CHECK(errno == EOPNOTSUPP);
 	CHECK(rdma_destroy_id(id) == 0);
@@ -217,10 +223,15 @@ static void states(struct rdma_cm_id *id)
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
 	int mask = -1;
 	CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0);
-	CHECK(mask == (IBV_QP_STATE | IBV_QP_ACCESS_FLAGS));
-	CHECK(attr.qp_access_flags == (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ));
+	int rights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	int wanted = IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+	if (adapter) {
+		rights |= IBV_ACCESS_REMOTE_ATOMIC;
+		wanted |= IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	}
+	CHECK(mask == wanted && attr.qp_access_flags == (unsigned)rights);
 	attr.qp_state = IBV_QPS_RTS;
-	CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0 && mask == 0);
+	CHECK(rdma_init_qp_attr(id, &attr, &mask) == 0 && !mask == !adapter);
 	attr.qp_state = IBV_QPS_RESET;
 	CHECK(rdma_init_qp_attr(id, &attr, &mask) == -1 && errno == EINVAL);
 }
@@ -253,7 +264,7 @@ static struct rdma_cm_id *request(const char *private_data)
 	struct rdma_cm_id *id = event->id;
 	CHECK(event->listen_id == listener && id != listener && event->status == 0);
 	CHECK(id->context == listener->context && id->channel == here && id->verbs && id->pd);
-	CHECK(event->param.conn.private_data_len == strlen(private_data));
+	CHECK(event->param.conn.private_data_len == (adapter ? 56 : strlen(private_data)));
 	CHECK(!memcmp(event->param.conn.private_data, private_data, strlen(private_data)));
 	CHECK(event->param.conn.initiator_depth == 4 && event->param.conn.responder_resources == 2);
 	CHECK(rdma_get_src_port(id) == address.sin_port && rdma_get_dst_port(id) != 0);
@@ -271,7 +282,7 @@ static void connection(void)
 	uint8_t timeout = 14;
 	CHECK(rdma_set_option(active, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, 1) == 0);
 	struct rdma_conn_param param = hello, deep = hello;
-	CHECK(rdma_connect(active, &param) == -1 && errno == EINVAL);
+	CHECK(adapter || (rdma_connect(active, &param) == -1 && errno == EINVAL));
 	give_qp(active);
 	states(active);
 	deep.initiator_depth = 200;
@@ -285,7 +296,9 @@ static void connection(void)
 	answer.private_data_len = 7;
 	CHECK(rdma_accept(passive, &answer) == 0);
 	struct rdma_cm_event *event = next(there, RDMA_CM_EVENT_ESTABLISHED);
-	CHECK(event->id == active && !event->listen_id && event->param.conn.private_data_len == 7);
+	CHECK(event->id == active && !event->listen_id);
+	CHECK(event->param.conn.private_data_len == (adapter ? 196 : 7));
+	CHECK(event->param.conn.qp_num == (adapter ? passive->qp->qp_num : 0));
 	CHECK(!memcmp(event->param.conn.private_data, "welcome", 7));
 	CHECK(active->qp->state == IBV_QPS_RTS);
 	expect(here, RDMA_CM_EVENT_ESTABLISHED);
@@ -323,7 +336,8 @@ static void rejection(void)
 	CHECK(rdma_reject(passive, "no", 2) == 0);
 	CHECK(rdma_destroy_id(passive) == 0);
 	struct rdma_cm_event *event = next(there, RDMA_CM_EVENT_REJECTED);
-	CHECK(event->status == -ECONNREFUSED && event->param.conn.private_data_len == 2);
+	CHECK(event->status == (adapter ? 28 : -ECONNREFUSED));
+	CHECK(event->param.conn.private_data_len == (adapter ? 148 : 2));
 	CHECK(!memcmp(event->param.conn.private_data, "no", 2));
 	CHECK(rdma_ack_cm_event(event) == 0);
 	rdma_destroy_ep(active);
@@ -335,6 +349,7 @@ static void foreign_queue_pair(void)
 	struct rdma_cm_id *active = route();
 	struct ibv_cq *cq = ibv_create_cq(active->verbs, 8, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq };
+	init.sq_sig_all = 1;
 	init.cap.max_send_wr = init.cap.max_recv_wr = 4;
 	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
 	struct ibv_qp *qp = ibv_create_qp(active->pd, &init);
@@ -344,18 +359,73 @@ static void foreign_queue_pair(void)
 	CHECK(rdma_init_qp_attr(active, &attr, &mask) == 0 && ibv_modify_qp(qp, &attr, mask) == 0);
 	struct rdma_conn_param param = hello;
 	param.qp_num = qp->qp_num ^ 1;
-	CHECK(rdma_connect(active, &param) == -1 && errno == EINVAL);
+	/* An adapter's may be anybody's. */
+	CHECK(adapter || (rdma_connect(active, &param) == -1 && errno == EINVAL));
 	param.qp_num = qp->qp_num;
 	CHECK(rdma_connect(active, &param) == 0);
 	struct rdma_cm_id *passive = request("hello");
 	give_qp(passive);
 	CHECK(rdma_accept(passive, NULL) == 0);
-	expect(there, RDMA_CM_EVENT_ESTABLISHED);
+	if (adapter) {
+		expect(there, RDMA_CM_EVENT_CONNECT_RESPONSE);
+		for (attr.qp_state = IBV_QPS_RTR; attr.qp_state <= IBV_QPS_RTS; attr.qp_state++) {
+			CHECK(rdma_init_qp_attr(active, &attr, &mask) == 0);
+			CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+		}
+		CHECK(rdma_establish(active) == 0 && rdma_establish(active) == -1);
+	} else {
+		expect(there, RDMA_CM_EVENT_ESTABLISHED);
+	}
 	expect(here, RDMA_CM_EVENT_ESTABLISHED);
+	/* The ids see the queue pair for as long as it takes to send. */
+	active->qp = qp;
+	active->send_cq = active->recv_cq = cq;
+	send_one(active, passive);
+	send_one(passive, active);
+	active->qp = NULL;
+	active->send_cq = active->recv_cq = NULL;
 	CHECK(rdma_destroy_id(active) == 0);
 	expect(here, RDMA_CM_EVENT_DISCONNECTED);
 	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
 	rdma_destroy_ep(passive);
+}
+
+/* The same where the one that is called has its own. */
+static void foreign_queue_pair_that_is_called(void)
+{
+	struct rdma_cm_id *active = route();
+	give_qp(active);
+	struct rdma_conn_param param = hello;
+	CHECK(rdma_connect(active, &param) == 0);
+	struct rdma_cm_id *passive = request("hello");
+	struct ibv_cq *cq = ibv_create_cq(passive->verbs, 8, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .qp_type = IBV_QPT_RC, .send_cq = cq, .recv_cq = cq };
+	init.sq_sig_all = 1;
+	init.cap.max_send_wr = init.cap.max_recv_wr = 4;
+	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+	struct ibv_qp *qp = ibv_create_qp(passive->pd, &init);
+	CHECK(qp);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
+	for (int mask; attr.qp_state <= (adapter ? IBV_QPS_RTS : IBV_QPS_INIT); attr.qp_state++) {
+		CHECK(rdma_init_qp_attr(passive, &attr, &mask) == 0);
+		CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+	}
+	param.qp_num = qp->qp_num;
+	CHECK(rdma_accept(passive, &param) == 0);
+	expect(there, RDMA_CM_EVENT_ESTABLISHED);
+	expect(here, RDMA_CM_EVENT_ESTABLISHED);
+	passive->qp = qp;
+	passive->send_cq = passive->recv_cq = cq;
+	send_one(active, passive);
+	send_one(passive, active);
+	passive->qp = NULL;
+	passive->send_cq = passive->recv_cq = NULL;
+	CHECK(rdma_disconnect(active) == 0);
+	expect(there, RDMA_CM_EVENT_DISCONNECTED);
+	expect(here, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK(rdma_destroy_id(passive) == 0);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
+	rdma_destroy_ep(active);
 }
 
 static void devices(void)
@@ -374,6 +444,7 @@ static void devices(void)
 
 int main(void)
 {
+	adapter = !strcmp(getenv("WEFT_TRANSPORT"), "shuttle");
 	channels();
 	interruption();
 	listen_here();
@@ -384,6 +455,7 @@ int main(void)
 	connection();
 	rejection();
 	foreign_queue_pair();
+	foreign_queue_pair_that_is_called();
 	struct pollfd ends[] = { { here->fd, POLLIN, 0 }, { there->fd, POLLIN, 0 } };
 	CHECK(poll(ends, 2, 0) == 0);
 	CHECK(rdma_destroy_id(listener) == 0);

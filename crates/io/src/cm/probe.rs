@@ -1,0 +1,316 @@
+//! Finding out by which transport a peer is reached: Shuttle, if anybody takes Requests at its port
+//! of UDP.
+//!
+//! A Probe is answered by who takes Requests, and by the host if nobody does. Only if that host
+//! says so, or is silent for a while, TCP is asked whether anybody is there at all: then it is
+//! iWARP's port. How long TCP takes says how long an answer over UDP may take. A stream that is
+//! opened for this is reset without a word.
+//!
+//! Invariant: the id keeps its number in both spaces until the verdict.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_rnic::cm::Failure;
+use weft_rnic::wire::shuttle::hello::Hello;
+
+use super::config;
+use super::id::{CmId, Inner, Stage, failure};
+use super::socket::{self, Kind};
+use super::sockets::Sockets;
+use crate::context::Personality;
+use crate::engine::{Engine, Interest, Source, Token};
+use crate::{Transport, clock, sys};
+
+/// Octets of room for an answer; a longer one is none.
+const ANSWER_OCTETS: usize = 256;
+/// An answer over UDP may take so many round trips of TCP, and at least so long.
+const GRACE_ROUND_TRIPS: u32 = 2;
+const GRACE_MIN: Duration = Duration::from_millis(20);
+
+/// What was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Device(Personality),
+    Failed(Failure),
+}
+
+/// A question under way.
+pub(super) struct Probe {
+    peer: SocketAddr,
+    transport: Transport,
+    stream: Option<OwnedFd>,
+    datagram: UdpSocket,
+    token: Token,
+    nonce: u64,
+    /// The host said that nobody takes Requests.
+    refused: bool,
+    check: Option<Check>,
+    began: Instant,
+    pause: Duration,
+    /// Nobody was there, and is asked again more often.
+    redials: bool,
+    /// Refusals are not believed until then.
+    patience: Instant,
+    /// It must be settled by then.
+    limit: Instant,
+}
+
+/// A stream that finds out whether anybody is there.
+struct Check {
+    stream: TcpStream,
+    /// While there is no answer.
+    token: Option<Token>,
+    began: Instant,
+    /// Since when somebody is known to be there, and how long the answer took.
+    up: Option<(Instant, Duration)>,
+    refused: bool,
+}
+
+impl Probe {
+    fn start(
+        sockets: Sockets,
+        peer: SocketAddr,
+        transport: Transport,
+        limit: Duration,
+        source: Arc<dyn Source>,
+    ) -> io::Result<Self> {
+        let Sockets { stream, datagram } = sockets;
+        let datagram = UdpSocket::from(datagram.ok_or(ErrorKind::NotConnected)?);
+        datagram.connect(peer)?;
+        let token = Engine::get().add(datagram.as_fd(), Interest::READ, source);
+        let began = clock::now();
+        let probe = Self {
+            peer,
+            transport,
+            stream,
+            datagram,
+            token,
+            nonce: u64::from(sys::random()) << 32 | u64::from(sys::random()) | 1,
+            refused: false,
+            check: None,
+            began,
+            pause: config::PROBE_PAUSE,
+            redials: false,
+            patience: began + config::REFUSED_PATIENCE,
+            limit: began + limit.min(config::PROBE_LIMIT),
+        };
+        probe.ask();
+        Ok(probe)
+    }
+
+    pub(super) fn stop(&self) {
+        Engine::get().remove(self.token);
+        if let Some(check) = &self.check {
+            check.stop();
+        }
+    }
+
+    /// The sockets, for what comes next.
+    fn into_sockets(self) -> Sockets {
+        Sockets { stream: self.stream, datagram: Some(self.datagram.into()) }
+    }
+
+    /// A Probe that cannot leave is lost, as on the way.
+    fn ask(&self) {
+        let _lost = self.datagram.send(&Hello::probe(self.nonce).encode());
+    }
+
+    /// Looks at what has happened.
+    fn look(&mut self, source: &Arc<dyn Source>) -> Option<Verdict> {
+        if self.hear() {
+            return Some(Verdict::Device(Personality::Roce));
+        }
+        match self.check.as_mut().map(Check::look) {
+            Some(Err(failure)) => return Some(Verdict::Failed(failure)),
+            // Who refused before may have begun to listen, to both, just now.
+            Some(Ok(true)) => {
+                self.refused = false;
+                self.ask();
+            }
+            Some(Ok(false)) | None => {}
+        }
+        let now = clock::now();
+        let silent = now.duration_since(self.began) >= config::PROBE_SILENCE;
+        if self.check.is_none() && self.transport == Transport::Auto && (self.refused || silent) {
+            self.check = Check::start(self.peer, Arc::clone(source));
+        }
+        self.judge(now)
+    }
+
+    /// Whether the peer has answered.
+    fn hear(&mut self) -> bool {
+        let mut room = [0; ANSWER_OCTETS];
+        loop {
+            match self.datagram.recv(&mut room) {
+                Ok(n) => {
+                    let hello = Hello::parse(&room[..n]);
+                    if hello.is_ok_and(|hello| hello.echo == self.nonce) {
+                        return true;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => self.refused = true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn judge(&self, now: Instant) -> Option<Verdict> {
+        let iwarp = Verdict::Device(Personality::Iwarp);
+        let check = self.check.as_ref();
+        if let Some((since, took)) = check.and_then(|check| check.up) {
+            return (self.refused || now >= since + grace(took)).then_some(iwarp);
+        }
+        let late = self.is_nobody_there() && now >= self.patience;
+        let quiet = self.transport == Transport::Shuttle
+            && !self.refused
+            && now >= self.began + config::PROBE_SILENCE;
+        (late || quiet || now >= self.limit).then_some(Verdict::Device(Personality::Roce))
+    }
+
+    /// Asks once more, all who may have begun to listen meanwhile.
+    fn again(&mut self) {
+        self.refused = false;
+        if self.check.as_ref().is_some_and(|check| check.refused) {
+            self.check = None;
+        }
+        self.ask();
+    }
+
+    /// How long to wait for news.
+    fn pause(&mut self) -> Duration {
+        if self.is_nobody_there() && !self.redials {
+            (self.redials, self.pause) = (true, config::REDIAL_PAUSE);
+        }
+        let pause = self.pause;
+        self.pause *= 2;
+        match self.check.as_ref().and_then(|check| check.up) {
+            Some((_, took)) => pause.min(grace(took)),
+            None => pause,
+        }
+    }
+
+    fn is_nobody_there(&self) -> bool {
+        let alone = self.transport == Transport::Shuttle;
+        self.refused && (alone || self.check.as_ref().is_some_and(|check| check.refused))
+    }
+}
+
+/// How long an answer over UDP may take, where one of TCP took so long.
+fn grace(took: Duration) -> Duration {
+    (took * GRACE_ROUND_TRIPS).max(GRACE_MIN)
+}
+
+impl Check {
+    fn start(peer: SocketAddr, source: Arc<dyn Source>) -> Option<Self> {
+        let fd = socket::open(&peer, Kind::Stream).ok()?;
+        socket::reset_on_close(fd.as_fd()).ok()?;
+        let refused = match socket::connect(fd.as_fd(), &peer) {
+            Ok(_) => false,
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => true,
+            Err(_) => return None,
+        };
+        let stream = TcpStream::from(fd);
+        let watch = || Engine::get().add(stream.as_fd(), Interest::WRITE, source);
+        let token = (!refused).then(watch);
+        Some(Self { stream, token, began: clock::now(), up: None, refused })
+    }
+
+    fn stop(&self) {
+        if let Some(token) = self.token {
+            Engine::get().remove(token);
+        }
+    }
+
+    /// Looks whether TCP has an answer; says whether somebody turned out to be there.
+    fn look(&mut self) -> Result<bool, Failure> {
+        if self.refused || self.up.is_some() {
+            return Ok(false);
+        }
+        match self.stream.take_error() {
+            Ok(None) if self.stream.peer_addr().is_err() => return Ok(false),
+            Ok(None) => {
+                let now = clock::now();
+                self.up = Some((now, now - self.began));
+            }
+            Ok(Some(e)) | Err(e) => match failure(&e) {
+                Failure::Refused | Failure::Reset => self.refused = true,
+                other => return Err(other),
+            },
+        }
+        self.stop();
+        self.token = None;
+        Ok(self.up.is_some())
+    }
+}
+
+impl CmId {
+    /// Begins to find out by which transport the peer is reached; the outcome is an event.
+    pub(super) fn probe(&self, inner: &mut Inner, peer: SocketAddr, limit: Duration) {
+        let Stage::Bound(sockets) = inner.leave_stage() else {
+            unreachable!("an id with a source address keeps bound sockets")
+        };
+        let Some(source) = self.me().upgrade() else { return };
+        match Probe::start(sockets, peer, inner.transport, limit, source) {
+            Ok(mut probe) => {
+                let pause = probe.pause();
+                inner.stage = Stage::Probing(Box::new(probe));
+                self.limit_time(inner, pause);
+            }
+            Err(e) => {
+                inner.machine.handle_addr(Err(failure(&e)));
+                self.publish(inner);
+            }
+        }
+    }
+
+    /// Something may have happened.
+    pub(super) fn probed(&self, inner: &mut Inner) {
+        let Some(source) = self.me().upgrade() else { return };
+        let source: Arc<dyn Source> = source;
+        let Stage::Probing(probe) = &mut inner.stage else { return };
+        match probe.look(&source) {
+            Some(verdict) => self.settle(inner, verdict),
+            None => {
+                let pause = probe.pause();
+                self.limit_time(inner, pause);
+            }
+        }
+    }
+
+    /// Nothing has happened for a while.
+    pub(super) fn probe_again(&self, inner: &mut Inner) {
+        let Some(source) = self.me().upgrade() else { return };
+        let source: Arc<dyn Source> = source;
+        let Stage::Probing(probe) = &mut inner.stage else { return };
+        if let Some(verdict) = probe.look(&source) {
+            return self.settle(inner, verdict);
+        }
+        let pause = probe.pause();
+        probe.again();
+        self.limit_time(inner, pause);
+    }
+
+    fn settle(&self, inner: &mut Inner, verdict: Verdict) {
+        let Stage::Probing(probe) = inner.leave_stage() else { return };
+        let mut sockets = probe.into_sockets();
+        let outcome = match verdict {
+            Verdict::Failed(failure) => Err(failure),
+            Verdict::Device(personality) => {
+                match personality {
+                    Personality::Iwarp => sockets.datagram = None,
+                    Personality::Roce => sockets.stream = None,
+                }
+                inner.settle_device(personality);
+                Ok(())
+            }
+        };
+        inner.stage = Stage::Bound(sockets);
+        inner.machine.handle_addr(outcome);
+        self.publish(inner);
+    }
+}

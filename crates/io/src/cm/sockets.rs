@@ -1,0 +1,127 @@
+//! The sockets that keep an id's address: one number, in the spaces of TCP and of UDP.
+//!
+//! Invariant: where both are there, they are bound to the same address and number.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::config;
+use super::id::PortSpace;
+use super::socket::{self, Kind};
+use crate::Transport;
+
+/// How sockets are opened and bound.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Manners {
+    /// Others that allow it too may be bound to the same address.
+    pub shared: bool,
+    /// Whether the IPv6 wildcard excludes IPv4.
+    pub v6_only: Option<bool>,
+}
+
+/// Bound sockets that nobody uses yet.
+#[derive(Default)]
+pub(super) struct Sockets {
+    pub stream: Option<OwnedFd>,
+    pub datagram: Option<OwnedFd>,
+}
+
+impl Sockets {
+    /// Binds what an id of this port space and transport needs to `addr`; port 0 means a number
+    /// that is free for all of it.
+    ///
+    /// Where another program has the number in the space of UDP, an id that may use TCP makes do
+    /// with that.
+    pub fn bind(
+        addr: SocketAddr,
+        space: PortSpace,
+        transport: Transport,
+        manners: Manners,
+    ) -> io::Result<Self> {
+        if space == PortSpace::Udp || transport == Transport::Shuttle {
+            let datagram = Some(open_bound(Kind::Datagram, &addr, manners)?);
+            return Ok(Self { stream: None, datagram });
+        }
+        let mut tries = config::NUMBER_TRIES;
+        loop {
+            let stream = open_bound(Kind::Stream, &addr, manners)?;
+            let at = socket::local_addr(stream.as_fd())?;
+            if transport == Transport::Iwarp || at.port() == 0 {
+                return Ok(Self { stream: Some(stream), datagram: None });
+            }
+            let datagram = open_bound(Kind::Datagram, &at, manners);
+            tries -= 1;
+            match datagram {
+                Err(e) if is_taken(&e) && addr.port() == 0 && tries > 0 => {}
+                Err(e) if !is_taken(&e) => return Err(e),
+                datagram => return Ok(Self { stream: Some(stream), datagram: datagram.ok() }),
+            }
+        }
+    }
+
+    /// The address that they are bound to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self.all().next() {
+            Some(fd) => socket::local_addr(fd),
+            None => Ok((Ipv4Addr::UNSPECIFIED, 0).into()),
+        }
+    }
+
+    /// Each of them.
+    pub fn all(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.stream.iter().chain(&self.datagram).map(AsFd::as_fd)
+    }
+}
+
+fn open_bound(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Result<OwnedFd> {
+    let fd = open(kind, addr, manners)?;
+    match socket::bind(fd.as_fd(), addr, manners.shared) {
+        Err(e) if kind == Kind::Stream && addr.port() == 0 && is_taken(&e) => {
+            // Every free port is spoken for, but not for every destination.
+            socket::defer_port(fd.as_fd())?;
+            socket::bind(fd.as_fd(), addr, manners.shared)?;
+        }
+        other => other?,
+    }
+    Ok(fd)
+}
+
+/// Opens a socket that is to be bound to `addr`.
+pub(super) fn open(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Result<OwnedFd> {
+    let fd = socket::open(addr, kind)?;
+    if let (true, Some(only)) = (addr.is_ipv6(), manners.v6_only) {
+        socket::set_v6_only(fd.as_fd(), only)?;
+    }
+    Ok(fd)
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EADDRINUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    fn bind(addr: SocketAddr) -> Sockets {
+        Sockets::bind(addr, PortSpace::Tcp, Transport::Auto, Manners::default()).unwrap()
+    }
+
+    #[test]
+    fn one_number_is_taken_in_both_spaces() {
+        let sockets = bind("127.0.0.1:0".parse().unwrap());
+        let [stream, datagram] = [0, 1].map(|i| sockets.all().nth(i).unwrap());
+        let at = |fd| socket::local_addr(fd).unwrap();
+        assert_eq!(at(stream), at(datagram));
+        assert_ne!(at(stream).port(), 0);
+    }
+
+    #[test]
+    fn a_number_that_udp_has_lost_serves_tcp() {
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sockets = bind(other.local_addr().unwrap());
+        assert!(sockets.stream.is_some() && sockets.datagram.is_none());
+    }
+}

@@ -1,0 +1,262 @@
+//! The passive side over Shuttle: a socket where peers ask for connections.
+//!
+//! The socket serves Requests only. A connection that is granted gets a socket of its own at the
+//! same number, connected to its peer, so that the kernel finds whom a datagram is for and the
+//! peer sees one port. What asks for a connection from the address of such a peer is heard by that
+//! socket, which hands it on ([`Lobby`]).
+//!
+//! Invariant: a Request is announced and answered at most once each, however often it comes.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+use weft_rnic::cm::{self, Depths, Event};
+use weft_rnic::shuttle::{Arrival, Config, Connection, Endpoint, Listen, Misuse, Route, Ticket};
+use weft_rnic::wire::shuttle::ConnectionId;
+use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
+
+use super::call;
+use super::config;
+use super::id::{CmId, PortSpace, ROCE};
+use super::socket;
+use crate::buffers::Buffer;
+use crate::drive::datagram::ns_at;
+use crate::drive::mandate::Lobby;
+use crate::engine::{Engine, Interest, Readiness, Source, Token};
+use crate::udp::{BUNDLE_OCTETS, Port};
+use crate::{clock, link};
+
+/// A socket where peers ask for connections.
+pub(super) struct Station {
+    me: Weak<Station>,
+    listener: Weak<CmId>,
+    space: PortSpace,
+    /// Until it takes no more Requests; those that wait keep it longer.
+    port: Mutex<Option<Arc<Port>>>,
+    endpoint: Mutex<Endpoint<()>>,
+    token: Mutex<Option<Token>>,
+}
+
+/// A Request that waits for an answer.
+pub(super) struct Ask {
+    pub station: Arc<Station>,
+    port: Arc<Port>,
+    ticket: Ticket,
+    pub route: Route,
+    pub purpose: Purpose,
+    /// Octets that the peer's socket holds.
+    pub room_octets: u32,
+    /// Number of the peer's queue pair.
+    pub qp_num: u32,
+}
+
+impl Station {
+    /// Takes Requests for `listener` on `port`, which is bound to `at`.
+    pub fn open(listener: Weak<CmId>, space: PortSpace, port: Port, at: SocketAddr) -> Arc<Self> {
+        let port = Arc::new(port);
+        let mut endpoint = Endpoint::new(link::identity().entropy);
+        let config = link::config(&Route { local: at, remote: at });
+        endpoint.listen(Some(Listen::new(config)));
+        let station = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            listener,
+            space,
+            port: Mutex::new(Some(Arc::clone(&port))),
+            endpoint: Mutex::new(endpoint),
+            token: Mutex::default(),
+        });
+        let source: Arc<dyn Source> = station.clone();
+        let token = Engine::get().add(port.as_fd(), Interest::READ, source);
+        *station.token.lock().expect("station lock") = Some(token);
+        station
+    }
+
+    /// Takes no more Requests; those that wait may still be answered.
+    pub fn stop(&self) {
+        self.endpoint().listen(None);
+        let token = self.token.lock().expect("station lock").take();
+        if let Some(token) = token {
+            Engine::get().remove(token);
+        }
+        drop(self.port.lock().expect("port lock").take());
+    }
+
+    /// Its socket, while it takes Requests.
+    pub fn port(&self) -> Option<Arc<Port>> {
+        self.port.lock().expect("port lock").clone()
+    }
+
+    fn endpoint(&self) -> std::sync::MutexGuard<'_, Endpoint<()>> {
+        self.endpoint.lock().expect("endpoint lock")
+    }
+
+    /// Looks at a datagram; whether it is of a connection that was granted here.
+    fn handle(&self, now_ns: u64, route: Route, datagram: &[u8]) -> bool {
+        let mut endpoint = self.endpoint();
+        let answer = match endpoint.handle_datagram(now_ns, route, datagram) {
+            Arrival::Connection(()) => return true,
+            Arrival::Request(ticket) => {
+                let ask = self.read(&endpoint, ticket);
+                drop(endpoint);
+                self.announce(now_ns, ticket, ask);
+                return false;
+            }
+            Arrival::Answer(answer) | Arrival::Refused { answer, .. } => answer,
+            Arrival::Nothing => return false,
+        };
+        drop(endpoint);
+        if let Some(port) = self.port() {
+            send(&port, &route, &answer);
+        }
+        false
+    }
+
+    /// What a Request asks for, if it is for the connection manager.
+    fn read(&self, endpoint: &Endpoint<()>, ticket: Ticket) -> Option<(Ask, cm::Id, Event)> {
+        let (request, route) = endpoint.request(ticket)?;
+        let greeting = Greeting::parse(request.private_data())?;
+        let datagrams = match greeting.purpose {
+            Purpose::Manager | Purpose::Aside => false,
+            Purpose::Datagrams => true,
+            Purpose::QueuePair => return None,
+        };
+        if datagrams != (self.space == PortSpace::Udp) {
+            return None;
+        }
+        let peer = Depths { ird: request.ird(), ord: request.ord() };
+        let terms = call::terms(&greeting);
+        let words = call::padded(greeting.private_data, call::words_in_request(self.space));
+        let mut machine = cm::Id::from_request(ROCE, peer, words, terms);
+        let event = machine.poll_event()?;
+        let ask = Ask {
+            station: self.me.upgrade()?,
+            port: self.port()?,
+            ticket,
+            route,
+            purpose: greeting.purpose,
+            room_octets: greeting.room_octets,
+            qp_num: greeting.from,
+        };
+        Some((ask, machine, event))
+    }
+
+    fn announce(&self, now_ns: u64, ticket: Ticket, ask: Option<(Ask, cm::Id, Event)>) {
+        match (ask, self.listener.upgrade()) {
+            (Some((ask, machine, event)), Some(listener)) => {
+                listener.announce_ask(ask, machine, event);
+            }
+            _ => self.refuse(now_ns, ticket, (call::NOT_HERE, &[]), self.port().as_deref()),
+        }
+    }
+
+    fn refuse(
+        &self,
+        now_ns: u64,
+        ticket: Ticket,
+        (reason, private_data): (u16, &[u8]),
+        port: Option<&Port>,
+    ) {
+        let refused = self.endpoint().reject(now_ns, ticket, reason, private_data);
+        if let (Ok((route, answer)), Some(port)) = (refused, port) {
+            send(port, &route, &answer);
+        }
+    }
+
+    fn receive(&self) {
+        let Some(port) = self.port() else { return };
+        let mut buffer = Buffer::take();
+        let room = &mut buffer.room()[..BUNDLE_OCTETS];
+        for _ in 0..config::RECEIVE_BATCH {
+            let Some(bundle) = port.receive(room) else { break };
+            let now_ns = ns_at(clock::now());
+            for datagram in room[..bundle.octets].chunks(bundle.each) {
+                self.handle(now_ns, on_link(bundle.route), datagram);
+            }
+        }
+        buffer.put();
+    }
+}
+
+impl Ask {
+    /// Octets that this side's socket holds.
+    pub fn own_room_octets(&self) -> u32 {
+        self.port.room_octets()
+    }
+
+    /// Grants the connection; the socket is for nobody else.
+    ///
+    /// # Errors
+    /// The peer has given up, nothing is common to both, or the system has no socket to give.
+    pub fn grant(
+        &self,
+        config: Config,
+        private_data: &[u8],
+    ) -> std::io::Result<(Box<Connection>, Port)> {
+        let now_ns = ns_at(clock::now());
+        let fd = socket::beside(self.port.as_fd(), &self.route.local, &self.route.remote)?;
+        let port = Port::adopt(fd)?;
+        let mut endpoint = self.station.endpoint();
+        let connection = match endpoint.accept(now_ns, self.ticket, config, private_data) {
+            Ok(connection) => Box::new(connection),
+            Err(misuse) => return Err(std::io::Error::from_raw_os_error(errno(misuse))),
+        };
+        endpoint.attach(connection.cid(), ());
+        Ok((connection, port))
+    }
+
+    /// Refuses it.
+    pub fn refuse(&self, reason: u16, private_data: &[u8]) {
+        let now_ns = ns_at(clock::now());
+        self.station.refuse(now_ns, self.ticket, (reason, private_data), Some(&self.port));
+    }
+}
+
+/// A connection's share in the place that it was granted at.
+pub(super) struct Guest(pub Arc<Station>);
+
+impl Lobby for Guest {
+    fn sort(&self, now_ns: u64, route: Route, datagram: &[u8]) -> bool {
+        self.0.handle(now_ns, on_link(route), datagram)
+    }
+
+    fn confirm(&self, cid: ConnectionId) {
+        self.0.endpoint().handle_established(cid);
+    }
+
+    fn release(&self, now_ns: u64, cid: ConnectionId) {
+        self.0.endpoint().release(now_ns, cid);
+    }
+}
+
+impl Source for Station {
+    fn ready(&self, _: Readiness) {
+        self.receive();
+    }
+
+    fn timeout(&self, _: Instant) {}
+}
+
+fn errno(misuse: Misuse) -> i32 {
+    match misuse {
+        Misuse::Gone => libc::ECONNRESET,
+        Misuse::TooMany => libc::ENOBUFS,
+        _ => libc::EPROTO,
+    }
+}
+
+fn send(port: &Port, route: &Route, octets: &[u8]) {
+    // What cannot leave is lost, as on the way.
+    let _written = port.send_staged(route, octets, octets.len());
+}
+
+/// A local address that is good on one link only needs to name the link.
+fn on_link(mut route: Route) -> Route {
+    if let (SocketAddr::V6(local), SocketAddr::V6(remote)) = (&mut route.local, route.remote)
+        && local.ip().is_unicast_link_local()
+    {
+        local.set_scope_id(remote.scope_id());
+    }
+    route
+}

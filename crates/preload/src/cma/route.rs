@@ -1,0 +1,107 @@
+//! What the attributes of a queue pair have to be for the way that an id has found.
+
+use std::ffi::c_int;
+use std::mem;
+
+use weft_io::Personality;
+use weft_io::cm::{CmId, PortSpace};
+use weft_verbs::{Access, QpAttrMask as Mask, QpState};
+
+use super::abi::RDMA_UDP_QKEY;
+use super::sockaddr;
+use crate::abi::{ibv_ah_attr, ibv_qp_attr};
+use crate::ibv::gid;
+
+/// InfiniBand's largest packet, and what its connection manager sets on Ethernet: the time that an
+/// acknowledgement has, and a receiver that is not ready.
+const MTU_4096: c_int = 5;
+const ACK_TIMEOUT: u8 = 19;
+const MIN_RNR_TIMER: u8 = 0;
+/// Hops that the Internet may take.
+const HOP_LIMIT: u8 = 64;
+
+/// The address vector of the way to the peer.
+pub fn ah_attr(cm: &CmId) -> ibv_ah_attr {
+    // SAFETY: zeroes are a valid address vector.
+    let mut path: ibv_ah_attr = unsafe { mem::zeroed() };
+    let own = sockaddr::gid(cm.local_addr());
+    let row = gid::table(Personality::Roce).iter().position(|row| row.raw == own.raw);
+    path.is_global = 1;
+    path.port_num = 1;
+    path.grh.dgid = sockaddr::gid(cm.peer_addr());
+    path.grh.sgid_index = row.and_then(|row| u8::try_from(row).ok()).unwrap_or(0);
+    path.grh.hop_limit = HOP_LIMIT;
+    path
+}
+
+/// Fills in what the state in `attr` needs; gives the mask of it, or nothing if no connection has
+/// to do with that state.
+pub fn attributes(cm: &CmId, attr: &mut ibv_qp_attr) -> Option<c_int> {
+    let state = QpState::from_raw(u32::try_from(attr.qp_state).ok()?)?;
+    let mask = match (cm.personality(), cm.space()) {
+        (Personality::Iwarp, _) => of_rnic(state, attr)?,
+        (Personality::Roce, PortSpace::Tcp) => of_adapter(cm, state, attr)?,
+        (Personality::Roce, PortSpace::Udp) => of_datagrams(state, attr)?,
+    };
+    Some(mask.bits() as c_int)
+}
+
+/// Rights on the way to it, and nothing for the state that only a connection leads to.
+fn of_rnic(state: QpState, attr: &mut ibv_qp_attr) -> Option<Mask> {
+    match state {
+        QpState::Init | QpState::Rtr => {
+            attr.qp_access_flags = (Access::REMOTE_WRITE | Access::REMOTE_READ).bits() as _;
+            Some(Mask::STATE | Mask::ACCESS_FLAGS)
+        }
+        QpState::Rts => Some(Mask::empty()),
+        _ => None,
+    }
+}
+
+fn of_adapter(cm: &CmId, state: QpState, attr: &mut ibv_qp_attr) -> Option<Mask> {
+    let (ird, ord) = cm.depths();
+    let terms = cm.terms();
+    match state {
+        QpState::Init => {
+            (attr.pkey_index, attr.port_num) = (0, 1);
+            let rights = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+            attr.qp_access_flags = rights.bits() as _;
+            Some(Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::ACCESS_FLAGS)
+        }
+        QpState::Rtr => {
+            attr.ah_attr = ah_attr(cm);
+            attr.path_mtu = MTU_4096;
+            attr.dest_qp_num = cm.peer_qp_num();
+            attr.rq_psn = 0;
+            attr.max_dest_rd_atomic = ird.min(255) as u8;
+            attr.min_rnr_timer = MIN_RNR_TIMER;
+            let path = Mask::AV | Mask::PATH_MTU | Mask::DEST_QPN | Mask::RQ_PSN;
+            Some(Mask::STATE | path | Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER)
+        }
+        QpState::Rts => {
+            attr.timeout = cm.ack_timeout().unwrap_or(ACK_TIMEOUT);
+            attr.retry_cnt = terms.retry_count.min(7);
+            attr.rnr_retry = terms.rnr_retry_count.min(7);
+            attr.sq_psn = 0;
+            attr.max_rd_atomic = ord.min(255) as u8;
+            let retries = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY;
+            Some(Mask::STATE | retries | Mask::SQ_PSN | Mask::MAX_QP_RD_ATOMIC)
+        }
+        _ => None,
+    }
+}
+
+fn of_datagrams(state: QpState, attr: &mut ibv_qp_attr) -> Option<Mask> {
+    match state {
+        QpState::Init => {
+            (attr.pkey_index, attr.port_num, attr.qkey) = (0, 1, RDMA_UDP_QKEY);
+            Some(Mask::STATE | Mask::PKEY_INDEX | Mask::PORT | Mask::QKEY)
+        }
+        QpState::Rtr => Some(Mask::STATE),
+        QpState::Rts => {
+            attr.sq_psn = 0;
+            Some(Mask::STATE | Mask::SQ_PSN)
+        }
+        _ => None,
+    }
+}
