@@ -10,12 +10,18 @@ use std::thread;
 use crate::install;
 use crate::program::Program;
 
+/// Over Shuttle: what rdma-cm connects by, as `WEFT_TRANSPORT` has it.
+pub const SHUTTLE: &str = "shuttle";
+/// Over iWARP.
+pub const IWARP: &str = "iwarp";
+
 /// Programs that poll slow each other down, so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A test's place to work, removed with everything in it.
 pub struct Lab {
     directory: PathBuf,
+    transport: Option<&'static str>,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -30,7 +36,26 @@ impl Lab {
         let name = format!("weft-{}-{}", std::process::id(), test_name().replace("::", "-"));
         let directory = std::env::temp_dir().join(name);
         fs::create_dir_all(&directory).expect("the temporary directory is writable");
-        Some(Self { directory, _turn: turn })
+        Some(Self { directory, transport: None, _turn: turn })
+    }
+
+    /// Calls `test` over each transport of rdma-cm, with a lab that has `programs`.
+    pub fn over_each(programs: &[&str], test: impl Fn(&Self)) {
+        for transport in [SHUTTLE, IWARP] {
+            let Some(lab) = Self::with(programs) else { return };
+            test(&lab.over(transport));
+        }
+    }
+
+    /// The same where programs connect by `transport`.
+    pub fn over(mut self, transport: &'static str) -> Self {
+        self.transport = Some(transport);
+        self
+    }
+
+    /// What programs connect by, if it was said.
+    pub fn transport(&self) -> Option<&'static str> {
+        self.transport
     }
 
     /// The same for a test that only root can make.
@@ -49,7 +74,14 @@ impl Lab {
 
     /// The program `name`, to be run by `weft run` in this lab's directory.
     pub fn program(&self, name: &str) -> Program {
-        Program::new(name, &self.directory)
+        self.with_transport(Program::new(name, &self.directory))
+    }
+
+    fn with_transport(&self, program: Program) -> Program {
+        match self.transport {
+            Some(transport) => program.env("WEFT_TRANSPORT", transport),
+            None => program,
+        }
     }
 
     /// The path of `name` in this lab's directory.
@@ -75,7 +107,8 @@ impl Lab {
         cc.args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
         let done = cc.args(libraries).output().expect("the compiler starts");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        Program::new(program.to_str().expect("a UTF-8 path"), &self.directory)
+        let program = program.to_str().expect("a UTF-8 path");
+        self.with_transport(Program::new(program, &self.directory))
     }
 
     /// Compiles the verbs program `c/NAME.c`.

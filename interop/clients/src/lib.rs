@@ -18,7 +18,7 @@ mod running;
 mod wire;
 
 pub use install::{library, weft};
-pub use lab::Lab;
+pub use lab::{IWARP, Lab, SHUTTLE};
 pub use machine::{Namespaces, free_port, own_address};
 pub use program::Program;
 pub use running::{Ended, LIMIT, Running};

@@ -12,16 +12,18 @@ pub fn free_port() -> u16 {
     socket.local_addr().expect("a bound socket has an address").port()
 }
 
-/// Whether a socket listens on `port`: state 0A in the kernel's tables.
+/// Whether a socket listens on `port`: state 0A in the kernel's tables of TCP, and in those of UDP
+/// 07, which has no peer.
 pub(crate) fn listens(port: u16) -> bool {
     let suffix = format!(":{port:04X}");
-    let listens = |line: &str| {
+    let listens = |line: &str, state: &str| {
         let mut fields = line.split_whitespace().skip(1);
-        fields.next().is_some_and(|local| local.ends_with(&suffix)) && fields.nth(1) == Some("0A")
+        fields.next().is_some_and(|local| local.ends_with(&suffix)) && fields.nth(1) == Some(state)
     };
-    ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .any(|table| fs::read_to_string(table).is_ok_and(|text| text.lines().any(listens)))
+    [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")].iter().any(|(table, state)| {
+        let text = fs::read_to_string(format!("/proc/net/{table}"));
+        text.is_ok_and(|text| text.lines().any(|line| listens(line, state)))
+    })
 }
 
 /// An address of this machine other than loopback's, which libfabric and DAPL insist on; nothing,

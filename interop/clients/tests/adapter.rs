@@ -9,7 +9,7 @@ fn measure(programs: &[&str], options: &[&str]) {
     for program in programs {
         for option in options {
             let port = free_port();
-            let server = lab.program(program).args(&format!("-d weft0 -F -p {port} {option}"));
+            let server = lab.program(program).args(&format!("-F -p {port} {option}"));
             let (server, client) = pair(&server, &server.clone().args("127.0.0.1"), port);
             assert!(client.stdout.contains("#bytes"), "{client}\n{server}");
         }
@@ -21,7 +21,7 @@ fn measure_far(line: &str) {
     let (program, options) = line.split_once(' ').expect("a program and its options");
     let Some(lab) = Lab::of_root(&[program]) else { return };
     let weft = weft().display();
-    let run = format!("{weft} run {program} -d weft0 -F {options}");
+    let run = format!("{weft} run {program} -F {options}");
     let path = lab.program(&weft.to_string()).on_its_own().env("WEFT_LIB", library());
     let path = path.args("wan 70ms 200mbit 1% reorder=25%:5ms --server").arg(&run);
     let client = path.args(&format!("-- {run} 10.77.0.2")).run();

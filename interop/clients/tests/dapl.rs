@@ -1,6 +1,6 @@
 //! DAPL over its rdma-cm provider.
 
-use weft_interop::{Ended, Lab, Program, own_address, pair};
+use weft_interop::{Ended, IWARP, Lab, Program, SHUTTLE, own_address, pair};
 
 /// Where dtest's server and dapltest's wait: they cannot be told otherwise.
 const DTEST_PORT: u16 = 15828;
@@ -15,8 +15,8 @@ fn interface_of(lab: &Lab, address: &str) -> String {
     name.unwrap_or_else(|| panic!("no interface has {address}: {list}")).to_owned()
 }
 
-fn dapl(program: &str) -> Option<(Lab, String, Program)> {
-    let lab = Lab::with(&[program, "ip"])?;
+fn dapl(program: &str, transport: &'static str) -> Option<(Lab, String, Program)> {
+    let lab = Lab::with(&[program, "ip"])?.over(transport);
     let address = own_address()?.to_string();
     let interface = interface_of(&lab, &address);
     let line =
@@ -27,12 +27,14 @@ fn dapl(program: &str) -> Option<(Lab, String, Program)> {
 }
 
 fn dtest(options: &str) {
-    let Some((_lab, address, dtest)) = dapl("dtest") else { return };
-    let dtest = dtest.args("-P weft").args(options);
-    let client = dtest.clone().args("-h").arg(address);
-    let (server, client) = pair(&dtest, &client, DTEST_PORT);
-    server.said("DAPL Test Complete. PASSED");
-    client.said("DAPL Test Complete. PASSED");
+    for transport in [SHUTTLE, IWARP] {
+        let Some((_lab, address, dtest)) = dapl("dtest", transport) else { return };
+        let dtest = dtest.args("-P weft").args(options);
+        let client = dtest.clone().args("-h").arg(address);
+        let (server, client) = pair(&dtest, &client, DTEST_PORT);
+        server.said("DAPL Test Complete. PASSED");
+        client.said("DAPL Test Complete. PASSED");
+    }
 }
 
 #[test]
@@ -45,8 +47,12 @@ fn dtest_checks_what_it_writes() {
     dtest("-D -b 4096 -B 20");
 }
 
-fn dapltest(kind: &str, test: &str) -> Option<Ended> {
-    let (_lab, address, dapltest) = dapl("dapltest")?;
+fn dapltest(kind: &str, test: &str) -> Vec<Ended> {
+    [SHUTTLE, IWARP].iter().filter_map(|transport| dapltest_over(transport, kind, test)).collect()
+}
+
+fn dapltest_over(transport: &'static str, kind: &str, test: &str) -> Option<Ended> {
+    let (_lab, address, dapltest) = dapl("dapltest", transport)?;
     let server = dapltest.clone().args("-T S -D weft").start().listening(DAPLTEST_PORT);
     let client = dapltest.args(&format!("-T {kind} -D weft -s {address} {test}")).run().success();
     drop(server);
@@ -57,21 +63,21 @@ fn dapltest(kind: &str, test: &str) -> Option<Ended> {
 fn dapltest_runs_transactions_of_every_kind() {
     let kinds = "-P -t 1 -w 1 -i 50 client RW 4096 1 server RW 2048 4 server RR 1024 1 \
                  client RR 2048 1 client SR 1024 3 -f server SR 256 3 -f";
-    if let Some(client) = dapltest("T", kinds) {
+    for client in dapltest("T", kinds) {
         assert!(!client.stdout.contains("fail"), "{client}");
     }
 }
 
 #[test]
 fn dapltest_runs_threads_with_several_endpoints() {
-    if let Some(client) = dapltest("T", "-i 20 -t 2 -w 4 client SR 8192 3 server SR 8192 3") {
+    for client in dapltest("T", "-i 20 -t 2 -w 4 client SR 8192 3 server SR 8192 3") {
         assert!(!client.stdout.contains("fail"), "{client}");
     }
 }
 
 #[test]
 fn dapltest_measures() {
-    if let Some(client) = dapltest("P", "-i 100 -p 16 -m p RW 4096 2") {
+    for client in dapltest("P", "-i 100 -p 16 -m p RW 4096 2") {
         client.said("raw: RW, 100, 4096");
     }
 }

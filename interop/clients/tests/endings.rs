@@ -4,13 +4,14 @@ use weft_interop::{Ended, Lab, Running, Signal, free_port};
 
 /// Sends 200 messages of 64 KiB and ends as `how` says; the receiver must get all.
 fn all_arrives_when_the_sender_ends_by(how: &str, status: Option<i32>) {
-    let Some(lab) = Lab::with(&["cc"]) else { return };
-    let (peer, port) = (lab.verbs_program("peer"), free_port());
-    let receiver = peer.clone().args(&format!("receive {port} 200 65536"));
-    let receiver = receiver.start().listening(port);
-    let sender = peer.args(&format!("send {port} 200 65536 {how}")).run();
-    assert_eq!(sender.status.code(), status, "{sender}");
-    receiver.wait().success().said("complete");
+    Lab::over_each(&["cc"], |lab| {
+        let (peer, port) = (lab.verbs_program("peer"), free_port());
+        let receiver = peer.clone().args(&format!("receive {port} 200 65536"));
+        let receiver = receiver.start().listening(port);
+        let sender = peer.args(&format!("send {port} 200 65536 {how}")).run();
+        assert_eq!(sender.status.code(), status, "{sender}");
+        receiver.wait().success().said("complete");
+    });
 }
 
 #[test]
@@ -61,18 +62,20 @@ enum Victim {
 #[test]
 fn perftest_ends_when_its_peer_is_killed() {
     for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
-        let Some(lab) = Lab::with(&[program]) else { continue };
         let (server, client) = ("-R -F -n 5000000 -p PORT", "-R -F -n 5000000 -p PORT 127.0.0.1");
-        let client = survivor(&lab, program, server, client, Victim::Server);
-        assert!(!client.status.success(), "{client}");
+        Lab::over_each(&[program], |lab| {
+            let client = survivor(lab, program, server, client, Victim::Server);
+            assert!(!client.status.success(), "{client}");
+        });
     }
 }
 
 #[test]
 fn rping_ends_when_its_peer_is_killed() {
-    let Some(lab) = Lab::with(&["rping"]) else { return };
     let (server, client) = ("-s -a 127.0.0.1 -p PORT", "-c -a 127.0.0.1 -p PORT");
-    for victim in [Victim::Server, Victim::Client] {
-        survivor(&lab, "rping", server, client, victim);
-    }
+    Lab::over_each(&["rping"], |lab| {
+        for victim in [Victim::Server, Victim::Client] {
+            survivor(lab, "rping", server, client, victim);
+        }
+    });
 }

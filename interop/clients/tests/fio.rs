@@ -3,16 +3,18 @@
 use weft_interop::{Lab, free_port, pair};
 
 fn transfer(verb: &str, depth: u32) {
-    let Some(lab) = Lab::with(&["fio"]) else { return };
-    let port = free_port();
-    let fio = |name: &str, rest: &str| {
-        let line = format!("--name={name} --ioengine=rdma --port={port} --bs=64k --size=8m {rest}");
-        lab.program("fio").args(&line).args(&format!("--iodepth={depth} --verify=crc32c"))
-    };
-    let client = format!("--hostname=127.0.0.1 --verb={verb} --rw=write");
-    let (server, client) = pair(&fio("server", "--rw=read"), &fio("client", &client), port);
-    client.said("io=8192KiB");
-    assert!(!server.stdout.contains("verify:"), "{server}");
+    Lab::over_each(&["fio"], |lab| {
+        let port = free_port();
+        let fio = |name: &str, rest: &str| {
+            let line =
+                format!("--name={name} --ioengine=rdma --port={port} --bs=64k --size=8m {rest}");
+            lab.program("fio").args(&line).args(&format!("--iodepth={depth} --verify=crc32c"))
+        };
+        let client = format!("--hostname=127.0.0.1 --verb={verb} --rw=write");
+        let (server, client) = pair(&fio("server", "--rw=read"), &fio("client", &client), port);
+        client.said("io=8192KiB");
+        assert!(!server.stdout.contains("verify:"), "{server}");
+    });
 }
 
 #[test]

@@ -3,22 +3,23 @@
 use weft_interop::{Lab, free_port, own_address, pair};
 
 fn ping_pong(provider: &str, endpoint: &str, sizes: &str) {
-    let Some(lab) = Lab::with(&["fi_pingpong"]) else { return };
     let Some(address) = own_address() else { return };
-    let port = free_port();
-    let common = lab.program("fi_pingpong").arg("-p").arg(provider);
-    let common = common.args(&format!("-e {endpoint} -c -I 10 {sizes}"));
-    let server = common.clone().args(&format!("-B {port}"));
-    let client = common.args(&format!("-P {port} {address}"));
-    let (_, client) = pair(&server, &client, port);
-    client.said("usec/xfer");
+    Lab::over_each(&["fi_pingpong"], |lab| {
+        let port = free_port();
+        let common = lab.program("fi_pingpong").arg("-p").arg(provider);
+        let common = common.args(&format!("-e {endpoint} -c -I 10 {sizes}"));
+        let server = common.clone().args(&format!("-B {port}"));
+        let client = common.args(&format!("-P {port} {address}"));
+        let (_, client) = pair(&server, &client, port);
+        client.said("usec/xfer");
+    });
 }
 
 #[test]
 fn the_provider_finds_the_device() {
     let Some(lab) = Lab::with(&["fi_info"]) else { return };
-    let info = lab.program("fi_info").args("-p verbs").run().success().said("domain: weft_iw0");
-    info.said("FI_PROTO_IWARP");
+    let info = lab.program("fi_info").args("-p verbs").run().success().said("domain: weft0");
+    info.said("FI_PROTO_RDMA_CM_IB_RC").said("domain: weft_iw0").said("FI_PROTO_IWARP");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use weft_interop::Lab;
+use weft_interop::{IWARP, Lab};
 
 /// Where the programs of an MPICH with libfabric are.
 fn mpich(lab: &Lab) -> Option<PathBuf> {
@@ -25,8 +25,11 @@ fn mpich(lab: &Lab) -> Option<PathBuf> {
 /// Runs the ring with so many ranks, each of which takes its receives from one queue for all
 /// others if they are `shared`.
 fn ring(ranks: u32, shared: bool) {
-    let Some(lab) = Lab::with(&["cc"]) else { return };
-    let Some(bin) = mpich(&lab) else {
+    Lab::over_each(&["cc"], |lab| ring_in(lab, ranks, shared));
+}
+
+fn ring_in(lab: &Lab, ranks: u32, shared: bool) {
+    let Some(bin) = mpich(lab) else {
         lab.skip(
             "no MPICH with libfabric: python3 -m venv target/mpich, then its pip install mpich",
         );
@@ -43,7 +46,9 @@ fn ring(ranks: u32, shared: bool) {
         .env("FI_OFI_RXM_USE_SRX", if shared { "1" } else { "0" })
         .arg(ring.path())
         .run();
-    run.success().said("libfabric provider: verbs;ofi_rxm - Ethernet-iWARP").said("all right");
+    let fabric = if lab.transport() == Some(IWARP) { "Ethernet-iWARP" } else { "IB-0x" };
+    let provider = format!("libfabric provider: verbs;ofi_rxm - {fabric}");
+    run.success().said(&provider).said("all right");
 }
 
 #[test]

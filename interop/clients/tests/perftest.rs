@@ -4,7 +4,10 @@ use weft_interop::{Lab, free_port, pair};
 
 /// Runs each program on both ends with each of the options.
 fn measure(programs: &[&str], options: &[&str]) {
-    let Some(lab) = Lab::with(programs) else { return };
+    Lab::over_each(programs, |lab| measure_in(lab, programs, options));
+}
+
+fn measure_in(lab: &Lab, programs: &[&str], options: &[&str]) {
     for program in programs {
         for option in options {
             let port = free_port();

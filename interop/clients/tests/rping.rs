@@ -18,29 +18,32 @@ fn ping(lab: &Lab, address: &str, size: &str) {
 
 #[test]
 fn from_its_smallest_size_to_its_largest() {
-    let Some(lab) = Lab::with(&["rping"]) else { return };
-    for size in ["23", "64", "1500", "65535"] {
-        ping(&lab, "127.0.0.1", size);
-    }
+    Lab::over_each(&["rping"], |lab| {
+        for size in ["23", "64", "1500", "65535"] {
+            ping(lab, "127.0.0.1", size);
+        }
+    });
 }
 
 #[test]
 fn over_ipv6() {
-    let Some(lab) = Lab::with(&["rping"]) else { return };
-    ping(&lab, "::1", "1000");
+    Lab::over_each(&["rping"], |lab| {
+        ping(lab, "::1", "1000");
+    });
 }
 
 #[test]
 fn several_clients_of_one_server() {
-    let Some(lab) = Lab::with(&["rping"]) else { return };
-    let port = free_port();
-    let line = format!("-a 127.0.0.1 -p {port} -V -S 4000");
-    let server = lab.program("rping").args("-s -P").args(&line).start().listening(port);
-    let client = lab.program("rping").args("-c -v").args(&line);
-    // One after the other, because the server keeps only one request in mind; all at the same
-    // time, because they go on for long.
-    let clients =
-        [(); 4].map(|()| client.clone().args("-C 1000000").start().printed("ping data: "));
-    client.args("-C 10").run().success();
-    drop((clients, server));
+    Lab::over_each(&["rping"], |lab| {
+        let port = free_port();
+        let line = format!("-a 127.0.0.1 -p {port} -V -S 4000");
+        let server = lab.program("rping").args("-s -P").args(&line).start().listening(port);
+        let client = lab.program("rping").args("-c -v").args(&line);
+        // One after the other, because the server keeps only one request in mind; all at the same
+        // time, because they go on for long.
+        let clients =
+            [(); 4].map(|()| client.clone().args("-C 1000000").start().printed("ping data: "));
+        client.args("-C 10").run().success();
+        drop((clients, server));
+    });
 }

@@ -1,11 +1,11 @@
 //! Wireshark understands every octet that passes between two programs, and finds no fault.
 
-use weft_interop::{Capture, Lab, Program, free_port, pair};
+use weft_interop::{Capture, IWARP, Lab, Program, free_port, pair};
 
 /// Runs the programs under a capture; gives what Wireshark says.
 fn decode(programs: &[(&str, &str)], markers: bool) -> Option<String> {
     let names: Vec<&str> = programs.iter().map(|(name, _)| *name).collect();
-    let lab = Lab::with(&[&names[..], &["dumpcap", "tshark"]].concat())?;
+    let lab = Lab::with(&[&names[..], &["dumpcap", "tshark"]].concat())?.over(IWARP);
     let port = free_port();
     let capture = Capture::start(&lab, port)?;
     for (name, line) in programs {

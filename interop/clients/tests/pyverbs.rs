@@ -1,0 +1,58 @@
+//! rdma-core's own tests of rdma-cm, in Python, over either device.
+
+use weft_interop::{IWARP, Lab, SHUTTLE, own_address};
+
+/// Where Debian puts them; some files are compressed.
+const TESTS: &str = "/usr/share/doc/rdma-core/tests";
+/// The Python that has pyverbs.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Runs the tests of rdma-cm; gives what they said, and nothing if they are not installed.
+fn tests_of_rdmacm(transport: &'static str, device: &str) -> Option<String> {
+    let lab = Lab::with(&["sh", "gunzip", PYTHON])?.over(transport);
+    own_address()?;
+    if !std::path::Path::new(TESTS).join("base.py.gz").exists() {
+        lab.skip("the tests of rdma-core are not installed");
+        return None;
+    }
+    let copy = format!("cp -r {TESTS} . && gunzip -f tests/*.gz");
+    lab.program("sh").on_its_own().arg("-c").arg(copy).run().success();
+    let line = format!("-B tests/run_tests.py -v --dev {device} --port 1 --gid 1");
+    let run = lab.program(PYTHON).args(&line).arg("tests.test_rdmacm").run();
+    if run.stderr.contains("No module named 'pyverbs'") {
+        lab.skip("pyverbs is not installed");
+        return None;
+    }
+    Some(run.stderr)
+}
+
+/// Whether the test `name` passed.
+fn passed(said: &str, name: &str) -> bool {
+    let result = said.lines().find(|line| line.starts_with(&format!("{name} ")));
+    result.is_some_and(|line| line.ends_with("... ok"))
+}
+
+const CONNECTED: [&str; 5] = [
+    "test_rdmacm_async_read",
+    "test_rdmacm_async_write",
+    "test_rdmacm_async_reject_traffic",
+    "test_rdmacm_async_traffic",
+    "test_rdmacm_sync_traffic",
+];
+
+#[test]
+fn the_adapter_passes_the_tests_of_rdma_cm() {
+    let Some(said) = tests_of_rdmacm(SHUTTLE, "weft0") else { return };
+    let more = ["test_rdmacm_async_traffic_external_qp", "test_rdmacm_async_udp_traffic"];
+    for name in CONNECTED.iter().chain(&more) {
+        assert!(passed(&said, name), "{name}: {said}");
+    }
+}
+
+#[test]
+fn the_rnic_passes_those_that_are_for_rnics() {
+    let Some(said) = tests_of_rdmacm(IWARP, "weft_iw0") else { return };
+    for name in CONNECTED {
+        assert!(passed(&said, name), "{name}: {said}");
+    }
+}
