@@ -1,6 +1,6 @@
 //! libfabric's verbs provider, as it is and under its reliable datagrams, with the data checked.
 
-use weft_interop::{Lab, free_port, own_address, pair};
+use weft_interop::{IWARP, Lab, free_port, own_address, pair};
 
 fn ping_pong(provider: &str, endpoint: &str, sizes: &str) {
     let Some(address) = own_address() else { return };
@@ -17,9 +17,14 @@ fn ping_pong(provider: &str, endpoint: &str, sizes: &str) {
 
 #[test]
 fn the_provider_finds_the_device() {
-    let Some(lab) = Lab::with(&["fi_info"]) else { return };
-    let info = lab.program("fi_info").args("-p verbs").run().success().said("domain: weft0");
-    info.said("FI_PROTO_RDMA_CM_IB_RC").said("domain: weft_iw0").said("FI_PROTO_IWARP");
+    Lab::over_each(&["fi_info"], |lab| {
+        let (device, protocol) = match lab.transport() {
+            Some(IWARP) => ("weft_iw0", "FI_PROTO_IWARP"),
+            _ => ("weft0", "FI_PROTO_RDMA_CM_IB_RC"),
+        };
+        let info = lab.program("fi_info").args("-p verbs").run().success();
+        info.said(&format!("domain: {device}")).said(protocol);
+    });
 }
 
 #[test]
