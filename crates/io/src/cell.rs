@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use weft_rnic::Endpoint;
 use weft_rnic::wire::offload::Offloads;
+use weft_rnic::{Endpoint, Patience};
 use weft_verbs::Cq;
 use weft_verbs::Wake;
 
@@ -353,7 +353,7 @@ impl Cell {
     }
 
     /// Says what the program set for its requests; see [`Drive::set_requester`].
-    pub fn set_requester(&self, ord: u16, patience: Duration) {
+    pub fn set_requester(&self, ord: u16, patience: Patience) {
         if self.is_attached() {
             self.with_driver(|driver| driver.set_requester(ord, patience));
         }

@@ -7,11 +7,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use weft_rnic::shuttle::{Request, Route};
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
-use weft_rnic::{Association, Binding, WhenClosed};
+use weft_rnic::{Association, Binding, Patience, WhenClosed};
 use weft_verbs::Misuse;
 
 use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper, ns_at};
@@ -41,25 +40,12 @@ pub(crate) struct Peer {
 pub(crate) struct Requester {
     /// Reads and Atomics that this side keeps outstanding.
     pub max_rd_atomic: u8,
-    /// Acknowledgement timeout: 4.096 us times two to the power of this; 0 is for ever.
-    pub timeout_exp: u8,
-    /// How often what is not acknowledged is repeated.
-    pub retry_cnt: u8,
+    /// How long they wait for a peer that is silent.
+    pub patience: Patience,
 }
 
-/// A peer that does not answer is given at least this long: programs choose their timeouts for a
-/// machine room.
-const PATIENCE_MIN: Duration = Duration::from_secs(10);
-
-impl Requester {
-    fn patience(&self) -> Duration {
-        if self.timeout_exp == 0 {
-            return Duration::MAX;
-        }
-        let once = Duration::from_nanos(4096 << u32::from(self.timeout_exp).min(31));
-        (once * (u32::from(self.retry_cnt) + 1)).max(PATIENCE_MIN)
-    }
-}
+/// Queue pairs that nothing is asked of stay connected for so long although the path is down.
+const IDLE_NS: u64 = 3600 * 1_000_000_000;
 
 impl Qp {
     /// The peer is known: what it sends is taken from now on.
@@ -85,7 +71,7 @@ impl Qp {
 
     /// Requests may be sent from now on.
     pub(crate) fn speak(&self, requester: Requester) -> Result<(), Misuse> {
-        self.cell.set_requester(requester.max_rd_atomic.into(), requester.patience());
+        self.cell.set_requester(requester.max_rd_atomic.into(), requester.patience);
         Ok(())
     }
 }
@@ -117,6 +103,7 @@ impl Call {
         config.ird = self.peer.max_dest_rd_atomic.into();
         config.handshake_ns = u64::MAX / 4;
         config.may_wait = true;
+        config.idle_ns = IDLE_NS;
         Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
     }
 

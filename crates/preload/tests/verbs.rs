@@ -42,6 +42,13 @@ fn a_queue_pair_lets_its_peer_do_what_the_program_said() {
 }
 
 #[test]
+fn a_message_waits_for_its_receive_and_a_request_for_its_peer_as_long_as_they_may() {
+    let dir = Dir::new("receives");
+    let program = dir.build("receives.c", "receives", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
     let dir = Dir::new("view");
     let program = dir.build("view.c", "view", &["-libverbs"]);

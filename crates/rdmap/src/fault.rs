@@ -8,7 +8,7 @@ use weft_wire::rdmap::Opcode;
 use weft_wire::rdmap::READ_REQUEST_LEN;
 use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
 
-use crate::stream::{Lower, Receiving, Stream};
+use crate::stream::{Receiving, Stream};
 
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,11 @@ pub enum Fault {
     Closed,
     /// The peer is gone or cannot be reached.
     Unreachable,
+    /// The peer posted no receive for a message of this side in time.
+    NoReceive {
+        /// Which request.
+        seq: u32,
+    },
 }
 
 impl Fault {
@@ -70,7 +75,7 @@ impl Fault {
             Self::Request { .. } => Some(Terminate::bare(TerminateCode::RdmapCatastrophic)),
             Self::SourceGone(fault) => Some(Terminate::bare(read_code(*fault))),
             Self::Lower(code) => code.map(Terminate::bare),
-            Self::Terminated(_) | Self::Closed | Self::Unreachable => None,
+            Self::Terminated(_) | Self::Closed | Self::Unreachable | Self::NoReceive { .. } => None,
         }
     }
 
@@ -79,7 +84,9 @@ impl Fault {
         match self {
             Self::PeerMisbehaved { terminate, .. } => Some(event_for(terminate.code)),
             Self::SourceGone(_) => Some(AsyncKind::QpAccessErr),
-            Self::Request { .. } | Self::Closed | Self::Unreachable => None,
+            Self::Request { .. } | Self::Closed | Self::Unreachable | Self::NoReceive { .. } => {
+                None
+            }
             Self::Terminated(_) | Self::Lower(_) => Some(AsyncKind::QpFatal),
         }
     }
@@ -90,8 +97,11 @@ impl Fault {
             Self::Request { seq, status } => {
                 qp.sq().fail(*seq, qp.num(), qp.send_cq(), *status, 0);
             }
+            Self::NoReceive { seq } => {
+                qp.sq().fail(*seq, qp.num(), qp.send_cq(), WcStatus::RnrRetryExcErr, 0);
+            }
             Self::PeerMisbehaved { receive: Some(status), .. } => {
-                if let Some(Receiving { wqe, .. }) = stream.receiving.pop_front() {
+                if let Some(Receiving { wqe: Some(wqe), .. }) = stream.receiving.pop_front() {
                     qp.fail_recv(&wqe, *status);
                 }
             }
@@ -112,12 +122,7 @@ fn blame(stream: &mut Stream, qp: &Qp, code: TerminateCode) {
     let mut sq = qp.sq();
     let waiting = stream.outbound.front().and_then(|r| r.seq);
     let Some(seq) = waiting.or_else(|| (!sq.is_idle()).then(|| sq.tail())) else { return };
-    let status = match (stream.config.lower, code) {
-        // The peer waited for as long as its program let it.
-        (Lower::Shuttle, TerminateCode::UntaggedNoBuffer) => WcStatus::RnrRetryExcErr,
-        _ => status_for(code),
-    };
-    sq.fail(seq, qp.num(), qp.send_cq(), status, u32::from(code.to_word()));
+    sq.fail(seq, qp.num(), qp.send_cq(), status_for(code), u32::from(code.to_word()));
 }
 
 /// How the victim of a Terminate ends.

@@ -8,8 +8,9 @@
 //! continue where the one before it ended; over Shuttle the others come in any order, once each.
 
 use weft_verbs::mr::Invalidate;
+use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::{WITH_IMM, WITH_INV};
-use weft_verbs::{Access, Qp, WcOpcode, WcStatus};
+use weft_verbs::{Access, Qp, QpType, WcOpcode, WcStatus};
 use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_wire::ids::Msn;
 use weft_wire::llp::{Placed, UlpduSink};
@@ -31,6 +32,8 @@ pub struct RxPort<'a> {
     stream: &'a mut Stream,
     qp: &'a Qp,
     patient: bool,
+    /// Drops a message that has no receive, since nobody would send it again.
+    careless: bool,
     held: bool,
     written: bool,
 }
@@ -39,7 +42,7 @@ impl<'a> RxPort<'a> {
     /// The receiving side of `stream`. A message that no receive was posted for is a fault of the
     /// peer, unless it is `patient`: then the lower layer holds it.
     pub fn new(stream: &'a mut Stream, qp: &'a Qp, patient: bool) -> Self {
-        Self { stream, qp, patient, held: false, written: false }
+        Self { stream, qp, patient, careless: false, held: false, written: false }
     }
 
     /// Whether a message is held back.
@@ -336,6 +339,7 @@ impl<'a> RxPort<'a> {
         self.stream.expect_send = header.msn.next();
         let written = self.stream.write_octets.1.take();
         let written = if any_order { Some(data.length()) } else { written };
+        let Some(wqe) = wqe else { return Ok(Placed::Control) };
         self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
             wc.opcode = WcOpcode::RecvRdmaWithImm as u32;
             wc.byte_len = written.unwrap_or(0);
@@ -362,8 +366,9 @@ impl<'a> RxPort<'a> {
         if offset + payload.len() as u64 > receiving.room {
             return Err(Fault::receive(TerminateCode::UntaggedTooLong, ulpdu, WcStatus::LocLenErr));
         }
-        let sges = receiving.wqe.sges();
-        if qp.regions().scatter(qp.recv_pd(), sges, offset, payload).is_err() {
+        let sges = receiving.wqe.as_ref().map_or(&[][..], RecvWqe::sges);
+        let dropped = receiving.wqe.is_none();
+        if !dropped && qp.regions().scatter(qp.recv_pd(), sges, offset, payload).is_err() {
             let code = TerminateCode::RdmapStreamCatastrophic;
             return Err(Fault::receive(code, ulpdu, WcStatus::LocProtErr));
         }
@@ -392,8 +397,11 @@ impl<'a> RxPort<'a> {
             return Err(TerminateCode::UntaggedInvalidMo);
         }
         while self.stream.receiving.len() <= ahead {
-            let wqe = self.qp.take_recv().ok_or(TerminateCode::UntaggedNoBuffer)?;
-            let room = wqe.room();
+            let wqe = self.qp.take_recv();
+            if wqe.is_none() && !self.careless {
+                return Err(TerminateCode::UntaggedNoBuffer);
+            }
+            let room = wqe.as_ref().map_or(u64::MAX, RecvWqe::room);
             self.stream.receiving.push_back(Receiving { wqe, room, placed: 0 });
         }
         Ok(&mut self.stream.receiving[ahead])
@@ -411,7 +419,8 @@ impl<'a> RxPort<'a> {
                 .map_err(|fault| Fault::peer(invalidate_code(fault), ulpdu, false))?;
         }
         self.stream.expect_send = self.stream.expect_send.next();
-        let Some(Receiving { wqe, placed, .. }) = self.stream.receiving.pop_front() else {
+        let Some(Receiving { wqe: Some(wqe), placed, .. }) = self.stream.receiving.pop_front()
+        else {
             return Ok(());
         };
         self.qp.complete_recv(&wqe, opcode.is_solicited(), |wc| {
@@ -436,6 +445,7 @@ impl UlpduSink for RxPort<'_> {
             return Ok(Placed::Dropped);
         }
         let early = self.any_order() && seq > self.stream.frontier;
+        self.careless = self.qp.kind() == QpType::Uc && !early;
         match self.segment(seq, ulpdu) {
             // What came before its time may be right, or wrong, when its time has come.
             Err(_) if early => Ok(Placed::Held),

@@ -76,9 +76,19 @@ pub struct Stats {
 /// A receive that a message is being placed into.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    pub wqe: RecvWqe,
+    /// Without one the message is dropped.
+    pub wqe: Option<RecvWqe>,
     pub room: u64,
     pub placed: u32,
+}
+
+/// A message of this side that found no receive at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// The request.
+    pub seq: u32,
+    /// How long it should wait at a time, in microseconds.
+    pub wait_us: u32,
 }
 
 /// Messages that the protocol sends on its own account.
@@ -130,6 +140,8 @@ pub struct Stream {
     pub(crate) early: EarlyWrites,
     /// Receives that messages are being placed into, from `expect_send` on.
     pub(crate) receiving: VecDeque<Receiving>,
+    /// Waits for the peer to post a receive; until then no other message leaves that needs one.
+    pub(crate) short: Option<Short>,
     /// Octets of the Write being placed, and of the one that just ended.
     pub(crate) write_octets: (u32, Option<u32>),
     /// The last message to go out was a response, so a request may go first.
@@ -175,6 +187,7 @@ impl Stream {
             frontier: 0,
             early: EarlyWrites::default(),
             receiving: VecDeque::new(),
+            short: None,
             write_octets: (0, None),
             responded_last: false,
             asked: false,
@@ -231,6 +244,16 @@ impl Stream {
     /// What the peer is to be told about the end of the stream, if anything.
     pub fn reason(&self) -> Option<TerminateCode> {
         self.reason
+    }
+
+    /// The message of this side that waits for a receive of the peer.
+    pub fn short(&self) -> Option<Short> {
+        self.short
+    }
+
+    /// The last message of the peer that had a receive.
+    pub fn credit(&self) -> Msn {
+        Msn(self.expect_send.0.wrapping_sub(1))
     }
 
     /// Counters.
@@ -294,7 +317,7 @@ impl Stream {
         };
         self.current = Current::Nothing;
         fault.report(self, qp);
-        if qp.fail(self.receiving.drain(..).map(|receiving| receiving.wqe))
+        if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))
             && let Some(kind) = fault.event()
         {
             qp.raise(kind);

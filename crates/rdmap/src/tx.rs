@@ -20,7 +20,7 @@ use crate::fault::Fault;
 use crate::gather::expected;
 use crate::inbound::Inbound;
 use crate::outbound::{Expected, Outbound};
-use crate::stream::{Current, Lower, Rtr, Stream};
+use crate::stream::{Current, Lower, Rtr, Short, Stream};
 
 /// The bits of [`SegmentId::wqe`] that count messages of one kind.
 pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
@@ -143,6 +143,9 @@ impl<'a> TxPort<'a> {
                 return false;
             }
             let op = wqe.op;
+            if self.stream.short.is_some() && op.takes_receive() {
+                return false;
+            }
             let extended = op.is_atomic() || matches!(op, SendOp::WriteImm { .. });
             if extended && !self.may_extend(seq) {
                 return false;
@@ -357,10 +360,23 @@ impl UlpduSource for TxPort<'_> {
             REQUEST | IMMEDIATE => {
                 let seq = widen(seq, self.sq.tail());
                 self.sq.segments_acked(seq, count);
+                if self.stream.short.is_some_and(|short| self.sq.is_placed(short.seq)) {
+                    self.stream.short = None;
+                }
                 self.sq.complete(self.qp.num(), self.qp.send_cq());
             }
             RESPONSE => self.stream.inbound.segments_acked(seq, count),
             _ => {}
+        }
+    }
+
+    fn short_of_receives(&mut self, credit: Msn, wait_us: u32) {
+        let known = self.stream.short.is_some_and(|short| {
+            !self.sq.is_placed(short.seq) && self.sq.get(short.seq).msn == credit.next().0
+        });
+        if !known && !self.stream.dead {
+            let seq = self.sq.under_way(credit.next().0);
+            self.stream.short = seq.map(|seq| Short { seq, wait_us });
         }
     }
 }

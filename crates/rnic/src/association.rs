@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
-use weft_shuttle::{Config, Connection, End, Event, Identity, Misuse, Request, Route};
+use weft_shuttle::cc::Rtt;
+use weft_shuttle::{Config, Connection, Credit, End, Event, Identity, Misuse, Request, Route};
 use weft_verbs::mr::RegionReader;
-use weft_verbs::{Qp, QpState, WcStatus};
-use weft_wire::shuttle::StreamId;
+use weft_verbs::{Qp, QpState, QpType, WcStatus};
+use weft_wire::shuttle::{PathId, StreamId};
 use weft_wire::terminate::TerminateCode;
 
 use crate::outgoing::{Burst, Written};
+use crate::patience::{Patience, Vigil};
 
 /// The stream that a queue pair has to itself.
 const STREAM: StreamId = StreamId(0);
@@ -73,6 +75,8 @@ pub struct Association {
     end: Option<End>,
     /// A message waits for a receive.
     held: bool,
+    /// What this side waits for.
+    vigil: Vigil,
 }
 
 /// What the peer's answer said.
@@ -152,6 +156,7 @@ impl Association {
             ord_max: u16::MAX,
             end: None,
             held: false,
+            vigil: Vigil::default(),
         }
     }
 
@@ -186,6 +191,11 @@ impl Association {
         self.rdmap.set_ord(ord.min(self.ord_max));
     }
 
+    /// Says how long requests wait for a peer that is silent; until then it is for ever.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.vigil.patience = patience;
+    }
+
     /// Says how many the peer serves at a time.
     pub fn limit_ord(&mut self, ord_max: u16) {
         self.ord_max = ord_max;
@@ -215,7 +225,9 @@ impl Association {
 
     /// Whether nothing is left to say, to a peer that asks again either.
     pub fn is_over(&self, now_ns: u64) -> bool {
-        self.end.is_some() && self.connection.is_forgettable(now_ns)
+        // A queue pair that stays as it is has to learn of each request that it is in vain.
+        let needed = self.when_closed == WhenClosed::Stay && !self.is_dead();
+        self.end.is_some() && !needed && self.connection.is_forgettable(now_ns)
     }
 
     /// Whether the stream has failed or was closed.
@@ -235,6 +247,10 @@ impl Association {
         if let Err((_, fault)) = outcome {
             self.fail(now_ns, fault);
         }
+        if self.held {
+            self.tell_credit(now_ns);
+        }
+        self.vigil.note_short(now_ns, self.rdmap.short());
         self.take_events(now_ns);
     }
 
@@ -245,6 +261,9 @@ impl Association {
 
     /// Offers what waits for a receive again, now that some were posted.
     pub fn handle_posted(&mut self, now_ns: u64) {
+        if self.end.is_some() {
+            return;
+        }
         let mut ports = Ports::mute(&mut self.rdmap, &self.qp);
         let outcome = self.connection.retry(now_ns, STREAM, &mut ports);
         let heard = ports.heard;
@@ -255,23 +274,60 @@ impl Association {
         if let Err(fault) = outcome {
             self.fail(now_ns, fault);
         }
+        self.tell_credit(now_ns);
+    }
+
+    /// Tells the peer whether one of its messages waits for a receive, and for how long it should.
+    fn tell_credit(&mut self, now_ns: u64) {
+        let wait_us = self.qp.attrs().rnr_wait_us();
+        let credit = self.held.then(|| Credit { limit: self.rdmap.credit(), wait_us });
+        // A connection that is not open has nobody to tell.
+        let _ = self.connection.set_credit(now_ns, STREAM, credit);
     }
 
     /// When [`Association::handle_timeout`] and then [`Association::transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.connection.poll_timeout()
+        let due_ns = [self.connection.poll_timeout(), self.silence_due_ns(), self.short_due_ns()];
+        due_ns.into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         self.connection.handle_timeout(now_ns);
+        self.vigil.look(now_ns, self.rtt());
+        if self.silence_due_ns().is_some_and(|at_ns| at_ns <= now_ns) {
+            self.give_up(now_ns);
+        }
+        if let Some(short) = self.rdmap.short()
+            && self.short_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
+        {
+            self.fail(now_ns, Fault::NoReceive { seq: short.seq });
+        }
         self.take_events(now_ns);
+    }
+
+    fn rtt(&self) -> Option<Rtt> {
+        self.connection.rtt(PathId(0))
+    }
+
+    /// When the peer counts as gone, if anything waits for it.
+    fn silence_due_ns(&self) -> Option<u64> {
+        let open = self.connection.is_open() && !self.rdmap.is_dead();
+        let heard_ns = self.connection.heard_ns();
+        self.vigil.silence_due_ns(heard_ns, self.rtt()).filter(|_| open)
+    }
+
+    /// When a message of this side has waited long enough for a receive.
+    fn short_due_ns(&self) -> Option<u64> {
+        let short = self.rdmap.short().filter(|_| !self.rdmap.is_dead())?;
+        self.vigil.short_due_ns(short, &self.qp.attrs(), self.rtt())
     }
 
     /// Gives what may leave now to `write`, burst by burst, each until it is written. What is left
     /// of one when nothing more is taken stays, and is the first of the next call; what it names of
     /// memory that has gone meanwhile is lost, as on the way.
     pub fn transmit(&mut self, now_ns: u64, mut write: impl FnMut(&Burst) -> Written) -> Sending {
+        self.vigil.note_work(now_ns, !self.qp.sq().is_idle());
         let mut outcome = Sending::More;
         for _ in 0..ROUNDS_MAX {
             if let Some(end) = self.transmit_burst(now_ns, &mut write) {
@@ -356,6 +412,7 @@ impl Association {
 
     fn handle_end(&mut self, now_ns: u64, end: End) {
         self.end = Some(end);
+        self.held = false;
         match end {
             End::Peer(reason) if reason & TERMINATED != 0 => {
                 let code = TerminateCode::from_word(reason as u16);
@@ -374,14 +431,30 @@ impl Association {
         let told = !matches!(self.end, None | Some(End::Stranger | End::NothingInCommon));
         let gone = told && !self.rdmap.is_dead();
         if gone && self.qp.state() != QpState::Err && !self.qp.sq().is_idle() {
-            self.fail(now_ns, Fault::Unreachable);
+            self.give_up(now_ns);
         }
+    }
+
+    /// The peer is gone: what is reliable fails, of the rest nobody hears.
+    fn give_up(&mut self, now_ns: u64) {
+        if self.qp.kind() != QpType::Uc {
+            self.fail(now_ns, Fault::Unreachable);
+            return;
+        }
+        self.end.get_or_insert(End::Silence);
+        self.connection.close(now_ns, 0);
+        self.qp.sq().let_go(self.qp.num(), self.qp.send_cq());
     }
 }
 
-/// Fails a queue pair whose peer never came to a connection: its oldest request says so.
+/// Fails a queue pair whose peer never came to a connection: its oldest request says so. Of what is
+/// unreliable nobody hears.
 pub fn give_up(qp: &Qp) {
     let mut sq = qp.sq();
+    if qp.kind() == QpType::Uc {
+        sq.let_go(qp.num(), qp.send_cq());
+        return;
+    }
     let tail = sq.tail();
     sq.fail(tail, qp.num(), qp.send_cq(), WcStatus::RetryExcErr, 0);
     drop(sq);

@@ -16,11 +16,13 @@ mod association;
 mod device;
 mod endpoint;
 mod outgoing;
+mod patience;
 
 pub use association::{Association, Binding, Established, Sending, WhenClosed, give_up};
 pub use device::Device;
 pub use endpoint::{Endpoint, Link, Transmit};
 pub use outgoing::{Burst, Outgoing, Written};
+pub use patience::Patience;
 pub use weft_cm as cm;
 pub use weft_mpa as mpa;
 pub use weft_shuttle as shuttle;

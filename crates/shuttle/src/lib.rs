@@ -48,4 +48,4 @@ pub use noise::Credentials;
 pub use path::Route;
 pub use recovery::RecoveryStats;
 pub use seal::PACKETS_PER_KEY;
-pub use stream::{Placement, Profile};
+pub use stream::{Credit, Placement, Profile};

@@ -397,8 +397,9 @@ impl Recovery {
         let smoothed_ns = self.rtt.get().smoothed_ns;
         let wait_ns = match self.is_outage() {
             true => {
-                let arrived_ns = self.newest.map_or(self.silent_since_ns, |(_, sent_ns)| sent_ns);
-                let down_ns = self.silent_since_ns.saturating_sub(arrived_ns);
+                let first_ns = self.flights.front().map(|flight| flight.sent_ns);
+                let arrived_ns = self.newest.map(|(_, sent_ns)| sent_ns).or(first_ns);
+                let down_ns = self.silent_since_ns.saturating_sub(arrived_ns.unwrap_or(u64::MAX));
                 (down_ns / OUTAGE_PART).max(smoothed_ns).clamp(JITTER_NS, OUTAGE_INTERVAL_NS)
             }
             false => self.probe_timeout_ns() << self.probe_timeouts,

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::{Config, Placement};
+use weft_shuttle::{Config, Credit, Placement};
+use weft_wire::ids::Msn;
 use weft_wire::shuttle::hello::{placement, protection};
 use weft_wire::shuttle::{PathId, StreamId};
 
@@ -227,6 +228,12 @@ fn an_outage_is_survived() {
     assert!(pair.now_ns - begun < 3000 * MS, "{} ms", (pair.now_ns - begun) / MS);
 }
 
+/// What a receiver says of the message that waits.
+fn credit(pair: &Pair) -> Option<Credit> {
+    let held = pair.hosts[1].ports.ends[0].sink.held?;
+    Some(Credit { limit: Msn(held.0.wrapping_sub(1)), wait_us: 640 })
+}
+
 #[test]
 fn what_the_peers_host_drops_is_told_apart_from_what_the_path_loses() {
     let link = Link { loss: 0.02, ..Link::default() };
@@ -242,48 +249,31 @@ fn what_the_peers_host_drops_is_told_apart_from_what_the_path_loses() {
 }
 
 #[test]
-fn a_send_waits_for_its_credit() {
-    let config = config(Placement::Tail, 1 << 20);
-    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
+fn a_sender_whose_message_has_no_receive_stops() {
+    let mut pair = Pair::new(seed(), &config(Placement::Tail, 1 << 20), &rough(), 1);
     pair.open();
-    let now_ns = pair.now_ns;
     let stream = StreamId(0);
-    // Message 0 would come before the first: no receive is posted.
-    pair.network.links = [rough(), rough()];
-    pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(0)).unwrap();
-    pair.run_for(1000 * MS);
-    (0..10).for_each(|_| pair.hosts[0].ports.post(false, 3000));
+    pair.hosts[1].ports.ends[0].sink.receives = Some(0);
+    pair.hosts[0].ports.post(false, 3000);
+    pair.run_for(3000 * MS);
+    let (now_ns, told) = (pair.now_ns, credit(&pair));
+    pair.connection(1).set_credit(now_ns, stream, told).unwrap();
+    pair.run_for(3000 * MS);
+    let handed = pair.hosts[0].ports.ends[0].source.handed();
+    (0..9).for_each(|_| pair.hosts[0].ports.post(false, 3000));
+    pair.run_for(3000 * MS);
+    assert_eq!(pair.hosts[0].ports.ends[0].source.handed(), handed);
     for posted in [3, 4, 10] {
-        pair.run_for(3000 * MS);
-        let now_ns = pair.now_ns;
-        let limit = weft_wire::ids::Msn(posted);
-        pair.connection(1).set_credit(now_ns, stream, limit).unwrap();
+        pair.hosts[1].ports.ends[0].sink.receives = Some(posted);
+        let (now_ns, host) = (pair.now_ns, &mut pair.hosts[1]);
+        let connection = host.connection.as_mut().unwrap();
+        connection.retry(now_ns, stream, &mut host.ports).unwrap();
+        let told = credit(&pair);
+        pair.connection(1).set_credit(now_ns, stream, told).unwrap();
         pair.run_for(3000 * MS);
         assert_eq!(pair.hosts[1].ports.ends[0].sink.payload_octets, 3000 * u64::from(posted));
     }
     assert!(pair.is_complete());
-}
-
-/// Who has heard of no credit takes it that none is needed.
-#[test]
-fn the_first_credit_is_told_until_it_arrives() {
-    let config = config(Placement::Tail, 1 << 20);
-    let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
-    pair.open();
-    pair.run_for(100 * MS);
-    let stream = StreamId(0);
-    pair.network.down = true;
-    let now_ns = pair.now_ns;
-    pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(0)).unwrap();
-    pair.run_for(MS);
-    pair.network.down = false;
-    pair.run_for(1000 * MS);
-    pair.post(0, 0, Message { write: false, octets: 10 });
-    pair.run_for(1000 * MS);
-    assert_eq!(pair.connection(0).stats().segments_out, 0);
-    let now_ns = pair.now_ns;
-    pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(1)).unwrap();
-    pair.run_until(1000 * MS, Pair::is_complete);
 }
 
 #[test]
@@ -291,18 +281,16 @@ fn a_credit_that_is_lost_is_asked_for() {
     let config = config(Placement::Tail, 1 << 20);
     let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
     pair.open();
-    let stream = StreamId(0);
-    let now_ns = pair.now_ns;
-    pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(0)).unwrap();
-    pair.run_for(100 * MS);
+    pair.hosts[1].ports.ends[0].sink.receives = Some(0);
     pair.post(0, 0, Message { write: false, octets: 10 });
-    pair.run_for(MS);
+    pair.run_for(100 * MS);
     pair.network.down = true;
-    let now_ns = pair.now_ns;
-    pair.connection(1).set_credit(now_ns, stream, weft_wire::ids::Msn(1)).unwrap();
+    let (now_ns, told) = (pair.now_ns, credit(&pair));
+    pair.connection(1).set_credit(now_ns, StreamId(0), told).unwrap();
     pair.run_for(MS);
+    assert_eq!(pair.hosts[0].ports.ends[0].source.credit, None);
     pair.network.down = false;
-    pair.run_until(3000 * MS, Pair::is_complete);
+    pair.run_until(3000 * MS, |pair| pair.hosts[0].ports.ends[0].source.credit == Some(Msn(0)));
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn a_peer_may_send_any_frames() {
         Frame::Ack(Ack { path: PathId(7), ..ack }),
         Frame::Stream { stream: StreamId(0), frontier: huge },
         Frame::Stream { stream: StreamId(9), frontier: 1 },
-        Frame::Credit { stream: StreamId(0), limit: u32::MAX / 2 },
+        Frame::Credit { stream: StreamId(0), limit: u32::MAX / 2, wait_us: u32::MAX },
         Frame::Query { stream: StreamId(0) },
         Frame::Query { stream: StreamId(77) },
         Frame::Floor { path: PathId(200), pn: 5 },

@@ -15,7 +15,7 @@ use std::{env, fmt::Debug, thread};
 use support::model::Message;
 use support::network::{Link, Random};
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, Credentials, End, Event, Placement, cc};
+use weft_shuttle::{Config, Credentials, Credit, End, Event, Placement, cc};
 use weft_wire::ids::Msn;
 use weft_wire::shuttle::StreamId;
 use weft_wire::shuttle::hello::{placement, protection, recovery};
@@ -49,6 +49,8 @@ struct Run {
     paths: u16,
     /// Receives posted for each stream of each host, where they count.
     receives: Option<[[u32; STREAMS as usize]; 2]>,
+    /// Whether programs say that messages wait for receives.
+    tells: bool,
     corrupts: bool,
 }
 
@@ -112,10 +114,11 @@ impl Run {
             end.sink.lossy = config.recovery == recovery::OFF;
         }
         let translated = random.below(2) as usize;
-        // Without repair a Send can lose what its receive waits for, and with it its credit.
+        // Without repair a Send can lose what its receive waits for.
         let counts = config.recovery != recovery::OFF && random.below(3) == 0;
         let receives = counts.then_some([[0; STREAMS as usize]; 2]);
-        Self { random, pair, translated, paths: 1, receives, corrupts }
+        let tells = counts && random.below(2) == 0;
+        Self { random, pair, translated, paths: 1, receives, tells, corrupts }
     }
 
     fn open(&mut self) {
@@ -127,15 +130,8 @@ impl Run {
             }
         }
         if self.receives.is_some() {
-            // Half of the programs tell their peers; the others' messages wait where they arrive.
-            let told = self.random.below(2) == 0;
-            for (host, stream) in (0..2).flat_map(|host| (0..STREAMS).map(move |s| (host, s))) {
-                self.pair.hosts[host].ports.ends[usize::from(stream)].sink.receives = Some(0);
-                let now_ns = self.pair.now_ns;
-                if told {
-                    let id = StreamId(stream);
-                    self.pair.connection(host).set_credit(now_ns, id, Msn(0)).unwrap();
-                }
+            for end in self.pair.hosts.iter_mut().flat_map(|host| &mut host.ports.ends) {
+                end.sink.receives = Some(0);
             }
         }
     }
@@ -161,6 +157,7 @@ impl Run {
             11 => self.pair.network.fragments = self.random.below(2) == 0,
             _ => self.receive_more(),
         }
+        self.tell_credits();
         // A long time is rare: nothing lasts as long as silence is allowed to.
         let most = of(&mut self.random, &[1, 5, 50, 50, 500, 4000]);
         let wait_ns = self.random.below(most * MS);
@@ -209,8 +206,23 @@ impl Run {
         let host = &mut self.pair.hosts[at];
         host.ports.ends[stream].sink.receives = Some(posted);
         let connection = host.connection.as_mut().unwrap();
-        connection.set_credit(now_ns, id, Msn(posted)).unwrap();
         connection.retry(now_ns, id, &mut host.ports).unwrap();
+        self.tell_credits();
+    }
+
+    /// Half of the programs tell their peers which message waits for a receive; the others'
+    /// messages wait where they arrive.
+    fn tell_credits(&mut self) {
+        if !self.tells {
+            return;
+        }
+        let now_ns = self.pair.now_ns;
+        for (host, stream) in (0..2).flat_map(|host| (0..STREAMS).map(move |s| (host, s))) {
+            let held = self.pair.hosts[host].ports.ends[usize::from(stream)].sink.held;
+            let limit = held.map(|held| Msn(held.0.wrapping_sub(1)));
+            let credit = limit.map(|limit| Credit { limit, wait_us: 640 });
+            self.pair.connection(host).set_credit(now_ns, StreamId(stream), credit).unwrap();
+        }
     }
 
     fn heal(&mut self) {

@@ -118,6 +118,14 @@ impl SendOp {
         }
     }
 
+    /// Whether the peer must have a receive for it.
+    pub fn takes_receive(&self) -> bool {
+        matches!(
+            self,
+            Self::Send | Self::SendInv { .. } | Self::SendImm { .. } | Self::WriteImm { .. }
+        )
+    }
+
     /// Whether it is an RDMA Read.
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Read { .. })

@@ -10,6 +10,7 @@
 //! [`UlpduSink::deliver`] when the unbroken prefix grows.
 
 use crate::crc::Crc32c;
+use crate::ids::Msn;
 
 /// Names a segment, so that it can be written again.
 ///
@@ -228,6 +229,11 @@ pub trait UlpduSource {
     fn lost(&mut self, id: SegmentId) {
         self.acked(id);
     }
+    /// From an LLP whose peer says so: the peer has no receive for the messages after `credit`,
+    /// and who sent them should wait for about `wait_us` at a time until it has one.
+    fn short_of_receives(&mut self, credit: Msn, wait_us: u32) {
+        let _ = (credit, wait_us);
+    }
 }
 
 impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
@@ -253,6 +259,10 @@ impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
 
     fn lost(&mut self, id: SegmentId) {
         (**self).lost(id);
+    }
+
+    fn short_of_receives(&mut self, credit: Msn, wait_us: u32) {
+        (**self).short_of_receives(credit, wait_us);
     }
 }
 

@@ -34,7 +34,8 @@ fn plain_frame() -> impl Strategy<Value = Frame<'static>> {
         Just(Frame::Closed),
         (stream.clone(), varint.clone())
             .prop_map(|(stream, frontier)| Frame::Stream { stream, frontier }),
-        (stream.clone(), any::<u32>()).prop_map(|(stream, limit)| Frame::Credit { stream, limit }),
+        (stream.clone(), any::<u32>(), any::<u32>())
+            .prop_map(|(stream, limit, wait_us)| Frame::Credit { stream, limit, wait_us }),
         stream.prop_map(|stream| Frame::Query { stream }),
         (path.clone(), 0..=PN_MAX).prop_map(|(path, pn)| Frame::Floor { path, pn }),
         any::<u64>().prop_map(|token| Frame::Challenge { token }),
@@ -143,7 +144,7 @@ fn mutated_packets_do_no_harm() {
     for frame in [Frame::Ack(ack), Frame::Ping, Frame::Close { reason: 70 }, Frame::Closed] {
         frame.encode(&mut frames);
     }
-    Frame::Credit { stream: StreamId(2), limit: 70_000 }.encode(&mut frames);
+    Frame::Credit { stream: StreamId(2), limit: 70_000, wait_us: 640 }.encode(&mut frames);
     let seeds = [data, frames, some_hello(b"private", 99), some_hello(b"", 1 << 40)];
     mutate::smoke(&seeds, 20_000, bodies::packet);
 }

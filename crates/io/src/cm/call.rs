@@ -11,7 +11,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::shuttle::greeting::{self, DATAGRAMS, Greeting, Purpose};
-use weft_rnic::{Association, Binding, Established, WhenClosed};
+use weft_rnic::{Association, Binding, Established, Patience, WhenClosed};
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
 use super::config;
@@ -400,7 +400,8 @@ fn reach(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) -> Result<(), Error>
     })?;
     let (timeout_exp, retry_cnt) = (ack_timeout(inner), inner.terms.retry_count);
     let max_rd_atomic = octet(depths.ord);
-    Ok(qp.speak(Requester { max_rd_atomic, timeout_exp, retry_cnt })?)
+    let patience = Patience { timeout_exp, retry_cnt };
+    Ok(qp.speak(Requester { max_rd_atomic, patience })?)
 }
 
 fn ack_timeout(inner: &Inner) -> u8 {

@@ -9,7 +9,7 @@ use weft_fault::Way;
 use weft_rnic::shuttle::{End, Refusal, Route};
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::wire::shuttle::greeting::Greeting;
-use weft_rnic::{Association, Sending, Written};
+use weft_rnic::{Association, Patience, Sending, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
 use crate::buffers::Buffer;
@@ -80,11 +80,11 @@ enum Stage {
 }
 
 impl Stage {
-    /// Takes a datagram. A Request binds the queue pair, which then has `ord` Reads outstanding;
-    /// gives why not, if it seems to be the peer's and cannot be granted.
+    /// Takes a datagram. A Request binds the queue pair, whose requests are then as `requester`
+    /// says; gives why not, if it seems to be the peer's and cannot be granted.
     fn take(
         &mut self,
-        ord: Option<u16>,
+        requester: Option<(u16, Patience)>,
         now_ns: u64,
         (route, marked): (Route, bool),
         datagram: &mut [u8],
@@ -93,8 +93,9 @@ impl Stage {
             Self::Bound(association) => association.receive(now_ns, route, marked, datagram),
             Self::Awaited(doorkeeper) => match doorkeeper.admit(now_ns, route, datagram) {
                 Admission::Granted(mut bound) => {
-                    if let Some(ord) = ord {
+                    if let Some((ord, patience)) = requester {
                         bound.set_ord(ord);
+                        bound.set_patience(patience);
                     }
                     *self = Self::Bound(bound);
                 }
@@ -128,10 +129,10 @@ pub(crate) struct DatagramDrive {
     dropped: u32,
     /// When something is to be done although nothing arrives.
     due: Option<Instant>,
-    /// Reads and Atomics that the program wants outstanding, once it has said so.
-    ord: Option<u16>,
-    /// How long requests wait for a peer that has never answered, and until when.
-    patience: Duration,
+    /// Reads and Atomics that the program wants outstanding, and how long its requests wait for a
+    /// silent peer, once it has said so.
+    requester: Option<(u16, Patience)>,
+    /// Until when they wait for one that has never answered.
     gives_up_at: Option<Instant>,
     /// Why the peer cannot have a connection, and from when on that is believed: others could have
     /// sent what it seems to have sent.
@@ -189,8 +190,7 @@ impl DatagramDrive {
             has_unsaid: false,
             dropped: 0,
             due: None,
-            ord: None,
-            patience: Duration::MAX,
+            requester: None,
             gives_up_at: None,
             doubt: None,
             closed: false,
@@ -229,7 +229,7 @@ impl DatagramDrive {
                 {
                     continue;
                 }
-                if let Some(why) = self.stage.take(self.ord, ns_at(now), from, datagram) {
+                if let Some(why) = self.stage.take(self.requester, ns_at(now), from, datagram) {
                     turn_away(&self.port, &bundle.route, why, datagram);
                     self.doubt.get_or_insert((now + DOUBT, why));
                 }
@@ -250,7 +250,7 @@ impl DatagramDrive {
             && let Some((mut datagram, from)) = wire.line.pop(now)
         {
             received = true;
-            if let Some(why) = self.stage.take(self.ord, ns_at(now), from, &mut datagram) {
+            if let Some(why) = self.stage.take(self.requester, ns_at(now), from, &mut datagram) {
                 turn_away(&self.port, &from.0, why, &datagram);
                 self.doubt.get_or_insert((now + DOUBT, why));
             }
@@ -338,12 +338,15 @@ impl DatagramDrive {
             self.gives_up_at = None;
             return;
         }
-        let at = *self.gives_up_at.get_or_insert_with(|| {
-            now.checked_add(self.patience).unwrap_or_else(|| now + Duration::from_secs(1 << 30))
-        });
+        let patience = self.requester.map_or(Patience::default(), |(_, patience)| patience);
+        let Some(limit_ns) = patience.limit_ns(None) else { return };
+        let at = *self.gives_up_at.get_or_insert(now + Duration::from_nanos(limit_ns));
         if at <= now {
             weft_rnic::give_up(&self.qp);
-            self.close(now);
+            self.gives_up_at = None;
+            if self.qp.state() == QpState::Err {
+                self.close(now);
+            }
         }
     }
 
@@ -449,10 +452,11 @@ impl Drive for DatagramDrive {
         None
     }
 
-    fn set_requester(&mut self, ord: u16, patience: Duration) {
-        (self.ord, self.patience) = (Some(ord), patience);
+    fn set_requester(&mut self, ord: u16, patience: Patience) {
+        self.requester = Some((ord, patience));
         if let Stage::Bound(association) = &mut self.stage {
             association.set_ord(ord);
+            association.set_patience(patience);
         }
     }
 

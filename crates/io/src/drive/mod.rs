@@ -12,9 +12,9 @@ pub(crate) mod stream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weft_rnic::Established;
 use weft_rnic::shuttle::End;
 use weft_rnic::wire::offload::Offloads;
+use weft_rnic::{Established, Patience};
 use weft_verbs::{Qp, Wake};
 
 use crate::context::Personality;
@@ -98,7 +98,7 @@ pub(crate) trait Drive: Send {
     fn lose_peer(&mut self);
     /// Says what the program set for its requests: how many Reads and Atomics may be outstanding,
     /// and how long a request waits for a peer that does not answer.
-    fn set_requester(&mut self, _ord: u16, _patience: Duration) {}
+    fn set_requester(&mut self, _ord: u16, _patience: Patience) {}
     /// Whose turn it is.
     fn turn(&mut self) -> &mut Turn;
     /// Whether nothing is left of the connection.

@@ -5,6 +5,7 @@
 //! steps and with the attributes that InfiniBand prescribes.
 
 use weft_fault::Verb;
+use weft_rnic::Patience;
 use weft_verbs::qp::transition;
 use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
@@ -116,7 +117,7 @@ impl Qp {
                 self.inner.proceed(Init, Rtr);
             }
             (Rtr, Rts) if connected => {
-                self.speak(requester(attr))?;
+                self.speak(requester(self.kind(), attr))?;
                 self.inner.proceed(Rtr, Rts);
             }
             _ if from != to => self.inner.enter(to),
@@ -138,10 +139,11 @@ fn peer(attr: &QpAttr) -> Result<Peer, Misuse> {
     })
 }
 
-fn requester(attr: &QpAttr) -> Requester {
-    Requester {
-        max_rd_atomic: attr.max_rd_atomic,
-        timeout_exp: attr.timeout,
-        retry_cnt: attr.retry_cnt,
-    }
+fn requester(kind: QpType, attr: &QpAttr) -> Requester {
+    let patience = match kind {
+        // What is unreliable waits for a peer no longer than the path asks for.
+        QpType::Uc => Patience { timeout_exp: 1, retry_cnt: 0 },
+        _ => Patience { timeout_exp: attr.timeout, retry_cnt: attr.retry_cnt },
+    };
+    Requester { max_rd_atomic: attr.max_rd_atomic, patience }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod player;
+pub mod shuttle;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{RegionReader, RegionSpec};
 use weft_verbs::{
     Access, AsyncEvent, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr, Sge, Wake, Wc,
+    SendOp, SendWr, Sge, Srq, Wake, Wc,
 };
 
 pub struct Silent;
@@ -64,6 +65,7 @@ pub struct Host {
     pub cq: Arc<Cq>,
     pub events: Arc<AsyncQueue>,
     pub qp: Arc<Qp>,
+    pub srq: Option<Arc<Srq>>,
 }
 
 /// A host whose queue pair is bound to a TCP connection.
@@ -88,6 +90,11 @@ pub fn agreed() -> Agreed {
 
 impl Host {
     pub fn new(seed: u32) -> Self {
+        Self::of_kind(seed, QpType::Rc, false)
+    }
+
+    /// A host with a queue pair of another kind, or one that shares its receives.
+    pub fn of_kind(seed: u32, kind: QpType, shares: bool) -> Self {
         let device = Device::new(&IWARP, entropy(seed));
         let pd = device.alloc_pd();
         let events = AsyncQueue::new(Box::new(Silent));
@@ -100,18 +107,19 @@ impl Host {
             max_inline_data: 64,
         };
         let init = QpInit {
-            kind: QpType::Rc,
+            kind,
             start: QpState::Init,
             pd: Arc::clone(&pd),
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
-            srq: None,
+            srq: shares.then(|| Arc::new(Srq::new(&pd, 64, 4, 0, Arc::clone(&events), 3))),
             cap,
             sq_sig_all: true,
             cookie: 2,
         };
+        let srq = init.srq.clone();
         let qp = Arc::new(device.create_qp(init, &events).unwrap());
-        Self { device, pd, cq, events, qp }
+        Self { device, pd, cq, events, qp, srq }
     }
 
     pub fn memory(&self, octets: u64, access: Access) -> Memory {

@@ -156,7 +156,7 @@ impl Connection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
-        let Self { session, paths, streams, segment, peeked, stats, cap, waits, .. } = self;
+        let Self { session, paths, streams, segment, stats, cap, waits, .. } = self;
         *waits = false;
         let (Some(session), Some(stream), Some(source)) =
             (session, streams.get_mut(id), ports.source(id))
@@ -168,8 +168,7 @@ impl Connection {
         let (path, guard) = (&mut paths[at], &mut session.guard);
         let cid = session.peer_cid.with_stream(id);
         let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
-        let mut loading =
-            Loading { now_ns, path, guard, header, source, segment, peeked, stats, may };
+        let mut loading = Loading { now_ns, path, guard, header, source, segment, stats, may };
         let Some(mut flight) = loading.load(id, stream, packets, memory, out) else {
             return false;
         };
@@ -243,7 +242,6 @@ struct Loading<'a, S> {
     header: CtrlHeader,
     source: S,
     segment: &'a mut Gather,
-    peeked: &'a mut Gather,
     stats: &'a mut Stats,
     may: May,
 }
@@ -318,7 +316,7 @@ impl<S: UlpduSource> Loading<'_, S> {
         if !self.may.new || !send.may_send_new() {
             return None;
         }
-        let name = send.peek(mulpdu, &mut self.source, self.peeked)?;
+        let name = send.peek(mulpdu, &mut self.source)?;
         Some((send.next_dsn(), name, false))
     }
 }

@@ -11,7 +11,6 @@ use std::collections::VecDeque;
 
 pub use handshake::Request;
 pub use tx::Transmit;
-use weft_wire::ids::Msn;
 use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{Limits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
@@ -25,7 +24,7 @@ use crate::protect::Guard;
 use crate::recovery::{News, RecoveryStats};
 use crate::stream::set::StreamSet;
 use crate::stream::table::Table;
-use crate::stream::{Placement, Profile, Repair, Stream};
+use crate::stream::{Credit, Placement, Profile, Repair, Stream};
 
 /// Paths of a connection at most.
 pub const MAX_PATHS: usize = 16;
@@ -193,7 +192,6 @@ pub struct Connection {
     news: News,
     frames: Vec<u8>,
     segment: Gather,
-    peeked: Gather,
     stats: Stats,
 }
 
@@ -228,7 +226,6 @@ impl Connection {
             news: News::default(),
             frames: Vec::new(),
             segment: Gather::new(),
-            peeked: Gather::new(),
             stats: Stats::default(),
         }
     }
@@ -251,6 +248,11 @@ impl Connection {
     /// Whether it has ended and a late Close of the peer need not be answered any more.
     pub fn is_forgettable(&self, now_ns: u64) -> bool {
         matches!(self.state, State::Ended { forget_ns, answer: None } if forget_ns <= now_ns)
+    }
+
+    /// When the peer was heard last.
+    pub fn heard_ns(&self) -> u64 {
+        self.heard_ns
     }
 
     /// The modules that were agreed on, each one bit.
@@ -384,15 +386,22 @@ impl Connection {
         self.streams.wake(stream);
     }
 
-    /// Receives are posted for the Sends of `stream` up to message `limit`. Without this call
-    /// nothing limits them.
+    /// A message of `stream` came that has no receive: the peer is told so at once, and whenever
+    /// it asks, until there is no such message any more (`None`).
     ///
     /// # Errors
     /// If the connection is not open.
-    pub fn set_credit(&mut self, now_ns: u64, id: StreamId, limit: Msn) -> Result<(), Misuse> {
+    pub fn set_credit(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        credit: Option<Credit>,
+    ) -> Result<(), Misuse> {
         let order = self.session.as_ref().ok_or(Misuse::NotOpen)?.order;
-        self.stream(id, order).credit = Some(limit);
-        self.tell(now_ns, id);
+        let before = std::mem::replace(&mut self.stream(id, order).credit, credit);
+        if credit.is_some() && credit != before {
+            self.tell(now_ns, id);
+        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! What arrives: every check before anything moves (S-5), then placement or frames.
 
 use weft_wire::ids::Msn;
+use weft_wire::llp::UlpduSource;
 use weft_wire::shuttle::frame::{Frame, Frames};
 use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
 
@@ -212,10 +213,11 @@ impl Connection {
                     self.streams.wake(stream);
                 }
             }
-            Frame::Credit { stream, limit } => {
-                if let Some(known) = self.streams.get_mut(stream) {
-                    known.send.handle_credit(Msn(limit));
-                    self.streams.wake(stream);
+            Frame::Credit { stream, limit, wait_us } => {
+                if let (Some(_), Some(mut source)) =
+                    (self.streams.get(stream), ports.source(stream))
+                {
+                    source.short_of_receives(Msn(limit), wait_us);
                 }
             }
             Frame::Query { stream } => {

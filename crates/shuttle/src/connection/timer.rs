@@ -7,8 +7,10 @@ use crate::path::Path;
 
 /// Closes that go unanswered before the peer is taken to be gone.
 pub(super) const CLOSES_MAX: u32 = 6;
-/// A sign of life is asked for after this part of the silence that ends the connection.
+/// A sign of life is asked for after this part of the silence that ends the connection, or after
+/// this, whichever is less: those between who translate addresses forget who is silent.
 const KEEP_ALIVE_DIVISOR: u64 = 3;
+const KEEP_ALIVE_NS_MAX: u64 = 10_000_000_000;
 
 impl Connection {
     /// When [`Connection::handle_timeout`] and then [`Connection::poll_transmit`] are due.
@@ -51,7 +53,8 @@ impl Connection {
 
     fn keep_alive_ns(&self) -> Option<u64> {
         let idle_ns = self.session.as_ref().filter(|_| self.config.keep_alive)?.idle_ns;
-        Some(self.heard_ns.max(self.pinged_ns).saturating_add(idle_ns / KEEP_ALIVE_DIVISOR))
+        let wait_ns = (idle_ns / KEEP_ALIVE_DIVISOR).min(KEEP_ALIVE_NS_MAX);
+        Some(self.heard_ns.max(self.pinged_ns).saturating_add(wait_ns))
     }
 
     /// Does what is due.

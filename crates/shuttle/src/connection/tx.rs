@@ -7,8 +7,8 @@ use weft_wire::shuttle::{CtrlHeader, StreamId};
 use super::{Connection, Ports, State};
 use crate::flight::{Cargo, Flight};
 use crate::path::{Path, Route};
-use crate::stream::Stream;
 use crate::stream::table::Table;
+use crate::stream::{Credit, Stream};
 
 /// Octets of ranges in a control packet at most: beyond this, older runs take turns.
 const RANGES_MAX: usize = 1000;
@@ -347,8 +347,8 @@ fn put_wish(path: &mut Path, frames: &mut Vec<u8>) -> Option<Cargo> {
 
 fn put_stream(id: StreamId, stream: &Stream, frames: &mut Vec<u8>) {
     Frame::Stream { stream: id, frontier: stream.recv.frontier() }.encode(frames);
-    if let Some(limit) = stream.credit {
-        Frame::Credit { stream: id, limit: limit.0 }.encode(frames);
+    if let Some(Credit { limit, wait_us }) = stream.credit {
+        Frame::Credit { stream: id, limit: limit.0, wait_us }.encode(frames);
     }
 }
 

@@ -36,12 +36,21 @@ pub(crate) enum Repair {
     Off,
 }
 
+/// A message came that has no receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// The last message that has one.
+    pub limit: Msn,
+    /// How long its sender should wait at a time for the next one to have one too.
+    pub wait_us: u32,
+}
+
 /// Both directions.
 pub(crate) struct Stream {
     pub(crate) send: SendStream,
     pub(crate) recv: RecvStream,
-    /// The last Send that has a receive here.
-    pub(crate) credit: Option<Msn>,
+    /// What the peer is to hear of the receives that are posted here.
+    pub(crate) credit: Option<Credit>,
     /// Makes its own controllers.
     pub(crate) own: Option<(cc::Make, cc::Params)>,
     /// What its profile allows it.

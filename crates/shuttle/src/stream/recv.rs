@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use weft_wire::ddp::Header;
 use weft_wire::llp::{Placed, UlpduSink};
+use weft_wire::rdmap::Opcode;
 
 use super::send::DSN_WINDOW;
 use super::{Placement, Repair};
@@ -33,6 +34,9 @@ pub(crate) struct RecvStream {
     noted: Window,
     held_octets: usize,
     held_octets_max: usize,
+    /// Everything before this has arrived, and of what waits behind a message without a receive
+    /// the answers before this are placed (S-38).
+    answered: u64,
     placement: Placement,
     repair: Repair,
     /// Segments before this that have not arrived will not come.
@@ -49,6 +53,7 @@ impl RecvStream {
             noted: Window::new(DSN_WINDOW),
             held_octets: 0,
             held_octets_max,
+            answered: 0,
             placement,
             repair,
             skip_to: 0,
@@ -87,7 +92,9 @@ impl RecvStream {
             return Ok(Taken::Yes);
         }
         if self.must_wait(dsn, ulpdu) || !self.place(dsn, ulpdu, sink)? {
-            return Ok(self.hold(dsn, ulpdu));
+            let taken = self.hold(dsn, ulpdu);
+            self.place_answers(sink)?;
+            return Ok(taken);
         }
         self.release(frontier, sink)?;
         Ok(Taken::Yes)
@@ -170,9 +177,37 @@ impl RecvStream {
             let ulpdu = first.remove();
             if !self.place(frontier, &ulpdu, sink)? {
                 self.held.insert(frontier, ulpdu);
-                return Ok(());
+                return self.place_answers(sink);
             }
             self.held_octets -= ulpdu.len();
+        }
+    }
+
+    /// Places the answers to this end's own requests that wait behind a message without a receive,
+    /// as far as everything has arrived (S-38): who posts a receive only after an answer would
+    /// wait for ever.
+    fn place_answers<S: UlpduSink>(&mut self, sink: &mut S) -> Result<(), S::Fault> {
+        let frontier = self.frontier();
+        if !self.held.contains_key(&frontier) {
+            return Ok(());
+        }
+        self.answered = self.answered.max(frontier);
+        loop {
+            let at = self.answered;
+            match self.held.get(&at) {
+                Some(ulpdu) if is_answer(ulpdu) => {
+                    let ulpdu = self.held.remove(&at).unwrap_or_default();
+                    if !self.place(at, &ulpdu, sink)? {
+                        self.held.insert(at, ulpdu);
+                        return Ok(());
+                    }
+                    self.held_octets -= ulpdu.len();
+                }
+                Some(_) => {}
+                None if self.placed.contains(at) => {}
+                None => return Ok(()),
+            }
+            self.answered += 1;
         }
     }
 
@@ -205,6 +240,12 @@ fn is_tail(ulpdu: &[u8]) -> bool {
         Ok((Header::Untagged(header), _)) => header.last,
         Err(_) => true,
     }
+}
+
+/// Whether the segment answers a request: those of the peer have no say in when it is placed.
+fn is_answer(ulpdu: &[u8]) -> bool {
+    let opcode = Header::parse(ulpdu).ok().and_then(|(header, _)| header.opcode().ok());
+    matches!(opcode, Some(Opcode::ReadResponse | Opcode::AtomicResponse))
 }
 
 #[cfg(test)]
@@ -296,6 +337,50 @@ mod tests {
         sink.patience = false;
         assert_eq!(stream.retry(&mut sink), Ok(()));
         assert_eq!((sink.placed, sink.delivered), (vec![0], 1));
+    }
+
+    /// Takes answers, and nothing else.
+    #[derive(Default)]
+    struct Answered(Vec<u64>);
+
+    impl UlpduSink for Answered {
+        type Fault = ();
+
+        fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, ()> {
+            if !is_answer(ulpdu) {
+                return Ok(Placed::Held);
+            }
+            self.0.push(seq);
+            Ok(Placed::Memory)
+        }
+
+        fn deliver(&mut self, _: u64) -> Result<(), ()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_answer_passes_a_message_that_waits_for_its_receive() {
+        let control = Opcode::ReadResponse.control();
+        let answer =
+            |dsn| TaggedHeader { last: true, control, stag: STag(1), to: dsn }.to_bytes().to_vec();
+        let mut stream = RecvStream::new(Placement::Tail, Repair::Full, 1000);
+        let mut sink = Answered::default();
+        // Segments 0, 2 and 4 are the peer's own requests; 3 and 5 answer this end's.
+        for dsn in [0, 5, 3] {
+            let ulpdu = if dsn % 2 == 1 { answer(dsn) } else { segment(dsn) };
+            assert_eq!(stream.handle_segment(dsn, &ulpdu, &mut sink), Ok(Taken::Yes));
+        }
+        assert_eq!(sink.0, [], "the answer before them may still be on its way");
+        for dsn in [1, 2] {
+            let ulpdu = if dsn == 1 { answer(1) } else { segment(dsn) };
+            assert_eq!(stream.handle_segment(dsn, &ulpdu, &mut sink), Ok(Taken::Yes));
+        }
+        assert_eq!(sink.0, [1, 3]);
+        assert_eq!(stream.handle_segment(4, &segment(4), &mut sink), Ok(Taken::Yes));
+        assert_eq!(sink.0, [1, 3, 5]);
+        assert_eq!((stream.frontier(), stream.held_octets), (0, 3 * segment(0).len()));
+        assert_eq!(stream.handle_segment(3, &answer(3), &mut sink), Ok(Taken::Duplicate));
     }
 
     #[test]

@@ -5,8 +5,6 @@
 
 use std::collections::VecDeque;
 
-use weft_wire::ddp::Header;
-use weft_wire::ids::{Msn, QN_SEND};
 use weft_wire::llp::{SegmentId, SegmentRun, UlpduSource};
 use weft_wire::shuttle::StreamId;
 use weft_wire::shuttle::frame::Frame;
@@ -51,10 +49,8 @@ pub(crate) struct SendStream {
     tail_from: u64,
     /// Segments that are to be sent again.
     resend: RangeSet,
-    /// Taken from the source and not sent yet, with its number in the queue of Sends if it has one.
-    pending: Option<(SegmentId, Option<Msn>)>,
-    /// The last Send that has a receive posted; no limit until the peer names one.
-    credit: Option<Msn>,
+    /// Taken from the source and not sent yet.
+    pending: Option<SegmentId>,
     /// Share of the path relative to other streams.
     pub(crate) weight: u32,
     /// Octets that the stream may still send in this turn.
@@ -77,7 +73,6 @@ impl SendStream {
             tail_from: 0,
             resend: RangeSet::default(),
             pending: None,
-            credit: None,
             weight,
             deficit: 0,
             query_at_ns: None,
@@ -119,38 +114,20 @@ impl SendStream {
 
     /// Whether there may be something new to send; only the source knows.
     pub(crate) fn may_send_new(&self) -> bool {
-        self.next_dsn - self.frontier < DSN_WINDOW && !self.is_blocked()
+        self.next_dsn - self.frontier < DSN_WINDOW
     }
 
-    /// Whether the next segment waits for a receive to be posted (S-35).
-    pub(crate) fn is_blocked(&self) -> bool {
-        let Some((_, Some(msn))) = self.pending else { return false };
-        // The difference is small and positive for a Send within the limit, else huge.
-        self.credit.is_some_and(|limit| limit.since(msn) > u32::MAX / 2)
-    }
-
-    /// The next new segment, if the source has one and the peer a receive for it. It stays the
-    /// next until [`SendStream::sent`].
-    pub(crate) fn peek(
-        &mut self,
-        mulpdu: u16,
-        source: &mut impl UlpduSource,
-        scratch: &mut weft_wire::llp::Gather,
-    ) -> Option<SegmentId> {
+    /// The next new segment, if the source has one. It stays the next until [`SendStream::sent`].
+    pub(crate) fn peek(&mut self, mulpdu: u16, source: &mut impl UlpduSource) -> Option<SegmentId> {
         if self.pending.is_none() {
-            let id = source.next(mulpdu)?;
-            let msn = self.credit.and_then(|_| send_number(id, source, scratch));
-            self.pending = Some((id, msn));
+            self.pending = source.next(mulpdu);
         }
-        if self.is_blocked() {
-            return None;
-        }
-        self.pending.map(|(id, _)| id)
+        self.pending
     }
 
     /// The segment that was peeked left; gives its number.
     pub(crate) fn sent(&mut self, now_ns: u64) -> u64 {
-        let (id, _) = self.pending.take().expect("a segment was peeked");
+        let id = self.pending.take().expect("a segment was peeked");
         let dsn = self.next_dsn;
         self.next_dsn += 1;
         if self.repair == Repair::TailTwice {
@@ -261,21 +238,14 @@ impl SendStream {
         true
     }
 
-    /// The peer has posted receives up to `limit`; older news is ignored.
-    pub(crate) fn handle_credit(&mut self, limit: Msn) {
-        if self.credit.is_none_or(|old| limit.since(old) <= u32::MAX / 2) {
-            self.credit = Some(limit);
-        }
-    }
-
     /// Whether only the peer can move things: it has all that was sent and has not said that it is
-    /// placed, or a Send waits for its receive.
+    /// placed.
     fn waits(&self) -> bool {
         let all_there = self
             .received
             .first()
             .is_some_and(|(first, last)| first == self.frontier && last + 1 == self.next_dsn);
-        all_there || self.is_blocked() || self.skip_to().is_some()
+        all_there || self.skip_to().is_some()
     }
 
     /// How far everything has arrived or is given up, if the peer waits for any of it in vain.
@@ -307,20 +277,6 @@ impl SendStream {
             return Some(Frame::Skip { stream, dsn });
         }
         Some(Frame::Query { stream })
-    }
-}
-
-/// The number of the message if `id` is a segment of a Send, which needs a posted receive.
-fn send_number(
-    id: SegmentId,
-    source: &impl UlpduSource,
-    scratch: &mut weft_wire::llp::Gather,
-) -> Option<Msn> {
-    scratch.clear();
-    source.gather(id, scratch);
-    match Header::parse(scratch.slab()) {
-        Ok((Header::Untagged(header), _)) if header.qn == QN_SEND => Some(header.msn),
-        _ => None,
     }
 }
 
@@ -360,7 +316,7 @@ mod tests {
     fn stream_of(segments: u64) -> (SendStream, Source) {
         let (mut stream, mut source) = (SendStream::new(1, Repair::Full), Source::default());
         for dsn in 0..segments {
-            stream.peek(100, &mut source, &mut Gather::new());
+            stream.peek(100, &mut source);
             assert_eq!(stream.sent(0), dsn);
         }
         (stream, source)
@@ -425,7 +381,7 @@ mod tests {
     fn the_tail_is_sent_twice() {
         let (mut stream, mut source) = (SendStream::new(1, Repair::TailTwice), Source::default());
         for (dsn, at_ns) in (0..).zip([0, 0, TAIL_NS, TAIL_NS + 1, TAIL_NS + 1]) {
-            stream.peek(100, &mut source, &mut Gather::new());
+            stream.peek(100, &mut source);
             assert_eq!(stream.sent(at_ns), dsn);
         }
         stream.handle_received(3, 3);

@@ -81,6 +81,8 @@ pub struct Source {
     pub asked: u64,
     next_addr: u64,
     next_msn: Msn,
+    /// The last message that has a receive, while the peer says that one is short of it.
+    pub credit: Option<Msn>,
     /// How far the peer has delivered, told out of band.
     peer_delivered: Arc<AtomicU64>,
 }
@@ -98,6 +100,8 @@ pub struct Sink {
     pub placement: Placement,
     /// Sends without a receive are held; receives posted so far.
     pub receives: Option<u32>,
+    /// The message that waits for its receive.
+    pub held: Option<Msn>,
     written: BTreeSet<u64>,
     /// Whether losses were agreed on, and segments that did not come.
     pub lossy: bool,
@@ -121,6 +125,7 @@ impl End {
             asked: 0,
             next_addr: 0,
             next_msn: Msn::FIRST,
+            credit: None,
             peer_delivered: Arc::clone(peer),
         };
         let sink = Sink {
@@ -133,6 +138,7 @@ impl End {
             early: 0,
             placement: Placement::Tail,
             receives: None,
+            held: None,
             written: BTreeSet::new(),
             lossy: false,
             missed: 0,
@@ -171,6 +177,10 @@ impl UlpduSource for Source {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         self.asked += 1;
         let posted = *self.messages.get(self.next)?;
+        let short = self.credit.is_some_and(|credit| posted.msn.since(credit.next()) < 1 << 31);
+        if short && !posted.message.write && self.offset == 0 {
+            return None;
+        }
         let head = if posted.message.write { TAGGED_LEN } else { UNTAGGED_LEN } as u16;
         let left = posted.message.octets - self.offset;
         let len = left.min(u32::from(mulpdu - head)) as u16;
@@ -210,6 +220,18 @@ impl UlpduSource for Source {
         let delivered = self.peer_delivered.load(Ordering::Relaxed);
         assert!((self.acked as u64) < delivered, "completed before it is delivered");
         self.acked += 1;
+        let Posted { message, msn, .. } = self.messages[id.wqe as usize];
+        let last = !message.write && id.offset + u32::from(id.len) == message.octets;
+        if last && self.credit.is_some_and(|credit| credit.next() == msn) {
+            self.credit = None;
+        }
+    }
+
+    fn short_of_receives(&mut self, credit: Msn, _: u32) {
+        let waits = |posted: &&Posted| !posted.message.write && posted.msn == credit.next();
+        let waits = self.messages.iter().position(|posted| waits(&posted));
+        let done = self.handed[..self.acked].last().map_or(0, |id| id.wqe as usize);
+        self.credit = waits.filter(|at| *at >= done).map(|_| credit);
     }
 }
 
@@ -235,8 +257,12 @@ impl UlpduSink for Sink {
             Header::Untagged(header) => {
                 let number = header.msn.since(Msn::FIRST);
                 if self.receives.is_some_and(|receives| number >= receives) {
+                    if seq == self.prefix {
+                        self.held = Some(header.msn);
+                    }
                     return Ok(Placed::Held);
                 }
+                self.held = self.held.filter(|held| *held != header.msn);
             }
         }
         assert!(self.placed.insert(seq) && seq >= self.prefix, "segment {seq} placed twice");

@@ -213,7 +213,19 @@ pub struct QpAttr {
     pub rate_limit: u32,
 }
 
+/// The waiting times that a receiver without a receive names, in units of 10 us, by their row
+/// (InfiniBand architecture, volume 1, table 45).
+const RNR_WAITS_10US: [u32; 32] = [
+    65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+    2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+];
+
 impl QpAttr {
+    /// How long a peer should wait that found no receive, in microseconds.
+    pub fn rnr_wait_us(&self) -> u32 {
+        10 * RNR_WAITS_10US[usize::from(self.min_rnr_timer & 31)]
+    }
+
     /// Takes over the attributes of `from` that `mask` names, except state and sizes.
     pub fn take(&mut self, from: &Self, mask: QpAttrMask) {
         macro_rules! take {
@@ -248,6 +260,13 @@ impl QpAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_without_a_receive_is_that_of_its_row() {
+        let wait = |min_rnr_timer| QpAttr { min_rnr_timer, ..QpAttr::default() }.rnr_wait_us();
+        assert_eq!([0, 1, 12, 31].map(wait), [655_360, 10, 640, 491_520]);
+        assert!((1..31).all(|row| wait(row) < wait(row + 1)));
+    }
 
     #[test]
     fn only_what_the_mask_names_is_taken() {

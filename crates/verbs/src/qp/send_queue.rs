@@ -251,6 +251,21 @@ impl SendQueue {
         }
     }
 
+    /// Whether everything of `seq` is with the peer.
+    pub fn is_placed(&self, seq: u32) -> bool {
+        !self.is_live(seq) || self.get(seq).sent && self.get(seq).unacked == 0
+    }
+
+    /// The request that is under way as message `msn` of those that take a receive.
+    pub fn under_way(&self, msn: u32) -> Option<u32> {
+        let begun = self.next.wrapping_sub(self.tail) + u32::from(self.has_pending());
+        let mut all = (0..begun).map(|i| self.tail.wrapping_add(i));
+        all.find(|seq| {
+            let wqe = self.get(*seq);
+            wqe.op.takes_receive() && wqe.msn == msn && !self.is_placed(*seq)
+        })
+    }
+
     /// Notes that the response to `seq` is here.
     pub fn responded(&mut self, seq: u32) {
         if self.is_live(seq) {
@@ -327,6 +342,13 @@ impl SendQueue {
             let done = self.tail != self.next && self.get(self.tail).is_done();
             let status = if done { WcStatus::Success } else { WcStatus::WrFlushErr };
             self.finish(qp_num, cq, status, 0);
+        }
+    }
+
+    /// Completes everything that is left as done: of what is unreliable nobody hears what became.
+    pub fn let_go(&mut self, qp_num: u32, cq: &Cq) {
+        while self.tail != self.head {
+            self.finish(qp_num, cq, WcStatus::Success, 0);
         }
     }
 

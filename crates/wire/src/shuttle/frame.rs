@@ -127,12 +127,15 @@ pub enum Frame<'a> {
         /// Number of the first segment that is missing.
         frontier: u64,
     },
-    /// The Sends of `stream` up to number `limit` have a receive posted.
+    /// Of the messages of `stream` those up to number `limit` have a receive, and one came that
+    /// has none.
     Credit {
         /// Which.
         stream: StreamId,
-        /// Message sequence number of the last Send that may come.
+        /// Message sequence number of the last one that has a receive.
         limit: u32,
+        /// How long its sender should wait at a time for the next one to have one too.
+        wait_us: u32,
     },
     /// Asks for the Stream and Credit frames of `stream`.
     Query {
@@ -211,7 +214,10 @@ impl<'a> Frame<'a> {
             Self::Ping => out.push(PING),
             Self::Ack(ref ack) => ack.encode(out),
             Self::Stream { stream, frontier } => tagged(STREAM, stream.0, frontier, out),
-            Self::Credit { stream, limit } => tagged(CREDIT, stream.0, u64::from(limit), out),
+            Self::Credit { stream, limit, wait_us } => {
+                tagged(CREDIT, stream.0, u64::from(limit), out);
+                varint::put(u64::from(wait_us), out);
+            }
             Self::Query { stream } => out.extend([QUERY, stream.0]),
             Self::Floor { path, pn } => tagged(FLOOR, path.0, pn, out),
             Self::Challenge { token } => put_token(CHALLENGE, token, out),
@@ -235,9 +241,11 @@ impl<'a> Frame<'a> {
                 Self::Stream { stream: StreamId(reader.octet()?), frontier: reader.varint()? }
             }
             CREDIT => {
-                let (stream, limit) = (StreamId(reader.octet()?), reader.varint()?);
-                let limit = u32::try_from(limit).map_err(|_| ShuttleError::Value("credit"))?;
-                Self::Credit { stream, limit }
+                let narrow =
+                    |value| u32::try_from(value).map_err(|_| ShuttleError::Value("credit"));
+                let stream = StreamId(reader.octet()?);
+                let (limit, wait_us) = (narrow(reader.varint()?)?, narrow(reader.varint()?)?);
+                Self::Credit { stream, limit, wait_us }
             }
             QUERY => Self::Query { stream: StreamId(reader.octet()?) },
             FLOOR => Self::Floor { path: PathId(reader.octet()?), pn: packet_number(reader)? },

@@ -1,0 +1,150 @@
+//! How long the requests of a queue pair wait for a peer that is silent, and for one that posts no
+//! receive.
+//!
+//! InfiniBand counts repetitions: a packet that nobody acknowledges leaves again after the timeout,
+//! and one that found no receive after the time that its answer named. Shuttle repeats as the path
+//! asks for, so what is kept of the counts is the time that they take together.
+
+use weft_rdmap::Short;
+use weft_shuttle::cc::Rtt;
+use weft_verbs::QpAttr;
+
+/// A peer on this network is given at least this long: its process may wait for a processor.
+const LOCAL_NS: u64 = 2_000_000_000;
+/// One on a long path, or one that has never answered: programs choose their timeouts for a machine
+/// room, and long paths have outages.
+const FAR_NS: u64 = 10_000_000_000;
+/// A shorter round trip is a local network.
+const LOCAL_RTT_NS: u64 = 1_000_000;
+/// The count of repetitions without a receive that means for ever.
+const FOR_EVER: u8 = 7;
+
+/// How long a peer may be silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patience {
+    /// Acknowledgement timeout: 4.096 us times two to the power of this; 0 is for ever.
+    pub timeout_exp: u8,
+    /// How often what is not acknowledged is repeated.
+    pub retry_cnt: u8,
+}
+
+impl Patience {
+    /// The time in nanoseconds on a path with the round trip `rtt`, if that is known; `None` is for
+    /// ever.
+    pub fn limit_ns(&self, rtt: Option<Rtt>) -> Option<u64> {
+        if self.timeout_exp == 0 {
+            return None;
+        }
+        let once_ns = 4096_u64 << self.timeout_exp.min(31);
+        let local = rtt.is_some_and(|rtt| rtt.min_ns < LOCAL_RTT_NS);
+        let least_ns = if local { LOCAL_NS } else { FAR_NS };
+        Some((once_ns * (u64::from(self.retry_cnt) + 1)).max(least_ns))
+    }
+}
+
+/// What the requests of a connection wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Vigil {
+    pub patience: Patience,
+    /// Since when there are requests that are not complete.
+    busy_since_ns: Option<u64>,
+    looked_ns: u64,
+    /// The request that waits for a receive of the peer, and since when.
+    short: Option<(u32, u64)>,
+}
+
+impl Vigil {
+    /// Notes whether there are requests that are not complete.
+    pub fn note_work(&mut self, now_ns: u64, busy: bool) {
+        self.busy_since_ns = busy.then(|| self.busy_since_ns.unwrap_or(now_ns));
+    }
+
+    /// Somebody looks after the connection now. A process that was stopped for a while has heard
+    /// nothing because of that, and begins anew.
+    pub fn look(&mut self, now_ns: u64, rtt: Option<Rtt>) {
+        // Who waited for the lock comes with an old time.
+        let past_ns = now_ns.saturating_sub(self.looked_ns);
+        self.looked_ns = self.looked_ns.max(now_ns);
+        if self.patience.limit_ns(rtt).is_some_and(|limit| past_ns > limit / 2) {
+            self.busy_since_ns = self.busy_since_ns.map(|_| now_ns);
+        }
+    }
+
+    /// When a peer that was heard last at `heard_ns` counts as gone, if a request waits for it.
+    pub fn silence_due_ns(&self, heard_ns: u64, rtt: Option<Rtt>) -> Option<u64> {
+        Some(self.busy_since_ns?.max(heard_ns) + self.patience.limit_ns(rtt)?)
+    }
+
+    /// Notes which request waits for a receive.
+    pub fn note_short(&mut self, now_ns: u64, short: Option<Short>) {
+        let since = |seq| match self.short {
+            Some(known) if known.0 == seq => known,
+            _ => (seq, now_ns),
+        };
+        self.short = short.map(|short| since(short.seq));
+    }
+
+    /// When `short` has waited for as long as `attrs` say. Each repetition would have taken a round
+    /// trip too.
+    pub fn short_due_ns(&self, short: Short, attrs: &QpAttr, rtt: Option<Rtt>) -> Option<u64> {
+        let (_, since_ns) = self.short.filter(|_| attrs.rnr_retry < FOR_EVER)?;
+        let round_ns = rtt.map_or(0, |rtt| rtt.smoothed_ns);
+        let once_ns = 1000 * u64::from(short.wait_us) + round_ns;
+        Some(since_ns + once_ns * (u64::from(attrs.rnr_retry) + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn rtt(ns: u64) -> Option<Rtt> {
+        Some(Rtt { latest_ns: ns, smoothed_ns: ns, var_ns: 0, min_ns: ns })
+    }
+
+    #[test]
+    fn patience_is_the_timeout_times_the_tries_and_no_less_than_the_path_asks_for() {
+        let limit = |timeout_exp, retry_cnt, rtt| Patience { timeout_exp, retry_cnt }.limit_ns(rtt);
+        assert_eq!(limit(0, 7, rtt(MS / 10)), None);
+        assert_eq!(limit(20, 2, rtt(MS / 10)), Some((4096 << 20) * 3));
+        assert_eq!(limit(14, 7, rtt(MS / 10)), Some(LOCAL_NS));
+        assert_eq!(limit(14, 7, rtt(70 * MS)), Some(FAR_NS));
+        assert_eq!(limit(14, 7, None), Some(FAR_NS));
+        assert_eq!(limit(31, 7, None), Some((4096 << 31) * 8));
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_begins_anew() {
+        let patience = Patience { timeout_exp: 20, retry_cnt: 0 };
+        let mut vigil = Vigil { patience, ..Vigil::default() };
+        let limit = patience.limit_ns(None).unwrap();
+        vigil.look(1000, None);
+        assert_eq!(vigil.silence_due_ns(500, None), None);
+        vigil.note_work(500, true);
+        vigil.note_work(600, true);
+        vigil.look(1000 + limit / 4, None);
+        vigil.look(900, None);
+        assert_eq!(vigil.silence_due_ns(500, None), Some(500 + limit));
+        vigil.look(1000 + 2 * limit, None);
+        assert_eq!(vigil.silence_due_ns(500, None), Some(1000 + 3 * limit));
+    }
+
+    #[test]
+    fn a_message_waits_for_its_receive_as_often_as_was_allowed() {
+        let mut vigil = Vigil::default();
+        let short = Short { seq: 9, wait_us: 640 };
+        let attrs = |rnr_retry| QpAttr { rnr_retry, ..QpAttr::default() };
+        vigil.note_short(5 * MS, Some(short));
+        vigil.note_short(6 * MS, Some(short));
+        let due = |vigil: &Vigil, retries| vigil.short_due_ns(short, &attrs(retries), rtt(MS));
+        assert_eq!(due(&vigil, 0), Some(5 * MS + 1_640_000));
+        assert_eq!(due(&vigil, 3), Some(5 * MS + 4 * 1_640_000));
+        assert_eq!(due(&vigil, 7), None);
+        vigil.note_short(7 * MS, Some(Short { seq: 10, wait_us: 640 }));
+        assert_eq!(due(&vigil, 0), Some(7 * MS + 1_640_000));
+        vigil.note_short(8 * MS, None);
+        assert_eq!(due(&vigil, 0), None);
+    }
+}
