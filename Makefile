@@ -8,19 +8,19 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-wan interop soak fuzz deps mpich \
-        install uninstall
+.PHONY: all help demo test lint build release bench bench-wan interop soak peer-suites fuzz deps \
+        mpich pyverbs install uninstall
 .NOTPARALLEL:
 
 all: release
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
 	@$(TARGET)/release/weft-bench demo
 
-test: deps mpich lint build ## Everything that must hold: style, lints, unit, property, client tests
+test: deps mpich pyverbs lint build ## Everything that must hold: style, lints, all the tests
 	$(CARGO) test --workspace --locked
 	$(CARGO) build --workspace --release --locked
 	$(CARGO) xtask cost
@@ -46,14 +46,17 @@ bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--qui
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)
 
-soak: release ## Long runs: an outage of half a minute, ten million operations (10 minutes)
-	$(CARGO) test --release --locked -p weft-io --test adapter -- --ignored --nocapture
+.PHONY: all help demo test lint build release bench bench-wan interop soak peer-suites fuzz deps \
+        mpich pyverbs install uninstall
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
 
 mpich: ## Puts an MPICH that has libfabric into target/mpich
 	@scripts/mpich.sh
+
+pyverbs: ## Puts rdma-core's python tests into target/pyverbs
+	@scripts/pyverbs.sh
 
 deps: ## Installs the Debian packages that are missing
 	@scripts/deps.sh

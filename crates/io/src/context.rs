@@ -1,13 +1,17 @@
 //! An open device.
+//!
+//! [`memory`] has what is registered with it.
+
+pub(crate) mod memory;
 
 use std::sync::{Arc, OnceLock};
 
 use weft_fault::Verb;
 use weft_rnic::Device;
 use weft_verbs::limits::{IWARP, ROCE};
-use weft_verbs::mr::RegionSpec;
-use weft_verbs::{Access, AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Srq, Wake};
+use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Srq, Wake};
 
+use crate::clock;
 use crate::cq::Cq;
 use crate::faults::refuse;
 use crate::qp::{Qp, QpInit, destroy_srq};
@@ -80,48 +84,6 @@ impl Context {
         self.device.dealloc_pd(pd)
     }
 
-    /// Registers `length` octets from `addr`, which peers and work requests address from `iova`;
-    /// gives the key, local and remote.
-    ///
-    /// The pages must be mapped; they need not be in memory.
-    pub fn reg_mr(
-        &self,
-        pd: &Arc<Pd>,
-        addr: u64,
-        length: u64,
-        iova: u64,
-        access: Access,
-    ) -> Result<u32, Misuse> {
-        refuse(Verb::RegMr)?;
-        if access.contains(Access::ON_DEMAND) {
-            return Err(Misuse::Unsupported("registration on demand"));
-        }
-        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
-        let spec = RegionSpec { pd: Arc::clone(pd), addr, len: length, iova, access };
-        check_mapped(addr, length, access)?;
-        self.device.register(&spec)
-    }
-
-    /// Ends a region. When this returns nothing reads or writes it, and nothing ever will.
-    pub fn dereg_mr(&self, key: u32) -> Result<(), Misuse> {
-        self.device.regions().deregister(key)
-    }
-
-    /// Changes a region in place; it keeps its key. `range` is address, length and the address
-    /// used by peers.
-    pub fn rereg_mr(
-        &self,
-        key: u32,
-        pd: Option<&Arc<Pd>>,
-        range: Option<(u64, u64, u64)>,
-        access: Option<Access>,
-    ) -> Result<(), Misuse> {
-        if let Some((addr, length, _)) = range {
-            check_mapped(addr, length, access.unwrap_or(Access::empty()))?;
-        }
-        self.device.regions().reregister(key, pd, range, access)
-    }
-
     /// Makes a completion queue for `cqe` entries; `cookie` names it in events.
     pub fn create_cq(
         &self,
@@ -129,13 +91,25 @@ impl Context {
         channel: Option<Arc<CompChannel>>,
         cookie: u64,
     ) -> Result<Arc<Cq>, Misuse> {
+        self.create_stamped_cq(cqe, channel, cookie, false)
+    }
+
+    /// The same; if it is `stamped`, it notes when each completion was added.
+    pub fn create_stamped_cq(
+        &self,
+        cqe: u32,
+        channel: Option<Arc<CompChannel>>,
+        cookie: u64,
+        stamped: bool,
+    ) -> Result<Arc<Cq>, Misuse> {
         refuse(Verb::CreateCq)?;
         let max = self.limits().max_cqe;
         if cqe == 0 || cqe > max {
             return Err(Misuse::Invalid("the completion queue exceeds the limits of the device"));
         }
         let cq = weft_verbs::Cq::new(cqe, channel, Arc::clone(&self.events), cookie);
-        Ok(Arc::new(Cq::new(cq, max)))
+        let clock = stamped.then_some(clock::ticks_ns as fn() -> u64);
+        Ok(Arc::new(Cq::new(cq.with_clock(clock), max)))
     }
 
     /// Makes a shared receive queue; `cookie` names it in events.
@@ -168,11 +142,4 @@ impl Context {
         refuse(Verb::CreateQp)?;
         Ok(Arc::new(Qp::new(self.personality, &self.device, init, &self.events)?))
     }
-}
-
-fn check_mapped(addr: u64, length: u64, access: Access) -> Result<(), Misuse> {
-    if length == 0 {
-        return Ok(());
-    }
-    sys::check_mapped(addr, length, access.contains(Access::LOCAL_WRITE)).map_err(|_| Misuse::Fault)
 }

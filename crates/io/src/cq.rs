@@ -40,6 +40,12 @@ impl Cq {
         }
     }
 
+    /// When the completion was added that was polled last, by [`clock::ticks_ns`]; 0 if the queue
+    /// was made without time stamps.
+    pub fn stamp_ns(&self) -> u64 {
+        self.inner.stamp_ns()
+    }
+
     pub(crate) fn inner(&self) -> &Arc<weft_verbs::Cq> {
         &self.inner
     }

@@ -26,8 +26,10 @@ mod context;
 mod cq;
 mod drive;
 pub mod engine;
+mod exchange;
 mod faults;
 pub mod fds;
+mod line;
 mod link;
 mod oob;
 pub mod path;
@@ -42,6 +44,7 @@ mod ud;
 mod udp;
 
 pub use config::{Progress, Settings, Transport};
+pub use context::memory::Advice;
 pub use context::{Context, Personality};
 pub use cq::Cq;
 pub use drive::{Answer, LinkWatcher};

@@ -14,6 +14,7 @@ use weft_rnic::{Association, Binding, Patience, WhenClosed};
 use weft_verbs::Misuse;
 
 use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper, ns_at};
+use crate::drive::mirror::MirrorDrive;
 use crate::qp::Qp;
 use crate::secrecy::Secrecy;
 use crate::udp::Port;
@@ -53,11 +54,13 @@ impl Qp {
         let Some(port) = self.port() else {
             return Err(Misuse::Unsupported("queue pairs without a port"));
         };
+        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
         if (peer.qpn, peer.remote) == (self.num(), peer.local) {
-            return Err(Misuse::Invalid("a queue pair cannot be its own peer"));
+            let ird = peer.max_dest_rd_atomic.into();
+            self.cell.hold(Box::new(MirrorDrive::new(qp, ird, waker)));
+            return Ok(());
         }
         Secrecy::get().permit(peer.local, peer.remote)?;
-        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
         let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
         let drive = if asks {

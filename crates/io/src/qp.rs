@@ -4,7 +4,7 @@
 mod modify;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weft_fault::Verb;
@@ -21,8 +21,10 @@ use crate::cell::Cell;
 use crate::context::Personality;
 use crate::cq::Cq;
 use crate::drive::LinkWatcher;
+use crate::exchange::Number;
 use crate::faults::refuse;
 use crate::fds::HighFd;
+use crate::line::Line;
 use crate::secrecy::Secrecy;
 use crate::udp::Port;
 use crate::{Settings, clock, tcp};
@@ -65,6 +67,10 @@ pub struct Qp {
     pub(crate) cell: Arc<Cell>,
     /// Where it is reached, which its number says; an RNIC's queue pair has none.
     port: Option<Arc<Port>>,
+    /// The same for an RNIC's.
+    number: Option<Number>,
+    /// Its way to the peer that the program named.
+    line: Mutex<Option<Arc<Line>>>,
 }
 
 impl Qp {
@@ -90,18 +96,19 @@ impl Qp {
             sq_sig_all: init.sq_sig_all,
             cookie: init.cookie,
         };
-        let (inner, port) = match personality {
-            Personality::Iwarp => (device.create_qp(inner, events)?, None),
-            Personality::Roce => {
-                let port = Arc::new(Port::for_queue_pair()?);
-                (device.create_qp_numbered(port.qp_number(), inner, events)?, Some(port))
-            }
+        let (port, number) = match personality {
+            Personality::Iwarp => (None, Some(Number::take()?)),
+            Personality::Roce => (Some(Arc::new(Port::for_queue_pair()?)), None),
         };
+        let led = number.as_ref().map(Number::value);
+        let led = led.or(port.as_ref().map(|port| port.qp_number())).unwrap_or_default();
+        let inner = device.create_qp_numbered(led, inner, events)?;
         let inner = Arc::new(inner);
         let cell = Cell::new([Arc::clone(send_cq.inner()), Arc::clone(recv_cq.inner())]);
         send_cq.join(&cell);
         recv_cq.join(&cell);
-        Ok(Self { inner, device: Arc::clone(device), send_cq, recv_cq, cell, port })
+        let (device, line) = (Arc::clone(device), Mutex::default());
+        Ok(Self { inner, device, send_cq, recv_cq, cell, port, number, line })
     }
 
     pub(crate) fn port(&self) -> Option<&Arc<Port>> {
@@ -124,8 +131,9 @@ impl Qp {
 
     /// Queues a send; [`Qp::ring`] after the last of a list sets it going.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
-        if self.port.is_none() && matches!(wr.op, SendOp::SendImm { .. }) {
-            return Err(Misuse::Unsupported("sends with immediate data"));
+        let beyond = matches!(wr.op, SendOp::SendImm { .. } | SendOp::AtomicWrite { .. });
+        if self.port.is_none() && beyond {
+            return Err(Misuse::Unsupported("sends with immediate data and atomic writes"));
         }
         self.post(&wr.op, || self.inner.post_send(wr))
     }
@@ -176,29 +184,10 @@ impl Qp {
         role: Role,
         watcher: Arc<dyn LinkWatcher>,
     ) -> Result<(), Misuse> {
-        if !matches!(self.state(), QpState::Init | QpState::Rtr) || self.cell.is_attached() {
+        if !matches!(self.state(), QpState::Init | QpState::Rtr) {
             return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
         }
-        let fd = socket.as_fd();
-        if let Some((local, remote)) = tcp::ends(fd) {
-            Secrecy::get().permit_stream(local, remote)?;
-        }
-        tcp::no_delay(fd);
-        tcp::give_up_after(fd, Settings::get().stall_after);
-        if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
-            tcp::congestion_control(fd, "reno");
-        }
-        let link = Link {
-            role,
-            agreed,
-            emss: tcp::segment_size(fd),
-            stall_after: Settings::get().stall_after,
-        };
-        let mut endpoint = Endpoint::new(Arc::clone(&self.inner), &link, clock::now());
-        endpoint.set_patience(RECEIVE_PATIENCE);
-        let awaited = role == Role::Responder && agreed.rtr.is_some();
-        self.cell.attach(endpoint, HighFd::new(socket), watcher, !awaited);
-        Ok(())
+        take_stream(&self.inner, &self.cell, socket, agreed, role, watcher, false)
     }
 
     /// What this library, the CPU and the kernel do for the connection, while there is one.
@@ -223,6 +212,7 @@ impl Qp {
     /// Ends it. Its completions that were not polled are gone, and so are its events; gives how
     /// many of those had been announced.
     pub fn destroy(&self) -> Result<usize, Misuse> {
+        self.hang_up();
         self.cell.disconnect();
         self.inner.fail(None);
         self.send_cq.leave(&self.cell);
@@ -230,6 +220,55 @@ impl Qp {
         self.device.release(self.num());
         Ok(self.inner.retire())
     }
+}
+
+impl Drop for Qp {
+    /// The number is free again now at the latest, and nobody can have taken it before: the port
+    /// that it names was this queue pair's until here.
+    fn drop(&mut self) {
+        self.device.release(self.num());
+    }
+}
+
+/// Binds a queue pair, of which `cell` is the place for its connection, to a stream. With `confirm`
+/// its requests complete when the peer has placed them.
+///
+/// # Errors
+/// If it has a connection or is past having one.
+pub(crate) fn take_stream(
+    qp: &Arc<weft_verbs::Qp>,
+    cell: &Cell,
+    socket: OwnedFd,
+    agreed: &Agreed,
+    role: Role,
+    watcher: Arc<dyn LinkWatcher>,
+    confirm: bool,
+) -> Result<(), Misuse> {
+    let open = matches!(qp.state(), QpState::Init | QpState::Rtr | QpState::Rts);
+    if !open || cell.is_attached() {
+        return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
+    }
+    let fd = socket.as_fd();
+    if let Some((local, remote)) = tcp::ends(fd) {
+        Secrecy::get().permit_stream(local, remote)?;
+    }
+    tcp::no_delay(fd);
+    tcp::give_up_after(fd, Settings::get().stall_after);
+    if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
+        tcp::congestion_control(fd, "reno");
+    }
+    let link = Link {
+        role,
+        agreed,
+        emss: tcp::segment_size(fd),
+        stall_after: Settings::get().stall_after,
+        confirm,
+    };
+    let mut endpoint = Endpoint::new(Arc::clone(qp), &link, clock::now());
+    endpoint.set_patience(RECEIVE_PATIENCE);
+    let awaited = role == Role::Responder && agreed.rtr.is_some();
+    cell.attach(endpoint, HighFd::new(socket), watcher, !awaited);
+    Ok(())
 }
 
 /// Ends a shared receive queue that nothing uses.

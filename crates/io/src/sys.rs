@@ -185,6 +185,23 @@ fn bring_in(page: u64, write: bool) -> io::Result<()> {
     }
 }
 
+/// Nanoseconds since the machine started.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a live local.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Brings pages in ahead of their use, as far as the kernel can; content and rights stay.
+pub(crate) fn prefetch(addr: u64, len: u64, write: bool) {
+    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    let first = addr & !(PAGE - 1);
+    let octets = addr.saturating_add(len) - first;
+    // SAFETY: populating changes no content, and an unmapped page makes it fail, not fault.
+    unsafe { libc::madvise(first as *mut libc::c_void, octets as usize, advice) };
+}
+
 /// Blocks all signals for the calling thread, so that the application's handlers run on its own.
 pub(crate) fn block_signals() {
     // SAFETY: an all-zero set is a valid place for sigfillset to fill.

@@ -28,6 +28,13 @@ fn queue_pairs_of_the_adapter_walk_through_their_states() {
 }
 
 #[test]
+fn memory_of_every_kind_is_reached_through_its_keys() {
+    let dir = Dir::new("objects");
+    let program = dir.build("objects.c", "objects", &["-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn datagrams_arrive_whole_and_say_who_they_are_from() {
     let dir = Dir::new("datagrams");
     let program = dir.build("datagrams.c", "datagrams", &["-libverbs"]);
@@ -55,6 +62,10 @@ fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
     succeed(&mut preloaded(&program));
 }
 
+/// What runs under AddressSanitizer.
+const SOURCES: [&str; 6] =
+    ["linked.c", "extended.c", "adapter.c", "objects.c", "view.c", "datagrams.c"];
+
 /// libasan comes first, as it insists; then no read or write past an object of ours goes unseen,
 /// and what is not freed at the end is reported.
 #[test]
@@ -62,7 +73,7 @@ fn address_sanitizer_finds_nothing() {
     let dir = Dir::new("asan");
     let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
     let asan = String::from_utf8(found.stdout).expect("a path");
-    for source in ["linked.c", "extended.c", "adapter.c", "view.c", "datagrams.c"] {
+    for source in SOURCES {
         let program = dir.build(source, source, &["-fsanitize=address", "-libverbs"]);
         let both = format!("{}:{}", asan.trim(), library().display());
         let mut command = plain(&program);

@@ -42,7 +42,9 @@ impl TxPort<'_> {
         let wqe = self.sq.get(seq);
         let last = id.offset + u32::from(id.len) == wqe.len;
         match wqe.op {
-            SendOp::Write { to, stag } | SendOp::WriteImm { to, stag, .. } => {
+            SendOp::Write { to, stag }
+            | SendOp::AtomicWrite { to, stag }
+            | SendOp::WriteImm { to, stag, .. } => {
                 let to = to.wrapping_add(u64::from(id.offset));
                 out.push_bytes(&tagged(Opcode::Write, STag(stag), to, last));
                 self.gather_payload(seq, id, out);
@@ -69,7 +71,7 @@ impl TxPort<'_> {
                 out.push_bytes(&header);
                 out.push_bytes(&atomic_request(wqe).to_bytes());
             }
-            SendOp::LocalInv { .. } => {}
+            SendOp::LocalInv { .. } | SendOp::BindMw(_) => {}
         }
     }
 
@@ -95,11 +97,11 @@ impl TxPort<'_> {
                 let to = request.sink_to.wrapping_add(u64::from(id.offset));
                 out.push_bytes(&tagged(Opcode::ReadResponse, request.sink_stag, to, last));
                 let Some(regions) = self.regions.filter(|_| id.len > 0) else { return };
-                let (key, pd) = (request.src_stag.0, self.qp.pd());
+                let (key, who) = (request.src_stag.0, self.qp.party());
                 let from = request.src_to + u64::from(id.offset);
                 let len = u32::from(id.len);
                 let right = Access::REMOTE_READ;
-                if let Err(fault) = regions.gather_region(key, pd, from, len, right, out) {
+                if let Err(fault) = regions.gather_region(key, who, from, len, right, out) {
                     self.stream.gone.set(Some(Fault::SourceGone(fault)));
                 }
             }

@@ -30,6 +30,8 @@ pub enum Expected {
 pub struct Outbound {
     /// The work request; `None` for a Read of the protocol's own.
     pub seq: Option<u32>,
+    /// The response says that the peer has placed everything up to this work request.
+    pub confirms: Option<u32>,
     /// Its response.
     pub expected: Expected,
 }

@@ -169,7 +169,7 @@ impl<'a> RxPort<'a> {
     ) -> Result<(), TerminateCode> {
         let (key, start, regions) = (header.stag.0, header.to, self.qp.regions());
         let write = |to: u64, octets: &[u8]| {
-            regions.write(key, self.qp.pd(), to, octets, right).map_err(tagged_code)
+            regions.write(key, self.qp.party(), to, octets, right).map_err(tagged_code)
         };
         if !self.any_order() {
             return write(start, payload);
@@ -184,7 +184,7 @@ impl<'a> RxPort<'a> {
         }
         // The check of the whole comes before the first octet of a part.
         let len = payload.len() as u64;
-        regions.check(key, self.qp.pd(), start, len, right).map_err(tagged_code)?;
+        regions.check(key, self.qp.party(), start, len, right).map_err(tagged_code)?;
         for (from, to) in early.gaps(key, seq, start, start + len) {
             write(from, &payload[(from - start) as usize..(to - start) as usize])?;
             early.note(key, seq, from, to);
@@ -230,12 +230,19 @@ impl<'a> RxPort<'a> {
     }
 
     fn finish_request(&mut self, seq: Option<u32>) {
-        self.stream.outbound.pop();
+        let request = self.stream.outbound.pop();
+        if let Some(last) = request.and_then(|request| request.confirms) {
+            let mut sq = self.qp.sq();
+            sq.confirmed(last);
+            sq.complete(self.qp.num(), self.qp.send_cq());
+            self.qp.check_drained(&sq);
+        }
         match seq {
             Some(seq) => {
                 let mut sq = self.qp.sq();
                 sq.responded(seq);
                 sq.complete(self.qp.num(), self.qp.send_cq());
+                self.qp.check_drained(&sq);
             }
             None if self.stream.peer == Peer::Unknown => self.stream.peer = Peer::Plain,
             None => {}
@@ -254,7 +261,7 @@ impl<'a> RxPort<'a> {
             self.qp.permit(right).map_err(read_code)?;
             self.qp
                 .regions()
-                .check(request.src_stag.0, self.qp.pd(), request.src_to, len, right)
+                .check(request.src_stag.0, self.qp.party(), request.src_to, len, right)
                 .map_err(read_code)?;
         }
         self.queue(Inbound::Read(request))
@@ -276,7 +283,7 @@ impl<'a> RxPort<'a> {
         self.qp.permit(Access::REMOTE_ATOMIC).map_err(read_code)?;
         self.qp
             .regions()
-            .check(request.stag.0, self.qp.pd(), request.to, 8, Access::REMOTE_ATOMIC)
+            .check(request.stag.0, self.qp.party(), request.to, 8, Access::REMOTE_ATOMIC)
             .map_err(read_code)?;
         self.queue(Inbound::Atomic { request, old: None, msn: 0 })
     }

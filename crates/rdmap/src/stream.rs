@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use weft_verbs::Qp;
-use weft_verbs::mr::Invalidate;
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_wire::ids::Msn;
 use weft_wire::llp::SegmentId;
@@ -58,6 +57,9 @@ pub struct Config {
     pub ird: u16,
     /// Requests of this side kept outstanding.
     pub ord: u16,
+    /// A Send or Write completes when the peer has placed it, not when the lower layer has it. A
+    /// Read of nothing that follows tells.
+    pub confirm: bool,
 }
 
 /// Counters of one stream.
@@ -159,8 +161,11 @@ pub struct Stream {
     pub(crate) fault: Option<Fault>,
     /// Memory of a request or response is gone, which only showed when it was to be sent again.
     pub(crate) gone: Cell<Option<Fault>>,
-    /// Keys to invalidate once the regions are not held for reading.
-    pub(crate) invalidate_later: Vec<u32>,
+    /// The last request that the peer is to confirm, and how many there are.
+    pub(crate) unconfirmed: Option<(u32, u32)>,
+    /// The next request, if the queue pair does it by itself: to be done while the regions are not
+    /// held for reading.
+    pub(crate) local: Option<u32>,
     pub(crate) stats: Stats,
 }
 
@@ -198,7 +203,8 @@ impl Stream {
             reason: None,
             fault: None,
             gone: Cell::new(None),
-            invalidate_later: Vec::new(),
+            unconfirmed: None,
+            local: None,
             stats: Stats::default(),
         }
     }
@@ -290,16 +296,14 @@ impl Stream {
         self.stats.segments_out += 1;
     }
 
-    /// Carries out what could not be done while the regions were held for reading.
-    pub fn settle(&mut self, qp: &Qp) {
-        if self.invalidate_later.is_empty() {
-            return;
+    /// Carries out what could not be done while the regions were held for reading; whether there
+    /// was anything. What was posted after it has waited for it and may go out now.
+    pub fn settle(&mut self, qp: &Qp) -> bool {
+        let Some(seq) = self.local.take() else { return false };
+        if let Err(status) = qp.carry_out(seq) {
+            self.fault = Some(Fault::Request { seq, status });
         }
-        for stag in self.invalidate_later.drain(..) {
-            // The key was checked when its turn came; if it is gone by now, it is invalid.
-            let _ = qp.invalidate(stag, Invalidate::Local);
-        }
-        qp.sq().complete(qp.num(), qp.send_cq());
+        true
     }
 
     /// Ends the stream because of `fault`: the queue pair fails with what the fault says, and a

@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 
 use weft_verbs::mr::RegionReader;
 use weft_verbs::qp::send_queue::SendQueue;
-use weft_verbs::{Access, Qp, SendFlags, SendOp, WcStatus};
+use weft_verbs::{Access, Qp, QpState, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use weft_wire::ids::{Msn, STag};
 use weft_wire::llp::{Gather, SegmentId, SegmentRun, UlpduSource};
@@ -24,6 +24,9 @@ use crate::stream::{Current, Lower, Rtr, Short, Stream};
 
 /// The bits of [`SegmentId::wqe`] that count messages of one kind.
 pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
+
+/// Requests that one confirmation is for at most.
+const CONFIRM_AFTER: u32 = 16;
 
 /// The kinds of messages, in the upper bits of [`SegmentId::wqe`].
 const REQUEST: u32 = 0;
@@ -79,6 +82,7 @@ impl<'a> TxPort<'a> {
             Current::Request { seq, offset } => self.request_segment(seq, offset, mulpdu),
             Current::Immediate { seq } => {
                 self.sq.segment_out(seq, true);
+                self.request_out(seq);
                 self.stream.current = Current::Nothing;
                 Some(SegmentId { wqe: name(IMMEDIATE, seq), offset: 0, len: 8 })
             }
@@ -95,7 +99,7 @@ impl<'a> TxPort<'a> {
         if let Some(rtr) = own.rtr.take() {
             return match rtr {
                 Rtr::Write => segment(OWN_HELLO, 0),
-                Rtr::Read => self.own_read(),
+                Rtr::Read => self.own_read(None),
             };
         }
         if std::mem::take(&mut own.hello) {
@@ -106,14 +110,36 @@ impl<'a> TxPort<'a> {
         }
         if self.stream.wants_to_probe() {
             self.stream.own.probe = false;
-            return self.own_read();
+            return self.own_read(None);
+        }
+        if let Some((last, count)) = self.stream.unconfirmed
+            && (count >= CONFIRM_AFTER || !self.will_send())
+            && self.stream.outbound.has_room()
+        {
+            self.stream.unconfirmed = None;
+            return self.own_read(Some(last));
         }
         None
     }
 
-    fn own_read(&mut self) -> Option<SegmentId> {
+    /// Whether there is a request that may follow.
+    fn will_send(&self) -> bool {
+        self.sq.has_pending() && self.qp.state() != QpState::Sqd
+    }
+
+    /// All of `seq` is out: it is complete when the peer says so, if that was agreed.
+    fn request_out(&mut self, seq: u32) {
+        let config = &self.stream.config;
+        if config.confirm && config.ord > 0 {
+            let count = self.stream.unconfirmed.map_or(0, |(_, count)| count);
+            self.stream.unconfirmed = Some((seq, count + 1));
+            self.sq.await_confirmation(seq);
+        }
+    }
+
+    fn own_read(&mut self, confirms: Option<u32>) -> Option<SegmentId> {
         let expected = Expected::Read { stag: STag(1), to: 0, size: 0, done: 0 };
-        self.stream.outbound.push(Outbound { seq: None, expected });
+        self.stream.outbound.push(Outbound { seq: None, confirms, expected });
         Some(SegmentId { wqe: name(OWN, OWN_READ), offset: 0, len: 0 })
     }
 
@@ -136,44 +162,40 @@ impl<'a> TxPort<'a> {
     }
 
     fn begin_request(&mut self) -> bool {
-        loop {
-            let Some((seq, wqe)) = self.sq.peek() else { return false };
-            let idle = self.stream.outbound.is_empty();
-            if wqe.flags.contains(SendFlags::FENCE) && !idle {
-                return false;
-            }
-            let op = wqe.op;
-            if self.stream.short.is_some() && op.takes_receive() {
-                return false;
-            }
-            let extended = op.is_atomic() || matches!(op, SendOp::WriteImm { .. });
-            if extended && !self.may_extend(seq) {
-                return false;
-            }
-            // RFC 7306 has no Send with immediate data.
-            let unknown = matches!(op, SendOp::SendImm { .. });
-            if unknown && self.stream.config.lower == Lower::Mpa {
-                return self.give_up(seq, WcStatus::LocQpOpErr);
-            }
-            if op.awaits_response() && !self.stream.outbound.has_room() {
-                return self.refuse_if_never(seq);
-            }
-            if let SendOp::LocalInv { stag } = op {
-                let known = self.regions.is_some_and(|r| r.belongs(stag, self.qp.pd()));
-                if !known {
-                    return self.give_up(seq, WcStatus::LocProtErr);
-                }
-                self.stream.invalidate_later.push(stag);
-                self.sq.done_locally(seq);
-                continue;
-            }
-            if !self.sources_are_good(seq) {
-                return self.give_up(seq, WcStatus::LocProtErr);
-            }
-            self.number(seq, op);
-            self.stream.current = Current::Request { seq, offset: 0 };
-            return true;
+        let Some((seq, wqe)) = self.sq.peek() else { return false };
+        if self.qp.state() == QpState::Sqd {
+            return false;
         }
+        let idle = self.stream.outbound.is_empty();
+        if wqe.flags.contains(SendFlags::FENCE) && !idle {
+            return false;
+        }
+        let op = wqe.op;
+        if self.stream.short.is_some() && op.takes_receive() {
+            return false;
+        }
+        let extended = op.is_atomic() || matches!(op, SendOp::WriteImm { .. });
+        if extended && !self.may_extend(seq) {
+            return false;
+        }
+        // RFC 7306 has no Send with immediate data, and no atomic write.
+        let unknown = matches!(op, SendOp::SendImm { .. } | SendOp::AtomicWrite { .. });
+        if unknown && self.stream.config.lower == Lower::Mpa {
+            return self.give_up(seq, WcStatus::LocQpOpErr);
+        }
+        if op.awaits_response() && !self.stream.outbound.has_room() {
+            return self.refuse_if_never(seq);
+        }
+        if op.is_local() {
+            self.stream.local = Some(seq);
+            return false;
+        }
+        if !self.sources_are_good(seq) {
+            return self.give_up(seq, WcStatus::LocProtErr);
+        }
+        self.number(seq, op);
+        self.stream.current = Current::Request { seq, offset: 0 };
+        true
     }
 
     /// A request that needs a response can never go when ORD is zero.
@@ -219,14 +241,17 @@ impl<'a> TxPort<'a> {
             SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } => {
                 &mut stream.msn_read
             }
-            SendOp::Write { .. } | SendOp::LocalInv { .. } => return,
+            SendOp::Write { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::LocalInv { .. }
+            | SendOp::BindMw(_) => return,
         };
         let number = *msn;
         *msn = number.next();
         self.sq.number(seq, number.0);
         if op.awaits_response() {
             let expected = expected(self.sq.get(seq), number.0);
-            stream.outbound.push(Outbound { seq: Some(seq), expected });
+            stream.outbound.push(Outbound { seq: Some(seq), confirms: None, expected });
         }
     }
 
@@ -238,7 +263,7 @@ impl<'a> TxPort<'a> {
             self.stream.current = Current::Nothing;
             return Some(SegmentId { wqe: name(REQUEST, seq), offset: 0, len: 0 });
         }
-        let tagged = matches!(op, SendOp::Write { .. } | SendOp::WriteImm { .. });
+        let tagged = op.is_write();
         let room = mulpdu - if tagged { TAGGED_LEN } else { UNTAGGED_LEN } as u16;
         let len = (total - offset).min(u32::from(room)) as u16;
         if offset > 0 && !self.sources_are_good(seq) {
@@ -253,6 +278,9 @@ impl<'a> TxPort<'a> {
             (true, true) => Current::Immediate { seq },
             (true, false) => Current::Nothing,
         };
+        if last && !with_immediate {
+            self.request_out(seq);
+        }
         Some(SegmentId { wqe: name(REQUEST, seq), offset, len })
     }
 
@@ -261,7 +289,7 @@ impl<'a> TxPort<'a> {
         if let Inbound::Atomic { request, .. } = request {
             let Some(regions) = self.regions else { return false };
             let operate = |old| atomic::apply(&request, old);
-            match regions.atomic(request.stag.0, self.qp.pd(), request.to, operate) {
+            match regions.atomic(request.stag.0, self.qp.party(), request.to, operate) {
                 Ok(old) => {
                     let msn = self.stream.msn_atomic_response;
                     self.stream.msn_atomic_response = msn.next();
@@ -305,8 +333,8 @@ impl<'a> TxPort<'a> {
         let Some(regions) = self.regions.filter(|_| len > 0) else { return Ok(()) };
         let to = request.src_to + u64::from(offset);
         let mut dry = Gather::new();
-        let pd = self.qp.pd();
-        regions.gather_region(request.src_stag.0, pd, to, len, Access::REMOTE_READ, &mut dry)
+        let who = self.qp.party();
+        regions.gather_region(request.src_stag.0, who, to, len, Access::REMOTE_READ, &mut dry)
     }
 }
 
@@ -364,6 +392,7 @@ impl UlpduSource for TxPort<'_> {
                     self.stream.short = None;
                 }
                 self.sq.complete(self.qp.num(), self.qp.send_cq());
+                self.qp.check_drained(&self.sq);
             }
             RESPONSE => self.stream.inbound.segments_acked(seq, count),
             _ => {}

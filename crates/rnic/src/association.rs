@@ -143,7 +143,14 @@ impl Association {
         (ord, ird): (u16, u16),
         when_closed: WhenClosed,
     ) -> Self {
-        let config = rdmap::Config { lower: rdmap::Lower::Shuttle, role, rtr: None, ird, ord };
+        let config = rdmap::Config {
+            lower: rdmap::Lower::Shuttle,
+            role,
+            rtr: None,
+            ird,
+            ord,
+            confirm: false,
+        };
         Self {
             qp,
             rdmap: rdmap::Stream::new(config),
@@ -330,13 +337,14 @@ impl Association {
         self.vigil.note_work(now_ns, !self.qp.sq().is_idle());
         let mut outcome = Sending::More;
         for _ in 0..ROUNDS_MAX {
-            if let Some(end) = self.transmit_burst(now_ns, &mut write) {
+            let end = self.transmit_burst(now_ns, &mut write);
+            // What waited for the queue pair's own work comes next.
+            let settled = self.rdmap.settle(&self.qp);
+            if let Some(end) = end.filter(|end| !settled || *end != Sending::Done) {
                 outcome = end;
                 break;
             }
         }
-        let qp = Arc::clone(&self.qp);
-        self.rdmap.settle(&qp);
         if let Some(fault) = self.rdmap.take_fault() {
             self.fail(now_ns, fault);
             return Sending::More;

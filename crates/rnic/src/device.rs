@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use weft_verbs::mr::RegionSpec;
+use weft_verbs::mr::{Budget, DeviceMemory, RegionSpec, WindowKind};
 use weft_verbs::usage::Counted;
 use weft_verbs::{AsyncQueue, Limits, Misuse, Pd, Qp, QpInit, RegionTable};
 
@@ -15,6 +15,7 @@ pub type Entropy = Box<dyn Fn() -> u32 + Send + Sync>;
 pub struct Device {
     limits: &'static Limits,
     regions: Arc<RegionTable>,
+    memory: Arc<Budget>,
     qp_numbers: Mutex<HashSet<u32>>,
     next_pd: AtomicU32,
     entropy: Entropy,
@@ -26,6 +27,7 @@ impl Device {
         Self {
             limits,
             regions: Arc::new(RegionTable::new()),
+            memory: Budget::new(limits.max_dm_octets),
             qp_numbers: Mutex::default(),
             next_pd: AtomicU32::new(1),
             entropy,
@@ -55,6 +57,19 @@ impl Device {
     /// Registers a region; gives its key.
     pub fn register(&self, spec: &RegionSpec) -> Result<u32, Misuse> {
         self.regions.register(spec, || (self.entropy)())
+    }
+
+    /// Makes a memory window that is bound to nothing; gives its key.
+    pub fn alloc_mw(&self, pd: &Arc<Pd>, kind: WindowKind) -> u32 {
+        self.regions.allocate_window(pd, kind, || (self.entropy)())
+    }
+
+    /// Takes `octets` of the device's memory.
+    ///
+    /// # Errors
+    /// As [`DeviceMemory::allocate`].
+    pub fn alloc_dm(&self, octets: u64) -> Result<Arc<DeviceMemory>, Misuse> {
+        DeviceMemory::allocate(&self.memory, octets)
     }
 
     /// Makes a queue pair with a number of its own.

@@ -34,6 +34,8 @@ pub struct Link<'a> {
     pub emss: u32,
     /// How long a frame may stay incomplete.
     pub stall_after: Duration,
+    /// Whether requests complete when the peer, which is Weft, has placed them.
+    pub confirm: bool,
 }
 
 /// Where a transmission stands.
@@ -83,6 +85,7 @@ impl Endpoint {
             }),
             ird: agreed.ird,
             ord: agreed.ord,
+            confirm: link.confirm,
         };
         qp.set_attrs(|attrs| {
             attrs.max_rd_atomic = agreed.ord.min(255) as u8;
@@ -179,15 +182,19 @@ impl Endpoint {
             let nothing = self.out.is_drained() || fault == Some(Fault::Closed);
             (fault, if nothing { Written::Octets(0) } else { write(&self.out) })
         };
-        self.rdmap.settle(&qp);
+        let settled = self.rdmap.settle(&qp);
         let outcome = self.account(written);
-        if let Some(fault) = fault {
+        if let Some(fault) = fault.or_else(|| self.rdmap.take_fault()) {
             self.fail(fault);
             return None;
         }
         // A new batch that is short took all there was; what was posted since rings for itself.
         let dry = fresh && self.out.is_drained() && self.out.gather.len() < BATCH_OCTETS;
-        outcome.or(dry.then_some(Transmit::Done))
+        match outcome.or(dry.then_some(Transmit::Done)) {
+            // What waited for the queue pair's own work comes next.
+            Some(Transmit::Done) if settled => None,
+            outcome => outcome,
+        }
     }
 
     fn account(&mut self, written: Written) -> Option<Transmit> {

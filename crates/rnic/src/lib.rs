@@ -2,7 +2,8 @@
 //!
 //! A [`Device`] owns the names: keys, queue pair numbers, protection domains. An [`Endpoint`] is
 //! a queue pair with the TCP connection it was given, an [`Association`] one with a Shuttle
-//! connection: bytes in, bytes out, and the time when it wants to be called again.
+//! connection: bytes in, bytes out, and the time when it wants to be called again. A [`Mirror`] is
+//! one that is its own peer.
 //!
 //! Invariant: an endpoint fails once. From then on it places nothing, every posted request is
 //! flushed, and what still goes out is the rest of a frame and at most one Terminate.
@@ -15,12 +16,14 @@
 mod association;
 mod device;
 mod endpoint;
+mod mirror;
 mod outgoing;
 mod patience;
 
 pub use association::{Association, Binding, Established, Sending, WhenClosed, give_up};
 pub use device::Device;
 pub use endpoint::{Endpoint, Link, Transmit};
+pub use mirror::Mirror;
 pub use outgoing::{Burst, Outgoing, Written};
 pub use patience::Patience;
 pub use weft_cm as cm;

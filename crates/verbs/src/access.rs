@@ -18,6 +18,10 @@ bitflags::bitflags! {
         const ZERO_BASED = 1 << 5;
         /// Pages are found on demand.
         const ON_DEMAND = 1 << 6;
+        /// Everything that a peer may be allowed.
+        const REMOTE = Self::REMOTE_WRITE.bits()
+            | Self::REMOTE_READ.bits()
+            | Self::REMOTE_ATOMIC.bits();
     }
 }
 
@@ -39,6 +43,11 @@ impl Access {
 
     /// Whether a peer has any right at all.
     pub fn is_remote(self) -> bool {
-        self.intersects(Self::REMOTE_WRITE | Self::REMOTE_READ | Self::REMOTE_ATOMIC)
+        self.intersects(Self::REMOTE)
+    }
+
+    /// Whether any of these rights lets memory change.
+    pub fn changes_memory(self) -> bool {
+        self.intersects(Self::LOCAL_WRITE | Self::REMOTE_WRITE | Self::REMOTE_ATOMIC)
     }
 }

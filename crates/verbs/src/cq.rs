@@ -40,18 +40,26 @@ enum Armed {
 struct Entry {
     wc: Wc,
     reclaim: Option<Reclaim>,
+    stamp_ns: u64,
 }
+
+/// Tells the time in nanoseconds.
+pub type Clock = fn() -> u64;
 
 struct Ring {
     entries: VecDeque<Entry>,
     capacity: u32,
     armed: Armed,
     overflowed: bool,
+    /// When the completion was added that was polled last.
+    stamp_ns: u64,
 }
 
 /// A completion queue.
 pub struct Cq {
     ring: Mutex<Ring>,
+    /// Says when completions are added, where programs want to know.
+    clock: Option<Clock>,
     channel: Option<Arc<CompChannel>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
@@ -72,8 +80,26 @@ impl Cq {
         events: Arc<AsyncQueue>,
         cookie: u64,
     ) -> Self {
-        let ring = Ring { entries: VecDeque::new(), capacity, armed: Armed::No, overflowed: false };
-        Self { ring: Mutex::new(ring), channel, events, cookie, users: Users::default() }
+        let ring = Ring {
+            entries: VecDeque::new(),
+            capacity,
+            armed: Armed::No,
+            overflowed: false,
+            stamp_ns: 0,
+        };
+        let (ring, users) = (Mutex::new(ring), Users::default());
+        Self { ring, clock: None, channel, events, cookie, users }
+    }
+
+    /// The same, with the time of each completion by `clock`.
+    pub fn with_clock(mut self, clock: Option<Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// When the completion was added that was polled last; 0 without a clock.
+    pub fn stamp_ns(&self) -> u64 {
+        self.ring().stamp_ns
     }
 
     /// Moves the oldest completions to `out`; gives how many. What an armed queue keeps because
@@ -85,12 +111,15 @@ impl Cq {
         if count == 0 && ring.overflowed {
             return Err(CqError);
         }
+        let mut stamp_ns = ring.stamp_ns;
         for (slot, entry) in out.iter_mut().zip(ring.entries.drain(..count)) {
             *slot = entry.wc;
+            stamp_ns = entry.stamp_ns;
             if let Some(reclaim) = entry.reclaim {
                 reclaim.taken.fetch_sub(reclaim.slots, Ordering::AcqRel);
             }
         }
+        ring.stamp_ns = stamp_ns;
         if ring.armed == Armed::Any && count > 0 && !ring.entries.is_empty() {
             self.fire(ring);
         }
@@ -134,6 +163,7 @@ impl Cq {
 
     /// Adds a completion. `solicited` also when it reports an error.
     pub fn push(&self, wc: Wc, reclaim: Option<Reclaim>, solicited: bool) {
+        let stamp_ns = self.clock.map_or(0, |clock| clock());
         let mut ring = self.ring();
         if ring.entries.len() >= ring.capacity as usize {
             let first = !std::mem::replace(&mut ring.overflowed, true);
@@ -143,7 +173,7 @@ impl Cq {
             }
             return;
         }
-        ring.entries.push_back(Entry { wc, reclaim });
+        ring.entries.push_back(Entry { wc, reclaim, stamp_ns });
         let fire = match ring.armed {
             Armed::No => false,
             Armed::Solicited => solicited || !wc.is_success(),

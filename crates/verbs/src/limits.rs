@@ -19,6 +19,10 @@ pub struct Limits {
     pub max_mr: u32,
     /// Octets of a memory region.
     pub max_mr_size: u64,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// Octets of device memory.
+    pub max_dm_octets: u64,
     /// Protection domains.
     pub max_pd: u32,
     /// Shared receive queues.
@@ -49,6 +53,8 @@ pub const IWARP: Limits = Limits {
     max_cqe: 4_194_304,
     max_mr: 1 << 24,
     max_mr_size: u64::MAX,
+    max_mw: 1 << 20,
+    max_dm_octets: 4 << 20,
     max_pd: 65_536,
     max_srq: 65_536,
     max_srq_wr: 32_768,

@@ -48,8 +48,12 @@ pub enum WcOpcode {
     CompSwap = 3,
     /// A fetch and add.
     FetchAdd = 4,
+    /// The binding of a memory window.
+    BindMw = 5,
     /// A local invalidate.
     LocalInv = 6,
+    /// An atomic write.
+    AtomicWrite = 9,
     /// A receive.
     Recv = 128,
     /// A receive consumed by a Write with immediate data.

@@ -2,6 +2,7 @@
 
 use weft_wire::llp::MemoryPiece;
 
+use crate::mr::Bind;
 use crate::qp::{AddressVector, QpType};
 
 /// A scatter/gather entry, laid out as `ibv_sge`.
@@ -60,6 +61,13 @@ pub enum SendOp {
         /// Peer key.
         stag: u32,
     },
+    /// Write eight octets that the peer sees all at once.
+    AtomicWrite {
+        /// Peer address, a multiple of eight.
+        to: u64,
+        /// Peer key.
+        stag: u32,
+    },
     /// Write, then complete a receive of the peer with four octets of immediate data.
     WriteImm {
         /// Peer address.
@@ -101,6 +109,8 @@ pub enum SendOp {
         /// The key to invalidate.
         stag: u32,
     },
+    /// Bind a memory window of this side.
+    BindMw(Bind),
 }
 
 impl SendOp {
@@ -114,6 +124,7 @@ impl SendOp {
         match self {
             Self::Send | Self::SendImm { .. } => true,
             Self::Write { .. } | Self::WriteImm { .. } => kind != QpType::Ud,
+            _ if self.is_local() => kind != QpType::Ud,
             _ => kind == QpType::Rc,
         }
     }
@@ -124,6 +135,16 @@ impl SendOp {
             self,
             Self::Send | Self::SendInv { .. } | Self::SendImm { .. } | Self::WriteImm { .. }
         )
+    }
+
+    /// Whether the queue pair does it by itself: nothing goes to the peer.
+    pub fn is_local(&self) -> bool {
+        matches!(self, Self::LocalInv { .. } | Self::BindMw(_))
+    }
+
+    /// Whether it writes the peer's memory.
+    pub fn is_write(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::WriteImm { .. } | Self::AtomicWrite { .. })
     }
 
     /// Whether it is an RDMA Read.

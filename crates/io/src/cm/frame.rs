@@ -8,7 +8,7 @@ use weft_rnic::wire::mpa::{HEADER_LEN, StartKind, frame_len};
 
 /// How far the frame is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// More has to come.
     Pending,
     /// This is it.
@@ -18,7 +18,7 @@ pub(super) enum Progress {
 }
 
 /// A start frame that is being read.
-pub(super) struct FrameReader {
+pub(crate) struct FrameReader {
     kind: StartKind,
     bytes: Vec<u8>,
     /// Octets until the next decision: first the header's, then the frame's.
@@ -26,7 +26,7 @@ pub(super) struct FrameReader {
 }
 
 impl FrameReader {
-    pub(super) fn new(kind: StartKind) -> FrameReader {
+    pub(crate) fn new(kind: StartKind) -> FrameReader {
         FrameReader { kind, bytes: Vec::with_capacity(HEADER_LEN), wanted: HEADER_LEN }
     }
 
@@ -36,7 +36,7 @@ impl FrameReader {
     }
 
     /// Takes what there is. An end of the stream is a [`Failure::Reset`].
-    pub(super) fn read(&mut self, mut stream: impl Read) -> Progress {
+    pub(crate) fn read(&mut self, mut stream: impl Read) -> Progress {
         loop {
             match self.fill(&mut stream) {
                 Ok(()) => {}

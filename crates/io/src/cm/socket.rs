@@ -17,20 +17,20 @@ use crate::fds;
 
 /// A datagram socket keeps a port of the UDP space; a stream socket is for everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Stream,
     Datagram,
 }
 
 /// How far a non-blocking connect got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dialed {
+pub(crate) enum Dialed {
     Done,
     InProgress,
 }
 
 /// Opens a socket of the family of `addr`.
-pub(super) fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
+pub(crate) fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = match kind {
         Kind::Stream => libc::SOCK_STREAM,
@@ -46,7 +46,7 @@ pub(super) fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
 
 /// Binds to a local address. A port that only connections of the past still hold is taken over;
 /// one that another socket is bound to is not, unless both allow it (`shared`).
-pub(super) fn bind(fd: BorrowedFd, addr: &SocketAddr, shared: bool) -> io::Result<()> {
+pub(crate) fn bind(fd: BorrowedFd, addr: &SocketAddr, shared: bool) -> io::Result<()> {
     set_reuse(fd, shared)?;
     let first = bind_raw(fd, addr);
     let in_use = matches!(&first, Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE));
@@ -66,7 +66,7 @@ fn bind_raw(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<()> {
 }
 
 /// Starts to connect. The first call after a refusal only clears it away.
-pub(super) fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
+pub(crate) fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
     match connect_once(fd, addr) {
         Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => connect_once(fd, addr),
         other => other,
@@ -85,7 +85,7 @@ fn connect_once(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
 }
 
 /// Lets peers connect. Connections inherit that their address may be reused once they are over.
-pub(super) fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
+pub(crate) fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
     set_reuse(fd, true)?;
     let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
     // SAFETY: listen takes integers only.
@@ -93,7 +93,7 @@ pub(super) fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
 }
 
 /// Takes the next stream that waits.
-pub(super) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
+pub(crate) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let (addr, len) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the peer's address is not asked for.
@@ -105,7 +105,7 @@ pub(super) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
 }
 
 /// What every connection has: no delay for small frames, and probes that find a dead peer.
-pub(super) fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
+pub(crate) fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let fd = stream.as_fd();
     set_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
@@ -150,12 +150,12 @@ pub(super) fn set_tos(fd: BorrowedFd, v6: bool, tos: u8) -> io::Result<()> {
 }
 
 /// Says whether an IPv6 wildcard also means IPv4.
-pub(super) fn set_v6_only(fd: BorrowedFd, only: bool) -> io::Result<()> {
+pub(crate) fn set_v6_only(fd: BorrowedFd, only: bool) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, c_int::from(only))
 }
 
 /// Leaves the choice of a port to connect, which may reuse one that is bound elsewhere.
-pub(super) fn defer_port(fd: BorrowedFd) -> io::Result<()> {
+pub(crate) fn defer_port(fd: BorrowedFd) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
@@ -172,7 +172,7 @@ fn set_int(fd: BorrowedFd, level: c_int, option: c_int, value: c_int) -> io::Res
 }
 
 /// The local address of a socket, whatever its kind.
-pub(super) fn local_addr(fd: BorrowedFd) -> io::Result<SocketAddr> {
+pub(crate) fn local_addr(fd: BorrowedFd) -> io::Result<SocketAddr> {
     // getsockname does not care what the socket is, so a second descriptor seen as a stream does.
     TcpStream::from(fd.try_clone_to_owned()?).local_addr()
 }

@@ -1,12 +1,14 @@
 //! Connections in the hands of whoever drives them: what arrives, what leaves, and what follows.
 //!
-//! A [`Drive`] is a connection with its socket: [`stream`] over TCP, [`datagram`] over UDP.
+//! A [`Drive`] is a connection with its socket: [`stream`] over TCP, [`datagram`] over UDP; or, as
+//! [`mirror`], none at all.
 //!
 //! Order of calls: [`Drive::register`] once; then [`Drive::work`] with what there is to do, then
 //! [`Drive::conclude`], whose [`Notices`] are delivered once the lock on the connection is gone.
 
 pub(crate) mod datagram;
 pub(crate) mod mandate;
+pub(crate) mod mirror;
 pub(crate) mod stream;
 
 use std::sync::{Arc, Weak};

@@ -1,8 +1,11 @@
 //! What a program changes about its queue pair, and the states that it walks it through.
 //!
-//! An RNIC's queue pair is connected by the connection manager, so that a program may only reset
-//! it, or let it fail or drain. A channel adapter's is connected by the program itself, in the
-//! steps and with the attributes that InfiniBand prescribes.
+//! An RNIC's queue pair is connected by the connection manager or, where the program names the
+//! peer, finds it by itself; otherwise a program may only reset it, or let it fail or drain. A
+//! channel adapter's is connected by the program, in the steps and with the attributes that
+//! InfiniBand prescribes.
+
+use std::sync::Arc;
 
 use weft_fault::Verb;
 use weft_rnic::Patience;
@@ -11,8 +14,10 @@ use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
 use super::Qp;
 use crate::faults::refuse;
+use crate::line::Line;
 use crate::oob::{Peer, Requester};
 use crate::path;
+use crate::secrecy::Secrecy;
 
 /// The highest values of what InfiniBand carries in five, three, and 24 bits.
 const FIVE_BITS: u8 = 31;
@@ -30,20 +35,27 @@ impl Qp {
             return self.modify_adapter(attr, mask);
         }
         if mask.contains(QpAttrMask::STATE) {
-            self.enter(attr.state)?;
+            self.enter(attr, mask)?;
         }
         self.inner.set_attrs(|attrs| attrs.take(attr, mask));
         Ok(())
     }
 
     /// Changes the state of an RNIC's queue pair. RTR and RTS need a connection, which the
-    /// connection manager makes.
-    fn enter(&self, to: QpState) -> Result<(), Misuse> {
+    /// connection manager makes, or a peer that the program names.
+    fn enter(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
         use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd, Sqe};
-        match (self.state(), to) {
+        let named = mask.contains(QpAttrMask::AV | QpAttrMask::DEST_QPN) && attr.path.is_global;
+        match (self.state(), attr.state) {
             (_, Reset) => self.reset(),
             (_, Failed) => self.fail(),
             (Reset | Init, Init) => self.inner.enter(Init),
+            (Init, Rtr) if named => {
+                self.set_out(peer(attr)?)?;
+                // The peer may have called already, and then this is past RTR.
+                self.inner.proceed(Init, Rtr);
+            }
+            (Rtr, Rts) if self.has_line() => self.inner.proceed(Rtr, Rts),
             (Rts, Rts) | (Failed, Sqd) => {}
             // RFC 5040 closes a stream by draining it; what is posted is with TCP already.
             (Rts | Sqd, Sqd) => self.cell.disconnect(),
@@ -58,13 +70,44 @@ impl Qp {
     }
 
     fn reset(&self) {
+        self.hang_up();
         self.cell.abandon();
         self.inner.reset();
     }
 
     fn fail(&self) {
+        self.hang_up();
         self.cell.disconnect();
         self.inner.fail(None);
+    }
+
+    /// An RNIC's queue pair looks for the peer that the program named.
+    fn set_out(&self, peer: Peer) -> Result<(), Misuse> {
+        let Some(number) = &self.number else {
+            return Err(Misuse::Unsupported("queue pairs without a number"));
+        };
+        if (peer.qpn, peer.remote) == (self.num(), peer.local) {
+            return Err(Misuse::Invalid("a queue pair over TCP cannot be its own peer"));
+        }
+        Secrecy::get().permit_stream(peer.local, peer.remote)?;
+        self.inner.enforce_rights();
+        let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
+        let line = Line::open(qp, cell, number, peer)?;
+        *self.line.lock().expect("line lock") = Some(line);
+        Ok(())
+    }
+
+    fn has_line(&self) -> bool {
+        self.line.lock().expect("line lock").is_some()
+    }
+
+    /// Looks for no peer any more.
+    pub(super) fn hang_up(&self) {
+        let line = self.line.lock().expect("line lock").take();
+        if let (Some(line), Some(number)) = (line, &self.number) {
+            number.forget_call();
+            line.hang_up();
+        }
     }
 
     fn modify_adapter(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
@@ -102,7 +145,7 @@ impl Qp {
 
     /// Changes the state of a channel adapter's queue pair; the transition is a legal one.
     fn walk(&self, from: QpState, to: QpState, attr: &QpAttr) -> Result<(), Misuse> {
-        use QpState::{Err as Failed, Init, Reset, Rtr, Rts};
+        use QpState::{Err as Failed, Init, Reset, Rtr, Rts, Sqd};
         let connected = self.inner.kind() != QpType::Ud;
         match (from, to) {
             (_, Reset) => self.reset(),
@@ -119,6 +162,11 @@ impl Qp {
             (Rtr, Rts) if connected => {
                 self.speak(requester(self.kind(), attr))?;
                 self.inner.proceed(Rtr, Rts);
+            }
+            (Rts, Sqd) => self.inner.drain(attr.sqd_notify),
+            (Sqd, Rts) => {
+                self.inner.enter(Rts);
+                self.ring();
             }
             _ if from != to => self.inner.enter(to),
             _ => {}

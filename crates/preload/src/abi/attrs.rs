@@ -170,6 +170,21 @@ pub struct ibv_parent_domain_init_attr {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct ibv_values_ex {
+    pub comp_mask: u32,
+    pub raw_clock: libc::timespec,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_alloc_dm_attr {
+    pub length: usize,
+    pub log_align_req: u32,
+    pub comp_mask: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct ibv_ece {
     pub vendor_id: u32,
     pub options: u32,

@@ -19,7 +19,13 @@ pub const IBV_DEVICE_CURR_QP_STATE_MOD: c_uint = 1 << 7;
 pub const IBV_DEVICE_SYS_IMAGE_GUID: c_uint = 1 << 11;
 pub const IBV_DEVICE_RC_RNR_NAK_GEN: c_uint = 1 << 12;
 pub const IBV_DEVICE_SRQ_RESIZE: c_uint = 1 << 13;
+pub const IBV_DEVICE_MEM_WINDOW: c_uint = 1 << 17;
 pub const IBV_DEVICE_MEM_MGT_EXTENSIONS: c_uint = 1 << 21;
+
+pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: c_uint = 1 << 24;
+
+/// In `device_cap_flags_ex` only.
+pub const IBV_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 
 pub const IBV_FORK_UNNEEDED: c_int = 2;
 
@@ -53,6 +59,22 @@ pub const PHYS_DISABLED: u8 = 3;
 pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
 pub const IBV_ACCESS_HUGETLB: u32 = 1 << 7;
 
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH: c_int = 0;
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: c_int = 1;
+pub const IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT: c_int = 2;
+pub const IBV_ADVISE_MR_FLAG_FLUSH: u32 = 1;
+
+pub const IBV_ODP_SUPPORT: u64 = 1;
+pub const IBV_ODP_SUPPORT_IMPLICIT: u64 = 1 << 1;
+pub const IBV_ODP_SUPPORT_SEND: u32 = 1;
+pub const IBV_ODP_SUPPORT_RECV: u32 = 1 << 1;
+pub const IBV_ODP_SUPPORT_WRITE: u32 = 1 << 2;
+pub const IBV_ODP_SUPPORT_READ: u32 = 1 << 3;
+pub const IBV_ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
+pub const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
+
+pub const IBV_DM_MASK_HANDLE: u32 = 1;
+
 pub const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
 pub const IBV_REREG_MR_CHANGE_PD: c_int = 2;
 pub const IBV_REREG_MR_CHANGE_ACCESS: c_int = 4;
@@ -81,7 +103,10 @@ pub const IBV_QP_EX_WITH_RDMA_READ: u64 = 1 << 4;
 pub const IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP: u64 = 1 << 5;
 pub const IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD: u64 = 1 << 6;
 pub const IBV_QP_EX_WITH_LOCAL_INV: u64 = 1 << 7;
+pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
 pub const IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
+
+pub const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
 
 pub const IBV_WR_RDMA_WRITE: c_int = 0;
 pub const IBV_WR_RDMA_WRITE_WITH_IMM: c_int = 1;
@@ -91,11 +116,19 @@ pub const IBV_WR_RDMA_READ: c_int = 4;
 pub const IBV_WR_ATOMIC_CMP_AND_SWP: c_int = 5;
 pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_int = 6;
 pub const IBV_WR_LOCAL_INV: c_int = 7;
+pub const IBV_WR_BIND_MW: c_int = 8;
 pub const IBV_WR_SEND_WITH_INV: c_int = 9;
+
+pub const IBV_WR_ATOMIC_WRITE: c_int = 15;
 
 pub const IBV_WC_EX_WITH_BYTE_LEN: u64 = 1;
 /// Every field a completion of this device carries: the header's "standard" flags.
 pub const IBV_WC_STANDARD_FLAGS: u64 = 0x7f;
+pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP: u64 = 1 << 7;
+pub const IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK: u64 = 1 << 11;
+
+/// The raw clock in `comp_mask` of `ibv_values_ex`.
+pub const IBV_VALUES_MASK_RAW_CLOCK: u32 = 1;
 
 pub const IBV_CQ_INIT_ATTR_MASK_FLAGS: u32 = 1;
 pub const IBV_CQ_INIT_ATTR_MASK_PD: u32 = 2;

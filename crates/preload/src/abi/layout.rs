@@ -150,6 +150,14 @@ layout! {
         src_qp: 32, wc_flags: 36, pkey_index: 40, slid: 42, sl: 44, dlid_path_bits: 45,
     }
     "struct ibv_mw_bind_info" as ibv_mw_bind_info: 32 { mr: 0, addr: 8, mw_access_flags: 24 }
+    "struct ibv_mw_bind" as ibv_mw_bind: 48 { wr_id: 0, send_flags: 8, bind_info: 16 }
+    "struct ibv_dm" as ibv_dm: 32 {
+        context: 0, memcpy_to_dm: 8, memcpy_from_dm: 16, comp_mask: 24, handle: 28,
+    }
+    "struct ibv_values_ex" as ibv_values_ex: 24 { comp_mask: 0, raw_clock: 8 }
+    "struct ibv_alloc_dm_attr" as ibv_alloc_dm_attr: 16 {
+        length: 0, log_align_req: 8, comp_mask: 12,
+    }
     "struct ibv_send_wr" as ibv_send_wr: 128 {
         wr_id: 0, next: 8, sg_list: 16, num_sge: 24, opcode: 28, send_flags: 32, imm_data: 36,
         wr.rdma.remote_addr: 40, wr.rdma.rkey: 48, wr.atomic.compare_add: 48,

@@ -49,6 +49,14 @@ pub struct ibv_mw_bind_info {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct ibv_mw_bind {
+    pub wr_id: u64,
+    pub send_flags: c_uint,
+    pub bind_info: ibv_mw_bind_info,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct WrBindMw {
     pub mw: *mut ibv_mw,
     pub rkey: u32,

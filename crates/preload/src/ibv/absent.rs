@@ -1,27 +1,12 @@
-//! What no device has: multicast, windows, shared connections, imports. Each answers `EOPNOTSUPP`;
-//! left out, it would reach the real library, which would look for its own data in our context.
+//! What no device has: multicast, shared connections, memory of other devices. Each answers
+//! `EOPNOTSUPP`; left out, it would reach the real library, which would look for its own data in
+//! our context.
 
 use std::ffi::{c_int, c_void};
 
 use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
-
-/// Slot `bind_mw`.
-///
-/// # Safety
-/// None needed.
-pub unsafe extern "C" fn bind_mw(_: *mut ibv_qp, _: *mut ibv_mw, _: *mut c_void) -> c_int {
-    errno::code(libc::EOPNOTSUPP)
-}
-
-/// Slot `dealloc_mw`.
-///
-/// # Safety
-/// None needed.
-pub unsafe extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
-    errno::code(libc::EOPNOTSUPP)
-}
 
 /// Slot `close_xrcd`, which the header calls unseen.
 ///
@@ -48,10 +33,6 @@ impl<T> Refusal for *mut T {
     }
 }
 
-impl Refusal for () {
-    fn refuse() -> Self {}
-}
-
 /// Defines exported functions that refuse.
 macro_rules! refuse {
     ($($name:ident($($arg:ident: $kind:ty),*) -> $result:ty;)*) => {
@@ -75,13 +56,6 @@ refuse! {
     ibv_reg_dmabuf_mr(
         pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int
     ) -> *mut ibv_mr;
-    ibv_import_device(fd: c_int) -> *mut ibv_context;
-    ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd;
-    ibv_unimport_pd(pd: *mut ibv_pd) -> ();
-    ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr;
-    ibv_unimport_mr(mr: *mut ibv_mr) -> ();
-    ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut c_void;
-    ibv_unimport_dm(dm: *mut c_void) -> ();
     ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
     ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
 }

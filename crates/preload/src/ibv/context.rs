@@ -11,11 +11,11 @@ use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use weft_io::{Context, Personality};
 
-use super::{absent, cq, cq_ex, device, pd_mr, post, qp_ex, query};
+use super::{absent, cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query};
 use crate::abi::*;
 use crate::errno;
 use crate::fd::{EventFd, Waker};
@@ -114,7 +114,7 @@ fn is_shared(context: *mut ibv_context) -> bool {
 }
 
 /// Opens a device; fails with the errno of the system.
-fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
+pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
     let events = Arc::new(EventFd::new()?);
     let core = Context::open(personality, Box::new(Waker(Arc::clone(&events))));
     let async_fd = events.raw();
@@ -122,16 +122,41 @@ fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
     let object =
         Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(personality, async_fd) }));
     log!(Debug, "opened {:?}", device::name(personality));
+    opened().push((async_fd, personality));
     // SAFETY: just made.
     Ok(unsafe { &raw mut (*object).verbs.context })
+}
+
+/// The descriptors of the contexts that are open, and their devices.
+fn opened() -> MutexGuard<'static, Vec<(c_int, Personality)>> {
+    static OPENED: Mutex<Vec<(c_int, Personality)>> = Mutex::new(Vec::new());
+    OPENED.lock().expect("context lock")
+}
+
+/// The device of the context that `fd` is a duplicate of the descriptor of, if there is one.
+pub fn owner(fd: c_int) -> Option<Personality> {
+    const KCMP_FILE: c_int = 0;
+    // SAFETY: takes no pointers.
+    let me = unsafe { libc::getpid() };
+    let same = |other: c_int| {
+        // SAFETY: takes no pointers.
+        (unsafe { libc::syscall(libc::SYS_kcmp, me, me, KCMP_FILE, fd, other) }) == 0
+    };
+    opened().iter().find(|(other, _)| same(*other)).map(|(_, personality)| *personality)
 }
 
 fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
+        advise_mr: Some(pd_mr::advise_mr),
+        alloc_null_mr: Some(dm::alloc_null_mr),
+        reg_dm_mr: Some(dm::reg_dm_mr),
+        alloc_dm: Some(dm::alloc_dm),
+        free_dm: Some(dm::free_dm),
         alloc_parent_domain: Some(pd_mr::alloc_parent_domain),
         dealloc_td: Some(pd_mr::dealloc_td),
         alloc_td: Some(pd_mr::alloc_td),
+        query_rt_values: Some(query::query_rt_values),
         create_cq_ex: Some(cq_ex::create_cq_ex),
         query_device_ex: Some(query::query_device_ex),
         create_qp_ex: Some(qp_ex::create_qp_ex),
@@ -140,8 +165,8 @@ fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
         context: ibv_context {
             device: device::device(personality),
             ops: ops(),
-            // No kernel device is behind it, but programs duplicate it for other processes, and
-            // shall fail at the import there.
+            // No kernel device is behind it, but programs duplicate it to import the device: here,
+            // or in other processes, where that shall fail.
             cmd_fd: async_fd,
             async_fd,
             num_comp_vectors: COMP_VECTORS,
@@ -154,8 +179,9 @@ fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
 
 fn ops() -> ibv_context_ops {
     ibv_context_ops {
-        bind_mw: Some(absent::bind_mw),
-        dealloc_mw: Some(absent::dealloc_mw),
+        alloc_mw: Some(mw::alloc_mw),
+        bind_mw: Some(mw::bind_mw),
+        dealloc_mw: Some(mw::dealloc_mw),
         poll_cq: Some(cq::poll_cq),
         req_notify_cq: Some(cq::req_notify_cq),
         post_srq_recv: Some(post::post_srq_recv),
@@ -194,6 +220,9 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
         log!(Debug, "a context was closed with {objects} objects left; its memory is kept");
         return 0;
     }
+    // SAFETY: open by contract.
+    let fd = unsafe { (*context).async_fd };
+    opened().retain(|(other, _)| *other != fd);
     // SAFETY: made by `Box::into_raw`; nothing uses it any more.
     drop(unsafe { Box::from_raw(object(context)) });
     0

@@ -57,6 +57,8 @@ pub struct Request {
     pub channel: *mut ibv_comp_channel,
     /// Must be below `num_comp_vectors`.
     pub comp_vector: u32,
+    /// Whether completions carry the time.
+    pub stamped: bool,
     /// Whether `start_poll` may leave the lock out.
     pub single_threaded: bool,
 }
@@ -78,7 +80,8 @@ pub unsafe fn create(context: *mut ibv_context, request: &Request) -> *mut ibv_c
     let cookie = registry::cookie();
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
-    let core = held.tail().core.create_cq(request.cqe, events.map(|e| e.core.clone()), cookie);
+    let (engine, channel) = (&held.tail().core, events.map(|e| e.core.clone()));
+    let core = engine.create_stamped_cq(request.cqe, channel, cookie, request.stamped);
     let core = match core {
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
@@ -139,7 +142,8 @@ pub unsafe extern "C" fn ibv_create_cq(
     let (Ok(cqe), Ok(comp_vector)) = (u32::try_from(cqe), u32::try_from(comp_vector)) else {
         return errno::null(libc::EINVAL);
     };
-    let request = Request { cqe, cq_context, channel, comp_vector, single_threaded: false };
+    let (stamped, single_threaded) = (false, false);
+    let request = Request { cqe, cq_context, channel, comp_vector, stamped, single_threaded };
     // SAFETY: as this function's contract.
     unsafe { create(context, &request) }.cast()
 }

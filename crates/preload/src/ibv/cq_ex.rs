@@ -6,7 +6,7 @@ use super::cq::{self, Request, Tail};
 use crate::abi::*;
 use crate::errno;
 
-/// Slot `create_cq_ex`. Fields beyond the standard ones (timestamps, VLAN, tags) are refused.
+/// Slot `create_cq_ex`. Fields beyond the standard ones and time stamps (VLAN, tags) are refused.
 ///
 /// # Safety
 /// `context` is open; `attr` is readable and its channel NULL or alive.
@@ -23,7 +23,9 @@ pub unsafe extern "C" fn create_cq_ex(
     if attr.comp_mask & !known_masks != 0 || flags & !known_flags != 0 {
         return errno::null(libc::EINVAL);
     }
-    if attr.wc_flags & !IBV_WC_STANDARD_FLAGS != 0 {
+    let stamps =
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    if attr.wc_flags & !(IBV_WC_STANDARD_FLAGS | stamps) != 0 {
         return errno::null(libc::EOPNOTSUPP);
     }
     let request = Request {
@@ -31,6 +33,7 @@ pub unsafe extern "C" fn create_cq_ex(
         cq_context: attr.cq_context,
         channel: attr.channel,
         comp_vector: attr.comp_vector,
+        stamped: attr.wc_flags & stamps != 0,
         single_threaded: flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0,
     };
     // SAFETY: as this function's contract.
@@ -56,6 +59,8 @@ fn fill(cq: &mut ibv_cq_ex) {
     cq.read_slid = Some(read_slid);
     cq.read_sl = Some(read_sl);
     cq.read_dlid_path_bits = Some(read_dlid_path_bits);
+    cq.read_completion_ts = Some(read_completion_ts);
+    cq.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
 }
 
 /// `ENOENT` when empty; then `end_poll` must not be called.
@@ -120,6 +125,18 @@ unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
     let tail = unsafe { cq::tail(cq) };
     // SAFETY: nobody writes it while the span lasts.
     unsafe { *tail.current.get() }
+}
+
+/// When the completion was added, by the clock of `ibv_query_rt_values_ex`.
+unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: the program calls it between start_poll and end_poll.
+    unsafe { cq::tail(cq) }.core.stamp_ns()
+}
+
+/// The same as the machine's own clock has it.
+unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    // SAFETY: as above.
+    weft_io::clock::wall_ns(unsafe { read_completion_ts(cq) })
 }
 
 /// Defines functions that read one field of the current completion.

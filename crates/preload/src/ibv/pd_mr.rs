@@ -4,10 +4,11 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weft_io::Pd;
+use weft_io::{Advice, Pd};
 use weft_verbs::{Access, Misuse};
 
 use super::context::Held;
+use super::import::{self, Shared};
 use super::object::{Object, handle};
 use crate::abi::*;
 use crate::errno;
@@ -37,6 +38,13 @@ pub unsafe fn pd_tail<'a>(pd: *mut ibv_pd) -> &'a PdTail {
     unsafe { PdObject::tail(pd) }
 }
 
+impl PdTail {
+    /// The device as its opener sees it.
+    pub fn engine(&self) -> &Arc<weft_io::Context> {
+        &self.context.tail().core
+    }
+}
+
 /// `ibv_alloc_pd`.
 ///
 /// # Safety
@@ -47,12 +55,33 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
     let core = held.tail().core.alloc_pd();
-    make_pd(context, core, std::ptr::null_mut(), held)
+    let handle = handle();
+    import::offer(handle, held.tail().core.personality(), Shared::Pd(Arc::clone(&core)));
+    make_pd(ibv_pd { context, handle }, core, std::ptr::null_mut(), held)
 }
 
-fn make_pd(context: *mut ibv_context, core: Arc<Pd>, base: *mut ibv_pd, held: Held) -> *mut ibv_pd {
+fn make_pd(public: ibv_pd, core: Arc<Pd>, base: *mut ibv_pd, held: Held) -> *mut ibv_pd {
     let tail = PdTail { core, base, children: AtomicUsize::new(0), context: held };
-    PdObject::make(ibv_pd { context, handle: handle() }, tail)
+    PdObject::make(public, tail)
+}
+
+/// A second object for a domain.
+///
+/// # Safety
+/// `context` is open.
+pub unsafe fn import_pd(context: *mut ibv_context, core: Arc<Pd>, handle: u32) -> *mut ibv_pd {
+    // SAFETY: open by contract.
+    let held = unsafe { Held::new(context) };
+    make_pd(ibv_pd { context, handle }, core, std::ptr::null_mut(), held)
+}
+
+/// Ends an object and leaves its domain.
+///
+/// # Safety
+/// `pd` came from [`import_pd`] and is not used afterwards.
+pub unsafe fn unimport_pd(pd: *mut ibv_pd) {
+    // SAFETY: not used afterwards by contract.
+    unsafe { PdObject::free(pd) };
 }
 
 /// `ibv_dealloc_pd`: `EBUSY` while anything is in it.
@@ -72,6 +101,8 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         if result != 0 {
             return result;
         }
+        // SAFETY: alive by contract.
+        import::withdraw(unsafe { (*pd).handle });
     } else {
         // SAFETY: a domain with children is not deallocated.
         unsafe { pd_tail(tail.base) }.children.fetch_sub(1, Ordering::AcqRel);
@@ -104,7 +135,35 @@ pub unsafe extern "C" fn alloc_parent_domain(
     base.children.fetch_add(1, Ordering::AcqRel);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
-    make_pd(context, Arc::clone(&base.core), attr.pd, held)
+    make_pd(ibv_pd { context, handle: handle() }, Arc::clone(&base.core), attr.pd, held)
+}
+
+/// Slot `advise_mr`: advice about memory that is registered on demand is followed at once.
+///
+/// # Safety
+/// `pd` is alive; `list` has `count` entries.
+pub unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: c_int,
+    flags: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    let advice = match advice {
+        IBV_ADVISE_MR_ADVICE_PREFETCH => Advice::Prefetch,
+        IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Advice::PrefetchWrite,
+        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Advice::PrefetchNoFault,
+        _ => return errno::code(libc::EOPNOTSUPP),
+    };
+    if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count > 0 && list.is_null() {
+        return errno::code(libc::EINVAL);
+    }
+    // SAFETY: alive by contract.
+    let tail = unsafe { pd_tail(pd) };
+    let entry = |i: u32| list.wrapping_add(i as usize);
+    // SAFETY: as many entries by contract.
+    let sges: Vec<ibv_sge> = (0..count).map(|i| unsafe { *entry(i) }).collect();
+    errno::positive(tail.engine().advise(&tail.core, advice, &sges))
 }
 
 /// Slot `alloc_td`.
@@ -135,7 +194,7 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
 }
 
 /// The rights that `bits` ask for. Hints (relaxed ordering, huge pages) are ignored.
-fn access(bits: u32) -> Result<Access, Misuse> {
+pub fn access(bits: u32) -> Result<Access, Misuse> {
     Access::from_user(bits & !IBV_ACCESS_HUGETLB).ok_or(Misuse::Invalid("unknown access flags"))
 }
 
@@ -150,9 +209,23 @@ unsafe fn register(
 ) -> *mut ibv_mr {
     // SAFETY: alive by contract.
     let tail = unsafe { pd_tail(pd) };
-    let engine = &tail.context.tail().core;
-    let key = access(bits)
-        .and_then(|access| engine.reg_mr(&tail.core, addr as u64, length as u64, iova, access));
+    let key = access(bits).and_then(|access| {
+        tail.engine().reg_mr(&tail.core, addr as u64, length as u64, iova, access)
+    });
+    // SAFETY: alive by contract.
+    unsafe { make_mr(pd, addr, length, key) }
+}
+
+/// The object of a region; NULL with `errno` set if there is none.
+///
+/// # Safety
+/// `pd` is alive.
+pub unsafe fn make_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    key: Result<u32, Misuse>,
+) -> *mut ibv_mr {
     let key = match key {
         Ok(key) => key,
         Err(misuse) => return errno::null(misuse.errno()),
@@ -161,8 +234,31 @@ unsafe fn register(
     let context = unsafe { (*pd).context };
     // SAFETY: the context of a live domain is open.
     let held = unsafe { Held::new(context) };
-    let public = ibv_mr { context, pd, addr, length, handle: handle(), lkey: key, rkey: key };
-    MrObject::make(public, held)
+    let handle = handle();
+    import::offer(handle, held.tail().core.personality(), Shared::Mr([key, key]));
+    MrObject::make(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }, held)
+}
+
+/// A second object for a region.
+///
+/// # Safety
+/// `pd` is alive.
+pub unsafe fn import_mr(pd: *mut ibv_pd, [lkey, rkey]: [u32; 2], handle: u32) -> *mut ibv_mr {
+    // SAFETY: alive by contract.
+    let context = unsafe { (*pd).context };
+    // SAFETY: the context of a live domain is open.
+    let held = unsafe { Held::new(context) };
+    let (addr, length) = (std::ptr::null_mut(), 0);
+    MrObject::make(ibv_mr { context, pd, addr, length, handle, lkey, rkey }, held)
+}
+
+/// Ends an object and leaves its region.
+///
+/// # Safety
+/// `mr` came from [`import_mr`] and is not used afterwards.
+pub unsafe fn unimport_mr(mr: *mut ibv_mr) {
+    // SAFETY: not used afterwards by contract.
+    unsafe { MrObject::free(mr) };
 }
 
 /// `ibv_reg_mr`.
@@ -232,6 +328,8 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     if result != 0 && result != libc::ENOENT {
         return result;
     }
+    // SAFETY: alive by contract.
+    import::withdraw(unsafe { (*mr).handle });
     // SAFETY: not used afterwards by contract.
     unsafe { MrObject::free(mr) };
     0

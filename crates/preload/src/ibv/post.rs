@@ -9,7 +9,7 @@ use std::ptr::slice_from_raw_parts;
 use weft_io::Qp;
 use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr};
 
-use super::{ah, qp, srq};
+use super::{ah, mw, qp, srq};
 use crate::abi::*;
 
 /// Slot `post_send`.
@@ -138,11 +138,16 @@ unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge
 /// The engine's view of a request.
 ///
 /// # Safety
-/// Its entries are readable.
+/// Its entries are readable; what it binds is alive.
 unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<'_>, Misuse> {
+    let bind = &wr.bind_mw;
     Ok(SendWr {
         wr_id: wr.wr_id,
-        op: operation(wr)?,
+        op: match wr.opcode {
+            // SAFETY: the window and the region are alive by contract.
+            IBV_WR_BIND_MW => unsafe { mw::operation(bind.mw, bind.rkey, &bind.bind_info) }?,
+            _ => operation(wr)?,
+        },
         flags: SendFlags::from_bits_truncate(wr.send_flags),
         // SAFETY: readable by contract.
         sges: unsafe { entries(wr.sg_list, wr.num_sge) }?,
@@ -156,7 +161,7 @@ fn operation(wr: &ibv_send_wr) -> Result<SendOp, Misuse> {
         IBV_WR_SEND_WITH_IMM => SendOp::SendImm { imm: wr.imm_data },
         IBV_WR_SEND_WITH_INV => SendOp::SendInv { stag },
         IBV_WR_LOCAL_INV => SendOp::LocalInv { stag },
-        IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ => {
+        IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM | IBV_WR_RDMA_READ | IBV_WR_ATOMIC_WRITE => {
             // SAFETY: requests with these codes carry this member.
             rdma(wr.opcode, unsafe { wr.wr.rdma }, wr.imm_data)
         }
@@ -173,6 +178,7 @@ fn rdma(opcode: c_int, at: WrRdma, imm: u32) -> SendOp {
     match opcode {
         IBV_WR_RDMA_WRITE => SendOp::Write { to, stag },
         IBV_WR_RDMA_READ => SendOp::Read { to, stag },
+        IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { to, stag },
         _ => SendOp::WriteImm { to, stag, imm },
     }
 }

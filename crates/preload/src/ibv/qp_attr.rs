@@ -8,7 +8,7 @@ use std::mem;
 use weft_io::Personality;
 use weft_verbs::{Access, AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState};
 
-use super::gid;
+use super::gid::{self, Gid};
 use crate::abi::*;
 
 /// The attributes that `mask` names; `None` where a value is none, or a GID is not there.
@@ -80,6 +80,7 @@ pub fn to_c(attr: &QpAttr) -> ibv_qp_attr {
     full.pkey_index = attr.pkey_index;
     full.alt_pkey_index = attr.alternate.pkey_index;
     full.en_sqd_async_notify = u8::from(attr.sqd_notify);
+    full.sq_draining = u8::from(attr.sq_draining);
     full.max_rd_atomic = attr.max_rd_atomic;
     full.max_dest_rd_atomic = attr.max_dest_rd_atomic;
     full.min_rnr_timer = attr.min_rnr_timer;
@@ -108,14 +109,14 @@ pub fn cap_to_c(cap: QpCap) -> ibv_qp_cap {
 /// without GIDs begins, and ends, at loopback.
 pub fn path_from_c(attr: &ibv_ah_attr, device: Personality) -> Option<AddressVector> {
     let mut path = path_as_is(attr);
-    if device == Personality::Iwarp {
-        return Some(path);
-    }
+    let rnic = device == Personality::Iwarp;
     if !path.is_global {
-        path.sgid = gid::loopback();
+        path.sgid = if rnic { path.sgid } else { gid::loopback() };
         return Some(path);
     }
-    let row = *gid::table(device).get(usize::from(path.sgid_index))?;
+    let row = gid::table(device).get(usize::from(path.sgid_index)).copied();
+    // Programs that leave the connection to rdma-cm may name any row of an RNIC.
+    let row = if rnic { row.unwrap_or(Gid { raw: path.sgid, interface: 0 }) } else { row? };
     (path.sgid, path.interface) = (row.raw, row.interface);
     Some(path)
 }

@@ -8,10 +8,10 @@ use std::ptr::{self, slice_from_raw_parts};
 use weft_io::Personality;
 use weft_verbs::{Destination, SendFlags, SendOp, SendWr};
 
-use super::ah;
 use super::object::SpanLock;
 use super::qp::{self, Tail};
 use super::query::personality;
+use super::{ah, mw};
 use crate::abi::*;
 use crate::errno;
 
@@ -24,13 +24,14 @@ const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_LOCAL_INV
+    | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 /// What queue pairs of a device can build.
 fn supported(personality: Personality) -> u64 {
     match personality {
         Personality::Iwarp => SUPPORTED,
-        Personality::Roce => SUPPORTED | IBV_QP_EX_WITH_SEND_WITH_IMM,
+        Personality::Roce => SUPPORTED | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_WRITE,
     }
 }
 
@@ -178,6 +179,8 @@ pub unsafe extern "C" fn create_qp_ex(
 fn fill(qp: &mut ibv_qp_ex) {
     qp.wr_atomic_cmp_swp = Some(wr_atomic_cmp_swp);
     qp.wr_atomic_fetch_add = Some(wr_atomic_fetch_add);
+    qp.wr_atomic_write = Some(wr_atomic_write);
+    qp.wr_bind_mw = Some(wr_bind_mw);
     qp.wr_local_inv = Some(wr_local_inv);
     qp.wr_rdma_read = Some(wr_rdma_read);
     qp.wr_rdma_write = Some(wr_rdma_write);
@@ -265,6 +268,31 @@ builders! {
     wr_atomic_fetch_add(stag: u32, to: u64, add: u64) => SendOp::FetchAdd { to, stag, add };
     wr_atomic_cmp_swp(stag: u32, to: u64, compare: u64, swap: u64) =>
         SendOp::CmpSwap { to, stag, compare, swap };
+}
+
+unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, stag: u32, to: u64, value: *const c_void) {
+    const OCTETS: usize = 8;
+    // SAFETY: the program calls it in a span.
+    unsafe { begin(qp, SendOp::AtomicWrite { to, stag }) };
+    // SAFETY: the program passes that many readable octets.
+    unsafe { wr_set_inline_data(qp, value.cast_mut(), OCTETS) };
+}
+
+unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    window: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the program passes a readable binding.
+    let info = unsafe { *info };
+    // SAFETY: the program passes a live window and region.
+    match unsafe { mw::operation(window, rkey, &info) } {
+        // SAFETY: the program calls it in a span.
+        Ok(op) => unsafe { begin(qp, op) },
+        // SAFETY: as above.
+        Err(misuse) => unsafe { span(qp) }.error = misuse.errno(),
+    }
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {

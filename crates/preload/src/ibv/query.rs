@@ -64,8 +64,11 @@ const WIDTH_4X: u8 = 2;
 const SPEED_QDR: u8 = 4;
 
 /// What both devices offer beyond the queue pairs of their kind.
-const COMMON_CAPS: c_uint =
-    IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+const COMMON_CAPS: c_uint = IBV_DEVICE_CURR_QP_STATE_MOD
+    | IBV_DEVICE_SRQ_RESIZE
+    | IBV_DEVICE_MEM_MGT_EXTENSIONS
+    | IBV_DEVICE_MEM_WINDOW
+    | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 const ADAPTER_CAPS: c_uint = COMMON_CAPS
     | IBV_DEVICE_UD_AV_PORT_ENFORCE
     | IBV_DEVICE_SYS_IMAGE_GUID
@@ -103,6 +106,7 @@ fn fill_limits(attr: &mut ibv_device_attr, limits: &Limits) {
     attr.max_cq = int(limits.max_cq);
     attr.max_cqe = int(limits.max_cqe);
     attr.max_mr = int(limits.max_mr);
+    attr.max_mw = int(limits.max_mw);
     attr.max_pd = int(limits.max_pd);
     attr.max_qp_rd_atom = int(limits.max_qp_rd_atom);
     attr.max_qp_init_rd_atom = int(limits.max_qp_init_rd_atom);
@@ -133,12 +137,51 @@ pub unsafe extern "C" fn query_device_ex(
     // SAFETY: all zeroes is valid: integers.
     let mut full: ibv_device_attr_ex = unsafe { mem::zeroed() };
     // SAFETY: open by contract.
-    full.orig_attr = device_attr(unsafe { personality(context) });
+    let personality = unsafe { personality(context) };
+    full.orig_attr = device_attr(personality);
     full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags);
+    if personality == Personality::Roce {
+        full.device_cap_flags_ex |= IBV_DEVICE_ATOMIC_WRITE;
+    }
+    (full.completion_timestamp_mask, full.hca_core_clock) = (u64::MAX, CLOCK_KHZ);
+    // Nothing is pinned for anyone, so memory on demand is as good as any other.
+    full.odp_general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+    full.odp_rc_uc_ud_caps = on_demand(personality);
+    full.max_dm_size = personality.limits().max_dm_octets;
     full.phys_port_cnt_ex = 1;
     // SAFETY: `attr` has `size` octets by contract.
     unsafe { copy_prefix(&full, attr, size) };
     0
+}
+
+/// The device's clock counts nanoseconds since the machine started.
+const CLOCK_KHZ: u64 = 1_000_000;
+
+/// Slot `query_rt_values`: the count of the device's clock, where adapters have theirs.
+///
+/// # Safety
+/// `context` is open; `values` is readable and writable.
+pub unsafe extern "C" fn query_rt_values(_: *mut ibv_context, values: *mut ibv_values_ex) -> c_int {
+    // SAFETY: as this function's contract.
+    let values = unsafe { &mut *values };
+    let wants_clock = values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0;
+    values.comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
+    if wants_clock {
+        let tv_nsec = weft_io::clock::ticks_ns() as i64;
+        values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
+    }
+    0
+}
+
+/// What queue pairs of type RC, UC and UD do with memory that is registered on demand.
+fn on_demand(personality: Personality) -> [u32; 3] {
+    let datagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    let unreliable = datagrams | IBV_ODP_SUPPORT_WRITE;
+    let reliable = unreliable | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    match personality {
+        Personality::Iwarp => [reliable, 0, 0],
+        Personality::Roce => [reliable, unreliable, datagrams],
+    }
 }
 
 /// What the device of `context` looks like.

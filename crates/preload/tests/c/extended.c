@@ -25,7 +25,7 @@ static struct ibv_cq_ex *make_cq(void)
 	};
 	struct ibv_cq_ex *cq = ibv_create_cq_ex(context, &attr);
 	CHECK(cq);
-	attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+	attr.wc_flags = IBV_WC_EX_WITH_FLOW_TAG;
 	CHECK(!ibv_create_cq_ex(context, &attr) && errno == EOPNOTSUPP);
 	attr = (struct ibv_cq_init_attr_ex){ .cqe = 8, .comp_mask = 1 << 20 };
 	CHECK(!ibv_create_cq_ex(context, &attr) && errno == EINVAL);

@@ -14,7 +14,7 @@ use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::terminate::{Phase, Terminate};
 use weft_rnic::{Device, Endpoint, Link, Outgoing, Transmit, Written};
 use weft_verbs::limits::IWARP;
-use weft_verbs::mr::{RegionReader, RegionSpec};
+use weft_verbs::mr::{Backing, RegionReader, RegionSpec};
 use weft_verbs::{
     Access, AsyncEvent, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, QpState, QpType, RecvWr, SendFlags,
     SendOp, SendWr, Sge, Srq, Wake, Wc,
@@ -129,7 +129,14 @@ impl Host {
     pub fn memory_in(&self, pd: &Arc<Pd>, octets: u64, access: Access) -> Memory {
         let bytes = vec![0u64; octets.div_ceil(8) as usize];
         let addr = bytes.as_ptr() as u64;
-        let spec = RegionSpec { pd: Arc::clone(pd), addr, len: octets, iova: addr, access };
+        let spec = RegionSpec {
+            pd: Arc::clone(pd),
+            addr,
+            len: octets,
+            iova: addr,
+            access,
+            backing: Backing::Mapped,
+        };
         let key = self.device.register(&spec).unwrap();
         Memory { bytes, key }
     }
@@ -161,10 +168,16 @@ impl Host {
 
 impl Side {
     pub fn new(role: Role, agreed: &Agreed, emss: u32) -> Self {
+        Self::with(role, agreed, emss, false)
+    }
+
+    /// The same, whose requests the peer confirms if `confirm` says so.
+    pub fn with(role: Role, agreed: &Agreed, emss: u32, confirm: bool) -> Self {
         let host = Host::new(if role == Role::Initiator { 7 } else { 11 });
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
-        let link = Link { role, agreed, emss, stall_after: Duration::from_secs(60) };
+        let stall_after = Duration::from_secs(60);
+        let link = Link { role, agreed, emss, stall_after, confirm };
         let endpoint = Endpoint::new(Arc::clone(&host.qp), &link, now);
         Self { host, endpoint, now, inbox: Vec::new() }
     }

@@ -5,8 +5,16 @@
 //! reading; [`RegionTable::deregister`] takes it for writing, so it returns only when no access
 //! is under way and none can begin.
 
+mod device;
 mod place;
+mod reader;
+mod region;
 mod table;
+mod window;
 
+pub use device::{Budget, DeviceMemory};
 pub use place::inline_bytes;
-pub use table::{Invalidate, RegionFault, RegionReader, RegionSpec, RegionTable};
+pub use reader::RegionReader;
+pub use region::{Backing, Party, Probe, RegionFault, RegionSpec};
+pub use table::{Invalidate, RegionTable};
+pub use window::{Bind, WindowKind};

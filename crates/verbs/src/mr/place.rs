@@ -11,8 +11,14 @@ use weft_wire::llp::MemoryPiece;
 
 /// Copies `bytes` to `addr`, the last octet after all others.
 ///
-/// Programs poll the last octet of a Write, so it must not become visible before the rest.
+/// Programs poll the last octet of a Write, so it must not become visible before the rest. Eight
+/// octets that lie in one word appear at once, as an atomic write promises.
 pub(super) fn copy_in(addr: u64, bytes: &[u8]) {
+    if let (Ok(word), true) = (<[u8; 8]>::try_from(bytes), addr.is_multiple_of(8)) {
+        // SAFETY: as below, and the address is a multiple of eight.
+        let cell = unsafe { AtomicU64::from_ptr(addr as *mut u64) };
+        return cell.store(u64::from_ne_bytes(word), Ordering::Release);
+    }
     let Some((last, body)) = bytes.split_last() else { return };
     // SAFETY: the caller checked addr..addr+len against a region under the table's lock; the
     // application vouched for that memory when it registered it, and `bytes` is our own buffer.
@@ -68,6 +74,24 @@ pub fn inline_bytes(sges: &[crate::wr::Sge], out: &mut Vec<u8>) {
     for sge in sges {
         copy_out(sge.unkeyed(), out);
     }
+}
+
+/// What regions without memory are read from.
+static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Names `len` octets that are zero.
+pub(super) fn zeroes(len: u32, mut name: impl FnMut(MemoryPiece)) {
+    let mut left = len;
+    while left > 0 {
+        let len = left.min(ZEROES.len() as u32);
+        name(MemoryPiece { addr: ZEROES.as_ptr() as u64, len });
+        left -= len;
+    }
+}
+
+/// Whether `piece` is one of those.
+pub(super) fn is_zeroes(piece: MemoryPiece) -> bool {
+    piece.addr == ZEROES.as_ptr() as u64
 }
 
 #[cfg(test)]

@@ -2,100 +2,17 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard};
-
-use weft_wire::crc::Crc32c;
-use weft_wire::llp::{Gather, MemoryPiece, RegisteredMemory};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 use super::place;
+use super::reader::RegionReader;
+use super::region::{Party, Region, RegionFault, RegionSpec};
+use super::window::release;
 use crate::access::Access;
 use crate::misuse::Misuse;
 use crate::pd::Pd;
-use crate::usage::InUse;
 use crate::wr::Sge;
-
-/// Why an access through a key is refused, in the order of RFC 5040 section 4.8 (figure 9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RegionFault {
-    /// No region has this key.
-    InvalidStag,
-    /// The region belongs to another protection domain.
-    WrongPd,
-    /// The range wraps around 2^64.
-    Wrap,
-    /// The range is not within the region.
-    Bounds,
-    /// The region does not grant this right.
-    Access,
-}
-
-/// What a region is made of.
-#[derive(Clone, Debug)]
-pub struct RegionSpec {
-    /// Its protection domain.
-    pub pd: Arc<Pd>,
-    /// First octet in this process.
-    pub addr: u64,
-    /// Length in octets.
-    pub len: u64,
-    /// The address that peers and scatter/gather entries use for the first octet.
-    pub iova: u64,
-    /// Rights.
-    pub access: Access,
-}
-
-impl RegionSpec {
-    fn check(&self) -> Result<(), Misuse> {
-        if !self.access.is_consistent() {
-            return Err(Misuse::Invalid("remote write or atomic access needs local write access"));
-        }
-        if self.addr.checked_add(self.len).is_none() || self.iova.checked_add(self.len).is_none() {
-            return Err(Misuse::Invalid("the region wraps around the address space"));
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct Region {
-    pd: InUse<Pd>,
-    addr: u64,
-    len: u64,
-    iova: u64,
-    access: Access,
-    valid: bool,
-}
-
-impl Region {
-    fn new(spec: &RegionSpec) -> Self {
-        Self {
-            pd: InUse::of(&spec.pd),
-            addr: spec.addr,
-            len: spec.len,
-            iova: spec.iova,
-            access: spec.access,
-            valid: true,
-        }
-    }
-
-    fn check(&self, pd: u32, to: u64, len: u64, right: Access) -> Result<u64, RegionFault> {
-        if !self.valid {
-            return Err(RegionFault::InvalidStag);
-        }
-        if self.pd.id() != pd {
-            return Err(RegionFault::WrongPd);
-        }
-        let end = to.checked_add(len).ok_or(RegionFault::Wrap)?;
-        if to < self.iova || end > self.iova + self.len {
-            return Err(RegionFault::Bounds);
-        }
-        if !self.access.contains(right) {
-            return Err(RegionFault::Access);
-        }
-        Ok(self.addr + (to - self.iova))
-    }
-}
 
 /// Who asks to invalidate a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +23,49 @@ pub enum Invalidate {
     Remote,
 }
 
-/// The regions of a device.
+/// The part of a key by which the table finds what it stands for; the rest must be right too.
+pub(super) fn index(key: u32) -> u32 {
+    key >> 8
+}
+
+/// Regions and windows by [`index`] of their keys.
+#[derive(Default, Debug)]
+pub(super) struct Regions(HashMap<u32, Region, BuildHasherDefault<KeyHasher>>);
+
+impl Regions {
+    /// What has exactly this key.
+    pub fn find(&self, key: u32) -> Option<&Region> {
+        self.0.get(&index(key)).filter(|region| region.key == key)
+    }
+
+    fn find_mut(&mut self, key: u32) -> Option<&mut Region> {
+        self.0.get_mut(&index(key)).filter(|region| region.key == key)
+    }
+
+    pub fn get_mut(&mut self, index: &u32) -> Option<&mut Region> {
+        self.0.get_mut(index)
+    }
+
+    pub fn remove(&mut self, index: &u32) {
+        self.0.remove(index);
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Region> {
+        self.0.values()
+    }
+
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Region> {
+        self.0.values_mut()
+    }
+}
+
+/// The regions and windows of a device.
 #[derive(Default, Debug)]
 pub struct RegionTable {
-    regions: RwLock<HashMap<u32, Region, BuildHasherDefault<KeyHasher>>>,
+    regions: RwLock<Regions>,
     generation: AtomicU64,
+    /// How many windows there are.
+    pub(super) windows: AtomicUsize,
 }
 
 impl RegionTable {
@@ -119,33 +74,56 @@ impl RegionTable {
         Self::default()
     }
 
+    pub(super) fn lock(&self) -> RwLockWriteGuard<'_, Regions> {
+        self.regions.write().expect("region lock")
+    }
+
+    /// Says that something ended or changed, while the table is locked.
+    pub(super) fn renew(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// Registers a region under a key drawn from `entropy`, which must be unpredictable.
-    pub fn register(
-        &self,
-        spec: &RegionSpec,
-        mut entropy: impl FnMut() -> u32,
-    ) -> Result<u32, Misuse> {
+    pub fn register(&self, spec: &RegionSpec, entropy: impl FnMut() -> u32) -> Result<u32, Misuse> {
         spec.check()?;
-        let region = Region::new(spec);
-        let mut regions = self.regions.write().expect("region lock");
+        Ok(self.insert(entropy, |key| Region::new(key, spec)))
+    }
+
+    pub(super) fn insert(
+        &self,
+        mut entropy: impl FnMut() -> u32,
+        make: impl FnOnce(u32) -> Region,
+    ) -> u32 {
+        let mut regions = self.lock();
         loop {
             let key = entropy();
             // Small keys are what a confused program sends; never let one be valid.
-            if key >= 1 << 16 && !regions.contains_key(&key) {
-                regions.insert(key, region);
-                return Ok(key);
+            if key >= 1 << 16 && !regions.0.contains_key(&index(key)) {
+                regions.0.insert(index(key), make(key));
+                return key;
             }
         }
     }
 
     /// Ends a region. When this returns nothing reads or writes it, and nothing ever will.
+    ///
+    /// # Errors
+    /// [`Misuse::Busy`] while a window is bound to it.
     pub fn deregister(&self, key: u32) -> Result<(), Misuse> {
-        let removed = self.regions.write().expect("region lock").remove(&key);
-        self.generation.fetch_add(1, Ordering::Release);
-        removed.map(drop).ok_or(Misuse::NotFound)
+        let mut regions = self.lock();
+        let region = regions.find(key).filter(|r| r.window.is_none()).ok_or(Misuse::NotFound)?;
+        if region.bound > 0 {
+            return Err(Misuse::Busy);
+        }
+        regions.remove(&index(key));
+        self.renew();
+        Ok(())
     }
 
     /// Changes a region in place; it keeps its key.
+    ///
+    /// # Errors
+    /// [`Misuse::Busy`] while a window is bound to it.
     pub fn reregister(
         &self,
         key: u32,
@@ -153,8 +131,11 @@ impl RegionTable {
         range: Option<(u64, u64, u64)>,
         access: Option<Access>,
     ) -> Result<(), Misuse> {
-        let mut regions = self.regions.write().expect("region lock");
-        let region = regions.get_mut(&key).ok_or(Misuse::NotFound)?;
+        let mut regions = self.lock();
+        let region = regions.find_mut(key).ok_or(Misuse::NotFound)?;
+        if region.bound > 0 {
+            return Err(Misuse::Busy);
+        }
         let (addr, len, iova) = range.unwrap_or((region.addr, region.len, region.iova));
         let spec = RegionSpec {
             pd: Arc::clone(pd.unwrap_or(region.pd.arc())),
@@ -162,25 +143,35 @@ impl RegionTable {
             len,
             iova,
             access: access.unwrap_or(region.access),
+            backing: region.backing.clone(),
         };
         spec.check()?;
-        *region = Region::new(&spec);
-        self.generation.fetch_add(1, Ordering::Release);
+        *region = Region::new(key, &spec);
+        self.renew();
         Ok(())
     }
 
-    /// Makes a key invalid without ending the registration.
-    pub fn invalidate(&self, key: u32, pd: u32, who: Invalidate) -> Result<(), RegionFault> {
-        let mut regions = self.regions.write().expect("region lock");
-        let region = regions.get_mut(&key).ok_or(RegionFault::InvalidStag)?;
-        if region.pd.id() != pd {
+    /// Makes a key invalid without ending the registration. A window is not bound any more.
+    pub fn invalidate(
+        &self,
+        key: u32,
+        party: impl Into<Party>,
+        who: Invalidate,
+    ) -> Result<(), RegionFault> {
+        let party = party.into();
+        let mut regions = self.lock();
+        let region = regions.find_mut(key).ok_or(RegionFault::InvalidStag)?;
+        if region.pd.id() != party.pd {
             return Err(RegionFault::WrongPd);
         }
-        if who == Invalidate::Remote && !region.access.is_remote() {
+        let reached = who == Invalidate::Local || region.access.is_remote();
+        if !reached || region.valid && !region.may_be_invalidated(party) {
             return Err(RegionFault::Access);
         }
+        let left = region.unbind();
         region.valid = false;
-        self.generation.fetch_add(1, Ordering::Release);
+        release(&mut regions, left);
+        self.renew();
         Ok(())
     }
 
@@ -188,15 +179,17 @@ impl RegionTable {
     pub fn write(
         &self,
         key: u32,
-        pd: u32,
+        who: impl Into<Party>,
         to: u64,
         bytes: &[u8],
         right: Access,
     ) -> Result<(), RegionFault> {
         let regions = self.regions.read().expect("region lock");
-        let region = regions.get(&key).ok_or(RegionFault::InvalidStag)?;
-        let addr = region.check(pd, to, bytes.len() as u64, right)?;
-        place::copy_in(addr, bytes);
+        let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
+        let addr = region.check(who.into(), to, bytes.len() as u64, right)?;
+        if !region.is_null() {
+            place::copy_in(addr, bytes);
+        }
         Ok(())
     }
 
@@ -222,119 +215,27 @@ impl RegionTable {
     pub fn check(
         &self,
         key: u32,
-        pd: u32,
+        who: impl Into<Party>,
         to: u64,
         len: u64,
         right: Access,
     ) -> Result<(), RegionFault> {
         let regions = self.regions.read().expect("region lock");
-        let region = regions.get(&key).ok_or(RegionFault::InvalidStag)?;
-        region.check(pd, to, len, right).map(drop)
+        let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
+        region.check(who.into(), to, len, right).map(drop)
     }
 
     /// Holds every region in place while a batch is gathered and handed to the kernel.
     ///
     /// Take it once for a batch: taking it again on the same thread can deadlock with a writer.
     pub fn reader(&self) -> RegionReader<'_> {
-        RegionReader {
-            regions: self.regions.read().expect("region lock"),
-            generation: self.generation.load(Ordering::Acquire),
-        }
-    }
-}
-
-/// Checked reads of regions that cannot go away while it lives.
-pub struct RegionReader<'a> {
-    regions: RwLockReadGuard<'a, HashMap<u32, Region, BuildHasherDefault<KeyHasher>>>,
-    generation: u64,
-}
-
-impl RegionReader<'_> {
-    /// Grows each time a region ends or changes; pieces gathered under the same value are good.
-    pub fn generation(&self) -> u64 {
-        self.generation
-    }
-
-    /// Whether `key` names a valid region of the protection domain `pd`.
-    pub fn belongs(&self, key: u32, pd: u32) -> bool {
-        self.regions.get(&key).is_some_and(|r| r.valid && r.pd.id() == pd)
-    }
-
-    /// Whether some living region still holds all of `piece`.
-    pub fn still_holds(&self, piece: MemoryPiece) -> bool {
-        self.regions.values().any(|r| {
-            r.valid && piece.addr >= r.addr && piece.addr + u64::from(piece.len) <= r.addr + r.len
-        })
-    }
-
-    /// Appends `len` octets of the region `key` from `to`.
-    pub fn gather_region(
-        &self,
-        key: u32,
-        pd: u32,
-        to: u64,
-        len: u32,
-        right: Access,
-        out: &mut Gather,
-    ) -> Result<(), RegionFault> {
-        let region = self.regions.get(&key).ok_or(RegionFault::InvalidStag)?;
-        let addr = region.check(pd, to, u64::from(len), right)?;
-        out.push_memory(MemoryPiece { addr, len });
-        Ok(())
-    }
-
-    /// Appends `len` octets of a list of entries, `offset` octets into it.
-    pub fn gather(
-        &self,
-        pd: u32,
-        sges: &[Sge],
-        offset: u64,
-        len: u64,
-        out: &mut Gather,
-    ) -> Result<(), RegionFault> {
-        for_each_part(sges, offset, len, |part| {
-            self.gather_region(part.lkey, pd, part.addr, part.length, Access::empty(), out)
-        })
-    }
-
-    /// Runs an atomic operation for a peer; gives the old value. `to` must be a multiple of 8 in
-    /// this process, too, or the access is out of bounds.
-    pub fn atomic(
-        &self,
-        key: u32,
-        pd: u32,
-        to: u64,
-        operate: impl Fn(u64) -> Option<u64>,
-    ) -> Result<u64, RegionFault> {
-        let region = self.regions.get(&key).ok_or(RegionFault::InvalidStag)?;
-        let addr = region.check(pd, to, 8, Access::REMOTE_ATOMIC)?;
-        if !addr.is_multiple_of(8) {
-            return Err(RegionFault::Bounds);
-        }
-        Ok(place::atomic_update(addr, operate))
-    }
-
-    /// Checks the keys and ranges of a list of entries.
-    pub fn check(&self, pd: u32, sges: &[Sge], right: Access) -> Result<(), RegionFault> {
-        sges.iter().filter(|s| s.length > 0).try_for_each(|s| {
-            let region = self.regions.get(&s.lkey).ok_or(RegionFault::InvalidStag)?;
-            region.check(pd, s.addr, u64::from(s.length), right).map(drop)
-        })
-    }
-}
-
-impl RegisteredMemory for RegionReader<'_> {
-    fn crc32c(&self, crc: Crc32c, piece: MemoryPiece) -> Crc32c {
-        place::crc32c(crc, piece)
-    }
-
-    fn copy_to(&self, piece: MemoryPiece, out: &mut Vec<u8>) {
-        place::copy_out(piece, out);
+        let regions = self.regions.read().expect("region lock");
+        RegionReader::new(regions, self.generation.load(Ordering::Acquire))
     }
 }
 
 /// Visits the parts of `sges` that hold octets `offset..offset + len` of the whole.
-fn for_each_part(
+pub(super) fn for_each_part(
     sges: &[Sge],
     offset: u64,
     len: u64,
@@ -378,6 +279,9 @@ impl Hasher for KeyHasher {
 
 #[cfg(test)]
 mod tests {
+    use weft_wire::llp::Gather;
+
+    use super::super::region::Backing;
     use super::*;
     use crate::usage::Counted;
 
@@ -400,6 +304,7 @@ mod tests {
             len: memory.len() as u64,
             iova: 0x1000,
             access,
+            backing: Backing::Mapped,
         };
         let key = table.register(&spec, || keys.next()).unwrap();
         (table, pd, key, 0x1000)
@@ -474,6 +379,7 @@ mod tests {
             len: 8,
             iova: 0,
             access: Access::REMOTE_WRITE,
+            backing: Backing::Mapped,
         };
         let refused = RegionTable::new().register(&spec, || 1 << 20);
         assert_eq!(refused.map_err(|e| e.errno()), Err(22));

@@ -173,6 +173,8 @@ pub struct QpAttr {
     pub cur_state: QpState,
     /// Whether a drained send queue is announced.
     pub sqd_notify: bool,
+    /// Whether a draining send queue still has requests under way; only asked, never set.
+    pub sq_draining: bool,
     /// What the peer may do.
     pub access: Access,
     /// Index of the partition key.

@@ -9,7 +9,7 @@ pub mod recv_queue;
 pub mod send_queue;
 pub mod transition;
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
@@ -22,12 +22,15 @@ use crate::cq::Cq;
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::limits::Limits;
 use crate::misuse::Misuse;
-use crate::mr::{Invalidate, RegionFault, RegionTable};
+use crate::mr::{Invalidate, Party, RegionFault, RegionTable};
 use crate::pd::Pd;
 use crate::srq::Srq;
 use crate::usage::InUse;
 use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
-use crate::wr::{Destination, RecvWr, SendWr};
+use crate::wr::{Destination, RecvWr, SendOp, SendWr};
+
+/// The rights of a queue pair that leaves them to each region.
+const NO_SAY: u32 = u32::MAX;
 
 /// What a queue pair is made of.
 pub struct QpInit {
@@ -72,9 +75,11 @@ pub struct Qp {
     sq: Mutex<SendQueue>,
     rq: Mutex<RecvQueue>,
     state: AtomicU8,
+    /// The program waits to be told that what was begun is complete.
+    draining: AtomicBool,
     attrs: Mutex<QpAttr>,
-    /// What peers may do to memory of this side, if the queue pair has a say in it.
-    rights: Option<AtomicU32>,
+    /// What peers may do to memory of this side, as far as the queue pair has a say in it.
+    rights: AtomicU32,
     cap: QpCap,
     sq_sig_all: bool,
     events: Arc<AsyncQueue>,
@@ -109,9 +114,10 @@ impl Qp {
             sq: Mutex::new(SendQueue::new(&cap)),
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(init.start as u8),
+            draining: AtomicBool::new(false),
             attrs: Mutex::new(attrs),
             // An RNIC leaves that to each region.
-            rights: (init.start == QpState::Reset).then(AtomicU32::default),
+            rights: AtomicU32::new(if init.start == QpState::Reset { 0 } else { NO_SAY }),
             cap,
             sq_sig_all: init.sq_sig_all,
             events,
@@ -133,6 +139,11 @@ impl Qp {
     /// Its protection domain.
     pub fn pd(&self) -> u32 {
         self.pd.id()
+    }
+
+    /// Itself as the one through which its peer reaches for memory.
+    pub fn party(&self) -> Party {
+        Party { pd: self.pd.id(), qp: Some(self.num) }
     }
 
     /// The protection domain its receives name.
@@ -175,6 +186,7 @@ impl Qp {
         let mut attrs = *self.attrs.lock().expect("attribute lock");
         attrs.state = self.state();
         attrs.cur_state = attrs.state;
+        attrs.sq_draining = attrs.state == QpState::Sqd && !self.sq().is_drained();
         attrs
     }
 
@@ -182,15 +194,19 @@ impl Qp {
     pub fn set_attrs(&self, change: impl FnOnce(&mut QpAttr)) {
         let mut attrs = self.attrs.lock().expect("attribute lock");
         change(&mut attrs);
-        if let Some(rights) = &self.rights {
-            rights.store(attrs.access.bits(), Ordering::Release);
+        if self.rights.load(Ordering::Acquire) != NO_SAY {
+            self.rights.store(attrs.access.bits(), Ordering::Release);
         }
+    }
+
+    /// From now on peers may do what the attributes say, also with an RNIC.
+    pub fn enforce_rights(&self) {
+        self.rights.store(self.attrs().access.bits(), Ordering::Release);
     }
 
     /// Whether the peer may do `what` to memory of this side, as far as the queue pair has a say.
     pub fn permit(&self, what: Access) -> Result<(), RegionFault> {
-        let Some(rights) = &self.rights else { return Ok(()) };
-        let granted = Access::from_bits_retain(rights.load(Ordering::Acquire));
+        let granted = Access::from_bits_retain(self.rights.load(Ordering::Acquire));
         if granted.contains(what) { Ok(()) } else { Err(RegionFault::Access) }
     }
 
@@ -204,6 +220,24 @@ impl Qp {
     pub fn proceed(&self, from: QpState, to: QpState) {
         let (from, to) = (from as u8, to as u8);
         let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Goes to SQD: requests that are begun go on, and others wait. With `notify`, an event tells
+    /// when the former are complete.
+    pub fn drain(&self, notify: bool) {
+        let sq = self.sq();
+        self.enter(QpState::Sqd);
+        self.draining.store(notify, Ordering::Release);
+        self.check_drained(&sq);
+    }
+
+    /// Tells the program what it waits for, if it has come about; to be called with each
+    /// completion of a send.
+    pub fn check_drained(&self, sq: &SendQueue) {
+        let due = self.draining.load(Ordering::Acquire) && sq.is_drained();
+        if due && self.draining.swap(false, Ordering::AcqRel) {
+            self.raise(AsyncKind::SqDrained);
+        }
     }
 
     /// Queues a send.
@@ -290,7 +324,29 @@ impl Qp {
 
     /// Invalidates a key on behalf of the peer or of a work request.
     pub fn invalidate(&self, stag: u32, who: Invalidate) -> Result<(), RegionFault> {
-        self.regions.invalidate(stag, self.pd(), who)
+        self.regions.invalidate(stag, self.party(), who)
+    }
+
+    /// Does what concerns memory of this side only, if the request `seq` is still posted, and
+    /// completes it; otherwise gives the status that it fails with.
+    pub fn carry_out(&self, seq: u32) -> Result<(), WcStatus> {
+        let mut sq = self.sq();
+        if !sq.is_pending(seq) {
+            return Ok(());
+        }
+        match sq.get(seq).op {
+            SendOp::LocalInv { stag } => {
+                self.invalidate(stag, Invalidate::Local).map_err(|_| WcStatus::LocProtErr)?;
+            }
+            SendOp::BindMw(bind) => {
+                let bound = self.regions.bind(self.party(), &bind);
+                bound.map_err(|_| WcStatus::MwBindErr)?;
+            }
+            _ => return Ok(()),
+        }
+        sq.done_locally(seq);
+        sq.complete(self.num, &self.send_cq);
+        Ok(())
     }
 
     /// Tells that the peer has written into memory of this side, of which verbs have no completion.
@@ -318,6 +374,7 @@ impl Qp {
         if before == QpState::Err as u8 {
             return false;
         }
+        self.draining.store(false, Ordering::Release);
         self.sq().flush(self.num, &self.send_cq);
         let mut rq = self.rq();
         for wqe in taken {
@@ -344,6 +401,7 @@ impl Qp {
     /// Goes to RESET: everything is dropped without a completion.
     pub fn reset(&self) {
         self.enter(QpState::Reset);
+        self.draining.store(false, Ordering::Release);
         self.sq().reset();
         self.rq().clear();
         self.forget_completions();
@@ -353,6 +411,7 @@ impl Qp {
     /// Gives how many events had been announced.
     pub fn retire(&self) -> usize {
         self.uses.lock().expect("uses lock").take();
+        self.regions.forget_qp(self.num);
         self.forget_completions();
         self.events.forget(self.cookie)
     }

@@ -58,10 +58,12 @@ impl SendWqe {
         match self.op {
             SendOp::Send | SendOp::SendInv { .. } | SendOp::SendImm { .. } => WcOpcode::Send,
             SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::RdmaWrite,
+            SendOp::AtomicWrite { .. } => WcOpcode::AtomicWrite,
             SendOp::Read { .. } => WcOpcode::RdmaRead,
             SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
             SendOp::CmpSwap { .. } => WcOpcode::CompSwap,
             SendOp::LocalInv { .. } => WcOpcode::LocalInv,
+            SendOp::BindMw(_) => WcOpcode::BindMw,
         }
     }
 }
@@ -172,6 +174,11 @@ impl SendQueue {
         if wr.op.is_atomic() && (wr.sges.len() != 1 || len < 8) {
             return Err(Misuse::Invalid("an atomic operation needs one entry of eight octets"));
         }
+        if let SendOp::AtomicWrite { to, .. } = wr.op
+            && (len != 8 || !to.is_multiple_of(8))
+        {
+            return Err(Misuse::Invalid("an atomic write has eight octets, aligned to eight"));
+        }
         if len > 1 << 31 {
             return Err(Misuse::Invalid("a message has at most 2^31 octets"));
         }
@@ -273,6 +280,21 @@ impl SendQueue {
         }
     }
 
+    /// Notes that the peer is to say that it has placed `seq`.
+    pub fn await_confirmation(&mut self, seq: u32) {
+        self.get_mut(seq).awaiting = true;
+    }
+
+    /// Notes that the peer has placed everything up to `last`.
+    pub fn confirmed(&mut self, last: u32) {
+        let mut seq = self.tail;
+        while seq != self.next && !seq_before(last, seq) {
+            let wqe = self.get_mut(seq);
+            wqe.awaiting &= wqe.op.awaits_response();
+            seq = seq.wrapping_add(1);
+        }
+    }
+
     fn is_live(&self, seq: u32) -> bool {
         seq.wrapping_sub(self.tail) < self.head.wrapping_sub(self.tail)
     }
@@ -301,6 +323,11 @@ impl SendQueue {
     /// How many requests for the peer were carried out, in the life of the queue.
     pub fn succeeded(&self) -> u64 {
         self.succeeded
+    }
+
+    /// Whether every request that was begun is complete.
+    pub fn is_drained(&self) -> bool {
+        self.tail == self.next
     }
 
     /// Whether something waits to be turned into segments.
@@ -367,7 +394,7 @@ impl SendQueue {
         let wqe = self.get(self.tail);
         let success = status == WcStatus::Success;
         let signaled = wqe.signaled || !success;
-        let remote = !matches!(wqe.op, SendOp::LocalInv { .. });
+        let remote = !wqe.op.is_local();
         let mut wc = Wc::new(wqe.wr_id, qp_num, wqe.wc_opcode(), status);
         wc.vendor_err = vendor_err;
         if success && wqe.op.awaits_response() {

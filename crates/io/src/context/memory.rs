@@ -1,0 +1,148 @@
+//! What is registered with a device: memory of the program or the device, windows, and nothing.
+
+use std::sync::Arc;
+
+use weft_fault::Verb;
+use weft_verbs::mr::{Backing, DeviceMemory, RegionSpec, WindowKind};
+use weft_verbs::usage::Counted;
+use weft_verbs::{Access, Misuse, Pd, Sge};
+
+use super::Context;
+use crate::faults::refuse;
+use crate::sys;
+
+/// What a program is about to do with memory that is registered on demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Read it: bring it in.
+    Prefetch,
+    /// Write it: bring it in.
+    PrefetchWrite,
+    /// Use it where it is in memory already.
+    PrefetchNoFault,
+}
+
+impl Context {
+    /// Registers `length` octets from `addr`, which peers and work requests address from `iova`;
+    /// gives the key, local and remote.
+    ///
+    /// The pages must be mapped; they need not be in memory. On demand they are looked for at each
+    /// access instead, so that a region may be everything there is.
+    pub fn reg_mr(
+        &self,
+        pd: &Arc<Pd>,
+        addr: u64,
+        length: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<u32, Misuse> {
+        refuse(Verb::RegMr)?;
+        let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
+        let backing = if access.contains(Access::ON_DEMAND) {
+            Backing::OnDemand(is_mapped)
+        } else {
+            check_mapped(addr, length, access)?;
+            Backing::Mapped
+        };
+        let pd = Arc::clone(pd);
+        self.device.register(&RegionSpec { pd, addr, len: length, iova, access, backing })
+    }
+
+    /// Ends a region. When this returns nothing reads or writes it, and nothing ever will.
+    pub fn dereg_mr(&self, key: u32) -> Result<(), Misuse> {
+        self.device.regions().deregister(key)
+    }
+
+    /// Changes a region in place; it keeps its key. `range` is address, length and the address
+    /// used by peers.
+    pub fn rereg_mr(
+        &self,
+        key: u32,
+        pd: Option<&Arc<Pd>>,
+        range: Option<(u64, u64, u64)>,
+        access: Option<Access>,
+    ) -> Result<(), Misuse> {
+        if let Some((addr, length, _)) = range {
+            check_mapped(addr, length, access.unwrap_or(Access::empty()))?;
+        }
+        self.device.regions().reregister(key, pd, range, access)
+    }
+
+    /// Takes `octets` of the device's own memory.
+    ///
+    /// # Errors
+    /// If the device has no such amount, or it is taken.
+    pub fn alloc_dm(&self, octets: u64) -> Result<Arc<DeviceMemory>, Misuse> {
+        self.device.alloc_dm(octets)
+    }
+
+    /// Ends the use of device memory that no region stands for.
+    pub fn free_dm(&self, memory: &DeviceMemory) -> Result<(), Misuse> {
+        if memory.users().any() { Err(Misuse::Busy) } else { Ok(()) }
+    }
+
+    /// Registers `length` octets of device memory from `offset`, which are addressed from zero;
+    /// gives the key, local and remote.
+    pub fn reg_dm_mr(
+        &self,
+        pd: &Arc<Pd>,
+        memory: &Arc<DeviceMemory>,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<u32, Misuse> {
+        if !access.contains(Access::ZERO_BASED) || access.contains(Access::ON_DEMAND) {
+            return Err(Misuse::Invalid("regions of device memory begin at zero"));
+        }
+        let addr = memory.range(offset, length)?;
+        let backing = Backing::Device(Arc::clone(memory));
+        let pd = Arc::clone(pd);
+        self.device.register(&RegionSpec { pd, addr, len: length, iova: 0, access, backing })
+    }
+
+    /// Registers nothing under a local key: it reads as zeroes, and what is written is lost.
+    pub fn alloc_null_mr(&self, pd: &Arc<Pd>) -> Result<u32, Misuse> {
+        self.device.register(&RegionSpec {
+            pd: Arc::clone(pd),
+            addr: 0,
+            len: u64::MAX,
+            iova: 0,
+            access: Access::LOCAL_WRITE,
+            backing: Backing::Null,
+        })
+    }
+
+    /// Makes a memory window that is bound to nothing; gives its key.
+    pub fn alloc_mw(&self, pd: &Arc<Pd>, kind: WindowKind) -> u32 {
+        self.device.alloc_mw(pd, kind)
+    }
+
+    /// Ends a memory window, bound or not; any key that it has had names it.
+    pub fn dealloc_mw(&self, key: u32) -> Result<(), Misuse> {
+        self.device.regions().free_window(key)
+    }
+
+    /// Takes advice about memory that is registered on demand, and returns when it is followed.
+    ///
+    /// # Errors
+    /// [`Misuse::Fault`] if a key or a range is not good for what is to be done there.
+    pub fn advise(&self, pd: &Pd, advice: Advice, sges: &[Sge]) -> Result<(), Misuse> {
+        let write = advice == Advice::PrefetchWrite;
+        let right = if write { Access::LOCAL_WRITE } else { Access::empty() };
+        let check = self.device.regions().reader().check(pd.id(), sges, right);
+        check.map_err(|_| Misuse::Fault)?;
+        if advice != Advice::PrefetchNoFault {
+            sges.iter().for_each(|s| sys::prefetch(s.addr, u64::from(s.length), write));
+        }
+        Ok(())
+    }
+}
+
+fn check_mapped(addr: u64, length: u64, access: Access) -> Result<(), Misuse> {
+    let write = access.contains(Access::LOCAL_WRITE);
+    if is_mapped(addr, length, write) { Ok(()) } else { Err(Misuse::Fault) }
+}
+
+fn is_mapped(addr: u64, length: u64, write: bool) -> bool {
+    length == 0 || sys::check_mapped(addr, length, write).is_ok()
+}

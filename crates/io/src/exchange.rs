@@ -1,0 +1,302 @@
+//! Where queue pairs over TCP are reached that programs connect by themselves.
+//!
+//! As with UDP ([`crate::oob`]), the number of a queue pair leads to it: its upper sixteen bits are
+//! a TCP port, which up to 256 queue pairs of a process share, and the lower eight tell them apart.
+//! Nobody listens there until a program names a peer. A stream that arrives says in the private
+//! data of its Request between which queue pairs it is to be; it goes to the [`Line`] that waits
+//! for just that, or is kept for a moment until the program is so far.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use weft_rnic::mpa::negotiate::Responder;
+use weft_rnic::wire::mpa::StartKind;
+use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
+use weft_verbs::Misuse;
+
+use crate::clock;
+use crate::cm::frame::{FrameReader, Progress};
+use crate::cm::socket::{self, Kind};
+use crate::engine::{self, Engine, Interest, Readiness, Source, Token};
+use crate::fds::HighFd;
+use crate::line::Line;
+
+/// Queue pairs that share a port.
+const LINES_MAX: usize = 256;
+/// Streams that are in the queue of the kernel.
+const BACKLOG: usize = 256;
+/// Streams accepted in one go.
+const ACCEPT_BATCH: usize = 64;
+/// Streams that have not sent their Request, or are too early. One more closes the oldest.
+const EARLY_MAX: usize = 256;
+/// How long a stream may take to send its Request, and a Request waits for a program.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A number that leads to a queue pair; free again when it is dropped.
+pub(crate) struct Number {
+    port: Arc<Port>,
+    index: usize,
+}
+
+impl Number {
+    /// Takes a number that no other queue pair of this machine has.
+    pub fn take() -> Result<Self, Misuse> {
+        let mut ports = ports();
+        if ports.generation != engine::generation() {
+            // They are the parent's, and closed.
+            std::mem::forget(std::mem::take(&mut ports.open));
+            ports.generation = engine::generation();
+        }
+        if let Some(number) = ports.open.iter().rev().find_map(Port::take) {
+            return Ok(number);
+        }
+        let system = |error: io::Error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO));
+        let port = Port::bind().map_err(system)?;
+        ports.open.push(Arc::clone(&port));
+        Port::take(&port).ok_or(Misuse::Full)
+    }
+
+    /// The number, 24 bits.
+    pub fn value(&self) -> u32 {
+        u32::from(self.port.number) << 8 | self.index as u32
+    }
+
+    /// Has streams for this queue pair given to `line`.
+    pub fn await_call(&self, line: &Arc<Line>) -> io::Result<()> {
+        self.port.listen()?;
+        let mut state = self.port.state();
+        state.lines.insert(self.value(), Arc::downgrade(line));
+        let wanted = |early: &Early| early.greets(self.value(), line.peer_number());
+        let found = state.early.iter().position(wanted).and_then(|at| state.early.remove(at));
+        drop(state);
+        if let Some(Early { stream, responder, .. }) = found {
+            line.answer(stream, responder);
+        }
+        Ok(())
+    }
+
+    /// Has nothing given to it any more.
+    pub fn forget_call(&self) {
+        self.port.state().lines.remove(&self.value());
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        let mut state = self.port.state();
+        state.lines.remove(&self.value());
+        state.taken[self.index] = false;
+    }
+}
+
+#[derive(Default)]
+struct Ports {
+    generation: usize,
+    open: Vec<Arc<Port>>,
+}
+
+fn ports() -> MutexGuard<'static, Ports> {
+    static PORTS: Mutex<Ports> = Mutex::new(Ports { generation: 0, open: Vec::new() });
+    PORTS.lock().expect("exchange lock")
+}
+
+/// A TCP port and the queue pairs behind it.
+struct Port {
+    socket: HighFd,
+    number: u16,
+    listens: AtomicBool,
+    state: Mutex<State>,
+    this: Weak<Port>,
+}
+
+struct State {
+    taken: [bool; LINES_MAX],
+    /// Where the search for a free number goes on, so that one is not used again soon.
+    next: usize,
+    lines: HashMap<u32, Weak<Line>>,
+    callers: VecDeque<Arc<Caller>>,
+    early: VecDeque<Early>,
+}
+
+/// A whole Request that came before its queue pair was ready for it.
+struct Early {
+    stream: TcpStream,
+    responder: Responder,
+    from: u32,
+    to: u32,
+    until: Instant,
+}
+
+impl Early {
+    fn greets(&self, to: u32, from: u32) -> bool {
+        (self.to, self.from) == (to, from)
+    }
+}
+
+impl Port {
+    fn bind() -> io::Result<Arc<Self>> {
+        let any = [(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()];
+        let [v6, v4] = any.map(|addr: SocketAddr| {
+            let fd = socket::open(&addr, Kind::Stream)?;
+            if addr.is_ipv6() {
+                socket::set_v6_only(fd.as_fd(), false)?;
+            }
+            socket::bind(fd.as_fd(), &addr, false)?;
+            Ok::<_, io::Error>(fd)
+        });
+        let fd = v6.or(v4)?;
+        let number = socket::local_addr(fd.as_fd())?.port();
+        let state = State {
+            taken: [false; LINES_MAX],
+            next: 0,
+            lines: HashMap::new(),
+            callers: VecDeque::new(),
+            early: VecDeque::new(),
+        };
+        Ok(Arc::new_cyclic(|this| Self {
+            socket: HighFd::new(fd),
+            number,
+            listens: AtomicBool::new(false),
+            state: Mutex::new(state),
+            this: this.clone(),
+        }))
+    }
+
+    fn take(port: &Arc<Self>) -> Option<Number> {
+        let mut state = port.state();
+        let free = |i: &usize| !state.taken[i % LINES_MAX];
+        let index = (state.next..state.next + LINES_MAX).find(free)? % LINES_MAX;
+        state.taken[index] = true;
+        state.next = index + 1;
+        Some(Number { port: Arc::clone(port), index })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("port lock")
+    }
+
+    fn listen(&self) -> io::Result<()> {
+        if self.listens.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        socket::listen(self.socket.as_fd(), BACKLOG)?;
+        if let Some(this) = self.this.upgrade() {
+            Engine::get().add(self.socket.as_fd(), Interest::READ, this);
+        }
+        Ok(())
+    }
+
+    fn accept(&self) -> io::Result<()> {
+        let stream = TcpStream::from(socket::accept(self.socket.as_fd())?);
+        socket::prepare_stream(&stream)?;
+        let caller = Caller::start(self.this.clone(), stream);
+        let mut state = self.state();
+        state.callers.push_back(caller);
+        let now = clock::now();
+        let crowded = state.callers.len() > EARLY_MAX;
+        let oldest = state.callers.front().filter(|caller| crowded || caller.until <= now);
+        let gone = oldest.is_some().then(|| state.callers.pop_front()).flatten();
+        drop(state);
+        if let Some(gone) = gone {
+            gone.hang_up();
+        }
+        Ok(())
+    }
+
+    /// A stream has sent its Request.
+    fn dispatch(&self, stream: TcpStream, responder: Responder) {
+        let Some(greeting) = Greeting::parse(responder.private_data()) else { return };
+        let (from, to) = (greeting.from, greeting.to);
+        if greeting.purpose != Purpose::QueuePair || (to >> 8) as u16 != self.number {
+            return;
+        }
+        let mut state = self.state();
+        let line = state.lines.get(&to).and_then(Weak::upgrade);
+        if let Some(line) = line.filter(|line| line.peer_number() == from) {
+            drop(state);
+            line.answer(stream, responder);
+            return;
+        }
+        let now = clock::now();
+        let until = now + PATIENCE;
+        state.early.retain(|early| early.until > now && !early.greets(to, from));
+        if state.early.len() >= EARLY_MAX {
+            state.early.pop_front();
+        }
+        state.early.push_back(Early { stream, responder, from, to, until });
+    }
+
+    fn forget(&self, gone: &Caller) {
+        self.state().callers.retain(|other| !std::ptr::eq(Arc::as_ptr(other), gone));
+    }
+}
+
+impl Source for Port {
+    fn ready(&self, _: Readiness) {
+        for _ in 0..ACCEPT_BATCH {
+            if self.accept().is_err() {
+                break;
+            }
+        }
+    }
+
+    fn timeout(&self, _: Instant) {}
+}
+
+/// An accepted stream whose Request is not whole yet.
+struct Caller {
+    port: Weak<Port>,
+    reading: Mutex<Option<Reading>>,
+    until: Instant,
+}
+
+struct Reading {
+    stream: TcpStream,
+    token: Token,
+    reader: FrameReader,
+}
+
+impl Caller {
+    fn start(port: Weak<Port>, stream: TcpStream) -> Arc<Self> {
+        let until = clock::now() + PATIENCE;
+        let caller = Arc::new(Self { port, reading: Mutex::new(None), until });
+        // Locked, so that the engine's first call finds the state in place.
+        let mut reading = caller.reading.lock().expect("caller lock");
+        let token = Engine::get().add(stream.as_fd(), Interest::READ, caller.clone());
+        *reading = Some(Reading { stream, token, reader: FrameReader::new(StartKind::Request) });
+        drop(reading);
+        caller
+    }
+
+    fn hang_up(&self) -> Option<TcpStream> {
+        let reading = self.reading.lock().expect("caller lock").take()?;
+        Engine::get().remove(reading.token);
+        Some(reading.stream)
+    }
+}
+
+impl Source for Caller {
+    fn ready(&self, _: Readiness) {
+        let progress = match self.reading.lock().expect("caller lock").as_mut() {
+            Some(reading) => reading.reader.read(&reading.stream),
+            None => Progress::Pending,
+        };
+        let responder = match progress {
+            Progress::Pending => return,
+            Progress::Broken(_) => None,
+            Progress::Whole(frame) => Responder::handle_request(&frame).ok(),
+        };
+        let (Some(stream), Some(port)) = (self.hang_up(), self.port.upgrade()) else { return };
+        port.forget(self);
+        if let Some(responder) = responder {
+            port.dispatch(stream, responder);
+        }
+    }
+
+    fn timeout(&self, _: Instant) {}
+}

@@ -1,0 +1,271 @@
+//! The way of a queue pair over TCP to the peer that its program named.
+//!
+//! Who has the smaller number calls the port that the other one's number names, and says for which
+//! queue pair; the other one waits there ([`crate::exchange`]). A peer that is not there yet is
+//! called again. The stream goes to the queue pair once both ends have agreed.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use weft_rnic::mpa::negotiate::{Initiator, Reply, Responder};
+use weft_rnic::mpa::{Agreed, Offer, Role};
+use weft_rnic::wire::mpa::StartKind;
+use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
+use weft_verbs::{Misuse, QpState};
+
+use crate::cell::Cell;
+use crate::cm::frame::{FrameReader, Progress};
+use crate::cm::socket::{self, Kind};
+use crate::drive::LinkWatcher;
+use crate::engine::{Engine, Interest, Readiness, Source, Token};
+use crate::exchange::Number;
+use crate::oob::Peer;
+use crate::qp::take_stream;
+use crate::{Settings, clock};
+
+/// How long after the first vain call the peer is called again; twice as long after each further
+/// one, up to the longest pause.
+const PAUSE_FIRST: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// How long requests wait for a peer that is not there before they fail.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A queue pair on its way to its peer.
+pub(crate) struct Line {
+    qp: Arc<weft_verbs::Qp>,
+    cell: Arc<Cell>,
+    number: u32,
+    peer: Peer,
+    stage: Mutex<Stage>,
+    since: Instant,
+    this: Weak<Line>,
+}
+
+enum Stage {
+    /// Waits for the peer, or to call it again.
+    Resting {
+        pause: Duration,
+    },
+    Calling(Box<Call>, Duration),
+    /// The stream is the queue pair's, or nobody wants it any more.
+    Done,
+}
+
+struct Call {
+    stream: TcpStream,
+    token: Token,
+    dialed: bool,
+    initiator: Initiator,
+    reader: FrameReader,
+}
+
+/// What one call of the engine brought.
+enum Step {
+    Wait,
+    Failed,
+    Agreed(Agreed),
+}
+
+impl Line {
+    /// Sets out from the queue pair with this `number` and `cell`.
+    pub fn open(
+        qp: Arc<weft_verbs::Qp>,
+        cell: Arc<Cell>,
+        number: &Number,
+        peer: Peer,
+    ) -> Result<Arc<Self>, Misuse> {
+        let line = Arc::new_cyclic(|this| Self {
+            qp,
+            cell,
+            number: number.value(),
+            peer,
+            stage: Mutex::new(Stage::Resting { pause: PAUSE_FIRST }),
+            since: clock::now(),
+            this: this.clone(),
+        });
+        if (number.value(), peer.local) < (peer.qpn, peer.remote) {
+            line.call();
+        } else {
+            let listening = number.await_call(&line);
+            listening.map_err(|e| Misuse::System(e.raw_os_error().unwrap_or(libc::EIO)))?;
+        }
+        Ok(line)
+    }
+
+    /// The number of the peer.
+    pub fn peer_number(&self) -> u32 {
+        self.peer.qpn
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().expect("line lock")
+    }
+
+    /// The program wants no connection with this peer any more.
+    pub fn hang_up(&self) {
+        let stage = std::mem::replace(&mut *self.stage(), Stage::Done);
+        if let Stage::Calling(call, _) = stage {
+            Engine::get().remove(call.token);
+        }
+    }
+
+    fn offer(&self) -> Offer {
+        let settings = Settings::get();
+        let greeting = Greeting {
+            purpose: Purpose::QueuePair,
+            room_octets: 0,
+            terms: Terms::default(),
+            from: self.number,
+            to: self.peer.qpn,
+            private_data: &[],
+        };
+        let depth = weft_verbs::limits::IWARP.max_qp_init_rd_atom as u16;
+        Offer {
+            ird_max: depth,
+            crc: settings.crc,
+            markers: settings.markers,
+            private_data: greeting.encode(),
+            // What the program wants outstanding it says later.
+            ..Offer::new(self.peer.max_dest_rd_atomic.into(), depth)
+        }
+    }
+
+    fn call(&self) {
+        let mut stage = self.stage();
+        let Stage::Resting { pause } = *stage else { return };
+        match self.dial() {
+            Some(call) => *stage = Stage::Calling(Box::new(call), pause),
+            None => self.rest(&mut stage, pause),
+        }
+    }
+
+    fn dial(&self) -> Option<Call> {
+        let at = |ip, port| match SocketAddr::new(ip, port) {
+            SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
+                v6.set_scope_id(self.peer.interface);
+                v6.into()
+            }
+            other => other,
+        };
+        let remote = at(self.peer.remote, (self.peer.qpn >> 8) as u16);
+        let fd = socket::open(&remote, Kind::Stream).ok()?;
+        socket::bind(fd.as_fd(), &at(self.peer.local, 0), false).ok()?;
+        socket::connect(fd.as_fd(), &remote).ok()?;
+        let initiator = Initiator::new(self.offer()).ok()?;
+        let stream = TcpStream::from(fd);
+        let token = Engine::get().add(stream.as_fd(), Interest::WRITE, self.this.upgrade()?);
+        let reader = FrameReader::new(StartKind::Reply);
+        Some(Call { stream, token, dialed: false, initiator, reader })
+    }
+
+    fn rest(&self, stage: &mut Stage, pause: Duration) {
+        *stage = Stage::Resting { pause: (pause * 2).min(PAUSE_MAX) };
+        let this: Weak<Line> = self.this.clone();
+        Engine::get().set_timer(clock::now() + pause, this);
+    }
+
+    /// Says yes to a peer that has called.
+    pub fn answer(&self, stream: TcpStream, responder: Responder) {
+        {
+            let mut stage = self.stage();
+            let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
+            if !local || !matches!(*stage, Stage::Resting { .. }) {
+                return;
+            }
+            *stage = Stage::Done;
+        }
+        let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
+        if (&stream).write(&reply).is_ok_and(|n| n == reply.len()) {
+            self.link(stream, &agreed, Role::Responder);
+        }
+    }
+
+    fn link(&self, stream: TcpStream, agreed: &Agreed, role: Role) {
+        // A queue pair that failed or was destroyed meanwhile takes nothing.
+        let (socket, nobody) = (stream.into(), Arc::new(Nobody));
+        // Programs that connect by themselves were written for adapters, whose completions say
+        // that the peer has it.
+        let _ = take_stream(&self.qp, &self.cell, socket, agreed, role, nobody, true);
+    }
+
+    /// Requests that cannot be delivered fail after a while.
+    fn lose_patience(&self, now: Instant) -> bool {
+        let late = now.saturating_duration_since(self.since) > PATIENCE;
+        let fails = late && self.qp.state() == QpState::Rts && !self.qp.sq().is_idle();
+        if fails {
+            weft_rnic::give_up(&self.qp);
+        }
+        fails
+    }
+}
+
+impl Call {
+    fn step(&mut self) -> Step {
+        if self.dialed {
+            return match self.reader.read(&self.stream) {
+                Progress::Pending => Step::Wait,
+                Progress::Broken(_) => Step::Failed,
+                Progress::Whole(frame) => match self.initiator.handle_reply(&frame) {
+                    Ok(Reply::Accepted(agreed)) => Step::Agreed(agreed),
+                    _ => Step::Failed,
+                },
+            };
+        }
+        if !matches!(self.stream.take_error(), Ok(None)) {
+            return Step::Failed;
+        }
+        if self.stream.peer_addr().is_err() {
+            return Step::Wait;
+        }
+        let request = self.initiator.request();
+        let sent = (&self.stream).write(&request).is_ok_and(|n| n == request.len());
+        if !sent || socket::prepare_stream(&self.stream).is_err() {
+            return Step::Failed;
+        }
+        self.dialed = true;
+        Engine::get().modify(self.token, Interest::READ);
+        Step::Wait
+    }
+}
+
+impl Source for Line {
+    fn ready(&self, _: Readiness) {
+        let mut stage = self.stage();
+        let Stage::Calling(call, pause) = &mut *stage else { return };
+        let (step, token, pause) = (call.step(), call.token, *pause);
+        match step {
+            Step::Wait => {}
+            Step::Failed => {
+                Engine::get().remove(token);
+                self.rest(&mut stage, pause);
+            }
+            Step::Agreed(agreed) => {
+                Engine::get().remove(token);
+                let stage_before = std::mem::replace(&mut *stage, Stage::Done);
+                drop(stage);
+                if let Stage::Calling(call, _) = stage_before {
+                    self.link(call.stream, &agreed, Role::Initiator);
+                }
+            }
+        }
+    }
+
+    fn timeout(&self, now: Instant) {
+        if self.lose_patience(now) {
+            self.hang_up();
+        } else {
+            self.call();
+        }
+    }
+}
+
+/// A program that connects by itself is told of the end by its queue pair.
+struct Nobody;
+
+impl LinkWatcher for Nobody {
+    fn established(&self) {}
+    fn disconnected(&self) {}
+}

@@ -1,0 +1,119 @@
+//! A queue pair that is its own peer: what it sends, it receives, without a connection between.
+
+use std::sync::Arc;
+
+use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
+use weft_verbs::Qp;
+use weft_wire::llp::{Gather, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource};
+
+/// Octets of a segment.
+const SEGMENT_OCTETS: u16 = 32_000;
+
+/// A queue pair that is its own peer. Call [`Mirror::reflect`] after work was posted, of either
+/// kind.
+pub struct Mirror {
+    qp: Arc<Qp>,
+    rdmap: rdmap::Stream,
+    /// Requests of its own that it serves at once.
+    ird: u16,
+    /// Segments that have come back.
+    placed: u64,
+    /// The segment that is under way.
+    segment: Option<SegmentId>,
+    octets: Vec<u8>,
+}
+
+impl Mirror {
+    /// The queue pair serves `ird` Reads and Atomics at once.
+    pub fn new(qp: Arc<Qp>, ird: u16) -> Self {
+        let role = rdmap::Role::Initiator;
+        let (lower, rtr, ord, confirm) = (rdmap::Lower::Shuttle, None, ird, false);
+        let config = rdmap::Config { lower, role, rtr, ird, ord, confirm };
+        let rdmap = rdmap::Stream::new(config);
+        Self { qp, rdmap, ird, placed: 0, segment: None, octets: Vec::new() }
+    }
+
+    /// Says how many Reads and Atomics the program wants outstanding.
+    pub fn set_ord(&mut self, ord: u16) {
+        self.rdmap.set_ord(ord.min(self.ird));
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> rdmap::Stats {
+        self.rdmap.stats()
+    }
+
+    /// Whether it has failed or was closed.
+    pub fn is_dead(&self) -> bool {
+        self.rdmap.is_dead()
+    }
+
+    /// Does all that is posted; whether a message waits for a receive.
+    pub fn reflect(&mut self) -> bool {
+        while !self.rdmap.is_dead() && (self.segment.is_some() || self.take_segment()) {
+            let mut port = RxPort::new(&mut self.rdmap, &self.qp, true);
+            match port.place(self.placed, &self.octets) {
+                Ok(Placed::Held) => return true,
+                Ok(_) => self.acknowledge(),
+                Err(fault) => self.fail(fault),
+            }
+        }
+        false
+    }
+
+    /// Gathers the next segment; `false` if there is none.
+    fn take_segment(&mut self) -> bool {
+        loop {
+            self.segment = self.gather();
+            if let Some(fault) = self.rdmap.take_fault() {
+                self.fail(fault);
+                return false;
+            }
+            if self.segment.is_some() || !self.rdmap.settle(&self.qp) {
+                return self.segment.is_some();
+            }
+        }
+    }
+
+    fn gather(&mut self) -> Option<SegmentId> {
+        let regions = self.qp.regions().reader();
+        let mut port = TxPort::new(&mut self.rdmap, &self.qp, self.qp.sq(), Some(&regions));
+        let segment = port.next(SEGMENT_OCTETS)?;
+        let mut pieces = Gather::new();
+        port.gather(segment, &mut pieces);
+        self.octets.clear();
+        for piece in pieces.pieces() {
+            match *piece {
+                Piece::Slab { start, len } => {
+                    self.octets.extend_from_slice(pieces.staged(start, len));
+                }
+                Piece::Memory(memory) => regions.copy_to(memory, &mut self.octets),
+            }
+        }
+        Some(segment)
+    }
+
+    fn acknowledge(&mut self) {
+        self.placed += 1;
+        // Nothing is ever early, so nothing can be wrong with what is in order.
+        let _ = RxPort::new(&mut self.rdmap, &self.qp, true).deliver(self.placed);
+        if let Some(segment) = self.segment.take() {
+            TxPort::new(&mut self.rdmap, &self.qp, self.qp.sq(), None).acked(segment);
+        }
+    }
+
+    /// Ends it: what is posted is flushed.
+    pub fn close(&mut self) {
+        self.fail(Fault::Closed);
+    }
+
+    /// The request that broke a rule is one of its own, and ends as a peer's word would have it.
+    fn fail(&mut self, fault: Fault) {
+        let fault = match fault {
+            Fault::PeerMisbehaved { terminate, receive: None } => Fault::Terminated(terminate.code),
+            fault => fault,
+        };
+        self.segment = None;
+        self.rdmap.fail(&self.qp, fault);
+    }
+}

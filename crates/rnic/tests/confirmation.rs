@@ -1,0 +1,72 @@
+//! Where it was agreed, Sends and Writes complete when the peer has placed them.
+
+mod common;
+
+use common::{ALL, Side, agreed, settle};
+use weft_rnic::mpa::{Agreed, Role};
+use weft_verbs::{SendOp, WcStatus};
+
+fn pair() -> (Side, Side) {
+    let agreed = Agreed { ord: 2, ird: 2, ..agreed() };
+    let (mut a, mut b) = (
+        Side::with(Role::Initiator, &agreed, 1460, true),
+        Side::with(Role::Responder, &agreed, 1460, true),
+    );
+    settle(&mut a, &mut b);
+    (a, b)
+}
+
+#[test]
+fn nothing_completes_before_the_peer_has_answered() {
+    let (mut a, mut b) = pair();
+    let (from, to) = (a.memory(64, ALL), b.memory(64, ALL));
+    let write = SendOp::Write { to: to.addr(), stag: to.key };
+    for id in 0..40 {
+        a.send(id, write, &[from.sge(0, 64)]);
+    }
+    let request = a.output(usize::MAX);
+    assert!(a.statuses().is_empty());
+    b.input(&request);
+    settle(&mut a, &mut b);
+    assert_eq!(a.statuses(), (0..40).map(|id| (id, 0)).collect::<Vec<_>>());
+}
+
+#[test]
+fn reads_in_between_keep_their_turn_and_their_depth() {
+    let (mut a, mut b) = pair();
+    let (from, to) = (a.memory(64, ALL), b.memory(64, ALL));
+    let (at, stag) = (to.addr(), to.key);
+    for id in 0..30 {
+        let op = if id % 3 == 0 {
+            SendOp::Write { to: at, stag }
+        } else {
+            SendOp::Read { to: at, stag }
+        };
+        a.send(id, op, &[from.sge(0, 8)]);
+    }
+    settle(&mut a, &mut b);
+    assert_eq!(a.statuses(), (0..30).map(|id| (id, 0)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_refusal_is_the_requests_own_status() {
+    let (mut a, mut b) = pair();
+    let from = a.memory(64, ALL);
+    a.send(1, SendOp::Write { to: 0, stag: 77 << 16 }, &[from.sge(0, 8)]);
+    settle(&mut a, &mut b);
+    assert_eq!(a.statuses(), [(1, WcStatus::RemAccessErr as u32)]);
+}
+
+#[test]
+fn draining_ends_with_the_confirmation() {
+    let (mut a, mut b) = pair();
+    b.recv(1, &[]);
+    a.send(2, SendOp::Send, &[]);
+    let request = a.output(usize::MAX);
+    a.qp.drain(true);
+    a.send(3, SendOp::Send, &[]);
+    assert!(a.events().is_empty());
+    b.input(&request);
+    settle(&mut a, &mut b);
+    assert_eq!((a.events().len(), a.statuses()), (1, vec![(2, 0)]));
+}

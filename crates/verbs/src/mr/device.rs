@@ -1,0 +1,138 @@
+//! Memory of the device: octets that only the verbs reach.
+//!
+//! A device in software has none but the machine's, so this is memory of the process under a
+//! budget. It is addressed from zero, in words of four octets as on adapters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::place;
+use crate::misuse::Misuse;
+use crate::usage::{Counted, Users};
+
+use weft_wire::llp::MemoryPiece;
+
+/// Octets of a word: offsets and lengths of copies are multiples.
+const WORD: u64 = 4;
+
+/// How much a device has, and how much of it is taken.
+#[derive(Debug)]
+pub struct Budget {
+    octets: u64,
+    taken: AtomicU64,
+}
+
+impl Budget {
+    /// A device with so many octets.
+    pub fn new(octets: u64) -> Arc<Self> {
+        Arc::new(Self { octets, taken: AtomicU64::new(0) })
+    }
+}
+
+/// A piece of a device's memory.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    words: Box<[AtomicU64]>,
+    octets: u64,
+    budget: Arc<Budget>,
+    users: Users,
+}
+
+impl Counted for DeviceMemory {
+    fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+impl DeviceMemory {
+    /// Takes `octets` from the budget; they are zero.
+    ///
+    /// # Errors
+    /// [`Misuse::Invalid`] for nothing or more than the device ever has, [`Misuse::Full`] for more
+    /// than is left of it.
+    pub fn allocate(budget: &Arc<Budget>, octets: u64) -> Result<Arc<Self>, Misuse> {
+        if octets == 0 || octets > budget.octets {
+            return Err(Misuse::Invalid("the device has no such amount of memory"));
+        }
+        let fits = |taken: u64| Some(taken + octets).filter(|taken| *taken <= budget.octets);
+        let order = Ordering::AcqRel;
+        budget.taken.fetch_update(order, Ordering::Acquire, fits).map_err(|_| Misuse::Full)?;
+        let words = (0..octets.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+        let (budget, users) = (Arc::clone(budget), Users::default());
+        Ok(Arc::new(Self { words, octets, budget, users }))
+    }
+
+    /// Its length.
+    pub fn octets(&self) -> u64 {
+        self.octets
+    }
+
+    /// The address in this process of the octets from `offset`, for a region.
+    ///
+    /// # Errors
+    /// If they are not all within it.
+    pub fn range(&self, offset: u64, octets: u64) -> Result<u64, Misuse> {
+        let end = offset.checked_add(octets).filter(|end| *end <= self.octets);
+        end.ok_or(Misuse::Invalid("the range is not within the device memory"))?;
+        Ok(self.words.as_ptr() as u64 + offset)
+    }
+
+    fn words(&self, offset: u64, octets: u64) -> Result<u64, Misuse> {
+        if !offset.is_multiple_of(WORD) || !octets.is_multiple_of(WORD) {
+            return Err(Misuse::Invalid("device memory is read and written by words"));
+        }
+        self.range(offset, octets)
+    }
+
+    /// Writes `bytes` at `offset`.
+    ///
+    /// # Errors
+    /// If the range is not within it, or not of whole words.
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Misuse> {
+        place::copy_in(self.words(offset, bytes.len() as u64)?, bytes);
+        Ok(())
+    }
+
+    /// Appends `octets` from `offset` to `out`.
+    ///
+    /// # Errors
+    /// If the range is not within it, or not of whole words.
+    pub fn copy_out(&self, offset: u64, octets: u32, out: &mut Vec<u8>) -> Result<(), Misuse> {
+        let addr = self.words(offset, u64::from(octets))?;
+        place::copy_out(MemoryPiece { addr, len: octets }, out);
+        Ok(())
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        self.budget.taken.fetch_sub(self.octets, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_copied_in_comes_out_and_only_whole_words_do() {
+        let memory = DeviceMemory::allocate(&Budget::new(100), 100).unwrap();
+        memory.copy_in(4, &[1, 2, 3, 4]).unwrap();
+        let mut out = Vec::new();
+        memory.copy_out(0, 12, &mut out).unwrap();
+        assert_eq!(out, [0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0]);
+        for (offset, octets) in [(3, 4), (4, 3), (104, 4), (0, 104), (u64::MAX - 3, 4)] {
+            assert!(memory.copy_out(offset, octets, &mut out).is_err());
+        }
+    }
+
+    #[test]
+    fn the_budget_is_kept_and_given_back() {
+        let budget = Budget::new(64);
+        let first = DeviceMemory::allocate(&budget, 40).unwrap();
+        assert_eq!(DeviceMemory::allocate(&budget, 65).unwrap_err().errno(), 22);
+        assert_eq!(DeviceMemory::allocate(&budget, 40).unwrap_err(), Misuse::Full);
+        drop(first);
+        assert!(DeviceMemory::allocate(&budget, 64).is_ok());
+    }
+}

@@ -1,0 +1,104 @@
+//! Reading regions that cannot go away meanwhile.
+
+use std::sync::RwLockReadGuard;
+
+use weft_wire::crc::Crc32c;
+use weft_wire::llp::{Gather, MemoryPiece, RegisteredMemory};
+
+use super::place;
+use super::region::{Party, RegionFault};
+use super::table::{Regions, for_each_part};
+use crate::access::Access;
+use crate::wr::Sge;
+
+/// Checked reads of regions that cannot go away while it lives.
+pub struct RegionReader<'a> {
+    regions: RwLockReadGuard<'a, Regions>,
+    generation: u64,
+}
+
+impl<'a> RegionReader<'a> {
+    pub(super) fn new(regions: RwLockReadGuard<'a, Regions>, generation: u64) -> Self {
+        Self { regions, generation }
+    }
+
+    /// Grows each time a region ends or changes; pieces gathered under the same value are good.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether some living region still holds all of `piece`.
+    pub fn still_holds(&self, piece: MemoryPiece) -> bool {
+        let len = u64::from(piece.len);
+        place::is_zeroes(piece) || self.regions.values().any(|r| r.holds(piece.addr, len))
+    }
+
+    /// Appends `len` octets of the region `key` from `to`.
+    pub fn gather_region(
+        &self,
+        key: u32,
+        who: impl Into<Party>,
+        to: u64,
+        len: u32,
+        right: Access,
+        out: &mut Gather,
+    ) -> Result<(), RegionFault> {
+        let region = self.regions.find(key).ok_or(RegionFault::InvalidStag)?;
+        let addr = region.check(who.into(), to, u64::from(len), right)?;
+        if region.is_null() {
+            place::zeroes(len, |piece| out.push_memory(piece));
+        } else {
+            out.push_memory(MemoryPiece { addr, len });
+        }
+        Ok(())
+    }
+
+    /// Appends `len` octets of a list of entries, `offset` octets into it.
+    pub fn gather(
+        &self,
+        pd: u32,
+        sges: &[Sge],
+        offset: u64,
+        len: u64,
+        out: &mut Gather,
+    ) -> Result<(), RegionFault> {
+        for_each_part(sges, offset, len, |part| {
+            self.gather_region(part.lkey, pd, part.addr, part.length, Access::empty(), out)
+        })
+    }
+
+    /// Runs an atomic operation for a peer; gives the old value. `to` must be a multiple of 8 in
+    /// this process, too, or the access is out of bounds.
+    pub fn atomic(
+        &self,
+        key: u32,
+        who: impl Into<Party>,
+        to: u64,
+        operate: impl Fn(u64) -> Option<u64>,
+    ) -> Result<u64, RegionFault> {
+        let region = self.regions.find(key).ok_or(RegionFault::InvalidStag)?;
+        let addr = region.check(who.into(), to, 8, Access::REMOTE_ATOMIC)?;
+        if !addr.is_multiple_of(8) {
+            return Err(RegionFault::Bounds);
+        }
+        Ok(place::atomic_update(addr, operate))
+    }
+
+    /// Checks the keys and ranges of a list of entries.
+    pub fn check(&self, pd: u32, sges: &[Sge], right: Access) -> Result<(), RegionFault> {
+        sges.iter().filter(|s| s.length > 0).try_for_each(|s| {
+            let region = self.regions.find(s.lkey).ok_or(RegionFault::InvalidStag)?;
+            region.check(pd.into(), s.addr, u64::from(s.length), right).map(drop)
+        })
+    }
+}
+
+impl RegisteredMemory for RegionReader<'_> {
+    fn crc32c(&self, crc: Crc32c, piece: MemoryPiece) -> Crc32c {
+        place::crc32c(crc, piece)
+    }
+
+    fn copy_to(&self, piece: MemoryPiece, out: &mut Vec<u8>) {
+        place::copy_out(piece, out);
+    }
+}
