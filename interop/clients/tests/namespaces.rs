@@ -1,6 +1,6 @@
 //! Two machines, as far as the network is concerned.
 
-use weft_interop::{Lab, Namespaces, Program, free_port};
+use weft_interop::{IWARP, Lab, Namespaces, Program, SHUTTLE, free_port};
 
 fn pair(networks: &Namespaces, server: Program, client: Program, port: u16) {
     let server = server.started_by(&networks.in_first()).start();
@@ -9,18 +9,32 @@ fn pair(networks: &Namespaces, server: Program, client: Program, port: u16) {
     server.wait().success();
 }
 
-#[test]
-fn over_a_cable() {
+/// A key that both machines have.
+const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+fn over_a_cable(transport: &'static str, key: &'static str) {
     let Some(lab) = Lab::of_root(&["ip", "ss", "rping", "ib_send_bw", "ibv_devinfo"]) else {
         return;
     };
+    let lab = lab.over(transport);
+    let program = |name: &str| lab.program(name).env("WEFT_KEY", key);
     let Some(networks) = Namespaces::new() else { return };
     let (port, server) = (free_port(), Namespaces::FIRST);
-    let rping = |role| lab.program("rping").args(&format!("{role} -a {server} -p {port} -V -C 10"));
+    let rping = |role| program("rping").args(&format!("{role} -a {server} -p {port} -V -C 10"));
     pair(&networks, rping("-s"), rping("-c"), port);
-    let bw = lab.program("ib_send_bw").args(&format!("-R -F -n 200 -p {port}"));
+    let bw = program("ib_send_bw").args(&format!("-R -F -n 200 -p {port}"));
     pair(&networks, bw.clone(), bw.args(server), port);
-    let info = lab.program("ibv_devinfo").args("-v").started_by(&networks.in_second());
+    let info = program("ibv_devinfo").args("-v").started_by(&networks.in_second());
     // 10.77.0.2 as a GID.
     info.run().success().said("ffff:0a4d:0002");
+}
+
+#[test]
+fn over_a_cable_in_clear_text() {
+    over_a_cable(IWARP, "");
+}
+
+#[test]
+fn over_a_cable_under_a_key() {
+    over_a_cable(SHUTTLE, KEY);
 }
