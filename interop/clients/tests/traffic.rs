@@ -1,6 +1,11 @@
 //! What `weft run` says about the traffic of real programs, however they end.
 
-use weft_interop::{Ended, Lab, Program, free_port};
+use weft_interop::{Ended, IWARP, Lab, Program, free_port};
+
+/// A lab where programs connect over `weft_iw0`.
+fn lab(programs: &[&str]) -> Option<Lab> {
+    Some(Lab::with(programs)?.over(IWARP))
+}
 
 /// The program with the line at its end, and required to have had traffic.
 fn counted(program: Program) -> Program {
@@ -20,7 +25,7 @@ fn numbers(ended: &Ended, device: &str) -> [u64; 4] {
 
 #[test]
 fn both_ends_and_their_shell_are_one_run() {
-    let Some(lab) = Lab::with(&["rping", "sh"]) else { return };
+    let Some(lab) = lab(&["rping", "sh"]) else { return };
     let line = format!("-a 127.0.0.1 -C 3 -p {}", free_port());
     let shell = format!("rping -s {line} & rping -c {line} && wait");
     let ended = counted(lab.program("sh")).arg("-c").arg(shell).run().success();
@@ -32,7 +37,7 @@ fn both_ends_and_their_shell_are_one_run() {
 
 #[test]
 fn what_was_done_before_a_kill_counts() {
-    let Some(lab) = Lab::with(&["cc"]) else { return };
+    let Some(lab) = lab(&["cc"]) else { return };
     let (peer, port) = (lab.verbs_program("peer"), free_port());
     let receiver = counted(peer.clone()).args(&format!("receive {port} 200 65536"));
     let receiver = receiver.start().listening(port);
@@ -48,7 +53,7 @@ fn what_was_done_before_a_kill_counts() {
 
 #[test]
 fn a_child_counts_as_its_parent_does() {
-    let Some(lab) = Lab::with(&["cc"]) else { return };
+    let Some(lab) = lab(&["cc"]) else { return };
     let (peer, ports) = (lab.verbs_program("peer"), [free_port(), free_port()]);
     let receivers = ports.map(|port| {
         peer.clone().args(&format!("receive {port} 40 100000")).start().listening(port)
@@ -64,7 +69,7 @@ fn a_child_counts_as_its_parent_does() {
 
 #[test]
 fn one_side_that_only_serves_has_traffic_too() {
-    let Some(lab) = Lab::with(&["ib_write_bw"]) else { return };
+    let Some(lab) = lab(&["ib_write_bw"]) else { return };
     let port = free_port();
     let server = lab.program("ib_write_bw").args(&format!("-d weft0 -F -n 100 -p {port}"));
     let running = counted(server.clone()).start().listening(port);
@@ -77,7 +82,7 @@ fn one_side_that_only_serves_has_traffic_too() {
 
 #[test]
 fn datagrams_need_no_connection() {
-    let Some(lab) = Lab::with(&["ibv_ud_pingpong"]) else { return };
+    let Some(lab) = lab(&["ibv_ud_pingpong"]) else { return };
     let port = free_port();
     let line = format!("-d weft0 -g 0 -n 200 -p {port}");
     let server = lab.program("ibv_ud_pingpong").args(&line).start().listening(port);
@@ -91,7 +96,7 @@ fn datagrams_need_no_connection() {
 
 #[test]
 fn looking_at_devices_is_no_traffic() {
-    let Some(lab) = Lab::with(&["ibv_devinfo"]) else { return };
+    let Some(lab) = lab(&["ibv_devinfo"]) else { return };
     let ended = counted(lab.program("ibv_devinfo")).run();
     assert_eq!(ended.status.code(), Some(123), "{ended}");
     assert!(ended.stderr.contains("devices were opened, and no connection was made"), "{ended}");
