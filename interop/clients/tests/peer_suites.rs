@@ -12,8 +12,8 @@ const ADAPTER_MIN: u32 = 133;
 const RNIC_MIN: u32 = 97;
 
 /// Tests of rdma-cm that need not pass on `weft_iw0`: over UDP, with queue pairs that the program
-/// connects, and one that reads the peer's memory when its own Write is complete, which over TCP may
-/// be too early.
+/// connects, and one that reads the peer's memory when its own Write is complete, which over TCP
+/// may be too early.
 const EXCUSED: [&str; 3] = [
     "test_rdmacm_async_traffic_external_qp",
     "test_rdmacm_async_udp_traffic",
