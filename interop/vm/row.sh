@@ -253,7 +253,10 @@ ended() {
 run_host() {
     # The words of the command are the matrix's own.
     # shellcheck disable=SC2086
-    timeout -k 5 "$1" env "${environment[@]}" "$weft" run -- $2
+    # perftest asks the first device which transport it is, before rdma-cm finds out.
+    local device=
+    [[ $2 != ib_* ]] || device='-d weft_iw0'
+    timeout -k 5 "$1" env "${environment[@]}" "$weft" run -- $2 $device
 }
 
 # run_guest SECONDS COMMAND: over siw.
