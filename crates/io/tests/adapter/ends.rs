@@ -89,7 +89,8 @@ impl End {
             dest_qp_num: qpn,
             max_dest_rd_atomic: 4,
             max_rd_atomic: 4,
-            timeout: 14,
+            // Two minutes in all: the ways of these tests break for shorter times.
+            timeout: 22,
             retry_cnt: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,
