@@ -1,8 +1,13 @@
 //! The only place that asks what time it is.
 
-use std::time::{Instant, SystemTime};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::sys;
+
+/// The clock of Shuttle begins this long before the first look at it, so that there is a time
+/// before every event.
+const SHUTTLE_START_NS: u64 = 10_000_000_000;
 
 /// Now.
 #[allow(clippy::disallowed_methods)]
@@ -26,4 +31,20 @@ pub fn ticks_ns() -> u64 {
 /// machine's own clock has it now.
 pub fn wall_ns(ticks_ns: u64) -> u64 {
     time_of_day_ns().saturating_sub(self::ticks_ns().saturating_sub(ticks_ns))
+}
+
+/// Nanoseconds on Shuttle's clock, which all connections of the process share.
+pub(crate) fn ns_at(now: Instant) -> u64 {
+    let past = now.saturating_duration_since(shuttle_start());
+    SHUTTLE_START_NS + u64::try_from(past.as_nanos()).unwrap_or(u64::MAX / 2)
+}
+
+/// When Shuttle's clock shows `ns`.
+pub(crate) fn instant_at(ns: u64) -> Instant {
+    shuttle_start() + Duration::from_nanos(ns.saturating_sub(SHUTTLE_START_NS))
+}
+
+fn shuttle_start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(now)
 }

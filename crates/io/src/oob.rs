@@ -13,12 +13,13 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_rnic::{Association, Binding, Patience, WhenClosed};
 use weft_verbs::Misuse;
 
-use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper, ns_at};
+use crate::clock::{self, ns_at};
+use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper};
 use crate::drive::mirror::MirrorDrive;
+use crate::link;
 use crate::qp::Qp;
 use crate::secrecy::Secrecy;
 use crate::udp::Port;
-use crate::{clock, link};
 
 /// What the program said about the peer on the way to RTR.
 #[derive(Clone, Copy, Debug)]

@@ -21,13 +21,14 @@ use super::link::{Watcher, check_ready};
 use super::sockets::Sockets;
 use super::stand_in;
 use super::station::{Ask, Guest};
+use crate::clock::{self, ns_at};
 use crate::context::Personality;
-use crate::drive::datagram::{DatagramDrive, ns_at};
+use crate::drive::datagram::DatagramDrive;
 use crate::drive::mandate::Mandate;
 use crate::oob::{Peer, Requester};
 use crate::secrecy::Secrecy;
 use crate::udp::Port;
-use crate::{Answer, Qp, clock, link};
+use crate::{Answer, Qp, link};
 
 /// Reasons of a refusal: the program says so; nobody serves that here.
 const REFUSED: u16 = 28;
@@ -98,13 +99,19 @@ impl CmId {
     /// # Errors
     /// The wrong state, bad parameters, or a device that connects its queue pairs here.
     pub fn connect_elsewhere(&self, param: &ConnParam) -> Result<(), Error> {
-        let mut inner = self.lock();
-        inner.machine.may(Command::Connect)?;
+        let mut inner = self.lock_for_elsewhere(Command::Connect)?;
+        let depths = inner.machine.connect(param)?;
+        self.call(inner, param, depths, Seat::Elsewhere)
+    }
+
+    /// The id, if it may do `command` for a queue pair that is not connected here.
+    fn lock_for_elsewhere(&self, command: Command) -> Result<MutexGuard<'_, Inner>, Error> {
+        let inner = self.lock();
+        inner.machine.may(command)?;
         if inner.device != Some(Personality::Roce) {
             return Err(Misuse::Invalid("queue pairs of this device are connected here").into());
         }
-        let depths = inner.machine.connect(param)?;
-        self.call(inner, param, depths, Seat::Elsewhere)
+        Ok(inner)
     }
 
     /// Asks the peer.
@@ -183,11 +190,7 @@ impl CmId {
     /// # Errors
     /// As [`CmId::accept`].
     pub fn accept_elsewhere(&self, param: &ConnParam) -> Result<(), Error> {
-        let mut inner = self.lock();
-        inner.machine.may(Command::Accept)?;
-        if inner.device != Some(Personality::Roce) {
-            return Err(Misuse::Invalid("queue pairs of this device are connected here").into());
-        }
+        let mut inner = self.lock_for_elsewhere(Command::Accept)?;
         let depths = inner.machine.accept(param)?;
         self.answer(inner, param, depths, Seat::Elsewhere)
     }

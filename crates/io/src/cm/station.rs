@@ -22,11 +22,11 @@ use super::config;
 use super::id::{CmId, PortSpace, ROCE};
 use super::socket;
 use crate::buffers::Buffer;
-use crate::drive::datagram::ns_at;
+use crate::clock::{self, ns_at};
 use crate::drive::mandate::Lobby;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
+use crate::link;
 use crate::udp::{BUNDLE_OCTETS, Port};
-use crate::{clock, link};
 
 /// A socket where peers ask for connections.
 pub(super) struct Station {

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_fault::Way;
@@ -13,7 +13,7 @@ use weft_rnic::{Association, Patience, Sending, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
 use crate::buffers::Buffer;
-use crate::clock;
+use crate::clock::{self, instant_at, ns_at};
 use crate::context::Personality;
 use crate::drive::mandate::Mandate;
 use crate::drive::{Answer, Drive, Notices, Turn, todo};
@@ -36,24 +36,6 @@ const ENDED_PAUSE: Duration = Duration::from_millis(500);
 /// nobody is there.
 const REFUSALS: u32 = 3;
 const REFUSED_FOR: Duration = Duration::from_millis(500);
-/// The clock of Shuttle begins this long before the first look at it, so that there is a time
-/// before every event.
-const CLOCK_START_NS: u64 = 10_000_000_000;
-
-/// Nanoseconds on the clock that all connections of the process share.
-pub(crate) fn ns_at(now: Instant) -> u64 {
-    let past = now.saturating_duration_since(clock_start());
-    CLOCK_START_NS + u64::try_from(past.as_nanos()).unwrap_or(u64::MAX / 2)
-}
-
-fn instant_at(ns: u64) -> Instant {
-    clock_start() + Duration::from_nanos(ns.saturating_sub(CLOCK_START_NS))
-}
-
-fn clock_start() -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(clock::now)
-}
 
 /// Decides about the Requests that reach the port of a queue pair.
 pub(crate) trait Doorkeeper: Send {

@@ -8,9 +8,8 @@ use weft_rnic::shuttle::Route;
 use weft_rnic::wire::shuttle::hello::HelloKind;
 use weft_rnic::wire::shuttle::{ConnectionId, Packet};
 
-use super::datagram::ns_at;
 use super::{Answer, LinkWatcher, Notices};
-use crate::clock;
+use crate::clock::{self, ns_at};
 
 /// The place that a connection was granted at. Whoever asks there from the address of its peer is
 /// heard by the connection's own socket.
