@@ -46,9 +46,6 @@ bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--qui
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)
 
-.PHONY: all help demo test lint build release bench bench-wan interop soak peer-suites fuzz deps \
-        mpich pyverbs install uninstall
-
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
 

@@ -1,8 +1,8 @@
 //! Event channels: queues of events with a descriptor that programs poll and read from.
 //!
 //! Invariant: the descriptor is readable exactly while events are queued (except while one is
-//! being moved in or out), each event is delivered once, and a reader that sleeps while its
-//! channel is closed keeps sleeping, as it would on a closed device file.
+//! being moved in or out), each event is delivered once, and a reader of a closed channel sleeps,
+//! as one sleeps whose device file is closed by another thread.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -73,16 +73,32 @@ impl EventChannel {
     /// The next event; sleeps unless the descriptor is non-blocking.
     ///
     /// # Errors
-    /// `EAGAIN` on a non-blocking channel without events, `EINTR` when a signal handler ran,
-    /// `EBADF` on a closed channel.
+    /// `EAGAIN` on a non-blocking channel without events, `EINTR` when a signal handler ran.
     pub fn wait(&self) -> io::Result<Delivery> {
         loop {
+            if self.is_closed() {
+                return Err(io::Error::from_raw_os_error(Self::sleep_on_closed()));
+            }
             self.read_token()?;
             // The event may have been dropped or moved between the wake-up and now.
             if let Some(delivery) = self.take() {
                 return Ok(delivery);
             }
         }
+    }
+
+    /// Sleeps as a reader sleeps whose channel was closed meanwhile, and gives the errno of the
+    /// only end that this has: a signal handler ran. A thread that takes events is now in the
+    /// channel, now about to come back to it, when another thread closes the channel to end the
+    /// program; neither should learn from an error which of the two it was.
+    pub fn sleep_on_closed() -> i32 {
+        // SAFETY: the call takes nothing.
+        unsafe { libc::pause() };
+        libc::EINTR
+    }
+
+    fn is_closed(&self) -> bool {
+        self.fd.lock().expect("channel lock").is_none()
     }
 
     /// Whether no event waits.

@@ -20,8 +20,5 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     pass_when_off!(rdma_destroy_event_channel(channel));
-    if !channel.is_null() {
-        // SAFETY: the caller gives the channel up.
-        unsafe { ChannelObject::destroy(channel) };
-    }
+    ChannelObject::destroy(channel);
 }

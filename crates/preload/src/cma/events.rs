@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use weft_io::cm::{CmId, Delivery, Event, EventKind, PortSpace};
+use weft_io::cm::{CmId, Delivery, Event, EventChannel, EventKind, PortSpace};
 
 use super::abi::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
@@ -70,14 +70,12 @@ pub unsafe extern "C" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     pass_when_off!(rdma_get_cm_event(channel, event));
-    // SAFETY: the caller passes NULL or a live channel. Our own reference outlives its end, so a
-    // program may destroy the channel while a thread sleeps here.
-    let Some(channel) = (unsafe { ChannelObject::get(channel) }) else {
-        return errno::minus_one(libc::EINVAL);
+    // Our own reference outlives the channel: a program may destroy it while a thread sleeps here.
+    let channel = match ChannelObject::find(channel) {
+        ChannelObject::Live(channel) if !event.is_null() => channel,
+        ChannelObject::Destroyed => return errno::minus_one(EventChannel::sleep_on_closed()),
+        _ => return errno::minus_one(libc::EINVAL),
     };
-    if event.is_null() {
-        return errno::minus_one(libc::EINVAL);
-    }
     loop {
         let delivery = match channel.wait() {
             Ok(delivery) => delivery,
@@ -126,8 +124,7 @@ fn accept_into(listen: &IdObject, delivery: &Delivery) -> Option<&'static IdObje
     let object = unsafe { &*object };
     if listen.is_sync() {
         object.head.sync.set(1);
-        // SAFETY: the channel was just made.
-        if let Some(own) = unsafe { ChannelObject::get(channel) } {
+        if let Some(own) = ChannelObject::live(channel) {
             cm.migrate(&own);
         }
     }

@@ -63,8 +63,7 @@ pub fn create(
     };
     let sync = channel.is_null();
     let channel = if sync { ChannelObject::create()? } else { channel };
-    // SAFETY: the channel is the caller's, or was just made.
-    let events = unsafe { ChannelObject::get(channel) }.ok_or(libc::EINVAL)?;
+    let events = ChannelObject::live(channel).ok_or(libc::EINVAL)?;
     let cm = CmId::new(events, space, Settings::get().transport);
     Device::get(cm.personality()).ok_or(libc::ENODEV)?;
     let object = IdObject::create(cm, channel, context, port_space);
@@ -110,8 +109,7 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     release(object);
     object.cm.destroy();
     if object.is_sync() {
-        // SAFETY: the channel is the id's own, and the id is at its end.
-        unsafe { ChannelObject::destroy(object.head.id.channel.get()) };
+        ChannelObject::destroy(object.head.id.channel.get());
     }
     // SAFETY: the caller gives the id up, and no event of it is left.
     unsafe { IdObject::free(id.cast()) };
@@ -142,8 +140,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
         Ok(channel) => channel,
         Err(code) => return errno::minus_one(code),
     };
-    // SAFETY: the channel is the caller's, or was just made.
-    let Some(events) = (unsafe { ChannelObject::get(channel) }) else {
+    let Some(events) = ChannelObject::live(channel) else {
         return errno::minus_one(libc::EINVAL);
     };
     release(object);
@@ -151,8 +148,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
     let was_sync = object.head.sync.replace(c_int::from(sync)) != 0;
     object.cm.migrate(&events);
     if was_sync {
-        // SAFETY: the old channel was the id's own, and nothing is in it any more.
-        unsafe { ChannelObject::destroy(old) };
+        ChannelObject::destroy(old);
     }
     0
 }

@@ -1,11 +1,12 @@
 //! The objects behind the pointers that a program holds.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use weft_io::Personality;
 use weft_io::cm::{CmId, EventChannel};
@@ -40,40 +41,56 @@ pub unsafe fn copy_octets(octets: *const c_void, len: usize) -> Vec<u8> {
     copy
 }
 
-/// An event channel and what is behind it.
-#[repr(C)]
-pub struct ChannelObject {
-    head: rdma_event_channel,
-    channel: Arc<EventChannel>,
+/// The channels that the program has, by the addresses that it knows them by.
+static CHANNELS: Mutex<BTreeMap<usize, Arc<EventChannel>>> = Mutex::new(BTreeMap::new());
+
+/// What a program means by the address of a channel.
+pub enum ChannelObject {
+    /// A channel it has.
+    Live(Arc<EventChannel>),
+    /// One it destroyed. A thread that takes events can come back with such an address while
+    /// another ends the program; what it points to is never looked at.
+    Destroyed,
+    /// NULL.
+    Absent,
 }
 
 impl ChannelObject {
     /// A new channel, for [`ChannelObject::destroy`] to take back; or an errno.
     pub fn create() -> Result<*mut rdma_event_channel, c_int> {
         let channel = EventChannel::new().map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
-        let head = rdma_event_channel { fd: channel.fd() };
-        Ok(Box::into_raw(Box::new(ChannelObject { head, channel })).cast())
+        let head = Box::into_raw(Box::new(rdma_event_channel { fd: channel.fd() }));
+        channels().insert(head.addr(), channel);
+        Ok(head)
     }
 
-    /// What is behind a channel; nothing behind NULL.
-    ///
-    /// # Safety
-    /// `channel` is NULL or a live one from [`ChannelObject::create`].
-    pub unsafe fn get(channel: *mut rdma_event_channel) -> Option<Arc<EventChannel>> {
-        // SAFETY: the pointer is NULL or the head of a live object.
-        let object = unsafe { channel.cast::<ChannelObject>().as_ref() };
-        object.map(|object| object.channel.clone())
+    /// What is behind an address.
+    pub fn find(channel: *mut rdma_event_channel) -> ChannelObject {
+        if channel.is_null() {
+            return ChannelObject::Absent;
+        }
+        channels().get(&channel.addr()).cloned().map_or(Self::Destroyed, Self::Live)
     }
 
-    /// Ends a channel. A thread that sleeps in it stays asleep.
-    ///
-    /// # Safety
-    /// `channel` came from [`ChannelObject::create`] and is not used again.
-    pub unsafe fn destroy(channel: *mut rdma_event_channel) {
-        // SAFETY: the pointer came from Box::into_raw and is given up by the caller.
-        let object = unsafe { Box::from_raw(channel.cast::<ChannelObject>()) };
-        object.channel.close();
+    /// What is behind an address, where only a channel will do.
+    pub fn live(channel: *mut rdma_event_channel) -> Option<Arc<EventChannel>> {
+        match Self::find(channel) {
+            Self::Live(channel) => Some(channel),
+            Self::Destroyed | Self::Absent => None,
+        }
     }
+
+    /// Ends a channel, if there is one at the address. A thread that sleeps in it stays asleep.
+    pub fn destroy(channel: *mut rdma_event_channel) {
+        let Some(object) = channels().remove(&channel.addr()) else { return };
+        object.close();
+        // SAFETY: the address was in the table, so it came from Box::into_raw and was not freed.
+        drop(unsafe { Box::from_raw(channel) });
+    }
+}
+
+fn channels() -> MutexGuard<'static, BTreeMap<usize, Arc<EventChannel>>> {
+    CHANNELS.lock().expect("table of channels")
 }
 
 /// An id and what is behind it.

@@ -128,6 +128,39 @@ static void destruction_wakes_nobody(void)
 	pthread_detach(thread);
 }
 
+static pthread_barrier_t destroyed;
+static atomic_int late_code;
+
+static void *late_reader(void *channel)
+{
+	struct rdma_cm_event *event;
+	pthread_barrier_wait(&destroyed);
+	CHECK(rdma_get_cm_event(channel, &event) == -1);
+	late_code = errno;
+	return NULL;
+}
+
+/* A thread on its way back into a channel learns no more of its end than one that sleeps in it:
+ * only a signal brings it back. */
+static void a_late_reader_sleeps_too(void)
+{
+	pthread_t thread;
+	struct sigaction on = { .sa_handler = on_alarm }, before;
+	CHECK(sigaction(SIGALRM, &on, &before) == 0);
+	CHECK(pthread_barrier_init(&destroyed, NULL, 2) == 0);
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	CHECK(pthread_create(&thread, NULL, late_reader, channel) == 0);
+	rdma_destroy_event_channel(channel);
+	pthread_barrier_wait(&destroyed);
+	while (!late_code) {
+		pthread_kill(thread, SIGALRM);
+		usleep(1000);
+	}
+	CHECK(late_code == EINTR);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(sigaction(SIGALRM, &before, NULL) == 0);
+}
+
 static void port_spaces(void)
 {
 	struct rdma_cm_id *id = NULL;
@@ -462,5 +495,6 @@ int main(void)
 	rdma_destroy_event_channel(here);
 	rdma_destroy_event_channel(there);
 	destruction_wakes_nobody();
+	a_late_reader_sleeps_too();
 	return 0;
 }
