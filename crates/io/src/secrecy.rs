@@ -142,16 +142,24 @@ impl Secrecy {
         })
     }
 
+    /// Whether `local` may speak to `remote`.
+    pub(crate) fn permits(&self, local: IpAddr, remote: IpAddr) -> bool {
+        match self.keys {
+            Keys::Shared(_) => true,
+            Keys::Unusable => false,
+            Keys::None => self.insecure || is_near(local, remote),
+        }
+    }
+
     /// Whether `local` may speak to `remote`; says so, with what to do, if it may not.
     ///
     /// # Errors
     /// [`Misuse::Refused`].
     pub fn permit(&self, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
         match self.keys {
-            Keys::Shared(_) => Ok(()),
+            _ if self.permits(local, remote) => Ok(()),
             Keys::Unusable => Err(Misuse::Refused("the key cannot be used")),
-            Keys::None if self.insecure || is_near(local, remote) => Ok(()),
-            Keys::None => {
+            Keys::Shared(_) | Keys::None => {
                 report::error(format!(
                     "refused to exchange clear text with {remote}: set WEFT_KEY to the same key \
                      on both hosts (`weft key new` makes one), or WEFT_INSECURE=1 if clear text \

@@ -103,6 +103,17 @@ fn without_a_key_nothing_goes_to_another_host() {
 }
 
 #[test]
+fn where_nobody_listens_that_is_what_is_said() {
+    let Some(lab) = Lab::of_root(&["ip", "rping"]) else { return };
+    let Some(networks) = Namespaces::new() else { return };
+    let client = lab.program("rping").args("-c -C 1 -p 7 -a").args(Namespaces::FIRST);
+    let ended = client.started_by(&networks.in_second()).run();
+    assert!(!ended.status.success(), "{ended}");
+    assert!(ended.stderr.contains("RDMA_CM_EVENT_REJECTED"), "{ended}");
+    assert!(!ended.stderr.contains("clear text"), "{ended}");
+}
+
+#[test]
 fn under_a_key_iwarp_stays_on_this_machine() {
     let Some(lab) = Lab::of_root(&["ip", "ss", "rping"]) else { return };
     let Some(networks) = Namespaces::new() else { return };

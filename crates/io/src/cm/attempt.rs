@@ -24,7 +24,6 @@ use super::link::{Handover, Linking};
 use super::redial::{Call, Patience};
 use super::refusal;
 use super::socket;
-use super::sockets::Sockets;
 use crate::Qp;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Source, Token};
@@ -142,11 +141,14 @@ impl CmId {
         }
         let offer = config::offer(depths, param.private_data.clone());
         inner.qp = Arc::downgrade(qp);
-        let Stage::Bound(Sockets { stream: Some(fd), .. }) = inner.leave_stage() else {
-            unreachable!("an id with a resolved route keeps a bound socket")
+        let Stage::Bound(mut sockets) = inner.leave_stage() else {
+            unreachable!("an id with a resolved route keeps bound sockets")
         };
         let (qp, patience) = (Arc::downgrade(qp), Patience::new());
-        self.dial(&mut inner, Call { fd, offer, qp, patience });
+        match sockets.take_fresh_stream().map_or_else(|| inner.reopen(), Ok) {
+            Ok(fd) => self.dial(&mut inner, Call { fd, offer, qp, patience }),
+            Err(error) => self.give_up(&mut inner, Failure::from_errno(error.errno())),
+        }
         Ok(())
     }
 

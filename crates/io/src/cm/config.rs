@@ -32,6 +32,10 @@ pub const PROBE_PAUSE: Duration = Duration::from_millis(50);
 /// Silence after which TCP is asked whether the peer is there at all.
 pub const PROBE_SILENCE: Duration = Duration::from_millis(50);
 
+/// How long a connected stream is kept for a program that resolved an address and does not connect
+/// yet. It is less than any peer waits for a Request.
+pub const SILENT_STREAM_MAX: Duration = Duration::from_secs(2);
+
 /// After the end of a connection its queue pair may be used again after this long: InfiniBand's
 /// life time of packets on Ethernet, twice.
 pub const TIMEWAIT: Duration = Duration::from_secs(2);

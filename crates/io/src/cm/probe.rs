@@ -3,8 +3,9 @@
 //!
 //! A Probe is answered by who takes Requests, and by the host if nobody does. Only if that host
 //! says so, or is silent for a while, TCP is asked whether anybody is there at all: then it is
-//! iWARP's port. How long TCP takes says how long an answer over UDP may take. A stream that is
-//! opened for this is reset without a word.
+//! iWARP's port. How long TCP takes says how long an answer over UDP may take. The stream that
+//! this opens is the one that the connection gets: a listener of Linux siw is closed by its kernel
+//! when a stream ends before it is accepted, so none is opened only to be ended.
 //!
 //! Invariant: the id keeps its number in both spaces until the verdict.
 
@@ -19,10 +20,11 @@ use weft_rnic::wire::shuttle::hello::Hello;
 
 use super::config;
 use super::id::{CmId, Inner, Stage, failure};
-use super::socket::{self, Kind};
+use super::socket;
 use super::sockets::Sockets;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Source, Token};
+use crate::secrecy::Secrecy;
 use crate::{Transport, clock, sys};
 
 /// Octets of room for an answer; a longer one is none.
@@ -35,6 +37,8 @@ const GRACE_MIN: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Device(Personality),
+    /// There is no answer to learn it from.
+    Nobody,
     Failed(Failure),
 }
 
@@ -42,7 +46,7 @@ enum Verdict {
 pub(super) struct Probe {
     peer: SocketAddr,
     transport: Transport,
-    stream: Option<OwnedFd>,
+    stream: Option<TcpStream>,
     datagram: UdpSocket,
     token: Token,
     nonce: u64,
@@ -59,9 +63,8 @@ pub(super) struct Probe {
     limit: Instant,
 }
 
-/// A stream that finds out whether anybody is there.
+/// What the stream finds out: whether anybody is there.
 struct Check {
-    stream: TcpStream,
     /// While there is no answer.
     token: Option<Token>,
     began: Instant,
@@ -78,7 +81,7 @@ impl Probe {
         limit: Duration,
         source: Arc<dyn Source>,
     ) -> io::Result<Self> {
-        let Sockets { stream, datagram } = sockets;
+        let Sockets { stream, datagram, .. } = sockets;
         let datagram = UdpSocket::from(datagram.ok_or(ErrorKind::NotConnected)?);
         datagram.connect(peer)?;
         let token = Engine::get().add(datagram.as_fd(), Interest::READ, source);
@@ -86,7 +89,7 @@ impl Probe {
         let probe = Self {
             peer,
             transport,
-            stream,
+            stream: stream.map(TcpStream::from),
             datagram,
             token,
             nonce: u64::from(sys::random()) << 32 | u64::from(sys::random()) | 1,
@@ -111,7 +114,9 @@ impl Probe {
 
     /// The sockets, for what comes next.
     fn into_sockets(self) -> Sockets {
-        Sockets { stream: self.stream, datagram: Some(self.datagram.into()) }
+        let connected = self.check.and_then(|check| check.up).map(|(since, _)| since);
+        let stream = self.stream.map(OwnedFd::from);
+        Sockets { stream, connected, datagram: Some(self.datagram.into()) }
     }
 
     /// A Probe that cannot leave is lost, as on the way.
@@ -124,19 +129,22 @@ impl Probe {
         if self.hear() {
             return Some(Verdict::Device(Personality::Roce));
         }
-        match self.check.as_mut().map(Check::look) {
-            Some(Err(failure)) => return Some(Verdict::Failed(failure)),
-            // Who refused before may have begun to listen, to both, just now.
-            Some(Ok(true)) => {
-                self.refused = false;
-                self.ask();
+        if let (Some(check), Some(stream)) = (&mut self.check, &self.stream) {
+            match check.look(stream) {
+                Err(failure) => return Some(Verdict::Failed(failure)),
+                // Who refused before may have begun to listen, to both, just now.
+                Ok(true) => {
+                    self.refused = false;
+                    self.ask();
+                }
+                Ok(false) => {}
             }
-            Some(Ok(false)) | None => {}
         }
         let now = clock::now();
         let silent = now.duration_since(self.began) >= config::PROBE_SILENCE;
         if self.check.is_none() && self.transport == Transport::Auto && (self.refused || silent) {
-            self.check = Check::start(self.peer, Arc::clone(source));
+            let start = |stream| Check::start(stream, self.peer, Arc::clone(source));
+            self.check = self.stream.as_ref().and_then(start);
         }
         self.judge(now)
     }
@@ -169,7 +177,7 @@ impl Probe {
         let quiet = self.transport == Transport::Shuttle
             && !self.refused
             && now >= self.began + config::PROBE_SILENCE;
-        (late || quiet || now >= self.limit).then_some(Verdict::Device(Personality::Roce))
+        (late || quiet || now >= self.limit).then_some(Verdict::Nobody)
     }
 
     /// Asks once more, all who may have begun to listen meanwhile.
@@ -206,18 +214,15 @@ fn grace(took: Duration) -> Duration {
 }
 
 impl Check {
-    fn start(peer: SocketAddr, source: Arc<dyn Source>) -> Option<Self> {
-        let fd = socket::open(&peer, Kind::Stream).ok()?;
-        socket::reset_on_close(fd.as_fd()).ok()?;
-        let refused = match socket::connect(fd.as_fd(), &peer) {
+    fn start(stream: &TcpStream, peer: SocketAddr, source: Arc<dyn Source>) -> Option<Self> {
+        let refused = match socket::connect(stream.as_fd(), &peer) {
             Ok(_) => false,
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => true,
             Err(_) => return None,
         };
-        let stream = TcpStream::from(fd);
         let watch = || Engine::get().add(stream.as_fd(), Interest::WRITE, source);
         let token = (!refused).then(watch);
-        Some(Self { stream, token, began: clock::now(), up: None, refused })
+        Some(Self { token, began: clock::now(), up: None, refused })
     }
 
     fn stop(&self) {
@@ -227,12 +232,12 @@ impl Check {
     }
 
     /// Looks whether TCP has an answer; says whether somebody turned out to be there.
-    fn look(&mut self) -> Result<bool, Failure> {
+    fn look(&mut self, stream: &TcpStream) -> Result<bool, Failure> {
         if self.refused || self.up.is_some() {
             return Ok(false);
         }
-        match self.stream.take_error() {
-            Ok(None) if self.stream.peer_addr().is_err() => return Ok(false),
+        match stream.take_error() {
+            Ok(None) if stream.peer_addr().is_err() => return Ok(false),
             Ok(None) => {
                 let now = clock::now();
                 self.up = Some((now, now - self.began));
@@ -298,19 +303,33 @@ impl CmId {
     fn settle(&self, inner: &mut Inner, verdict: Verdict) {
         let Stage::Probing(probe) = inner.leave_stage() else { return };
         let mut sockets = probe.into_sockets();
-        let outcome = match verdict {
+        let device = match verdict {
             Verdict::Failed(failure) => Err(failure),
-            Verdict::Device(personality) => {
-                match personality {
-                    Personality::Iwarp => sockets.datagram = None,
-                    Personality::Roce => sockets.stream = None,
-                }
-                inner.settle_device(personality);
-                Ok(())
-            }
+            Verdict::Device(device) => Ok(device),
+            Verdict::Nobody => Ok(inner.device_to_nobody(&sockets)),
         };
+        let outcome = device.map(|device| {
+            match device {
+                Personality::Iwarp => sockets.datagram = None,
+                Personality::Roce => sockets.give_stream_up(),
+            }
+            inner.settle_device(device);
+        });
         inner.stage = Stage::Bound(sockets);
         inner.machine.handle_addr(outcome);
         self.publish(inner);
+    }
+}
+
+impl Inner {
+    /// Whose peer is likely to be found at last where nobody has answered: Shuttle's, unless there
+    /// is nothing that it may say to that host.
+    fn device_to_nobody(&self, sockets: &Sockets) -> Personality {
+        let (Some(local), Some(peer)) = (self.local, self.peer) else { return Personality::Roce };
+        if sockets.stream.is_none() || Secrecy::get().permits(local.ip(), peer.ip()) {
+            Personality::Roce
+        } else {
+            Personality::Iwarp
+        }
     }
 }

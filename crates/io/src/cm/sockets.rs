@@ -5,11 +5,12 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use super::config;
 use super::id::PortSpace;
 use super::socket::{self, Kind};
-use crate::Transport;
+use crate::{Transport, clock};
 
 /// How sockets are opened and bound.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,6 +25,8 @@ pub(super) struct Manners {
 #[derive(Default)]
 pub(super) struct Sockets {
     pub stream: Option<OwnedFd>,
+    /// Since when the stream is connected to the peer that is to be called, if it is.
+    pub connected: Option<Instant>,
     pub datagram: Option<OwnedFd>,
 }
 
@@ -41,21 +44,24 @@ impl Sockets {
     ) -> io::Result<Self> {
         if space == PortSpace::Udp || transport == Transport::Shuttle {
             let datagram = Some(open_bound(Kind::Datagram, &addr, manners)?);
-            return Ok(Self { stream: None, datagram });
+            return Ok(Self { datagram, ..Self::default() });
         }
         let mut tries = config::NUMBER_TRIES;
         loop {
             let stream = open_bound(Kind::Stream, &addr, manners)?;
             let at = socket::local_addr(stream.as_fd())?;
             if transport == Transport::Iwarp || at.port() == 0 {
-                return Ok(Self { stream: Some(stream), datagram: None });
+                return Ok(Self { stream: Some(stream), ..Self::default() });
             }
             let datagram = open_bound(Kind::Datagram, &at, manners);
             tries -= 1;
             match datagram {
                 Err(e) if is_taken(&e) && addr.port() == 0 && tries > 0 => {}
                 Err(e) if !is_taken(&e) => return Err(e),
-                datagram => return Ok(Self { stream: Some(stream), datagram: datagram.ok() }),
+                datagram => {
+                    let (stream, datagram) = (Some(stream), datagram.ok());
+                    return Ok(Self { stream, connected: None, datagram });
+                }
             }
         }
     }
@@ -66,6 +72,24 @@ impl Sockets {
             Some(fd) => socket::local_addr(fd),
             None => Ok((Ipv4Addr::UNSPECIFIED, 0).into()),
         }
+    }
+
+    /// Ends the stream, in such a way that its number is free at once.
+    pub fn give_stream_up(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            let _it_only_frees_the_number_later = socket::reset_on_close(stream.as_fd());
+        }
+        self.connected = None;
+    }
+
+    /// Takes the stream, unless it has been connected for so long that the peer, which has heard
+    /// nothing on it, may have ended it.
+    pub fn take_fresh_stream(&mut self) -> Option<OwnedFd> {
+        let stale = |since: Instant| clock::now() >= since + config::SILENT_STREAM_MAX;
+        if self.connected.take().is_some_and(stale) {
+            self.give_stream_up();
+        }
+        self.stream.take()
     }
 
     /// Each of them.
@@ -123,5 +147,15 @@ mod tests {
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sockets = bind(other.local_addr().unwrap());
         assert!(sockets.stream.is_some() && sockets.datagram.is_none());
+    }
+
+    #[test]
+    fn a_stream_that_was_silent_for_long_is_not_taken() {
+        let mut sockets = bind("127.0.0.1:0".parse().unwrap());
+        sockets.connected = Some(clock::now() - config::SILENT_STREAM_MAX);
+        assert!(sockets.take_fresh_stream().is_none() && sockets.stream.is_none());
+        let mut sockets = bind("127.0.0.1:0".parse().unwrap());
+        sockets.connected = Some(clock::now());
+        assert!(sockets.take_fresh_stream().is_some());
     }
 }

@@ -1,5 +1,6 @@
 //! Connections over Shuttle, and how it is found out that a peer takes them.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use weft_io::cm::{CmId, ConnParam, Delivery, Event, EventChannel, EventKind, PortSpace, Terms};
@@ -180,6 +181,22 @@ fn a_peer_that_listens_over_tcp_alone_is_reached_there() {
     let far = crate::common::ready_side();
     request.id.accept(&params(b"yes"), &far.qp).unwrap();
     assert_eq!(client.expect(EventKind::Established).private_data, b"yes");
+}
+
+#[test]
+fn a_peer_of_iwarp_alone_sees_one_stream_which_lasts() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = End::towards(Transport::Auto, PortSpace::Tcp, listener.local_addr().unwrap());
+    let (mut stream, from) = listener.accept().unwrap();
+    let near = crate::common::ready_side();
+    client.id.connect(&params(b"hello"), &near.qp).unwrap();
+    let mut request = [0; 16];
+    stream.read_exact(&mut request).unwrap();
+    assert_eq!(&request, b"MPA ID Req Frame");
+    assert_eq!(client.id.local_addr(), Some(from));
+    listener.set_nonblocking(true).unwrap();
+    let error = listener.accept().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]
