@@ -43,7 +43,7 @@ enum Kind {
         /// Octets per system call.
         #[arg(long)]
         call: usize,
-        /// So many octets instead of for a time.
+        /// At most so many octets.
         #[arg(long)]
         octets: Option<u64>,
     },
@@ -127,6 +127,8 @@ mod tests {
         assert!(stream["octets"].as_f64().unwrap() > 0.0);
         let some = both_ends(Kind::Stream { call: 1 << 18, octets: Some(300_000) });
         assert_eq!(some["octets"].as_f64(), Some(300_000.0));
+        let all = both_ends(Kind::Stream { call: 1 << 18, octets: Some(1 << 60) });
+        assert!((1.0..1e18).contains(&all["octets"].as_f64().unwrap()), "{all}");
         for kind in [Kind::Pingpong { spin: false }, Kind::Pingpong { spin: true }, Kind::Memory] {
             assert!(both_ends(kind)["us"].as_f64().unwrap() > 0.0, "{kind:?}");
         }

@@ -57,6 +57,23 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Octets that a stream has been given to send and its peer has not acknowledged.
+pub fn unacknowledged(stream: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut octets: libc::c_int = 0;
+    // SAFETY: the call writes one int, which outlives it.
+    check(unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut octets) })?;
+    Ok(u64::try_from(octets).unwrap_or(0))
+}
+
+/// Has a stream reset when it is closed, whatever it has not sent.
+pub fn reset_on_close(stream: BorrowedFd<'_>) -> io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let (fd, len) = (stream.as_raw_fd(), size_of::<libc::linger>() as libc::socklen_t);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
+    // SAFETY: the option's value outlives the call, and its length is given.
+    check(unsafe { libc::setsockopt(fd, level, name, (&raw const linger).cast(), len) })
+}
+
 /// Waits until one of `fds` is readable, a signal comes or `timeout` is over.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<()> {
     let entry =

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::lab::Lab;
 use crate::probes::Probe;
-use crate::probes::wan::{Amount, Mover, RECEIVER, SENDER, Transfer};
+use crate::probes::wan::{Amount, Mover, PATIENCE_S, RECEIVER, SENDER, Transfer};
 use crate::rounds::{self, Results};
 use crate::table::{self, number};
 
@@ -28,6 +28,7 @@ pub struct Options {
     rtt: String,
     /// Losses, in per cent
     #[arg(long, value_delimiter = ',', default_values_t = [0.0, 0.1, 1.0, 5.0])]
+    #[arg(default_values_if("quick", "true", ["0", "1"]))]
     loss: Vec<f64>,
     /// Connections at a time
     #[arg(long, value_delimiter = ',', default_values_t = [1, 3, 10, 25])]
@@ -38,7 +39,7 @@ pub struct Options {
     /// Only the measurements with this in their name
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// One round of one connection: a look, not a result
+    /// One round of one connection, without loss and with 1 %: a look, not a result
     #[arg(long)]
     quick: bool,
     /// JSON instead of tables
@@ -100,7 +101,7 @@ impl Options {
     fn markdown(&self, results: &Results) -> String {
         let sentence = format!(
             "A path of {} and {} Gbit/s, lossy both ways. Rates are of payload, from the first \
-             octet on.",
+             octet on. A time with ~ is reckoned from the rate of the first {PATIENCE_S} s.",
             self.rtt, self.gbps
         );
         let head = results.head(&sentence);
@@ -140,7 +141,7 @@ impl Options {
             let mut row = vec![format!("{loss}"), format!("{megabytes}")];
             row.extend(MOVERS.map(|mover| {
                 let series = results.readings.get(&delivery_label(mover, loss, megabytes));
-                series.map_or(String::from("-"), |series| number(series.median()))
+                series.map_or(String::from("-"), |series| duration(series.median()))
             }));
             rows.push(row);
         }
@@ -149,6 +150,10 @@ impl Options {
         head.extend(titles.iter().map(String::as_str));
         table::markdown(&head, &rows)
     }
+}
+
+fn duration(seconds: f64) -> String {
+    format!("{}{}", if seconds > PATIENCE_S { "~" } else { "" }, number(seconds))
 }
 
 fn pairs<'a>(losses: &'a [f64], others: &'a [u64]) -> impl Iterator<Item = (f64, u64)> + 'a {
@@ -176,6 +181,7 @@ mod tests {
         let names: Vec<String> = options("").probes().iter().map(|probe| probe.name()).collect();
         let unique: std::collections::BTreeSet<&String> = names.iter().collect();
         assert_eq!((names.len(), unique.len()), (84, 84));
+        assert_eq!(options("--quick").loss, [0.0, 1.0]);
         let quick = options("--quick --loss 1 --megabytes 10").probes();
         let names: Vec<String> = quick.iter().map(|probe| probe.name()).collect();
         assert_eq!(names[..2], ["weft0, 1 %, streams 1", "weft0, 1 %, 10 MB"]);

@@ -1,28 +1,34 @@
 //! One stream: the same buffer sent over and over, received into the same buffer.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// Receives until the client has nothing more, then says how much it was.
+use crate::sys;
+
+/// Receives until the client has nothing more, or has had enough; then says how much it was.
 pub fn serve(mut socket: TcpStream, call: usize) -> Result<()> {
     let mut buffer = vec![0; call];
     let mut octets: u64 = 0;
     loop {
-        match socket.read(&mut buffer)? {
-            0 => break,
-            count => octets += count as u64,
+        match socket.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => octets += count as u64,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(()),
+            Err(e) => return Err(e.into()),
         }
     }
     socket.write_all(&octets.to_be_bytes())?;
     Ok(())
 }
 
-/// Sends for `time`, or so many `octets`; what counts is what the server received, until it had it
-/// all.
+/// Sends for `time`, or so many `octets` if they all arrive in that time. What counts is what the
+/// server received, until it had it all; where the time was too short for `octets`, what its
+/// kernel acknowledged by then.
 pub fn measure(
     mut socket: TcpStream,
     call: usize,
@@ -31,16 +37,36 @@ pub fn measure(
 ) -> Result<Value> {
     let buffer = vec![0x5a; call];
     let mut left = octets.unwrap_or(u64::MAX);
+    let mut sent = 0;
     let began = Instant::now();
-    while left > 0 && (octets.is_some() || began.elapsed() < time) {
+    while left > 0 && began.elapsed() < time {
         let count = left.min(call as u64);
         socket.write_all(&buffer[..count as usize])?;
         left -= count;
+        sent += count;
     }
+    let report = |octets: u64| {
+        let gbps = octets as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
+        json!({ "gbps": gbps, "octets": octets as f64 })
+    };
+    let whole = octets.is_none() || left == 0;
+    let rest = octets.map(|_| time.saturating_sub(began.elapsed()).max(Duration::from_millis(1)));
+    if let Some(received) = whole.then(|| await_count(&mut socket, rest)).transpose()?.flatten() {
+        return Ok(report(received));
+    }
+    let acknowledged = sent.saturating_sub(sys::unacknowledged(socket.as_fd())?);
+    sys::reset_on_close(socket.as_fd())?;
+    Ok(report(acknowledged))
+}
+
+/// What the server received in all; nothing if it does not have it all in this time.
+fn await_count(socket: &mut TcpStream, time: Option<Duration>) -> Result<Option<u64>> {
     socket.shutdown(Shutdown::Write)?;
+    socket.set_read_timeout(time)?;
     let mut received = [0; 8];
-    socket.read_exact(&mut received)?;
-    let octets = u64::from_be_bytes(received) as f64;
-    let gbps = octets * 8.0 / began.elapsed().as_secs_f64() / 1e9;
-    Ok(json!({ "gbps": gbps, "octets": octets }))
+    match socket.read_exact(&mut received) {
+        Ok(()) => Ok(Some(u64::from_be_bytes(received))),
+        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }

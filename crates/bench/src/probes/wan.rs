@@ -122,7 +122,8 @@ impl Transfer {
         // iperf3 does not wait until its receiver has everything.
         let own = lab.own.display();
         let side = format!(
-            "'{own}' floor stream --call 65536 --octets {octets} --congestion {congestion}"
+            "'{own}' floor stream --call 65536 --octets {octets} --seconds {PATIENCE_S} \
+             --congestion {congestion}"
         );
         let server = format!("{side} --listen 0.0.0.0:5201");
         let finished = self.run_sides(lab, &server, &format!("{side} --connect 10.77.0.2:5201"))?;
@@ -184,6 +185,10 @@ impl Probe for Transfer {
         ])
     }
 }
+
+/// How long an amount may take to be delivered, in seconds. What is not there by then is taken to go
+/// on at the same rate.
+pub const PATIENCE_S: f64 = 30.0;
 
 /// Ends the names of the series of processor time.
 pub const SENDER: &str = ", sender's CPU";
