@@ -230,7 +230,11 @@ impl UlpduSource for Source {
     fn short_of_receives(&mut self, credit: Msn, _: u32) {
         let waits = |posted: &&Posted| !posted.message.write && posted.msn == credit.next();
         let waits = self.messages.iter().position(|posted| waits(&posted));
-        let done = self.handed[..self.acked].last().map_or(0, |id| id.wqe as usize);
+        let ends = |id: &SegmentId| {
+            id.offset + u32::from(id.len) == self.messages[id.wqe as usize].message.octets
+        };
+        let whole = |id: &SegmentId| id.wqe as usize + usize::from(ends(id));
+        let done = self.handed[..self.acked].last().map_or(0, whole);
         self.credit = waits.filter(|at| *at >= done).map(|_| credit);
     }
 }
