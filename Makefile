@@ -37,8 +37,10 @@ build: ## The debug build; the tests run what it puts into target/debug
 release: ## weft and libweft.so in target/release
 	$(CARGO) build --workspace --release --locked
 
-bench-wan: deps release ## weft0 beside kernel TCP across a WAN of 70 ms (ARGS="--quick")
-	@$(TARGET)/release/weft-bench wan $(ARGS)
+bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 ms (ARGS="--quick")
+	@$(CARGO) build --release --locked --target-dir $(TARGET)/quic \
+	    --manifest-path interop/quic/Cargo.toml
+	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft-bench wan $(ARGS)
 
 bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--quick")
 	@$(TARGET)/release/weft-bench lan $(ARGS)

@@ -25,6 +25,12 @@ pub trait Probe {
     /// The program that must be installed for it.
     fn program(&self) -> Option<&str>;
 
+    /// Whether all of it is other people's: then that it fails is something to report, and no
+    /// failure of the benchmark.
+    fn is_peer(&self) -> bool {
+        false
+    }
+
     /// Measures once.
     ///
     /// # Errors

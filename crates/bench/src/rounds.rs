@@ -72,7 +72,9 @@ pub fn measure(
                 Err(error) if sys::interrupted() => return Err(error),
                 Err(error) => {
                     out[index] = true;
-                    results.failed.push(format!("{name}: {error:#}"));
+                    let list =
+                        if probe.is_peer() { &mut results.missing } else { &mut results.failed };
+                    list.push(format!("{name}: {error:#}"));
                 }
             }
         }

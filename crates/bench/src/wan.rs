@@ -1,4 +1,5 @@
-//! `weft-bench wan`: bulk data across long and lossy paths, beside kernel TCP over the same ones.
+//! `weft-bench wan`: bulk data across long and lossy paths, beside kernel TCP and QUIC over the same
+//! ones.
 
 use std::path::PathBuf;
 
@@ -50,7 +51,7 @@ pub struct Options {
     out: Option<PathBuf>,
 }
 
-const MOVERS: [Mover; 3] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic")];
+const MOVERS: [Mover; 4] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic"), Mover::Quic];
 
 /// Runs the benchmark and prints its result.
 pub fn run(options: &Options) -> Result<()> {
@@ -180,7 +181,7 @@ mod tests {
     fn every_way_of_moving_data_has_a_name_of_its_own() {
         let names: Vec<String> = options("").probes().iter().map(|probe| probe.name()).collect();
         let unique: std::collections::BTreeSet<&String> = names.iter().collect();
-        assert_eq!((names.len(), unique.len()), (84, 84));
+        assert_eq!((names.len(), unique.len()), (112, 112));
         assert_eq!(options("--quick").loss, [0.0, 1.0]);
         let quick = options("--quick --loss 1 --megabytes 10").probes();
         let names: Vec<String> = quick.iter().map(|probe| probe.name()).collect();

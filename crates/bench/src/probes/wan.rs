@@ -1,4 +1,4 @@
-//! Bulk data across a WAN that `weft wan` makes for it: perftest over `weft0`, or TCP.
+//! Bulk data across a WAN that `weft wan` makes for it: perftest over `weft0`, TCP, or QUIC.
 //!
 //! perftest polls where it is active, so processor time is taken where it is passive: the
 //! receiver's from RDMA Writes, the sender's from RDMA Reads.
@@ -12,6 +12,8 @@ use crate::lab::Lab;
 use crate::process::{Finished, Spec};
 use crate::reading::{Reading, Unit};
 
+/// Moves bulk data over QUIC; `make bench-wan` builds it.
+const QUIC: &str = "weft-quic-floor";
 /// Octets of a Write of perftest.
 const MESSAGE: u64 = 1 << 16;
 /// Octets of a Read, of which only a few are outstanding.
@@ -28,6 +30,8 @@ pub enum Mover {
     Weft,
     /// TCP under this congestion control.
     Tcp(&'static str),
+    /// quinn's QUIC, under its BBR.
+    Quic,
 }
 
 impl Mover {
@@ -36,6 +40,7 @@ impl Mover {
         match self {
             Self::Weft => "weft0",
             Self::Tcp(congestion) => congestion,
+            Self::Quic => "quinn",
         }
     }
 }
@@ -126,11 +131,9 @@ impl Transfer {
              --congestion {congestion}"
         );
         let server = format!("{side} --listen 0.0.0.0:5201");
-        let finished = self.run_sides(lab, &server, &format!("{side} --connect 10.77.0.2:5201"))?;
-        let (json, cpu_s) = cost::split(&finished.stdout)?;
-        let report: Value = serde_json::from_str(json).context("reading the stream's report")?;
-        let gbps = report["gbps"].as_f64().context("no rate")?;
-        Ok(Moved { gbps, octets: octets as f64, cpu_s })
+        let client = format!("{side} --connect 10.77.0.2:5201");
+        let (_, moved) = self.reported(lab, &server, &client)?;
+        Ok(Moved { octets: octets as f64, ..moved })
     }
 
     fn with_iperf(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
@@ -140,6 +143,29 @@ impl Transfer {
         let (json, cpu_s) = cost::split(&finished.stdout)?;
         let (gbps, octets) = iperf::received(json)?;
         Ok(Moved { gbps, octets, cpu_s })
+    }
+
+    fn with_quic(&self, lab: &Lab) -> Result<Moved> {
+        let side = format!("{QUIC} --streams {} --congestion bbr", self.streams);
+        let (octets, amount) = match self.amount {
+            Amount::Time => (None, format!("--seconds {}", lab.seconds)),
+            Amount::Octets(octets) => {
+                (Some(octets as f64), format!("--octets {octets} --seconds {PATIENCE_S}"))
+            }
+        };
+        let server = format!("{side} --listen 0.0.0.0:5201");
+        let client = format!("{side} --connect 10.77.0.2:5201 {amount}");
+        let (report, moved) = self.reported(lab, &server, &client)?;
+        Ok(Moved { octets: octets.or(report["octets"].as_f64()).context("no amount")?, ..moved })
+    }
+
+    /// Runs sides of which the client's prints a rate and an amount.
+    fn reported(&self, lab: &Lab, server: &str, client: &str) -> Result<(Value, Moved)> {
+        let finished = self.run_sides(lab, server, client)?;
+        let (json, cpu_s) = cost::split(&finished.stdout)?;
+        let report: Value = serde_json::from_str(json).context("reading the client's report")?;
+        let gbps = report["gbps"].as_f64().context("no rate")?;
+        Ok((report, Moved { gbps, octets: 0.0, cpu_s }))
     }
 
     fn run_sides(&self, lab: &Lab, server: &str, client: &str) -> Result<Finished> {
@@ -163,13 +189,22 @@ impl Probe for Transfer {
     }
 
     fn program(&self) -> Option<&str> {
-        Some(if self.mover == Mover::Weft { "ib_write_bw" } else { "iperf3" })
+        Some(match self.mover {
+            Mover::Weft => "ib_write_bw",
+            Mover::Tcp(_) => "iperf3",
+            Mover::Quic => QUIC,
+        })
+    }
+
+    fn is_peer(&self) -> bool {
+        self.mover != Mover::Weft
     }
 
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
         let moved = match self.mover {
             Mover::Weft => self.with_weft(lab)?,
             Mover::Tcp(congestion) => self.with_tcp(lab, congestion)?,
+            Mover::Quic => self.with_quic(lab)?,
         };
         let reading =
             |what: &str, unit, value| Reading::new(format!("{}{what}", self.label), unit, value);
@@ -186,8 +221,8 @@ impl Probe for Transfer {
     }
 }
 
-/// How long an amount may take to be delivered, in seconds. What is not there by then is taken to go
-/// on at the same rate.
+/// How long an amount may take to be delivered, in seconds. What is not there by then is taken to
+/// go on at the same rate.
 pub const PATIENCE_S: f64 = 30.0;
 
 /// Ends the names of the series of processor time.
