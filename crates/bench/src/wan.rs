@@ -1,5 +1,5 @@
-//! `weft-bench wan`: bulk data across long and lossy paths, beside kernel TCP and QUIC over the same
-//! ones.
+//! `weft-bench wan`: bulk data across long and lossy paths, beside kernel TCP and QUIC over the
+//! same ones.
 
 use std::path::PathBuf;
 
