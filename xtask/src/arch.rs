@@ -29,7 +29,7 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 16] = [
+pub const HOUSE: [Room; 17] = [
     room("degen", 0, &[], "deny"),
     room("wire", 0, &[], "forbid").sans_io(),
     room("fault", 0, &[], "forbid").sans_io(),
@@ -39,6 +39,7 @@ pub const HOUSE: [Room; 16] = [
     room("cm", 1, &["wire"], "forbid").sans_io(),
     room("rdmap", 2, &["wire", "verbs"], "forbid").sans_io(),
     room("rnic", 3, &["wire", "verbs", "rdmap", "mpa", "shuttle", "cm"], "forbid").sans_io(),
+    room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
     room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
     room("io", 4, &["rnic", "verbs", "fault"], "deny"),
     room("preload", 5, &["io", "verbs", "fault"], ""),

@@ -12,6 +12,9 @@ pub const HELLO_LEN: usize = BASE_LEN + size_of::<HelloWire>();
 /// connection manager carries.
 pub const HELLO_ACK_LEN: usize = BASE_LEN + size_of::<HelloAckWire>();
 
+/// Octets of the longest headers that a message has once the connection is open.
+pub const HEAD_LEN_MAX: usize = BASE_LEN + size_of::<AdvertWire>() + size_of::<U32>();
+
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -337,8 +340,15 @@ impl Message {
 
 /// Reads one message: base header, extended header, payload.
 pub fn parse(bytes: &[u8]) -> Result<(Base, Message, &[u8]), SdpError> {
+    let len = u32::try_from(bytes.len()).map_err(|_| SdpError::Length)?;
+    parse_head(bytes, len)
+}
+
+/// Reads the headers of a message of `len` octets of which `bytes` are the first; gives what
+/// follows them in `bytes`. [`HEAD_LEN_MAX`] octets are enough for all but Hello.
+pub fn parse_head(bytes: &[u8], len: u32) -> Result<(Base, Message, &[u8]), SdpError> {
     let (wire, rest) = view::<BaseWire>(bytes)?;
-    if usize::try_from(wire.len.get()) != Ok(bytes.len()) {
+    if wire.len.get() != len {
         return Err(SdpError::Length);
     }
     let id = MessageId::from_octet(wire.id).ok_or(SdpError::Kind(wire.id))?;
@@ -503,6 +513,18 @@ mod tests {
         bytes.truncate(BASE_LEN + 2);
         bytes[7] = bytes.len() as u8;
         assert_eq!(parse(&bytes), Err(SdpError::Length));
+    }
+
+    #[test]
+    fn headers_are_read_without_the_payload() {
+        let advert = Advert { size: 1, rkey: 2, addr: 3 };
+        let message = Message::SinkAvail { advert, non_discards: 4 };
+        let mut bytes = Vec::new();
+        encode(&BASE, &message, 1000, &mut bytes);
+        assert_eq!(bytes.len(), HEAD_LEN_MAX);
+        assert_eq!(parse_head(&bytes, 1036), Ok((BASE, message, &[][..])));
+        assert_eq!(parse_head(&bytes, 1035), Err(SdpError::Length));
+        assert_eq!(parse_head(&bytes[..35], 1036), Err(SdpError::Length));
     }
 
     #[test]

@@ -29,6 +29,13 @@ pub(super) fn copy_in(addr: u64, bytes: &[u8]) {
     end.store(*last, Ordering::Release);
 }
 
+/// Copies the octets from `addr` on to `out`.
+pub(super) fn copy_over(addr: u64, out: &mut [u8]) {
+    // SAFETY: the caller checked as many octets from `addr` as `out` has against a region under
+    // the table's lock, and `out` is our own buffer.
+    unsafe { std::ptr::copy(addr as *const u8, out.as_mut_ptr(), out.len()) };
+}
+
 /// Appends the octets at `piece` to `out`.
 pub(super) fn copy_out(piece: MemoryPiece, out: &mut Vec<u8>) {
     let len = piece.len as usize;
@@ -108,6 +115,9 @@ mod tests {
             let mut back = vec![9];
             copy_out(MemoryPiece { addr, len: len as u32 }, &mut back);
             assert_eq!(&back[1..], bytes);
+            let mut over = vec![7; len];
+            copy_over(addr, &mut over);
+            assert_eq!(over, bytes);
             assert_eq!((target[0], target[len + 1]), (0, 0));
             let crc = crc32c(Crc32c::new(), MemoryPiece { addr, len: len as u32 });
             assert_eq!(crc.to_wire(), Crc32c::of(&bytes));

@@ -193,6 +193,25 @@ impl RegionTable {
         Ok(())
     }
 
+    /// Reads octets of the region `key` from `from` on into `out`.
+    pub fn read(
+        &self,
+        key: u32,
+        who: impl Into<Party>,
+        from: u64,
+        out: &mut [u8],
+    ) -> Result<(), RegionFault> {
+        let regions = self.regions.read().expect("region lock");
+        let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
+        let addr = region.check(who.into(), from, out.len() as u64, Access::empty())?;
+        if region.is_null() {
+            out.fill(0);
+        } else {
+            place::copy_over(addr, out);
+        }
+        Ok(())
+    }
+
     /// Writes `bytes` into the list of entries, `offset` octets into it.
     ///
     /// The entries must have room for them.
@@ -327,6 +346,12 @@ mod tests {
         assert_eq!(read, Err(RegionFault::Access));
         assert!(memory.iter().all(|b| *b == 0));
         assert_eq!(write(key, 3, base + 48), Ok(()));
+        let read = |key, from, len| table.read(key, 3, from, &mut vec![0; len]);
+        assert_eq!(read(key ^ 1, base, 1), Err(RegionFault::InvalidStag));
+        assert_eq!(read(key, base + 60, 5), Err(RegionFault::Bounds));
+        let mut back = [0; 5];
+        table.read(key, 3, base + 47, &mut back).unwrap();
+        assert_eq!(back, [0, 1, 1, 1, 1]);
     }
 
     #[test]

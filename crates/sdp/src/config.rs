@@ -1,0 +1,94 @@
+//! What a connection is made with.
+
+use weft_wire::sdp::{BASE_LEN, HEAD_LEN_MAX};
+
+use crate::layout::{CONTROL_OCTETS, CONTROLS};
+
+/// The fewest receive buffers: with fewer, credits cannot be told without telling each alone
+/// (SD-12).
+pub const BUFFERS_MIN: u16 = 8;
+/// The smallest receive buffer: room for the headers of any message, and some payload (SD-5).
+pub const BUFFER_OCTETS_MIN: u32 = 128;
+const _: () = assert!(BUFFER_OCTETS_MIN as usize > 2 * HEAD_LEN_MAX);
+
+/// How SDP uses what is below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// As over an adapter that does everything: a message for each send, and credits.
+    Basic,
+    /// As over a stack in software that buffers and holds back by itself: what waits grows, and
+    /// nobody counts.
+    Enhanced,
+}
+
+/// Which style is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// What suits the layer below.
+    #[default]
+    Auto,
+    /// This one. [`Style::Enhanced`] only happens if both sides want it.
+    Only(Style),
+}
+
+/// What a connection is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The style.
+    pub style: Choice,
+    /// Whether the layer below holds a message back for as long as it finds no receive, and its
+    /// sender with it (SD-4).
+    pub holds: bool,
+    /// Receive buffers, and as many for sending; 8 at least.
+    pub buffers: u16,
+    /// Octets of a message that fit a receive buffer, headers included; 128 at least.
+    pub buffer_octets: u32,
+    /// Enhanced style: once so many octets are with the layer below, others wait and grow.
+    pub high_octets: u32,
+    /// Enhanced style: once no more than so many are left there, they go.
+    pub low_octets: u32,
+    /// Free room for sending, in octets, from which on a connection is writable.
+    pub writable_octets: u32,
+    /// Octets received from which on a connection is readable.
+    pub readable_octets: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            style: Choice::Auto,
+            holds: false,
+            buffers: 64,
+            buffer_octets: 32 << 10,
+            high_octets: 256 << 10,
+            low_octets: 64 << 10,
+            writable_octets: 1,
+            readable_octets: 1,
+        }
+    }
+}
+
+impl Config {
+    /// Octets of private memory that a connection needs.
+    pub fn private_octets(&self) -> u64 {
+        let octets = self.sound().buffer_octets;
+        let slots = 2 * u64::from(self.sound().buffers);
+        slots * u64::from(octets) + u64::from(CONTROLS) * CONTROL_OCTETS
+    }
+
+    /// Whether this side wants to do without credits.
+    pub fn wants_enhanced(&self) -> bool {
+        self.holds && self.style != Choice::Only(Style::Basic)
+    }
+
+    /// The same with sizes that can be worked with.
+    pub(crate) fn sound(mut self) -> Self {
+        self.buffers = self.buffers.max(BUFFERS_MIN);
+        self.buffer_octets = self.buffer_octets.max(BUFFER_OCTETS_MIN);
+        let message = self.buffer_octets - BASE_LEN as u32;
+        self.writable_octets = self.writable_octets.clamp(1, message);
+        self.readable_octets = self.readable_octets.clamp(1, message);
+        self.low_octets = self.low_octets.min(self.high_octets);
+        self
+    }
+}

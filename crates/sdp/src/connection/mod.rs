@@ -1,0 +1,276 @@
+//! A connection: what its owner asks of it, and what it tells.
+//!
+//! Sending is in `tx`, what arrives in `rx`. A connection fails once, in [`Connection::fail`]; what
+//! was received before that can still be read.
+
+mod rx;
+mod tx;
+
+use std::collections::VecDeque;
+
+use weft_wire::sdp::Message;
+
+use crate::config::{Config, Style};
+use crate::credits::Credits;
+use crate::error::Fault;
+use crate::event::{Event, Pending};
+use crate::inbox::Inbox;
+use crate::layout::Layout;
+use crate::outbox::Outbox;
+use crate::verbs::{Completion, Verbs, Work};
+
+/// How far the end of each half has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    /// This side will send no more.
+    shut: bool,
+    /// The peer has been told, or will be by what is posted.
+    told: bool,
+    /// The peer has told so.
+    heard: bool,
+    /// Nobody reads any more.
+    deaf: bool,
+    /// The queue pair has no peer any more.
+    parted: bool,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    style: Style,
+    layout: Layout,
+    credits: Credits,
+    outbox: Outbox,
+    inbox: Inbox,
+    /// Messages without payload that wait.
+    controls: VecDeque<Message>,
+    ends: Ends,
+    /// Enhanced style: the layer below takes more.
+    below_takes: bool,
+    /// A send had too little room.
+    wants_room: bool,
+    /// The peer knows of the urgent octet that waits.
+    urgent_told: bool,
+    pending: Pending,
+    fault: Option<Fault>,
+    /// The headers of the message that is posted.
+    head: Vec<u8>,
+}
+
+impl Connection {
+    /// Receives are posted; the peer has posted `peer_bufs` of `peer_octets`.
+    pub(crate) fn new(config: &Config, style: Style, peer_octets: u32, peer_bufs: u16) -> Self {
+        let layout = Layout::new(config);
+        Self {
+            config: *config,
+            style,
+            layout,
+            credits: Credits::new(style == Style::Basic, config.buffers, peer_bufs),
+            outbox: Outbox::new(layout, peer_octets, style == Style::Enhanced),
+            inbox: Inbox::default(),
+            controls: VecDeque::new(),
+            ends: Ends::default(),
+            below_takes: true,
+            wants_room: false,
+            urgent_told: false,
+            pending: Pending::default(),
+            fault: None,
+            head: Vec::new(),
+        }
+    }
+
+    /// The style that both sides agreed on.
+    pub fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Why it failed, if it did.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
+    /// Octets that a read would give at most.
+    pub fn readable(&self) -> u64 {
+        self.inbox.len()
+    }
+
+    /// Octets that a send would take.
+    pub fn writable(&self) -> u64 {
+        if self.ends.shut || self.fault.is_some() { 0 } else { self.outbox.room() }
+    }
+
+    /// Whether everything that the peer sent has been read, and it will send no more.
+    pub fn is_at_end(&self) -> bool {
+        self.ends.heard && self.inbox.len() == 0
+    }
+
+    /// Whether the next read begins behind the urgent octet, as `sockatmark` tells.
+    pub fn is_at_mark(&self) -> bool {
+        self.inbox.is_at_mark()
+    }
+
+    /// Whether all that was to be said has been: the caller disconnects the queue pair.
+    pub fn is_over(&self) -> bool {
+        let said = self.ends.told && self.ends.heard && self.outbox.is_landed();
+        said || self.fault.is_some() || self.ends.parted
+    }
+
+    /// What has come about since the last call.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.pending.take()
+    }
+
+    /// Takes the octets at the start of `data` that there is room for; tells how many. After less
+    /// than all, [`Event::Writable`] follows.
+    ///
+    /// # Errors
+    /// [`Fault::Shut`] after [`Connection::shutdown`]; else why the connection failed.
+    pub fn send(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Fault> {
+        self.check_open()?;
+        let taken = self.try_to(|this| Ok(this.outbox.push(verbs, data)?))?;
+        self.wants_room = taken < data.len();
+        self.try_to(|this| this.flush(verbs))?;
+        Ok(taken)
+    }
+
+    /// Sends an octet that is urgent; tells whether there was room for it.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn send_urgent(&mut self, verbs: &mut impl Verbs, octet: u8) -> Result<bool, Fault> {
+        self.check_open()?;
+        let taken = self.try_to(|this| Ok(this.outbox.push(verbs, &[octet])?))? == 1;
+        self.wants_room |= !taken;
+        if taken {
+            self.outbox.mark_urgent();
+            self.urgent_told = false;
+        }
+        self.try_to(|this| this.flush(verbs))?;
+        Ok(taken)
+    }
+
+    /// Reads into `into`; tells how many octets. None are there for now, or for ever if
+    /// [`Connection::is_at_end`]. A read does not pass an urgent octet (SD-31).
+    ///
+    /// # Errors
+    /// Why the connection failed, once all that came before has been read.
+    pub fn receive(&mut self, verbs: &mut impl Verbs, into: &mut [u8]) -> Result<usize, Fault> {
+        let copied = self.peek(verbs, into)?;
+        let mut free = Vec::new();
+        self.inbox.consume(copied, |slot| free.push(slot));
+        if self.fault.is_none() {
+            self.try_to(|this| free.into_iter().try_for_each(|slot| this.post(verbs, slot)))?;
+            self.try_to(|this| this.flush(verbs))?;
+        }
+        Ok(copied)
+    }
+
+    /// The same without taking anything.
+    ///
+    /// # Errors
+    /// As [`Connection::receive`].
+    pub fn peek(&self, verbs: &impl Verbs, into: &mut [u8]) -> Result<usize, Fault> {
+        match (self.inbox.copy(verbs, into)?, self.fault) {
+            (0, Some(fault)) if !into.is_empty() => Err(fault),
+            (copied, _) => Ok(copied),
+        }
+    }
+
+    /// Takes the last urgent octet, which is there once in each case.
+    pub fn receive_urgent(&mut self) -> Option<u8> {
+        self.inbox.take_urgent()
+    }
+
+    /// Whether urgent octets that arrive stay in the stream, as SO_OOBINLINE asks.
+    pub fn set_urgent_inline(&mut self, inline: bool) {
+        self.inbox.set_inline(inline);
+    }
+
+    /// This side will send no more: the peer finds the end of the stream after what was sent.
+    ///
+    /// # Errors
+    /// Why the connection failed.
+    pub fn shutdown(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+        self.fault.map_or(Ok(()), Err)?;
+        self.ends.shut = true;
+        self.try_to(|this| this.flush(verbs))
+    }
+
+    /// Nobody will read or send any more. What was sent still arrives; if something was received
+    /// and not read, or arrives now, the connection is aborted (RFC 1122, section 4.2.2.13).
+    pub fn close(&mut self, verbs: &mut impl Verbs) {
+        self.ends.deaf = true;
+        if self.inbox.len() > 0 {
+            return self.abort(verbs);
+        }
+        // A failure is known to whoever asks; nobody does.
+        let _ = self.shutdown(verbs);
+    }
+
+    /// Gives the connection up; the caller disconnects at once.
+    pub fn abort(&mut self, verbs: &mut impl Verbs) {
+        if self.fault.is_none() {
+            self.say_abort(verbs);
+            self.fail(Fault::Aborted);
+        }
+    }
+
+    /// A work request has completed.
+    pub fn handle_completion(&mut self, verbs: &mut impl Verbs, completion: Completion) {
+        if let Work::Send(slot) = completion.work {
+            self.outbox.complete(slot);
+        }
+        if self.fault.is_some() {
+            return;
+        }
+        if !completion.ok {
+            return self.handle_disconnect();
+        }
+        let handled = match completion.work {
+            Work::Recv(slot) => self.handle_message(verbs, slot, completion.octets),
+            Work::Send(_) => Ok(()),
+        };
+        // What failed is kept, and told as an event.
+        let _ = self.try_to(|this| handled.and_then(|()| this.flush(verbs)));
+        self.note_room();
+    }
+
+    /// The queue pair has no peer any more.
+    pub fn handle_disconnect(&mut self) {
+        // Both halves had ended: that was the peer's to do as much as ours.
+        if self.ends.told && self.ends.heard {
+            self.ends.parted = true;
+        } else {
+            self.fail(Fault::Reset);
+        }
+    }
+
+    fn check_open(&self) -> Result<(), Fault> {
+        self.fault.map_or(Ok(()), Err)?;
+        if self.ends.shut { Err(Fault::Shut) } else { Ok(()) }
+    }
+
+    /// Does something that ends the connection if it fails.
+    fn try_to<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        act(self).inspect_err(|fault| self.fail(*fault))
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        if self.fault.is_none() {
+            self.fault = Some(fault);
+            self.pending.failed = Some(fault);
+            self.controls.clear();
+            self.outbox.clear();
+        }
+    }
+
+    /// Tells of room that a send had too little of.
+    fn note_room(&mut self) {
+        let enough = u64::from(self.config.writable_octets.min(self.outbox.payload_max()));
+        if self.wants_room && self.writable() >= enough {
+            self.wants_room = false;
+            self.pending.writable = true;
+        }
+    }
+}

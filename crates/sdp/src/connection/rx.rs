@@ -1,0 +1,101 @@
+//! What arrives.
+
+use weft_wire::sdp::{self, Base, Flags, HEAD_LEN_MAX, Message, MessageId};
+
+use super::Connection;
+use crate::error::{Fault, Violation};
+use crate::verbs::{Verbs, Work};
+
+/// Payload of a message: where it lies, and how long it is.
+#[derive(Clone, Copy, Debug)]
+struct Payload {
+    slot: u16,
+    at: u64,
+    len: u32,
+}
+
+impl Connection {
+    /// A message of `len` octets has arrived in `slot`.
+    pub(super) fn handle_message(
+        &mut self,
+        verbs: &mut impl Verbs,
+        slot: u16,
+        len: u32,
+    ) -> Result<(), Fault> {
+        let mut head = [0; HEAD_LEN_MAX];
+        let start = self.layout.recv(slot);
+        let first = HEAD_LEN_MAX.min(len as usize);
+        verbs.fetch(start, &mut head[..first])?;
+        let (base, message, behind) = sdp::parse_head(&head[..first], len)?;
+        self.credits.accept(&base).map_err(Fault::Peer)?;
+        let head_len = (first - behind.len()) as u32;
+        let at = start + u64::from(head_len);
+        let payload = Payload { slot, at, len: len - head_len };
+        if base.flags.contains(Flags::OOB_PENDING) || base.flags.contains(Flags::OOB_PRESENT) {
+            self.pending.urgent = true;
+        }
+        if self.dispatch(verbs, &base, &message, payload)? {
+            return Ok(());
+        }
+        self.post(verbs, slot)
+    }
+
+    /// Does what the message says; tells whether its slot is kept for its payload.
+    fn dispatch(
+        &mut self,
+        verbs: &mut impl Verbs,
+        base: &Base,
+        message: &Message,
+        payload: Payload,
+    ) -> Result<bool, Fault> {
+        let unexpected = |what| Err(Violation::Unexpected(what).into());
+        if payload.len > 0 {
+            return match message {
+                Message::Plain(MessageId::Data) => self.take_payload(verbs, base, payload),
+                _ => unexpected("payload in a message that has none"),
+            };
+        }
+        match message {
+            Message::Plain(MessageId::Data) => {}
+            Message::Plain(MessageId::DisConn) if self.ends.heard => {
+                return unexpected("a second end of the stream");
+            }
+            Message::Plain(MessageId::DisConn) => {
+                self.ends.heard = true;
+                self.pending.end = true;
+            }
+            Message::Plain(MessageId::AbortConn) => return Err(Fault::Reset),
+            _ => return unexpected("a message that has no place in an open connection"),
+        }
+        Ok(false)
+    }
+
+    fn take_payload(
+        &mut self,
+        verbs: &mut impl Verbs,
+        base: &Base,
+        payload: Payload,
+    ) -> Result<bool, Fault> {
+        if self.ends.heard {
+            return Err(Violation::AfterEnd.into());
+        }
+        if self.ends.deaf {
+            // Nobody will ever read it, and the peer must not believe so.
+            self.say_abort(verbs);
+            return Err(Fault::Aborted);
+        }
+        let urgent = base.flags.contains(Flags::OOB_PRESENT);
+        let kept = self.inbox.push(verbs, payload.slot, payload.at, payload.len, urgent)?;
+        let enough = self.inbox.len() >= u64::from(self.config.readable_octets);
+        // A peer that cannot send more must not wait for a reader that waits for more.
+        self.pending.readable |= enough || self.credits.is_pinched();
+        Ok(kept)
+    }
+
+    /// Posts the receive of `slot` again.
+    pub(super) fn post(&mut self, verbs: &mut impl Verbs, slot: u16) -> Result<(), Fault> {
+        verbs.post_recv(Work::Recv(slot), self.layout.recv(slot), self.layout.octets)?;
+        self.credits.post();
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! What is posted, and when.
+
+use weft_wire::sdp::{self, Flags, Message, MessageId};
+
+use super::Connection;
+use crate::config::Style;
+use crate::error::Fault;
+use crate::verbs::{Verbs, Work};
+
+impl Connection {
+    /// Posts whatever may be posted now. To be called after everything that can change that.
+    pub(super) fn flush(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+        while self.step(verbs)? {}
+        Ok(())
+    }
+
+    /// Posts one message; tells whether there was one. What answers the peer goes before payload
+    /// of ours, and what only counts receives goes last, because all others tell that too.
+    fn step(&mut self, verbs: &mut impl Verbs) -> Result<bool, Fault> {
+        let control = self.outbox.has_control() && self.credits.permit_control();
+        if control && let Some(message) = self.controls.pop_front() {
+            self.post_control(verbs, message)?;
+        } else if self.permit_data() {
+            self.post_data(verbs)?;
+        } else if control && self.owes_end() {
+            self.ends.told = true;
+            self.post_control(verbs, Message::Plain(MessageId::DisConn))?;
+        } else if control && self.outbox.has_urgent() && !self.urgent_told
+            || self.outbox.has_control() && self.credits.owes_update()
+        {
+            self.post_control(verbs, Message::Plain(MessageId::Data))?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn permit_data(&mut self) -> bool {
+        if self.style == Style::Enhanced {
+            let flying = self.outbox.flying();
+            let limit =
+                if self.below_takes { self.config.high_octets } else { self.config.low_octets };
+            self.below_takes = flying < u64::from(limit.max(1));
+        }
+        !self.outbox.is_empty() && self.below_takes && self.credits.permit_data()
+    }
+
+    fn owes_end(&self) -> bool {
+        self.ends.shut && !self.ends.told && self.outbox.is_empty()
+    }
+
+    fn post_data(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+        let urgent = self.pending_flag();
+        let Some(draft) = self.outbox.pop() else { return Ok(()) };
+        let present = if draft.urgent { Flags::OOB_PRESENT.0 } else { 0 };
+        let flags = Flags(urgent.0 | present);
+        self.post_message(verbs, draft.slot, Message::Plain(MessageId::Data), draft.len, flags)
+    }
+
+    fn post_control(&mut self, verbs: &mut impl Verbs, message: Message) -> Result<(), Fault> {
+        let flags = self.pending_flag();
+        let Some(slot) = self.outbox.take_control() else { return Ok(()) };
+        self.post_message(verbs, slot, message, 0, flags)
+    }
+
+    /// Every message tells of an urgent octet that waits, or is in it (SD-30).
+    fn pending_flag(&mut self) -> Flags {
+        if !self.outbox.has_urgent() {
+            return Flags::default();
+        }
+        self.urgent_told = true;
+        Flags::OOB_PENDING
+    }
+
+    /// Puts the header in front of `payload` octets that lie in `slot`, and posts the message.
+    fn post_message(
+        &mut self,
+        verbs: &mut impl Verbs,
+        slot: u16,
+        message: Message,
+        payload: u32,
+        flags: Flags,
+    ) -> Result<(), Fault> {
+        let base = self.credits.stamp(flags);
+        self.head.clear();
+        sdp::encode(&base, &message, payload, &mut self.head);
+        let at = self.layout.send(slot);
+        verbs.fill(at, &self.head)?;
+        let len = self.head.len() as u32 + payload;
+        verbs.post_send(Work::Send(slot), at, len, flags != Flags::default())?;
+        Ok(())
+    }
+
+    /// Tells the peer that this side gives up, where that is allowed (SD-22).
+    pub(super) fn say_abort(&mut self, verbs: &mut impl Verbs) {
+        let may = self.ends.heard && self.outbox.has_control() && self.credits.permit_control();
+        if may {
+            // The queue pair ends either way.
+            let _ = self.post_control(verbs, Message::Plain(MessageId::AbortConn));
+        }
+    }
+}

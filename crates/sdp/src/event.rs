@@ -1,0 +1,47 @@
+//! What a connection tells its owner.
+
+use crate::error::Fault;
+
+/// Something that has come about. Each is told once when it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// More was received, and there is as much as
+    /// [`Config::readable_octets`](crate::Config::readable_octets) says.
+    Readable,
+    /// There is room again after a send that had too little, as much as
+    /// [`Config::writable_octets`](crate::Config::writable_octets) says.
+    Writable,
+    /// Urgent data is here or on its way.
+    Urgent,
+    /// The peer will send no more.
+    End,
+    /// The connection failed.
+    Failed(Fault),
+}
+
+/// What has come about and was not told yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pending {
+    /// See [`Event::Readable`].
+    pub readable: bool,
+    /// See [`Event::Writable`].
+    pub writable: bool,
+    /// See [`Event::Urgent`].
+    pub urgent: bool,
+    /// See [`Event::End`].
+    pub end: bool,
+    /// See [`Event::Failed`].
+    pub failed: Option<Fault>,
+}
+
+impl Pending {
+    /// The next of them.
+    pub fn take(&mut self) -> Option<Event> {
+        let told = |flag: &mut bool, event| std::mem::take(flag).then_some(event);
+        told(&mut self.urgent, Event::Urgent)
+            .or_else(|| told(&mut self.readable, Event::Readable))
+            .or_else(|| told(&mut self.writable, Event::Writable))
+            .or_else(|| told(&mut self.end, Event::End))
+            .or_else(|| self.failed.take().map(Event::Failed))
+    }
+}

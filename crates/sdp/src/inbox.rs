@@ -1,0 +1,195 @@
+//! What was received and not yet read.
+//!
+//! Payload stays in the slot that it arrived in until it is read; then the slot is posted again.
+//! Where the last urgent octet stood, a read stops, and the next one begins behind it (SD-31).
+
+use std::collections::VecDeque;
+
+use weft_verbs::Misuse;
+
+use crate::verbs::Verbs;
+
+/// Payload in a slot.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    slot: u16,
+    /// Offset of the next octet in private memory.
+    at: u64,
+    /// Octets from there.
+    len: u64,
+}
+
+/// Received payload, oldest first.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    items: VecDeque<Item>,
+    /// Octets of the stream that have been read.
+    read: u64,
+    /// Octets of the stream that are in `items`.
+    len: u64,
+    /// How much of the stream stands before the last urgent octet.
+    mark: Option<u64>,
+    /// Urgent octets are part of the stream.
+    inline: bool,
+    /// The last urgent octet, until it is taken.
+    urgent: Option<u8>,
+}
+
+impl Inbox {
+    /// Whether urgent octets that arrive stay in the stream; otherwise they are read apart.
+    pub fn set_inline(&mut self, inline: bool) {
+        self.inline = inline;
+    }
+
+    /// `len` octets of payload at `at` in `slot`, one at least; the last of them is urgent if
+    /// `urgent`. Tells whether the slot is kept.
+    pub fn push(
+        &mut self,
+        verbs: &impl Verbs,
+        slot: u16,
+        at: u64,
+        len: u32,
+        urgent: bool,
+    ) -> Result<bool, Misuse> {
+        let mut len = u64::from(len);
+        if urgent {
+            let mut octet = [0];
+            verbs.fetch(at + len - 1, &mut octet)?;
+            self.urgent = Some(octet[0]);
+            self.mark = Some(self.read + self.len + len - 1);
+            len -= u64::from(!self.inline);
+        }
+        if len > 0 {
+            self.items.push_back(Item { slot, at, len });
+            self.len += len;
+        }
+        Ok(len > 0)
+    }
+
+    /// Octets that reads will give.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the next read begins at the last urgent octet.
+    pub fn is_at_mark(&self) -> bool {
+        self.mark == Some(self.read)
+    }
+
+    /// Takes the last urgent octet.
+    pub fn take_urgent(&mut self) -> Option<u8> {
+        self.urgent.take()
+    }
+
+    /// Copies what a read gives to `into` and leaves it where it is.
+    pub fn copy(&self, verbs: &impl Verbs, into: &mut [u8]) -> Result<usize, Misuse> {
+        let to_mark = self.mark.map_or(0, |mark| mark.saturating_sub(self.read));
+        let limit = if to_mark > 0 { to_mark } else { u64::MAX };
+        let wanted = into.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
+        let mut copied = 0;
+        for item in &self.items {
+            let len = (wanted - copied).min(usize::try_from(item.len).unwrap_or(usize::MAX));
+            if len == 0 {
+                break;
+            }
+            verbs.fetch(item.at, &mut into[copied..copied + len])?;
+            copied += len;
+        }
+        Ok(copied)
+    }
+
+    /// Drops the `octets` that [`Inbox::copy`] gave; tells each slot that is free with that.
+    pub fn consume(&mut self, octets: usize, mut free: impl FnMut(u16)) {
+        let mut left = octets as u64;
+        self.read += left;
+        self.len -= left;
+        while left > 0
+            && let Some(item) = self.items.front_mut()
+        {
+            let gone = left.min(item.len);
+            item.at += gone;
+            item.len -= gone;
+            left -= gone;
+            if item.len == 0 {
+                free(item.slot);
+                self.items.pop_front();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::Work;
+
+    /// Memory whose octets are their own offsets.
+    struct Offsets;
+
+    impl Verbs for Offsets {
+        fn fill(&mut self, _: u64, _: &[u8]) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn fetch(&self, at: u64, into: &mut [u8]) -> Result<(), Misuse> {
+            into.iter_mut().enumerate().for_each(|(i, octet)| *octet = at as u8 + i as u8);
+            Ok(())
+        }
+        fn post_recv(&mut self, _: Work, _: u64, _: u32) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn post_send(&mut self, _: Work, _: u64, _: u32, _: bool) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+    }
+
+    fn read(inbox: &mut Inbox, len: usize) -> (Vec<u8>, Vec<u16>) {
+        let mut into = vec![0; len];
+        let copied = inbox.copy(&Offsets, &mut into).unwrap();
+        into.truncate(copied);
+        let mut free = Vec::new();
+        inbox.consume(copied, |slot| free.push(slot));
+        (into, free)
+    }
+
+    #[test]
+    fn slots_are_free_when_their_last_octet_is_read() {
+        let mut inbox = Inbox::default();
+        inbox.push(&Offsets, 4, 10, 3, false).unwrap();
+        inbox.push(&Offsets, 2, 50, 2, false).unwrap();
+        assert_eq!(inbox.len(), 5);
+        assert_eq!(read(&mut inbox, 2), (vec![10, 11], vec![]));
+        assert_eq!(read(&mut inbox, 2), (vec![12, 50], vec![4]));
+        assert_eq!(read(&mut inbox, 9), (vec![51], vec![2]));
+        assert_eq!(read(&mut inbox, 9), (vec![], vec![]));
+    }
+
+    #[test]
+    fn reads_stop_at_the_mark() {
+        for inline in [false, true] {
+            let mut inbox = Inbox::default();
+            inbox.set_inline(inline);
+            inbox.push(&Offsets, 0, 10, 3, true).unwrap();
+            inbox.push(&Offsets, 1, 20, 2, false).unwrap();
+            assert_eq!(inbox.take_urgent(), Some(12));
+            assert_eq!(inbox.take_urgent(), None);
+            assert!(!inbox.is_at_mark());
+            assert_eq!(read(&mut inbox, 9).0, [10, 11]);
+            assert!(inbox.is_at_mark());
+            let rest = if inline { vec![12, 20, 21] } else { vec![20, 21] };
+            assert_eq!(inbox.len(), rest.len() as u64);
+            assert_eq!(read(&mut inbox, 9).0, rest);
+            assert!(!inbox.is_at_mark());
+        }
+    }
+
+    #[test]
+    fn an_urgent_octet_alone_keeps_no_slot() {
+        let mut inbox = Inbox::default();
+        let kept = [0, 1, 2]
+            .map(|slot| inbox.push(&Offsets, slot, 10 * u64::from(slot), 1, slot < 2).unwrap());
+        assert_eq!(kept, [false, false, true]);
+        assert_eq!(inbox.take_urgent(), Some(10));
+        assert!(inbox.is_at_mark());
+        assert_eq!(read(&mut inbox, 1), (vec![20], vec![2]));
+    }
+}

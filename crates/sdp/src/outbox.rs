@@ -1,0 +1,157 @@
+//! What is to be sent and was not yet posted, and which slots are with the queue pair.
+//!
+//! Payload lies in its slot behind room for the header, so that one stretch of memory is the whole
+//! message, and the layer below sends from there.
+
+use std::collections::VecDeque;
+
+use weft_verbs::Misuse;
+use weft_wire::sdp::BASE_LEN;
+
+use crate::layout::{CONTROLS, Layout};
+use crate::verbs::Verbs;
+
+/// A message that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft {
+    /// Where it lies.
+    pub slot: u16,
+    /// Octets of payload.
+    pub len: u32,
+    /// Whether the last of them is urgent.
+    pub urgent: bool,
+}
+
+/// Messages with payload that wait, and the slots of all messages.
+#[derive(Debug)]
+pub struct Outbox {
+    layout: Layout,
+    /// Octets of payload that the peer's buffers and ours have room for.
+    payload_max: u32,
+    /// Whether what waits takes more in (SD-14).
+    appends: bool,
+    waiting: VecDeque<Draft>,
+    /// How many of these are urgent.
+    urgent: u16,
+    free: Vec<u16>,
+    free_controls: Vec<u16>,
+    /// Octets of payload in each slot that is with the queue pair.
+    posted: Vec<u32>,
+    /// All of these.
+    flying: u64,
+}
+
+impl Outbox {
+    /// All slots are free; the peer's buffers have `peer_octets`.
+    pub fn new(layout: Layout, peer_octets: u32, appends: bool) -> Self {
+        Self {
+            layout,
+            payload_max: layout.octets.min(peer_octets) - BASE_LEN as u32,
+            appends,
+            waiting: VecDeque::new(),
+            urgent: 0,
+            free: (0..layout.buffers).rev().collect(),
+            free_controls: (layout.buffers..layout.buffers + CONTROLS).rev().collect(),
+            posted: vec![0; usize::from(layout.buffers + CONTROLS)],
+            flying: 0,
+        }
+    }
+
+    /// Octets that [`Outbox::push`] would take.
+    pub fn room(&self) -> u64 {
+        self.free.len() as u64 * u64::from(self.payload_max) + u64::from(self.room_in_last())
+    }
+
+    fn room_in_last(&self) -> u32 {
+        let open = self.waiting.back().filter(|last| self.appends && !last.urgent);
+        open.map_or(0, |last| self.payload_max - last.len)
+    }
+
+    /// Queues the octets at the start of `data` that there is room for; tells how many.
+    pub fn push(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Misuse> {
+        let mut rest = data;
+        while !rest.is_empty() {
+            if self.room_in_last() == 0 {
+                let Some(slot) = self.free.pop() else { break };
+                self.waiting.push_back(Draft { slot, len: 0, urgent: false });
+            }
+            let appends = self.appends;
+            let last = self.waiting.back_mut().expect("one was pushed if there was none");
+            let room = self.payload_max - last.len;
+            debug_assert!(appends || last.len == 0);
+            let (now, later) = rest.split_at(rest.len().min(room as usize));
+            let at = self.layout.send(last.slot) + BASE_LEN as u64 + u64::from(last.len);
+            verbs.fill(at, now)?;
+            last.len += now.len() as u32;
+            rest = later;
+        }
+        Ok(data.len() - rest.len())
+    }
+
+    /// The last octet that was queued is urgent.
+    pub fn mark_urgent(&mut self) {
+        if let Some(last) = self.waiting.back_mut() {
+            last.urgent = true;
+            self.urgent += 1;
+        }
+    }
+
+    /// Whether an urgent octet waits.
+    pub fn has_urgent(&self) -> bool {
+        self.urgent > 0
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Octets of payload in a message at most.
+    pub fn payload_max(&self) -> u32 {
+        self.payload_max
+    }
+
+    /// Octets of payload that the queue pair has and has not sent.
+    pub fn flying(&self) -> u64 {
+        self.flying
+    }
+
+    /// Whether the queue pair has nothing of ours.
+    pub fn is_landed(&self) -> bool {
+        self.free.len() + self.waiting.len() == usize::from(self.layout.buffers)
+            && self.free_controls.len() == usize::from(CONTROLS)
+    }
+
+    /// Takes the oldest message out, to be posted now.
+    pub fn pop(&mut self) -> Option<Draft> {
+        let draft = self.waiting.pop_front()?;
+        self.posted[usize::from(draft.slot)] = draft.len;
+        self.flying += u64::from(draft.len);
+        self.urgent -= u16::from(draft.urgent);
+        Some(draft)
+    }
+
+    /// Takes a slot for a message without payload.
+    pub fn take_control(&mut self) -> Option<u16> {
+        self.free_controls.pop()
+    }
+
+    /// Whether there is such a slot.
+    pub fn has_control(&self) -> bool {
+        !self.free_controls.is_empty()
+    }
+
+    /// The queue pair is done with `slot`.
+    pub fn complete(&mut self, slot: u16) {
+        self.flying -= u64::from(std::mem::take(&mut self.posted[usize::from(slot)]));
+        let free =
+            if self.layout.is_control(slot) { &mut self.free_controls } else { &mut self.free };
+        free.push(slot);
+    }
+
+    /// Drops what waits.
+    pub fn clear(&mut self) {
+        self.free.extend(self.waiting.drain(..).map(|draft| draft.slot));
+        self.urgent = 0;
+    }
+}

@@ -1,0 +1,94 @@
+//! What SDP needs of the layer below: a queue pair, and private memory that is registered for it.
+
+use weft_verbs::{Misuse, Wc};
+
+/// A work request of SDP, as its completion names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A receive into this slot.
+    Recv(u16),
+    /// A Send from this slot.
+    Send(u16),
+}
+
+impl Work {
+    /// The name that it is posted under.
+    pub fn to_id(self) -> u64 {
+        match self {
+            Self::Recv(slot) => u64::from(slot),
+            Self::Send(slot) => 1 << 16 | u64::from(slot),
+        }
+    }
+
+    /// The work that is posted under this name.
+    pub fn from_id(id: u64) -> Option<Self> {
+        let slot = id as u16;
+        match id >> 16 {
+            0 => Some(Self::Recv(slot)),
+            1 => Some(Self::Send(slot)),
+            _ => None,
+        }
+    }
+}
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which.
+    pub work: Work,
+    /// Whether it did what it should.
+    pub ok: bool,
+    /// Octets received.
+    pub octets: u32,
+}
+
+impl Completion {
+    /// What `wc` tells, if it is about work of SDP.
+    pub fn of(wc: &Wc) -> Option<Self> {
+        let work = Work::from_id(wc.wr_id)?;
+        Some(Self { work, ok: wc.is_success(), octets: wc.byte_len })
+    }
+}
+
+/// A queue pair, and private memory that is registered for it. Offsets are from the first octet of
+/// that memory, of which there are [`Config::private_octets`](crate::Config::private_octets).
+pub trait Verbs {
+    /// Copies `octets` to private memory at `at`.
+    ///
+    /// # Errors
+    /// The range is not within the private memory.
+    fn fill(&mut self, at: u64, octets: &[u8]) -> Result<(), Misuse>;
+
+    /// Copies private memory from `at` on into `into`.
+    ///
+    /// # Errors
+    /// The range is not within the private memory.
+    fn fetch(&self, at: u64, into: &mut [u8]) -> Result<(), Misuse>;
+
+    /// Posts a receive of at most `len` octets of private memory from `at` on.
+    ///
+    /// # Errors
+    /// The queue pair does not take it.
+    fn post_recv(&mut self, work: Work, at: u64, len: u32) -> Result<(), Misuse>;
+
+    /// Posts a Send of `len` octets of private memory from `at` on, signaled; `solicited` if the
+    /// peer is to be woken for it first of all.
+    ///
+    /// # Errors
+    /// The queue pair does not take it.
+    fn post_send(&mut self, work: Work, at: u64, len: u32, solicited: bool) -> Result<(), Misuse>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_known_by_its_name() {
+        for work in [Work::Recv(0), Work::Recv(u16::MAX), Work::Send(0), Work::Send(7)] {
+            assert_eq!(Work::from_id(work.to_id()), Some(work));
+        }
+        assert_eq!(Work::from_id(2 << 16), None);
+        assert_eq!(Work::from_id(u64::MAX), None);
+    }
+}

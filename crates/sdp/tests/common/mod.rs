@@ -1,0 +1,208 @@
+//! Two connections over the software RNIC's own queue pairs, and what their streams must be.
+#![allow(dead_code)]
+
+#[path = "../../../rnic/tests/common/mod.rs"]
+pub mod rnic;
+
+use std::time::Duration;
+
+use rnic::{Memory, Side, agreed};
+use weft_rnic::mpa::Role;
+use weft_sdp::{Completion, Config, Connection, Event, Names, Opening, QueuePair, Request};
+use weft_verbs::Access;
+
+/// Small buffers, so that everything that can run out does.
+pub fn small() -> Config {
+    Config {
+        buffers: 8,
+        buffer_octets: 256,
+        high_octets: 600,
+        low_octets: 200,
+        ..Config::default()
+    }
+}
+
+/// The same where the layer below holds senders back.
+pub fn holding() -> Config {
+    Config { holds: true, ..small() }
+}
+
+/// One end: a connection on a queue pair, and what came of it.
+pub struct End {
+    pub side: Side,
+    _private: Memory,
+    pub verbs: QueuePair,
+    pub connection: Connection,
+    pub events: Vec<Event>,
+    /// Messages that it has received.
+    pub messages: usize,
+}
+
+impl End {
+    /// What has been completed goes to the connection.
+    pub fn settle(&mut self) {
+        // What waited for a receive may have one now.
+        self.side.input(&[]);
+        for wc in self.side.completions() {
+            let completion = Completion::of(&wc).unwrap();
+            self.messages += usize::from(wc.opcode >= 128 && completion.ok);
+            self.connection.handle_completion(&mut self.verbs, completion);
+        }
+        self.events.extend(std::iter::from_fn(|| self.connection.poll_event()));
+    }
+
+    pub fn send(&mut self, data: &[u8]) -> usize {
+        self.connection.send(&mut self.verbs, data).unwrap()
+    }
+
+    pub fn receive(&mut self, len: usize) -> Vec<u8> {
+        let mut into = vec![0; len];
+        let mut peeked = into.clone();
+        let seen = self.connection.peek(&self.verbs, &mut peeked).unwrap();
+        let copied = self.connection.receive(&mut self.verbs, &mut into).unwrap();
+        assert_eq!((seen, &peeked), (copied, &into), "what is peeked at is read next");
+        into.truncate(copied);
+        into
+    }
+
+    pub fn shutdown(&mut self) {
+        self.connection.shutdown(&mut self.verbs).unwrap();
+    }
+
+    pub fn took_event(&mut self, event: Event) -> bool {
+        let before = self.events.len();
+        self.events.retain(|e| *e != event);
+        self.events.len() < before
+    }
+}
+
+fn half(role: Role, config: &Config, emss: u32) -> (Side, Memory, QueuePair) {
+    let mut side = Side::new(role, &agreed(), emss);
+    side.endpoint.set_patience(Duration::from_secs(3600));
+    let octets = config.private_octets();
+    let private = side.memory(octets, Access::LOCAL_WRITE);
+    let verbs = QueuePair::new(side.qp.clone(), private.sge(0, octets as u32));
+    (side, private, verbs)
+}
+
+/// Two ends with a connection.
+pub fn pair_over(near: &Config, far: &Config, emss: u32) -> [End; 2] {
+    let names = Names { ip_version: 4, port: 9, from: [1; 16], to: [2; 16] };
+    let (side, private, mut verbs) = half(Role::Initiator, near, emss);
+    let opening = Opening::new(near, names, &mut verbs).unwrap();
+    let (far_side, far_private, mut far_verbs) = half(Role::Responder, far, emss);
+    let request = Request::parse(&opening.hello()).unwrap();
+    let (accepted, answer) = request.accept(far, &mut far_verbs).unwrap();
+    let connection = opening.finish(&answer).unwrap();
+    let end = |side, private, verbs, connection| End {
+        side,
+        _private: private,
+        verbs,
+        connection,
+        events: Vec::new(),
+        messages: 0,
+    };
+    let mut ends =
+        [end(side, private, verbs, connection), end(far_side, far_private, far_verbs, accepted)];
+    // A responder speaks once it has heard something.
+    settle(&mut ends);
+    ends
+}
+
+pub fn pair(config: &Config) -> [End; 2] {
+    pair_over(config, config, 1460)
+}
+
+/// Carries at most `octets` of the wire from one end to the other; tells whether anything came of
+/// it. TCP's window is closed while a message waits for a receive.
+pub fn carry(ends: &mut [End; 2], from: usize, octets: usize) -> bool {
+    let before = ends[1 - from].messages;
+    let bytes = if ends[1 - from].side.endpoint.is_held() {
+        Vec::new()
+    } else {
+        ends[from].side.output(octets)
+    };
+    ends[1 - from].side.input(&bytes);
+    ends[1 - from].settle();
+    ends[from].settle();
+    !bytes.is_empty() || ends[1 - from].messages > before
+}
+
+/// Carries everything both ways until nothing moves.
+pub fn settle(ends: &mut [End; 2]) {
+    for _ in 0..100_000 {
+        if !(carry(ends, 0, usize::MAX) | carry(ends, 1, usize::MAX)) {
+            return;
+        }
+    }
+    panic!("the ends never come to rest");
+}
+
+/// What one direction's stream must be.
+#[derive(Default)]
+pub struct Stream {
+    seed: u8,
+    sent: usize,
+    read: usize,
+    /// Urgent octets, and how many others were sent before each.
+    urgent: Vec<(usize, u8)>,
+    /// How many of these were taken, or passed over for later ones.
+    taken: usize,
+    pub shut: bool,
+}
+
+impl Stream {
+    pub fn new(seed: u8) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    fn octet(&self, at: usize) -> u8 {
+        let mixed = (at as u32 ^ u32::from(self.seed) << 24).wrapping_mul(0x9e37_79b1);
+        (mixed >> 24) as u8
+    }
+
+    pub fn send(&mut self, end: &mut End, len: usize) -> usize {
+        let data: Vec<u8> = (self.sent..self.sent + len).map(|at| self.octet(at)).collect();
+        let taken = end.send(&data);
+        assert!(taken <= len);
+        self.sent += taken;
+        taken
+    }
+
+    /// Sends one that no other is like.
+    pub fn send_urgent(&mut self, end: &mut End) {
+        let octet = self.urgent.len() as u8;
+        if end.connection.send_urgent(&mut end.verbs, octet).unwrap() {
+            self.urgent.push((self.sent, octet));
+        }
+    }
+
+    /// Reads and checks; gives how many octets there were.
+    pub fn receive(&mut self, end: &mut End, len: usize) -> usize {
+        let octets = end.receive(len);
+        for octet in &octets {
+            assert_eq!(*octet, self.octet(self.read), "octet {} of the stream", self.read);
+            self.read += 1;
+        }
+        assert!(self.read <= self.sent, "more was read than sent");
+        let begun = self.read - octets.len();
+        // A later one hides those before it, as in TCP.
+        let passed = self.urgent.last().filter(|(at, _)| begun < *at && *at < self.read);
+        assert_eq!(passed, None, "a read from {begun} to {} stops at the mark", self.read);
+        octets.len()
+    }
+
+    pub fn receive_urgent(&mut self, end: &mut End) {
+        let Some(octet) = end.connection.receive_urgent() else { return };
+        let later = self.urgent[self.taken..].iter().position(|(_, sent)| *sent == octet);
+        self.taken += later.expect("an urgent octet that was sent after the last") + 1;
+    }
+
+    /// Everything has arrived.
+    pub fn check_whole(&mut self, end: &mut End) {
+        assert_eq!(self.read, self.sent, "octets of the stream");
+        assert_eq!(end.connection.is_at_end(), self.shut, "the end of the stream");
+        self.receive_urgent(end);
+        assert_eq!(self.taken, self.urgent.len(), "the last urgent octet");
+    }
+}

@@ -1,0 +1,79 @@
+//! Enhanced style: what waits grows, nobody counts, and the layer below holds senders back
+//! (SD-13 to SD-15).
+
+mod common;
+
+use common::{holding, pair, pair_over, settle, small};
+use weft_sdp::{Choice, Config, Event, Style};
+
+#[test]
+fn it_is_chosen_where_the_layer_below_holds() {
+    assert_eq!(pair(&holding())[0].connection.style(), Style::Enhanced);
+    assert_eq!(pair(&small())[0].connection.style(), Style::Basic);
+    let basic = Config { style: Choice::Only(Style::Basic), ..holding() };
+    let ends = pair_over(&holding(), &basic, 1460);
+    assert!(ends.iter().all(|end| end.connection.style() == Style::Basic));
+}
+
+#[test]
+fn words_that_wait_become_one_message() {
+    let mut ends = pair(&holding());
+    // As much as may be with the layer below, then words.
+    ends[0].send(&[0; 3 * 240]);
+    for _ in 0..50 {
+        assert_eq!(ends[0].send(b"word"), 4);
+    }
+    settle(&mut ends);
+    assert_eq!(ends[1].messages, 4, "three full ones, and one of all words");
+    assert_eq!(ends[1].receive(2000)[720..], b"word".repeat(50));
+}
+
+#[test]
+fn a_word_is_not_held_back_for_others() {
+    let mut ends = pair(&holding());
+    for _ in 0..3 {
+        ends[0].send(b"word");
+        settle(&mut ends);
+        assert_eq!(ends[1].receive(100), b"word");
+    }
+    assert_eq!(ends[1].messages, 3);
+}
+
+#[test]
+fn credits_are_never_told_alone() {
+    let mut ends = pair(&holding());
+    let mut heard = ends[0].messages;
+    for _ in 0..200 {
+        ends[0].send(&[1; 240]);
+        settle(&mut ends);
+        assert_eq!(ends[1].receive(500).len(), 240);
+        settle(&mut ends);
+    }
+    heard = ends[0].messages - heard;
+    assert_eq!(heard, 0);
+}
+
+#[test]
+fn a_reader_that_does_not_read_stops_the_sender() {
+    let mut ends = pair(&holding());
+    let mut sent = 0;
+    loop {
+        let taken = ends[0].send(&[1; 100]);
+        sent += taken;
+        settle(&mut ends);
+        if taken == 0 {
+            break;
+        }
+    }
+    assert_eq!(ends[1].messages, 8, "as many as it has receives");
+    assert!(sent <= 24 * 240, "{sent} octets are under way");
+    ends[0].took_event(Event::Writable);
+    let mut read = 0;
+    while read < sent {
+        let now = ends[1].receive(300).len();
+        settle(&mut ends);
+        assert!(now > 0, "{read} of {sent} octets");
+        read += now;
+    }
+    assert!(ends[0].took_event(Event::Writable));
+}

@@ -1,0 +1,118 @@
+//! Random operations on both ends of a connection, carried in pieces of any size. Every octet must
+//! arrive once and in order, with the end and the urgent octets where they were, and nothing may
+//! stand still for ever.
+
+mod common;
+
+use common::{End, Stream, carry, holding, pair_over, small};
+use proptest::prelude::*;
+use weft_sdp::{Choice, Config, Style};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send { len: usize },
+    SendUrgent,
+    Receive { len: usize },
+    ReceiveUrgent,
+    Carry { octets: usize },
+    Shutdown,
+}
+
+fn step() -> impl Strategy<Value = (usize, Step)> {
+    let len = || prop_oneof![1usize..20, 1usize..600, 1usize..4000];
+    let step = prop_oneof![
+        20 => len().prop_map(|len| Step::Send { len }),
+        3 => Just(Step::SendUrgent),
+        15 => len().prop_map(|len| Step::Receive { len }),
+        2 => Just(Step::ReceiveUrgent),
+        25 => (0usize..3000).prop_map(|octets| Step::Carry { octets }),
+        1 => Just(Step::Shutdown),
+    ];
+    (0..2usize, step)
+}
+
+/// `me` does it; its own stream is the first.
+fn take(step: &Step, me: &mut End, own: &mut Stream, peers: &mut Stream) {
+    match *step {
+        Step::Send { len } if !own.shut => drop(own.send(me, len)),
+        Step::SendUrgent if !own.shut => own.send_urgent(me),
+        Step::Receive { len } => drop(peers.receive(me, len)),
+        Step::ReceiveUrgent => peers.receive_urgent(me),
+        Step::Shutdown => {
+            own.shut = true;
+            me.shutdown();
+        }
+        _ => {}
+    }
+}
+
+fn run(steps: &[(usize, Step)], configs: [Config; 2], emss: u32) {
+    let mut ends = pair_over(&configs[0], &configs[1], emss);
+    let mut streams = [Stream::new(1), Stream::new(2)];
+    for (by, step) in steps {
+        let [near, far] = &mut streams;
+        let (own, peers) = if *by == 0 { (near, far) } else { (far, near) };
+        match step {
+            Step::Carry { octets } => drop(carry(&mut ends, *by, *octets)),
+            step => take(step, &mut ends[*by], own, peers),
+        }
+    }
+    finish(&mut ends, &mut streams);
+}
+
+/// Both sides read all there is, and end; something must move in each round.
+fn finish(ends: &mut [End; 2], streams: &mut [Stream; 2]) {
+    for by in 0..2 {
+        streams[by].shut = true;
+        ends[by].shutdown();
+    }
+    loop {
+        let mut moved = false;
+        for by in 0..2 {
+            moved |= carry(ends, by, usize::MAX);
+            moved |= streams[1 - by].receive(&mut ends[by], 4000) > 0;
+        }
+        if !moved {
+            break;
+        }
+    }
+    for by in 0..2 {
+        streams[by].check_whole(&mut ends[1 - by]);
+        assert!(ends[by].connection.is_over());
+        assert_eq!(ends[by].connection.fault(), None);
+    }
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let styles = prop_oneof![
+        Just(Choice::Auto),
+        Just(Choice::Only(Style::Basic)),
+        Just(Choice::Only(Style::Enhanced)),
+    ];
+    (any::<bool>(), styles, 8u16..12, 128u32..600).prop_map(
+        |(holds, style, buffers, buffer_octets)| Config {
+            style,
+            buffers,
+            buffer_octets,
+            ..if holds { holding() } else { small() }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn streams_arrive_whole(
+        steps in prop::collection::vec(step(), 1..120),
+        near in config(),
+        far in config(),
+        emss in prop_oneof![Just(256u32), Just(1460), Just(65_483)],
+    ) {
+        run(&steps, [near, far], emss);
+    }
+}
