@@ -9,14 +9,16 @@ use std::sync::{Arc, OnceLock};
 use weft_fault::Verb;
 use weft_rnic::Device;
 use weft_verbs::limits::{IWARP, ROCE};
-use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Srq, Wake};
+use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
 use crate::clock;
 use crate::cq::Cq;
 use crate::faults::refuse;
-use crate::qp::{Qp, QpInit, destroy_srq};
+use crate::qp::{Qp, QpInit};
+use crate::srq::{Srq, SrqInit};
 use crate::sys;
 use crate::tally::Tally;
+use crate::xrcd::{Xrcd, XrcdFile};
 
 /// What a device looks like, and which transport is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,29 +114,28 @@ impl Context {
         Ok(Arc::new(Cq::new(cq.with_clock(clock), max)))
     }
 
-    /// Makes a shared receive queue; `cookie` names it in events.
-    pub fn create_srq(
-        &self,
-        pd: &Arc<Pd>,
-        max_wr: u32,
-        max_sge: u32,
-        limit: u32,
-        cookie: u64,
-    ) -> Result<Arc<Srq>, Misuse> {
+    /// Makes a shared receive queue.
+    pub fn create_srq(&self, init: SrqInit) -> Result<Arc<Srq>, Misuse> {
         refuse(Verb::CreateSrq)?;
-        let limits = self.limits();
-        if max_wr == 0 || max_wr > limits.max_srq_wr || max_sge > limits.max_srq_sge {
-            return Err(Misuse::Invalid("the queue exceeds the limits of the device"));
-        }
-        let events = Arc::clone(&self.events);
-        Ok(Arc::new(Srq::new(pd, max_wr, max_sge.max(1), limit, events, cookie)))
+        Ok(Arc::new(Srq::new(init, &self.device, &self.events)?))
     }
 
     /// Ends a shared receive queue that nothing uses; gives how many of its events were announced
     /// and not taken.
     pub fn destroy_srq(&self, srq: &Srq, cookie: u64) -> Result<usize, Misuse> {
-        destroy_srq(srq)?;
+        srq.destroy()?;
         Ok(self.events.forget(cookie))
+    }
+
+    /// Opens a domain of extended reliable connections, of its own or the one of a file.
+    ///
+    /// # Errors
+    /// [`Misuse::Unsupported`] where a device has none, or another process has that of the file.
+    pub fn open_xrcd(&self, file: Option<XrcdFile>) -> Result<Arc<Xrcd>, Misuse> {
+        if self.personality == Personality::Iwarp {
+            return Err(Misuse::Unsupported("extended reliable connections"));
+        }
+        Xrcd::open(&self.device, self.create_cq(1, None, 0)?, file)
     }
 
     /// Makes a queue pair.

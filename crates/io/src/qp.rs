@@ -11,9 +11,8 @@ use weft_fault::Verb;
 use weft_rnic::mpa::{Agreed, Role};
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Device, Endpoint, Link};
-use weft_verbs::usage::Counted;
 use weft_verbs::{
-    Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr, Srq,
+    Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr,
     qp::QpInit as Init,
 };
 
@@ -26,7 +25,9 @@ use crate::faults::refuse;
 use crate::fds::HighFd;
 use crate::line::Line;
 use crate::secrecy::Secrecy;
+use crate::srq::Srq;
 use crate::udp::Port;
+use crate::xrcd::Xrcd;
 use crate::{Settings, clock, tcp};
 
 /// A round trip shorter than this is a local network, where the kernel's loss-based congestion
@@ -50,6 +51,9 @@ pub struct QpInit {
     pub recv_cq: Arc<Cq>,
     /// Where receives come from, instead of a receive queue of its own.
     pub srq: Option<Arc<Srq>>,
+    /// The domain that it receives for, with [`QpType::XrcRecv`]: its protection domain and
+    /// completion queues are then [`Xrcd::pd`] and [`Xrcd::cq`].
+    pub xrcd: Option<Arc<Xrcd>>,
     /// Sizes.
     pub cap: QpCap,
     /// Every send is signaled.
@@ -65,6 +69,7 @@ pub struct Qp {
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     pub(crate) cell: Arc<Cell>,
+    xrcd: Option<Arc<Xrcd>>,
     /// Where it is reached, which its number says; an RNIC's queue pair has none.
     port: Option<Arc<Port>>,
     /// The same for an RNIC's.
@@ -91,7 +96,8 @@ impl Qp {
             pd: init.pd,
             send_cq: Arc::clone(send_cq.inner()),
             recv_cq: Arc::clone(recv_cq.inner()),
-            srq: init.srq,
+            srq: init.srq.map(|srq| Arc::clone(srq.inner())),
+            xrcd: init.xrcd.as_ref().map(|domain| Arc::clone(domain.inner())),
             cap: init.cap,
             sq_sig_all: init.sq_sig_all,
             cookie: init.cookie,
@@ -105,10 +111,15 @@ impl Qp {
         let inner = device.create_qp_numbered(led, inner, events)?;
         let inner = Arc::new(inner);
         let cell = Cell::new([Arc::clone(send_cq.inner()), Arc::clone(recv_cq.inner())]);
-        send_cq.join(&cell);
-        recv_cq.join(&cell);
+        match &init.xrcd {
+            Some(domain) => domain.join(&cell),
+            None => {
+                send_cq.join(&cell);
+                recv_cq.join(&cell);
+            }
+        }
         let (device, line) = (Arc::clone(device), Mutex::default());
-        Ok(Self { inner, device, send_cq, recv_cq, cell, port, number, line })
+        Ok(Self { inner, device, send_cq, recv_cq, cell, xrcd: init.xrcd, port, number, line })
     }
 
     pub(crate) fn port(&self) -> Option<&Arc<Port>> {
@@ -136,6 +147,12 @@ impl Qp {
             return Err(Misuse::Unsupported("sends with immediate data and atomic writes"));
         }
         self.post(&wr.op, || self.inner.post_send(wr))
+    }
+
+    /// Queues a send for the peer's receive queue `number`; [`Qp::ring`] after the last of a list
+    /// sets it going.
+    pub fn post_send_to(&self, wr: &SendWr<'_>, number: u32) -> Result<(), Misuse> {
+        self.post(&wr.op, || self.inner.post_send_to(wr, number))
     }
 
     fn post(&self, op: &SendOp, post: impl FnOnce() -> Result<(), Misuse>) -> Result<(), Misuse> {
@@ -217,6 +234,9 @@ impl Qp {
         self.inner.fail(None);
         self.send_cq.leave(&self.cell);
         self.recv_cq.leave(&self.cell);
+        if let Some(domain) = &self.xrcd {
+            domain.leave(&self.cell);
+        }
         self.device.release(self.num());
         Ok(self.inner.retire())
     }
@@ -268,14 +288,5 @@ pub(crate) fn take_stream(
     endpoint.set_patience(RECEIVE_PATIENCE);
     let awaited = role == Role::Responder && agreed.rtr.is_some();
     cell.attach(endpoint, HighFd::new(socket), watcher, !awaited);
-    Ok(())
-}
-
-/// Ends a shared receive queue that nothing uses.
-pub(crate) fn destroy_srq(srq: &Srq) -> Result<(), Misuse> {
-    if srq.users().any() {
-        return Err(Misuse::Busy);
-    }
-    srq.retire();
     Ok(())
 }

@@ -208,7 +208,7 @@ impl Mailbox {
         }
         let (from, to) = (route.remote.ip(), route.local.ip());
         let routed = route_header(from, to, payload.len() as u16);
-        let (pd, regions) = (self.qp.recv_pd(), self.qp.regions());
+        let (pd, regions) = (self.qp.recv_pd(&wqe), self.qp.regions());
         let placed = regions
             .scatter(pd, wqe.sges(), 0, &routed)
             .and_then(|()| regions.scatter(pd, wqe.sges(), ROUTE_LEN as u64, payload));

@@ -7,15 +7,20 @@ use std::sync::Arc;
 
 use common::{Reports, Side, agreed, sockets};
 use weft_io::mpa::Role;
-use weft_io::{Context, Personality, QpInit};
+use weft_io::{Context, Pd, Personality, QpInit, Srq, SrqInit};
 use weft_verbs::{AsyncKind, QpCap, QpType, RecvWr, SendOp, Wc};
+
+fn queue(context: &Context, pd: &Arc<Pd>) -> Arc<Srq> {
+    let (pd, max_wr, max_sge, limit, cookie) = (Arc::clone(pd), 64, 1, 0, 9);
+    context.create_srq(SrqInit { pd, max_wr, max_sge, limit, cookie, home: None }).unwrap()
+}
 
 #[test]
 fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
     let context = Context::open(Personality::Iwarp, Box::new(common::Silent));
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 1).unwrap();
-    let srq = context.create_srq(&pd, 64, 1, 0, 9).unwrap();
+    let srq = queue(&context, &pd);
     for wr_id in 0..20 {
         srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap();
     }
@@ -30,6 +35,7 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             srq: Some(Arc::clone(&srq)),
+            xrcd: None,
             cap,
             sq_sig_all: true,
             cookie: 3,
@@ -83,7 +89,7 @@ fn messages_wait_for_receives_that_come_late() {
     let context = Context::open(Personality::Iwarp, Box::new(common::Silent));
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 1).unwrap();
-    let srq = context.create_srq(&pd, 64, 1, 0, 9).unwrap();
+    let srq = queue(&context, &pd);
     let cap = QpCap { max_send_wr: 8, max_recv_wr: 0, ..QpCap::default() };
     let peers: Vec<Side> = (0..3).map(|_| Side::new()).collect();
     let shared: Vec<_> = peers
@@ -95,6 +101,7 @@ fn messages_wait_for_receives_that_come_late() {
                 send_cq: Arc::clone(&cq),
                 recv_cq: Arc::clone(&cq),
                 srq: Some(Arc::clone(&srq)),
+                xrcd: None,
                 cap,
                 sq_sig_all: true,
                 cookie: 3,

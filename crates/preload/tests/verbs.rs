@@ -56,6 +56,15 @@ fn a_message_waits_for_its_receive_and_a_request_for_its_peer_as_long_as_they_ma
 }
 
 #[test]
+fn a_connection_serves_the_receive_queues_of_a_domain_that_no_other_process_shares() {
+    let dir = Dir::new("shared");
+    let program = dir.build("shared.c", "shared", &["-libverbs"]);
+    let out = succeed(preloaded(&program).env("FILE", dir.path("domain")));
+    let told = common::stderr(&out);
+    assert!(told.contains("another process has a domain of this file"), "{told}");
+}
+
+#[test]
 fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
     let dir = Dir::new("view");
     let program = dir.build("view.c", "view", &["-libverbs"]);
@@ -63,8 +72,8 @@ fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
 }
 
 /// What runs under AddressSanitizer.
-const SOURCES: [&str; 6] =
-    ["linked.c", "extended.c", "adapter.c", "objects.c", "view.c", "datagrams.c"];
+const SOURCES: [&str; 7] =
+    ["linked.c", "extended.c", "adapter.c", "objects.c", "view.c", "datagrams.c", "shared.c"];
 
 /// libasan comes first, as it insists; then no read or write past an object of ours goes unseen,
 /// and what is not freed at the end is reported.
@@ -77,6 +86,7 @@ fn address_sanitizer_finds_nothing() {
         let program = dir.build(source, source, &["-fsanitize=address", "-libverbs"]);
         let both = format!("{}:{}", asan.trim(), library().display());
         let mut command = plain(&program);
+        command.env("FILE", dir.path("domain"));
         succeed(command.env("ASAN_OPTIONS", "detect_leaks=1").env("LD_PRELOAD", both));
     }
 }

@@ -6,7 +6,7 @@
 use weft_verbs::qp::send_queue::SendWqe;
 use weft_verbs::{Access, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, TaggedHeader, UNTAGGED_LEN, UntaggedHeader};
-use weft_wire::ids::{Msn, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_SEND, QN_TERMINATE, STag};
+use weft_wire::ids::{Msn, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_TERMINATE, STag};
 use weft_wire::llp::{Gather, SegmentId};
 use weft_wire::rdmap::{
     AtomicOp, AtomicRequest, AtomicResponse, ImmediateData, Opcode, ReadRequest,
@@ -29,7 +29,7 @@ impl TxPort<'_> {
         } else {
             Opcode::Immediate
         };
-        out.push_bytes(&untagged(opcode, 0, QN_SEND, wqe.msn, 0, true));
+        out.push_bytes(&untagged(opcode, 0, wqe.queue, wqe.msn, 0, true));
         let data = ImmediateData::from_verbs(imm);
         let data = match self.stream.config.lower {
             Lower::Mpa => data,
@@ -51,7 +51,7 @@ impl TxPort<'_> {
             }
             SendOp::Send | SendOp::SendInv { .. } | SendOp::SendImm { .. } => {
                 let (opcode, ulp) = send_opcode(wqe);
-                out.push_bytes(&untagged(opcode, ulp, QN_SEND, wqe.msn, id.offset, last));
+                out.push_bytes(&untagged(opcode, ulp, wqe.queue, wqe.msn, id.offset, last));
                 self.gather_payload(seq, id, out);
             }
             SendOp::Read { .. } => {

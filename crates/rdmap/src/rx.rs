@@ -12,7 +12,7 @@ use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::{WITH_IMM, WITH_INV};
 use weft_verbs::{Access, Qp, QpType, WcOpcode, WcStatus};
 use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
-use weft_wire::ids::Msn;
+use weft_wire::ids::{Msn, QN_SEND, QN_SHARED};
 use weft_wire::llp::{Placed, UlpduSink};
 use weft_wire::rdmap::{AtomicRequest, AtomicResponse, ImmediateData, Opcode, ReadRequest};
 use weft_wire::terminate::{Phase, Terminate, TerminateCode};
@@ -64,6 +64,12 @@ impl<'a> RxPort<'a> {
         }
         let quote = quotes_request(opcode);
         let refuse = |code| Fault::peer(code, ulpdu, quote);
+        if let Header::Untagged(header) = header
+            && opcode.queue() == Some(QN_SEND)
+            && !self.has_queue(header.qn)
+        {
+            return Err(refuse(TerminateCode::UntaggedInvalidQn));
+        }
         match (header, opcode) {
             (Header::Tagged(h), Opcode::Write) => self.write(seq, &h, payload).map_err(refuse),
             (Header::Tagged(h), _) => self.read_response(seq, &h, payload).map_err(refuse),
@@ -84,6 +90,15 @@ impl<'a> RxPort<'a> {
                 Err(refuse(TerminateCode::RdmapUnexpectedOpcode))
             }
             (Header::Untagged(h), _) => self.send(&h, opcode, payload, ulpdu),
+        }
+    }
+
+    /// Whether the queue pair can have receives in this queue.
+    fn has_queue(&self, qn: u32) -> bool {
+        match self.qp.kind() {
+            QpType::XrcSend => false,
+            QpType::XrcRecv => qn >= QN_SHARED,
+            _ => qn == QN_SEND,
         }
     }
 
@@ -374,8 +389,9 @@ impl<'a> RxPort<'a> {
             return Err(Fault::receive(TerminateCode::UntaggedTooLong, ulpdu, WcStatus::LocLenErr));
         }
         let sges = receiving.wqe.as_ref().map_or(&[][..], RecvWqe::sges);
+        let pd = receiving.wqe.as_ref().map_or(0, |wqe| qp.recv_pd(wqe));
         let dropped = receiving.wqe.is_none();
-        if !dropped && qp.regions().scatter(qp.recv_pd(), sges, offset, payload).is_err() {
+        if !dropped && qp.regions().scatter(pd, sges, offset, payload).is_err() {
             let code = TerminateCode::RdmapStreamCatastrophic;
             return Err(Fault::receive(code, ulpdu, WcStatus::LocProtErr));
         }
@@ -403,8 +419,13 @@ impl<'a> RxPort<'a> {
         if self.stream.receiving.len() <= ahead && header.mo != 0 && !self.any_order() {
             return Err(TerminateCode::UntaggedInvalidMo);
         }
+        if self.stream.receiving.len() < ahead && header.qn != QN_SEND {
+            // Which queues the messages before it are for is not known, and receives are taken in
+            // the order of messages: this one is too early.
+            return Err(TerminateCode::UntaggedInvalidMsn);
+        }
         while self.stream.receiving.len() <= ahead {
-            let wqe = self.qp.take_recv();
+            let wqe = self.take_recv(header.qn)?;
             if wqe.is_none() && !self.careless {
                 return Err(TerminateCode::UntaggedNoBuffer);
             }
@@ -412,6 +433,14 @@ impl<'a> RxPort<'a> {
             self.stream.receiving.push_back(Receiving { wqe, room, placed: 0 });
         }
         Ok(&mut self.stream.receiving[ahead])
+    }
+
+    fn take_recv(&self, qn: u32) -> Result<Option<RecvWqe>, TerminateCode> {
+        if qn == QN_SEND {
+            return Ok(self.qp.take_recv());
+        }
+        let number = qn & !QN_SHARED;
+        self.qp.take_recv_of(number).map_err(|_| TerminateCode::UntaggedInvalidQn)
     }
 
     fn deliver(

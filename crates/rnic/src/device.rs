@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use weft_verbs::mr::{Budget, DeviceMemory, RegionSpec, WindowKind};
 use weft_verbs::usage::Counted;
@@ -16,7 +16,8 @@ pub struct Device {
     limits: &'static Limits,
     regions: Arc<RegionTable>,
     memory: Arc<Budget>,
-    qp_numbers: Mutex<HashSet<u32>>,
+    qp_numbers: Numbers,
+    srq_numbers: Numbers,
     next_pd: AtomicU32,
     entropy: Entropy,
 }
@@ -28,7 +29,8 @@ impl Device {
             limits,
             regions: Arc::new(RegionTable::new()),
             memory: Budget::new(limits.max_dm_octets),
-            qp_numbers: Mutex::default(),
+            qp_numbers: Numbers::up_to(limits.max_qp),
+            srq_numbers: Numbers::up_to(limits.max_srq),
             next_pd: AtomicU32::new(1),
             entropy,
         }
@@ -74,7 +76,7 @@ impl Device {
 
     /// Makes a queue pair with a number of its own.
     pub fn create_qp(&self, init: QpInit, events: &Arc<AsyncQueue>) -> Result<Qp, Misuse> {
-        let number = self.take_number()?;
+        let number = self.qp_numbers.draw(&self.entropy)?;
         let (regions, events) = (Arc::clone(&self.regions), Arc::clone(events));
         Qp::new(number, init, self.limits, regions, events).inspect_err(|_| self.release(number))
     }
@@ -86,35 +88,60 @@ impl Device {
         init: QpInit,
         events: &Arc<AsyncQueue>,
     ) -> Result<Qp, Misuse> {
-        self.claim(number)?;
+        self.qp_numbers.claim(number)?;
         let (regions, events) = (Arc::clone(&self.regions), Arc::clone(events));
         Qp::new(number, init, self.limits, regions, events).inspect_err(|_| self.release(number))
     }
 
     /// Gives the number of a destroyed queue pair back.
     pub fn release(&self, number: u32) {
-        self.qp_numbers.lock().expect("number lock").remove(&number);
+        self.qp_numbers.release(number);
+    }
+
+    /// Draws a number for a shared receive queue that peers name, 24 bits.
+    pub fn take_srq_number(&self) -> Result<u32, Misuse> {
+        self.srq_numbers.draw(&self.entropy)
+    }
+
+    /// Gives the number of a destroyed queue back.
+    pub fn release_srq_number(&self, number: u32) {
+        self.srq_numbers.release(number);
+    }
+}
+
+/// Numbers of 24 bits that are unique within a device.
+struct Numbers {
+    taken: Mutex<HashSet<u32>>,
+    max: u32,
+}
+
+impl Numbers {
+    fn up_to(max: u32) -> Self {
+        Self { taken: Mutex::default(), max }
     }
 
     fn claim(&self, number: u32) -> Result<(), Misuse> {
-        let mut numbers = self.qp_numbers.lock().expect("number lock");
-        if numbers.len() >= self.limits.max_qp as usize {
-            return Err(Misuse::Full);
-        }
-        if numbers.insert(number) { Ok(()) } else { Err(Misuse::Busy) }
+        if self.free()?.insert(number) { Ok(()) } else { Err(Misuse::Busy) }
     }
 
-    fn take_number(&self) -> Result<u32, Misuse> {
-        let mut numbers = self.qp_numbers.lock().expect("number lock");
-        if numbers.len() >= self.limits.max_qp as usize {
-            return Err(Misuse::Full);
-        }
+    fn draw(&self, entropy: &Entropy) -> Result<u32, Misuse> {
+        let mut taken = self.free()?;
         loop {
-            // 24 bits; 0 and 1 are special to InfiniBand programs.
-            let number = (self.entropy)() & 0x00ff_ffff;
-            if number > 1 && numbers.insert(number) {
+            let number = entropy() & 0x00ff_ffff;
+            // 0 and 1 are special to InfiniBand programs.
+            if number > 1 && taken.insert(number) {
                 return Ok(number);
             }
         }
+    }
+
+    fn release(&self, number: u32) {
+        self.taken.lock().expect("number lock").remove(&number);
+    }
+
+    /// The numbers that are taken, if there is room for another.
+    fn free(&self) -> Result<MutexGuard<'_, HashSet<u32>>, Misuse> {
+        let taken = self.taken.lock().expect("number lock");
+        if taken.len() >= self.max as usize { Err(Misuse::Full) } else { Ok(taken) }
     }
 }

@@ -24,6 +24,7 @@ pub mod srq;
 pub mod usage;
 pub mod wc;
 pub mod wr;
+pub mod xrcd;
 
 pub use access::Access;
 pub use channel::{CompChannel, Wake};
@@ -38,3 +39,4 @@ pub use qp::{Qp, QpAttr, QpAttrMask, QpCap, QpInit, QpState};
 pub use srq::Srq;
 pub use wc::{Wc, WcFlags, WcOpcode, WcStatus};
 pub use wr::{Destination, RecvWr, SendFlags, SendOp, SendWr, Sge};
+pub use xrcd::Xrcd;

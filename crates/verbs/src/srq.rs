@@ -1,14 +1,21 @@
 //! Shared receive queues.
+//!
+//! One that belongs to a domain of extended reliable connections has a number, by which peers name
+//! it, and a completion queue of its own.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::channel::Wake;
+use crate::cq::Cq;
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::misuse::Misuse;
 use crate::pd::Pd;
 use crate::qp::recv_queue::{RecvQueue, RecvWqe};
 use crate::usage::{Counted, InUse, Users};
+use crate::wc::Wc;
 use crate::wr::RecvWr;
+use crate::xrcd::Xrcd;
 
 struct Inner {
     queue: RecvQueue,
@@ -16,12 +23,25 @@ struct Inner {
     limit: u32,
 }
 
+struct Uses {
+    _pd: InUse<Pd>,
+    member: Option<Member>,
+}
+
+/// What a queue has to do with its domain.
+struct Member {
+    domain: Arc<Xrcd>,
+    _in_domain: InUse<Pd>,
+    cq: InUse<Cq>,
+}
+
 /// A receive queue that several queue pairs take from.
 pub struct Srq {
     inner: Mutex<Inner>,
     pd: Arc<Pd>,
+    number: Option<u32>,
     /// What is in use until it is retired.
-    uses: Mutex<Option<InUse<Pd>>>,
+    uses: Mutex<Option<Uses>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
     users: Users,
@@ -30,6 +50,12 @@ pub struct Srq {
 impl Counted for Srq {
     fn users(&self) -> &Users {
         &self.users
+    }
+}
+
+impl fmt::Debug for Srq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Srq({:?})", self.number)
     }
 }
 
@@ -47,11 +73,34 @@ impl Srq {
         Self {
             inner: Mutex::new(inner),
             pd: Arc::clone(pd),
-            uses: Mutex::new(Some(InUse::of(pd))),
+            number: None,
+            uses: Mutex::new(Some(Uses { _pd: InUse::of(pd), member: None })),
             events,
             cookie,
             users: Users::default(),
         }
+    }
+
+    /// Makes it a queue of `domain` that peers know as `number`, 24 bits, unique within the device.
+    /// What it receives completes in `cq`.
+    pub fn join(mut self, domain: &Arc<Xrcd>, number: u32, cq: &Arc<Cq>) -> Arc<Self> {
+        let member = Member {
+            domain: Arc::clone(domain),
+            _in_domain: InUse::of(domain.pd()),
+            cq: InUse::of(cq),
+        };
+        self.number = Some(number);
+        let uses = Uses { _pd: InUse::of(&self.pd), member: Some(member) };
+        *self.uses() = Some(uses);
+        self.pd.invite(domain.pd().id());
+        let this = Arc::new(self);
+        domain.enlist(number, &this);
+        this
+    }
+
+    /// By which number peers know it, if it is a queue of a domain.
+    pub fn number(&self) -> Option<u32> {
+        self.number
     }
 
     /// Its protection domain: receives name regions of this one.
@@ -62,7 +111,24 @@ impl Srq {
     /// Keeps nothing busy any more: the application destroyed it, while a connection that closes
     /// may still know it.
     pub fn retire(&self) {
-        self.uses.lock().expect("uses lock").take();
+        let uses = self.uses().take();
+        if let (Some(Uses { member: Some(member), .. }), Some(number)) = (uses, self.number) {
+            member.domain.strike(number);
+            self.pd.dismiss(member.domain.pd().id());
+        }
+        let waiting = self.inner().queue.let_go();
+        waiting.wake();
+    }
+
+    /// Completes a receive of a queue of a domain, unless it is retired.
+    pub(crate) fn complete(&self, wc: Wc, solicited: bool) {
+        if let Some(Uses { member: Some(member), .. }) = &*self.uses() {
+            member.cq.push(wc, None, solicited);
+        }
+    }
+
+    fn uses(&self) -> MutexGuard<'_, Option<Uses>> {
+        self.uses.lock().expect("uses lock")
     }
 
     /// Posts a receive.
@@ -72,9 +138,11 @@ impl Srq {
         Ok(())
     }
 
-    /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
+    /// Has `who` woken when a receive is posted, unless there is one or will never be; tells
+    /// whether there is.
     pub fn await_recv(&self, who: Weak<dyn Wake>) -> bool {
-        self.inner().queue.await_one(who)
+        let mut inner = self.inner();
+        self.uses().is_none() || inner.queue.await_one(who)
     }
 
     /// Takes the oldest receive; tells when the limit is undercut, once for each arming.

@@ -121,11 +121,12 @@ impl SendOp {
 
     /// Whether queue pairs of this type do it.
     pub fn is_offered_by(&self, kind: QpType) -> bool {
-        match self {
-            Self::Send | Self::SendImm { .. } => true,
-            Self::Write { .. } | Self::WriteImm { .. } => kind != QpType::Ud,
-            _ if self.is_local() => kind != QpType::Ud,
-            _ => kind == QpType::Rc,
+        match (kind, self) {
+            (QpType::Rc | QpType::XrcSend, _) => true,
+            (QpType::Uc | QpType::Ud, Self::Send | Self::SendImm { .. }) => true,
+            (QpType::Uc, Self::Write { .. } | Self::WriteImm { .. }) => true,
+            (QpType::Uc, _) => self.is_local(),
+            (QpType::Ud | QpType::XrcRecv, _) => false,
         }
     }
 

@@ -6,7 +6,7 @@
 use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::ids::{Msn, QN_ATOMIC_RESPONSE, STag};
+use crate::ids::{Msn, QN_ATOMIC_RESPONSE, QN_SEND, QN_SHARED, STag};
 use crate::rdmap::{self, Control, Opcode};
 use crate::terminate::TerminateCode;
 
@@ -157,10 +157,11 @@ impl Header {
     }
 
     /// What kind of message this is, once version, opcode, T bit and queue agree with each other
-    /// (RFC 5041, section 7.2; RFC 5040, sections 4.3 and 7.1).
+    /// (RFC 5041, section 7.2; RFC 5040, sections 4.3 and 7.1). Whether there is a queue from
+    /// [`QN_SHARED`] on is for the receiver to say.
     pub fn opcode(&self) -> Result<Opcode, TerminateCode> {
         if let Self::Untagged(header) = self
-            && header.qn > QN_ATOMIC_RESPONSE
+            && (QN_ATOMIC_RESPONSE + 1..QN_SHARED).contains(&header.qn)
         {
             return Err(TerminateCode::UntaggedInvalidQn);
         }
@@ -170,6 +171,7 @@ impl Header {
         }
         let queue = match self {
             Self::Tagged(_) => None,
+            Self::Untagged(header) if header.qn >= QN_SHARED => Some(QN_SEND),
             Self::Untagged(header) => Some(header.qn),
         };
         match control.opcode {
@@ -226,7 +228,7 @@ fn first_octet(last: bool) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{QN_READ_REQUEST, QN_SEND};
+    use crate::ids::QN_READ_REQUEST;
 
     fn untagged(opcode: Opcode, qn: u32) -> UntaggedHeader {
         UntaggedHeader { last: true, control: opcode.control(), ulp: 0, qn, msn: Msn::FIRST, mo: 0 }
@@ -264,6 +266,10 @@ mod tests {
         assert_eq!(header.opcode(), Err(TerminateCode::RdmapUnexpectedOpcode));
         let header = Header::Untagged(untagged(Opcode::Send, 4));
         assert_eq!(header.opcode(), Err(TerminateCode::UntaggedInvalidQn));
+        let header = Header::Untagged(untagged(Opcode::ReadRequest, QN_SHARED | 9));
+        assert_eq!(header.opcode(), Err(TerminateCode::RdmapUnexpectedOpcode));
+        let header = Header::Untagged(untagged(Opcode::Immediate, QN_SHARED | 9));
+        assert_eq!(header.opcode(), Ok(Opcode::Immediate));
         let header = Header::Untagged(untagged(Opcode::ReadRequest, QN_READ_REQUEST));
         assert_eq!(header.opcode(), Ok(Opcode::ReadRequest));
     }

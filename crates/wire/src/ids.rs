@@ -48,6 +48,9 @@ pub const QN_READ_REQUEST: u32 = 1;
 pub const QN_TERMINATE: u32 = 2;
 /// Queue of Atomic Responses (RFC 7306, section 4.1).
 pub const QN_ATOMIC_RESPONSE: u32 = 3;
+/// Added to the number of one of several receive queues: a queue of Sends and Immediate Data that
+/// only queue pairs of a domain of extended reliable connections have (docs/shuttle.md, S-39).
+pub const QN_SHARED: u32 = 1 << 31;
 
 #[cfg(test)]
 mod tests {

@@ -39,6 +39,7 @@ pub(super) fn make() -> Result<Arc<Qp>, Misuse> {
         send_cq: Arc::clone(&home.cq),
         recv_cq: Arc::clone(&home.cq),
         srq: None,
+        xrcd: None,
         cap,
         sq_sig_all: false,
         cookie: 0,

@@ -52,6 +52,7 @@ impl End {
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             srq: None,
+            xrcd: None,
             cap,
             sq_sig_all: true,
             cookie: 1,

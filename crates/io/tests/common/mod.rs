@@ -95,6 +95,7 @@ impl Side {
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             srq: None,
+            xrcd: None,
             cap,
             sq_sig_all: true,
             cookie: 2,

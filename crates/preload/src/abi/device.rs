@@ -116,9 +116,10 @@ pub struct verbs_context {
     pub get_srq_num: Option<unsafe extern "C" fn(*mut ibv_srq, *mut u32) -> c_int>,
     pub create_srq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq>,
-    pub open_xrcd: Slot,
+    pub open_xrcd:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd>,
     /// The one slot that the header calls without looking whether it is empty.
-    pub close_xrcd: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    pub close_xrcd: Option<unsafe extern "C" fn(*mut ibv_xrcd) -> c_int>,
     pub _placeholder3: u64,
     pub sz: usize,
     pub context: ibv_context,

@@ -109,7 +109,7 @@ layout! {
         comp_mask: 160, wr_id: 168, wr_flags: 176, wr_atomic_cmp_swp: 184,
         wr_atomic_fetch_add: 192, wr_bind_mw: 200, wr_local_inv: 208, wr_rdma_read: 216,
         wr_rdma_write: 224, wr_rdma_write_imm: 232, wr_send: 240, wr_send_imm: 248,
-        wr_send_inv: 256, wr_send_tso: 264, wr_set_inline_data: 288,
+        wr_send_inv: 256, wr_send_tso: 264, wr_set_xrc_srqn: 280, wr_set_inline_data: 288,
         wr_set_inline_data_list: 296, wr_set_sge: 304, wr_set_sge_list: 312, wr_start: 320,
         wr_complete: 328, wr_abort: 336, wr_atomic_write: 344,
     }
@@ -122,6 +122,7 @@ layout! {
     "struct ibv_srq_init_attr_ex" as ibv_srq_init_attr_ex: 64 {
         comp_mask: 20, srq_type: 24, pd: 32, xrcd: 40, cq: 48, tm_cap: 56,
     }
+    "struct ibv_xrcd_init_attr" as ibv_xrcd_init_attr: 12 { comp_mask: 0, fd: 4, oflags: 8 }
     "struct ibv_qp_cap" as ibv_qp_cap: 20 { max_send_wr: 0, max_inline_data: 16 }
     "struct ibv_qp_init_attr" as ibv_qp_init_attr: 64 {
         send_cq: 8, recv_cq: 16, srq: 24, cap: 32, qp_type: 52, sq_sig_all: 56,

@@ -1,20 +1,12 @@
-//! What no device has: multicast, shared connections, memory of other devices. Each answers
+//! What no device has: multicast, memory of other devices. Each answers
 //! `EOPNOTSUPP`; left out, it would reach the real library, which would look for its own data in
 //! our context.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 
 use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
-
-/// Slot `close_xrcd`, which the header calls unseen.
-///
-/// # Safety
-/// None needed.
-pub unsafe extern "C" fn close_xrcd(_: *mut c_void) -> c_int {
-    errno::code(libc::EOPNOTSUPP)
-}
 
 /// What a function answers that is not offered.
 trait Refusal {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use weft_io::{Context, Personality};
 
-use super::{absent, cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query};
+use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
 use crate::abi::*;
 use crate::errno;
 use crate::fd::{EventFd, Waker};
@@ -160,7 +160,10 @@ fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
         create_cq_ex: Some(cq_ex::create_cq_ex),
         query_device_ex: Some(query::query_device_ex),
         create_qp_ex: Some(qp_ex::create_qp_ex),
-        close_xrcd: Some(absent::close_xrcd),
+        get_srq_num: Some(srq::get_srq_num),
+        create_srq_ex: Some(srq::create_srq_ex),
+        open_xrcd: Some(xrcd::open_xrcd),
+        close_xrcd: Some(xrcd::close_xrcd),
         sz: size_of::<verbs_context>(),
         context: ibv_context {
             device: device::device(personality),

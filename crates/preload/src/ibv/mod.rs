@@ -30,3 +30,4 @@ pub mod qp_ex;
 pub mod query;
 pub mod registry;
 pub mod srq;
+pub mod xrcd;

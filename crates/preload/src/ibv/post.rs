@@ -49,8 +49,10 @@ pub unsafe extern "C" fn post_send(
 unsafe fn post_one(core: &Qp, item: &ibv_send_wr) -> Result<(), Misuse> {
     // SAFETY: readable by contract.
     let wr = unsafe { send_wr(item) }?;
-    if core.kind() != QpType::Ud {
-        return core.post_send(&wr);
+    match core.kind() {
+        QpType::Ud => {}
+        QpType::XrcSend => return core.post_send_to(&wr, item.remote_srqn),
+        _ => return core.post_send(&wr),
     }
     // SAFETY: requests of this kind of queue pair carry this member.
     let WrUd { ah, remote_qpn, remote_qkey } = unsafe { item.wr.ud };

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::{self, offset_of};
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use weft_io::{Personality, Qp, QpInit};
@@ -17,7 +18,7 @@ use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 use super::context::Held;
 use super::object::{Acks, Object, handle};
 use super::qp_ex::Builder;
-use super::{cq, pd_mr, qp_attr, registry, srq};
+use super::{cq, pd_mr, qp_attr, registry, srq, xrcd};
 use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
@@ -64,22 +65,37 @@ pub unsafe fn refresh(qp: *mut ibv_qp) {
     unsafe { (*qp).state = state as c_int };
 }
 
+/// What a queue pair is in.
+#[derive(Clone, Copy)]
+pub enum Home {
+    /// A protection domain.
+    Pd(*mut ibv_pd),
+    /// A domain of extended reliable connections.
+    Xrcd(*mut ibv_xrcd),
+}
+
+impl Home {
+    /// The protection domain that the program sees.
+    fn pd(self) -> *mut ibv_pd {
+        match self {
+            Self::Pd(pd) => pd,
+            Self::Xrcd(_) => ptr::null_mut(),
+        }
+    }
+}
+
 /// Makes a queue pair and writes what was granted to `init`; NULL with `errno` set when it cannot
 /// be made.
 ///
 /// # Safety
-/// `pd` and the objects that `init` names are alive.
+/// `context` is open; `home` and the objects that `init` names are alive.
 pub unsafe fn create(
-    pd: *mut ibv_pd,
+    context: *mut ibv_context,
+    home: Home,
     init: &mut ibv_qp_init_attr,
     extended: bool,
 ) -> *mut ibv_qp_ex {
-    if pd.is_null() || init.send_cq.is_null() || init.recv_cq.is_null() {
-        return errno::null(libc::EINVAL);
-    }
-    // SAFETY: alive by contract.
-    let context = unsafe { (*pd).context };
-    // SAFETY: the context of a live domain is open.
+    // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
     let personality = held.tail().core.personality();
     let Some(kind) = kind(personality, init.qp_type) else {
@@ -87,7 +103,9 @@ pub unsafe fn create(
     };
     let cookie = registry::cookie();
     // SAFETY: alive by contract.
-    let wanted = unsafe { engine_init(kind, pd, init, cookie) };
+    let Some(wanted) = (unsafe { engine_init(kind, home, init, cookie) }) else {
+        return errno::null(libc::EINVAL);
+    };
     let core = match held.tail().core.create_qp(wanted) {
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
@@ -96,7 +114,7 @@ pub unsafe fn create(
     init.cap = qp_attr::cap_to_c(core.query().cap);
     // SAFETY: all zeroes is valid: integers, null pointers, absent functions.
     let mut public: ibv_qp_ex = unsafe { mem::zeroed() };
-    public.qp_base = head(context, pd, init, &core);
+    public.qp_base = head(context, home.pd(), init, &core);
     let qp = QpObject::make(
         public,
         Tail {
@@ -135,37 +153,43 @@ pub fn by_number(personality: Personality, num: u32) -> Option<Arc<Qp>> {
     numbers().get(&(personality as u8, num))?.upgrade()
 }
 
+/// The engine's view of what a program asks for; none without the objects that the type needs.
+///
 /// # Safety
-/// `pd` and the objects that `init` names are alive.
+/// `home` and the objects that `init` names are alive.
 unsafe fn engine_init(
     kind: QpType,
-    pd: *mut ibv_pd,
+    home: Home,
     init: &ibv_qp_init_attr,
     cookie: u64,
-) -> QpInit {
+) -> Option<QpInit> {
     let srq = (!init.srq.is_null()).then(|| {
         // SAFETY: alive by contract.
         unsafe { srq::tail(init.srq) }.core.clone()
     });
-    QpInit {
-        kind,
+    let ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data } =
+        init.cap;
+    let cap = QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data };
+    let sq_sig_all = init.sq_sig_all != 0;
+    if let Home::Xrcd(xrcd) = home {
         // SAFETY: alive by contract.
-        pd: unsafe { pd_mr::pd_tail(pd) }.core.clone(),
-        // SAFETY: alive by contract.
-        send_cq: unsafe { cq::tail(init.send_cq) }.core.clone(),
-        // SAFETY: alive by contract.
-        recv_cq: unsafe { cq::tail(init.recv_cq) }.core.clone(),
-        srq,
-        cap: QpCap {
-            max_send_wr: init.cap.max_send_wr,
-            max_recv_wr: init.cap.max_recv_wr,
-            max_send_sge: init.cap.max_send_sge,
-            max_recv_sge: init.cap.max_recv_sge,
-            max_inline_data: init.cap.max_inline_data,
-        },
-        sq_sig_all: init.sq_sig_all != 0,
-        cookie,
+        let domain = unsafe { xrcd::tail(xrcd) }.core.clone();
+        let (pd, cq) = (domain.pd().clone(), domain.cq().clone());
+        let (send_cq, recv_cq, xrcd) = (cq.clone(), cq, Some(domain));
+        return Some(QpInit { kind, pd, send_cq, recv_cq, srq, xrcd, cap, sq_sig_all, cookie });
     }
+    // What only requests needs no place for receives to complete.
+    let receives = if kind == QpType::XrcSend { init.send_cq } else { init.recv_cq };
+    if home.pd().is_null() || init.send_cq.is_null() || receives.is_null() {
+        return None;
+    }
+    // SAFETY: alive by contract.
+    let pd = unsafe { pd_mr::pd_tail(home.pd()) }.core.clone();
+    // SAFETY: alive by contract.
+    let send_cq = unsafe { cq::tail(init.send_cq) }.core.clone();
+    // SAFETY: alive by contract.
+    let recv_cq = unsafe { cq::tail(receives) }.core.clone();
+    Some(QpInit { kind, pd, send_cq, recv_cq, srq, xrcd: None, cap, sq_sig_all, cookie })
 }
 
 fn head(context: *mut ibv_context, pd: *mut ibv_pd, init: &ibv_qp_init_attr, core: &Qp) -> ibv_qp {
@@ -198,10 +222,15 @@ pub unsafe extern "C" fn ibv_create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     pass_when_off!(ibv_create_qp(pd, init));
+    if pd.is_null() {
+        return errno::null(libc::EINVAL);
+    }
     // SAFETY: readable by contract.
     let mut asked = unsafe { *init };
-    // SAFETY: as this function's contract.
-    let qp = unsafe { create(pd, &mut asked, false) };
+    // SAFETY: alive by contract.
+    let context = unsafe { (*pd).context };
+    // SAFETY: as this function's contract; the context of a live domain is open.
+    let qp = unsafe { create(context, Home::Pd(pd), &mut asked, false) };
     if !qp.is_null() {
         // Only the sizes: the header passes an extended structure here too, whose next field lies
         // in this one's padding.
@@ -306,5 +335,5 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     pass_when_off!(ibv_qp_to_qp_ex(qp));
     // SAFETY: alive by contract.
-    if unsafe { tail(qp) }.extended { qp.cast() } else { std::ptr::null_mut() }
+    if unsafe { tail(qp) }.extended { qp.cast() } else { ptr::null_mut() }
 }

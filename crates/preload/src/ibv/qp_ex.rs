@@ -6,10 +6,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{self, slice_from_raw_parts};
 
 use weft_io::Personality;
-use weft_verbs::{Destination, SendFlags, SendOp, SendWr};
+use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr};
 
 use super::object::SpanLock;
-use super::qp::{self, Tail};
+use super::qp::{self, Home, Tail};
 use super::query::personality;
 use super::{ah, mw};
 use crate::abi::*;
@@ -42,6 +42,8 @@ struct Pending {
     op: SendOp,
     /// Where a datagram goes.
     to: Option<Destination>,
+    /// Which receive queue of the peer it is for, of an extended reliable connection.
+    srqn: u32,
     sges: Vec<ibv_sge>,
     inline: Vec<u8>,
 }
@@ -79,11 +81,11 @@ impl Span {
     fn begin(&mut self, wr_id: u64, flags: SendFlags, op: SendOp) {
         if self.used == self.slots.len() {
             let (sges, inline) = (Vec::new(), Vec::new());
-            self.slots.push(Pending { wr_id, flags, op, to: None, sges, inline });
+            self.slots.push(Pending { wr_id, flags, op, to: None, srqn: 0, sges, inline });
         }
         let slot = &mut self.slots[self.used];
         (slot.wr_id, slot.flags, slot.op) = (wr_id, flags, op);
-        slot.to = None;
+        (slot.to, slot.srqn) = (None, 0);
         slot.sges.clear();
         slot.inline.clear();
         self.used += 1;
@@ -103,6 +105,7 @@ impl Span {
         if self.error != 0 {
             return self.error;
         }
+        let xrc = tail.core.kind() == QpType::XrcSend;
         let mut posted = 0;
         let mut result = 0;
         for slot in &mut self.slots[..self.used] {
@@ -114,6 +117,7 @@ impl Span {
             let wr = SendWr { wr_id, op, flags, sges: &slot.sges };
             let outcome = match &slot.to {
                 Some(to) => tail.core.post_datagram(&wr, to),
+                None if xrc => tail.core.post_send_to(&wr, slot.srqn),
                 None => tail.core.post_send(&wr),
             };
             if let Err(misuse) = outcome {
@@ -141,8 +145,10 @@ pub unsafe extern "C" fn create_qp_ex(
     let attr = unsafe { &mut *attr };
     // SAFETY: open by contract.
     let supported = supported(unsafe { personality(context) });
-    let known =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    let known = IBV_QP_INIT_ATTR_PD
+        | IBV_QP_INIT_ATTR_XRCD
+        | IBV_QP_INIT_ATTR_CREATE_FLAGS
+        | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     let has = |bit: u32| attr.comp_mask & bit != 0;
     let extended = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     if attr.comp_mask & !known != 0
@@ -151,9 +157,11 @@ pub unsafe extern "C" fn create_qp_ex(
     {
         return errno::null(libc::EOPNOTSUPP);
     }
-    if !has(IBV_QP_INIT_ATTR_PD) {
-        return errno::null(libc::EINVAL);
-    }
+    let home = match (has(IBV_QP_INIT_ATTR_XRCD), has(IBV_QP_INIT_ATTR_PD)) {
+        (true, _) if !attr.xrcd.is_null() => Home::Xrcd(attr.xrcd),
+        (false, true) => Home::Pd(attr.pd),
+        _ => return errno::null(libc::EINVAL),
+    };
     let mut init = ibv_qp_init_attr {
         qp_context: attr.qp_context,
         send_cq: attr.send_cq,
@@ -164,7 +172,7 @@ pub unsafe extern "C" fn create_qp_ex(
         sq_sig_all: attr.sq_sig_all,
     };
     // SAFETY: as this function's contract.
-    let qp = unsafe { qp::create(attr.pd, &mut init, extended) };
+    let qp = unsafe { qp::create(context, home, &mut init, extended) };
     if qp.is_null() {
         return qp.cast();
     }
@@ -189,6 +197,7 @@ fn fill(qp: &mut ibv_qp_ex) {
     qp.wr_send_imm = Some(wr_send_imm);
     qp.wr_send_inv = Some(wr_send_inv);
     qp.wr_set_ud_addr = Some(wr_set_ud_addr);
+    qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     qp.wr_set_inline_data = Some(wr_set_inline_data);
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     qp.wr_set_sge = Some(wr_set_sge);
@@ -306,6 +315,13 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
             }
         }
         Err(misuse) => span.error = misuse.errno(),
+    }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
+    // SAFETY: the program calls it in a span.
+    if let Some(request) = unsafe { span(qp) }.last() {
+        request.srqn = srqn;
     }
 }
 

@@ -72,7 +72,8 @@ const COMMON_CAPS: c_uint = IBV_DEVICE_CURR_QP_STATE_MOD
 const ADAPTER_CAPS: c_uint = COMMON_CAPS
     | IBV_DEVICE_UD_AV_PORT_ENFORCE
     | IBV_DEVICE_SYS_IMAGE_GUID
-    | IBV_DEVICE_RC_RNR_NAK_GEN;
+    | IBV_DEVICE_RC_RNR_NAK_GEN
+    | IBV_DEVICE_XRC;
 
 /// The attributes of a device.
 pub fn device_attr(personality: Personality) -> ibv_device_attr {
@@ -147,6 +148,10 @@ pub unsafe extern "C" fn query_device_ex(
     // Nothing is pinned for anyone, so memory on demand is as good as any other.
     full.odp_general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
     full.odp_rc_uc_ud_caps = on_demand(personality);
+    if personality == Personality::Roce {
+        // What a shared receive queue can do is said of reliable connections, too.
+        full.xrc_odp_caps = full.odp_rc_uc_ud_caps[0];
+    }
     full.max_dm_size = personality.limits().max_dm_octets;
     full.phys_port_cnt_ex = 1;
     // SAFETY: `attr` has `size` octets by contract.

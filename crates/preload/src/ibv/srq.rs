@@ -4,11 +4,11 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use weft_io::Srq;
+use weft_io::{Cq, Srq, SrqInit, Xrcd};
 
 use super::context::Held;
 use super::object::{Acks, Object, handle};
-use super::{pd_mr, registry};
+use super::{cq, pd_mr, registry, xrcd};
 use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
@@ -26,7 +26,8 @@ type SrqObject = Object<ibv_srq, Tail>;
 /// What is behind `srq`.
 ///
 /// # Safety
-/// `srq` came from [`ibv_create_srq`] and is not destroyed while the reference lives.
+/// `srq` came from [`ibv_create_srq`] or its extended form and is not destroyed while the reference
+/// lives.
 pub unsafe fn tail<'a>(srq: *mut ibv_srq) -> &'a Tail {
     // SAFETY: as this function's contract.
     unsafe { SrqObject::tail(srq) }
@@ -48,27 +49,42 @@ pub unsafe extern "C" fn ibv_create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     pass_when_off!(ibv_create_srq(pd, init));
+    // SAFETY: readable by contract.
+    let mut asked = unsafe { *init };
+    // SAFETY: alive by contract.
+    let srq = unsafe { create(pd, &mut asked, None) };
+    // SAFETY: writable by contract.
+    unsafe { (*init).attr = asked.attr };
+    srq
+}
+
+/// Makes a shared receive queue, of a domain if it has a `home`, and writes what was granted to
+/// `init`; NULL with `errno` set when it cannot be made.
+///
+/// # Safety
+/// `pd` is alive.
+unsafe fn create(
+    pd: *mut ibv_pd,
+    init: &mut ibv_srq_init_attr,
+    home: Option<(Arc<Xrcd>, Arc<Cq>)>,
+) -> *mut ibv_srq {
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
-    // SAFETY: readable by contract.
-    let asked = unsafe { *init };
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };
     // SAFETY: the context of a live domain is open.
     let held = unsafe { Held::new(context) };
     let cookie = registry::cookie();
-    let ibv_srq_attr { max_wr, max_sge, srq_limit } = asked.attr;
-    let core = held.tail().core.create_srq(&domain.core, max_wr, max_sge, srq_limit, cookie);
-    let core = match core {
+    let ibv_srq_attr { max_wr, max_sge, srq_limit: limit } = init.attr;
+    let wanted = SrqInit { pd: domain.core.clone(), max_wr, max_sge, limit, cookie, home };
+    let core = match held.tail().core.create_srq(wanted) {
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
     };
-    let granted = core.query();
-    // SAFETY: writable by contract.
-    unsafe { (*init).attr = attributes(granted) };
+    init.attr = attributes(core.query());
     let public = ibv_srq {
         context,
-        srq_context: asked.srq_context,
+        srq_context: init.srq_context,
         pd,
         handle: handle(),
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
@@ -78,6 +94,59 @@ pub unsafe extern "C" fn ibv_create_srq(
     let srq = SrqObject::make(public, Tail { core, cookie, context: held });
     registry::add(cookie, srq);
     srq
+}
+
+/// Slot `create_srq_ex`: plain queues, and those of domains of extended reliable connections.
+///
+/// # Safety
+/// `context` is open, `attr` readable and writable; the objects it names are alive.
+pub unsafe extern "C" fn create_srq_ex(
+    _: *mut ibv_context,
+    attr: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    const PLAIN: u32 = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+    const OF_DOMAIN: u32 = PLAIN | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    // SAFETY: as this function's contract.
+    let attr = unsafe { &mut *attr };
+    let has = |bits| attr.comp_mask & bits == bits;
+    let kind = if has(IBV_SRQ_INIT_ATTR_TYPE) { attr.srq_type } else { IBV_SRQT_BASIC };
+    if attr.comp_mask & !OF_DOMAIN != 0 || !matches!(kind, IBV_SRQT_BASIC | IBV_SRQT_XRC) {
+        return errno::null(libc::EOPNOTSUPP);
+    }
+    let of_domain = kind == IBV_SRQT_XRC;
+    let needed = if of_domain { OF_DOMAIN } else { IBV_SRQ_INIT_ATTR_PD };
+    if !has(needed) || attr.pd.is_null() {
+        return errno::null(libc::EINVAL);
+    }
+    let home = if !of_domain {
+        None
+    } else if attr.xrcd.is_null() || attr.cq.is_null() {
+        return errno::null(libc::EINVAL);
+    } else {
+        // SAFETY: alive by contract.
+        let domain = unsafe { xrcd::tail(attr.xrcd) }.core.clone();
+        // SAFETY: alive by contract.
+        Some((domain, unsafe { cq::tail(attr.cq) }.core.clone()))
+    };
+    let mut init = ibv_srq_init_attr { srq_context: attr.srq_context, attr: attr.attr };
+    // SAFETY: alive by contract.
+    let srq = unsafe { create(attr.pd, &mut init, home) };
+    attr.attr = init.attr;
+    srq
+}
+
+/// Slot `get_srq_num`: how peers name the queue; `EINVAL` if they cannot.
+///
+/// # Safety
+/// `srq` is alive and `number` writable.
+pub unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    // SAFETY: alive by contract.
+    let Some(found) = unsafe { tail(srq) }.core.number() else {
+        return errno::code(libc::EINVAL);
+    };
+    // SAFETY: writable by contract.
+    unsafe { number.write(found) };
+    0
 }
 
 fn attributes((max_wr, max_sge, srq_limit): (u32, u32, u32)) -> ibv_srq_attr {

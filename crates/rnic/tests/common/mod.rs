@@ -17,7 +17,7 @@ use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionReader, RegionSpec};
 use weft_verbs::{
     Access, AsyncEvent, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, QpState, QpType, RecvWr, SendFlags,
-    SendOp, SendWr, Sge, Srq, Wake, Wc,
+    SendOp, SendWr, Sge, Srq, Wake, Wc, Xrcd,
 };
 
 pub struct Silent;
@@ -66,6 +66,7 @@ pub struct Host {
     pub events: Arc<AsyncQueue>,
     pub qp: Arc<Qp>,
     pub srq: Option<Arc<Srq>>,
+    pub xrcd: Option<Arc<Xrcd>>,
 }
 
 /// A host whose queue pair is bound to a TCP connection.
@@ -106,20 +107,22 @@ impl Host {
             max_recv_sge: 4,
             max_inline_data: 64,
         };
+        let xrcd = (kind == QpType::XrcRecv).then(|| Arc::new(Xrcd::new(device.alloc_pd())));
         let init = QpInit {
             kind,
             start: QpState::Init,
-            pd: Arc::clone(&pd),
+            pd: Arc::clone(xrcd.as_ref().map_or(&pd, |domain| domain.pd())),
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             srq: shares.then(|| Arc::new(Srq::new(&pd, 64, 4, 0, Arc::clone(&events), 3))),
+            xrcd: xrcd.clone(),
             cap,
             sq_sig_all: true,
             cookie: 2,
         };
         let srq = init.srq.clone();
         let qp = Arc::new(device.create_qp(init, &events).unwrap());
-        Self { device, pd, cq, events, qp, srq }
+        Self { device, pd, cq, events, qp, srq, xrcd }
     }
 
     pub fn memory(&self, octets: u64, access: Access) -> Memory {

@@ -138,7 +138,7 @@ impl Region {
         if !self.valid {
             return Err(RegionFault::InvalidStag);
         }
-        if self.pd.id() != who.pd {
+        if !self.pd.admits(who.pd) {
             return Err(RegionFault::WrongPd);
         }
         if let Some(window) = &self.window {

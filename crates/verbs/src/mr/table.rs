@@ -161,7 +161,7 @@ impl RegionTable {
         let party = party.into();
         let mut regions = self.lock();
         let region = regions.find_mut(key).ok_or(RegionFault::InvalidStag)?;
-        if region.pd.id() != party.pd {
+        if !region.pd.admits(party.pd) {
             return Err(RegionFault::WrongPd);
         }
         let reached = who == Invalidate::Local || region.access.is_remote();

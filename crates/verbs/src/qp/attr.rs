@@ -13,12 +13,23 @@ pub enum QpType {
     Uc = 3,
     /// Datagrams to anyone: sends.
     Ud = 4,
+    /// The requesting end of an extended reliable connection: everything, and each message says
+    /// which receive queue of the peer it is for.
+    XrcSend = 9,
+    /// The other end: receives for the queues of its domain.
+    XrcRecv = 10,
 }
 
 impl QpType {
     /// The type with this value in `enum ibv_qp_type`, if it is one of these.
     pub fn from_raw(raw: u32) -> Option<Self> {
-        [Self::Rc, Self::Uc, Self::Ud].into_iter().find(|t| *t as u32 == raw)
+        let all = [Self::Rc, Self::Uc, Self::Ud, Self::XrcSend, Self::XrcRecv];
+        all.into_iter().find(|t| *t as u32 == raw)
+    }
+
+    /// Whether it is an end of an extended reliable connection.
+    pub fn is_xrc(self) -> bool {
+        matches!(self, Self::XrcSend | Self::XrcRecv)
     }
 }
 

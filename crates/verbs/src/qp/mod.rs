@@ -12,6 +12,8 @@ pub mod transition;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use weft_wire::ids::QN_SHARED;
+
 pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use recv_queue::{RecvQueue, RecvWqe};
 use send_queue::SendQueue;
@@ -28,6 +30,7 @@ use crate::srq::Srq;
 use crate::usage::InUse;
 use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wr::{Destination, RecvWr, SendOp, SendWr};
+use crate::xrcd::Xrcd;
 
 /// The rights of a queue pair that leaves them to each region.
 const NO_SAY: u32 = u32::MAX;
@@ -46,6 +49,9 @@ pub struct QpInit {
     pub recv_cq: Arc<Cq>,
     /// Where receives come from, instead of a receive queue of its own.
     pub srq: Option<Arc<Srq>>,
+    /// The domain whose queues it receives for; for [`QpType::XrcRecv`], whose protection domain is
+    /// that of the domain.
+    pub xrcd: Option<Arc<Xrcd>>,
     /// Sizes.
     pub cap: QpCap,
     /// Every send is signaled.
@@ -71,6 +77,9 @@ pub struct Qp {
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
     srq: Option<Arc<Srq>>,
+    xrcd: Option<Arc<Xrcd>>,
+    /// The queue of the domain that had no receive when it was asked last.
+    lacking: Mutex<Weak<Srq>>,
     uses: Mutex<Option<Uses>>,
     sq: Mutex<SendQueue>,
     rq: Mutex<RecvQueue>,
@@ -97,6 +106,12 @@ impl Qp {
         events: Arc<AsyncQueue>,
     ) -> Result<Self, Misuse> {
         let cap = grant(init.cap, limits)?;
+        if init.xrcd.is_some() != (init.kind == QpType::XrcRecv) {
+            return Err(Misuse::Invalid("queue pairs that receive for a domain, and only they"));
+        }
+        if init.srq.as_ref().is_some_and(|srq| init.kind.is_xrc() || srq.number().is_some()) {
+            return Err(Misuse::Invalid("a shared receive queue of another kind"));
+        }
         let attrs = QpAttr { port: 1, cap, ..QpAttr::default() };
         Ok(Self {
             num,
@@ -111,6 +126,8 @@ impl Qp {
             send_cq: init.send_cq,
             recv_cq: init.recv_cq,
             srq: init.srq,
+            xrcd: init.xrcd,
+            lacking: Mutex::default(),
             sq: Mutex::new(SendQueue::new(&cap)),
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(init.start as u8),
@@ -146,9 +163,10 @@ impl Qp {
         Party { pd: self.pd.id(), qp: Some(self.num) }
     }
 
-    /// The protection domain its receives name.
-    pub fn recv_pd(&self) -> u32 {
-        self.srq.as_ref().map_or(self.pd.id(), |s| s.pd().id())
+    /// The protection domain whose regions `wqe` names.
+    pub fn recv_pd(&self, wqe: &RecvWqe) -> u32 {
+        let shared = wqe.home.as_ref().or(self.srq.as_ref());
+        shared.map_or(self.pd.id(), |srq| srq.pd().id())
     }
 
     /// The regions of its device.
@@ -242,13 +260,26 @@ impl Qp {
 
     /// Queues a send.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
-        if self.kind == QpType::Ud {
-            return Err(Misuse::Invalid("a datagram has a destination"));
+        match self.kind {
+            QpType::Ud => Err(Misuse::Invalid("a datagram has a destination")),
+            QpType::XrcSend => Err(Misuse::Invalid("the request names a receive queue")),
+            _ => self.post(wr, |_| ()),
         }
-        self.post(wr, None)
     }
 
-    fn post(&self, wr: &SendWr<'_>, to: Option<&Destination>) -> Result<(), Misuse> {
+    /// Queues a send of a queue pair of type [`QpType::XrcSend`] for the peer's receive queue
+    /// `number`.
+    pub fn post_send_to(&self, wr: &SendWr<'_>, number: u32) -> Result<(), Misuse> {
+        if self.kind != QpType::XrcSend {
+            return Err(Misuse::Invalid("the peer of this queue pair has one receive queue"));
+        }
+        if number & QN_SHARED != 0 {
+            return Err(Misuse::Invalid("no receive queue has this number"));
+        }
+        self.post(wr, |sq| sq.address(QN_SHARED | number))
+    }
+
+    fn post(&self, wr: &SendWr<'_>, address: impl FnOnce(&mut SendQueue)) -> Result<(), Misuse> {
         if !wr.op.is_offered_by(self.kind) {
             return Err(Misuse::Invalid("a queue pair of this type does not do this"));
         }
@@ -259,9 +290,7 @@ impl Qp {
             return Err(Misuse::Invalid("sends may be posted from RTS on"));
         }
         sq.push(wr, self.sq_sig_all, limit)?;
-        if let Some(to) = to {
-            sq.direct(to);
-        }
+        address(&mut sq);
         if matches!(state, QpState::Err | QpState::Sqe) {
             sq.flush(self.num, &self.send_cq);
         }
@@ -277,13 +306,16 @@ impl Qp {
         if to.qkey >> 31 != 0 {
             to.qkey = self.attrs.lock().expect("attribute lock").qkey;
         }
-        self.post(wr, Some(&to))
+        self.post(wr, |sq| sq.direct(&to))
     }
 
     /// Queues a receive.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
         if self.srq.is_some() {
             return Err(Misuse::Invalid("receives go to the shared receive queue"));
+        }
+        if self.kind.is_xrc() {
+            return Err(Misuse::Invalid("receives go to the queues of the domain"));
         }
         let mut rq = self.rq();
         let state = self.state();
@@ -301,9 +333,13 @@ impl Qp {
 
     /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
     pub fn await_recv(&self, who: Weak<dyn Wake>) -> bool {
-        match &self.srq {
-            Some(srq) => srq.await_recv(who),
-            None => self.rq().await_one(who),
+        match (&self.srq, &self.xrcd) {
+            (Some(srq), _) => srq.await_recv(who),
+            (None, Some(_)) => {
+                let lacking = self.lacking().upgrade();
+                lacking.is_none_or(|srq| srq.await_recv(who))
+            }
+            (None, None) => self.rq().await_one(who),
         }
     }
 
@@ -315,11 +351,40 @@ impl Qp {
         }
     }
 
+    /// Takes a receive of the queue `number` of the domain, if there is one.
+    ///
+    /// # Errors
+    /// [`Misuse::NotFound`] if the domain has no such queue, or there is no domain.
+    pub fn take_recv_of(&self, number: u32) -> Result<Option<RecvWqe>, Misuse> {
+        let found = self.xrcd.as_ref().and_then(|domain| domain.find(number));
+        let srq = found.ok_or(Misuse::NotFound)?;
+        let Some(mut wqe) = srq.take() else {
+            *self.lacking() = Arc::downgrade(&srq);
+            return Ok(None);
+        };
+        wqe.home = Some(srq);
+        Ok(Some(wqe))
+    }
+
+    fn lacking(&self) -> MutexGuard<'_, Weak<Srq>> {
+        self.lacking.lock().expect("domain lock")
+    }
+
     /// Completes a receive; `fill` adds what the message brought.
     pub fn complete_recv(&self, wqe: &RecvWqe, solicited: bool, fill: impl FnOnce(&mut Wc)) {
         let mut wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, WcStatus::Success);
         fill(&mut wc);
-        self.recv_cq.push(wc, None, solicited);
+        if wqe.home.is_some() {
+            wc.src_qp = self.attrs.lock().expect("attribute lock").dest_qp_num;
+        }
+        self.push_recv(wqe, wc, solicited);
+    }
+
+    fn push_recv(&self, wqe: &RecvWqe, wc: Wc, solicited: bool) {
+        match &wqe.home {
+            Some(srq) => srq.complete(wc, solicited),
+            None => self.recv_cq.push(wc, None, solicited),
+        }
     }
 
     /// Invalidates a key on behalf of the peer or of a work request.
@@ -428,14 +493,13 @@ impl Qp {
     }
 
     fn flush_recv(&self, wqe: &RecvWqe) {
-        let wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, WcStatus::WrFlushErr);
-        self.recv_cq.push(wc, None, true);
+        self.fail_recv(wqe, WcStatus::WrFlushErr);
     }
 
     /// Completes a receive that failed; the caller fails the queue pair next.
     pub fn fail_recv(&self, wqe: &RecvWqe, status: WcStatus) {
         let wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, status);
-        self.recv_cq.push(wc, None, true);
+        self.push_recv(wqe, wc, true);
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use crate::channel::Wake;
 use crate::misuse::Misuse;
+use crate::srq::Srq;
 use crate::wr::{RecvWr, Sge, SgeList, total_len};
 
 /// A posted receive.
@@ -14,6 +15,8 @@ pub struct RecvWqe {
     /// The caller's name for it.
     pub wr_id: u64,
     sges: SgeList,
+    /// The shared queue that says where it completes, if it is not its queue pair that does.
+    pub(crate) home: Option<Arc<Srq>>,
 }
 
 impl RecvWqe {
@@ -70,10 +73,10 @@ impl RecvQueue {
         if self.wqes.len() >= self.depth as usize {
             return Err(Misuse::Full);
         }
-        let mut wqe = RecvWqe { wr_id: wr.wr_id, sges: SgeList::default() };
+        let mut wqe = RecvWqe { wr_id: wr.wr_id, ..RecvWqe::default() };
         wqe.sges.set(wr.sges);
         self.wqes.push_back(wqe);
-        Ok(std::mem::take(&mut self.waiting))
+        Ok(self.let_go())
     }
 
     /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
@@ -82,6 +85,11 @@ impl RecvQueue {
             self.waiting.0.push(who);
         }
         !self.wqes.is_empty()
+    }
+
+    /// Whoever waits is not to wait any longer.
+    pub fn let_go(&mut self) -> Waiting {
+        std::mem::take(&mut self.waiting)
     }
 
     /// Takes the oldest receive.

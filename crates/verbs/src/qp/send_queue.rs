@@ -8,6 +8,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use weft_wire::ids::QN_SEND;
+
 use super::QpCap;
 use crate::cq::{Cq, Reclaim};
 use crate::misuse::Misuse;
@@ -28,6 +30,8 @@ pub struct SendWqe {
     pub len: u32,
     /// The sequence number that the protocol gave the message.
     pub msn: u32,
+    /// The untagged queue of the peer that a message for one of its receives goes to.
+    pub queue: u32,
     sges: SgeList,
     inline: Vec<u8>,
     /// Segments that are out and not acknowledged.
@@ -126,6 +130,7 @@ impl SendQueue {
         wqe.op = wr.op;
         wqe.flags = wr.flags;
         wqe.len = len;
+        wqe.queue = QN_SEND;
         wqe.inline.clear();
         if wr.flags.contains(SendFlags::INLINE) {
             inline_bytes(wr.sges, &mut wqe.inline);
@@ -143,6 +148,11 @@ impl SendQueue {
         self.unanswered = self.depth.min(self.unanswered + 1);
         self.taken.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Sends the request that was added last to the untagged queue `queue` of the peer.
+    pub fn address(&mut self, queue: u32) {
+        self.get_mut(self.head.wrapping_sub(1)).queue = queue;
     }
 
     /// Sends the request that was added last, a datagram, to `to`.
@@ -194,6 +204,7 @@ impl SendQueue {
                 flags: SendFlags::default(),
                 len: 0,
                 msn: 0,
+                queue: QN_SEND,
                 sges: SgeList::default(),
                 inline: Vec::new(),
                 unacked: 0,

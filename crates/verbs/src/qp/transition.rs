@@ -54,26 +54,27 @@ fn to_init(kind: QpType) -> Mask {
     let common = Mask::PKEY_INDEX | Mask::PORT;
     match kind {
         QpType::Ud => common | Mask::QKEY,
-        QpType::Rc | QpType::Uc => common | Mask::ACCESS_FLAGS,
+        _ => common | Mask::ACCESS_FLAGS,
     }
 }
 
 fn to_rtr(kind: QpType) -> (Mask, Mask) {
     let connected = Mask::AV | Mask::PATH_MTU | Mask::DEST_QPN | Mask::RQ_PSN;
-    let reliable = connected | Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER;
+    let responder = connected | Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER;
     let takes = Mask::ALT_PATH | Mask::ACCESS_FLAGS | Mask::PKEY_INDEX;
     match kind {
         QpType::Ud => (Mask::empty(), Mask::PKEY_INDEX | Mask::QKEY),
-        QpType::Uc => (connected, takes),
-        QpType::Rc => (reliable, takes),
+        QpType::Uc | QpType::XrcSend => (connected, takes),
+        QpType::Rc | QpType::XrcRecv => (responder, takes),
     }
 }
 
 fn to_rts(kind: QpType) -> Mask {
-    let reliable = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY | Mask::MAX_QP_RD_ATOMIC;
+    let requester = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY | Mask::MAX_QP_RD_ATOMIC;
     match kind {
         QpType::Ud | QpType::Uc => Mask::SQ_PSN,
-        QpType::Rc => Mask::SQ_PSN | reliable,
+        QpType::Rc | QpType::XrcSend => Mask::SQ_PSN | requester,
+        QpType::XrcRecv => Mask::SQ_PSN | Mask::TIMEOUT,
     }
 }
 
@@ -81,25 +82,23 @@ fn while_sending(kind: QpType) -> Mask {
     let connected = Mask::CUR_STATE | Mask::ALT_PATH | Mask::ACCESS_FLAGS | Mask::PATH_MIG_STATE;
     match kind {
         QpType::Ud => Mask::CUR_STATE | Mask::QKEY,
-        QpType::Uc => connected,
-        QpType::Rc => connected | Mask::MIN_RNR_TIMER,
+        QpType::Uc | QpType::XrcSend => connected,
+        QpType::Rc | QpType::XrcRecv => connected | Mask::MIN_RNR_TIMER,
     }
 }
 
 fn while_drained(kind: QpType) -> Mask {
     let connected =
         Mask::AV | Mask::ALT_PATH | Mask::ACCESS_FLAGS | Mask::PKEY_INDEX | Mask::PATH_MIG_STATE;
-    let reliable = Mask::PORT
-        | Mask::TIMEOUT
-        | Mask::RETRY_CNT
-        | Mask::RNR_RETRY
-        | Mask::MAX_QP_RD_ATOMIC
-        | Mask::MAX_DEST_RD_ATOMIC
-        | Mask::MIN_RNR_TIMER;
+    let reliable = connected | Mask::PORT | Mask::TIMEOUT;
+    let requester = Mask::RETRY_CNT | Mask::RNR_RETRY | Mask::MAX_QP_RD_ATOMIC;
+    let responder = Mask::MAX_DEST_RD_ATOMIC | Mask::MIN_RNR_TIMER;
     match kind {
         QpType::Ud => Mask::PKEY_INDEX | Mask::QKEY,
         QpType::Uc => connected,
-        QpType::Rc => connected | reliable,
+        QpType::Rc => reliable | requester | responder,
+        QpType::XrcSend => reliable | requester,
+        QpType::XrcRecv => reliable | responder,
     }
 }
 
@@ -107,7 +106,7 @@ fn after_error(kind: QpType) -> Mask {
     match kind {
         QpType::Ud => Mask::CUR_STATE | Mask::QKEY,
         QpType::Uc => Mask::CUR_STATE | Mask::ACCESS_FLAGS,
-        QpType::Rc => Mask::empty(),
+        QpType::Rc | QpType::XrcSend | QpType::XrcRecv => Mask::empty(),
     }
 }
 
@@ -116,7 +115,8 @@ mod tests {
     use super::*;
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
-    const KINDS: [QpType; 3] = [QpType::Rc, QpType::Uc, QpType::Ud];
+    const KINDS: [QpType; 5] =
+        [QpType::Rc, QpType::Uc, QpType::Ud, QpType::XrcSend, QpType::XrcRecv];
     const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 
     #[test]

@@ -1,0 +1,76 @@
+//! Shared receive queues as the verbs ABI sees them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use weft_rnic::Device;
+use weft_verbs::usage::Counted;
+use weft_verbs::{AsyncQueue, Misuse, Pd};
+
+use crate::cq::Cq;
+use crate::xrcd::Xrcd;
+
+/// What a shared receive queue is made of.
+pub struct SrqInit {
+    /// Its protection domain.
+    pub pd: Arc<Pd>,
+    /// Work requests that it holds.
+    pub max_wr: u32,
+    /// Scatter entries of each.
+    pub max_sge: u32,
+    /// Fewer receives than this raise an event; 0 for none.
+    pub limit: u32,
+    /// Names it in events.
+    pub cookie: u64,
+    /// The domain of extended reliable connections that it is a queue of, and where it completes.
+    pub home: Option<(Arc<Xrcd>, Arc<Cq>)>,
+}
+
+/// A receive queue that several queue pairs take from.
+pub struct Srq {
+    inner: Arc<weft_verbs::Srq>,
+    home: Option<Arc<Xrcd>>,
+}
+
+impl Deref for Srq {
+    type Target = weft_verbs::Srq;
+
+    fn deref(&self) -> &weft_verbs::Srq {
+        &self.inner
+    }
+}
+
+impl Srq {
+    pub(crate) fn new(
+        init: SrqInit,
+        device: &Device,
+        events: &Arc<AsyncQueue>,
+    ) -> Result<Self, Misuse> {
+        let limits = device.limits();
+        let SrqInit { pd, max_wr, max_sge, limit, cookie, home } = init;
+        if max_wr == 0 || max_wr > limits.max_srq_wr || max_sge > limits.max_srq_sge {
+            return Err(Misuse::Invalid("the queue exceeds the limits of the device"));
+        }
+        let events = Arc::clone(events);
+        let srq = weft_verbs::Srq::new(&pd, max_wr, max_sge.max(1), limit, events, cookie);
+        let Some((domain, cq)) = home else { return Ok(Self { inner: Arc::new(srq), home: None }) };
+        let inner = domain.take_in(srq, &cq)?;
+        Ok(Self { inner, home: Some(domain) })
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<weft_verbs::Srq> {
+        &self.inner
+    }
+
+    /// Ends it, if no queue pair uses it.
+    pub(crate) fn destroy(&self) -> Result<(), Misuse> {
+        if self.inner.users().any() {
+            return Err(Misuse::Busy);
+        }
+        self.inner.retire();
+        if let (Some(domain), Some(number)) = (&self.home, self.inner.number()) {
+            domain.let_out(number);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,247 @@
+//! Domains of extended reliable connections, and the files by which programs name them.
+//!
+//! The receiving queue pairs of a domain complete nothing of their own, so who polls where one of
+//! its queues completes makes progress on all of them.
+//!
+//! A file stands for one domain. A process that has it open holds a lock on the file, for domains
+//! live in processes: another one that names the same file would wait for messages that go to the
+//! first, and is told so instead.
+
+use std::collections::HashMap;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+
+use weft_rnic::Device;
+use weft_verbs::{Misuse, Pd};
+
+use crate::cell::Cell;
+use crate::cq::Cq;
+use crate::fds::HighFd;
+use crate::report;
+
+/// The file that a domain is named by.
+#[derive(Clone, Copy, Debug)]
+pub struct XrcdFile {
+    /// A descriptor of it.
+    pub fd: RawFd,
+    /// The domain is made if there is none.
+    pub create: bool,
+    /// There must be none.
+    pub exclusive: bool,
+}
+
+/// A domain.
+pub struct Xrcd {
+    inner: Arc<weft_verbs::Xrcd>,
+    device: Arc<Device>,
+    /// What queue pairs that have none are made with.
+    cq: Arc<Cq>,
+    members: Mutex<Members>,
+    /// The lock on its file.
+    _lock: Option<HighFd>,
+}
+
+#[derive(Default)]
+struct Members {
+    /// How often it is open.
+    opened: usize,
+    /// Its receiving queue pairs.
+    cells: Vec<Arc<Cell>>,
+    /// Its queues' numbers, and where each completes.
+    cqs: Vec<(u32, Arc<Cq>)>,
+}
+
+/// The domains that have a file, by its device and number.
+type Named = HashMap<(u64, u64), Weak<Xrcd>>;
+
+static NAMED: LazyLock<Mutex<Named>> = LazyLock::new(Mutex::default);
+
+impl Xrcd {
+    /// Opens a domain of its own, or the one that `file` stands for; `cq` is for nothing else.
+    pub(crate) fn open(
+        device: &Arc<Device>,
+        cq: Arc<Cq>,
+        file: Option<XrcdFile>,
+    ) -> Result<Arc<Self>, Misuse> {
+        let Some(file) = file else { return Ok(Self::new(device, cq, None)) };
+        let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(system)?;
+        let about = own.metadata().map_err(system)?;
+        let name = (about.dev(), about.ino());
+        let mut named = NAMED.lock().expect("domain lock");
+        named.retain(|_, domain| domain.strong_count() > 0);
+        if let Some(domain) = named.get(&name).and_then(Weak::upgrade) {
+            if file.exclusive {
+                return Err(Misuse::Invalid("there is a domain of this file"));
+            }
+            domain.members().opened += 1;
+            return Ok(domain);
+        }
+        if !file.create {
+            return Err(Misuse::System(libc::EAGAIN));
+        }
+        lock(&own)?;
+        let domain = Self::new(device, cq, Some(HighFd::new(own.into())));
+        named.insert(name, Arc::downgrade(&domain));
+        Ok(domain)
+    }
+
+    fn new(device: &Arc<Device>, cq: Arc<Cq>, lock: Option<HighFd>) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Arc::new(weft_verbs::Xrcd::new(device.alloc_pd())),
+            device: Arc::clone(device),
+            cq,
+            members: Mutex::new(Members { opened: 1, ..Members::default() }),
+            _lock: lock,
+        })
+    }
+
+    /// Closes it once, for the last time only if nothing is in it.
+    pub fn close(&self) -> Result<(), Misuse> {
+        let mut members = self.members();
+        if members.opened == 1 && self.inner.is_used() {
+            return Err(Misuse::Busy);
+        }
+        members.opened -= 1;
+        Ok(())
+    }
+
+    /// What its queue pairs have for a protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        self.inner.pd()
+    }
+
+    /// What its queue pairs have for completion queues.
+    pub fn cq(&self) -> &Arc<Cq> {
+        &self.cq
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<weft_verbs::Xrcd> {
+        &self.inner
+    }
+
+    /// Takes a queue in, which completes in `cq`, under a number of its own.
+    pub(crate) fn take_in(
+        &self,
+        srq: weft_verbs::Srq,
+        cq: &Arc<Cq>,
+    ) -> Result<Arc<weft_verbs::Srq>, Misuse> {
+        let number = self.device.take_srq_number()?;
+        let mut members = self.members();
+        for cell in &members.cells {
+            cq.join(cell);
+        }
+        members.cqs.push((number, Arc::clone(cq)));
+        Ok(srq.join(&self.inner, number, cq.inner()))
+    }
+
+    /// The queue of this number is no more.
+    pub(crate) fn let_out(&self, number: u32) {
+        let mut members = self.members();
+        let Some(at) = members.cqs.iter().position(|(known, _)| *known == number) else { return };
+        let (_, cq) = members.cqs.swap_remove(at);
+        if !members.cqs.iter().any(|(_, other)| Arc::ptr_eq(other, &cq)) {
+            for cell in &members.cells {
+                cq.leave(cell);
+            }
+        }
+        self.device.release_srq_number(number);
+    }
+
+    /// Who polls for one of its queues makes progress on `cell`, a receiving queue pair's.
+    pub(crate) fn join(&self, cell: &Arc<Cell>) {
+        let mut members = self.members();
+        for (_, cq) in &members.cqs {
+            cq.join(cell);
+        }
+        members.cells.push(Arc::clone(cell));
+    }
+
+    /// The queue pair is no more.
+    pub(crate) fn leave(&self, cell: &Arc<Cell>) {
+        let mut members = self.members();
+        for (_, cq) in &members.cqs {
+            cq.leave(cell);
+        }
+        members.cells.retain(|known| !Arc::ptr_eq(known, cell));
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().expect("domain lock")
+    }
+}
+
+/// Locks a file for this process.
+fn lock(file: &File) -> Result<(), Misuse> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            report::error(
+                "ibv_open_xrcd: another process has a domain of this file, and Weft's domains are \
+                 not shared between processes: give each process a file of its own, or -1"
+                    .into(),
+            );
+            Err(Misuse::Unsupported("domains that processes share"))
+        }
+        Err(TryLockError::Error(error)) => Err(system(error)),
+    }
+}
+
+fn system(error: io::Error) -> Misuse {
+    Misuse::System(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::context::{Context, Personality};
+
+    struct Silent;
+    impl weft_verbs::Wake for Silent {
+        fn wake(&self) {}
+    }
+
+    /// A file without a name.
+    fn file(of: &str) -> File {
+        let path = std::env::temp_dir().join(format!("weft-{of}-{}", std::process::id()));
+        let file = File::create_new(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file
+    }
+
+    fn open(fd: RawFd, create: bool, exclusive: bool) -> Result<Arc<Xrcd>, i32> {
+        let context = Context::open(Personality::Roce, Box::new(Silent));
+        let file = XrcdFile { fd, create, exclusive };
+        context.open_xrcd(Some(file)).map_err(|misuse| misuse.errno())
+    }
+
+    #[test]
+    fn a_file_stands_for_one_domain_until_it_is_closed_as_often_as_opened() {
+        let file = file("domain");
+        let fd = file.as_raw_fd();
+        assert_eq!(open(fd, false, false).err(), Some(libc::EAGAIN));
+        let first = open(fd, true, true).unwrap();
+        let second = open(fd, false, false).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(open(fd, true, true).err(), Some(libc::EINVAL));
+        assert_eq!((second.close(), first.close()), (Ok(()), Ok(())));
+        drop((first, second));
+        assert_eq!(open(fd, false, false).err(), Some(libc::EAGAIN));
+        assert!(open(fd, true, true).is_ok());
+        assert_eq!(open(-5, true, false).err(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_has_locked_is_not_shared() {
+        let file = file("locked");
+        let other = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        other.try_lock().unwrap();
+        assert_eq!(open(file.as_raw_fd(), true, false).err(), Some(libc::EOPNOTSUPP));
+        drop(other);
+        assert!(open(file.as_raw_fd(), true, false).is_ok());
+    }
+}

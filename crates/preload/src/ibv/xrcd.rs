@@ -1,0 +1,69 @@
+//! Domains of extended reliable connections.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use weft_io::{Xrcd, XrcdFile};
+
+use super::context::Held;
+use super::object::Object;
+use crate::abi::*;
+use crate::errno;
+
+/// What is behind a domain.
+pub struct Tail {
+    /// The engine's domain.
+    pub core: Arc<Xrcd>,
+    _context: Held,
+}
+
+type XrcdObject = Object<ibv_xrcd, Tail>;
+
+/// What is behind `xrcd`.
+///
+/// # Safety
+/// `xrcd` came from [`open_xrcd`] and is not closed while the reference lives.
+pub unsafe fn tail<'a>(xrcd: *mut ibv_xrcd) -> &'a Tail {
+    // SAFETY: as this function's contract.
+    unsafe { XrcdObject::tail(xrcd) }
+}
+
+/// Slot `open_xrcd`: a domain of its own, or the one of a file.
+///
+/// # Safety
+/// `context` is open and `attr` readable.
+pub unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    const KNOWN: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    // SAFETY: open by contract.
+    let held = unsafe { Held::new(context) };
+    // SAFETY: readable by contract.
+    let ibv_xrcd_init_attr { comp_mask, fd, oflags } = unsafe { *attr };
+    let file = (fd != -1).then_some(XrcdFile {
+        fd,
+        create: oflags & libc::O_CREAT != 0,
+        exclusive: oflags & libc::O_EXCL != 0,
+    });
+    let core = match held.tail().core.open_xrcd(file) {
+        Ok(_) if comp_mask != KNOWN => return errno::null(libc::EINVAL),
+        Ok(core) => core,
+        Err(misuse) => return errno::null(misuse.errno()),
+    };
+    XrcdObject::make(ibv_xrcd { context }, Tail { core, _context: held })
+}
+
+/// Slot `close_xrcd`: `EBUSY` while a queue pair or a shared receive queue is in it.
+///
+/// # Safety
+/// `xrcd` is open and not used afterwards.
+pub unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: open by contract.
+    let result = errno::positive(unsafe { tail(xrcd) }.core.close());
+    if result == 0 {
+        // SAFETY: not used afterwards by contract.
+        unsafe { XrcdObject::free(xrcd) };
+    }
+    result
+}
