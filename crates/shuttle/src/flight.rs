@@ -16,8 +16,6 @@ pub(crate) enum Cargo {
     Rate,
     /// How often the peer should acknowledge; told again when it is lost.
     Interval,
-    /// The credit of a stream that nothing has come on; told again when it is lost.
-    Credit,
     /// Padding of a size that is being tried. Its loss says nothing of the path's load.
     MtuProbe,
 }

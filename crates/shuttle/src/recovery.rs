@@ -53,11 +53,9 @@ pub(crate) struct News {
     pub(crate) fates: Vec<(u16, Fates)>,
     /// Probes of the datagram size: octets, and whether they arrived.
     pub(crate) probes: Vec<(u16, bool)>,
-    /// What told the peer its rate, the interval of its acknowledgements, or a first credit was
-    /// lost.
+    /// What told the peer its rate, or the interval of its acknowledgements, was lost.
     pub(crate) rate_lost: bool,
     pub(crate) interval_lost: bool,
-    pub(crate) credit_lost: bool,
     /// A path has been silent for long.
     pub(crate) silent: bool,
 }
@@ -344,7 +342,6 @@ impl Recovery {
                 self.stats.lost_octets += octets;
                 news.rate_lost |= flight.cargo == Cargo::Rate;
                 news.interval_lost |= flight.cargo == Cargo::Interval;
-                news.credit_lost |= flight.cargo == Cargo::Credit;
                 news.lost.extend(flight.segments(open));
                 news.note_fates(flight, 0, open.count_ones());
             }

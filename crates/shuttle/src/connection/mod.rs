@@ -498,13 +498,8 @@ impl Connection {
     }
 
     /// Applies what an acknowledgement or a timer found to the streams.
-    fn apply_news(&mut self, now_ns: u64) {
-        let Self { news, streams, untold, paths, .. } = self;
-        if std::mem::take(&mut news.credit_lost) {
-            let awaiting = streams.iter().filter(|(_, stream)| stream.awaits_first());
-            awaiting.for_each(|(id, _)| _ = untold.insert(id));
-            paths[0].arrivals.owe(now_ns, 0, true);
-        }
+    fn apply_news(&mut self) {
+        let Self { news, streams, .. } = self;
         for found in news.received.drain(..) {
             if let Some(stream) = streams.get_mut(found.stream) {
                 stream.send.handle_received(found.first, found.last);

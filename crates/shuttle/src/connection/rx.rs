@@ -130,7 +130,7 @@ impl Connection {
         if elicits && matches!(self.state, State::Open { .. }) {
             self.owe_ack(now_ns, header.path, header.ack_now);
         }
-        self.apply_news(now_ns);
+        self.apply_news();
         self.schedule_queries(now_ns);
         taken
     }

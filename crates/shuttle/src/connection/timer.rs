@@ -99,7 +99,7 @@ impl Connection {
                 self.paths[at].recovery.give_back(&mut self.news);
             }
         }
-        self.apply_news(now_ns);
+        self.apply_news();
         self.schedule_queries(now_ns);
     }
 

@@ -261,7 +261,6 @@ impl Connection {
         let Self { paths, frames, streams, untold, .. } = self;
         let path = &mut paths[at];
         frames.clear();
-        let mut cargo = None;
         let budget = usize::from(path.datagram_octets) - 64;
         if path.arrivals.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
             let limit = RANGES_MAX.min(budget / 2);
@@ -271,7 +270,6 @@ impl Connection {
             {
                 if let Some(stream) = streams.get(id) {
                     put_stream(id, stream, frames);
-                    cargo = cargo.or(stream.awaits_first().then_some(Cargo::Credit));
                 }
             }
             if !untold.is_empty() {
@@ -285,13 +283,7 @@ impl Connection {
         if at == 0 {
             put_queries(now_ns, streams, frames, budget);
         }
-        // One of these in a packet, so that its loss says what is to be told again.
-        if cargo.is_some() {
-            Frame::Ping.encode(frames);
-        } else {
-            cargo = put_wish(path, frames);
-        }
-        let cargo = cargo.or((frames.len() > before).then_some(Cargo::Frames));
+        let cargo = put_wish(path, frames).or((frames.len() > before).then_some(Cargo::Frames));
         let owed = cargo.map_or(Owed::Untimed, Owed::Timed);
         (!frames.is_empty()).then_some(owed)
     }

@@ -70,9 +70,4 @@ impl Stream {
             query_listed_ns: None,
         }
     }
-
-    /// The peer may not know that its Sends need credit: no acknowledgement of a segment has told.
-    pub(crate) fn awaits_first(&self) -> bool {
-        self.credit.is_some() && self.recv.frontier() == 0
-    }
 }
