@@ -7,7 +7,8 @@ mod support;
 use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, End, Event, cc};
+use weft_shuttle::{Config, End, Event, Placement, cc};
+use weft_wire::shuttle::hello::placement;
 use weft_wire::shuttle::{PathId, StreamId};
 
 fn link() -> Link {
@@ -101,6 +102,25 @@ fn a_peer_whose_address_changes_is_followed() {
         _ => None,
     });
     assert_eq!(ports, Some(5000));
+}
+
+/// What cannot be held counts as lost, but says where it came from.
+#[test]
+fn a_peer_whose_segments_find_no_room_is_followed() {
+    let config = Config { held_octets: 0, placement: placement::STRICT, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &link(), 1);
+    for end in pair.hosts.iter_mut().flat_map(|host| &mut host.ports.ends) {
+        (end.sink.placement, end.sink.receives) = (Placement::Strict, Some(0));
+    }
+    pair.open();
+    for _ in 0..3 {
+        pair.post(0, 0, Message { write: false, octets: 1000 });
+    }
+    pair.run_for(1000 * MS);
+    (pair.network.strict_nat, pair.network.rebound[0]) = (true, 1000);
+    pair.run_for(2000 * MS);
+    assert_eq!(validated(&pair, 1), [PathId(0)]);
+    assert!(!pair.is_complete());
 }
 
 #[test]

@@ -81,6 +81,7 @@ impl Connection {
             Ok(Taken::No) => {
                 self.heard_ns = now_ns;
                 self.stats.unheld_segments += 1;
+                self.follow(now_ns, route, &header.ctrl, pn);
                 return Ok(());
             }
             Ok(Taken::Duplicate) => self.stats.duplicate_segments += 1,
@@ -161,14 +162,20 @@ impl Connection {
     fn note(&mut self, now_ns: u64, route: Route, marked: bool, header: &CtrlHeader, pn: u64) {
         self.heard_ns = now_ns;
         self.stats.packets_in += 1;
+        self.follow(now_ns, route, header, pn);
         let path = &mut self.paths[usize::from(header.path.0)];
-        let newest = pn >= path.arrivals.near();
         path.arrivals.handle_packet(now_ns, pn);
         path.arrivals.marked += u64::from(marked);
-        // Late packets of the old route must not move the path back (S-72).
-        if route != path.route && newest {
+    }
+
+    /// Asks whether the peer has moved to where a packet of its own came from, before that counts
+    /// as arrived. Late packets of the old route must not move the path back (S-72).
+    fn follow(&mut self, now_ns: u64, route: Route, header: &CtrlHeader, pn: u64) {
+        let at = usize::from(header.path.0);
+        let path = &self.paths[at];
+        if route != path.route && pn >= path.arrivals.near() {
             let token = self.token();
-            self.paths[usize::from(header.path.0)].challenge(now_ns, route, token);
+            self.paths[at].challenge(now_ns, route, token);
         }
     }
 
