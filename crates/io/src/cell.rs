@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use weft_rnic::wire::offload::Offloads;
 use weft_rnic::{Endpoint, Patience};
-use weft_verbs::Cq;
-use weft_verbs::Wake;
+use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
 use crate::drive::stream::StreamDrive;
 use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
@@ -88,6 +87,7 @@ pub(crate) struct Cell {
     /// From having acknowledgements wait for its next call: it stays away after a completion.
     wait_bar: Bar,
     born: Instant,
+    qp: Weak<Qp>,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
     /// Its number among the queue pairs of the process, and what is to go wrong with it.
@@ -97,8 +97,9 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A place for a connection whose requests complete into `cqs`.
-    pub fn new(cqs: [Arc<Cq>; 2]) -> Arc<Self> {
+    /// A place for the connection of `qp`.
+    pub fn new(qp: &Arc<Qp>) -> Arc<Self> {
+        let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         let number = faults::number_queue_pair();
         Arc::new_cyclic(|this| Self {
             driver: Mutex::new(None),
@@ -115,6 +116,7 @@ impl Cell {
             lease_bar: Bar::up_to(UNSEEN_BAR_MAX),
             wait_bar: Bar::up_to(UNSAID_BAR_MAX),
             born: clock::now(),
+            qp: Arc::downgrade(qp),
             cqs,
             number,
             breaker: Breaker::of(number),
@@ -366,6 +368,17 @@ impl Cell {
         }
     }
 
+    /// Fails the queue pair: a completion of it is lost.
+    pub fn break_down(&self) {
+        let Some(qp) = self.qp.upgrade() else { return };
+        let failed = qp.state() == QpState::Err;
+        self.disconnect();
+        qp.fail(None);
+        if !failed {
+            qp.raise(AsyncKind::QpFatal);
+        }
+    }
+
     /// Forgets the connection, so that another one may be attached.
     pub fn abandon(&self) {
         if self.is_attached() {
@@ -446,7 +459,8 @@ impl Leased for Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_verbs::AsyncQueue;
+    use crate::{Context, Personality, QpInit};
+    use weft_verbs::{QpCap, QpType};
 
     struct Silent;
     impl Wake for Silent {
@@ -455,8 +469,20 @@ mod tests {
 
     #[test]
     fn a_lease_stays_with_the_thread_that_is_at_work() {
-        let cq = || Arc::new(Cq::new(1, None, AsyncQueue::new(Box::new(Silent)), 0));
-        let cell = Cell::new([cq(), cq()]);
+        let context = Context::open(Personality::Iwarp, Box::new(Silent));
+        let cq = || context.create_cq(1, None, 0).unwrap();
+        let qp = context.create_qp(QpInit {
+            kind: QpType::Rc,
+            pd: context.alloc_pd(),
+            send_cq: cq(),
+            recv_cq: cq(),
+            srq: None,
+            xrcd: None,
+            cap: QpCap::default(),
+            sq_sig_all: false,
+            cookie: 0,
+        });
+        let cell = Arc::clone(&qp.unwrap().cell);
         let long_after = cell.born + Duration::from_secs(1);
         let at_work = cell.lock();
         assert!(!cell.reclaim(long_after), "somebody works on it now");

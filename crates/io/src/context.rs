@@ -111,7 +111,7 @@ impl Context {
         }
         let cq = weft_verbs::Cq::new(cqe, channel, Arc::clone(&self.events), cookie);
         let clock = stamped.then_some(clock::ticks_ns as fn() -> u64);
-        Ok(Arc::new(Cq::new(cq.with_clock(clock), max)))
+        Ok(Cq::new(cq.with_clock(clock), max))
     }
 
     /// Makes a shared receive queue.

@@ -1,12 +1,16 @@
 //! Completion queues that make progress when they are polled.
+//!
+//! Once a completion is lost, every queue pair that completes there fails: its program could not
+//! know any more what became of its requests.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, RwLock, Weak};
+use std::time::Instant;
 
-use weft_verbs::{CqError, Misuse, Wc};
+use weft_verbs::{CqError, Misuse, Wake, Wc};
 
 use crate::cell::Cell;
-use crate::engine::Engine;
+use crate::engine::{Engine, Readiness, Source};
 use crate::{Progress, Settings, clock, faults};
 
 /// Connections looked at by one empty poll.
@@ -29,15 +33,15 @@ pub struct Cq {
 }
 
 impl Cq {
-    pub(crate) fn new(inner: weft_verbs::Cq, max_cqe: u32) -> Self {
-        Self {
-            inner: Arc::new(inner),
+    pub(crate) fn new(inner: weft_verbs::Cq, max_cqe: u32) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
+            inner: Arc::new(inner.with_warden(Box::new(Warden(this.clone())))),
             cells: RwLock::default(),
             turn: AtomicUsize::new(0),
             quiet: AtomicU32::new(0),
             max_cqe,
             left: faults::completions_until_overflow().map(AtomicU64::new),
-        }
+        })
     }
 
     /// When the completion was added that was polled last, by [`clock::ticks_ns`]; 0 if the queue
@@ -79,8 +83,18 @@ impl Cq {
         self.look();
         if self.inner.has_entries() {
             self.inner.overflow();
+            self.break_down();
         }
         self.inner.poll(out)
+    }
+
+    /// Fails the queue pairs that complete here.
+    fn break_down(&self) {
+        // Whoever hears of it may destroy a queue pair.
+        let cells = self.cells.read().expect("completion queue members lock").clone();
+        for cell in cells {
+            cell.break_down();
+        }
     }
 
     fn take(&self, out: &mut [Wc]) -> Result<usize, CqError> {
@@ -153,5 +167,23 @@ impl Cq {
     pub fn destroy(&self) -> Result<(), Misuse> {
         use weft_verbs::usage::Counted;
         if self.inner.users().any() { Err(Misuse::Busy) } else { Ok(()) }
+    }
+}
+
+/// Has the engine break a completion queue down: whoever finds that it has no room holds locks.
+struct Warden(Weak<Cq>);
+
+impl Wake for Warden {
+    fn wake(&self) {
+        let cq: Weak<dyn Source> = self.0.clone();
+        Engine::get().set_timer(clock::now(), cq);
+    }
+}
+
+impl Source for Cq {
+    fn ready(&self, _: Readiness) {}
+
+    fn timeout(&self, _: Instant) {
+        self.break_down();
     }
 }

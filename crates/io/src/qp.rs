@@ -110,7 +110,7 @@ impl Qp {
         let led = led.or(port.as_ref().map(|port| port.qp_number())).unwrap_or_default();
         let inner = device.create_qp_numbered(led, inner, events)?;
         let inner = Arc::new(inner);
-        let cell = Cell::new([Arc::clone(send_cq.inner()), Arc::clone(recv_cq.inner())]);
+        let cell = Cell::new(&inner);
         match &init.xrcd {
             Some(domain) => domain.join(&cell),
             None => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use thiserror::Error;
 
-use crate::channel::CompChannel;
+use crate::channel::{CompChannel, Wake};
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::misuse::Misuse;
 use crate::usage::{Counted, Users};
@@ -63,6 +63,8 @@ pub struct Cq {
     channel: Option<Arc<CompChannel>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
+    /// Is woken when the queue overflows.
+    warden: Option<Box<dyn Wake>>,
     users: Users,
 }
 
@@ -88,7 +90,14 @@ impl Cq {
             stamp_ns: 0,
         };
         let (ring, users) = (Mutex::new(ring), Users::default());
-        Self { ring, clock: None, channel, events, cookie, users }
+        Self { ring, clock: None, channel, events, cookie, warden: None, users }
+    }
+
+    /// The same, and `warden` is woken when it overflows, to fail the queue pairs that complete
+    /// there. Locks of theirs are held then.
+    pub fn with_warden(mut self, warden: Box<dyn Wake>) -> Self {
+        self.warden = Some(warden);
+        self
     }
 
     /// The same, with the time of each completion by `clock`.
@@ -161,15 +170,16 @@ impl Cq {
         Ok(())
     }
 
-    /// Adds a completion. `solicited` also when it reports an error.
+    /// Adds a completion. `solicited` also when it reports an error. Once one is lost, so are all
+    /// that follow.
     pub fn push(&self, wc: Wc, reclaim: Option<Reclaim>, solicited: bool) {
         let stamp_ns = self.clock.map_or(0, |clock| clock());
         let mut ring = self.ring();
-        if ring.entries.len() >= ring.capacity as usize {
-            let first = !std::mem::replace(&mut ring.overflowed, true);
-            drop(ring);
-            if first {
-                self.events.push(AsyncKind::CqErr, self.cookie);
+        if ring.overflowed || ring.entries.len() >= ring.capacity as usize {
+            if self.lose(ring)
+                && let Some(warden) = &self.warden
+            {
+                warden.wake();
             }
             return;
         }
@@ -184,15 +194,21 @@ impl Cq {
         }
     }
 
-    /// Loses what it holds, and fails, as if it had overflowed.
+    /// Loses what it holds, and fails, as if it had overflowed; the caller is its warden.
     pub fn overflow(&self) {
         let mut ring = self.ring();
         ring.entries.clear();
+        self.lose(ring);
+    }
+
+    /// Whether this is the first loss.
+    fn lose(&self, mut ring: MutexGuard<'_, Ring>) -> bool {
         let first = !std::mem::replace(&mut ring.overflowed, true);
         drop(ring);
         if first {
             self.events.push(AsyncKind::CqErr, self.cookie);
         }
+        first
     }
 
     /// Gives the event of an arm for any completion although there is none; whether there was such
@@ -314,13 +330,17 @@ mod tests {
     #[test]
     fn overflow_is_an_event_and_an_error_after_the_last_entry() {
         let (cq, _, events, _) = cq(1);
+        let told = Count::default();
+        let cq = cq.with_warden(Box::new(told.clone()));
         cq.push(wc(1, WcStatus::Success), None, false);
         cq.push(wc(2, WcStatus::Success), None, false);
         cq.push(wc(3, WcStatus::Success), None, false);
         assert_eq!(events.pop().map(|e| (e.kind, e.cookie)), Some((AsyncKind::CqErr, 77)));
-        assert_eq!(events.pop(), None);
+        assert_eq!((events.pop(), told.get()), (None, 1));
         let mut out = [Wc::default(); 4];
         assert_eq!(cq.poll(&mut out), Ok(1));
+        assert_eq!(cq.poll(&mut out), Err(CqError));
+        cq.push(wc(4, WcStatus::Success), None, false);
         assert_eq!(cq.poll(&mut out), Err(CqError));
     }
 
