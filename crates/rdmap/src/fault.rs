@@ -2,13 +2,14 @@
 //!
 //! The one place where faults become Terminate codes, completion statuses and events.
 
-use weft_verbs::{AsyncKind, Qp, RegionFault, WcStatus};
-use weft_wire::ddp::{DdpError, UNTAGGED_LEN};
+use weft_verbs::qp::send_queue::SendWqe;
+use weft_verbs::{AsyncKind, Qp, RegionFault, SendOp, WcStatus};
+use weft_wire::ddp::{DdpError, Header, UNTAGGED_LEN};
 use weft_wire::rdmap::Opcode;
 use weft_wire::rdmap::READ_REQUEST_LEN;
 use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
 
-use crate::stream::{Receiving, Stream};
+use crate::stream::{Lower, Receiving, Stream};
 
 /// Why a stream ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub enum Fault {
     /// The peer may not have what it asked to read any more.
     SourceGone(RegionFault),
     /// The peer sent a Terminate.
-    Terminated(TerminateCode),
+    Terminated(Terminate),
     /// The lower layer failed, RFC 5044 section 8.
     Lower(Option<TerminateCode>),
     /// The connection closed.
@@ -82,7 +83,11 @@ impl Fault {
     /// The asynchronous event for the application.
     pub(crate) fn event(&self) -> Option<AsyncKind> {
         match self {
-            Self::PeerMisbehaved { terminate, .. } => Some(event_for(terminate.code)),
+            Self::PeerMisbehaved { terminate, receive } => match (terminate.code, receive) {
+                // An atomic that is not aligned.
+                (TerminateCode::RdmapStreamCatastrophic, None) => Some(AsyncKind::QpReqErr),
+                (code, _) => Some(event_for(code)),
+            },
             Self::SourceGone(_) => Some(AsyncKind::QpAccessErr),
             Self::Request { .. } | Self::Closed | Self::Unreachable | Self::NoReceive { .. } => {
                 None
@@ -105,7 +110,7 @@ impl Fault {
                     qp.fail_recv(&wqe, *status);
                 }
             }
-            Self::Terminated(code) => blame(stream, qp, *code),
+            Self::Terminated(terminate) => blame(stream, qp, terminate),
             Self::Unreachable => {
                 let mut sq = qp.sq();
                 let tail = sq.tail();
@@ -116,13 +121,53 @@ impl Fault {
     }
 }
 
-/// Finds the request that the peer's Terminate is about: a Read that is refused is the oldest one
-/// outstanding; anything else is the oldest request that is not complete.
-fn blame(stream: &mut Stream, qp: &Qp, code: TerminateCode) {
+/// Ends the request that the peer's Terminate is about. Where that is known, what was posted before
+/// it is with the peer. Else a Read that is refused is the oldest one outstanding; anything else is
+/// the oldest request that is not complete.
+fn blame(stream: &mut Stream, qp: &Qp, terminate: &Terminate) {
     let mut sq = qp.sq();
+    let known = match (stream.config.lower, terminate.ddp) {
+        // Its close has acknowledged what came before the segment that was refused.
+        (Lower::Shuttle, _) => sq.find(SendWqe::is_out),
+        (Lower::Mpa, Some(quoted)) => match Header::parse(quoted.as_bytes()) {
+            Ok((header, _)) => sq.find(|wqe| is_of(wqe, &header)),
+            Err(_) => None,
+        },
+        (Lower::Mpa, None) => None,
+    };
+    if let Some(seq) = known {
+        sq.confirmed(seq.wrapping_sub(1));
+    }
     let waiting = stream.outbound.front().and_then(|r| r.seq);
-    let Some(seq) = waiting.or_else(|| (!sq.is_idle()).then(|| sq.tail())) else { return };
-    sq.fail(seq, qp.num(), qp.send_cq(), status_for(code), u32::from(code.to_word()));
+    let guess = waiting.or_else(|| (!sq.is_idle()).then(|| sq.tail()));
+    let Some(seq) = known.or(guess) else { return };
+    let status = match sq.get(seq).op {
+        SendOp::FetchAdd { to, .. } | SendOp::CmpSwap { to, .. } if !to.is_multiple_of(8) => {
+            WcStatus::RemInvReqErr
+        }
+        _ => status_for(terminate.code),
+    };
+    let code = u32::from(terminate.code.to_word());
+    sq.fail(seq, qp.num(), qp.send_cq(), status, code);
+}
+
+/// Whether a segment with this header is of this request.
+fn is_of(wqe: &SendWqe, header: &Header) -> bool {
+    match (header, wqe.op) {
+        (
+            Header::Tagged(header),
+            SendOp::Write { to, stag } | SendOp::WriteImm { to, stag, .. },
+        ) => {
+            let within = header.to.wrapping_sub(to) <= u64::from(wqe.len);
+            header.stag.0 == stag && within
+        }
+        (Header::Untagged(header), op) => {
+            let queue = if op.awaits_response() { 1 } else { 0 };
+            let numbered = op.awaits_response() || op.takes_receive();
+            numbered && header.qn == queue && header.msn.0 == wqe.msn
+        }
+        _ => false,
+    }
 }
 
 /// How the victim of a Terminate ends.

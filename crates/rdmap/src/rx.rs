@@ -521,6 +521,6 @@ fn take_number(expected: &mut Msn, header: &UntaggedHeader) -> Result<(), Termin
 
 fn terminated(payload: &[u8], first: bool) -> Fault {
     let phase = if first { Phase::Setup } else { Phase::Operation };
-    let code = Terminate::parse(payload, phase).map_or(TerminateCode::RdmapOperation, |t| t.code);
-    Fault::Terminated(code)
+    let told = Terminate::parse(payload, phase);
+    Fault::Terminated(told.unwrap_or(Terminate::bare(TerminateCode::RdmapOperation)))
 }

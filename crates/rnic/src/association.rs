@@ -8,7 +8,7 @@ use weft_shuttle::{Config, Connection, Credit, End, Event, Identity, Misuse, Req
 use weft_verbs::mr::RegionReader;
 use weft_verbs::{Qp, QpState, QpType, WcStatus};
 use weft_wire::shuttle::{PathId, StreamId};
-use weft_wire::terminate::TerminateCode;
+use weft_wire::terminate::{Terminate, TerminateCode};
 
 use crate::outgoing::{Burst, Written};
 use crate::patience::{Patience, Vigil};
@@ -424,7 +424,7 @@ impl Association {
         match end {
             End::Peer(reason) if reason & TERMINATED != 0 => {
                 let code = TerminateCode::from_word(reason as u16);
-                self.fail(now_ns, Fault::Terminated(code));
+                self.fail(now_ns, Fault::Terminated(Terminate::bare(code)));
             }
             End::Peer(_) | End::Local if self.when_closed == WhenClosed::Fail => {
                 self.fail(now_ns, Fault::Closed);

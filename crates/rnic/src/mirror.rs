@@ -110,7 +110,7 @@ impl Mirror {
     /// The request that broke a rule is one of its own, and ends as a peer's word would have it.
     fn fail(&mut self, fault: Fault) {
         let fault = match fault {
-            Fault::PeerMisbehaved { terminate, receive: None } => Fault::Terminated(terminate.code),
+            Fault::PeerMisbehaved { terminate, receive: None } => Fault::Terminated(terminate),
             fault => fault,
         };
         self.segment = None;

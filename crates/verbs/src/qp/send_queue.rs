@@ -54,8 +54,13 @@ impl SendWqe {
         self.flags.contains(SendFlags::INLINE).then_some(&self.inline)
     }
 
+    /// Whether a part of it is not with the peer.
+    pub fn is_out(&self) -> bool {
+        !self.sent || self.unacked > 0
+    }
+
     fn is_done(&self) -> bool {
-        self.sent && self.unacked == 0 && !self.awaiting
+        !self.is_out() && !self.awaiting
     }
 
     fn wc_opcode(&self) -> WcOpcode {
@@ -271,17 +276,19 @@ impl SendQueue {
 
     /// Whether everything of `seq` is with the peer.
     pub fn is_placed(&self, seq: u32) -> bool {
-        !self.is_live(seq) || self.get(seq).sent && self.get(seq).unacked == 0
+        !self.is_live(seq) || !self.get(seq).is_out()
+    }
+
+    /// The oldest request that `wanted` tells, of those under way.
+    pub fn find(&self, wanted: impl Fn(&SendWqe) -> bool) -> Option<u32> {
+        let begun = self.next.wrapping_sub(self.tail) + u32::from(self.has_pending());
+        let mut all = (0..begun).map(|i| self.tail.wrapping_add(i));
+        all.find(|seq| wanted(self.get(*seq)))
     }
 
     /// The request that is under way as message `msn` of those that take a receive.
     pub fn under_way(&self, msn: u32) -> Option<u32> {
-        let begun = self.next.wrapping_sub(self.tail) + u32::from(self.has_pending());
-        let mut all = (0..begun).map(|i| self.tail.wrapping_add(i));
-        all.find(|seq| {
-            let wqe = self.get(*seq);
-            wqe.op.takes_receive() && wqe.msn == msn && !self.is_placed(*seq)
-        })
+        self.find(|wqe| wqe.op.takes_receive() && wqe.msn == msn && wqe.is_out())
     }
 
     /// Notes that the response to `seq` is here.
