@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -174,15 +175,29 @@ pub(crate) fn check_mapped(addr: u64, len: u64, write: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Maps one page in. Kernels before 5.14 cannot, and then nothing is known of its rights.
+/// Maps one page in, if it has the rights. Kernels before 5.14 cannot, and then nothing is known of
+/// those.
 fn bring_in(page: u64, write: bool) -> io::Result<()> {
+    match populate(page, write) {
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
+        Err(_) if can_populate() => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        _ => Ok(()),
+    }
+}
+
+fn populate(page: u64, write: bool) -> io::Result<()> {
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     let place = page as *mut libc::c_void;
     // SAFETY: populating changes no content, and an unmapped page makes it fail, not fault.
-    match check(unsafe { libc::madvise(place, PAGE as usize, advice) }) {
-        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
-        _ => Ok(()),
-    }
+    check(unsafe { libc::madvise(place, PAGE as usize, advice) }).map(drop)
+}
+
+/// Whether the kernel knows how to, by a page that is there. It says the same of what it does not
+/// know and of what a page does not allow.
+fn can_populate() -> bool {
+    static CAN: OnceLock<bool> = OnceLock::new();
+    let page = (&raw const CAN).addr() as u64 & !(PAGE - 1);
+    *CAN.get_or_init(|| populate(page, false).is_ok())
 }
 
 /// Nanoseconds since the machine started.
