@@ -3,12 +3,13 @@
 //! The number of a queue pair leads to it: its upper sixteen bits are the UDP port where it
 //! listens. So two queue pairs that know each other's number and address need no one between them.
 //! Who has the smaller number asks for the connection; the other one, whose port keeps the Request
-//! until its program names the peer, grants it.
+//! until its program names the peer, grants it, and the newest one if the peer has begun anew.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use weft_rnic::shuttle::{Request, Route};
+use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_rnic::{Association, Binding, Patience, WhenClosed};
 use weft_verbs::Misuse;
@@ -62,7 +63,7 @@ impl Qp {
             return Ok(());
         }
         Secrecy::get().permit(peer.local, peer.remote)?;
-        let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer };
+        let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer, granted: None };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
         let drive = if asks {
             DatagramDrive::bound(call.ask()?, Arc::clone(port), waker)
@@ -85,6 +86,8 @@ struct Call {
     qp: Arc<weft_verbs::Qp>,
     port: Arc<Port>,
     peer: Peer,
+    /// The Request that was granted last.
+    granted: Option<(ConnectionId, u64)>,
 }
 
 impl Call {
@@ -155,14 +158,14 @@ impl Doorkeeper for Call {
 
 impl Call {
     /// Binds the queue pair to who asks, if it is the peer's queue pair.
-    fn grant(&self, now_ns: u64, binding: Binding, mut request: Request) -> Admission {
+    fn grant(&mut self, now_ns: u64, binding: Binding, mut request: Request) -> Admission {
         let Some(greeting) = Greeting::parse(request.private_data()) else {
             return Admission::None;
         };
         let known = greeting.purpose == Purpose::QueuePair
             && greeting.to == self.qp.num()
             && greeting.from == self.peer.qpn;
-        if !known {
+        if !known || self.granted.replace(request.identity()) == Some(request.identity()) {
             return Admission::None;
         }
         let room_octets = greeting.room_octets;

@@ -37,9 +37,11 @@ const ENDED_PAUSE: Duration = Duration::from_millis(500);
 const REFUSALS: u32 = 3;
 const REFUSED_FOR: Duration = Duration::from_millis(500);
 
-/// Decides about the Requests that reach the port of a queue pair.
+/// Decides about the Requests that reach the port of a queue pair, until the peer is known to have
+/// its answer.
 pub(crate) trait Doorkeeper: Send {
-    /// Binds the queue pair to who asks, if it is the peer that is waited for.
+    /// Binds the queue pair to who asks, if it is the peer that is waited for; again, if that has
+    /// begun anew.
     fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Admission;
 }
 
@@ -56,34 +58,35 @@ pub(crate) enum Admission {
 /// How far the connection is.
 enum Stage {
     /// The peer is to ask for it.
-    Awaited(Box<dyn Doorkeeper>),
+    Awaited,
     /// It was asked for or granted.
     Bound(Box<Association>),
 }
 
 impl Stage {
-    /// Takes a datagram. A Request binds the queue pair, whose requests are then as `requester`
-    /// says; gives why not, if it seems to be the peer's and cannot be granted.
+    /// Takes a datagram. A Request that the doorkeeper grants binds the queue pair, whose requests
+    /// are then as `requester` says; gives why not, if it seems to be the peer's and cannot be
+    /// granted.
     fn take(
         &mut self,
+        doorkeeper: &mut Option<Box<dyn Doorkeeper>>,
         requester: Option<(u16, Patience)>,
         now_ns: u64,
         (route, marked): (Route, bool),
         datagram: &mut [u8],
     ) -> Option<Refusal> {
-        match self {
-            Self::Bound(association) => association.receive(now_ns, route, marked, datagram),
-            Self::Awaited(doorkeeper) => match doorkeeper.admit(now_ns, route, datagram) {
-                Admission::Granted(mut bound) => {
-                    if let Some((ord, patience)) = requester {
-                        bound.set_ord(ord);
-                        bound.set_patience(patience);
-                    }
-                    *self = Self::Bound(bound);
+        let admit = |keeper: &mut Box<dyn Doorkeeper>| keeper.admit(now_ns, route, datagram);
+        match (doorkeeper.as_mut().map_or(Admission::None, admit), self) {
+            (Admission::Granted(mut bound), stage) => {
+                if let Some((ord, patience)) = requester {
+                    bound.set_ord(ord);
+                    bound.set_patience(patience);
                 }
-                Admission::Refused(why) => return Some(why),
-                Admission::None => {}
-            },
+                *stage = Self::Bound(bound);
+            }
+            (Admission::Refused(why), Self::Awaited) => return Some(why),
+            (_, Self::Bound(association)) => association.receive(now_ns, route, marked, datagram),
+            (_, Self::Awaited) => {}
         }
         None
     }
@@ -92,6 +95,8 @@ impl Stage {
 /// A connection and its socket.
 pub(crate) struct DatagramDrive {
     stage: Stage,
+    /// Until the connection is established, if the peer asks for it.
+    doorkeeper: Option<Box<dyn Doorkeeper>>,
     qp: Arc<Qp>,
     port: Arc<Port>,
     token: Option<Token>,
@@ -134,7 +139,9 @@ impl DatagramDrive {
         port: Arc<Port>,
         waker: Weak<dyn Wake>,
     ) -> Self {
-        Self::new(qp, Stage::Awaited(doorkeeper), port, waker)
+        let mut drive = Self::new(qp, Stage::Awaited, port, waker);
+        drive.doorkeeper = Some(doorkeeper);
+        drive
     }
 
     /// Takes over a connection that was asked for or granted.
@@ -159,6 +166,7 @@ impl DatagramDrive {
     fn new(qp: Arc<Qp>, stage: Stage, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
         Self {
             stage,
+            doorkeeper: None,
             qp,
             port,
             token: None,
@@ -211,7 +219,9 @@ impl DatagramDrive {
                 {
                     continue;
                 }
-                if let Some(why) = self.stage.take(self.requester, ns_at(now), from, datagram) {
+                let (stage, doorkeeper) = (&mut self.stage, &mut self.doorkeeper);
+                let refusal = stage.take(doorkeeper, self.requester, ns_at(now), from, datagram);
+                if let Some(why) = refusal {
                     turn_away(&self.port, &bundle.route, why, datagram);
                     self.doubt.get_or_insert((now + DOUBT, why));
                 }
@@ -232,7 +242,9 @@ impl DatagramDrive {
             && let Some((mut datagram, from)) = wire.line.pop(now)
         {
             received = true;
-            if let Some(why) = self.stage.take(self.requester, ns_at(now), from, &mut datagram) {
+            let (stage, doorkeeper) = (&mut self.stage, &mut self.doorkeeper);
+            let refusal = stage.take(doorkeeper, self.requester, ns_at(now), from, &mut datagram);
+            if let Some(why) = refusal {
                 turn_away(&self.port, &from.0, why, &datagram);
                 self.doubt.get_or_insert((now + DOUBT, why));
             }
@@ -270,6 +282,7 @@ impl DatagramDrive {
         let Stage::Bound(association) = &mut self.stage else { return };
         let Some(established) = association.take_established() else { return };
         self.established = true;
+        self.doorkeeper = None;
         if let Some(mandate) = &mut self.mandate {
             mandate.granted(established.clone());
         }
@@ -356,14 +369,14 @@ impl DatagramDrive {
     fn peer(&self) -> IpAddr {
         match &self.stage {
             Stage::Bound(association) => association.connection().route().remote.ip(),
-            Stage::Awaited(_) => Ipv6Addr::from(self.qp.attrs().path.dgid).to_canonical(),
+            Stage::Awaited => Ipv6Addr::from(self.qp.attrs().path.dgid).to_canonical(),
         }
     }
 
     fn close(&mut self, now: Instant) {
         match &mut self.stage {
             Stage::Bound(association) => association.close(ns_at(now)),
-            Stage::Awaited(_) => self.closed = true,
+            Stage::Awaited => self.closed = true,
         }
     }
 
@@ -387,7 +400,7 @@ impl DatagramDrive {
                 association.is_dead().then(|| now + ENDED_PAUSE)
             }
             Stage::Bound(association) => association.poll_timeout().map(instant_at),
-            Stage::Awaited(_) => None,
+            Stage::Awaited => None,
         };
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
         let doubt = self.doubt.filter(|_| self.qp.state() != QpState::Err);

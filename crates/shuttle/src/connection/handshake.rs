@@ -101,6 +101,11 @@ impl Request {
         })
     }
 
+    /// Tells this Request from others, and its repetitions from those.
+    pub fn identity(&self) -> (ConnectionId, u64) {
+        (self.from, self.nonce)
+    }
+
     /// The public key of who asks, where the credentials have one: for the owner to judge.
     pub fn peer_key(&self) -> Option<[u8; 32]> {
         self.agreement.as_ref()?.peer_key()
