@@ -291,6 +291,14 @@ static void send_one(struct rdma_cm_id *from, struct rdma_cm_id *to)
 	CHECK(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(sink) == 0);
 }
 
+static enum ibv_qp_state state_of(struct rdma_cm_id *id)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+	CHECK(ibv_query_qp(id->qp, &attr, IBV_QP_STATE, &init) == 0);
+	return attr.qp_state;
+}
+
 static struct rdma_cm_id *request(const char *private_data)
 {
 	struct rdma_cm_event *event = next(here, RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -350,7 +358,11 @@ static void connection(void)
 	CHECK(rdma_disconnect(active) == 0);
 	expect(there, RDMA_CM_EVENT_DISCONNECTED);
 	expect(there, RDMA_CM_EVENT_DISCONNECTED);
+	/* An adapter's queue pair outlives its connection until its program disconnects too. */
+	CHECK(state_of(active) == IBV_QPS_ERR);
+	CHECK(state_of(passive) == (adapter ? IBV_QPS_RTS : IBV_QPS_ERR));
 	CHECK(rdma_disconnect(passive) == 0 && rdma_disconnect(active) == 0);
+	CHECK(state_of(passive) == IBV_QPS_ERR);
 	for (int i = 0; i < 2; i++) {
 		struct rdma_cm_id *id = i ? passive : active;
 		rdma_destroy_qp(id);

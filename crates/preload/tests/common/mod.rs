@@ -58,8 +58,13 @@ pub fn preloaded(program: &Path) -> Command {
 
 /// `program` as it is.
 pub fn plain(program: &Path) -> Command {
+    limited(program, 60)
+}
+
+/// The same, ended after so many seconds.
+pub fn limited(program: &Path, seconds: u32) -> Command {
     let mut command = Command::new("timeout");
-    command.arg("60").arg(program);
+    command.arg(seconds.to_string()).arg(program);
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("WEFT") || name.starts_with("VERBS_") || name == "LD_PRELOAD" {

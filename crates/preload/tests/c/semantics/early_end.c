@@ -1,0 +1,67 @@
+/* Who destroys its queue pair, or ends, as soon as it has a message leaves its sender a completion
+ * for it. */
+#include "pair.h"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+static void destroyed(void)
+{
+	pair();
+	receive(b, 1, 64, 8);
+	post(a, IBV_WR_SEND, 2, IBV_SEND_SIGNALED, 0, 8, 0);
+	ends(b, 1, IBV_WC_SUCCESS);
+	CHECK(ibv_destroy_qp(b.qp) == 0);
+	ends(a, 2, IBV_WC_SUCCESS);
+	b.qp = make_qp(b.cq);
+	part();
+}
+
+/* What two processes tell each other is the numbers of their queue pairs. */
+static void meet(struct side *side, int other, int receives)
+{
+	uint32_t number;
+	*side = (struct side){ .cq = make_cq(16) };
+	side->qp = make_qp(side->cq);
+	to_init(side->qp);
+	if (receives)
+		receive(*side, 1, 64, 8);
+	CHECK(write(other, &side->qp->qp_num, sizeof(number)) == sizeof(number));
+	CHECK(read(other, &number, sizeof(number)) == sizeof(number));
+	to_rtr(side->qp, number);
+	to_rts(side->qp);
+}
+
+static void ended(int argc, char **argv)
+{
+	struct side side;
+	int ends_of_it[2], status;
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends_of_it) == 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	int other = ends_of_it[child == 0];
+	close(ends_of_it[child != 0]);
+	begin(argc, argv);
+	if (child == 0) {
+		meet(&side, other, 1);
+		ends(side, 1, IBV_WC_SUCCESS);
+		exit(0);
+	}
+	meet(&side, other, 0);
+	post(side, IBV_WR_SEND, 2, IBV_SEND_SIGNALED, 0, 8, 0);
+	ends(side, 2, IBV_WC_SUCCESS);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(ibv_destroy_qp(side.qp) == 0 && ibv_destroy_cq(side.cq) == 0);
+	CHECK(finish() == 0);
+	close(other);
+}
+
+int main(int argc, char **argv)
+{
+	for (int i = 0; i < 8; i++)
+		ended(argc, argv);
+	begin(argc, argv);
+	for (int i = 0; i < 30; i++)
+		destroyed();
+	return finish();
+}

@@ -1,0 +1,109 @@
+//! What verbs mean, one behaviour after the other, on both devices: docs/semantics.md has the list.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Dir, library, limited, plain, preloaded, succeed};
+
+const DEVICES: [&str; 2] = ["weft0", "weft_iw0"];
+
+/// Each behaviour is a program, which is told the device and fails where it does not hold.
+macro_rules! behaviours {
+    ($($name:ident = $program:literal)*) => {$(
+        #[test]
+        fn $name() {
+            hold($program);
+        }
+    )*};
+}
+
+fn hold(name: &str) {
+    let (_dir, program) = build("semantics", name, &["-libverbs"]);
+    for device in DEVICES {
+        succeed(preloaded(&program).arg(device));
+    }
+}
+
+fn build(purpose: &str, name: &str, flags: &[&str]) -> (Dir, PathBuf) {
+    let dir = Dir::new(&format!("{purpose}-{name}"));
+    let program = dir.build(&format!("semantics/{name}.c"), name, flags);
+    (dir, program)
+}
+
+behaviours! {
+    requests_complete_in_their_order = "completion_order"
+    slots_return_with_a_polled_completion = "send_queue_slots"
+    failures_complete_and_say_whose_they_are = "error_completions"
+    a_failed_queue_pair_flushes_what_is_and_what_comes = "flush"
+    inline_data_is_copied_when_it_is_posted = "inline_data"
+    objects_are_as_large_as_asked_and_no_larger_than_advertised = "limits"
+    a_fence_waits_for_reads = "fence"
+    solicited_completions_and_errors_wake = "solicited"
+    a_message_without_a_receive_waits_alone = "receiver_not_ready"
+    a_shared_receive_queue_tells_when_it_runs_low = "shared_receives"
+    a_completion_queue_without_room_fails_and_its_queue_pairs_too = "overflow"
+    what_is_in_use_stays = "busy"
+    an_arm_gives_one_event = "completion_events"
+    an_empty_queue_is_not_open_for_reading = "extended_polling"
+    regions_are_what_was_registered = "registration"
+    regions_come_and_go_while_the_peer_writes = "deregistration"
+    windows_open_and_close_with_their_keys = "windows"
+    refusals_are_told_on_both_sides = "remote_errors"
+    atomics_are_atomic_for_all = "atomics"
+    states_say_what_may_be_posted = "states"
+    data_may_come_before_the_receiver_sends = "early_data"
+    who_ends_early_leaves_its_peer_a_completion = "early_end"
+    the_answer_to_a_read_goes_to_one_writable_place = "read_sinks"
+    many_threads_share_a_completion_queue = "threads"
+    a_builder_holds_its_own_queue_only = "builders"
+    descriptors_are_out_of_the_way = "descriptors"
+    errors_are_told_as_each_call_always_did = "errnos"
+}
+
+/// What is looked at for accesses beyond an object, or after its end.
+const WATCHED: [&str; 8] = [
+    "inline_data",
+    "flush",
+    "busy",
+    "registration",
+    "deregistration",
+    "windows",
+    "extended_polling",
+    "threads",
+];
+
+#[test]
+fn address_sanitizer_finds_nothing() {
+    let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
+    let asan = String::from_utf8(found.stdout).expect("a path");
+    let both = format!("{}:{}", asan.trim(), library().display());
+    for name in WATCHED {
+        let (_dir, program) = build("asan", name, &["-fsanitize=address", "-libverbs"]);
+        for device in DEVICES {
+            let mut command = plain(&program);
+            succeed(command.arg(device).env("LD_PRELOAD", &both));
+        }
+    }
+}
+
+/// It runs what it watches some fifty times slower.
+const WATCHED_SLOWLY: [&str; 2] = ["flush", "windows"];
+
+#[test]
+fn valgrind_finds_nothing() {
+    if !Path::new("/usr/bin/valgrind").exists() {
+        eprintln!("there is no valgrind");
+        return;
+    }
+    for name in WATCHED_SLOWLY {
+        let (_dir, program) = build("valgrind", name, &["-libverbs"]);
+        for device in DEVICES {
+            let mut command = limited(Path::new("valgrind"), 300);
+            command.args(["-q", "--error-exitcode=9", "--leak-check=full"]);
+            command.arg("--errors-for-leak-kinds=definite").arg(&program).arg(device);
+            succeed(command.env("LD_PRELOAD", library()));
+        }
+    }
+}
