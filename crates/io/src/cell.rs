@@ -101,6 +101,15 @@ impl Cell {
     pub fn new(qp: &Arc<Qp>) -> Arc<Self> {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         let number = faults::number_queue_pair();
+        Self::numbered(cqs, number, Breaker::of(number))
+    }
+
+    /// A place for one more connection of the same queue pair, on which nothing is posted.
+    pub fn beside(&self) -> Arc<Self> {
+        Self::numbered(self.cqs.clone(), self.number, None)
+    }
+
+    fn numbered(cqs: [Arc<Cq>; 2], number: u32, breaker: Option<Breaker>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             driver: Mutex::new(None),
             pending: AtomicU8::new(0),
@@ -119,7 +128,7 @@ impl Cell {
             qp: Arc::downgrade(qp),
             cqs,
             number,
-            breaker: Breaker::of(number),
+            breaker,
             this: this.clone(),
         })
     }

@@ -29,6 +29,7 @@ pub mod engine;
 mod exchange;
 mod faults;
 pub mod fds;
+mod group;
 mod line;
 mod link;
 mod oob;

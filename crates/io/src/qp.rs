@@ -3,6 +3,7 @@
 
 mod modify;
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -76,6 +77,8 @@ pub struct Qp {
     number: Option<Number>,
     /// Its way to the peer that the program named.
     line: Mutex<Option<Arc<Line>>>,
+    /// The groups whose datagrams come to it, and its places for them.
+    pub(crate) groups: Mutex<Vec<(IpAddr, Arc<Cell>)>>,
 }
 
 impl Qp {
@@ -118,8 +121,19 @@ impl Qp {
                 recv_cq.join(&cell);
             }
         }
-        let (device, line) = (Arc::clone(device), Mutex::default());
-        Ok(Self { inner, device, send_cq, recv_cq, cell, xrcd: init.xrcd, port, number, line })
+        let (device, line, groups) = (Arc::clone(device), Mutex::default(), Mutex::default());
+        Ok(Self {
+            inner,
+            device,
+            send_cq,
+            recv_cq,
+            cell,
+            xrcd: init.xrcd,
+            port,
+            number,
+            line,
+            groups,
+        })
     }
 
     pub(crate) fn port(&self) -> Option<&Arc<Port>> {
@@ -128,6 +142,10 @@ impl Qp {
 
     pub(crate) fn inner(&self) -> &Arc<weft_verbs::Qp> {
         &self.inner
+    }
+
+    pub(crate) fn recv_cq(&self) -> &Arc<Cq> {
+        &self.recv_cq
     }
 
     /// Its number, 24 bits.
@@ -230,6 +248,7 @@ impl Qp {
     /// many of those had been announced.
     pub fn destroy(&self) -> Result<usize, Misuse> {
         self.hang_up();
+        self.detach_groups();
         self.cell.disconnect();
         self.inner.fail(None);
         self.send_cq.leave(&self.cell);

@@ -151,6 +151,34 @@ impl Secrecy {
         }
     }
 
+    /// How many hosts a datagram to a group may pass: those of this link, which is where the
+    /// system's own groups are, or none but this machine where clear text must not leave it.
+    pub(crate) fn group_hops(&self) -> u8 {
+        match self.keys {
+            Keys::Shared(_) => 1,
+            Keys::None => u8::from(self.insecure),
+            Keys::Unusable => 0,
+        }
+    }
+
+    /// Whether datagrams may go to groups; says so if they stay on this machine.
+    ///
+    /// # Errors
+    /// [`Misuse::Refused`] under a key that cannot be used.
+    pub fn permit_groups(&self) -> Result<(), Misuse> {
+        if matches!(self.keys, Keys::Unusable) {
+            return Err(Misuse::Refused("the key cannot be used"));
+        }
+        if self.group_hops() == 0 {
+            report::error(
+                "datagrams to groups stay on this machine: set WEFT_KEY to the same key on all \
+                 hosts (`weft key new` makes one), or WEFT_INSECURE=1 if clear text is meant"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+
     /// Whether `local` may speak to `remote`; says so, with what to do, if it may not.
     ///
     /// # Errors
@@ -259,15 +287,8 @@ fn is_near(local: IpAddr, remote: IpAddr) -> bool {
 /// Addresses that no router forwards.
 fn is_on_link(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(v4) => {
-            let of_group = v4.octets()[..3] == [224, 0, 0];
-            v4.is_loopback() || v4.is_link_local() || of_group
-        }
-        // Multicast's scopes 1 and 2 are the interface and the link, RFC 4291 section 2.7.
-        IpAddr::V6(v6) => {
-            let of_group = matches!(v6.segments()[0] & 0xff0f, 0xff01 | 0xff02);
-            v6.is_loopback() || v6.is_unicast_link_local() || of_group
-        }
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
     }
 }
 
@@ -349,9 +370,7 @@ mod tests {
     fn clear_text_stays_near_unless_it_is_meant() {
         let clear = secrecy(Keys::None, false);
         let (here, there) = (ip("203.0.113.1"), ip("203.0.113.2"));
-        for near in
-            ["127.0.0.1", "127.9.9.9", "::1", "169.254.1.1", "fe80::1", "ff02::1", "224.0.0.9"]
-        {
+        for near in ["127.0.0.1", "127.9.9.9", "::1", "169.254.1.1", "fe80::1"] {
             assert_eq!(clear.permit(here, ip(near)), Ok(()), "{near}");
         }
         for far in

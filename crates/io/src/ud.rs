@@ -13,7 +13,9 @@ use std::time::Instant;
 use weft_fault::Way;
 use weft_rnic::Written;
 use weft_rnic::shuttle::{LETTER_OVERHEAD, Opener, Route, Sealer, Unopened};
-use weft_rnic::wire::datagram::{HEADER_LEN_MAX, Header, ROUTE_LEN, SealedHeader, route_header};
+use weft_rnic::wire::datagram::{
+    GROUP_QPN, HEADER_LEN_MAX, Header, ROUTE_LEN, SealedHeader, route_header,
+};
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
 use weft_rnic::wire::offload::Offloads;
 use weft_verbs::mr::RegionReader;
@@ -55,16 +57,20 @@ impl Qp {
         let Some(port) = self.port() else {
             return Err(Misuse::Unsupported("queue pairs without a port"));
         };
-        let drive = Mailbox::new(Arc::clone(self.inner()), Arc::clone(port), self.cell.waker());
-        self.cell.hold(Box::new(drive));
+        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
+        self.cell.hold(Box::new(Mailbox::new(qp, Arc::clone(port), waker, None)));
         Ok(())
     }
 }
 
 /// A queue pair and its socket.
-struct Mailbox {
+pub(crate) struct Mailbox {
     qp: Arc<VerbsQp>,
     port: Arc<Port>,
+    /// The group that it is for; then it only receives.
+    group: Option<IpAddr>,
+    /// Datagrams to groups go where they may.
+    groups_limited: bool,
     token: Option<Token>,
     /// Is woken when a receive is posted.
     waker: Weak<dyn Wake>,
@@ -86,7 +92,14 @@ struct Mailbox {
 }
 
 impl Mailbox {
-    fn new(qp: Arc<VerbsQp>, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
+    /// With a `group` it only receives, what comes to that.
+    pub fn new(
+        qp: Arc<VerbsQp>,
+        port: Arc<Port>,
+        waker: Weak<dyn Wake>,
+        group: Option<IpAddr>,
+    ) -> Self {
+        let groups_limited = port.limit_groups(Secrecy::get().group_hops());
         let mut scratch = Buffer::take();
         for _ in 0..STALE_MAX {
             if port.receive(&mut scratch.room()[..BUNDLE_OCTETS]).is_none() {
@@ -97,6 +110,8 @@ impl Mailbox {
         Self {
             qp,
             port,
+            group,
+            groups_limited,
             token: None,
             waker,
             waits: false,
@@ -159,6 +174,9 @@ impl Mailbox {
     /// A datagram as it was before it was sealed; none that strangers have sent.
     fn open<'a>(&mut self, datagram: &'a mut [u8], route: &Route) -> Option<&'a [u8]> {
         let from = route.remote.ip();
+        if self.group.is_some_and(|group| group != route.local.ip()) {
+            return None;
+        }
         if let Some((_, opener)) = &mut self.letters {
             let opened = opener.open(datagram);
             return opened.inspect_err(|why| Secrecy::get().report_letter(*why, from)).ok();
@@ -182,7 +200,16 @@ impl Mailbox {
     }
 
     fn is_wanted(&self, header: &Header) -> bool {
-        header.to == self.qp.num() && header.qkey == self.qp.attrs().qkey
+        let number = self.group.map_or(self.qp.num(), |_| GROUP_QPN);
+        header.to == number && header.qkey == self.qp.attrs().qkey
+    }
+
+    /// Whether datagrams may leave by `route`.
+    fn may_send(&mut self, route: &Route) -> bool {
+        if route.remote.ip().is_multicast() {
+            return self.groups_limited && Secrecy::get().permit_groups().is_ok();
+        }
+        self.trusts(route)
     }
 
     /// Fills a receive with a datagram, if it is one for this queue pair.
@@ -232,7 +259,8 @@ impl Mailbox {
     /// Sends what is posted, burst by burst.
     fn transmit(&mut self) {
         self.turn.blocked = false;
-        while self.qp.state() == QpState::Rts && self.transmit_burst() {}
+        let sends = self.group.is_none();
+        while sends && self.qp.state() == QpState::Rts && self.transmit_burst() {}
     }
 
     /// Sends requests to one destination together; whether there may be more.
@@ -275,7 +303,7 @@ impl Mailbox {
         drop(regions);
         let route = self.route(&to);
         if let Some(route) = &route
-            && !self.trusts(route)
+            && !self.may_send(route)
         {
             drop(sq);
             qp.fail_sends(first, WcStatus::LocQpOpErr);
@@ -325,7 +353,7 @@ impl Mailbox {
     fn route(&self, to: &Destination) -> Option<Route> {
         let (local, remote) = path::ends(&to.path, true).ok()?;
         let at = |ip: IpAddr, port: u16| match ip {
-            IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_multicast() => {
                 SocketAddrV6::new(v6, port, 0, to.path.interface).into()
             }
             ip => SocketAddr::new(ip, port),
@@ -435,7 +463,7 @@ impl Drive for Mailbox {
     }
 
     fn work_done(&self) -> (Personality, Work) {
-        let operations = self.qp.sq().succeeded();
+        let operations = if self.group.is_none() { self.qp.sq().succeeded() } else { 0 };
         (Personality::Roce, Work { operations, ..self.moved })
     }
 

@@ -11,10 +11,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_rnic::shuttle::{Route, Transmit};
+use weft_rnic::wire::datagram::GROUP_QPN;
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Burst, Written};
 use weft_verbs::Misuse;
 
+use crate::cm::socket::{self, Kind};
 use crate::fds::HighFd;
 use crate::sys;
 
@@ -28,6 +30,9 @@ const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
 pub(crate) const BUNDLE_OCTETS: usize = 65_536;
 /// Room for what the kernel says beside the octets.
 const CONTROL_WORDS: usize = 24;
+
+/// Where datagrams to groups go, as the number of their destination says.
+const GROUP_PORT: u16 = (GROUP_QPN >> 8) as u16;
 
 /// A bound socket.
 #[derive(Debug)]
@@ -104,6 +109,51 @@ impl Port {
         Self::bind(0).map_err(|error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO)))
     }
 
+    /// A port for what comes to `group` by the network interfaces `interfaces`: one of many at the
+    /// same number, in this process and others.
+    ///
+    /// # Errors
+    /// If none of the interfaces can be a member, or somebody keeps the number for themselves.
+    pub fn for_group(group: IpAddr, interfaces: &[u32]) -> Result<Self, Misuse> {
+        Self::join(group, interfaces)
+            .map_err(|error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn join(group: IpAddr, interfaces: &[u32]) -> io::Result<Self> {
+        let any: IpAddr = match group {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let at = SocketAddr::new(any, GROUP_PORT);
+        let fd = socket::open(&at, Kind::Datagram)?;
+        // Not what others on this machine are members of.
+        if group.is_ipv4() {
+            set_option(fd.as_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
+        } else {
+            socket::set_v6_only(fd.as_fd(), true)?;
+            set_option(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
+        }
+        socket::bind(fd.as_fd(), &at, true)?;
+        let mut joined = Err(io::Error::from_raw_os_error(libc::ENODEV));
+        for interface in interfaces {
+            let outcome = enter_group(fd.as_fd(), group, *interface);
+            if joined.is_err() {
+                joined = outcome;
+            }
+        }
+        joined?;
+        Self::adopt(fd)
+    }
+
+    /// What is sent to groups passes `hops` hosts; with 0 it does not leave this machine. Whether
+    /// the system agrees.
+    pub fn limit_groups(&self, hops: u8) -> bool {
+        let (fd, hops) = (self.fd.as_fd(), hops.into());
+        let v4 = set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, hops);
+        let v6 = || set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops);
+        v4 && (!self.dual || v6())
+    }
+
     /// The number of the queue pair that listens here: the port, and an octet that tells it from
     /// its predecessor at the same port.
     pub fn qp_number(&self) -> u32 {
@@ -175,7 +225,7 @@ impl Port {
         if let Some(each) = each {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &each);
         }
-        self.push_source(route.local.ip(), &mut control);
+        self.push_source(route, &mut control);
         let (mut name, name_len) = self.name_of(route.remote);
         // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -202,13 +252,19 @@ impl Port {
         }
     }
 
-    fn push_source(&self, from: IpAddr, control: &mut Control) {
+    fn push_source(&self, route: &Route, control: &mut Control) {
+        let from = route.local.ip();
         if from.is_unspecified() {
             return;
         }
+        // Nothing else says where a group of IPv6 is to be found.
+        let ipi6_ifindex = match route.remote {
+            SocketAddr::V6(to) if to.ip().is_multicast() => to.scope_id(),
+            _ => 0,
+        };
         if self.dual {
             let ipi6_addr = libc::in6_addr { s6_addr: mapped(from).octets() };
-            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
+            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex };
             control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
         } else if let IpAddr::V4(from) = from {
             let info = libc::in_pktinfo {
@@ -464,9 +520,35 @@ fn set_option(
     name: libc::c_int,
     value: libc::c_int,
 ) -> bool {
-    let (place, len) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: `place` points to a live integer of `len` octets.
+    set_value(socket, level, name, &value)
+}
+
+fn set_value<T>(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> bool {
+    let (place, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: `place` points to a live value of `len` octets.
     unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, place, len) == 0 }
+}
+
+/// Makes the socket a member of `group` on a network interface.
+fn enter_group(socket: BorrowedFd<'_>, group: IpAddr, interface: u32) -> io::Result<()> {
+    let entered = match group {
+        IpAddr::V4(group) => {
+            let group = libc::ip_mreqn {
+                imr_multiaddr: libc::in_addr { s_addr: u32::from_ne_bytes(group.octets()) },
+                imr_address: libc::in_addr { s_addr: 0 },
+                imr_ifindex: interface as libc::c_int,
+            };
+            set_value(socket, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &group)
+        }
+        IpAddr::V6(group) => {
+            let group = libc::ipv6_mreq {
+                ipv6mr_multiaddr: libc::in6_addr { s6_addr: group.octets() },
+                ipv6mr_interface: interface,
+            };
+            set_value(socket, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &group)
+        }
+    };
+    if entered { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Octets of the largest packet that the kernel believes to reach the peer of a connected socket.

@@ -29,11 +29,18 @@ fn endpoints_serve_a_linked_program() {
 }
 
 #[test]
+fn ids_join_groups_and_leave_them() {
+    let dir = Dir::new("joined");
+    let program = dir.build("joined.c", "joined", &["-lrdmacm", "-libverbs"]);
+    succeed(&mut preloaded(&program));
+}
+
+#[test]
 fn address_sanitizer_finds_nothing() {
     let dir = Dir::new("cma-asan");
     let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
     let asan = String::from_utf8(found.stdout).expect("a path");
-    for source in ["cma.c", "endpoint.c"] {
+    for source in ["cma.c", "endpoint.c", "joined.c"] {
         let flags = ["-fsanitize=address", "-lrdmacm", "-libverbs"];
         let program = dir.build(source, source, &flags);
         let both = format!("{}:{}", asan.trim(), library().display());

@@ -42,6 +42,20 @@ fn datagrams_arrive_whole_and_say_who_they_are_from() {
 }
 
 #[test]
+fn members_of_a_group_get_what_comes_to_it_with_their_key() {
+    let dir = Dir::new("groups");
+    let program = dir.build("groups.c", "groups", &["-libverbs"]);
+    for key in ["", KEY] {
+        let out = succeed(preloaded(&program).env("WEFT_KEY", key));
+        let near = common::stderr(&out).contains("datagrams to groups stay on this machine");
+        assert_eq!(near, key.is_empty());
+    }
+}
+
+/// A key of all members.
+const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+#[test]
 fn a_queue_pair_lets_its_peer_do_what_the_program_said() {
     let dir = Dir::new("rights");
     let program = dir.build("rights.c", "rights", &["-libverbs"]);
@@ -72,8 +86,16 @@ fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
 }
 
 /// What runs under AddressSanitizer.
-const SOURCES: [&str; 7] =
-    ["linked.c", "extended.c", "adapter.c", "objects.c", "view.c", "datagrams.c", "shared.c"];
+const SOURCES: [&str; 8] = [
+    "linked.c",
+    "extended.c",
+    "adapter.c",
+    "objects.c",
+    "view.c",
+    "datagrams.c",
+    "shared.c",
+    "groups.c",
+];
 
 /// libasan comes first, as it insists; then no read or write past an object of ours goes unseen,
 /// and what is not freed at the end is reported.

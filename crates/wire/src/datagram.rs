@@ -15,6 +15,9 @@ pub const HEADER_LEN_MAX: usize = HEADER_LEN + 4;
 /// Octets of the route header, of either family.
 pub const ROUTE_LEN: usize = 40;
 
+/// The queue pair of every member of a group.
+pub const GROUP_QPN: u32 = NUMBER;
+
 /// "Send only" and "send only with immediate" of the unreliable datagram service.
 const SEND_ONLY: u8 = 0x64;
 const SEND_ONLY_IMMEDIATE: u8 = 0x65;

@@ -98,7 +98,7 @@ impl Namespaces {
     /// Whether a socket of the first listens on `port`.
     pub fn first_listens(&self, port: u16) -> bool {
         let mut ss = Command::new("ip");
-        ss.args(["netns", "exec", &self.names[0], "ss", "-Hltn", &format!("sport = :{port}")]);
+        ss.args(["netns", "exec", &self.names[0], "ss", "-Hltun", &format!("sport = :{port}")]);
         ss.output().is_ok_and(|output| !output.stdout.is_empty())
     }
 }

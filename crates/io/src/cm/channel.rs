@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use weft_rnic::cm::{Event, EventKind};
 
+use super::groups::Join;
 use super::id::CmId;
 
 /// An event and the ids that it is about.
@@ -23,6 +24,8 @@ pub struct Delivery {
     pub listen: Option<Arc<CmId>>,
     /// What happened.
     pub event: Event,
+    /// The group that was joined, with [`EventKind::MulticastJoin`].
+    pub join: Option<Join>,
 }
 
 impl Delivery {

@@ -13,6 +13,7 @@ use super::account::Account;
 use super::attempt::Attempt;
 use super::channel::{Delivery, EventChannel};
 use super::error::Error;
+use super::groups::Membership;
 use super::link::Linking;
 use super::listener::Listener;
 use super::probe::Probe;
@@ -111,6 +112,7 @@ pub(super) struct Inner {
     /// What the program said about its queue pair, and the number of the peer's.
     pub(super) terms: Terms,
     pub(super) peer_qp_num: u32,
+    pub(super) memberships: Vec<Membership>,
     dead: bool,
     options: Options,
 }
@@ -158,6 +160,7 @@ impl CmId {
                 stand_in: None,
                 terms: Terms::default(),
                 peer_qp_num: 0,
+                memberships: Vec::new(),
                 dead: false,
                 options: Options::default(),
             }),
@@ -383,6 +386,7 @@ impl CmId {
     /// Ends whatever the id was about, drops its events that were not delivered, and returns once
     /// those that were are acknowledged. A connection is closed gracefully, a request rejected.
     pub fn destroy(&self) {
+        self.leave_groups();
         let (stage, qp, stand_in, channel) = {
             let mut inner = self.lock();
             inner.dead = true;
@@ -412,7 +416,7 @@ impl CmId {
     pub(super) fn publish(&self, inner: &mut Inner) {
         while let Some(event) = inner.machine.poll_event() {
             let Some(id) = self.me.upgrade().filter(|_| !inner.dead) else { continue };
-            inner.channel.push(Delivery { id, listen: None, event });
+            inner.channel.push(Delivery { id, listen: None, event, join: None });
         }
     }
 

@@ -255,7 +255,7 @@ impl CmId {
             new.device = Some(device);
             new.peer_qp_num = event.terms.qp_num;
         }
-        inner.channel.push(Delivery { id, listen: Some(listen), event });
+        inner.channel.push(Delivery { id, listen: Some(listen), event, join: None });
     }
 
     /// The application has read one of the requests, so there is room for another.

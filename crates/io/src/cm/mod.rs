@@ -23,6 +23,7 @@ pub mod config;
 mod error;
 mod farewell;
 pub(crate) mod frame;
+mod groups;
 mod id;
 mod link;
 mod listener;
@@ -37,5 +38,6 @@ mod station;
 
 pub use channel::{Delivery, EventChannel};
 pub use error::Error;
+pub use groups::Join;
 pub use id::{CmId, PortSpace};
 pub use weft_rnic::cm::{ConnParam, DEPTH_DEVICE_MAX, Event, EventKind, State, Terms};

@@ -123,6 +123,13 @@ pub struct rdma_cm_event {
 }
 
 #[repr(C)]
+pub struct rdma_cm_join_mc_attr_ex {
+    pub comp_mask: u32,
+    pub join_flags: u32,
+    pub addr: *mut libc::sockaddr,
+}
+
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rdma_addrinfo {
     pub ai_flags: c_int,

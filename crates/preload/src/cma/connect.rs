@@ -204,47 +204,6 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_int) -> c_int
     result(object!(id).cm.notify())
 }
 
-/// `rdma_join_multicast`: iWARP has none.
-///
-/// # Safety
-/// `id` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_join_multicast(
-    id: *mut rdma_cm_id,
-    addr: *mut libc::sockaddr,
-    context: *mut c_void,
-) -> c_int {
-    pass_when_off!(rdma_join_multicast(id, addr, context));
-    errno::minus_one(libc::EOPNOTSUPP)
-}
-
-/// `rdma_join_multicast_ex`: iWARP has none.
-///
-/// # Safety
-/// `id` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_join_multicast_ex(
-    id: *mut rdma_cm_id,
-    attr: *mut c_void,
-    context: *mut c_void,
-) -> c_int {
-    pass_when_off!(rdma_join_multicast_ex(id, attr, context));
-    errno::minus_one(libc::EOPNOTSUPP)
-}
-
-/// `rdma_leave_multicast`: no group was ever joined.
-///
-/// # Safety
-/// `id` is live.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_leave_multicast(
-    id: *mut rdma_cm_id,
-    addr: *mut libc::sockaddr,
-) -> c_int {
-    pass_when_off!(rdma_leave_multicast(id, addr));
-    errno::minus_one(libc::EADDRNOTAVAIL)
-}
-
 /// `rdma_set_local_ece`: kept, and not sent: there is no hardware to have options.
 ///
 /// # Safety

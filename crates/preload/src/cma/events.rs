@@ -7,11 +7,15 @@ use std::sync::Arc;
 use weft_io::cm::{CmId, Delivery, Event, EventChannel, EventKind, PortSpace};
 
 use super::abi::{
-    rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
+    RDMA_UDP_QKEY, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    rdma_event_param, rdma_ud_param,
 };
 use super::object::{ChannelObject, IdObject};
 use crate::errno;
 use crate::real::pass_when_off;
+
+/// The queue pair that a datagram to a group is for.
+const GROUP_QPN: u32 = 0x00ff_ffff;
 
 /// An event and what is behind it.
 #[repr(C)]
@@ -44,7 +48,16 @@ impl EventObject {
         };
         // SAFETY: zeroes are valid parameters of either kind.
         let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
-        if delivery.id.space() == PortSpace::Udp {
+        if let Some(join) = delivery.join {
+            param.ud = rdma_ud_param {
+                // The program's own, as it gave it.
+                private_data: ptr::with_exposed_provenance(join.context),
+                private_data_len: 0,
+                ah_attr: super::route::group_ah_attr(&delivery.id, join.group),
+                qp_num: GROUP_QPN,
+                qkey: RDMA_UDP_QKEY,
+            };
+        } else if delivery.id.space() == PortSpace::Udp {
             param.ud = rdma_ud_param {
                 private_data: bytes,
                 private_data_len,

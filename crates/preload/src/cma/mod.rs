@@ -12,6 +12,7 @@ mod connect;
 mod devices;
 mod ep;
 mod events;
+mod group;
 mod id;
 mod object;
 mod qp;

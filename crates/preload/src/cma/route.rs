@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::mem;
+use std::net::IpAddr;
 
 use weft_io::Personality;
 use weft_io::cm::{CmId, PortSpace};
@@ -9,7 +10,7 @@ use weft_verbs::{Access, QpAttrMask as Mask, QpState};
 
 use super::abi::RDMA_UDP_QKEY;
 use super::sockaddr;
-use crate::abi::{ibv_ah_attr, ibv_qp_attr};
+use crate::abi::{ibv_ah_attr, ibv_gid, ibv_qp_attr};
 use crate::ibv::gid;
 
 /// InfiniBand's largest packet, and what its connection manager sets on Ethernet: the time that an
@@ -19,18 +20,32 @@ const ACK_TIMEOUT: u8 = 19;
 const MIN_RNR_TIMER: u8 = 0;
 /// Hops that the Internet may take.
 const HOP_LIMIT: u8 = 64;
+/// Those that a datagram to a group takes, and the least LID of a group.
+const GROUP_HOP_LIMIT: u8 = 1;
+const GROUP_LID: u16 = 0xc000;
 
 /// The address vector of the way to the peer.
 pub fn ah_attr(cm: &CmId) -> ibv_ah_attr {
+    ah_attr_to(cm, sockaddr::gid(cm.peer_addr()), HOP_LIMIT)
+}
+
+/// The address vector of the way to a group.
+pub fn group_ah_attr(cm: &CmId, group: IpAddr) -> ibv_ah_attr {
+    let mut path = ah_attr_to(cm, sockaddr::gid(Some((group, 0).into())), GROUP_HOP_LIMIT);
+    path.dlid = GROUP_LID;
+    path
+}
+
+fn ah_attr_to(cm: &CmId, dgid: ibv_gid, hop_limit: u8) -> ibv_ah_attr {
     // SAFETY: zeroes are a valid address vector.
     let mut path: ibv_ah_attr = unsafe { mem::zeroed() };
     let own = sockaddr::gid(cm.local_addr());
     let row = gid::table(Personality::Roce).iter().position(|row| row.raw == own.raw);
     path.is_global = 1;
     path.port_num = 1;
-    path.grh.dgid = sockaddr::gid(cm.peer_addr());
+    path.grh.dgid = dgid;
     path.grh.sgid_index = row.and_then(|row| u8::try_from(row).ok()).unwrap_or(0);
-    path.grh.hop_limit = HOP_LIMIT;
+    path.grh.hop_limit = hop_limit;
     path
 }
 

@@ -1,4 +1,4 @@
-//! What no device has: multicast, memory of other devices. Each answers
+//! What no device has: memory of other devices. Each answers
 //! `EOPNOTSUPP`; left out, it would reach the real library, which would look for its own data in
 //! our context.
 
@@ -43,8 +43,6 @@ macro_rules! refuse {
 }
 
 refuse! {
-    ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
-    ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int;
     ibv_reg_dmabuf_mr(
         pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int
     ) -> *mut ibv_mr;

@@ -76,7 +76,12 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     let (Some(path), Some((local, remote))) = (found, ends) else {
         return errno::null(libc::EINVAL);
     };
-    if let Err(refused) = Secrecy::get().permit(local, remote) {
+    let secrecy = Secrecy::get();
+    let permitted = match remote.is_multicast() {
+        true => secrecy.permit_groups(),
+        false => secrecy.permit(local, remote),
+    };
+    if let Err(refused) = permitted {
         return errno::null(refused.errno());
     }
     // SAFETY: alive by contract.

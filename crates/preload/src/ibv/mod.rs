@@ -18,6 +18,7 @@ pub mod device;
 pub mod dm;
 pub mod event;
 pub mod gid;
+pub mod group;
 pub mod import;
 pub mod misc;
 pub mod mw;

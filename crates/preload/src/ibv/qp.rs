@@ -36,6 +36,13 @@ pub struct Tail {
     sq_sig_all: c_int,
 }
 
+impl Tail {
+    /// What its device looks like.
+    pub fn personality(&self) -> Personality {
+        self.context.tail().core.personality()
+    }
+}
+
 type QpObject = Object<ibv_qp_ex, Tail>;
 
 /// What is behind `qp`, an `ibv_qp` or `ibv_qp_ex`.

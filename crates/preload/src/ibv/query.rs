@@ -75,6 +75,10 @@ const ADAPTER_CAPS: c_uint = COMMON_CAPS
     | IBV_DEVICE_RC_RNR_NAK_GEN
     | IBV_DEVICE_XRC;
 
+/// Groups, and memberships in them: each takes a socket, of which a process has so many.
+const GROUPS_MAX: c_int = 1024;
+const GROUP_MEMBERS_MAX: c_int = 1024;
+
 /// The attributes of a device.
 pub fn device_attr(personality: Personality) -> ibv_device_attr {
     // SAFETY: all zeroes is valid: integers.
@@ -89,6 +93,10 @@ pub fn device_attr(personality: Personality) -> ibv_device_attr {
         Personality::Roce => ADAPTER_CAPS,
     };
     fill_limits(&mut attr, personality.limits());
+    if personality == Personality::Roce {
+        (attr.max_mcast_grp, attr.max_mcast_qp_attach) = (GROUPS_MAX, GROUP_MEMBERS_MAX);
+        attr.max_total_mcast_qp_attach = GROUP_MEMBERS_MAX;
+    }
     // Atomics are atomic among all queue pairs of this process and, being CPU instructions,
     // towards its threads; the iWARP device offers them to Weft peers only.
     attr.atomic_cap = IBV_ATOMIC_HCA;

@@ -269,7 +269,10 @@ static void refused(void)
 	CHECK(!ibv_open_xrcd(context, &xrcd) && errno == EOPNOTSUPP);
 	CHECK(!ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 0, 0) && errno == EOPNOTSUPP);
 	CHECK(!ibv_import_device(0) && errno == EOPNOTSUPP);
-	CHECK(ibv_attach_mcast(NULL, &gid, 0) == EOPNOTSUPP);
+	struct ibv_cq *cq = ibv_create_cq(context, 8, NULL, NULL, 0);
+	struct ibv_qp *qp = make_qp(cq, NULL);
+	CHECK(ibv_attach_mcast(qp, &gid, 0) == EOPNOTSUPP);
+	CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0);
 }
 
 int main(void)

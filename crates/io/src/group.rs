@@ -1,0 +1,68 @@
+//! Groups that queue pairs for datagrams are attached to.
+//!
+//! What goes to a group comes to a port that all its members share. There a queue pair has one more
+//! [`Mailbox`] for each group that it is attached to, in a cell beside its own.
+
+use std::net::IpAddr;
+use std::sync::{Arc, MutexGuard};
+
+use weft_verbs::{Misuse, QpType};
+
+use crate::cell::Cell;
+use crate::qp::Qp;
+use crate::ud::Mailbox;
+use crate::udp::Port;
+
+impl Qp {
+    /// Has what comes to `group` by the network interfaces `interfaces` fill receives of this queue
+    /// pair as well. To be attached already is no error.
+    ///
+    /// # Errors
+    /// If the queue pair is not one for datagrams, the address is no group's, or the system
+    /// refuses.
+    pub fn attach_group(&self, group: IpAddr, interfaces: &[u32]) -> Result<(), Misuse> {
+        if self.kind() != QpType::Ud || !group.is_multicast() {
+            return Err(Misuse::Invalid("queue pairs for datagrams can be members of groups"));
+        }
+        let mut groups = self.groups();
+        if groups.iter().any(|(known, _)| *known == group) {
+            return Ok(());
+        }
+        let port = Arc::new(Port::for_group(group, interfaces)?);
+        let cell = self.cell.beside();
+        let qp = Arc::clone(self.inner());
+        cell.hold(Box::new(Mailbox::new(qp, port, cell.waker(), Some(group))));
+        self.recv_cq().join(&cell);
+        groups.push((group, cell));
+        Ok(())
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// If it is not attached to the group.
+    pub fn detach_group(&self, group: IpAddr) -> Result<(), Misuse> {
+        let mut groups = self.groups();
+        let at = groups.iter().position(|(known, _)| *known == group);
+        let at = at.ok_or(Misuse::Invalid("the queue pair is not attached to this group"))?;
+        let (_, cell) = groups.swap_remove(at);
+        self.leave(&cell);
+        Ok(())
+    }
+
+    /// Leaves all groups.
+    pub(crate) fn detach_groups(&self) {
+        for (_, cell) in self.groups().drain(..) {
+            self.leave(&cell);
+        }
+    }
+
+    fn leave(&self, cell: &Arc<Cell>) {
+        self.recv_cq().leave(cell);
+        cell.disconnect();
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<(IpAddr, Arc<Cell>)>> {
+        self.groups.lock().expect("group lock")
+    }
+}
