@@ -99,17 +99,18 @@ pub(crate) struct Cell {
 impl Cell {
     /// A place for the connection of `qp`.
     pub fn new(qp: &Arc<Qp>) -> Arc<Self> {
-        let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         let number = faults::number_queue_pair();
-        Self::numbered(cqs, number, Breaker::of(number))
+        Self::numbered(qp, number, Breaker::of(number))
     }
 
-    /// A place for one more connection of the same queue pair, on which nothing is posted.
-    pub fn beside(&self) -> Arc<Self> {
-        Self::numbered(self.cqs.clone(), self.number, None)
+    /// A place for one more connection of `qp`, of which this one is the first; nothing is posted
+    /// on it.
+    pub fn beside(&self, qp: &Arc<Qp>) -> Arc<Self> {
+        Self::numbered(qp, self.number, None)
     }
 
-    fn numbered(cqs: [Arc<Cq>; 2], number: u32, breaker: Option<Breaker>) -> Arc<Self> {
+    fn numbered(qp: &Arc<Qp>, number: u32, breaker: Option<Breaker>) -> Arc<Self> {
+        let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
             driver: Mutex::new(None),
             pending: AtomicU8::new(0),

@@ -29,8 +29,8 @@ impl Qp {
             return Ok(());
         }
         let port = Arc::new(Port::for_group(group, interfaces)?);
-        let cell = self.cell.beside();
         let qp = Arc::clone(self.inner());
+        let cell = self.cell.beside(&qp);
         cell.hold(Box::new(Mailbox::new(qp, port, cell.waker(), Some(group))));
         self.recv_cq().join(&cell);
         groups.push((group, cell));
