@@ -33,6 +33,13 @@ pub enum Command {
     /// in Go, or missing a library? Then at this machine: limits, ports, MTU, offloads, buffers,
     /// hardware, name spaces. CMD does not run.
     Doctor(Doctor),
+    /// Say what each device does for its programs, and who does it
+    ///
+    /// Checks, demultiplexing, markers, segmentation, buffering, flow control, ordering and
+    /// encryption: each is done by this CPU's own instructions, by the kernel (or the card that it
+    /// leaves it to), by the layer itself, or by nobody. So it is as the environment is now; a
+    /// connection may agree on less with its peer.
+    Info(Info),
     /// Run a program with a wide area network before it
     ///
     /// CMD runs on the near side of a path with a delay, a loss, a rate and what else SPEC asks
@@ -111,6 +118,15 @@ pub struct Doctor {
     pub command: Vec<OsString>,
 }
 
+/// The arguments of `weft info`.
+#[derive(Debug, Args)]
+#[command(after_long_help = INFO_SECTIONS)]
+pub struct Info {
+    /// Say it in JSON: a list of layers, each with `device`, `layer` and `components`
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// The arguments of `weft key`.
 #[derive(Debug, Args)]
 pub struct Key {
@@ -186,6 +202,25 @@ EXIT STATUS
     0    All is well; a note is for information
     1    Something will not work; it is marked WRONG, and a line says what can be done
     125  weft itself failed, or was called wrongly";
+
+const INFO_SECTIONS: &str = "\
+EXAMPLES
+    Who computes the CRC, and how?
+        weft info
+
+    What changes with a key, or with markers?
+        WEFT_KEY=file:$HOME/.weft-key weft info
+        WEFT_MARKERS=on weft info
+
+    Who encrypts, for a script:
+        weft info --json | jq -r '.[] | [.device, .components.encryption.by] | @tsv'
+
+EXIT STATUS
+    0    it was said
+    125  weft itself failed, or was called wrongly
+
+ENVIRONMENT
+    WEFT_CRC, WEFT_MARKERS and WEFT_KEY, as in `weft run --help`.";
 
 const RUN_SECTIONS: &str = "\
 EXAMPLES

@@ -11,6 +11,7 @@
 mod args;
 mod doctor;
 mod elf;
+mod info;
 mod key;
 mod library;
 mod preload;
@@ -54,6 +55,7 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             })
         }
         Command::Doctor(options) => doctor::main(&options).unwrap_or(OUR_FAILURE),
+        Command::Info(options) => status_of(info::main(&options)),
         Command::Wan(wan) => {
             run::allow_clear_text();
             degen::command::main(&Launcher::new(&["wan"]), *wan)

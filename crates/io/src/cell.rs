@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use weft_rnic::wire::offload::Offloads;
+use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Endpoint, Patience};
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
@@ -185,8 +185,8 @@ impl Cell {
     }
 
     /// Who does what below the verbs, while there is a connection.
-    pub fn offloads(&self) -> Option<Offloads> {
-        self.lock().as_deref().and_then(Drive::offloads)
+    pub fn capabilities(&self) -> Option<Capabilities> {
+        self.lock().as_deref().and_then(Drive::capabilities)
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.

@@ -18,6 +18,7 @@
 #![deny(unsafe_code)]
 
 mod buffers;
+pub mod capability;
 mod cell;
 pub mod clock;
 pub mod cm;

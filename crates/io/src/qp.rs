@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use weft_fault::Verb;
 use weft_rnic::mpa::{Agreed, Role};
-use weft_rnic::wire::offload::Offloads;
+use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Device, Endpoint, Link};
 use weft_verbs::{
     Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr,
@@ -225,9 +225,9 @@ impl Qp {
         take_stream(&self.inner, &self.cell, socket, agreed, role, watcher, false)
     }
 
-    /// What this library, the CPU and the kernel do for the connection, while there is one.
-    pub fn offloads(&self) -> Option<Offloads> {
-        self.cell.offloads()
+    /// Who does what below the verbs, while there is a connection.
+    pub fn capabilities(&self) -> Option<Capabilities> {
+        self.cell.capabilities()
     }
 
     /// Gives the connection to another queue pair, before anything was sent on it.

@@ -222,11 +222,12 @@ impl Secrecy {
             // One that no peer has.
             Keys::Unusable => new_key().credentials(),
         };
-        let protection = match best_cipher() {
-            Cipher::Aes128Gcm => protection::AES128GCM | protection::CHACHA20POLY1305,
-            Cipher::ChaCha20Poly1305 => protection::CHACHA20POLY1305,
-        };
-        Config { protection, credentials, ..config }
+        Config { protection: ciphers(), credentials, ..config }
+    }
+
+    /// The protections of connections under the key, if there is one.
+    pub(crate) fn protection(&self) -> Option<u8> {
+        (!matches!(self.keys, Keys::None)).then(ciphers)
     }
 
     /// What seals and opens the datagrams of a queue pair, if there is a key.
@@ -265,6 +266,14 @@ impl Secrecy {
                 format!("{peer} has a key, and this host has none: {remedy}")
             }
         });
+    }
+}
+
+/// The protections that are offered: the cipher that is faster here is taken if both ends have it.
+fn ciphers() -> u8 {
+    match best_cipher() {
+        Cipher::Aes128Gcm => protection::AES128GCM | protection::CHACHA20POLY1305,
+        Cipher::ChaCha20Poly1305 => protection::CHACHA20POLY1305,
     }
 }
 

@@ -13,11 +13,11 @@ use std::time::Instant;
 use weft_fault::Way;
 use weft_rnic::Written;
 use weft_rnic::shuttle::{LETTER_OVERHEAD, Opener, Route, Sealer, Unopened};
+use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::wire::datagram::{
     GROUP_QPN, HEADER_LEN_MAX, Header, ROUTE_LEN, SealedHeader, route_header,
 };
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
-use weft_rnic::wire::offload::Offloads;
 use weft_verbs::mr::RegionReader;
 use weft_verbs::qp::send_queue::SendWqe;
 use weft_verbs::{
@@ -25,6 +25,7 @@ use weft_verbs::{
 };
 
 use crate::buffers::Buffer;
+use crate::capability;
 use crate::clock;
 use crate::context::Personality;
 use crate::drive::{Drive, Notices, Turn, todo};
@@ -444,8 +445,8 @@ impl Drive for Mailbox {
         self.token = Some(Engine::get().add(self.port.as_fd(), Interest::READ, source));
     }
 
-    fn offloads(&self) -> Option<Offloads> {
-        None
+    fn capabilities(&self) -> Option<Capabilities> {
+        Some(capability::datagrams())
     }
 
     fn qp(&self) -> &Arc<VerbsQp> {

@@ -9,6 +9,7 @@
 //! one was agreed, is right; after the first octet that is wrong it sees nothing more.
 #![forbid(unsafe_code)]
 
+mod capability;
 mod error;
 mod marker;
 pub mod negotiate;
@@ -16,6 +17,7 @@ mod rx;
 mod stream;
 mod tx;
 
+pub use capability::capabilities;
 pub use error::{MpaError, RxFault};
 pub use negotiate::{Agreed, Offer, Role, Rtr};
 pub use stream::{MAX_FPDU_LEN, MAX_MULPDU, MIN_MULPDU, Stream};

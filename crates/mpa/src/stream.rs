@@ -1,10 +1,10 @@
 //! Full operation: a framer and a deframer, and the rule of who speaks first.
 
-use weft_wire::crc;
+use weft_wire::capability::Capabilities;
 use weft_wire::llp::{Gather, RegisteredMemory, UlpduSink, UlpduSource};
-use weft_wire::offload::{By, Offloads};
 
 use crate::RxFault;
+use crate::capability::capabilities;
 use crate::marker;
 use crate::negotiate::{Agreed, Role};
 use crate::rx::Deframer;
@@ -28,9 +28,8 @@ pub struct Stream {
     framer: Framer,
     deframer: Deframer,
     held: bool,
-    crc: bool,
-    markers_in: bool,
     markers_out: bool,
+    capabilities: Capabilities,
     mulpdu: u16,
 }
 
@@ -41,9 +40,8 @@ impl Stream {
             framer: Framer::new(agreed.crc, agreed.markers_out),
             deframer: Deframer::new(agreed.crc, agreed.markers_in),
             held: role == Role::Responder,
-            crc: agreed.crc,
-            markers_in: agreed.markers_in,
             markers_out: agreed.markers_out,
+            capabilities: capabilities(agreed),
             mulpdu: MIN_MULPDU,
         };
         stream.set_emss(DEFAULT_EMSS);
@@ -65,18 +63,8 @@ impl Stream {
     }
 
     /// Who does what below DDP on this connection.
-    pub fn offloads(&self) -> Offloads {
-        let markers = |on| if on { By::Software } else { By::Nobody };
-        let by = if crc::by_cpu() { By::Cpu } else { By::Software };
-        Offloads {
-            crc: if self.crc { by } else { By::Nobody },
-            markers_out: markers(self.markers_out),
-            markers_in: markers(self.markers_in),
-            demultiplexing: By::Software,
-            segmentation: By::Software,
-            reliability: By::Kernel,
-            flow_control: By::Kernel,
-        }
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
     }
 
     /// Whether one valid FPDU has arrived; for a responder that ends the set-up.
@@ -154,19 +142,6 @@ mod tests {
         assert_eq!([of(8948, false), of(8948, true)], [8942, 8870]);
         assert_eq!([of(65483, false), of(u32::MAX, true)], [64768, 64768]);
         assert_eq!([of(0, false), of(100, true)], [128, 128]);
-    }
-
-    #[test]
-    fn what_is_off_is_said_to_be_off() {
-        let plain = Stream::new(Role::Initiator, &Agreed::default()).offloads();
-        assert_eq!(
-            (plain.crc, plain.markers_out, plain.markers_in),
-            (By::Nobody, By::Nobody, By::Nobody)
-        );
-        let agreed = Agreed { crc: true, markers_out: true, ..Agreed::default() };
-        let full = Stream::new(Role::Initiator, &agreed).offloads();
-        assert_ne!(full.crc, By::Nobody);
-        assert_eq!((full.markers_out, full.markers_in), (By::Software, By::Nobody));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use weft_shuttle::cc::Rtt;
 use weft_shuttle::{Config, Connection, Credit, End, Event, Identity, Misuse, Request, Route};
 use weft_verbs::mr::RegionReader;
 use weft_verbs::{Qp, QpState, QpType, WcStatus};
+use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
 use weft_wire::terminate::{Terminate, TerminateCode};
 
@@ -185,6 +186,11 @@ impl Association {
     /// The connection, to tune.
     pub fn connection_mut(&mut self) -> &mut Connection {
         &mut self.connection
+    }
+
+    /// Who does what below the verbs on this connection.
+    pub fn capabilities(&self) -> Capabilities {
+        self.connection.capabilities()
     }
 
     /// Counters.

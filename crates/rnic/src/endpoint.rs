@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use weft_mpa::{Agreed, Role, RxFault};
 use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
 use weft_verbs::{Qp, QpState};
-use weft_wire::offload::Offloads;
+use weft_wire::capability::Capabilities;
 
 use crate::outgoing::{Outgoing, Written};
 
@@ -130,8 +130,8 @@ impl Endpoint {
     }
 
     /// Who does what below the verbs on this connection.
-    pub fn offloads(&self) -> Offloads {
-        self.mpa.offloads()
+    pub fn capabilities(&self) -> Capabilities {
+        self.mpa.capabilities()
     }
 
     /// Counters.

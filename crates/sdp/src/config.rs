@@ -1,5 +1,6 @@
 //! What a connection is made with.
 
+use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::sdp::{BASE_LEN, HEAD_LEN_MAX};
 
 use crate::layout::{CONTROL_OCTETS, CONTROLS};
@@ -69,6 +70,18 @@ impl Default for Config {
 }
 
 impl Config {
+    /// What suits the layer below. Its statement must hold of the connection's other end too,
+    /// which the Hello asks for; and the queue pair must have a patience without end, as
+    /// `rnr_retry` 7 gives it.
+    pub fn over(below: &Capabilities) -> Self {
+        let holds = match below.by(Component::FlowControl) {
+            // An adapter that does it all ends a connection whose messages find no receive.
+            By::Nobody | By::Cpu(_) => false,
+            By::Layer(_) | By::Kernel(_) => below.by(Component::Ordering).is_done(),
+        };
+        Self { holds, ..Self::default() }
+    }
+
     /// Octets of private memory that a connection needs.
     pub fn private_octets(&self) -> u64 {
         let octets = self.sound().buffer_octets;
@@ -90,5 +103,31 @@ impl Config {
         self.readable_octets = self.readable_octets.clamp(1, message);
         self.low_octets = self.low_octets.min(self.high_octets);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_are_given_up_where_the_layer_below_holds_back() {
+        let bare = Capabilities::of_layer("an adapter");
+        assert!(!Config::over(&bare).wants_enhanced());
+        let ordered = bare.with(Component::Ordering, By::Kernel("in order"));
+        let held = ordered.with(Component::FlowControl, By::Kernel("its window"));
+        assert!(!Config::over(&ordered).wants_enhanced());
+        assert!(Config::over(&held).wants_enhanced());
+        let basic = Config { style: Choice::Only(Style::Basic), ..Config::over(&held) };
+        assert!(!basic.wants_enhanced());
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_worked_with_are_not_taken() {
+        let tiny = Config { buffers: 1, buffer_octets: 0, readable_octets: 0, ..Config::default() };
+        let sound = tiny.sound();
+        assert_eq!((sound.buffers, sound.buffer_octets), (BUFFERS_MIN, BUFFER_OCTETS_MIN));
+        assert_eq!(sound.readable_octets, 1);
+        assert_eq!(tiny.private_octets(), sound.private_octets());
     }
 }

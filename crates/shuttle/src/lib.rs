@@ -13,6 +13,7 @@
 
 mod account;
 mod ack;
+mod capability;
 pub mod cc;
 mod config;
 mod connection;
@@ -38,6 +39,7 @@ mod stream;
 mod way_back;
 mod window;
 
+pub use capability::capabilities;
 pub use config::{Config, Identity, MAX_DATAGRAM, MAX_STREAMS, MIN_DATAGRAM};
 pub use connection::{Connection, Event, MAX_PATHS, Ports, Request, Stats, Transmit};
 pub use endpoint::{Arrival, Endpoint, EndpointStats, Listen, Ticket};

@@ -6,6 +6,7 @@
 //! allocates by a length that the peer declared.
 #![forbid(unsafe_code)]
 
+pub mod capability;
 pub mod crc;
 pub mod datagram;
 pub mod ddp;
@@ -13,7 +14,6 @@ pub mod ids;
 pub mod iwpm;
 pub mod llp;
 pub mod mpa;
-pub mod offload;
 pub mod rdmap;
 pub mod sdp;
 pub mod shuttle;

@@ -3,6 +3,7 @@
 mod common;
 mod doctor;
 mod faults;
+mod info;
 mod injection;
 mod process;
 mod traffic;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weft_fault::Way;
 use weft_rnic::shuttle::{End, Refusal, Route};
-use weft_rnic::wire::offload::Offloads;
+use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Association, Patience, Sending, Written};
 use weft_verbs::{Qp, QpState, Wake};
@@ -443,8 +443,11 @@ impl Drive for DatagramDrive {
         self.token = Some(Engine::get().add(self.port.as_fd(), Interest::READ, source));
     }
 
-    fn offloads(&self) -> Option<Offloads> {
-        None
+    fn capabilities(&self) -> Option<Capabilities> {
+        match &self.stage {
+            Stage::Bound(association) => Some(association.capabilities()),
+            _ => None,
+        }
     }
 
     fn set_requester(&mut self, ord: u16, patience: Patience) {

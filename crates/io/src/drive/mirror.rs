@@ -4,9 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_rnic::Mirror;
-use weft_rnic::wire::offload::Offloads;
+use weft_rnic::wire::capability::Capabilities;
 use weft_verbs::{Qp, Wake};
 
+use crate::capability;
 use crate::context::Personality;
 use crate::drive::{Drive, Notices, Turn};
 use crate::engine::Source;
@@ -31,8 +32,8 @@ impl MirrorDrive {
 impl Drive for MirrorDrive {
     fn register(&mut self, _: Arc<dyn Source>) {}
 
-    fn offloads(&self) -> Option<Offloads> {
-        None
+    fn capabilities(&self) -> Option<Capabilities> {
+        Some(capability::mirror())
     }
 
     fn work_done(&self) -> (Personality, Work) {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::shuttle::End;
-use weft_rnic::wire::offload::Offloads;
+use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Established, Patience};
 use weft_verbs::{Qp, Wake};
 
@@ -88,8 +88,8 @@ pub(crate) struct Turn {
 pub(crate) trait Drive: Send {
     /// Has the engine watch the socket for `source`.
     fn register(&mut self, source: Arc<dyn Source>);
-    /// Who does what below the verbs, where a kernel or a card could do it as well.
-    fn offloads(&self) -> Option<Offloads>;
+    /// Who does what below the verbs, once there is a connection.
+    fn capabilities(&self) -> Option<Capabilities>;
     /// Which device it belongs to, and what was done on it so far.
     fn work_done(&self) -> (Personality, Work);
     /// Its queue pair.

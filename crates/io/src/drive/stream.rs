@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_rnic::wire::offload::Offloads;
+use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Endpoint, Transmit};
 use weft_verbs::{Qp, Wake};
 
@@ -263,8 +263,8 @@ impl Drive for StreamDrive {
         self.token = Some(Engine::get().add(self.socket.as_fd(), Interest::READ, source));
     }
 
-    fn offloads(&self) -> Option<Offloads> {
-        Some(self.endpoint.offloads())
+    fn capabilities(&self) -> Option<Capabilities> {
+        Some(self.endpoint.capabilities())
     }
 
     fn qp(&self) -> &Arc<Qp> {

@@ -227,8 +227,8 @@ impl IdObject {
         unsafe { qp::refresh(qp) };
         // SAFETY: as above.
         let core = unsafe { &qp::tail(qp).core };
-        if let Some(offloads) = core.offloads() {
-            log!(Debug, "queue pair {:#x} is connected: {offloads}", core.num());
+        if let Some(capabilities) = core.capabilities() {
+            log!(Debug, "queue pair {:#x} is connected: {capabilities}", core.num());
         }
     }
 }

@@ -11,10 +11,12 @@ use std::collections::VecDeque;
 
 pub use handshake::Request;
 pub use tx::Transmit;
+use weft_wire::capability::Capabilities;
 use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{Limits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
+use crate::capability::capabilities;
 use crate::config::{Config, Identity};
 use crate::error::{End, Misuse};
 use crate::noise::Agreement;
@@ -263,6 +265,12 @@ impl Connection {
     /// The peer's public key, where the credentials have one: for the owner to judge.
     pub fn peer_key(&self) -> Option<[u8; 32]> {
         self.session.as_ref()?.peer_key
+    }
+
+    /// Who does what below DDP; before the handshake is done, what this end would like best.
+    pub fn capabilities(&self) -> Capabilities {
+        let agreed = self.session.as_ref().map(|session| session.modules.protection);
+        capabilities(agreed.unwrap_or(self.config.protection))
     }
 
     /// Counters.

@@ -1,0 +1,92 @@
+//! `weft info`: what each device does for its programs, and who does it.
+//!
+//! The layers state it themselves ([`weft_io::capability`]); this only sets it out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde::Serialize;
+use weft_io::Personality;
+use weft_io::capability::{Capabilities, capabilities};
+
+use crate::args::Info;
+
+/// A layer, as a program reads it.
+#[derive(Serialize)]
+struct Layer {
+    device: &'static str,
+    layer: &'static str,
+    components: BTreeMap<&'static str, Answer>,
+}
+
+/// Who does something.
+#[derive(Serialize)]
+struct Answer {
+    by: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    how: &'static str,
+}
+
+/// Says it on stdout.
+///
+/// # Errors
+/// Stdout cannot be written.
+pub fn main(options: &Info) -> anyhow::Result<()> {
+    let layers = capabilities();
+    let text = if options.json { to_json(&layers)? } else { to_text(&layers) };
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn device(personality: Personality) -> &'static str {
+    match personality {
+        Personality::Roce => "weft0",
+        Personality::Iwarp => "weft_iw0",
+    }
+}
+
+fn to_json(layers: &[(Personality, Capabilities)]) -> anyhow::Result<String> {
+    let layers: Vec<_> = layers
+        .iter()
+        .map(|(personality, capabilities)| Layer {
+            device: device(*personality),
+            layer: capabilities.layer(),
+            components: capabilities
+                .iter()
+                .map(|(component, by)| (component.name(), Answer { by: by.who(), how: by.how() }))
+                .collect(),
+        })
+        .collect();
+    Ok(serde_json::to_string_pretty(&layers)? + "\n")
+}
+
+/// A heading for each layer, and a line for each component.
+fn to_text(layers: &[(Personality, Capabilities)]) -> String {
+    let mut text = String::new();
+    for (personality, capabilities) in layers {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}{}, {}", device(*personality), capabilities.layer());
+        for (component, by) in capabilities.iter() {
+            let line = format!("  {:<16}{:<8}{}", component.name(), by.who(), by.how());
+            let _ = writeln!(text, "{}", line.trim_end());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_layer_says_all_eight() {
+        let layers = capabilities();
+        let text = to_text(&layers);
+        assert_eq!(text.lines().filter(|line| line.starts_with("  ")).count(), 3 * 8);
+        let json: serde_json::Value = serde_json::from_str(&to_json(&layers).unwrap()).unwrap();
+        assert_eq!(json.as_array().unwrap().len(), 3);
+        assert_eq!(json[2]["device"], "weft_iw0");
+        assert_eq!(json[2]["components"]["ordering"]["by"], "kernel");
+    }
+}
