@@ -48,6 +48,8 @@ pub struct Config {
     pub high_octets: u32,
     /// Enhanced style: once no more than so many are left there, they go.
     pub low_octets: u32,
+    /// Octets from which on it pays to have the peer read memory instead of sending it.
+    pub zero_copy_octets: u32,
     /// Free room for sending, in octets, from which on a connection is writable.
     pub writable_octets: u32,
     /// Octets received from which on a connection is readable.
@@ -63,6 +65,7 @@ impl Default for Config {
             buffer_octets: 32 << 10,
             high_octets: 256 << 10,
             low_octets: 64 << 10,
+            zero_copy_octets: 64 << 10,
             writable_octets: 1,
             readable_octets: 1,
         }

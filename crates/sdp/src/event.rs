@@ -13,6 +13,12 @@ pub enum Event {
     Writable,
     /// Urgent data is here or on its way.
     Urgent,
+    /// The memory of a [`Connection::send_from`](crate::Connection::send_from) is the owner's
+    /// again, and the peer has so many octets of it.
+    Sent(u32),
+    /// The memory of a [`Connection::receive_into`](crate::Connection::receive_into) is the
+    /// owner's again, with so many octets in it.
+    Received(u32),
     /// The peer will send no more.
     End,
     /// The connection failed.
@@ -28,6 +34,10 @@ pub struct Pending {
     pub writable: bool,
     /// See [`Event::Urgent`].
     pub urgent: bool,
+    /// See [`Event::Sent`].
+    pub sent: Option<u32>,
+    /// See [`Event::Received`].
+    pub received: Option<u32>,
     /// See [`Event::End`].
     pub end: bool,
     /// See [`Event::Failed`].
@@ -41,6 +51,8 @@ impl Pending {
         told(&mut self.urgent, Event::Urgent)
             .or_else(|| told(&mut self.readable, Event::Readable))
             .or_else(|| told(&mut self.writable, Event::Writable))
+            .or_else(|| self.sent.take().map(Event::Sent))
+            .or_else(|| self.received.take().map(Event::Received))
             .or_else(|| told(&mut self.end, Event::End))
             .or_else(|| self.failed.take().map(Event::Failed))
     }

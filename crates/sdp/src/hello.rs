@@ -202,9 +202,23 @@ mod tests {
             self.0 += 1;
             Ok(())
         }
-        fn post_send(&mut self, _: Work, _: u64, _: u32, _: bool) -> Result<(), Misuse> {
+        fn post_send(
+            &mut self,
+            _: Work,
+            _: u64,
+            _: u32,
+            _: Option<Memory>,
+            _: bool,
+        ) -> Result<(), Misuse> {
             Err(Misuse::Fault)
         }
+        fn post_read(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn register(&mut self, _: u64, _: u32, _: bool) -> Result<u32, Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn deregister(&mut self, _: u32) {}
     }
 
     const NAMES: Names = Names {
@@ -260,5 +274,8 @@ mod tests {
         assert!(opening.finish(&hello).is_err());
     }
 
+    use weft_wire::sdp::Advert;
+
     use crate::config::Choice;
+    use crate::verbs::Memory;
 }

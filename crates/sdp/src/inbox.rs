@@ -121,7 +121,9 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::Work;
+    use weft_wire::sdp::Advert;
+
+    use crate::verbs::{Memory, Work};
 
     /// Memory whose octets are their own offsets.
     struct Offsets;
@@ -137,9 +139,23 @@ mod tests {
         fn post_recv(&mut self, _: Work, _: u64, _: u32) -> Result<(), Misuse> {
             Err(Misuse::Fault)
         }
-        fn post_send(&mut self, _: Work, _: u64, _: u32, _: bool) -> Result<(), Misuse> {
+        fn post_send(
+            &mut self,
+            _: Work,
+            _: u64,
+            _: u32,
+            _: Option<Memory>,
+            _: bool,
+        ) -> Result<(), Misuse> {
             Err(Misuse::Fault)
         }
+        fn post_read(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn register(&mut self, _: u64, _: u32, _: bool) -> Result<u32, Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn deregister(&mut self, _: u32) {}
     }
 
     fn read(inbox: &mut Inbox, len: usize) -> (Vec<u8>, Vec<u16>) {

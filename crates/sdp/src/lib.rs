@@ -29,5 +29,5 @@ pub use connection::Connection;
 pub use error::{Fault, Violation};
 pub use event::Event;
 pub use hello::{Names, Opening, Request};
-pub use queue_pair::QueuePair;
-pub use verbs::{Completion, Verbs, Work};
+pub use queue_pair::{Entropy, QueuePair};
+pub use verbs::{Completion, Memory, Verbs, Work};

@@ -2,20 +2,27 @@
 
 use std::sync::Arc;
 
-use weft_verbs::{Access, Misuse, Qp, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use weft_verbs::mr::{Backing, RegionSpec};
+use weft_verbs::{Access, Misuse, Pd, Qp, RecvWr, SendFlags, SendOp, SendWr, Sge};
+use weft_wire::sdp::Advert;
 
-use crate::verbs::{Verbs, Work};
+use crate::verbs::{Memory, Verbs, Work};
+
+/// Unpredictable bits from outside, of which keys are made.
+pub type Entropy = Box<dyn FnMut() -> u32 + Send>;
 
 /// A queue pair, and the region that is SDP's private memory.
 pub struct QueuePair {
     qp: Arc<Qp>,
+    pd: Arc<Pd>,
     private: Sge,
+    entropy: Entropy,
 }
 
 impl QueuePair {
-    /// `private` is a region with [`Access::LOCAL_WRITE`] in the protection domain of `qp`.
-    pub fn new(qp: Arc<Qp>, private: Sge) -> Self {
-        Self { qp, private }
+    /// `private` is a region with [`Access::LOCAL_WRITE`] in `pd`, the protection domain of `qp`.
+    pub fn new(qp: Arc<Qp>, pd: Arc<Pd>, private: Sge, entropy: Entropy) -> Self {
+        Self { qp, pd, private, entropy }
     }
 
     /// The queue pair.
@@ -52,10 +59,48 @@ impl Verbs for QueuePair {
         self.qp.post_recv(&RecvWr { wr_id: work.to_id(), sges: &sges })
     }
 
-    fn post_send(&mut self, work: Work, at: u64, len: u32, solicited: bool) -> Result<(), Misuse> {
-        let sges = [self.sge(at, len)?];
+    fn post_send(
+        &mut self,
+        work: Work,
+        at: u64,
+        len: u32,
+        tail: Option<Memory>,
+        solicited: bool,
+    ) -> Result<(), Misuse> {
+        let sges = [self.sge(at, len)?, tail.map_or_else(Sge::default, sge)];
+        let sges = if tail.is_some() { &sges[..] } else { &sges[..1] };
         let event = if solicited { SendFlags::SOLICITED } else { SendFlags::empty() };
         let flags = SendFlags::SIGNALED | event;
-        self.qp.post_send(&SendWr { wr_id: work.to_id(), op: SendOp::Send, flags, sges: &sges })
+        self.qp.post_send(&SendWr { wr_id: work.to_id(), op: SendOp::Send, flags, sges })
     }
+
+    fn post_read(&mut self, work: Work, into: Memory, from: Advert) -> Result<(), Misuse> {
+        let op = SendOp::Read { to: from.addr, stag: from.rkey };
+        let sges = [sge(Memory { len: from.size, ..into })];
+        let flags = SendFlags::SIGNALED;
+        self.qp.post_send(&SendWr { wr_id: work.to_id(), op, flags, sges: &sges })
+    }
+
+    fn register(&mut self, addr: u64, len: u32, written: bool) -> Result<u32, Misuse> {
+        // An RNIC takes what it reads as a write of the peer's (RFC 5040, section 5.2.1).
+        let into = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let spec = RegionSpec {
+            pd: Arc::clone(&self.pd),
+            addr,
+            len: u64::from(len),
+            iova: addr,
+            access: if written { into } else { Access::REMOTE_READ },
+            backing: Backing::Mapped,
+        };
+        self.qp.regions().register(&spec, &mut self.entropy)
+    }
+
+    fn deregister(&mut self, key: u32) {
+        // A key that is unknown is as good as ended.
+        let _ = self.qp.regions().deregister(key);
+    }
+}
+
+fn sge(memory: Memory) -> Sge {
+    Sge { addr: memory.addr, length: memory.len, lkey: memory.key }
 }

@@ -1,6 +1,7 @@
 //! What SDP needs of the layer below: a queue pair, and private memory that is registered for it.
 
 use weft_verbs::{Misuse, Wc};
+use weft_wire::sdp::Advert;
 
 /// A work request of SDP, as its completion names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +10,19 @@ pub enum Work {
     Recv(u16),
     /// A Send from this slot.
     Send(u16),
+    /// An RDMA Read of what the peer advertises.
+    Read,
+}
+
+/// Memory of the program, registered under `key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// First octet.
+    pub addr: u64,
+    /// Octets.
+    pub len: u32,
+    /// Its key.
+    pub key: u32,
 }
 
 impl Work {
@@ -17,6 +31,7 @@ impl Work {
         match self {
             Self::Recv(slot) => u64::from(slot),
             Self::Send(slot) => 1 << 16 | u64::from(slot),
+            Self::Read => 2 << 16,
         }
     }
 
@@ -26,6 +41,7 @@ impl Work {
         match id >> 16 {
             0 => Some(Self::Recv(slot)),
             1 => Some(Self::Send(slot)),
+            2 if slot == 0 => Some(Self::Read),
             _ => None,
         }
     }
@@ -71,12 +87,36 @@ pub trait Verbs {
     /// The queue pair does not take it.
     fn post_recv(&mut self, work: Work, at: u64, len: u32) -> Result<(), Misuse>;
 
-    /// Posts a Send of `len` octets of private memory from `at` on, signaled; `solicited` if the
-    /// peer is to be woken for it first of all.
+    /// Posts a Send of `len` octets of private memory from `at` on and then `tail`, signaled;
+    /// `solicited` if the peer is to be woken for it first of all.
     ///
     /// # Errors
     /// The queue pair does not take it.
-    fn post_send(&mut self, work: Work, at: u64, len: u32, solicited: bool) -> Result<(), Misuse>;
+    fn post_send(
+        &mut self,
+        work: Work,
+        at: u64,
+        len: u32,
+        tail: Option<Memory>,
+        solicited: bool,
+    ) -> Result<(), Misuse>;
+
+    /// Posts an RDMA Read of `from`, all of it, into `into`, signaled.
+    ///
+    /// # Errors
+    /// The queue pair does not take it.
+    fn post_read(&mut self, work: Work, into: Memory, from: Advert) -> Result<(), Misuse>;
+
+    /// Registers `len` octets of this process from `addr` on for the peer to read, or to take in
+    /// what is read from the peer if they are to be `written`; gives the key. The owner vouches
+    /// for the memory until it is deregistered.
+    ///
+    /// # Errors
+    /// It cannot be registered.
+    fn register(&mut self, addr: u64, len: u32, written: bool) -> Result<u32, Misuse>;
+
+    /// Ends a registration: from now on nothing reads or writes the memory.
+    fn deregister(&mut self, key: u32);
 }
 
 #[cfg(test)]
@@ -85,10 +125,11 @@ mod tests {
 
     #[test]
     fn work_is_known_by_its_name() {
-        for work in [Work::Recv(0), Work::Recv(u16::MAX), Work::Send(0), Work::Send(7)] {
+        for work in [Work::Recv(0), Work::Recv(u16::MAX), Work::Send(0), Work::Send(7), Work::Read]
+        {
             assert_eq!(Work::from_id(work.to_id()), Some(work));
         }
-        assert_eq!(Work::from_id(2 << 16), None);
+        assert_eq!(Work::from_id(2 << 16 | 1), None);
         assert_eq!(Work::from_id(u64::MAX), None);
     }
 }

@@ -30,7 +30,8 @@ fn who_is_over_first_may_part() {
     ends[1].send(b"unread");
     ends.iter_mut().for_each(common::End::shutdown);
     settle(&mut ends);
-    ends[0].connection.handle_disconnect();
+    let end = &mut ends[0];
+    end.connection.handle_disconnect(&mut end.verbs);
     ends[1].side.endpoint.close();
     ends[1].settle();
     assert_eq!(ends[1].connection.fault(), None);

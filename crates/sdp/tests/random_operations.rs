@@ -12,7 +12,10 @@ use weft_sdp::{Choice, Config, Style};
 enum Step {
     Send { len: usize },
     SendUrgent,
+    SendFrom { len: usize },
+    Cancel,
     Receive { len: usize },
+    ReceiveInto { len: usize },
     ReceiveUrgent,
     Carry { octets: usize },
     Shutdown,
@@ -23,6 +26,9 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
     let step = prop_oneof![
         20 => len().prop_map(|len| Step::Send { len }),
         3 => Just(Step::SendUrgent),
+        5 => (1000usize..4000).prop_map(|len| Step::SendFrom { len }),
+        1 => Just(Step::Cancel),
+        5 => len().prop_map(|len| Step::ReceiveInto { len }),
         15 => len().prop_map(|len| Step::Receive { len }),
         2 => Just(Step::ReceiveUrgent),
         25 => (0usize..3000).prop_map(|octets| Step::Carry { octets }),
@@ -36,6 +42,9 @@ fn take(step: &Step, me: &mut End, own: &mut Stream, peers: &mut Stream) {
     match *step {
         Step::Send { len } if !own.shut => drop(own.send(me, len)),
         Step::SendUrgent if !own.shut => own.send_urgent(me),
+        Step::SendFrom { len } if !own.shut => own.send_from(me, len),
+        Step::Cancel => me.connection.cancel_source(&mut me.verbs, 0).unwrap(),
+        Step::ReceiveInto { len } => peers.receive_into(me, len),
         Step::Receive { len } => drop(peers.receive(me, len)),
         Step::ReceiveUrgent => peers.receive_urgent(me),
         Step::Shutdown => {
@@ -56,25 +65,37 @@ fn run(steps: &[(usize, Step)], configs: [Config; 2], emss: u32) {
             Step::Carry { octets } => drop(carry(&mut ends, *by, *octets)),
             step => take(step, &mut ends[*by], own, peers),
         }
+        account(&mut ends, &mut streams);
     }
     finish(&mut ends, &mut streams);
 }
 
-/// Both sides read all there is, and end; something must move in each round.
+/// What each end was told of memory in use.
+fn account(ends: &mut [End; 2], streams: &mut [Stream; 2]) {
+    for end in ends.iter_mut() {
+        end.events.extend(std::iter::from_fn(|| end.connection.poll_event()));
+    }
+    let [near, far] = ends;
+    streams[0].account(near, far);
+    streams[1].account(far, near);
+}
+
+/// Both sides end, and read until nothing moves any more.
 fn finish(ends: &mut [End; 2], streams: &mut [Stream; 2]) {
     for by in 0..2 {
         streams[by].shut = true;
         ends[by].shutdown();
     }
-    loop {
+    // A read that finds nothing may ask the peer for something.
+    let mut idle = 0;
+    while idle < 2 {
         let mut moved = false;
         for by in 0..2 {
             moved |= carry(ends, by, usize::MAX);
             moved |= streams[1 - by].receive(&mut ends[by], 4000) > 0;
+            account(ends, streams);
         }
-        if !moved {
-            break;
-        }
+        idle = if moved { 0 } else { idle + 1 };
     }
     for by in 0..2 {
         streams[by].check_whole(&mut ends[1 - by]);
@@ -94,6 +115,7 @@ fn config() -> impl Strategy<Value = Config> {
             style,
             buffers,
             buffer_octets,
+            zero_copy_octets: 1000,
             ..if holds { holding() } else { small() }
         },
     )

@@ -4,6 +4,8 @@
 //! was received before that can still be read.
 
 mod rx;
+mod sink;
+mod source;
 mod tx;
 
 use std::collections::VecDeque;
@@ -12,12 +14,15 @@ use weft_wire::sdp::Message;
 
 use crate::config::{Config, Style};
 use crate::credits::Credits;
-use crate::error::Fault;
+use crate::error::{Fault, Violation};
 use crate::event::{Event, Pending};
 use crate::inbox::Inbox;
 use crate::layout::Layout;
 use crate::outbox::Outbox;
 use crate::verbs::{Completion, Verbs, Work};
+
+/// Messages without payload that may wait for credits, slots or both. A sound peer asks for fewer.
+const CONTROLS_WAITING: usize = 16;
 
 /// How far the end of each half has come.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +48,8 @@ pub struct Connection {
     credits: Credits,
     outbox: Outbox,
     inbox: Inbox,
+    source: Option<source::Source>,
+    offer: Option<sink::Offer>,
     /// Messages without payload that wait.
     controls: VecDeque<Message>,
     ends: Ends,
@@ -69,6 +76,8 @@ impl Connection {
             credits: Credits::new(style == Style::Basic, config.buffers, peer_bufs),
             outbox: Outbox::new(layout, peer_octets, style == Style::Enhanced),
             inbox: Inbox::default(),
+            source: None,
+            offer: None,
             controls: VecDeque::new(),
             ends: Ends::default(),
             below_takes: true,
@@ -97,12 +106,13 @@ impl Connection {
 
     /// Octets that a send would take.
     pub fn writable(&self) -> u64 {
-        if self.ends.shut || self.fault.is_some() { 0 } else { self.outbox.room() }
+        let open = !self.ends.shut && self.fault.is_none() && self.source.is_none();
+        if open { self.outbox.room() } else { 0 }
     }
 
     /// Whether everything that the peer sent has been read, and it will send no more.
     pub fn is_at_end(&self) -> bool {
-        self.ends.heard && self.inbox.len() == 0
+        self.ends.heard && self.inbox.len() == 0 && self.offer.is_none()
     }
 
     /// Whether the next read begins behind the urgent octet, as `sockatmark` tells.
@@ -128,10 +138,11 @@ impl Connection {
     /// [`Fault::Shut`] after [`Connection::shutdown`]; else why the connection failed.
     pub fn send(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Fault> {
         self.check_open()?;
-        let taken = self.try_to(|this| Ok(this.outbox.push(verbs, data)?))?;
-        self.wants_room = taken < data.len();
-        self.try_to(|this| this.flush(verbs))?;
-        Ok(taken)
+        self.try_to(verbs, |this, verbs| {
+            let taken = this.queue_payload(verbs, data)?;
+            this.flush(verbs)?;
+            Ok(taken)
+        })
     }
 
     /// Sends an octet that is urgent; tells whether there was room for it.
@@ -140,18 +151,20 @@ impl Connection {
     /// As [`Connection::send`].
     pub fn send_urgent(&mut self, verbs: &mut impl Verbs, octet: u8) -> Result<bool, Fault> {
         self.check_open()?;
-        let taken = self.try_to(|this| Ok(this.outbox.push(verbs, &[octet])?))? == 1;
-        self.wants_room |= !taken;
-        if taken {
-            self.outbox.mark_urgent();
-            self.urgent_told = false;
-        }
-        self.try_to(|this| this.flush(verbs))?;
-        Ok(taken)
+        self.try_to(verbs, |this, verbs| {
+            let taken = this.queue_payload(verbs, &[octet])? == 1;
+            if taken {
+                this.outbox.mark_urgent();
+                this.urgent_told = false;
+            }
+            this.flush(verbs)?;
+            Ok(taken)
+        })
     }
 
     /// Reads into `into`; tells how many octets. None are there for now, or for ever if
-    /// [`Connection::is_at_end`]. A read does not pass an urgent octet (SD-31).
+    /// [`Connection::is_at_end`]. A read does not pass an urgent octet (SD-31). One that finds
+    /// nothing but an advertisement has the peer send it (SD-41).
     ///
     /// # Errors
     /// Why the connection failed, once all that came before has been read.
@@ -159,10 +172,17 @@ impl Connection {
         let copied = self.peek(verbs, into)?;
         let mut free = Vec::new();
         self.inbox.consume(copied, |slot| free.push(slot));
-        if self.fault.is_none() {
-            self.try_to(|this| free.into_iter().try_for_each(|slot| this.post(verbs, slot)))?;
-            self.try_to(|this| this.flush(verbs))?;
+        if self.fault.is_some() {
+            return Ok(copied);
         }
+        self.try_to(verbs, |this, verbs| {
+            free.into_iter().try_for_each(|slot| this.post(verbs, slot))?;
+            // This reader has no memory to fetch into.
+            if copied == 0 && !into.is_empty() {
+                this.decline()?;
+            }
+            this.flush(verbs)
+        })?;
         Ok(copied)
     }
 
@@ -194,14 +214,14 @@ impl Connection {
     pub fn shutdown(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
         self.fault.map_or(Ok(()), Err)?;
         self.ends.shut = true;
-        self.try_to(|this| this.flush(verbs))
+        self.try_to(verbs, |this, verbs| this.flush(verbs))
     }
 
     /// Nobody will read or send any more. What was sent still arrives; if something was received
     /// and not read, or arrives now, the connection is aborted (RFC 1122, section 4.2.2.13).
     pub fn close(&mut self, verbs: &mut impl Verbs) {
         self.ends.deaf = true;
-        if self.inbox.len() > 0 {
+        if self.inbox.len() > 0 || self.offer.is_some() {
             return self.abort(verbs);
         }
         // A failure is known to whoever asks; nobody does.
@@ -212,7 +232,7 @@ impl Connection {
     pub fn abort(&mut self, verbs: &mut impl Verbs) {
         if self.fault.is_none() {
             self.say_abort(verbs);
-            self.fail(Fault::Aborted);
+            self.fail(verbs, Fault::Aborted);
         }
     }
 
@@ -225,24 +245,26 @@ impl Connection {
             return;
         }
         if !completion.ok {
-            return self.handle_disconnect();
+            return self.handle_disconnect(verbs);
         }
-        let handled = match completion.work {
-            Work::Recv(slot) => self.handle_message(verbs, slot, completion.octets),
-            Work::Send(_) => Ok(()),
-        };
         // What failed is kept, and told as an event.
-        let _ = self.try_to(|this| handled.and_then(|()| this.flush(verbs)));
-        self.note_room();
+        let _ = self.try_to(verbs, |this, verbs| {
+            match completion.work {
+                Work::Recv(slot) => this.handle_message(verbs, slot, completion.octets)?,
+                Work::Send(_) => {}
+                Work::Read => this.handle_fetched(verbs)?,
+            }
+            this.flush(verbs)
+        });
     }
 
     /// The queue pair has no peer any more.
-    pub fn handle_disconnect(&mut self) {
+    pub fn handle_disconnect(&mut self, verbs: &mut impl Verbs) {
         // Both halves had ended: that was the peer's to do as much as ours.
         if self.ends.told && self.ends.heard {
             self.ends.parted = true;
         } else {
-            self.fail(Fault::Reset);
+            self.fail(verbs, Fault::Reset);
         }
     }
 
@@ -251,15 +273,39 @@ impl Connection {
         if self.ends.shut { Err(Fault::Shut) } else { Ok(()) }
     }
 
-    /// Does something that ends the connection if it fails.
-    fn try_to<T>(&mut self, act: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
-        act(self).inspect_err(|fault| self.fail(*fault))
+    /// Queues the octets at the start of `data` that there is room for.
+    fn queue_payload(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Fault> {
+        // What follows the memory that is sent from must wait until all of it is known to be sent.
+        let free = self.source.is_none();
+        let taken = if free { self.outbox.push(verbs, data)? } else { 0 };
+        self.wants_room |= taken < data.len();
+        Ok(taken)
     }
 
-    fn fail(&mut self, fault: Fault) {
+    /// Queues a message without payload.
+    fn queue(&mut self, message: Message) -> Result<(), Fault> {
+        if self.controls.len() >= CONTROLS_WAITING {
+            return Err(Violation::Unexpected("more to answer than it makes room for").into());
+        }
+        self.controls.push_back(message);
+        Ok(())
+    }
+
+    /// Does something that ends the connection if it fails.
+    fn try_to<V: Verbs, T>(
+        &mut self,
+        verbs: &mut V,
+        act: impl FnOnce(&mut Self, &mut V) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        act(self, verbs).inspect_err(|fault| self.fail(verbs, *fault))
+    }
+
+    fn fail(&mut self, verbs: &mut impl Verbs, fault: Fault) {
         if self.fault.is_none() {
             self.fault = Some(fault);
             self.pending.failed = Some(fault);
+            self.finish_source(verbs);
+            self.drop_offer(verbs);
             self.controls.clear();
             self.outbox.clear();
         }

@@ -51,19 +51,29 @@ impl Connection {
         let unexpected = |what| Err(Violation::Unexpected(what).into());
         if payload.len > 0 {
             return match message {
+                Message::Plain(MessageId::Data) if self.offer.is_some() => {
+                    unexpected("data behind an advertisement")
+                }
                 Message::Plain(MessageId::Data) => self.take_payload(verbs, base, payload),
+                Message::SrcAvail(advert) => {
+                    self.handle_offer(verbs, advert, payload.len)?;
+                    self.take_payload(verbs, base, payload)
+                }
                 _ => unexpected("payload in a message that has none"),
             };
         }
         match message {
             Message::Plain(MessageId::Data) => {}
-            Message::Plain(MessageId::DisConn) if self.ends.heard => {
-                return unexpected("a second end of the stream");
+            Message::Plain(MessageId::DisConn) if self.ends.heard || self.offer.is_some() => {
+                return unexpected("an end of the stream that was not the end");
             }
             Message::Plain(MessageId::DisConn) => {
                 self.ends.heard = true;
                 self.pending.end = true;
             }
+            Message::RdmaRdCompl(octets) => self.handle_read(verbs, *octets)?,
+            Message::Plain(MessageId::SendSm) => self.handle_decline(verbs)?,
+            Message::Plain(MessageId::SrcAvailCancel) => self.handle_cancel()?,
             Message::Plain(MessageId::AbortConn) => return Err(Fault::Reset),
             _ => return unexpected("a message that has no place in an open connection"),
         }

@@ -5,12 +5,13 @@ use weft_wire::sdp::{self, Flags, Message, MessageId};
 use super::Connection;
 use crate::config::Style;
 use crate::error::Fault;
-use crate::verbs::{Verbs, Work};
+use crate::verbs::{Memory, Verbs, Work};
 
 impl Connection {
     /// Posts whatever may be posted now. To be called after everything that can change that.
     pub(super) fn flush(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
         while self.step(verbs)? {}
+        self.note_room();
         Ok(())
     }
 
@@ -22,6 +23,8 @@ impl Connection {
             self.post_control(verbs, message)?;
         } else if self.permit_data() {
             self.post_data(verbs)?;
+        } else if self.advertise(verbs)? {
+            // That is its message.
         } else if control && self.owes_end() {
             self.ends.told = true;
             self.post_control(verbs, Message::Plain(MessageId::DisConn))?;
@@ -42,11 +45,12 @@ impl Connection {
                 if self.below_takes { self.config.high_octets } else { self.config.low_octets };
             self.below_takes = flying < u64::from(limit.max(1));
         }
-        !self.outbox.is_empty() && self.below_takes && self.credits.permit_data()
+        let closed = self.outbox.is_empty() || self.is_source_open();
+        !closed && self.below_takes && self.credits.permit_data()
     }
 
     fn owes_end(&self) -> bool {
-        self.ends.shut && !self.ends.told && self.outbox.is_empty()
+        self.ends.shut && !self.ends.told && self.outbox.is_empty() && self.source.is_none()
     }
 
     fn post_data(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
@@ -54,13 +58,20 @@ impl Connection {
         let Some(draft) = self.outbox.pop() else { return Ok(()) };
         let present = if draft.urgent { Flags::OOB_PRESENT.0 } else { 0 };
         let flags = Flags(urgent.0 | present);
-        self.post_message(verbs, draft.slot, Message::Plain(MessageId::Data), draft.len, flags)
+        self.post_message(
+            verbs,
+            draft.slot,
+            Message::Plain(MessageId::Data),
+            draft.len,
+            None,
+            flags,
+        )
     }
 
     fn post_control(&mut self, verbs: &mut impl Verbs, message: Message) -> Result<(), Fault> {
         let flags = self.pending_flag();
         let Some(slot) = self.outbox.take_control() else { return Ok(()) };
-        self.post_message(verbs, slot, message, 0, flags)
+        self.post_message(verbs, slot, message, 0, None, flags)
     }
 
     /// Every message tells of an urgent octet that waits, or is in it (SD-30).
@@ -72,22 +83,25 @@ impl Connection {
         Flags::OOB_PENDING
     }
 
-    /// Puts the header in front of `payload` octets that lie in `slot`, and posts the message.
-    fn post_message(
+    /// Puts the header in front of `payload` octets that lie in `slot`, and posts the message with
+    /// `tail` behind it.
+    pub(super) fn post_message(
         &mut self,
         verbs: &mut impl Verbs,
         slot: u16,
         message: Message,
         payload: u32,
+        tail: Option<Memory>,
         flags: Flags,
     ) -> Result<(), Fault> {
         let base = self.credits.stamp(flags);
         self.head.clear();
-        sdp::encode(&base, &message, payload, &mut self.head);
+        let tail_len = tail.map_or(0, |tail| tail.len);
+        sdp::encode(&base, &message, payload + tail_len, &mut self.head);
         let at = self.layout.send(slot);
         verbs.fill(at, &self.head)?;
         let len = self.head.len() as u32 + payload;
-        verbs.post_send(Work::Send(slot), at, len, flags != Flags::default())?;
+        verbs.post_send(Work::Send(slot), at, len, tail, flags != Flags::default())?;
         Ok(())
     }
 

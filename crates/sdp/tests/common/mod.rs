@@ -81,7 +81,9 @@ fn half(role: Role, config: &Config, emss: u32) -> (Side, Memory, QueuePair) {
     side.endpoint.set_patience(Duration::from_secs(3600));
     let octets = config.private_octets();
     let private = side.memory(octets, Access::LOCAL_WRITE);
-    let verbs = QueuePair::new(side.qp.clone(), private.sge(0, octets as u32));
+    let entropy = rnic::entropy(if role == Role::Initiator { 31 } else { 37 });
+    let sge = private.sge(0, octets as u32);
+    let verbs = QueuePair::new(side.qp.clone(), side.pd.clone(), sge, entropy);
     (side, private, verbs)
 }
 
@@ -148,6 +150,9 @@ pub struct Stream {
     urgent: Vec<(usize, u8)>,
     /// How many of these were taken, or passed over for later ones.
     taken: usize,
+    /// Memory that is sent from, with its octets, and memory that is read into.
+    source: Option<(Memory, usize)>,
+    sink: Option<Memory>,
     pub shut: bool,
 }
 
@@ -169,6 +174,47 @@ impl Stream {
         taken
     }
 
+    /// Has the peer read the next octets, if that is possible now.
+    pub fn send_from(&mut self, end: &mut End, len: usize) {
+        if !end.connection.prefers_source(len as u64) {
+            return;
+        }
+        let mut memory = end.side.memory(len as u64, Access::empty());
+        for (at, word) in memory.bytes.iter_mut().enumerate() {
+            let octets: Vec<u8> = (0..8).map(|i| self.octet(self.sent + 8 * at + i)).collect();
+            *word = u64::from_ne_bytes(octets.try_into().unwrap());
+        }
+        end.connection.send_from(&mut end.verbs, memory.addr(), len as u32, 0).unwrap();
+        self.source = Some((memory, len));
+    }
+
+    /// Fetches from the peer's memory, if that is possible now.
+    pub fn receive_into(&mut self, end: &mut End, len: usize) {
+        if end.connection.advertised() == 0 || end.connection.readable() > 0 {
+            return;
+        }
+        let memory = end.side.memory(len as u64, Access::empty());
+        end.connection.receive_into(&mut end.verbs, memory.addr(), len as u32).unwrap();
+        self.sink = Some(memory);
+    }
+
+    /// What `from` and `to` have been told of the memory in use.
+    pub fn account(&mut self, from: &mut End, to: &mut End) {
+        let sent = from.events.iter().position(|event| matches!(event, Event::Sent(_)));
+        if let Some(Event::Sent(octets)) = sent.map(|at| from.events.remove(at)) {
+            let (_, len) = self.source.take().expect("memory that is sent from");
+            assert!(octets as usize <= len);
+            self.sent += octets as usize;
+        }
+        let received = to.events.iter().position(|event| matches!(event, Event::Received(_)));
+        let Some(Event::Received(octets)) = received.map(|at| to.events.remove(at)) else { return };
+        let memory = self.sink.take().expect("memory that is read into");
+        for octet in &memory.octets()[..octets as usize] {
+            assert_eq!(*octet, self.octet(self.read), "octet {} of the stream", self.read);
+            self.read += 1;
+        }
+    }
+
     /// Sends one that no other is like.
     pub fn send_urgent(&mut self, end: &mut End) {
         let octet = self.urgent.len() as u8;
@@ -184,7 +230,8 @@ impl Stream {
             assert_eq!(*octet, self.octet(self.read), "octet {} of the stream", self.read);
             self.read += 1;
         }
-        assert!(self.read <= self.sent, "more was read than sent");
+        let under_way = self.source.as_ref().map_or(0, |(_, len)| *len);
+        assert!(self.read <= self.sent + under_way, "more was read than sent");
         let begun = self.read - octets.len();
         // A later one hides those before it, as in TCP.
         let passed = self.urgent.last().filter(|(at, _)| begun < *at && *at < self.read);
@@ -200,6 +247,7 @@ impl Stream {
 
     /// Everything has arrived.
     pub fn check_whole(&mut self, end: &mut End) {
+        assert!(self.source.is_none() && self.sink.is_none(), "memory is still in use");
         assert_eq!(self.read, self.sent, "octets of the stream");
         assert_eq!(end.connection.is_at_end(), self.shut, "the end of the stream");
         self.receive_urgent(end);

@@ -1,0 +1,176 @@
+//! Memory of this side that the peer reads: an octet goes along, the rest is fetched (SD-40).
+
+use weft_verbs::Misuse;
+use weft_wire::sdp::{Advert, Flags, Message, MessageId};
+
+use super::Connection;
+use crate::config::Style;
+use crate::error::{Fault, Violation};
+use crate::verbs::{Memory, Verbs};
+
+/// Octets that go along with an advertisement; at least one must (SD-40).
+const ALONG: u32 = 1;
+/// How long the peer may leave an advertisement alone, and a cancellation unanswered (SD-43).
+const OFFER_NS: u64 = 1_000_000_000;
+const CANCEL_NS: u64 = 5_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// What was sent before still waits.
+    Queued,
+    /// The peer may read, for as long as this.
+    Offered { until_ns: u64 },
+    /// It shall stop, and say so, in this time.
+    Cancelled { until_ns: u64 },
+}
+
+/// Memory that is being sent from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    memory: Memory,
+    /// Octets that the peer has.
+    taken: u32,
+    stage: Stage,
+    asked_ns: u64,
+}
+
+impl Connection {
+    /// Whether `octets` are better sent by [`Connection::send_from`], which is possible now.
+    pub fn prefers_source(&self, octets: u64) -> bool {
+        octets >= u64::from(self.config.zero_copy_octets.max(ALONG + 1))
+            && self.style == Style::Basic
+            && self.source.is_none()
+            && self.check_open().is_ok()
+    }
+
+    /// Lets the peer read `len` octets from the address `addr` of this process, and sends them
+    /// otherwise as far as it does not. [`Event::Sent`](crate::Event::Sent) tells how many it has;
+    /// until then the memory must stay as it is, and [`Connection::send`] takes nothing. The owner
+    /// sends the rest, if there is one.
+    ///
+    /// # Errors
+    /// [`Fault::Verbs`] if [`Connection::prefers_source`] says no, or the memory cannot be
+    /// registered; then the connection goes on.
+    pub fn send_from(
+        &mut self,
+        verbs: &mut impl Verbs,
+        addr: u64,
+        len: u32,
+        now_ns: u64,
+    ) -> Result<(), Fault> {
+        self.check_open()?;
+        if !self.prefers_source(u64::from(len)) {
+            return Err(Misuse::Busy.into());
+        }
+        let key = verbs.register(addr, len, false)?;
+        let memory = Memory { addr, len, key };
+        self.source = Some(Source { memory, taken: 0, stage: Stage::Queued, asked_ns: now_ns });
+        self.try_to(verbs, Self::flush)
+    }
+
+    /// Takes back what the peer has not read; [`Event::Sent`](crate::Event::Sent) follows.
+    ///
+    /// # Errors
+    /// Why the connection failed.
+    pub fn cancel_source(&mut self, verbs: &mut impl Verbs, now_ns: u64) -> Result<(), Fault> {
+        self.fault.map_or(Ok(()), Err)?;
+        self.try_to(verbs, |this, verbs| {
+            this.withdraw(verbs, now_ns)?;
+            this.flush(verbs)
+        })
+    }
+
+    /// When [`Connection::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        match self.source.as_ref().filter(|_| self.fault.is_none())?.stage {
+            Stage::Queued => None,
+            Stage::Offered { until_ns } | Stage::Cancelled { until_ns } => Some(until_ns),
+        }
+    }
+
+    /// Does what is due at `now_ns`, on the clock of [`Connection::send_from`].
+    pub fn handle_timeout(&mut self, verbs: &mut impl Verbs, now_ns: u64) {
+        let Some(_) = self.poll_timeout().filter(|due| *due <= now_ns) else { return };
+        // What failed is kept, and told as an event.
+        let _ = self.try_to(verbs, |this, verbs| match this.source.map(|source| source.stage) {
+            Some(Stage::Cancelled { .. }) => Err(Fault::Reset),
+            _ => {
+                this.withdraw(verbs, now_ns)?;
+                this.flush(verbs)
+            }
+        });
+    }
+
+    /// Whether payload must wait for the memory that is sent from.
+    pub(super) fn is_source_open(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.stage != Stage::Queued)
+    }
+
+    /// Advertises the memory, if it is its turn; tells whether it was.
+    pub(super) fn advertise(&mut self, verbs: &mut impl Verbs) -> Result<bool, Fault> {
+        let turn =
+            self.outbox.is_empty() && self.outbox.has_control() && self.credits.permit_data();
+        let Some(source) = self.source.as_mut().filter(|s| turn && s.stage == Stage::Queued) else {
+            return Ok(false);
+        };
+        source.stage = Stage::Offered { until_ns: source.asked_ns + OFFER_NS };
+        source.taken = ALONG;
+        let Memory { addr, len, key } = source.memory;
+        let along = Memory { len: ALONG, ..source.memory };
+        let message = Message::SrcAvail(Advert { size: len, rkey: key, addr });
+        let Some(slot) = self.outbox.take_control() else { return Ok(false) };
+        self.post_message(verbs, slot, message, 0, Some(along), Flags::default())?;
+        Ok(true)
+    }
+
+    /// The peer has read `octets` more.
+    pub(super) fn handle_read(&mut self, verbs: &mut impl Verbs, octets: u32) -> Result<(), Fault> {
+        let Some(source) = self.source.as_mut().filter(|s| s.stage != Stage::Queued) else {
+            return Err(Violation::Unexpected("it has read what was not advertised").into());
+        };
+        let left = source.memory.len - source.taken;
+        if octets == 0 || octets > left {
+            return Err(Violation::Unexpected("it has read more than was advertised").into());
+        }
+        source.taken += octets;
+        if octets == left {
+            self.finish_source(verbs);
+        }
+        Ok(())
+    }
+
+    /// The peer wants the rest by Sends.
+    pub(super) fn handle_decline(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+        if !self.is_source_open() {
+            return Err(Violation::Unexpected("it declines what was not advertised").into());
+        }
+        self.finish_source(verbs);
+        Ok(())
+    }
+
+    /// The peer advertises, too: both would wait for each other's reads (SD-42).
+    pub(super) fn handle_crossing(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+        let asked_ns = self.source.as_ref().map_or(0, |source| source.asked_ns);
+        if self.is_source_open() { self.withdraw(verbs, asked_ns) } else { Ok(()) }
+    }
+
+    fn withdraw(&mut self, verbs: &mut impl Verbs, now_ns: u64) -> Result<(), Fault> {
+        let Some(source) = &mut self.source else { return Ok(()) };
+        match source.stage {
+            Stage::Queued => self.finish_source(verbs),
+            Stage::Offered { .. } => {
+                source.stage = Stage::Cancelled { until_ns: now_ns + CANCEL_NS };
+                self.queue(Message::Plain(MessageId::SrcAvailCancel))?;
+            }
+            Stage::Cancelled { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The memory is the owner's again.
+    pub(super) fn finish_source(&mut self, verbs: &mut impl Verbs) {
+        let Some(source) = self.source.take() else { return };
+        verbs.deregister(source.memory.key);
+        self.pending.sent = Some(source.taken);
+    }
+}
