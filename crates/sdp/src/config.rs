@@ -44,6 +44,9 @@ pub struct Config {
     pub buffers: u16,
     /// Octets of a message that fit a receive buffer, headers included; 128 at least.
     pub buffer_octets: u32,
+    /// What they can be enlarged to when the peer asks for it. Memory that is not used costs only
+    /// addresses.
+    pub buffer_octets_max: u32,
     /// Enhanced style: once so many octets are with the layer below, others wait and grow.
     pub high_octets: u32,
     /// Enhanced style: once no more than so many are left there, they go.
@@ -63,6 +66,7 @@ impl Default for Config {
             holds: false,
             buffers: 64,
             buffer_octets: 32 << 10,
+            buffer_octets_max: 128 << 10,
             high_octets: 256 << 10,
             low_octets: 64 << 10,
             zero_copy_octets: 64 << 10,
@@ -87,7 +91,7 @@ impl Config {
 
     /// Octets of private memory that a connection needs.
     pub fn private_octets(&self) -> u64 {
-        let octets = self.sound().buffer_octets;
+        let octets = self.sound().buffer_octets_max;
         let slots = 2 * u64::from(self.sound().buffers);
         slots * u64::from(octets) + u64::from(CONTROLS) * CONTROL_OCTETS
     }
@@ -101,6 +105,7 @@ impl Config {
     pub(crate) fn sound(mut self) -> Self {
         self.buffers = self.buffers.max(BUFFERS_MIN);
         self.buffer_octets = self.buffer_octets.max(BUFFER_OCTETS_MIN);
+        self.buffer_octets_max = self.buffer_octets_max.max(self.buffer_octets);
         let message = self.buffer_octets - BASE_LEN as u32;
         self.writable_octets = self.writable_octets.clamp(1, message);
         self.readable_octets = self.readable_octets.clamp(1, message);

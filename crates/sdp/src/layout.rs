@@ -23,7 +23,7 @@ pub struct Layout {
 impl Layout {
     /// The slots of a connection with this configuration.
     pub fn new(config: &Config) -> Self {
-        Self { buffers: config.buffers, octets: config.buffer_octets }
+        Self { buffers: config.buffers, octets: config.buffer_octets_max }
     }
 
     /// Where a slot for receiving begins.
@@ -50,7 +50,8 @@ mod tests {
 
     #[test]
     fn slots_follow_each_other_and_fill_the_memory() {
-        let config = Config { buffers: 9, buffer_octets: 200, ..Config::default() };
+        let config =
+            Config { buffers: 9, buffer_octets: 150, buffer_octets_max: 200, ..Config::default() };
         let layout = Layout::new(&config);
         let mut at = 0;
         for slot in 0..9 {

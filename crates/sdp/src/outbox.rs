@@ -106,6 +106,20 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
+    /// Octets of payload that our own slots have room for.
+    pub fn payload_limit(&self) -> usize {
+        self.layout.octets as usize - BASE_LEN
+    }
+
+    /// The peer's buffers have `peer_octets` from now on; tells whether that is no less than
+    /// before.
+    pub fn enlarge(&mut self, peer_octets: u32) -> bool {
+        let payload = self.layout.octets.min(peer_octets).saturating_sub(BASE_LEN as u32);
+        let larger = payload >= self.payload_max;
+        self.payload_max = self.payload_max.max(payload);
+        larger
+    }
+
     /// Octets of payload in a message at most.
     pub fn payload_max(&self) -> u32 {
         self.payload_max

@@ -7,6 +7,7 @@ mod common;
 use common::{End, Stream, carry, holding, pair_over, small};
 use proptest::prelude::*;
 use weft_sdp::{Choice, Config, Style};
+use weft_wire::sdp::Mode;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -14,6 +15,8 @@ enum Step {
     SendUrgent,
     SendFrom { len: usize },
     Cancel,
+    Mode { mode: Mode },
+    AllowSource,
     Receive { len: usize },
     ReceiveInto { len: usize },
     ReceiveUrgent,
@@ -23,11 +26,14 @@ enum Step {
 
 fn step() -> impl Strategy<Value = (usize, Step)> {
     let len = || prop_oneof![1usize..20, 1usize..600, 1usize..4000];
+    let mode = prop_oneof![Just(Mode::Buffered), Just(Mode::Combined), Just(Mode::Pipelined)];
     let step = prop_oneof![
         20 => len().prop_map(|len| Step::Send { len }),
         3 => Just(Step::SendUrgent),
         5 => (1000usize..4000).prop_map(|len| Step::SendFrom { len }),
         1 => Just(Step::Cancel),
+        2 => mode.prop_map(|mode| Step::Mode { mode }),
+        1 => Just(Step::AllowSource),
         5 => len().prop_map(|len| Step::ReceiveInto { len }),
         15 => len().prop_map(|len| Step::Receive { len }),
         2 => Just(Step::ReceiveUrgent),
@@ -44,6 +50,9 @@ fn take(step: &Step, me: &mut End, own: &mut Stream, peers: &mut Stream) {
         Step::SendUrgent if !own.shut => own.send_urgent(me),
         Step::SendFrom { len } if !own.shut => own.send_from(me, len),
         Step::Cancel => me.connection.cancel_source(&mut me.verbs, 0).unwrap(),
+        // Changes that may not be made change nothing.
+        Step::Mode { mode } => drop(me.connection.set_send_mode(&mut me.verbs, mode)),
+        Step::AllowSource => drop(me.connection.allow_source(&mut me.verbs)),
         Step::ReceiveInto { len } => peers.receive_into(me, len),
         Step::Receive { len } => drop(peers.receive(me, len)),
         Step::ReceiveUrgent => peers.receive_urgent(me),
@@ -115,6 +124,7 @@ fn config() -> impl Strategy<Value = Config> {
             style,
             buffers,
             buffer_octets,
+            buffer_octets_max: 400,
             zero_copy_octets: 1000,
             ..if holds { holding() } else { small() }
         },

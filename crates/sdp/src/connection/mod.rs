@@ -6,6 +6,7 @@
 mod rx;
 mod sink;
 mod source;
+mod terms;
 mod tx;
 
 use std::collections::VecDeque;
@@ -48,6 +49,7 @@ pub struct Connection {
     credits: Credits,
     outbox: Outbox,
     inbox: Inbox,
+    terms: terms::Terms,
     source: Option<source::Source>,
     offer: Option<sink::Offer>,
     /// Messages without payload that wait.
@@ -76,6 +78,7 @@ impl Connection {
             credits: Credits::new(style == Style::Basic, config.buffers, peer_bufs),
             outbox: Outbox::new(layout, peer_octets, style == Style::Enhanced),
             inbox: Inbox::default(),
+            terms: terms::Terms::new(style, config.buffer_octets),
             source: None,
             offer: None,
             controls: VecDeque::new(),
@@ -277,6 +280,7 @@ impl Connection {
     fn queue_payload(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Fault> {
         // What follows the memory that is sent from must wait until all of it is known to be sent.
         let free = self.source.is_none();
+        self.ask_for_room(data.len())?;
         let taken = if free { self.outbox.push(verbs, data)? } else { 0 };
         self.wants_room |= taken < data.len();
         Ok(taken)

@@ -71,6 +71,15 @@ impl Connection {
                 self.ends.heard = true;
                 self.pending.end = true;
             }
+            Message::SrcAvail(advert) => {
+                self.handle_offer(verbs, advert, 0)?;
+                self.pending.readable = true;
+            }
+            Message::ModeChange { send_half, mode } => {
+                self.handle_mode_change(*send_half, *mode)?
+            }
+            Message::ChRcvBuf(octets) => self.handle_resize(*octets)?,
+            Message::ChRcvBufAck(octets) => self.handle_resized(*octets)?,
             Message::RdmaRdCompl(octets) => self.handle_read(verbs, *octets)?,
             Message::Plain(MessageId::SendSm) => self.handle_decline(verbs)?,
             Message::Plain(MessageId::SrcAvailCancel) => self.handle_cancel()?,

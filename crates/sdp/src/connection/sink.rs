@@ -1,10 +1,9 @@
 //! Memory of the peer that this side reads, into the memory of its own reader (SD-41).
 
 use weft_verbs::Misuse;
-use weft_wire::sdp::{Advert, Message, MessageId};
+use weft_wire::sdp::{Advert, Message, MessageId, Mode};
 
 use super::Connection;
-use crate::config::Style;
 use crate::error::{Fault, Violation};
 use crate::verbs::{Memory, Verbs, Work};
 
@@ -59,10 +58,14 @@ impl Connection {
         along: u32,
     ) -> Result<(), Fault> {
         let sound = [
-            (self.style == Style::Basic, "an advertisement in enhanced style"),
+            (self.terms.receive != Mode::Buffered, "an advertisement in buffered mode"),
             (self.offer.is_none(), "more advertisements than are taken"),
             (!self.ends.heard, "an advertisement after the end of the stream"),
-            (along > 0 && along < advert.size, "an advertisement of what came with it"),
+            (
+                (self.terms.receive == Mode::Combined) == (along > 0),
+                "octets beside what it advertises",
+            ),
+            (along < advert.size, "an advertisement of what came with it"),
             (advert.addr.checked_add(u64::from(advert.size)).is_some(), "memory that wraps"),
         ];
         if let Some((_, what)) = sound.into_iter().find(|(holds, _)| !holds) {

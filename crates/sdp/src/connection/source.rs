@@ -1,14 +1,13 @@
 //! Memory of this side that the peer reads: an octet goes along, the rest is fetched (SD-40).
 
 use weft_verbs::Misuse;
-use weft_wire::sdp::{Advert, Flags, Message, MessageId};
+use weft_wire::sdp::{Advert, Flags, Message, MessageId, Mode};
 
 use super::Connection;
-use crate::config::Style;
 use crate::error::{Fault, Violation};
 use crate::verbs::{Memory, Verbs};
 
-/// Octets that go along with an advertisement; at least one must (SD-40).
+/// Octets that go along with an advertisement in combined mode; at least one must (SD-40).
 const ALONG: u32 = 1;
 /// How long the peer may leave an advertisement alone, and a cancellation unanswered (SD-43).
 const OFFER_NS: u64 = 1_000_000_000;
@@ -38,7 +37,7 @@ impl Connection {
     /// Whether `octets` are better sent by [`Connection::send_from`], which is possible now.
     pub fn prefers_source(&self, octets: u64) -> bool {
         octets >= u64::from(self.config.zero_copy_octets.max(ALONG + 1))
-            && self.style == Style::Basic
+            && self.terms.send != Mode::Buffered
             && self.source.is_none()
             && self.check_open().is_ok()
     }
@@ -114,12 +113,13 @@ impl Connection {
             return Ok(false);
         };
         source.stage = Stage::Offered { until_ns: source.asked_ns + OFFER_NS };
-        source.taken = ALONG;
-        let Memory { addr, len, key } = source.memory;
         let along = Memory { len: ALONG, ..source.memory };
+        let along = (self.terms.send == Mode::Combined).then_some(along);
+        source.taken = along.map_or(0, |along| along.len);
+        let Memory { addr, len, key } = source.memory;
         let message = Message::SrcAvail(Advert { size: len, rkey: key, addr });
         let Some(slot) = self.outbox.take_control() else { return Ok(false) };
-        self.post_message(verbs, slot, message, 0, Some(along), Flags::default())?;
+        self.post_message(verbs, slot, message, 0, along, Flags::default())?;
         Ok(true)
     }
 

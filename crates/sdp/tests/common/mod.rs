@@ -16,6 +16,7 @@ pub fn small() -> Config {
     Config {
         buffers: 8,
         buffer_octets: 256,
+        buffer_octets_max: 256,
         high_octets: 600,
         low_octets: 200,
         ..Config::default()
