@@ -59,6 +59,7 @@ behaviours! {
     many_threads_share_a_completion_queue = "threads"
     a_builder_holds_its_own_queue_only = "builders"
     descriptors_are_out_of_the_way = "descriptors"
+    a_killed_peer_ends_its_own_requests_and_no_others = "killed_peers"
     errors_are_told_as_each_call_always_did = "errnos"
 }
 
