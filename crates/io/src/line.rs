@@ -4,7 +4,7 @@
 //! queue pair; the other one waits there ([`crate::exchange`]). A peer that is not there yet is
 //! called again. The stream goes to the queue pair once both ends have agreed.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -172,7 +172,7 @@ impl Line {
         {
             let mut stage = self.stage();
             let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
-            if !local || !matches!(*stage, Stage::Resting { .. }) {
+            if !local || !waits(&stream) || !matches!(*stage, Stage::Resting { .. }) {
                 return;
             }
             *stage = Stage::Done;
@@ -260,6 +260,11 @@ impl Source for Line {
             self.call();
         }
     }
+}
+
+/// Whether who has called still waits for the answer: it may have begun anew and call again.
+fn waits(stream: &TcpStream) -> bool {
+    stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
 /// A program that connects by itself is told of the end by its queue pair.
