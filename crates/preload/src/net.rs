@@ -1,11 +1,16 @@
 //! The machine's network interfaces, as the device's port and GID table show them.
 //!
-//! Asked afresh each time: addresses come and go while a program runs.
+//! Asked again and again, because addresses come and go while a program runs; but programs read
+//! tables row by row, so one answer serves for some milliseconds.
 
 use std::ffi::CStr;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use weft_io::clock;
 
 use crate::fd::Owned;
 
@@ -26,8 +31,25 @@ pub struct Interface {
     pub addresses: Vec<IpAddr>,
 }
 
+/// How long an answer of the kernel serves.
+const FRESH: Duration = Duration::from_millis(10);
+
 /// The interfaces that are up and have an address, loopback last.
-pub fn interfaces() -> Vec<Interface> {
+pub fn interfaces() -> Arc<Vec<Interface>> {
+    static ANSWER: Mutex<Option<(Instant, Arc<Vec<Interface>>)>> = Mutex::new(None);
+    let mut answer = ANSWER.lock().expect("interfaces lock");
+    let now = clock::now();
+    match &*answer {
+        Some((asked, interfaces)) if now.duration_since(*asked) < FRESH => Arc::clone(interfaces),
+        _ => {
+            let interfaces = Arc::new(ask());
+            *answer = Some((now, Arc::clone(&interfaces)));
+            interfaces
+        }
+    }
+}
+
+fn ask() -> Vec<Interface> {
     let mut found = Vec::new();
     let mut list = ptr::null_mut();
     // SAFETY: `list` receives the head of a list that is freed below.
