@@ -152,6 +152,9 @@ mod tests {
         fn post_read(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
             Err(Misuse::Fault)
         }
+        fn post_write(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
         fn register(&mut self, _: u64, _: u32, _: bool) -> Result<u32, Misuse> {
             Err(Misuse::Fault)
         }

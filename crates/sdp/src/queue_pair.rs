@@ -81,6 +81,13 @@ impl Verbs for QueuePair {
         self.qp.post_send(&SendWr { wr_id: work.to_id(), op, flags, sges: &sges })
     }
 
+    fn post_write(&mut self, work: Work, from: Memory, to: Advert) -> Result<(), Misuse> {
+        let op = SendOp::Write { to: to.addr, stag: to.rkey };
+        let sges = [sge(Memory { len: to.size, ..from })];
+        let flags = SendFlags::SIGNALED;
+        self.qp.post_send(&SendWr { wr_id: work.to_id(), op, flags, sges: &sges })
+    }
+
     fn register(&mut self, addr: u64, len: u32, written: bool) -> Result<u32, Misuse> {
         // An RNIC takes what it reads as a write of the peer's (RFC 5040, section 5.2.1).
         let into = Access::LOCAL_WRITE | Access::REMOTE_WRITE;

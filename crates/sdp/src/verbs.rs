@@ -12,6 +12,8 @@ pub enum Work {
     Send(u16),
     /// An RDMA Read of what the peer advertises.
     Read,
+    /// An RDMA Write to where the peer invites it.
+    Write,
 }
 
 /// Memory of the program, registered under `key`.
@@ -32,6 +34,7 @@ impl Work {
             Self::Recv(slot) => u64::from(slot),
             Self::Send(slot) => 1 << 16 | u64::from(slot),
             Self::Read => 2 << 16,
+            Self::Write => 3 << 16,
         }
     }
 
@@ -42,6 +45,7 @@ impl Work {
             0 => Some(Self::Recv(slot)),
             1 => Some(Self::Send(slot)),
             2 if slot == 0 => Some(Self::Read),
+            3 if slot == 0 => Some(Self::Write),
             _ => None,
         }
     }
@@ -107,9 +111,15 @@ pub trait Verbs {
     /// The queue pair does not take it.
     fn post_read(&mut self, work: Work, into: Memory, from: Advert) -> Result<(), Misuse>;
 
-    /// Registers `len` octets of this process from `addr` on for the peer to read, or to take in
-    /// what is read from the peer if they are to be `written`; gives the key. The owner vouches
-    /// for the memory until it is deregistered.
+    /// Posts an RDMA Write of `from`, all of it, to `to`, signaled.
+    ///
+    /// # Errors
+    /// The queue pair does not take it.
+    fn post_write(&mut self, work: Work, from: Memory, to: Advert) -> Result<(), Misuse>;
+
+    /// Registers `len` octets of this process from `addr` on, for the peer to read, or, if they are
+    /// to be `written`, for what is read from it or what it writes; gives the key. The owner
+    /// vouches for the memory until it is deregistered.
     ///
     /// # Errors
     /// It cannot be registered.
@@ -125,8 +135,14 @@ mod tests {
 
     #[test]
     fn work_is_known_by_its_name() {
-        for work in [Work::Recv(0), Work::Recv(u16::MAX), Work::Send(0), Work::Send(7), Work::Read]
-        {
+        for work in [
+            Work::Recv(0),
+            Work::Recv(u16::MAX),
+            Work::Send(0),
+            Work::Send(7),
+            Work::Read,
+            Work::Write,
+        ] {
             assert_eq!(Work::from_id(work.to_id()), Some(work));
         }
         assert_eq!(Work::from_id(2 << 16 | 1), None);

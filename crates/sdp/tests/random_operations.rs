@@ -17,6 +17,8 @@ enum Step {
     Cancel,
     Mode { mode: Mode },
     AllowSource,
+    Invite { len: usize },
+    CancelInvitation,
     Receive { len: usize },
     ReceiveInto { len: usize },
     ReceiveUrgent,
@@ -26,14 +28,20 @@ enum Step {
 
 fn step() -> impl Strategy<Value = (usize, Step)> {
     let len = || prop_oneof![1usize..20, 1usize..600, 1usize..4000];
-    let mode = prop_oneof![Just(Mode::Buffered), Just(Mode::Combined), Just(Mode::Pipelined)];
+    let mode = prop_oneof![
+        1 => Just(Mode::Buffered),
+        2 => Just(Mode::Combined),
+        4 => Just(Mode::Pipelined),
+    ];
     let step = prop_oneof![
         20 => len().prop_map(|len| Step::Send { len }),
         3 => Just(Step::SendUrgent),
         5 => (1000usize..4000).prop_map(|len| Step::SendFrom { len }),
         1 => Just(Step::Cancel),
-        2 => mode.prop_map(|mode| Step::Mode { mode }),
+        4 => mode.prop_map(|mode| Step::Mode { mode }),
         1 => Just(Step::AllowSource),
+        6 => len().prop_map(|len| Step::Invite { len }),
+        1 => Just(Step::CancelInvitation),
         5 => len().prop_map(|len| Step::ReceiveInto { len }),
         15 => len().prop_map(|len| Step::Receive { len }),
         2 => Just(Step::ReceiveUrgent),
@@ -52,6 +60,8 @@ fn take(step: &Step, me: &mut End, own: &mut Stream, peers: &mut Stream) {
         Step::Cancel => me.connection.cancel_source(&mut me.verbs, 0).unwrap(),
         // Changes that may not be made change nothing.
         Step::Mode { mode } => drop(me.connection.set_send_mode(&mut me.verbs, mode)),
+        Step::Invite { len } => peers.invite(me, len),
+        Step::CancelInvitation => me.connection.cancel_invitation(&mut me.verbs).unwrap(),
         Step::AllowSource => drop(me.connection.allow_source(&mut me.verbs)),
         Step::ReceiveInto { len } => peers.receive_into(me, len),
         Step::Receive { len } => drop(peers.receive(me, len)),

@@ -3,6 +3,7 @@
 //! Sending is in `tx`, what arrives in `rx`. A connection fails once, in [`Connection::fail`]; what
 //! was received before that can still be read.
 
+mod invite;
 mod rx;
 mod sink;
 mod source;
@@ -50,6 +51,7 @@ pub struct Connection {
     outbox: Outbox,
     inbox: Inbox,
     terms: terms::Terms,
+    invitations: invite::Invitations,
     source: Option<source::Source>,
     offer: Option<sink::Offer>,
     /// Messages without payload that wait.
@@ -79,6 +81,7 @@ impl Connection {
             outbox: Outbox::new(layout, peer_octets, style == Style::Enhanced),
             inbox: Inbox::default(),
             terms: terms::Terms::new(style, config.buffer_octets),
+            invitations: invite::Invitations::default(),
             source: None,
             offer: None,
             controls: VecDeque::new(),
@@ -256,6 +259,7 @@ impl Connection {
                 Work::Recv(slot) => this.handle_message(verbs, slot, completion.octets)?,
                 Work::Send(_) => {}
                 Work::Read => this.handle_fetched(verbs)?,
+                Work::Write => this.finish_source(verbs),
             }
             this.flush(verbs)
         });
@@ -282,6 +286,9 @@ impl Connection {
         let free = self.source.is_none();
         self.ask_for_room(data.len())?;
         let taken = if free { self.outbox.push(verbs, data)? } else { 0 };
+        if taken > 0 {
+            self.decline_invitation();
+        }
         self.wants_room |= taken < data.len();
         Ok(taken)
     }
@@ -310,6 +317,7 @@ impl Connection {
             self.pending.failed = Some(fault);
             self.finish_source(verbs);
             self.drop_offer(verbs);
+            self.void_invitation(verbs);
             self.controls.clear();
             self.outbox.clear();
         }

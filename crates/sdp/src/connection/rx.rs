@@ -54,7 +54,11 @@ impl Connection {
                 Message::Plain(MessageId::Data) if self.offer.is_some() => {
                     unexpected("data behind an advertisement")
                 }
-                Message::Plain(MessageId::Data) => self.take_payload(verbs, base, payload),
+                Message::Plain(MessageId::Data) => {
+                    self.void_invitation(verbs);
+                    self.invitations.received = self.invitations.received.wrapping_add(1);
+                    self.take_payload(verbs, base, payload)
+                }
                 Message::SrcAvail(advert) => {
                     self.handle_offer(verbs, advert, payload.len)?;
                     self.take_payload(verbs, base, payload)
@@ -68,15 +72,26 @@ impl Connection {
                 return unexpected("an end of the stream that was not the end");
             }
             Message::Plain(MessageId::DisConn) => {
+                self.void_invitation(verbs);
                 self.ends.heard = true;
                 self.pending.end = true;
             }
-            Message::SrcAvail(advert) => {
+            Message::SrcAvail(advert) if !self.discards_offers() => {
                 self.handle_offer(verbs, advert, 0)?;
                 self.pending.readable = true;
             }
+            Message::SrcAvail(_) => {}
+            Message::SinkAvail { advert, non_discards } => {
+                self.handle_invitation(verbs, *advert, *non_discards)?;
+            }
+            Message::RdmaWrCompl(octets) => self.handle_written(verbs, *octets)?,
+            Message::Plain(MessageId::SinkAvailCancel) => self.handle_invitation_cancel()?,
+            Message::Plain(MessageId::SinkCancelAck) => self.handle_invitation_end(verbs)?,
             Message::ModeChange { send_half, mode } => {
-                self.handle_mode_change(*send_half, *mode)?
+                if !send_half {
+                    self.void_invitation(verbs);
+                }
+                self.handle_mode_change(*send_half, *mode)?;
             }
             Message::ChRcvBuf(octets) => self.handle_resize(*octets)?,
             Message::ChRcvBufAck(octets) => self.handle_resized(*octets)?,

@@ -73,6 +73,7 @@ impl Connection {
         }
         let (size, addr) = (advert.size - along, advert.addr + u64::from(along));
         let rest = Advert { size, addr, ..*advert };
+        self.invitations.received = self.invitations.received.wrapping_add(1);
         self.offer = Some(Offer { rest, reading: None, cancelled: false });
         self.handle_crossing(verbs)
     }

@@ -21,6 +21,8 @@ enum Stage {
     Offered { until_ns: u64 },
     /// It shall stop, and say so, in this time.
     Cancelled { until_ns: u64 },
+    /// It is written where the peer invited it.
+    Writing,
 }
 
 /// Memory that is being sent from.
@@ -31,6 +33,13 @@ pub(super) struct Source {
     taken: u32,
     stage: Stage,
     asked_ns: u64,
+}
+
+impl Source {
+    /// Whether the peer may be reading it.
+    fn is_read(&self) -> bool {
+        matches!(self.stage, Stage::Offered { .. } | Stage::Cancelled { .. })
+    }
 }
 
 impl Connection {
@@ -82,7 +91,7 @@ impl Connection {
     /// When [`Connection::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<u64> {
         match self.source.as_ref().filter(|_| self.fault.is_none())?.stage {
-            Stage::Queued => None,
+            Stage::Queued | Stage::Writing => None,
             Stage::Offered { until_ns } | Stage::Cancelled { until_ns } => Some(until_ns),
         }
     }
@@ -100,6 +109,35 @@ impl Connection {
         });
     }
 
+    /// Whether the memory that is sent from waits for its turn.
+    pub(super) fn is_source_queued(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.stage == Stage::Queued)
+    }
+
+    /// Has at most `octets` of the memory written; gives it.
+    pub(super) fn begin_write(&mut self, octets: u32) -> Option<Memory> {
+        let source = self.source.as_mut()?;
+        let len = source.memory.len.min(octets);
+        (source.stage, source.taken) = (Stage::Writing, len);
+        Some(Memory { len, ..source.memory })
+    }
+
+    /// Whether the memory is advertised.
+    pub(super) fn is_source_offered(&self) -> bool {
+        self.source.as_ref().is_some_and(Source::is_read)
+    }
+
+    /// The peer has discarded the advertisement. Its turn comes again, unless it was to be taken
+    /// back.
+    pub(super) fn recall_source(&mut self, verbs: &mut impl Verbs) {
+        let Some(source) = &mut self.source else { return };
+        match source.stage {
+            Stage::Offered { .. } => source.stage = Stage::Queued,
+            Stage::Cancelled { .. } => self.finish_source(verbs),
+            Stage::Queued | Stage::Writing => {}
+        }
+    }
+
     /// Whether payload must wait for the memory that is sent from.
     pub(super) fn is_source_open(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source.stage != Stage::Queued)
@@ -112,6 +150,7 @@ impl Connection {
         let Some(source) = self.source.as_mut().filter(|s| turn && s.stage == Stage::Queued) else {
             return Ok(false);
         };
+        self.invitations.sent = self.invitations.sent.wrapping_add(1);
         source.stage = Stage::Offered { until_ns: source.asked_ns + OFFER_NS };
         let along = Memory { len: ALONG, ..source.memory };
         let along = (self.terms.send == Mode::Combined).then_some(along);
@@ -125,7 +164,7 @@ impl Connection {
 
     /// The peer has read `octets` more.
     pub(super) fn handle_read(&mut self, verbs: &mut impl Verbs, octets: u32) -> Result<(), Fault> {
-        let Some(source) = self.source.as_mut().filter(|s| s.stage != Stage::Queued) else {
+        let Some(source) = self.source.as_mut().filter(|s| s.is_read()) else {
             return Err(Violation::Unexpected("it has read what was not advertised").into());
         };
         let left = source.memory.len - source.taken;
@@ -141,7 +180,7 @@ impl Connection {
 
     /// The peer wants the rest by Sends.
     pub(super) fn handle_decline(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
-        if !self.is_source_open() {
+        if !self.is_source_offered() {
             return Err(Violation::Unexpected("it declines what was not advertised").into());
         }
         self.finish_source(verbs);
@@ -162,7 +201,7 @@ impl Connection {
                 source.stage = Stage::Cancelled { until_ns: now_ns + CANCEL_NS };
                 self.queue(Message::Plain(MessageId::SrcAvailCancel))?;
             }
-            Stage::Cancelled { .. } => {}
+            Stage::Cancelled { .. } | Stage::Writing => {}
         }
         Ok(())
     }

@@ -58,6 +58,8 @@ impl Connection {
             return Err(Misuse::Invalid("modes change from or to combined").into());
         }
         self.terms.send = mode;
+        self.decline_invitation();
+        self.invitations.sent = self.invitations.sent.wrapping_add(1);
         self.change_mode(verbs, false, mode)
     }
 
@@ -94,6 +96,7 @@ impl Connection {
             (&mut self.terms.send, sound)
         } else {
             let sound = may_change(self.terms.receive, mode) && self.offer.is_none();
+            self.invitations.received = self.invitations.received.wrapping_add(1);
             (&mut self.terms.receive, sound)
         };
         if !sound || self.style == Style::Enhanced {

@@ -23,7 +23,7 @@ impl Connection {
             self.post_control(verbs, message)?;
         } else if self.permit_data() {
             self.post_data(verbs)?;
-        } else if self.advertise(verbs)? {
+        } else if self.write_invited(verbs)? || self.advertise(verbs)? {
             // That is its message.
         } else if control && self.owes_end() {
             self.ends.told = true;
@@ -46,7 +46,8 @@ impl Connection {
             self.below_takes = flying < u64::from(limit.max(1));
         }
         let closed = self.outbox.is_empty() || self.is_source_open();
-        !closed && self.below_takes && self.credits.permit_data()
+        // What was written where the peer invited it is told before anything else is sent.
+        !closed && self.controls.is_empty() && self.below_takes && self.credits.permit_data()
     }
 
     fn owes_end(&self) -> bool {
@@ -56,6 +57,7 @@ impl Connection {
     fn post_data(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
         let urgent = self.pending_flag();
         let Some(draft) = self.outbox.pop() else { return Ok(()) };
+        self.invitations.sent = self.invitations.sent.wrapping_add(1);
         let present = if draft.urgent { Flags::OOB_PRESENT.0 } else { 0 };
         let flags = Flags(urgent.0 | present);
         self.post_message(

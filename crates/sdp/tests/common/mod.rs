@@ -191,12 +191,22 @@ impl Stream {
 
     /// Fetches from the peer's memory, if that is possible now.
     pub fn receive_into(&mut self, end: &mut End, len: usize) {
-        if end.connection.advertised() == 0 || end.connection.readable() > 0 {
+        let idle = self.sink.is_none() && end.connection.readable() == 0;
+        if end.connection.advertised() == 0 || !idle {
             return;
         }
         let memory = end.side.memory(len as u64, Access::empty());
         end.connection.receive_into(&mut end.verbs, memory.addr(), len as u32).unwrap();
         self.sink = Some(memory);
+    }
+
+    /// Has the peer write the next octets, if that is possible now.
+    pub fn invite(&mut self, end: &mut End, len: usize) {
+        let memory = end.side.memory(len as u64, Access::empty());
+        let invited = end.connection.invite(&mut end.verbs, memory.addr(), len as u32);
+        if self.sink.is_none() && invited.is_ok() {
+            self.sink = Some(memory);
+        }
     }
 
     /// What `from` and `to` have been told of the memory in use.
