@@ -1,8 +1,9 @@
 //! Programs that link librdmacm: our own, function by function, and those of rdma-core.
 
 mod common;
+#[path = "../../../interop/clients/src/ports.rs"]
+mod ports;
 
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -63,10 +64,8 @@ fn off_leaves_librdmacm_alone() {
     assert!(!out.status.success());
 }
 
-/// A free port: it was given out a moment ago, and goes round before it is given out again.
 fn port() -> String {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener.local_addr().expect("an address").port().to_string()
+    ports::free_port().to_string()
 }
 
 /// A server that is killed when the test ends early.

@@ -13,13 +13,15 @@
 mod install;
 mod lab;
 mod machine;
+mod ports;
 mod program;
 mod running;
 mod wire;
 
 pub use install::{library, weft};
 pub use lab::{IWARP, Lab, SHUTTLE};
-pub use machine::{Namespaces, free_port, own_address};
+pub use machine::{Namespaces, own_address};
+pub use ports::free_port;
 pub use program::Program;
 pub use running::{Ended, LIMIT, Running};
 pub use rustix::process::Signal;

@@ -1,16 +1,10 @@
-//! The machine: its ports, its addresses, and private networks within it.
+//! The machine: who listens, its addresses, and private networks within it.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::Command;
 
 use crate::lab::skip;
-
-/// A TCP port that nobody has at the moment.
-pub fn free_port() -> u16 {
-    let socket = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("the kernel has a port");
-    socket.local_addr().expect("a bound socket has an address").port()
-}
 
 /// Whether a socket listens on `port`: state 0A in the kernel's tables of TCP, and in those of UDP
 /// 07, which has no peer.
