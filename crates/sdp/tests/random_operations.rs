@@ -158,3 +158,38 @@ proptest! {
         run(&steps, [near, far], emss);
     }
 }
+
+/// An invitation arrives while payload still waits for credits: the payload makes it void.
+#[test]
+fn payload_that_waits_is_before_what_is_invited() {
+    let steps = [
+        (1, Step::Send { len: 1 }),
+        (1, Step::Send { len: 1529 }),
+        (1, Step::Carry { octets: 1211 }),
+        (1, Step::SendFrom { len: 1000 }),
+        (0, Step::SendUrgent),
+        (1, Step::Carry { octets: 461 }),
+        (0, Step::Receive { len: 1425 }),
+        (0, Step::Send { len: 859 }),
+        (0, Step::Carry { octets: 500 }),
+        (0, Step::SendUrgent),
+        (1, Step::Carry { octets: 252 }),
+        (1, Step::Receive { len: 286 }),
+        (0, Step::Receive { len: 106 }),
+        (0, Step::Mode { mode: Mode::Pipelined }),
+        (0, Step::ReceiveInto { len: 1 }),
+        (0, Step::Carry { octets: 784 }),
+        (1, Step::Cancel),
+        (1, Step::Receive { len: 573 }),
+        (0, Step::SendFrom { len: 1000 }),
+        (1, Step::Invite { len: 1 }),
+    ];
+    let of = |buffers, buffer_octets| Config {
+        buffers,
+        buffer_octets,
+        buffer_octets_max: 400,
+        zero_copy_octets: 1000,
+        ..small()
+    };
+    run(&steps, [of(9, 372), of(8, 302)], 1460);
+}

@@ -147,7 +147,7 @@ impl Connection {
         self.invitations.ours.is_some()
     }
 
-    /// Payload is queued, or the mode changes: the invitation will be void at the peer, too.
+    /// Payload is posted, or the mode changes: the invitation will be void at the peer, too.
     pub(super) fn decline_invitation(&mut self) {
         self.invitations.theirs = None;
     }

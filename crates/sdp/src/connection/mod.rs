@@ -286,9 +286,6 @@ impl Connection {
         let free = self.source.is_none();
         self.ask_for_room(data.len())?;
         let taken = if free { self.outbox.push(verbs, data)? } else { 0 };
-        if taken > 0 {
-            self.decline_invitation();
-        }
         self.wants_room |= taken < data.len();
         Ok(taken)
     }

@@ -57,6 +57,7 @@ impl Connection {
     fn post_data(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
         let urgent = self.pending_flag();
         let Some(draft) = self.outbox.pop() else { return Ok(()) };
+        self.decline_invitation();
         self.invitations.sent = self.invitations.sent.wrapping_add(1);
         let present = if draft.urgent { Flags::OOB_PRESENT.0 } else { 0 };
         let flags = Flags(urgent.0 | present);
