@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use weft_interop::{Ended, Lab, Program, free_port};
+use weft_interop::{Ended, IWARP, Lab, Program, free_port};
 
 /// Runs both ends; the client under `plan`.
 fn ends(server: &Program, client: &Program, plan: &str, port: u16) -> (Ended, Ended) {
@@ -21,15 +21,17 @@ fn pingpong(plan: &str) -> Option<Ended> {
     Some(ends(&server, &server.clone().args("127.0.0.1"), plan, port).1)
 }
 
+/// What rdma-cm connects is on `weft_iw0`.
 fn perftest(name: &str, options: &str, plan: &str) -> Option<Ended> {
-    let lab = Lab::with(&[name])?;
+    let lab = Lab::with(&[name])?.over(IWARP);
     let port = free_port();
     let server = lab.program(name).args(&format!("-F -p {port} {options}"));
     Some(ends(&server, &server.clone().args("127.0.0.1"), plan, port).1)
 }
 
+/// Also on `weft_iw0`, where a peer that is gone is missed sooner: rping waits without a request.
 fn rping(plan: &str) -> Option<Ended> {
-    let lab = Lab::with(&["rping"])?;
+    let lab = Lab::with(&["rping"])?.over(IWARP);
     let port = free_port();
     let rping = |role: &str| {
         lab.program("rping").args(&format!("{role} -a 127.0.0.1 -p {port} -v -V -C 50 -S 100"))
