@@ -30,7 +30,7 @@ pub enum Mover {
     Weft,
     /// TCP under this congestion control.
     Tcp(&'static str),
-    /// quinn's QUIC, under its BBR.
+    /// quinn's QUIC, under CUBIC, its default.
     Quic,
 }
 
@@ -146,7 +146,7 @@ impl Transfer {
     }
 
     fn with_quic(&self, lab: &Lab) -> Result<Moved> {
-        let side = format!("{QUIC} --streams {} --congestion bbr", self.streams);
+        let side = format!("{QUIC} --streams {} --congestion cubic", self.streams);
         let (octets, amount) = match self.amount {
             Amount::Time => (None, format!("--seconds {}", lab.seconds)),
             Amount::Octets(octets) => {
