@@ -47,8 +47,11 @@ pub fn run(cost: &Cost) -> Result<()> {
 fn seconds_of(command: &[OsString]) -> Result<f64> {
     let (name, args) = command.split_first().context("no program")?;
     let name = name.to_string_lossy();
-    let mut child =
-        Command::new(&*name).args(args).stdin(Stdio::null()).spawn().context("starting")?;
+    let mut command = Command::new(&*name);
+    command.args(args).stdin(Stdio::null());
+    // The far side may be killed at any time, and its program with it.
+    sys::tie_down(&mut command, None);
+    let mut child = command.spawn().context("starting")?;
     let status = child.wait().with_context(|| name.clone().into_owned())?;
     ensure!(status.success(), "{name}: {status}");
     Ok(sys::children_cpu().as_secs_f64())
