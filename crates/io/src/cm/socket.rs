@@ -65,11 +65,12 @@ fn bind_raw(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), raw.len()) })
 }
 
-/// Starts to connect, unless that is done. The first call after a refusal only clears it away.
+/// Starts to connect, unless that is done or under way. The first call after a refusal only clears it away.
 pub(crate) fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
     match connect_once(fd, addr) {
         Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => connect_once(fd, addr),
         Err(e) if e.raw_os_error() == Some(libc::EISCONN) => Ok(Dialed::Done),
+        Err(e) if e.raw_os_error() == Some(libc::EALREADY) => Ok(Dialed::InProgress),
         other => other,
     }
 }
@@ -281,6 +282,19 @@ mod tests {
         listen(first.as_fd(), 1).unwrap();
         let error = listen(second.as_fd(), 1).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
+    }
+
+    #[test]
+    fn what_connects_already_goes_on() {
+        let listener = open(&any(), Kind::Stream).unwrap();
+        bind(listener.as_fd(), &any(), false).unwrap();
+        listen(listener.as_fd(), 0).unwrap();
+        let addr = local_addr(listener.as_fd()).unwrap();
+        // The queue has room for one or two; those after them are not answered.
+        let callers: Vec<_> = (0..4).map(|_| open(&any(), Kind::Stream).unwrap()).collect();
+        let twice = |fd: &OwnedFd| [(); 2].map(|()| connect(fd.as_fd(), &addr).unwrap());
+        let outcomes: Vec<_> = callers.iter().map(twice).collect();
+        assert!(outcomes.contains(&[Dialed::InProgress; 2]), "{outcomes:?}");
     }
 
     #[test]
