@@ -65,7 +65,8 @@ fn bind_raw(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), raw.as_ptr(), raw.len()) })
 }
 
-/// Starts to connect, unless that is done or under way. The first call after a refusal only clears it away.
+/// Starts to connect, unless that is done or under way. The first call after a refusal only
+/// clears it away.
 pub(crate) fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
     match connect_once(fd, addr) {
         Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => connect_once(fd, addr),
