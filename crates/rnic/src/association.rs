@@ -74,6 +74,8 @@ pub struct Association {
     ord_max: u16,
     /// How the connection ended.
     end: Option<End>,
+    /// When the peer ended it in good order, with requests of this side perhaps under way.
+    left_ns: Option<u64>,
     /// A message waits for a receive.
     held: bool,
     /// What this side waits for.
@@ -163,6 +165,7 @@ impl Association {
             ord,
             ord_max: u16::MAX,
             end: None,
+            left_ns: None,
             held: false,
             vigil: Vigil::default(),
         }
@@ -300,8 +303,8 @@ impl Association {
 
     /// When [`Association::handle_timeout`] and then [`Association::transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let due_ns = [self.connection.poll_timeout(), self.silence_due_ns(), self.short_due_ns()];
-        due_ns.into_iter().flatten().min()
+        let requests = [self.silence_due_ns(), self.short_due_ns(), self.orphans_due_ns()];
+        requests.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
     }
 
     /// Does what is due.
@@ -316,6 +319,7 @@ impl Association {
         {
             self.fail(now_ns, Fault::NoReceive { seq: short.seq });
         }
+        self.look_for_orphans(now_ns);
         self.take_events(now_ns);
     }
 
@@ -334,6 +338,12 @@ impl Association {
     fn short_due_ns(&self) -> Option<u64> {
         let short = self.rdmap.short().filter(|_| !self.rdmap.is_dead())?;
         self.vigil.short_due_ns(short, &self.qp.attrs(), self.rtt())
+    }
+
+    /// When the requests fail that the peer has left behind.
+    fn orphans_due_ns(&self) -> Option<u64> {
+        let left_ns = self.left_ns.filter(|_| !self.rdmap.is_dead())?;
+        self.vigil.orphans_due_ns(left_ns)
     }
 
     /// Gives what may leave now to `write`, burst by burst, each until it is written. What is left
@@ -435,6 +445,7 @@ impl Association {
             End::Peer(_) | End::Local if self.when_closed == WhenClosed::Fail => {
                 self.fail(now_ns, Fault::Closed);
             }
+            End::Peer(_) if self.qp.kind() != QpType::Uc => self.left_ns = Some(now_ns),
             _ => self.look_for_orphans(now_ns),
         }
     }
@@ -444,7 +455,8 @@ impl Association {
     fn look_for_orphans(&mut self, now_ns: u64) {
         let told = !matches!(self.end, None | Some(End::Stranger | End::NothingInCommon));
         let gone = told && !self.rdmap.is_dead();
-        if gone && self.qp.state() != QpState::Err && !self.qp.sq().is_idle() {
+        let due = self.left_ns.is_none() || self.orphans_due_ns().is_some_and(|at| at <= now_ns);
+        if gone && due && self.qp.state() != QpState::Err && !self.qp.sq().is_idle() {
             self.give_up(now_ns);
         }
     }

@@ -35,10 +35,23 @@ impl Patience {
         if self.timeout_exp == 0 {
             return None;
         }
-        let once_ns = 4096_u64 << self.timeout_exp.min(31);
         let local = rtt.is_some_and(|rtt| rtt.min_ns < LOCAL_RTT_NS);
         let least_ns = if local { LOCAL_NS } else { FAR_NS };
-        Some((once_ns * (u64::from(self.retry_cnt) + 1)).max(least_ns))
+        Some(self.tries_ns().max(least_ns))
+    }
+
+    /// The time in nanoseconds after which a request fails whose peer has said that it is gone.
+    /// It would have been repeated until then, and programs count on that: one that has enough
+    /// completions ends while requests of its peer are under way that neither needs any more.
+    pub fn grace_ns(&self) -> u64 {
+        match self.timeout_exp {
+            0 => LOCAL_NS,
+            _ => self.tries_ns().min(LOCAL_NS),
+        }
+    }
+
+    fn tries_ns(&self) -> u64 {
+        (4096 << self.timeout_exp.min(31)) * (u64::from(self.retry_cnt) + 1)
     }
 }
 
@@ -73,6 +86,11 @@ impl Vigil {
     /// When a peer that was heard last at `heard_ns` counts as gone, if a request waits for it.
     pub fn silence_due_ns(&self, heard_ns: u64, rtt: Option<Rtt>) -> Option<u64> {
         Some(self.busy_since_ns?.max(heard_ns) + self.patience.limit_ns(rtt)?)
+    }
+
+    /// When the requests fail of which the peer has said at `ended_ns` that they are in vain.
+    pub fn orphans_due_ns(&self, ended_ns: u64) -> Option<u64> {
+        Some(self.busy_since_ns?.max(ended_ns) + self.patience.grace_ns())
     }
 
     /// Notes which request waits for a receive.
@@ -113,6 +131,20 @@ mod tests {
         assert_eq!(limit(14, 7, rtt(70 * MS)), Some(FAR_NS));
         assert_eq!(limit(14, 7, None), Some(FAR_NS));
         assert_eq!(limit(31, 7, None), Some((4096 << 31) * 8));
+    }
+
+    #[test]
+    fn a_request_to_a_peer_that_has_left_fails_when_its_repetitions_would_have_ended() {
+        let grace = |timeout_exp, retry_cnt| Patience { timeout_exp, retry_cnt }.grace_ns();
+        assert_eq!(grace(14, 7), (4096 << 14) * 8);
+        assert_eq!(grace(0, 7), LOCAL_NS);
+        assert_eq!(grace(20, 2), LOCAL_NS);
+        let patience = Patience { timeout_exp: 14, retry_cnt: 0 };
+        let mut vigil = Vigil { patience, ..Vigil::default() };
+        assert_eq!(vigil.orphans_due_ns(MS), None);
+        vigil.note_work(2 * MS, true);
+        assert_eq!(vigil.orphans_due_ns(MS), Some(2 * MS + (4096 << 14)));
+        assert_eq!(vigil.orphans_due_ns(3 * MS), Some(3 * MS + (4096 << 14)));
     }
 
     #[test]

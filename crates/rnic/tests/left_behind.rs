@@ -1,0 +1,49 @@
+//! Requests that are under way when the peer closes over Shuttle fail as late as repetitions would
+//! have: a program whose own completions all came may not notice.
+#![allow(dead_code)]
+
+mod common;
+
+use common::Host;
+use common::shuttle::{MS, Weather, World};
+use weft_rnic::Patience;
+use weft_verbs::{SendOp, WcStatus};
+
+const PATIENCE: Patience = Patience { timeout_exp: 14, retry_cnt: 7 };
+
+/// The second end closes while a message of the first is under way.
+fn abandoned() -> World<common::shuttle::Side> {
+    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 3);
+    world.run_for(100 * MS);
+    let [near, far] = &mut world.ends;
+    near.association.set_patience(PATIENCE);
+    near.send(1, SendOp::Send, &[]);
+    far.association.close(world.now_ns);
+    world.run_for(50 * MS);
+    world
+}
+
+#[test]
+fn a_request_fails_when_its_repetitions_would_have_ended() {
+    let mut world = abandoned();
+    assert!(world.ends[0].association.end().is_some());
+    world.run_for(PATIENCE.grace_ns() - 50 * MS);
+    assert_eq!(world.ends[0].statuses(), []);
+    world.run_for(50 * MS);
+    assert_eq!(world.ends[0].statuses(), [(1, WcStatus::RetryExcErr as u32)]);
+}
+
+#[test]
+fn so_does_one_that_is_posted_later() {
+    let mut world = World::new([Host::new(7), Host::new(11)], Weather::default(), 3);
+    world.run_for(100 * MS);
+    world.ends[1].association.close(world.now_ns);
+    world.run_for(3000 * MS);
+    let near = &mut world.ends[0];
+    near.association.set_patience(PATIENCE);
+    near.send(2, SendOp::Send, &[]);
+    world.run_for(PATIENCE.grace_ns() - MS);
+    assert_eq!(world.ends[0].statuses(), []);
+    world.run_for(2 * MS);
+    assert_eq!(world.ends[0].statuses(), [(2, WcStatus::RetryExcErr as u32)]);
+}
