@@ -55,7 +55,7 @@ behaviours! {
     states_say_what_may_be_posted = "states"
     data_may_come_before_the_receiver_sends = "early_data"
     who_ends_early_leaves_its_peer_a_completion = "early_end"
-    the_answer_to_a_read_goes_to_one_writable_place = "read_sinks"
+    the_answer_to_a_read_goes_where_it_may_be_written = "read_sinks"
     many_threads_share_a_completion_queue = "threads"
     a_builder_holds_its_own_queue_only = "builders"
     descriptors_are_out_of_the_way = "descriptors"

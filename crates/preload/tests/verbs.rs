@@ -131,7 +131,7 @@ fn the_tools_of_rdma_core_show_the_device() {
         "weft_iw0",
         "iWARP (1)",
         "MEM_MGT_EXTENSIONS",
-        "max_sge_rd:\t\t\t1\n",
+        "max_sge_rd:\t\t\t32\n",
         "Ethernet",
     ];
     for line in expected {

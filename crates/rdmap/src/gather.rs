@@ -17,6 +17,7 @@ use crate::capability;
 use crate::fault::Fault;
 use crate::inbound::Inbound;
 use crate::outbound::Expected;
+use crate::sink;
 use crate::stream::Lower;
 use crate::tx::{OWN_HELLO, OWN_NUDGE, OWN_TERMINATE, TxPort};
 
@@ -151,18 +152,12 @@ pub(crate) fn expected(wqe: &SendWqe, msn: u32) -> Expected {
 }
 
 fn read_request(wqe: &SendWqe) -> ReadRequest {
-    let sink = wqe.sges().first().copied().unwrap_or_default();
+    let (sink_stag, sink_to) = sink::advertise(wqe);
     let (src_to, src_stag) = match wqe.op {
         SendOp::Read { to, stag } => (to, stag),
         _ => (0, 0),
     };
-    ReadRequest {
-        sink_stag: STag(sink.lkey),
-        sink_to: sink.addr,
-        size: wqe.len,
-        src_stag: STag(src_stag),
-        src_to,
-    }
+    ReadRequest { sink_stag, sink_to, size: wqe.len, src_stag: STag(src_stag), src_to }
 }
 
 fn atomic_request(wqe: &SendWqe) -> AtomicRequest {

@@ -21,6 +21,7 @@ mod gather;
 mod inbound;
 mod outbound;
 mod rx;
+mod sink;
 mod stream;
 mod tx;
 

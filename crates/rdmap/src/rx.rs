@@ -10,6 +10,7 @@
 use weft_verbs::mr::Invalidate;
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::{WITH_IMM, WITH_INV};
+use weft_verbs::wr::parts;
 use weft_verbs::{Access, Qp, QpType, WcOpcode, WcStatus};
 use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_wire::ids::{Msn, QN_SEND, QN_SHARED};
@@ -21,6 +22,7 @@ use crate::capability::{self, Peer};
 use crate::fault::{Fault, invalidate_code, quotes_request, read_code, tagged_code};
 use crate::inbound::Inbound;
 use crate::outbound::Expected;
+use crate::sink;
 use crate::stream::{Lower, Receiving, Role, Stream};
 
 /// Messages of which parts may arrive before those of an earlier one. Each takes a posted receive,
@@ -125,7 +127,7 @@ impl<'a> RxPort<'a> {
     ) -> Result<Placed, TerminateCode> {
         if !payload.is_empty() {
             self.qp.permit(Access::REMOTE_WRITE).map_err(tagged_code)?;
-            self.place_tagged(seq, header, payload, Access::REMOTE_WRITE)?;
+            self.place_tagged(seq, header.stag.0, header.to, payload, Access::REMOTE_WRITE)?;
             self.stream.stats.octets_in += payload.len() as u64;
         }
         let octets = self.stream.write_octets.0.wrapping_add(payload.len() as u32);
@@ -158,15 +160,14 @@ impl<'a> RxPort<'a> {
             if header.to != to.wrapping_add(u64::from(*done)) || payload.len() as u64 > left {
                 return Err(TerminateCode::TaggedBounds);
             }
-            self.qp
-                .regions()
-                .write(stag.0, self.qp.pd(), header.to, payload, Access::LOCAL_WRITE)
-                .map_err(tagged_code)?;
-            *done += payload.len() as u32;
-            self.stream.stats.octets_in += payload.len() as u64;
         }
+        *done += payload.len() as u32;
         if header.last != (*done == *size) {
             return Err(TerminateCode::TaggedBounds);
+        }
+        if !payload.is_empty() {
+            self.place_answer(seq, id, header, payload)?;
+            self.stream.stats.octets_in += payload.len() as u64;
         }
         if header.last {
             self.finish_request(id);
@@ -174,15 +175,45 @@ impl<'a> RxPort<'a> {
         Ok(Placed::Memory)
     }
 
-    /// Places a tagged segment, but for octets that a later one has written already.
+    /// Places a segment of the answer to `request`, across its entries if it has several.
+    fn place_answer(
+        &mut self,
+        seq: u64,
+        request: Option<u32>,
+        header: &TaggedHeader,
+        payload: &[u8],
+    ) -> Result<(), TerminateCode> {
+        let (qp, right) = (self.qp, Access::LOCAL_WRITE);
+        if !sink::is_list(header.stag) {
+            return self.place_tagged(seq, header.stag.0, header.to, payload, right);
+        }
+        let sq = qp.sq();
+        let entries = request.map_or(&[][..], |request| sq.sinks(request));
+        let parts = || parts(entries, header.to, payload.len() as u64);
+        for part in parts() {
+            let len = u64::from(part.length);
+            let allowed = qp.regions().check(part.lkey, qp.pd(), part.addr, len, right);
+            allowed.map_err(tagged_code)?;
+        }
+        let mut rest = payload;
+        for part in parts() {
+            let (now, later) = rest.split_at(part.length as usize);
+            rest = later;
+            self.place_tagged(seq, part.lkey, part.addr, now, right)?;
+        }
+        Ok(())
+    }
+
+    /// Places octets of a tagged segment, but for those that a later one has written already.
     fn place_tagged(
         &mut self,
         seq: u64,
-        header: &TaggedHeader,
+        key: u32,
+        start: u64,
         payload: &[u8],
         right: Access,
     ) -> Result<(), TerminateCode> {
-        let (key, start, regions) = (header.stag.0, header.to, self.qp.regions());
+        let regions = self.qp.regions();
         let write = |to: u64, octets: &[u8]| {
             regions.write(key, self.qp.party(), to, octets, right).map_err(tagged_code)
         };
@@ -235,7 +266,7 @@ impl<'a> RxPort<'a> {
         };
         let request = found.ok_or(TerminateCode::TaggedBounds)?.seq;
         if len > 0 {
-            self.place_tagged(seq, header, payload, Access::LOCAL_WRITE)?;
+            self.place_answer(seq, request, header, payload)?;
             self.stream.stats.octets_in += len;
         }
         if last {

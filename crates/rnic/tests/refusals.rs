@@ -272,3 +272,49 @@ fn atomics_never_go_to_a_peer_that_did_not_say_it_has_them() {
     assert!(common::ulpdus(&rest).iter().all(|u| u[1] != Opcode::AtomicRequest.control()));
     assert_eq!(side.statuses(), [(1, WcStatus::LocQpOpErr as u32)]);
 }
+
+/// Reads sixteen octets into the second half of one region and the first half of another, and
+/// hears `answer`, made of the name that the request gave its sink. Gives what it tells the peer,
+/// and what both regions hold.
+fn answer_to_list(
+    mut answer: impl FnMut(&Side, &[Memory; 2], u32) -> Vec<u8>,
+) -> (Option<T>, [Vec<u64>; 2]) {
+    let mut side = Side::new(Role::Initiator, &agreed(), 1460);
+    let memory = [(); 2].map(|()| side.memory(16, Access::LOCAL_WRITE));
+    let sinks = [memory[0].sge(8, 8), memory[1].sge(0, 8)];
+    side.send(1, SendOp::Read { to: 0, stag: 1 }, &sinks);
+    let sent = side.output(usize::MAX);
+    let asked = common::ulpdus(&sent).pop().unwrap();
+    assert_eq!(asked[1], Opcode::ReadRequest.control());
+    let request = ReadRequest::parse(&asked[18..]).unwrap();
+    assert_eq!((request.sink_to, request.size), (0, 16));
+    let ulpdu = answer(&side, &memory, request.sink_stag.0);
+    side.input(&fpdu(&ulpdu));
+    let told = terminate_in(&side.output(usize::MAX)).map(|terminate| terminate.code);
+    (told, memory.map(|memory| memory.bytes))
+}
+
+#[test]
+fn the_name_of_a_list_leads_to_its_entries_and_no_further() {
+    let ones = u64::MAX;
+    let untouched = [vec![0; 2], vec![0; 2]];
+    let response = |stag, to, len| tagged(Opcode::ReadResponse, stag, to, &vec![0xff; len]);
+    let (told, found) = answer_to_list(|_, _, name| response(name, 0, 16));
+    assert_eq!((told, found), (None, [vec![0, ones], vec![ones, 0]]));
+    let refused = |code| (Some(code), untouched.clone());
+    let found = answer_to_list(|_, _, name| response(name, 0, 17));
+    assert_eq!(found, refused(T::TaggedBounds));
+    let found = answer_to_list(|_, _, name| response(name, 8, 16));
+    assert_eq!(found, refused(T::TaggedBounds));
+    let found = answer_to_list(|_, _, name| response(name + 1, 0, 16));
+    assert_eq!(found, refused(T::TaggedInvalidStag));
+    let found = answer_to_list(|_, memory, _| response(memory[0].key, memory[0].addr(), 16));
+    assert_eq!(found, refused(T::TaggedInvalidStag));
+    let found = answer_to_list(|_, _, name| tagged(Opcode::Write, name, 0, &[0xff; 16]));
+    assert_eq!(found, refused(T::TaggedInvalidStag));
+    let gone = |side: &Side, memory: &[Memory; 2], name| {
+        side.device.regions().deregister(memory[1].key).unwrap();
+        response(name, 0, 16)
+    };
+    assert_eq!(answer_to_list(gone), refused(T::TaggedInvalidStag));
+}

@@ -9,7 +9,7 @@ pub struct Limits {
     pub max_qp_wr: u32,
     /// Scatter/gather entries of a work request.
     pub max_sge: u32,
-    /// Scatter/gather entries of an RDMA Read. iWARP has one sink per request.
+    /// Scatter/gather entries of an RDMA Read.
     pub max_sge_rd: u32,
     /// Completion queues.
     pub max_cq: u32,
@@ -48,7 +48,7 @@ pub const IWARP: Limits = Limits {
     max_qp: 65_536,
     max_qp_wr: 32_768,
     max_sge: 32,
-    max_sge_rd: 1,
+    max_sge_rd: 32,
     max_cq: 65_536,
     max_cqe: 4_194_304,
     max_mr: 1 << 24,

@@ -219,6 +219,20 @@ impl SgeList {
     }
 }
 
+/// The parts of `sges` that hold octets `offset..offset + len` of the whole, in order.
+pub fn parts(sges: &[Sge], offset: u64, len: u64) -> impl Iterator<Item = Sge> {
+    let (mut next, end) = (0, offset.saturating_add(len));
+    let within = sges.iter().map_while(move |sge| {
+        let start = next;
+        next += u64::from(sge.length);
+        let (from, to) = (offset.max(start), end.min(next));
+        let length = to.saturating_sub(from) as u32;
+        let addr = sge.addr.wrapping_add(from - start);
+        (start < end).then_some(Sge { addr, length, lkey: sge.lkey })
+    });
+    within.filter(|part| part.length > 0)
+}
+
 /// The octets that a list of entries names.
 pub fn total_len(sges: &[Sge]) -> u64 {
     sges.iter().map(|s| u64::from(s.length)).sum()

@@ -16,25 +16,56 @@ const SIZE: u64 = 16 << 10;
 
 #[derive(Clone, Debug)]
 pub enum Op {
-    Send { len: u32, from: u32 },
-    Write { len: u32, from: u32, to: u32 },
-    Read { len: u32, from: u32, to: u32 },
-    Add { at: u32, value: u64 },
-    Swap { at: u32, compare_right: bool, value: u64 },
-    WriteImm { len: u32, from: u32, to: u32, imm: u32 },
+    Send {
+        len: u32,
+        from: u32,
+    },
+    Write {
+        len: u32,
+        from: u32,
+        to: u32,
+    },
+    Read {
+        len: u32,
+        from: u32,
+        to: u32,
+    },
+    /// A Read into several places, so much to each.
+    Scatter {
+        from: u32,
+        to: Vec<(u32, u32)>,
+    },
+    Add {
+        at: u32,
+        value: u64,
+    },
+    Swap {
+        at: u32,
+        compare_right: bool,
+        value: u64,
+    },
+    WriteImm {
+        len: u32,
+        from: u32,
+        to: u32,
+        imm: u32,
+    },
 }
 
 /// Any operation.
 pub fn op() -> impl Strategy<Value = Op> {
     let len = prop_oneof![Just(0u32), 1u32..64, 1u32..4000];
     let at = 0u32..(SIZE as u32 - 4000);
-    let [from, to] = [at.clone(), at];
+    let [from, to] = [at.clone(), at.clone()];
     let write = (len.clone(), from.clone(), to.clone());
     let read = write.clone();
+    let places = prop::collection::vec((at, prop_oneof![0u32..8, 0u32..1000]), 2..5);
+    let scatter = (from.clone(), places);
     prop_oneof![
         (len.clone(), from.clone()).prop_map(|(len, from)| Op::Send { len, from }),
         write.prop_map(|(len, from, to)| Op::Write { len, from, to }),
         read.prop_map(|(len, from, to)| Op::Read { len, from, to }),
+        scatter.prop_map(|(from, to)| Op::Scatter { from, to }),
         (0u32..64, any::<u64>()).prop_map(|(at, value)| Op::Add { at, value }),
         (0u32..64, any::<bool>(), any::<u64>()).prop_map(|(at, compare_right, value)| Op::Swap {
             at,
@@ -137,6 +168,17 @@ pub fn act<S: Deref<Target = Host>>(op: &Op, me: &mut Player<S>, peer: &mut Play
             let sge = me.sink.sge(u64::from(to), len);
             me.post(op, &[sge]);
             copy(&peer.target_model, from, &mut me.sink_model, to, len);
+        }
+        Op::Scatter { from, ref to } => {
+            let op = SendOp::Read { to: target(from), stag: peer.target.key };
+            let sge = |&(at, len): &(u32, u32)| me.sink.sge(u64::from(at), len);
+            let sges: Vec<_> = to.iter().map(sge).collect();
+            me.post(op, &sges);
+            let mut from = from;
+            for &(at, len) in to {
+                copy(&peer.target_model, from, &mut me.sink_model, at, len);
+                from += len;
+            }
         }
         Op::Add { at, value } => {
             let to = peer.words.addr() + u64::from(at) * 8;

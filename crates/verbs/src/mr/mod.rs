@@ -16,5 +16,5 @@ pub use device::{Budget, DeviceMemory};
 pub use place::inline_bytes;
 pub use reader::RegionReader;
 pub use region::{Backing, Party, Probe, RegionFault, RegionSpec};
-pub use table::{Invalidate, RegionTable};
+pub use table::{Invalidate, LEAST_KEY, RegionTable};
 pub use window::{Bind, WindowKind};

@@ -7,9 +7,9 @@ use weft_wire::llp::{Gather, MemoryPiece, RegisteredMemory};
 
 use super::place;
 use super::region::{Party, RegionFault};
-use super::table::{Regions, for_each_part};
+use super::table::Regions;
 use crate::access::Access;
-use crate::wr::Sge;
+use crate::wr::{Sge, parts};
 
 /// Checked reads of regions that cannot go away while it lives.
 pub struct RegionReader<'a> {
@@ -62,7 +62,7 @@ impl<'a> RegionReader<'a> {
         len: u64,
         out: &mut Gather,
     ) -> Result<(), RegionFault> {
-        for_each_part(sges, offset, len, |part| {
+        parts(sges, offset, len).try_for_each(|part| {
             self.gather_region(part.lkey, pd, part.addr, part.length, Access::empty(), out)
         })
     }

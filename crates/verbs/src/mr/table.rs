@@ -12,7 +12,10 @@ use super::window::release;
 use crate::access::Access;
 use crate::misuse::Misuse;
 use crate::pd::Pd;
-use crate::wr::Sge;
+use crate::wr::{Sge, parts};
+
+/// No region or window has a key below this one.
+pub const LEAST_KEY: u32 = 1 << 16;
 
 /// Who asks to invalidate a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +101,7 @@ impl RegionTable {
         loop {
             let key = entropy();
             // Small keys are what a confused program sends; never let one be valid.
-            if key >= 1 << 16 && !regions.0.contains_key(&index(key)) {
+            if key >= LEAST_KEY && !regions.0.contains_key(&index(key)) {
                 regions.0.insert(index(key), make(key));
                 return key;
             }
@@ -223,7 +226,7 @@ impl RegionTable {
         bytes: &[u8],
     ) -> Result<(), RegionFault> {
         let mut rest = bytes;
-        for_each_part(sges, offset, bytes.len() as u64, |part| {
+        parts(sges, offset, bytes.len() as u64).try_for_each(|part| {
             let (now, later) = rest.split_at(part.length as usize);
             rest = later;
             self.write(part.lkey, pd, part.addr, now, Access::LOCAL_WRITE)
@@ -251,31 +254,6 @@ impl RegionTable {
         let regions = self.regions.read().expect("region lock");
         RegionReader::new(regions, self.generation.load(Ordering::Acquire))
     }
-}
-
-/// Visits the parts of `sges` that hold octets `offset..offset + len` of the whole.
-pub(super) fn for_each_part(
-    sges: &[Sge],
-    offset: u64,
-    len: u64,
-    mut visit: impl FnMut(Sge) -> Result<(), RegionFault>,
-) -> Result<(), RegionFault> {
-    let (mut skip, mut left) = (offset, len);
-    for sge in sges {
-        if left == 0 {
-            break;
-        }
-        let have = u64::from(sge.length);
-        if skip >= have {
-            skip -= have;
-            continue;
-        }
-        let take = (have - skip).min(left);
-        visit(Sge { addr: sge.addr.wrapping_add(skip), length: take as u32, lkey: sge.lkey })?;
-        left -= take;
-        skip = 0;
-    }
-    Ok(())
 }
 
 /// Keys are random already, so one multiplication spreads them.

@@ -179,9 +179,6 @@ impl SendQueue {
         if wr.sges.len() > self.max_sge as usize && !(inline && wr.sges.len() <= 255) {
             return Err(Misuse::Invalid("more gather entries than the queue pair was made for"));
         }
-        if wr.op.is_read() && wr.sges.len() > 1 {
-            return Err(Misuse::Invalid("an RDMA Read has one sink entry"));
-        }
         let len = total_len(wr.sges);
         if inline && (len > u64::from(self.max_inline) || wr.op.awaits_response()) {
             return Err(Misuse::Invalid("more inline data than the queue pair was made for"));
@@ -289,6 +286,11 @@ impl SendQueue {
     /// The request that is under way as message `msn` of those that take a receive.
     pub fn under_way(&self, msn: u32) -> Option<u32> {
         self.find(|wqe| wqe.op.takes_receive() && wqe.msn == msn && wqe.is_out())
+    }
+
+    /// Where the response to `seq` goes: nowhere any more once it is complete.
+    pub fn sinks(&self, seq: u32) -> &[Sge] {
+        if self.is_live(seq) { self.get(seq).sges() } else { &[] }
     }
 
     /// Notes that the response to `seq` is here.

@@ -1,0 +1,30 @@
+//! Where the answer to a Read goes.
+//!
+//! A Read Request names one place (RFC 5040, section 4.4). One entry is named as it is. A list of
+//! entries has a name that means something on this stream alone, and only until the answer is
+//! complete; offsets in it count from the list's first octet. The peer repeats the name and need
+//! not know what it stands for.
+//!
+//! Invariant: the name of a list is the key of no region, and of no other list of a Read under way.
+
+use weft_verbs::mr::LEAST_KEY;
+use weft_verbs::qp::send_queue::SendWqe;
+use weft_wire::ids::STag;
+
+/// The names of lists: from here up to the least key of a region. There are many times as many as
+/// a queue pair has Reads under way.
+const FIRST: u32 = LEAST_KEY / 2;
+
+/// The name and the offset of the place that the answer to this Read goes to.
+pub fn advertise(wqe: &SendWqe) -> (STag, u64) {
+    match wqe.sges() {
+        [] => (STag(0), 0),
+        [entry] => (STag(entry.lkey), entry.addr),
+        _ => (STag(FIRST + wqe.msn % (LEAST_KEY - FIRST)), 0),
+    }
+}
+
+/// Whether a name is that of a list.
+pub fn is_list(stag: STag) -> bool {
+    (FIRST..LEAST_KEY).contains(&stag.0)
+}
