@@ -419,9 +419,9 @@ impl Source for Cell {
         self.with_driver(|_| ());
     }
 
-    fn timeout(&self, _now: Instant) {
+    fn timeout(&self, now: Instant) {
         self.pending.fetch_or(TIME | SEND, Ordering::AcqRel);
-        self.with_driver(|driver| driver.turn().timer = None);
+        self.with_driver(|driver| driver.turn().heed_timer(now));
     }
 
     fn at_exit(&self, until: Instant) {

@@ -413,10 +413,7 @@ impl DatagramDrive {
         if self.turn.blocked {
             due = due.max(now + BLOCKED_PAUSE);
         }
-        if self.turn.timer.is_none_or(|timer| due < timer) {
-            self.turn.timer = Some(due);
-            Engine::get().set_timer(due, Weak::clone(this));
-        }
+        self.turn.set_timer(due, this);
     }
 
     /// Whether what was received has nothing left to do but to be acknowledged, and the thread that

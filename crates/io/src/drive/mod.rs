@@ -84,6 +84,30 @@ pub(crate) struct Turn {
     pub noted: Work,
 }
 
+impl Turn {
+    /// Wants the engine to call at `due` at the latest; whether it must be told.
+    fn wants(&mut self, due: Instant) -> bool {
+        let sooner = self.timer.is_none_or(|timer| due < timer);
+        if sooner {
+            self.timer = Some(due);
+        }
+        sooner
+    }
+
+    /// Has `source` called at `due` at the latest.
+    pub fn set_timer(&mut self, due: Instant, source: &Weak<dyn Source>) {
+        if self.wants(due) {
+            Engine::get().set_timer(due, Weak::clone(source));
+        }
+    }
+
+    /// The engine calls. It also does so for timers that sooner ones have replaced: were those
+    /// taken for the one that counts, each would bring another, and they would be ever more.
+    pub fn heed_timer(&mut self, now: Instant) {
+        self.timer = self.timer.filter(|timer| *timer > now);
+    }
+}
+
 /// A connection and its socket.
 pub(crate) trait Drive: Send {
     /// Has the engine watch the socket for `source`.
@@ -156,6 +180,30 @@ impl Notices {
         }
         if let Some(token) = self.finished {
             Engine::get().remove(token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_that_sooner_ones_replace_do_not_become_more() {
+        let (start, ms) = (crate::clock::now(), Duration::from_millis);
+        let (mut turn, mut engine) = (Turn::default(), Vec::new());
+        for step in 0..1000 {
+            let now = start + ms(step);
+            let (due, later): (Vec<_>, Vec<_>) = engine.into_iter().partition(|at| *at <= now);
+            engine = later;
+            // It always wants to be called in 10 ms, and after each call in 2 ms for once.
+            for _ in due {
+                turn.heed_timer(now);
+                engine.extend(turn.wants(now + ms(10)).then_some(now + ms(10)));
+            }
+            engine.extend(turn.wants(now + ms(2)).then_some(now + ms(2)));
+            assert!(turn.timer.is_some_and(|at| engine.contains(&at)));
+            assert!(engine.len() <= 12, "{} timers at {step} ms", engine.len());
         }
     }
 }

@@ -251,10 +251,7 @@ impl StreamDrive {
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
         let times = self.endpoint.poll_timeout().into_iter().chain(lingering).chain(late);
         let Some(due) = times.min() else { return };
-        if self.turn.timer.is_none_or(|timer| due < timer) {
-            self.turn.timer = Some(due);
-            Engine::get().set_timer(due, Weak::clone(this));
-        }
+        self.turn.set_timer(due, this);
     }
 }
 
