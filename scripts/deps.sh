@@ -17,7 +17,7 @@ packages=(
     # What Weft is measured against.
     iperf3 sockperf libfabric-dev
     # To look at what happens.
-    tshark strace valgrind iproute2 iputils-ping util-linux
+    tshark strace valgrind iproute2 iputils-ping nftables util-linux
 )
 
 if ! command -v cargo >/dev/null; then

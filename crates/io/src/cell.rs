@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
+use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Endpoint, Patience};
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
@@ -369,6 +370,11 @@ impl Cell {
         if self.is_attached() {
             self.with_driver(|driver| driver.set_requester(ord, patience));
         }
+    }
+
+    /// Has the connection take a datagram that reached another socket.
+    pub fn hear(&self, from: (Route, bool), datagram: &mut [u8]) {
+        self.with_driver(|driver| driver.hear(from, datagram));
     }
 
     /// Ends the connection: what is posted goes out as far as TCP takes it at once.

@@ -160,6 +160,14 @@ impl Port {
         u32::from(self.number) << 8 | self.tag
     }
 
+    /// Takes what comes from `peer` before any other socket at the same number does.
+    ///
+    /// # Errors
+    /// The system finds no way there.
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        socket::connect(self.fd.as_fd(), &peer).map(drop)
+    }
+
     /// Its number.
     pub fn number(&self) -> u16 {
         self.number

@@ -16,6 +16,7 @@ mod machine;
 mod ports;
 mod program;
 mod running;
+mod translator;
 mod wire;
 
 pub use install::{library, weft};
@@ -25,6 +26,7 @@ pub use ports::free_port;
 pub use program::Program;
 pub use running::{Ended, LIMIT, Running};
 pub use rustix::process::Signal;
+pub use translator::Translator;
 pub use wire::Capture;
 
 /// Runs `server` until it listens on `port`, then `client`, and gives both once they have

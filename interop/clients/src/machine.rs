@@ -91,9 +91,7 @@ impl Namespaces {
 
     /// Whether a socket of the first listens on `port`.
     pub fn first_listens(&self, port: u16) -> bool {
-        let mut ss = Command::new("ip");
-        ss.args(["netns", "exec", &self.names[0], "ss", "-Hltun", &format!("sport = :{port}")]);
-        ss.output().is_ok_and(|output| !output.stdout.is_empty())
+        listens_in(&self.names[0], port)
     }
 }
 
@@ -106,9 +104,25 @@ impl Drop for Namespaces {
     }
 }
 
-fn ip(line: &str) -> Result<(), String> {
+/// Whether a socket of the namespace `name` listens on `port`.
+pub(crate) fn listens_in(name: &str, port: u16) -> bool {
+    let mut ss = Command::new("ip");
+    ss.args(["netns", "exec", name, "ss", "-Hltun", &format!("sport = :{port}")]);
+    ss.output().is_ok_and(|output| !output.stdout.is_empty())
+}
+
+pub(crate) fn ip(line: &str) -> Result<(), String> {
+    ip_from(line).map(drop)
+}
+
+/// What `ip` says to `line`.
+pub(crate) fn ip_from(line: &str) -> Result<String, String> {
     let output = Command::new("ip").args(line.split_whitespace()).output();
     let output = output.map_err(|error| error.to_string())?;
     let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(format!("ip {line}: {complaint}")) }
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("ip {line}: {complaint}"))
+    }
 }

@@ -248,7 +248,7 @@ impl CmId {
             }
             show_connected(inner, qp, ask.qp_num, depths);
         }
-        let guest = Box::new(Guest(Arc::clone(&ask.station)));
+        let guest = Box::new(Guest::new(&ask.station));
         let cid = association.connection().cid();
         let mandate = Mandate::new(Arc::new(Watcher(self.me())), cid, Some(guest));
         let drive = DatagramDrive::managed(association, Arc::new(port), qp.cell.waker(), mandate);
@@ -374,7 +374,7 @@ fn grant(
     said: &[u8],
 ) -> std::io::Result<(Box<Association>, Port)> {
     let Binding { config, when_closed, .. } = binding(ask.route, depths);
-    let (connection, port) = ask.grant(config, said)?;
+    let (connection, port) = ask.grant(config, said, Arc::downgrade(&qp.cell))?;
     let (qp, served) = (Arc::clone(qp.inner()), (depths.ord, depths.ird));
     Ok((Box::new(Association::granted(qp, *connection, served, when_closed)), port))
 }

@@ -145,6 +145,11 @@ pub(super) fn beside(
     Ok(fd)
 }
 
+/// Allows others to bind to the address of a socket that is there to stay.
+pub(super) fn share(fd: BorrowedFd) -> io::Result<()> {
+    set_reuse(fd, true)
+}
+
 /// Sets the type of service (RFC 2474) of what is sent.
 pub(super) fn set_tos(fd: BorrowedFd, v6: bool, tos: u8) -> io::Result<()> {
     let (level, option) =

@@ -3,13 +3,16 @@
 //! The socket serves Requests only. A connection that is granted gets a socket of its own at the
 //! same number, connected to its peer, so that the kernel finds whom a datagram is for and the
 //! peer sees one port. What asks for a connection from the address of such a peer is heard by that
-//! socket, which hands it on ([`Lobby`]).
+//! socket, which hands it on ([`Lobby`]). What comes for such a connection from elsewhere is heard
+//! here, and handed to it: its peer is behind a box that has begun to translate its address anew.
+//! For that a station outlasts its listener, until its last connection is over, or until somebody
+//! asks for a connection, who may mean another listener at the same number.
 //!
 //! Invariant: a Request is announced and answered at most once each, however often it comes.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use weft_rnic::cm::{self, Depths, Event};
@@ -22,8 +25,9 @@ use super::config;
 use super::id::{CmId, PortSpace, ROCE};
 use super::socket;
 use crate::buffers::Buffer;
+use crate::cell::Cell;
 use crate::clock::{self, ns_at};
-use crate::drive::mandate::Lobby;
+use crate::drive::mandate::{Lobby, asks};
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::link;
 use crate::udp::{BUNDLE_OCTETS, Port};
@@ -33,10 +37,20 @@ pub(super) struct Station {
     me: Weak<Station>,
     listener: Weak<CmId>,
     space: PortSpace,
-    /// Until it takes no more Requests; those that wait keep it longer.
-    port: Mutex<Option<Arc<Port>>>,
-    endpoint: Mutex<Endpoint<()>>,
-    token: Mutex<Option<Token>>,
+    post: Mutex<Post>,
+    endpoint: Mutex<Endpoint<Weak<Cell>>>,
+}
+
+/// What a station stands at, and for whom.
+#[derive(Default)]
+struct Post {
+    /// Until nobody needs it; Requests that wait keep the socket longer.
+    port: Option<Arc<Port>>,
+    token: Option<Token>,
+    /// Requests are taken.
+    listens: bool,
+    /// Connections that were granted here.
+    guests: usize,
 }
 
 /// A Request that waits for an answer.
@@ -63,58 +77,83 @@ impl Station {
             me: me.clone(),
             listener,
             space,
-            port: Mutex::new(Some(Arc::clone(&port))),
+            post: Mutex::default(),
             endpoint: Mutex::new(endpoint),
-            token: Mutex::default(),
         });
         let source: Arc<dyn Source> = station.clone();
-        let token = Engine::get().add(port.as_fd(), Interest::READ, source);
-        *station.token.lock().expect("station lock") = Some(token);
+        let token = Some(Engine::get().add(port.as_fd(), Interest::READ, source));
+        *station.post() = Post { port: Some(port), token, listens: true, guests: 0 };
         station
     }
 
     /// Takes no more Requests; those that wait may still be answered.
     pub fn stop(&self) {
         self.endpoint().listen(None);
-        let token = self.token.lock().expect("station lock").take();
+        let mut post = self.post();
+        post.listens = false;
+        if let Some(port) = &post.port {
+            // Where it cannot be shared, others cannot listen here until its connections are over.
+            let _shared = socket::share(port.as_fd());
+        }
+        self.leave_if_idle(post);
+    }
+
+    /// Its socket, while it has one.
+    pub fn port(&self) -> Option<Arc<Port>> {
+        self.post().port.clone()
+    }
+
+    fn post(&self) -> MutexGuard<'_, Post> {
+        self.post.lock().expect("post lock")
+    }
+
+    /// Gives the socket up if nobody needs it.
+    fn leave_if_idle(&self, post: MutexGuard<'_, Post>) {
+        if !post.listens && post.guests == 0 {
+            self.leave(post);
+        }
+    }
+
+    fn leave(&self, mut post: MutexGuard<'_, Post>) {
+        let (port, token) = (post.port.take(), post.token.take());
+        drop(post);
         if let Some(token) = token {
             Engine::get().remove(token);
         }
-        drop(self.port.lock().expect("port lock").take());
+        drop(port);
     }
 
-    /// Its socket, while it takes Requests.
-    pub fn port(&self) -> Option<Arc<Port>> {
-        self.port.lock().expect("port lock").clone()
-    }
-
-    fn endpoint(&self) -> std::sync::MutexGuard<'_, Endpoint<()>> {
+    fn endpoint(&self) -> MutexGuard<'_, Endpoint<Weak<Cell>>> {
         self.endpoint.lock().expect("endpoint lock")
     }
 
-    /// Looks at a datagram; whether it is of a connection that was granted here.
-    fn handle(&self, now_ns: u64, route: Route, datagram: &[u8]) -> bool {
+    /// Looks at a datagram; gives the connection that it is for, if one was granted here.
+    fn handle(&self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Weak<Cell>> {
         let mut endpoint = self.endpoint();
         let answer = match endpoint.handle_datagram(now_ns, route, datagram) {
-            Arrival::Connection(()) => return true,
+            Arrival::Connection(cell) => return Some(Weak::clone(cell)),
             Arrival::Request(ticket) => {
                 let ask = self.read(&endpoint, ticket);
                 drop(endpoint);
                 self.announce(now_ns, ticket, ask);
-                return false;
+                return None;
             }
             Arrival::Answer(answer) | Arrival::Refused { answer, .. } => answer,
-            Arrival::Nothing => return false,
+            Arrival::Nothing => return None,
         };
         drop(endpoint);
         if let Some(port) = self.port() {
             send(&port, &route, &answer);
         }
-        false
+        None
     }
 
     /// What a Request asks for, if it is for the connection manager.
-    fn read(&self, endpoint: &Endpoint<()>, ticket: Ticket) -> Option<(Ask, cm::Id, Event)> {
+    fn read(
+        &self,
+        endpoint: &Endpoint<Weak<Cell>>,
+        ticket: Ticket,
+    ) -> Option<(Ask, cm::Id, Event)> {
         let (request, route) = endpoint.request(ticket)?;
         let greeting = Greeting::parse(request.private_data())?;
         let datagrams = match greeting.purpose {
@@ -171,11 +210,24 @@ impl Station {
         for _ in 0..config::RECEIVE_BATCH {
             let Some(bundle) = port.receive(room) else { break };
             let now_ns = ns_at(clock::now());
-            for datagram in room[..bundle.octets].chunks(bundle.each) {
-                self.handle(now_ns, on_link(bundle.route), datagram);
+            let route = on_link(bundle.route);
+            for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
+                self.hear(now_ns, (route, bundle.marked), datagram);
             }
         }
         buffer.put();
+    }
+
+    fn hear(&self, now_ns: u64, from: (Route, bool), datagram: &mut [u8]) {
+        let post = self.post();
+        if !post.listens && asks(datagram) {
+            return self.leave(post);
+        }
+        drop(post);
+        let cell = self.handle(now_ns, from.0, datagram).and_then(|cell| cell.upgrade());
+        if let Some(cell) = cell {
+            cell.hear(from, datagram);
+        }
     }
 }
 
@@ -185,7 +237,7 @@ impl Ask {
         self.port.room_octets()
     }
 
-    /// Grants the connection; the socket is for nobody else.
+    /// Grants the connection, which `cell` is to hold; the socket is for nobody else.
     ///
     /// # Errors
     /// The peer has given up, nothing is common to both, or the system has no socket to give.
@@ -193,6 +245,7 @@ impl Ask {
         &self,
         config: Config,
         private_data: &[u8],
+        cell: Weak<Cell>,
     ) -> std::io::Result<(Box<Connection>, Port)> {
         let now_ns = ns_at(clock::now());
         let fd = socket::beside(self.port.as_fd(), &self.route.local, &self.route.remote)?;
@@ -202,7 +255,7 @@ impl Ask {
             Ok(connection) => Box::new(connection),
             Err(misuse) => return Err(std::io::Error::from_raw_os_error(errno(misuse))),
         };
-        endpoint.attach(connection.cid(), ());
+        endpoint.attach(connection.cid(), cell);
         Ok((connection, port))
     }
 
@@ -214,11 +267,27 @@ impl Ask {
 }
 
 /// A connection's share in the place that it was granted at.
-pub(super) struct Guest(pub Arc<Station>);
+pub(super) struct Guest(Arc<Station>);
+
+impl Guest {
+    /// Of a connection that was granted there.
+    pub fn new(station: &Arc<Station>) -> Self {
+        station.post().guests += 1;
+        Self(Arc::clone(station))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut post = self.0.post();
+        post.guests -= 1;
+        self.0.leave_if_idle(post);
+    }
+}
 
 impl Lobby for Guest {
     fn sort(&self, now_ns: u64, route: Route, datagram: &[u8]) -> bool {
-        self.0.handle(now_ns, on_link(route), datagram)
+        self.0.handle(now_ns, on_link(route), datagram).is_some()
     }
 
     fn confirm(&self, cid: ConnectionId) {

@@ -1,6 +1,9 @@
 //! A Shuttle connection over UDP: datagrams in, datagrams out, and what follows from them.
 
-use std::net::{IpAddr, Ipv6Addr};
+mod absence;
+mod admission;
+
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,6 +15,10 @@ use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Association, Patience, Sending, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
+use absence::DOUBT;
+pub(crate) use admission::{Admission, Doorkeeper};
+use admission::{Stage, turn_away};
+
 use crate::buffers::Buffer;
 use crate::clock::{self, instant_at, ns_at};
 use crate::context::Personality;
@@ -19,7 +26,6 @@ use crate::drive::mandate::Mandate;
 use crate::drive::{Answer, Drive, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
 use crate::faults::Wire;
-use crate::secrecy::Secrecy;
 use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Port};
@@ -28,69 +34,8 @@ use crate::udp::{BUNDLE_OCTETS, Port};
 const RECEIVES_MAX: usize = 16;
 /// Timers of a connection whose socket is full are looked at again after this.
 const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
-/// A refusal is believed if nothing better has come after this.
-const DOUBT: Duration = Duration::from_millis(300);
 /// A connection that the peer has closed is looked at again after this.
 const ENDED_PAUSE: Duration = Duration::from_millis(500);
-/// An established connection is over when its peer's host has said so often, for so long, that
-/// nobody is there.
-const REFUSALS: u32 = 3;
-const REFUSED_FOR: Duration = Duration::from_millis(500);
-
-/// Decides about the Requests that reach the port of a queue pair, until the peer is known to have
-/// its answer.
-pub(crate) trait Doorkeeper: Send {
-    /// Binds the queue pair to who asks, if it is the peer that is waited for; again, if that has
-    /// begun anew.
-    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Admission;
-}
-
-/// What a doorkeeper says to a datagram.
-pub(crate) enum Admission {
-    /// It is the peer's, who has a connection now.
-    Granted(Box<Association>),
-    /// It seems to be the peer's, who cannot have one.
-    Refused(Refusal),
-    /// Nothing.
-    None,
-}
-
-/// How far the connection is.
-enum Stage {
-    /// The peer is to ask for it.
-    Awaited,
-    /// It was asked for or granted.
-    Bound(Box<Association>),
-}
-
-impl Stage {
-    /// Takes a datagram. A Request that the doorkeeper grants binds the queue pair, whose requests
-    /// are then as `requester` says; gives why not, if it seems to be the peer's and cannot be
-    /// granted.
-    fn take(
-        &mut self,
-        doorkeeper: &mut Option<Box<dyn Doorkeeper>>,
-        requester: Option<(u16, Patience)>,
-        now_ns: u64,
-        (route, marked): (Route, bool),
-        datagram: &mut [u8],
-    ) -> Option<Refusal> {
-        let admit = |keeper: &mut Box<dyn Doorkeeper>| keeper.admit(now_ns, route, datagram);
-        match (doorkeeper.as_mut().map_or(Admission::None, admit), self) {
-            (Admission::Granted(mut bound), stage) => {
-                if let Some((ord, patience)) = requester {
-                    bound.set_ord(ord);
-                    bound.set_patience(patience);
-                }
-                *stage = Self::Bound(bound);
-            }
-            (Admission::Refused(why), Self::Awaited) => return Some(why),
-            (_, Self::Bound(association)) => association.receive(now_ns, route, marked, datagram),
-            (_, Self::Awaited) => {}
-        }
-        None
-    }
-}
 
 /// A connection and its socket.
 pub(crate) struct DatagramDrive {
@@ -129,6 +74,8 @@ pub(crate) struct DatagramDrive {
     mandate: Option<Mandate>,
     /// Since when the peer's host has said that nobody is there, and how often.
     refused: Option<(Instant, u32)>,
+    /// Where the peer was when it was last heard elsewhere.
+    follows: Option<SocketAddr>,
 }
 
 impl DatagramDrive {
@@ -187,6 +134,7 @@ impl DatagramDrive {
             wire: None,
             mandate: None,
             refused: None,
+            follows: None,
         }
     }
 
@@ -233,6 +181,18 @@ impl DatagramDrive {
             buffer.put();
         }
         received
+    }
+
+    /// A peer that comes from another address has the socket to itself once it is known to be
+    /// there.
+    fn follow(&mut self) {
+        let Stage::Bound(association) = &self.stage else { return };
+        let remote = association.connection().route().remote;
+        if self.mandate.as_ref().is_some_and(Mandate::is_guest) && self.follows != Some(remote) {
+            // Where the system refuses, the peer goes on to be heard elsewhere.
+            let _connected = self.port.connect(remote);
+            self.follows = Some(remote);
+        }
     }
 
     /// Takes what was late and is due; whether something was.
@@ -292,22 +252,6 @@ impl DatagramDrive {
         association.limit_ord(established.ord);
     }
 
-    /// The peer's host has said that nobody is there. Once may be a mistake, or the work of who
-    /// guessed the ports; so it counts if it is said again for a while and nothing else is heard.
-    fn handle_refusal(&mut self, now: Instant) {
-        let (since, count) = self.refused.unwrap_or((now, 0));
-        self.refused = Some((since, count + 1));
-        let Stage::Bound(association) = &mut self.stage else { return };
-        if self.established {
-            if count >= REFUSALS && now.duration_since(since) >= REFUSED_FOR {
-                association.handle_unreachable(ns_at(now));
-            }
-        } else if let Some(mandate) = &mut self.mandate {
-            mandate.answer(Answer::Nobody);
-            self.closed = true;
-        }
-    }
-
     /// Tells the connection manager what has come of the connection.
     fn report(&mut self, now: Instant, notices: &mut Notices) {
         if self.port.was_refused() {
@@ -325,52 +269,6 @@ impl DatagramDrive {
             });
         }
         mandate.tell(self.closed || association.end().is_some(), notices);
-    }
-
-    /// Requests that a peer never answers fail, as they would on a wire.
-    fn look_after_patience(&mut self, now: Instant) {
-        if self.established || self.qp.sq().is_idle() {
-            self.gives_up_at = None;
-            return;
-        }
-        let patience = self.requester.map_or(Patience::default(), |(_, patience)| patience);
-        let Some(limit_ns) = patience.limit_ns(None) else { return };
-        let at = *self.gives_up_at.get_or_insert(now + Duration::from_nanos(limit_ns));
-        if at <= now {
-            weft_rnic::give_up(&self.qp);
-            self.gives_up_at = None;
-            if self.qp.state() == QpState::Err {
-                self.close(now);
-            }
-        }
-    }
-
-    /// Ends that cannot agree on how to protect what they send are told so, and give up.
-    fn heed_refusal(&mut self, now: Instant) {
-        if let Stage::Bound(association) = &self.stage {
-            self.doubt = match association.end() {
-                // Shuttle has waited already (S-19).
-                Some(End::Stranger) => self.doubt.or(Some((now, Refusal::Stranger))),
-                Some(End::NothingInCommon) => {
-                    self.doubt.or(Some((now + DOUBT, Refusal::NothingInCommon)))
-                }
-                _ => None,
-            };
-        }
-        let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
-        if self.qp.state() != QpState::Err {
-            Secrecy::get().report(why, self.peer());
-            weft_rnic::give_up(&self.qp);
-            self.close(now);
-        }
-    }
-
-    /// The host of the peer.
-    fn peer(&self) -> IpAddr {
-        match &self.stage {
-            Stage::Bound(association) => association.connection().route().remote.ip(),
-            Stage::Awaited => Ipv6Addr::from(self.qp.attrs().path.dgid).to_canonical(),
-        }
     }
 
     fn close(&mut self, now: Instant) {
@@ -425,13 +323,6 @@ impl DatagramDrive {
 
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
-    }
-}
-
-/// Tells who asked that there is no connection. If the socket is full, it will ask again.
-fn turn_away(port: &Port, route: &Route, why: Refusal, request: &[u8]) {
-    if let Some(answer) = why.answer(request) {
-        port.send_staged(route, &answer, answer.len());
     }
 }
 
@@ -506,6 +397,22 @@ impl Drive for DatagramDrive {
 
     fn has_unsaid(&self) -> bool {
         self.has_unsaid
+    }
+
+    fn hear(&mut self, from: (Route, bool), datagram: &mut [u8]) {
+        let (route, marked) = from;
+        let now = clock::now();
+        self.refused = None;
+        if let Some(wire) = &mut self.wire
+            && !wire.passes(now, from, datagram)
+        {
+            return;
+        }
+        if let Stage::Bound(association) = &mut self.stage {
+            association.receive(ns_at(now), route, marked, datagram);
+            self.has_news = true;
+            self.follow();
+        }
     }
 
     fn work(&mut self, work: u8, now: Instant) {

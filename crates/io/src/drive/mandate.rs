@@ -49,6 +49,11 @@ impl Mandate {
         asks(datagram) && !lobby.sort(now_ns, route, datagram)
     }
 
+    /// Whether the connection was granted at a place that hears what comes from elsewhere.
+    pub fn is_guest(&self) -> bool {
+        self.lobby.is_some()
+    }
+
     /// The peer granted the connection, or knows that it was granted.
     pub fn granted(&mut self, established: Established) {
         if let Some(lobby) = &self.lobby {
@@ -86,7 +91,7 @@ impl Drop for Mandate {
 }
 
 /// Whether a datagram may ask for a connection, or whether any are granted.
-fn asks(datagram: &[u8]) -> bool {
+pub(crate) fn asks(datagram: &[u8]) -> bool {
     match Packet::parse(datagram) {
         Ok(Packet::Hello { kind, .. }) => matches!(kind, HelloKind::Request | HelloKind::Probe),
         _ => false,

@@ -14,7 +14,7 @@ pub(crate) mod stream;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weft_rnic::shuttle::End;
+use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Established, Patience};
 use weft_verbs::{Qp, Wake};
@@ -137,6 +137,8 @@ pub(crate) trait Drive: Send {
     fn has_unsaid(&self) -> bool {
         false
     }
+    /// Takes a datagram that reached another socket than its own; over Shuttle.
+    fn hear(&mut self, _from: (Route, bool), _datagram: &mut [u8]) {}
     /// Does what `work` says.
     fn work(&mut self, work: u8, now: Instant);
     /// Receives; whether there was nothing, so that nothing follows from it either.

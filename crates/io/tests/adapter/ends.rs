@@ -187,29 +187,3 @@ impl Drop for End {
         self.context.dereg_mr(self.key).unwrap();
     }
 }
-
-/// A cheap source of numbers, the same for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    /// From `WEFT_SEED`, or a fresh seed; it is printed.
-    pub fn new() -> Self {
-        use std::hash::{BuildHasher, RandomState};
-        let given = std::env::var("WEFT_SEED").ok().and_then(|text| text.parse().ok());
-        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
-        println!("WEFT_SEED={seed}");
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// Whether a thing happens that does in `per_mille` of 1000 cases.
-    pub fn one_in(&mut self, per_mille: u64) -> bool {
-        self.next() % 1000 < per_mille
-    }
-}

@@ -2,6 +2,7 @@
 //! full of strangers.
 
 mod ends;
+mod line;
 mod many;
 mod relay;
 mod strangers;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use weft_verbs::SendOp;
 
 use super::ends::{DEADLINE, End};
-use super::relay::Line;
+use super::line::Line;
 
 /// Octets of a message.
 const MESSAGE: usize = 64;

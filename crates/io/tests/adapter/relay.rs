@@ -1,8 +1,5 @@
 //! A box on the way between two ends: it passes on what it gets under another address, as one does
 //! that translates addresses, and does to it what it is told.
-//!
-//! The near end has a network name space of its own, because the box listens for it at the port
-//! that the far end's number says.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,50 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use degen::namespace::Namespace;
-
-use super::ends::{End, Random};
-
-/// Where the near end is.
-const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Where the far end is, and where the near end believes that it is.
-const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-const SEEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-
 /// How long a thread waits before it looks whether something has changed.
 const LOOK: Duration = Duration::from_millis(5);
-/// Queue pairs that are made until one has a number that suits.
-const TRIES: usize = 10_000;
 /// Datagrams that are remembered.
 const RECORD_MAX: usize = 20_000;
 const OCTETS_MAX: usize = 65_536;
-
-/// Two ends and the box between them.
-pub struct Line {
-    pub near: End,
-    pub far: End,
-    pub relay: Relay,
-}
-
-impl Line {
-    /// Connects two ends with `octets` of memory each. Nothing, and a line on stderr, where no name
-    /// space can be made.
-    pub fn new(octets: usize) -> Option<Self> {
-        let space = Namespace::create();
-        let Ok(space) = space.inspect_err(|why| eprintln!("SKIPPED: {why:#}")) else { return None };
-        // Who has the smaller number asks, and only the near end reaches the box by itself.
-        let far = End::new(octets);
-        let asks = |end: &End| end.qp.num() < far.qp.num();
-        let near =
-            (0..TRIES).find_map(|_| Some(space.within(|| End::new(octets)).ok()?).filter(asks));
-        let near = near.expect("one number in many is smaller");
-        let front = space.within(|| socket((SEEN, far.port()).into())).expect("its loopback is up");
-        let relay = Relay::new(front, near.port(), far.port());
-        far.connect(FAR, NEAR, near.qp.num());
-        space.within(|| near.connect(NEAR, SEEN, far.qp.num())).expect("its loopback is up");
-        Some(Self { near, far, relay })
-    }
-}
 
 /// The box. Dropping it ends it.
 pub struct Relay {
@@ -77,12 +35,13 @@ struct Shared {
 }
 
 impl Relay {
-    fn new(front: UdpSocket, near_port: u16, far_port: u16) -> Self {
+    /// What comes to `front` is of `near` and for `far`.
+    pub fn new(front: UdpSocket, near: SocketAddr, far: SocketAddr) -> Self {
         let shared = Arc::new(Shared {
             front,
-            back: Mutex::new(Arc::new(socket((NEAR, 0).into()))),
-            near: (NEAR, near_port).into(),
-            far: (FAR, far_port).into(),
+            back: Mutex::new(Arc::new(socket((Ipv4Addr::LOCALHOST, 0).into()))),
+            near,
+            far,
             over: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             lost: AtomicU64::new(0),
@@ -99,7 +58,7 @@ impl Relay {
 
     /// The far end sees another port from now on.
     pub fn rebind(&self) {
-        *self.shared.back.lock().unwrap() = Arc::new(socket((NEAR, 0).into()));
+        *self.shared.back.lock().unwrap() = Arc::new(socket((Ipv4Addr::LOCALHOST, 0).into()));
     }
 
     /// Nothing passes while it is broken.
@@ -192,8 +151,35 @@ impl Drop for Relay {
     }
 }
 
-fn socket(at: SocketAddr) -> UdpSocket {
+/// A socket of a box.
+pub fn socket(at: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind(at).expect("loopback has every address, and the port is free");
     socket.set_read_timeout(Some(LOOK)).unwrap();
     socket
+}
+
+/// A cheap source of numbers, the same for the same seed.
+pub struct Random(u64);
+
+impl Random {
+    /// From `WEFT_SEED`, or a fresh seed; it is printed.
+    pub fn new() -> Self {
+        use std::hash::{BuildHasher, RandomState};
+        let given = std::env::var("WEFT_SEED").ok().and_then(|text| text.parse().ok());
+        let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
+        println!("WEFT_SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// Whether a thing happens that does in `per_mille` of 1000 cases.
+    pub fn one_in(&mut self, per_mille: u64) -> bool {
+        self.next() % 1000 < per_mille
+    }
 }

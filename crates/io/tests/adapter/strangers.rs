@@ -6,8 +6,9 @@ use std::thread;
 
 use weft_verbs::SendOp;
 
-use super::ends::{DEADLINE, Random};
-use super::relay::Line;
+use super::ends::DEADLINE;
+use super::line::Line;
+use super::relay::Random;
 
 const PIECE: usize = 16 << 10;
 /// Garbage datagrams for each one that was made of a good one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::relay::Line;
+use super::line::Line;
 
 const PIECE: usize = 16 << 10;
 

@@ -5,9 +5,14 @@
 #[allow(dead_code, reason = "each test file uses its part")]
 mod side;
 
+#[path = "../adapter/relay.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod relay;
+
 mod common;
 mod connections;
 mod hostile;
 mod ids;
 mod shuttle;
 mod storm;
+mod translated;

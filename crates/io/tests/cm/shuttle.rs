@@ -12,19 +12,20 @@ use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server};
 const NOBODY_LISTENS: i32 = 8;
 const REFUSED_BY_THE_PROGRAM: i32 = 28;
 
-struct End {
-    channel: Arc<EventChannel>,
-    id: Arc<CmId>,
+/// An id and the channel of its events.
+pub struct End {
+    pub channel: Arc<EventChannel>,
+    pub id: Arc<CmId>,
 }
 
 impl End {
-    fn new(transport: Transport, space: PortSpace) -> Self {
+    pub fn new(transport: Transport, space: PortSpace) -> Self {
         let channel = EventChannel::new().unwrap();
         let id = CmId::new(Arc::clone(&channel), space, transport);
         Self { channel, id }
     }
 
-    fn listening(transport: Transport, space: PortSpace) -> Self {
+    pub fn listening(transport: Transport, space: PortSpace) -> Self {
         let end = Self::new(transport, space);
         end.id.bind(loopback()).unwrap();
         end.id.listen(0).unwrap();
@@ -32,26 +33,31 @@ impl End {
     }
 
     /// An id that has a route to `to`.
-    fn towards(transport: Transport, space: PortSpace, to: std::net::SocketAddr) -> Self {
+    pub fn towards(transport: Transport, space: PortSpace, to: std::net::SocketAddr) -> Self {
         let end = Self::new(transport, space);
-        end.id.resolve_addr(None, to, DEADLINE).unwrap();
-        expect(&end.channel, EventKind::AddrResolved);
-        end.id.resolve_route().unwrap();
-        expect(&end.channel, EventKind::RouteResolved);
+        end.resolve(to);
         end
+    }
+
+    /// Gives the id a route to `to`.
+    pub fn resolve(&self, to: std::net::SocketAddr) {
+        self.id.resolve_addr(None, to, DEADLINE).unwrap();
+        self.expect(EventKind::AddrResolved);
+        self.id.resolve_route().unwrap();
+        self.expect(EventKind::RouteResolved);
     }
 
     fn towards_end(transport: Transport, server: &Self) -> Self {
         Self::towards(transport, PortSpace::Tcp, server.id.local_addr().unwrap())
     }
 
-    fn expect(&self, kind: EventKind) -> Event {
+    pub fn expect(&self, kind: EventKind) -> Event {
         expect(&self.channel, kind).event
     }
 }
 
 /// A queue pair of `weft0` that may be connected.
-fn side() -> Side {
+pub fn side() -> Side {
     let side = Side::on(Personality::Roce);
     let mut attr = side.qp.query();
     attr.state = QpState::Init;
