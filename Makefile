@@ -48,6 +48,13 @@ bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--qui
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)
 
+soak: ## Long runs: ten million operations on a bad way, an outage, many connections (5 minutes)
+	$(CARGO) test --release --locked -p weft-io --test adapter --test cycles -- \
+	    --ignored --nocapture --test-threads 1
+
+peer-suites: deps pyverbs build ## rdma-core's python tests on both devices, as a score
+	$(CARGO) test --locked -p weft-interop --test peer_suites -- --nocapture
+
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
 

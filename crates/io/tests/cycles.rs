@@ -17,7 +17,7 @@ fn cycles_leave_nothing_behind() {
     cycle(300);
 }
 
-/// `cargo test -p weft-io --test cycles -- --ignored`.
+/// `make soak`.
 #[test]
 #[ignore = "ten thousand connections take a minute"]
 fn ten_thousand_cycles_leave_nothing_behind() {

@@ -40,7 +40,7 @@ fn many_operations_under_loss_and_reordering() {
 
 /// `make soak`.
 #[test]
-#[ignore = "ten million operations take minutes"]
+#[ignore = "ten million operations take two minutes"]
 fn ten_million_operations_under_loss_and_reordering() {
     let before = resident_octets();
     operations(10_000_000);
