@@ -3,14 +3,15 @@
 
 use crate::cc::{octets_in, time_for_ns};
 
-/// A burst lasts about this long at the path's rate...
-const QUANTUM_NS: u64 = 250_000;
+/// A burst lasts about this long at the path's rate, as it does for the Linux kernel's TCP: what a
+/// packet costs is mostly what the call costs that sends it...
+const QUANTUM_NS: u64 = 1_000_000;
 /// ... and has at least and at most so many packets.
 const PACKETS: (u64, u64) = (2, 64);
 /// Octets that the network stack takes in one call.
 const BURST_OCTETS_MAX: u64 = 64_000;
 /// Credit that a late wake-up may catch up on.
-const CREDIT_NS: u64 = 1_000_000;
+const CREDIT_NS: u64 = 2_000_000;
 /// The same for a cap, which is kept on average; pacing spreads what it lets go.
 const CAP_CREDIT_NS: u64 = 5_000_000;
 /// No cap is less: who wants nothing at all closes the connection.
@@ -106,7 +107,8 @@ mod tests {
     fn bursts_grow_with_the_rate_up_to_a_cap() {
         let burst = |rate, datagram| Pacer::default().burst(1, rate, datagram);
         assert_eq!(burst(10_000_000, 1472), 2);
-        assert_eq!(burst(GBIT, 1472), 21);
+        assert_eq!(burst(100_000_000, 1472), 8);
+        assert_eq!(burst(GBIT, 1472), 43);
         assert_eq!(burst(100 * GBIT, 1472), 43);
         assert_eq!(burst(100 * GBIT, 500), 64);
         assert_eq!(burst(u64::MAX, 9000), 7);
@@ -140,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn credit_ends_after_a_millisecond() {
+    fn credit_ends_after_two_milliseconds() {
         let mut pacer = Pacer::default();
         pacer.handle_sent(GBIT, GBIT, 1000);
         assert!(pacer.due_ns(GBIT) < GBIT);
-        pacer.handle_sent(GBIT, GBIT, 125_000);
+        pacer.handle_sent(GBIT, GBIT, 250_000);
         assert!(pacer.due_ns(GBIT) > GBIT);
     }
 }
