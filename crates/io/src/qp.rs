@@ -144,6 +144,11 @@ impl Qp {
         &self.inner
     }
 
+    /// Its queues, for who posts to them by itself; [`Qp::ring`] sets the sends going.
+    pub fn queues(&self) -> &Arc<weft_verbs::Qp> {
+        &self.inner
+    }
+
     pub(crate) fn recv_cq(&self) -> &Arc<Cq> {
         &self.recv_cq
     }

@@ -143,7 +143,7 @@ impl Secrecy {
     }
 
     /// Whether `local` may speak to `remote`.
-    pub(crate) fn permits(&self, local: IpAddr, remote: IpAddr) -> bool {
+    pub fn permits(&self, local: IpAddr, remote: IpAddr) -> bool {
         match self.keys {
             Keys::Shared(_) => true,
             Keys::Unusable => false,

@@ -88,6 +88,7 @@ struct Options {
     tos: Option<u8>,
     manners: Manners,
     ack_timeout: Option<u8>,
+    prompt: bool,
 }
 
 /// What is behind an id's lock.
@@ -238,6 +239,13 @@ impl CmId {
     /// Sets the exponent that [`CmId::ack_timeout`] reports.
     pub fn set_ack_timeout(&self, exponent: u8) {
         self.lock().options.ack_timeout = Some(exponent);
+    }
+
+    /// Has the id call its peer without finding out first by which transport, and believe a refusal
+    /// at once: for who knows of another way to the peer. Its transport is not
+    /// [`Transport::Auto`].
+    pub fn set_prompt(&self) {
+        self.lock().options.prompt = true;
     }
 
     /// Sets the type of service (RFC 2474) of what is sent from now on, until the connection is
@@ -459,6 +467,7 @@ impl Inner {
             _ if space == PortSpace::Udp => Some(Personality::Roce),
             Transport::Iwarp => Some(Personality::Iwarp),
             _ if !served => Some(Personality::Iwarp),
+            Transport::Shuttle if self.options.prompt => Some(Personality::Roce),
             Transport::Auto | Transport::Shuttle => None,
         }
     }
@@ -470,6 +479,10 @@ impl Inner {
             Personality::Iwarp => IWARP,
             Personality::Roce => ROCE,
         });
+    }
+
+    pub(super) fn is_prompt(&self) -> bool {
+        self.options.prompt
     }
 
     pub(super) fn ack_timeout(&self) -> Option<u8> {

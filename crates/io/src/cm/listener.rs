@@ -258,6 +258,18 @@ impl CmId {
         inner.channel.push(Delivery { id, listen: Some(listen), event, join: None });
     }
 
+    /// Takes the Requests of Shuttle that have arrived, on this thread: when it returns, all that
+    /// came before it was called are announced.
+    pub fn look(&self) {
+        let station = match &self.lock().stage {
+            Stage::Listening(listener) => listener.station.clone(),
+            _ => None,
+        };
+        if let Some(station) = station {
+            station.receive();
+        }
+    }
+
     /// The application has read one of the requests, so there is room for another.
     pub(super) fn request_delivered(&self) {
         if let Stage::Listening(listener) = &mut self.lock().stage {

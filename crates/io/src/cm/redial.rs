@@ -41,7 +41,7 @@ impl CmId {
     /// A call came to nothing: has another one made from the same socket, or reports it.
     pub(super) fn dial_failed(&self, inner: &mut Inner, failure: Failure, mut call: Call) {
         let Patience { until, pause } = call.patience;
-        if failure != Failure::Refused || clock::now() >= until {
+        if failure != Failure::Refused || inner.is_prompt() || clock::now() >= until {
             return self.give_up(inner, failure);
         }
         call.patience.pause = pause * 2;

@@ -39,6 +39,8 @@ pub(super) struct Station {
     space: PortSpace,
     post: Mutex<Post>,
     endpoint: Mutex<Endpoint<Weak<Cell>>>,
+    /// Held from when datagrams are taken until they are dealt with.
+    receiving: Mutex<()>,
 }
 
 /// What a station stands at, and for whom.
@@ -79,6 +81,7 @@ impl Station {
             space,
             post: Mutex::default(),
             endpoint: Mutex::new(endpoint),
+            receiving: Mutex::default(),
         });
         let source: Arc<dyn Source> = station.clone();
         let token = Some(Engine::get().add(port.as_fd(), Interest::READ, source));
@@ -203,7 +206,9 @@ impl Station {
         }
     }
 
-    fn receive(&self) {
+    /// Takes what has arrived.
+    pub fn receive(&self) {
+        let _receiving = self.receiving.lock().expect("station lock");
         let Some(port) = self.port() else { return };
         let mut buffer = Buffer::take();
         let room = &mut buffer.room()[..BUNDLE_OCTETS];

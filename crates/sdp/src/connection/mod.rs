@@ -132,6 +132,11 @@ impl Connection {
         said || self.fault.is_some() || self.ends.parted
     }
 
+    /// Whether all that this side had to say is with the peer, the end of it too.
+    pub fn is_flushed(&self) -> bool {
+        self.ends.told && self.outbox.is_landed()
+    }
+
     /// What has come about since the last call.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pending.take()
