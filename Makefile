@@ -34,7 +34,7 @@ lint: ## Formatting, clippy, the crate graph, the style of the text
 build: ## The debug build; the tests run what it puts into target/debug
 	$(CARGO) build --workspace --locked
 
-release: ## weft and libweft.so in target/release
+release: ## weft, libweft.so and libweft_sockets.so in target/release
 	$(CARGO) build --workspace --release --locked
 
 bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 ms (ARGS="--quick")
@@ -67,10 +67,11 @@ pyverbs: ## Puts rdma-core's python tests into target/pyverbs
 deps: ## Installs the Debian packages that are missing
 	@scripts/deps.sh
 
-install: release ## weft, degen, libweft.so and completions below PREFIX
+install: release ## weft, degen, the libraries and completions below PREFIX
 	install -D -m 755 $(TARGET)/release/weft $(bindir)/weft
 	install -D -m 755 $(TARGET)/release/degen $(bindir)/degen
 	install -D -m 644 $(TARGET)/release/libweft.so $(libdir)/libweft.so
+	install -m 644 $(TARGET)/release/libweft_sockets.so $(libdir)/libweft_sockets.so
 	install -d $(sharedir)/bash-completion/completions $(sharedir)/zsh/site-functions
 	install -d $(sharedir)/fish/vendor_completions.d
 	$(bindir)/weft completions bash > $(sharedir)/bash-completion/completions/weft
@@ -78,7 +79,7 @@ install: release ## weft, degen, libweft.so and completions below PREFIX
 	$(bindir)/weft completions fish > $(sharedir)/fish/vendor_completions.d/weft.fish
 
 uninstall: ## Removes what install put below PREFIX
-	rm -f $(bindir)/weft $(bindir)/degen $(libdir)/libweft.so
+	rm -f $(bindir)/weft $(bindir)/degen $(libdir)/libweft.so $(libdir)/libweft_sockets.so
 	rm -f $(sharedir)/bash-completion/completions/weft $(sharedir)/zsh/site-functions/_weft
 	rm -f $(sharedir)/fish/vendor_completions.d/weft.fish
 	-rmdir $(libdir)

@@ -29,7 +29,7 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 17] = [
+pub const HOUSE: [Room; 18] = [
     room("degen", 0, &[], "deny"),
     room("wire", 0, &[], "forbid").sans_io(),
     room("fault", 0, &[], "forbid").sans_io(),
@@ -43,6 +43,7 @@ pub const HOUSE: [Room; 17] = [
     room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
     room("io", 4, &["rnic", "verbs", "fault"], "deny"),
     room("preload", 5, &["io", "verbs", "fault"], ""),
+    room("sockets", 5, &["io", "verbs", "sdp"], ""),
     room("cli", 6, &["degen", "sim", "io", "fault"], "deny"),
     room("bench", 6, &[], "deny"),
     room("interop", 6, &[], "forbid"),

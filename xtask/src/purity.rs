@@ -11,7 +11,7 @@ use crate::source::{Code, find_word};
 use crate::tree::TextFile;
 
 /// Where the word `unsafe` may stand: a crate, and files or directories (ending in `/`) of it.
-pub const UNSAFE_FILES: [(&str, &[&str]); 6] = [
+pub const UNSAFE_FILES: [(&str, &[&str]); 7] = [
     ("degen", &["src/tun.rs"]),
     ("verbs", &["src/mr/place.rs"]),
     (
@@ -26,6 +26,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 6] = [
         ],
     ),
     ("preload", &["src/", "tests/"]),
+    ("sockets", &["src/", "tests/"]),
     ("cli", &["src/sys.rs", "src/sys/"]),
     ("bench", &["src/sys.rs"]),
 ];

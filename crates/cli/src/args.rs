@@ -68,7 +68,7 @@ pub struct Run {
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<Level>,
 
-    /// Use this libweft.so instead of looking for one
+    /// Use this library instead of looking for libweft.so, or libweft_sockets.so
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub lib: Option<PathBuf>,
 
@@ -86,6 +86,16 @@ pub struct Run {
     /// Say on stderr at the end which devices, connections, operations and bytes there were
     #[arg(long)]
     pub stats: bool,
+
+    /// Carry CMD's TCP sockets by RDMA where the peer does too, instead of giving it devices
+    ///
+    /// Peers that are not run so are reached by TCP as ever. docs/sockets.md says what CMD sees.
+    #[arg(long)]
+    pub sockets: bool,
+
+    /// With --sockets, say on stderr which way each connection goes
+    #[arg(short, long, requires = "sockets")]
+    pub verbose: bool,
 
     /// The program and its arguments
     #[arg(
@@ -237,6 +247,10 @@ EXAMPLES
     A test that must not pass without RDMA:
         weft run --require-traffic make check
 
+    A program of sockets, over RDMA to peers that are run so too:
+        weft run --sockets -v iperf3 -s
+        weft run --sockets -v iperf3 -c 192.0.2.1
+
     A program's error paths:
         weft run --fault qp-error:after=1000 ./program
         weft run --fault 'drop=1%; delay=5ms; seed=7' ./program
@@ -284,7 +298,15 @@ ENVIRONMENT
     WEFT_TALLY      Set by weft run: where the processes of a run count
     WEFT_KEY        The key that weft0 seals all traffic with, or file:PATH; see `weft key --help`
     WEFT_INSECURE   1 lets weft0 speak to other hosts in clear text
-    WEFT_TRANSPORT  auto, shuttle or iwarp: what rdma-cm connects by
+    WEFT_TRANSPORT  auto, shuttle or iwarp: what rdma-cm connects by, and --sockets
+    WEFT_SOCKETS_RULES
+                    Which sockets --sockets leaves to TCP; docs/sockets.md
+    WEFT_SOCKETS_VERBOSE
+                    on or off: as -v
+    WEFT_SOCKETS_STYLE
+                    auto or basic: how SDP uses what is below it
+    WEFT_SOCKETS_PATIENCE_MS
+                    How long an answer for SDP may take after that for TCP
     A WEFT_ variable that is none of these is warned about. LD_PRELOAD keeps what was in it.
 
 NOTES

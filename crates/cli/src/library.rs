@@ -1,4 +1,4 @@
-//! Where libweft.so is.
+//! Where the libraries are that go into programs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,20 @@ use anyhow::{Context, Result, bail};
 
 use crate::elf::{self, Kind};
 
-const NAME: &str = "libweft.so";
+/// What gives programs devices.
+pub const VERBS: &str = "libweft.so";
+/// What carries their sockets.
+pub const SOCKETS: &str = "libweft_sockets.so";
 
-/// The library to use, as an absolute path: `given` if there is one, else the first that lies
+/// The library `name`, as an absolute path: `given` if there is one, else the first that lies
 /// where a build or an installation puts it, seen from the directory of `weft` itself.
 ///
 /// # Errors
 /// There is none, or it is not a library of this machine.
-pub fn find(given: Option<&Path>, own_dir: &Path) -> Result<PathBuf> {
+pub fn find(name: &str, given: Option<&Path>, own_dir: &Path) -> Result<PathBuf> {
     let found = match given {
         Some(path) => path.to_path_buf(),
-        None => search(own_dir)?,
+        None => search(name, own_dir)?,
     };
     let path = found.canonicalize().with_context(|| format!("{}", found.display()))?;
     match elf::read(&path).with_context(|| format!("{}", path.display()))? {
@@ -26,12 +29,12 @@ pub fn find(given: Option<&Path>, own_dir: &Path) -> Result<PathBuf> {
     }
 }
 
-fn search(own_dir: &Path) -> Result<PathBuf> {
-    let places = ["", "../lib", "../lib/weft"].map(|place| own_dir.join(place).join(NAME));
+fn search(name: &str, own_dir: &Path) -> Result<PathBuf> {
+    let places = ["", "../lib", "../lib/weft"].map(|place| own_dir.join(place).join(name));
     let found = places.iter().find(|path| path.is_file());
     let tried = || places.each_ref().map(|path| path.display().to_string()).join(", ");
     found.cloned().with_context(|| {
-        format!("{NAME} is in none of {}; give its path with --lib or WEFT_LIB", tried())
+        format!("{name} is in none of {}; give its path with --lib or WEFT_LIB", tried())
     })
 }
 
@@ -58,23 +61,24 @@ mod tests {
         {
             let dir = installation(test, place);
             let expected = dir.join(place).canonicalize().unwrap();
-            assert_eq!(find(None, &dir.join("bin")).unwrap(), expected);
+            assert_eq!(find(VERBS, None, &dir.join("bin")).unwrap(), expected);
             fs::remove_dir_all(dir).unwrap();
         }
     }
 
     #[test]
     fn a_missing_library_is_explained() {
-        let error = find(None, Path::new("/nonexistent")).unwrap_err().to_string();
+        let error = find(VERBS, None, Path::new("/nonexistent")).unwrap_err().to_string();
         assert!(error.contains("../lib/weft/libweft.so") && error.contains("WEFT_LIB"), "{error}");
     }
 
     #[test]
     fn a_given_path_must_be_a_library() {
-        let error = find(Some(Path::new("/nonexistent/libweft.so")), Path::new("/")).unwrap_err();
+        let error =
+            find(VERBS, Some(Path::new("/nonexistent/libweft.so")), Path::new("/")).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/libweft.so"));
         let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let error = find(Some(&text), Path::new("/")).unwrap_err();
+        let error = find(VERBS, Some(&text), Path::new("/")).unwrap_err();
         assert!(error.to_string().contains("not a shared library"));
     }
 }

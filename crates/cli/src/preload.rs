@@ -1,7 +1,7 @@
 //! The value of `LD_PRELOAD`.
 //!
 //! Invariant: a sanitizer's runtime stands first, because it refuses to run otherwise; then
-//! libweft.so, once; then whatever was there before, in its order.
+//! our library, once; then whatever was there before, in its order.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -9,7 +9,8 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
-const LIBRARY: &[u8] = b"libweft.so";
+/// Either of ours: a program gets one of them, and what it was run with last counts.
+const LIBRARIES: [&[u8]; 2] = [b"libweft.so", b"libweft_sockets.so"];
 
 /// The list with `library` in it, and `sanitizer` if CMD needs one.
 ///
@@ -36,7 +37,7 @@ pub fn with(existing: &OsStr, library: &Path, sanitizer: Option<&Path>) -> Resul
     Ok(OsString::from_vec(list.join(&b':')))
 }
 
-/// The list without libweft.so, for a run without Weft inside one with it.
+/// The list without our libraries, for a run without Weft inside one with it.
 pub fn without(existing: &OsStr) -> OsString {
     OsString::from_vec(others(existing).collect::<Vec<_>>().join(&b':'))
 }
@@ -46,10 +47,10 @@ pub fn is_sanitizer(name: &[u8]) -> bool {
     name.starts_with(b"libasan.so") || name.starts_with(b"libclang_rt.asan")
 }
 
-/// The entries that are not libweft.so.
+/// The entries that are not ours.
 fn others(list: &OsStr) -> impl Iterator<Item = &[u8]> {
     let entries = list.as_bytes().split(|&b| is_separator(b));
-    entries.filter(|entry| !entry.is_empty() && file_name(entry) != LIBRARY)
+    entries.filter(|entry| !entry.is_empty() && !LIBRARIES.contains(&file_name(entry)))
 }
 
 fn is_separator(byte: u8) -> bool {
@@ -77,6 +78,7 @@ mod tests {
 
     #[test]
     fn twice_is_once() {
+        assert_eq!(list("/old/libweft_sockets.so:/a.so", None), "/w/libweft.so:/a.so");
         assert_eq!(list(&list("/a.so", None), None), "/w/libweft.so:/a.so");
         assert_eq!(list("/old/libweft.so:/a.so", None), "/w/libweft.so:/a.so");
     }

@@ -38,6 +38,9 @@ pub fn run(options: &Run) -> Result<u8, Failure> {
     if let Some(level) = options.log {
         environment.set("WEFT_LOG", level.name().into());
     }
+    if options.verbose {
+        environment.set("WEFT_SOCKETS_VERBOSE", "on".into());
+    }
     if let Err(error) = environment.prepare(options) {
         return Err(Failure { status: OUR_FAILURE, error });
     }
@@ -122,7 +125,11 @@ impl Environment {
         let given = self.get("WEFT_LIB").filter(|path| !path.is_empty()).map(Path::new);
         let own = std::env::current_exe().context("finding weft itself")?;
         let own_dir = own.parent().unwrap_or(Path::new("/"));
-        let library = library::find(options.lib.as_deref().or(given), own_dir)?;
+        let library = if options.sockets {
+            library::find(library::SOCKETS, options.lib.as_deref(), own_dir)?
+        } else {
+            library::find(library::VERBS, options.lib.as_deref().or(given), own_dir)?
+        };
         let program = Program::find(&options.command[0], self.get("PATH"));
         self.warn_of_obstacle(program.as_ref());
         let sanitizer = program.and_then(|program| program.sanitizer());

@@ -25,7 +25,7 @@ enum Values {
 const ON_OFF: Values = Values::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 15] = [
+pub const KNOWN: [Variable; 19] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -44,6 +44,10 @@ pub const KNOWN: [Variable; 15] = [
     Variable { name: "WEFT_KEY", values: Values::Any },
     Variable { name: "WEFT_INSECURE", values: Values::OneOf(&["0", "1"]) },
     Variable { name: "WEFT_TRANSPORT", values: Values::OneOf(&["auto", "shuttle", "iwarp"]) },
+    Variable { name: "WEFT_SOCKETS_RULES", values: Values::Any },
+    Variable { name: "WEFT_SOCKETS_VERBOSE", values: ON_OFF },
+    Variable { name: "WEFT_SOCKETS_STYLE", values: Values::OneOf(&["auto", "basic"]) },
+    Variable { name: "WEFT_SOCKETS_PATIENCE_MS", values: Values::Number },
 ];
 
 /// Whether `WEFT` says that CMD is to run without Weft.

@@ -14,7 +14,7 @@ use weft_fault::Plan;
 use crate::log::{self, Level};
 
 /// The variables that some part of Weft reads.
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 19] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
@@ -30,6 +30,10 @@ const KNOWN: [&str; 15] = [
     "WEFT_KEY",
     "WEFT_INSECURE",
     "WEFT_TRANSPORT",
+    "WEFT_SOCKETS_RULES",
+    "WEFT_SOCKETS_VERBOSE",
+    "WEFT_SOCKETS_STYLE",
+    "WEFT_SOCKETS_PATIENCE_MS",
 ];
 
 /// The name of the iWARP device.

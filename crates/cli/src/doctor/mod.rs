@@ -55,5 +55,5 @@ fn find_library(options: &Doctor) -> anyhow::Result<std::path::PathBuf> {
     let variable = std::env::var_os("WEFT_LIB").filter(|path| !path.is_empty());
     let given = options.lib.as_deref().or(variable.as_deref().map(Path::new));
     let own = std::env::current_exe().context("finding weft itself")?;
-    library::find(given, own.parent().unwrap_or(Path::new("/")))
+    library::find(library::VERBS, given, own.parent().unwrap_or(Path::new("/")))
 }

@@ -136,3 +136,15 @@ fn a_static_program_runs_with_a_warning() {
     assert_eq!(output.status.code(), Some(7));
     assert!(text(&output.stderr).contains("statically linked"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn programs_of_sockets_get_the_other_library() {
+    let own = env!("CARGO_BIN_EXE_weft");
+    let show = "echo $LD_PRELOAD $WEFT_SOCKETS_VERBOSE";
+    let alone = text(&run(&["--sockets", "-v", "sh", "-c", show]).stdout);
+    assert!(alone.trim().ends_with("/libweft_sockets.so on"), "{alone}");
+    // What a program was run with last counts.
+    let inner = text(&run(&["--sockets", own, "run", "sh", "-c", show]).stdout);
+    assert!(inner.trim().ends_with("/libweft.so") && !inner.contains("libweft_sockets"), "{inner}");
+    assert_eq!(run(&["-v", "true"]).status.code(), Some(125));
+}

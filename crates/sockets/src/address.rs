@@ -1,0 +1,226 @@
+//! Addresses: as C has them, as Rust has them, and as the name of a socket.
+//!
+//! Invariant: who asks a socket of ours for its name finds both addresses of its connection there,
+//! in whatever process; so no table has to follow a descriptor through `dup`, `fork` and `exec`.
+
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::RawFd;
+
+use libc::{sockaddr_storage, socklen_t};
+
+use crate::sys;
+
+/// What the names of our sockets begin with.
+const TAG: &[u8] = b"weft-sockets/1";
+/// An address in a name: version, address, port, scope.
+const ADDRESS_OCTETS: usize = 1 + 16 + 2 + 4;
+/// A number that no other name has.
+const UNIQUE_OCTETS: usize = 8;
+
+/// The two ends of a connection, as its program knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+}
+
+impl Ends {
+    /// A name for the socket that stands for this connection.
+    pub fn name(&self, unique: u64) -> Vec<u8> {
+        let mut name = TAG.to_vec();
+        encode(&self.local, &mut name);
+        encode(&self.remote, &mut name);
+        name.extend(unique.to_be_bytes());
+        name
+    }
+
+    /// The ends that a name tells.
+    pub fn parse(name: &[u8]) -> Option<Self> {
+        let rest = name.strip_prefix(TAG)?;
+        if rest.len() != 2 * ADDRESS_OCTETS + UNIQUE_OCTETS {
+            return None;
+        }
+        let (local, rest) = rest.split_at(ADDRESS_OCTETS);
+        Some(Self { local: decode(local)?, remote: decode(&rest[..ADDRESS_OCTETS])? })
+    }
+
+    /// The connection that the program's socket stands for, if it is one of ours.
+    pub fn of(fd: RawFd) -> Option<Self> {
+        Self::parse(&sys::name_of(fd)?)
+    }
+}
+
+fn encode(address: &SocketAddr, name: &mut Vec<u8>) {
+    let (version, octets, scope) = match address {
+        SocketAddr::V4(v4) => (4, v4.ip().to_ipv6_mapped().octets(), 0),
+        SocketAddr::V6(v6) => (6, v6.ip().octets(), v6.scope_id()),
+    };
+    name.push(version);
+    name.extend(octets);
+    name.extend(address.port().to_be_bytes());
+    name.extend(scope.to_be_bytes());
+}
+
+fn decode(name: &[u8]) -> Option<SocketAddr> {
+    let ip = Ipv6Addr::from(<[u8; 16]>::try_from(&name[1..17]).ok()?);
+    let port = u16::from_be_bytes([name[17], name[18]]);
+    let scope = u32::from_be_bytes(name[19..23].try_into().ok()?);
+    match name[0] {
+        4 => Some(SocketAddrV4::new(ip.to_ipv4_mapped()?, port).into()),
+        6 => Some(SocketAddrV6::new(ip, port, 0, scope).into()),
+        _ => None,
+    }
+}
+
+/// The same address without the form that IPv6 has for IPv4.
+pub fn plain(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(v4) => SocketAddrV4::new(v4, address.port()).into(),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// The sixteen octets of an address, IPv4 in the last four.
+pub fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => {
+            let mut octets = [0; 16];
+            octets[12..].copy_from_slice(&v4.octets());
+            octets
+        }
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+/// An address as C has it.
+pub fn to_raw(address: &SocketAddr) -> (sockaddr_storage, socklen_t) {
+    // SAFETY: all zeroes is valid: an address of no family.
+    let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
+    let place = &raw mut storage;
+    let len = match address {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as _,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: a sockaddr_storage has room and alignment for every address.
+            unsafe { place.cast::<libc::sockaddr_in>().write(raw) };
+            size_of::<libc::sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as _,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { place.cast::<libc::sockaddr_in6>().write(raw) };
+            size_of::<libc::sockaddr_in6>()
+        }
+    };
+    (storage, len as socklen_t)
+}
+
+/// The address in `storage`, if it is one of IP.
+pub fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
+    let place = &raw const *storage;
+    match i32::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is one of these.
+            let raw = unsafe { place.cast::<libc::sockaddr_in>().read() };
+            let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+            Some(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let raw = unsafe { place.cast::<libc::sockaddr_in6>().read() };
+            let (ip, port) = (Ipv6Addr::from(raw.sin6_addr.s6_addr), u16::from_be(raw.sin6_port));
+            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+/// The address that a program gives, if it is one of IP and whole.
+///
+/// # Safety
+/// `address` is null or has `len` readable octets.
+pub unsafe fn from_raw(address: *const libc::sockaddr, len: socklen_t) -> Option<SocketAddr> {
+    let len = len as usize;
+    if address.is_null() || len < offset_of!(libc::sockaddr, sa_data) {
+        return None;
+    }
+    // SAFETY: all zeroes is valid.
+    let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
+    let octets = len.min(size_of::<sockaddr_storage>());
+    // SAFETY: both have so many octets, and they do not overlap.
+    unsafe {
+        std::ptr::copy_nonoverlapping(address.cast(), (&raw mut storage).cast::<u8>(), octets)
+    };
+    let whole = match i32::from(storage.ss_family) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        // Programs of old leave the scope out.
+        libc::AF_INET6 => offset_of!(libc::sockaddr_in6, sin6_scope_id),
+        _ => return None,
+    };
+    (len >= whole).then(|| from_storage(&storage)).flatten()
+}
+
+/// Gives a program an address, as `getpeername` does: cut to the room that it has, with the whole
+/// length.
+///
+/// # Safety
+/// `len` is writable and says how much room there is at `into`.
+pub unsafe fn give(address: &SocketAddr, into: *mut libc::sockaddr, len: *mut socklen_t) {
+    let (storage, whole) = to_raw(address);
+    // SAFETY: the caller vouches for it.
+    let room = unsafe { len.read() };
+    let octets = room.min(whole) as usize;
+    // SAFETY: there is so much room, and the storage is larger.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const storage).cast(), into.cast::<u8>(), octets)
+    };
+    // SAFETY: the caller vouches for it.
+    unsafe { len.write(whole) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_both_ends() {
+        for (local, remote) in [
+            ("192.0.2.1:7", "198.51.100.255:65535"),
+            ("[fe80::1%3]:80", "[2001:db8::2]:1"),
+            ("[::ffff:192.0.2.1]:80", "[::ffff:192.0.2.2]:443"),
+        ] {
+            let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+            let name = ends.name(u64::MAX);
+            assert!(name.len() <= 107);
+            assert_eq!(Ends::parse(&name), Some(ends));
+            assert_eq!(Ends::parse(&name[1..]), None);
+            assert_eq!(Ends::parse(&name[..name.len() - 1]), None);
+        }
+    }
+
+    #[test]
+    fn addresses_survive_c() {
+        for text in ["192.0.2.1:7", "[fe80::1%3]:80"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let (raw, len) = to_raw(&address);
+            let place = (&raw const raw).cast();
+            // SAFETY: the storage has more than `len` octets.
+            assert_eq!(unsafe { from_raw(place, len) }, Some(address));
+            // SAFETY: as above.
+            assert_eq!(unsafe { from_raw(place, 7) }, None);
+        }
+    }
+}

@@ -1,0 +1,475 @@
+//! A connection: the program's end, the far end, and what joins them.
+//!
+//! The far end is an SDP stream, or the kernel's TCP where that was decided after the program had
+//! got its end. Beside an SDP stream the TCP connection between the two sockets stays open and
+//! silent: it has the addresses, it is what a listener's queue holds, and it ends when a process
+//! does.
+//!
+//! Invariant: it is decided once whether a connection goes by SDP or by TCP, both sides decide the
+//! same, and no octet moves before.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use weft_io::clock;
+use weft_io::cm::{CmId, Event, EventKind};
+use weft_io::engine::{Engine, Interest, Readiness, Source, Token};
+use weft_io::fds::HighFd;
+use weft_verbs::Wake;
+
+use crate::address::Ends;
+use crate::center::Center;
+use crate::dial::Dial;
+use crate::near::Near;
+use crate::pump::Plain;
+use crate::stream::Stream;
+use crate::{report, sys};
+
+/// How long SDP may go on without the TCP connection beside it: what is on its way arrives.
+const ALONE: Duration = Duration::from_secs(1);
+/// How long the peer of a program that has closed may go on sending nothing and not close.
+const ORPHANED: Duration = Duration::from_secs(60);
+/// How long a peer that was granted a connection may take to show that it knows.
+const UNCONFIRMED: Duration = Duration::from_secs(5);
+/// How long a connection waits for its program to accept it once it is over.
+const UNCLAIMED: Duration = Duration::from_secs(60);
+
+/// Why a peer that has asked for SDP speaks TCP.
+const GAVE_UP: &str = "it has given SDP up";
+
+/// Where the octets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// That is not decided.
+    Open,
+    /// SDP.
+    Sdp,
+    /// The kernel's TCP.
+    Tcp,
+}
+
+/// The TCP connection beside a stream, or instead of one.
+pub struct Companion {
+    pub fd: HighFd,
+    pub token: Option<Token>,
+    interest: Interest,
+}
+
+impl Companion {
+    pub fn new(fd: HighFd, interest: Interest, source: Arc<dyn Source>) -> Self {
+        let token = Some(Engine::get().add(fd.as_fd(), interest, source));
+        Self { fd, token, interest }
+    }
+
+    pub fn raw(&self) -> RawFd {
+        self.fd.as_fd().as_raw_fd()
+    }
+
+    pub fn watch(&mut self, interest: Interest) {
+        if let Some(token) = self.token
+            && self.interest != interest
+        {
+            self.interest = interest;
+            Engine::get().modify(token, interest);
+        }
+    }
+
+    /// Stops watching it.
+    pub fn ignore(&mut self) {
+        if let Some(token) = self.token.take() {
+            Engine::get().remove(token);
+        }
+    }
+}
+
+impl Drop for Companion {
+    fn drop(&mut self) {
+        self.ignore();
+    }
+}
+
+/// What is behind a connection's lock.
+pub struct Inner {
+    pub ends: Ends,
+    pub way: Way,
+    pub near: Option<Near>,
+    pub stream: Option<Stream>,
+    pub cm: Option<Arc<CmId>>,
+    pub companion: Option<Companion>,
+    /// While it is being made from here.
+    pub dial: Option<Dial>,
+    /// By which layer the peer that asked for it is reached, until it is told which way it went.
+    pub guest: Option<&'static str>,
+    /// The peer is known to have agreed.
+    pub confirmed: bool,
+    /// It is no more.
+    pub over: bool,
+    /// The program has ended its half; it has closed.
+    pub ended: bool,
+    pub left: bool,
+    /// The program has been told the end of the other half.
+    pub told_end: bool,
+    pub plain: Plain,
+    /// The program wants its end to be a reset.
+    pub abortive: bool,
+    /// When something has taken too long.
+    pub due: Option<Instant>,
+    /// The time for which the engine is asked to look.
+    timer: Option<Instant>,
+}
+
+/// A connection of this process.
+pub struct Conn {
+    me: Weak<Conn>,
+    /// Names it among those of the process.
+    pub id: u64,
+    inner: Mutex<Inner>,
+}
+
+/// One of the descriptors of a connection.
+pub struct Eye(Weak<Conn>);
+
+impl Source for Eye {
+    fn ready(&self, _: Readiness) {
+        if let Some(conn) = self.0.upgrade() {
+            conn.work();
+        }
+    }
+
+    fn timeout(&self, _: Instant) {}
+}
+
+/// Has the engine look at a connection: whoever adds a completion holds locks.
+struct Waker(Weak<Conn>);
+
+impl Wake for Waker {
+    fn wake(&self) {
+        let conn: Weak<dyn Source> = self.0.clone();
+        Engine::get().set_timer(clock::now(), conn);
+    }
+}
+
+impl Conn {
+    /// A connection between `ends`, whose parts `make` makes.
+    pub fn new(id: u64, ends: Ends) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            id,
+            inner: Mutex::new(Inner {
+                ends,
+                way: Way::Open,
+                near: None,
+                stream: None,
+                cm: None,
+                companion: None,
+                dial: None,
+                guest: None,
+                confirmed: false,
+                over: false,
+                ended: false,
+                left: false,
+                told_end: false,
+                plain: Plain::default(),
+                abortive: false,
+                due: None,
+                timer: None,
+            }),
+        })
+    }
+
+    /// Has the engine called for one of its descriptors.
+    pub fn eye(&self) -> Arc<dyn Source> {
+        Arc::new(Eye(self.me.clone()))
+    }
+
+    /// Is called when completions wait.
+    pub fn waker(&self) -> Box<dyn Wake> {
+        Box::new(Waker(self.me.clone()))
+    }
+
+    /// What is behind its lock.
+    pub fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("connection lock")
+    }
+
+    /// Does what there is to do.
+    pub fn work(&self) {
+        let mut inner = self.lock();
+        self.work_locked(&mut inner);
+    }
+
+    fn work_locked(&self, inner: &mut Inner) {
+        if inner.over {
+            return;
+        }
+        if inner.dial.is_some() {
+            self.decide(inner);
+        }
+        if inner.dial.is_none() {
+            inner.check_companion();
+            // Before its program may have left.
+            inner.tell_way();
+            if inner.pump() {
+                self.again();
+            }
+            inner.check_limits();
+        }
+        if inner.is_over() {
+            self.finish(inner);
+        }
+        if let Some(due) = inner.due.filter(|due| inner.timer != Some(*due)) {
+            inner.timer = Some(due);
+            self.set_timer(due);
+        }
+    }
+
+    fn again(&self) {
+        self.set_timer(clock::now());
+    }
+
+    fn set_timer(&self, at: Instant) {
+        let conn: Weak<dyn Source> = self.me.clone();
+        Engine::get().set_timer(at, conn);
+    }
+
+    /// Ends it: every part is let go of.
+    pub fn finish(&self, inner: &mut Inner) {
+        inner.over = true;
+        inner.due = None;
+        let fault = inner.has_failed();
+        if let Some(near) = inner.near.take() {
+            Center::get().leave(near.other());
+            if fault && !inner.told_end {
+                near.reset();
+            }
+        }
+        inner.companion = None;
+        inner.drop_stream();
+        Center::get().forget(self.id);
+    }
+
+    /// The connection manager has something to say.
+    pub fn handle_event(&self, event: &Event) {
+        let mut inner = self.lock();
+        if inner.over {
+            return;
+        }
+        match event.kind {
+            EventKind::Established if inner.dial.is_some() => inner.agree(&event.private_data),
+            EventKind::Established => inner.confirm(),
+            EventKind::AddrResolved | EventKind::RouteResolved | EventKind::TimewaitExit => return,
+            kind if inner.dial.is_some() => inner.refuse(kind),
+            _ => inner.lose(),
+        }
+        self.work_locked(&mut inner);
+    }
+
+    /// Gives the connection, which a peer has asked for, to the program that has accepted `stream`
+    /// from it; gives what the program gets instead, to be put at the number `at`, if that is one
+    /// of this process. None if the peer has given it up.
+    pub fn claim(&self, stream: RawFd, at: Option<RawFd>) -> Option<OwnedFd> {
+        let mut inner = self.lock();
+        if inner.over || inner.near.is_some() {
+            return None;
+        }
+        let companion = sys::duplicate(stream).ok()?;
+        // Nothing on it waits.
+        sys::set_flags(stream, libc::O_RDWR | libc::O_NONBLOCK).ok()?;
+        inner.ends = Ends { local: sys::local(stream).ok()?, remote: sys::remote(stream).ok()? };
+        let (theirs, near) = Near::pair(&inner.ends, at.unwrap_or(-1), self.eye()).ok()?;
+        Center::get().seat(near.other(), self.me.upgrade()?);
+        inner.near = Some(near);
+        inner.companion = Some(Companion::new(companion, Interest::READ, self.eye()));
+        inner.due = None;
+        if inner.confirmed {
+            inner.way = Way::Sdp;
+            inner.tell_way();
+        } else {
+            self.limit_confirmation(&mut inner);
+        }
+        self.again();
+        Some(theirs)
+    }
+
+    /// A peer that was granted the connection shows soon that it knows.
+    pub fn limit_confirmation(&self, inner: &mut Inner) {
+        let until = clock::now() + UNCONFIRMED;
+        inner.due = Some(until);
+        self.set_timer(until);
+    }
+
+    /// Whether something that its program wrote has not arrived.
+    pub fn has_more_to_say(&self) -> bool {
+        let mut inner = self.lock();
+        if inner.over || inner.is_unclaimed() {
+            return false;
+        }
+        match inner.stream.as_mut().and_then(Stream::parts) {
+            Some((connection, _)) => !connection.is_flushed() && connection.fault().is_none(),
+            None => !inner.is_plain_over(),
+        }
+    }
+
+    /// Both addresses, and whether the connection is still being made.
+    pub fn ends(&self) -> (Ends, bool) {
+        let inner = self.lock();
+        (inner.ends, inner.dial.is_some())
+    }
+
+    /// Runs `act` on the TCP connection beside the stream.
+    pub fn with_companion<T>(&self, act: impl FnOnce(RawFd) -> T) -> Option<T> {
+        self.lock().companion.as_ref().map(|companion| act(companion.raw()))
+    }
+}
+
+impl Inner {
+    /// The peer of a connection that was granted here has shown that it knows.
+    fn confirm(&mut self) {
+        self.confirmed = true;
+        if self.near.is_some() && self.way == Way::Open {
+            self.way = Way::Sdp;
+            self.due = None;
+        }
+    }
+
+    /// Says which way a connection came that the program has accepted.
+    fn tell_way(&mut self) {
+        if self.way != Way::Open
+            && self.near.is_some()
+            && let Some(below) = self.guest.take()
+        {
+            let style = self.stream.as_ref().map_or("over", Stream::style);
+            let sdp = self.way == Way::Sdp;
+            let way = if sdp { report::Way::Sdp(below, style) } else { report::Way::Tcp(GAVE_UP) };
+            report::accepted(self.ends.remote, way);
+        }
+    }
+
+    /// The stream has no peer any more.
+    fn lose(&mut self) {
+        match self.way {
+            // It has given up before it knew, so it speaks TCP.
+            Way::Open if !self.confirmed => {
+                self.drop_stream();
+                self.way = Way::Tcp;
+                self.due = None;
+            }
+            _ => {
+                if let Some(stream) = &mut self.stream {
+                    stream.settle();
+                    if let Some((connection, verbs)) = stream.parts() {
+                        connection.handle_disconnect(verbs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lets go of the stream.
+    pub fn drop_stream(&mut self) {
+        if let Some(cm) = self.cm.take() {
+            cm.destroy();
+        }
+        self.stream = None;
+    }
+
+    /// Looks at the TCP connection beside the stream, which says nothing as long as all is well.
+    fn check_companion(&mut self) {
+        let watched = |companion: &&mut Companion| companion.token.is_some();
+        let Some(companion) = self.companion.as_mut().filter(watched) else { return };
+        if self.way == Way::Tcp {
+            return;
+        }
+        let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+        let events = sys::poll_now(companion.raw(), libc::POLLIN | libc::POLLRDHUP);
+        if events == 0 {
+            return;
+        }
+        if self.way == Way::Open {
+            // Who speaks here, or leaves, has decided for TCP.
+            self.way = Way::Tcp;
+            self.due = None;
+            self.drop_stream();
+        } else if events & ends != 0 {
+            companion.ignore();
+            self.due = Some(clock::now() + ALONE);
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            // The peer takes this connection for TCP, and must not go on believing so.
+            connection.abort(verbs);
+        }
+    }
+
+    /// Gives up what has taken too long.
+    fn check_limits(&mut self) {
+        if self.due.is_none_or(|due| clock::now() < due) {
+            return;
+        }
+        self.due = None;
+        if self.way == Way::Open {
+            let claimed = self.near.is_some();
+            self.drop_stream();
+            self.way = if claimed { Way::Tcp } else { Way::Open };
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            connection.abort(verbs);
+        }
+    }
+
+    fn has_failed(&mut self) -> bool {
+        if self.plain.failed {
+            return true;
+        }
+        let fault = self.stream.as_mut().and_then(Stream::parts);
+        fault.is_some_and(|(connection, _)| connection.fault().is_some())
+    }
+
+    /// Whether nothing is left to do.
+    fn is_over(&mut self) -> bool {
+        match self.way {
+            Way::Open => self.dial.is_none() && self.stream.is_none(),
+            Way::Tcp => self.companion.is_none() || self.is_plain_over(),
+            Way::Sdp => {
+                let told = self.near.as_ref().is_none_or(Near::is_told) || self.left;
+                let Some((connection, _)) = self.stream.as_mut().and_then(Stream::parts) else {
+                    return true;
+                };
+                let read = connection.readable() == 0 || self.left;
+                connection.is_over() && told && read
+            }
+        }
+    }
+
+    /// The program has closed its end.
+    pub fn leave(&mut self) {
+        self.left = true;
+        if let Some(near) = self.near.take() {
+            Center::get().leave(near.other());
+        }
+        self.due = Some(clock::now() + ORPHANED);
+    }
+
+    /// Nobody has accepted it yet.
+    pub fn is_unclaimed(&self) -> bool {
+        self.near.is_none() && self.way == Way::Open && self.dial.is_none()
+    }
+
+    /// Limits how long it waits to be accepted, once it is over for the peer.
+    pub fn limit_unclaimed(&mut self) {
+        if self.due.is_none() {
+            self.due = Some(clock::now() + UNCLAIMED);
+        }
+    }
+}
+
+impl Source for Conn {
+    fn ready(&self, _: Readiness) {}
+
+    fn timeout(&self, _: Instant) {
+        let dialing = self.lock().dial.is_some();
+        if dialing {
+            // An answer that is here counts, even if it is late.
+            Center::get().drain();
+        }
+        self.work();
+    }
+}

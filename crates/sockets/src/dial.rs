@@ -1,0 +1,408 @@
+//! Connecting: both ways are tried at once, and the first that is sure to be right is taken.
+//!
+//! The peer is asked for SDP first, and then called by TCP without waiting for the answer. If TCP
+//! fails, so does the connection, as it would have without us. If the peer's host says that nobody
+//! takes Hellos there, or the peer says no, or no answer has come soon after TCP's, it is TCP. If
+//! both say yes it is SDP. So a peer that does not know SDP is reached as fast as ever, unless a
+//! firewall keeps silent about what it drops.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::c_int;
+use weft_io::clock;
+use weft_io::cm::{CmId, EventKind, PortSpace};
+use weft_io::engine::Interest;
+use weft_io::secrecy::Secrecy;
+use weft_sdp::Names;
+
+use crate::address::{self, Ends};
+use crate::center::Center;
+use crate::conn::{Companion, Conn, Inner, Way};
+use crate::host::{Lower, param};
+use crate::near::Near;
+use crate::settings::Settings;
+use crate::stream::Stream;
+use crate::{epoll, report, sys};
+
+/// Where TCP waits for the answer, it waits for so long.
+const FIRST_PATIENCE: Duration = Duration::from_millis(500);
+/// How long finding the way to a peer may take: it is in the kernel's tables.
+const ROUTE_LIMIT: Duration = Duration::from_secs(1);
+
+/// What a hook does.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Detour {
+    /// It is done.
+    Done,
+    /// The real function has it.
+    Bypass,
+    /// It has failed with this errno.
+    Error(c_int),
+}
+
+/// What became of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Sdp,
+    Tcp(&'static str),
+}
+
+/// An attempt.
+pub struct Dial {
+    remote: SocketAddr,
+    lower: Lower,
+    began: Instant,
+    /// All parts of the connection are there.
+    ready: bool,
+    /// TCP is called; it has answered; it has failed.
+    called: bool,
+    up: Option<(Instant, Duration)>,
+    failed: bool,
+    agreed: bool,
+    refused: Option<&'static str>,
+    /// Who waits for the outcome, if that is a thread.
+    waiter: Option<OwnedFd>,
+    outcome: Option<Outcome>,
+}
+
+/// Connects the program's TCP socket `fd` to `remote`.
+pub fn connect(fd: RawFd, remote: SocketAddr) -> Detour {
+    match Attempt::begin(fd, remote) {
+        Ok(attempt) => attempt.finish(),
+        Err(why) => {
+            report::connected(remote, report::Way::Tcp(why));
+            Detour::Bypass
+        }
+    }
+}
+
+struct Attempt {
+    fd: RawFd,
+    flags: c_int,
+    conn: Arc<Conn>,
+}
+
+impl Attempt {
+    /// Asks the peer.
+    fn begin(fd: RawFd, remote: SocketAddr) -> Result<Self, &'static str> {
+        let flags = sys::flags(fd).map_err(|_| "it is closed")?;
+        let mut local = sys::local(fd).map_err(|_| "it has no address")?;
+        if local.port() == 0 {
+            local.set_ip(any(&remote, local.ip()));
+            sys::bind(fd, &local).map_err(|_| "no port is free")?;
+            local = sys::local(fd).map_err(|_| "it has no address")?;
+        }
+        let center = Center::get();
+        let conn = Conn::new(center.next_id(), Ends { local, remote });
+        center.keep(Arc::clone(&conn));
+        let asked = ask(&conn, local, here(remote));
+        if let Err(why) = asked {
+            conn.finish(&mut conn.lock());
+            return Err(why);
+        }
+        Ok(Self { fd, flags, conn })
+    }
+
+    /// Calls the peer by TCP too, and waits for the outcome unless the program does not want to.
+    fn finish(self) -> Detour {
+        let waits = self.flags & libc::O_NONBLOCK == 0;
+        let raised = match self.prepare(waits) {
+            Ok(raised) => raised,
+            Err(error) => {
+                self.give_up();
+                return error.map_or(Detour::Bypass, Detour::Error);
+            }
+        };
+        self.conn.work();
+        if waits { self.wait(raised) } else { Detour::Error(libc::EINPROGRESS) }
+    }
+
+    /// Puts all parts of the connection in their places; gives what is raised at the outcome.
+    fn prepare(&self, waits: bool) -> Result<RawFd, Option<c_int>> {
+        let tcp = sys::duplicate(self.fd).map_err(|_| None)?;
+        let waiter = sys::event().map_err(|_| None)?;
+        sys::set_flags(self.fd, self.flags | libc::O_NONBLOCK).map_err(|_| None)?;
+        let raised = waiter.as_raw_fd();
+        let mut inner = self.conn.lock();
+        inner.companion = Some(Companion::new(tcp, Interest::NONE, self.conn.eye()));
+        let dial = inner.dial.as_mut().ok_or(None)?;
+        dial.waiter = waits.then_some(waiter);
+        if !dial.lower.first {
+            inner.call().map_err(Some)?;
+        }
+        if !waits {
+            self.install(&mut inner, true).map_err(|_| None)?;
+        }
+        if let Some(dial) = &mut inner.dial {
+            dial.ready = true;
+        }
+        Ok(raised)
+    }
+
+    fn wait(&self, raised: RawFd) -> Detour {
+        // Whoever ends the wait otherwise leaves the connection to TCP, which goes on by itself.
+        let interrupted = sys::wait_raised(raised).is_err();
+        let mut inner = self.conn.lock();
+        let outcome = inner.dial.as_ref().and_then(|dial| dial.outcome);
+        if outcome == Some(Outcome::Sdp) && !interrupted && self.install(&mut inner, false).is_ok()
+        {
+            inner.go_by_sdp();
+            drop(inner);
+            self.conn.work();
+            return Detour::Done;
+        }
+        drop(inner);
+        self.give_up();
+        if interrupted { Detour::Error(libc::EINTR) } else { Detour::Bypass }
+    }
+
+    /// Puts the program's end where its socket is.
+    fn install(&self, inner: &mut Inner, jammed: bool) -> std::io::Result<()> {
+        let fd = self.fd;
+        inner.ends.local = sys::local(fd)?;
+        let (theirs, mut near) = Near::pair(&inner.ends, fd, self.conn.eye())?;
+        if jammed {
+            near.jam(&theirs);
+        }
+        sys::inherit(fd, &theirs, self.flags);
+        Center::get().seat(near.other(), Arc::clone(&self.conn));
+        inner.near = Some(near);
+        epoll::carry(fd, || sys::install(&theirs, fd, sys::closes_on_exec(fd)))
+    }
+
+    /// Leaves the program's socket to the kernel.
+    fn give_up(&self) {
+        self.conn.finish(&mut self.conn.lock());
+        // It had these before.
+        let _ = sys::set_flags(self.fd, self.flags);
+    }
+}
+
+/// Sends the Hello.
+fn ask(conn: &Arc<Conn>, local: SocketAddr, remote: SocketAddr) -> Result<(), &'static str> {
+    let lower = Lower::get();
+    let cm = CmId::new(Center::get().channel(), PortSpace::Tcp, lower.transport);
+    cm.set_prompt();
+    cm.set_cookie(conn.id);
+    let mut inner = conn.lock();
+    inner.cm = Some(Arc::clone(&cm));
+    let chosen = address::plain(local).ip();
+    let source = (!chosen.is_unspecified()).then(|| SocketAddr::new(chosen, 0));
+    let below = address::plain(lower.below(remote));
+    cm.resolve_addr(source, below, ROUTE_LIMIT).map_err(|_| "there is no way to it")?;
+    let from = cm.local_addr().ok_or("there is no way to it")?.ip();
+    if !Secrecy::get().permits(from, below.ip()) {
+        return Err("there is no key for other hosts");
+    }
+    let names = Names {
+        ip_version: if below.is_ipv4() { 4 } else { 6 },
+        port: local.port(),
+        from: address::octets(from),
+        to: address::octets(below.ip()),
+    };
+    let opened = Stream::open(lower.personality, below.ip(), names, conn.waker());
+    let (stream, hello) = opened.map_err(|_| "no queue pair is to be had")?;
+    inner.dial = Some(Dial::new(remote, lower));
+    cm.resolve_route().map_err(|_| "there is no way to it")?;
+    cm.connect(&param(hello), stream.qp()).map_err(|_| "it cannot be called")?;
+    inner.stream = Some(stream);
+    Ok(())
+}
+
+/// Any address of the family of `own`, for a socket that calls `remote`.
+fn any(remote: &SocketAddr, own: IpAddr) -> IpAddr {
+    match own {
+        own if !own.is_unspecified() => own,
+        _ if remote.is_ipv4() => Ipv4Addr::UNSPECIFIED.into(),
+        _ => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The address that is meant: "any" is this machine.
+fn here(mut remote: SocketAddr) -> SocketAddr {
+    if remote.ip().is_unspecified() {
+        let v4 = remote.is_ipv4();
+        remote.set_ip(if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+    }
+    remote
+}
+
+impl Dial {
+    fn new(remote: SocketAddr, lower: Lower) -> Self {
+        Self {
+            remote,
+            lower,
+            began: clock::now(),
+            ready: false,
+            called: false,
+            up: None,
+            failed: false,
+            agreed: false,
+            refused: None,
+            waiter: None,
+            outcome: None,
+        }
+    }
+
+    /// What it comes to, or when that is to be looked at again.
+    fn judge(&self, now: Instant) -> Result<Outcome, Option<Instant>> {
+        if self.failed {
+            return Ok(Outcome::Tcp(""));
+        }
+        if let Some(why) = self.refused {
+            return Ok(Outcome::Tcp(why));
+        }
+        let until = match self.up {
+            Some(_) if self.agreed => return Ok(Outcome::Sdp),
+            // An answer may take another of TCP's round trips.
+            Some((since, took)) => since + took.max(Settings::get().patience),
+            None if !self.called => self.began + FIRST_PATIENCE.max(Settings::get().patience),
+            None => return Err(None),
+        };
+        if now >= until { Ok(Outcome::Tcp("it does not answer")) } else { Err(Some(until)) }
+    }
+}
+
+impl Inner {
+    /// Calls the peer by TCP.
+    fn call(&mut self) -> Result<(), c_int> {
+        let (Some(dial), Some(tcp)) = (&mut self.dial, &mut self.companion) else { return Ok(()) };
+        dial.called = true;
+        dial.began = clock::now();
+        if let Err(error) = sys::connect(tcp.raw(), &dial.remote)
+            && error.kind() != ErrorKind::WouldBlock
+            && error.raw_os_error() != Some(libc::EINPROGRESS)
+        {
+            return Err(error.raw_os_error().unwrap_or(libc::ECONNREFUSED));
+        }
+        tcp.watch(Interest::WRITE);
+        Ok(())
+    }
+
+    /// The peer has said yes to SDP.
+    pub fn agree(&mut self, answer: &[u8]) {
+        let finished = self.stream.as_mut().map(|stream| stream.finish(answer));
+        let Some(dial) = &mut self.dial else { return };
+        match finished {
+            Some(Ok(())) => dial.agreed = true,
+            _ => dial.refused = Some("its HelloAck makes no sense"),
+        }
+    }
+
+    /// It has said no, or nobody is there who could.
+    pub fn refuse(&mut self, kind: EventKind) {
+        if let Some(dial) = &mut self.dial {
+            dial.refused = Some(match kind {
+                EventKind::Rejected => "it does not take SDP",
+                EventKind::Unreachable => "it does not answer",
+                _ => "SDP has failed",
+            });
+        }
+    }
+
+    fn look_at_tcp(&mut self) {
+        let (Some(dial), Some(tcp)) = (&mut self.dial, &mut self.companion) else { return };
+        if !dial.called || dial.up.is_some() || dial.failed {
+            return;
+        }
+        match tcp.verdict() {
+            Some(true) => {
+                let now = clock::now();
+                dial.up = Some((now, now - dial.began));
+                tcp.watch(Interest::NONE);
+            }
+            Some(false) => dial.failed = true,
+            None => {}
+        }
+    }
+
+    /// The program's end leads to the stream from now on.
+    fn go_by_sdp(&mut self) {
+        let Some(dial) = self.dial.take() else { return };
+        self.way = Way::Sdp;
+        self.confirmed = true;
+        self.due = None;
+        let style = self.stream.as_ref().map_or("over", |stream| stream.style());
+        report::connected(dial.remote, report::Way::Sdp(dial.lower.name, style));
+        if let Some(tcp) = &mut self.companion {
+            tcp.watch(Interest::READ);
+        }
+        self.clear_jam();
+    }
+
+    /// The program's socket is put back where it was. If nobody of this process has the place any
+    /// more, somebody else does, and is served from here.
+    fn go_by_tcp(&mut self) -> bool {
+        let Some(near) = &self.near else { return true };
+        let holders = near.holders();
+        if holders.is_empty() && !near.is_left() {
+            self.way = Way::Tcp;
+            self.dial = None;
+            self.clear_jam();
+            return false;
+        }
+        let Some(tcp) = &mut self.companion else { return true };
+        tcp.ignore();
+        let (Some(first), raw) = (holders.first(), tcp.raw()) else { return true };
+        // What the program has set meanwhile holds.
+        let _ = sys::flags(*first).and_then(|flags| sys::set_flags(raw, flags));
+        if let Ok(socket) = sys::borrow(&raw).try_clone_to_owned() {
+            for fd in holders {
+                let _left = epoll::carry(fd, || sys::install(&socket, fd, sys::closes_on_exec(fd)));
+            }
+        }
+        true
+    }
+}
+
+impl Conn {
+    /// Decides which way the connection goes, if that can be said.
+    pub fn decide(&self, inner: &mut Inner) {
+        inner.look_at_tcp();
+        let Some(dial) = &mut inner.dial else { return };
+        if !dial.ready || dial.outcome.is_some() {
+            return;
+        }
+        if dial.agreed && !dial.called {
+            if inner.call().is_err()
+                && let Some(dial) = &mut inner.dial
+            {
+                dial.failed = true;
+            }
+            return self.decide(inner);
+        }
+        match dial.judge(clock::now()) {
+            Err(None) => {}
+            Err(Some(until)) => inner.due = Some(until),
+            Ok(outcome) => self.settle(inner, outcome),
+        }
+    }
+
+    fn settle(&self, inner: &mut Inner, outcome: Outcome) {
+        let Some(dial) = &mut inner.dial else { return };
+        dial.outcome = Some(outcome);
+        inner.due = None;
+        if let Outcome::Tcp(why) = outcome {
+            if !dial.failed {
+                report::connected(dial.remote, report::Way::Tcp(why));
+            }
+            inner.drop_stream();
+        }
+        let Some(dial) = &mut inner.dial else { return };
+        if let Some(waiter) = &dial.waiter {
+            sys::raise(waiter.as_raw_fd());
+            if let Some(tcp) = &mut inner.companion {
+                tcp.watch(Interest::NONE);
+            }
+        } else if outcome == Outcome::Sdp {
+            inner.go_by_sdp();
+        } else if inner.go_by_tcp() {
+            inner.dial = None;
+            self.finish(inner);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! libweft_sockets.so: TCP sockets of unmodified programs over SDP.
+//!
+//! A program that is started with this library in `LD_PRELOAD` reaches peers that have it too by
+//! SDP over Shuttle (or iWARP), and all others by TCP as before. docs/sockets.md says what a
+//! program sees of that.
+//!
+//! - `hooks`: the functions of the C library that are ours; `real`: those behind them; `guard`
+//!   keeps our own calls out.
+//! - `dial`: connecting; `host`: listening and accepting; `desk`: accepting in other processes.
+//! - `conn`: a connection, of `near`, the program's end, and `stream`, the far one; `pump` moves
+//!   octets between them.
+//! - `center`: what the process has; `epoll`: who watches sockets that are being connected.
+//! - `settings`, `rules`, `report`: what the user asks for, and is told.
+//! - `address`, `sys`: addresses and system calls.
+//!
+//! Invariants: nothing happens before the first TCP socket connects or listens, nothing is ever
+//! written to stdout, and whatever cannot be carried is left to the kernel as it was.
+
+mod address;
+mod center;
+mod conn;
+mod desk;
+mod dial;
+mod epoll;
+mod guard;
+pub mod hooks;
+mod host;
+mod near;
+mod pump;
+mod real;
+mod report;
+mod rules;
+mod settings;
+mod stream;
+mod sys;
+
+use std::ffi::CStr;
+use std::net::SocketAddr;
+
+use crate::rules::Role;
+use crate::settings::Settings;
+
+unsafe extern "C" {
+    /// The last part of the path that the program was started by.
+    static program_invocation_short_name: *const libc::c_char;
+}
+
+fn program() -> String {
+    // SAFETY: the C library sets it before any program begins.
+    let name = unsafe { program_invocation_short_name };
+    if name.is_null() {
+        return String::new();
+    }
+    // SAFETY: it is a string that lives as long as the process.
+    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}
+
+/// Whether a listener at `at` may be reached by SDP.
+fn permits_server(at: SocketAddr) -> bool {
+    Settings::get().rules.permit(Role::Server, at, &program())
+}
+
+/// Whether a peer at `remote` may be reached by SDP.
+fn permits_client(remote: SocketAddr) -> bool {
+    Settings::get().rules.permit(Role::Client, remote, &program())
+}

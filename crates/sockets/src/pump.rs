@@ -1,0 +1,320 @@
+//! How octets get from one end of a connection to the other.
+//!
+//! Invariant: what is taken from one end is with the other, or kept in one bounded place between
+//! them, before more is taken.
+
+use std::io::ErrorKind;
+use std::sync::Mutex;
+
+use weft_io::engine::Interest;
+use weft_sdp::Connection;
+
+use crate::conn::{Companion, Inner, Way};
+use crate::near::{Near, Said};
+use crate::stream::Stream;
+use crate::sys;
+
+/// Octets moved at once.
+const SCRATCH_OCTETS: usize = 256 << 10;
+/// Turns at a connection before the others have theirs.
+const TURNS: usize = 8;
+
+/// Room for octets on their way, reused while it is warm.
+struct Scratch(Box<[u8]>);
+
+static KEPT: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
+
+impl Scratch {
+    fn take() -> Self {
+        // In the child of a fork the lock may be taken for ever.
+        let kept = KEPT.try_lock().ok().and_then(|mut kept| kept.pop());
+        Self(kept.unwrap_or_else(|| vec![0; SCRATCH_OCTETS].into()))
+    }
+
+    fn put(self) {
+        if let Ok(mut kept) = KEPT.try_lock()
+            && kept.is_empty()
+        {
+            kept.push(self.0);
+        }
+    }
+}
+
+/// What the kernel's TCP did not take yet, and how it ended.
+#[derive(Default)]
+pub struct Plain {
+    rest: Vec<u8>,
+    /// The program's half has ended, and so has the kernel's.
+    shut: bool,
+    /// The peer is gone.
+    pub failed: bool,
+}
+
+impl Inner {
+    /// Moves what there is to move; whether there may be more.
+    pub fn pump(&mut self) -> bool {
+        let mut scratch = Scratch::take();
+        let mut more = true;
+        for _ in 0..TURNS {
+            more = self.turn(&mut scratch.0);
+            if !more {
+                break;
+            }
+        }
+        scratch.put();
+        self.watch();
+        more
+    }
+
+    /// The program may write: the connection is made.
+    pub fn clear_jam(&mut self) {
+        let mut scratch = Scratch::take();
+        if let Some(near) = &mut self.near {
+            near.clear_jam(&mut scratch.0);
+        }
+        scratch.put();
+    }
+
+    fn turn(&mut self, scratch: &mut [u8]) -> bool {
+        let settled = self.stream.as_mut().is_some_and(Stream::settle);
+        if self.way == Way::Open {
+            let over = |(connection, _): (&mut Connection, _)| connection.is_over();
+            if self.is_unclaimed() && self.stream.as_mut().and_then(Stream::parts).is_some_and(over)
+            {
+                self.limit_unclaimed();
+            }
+            return settled;
+        }
+        let pulled = self.pull(scratch);
+        let pushed = self.push(scratch);
+        if let Some(stream) = &self.stream {
+            stream.ring();
+        }
+        settled || pulled || pushed
+    }
+
+    /// From the program to the far end.
+    fn pull(&mut self, scratch: &mut [u8]) -> bool {
+        let room = self.far_room().min(scratch.len());
+        let Some(near) = &mut self.near else { return false };
+        if self.ended {
+            return near.is_left() && self.close_far();
+        }
+        if room == 0 {
+            return false;
+        }
+        match near.hear(&mut scratch[..room]) {
+            Said::Nothing => false,
+            Said::Octets(count) => {
+                self.send_far(&scratch[..count]);
+                true
+            }
+            Said::Urgent(octet) => {
+                self.send_far_urgent(octet);
+                true
+            }
+            Said::End if near.is_left() => self.close_far(),
+            Said::End => {
+                self.ended = true;
+                self.shut_far();
+                true
+            }
+            Said::Reset => {
+                self.abort_far();
+                self.leave();
+                true
+            }
+        }
+    }
+
+    /// Octets that the far end takes.
+    fn far_room(&mut self) -> usize {
+        match self.way {
+            Way::Open => 0,
+            Way::Tcp => {
+                if self.plain.rest.is_empty() {
+                    SCRATCH_OCTETS
+                } else {
+                    0
+                }
+            }
+            Way::Sdp => {
+                let parts = self.stream.as_mut().and_then(Stream::parts);
+                parts.map_or(0, |(connection, _)| connection.writable() as usize)
+            }
+        }
+    }
+
+    fn send_far(&mut self, octets: &[u8]) {
+        if self.way == Way::Tcp {
+            let sent = self.companion.as_ref().map(|tcp| sys::send(tcp.raw(), octets, 0));
+            let count = match sent {
+                Some(Ok(count)) => count,
+                Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => 0,
+                _ => octets.len(),
+            };
+            self.plain.rest.extend_from_slice(&octets[count..]);
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            // There is room for all of it; a connection that has failed says so by itself.
+            let _ = connection.send(verbs, octets);
+        }
+    }
+
+    fn send_far_urgent(&mut self, octet: u8) {
+        if self.way == Way::Tcp {
+            if let Some(tcp) = &self.companion {
+                // TCP's urgent data may be lost as well when much of it is sent.
+                let _ = sys::send(tcp.raw(), &[octet], libc::MSG_OOB);
+            }
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            // As above.
+            let _ = connection.send_urgent(verbs, octet);
+        }
+    }
+
+    fn shut_far(&mut self) {
+        if self.way == Way::Tcp {
+            self.flush_plain();
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            // As above.
+            let _ = connection.shutdown(verbs);
+        }
+    }
+
+    /// The program is gone; what it wrote still arrives.
+    fn close_far(&mut self) -> bool {
+        self.ended = true;
+        if self.way == Way::Tcp {
+            self.flush_plain();
+        } else if self.abortive {
+            self.abort_far();
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            connection.close(verbs);
+        }
+        self.leave();
+        true
+    }
+
+    fn abort_far(&mut self) {
+        self.ended = true;
+        if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            connection.abort(verbs);
+        }
+    }
+
+    /// From the far end to the program.
+    fn push(&mut self, scratch: &mut [u8]) -> bool {
+        if self.way == Way::Tcp {
+            self.flush_plain();
+        }
+        let Some(near) = &mut self.near else { return false };
+        if !near.is_told() {
+            return near.tell_rest();
+        }
+        match self.way {
+            Way::Open => false,
+            Way::Tcp => self.push_plain(scratch),
+            Way::Sdp => {
+                let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) else {
+                    return false;
+                };
+                if connection.is_at_mark()
+                    && let Some(octet) = connection.receive_urgent()
+                {
+                    near.tell_urgent(octet);
+                    return true;
+                }
+                if connection.is_at_end() {
+                    let first = !std::mem::replace(&mut self.told_end, true);
+                    if first {
+                        near.tell_end();
+                    }
+                    return first;
+                }
+                match connection.receive(verbs, scratch) {
+                    Ok(0) | Err(_) => false,
+                    Ok(count) => {
+                        near.tell(&scratch[..count]);
+                        true
+                    }
+                }
+            }
+        }
+    }
+
+    fn push_plain(&mut self, scratch: &mut [u8]) -> bool {
+        let (Some(near), Some(tcp)) = (&mut self.near, &self.companion) else { return false };
+        if self.told_end {
+            return false;
+        }
+        match sys::receive(tcp.raw(), scratch, 0) {
+            Ok(0) => {
+                self.told_end = true;
+                near.tell_end();
+                true
+            }
+            Ok(count) => {
+                near.tell(&scratch[..count]);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
+            Err(_) => {
+                (self.plain.failed, self.told_end, self.ended) = (true, true, true);
+                false
+            }
+        }
+    }
+
+    /// Has the kernel's TCP take what it would not take before, and the end behind it.
+    fn flush_plain(&mut self) {
+        let Some(tcp) = &self.companion else { return };
+        while !self.plain.rest.is_empty() {
+            match sys::send(tcp.raw(), &self.plain.rest, 0) {
+                Ok(count) => drop(self.plain.rest.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(_) => self.plain.rest.clear(),
+            }
+        }
+        if self.ended && !self.plain.shut {
+            self.plain.shut = true;
+            sys::shut(tcp.raw(), libc::SHUT_WR);
+        }
+    }
+
+    /// Whether a connection that went by TCP after all is done with.
+    pub fn is_plain_over(&self) -> bool {
+        let sent = self.plain.rest.is_empty() && self.ended;
+        let told = self.left || self.told_end && self.near.as_ref().is_none_or(Near::is_told);
+        sent && told
+    }
+
+    /// Watches for what the next turn needs.
+    fn watch(&mut self) {
+        let room = self.far_room() > 0;
+        let (way, ended, told_end) = (self.way, self.ended, self.told_end);
+        let mut told = true;
+        if let Some(near) = &mut self.near {
+            told = near.is_told();
+            let read = room && !ended;
+            if !read && !ended && near.is_left() {
+                // What is to be done next is known, and the kernel would say nothing else.
+                near.ignore();
+            } else {
+                near.watch(Interest { read, write: !told });
+            }
+        }
+        if let (Way::Tcp, Some(tcp)) = (way, &mut self.companion) {
+            tcp.watch(Interest { read: told && !told_end, write: !self.plain.rest.is_empty() });
+        }
+    }
+}
+
+impl Companion {
+    /// Whether TCP is connected, or has failed.
+    pub fn verdict(&self) -> Option<bool> {
+        let events = sys::poll_now(self.raw(), libc::POLLOUT);
+        let failed = events & (libc::POLLERR | libc::POLLHUP) != 0;
+        (events != 0).then_some(!failed)
+    }
+}

@@ -1,0 +1,56 @@
+//! What is said on stderr: one line each, never anything on stdout.
+
+use std::fmt::Arguments;
+use std::net::SocketAddr;
+
+use crate::settings::Settings;
+
+/// Which way a connection went, or a listener is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way<'a> {
+    /// SDP over a device, in a style.
+    Sdp(&'a str, &'a str),
+    /// The kernel's TCP, for this reason.
+    Tcp(&'a str),
+}
+
+/// Says what went wrong, or will not be as the user believes.
+pub fn warn(text: Arguments<'_>) {
+    line(format_args!("weft: warning: {text}"));
+}
+
+/// Says which way a connection to `peer` went.
+pub fn connected(peer: SocketAddr, way: Way<'_>) {
+    told("connected to", peer, way);
+}
+
+/// Says which way a connection from `peer` came.
+pub fn accepted(peer: SocketAddr, way: Way<'_>) {
+    told("accepted", peer, way);
+}
+
+/// Says how a listener at `at` is reached.
+pub fn listens(at: SocketAddr, way: Way<'_>) {
+    told("listens at", at, way);
+}
+
+fn told(what: &str, peer: SocketAddr, way: Way<'_>) {
+    if !Settings::get().verbose {
+        return;
+    }
+    let id = std::process::id();
+    match way {
+        Way::Sdp(device, style) => {
+            line(format_args!("weft: {id}: {what} {peer}: SDP over {device}, {style}"));
+        }
+        Way::Tcp(why) => line(format_args!("weft: {id}: {what} {peer}: TCP, {why}")),
+    }
+}
+
+/// One write, so that lines of several threads and processes do not mix. Without a stderr there is
+/// nobody to tell.
+fn line(text: Arguments<'_>) {
+    let text = format!("{text}\n");
+    // SAFETY: the buffer is `text`, alive and of this length.
+    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+}

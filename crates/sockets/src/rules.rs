@@ -1,0 +1,179 @@
+//! Which sockets are ours to carry: rules by role, program, address and port, as libsdp had them.
+//!
+//! A rule is `use WAY ROLE PROGRAM ADDRESS:PORT`; rules are separated by `;` or line ends, and the
+//! first that matches counts. Without one, both ways are tried.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+/// Rules, most important first.
+#[derive(Debug, Default)]
+pub struct Rules(Vec<Rule>);
+
+/// Who opens a connection, and who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A socket that connects; the address is the peer's.
+    Client,
+    /// A socket that listens; the address is its own.
+    Server,
+}
+
+#[derive(Debug)]
+struct Rule {
+    both: bool,
+    role: Option<Role>,
+    /// `*` or the name of an executable, which may end in `*`.
+    program: String,
+    net: Option<(IpAddr, u8)>,
+    ports: RangeInclusive<u16>,
+}
+
+/// Why a rule is none.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RuleError(String);
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is not: use tcp|both server|client|* PROGRAM ADDRESS[/BITS]:PORT[-PORT]",
+            self.0
+        )
+    }
+}
+
+impl Rules {
+    /// Reads rules, or the file that `file:` names.
+    ///
+    /// # Errors
+    /// The first line that is no rule.
+    pub fn read(text: &str) -> Result<Self, RuleError> {
+        match text.strip_prefix("file:") {
+            None => Self::parse(text),
+            Some(path) => match std::fs::read_to_string(path) {
+                Ok(text) => Self::parse(&text),
+                Err(error) => Err(RuleError(format!("{path}: {error}"))),
+            },
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, RuleError> {
+        let lines = text.split([';', '\n']).map(|line| line.split('#').next().unwrap_or_default());
+        let lines = lines.map(str::trim).filter(|line| !line.is_empty());
+        let rules = lines.map(|line| Rule::parse(line).ok_or_else(|| RuleError(line.to_owned())));
+        Ok(Self(rules.collect::<Result<_, _>>()?))
+    }
+
+    /// Whether a socket of this program may go by SDP.
+    pub fn permit(&self, role: Role, address: SocketAddr, program: &str) -> bool {
+        let rule = self.0.iter().find(|rule| rule.matches(role, address, program));
+        rule.is_none_or(|rule| rule.both)
+    }
+}
+
+impl Rule {
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["use", way, role, program, place] = words[..] else { return None };
+        let both = match way {
+            "tcp" => false,
+            "both" => true,
+            _ => return None,
+        };
+        let role = match role {
+            "server" => Some(Role::Server),
+            "client" => Some(Role::Client),
+            "*" => None,
+            _ => return None,
+        };
+        let (net, ports) = place.rsplit_once(':')?;
+        Some(Self {
+            both,
+            role,
+            program: program.into(),
+            net: parse_net(net)?,
+            ports: parse_ports(ports)?,
+        })
+    }
+
+    fn matches(&self, role: Role, address: SocketAddr, program: &str) -> bool {
+        let name = match self.program.strip_suffix('*') {
+            Some(stem) => program.starts_with(stem),
+            None => program == self.program,
+        };
+        let net = self.net.is_none_or(|(net, bits)| is_within(address.ip(), net, bits));
+        let role = self.role.is_none_or(|wanted| wanted == role);
+        name && net && role && self.ports.contains(&address.port())
+    }
+}
+
+fn parse_net(text: &str) -> Option<Option<(IpAddr, u8)>> {
+    if text == "*" {
+        return Some(None);
+    }
+    let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
+    let ip: IpAddr = ip.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let bits = bits.map_or(Some(most), |bits| bits.parse().ok().filter(|bits| *bits <= most))?;
+    Some(Some((ip, bits)))
+}
+
+fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
+    if text == "*" {
+        return Some(0..=u16::MAX);
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some(first.parse().ok()?..=last.parse().ok()?)
+}
+
+fn is_within(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
+    let (ip, net) = (ip.to_canonical(), net.to_canonical());
+    let (a, b, width) = match (ip, net) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (u32::from(a).into(), u32::from(b).into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (u128::from(a), u128::from(b), 128),
+        _ => return false,
+    };
+    let rest = width - u32::from(bits);
+    a.checked_shr(rest).unwrap_or(0) == b.checked_shr(rest).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permits(rules: &str, role: Role, address: &str, program: &str) -> bool {
+        Rules::parse(rules).unwrap().permit(role, address.parse().unwrap(), program)
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_counts() {
+        let rules = "use both client curl 10.0.0.0/8:443\nuse tcp * * *:1-1023; # the rest is ours";
+        assert!(permits(rules, Role::Client, "10.1.2.3:443", "curl"));
+        assert!(!permits(rules, Role::Client, "11.1.2.3:443", "curl"));
+        assert!(!permits(rules, Role::Server, "10.1.2.3:443", "curl"));
+        assert!(!permits(rules, Role::Client, "10.1.2.3:443", "wget"));
+        assert!(permits(rules, Role::Client, "11.1.2.3:8080", "wget"));
+        assert!(permits("", Role::Client, "11.1.2.3:80", "wget"));
+    }
+
+    #[test]
+    fn programs_and_networks_are_compared_as_written() {
+        assert!(!permits("use tcp * redis* *:*", Role::Server, "[::]:6379", "redis-server"));
+        assert!(permits("use tcp * redis *:*", Role::Server, "[::]:6379", "redis-server"));
+        assert!(!permits("use tcp * * [2001:db8::]/32:*", Role::Server, "[2001:db8::7]:1", "x"));
+        assert!(permits("use tcp * * 0.0.0.0/0:*", Role::Server, "[2001:db8::7]:1", "x"));
+        assert!(!permits("use tcp * * 0.0.0.0/0:*", Role::Client, "[::ffff:10.0.0.1]:1", "x"));
+    }
+
+    #[test]
+    fn what_is_no_rule_is_named() {
+        for line in
+            ["use sdp * * *:*", "use tcp * *", "use tcp * * 10.0.0.0/33:1", "use tcp * * *:x"]
+        {
+            assert!(Rules::parse(line).unwrap_err().to_string().contains(line));
+        }
+        assert!(Rules::read("file:/no/such/file").is_err());
+    }
+}

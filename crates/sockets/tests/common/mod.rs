@@ -1,0 +1,189 @@
+//! Builds C programs and runs them with libweft_sockets.so preloaded, or without.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+/// Seconds after which a program that hangs is ended.
+const LIMIT: &str = "60";
+
+/// The library under test: cargo puts it beside the test programs.
+pub fn library() -> PathBuf {
+    let program = std::env::current_exe().expect("the test has a path");
+    let library = program.parent().expect("a directory").join("libweft_sockets.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
+}
+
+/// A directory that goes away with the value.
+pub struct Dir(PathBuf);
+
+impl Dir {
+    /// A new empty directory.
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weft-sockets-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a temporary directory");
+        Self(path)
+    }
+
+    /// The path of `name` in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Compiles `tests/c/SOURCE` here.
+    pub fn build(&self, source: &str) -> PathBuf {
+        let program = self.path(source.trim_end_matches(".c"));
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
+        let mut cc = Command::new("cc");
+        cc.args(["-g", "-Wall", "-Werror", "-pthread", "-o"]).arg(&program).arg(&source);
+        let done = cc.output().expect("a C compiler is installed");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        program
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that is to be run.
+pub struct Program(Command);
+
+impl Program {
+    /// `program`, with the library if it is to be `ours`, and none of Weft's variables but the one
+    /// that has it say which way connections go.
+    pub fn new(program: &Path, ours: bool) -> Self {
+        let mut command = Command::new("timeout");
+        command.arg(LIMIT).arg(program);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("WEFT") || name == "LD_PRELOAD" {
+                command.env_remove(name);
+            }
+        }
+        if ours {
+            command.env("LD_PRELOAD", library()).env("WEFT_SOCKETS_VERBOSE", "on");
+            // This machine may be busy with other tests.
+            command.env("WEFT_SOCKETS_PATIENCE_MS", "5000");
+        }
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        Self(command)
+    }
+
+    /// Adds arguments.
+    pub fn args<T: AsRef<OsStr>>(&mut self, args: impl IntoIterator<Item = T>) -> &mut Self {
+        self.0.args(args);
+        self
+    }
+
+    /// Sets a variable.
+    pub fn env(&mut self, name: &str, value: &str) -> &mut Self {
+        self.0.env(name, value);
+        self
+    }
+
+    /// Says where its output goes.
+    pub fn stdout(&mut self, to: Stdio) -> &mut Self {
+        self.0.stdout(to);
+        self
+    }
+
+    /// Says where its input comes from.
+    pub fn stdin(&mut self, from: Stdio) -> &mut Self {
+        self.0.stdin(from);
+        self
+    }
+
+    /// Says where it begins.
+    pub fn dir(&mut self, dir: &Path) -> &mut Self {
+        self.0.current_dir(dir);
+        self
+    }
+
+    /// Starts it.
+    pub fn start(&mut self) -> Running {
+        let mut child = self.0.spawn().expect("the program starts");
+        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        Running { child, stderr, said: String::new() }
+    }
+}
+
+/// A program that runs.
+pub struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Running {
+    /// Reads what it says until a line that begins with `start`; gives the rest of that.
+    pub fn line(&mut self, start: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let count = self.stderr.read_line(&mut line).expect("text");
+            assert!(count > 0, "it ended before it said `{start}`: {}", self.said);
+            self.said.push_str(&line);
+            if let Some(rest) = line.strip_prefix(start) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Reads what it says until a line that has `part` in it.
+    pub fn line_with(&mut self, part: &str) {
+        loop {
+            let mut line = String::new();
+            let count = self.stderr.read_line(&mut line).expect("text");
+            assert!(count > 0, "it ended before it said `{part}`: {}", self.said);
+            self.said.push_str(&line);
+            if line.contains(part) {
+                return;
+            }
+        }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it has ended somehow; gives all that it said on stderr.
+    pub fn rest(mut self) -> String {
+        let mut said = std::mem::take(&mut self.said);
+        self.stderr.read_to_string(&mut said).expect("text");
+        let _status = self.child.wait().expect("it ends");
+        said
+    }
+
+    /// The port that it says.
+    pub fn port(&mut self) -> String {
+        self.line("port ")
+    }
+
+    /// Waits until it has ended well; gives all that it said on stderr.
+    pub fn end(mut self) -> String {
+        let mut said = std::mem::take(&mut self.said);
+        self.stderr.read_to_string(&mut said).expect("text");
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}: {said}");
+        let mut out = String::new();
+        if let Some(mut stdout) = self.child.stdout.take() {
+            stdout.read_to_string(&mut out).expect("text");
+        }
+        said + &out
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has mostly ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,89 @@
+//! What programs see of their sockets under the library: the same as under TCP, whoever the peer
+//! is.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::{Dir, Program, library};
+
+/// Checks that the C program makes, each on a connection of its own.
+const CONNECTIONS: usize = 11;
+
+/// Runs both ends of the C program; gives what each said.
+fn run(test: &str, arguments: &[&str], ours: [bool; 2], variables: &[(&str, &str)]) -> [String; 2] {
+    let dir = Dir::new(test);
+    let program = dir.build("sockets.c");
+    let start = |mode: &[&str], ours| {
+        let mut command = Program::new(&program, ours);
+        command.args(mode).args(arguments);
+        for (name, value) in variables {
+            command.env(name, value);
+        }
+        command
+    };
+    let mut server = start(&["serve"], ours[0]).start();
+    let port = server.port();
+    let caller = start(&["call", &port], ours[1]).start().end();
+    [server.end(), caller]
+}
+
+/// How many connections went by SDP, as one side tells.
+fn by_sdp(said: &str) -> usize {
+    let connection = |line: &&str| line.contains("accepted") || line.contains("connected to");
+    said.lines().filter(connection).filter(|line| line.contains("SDP over")).count()
+}
+
+fn assert_carried(said: &[String; 2], how: &str) {
+    assert_eq!(said.each_ref().map(|said| by_sdp(said)), [CONNECTIONS; 2], "{said:?}");
+    assert!(said[1].contains(how), "{said:?}");
+}
+
+#[test]
+fn two_that_are_ours_speak_sdp() {
+    assert_carried(&run("shuttle", &[], [true; 2], &[]), "SDP over Shuttle, enhanced");
+}
+
+#[test]
+fn so_they_do_over_ipv6() {
+    assert_carried(&run("v6", &["6"], [true; 2], &[]), "SDP over Shuttle, enhanced");
+}
+
+#[test]
+fn and_in_basic_style() {
+    let basic = [("WEFT_SOCKETS_STYLE", "basic")];
+    assert_carried(&run("basic", &[], [true; 2], &basic), "SDP over Shuttle, basic");
+}
+
+#[test]
+fn and_over_iwarp() {
+    let iwarp = [("WEFT_TRANSPORT", "iwarp")];
+    assert_carried(&run("iwarp", &[], [true; 2], &iwarp), "SDP over iWARP, basic");
+}
+
+#[test]
+fn whoever_is_not_ours_is_reached_by_tcp() {
+    let [_, caller] = run("plain-server", &[], [false, true], &[]);
+    assert_eq!((by_sdp(&caller), caller.matches(": TCP, ").count()), (0, CONNECTIONS), "{caller}");
+    let [server, _] = run("plain-caller", &["6"], [true, false], &[]);
+    let plain = server.matches("TCP, it did not ask for SDP").count();
+    assert_eq!((by_sdp(&server), plain), (0, CONNECTIONS), "{server}");
+}
+
+#[test]
+fn what_a_rule_leaves_to_tcp_goes_there() {
+    let rules = [("WEFT_SOCKETS_RULES", "use tcp client sockets 127.0.0.0/8:*")];
+    let [server, caller] = run("rules", &[], [true; 2], &rules);
+    assert_eq!(caller.matches("TCP, a rule says so").count(), CONNECTIONS, "{caller}");
+    assert!(server.contains("listens at") && by_sdp(&server) == 0, "{server}");
+    let off = [("WEFT", "off")];
+    let [server, caller] = run("off", &[], [true; 2], &off);
+    assert!(!server.contains("weft:") && !caller.contains("weft:"), "{server}{caller}");
+}
+
+#[test]
+fn a_program_without_sockets_is_left_alone() {
+    let mut command = Program::new("/bin/true".as_ref(), true);
+    assert_eq!(command.stdout(Stdio::piped()).start().end(), "");
+    assert!(library().is_file());
+}
