@@ -8,8 +8,8 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-wan interop soak peer-suites fuzz deps \
-        mpich pyverbs install uninstall
+.PHONY: all help demo test lint build release bench bench-wan interop soak soak-wan-clients \
+        peer-suites fuzz deps mpich pyverbs install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -51,6 +51,9 @@ interop: release ## Against the Linux kernel's siw, in a virtual machine (needs 
 soak: ## Long runs: ten million operations on a bad way, an outage, many connections (5 minutes)
 	$(CARGO) test --release --locked -p weft-io --test adapter --test cycles -- \
 	    --ignored --nocapture --test-threads 1
+
+soak-wan-clients: deps ## Client programs across 70 ms that lose or reorder, as a table (minutes)
+	$(CARGO) test --release --locked -p weft-interop --test wan -- --ignored --nocapture
 
 peer-suites: deps pyverbs build ## rdma-core's python tests on both devices, as a score
 	$(CARGO) test --locked -p weft-interop --test peer_suites -- --nocapture

@@ -29,6 +29,7 @@ fn now() -> Instant {
 pub struct Running {
     name: String,
     child: Child,
+    started: Instant,
     /// Readable when it has ended.
     end: OwnedFd,
     stdout: File,
@@ -45,12 +46,14 @@ pub struct Ended {
     pub stdout: String,
     /// What it complained about.
     pub stderr: String,
+    /// How long it ran, or until somebody looked.
+    pub lasted: Duration,
 }
 
 impl Running {
     pub(crate) fn new(name: String, child: Child, stdout: File, stderr: File) -> Self {
         let end = pidfd_open(pid(&child), PidfdFlags::empty()).expect("a child has a pidfd");
-        Self { name, child, end, stdout, stderr }
+        Self { name, child, started: now(), end, stdout, stderr }
     }
 
     /// Its process id.
@@ -133,17 +136,29 @@ impl Running {
     /// Ends it, if it has not ended by itself.
     pub fn end(mut self) -> Ended {
         if !self.ends_within(Duration::ZERO) {
-            self.signal(Signal::KILL);
+            self.kill();
         }
         let status = self.child.wait().expect("a child can be waited for");
         let (stdout, stderr) = (contents(&self.stdout), contents(&self.stderr));
-        Ended { name: self.name.clone(), status, stdout, stderr }
+        let lasted = now().duration_since(self.started);
+        Ended { name: self.name.clone(), status, stdout, stderr, lasted }
     }
 
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         // It may just have ended.
         let _ = kill_process(pid(&self.child), signal);
+    }
+
+    /// Ends it and its children at once.
+    fn kill(&self) {
+        // Some programs give their children groups of their own.
+        let children = descendants(self.id());
+        // There may be none left, of either kind.
+        let _ = kill_process_group(pid(&self.child), Signal::KILL);
+        for child in children.into_iter().filter_map(|id| Pid::from_raw(id as i32)) {
+            let _ = kill_process(child, Signal::KILL);
+        }
     }
 
     /// The processor time that it has used, in the kernel's ticks.
@@ -158,13 +173,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Some programs give their children groups of their own.
-        let children = descendants(self.id());
-        // There may be none left, of either kind.
-        let _ = kill_process_group(pid(&self.child), Signal::KILL);
-        for child in children.into_iter().filter_map(|id| Pid::from_raw(id as i32)) {
-            let _ = kill_process(child, Signal::KILL);
-        }
+        self.kill();
         let _ = self.child.wait();
     }
 }
@@ -191,7 +200,7 @@ impl Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, status, stdout, stderr } = self;
+        let Self { name, status, stdout, stderr, .. } = self;
         write!(f, "{name}: {status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
     }
 }
@@ -228,7 +237,7 @@ mod tests {
         let shell = lab.program("sh").on_its_own().arg("-c").arg(line).start().printed("\n");
         let child = Pid::from_raw(shell.stdout().trim().parse().unwrap()).unwrap();
         let end = pidfd_open(child, PidfdFlags::empty()).unwrap();
-        drop(shell);
+        shell.end();
         let limit = Timespec::try_from(LIMIT).unwrap();
         assert_eq!(poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&limit)), Ok(1));
     }

@@ -180,6 +180,11 @@ int main(int argc, char **argv)
 	struct ibv_qp *sender = make(IBV_QPT_XRC_SEND), *receiver = make(IBV_QPT_XRC_RECV);
 	connect_to(receiver, sender->qp_num);
 	connect_to(sender, receiver->qp_num);
+	struct ibv_qp_open_attr other = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE,
+		.qp_num = receiver->qp_num, .xrcd = domain, .qp_type = IBV_QPT_XRC_RECV,
+	};
+	CHECK(!ibv_open_qp(context, &other) && errno == EOPNOTSUPP);
 	messages(sender, receiver);
 	destroyed(sender);
 	CHECK(!ibv_destroy_qp(sender) && !ibv_destroy_qp(receiver));
