@@ -19,7 +19,7 @@ use weft_rnic::wire::datagram::{
 };
 use weft_rnic::wire::llp::{Gather, Piece, RegisteredMemory};
 use weft_verbs::mr::RegionReader;
-use weft_verbs::qp::send_queue::SendWqe;
+use weft_verbs::qp::SendWqe;
 use weft_verbs::{
     Destination, Misuse, Qp as VerbsQp, QpState, SendFlags, SendOp, Wake, WcFlags, WcStatus,
 };

@@ -2,7 +2,7 @@
 //!
 //! The one place where faults become Terminate codes, completion statuses and events.
 
-use weft_verbs::qp::send_queue::SendWqe;
+use weft_verbs::qp::SendWqe;
 use weft_verbs::{AsyncKind, Qp, RegionFault, SendOp, WcStatus};
 use weft_wire::ddp::{DdpError, Header, UNTAGGED_LEN};
 use weft_wire::rdmap::Opcode;

@@ -3,7 +3,7 @@
 //! Everything is derived from the work request or the inbound request that a segment belongs to,
 //! so a segment can be gathered any number of times.
 
-use weft_verbs::qp::send_queue::SendWqe;
+use weft_verbs::qp::SendWqe;
 use weft_verbs::{Access, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, TaggedHeader, UNTAGGED_LEN, UntaggedHeader};
 use weft_wire::ids::{Msn, QN_ATOMIC_RESPONSE, QN_READ_REQUEST, QN_TERMINATE, STag};

@@ -8,7 +8,7 @@
 //! Invariant: the name of a list is the key of no region, and of no other list of a Read under way.
 
 use weft_verbs::mr::LEAST_KEY;
-use weft_verbs::qp::send_queue::SendWqe;
+use weft_verbs::qp::SendWqe;
 use weft_wire::ids::STag;
 
 /// The names of lists: from here up to the least key of a region. There are many times as many as

@@ -7,6 +7,7 @@
 mod attr;
 pub mod recv_queue;
 pub mod send_queue;
+mod send_wqe;
 pub mod transition;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -17,6 +18,7 @@ use weft_wire::ids::QN_SHARED;
 pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
 use recv_queue::{RecvQueue, RecvWqe};
 use send_queue::SendQueue;
+pub use send_wqe::SendWqe;
 
 use crate::access::Access;
 use crate::channel::Wake;

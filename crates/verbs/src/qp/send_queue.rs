@@ -8,74 +8,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use weft_wire::ids::QN_SEND;
-
-use super::QpCap;
+use super::{QpCap, SendWqe};
 use crate::cq::{Cq, Reclaim};
 use crate::misuse::Misuse;
-use crate::mr::inline_bytes;
-use crate::wc::{Wc, WcOpcode, WcStatus};
-use crate::wr::{Destination, SendFlags, SendOp, SendWr, Sge, SgeList, total_len};
-
-/// A posted send and how far it has come.
-#[derive(Clone, Debug)]
-pub struct SendWqe {
-    /// The caller's name for it.
-    pub wr_id: u64,
-    /// What to do.
-    pub op: SendOp,
-    /// How to do it.
-    pub flags: SendFlags,
-    /// Payload octets, or the size of the result.
-    pub len: u32,
-    /// The sequence number that the protocol gave the message.
-    pub msn: u32,
-    /// The untagged queue of the peer that a message for one of its receives goes to.
-    pub queue: u32,
-    sges: SgeList,
-    inline: Vec<u8>,
-    /// Segments that are out and not acknowledged.
-    unacked: u32,
-    /// The last segment is out.
-    sent: bool,
-    /// A response is awaited.
-    awaiting: bool,
-    signaled: bool,
-}
-
-impl SendWqe {
-    /// Local memory.
-    pub fn sges(&self) -> &[Sge] {
-        self.sges.as_slice()
-    }
-
-    /// The payload that was copied when posting, if it was.
-    pub fn inline(&self) -> Option<&[u8]> {
-        self.flags.contains(SendFlags::INLINE).then_some(&self.inline)
-    }
-
-    /// Whether a part of it is not with the peer.
-    pub fn is_out(&self) -> bool {
-        !self.sent || self.unacked > 0
-    }
-
-    fn is_done(&self) -> bool {
-        !self.is_out() && !self.awaiting
-    }
-
-    fn wc_opcode(&self) -> WcOpcode {
-        match self.op {
-            SendOp::Send | SendOp::SendInv { .. } | SendOp::SendImm { .. } => WcOpcode::Send,
-            SendOp::Write { .. } | SendOp::WriteImm { .. } => WcOpcode::RdmaWrite,
-            SendOp::AtomicWrite { .. } => WcOpcode::AtomicWrite,
-            SendOp::Read { .. } => WcOpcode::RdmaRead,
-            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-            SendOp::CmpSwap { .. } => WcOpcode::CompSwap,
-            SendOp::LocalInv { .. } => WcOpcode::LocalInv,
-            SendOp::BindMw(_) => WcOpcode::BindMw,
-        }
-    }
-}
+use crate::wc::{Wc, WcStatus};
+use crate::wr::{Destination, SendFlags, SendOp, SendWr, Sge, total_len};
 
 /// The send queue of a queue pair.
 #[derive(Debug)]
@@ -130,22 +67,7 @@ impl SendQueue {
         }
         let len = self.check(wr)?;
         let slot = self.slot_for(self.head);
-        let wqe = &mut self.wqes[slot];
-        wqe.wr_id = wr.wr_id;
-        wqe.op = wr.op;
-        wqe.flags = wr.flags;
-        wqe.len = len;
-        wqe.queue = QN_SEND;
-        wqe.inline.clear();
-        if wr.flags.contains(SendFlags::INLINE) {
-            inline_bytes(wr.sges, &mut wqe.inline);
-        } else {
-            wqe.sges.set(wr.sges);
-        }
-        wqe.unacked = 0;
-        wqe.sent = false;
-        wqe.awaiting = wr.op.awaits_response();
-        wqe.signaled = signal_all || wr.flags.contains(SendFlags::SIGNALED);
+        self.wqes[slot].set(wr, len, signal_all);
         self.head = self.head.wrapping_add(1);
         if !self.held {
             self.open_to = self.head;
@@ -200,20 +122,7 @@ impl SendQueue {
     fn slot_for(&mut self, seq: u32) -> usize {
         let slot = (seq & (self.depth - 1)) as usize;
         if slot == self.wqes.len() {
-            self.wqes.push(SendWqe {
-                wr_id: 0,
-                op: SendOp::Send,
-                flags: SendFlags::default(),
-                len: 0,
-                msn: 0,
-                queue: QN_SEND,
-                sges: SgeList::default(),
-                inline: Vec::new(),
-                unacked: 0,
-                sent: false,
-                awaiting: false,
-                signaled: false,
-            });
+            self.wqes.push(SendWqe::vacant());
         }
         slot
     }
