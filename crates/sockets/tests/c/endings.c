@@ -1,0 +1,66 @@
+/* Processes that end with a connection: `endings serve exit` and `endings serve killed` say their
+ * port on stderr; `endings call PORT exit` and so on finds out what the other end sees. */
+#include "check.h"
+
+#define OCTETS (3 << 20)
+
+static uint8_t octets[OCTETS];
+
+static int serve(const char *how)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	socklen_t len = sizeof at;
+	int fd, listener = socket(AF_INET, SOCK_STREAM, 0);
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
+	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
+	fd = accept(listener, NULL, NULL);
+	CHECK(fd >= 0);
+	if (!strcmp(how, "killed")) {
+		char octet;
+		CHECK(write(fd, "x", 1) == 1 && read(fd, &octet, 1) == 1);
+		/* The parent of this one should see it end well. */
+		if (fork() == 0) {
+			kill(getppid(), SIGKILL);
+			_exit(0);
+		}
+		for (;;)
+			pause();
+	}
+	fill(octets, OCTETS, 0);
+	for (size_t done = 0; done < OCTETS;) {
+		ssize_t n = write(fd, octets + done, OCTETS - done);
+		CHECK(n > 0);
+		done += n;
+	}
+	_exit(0);
+}
+
+static int call(int port, const char *how)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons(port) };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	ssize_t n;
+	size_t got = 0;
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(connect(fd, (void *)&to, sizeof to) == 0);
+	if (!strcmp(how, "killed")) {
+		CHECK(read(fd, octets, 1) == 1 && write(fd, "y", 1) == 1);
+		FAILS(read(fd, octets, 1), ECONNRESET);
+		return 0;
+	}
+	usleep(200000);
+	while ((n = read(fd, octets, OCTETS)) > 0) {
+		check_octets(octets, n, got);
+		got += n;
+	}
+	CHECK(n == 0 && got == OCTETS);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc >= 3);
+	return strcmp(argv[1], "serve") ? call(atoi(argv[2]), argv[3]) : serve(argv[2]);
+}
