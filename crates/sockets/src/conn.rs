@@ -111,6 +111,10 @@ pub struct Inner {
     /// The program has been told the end of the other half.
     pub told_end: bool,
     pub plain: Plain,
+    /// The program may have said something.
+    pub near_stirs: bool,
+    /// Something has happened to the TCP connection.
+    companion_stirs: bool,
     /// The program wants its end to be a reset.
     pub abortive: bool,
     /// When something has taken too long.
@@ -127,14 +131,27 @@ pub struct Conn {
     inner: Mutex<Inner>,
 }
 
+/// Which of the descriptors of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Our end of the program's.
+    Near,
+    /// That of the TCP connection.
+    Companion,
+}
+
 /// One of the descriptors of a connection.
-pub struct Eye(Weak<Conn>);
+struct Eye(Weak<Conn>, Part);
 
 impl Source for Eye {
     fn ready(&self, _: Readiness) {
-        if let Some(conn) = self.0.upgrade() {
-            conn.work();
+        let Some(conn) = self.0.upgrade() else { return };
+        let mut inner = conn.lock();
+        match self.1 {
+            Part::Near => inner.near_stirs = true,
+            Part::Companion => inner.companion_stirs = true,
         }
+        conn.work_locked(&mut inner);
     }
 
     fn timeout(&self, _: Instant) {}
@@ -171,6 +188,8 @@ impl Conn {
                 left: false,
                 told_end: false,
                 plain: Plain::default(),
+                near_stirs: true,
+                companion_stirs: false,
                 abortive: false,
                 due: None,
                 timer: None,
@@ -179,8 +198,8 @@ impl Conn {
     }
 
     /// Has the engine called for one of its descriptors.
-    pub fn eye(&self) -> Arc<dyn Source> {
-        Arc::new(Eye(self.me.clone()))
+    pub fn eye(&self, part: Part) -> Arc<dyn Source> {
+        Arc::new(Eye(self.me.clone(), part))
     }
 
     /// Is called when completions wait.
@@ -277,10 +296,12 @@ impl Conn {
         // Nothing on it waits.
         sys::set_flags(stream, libc::O_RDWR | libc::O_NONBLOCK).ok()?;
         inner.ends = Ends { local: sys::local(stream).ok()?, remote: sys::remote(stream).ok()? };
-        let (theirs, near) = Near::pair(&inner.ends, at.unwrap_or(-1), self.eye()).ok()?;
+        let (theirs, near) =
+            Near::pair(&inner.ends, at.unwrap_or(-1), self.eye(Part::Near)).ok()?;
         Center::get().seat(near.other(), self.me.upgrade()?);
         inner.near = Some(near);
-        inner.companion = Some(Companion::new(companion, Interest::READ, self.eye()));
+        inner.companion =
+            Some(Companion::new(companion, Interest::READ, self.eye(Part::Companion)));
         inner.due = None;
         if inner.confirmed {
             inner.way = Way::Sdp;
@@ -378,7 +399,7 @@ impl Inner {
     fn check_companion(&mut self) {
         let watched = |companion: &&mut Companion| companion.token.is_some();
         let Some(companion) = self.companion.as_mut().filter(watched) else { return };
-        if self.way == Way::Tcp {
+        if self.way == Way::Tcp || !std::mem::take(&mut self.companion_stirs) {
             return;
         }
         let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;

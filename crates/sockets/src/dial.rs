@@ -21,7 +21,7 @@ use weft_sdp::Names;
 
 use crate::address::{self, Ends};
 use crate::center::Center;
-use crate::conn::{Companion, Conn, Inner, Way};
+use crate::conn::{Companion, Conn, Inner, Part, Way};
 use crate::host::{Lower, param};
 use crate::near::Near;
 use crate::settings::Settings;
@@ -128,7 +128,7 @@ impl Attempt {
         sys::set_flags(self.fd, self.flags | libc::O_NONBLOCK).map_err(|_| None)?;
         let raised = waiter.as_raw_fd();
         let mut inner = self.conn.lock();
-        inner.companion = Some(Companion::new(tcp, Interest::NONE, self.conn.eye()));
+        inner.companion = Some(Companion::new(tcp, Interest::NONE, self.conn.eye(Part::Companion)));
         let dial = inner.dial.as_mut().ok_or(None)?;
         dial.waiter = waits.then_some(waiter);
         if !dial.lower.first {
@@ -164,7 +164,7 @@ impl Attempt {
     fn install(&self, inner: &mut Inner, jammed: bool) -> std::io::Result<()> {
         let fd = self.fd;
         inner.ends.local = sys::local(fd)?;
-        let (theirs, mut near) = Near::pair(&inner.ends, fd, self.conn.eye())?;
+        let (theirs, mut near) = Near::pair(&inner.ends, fd, self.conn.eye(Part::Near))?;
         if jammed {
             near.jam(&theirs);
         }

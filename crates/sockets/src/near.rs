@@ -214,6 +214,11 @@ impl Near {
         }
     }
 
+    /// Whether it is watched.
+    pub fn is_watched(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// Watches no more.
     pub fn ignore(&mut self) {
         if let Some(token) = self.token.take() {

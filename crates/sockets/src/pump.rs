@@ -97,15 +97,21 @@ impl Inner {
     fn pull(&mut self, scratch: &mut [u8]) -> bool {
         let room = self.far_room().min(scratch.len());
         let Some(near) = &mut self.near else { return false };
-        if self.ended {
-            return near.is_left() && self.close_far();
-        }
-        if room == 0 {
+        if !self.near_stirs || room == 0 && !self.ended {
             return false;
         }
+        if self.ended {
+            self.near_stirs = false;
+            return near.is_left() && self.close_far();
+        }
         match near.hear(&mut scratch[..room]) {
-            Said::Nothing => false,
+            Said::Nothing => {
+                self.near_stirs = false;
+                false
+            }
             Said::Octets(count) => {
+                // What is less than there is room for is all; the kernel says when there is more.
+                self.near_stirs = count == room || !near.is_watched();
                 self.send_far(&scratch[..count]);
                 true
             }
