@@ -11,7 +11,7 @@ const PACKETS: (u64, u64) = (2, 64);
 /// Octets that the network stack takes in one call.
 const BURST_OCTETS_MAX: u64 = 64_000;
 /// Credit that a late wake-up may catch up on.
-const CREDIT_NS: u64 = 2_000_000;
+const CREDIT_NS: u64 = 1_000_000;
 /// The same for a cap, which is kept on average; pacing spreads what it lets go.
 const CAP_CREDIT_NS: u64 = 5_000_000;
 /// No cap is less: who wants nothing at all closes the connection.
@@ -142,11 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn credit_ends_after_two_milliseconds() {
+    fn credit_ends_after_a_millisecond() {
         let mut pacer = Pacer::default();
         pacer.handle_sent(GBIT, GBIT, 1000);
         assert!(pacer.due_ns(GBIT) < GBIT);
-        pacer.handle_sent(GBIT, GBIT, 250_000);
+        pacer.handle_sent(GBIT, GBIT, 125_000);
         assert!(pacer.due_ns(GBIT) > GBIT);
     }
 }
