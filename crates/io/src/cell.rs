@@ -395,6 +395,27 @@ impl Cell {
         }
     }
 
+    /// The connection, for a thread that ends the process. It does not wait for the lock: a signal
+    /// handler may have interrupted its holder.
+    fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Option<Box<dyn Drive>>>> {
+        loop {
+            if let Ok(guard) = self.driver.try_lock() {
+                return Some(guard);
+            }
+            if clock::now() >= until {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// The process ends: what was left for its next poll leaves now.
+    pub fn hurry(&self, until: Instant) {
+        if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
+            driver.work(SEND, clock::now());
+        }
+    }
+
     /// Forgets the connection, so that another one may be attached.
     pub fn abandon(&self) {
         if self.is_attached() {
@@ -431,21 +452,11 @@ impl Source for Cell {
     }
 
     fn at_exit(&self, until: Instant) {
-        // Not by waiting for the lock: a signal handler that exits may have interrupted its holder.
-        loop {
-            if let Ok(mut guard) = self.driver.try_lock() {
-                if let Some(driver) = guard.as_deref_mut() {
-                    driver.flush_at_exit(until);
-                    if let Some(tally) = Tally::get() {
-                        driver.note_work(tally);
-                    }
-                }
-                return;
+        if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
+            driver.flush_at_exit(until);
+            if let Some(tally) = Tally::get() {
+                driver.note_work(tally);
             }
-            if clock::now() >= until {
-                return;
-            }
-            std::thread::yield_now();
         }
     }
 }

@@ -312,6 +312,13 @@ impl Engine {
         (!cells.is_empty()).then(|| Arc::clone(&cells[turn % cells.len()]))
     }
 
+    /// Every connection, unless the list is being changed just now.
+    pub(crate) fn each_cell(&self, work: impl FnMut(&Arc<cell::Cell>)) {
+        if let Ok(cells) = self.cells.try_read() {
+            cells.iter().for_each(work);
+        }
+    }
+
     /// Every source, for the handler that runs at exit.
     pub(crate) fn all(&self) -> Vec<Arc<dyn Source>> {
         self.sources().values().map(|r| Arc::clone(&r.source)).collect()

@@ -52,6 +52,7 @@ pub use context::memory::Advice;
 pub use context::{Context, Personality};
 pub use cq::Cq;
 pub use drive::{Answer, LinkWatcher};
+pub use process::say_last_words;
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqInit};
 pub use weft_rnic::mpa;

@@ -2,10 +2,14 @@
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crate::drive::LINGER;
 use crate::engine::Engine;
 use crate::{clock, fds, sys};
+
+/// Who ends at once waits no longer than this for those who are at work on its connections.
+const LAST_WORDS: Duration = Duration::from_millis(10);
 
 /// The process whose exit is worth a flush: the one that started the engine.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -20,11 +24,24 @@ pub(crate) fn prepare() {
     });
 }
 
-extern "C" fn exit() {
-    if OWNER.load(Ordering::Acquire) != std::process::id() {
-        return;
+/// The engine, if it is this process's own: a child of `vfork` sees its parent's.
+fn engine() -> Option<&'static Engine> {
+    let owned = OWNER.load(Ordering::Acquire) == std::process::id();
+    Engine::running().filter(|_| owned)
+}
+
+/// The process ends at once, without handlers: what was received and has yet to be acknowledged is
+/// acknowledged, as an adapter would have done before the program saw it. Nothing is closed, and no
+/// lock is waited for that this thread might hold.
+pub fn say_last_words() {
+    if let Some(engine) = engine() {
+        let until = clock::now() + LAST_WORDS;
+        engine.each_cell(|cell| cell.hurry(until));
     }
-    if let Some(engine) = Engine::running() {
+}
+
+extern "C" fn exit() {
+    if let Some(engine) = engine() {
         let until = clock::now() + LINGER;
         for source in engine.all() {
             source.at_exit(until);

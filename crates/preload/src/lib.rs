@@ -10,7 +10,7 @@
 //! - `abi`: the C structures, with their layout asserted.
 //! - `view`: what the kernel would show of the devices in /sys and /dev.
 //! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
-//! - `env`, `log`, `errno`, `fd`, `net`: the process and the machine around it.
+//! - `env`, `log`, `errno`, `exit`, `fd`, `net`: the process and the machine around it.
 //!
 //! Invariants: nothing happens before the first verb (no thread, no descriptor, no output), nothing
 //! is ever written to stdout, and no panic crosses into C: it ends the process. Under `WEFT=off`
@@ -21,6 +21,8 @@ mod cma;
 mod dl;
 mod env;
 mod errno;
+#[cfg(not(test))]
+mod exit;
 mod fd;
 mod ibv;
 mod log;
