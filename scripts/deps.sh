@@ -10,6 +10,8 @@ packages=(
     gcc make libibverbs-dev librdmacm-dev ibverbs-providers
     # Programs that run over Weft.
     ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils dapl2-utils qperf
+    # Programs of sockets.
+    curl netcat-openbsd python3
     # rdma-core's own tests, in Python.
     python3-pyverbs
     # For scripts/mpich.sh: the MPICH of Debian has no libfabric.
