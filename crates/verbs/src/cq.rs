@@ -41,6 +41,8 @@ struct Entry {
     wc: Wc,
     reclaim: Option<Reclaim>,
     stamp_ns: u64,
+    /// It counts for an arm of solicited ones.
+    solicited: bool,
 }
 
 /// Tells the time in nanoseconds.
@@ -50,6 +52,8 @@ struct Ring {
     entries: VecDeque<Entry>,
     capacity: u32,
     armed: Armed,
+    /// A poll has found fewer completions than it had room for, and there was no event since.
+    drained: bool,
     overflowed: bool,
     /// When the completion was added that was polled last.
     stamp_ns: u64,
@@ -86,6 +90,7 @@ impl Cq {
             entries: VecDeque::new(),
             capacity,
             armed: Armed::No,
+            drained: false,
             overflowed: false,
             stamp_ns: 0,
         };
@@ -129,6 +134,7 @@ impl Cq {
             }
         }
         ring.stamp_ns = stamp_ns;
+        ring.drained = count < out.len();
         if ring.armed == Armed::Any && count > 0 && !ring.entries.is_empty() {
             self.fire(ring);
         }
@@ -140,9 +146,14 @@ impl Cq {
         !self.ring().entries.is_empty()
     }
 
-    /// Asks for one event at the next completion, or the next solicited one.
+    /// Asks for one event at the next completion, or the next solicited one. What has come since a
+    /// poll found no more is the next: UCX polls, arms and sleeps, in this order, which is right
+    /// with adapters that compare an arm with what was polled.
     pub fn req_notify(&self, solicited_only: bool) {
         let mut ring = self.ring();
+        if ring.drained && ring.entries.iter().any(|entry| entry.solicited || !solicited_only) {
+            return self.fire(ring);
+        }
         if !solicited_only {
             ring.armed = Armed::Any;
         } else if ring.armed == Armed::No {
@@ -183,10 +194,11 @@ impl Cq {
             }
             return;
         }
-        ring.entries.push_back(Entry { wc, reclaim, stamp_ns });
+        let solicited = solicited || !wc.is_success();
+        ring.entries.push_back(Entry { wc, reclaim, stamp_ns, solicited });
         let fire = match ring.armed {
             Armed::No => false,
-            Armed::Solicited => solicited || !wc.is_success(),
+            Armed::Solicited => solicited,
             Armed::Any => true,
         };
         if fire {
@@ -225,6 +237,7 @@ impl Cq {
 
     fn fire(&self, mut ring: MutexGuard<'_, Ring>) {
         ring.armed = Armed::No;
+        ring.drained = false;
         drop(ring);
         if let Some(channel) = &self.channel {
             channel.push(self.cookie);
@@ -283,6 +296,24 @@ mod tests {
         cq.push(wc(3, WcStatus::Success), None, false);
         assert_eq!(wakes.get(), 1);
         assert_eq!((channel.pop(), channel.pop()), (Some(77), None));
+    }
+
+    #[test]
+    fn what_comes_between_the_last_poll_and_an_arm_gives_the_event() {
+        let (cq, channel, _, wakes) = cq(8);
+        let mut out = [Wc::default(); 2];
+        assert_eq!(cq.poll(&mut out), Ok(0));
+        cq.push(wc(1, WcStatus::Success), None, false);
+        cq.req_notify(true);
+        assert_eq!(wakes.get(), 0);
+        cq.req_notify(false);
+        assert_eq!((wakes.get(), channel.pop()), (1, Some(77)));
+        // Who was told of one is expected to poll again, and is not told of the next twice.
+        cq.push(wc(2, WcStatus::WrFlushErr), None, false);
+        cq.req_notify(false);
+        assert_eq!(wakes.get(), 1);
+        assert_eq!(cq.poll(&mut out), Ok(2));
+        assert_eq!(cq.poll(&mut out), Ok(0));
     }
 
     #[test]
