@@ -6,6 +6,7 @@ use std::ptr;
 
 use std::time::Duration;
 
+use weft_io::Personality;
 use weft_io::Settings;
 use weft_io::cm::{CmId, Error, PortSpace};
 
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
     0
 }
 
-/// `rdma_bind_addr`.
+/// `rdma_bind_addr`. The wildcard leaves it open which device it will be, and so does loopback.
 ///
 /// # Safety
 /// `id` is live, `addr` a whole address of its family.
@@ -168,7 +169,14 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::so
     let bound = result(object.cm.bind(addr));
     if bound == 0 {
         object.show_addresses();
-        object.show_device();
+        // As in the kernel, loopback is no adapter's own address: libfabric takes a listener that
+        // has a device for one whose address peers can reach. Of two devices without one it would
+        // take the first, so where iWARP alone is wanted it is told.
+        let adapter = object.personality() == Personality::Roce;
+        let listener = object.cm.space() == PortSpace::Tcp;
+        if !(adapter && listener && addr.ip().is_loopback()) {
+            object.show_device();
+        }
     }
     bound
 }
