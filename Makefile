@@ -8,8 +8,8 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-wan interop soak soak-wan-clients \
-        peer-suites fuzz deps mpich pyverbs install uninstall
+.PHONY: all help demo test lint build release bench bench-wan interop soak soak-fio soak-valgrind \
+        soak-wan-clients peer-suites fuzz deps mpich pyverbs install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -55,8 +55,16 @@ soak: ## Long runs: ten million operations on a bad way, an outage, many connect
 soak-wan-clients: deps ## Client programs across 70 ms that lose or reorder, as a table (minutes)
 	$(CARGO) test --release --locked -p weft-interop --test wan -- --ignored --nocapture
 
-peer-suites: deps pyverbs build ## rdma-core's python tests on both devices, as a score
+soak-fio: deps ## fio with its data checked, for an hour (SECONDS=3600)
+	SECONDS=$(or $(SECONDS),3600) $(CARGO) test --release --locked -p weft-interop --test fio \
+	    -- --ignored --nocapture
+
+soak-valgrind: deps ## Every program about what verbs mean under valgrind (5 minutes)
+	$(CARGO) test --release --locked -p weft-preload --test semantics -- --ignored --nocapture
+
+peer-suites: deps pyverbs mpich build ## rdma-core's tests as a score; UCX and MPI as a whole
 	$(CARGO) test --locked -p weft-interop --test peer_suites -- --nocapture
+	$(CARGO) test --locked -p weft-interop --test ucx --test openmpi --test mpich -- --ignored
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh

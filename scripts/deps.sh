@@ -14,8 +14,8 @@ packages=(
     curl netcat-openbsd python3
     # rdma-core's own tests, in Python.
     python3-pyverbs
-    # For scripts/mpich.sh: the MPICH of Debian has no libfabric.
-    python3-venv
+    # MPI. For scripts/mpich.sh: the MPICH of Debian has no libfabric.
+    openmpi-bin libopenmpi-dev python3-venv
     # What Weft is measured against.
     iperf3 sockperf libfabric-dev
     # To look at what happens.

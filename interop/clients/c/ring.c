@@ -1,39 +1,7 @@
 // Messages around a ring, a reduction, and one-sided access, each checked, at many sizes.
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "world.h"
 
 #define LARGEST (1 << 18)
-
-static int rank, ranks;
-
-static int value(int of, int at)
-{
-	return of * 1000003 + at;
-}
-
-static void check(int ok, const char *what, int size)
-{
-	if (ok)
-		return;
-	printf("rank %d: wrong %s of %d\n", rank, what, size);
-	fflush(stdout);
-	MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-static void fill(int *a, int of, int size)
-{
-	for (int i = 0; i < size; i++)
-		a[i] = value(of, i);
-}
-
-static int right(const int *a, int of, int size)
-{
-	for (int i = 0; i < size; i++)
-		if (a[i] != value(of, i))
-			return 0;
-	return 1;
-}
 
 static void ring(int *out, int *in, int size)
 {
@@ -71,11 +39,9 @@ static void one_sided(MPI_Win window, int *shared, int *out, int *in, int size)
 
 int main(int argc, char **argv)
 {
+	begin(argc, argv);
 	MPI_Win window;
-	int *shared, *out = malloc(LARGEST * sizeof(int)), *in = malloc(LARGEST * sizeof(int));
-	MPI_Init(&argc, &argv);
-	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	int *shared, *out = numbers(LARGEST), *in = numbers(LARGEST);
 	MPI_Win_allocate(LARGEST * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &shared,
 			 &window);
 	for (int size = 1; size <= LARGEST; size *= 8) {
@@ -84,8 +50,5 @@ int main(int argc, char **argv)
 		one_sided(window, shared, out, in, size);
 	}
 	MPI_Win_free(&window);
-	if (rank == 0)
-		printf("all right\n");
-	MPI_Finalize();
-	return 0;
+	return finish();
 }

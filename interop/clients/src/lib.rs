@@ -13,6 +13,7 @@
 mod install;
 mod lab;
 mod machine;
+pub mod mpi;
 mod ports;
 mod program;
 mod running;
@@ -24,7 +25,7 @@ pub use lab::{IWARP, Lab, SHUTTLE};
 pub use machine::{Namespaces, own_address};
 pub use ports::free_port;
 pub use program::Program;
-pub use running::{Ended, LIMIT, Running};
+pub use running::{Ended, LIMIT, Running, now};
 pub use rustix::process::Signal;
 pub use translator::Translator;
 pub use wire::Capture;

@@ -18,9 +18,9 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// How often to look for what nothing announces.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The only place that asks what time it is.
+/// What time it is: the only place that asks.
 #[allow(clippy::disallowed_methods)]
-fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 

@@ -1,4 +1,4 @@
-//! DAPL over its rdma-cm provider.
+//! DAPL over its provider that connects by rdma-cm, and over the one that does so by sockets.
 
 use weft_interop::{Ended, IWARP, Lab, Program, SHUTTLE, own_address, pair};
 
@@ -40,6 +40,20 @@ fn dtest(options: &str) {
 #[test]
 fn dtest_reads_writes_and_sends() {
     dtest("-b 65536 -B 20");
+}
+
+/// By sockets, the queue pairs are connected by the program itself.
+#[test]
+fn dtest_without_rdma_cm() {
+    let Some(lab) = Lab::with(&["dtest"]) else { return };
+    let Some(address) = own_address() else { return };
+    let line = "weft u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 \"weft0 1\" \"\"\n";
+    let registry = lab.write("dat.conf", line);
+    let dtest = lab.program("dtest").env("DAT_OVERRIDE", registry).args("-P weft -b 65536 -B 20");
+    let client = dtest.clone().args(&format!("-h {address}"));
+    let (server, client) = pair(&dtest, &client, DTEST_PORT);
+    server.said("DAPL Test Complete. PASSED");
+    client.said("DAPL Test Complete. PASSED");
 }
 
 #[test]
