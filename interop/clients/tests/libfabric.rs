@@ -42,9 +42,7 @@ fn connected_messages() {
 
 #[test]
 fn reliable_datagrams() {
-    for size in [64, 16 << 10, 1_000_000] {
-        ping_pong("verbs;ofi_rxm", "rdm", &format!("-S {size}"));
-    }
+    ping_pong("verbs;ofi_rxm", "rdm", "-S 1000000");
 }
 
 #[test]
