@@ -59,9 +59,9 @@ impl Path {
         &self.launcher
     }
 
-    /// [`all_right`] with the launcher on the near side. Ranks that find something wrong fail; that
-    /// they found nothing is not looked for, because on a busy machine Open MPI's launcher now and
-    /// then ends before it has passed on the last line.
+    /// [`all_right`] with the launcher on the near side. Ranks that find something wrong fail. That
+    /// they say in the end that they found nothing is not looked for: on a busy machine Open MPI's
+    /// launcher has once ended well without that line.
     ///
     /// # Panics
     /// When they do not use RDMA, or fail.
