@@ -54,6 +54,8 @@ impl Capture {
         let tshark = lab.program("tshark").on_its_own().arg("-r").arg(&file);
         // They would take the payload of RDMAP for theirs.
         let tshark = tshark.args("--disable-protocol smb_direct --disable-protocol rpcordma -V");
+        // Two processors that send on one stream are not always captured in its order.
+        let tshark = tshark.args("-o tcp.reassemble_out_of_order:TRUE");
         tshark.run().success().stdout
     }
 }
