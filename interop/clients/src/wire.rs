@@ -52,8 +52,9 @@ impl Capture {
         let Ended { stderr, .. } = dumpcap.wait().success();
         assert!(stderr.contains("/0 (pcap:0/dumpcap:0"), "packets were lost: {stderr}");
         let tshark = lab.program("tshark").on_its_own().arg("-r").arg(&file);
-        // They would take the payload of RDMAP for theirs.
+        // Others would take the payload for theirs, some by the number of the port alone.
         let tshark = tshark.args("--disable-protocol smb_direct --disable-protocol rpcordma -V");
+        let tshark = tshark.args("-o tcp.try_heuristic_first:TRUE");
         // Two processors that send on one stream are not always captured in its order.
         let tshark = tshark.args("-o tcp.reassemble_out_of_order:TRUE");
         tshark.run().success().stdout
