@@ -458,7 +458,10 @@ impl Drive for DatagramDrive {
         (self.turn, self.watched) = (Turn::default(), Interest::READ);
     }
 
+    /// What has arrived by now is taken before, as an adapter would have: its sender may not care
+    /// for it any more, but would be told that it failed.
     fn disconnect(&mut self) {
+        self.receive();
         let now = clock::now();
         self.close(now);
         self.turn.blocked = false;
