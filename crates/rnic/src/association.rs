@@ -340,8 +340,8 @@ impl Association {
         self.vigil.short_due_ns(short, &self.qp.attrs(), self.rtt())
     }
 
-    /// When the requests fail that the peer has left behind.
-    fn orphans_due_ns(&self) -> Option<u64> {
+    /// When [`Association::handle_timeout`] fails the requests that the peer has left behind.
+    pub fn orphans_due_ns(&self) -> Option<u64> {
         let left_ns = self.left_ns.filter(|_| !self.rdmap.is_dead())?;
         self.vigil.orphans_due_ns(left_ns)
     }

@@ -295,7 +295,8 @@ impl DatagramDrive {
     fn set_timer(&mut self, now: Instant, this: &Weak<dyn Source>) {
         let association = match &self.stage {
             Stage::Bound(association) if association.end().is_some() => {
-                association.is_dead().then(|| now + ENDED_PAUSE)
+                let pause = association.is_dead().then(|| now + ENDED_PAUSE);
+                pause.or(association.orphans_due_ns().map(instant_at))
             }
             Stage::Bound(association) => association.poll_timeout().map(instant_at),
             Stage::Awaited => None,

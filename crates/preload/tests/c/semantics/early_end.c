@@ -5,7 +5,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-static void destroyed(void)
+/* The last that b does is to take a message. */
+static void leave(void)
 {
 	pair();
 	receive(b, 1, 64, 8);
@@ -13,8 +14,28 @@ static void destroyed(void)
 	ends(b, 1, IBV_WC_SUCCESS);
 	CHECK(ibv_destroy_qp(b.qp) == 0);
 	ends(a, 2, IBV_WC_SUCCESS);
+}
+
+static void remain(void)
+{
 	b.qp = make_qp(b.cq);
 	part();
+}
+
+static void destroyed(void)
+{
+	leave();
+	remain();
+}
+
+/* A request to a queue pair that is no more fails, if nothing else happens either. */
+static void left(void)
+{
+	leave();
+	post(a, IBV_WR_SEND, 3, IBV_SEND_SIGNALED, 0, 8, 0);
+	struct ibv_wc wc = next(a.cq);
+	CHECK(wc.wr_id == 3 && wc.status != IBV_WC_SUCCESS);
+	remain();
 }
 
 /* What two processes tell each other is the numbers of their queue pairs. */
@@ -63,5 +84,6 @@ int main(int argc, char **argv)
 	begin(argc, argv);
 	for (int i = 0; i < 30; i++)
 		destroyed();
+	left();
 	return finish();
 }
