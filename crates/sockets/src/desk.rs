@@ -2,10 +2,11 @@
 //!
 //! A listener is inherited by `fork`, handed on by `exec` or over a socket. Whoever accepts from it
 //! asks the process that serves it, by a name in the abstract name space that is the number of the
-//! listener's socket: here is a connection from so-and-so, is it granted SDP? The answer has the
-//! program's end of it, or nothing.
+//! listener's socket: here is a connection, is it granted SDP? The answer has the program's end of
+//! it, or nothing. Servers have their children give their rights up, so they may have another user.
 //!
-//! Invariant: only processes of the same user are answered and believed.
+//! Invariant: only who has a connection that was accepted there is answered, and only the same user
+//! or root is believed.
 
 use std::io::{self, ErrorKind};
 use std::mem::{MaybeUninit, size_of};
@@ -51,19 +52,18 @@ impl Desk {
         Ok(Self { _fd: fd, token })
     }
 
-    /// Asks at the one of a listener about `stream`, which was accepted there from `peer`.
+    /// Asks at the one of a listener about `stream`, which was accepted there.
     ///
     /// # Errors
     /// There is none.
-    pub fn ask(socket: Inode, stream: RawFd, peer: SocketAddr) -> io::Result<Option<OwnedFd>> {
+    pub fn ask(socket: Inode, stream: RawFd) -> io::Result<Option<OwnedFd>> {
         let fd = sys::message_socket()?;
         sys::connect_name(fd.as_raw_fd(), &name(socket))?;
         if !is_same_user(fd.as_raw_fd()) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        send(fd.as_raw_fd(), peer.to_string().as_bytes(), Some(stream))?;
-        let (_, answer) = receive(fd.as_raw_fd(), &mut [0; 1])?;
-        Ok(answer)
+        send(fd.as_raw_fd(), Some(stream))?;
+        receive(fd.as_raw_fd())
     }
 }
 
@@ -76,14 +76,11 @@ impl Drop for Desk {
 impl Clerk {
     fn serve(&self, visitor: &OwnedFd) -> Option<()> {
         let raw = visitor.as_raw_fd();
-        if !is_same_user(raw) {
-            return None;
-        }
-        let mut text = [0; 128];
-        let (count, stream) = receive(raw, &mut text).ok()?;
-        let peer = std::str::from_utf8(&text[..count]).ok()?.parse().ok()?;
-        let claimed = self.host.upgrade()?.claim(stream?.as_raw_fd(), None, peer);
-        send(raw, &[0], claimed.as_ref().map(AsRawFd::as_raw_fd)).ok()
+        let stream = receive(raw).ok()??;
+        let host = self.host.upgrade()?;
+        let peer = accepted_from(stream.as_raw_fd(), raw, host.at.port())?;
+        let claimed = host.claim(stream.as_raw_fd(), None, peer);
+        send(raw, claimed.as_ref().map(AsRawFd::as_raw_fd)).ok()
     }
 }
 
@@ -102,6 +99,16 @@ fn name(socket: Inode) -> Vec<u8> {
     format!("weft-sockets/desk/{}", socket.number()).into_bytes()
 }
 
+/// The peer of `stream`, if that is a connection of the listener at `port`. Its two addresses prove
+/// that, for no other socket here can have both; one in another network could, so if the kernel
+/// cannot tell networks apart the visitor must be of the same user.
+fn accepted_from(stream: RawFd, visitor: RawFd, port: u16) -> Option<SocketAddr> {
+    let tcp = sys::option(stream, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
+    let here = sys::network(stream).is_some_and(|network| sys::network(visitor) == Some(network));
+    let met = tcp && sys::local(stream).is_ok_and(|at| at.port() == port);
+    sys::remote(stream).ok().filter(|_| met && (here || is_same_user(visitor)))
+}
+
 fn is_same_user(fd: RawFd) -> bool {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -114,7 +121,7 @@ fn is_same_user(fd: RawFd) -> bool {
     done == 0 && (who.uid == user || who.uid == 0)
 }
 
-/// A message with a descriptor beside it.
+/// A message of one octet with a descriptor beside it.
 struct Parcel {
     part: libc::iovec,
     control: [u64; CONTROL_OCTETS / 8],
@@ -132,8 +139,9 @@ impl Parcel {
     }
 }
 
-fn send(to: RawFd, text: &[u8], fd: Option<RawFd>) -> io::Result<()> {
-    let part = libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() };
+fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
+    let mut octet = 0_u8;
+    let part = libc::iovec { iov_base: (&raw mut octet).cast(), iov_len: 1 };
     let mut parcel = Parcel { part, control: [0; CONTROL_OCTETS / 8] };
     let mut header = parcel.header();
     match fd {
@@ -162,30 +170,33 @@ fn send(to: RawFd, text: &[u8], fd: Option<RawFd>) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-fn receive(from: RawFd, text: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+fn receive(from: RawFd) -> io::Result<Option<OwnedFd>> {
     if sys::poll(from, libc::POLLIN, Some(PATIENCE))? == 0 {
         return Err(ErrorKind::TimedOut.into());
     }
-    let part = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: text.len() };
+    let mut octet = 0_u8;
+    let part = libc::iovec { iov_base: (&raw mut octet).cast(), iov_len: 1 };
     let mut parcel = Parcel { part, control: [0; CONTROL_OCTETS / 8] };
     let mut header = parcel.header();
     // SAFETY: the header names locals that outlive the call.
     let count = unsafe { libc::recvmsg(from, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
-    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    if count < 0 {
+        return Err(io::Error::last_os_error());
+    }
     // SAFETY: the kernel has filled the control data as the header says.
     let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
     if first.is_null() {
-        return Ok((count, None));
+        return Ok(None);
     }
     // SAFETY: a message of the control data, which is aligned for it.
     let message = unsafe { first.read() };
     if (message.cmsg_level, message.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-        return Ok((count, None));
+        return Ok(None);
     }
     // SAFETY: the message is there, and its data are behind it.
     let data = unsafe { libc::CMSG_DATA(first) };
     // SAFETY: there is room for one descriptor only, so one has come.
     let fd = unsafe { data.cast::<RawFd>().read_unaligned() };
     // SAFETY: the kernel has made it for us.
-    Ok((count, Some(unsafe { OwnedFd::from_raw_fd(fd) })))
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

@@ -257,7 +257,7 @@ pub fn accepted(fd: RawFd, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
     if let Some(host) = Center::current().and_then(|center| center.host_of(socket)) {
         return host.claim(stream, Some(stream), peer);
     }
-    match Desk::ask(socket, stream, peer) {
+    match Desk::ask(socket, stream) {
         Ok(answer) => answer,
         Err(_nobody) => {
             take_over(fd, socket);

@@ -269,6 +269,17 @@ pub fn option(fd: RawFd, level: c_int, name: c_int) -> Option<c_int> {
     Some(value)
 }
 
+/// What names the network that a socket is in, if the kernel tells.
+pub fn network(fd: RawFd) -> Option<u64> {
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_NETNS_COOKIE);
+    let (at, len_at) = (&raw mut cookie, &raw mut len);
+    // SAFETY: the value has the room that `len` says.
+    check(unsafe { libc::syscall(libc::SYS_getsockopt, fd, level, name, at, len_at) }).ok()?;
+    Some(cookie)
+}
+
 /// Sets an option of one socket to what it is at another.
 pub fn copy_option(from: RawFd, to: RawFd, name: c_int) {
     let mut value = [0_u8; 32];

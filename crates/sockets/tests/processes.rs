@@ -25,7 +25,7 @@ fn count(said: &str, what: &str) -> usize {
 
 #[test]
 fn children_accept_what_their_parent_serves() {
-    for how in ["fork", "exec"] {
+    for how in ["fork", "nobody", "exec"] {
         let [server, caller] = run("handed.c", how);
         assert_eq!(count(&server, ": SDP over Shuttle, enhanced"), CALLS, "{server}");
         assert_eq!(count(&caller, ": SDP over Shuttle, enhanced"), CALLS, "{caller}");

@@ -1,10 +1,12 @@
-/* A listener that other processes accept from: `handed serve fork`, `handed serve exec` and
- * `handed serve orphan` say their port on stderr and serve CALLS connections each; `handed call
- * PORT` makes them. Children of a fork accept while their parent lives; a program that was executed
- * with the listener does; and one whose parent has ended. */
+/* A listener that other processes accept from: `handed serve fork`, `handed serve nobody`, `handed
+ * serve exec` and `handed serve orphan` say their port on stderr and serve CALLS connections each;
+ * `handed call PORT` makes them. Children of a fork accept while their parent lives; so do those
+ * that have given root's rights up, if this user has them; a program that was executed with the
+ * listener does; and one whose parent has ended. */
 #include "check.h"
 
 #define CALLS 4
+#define NOBODY 65534
 
 static void serve(int listener)
 {
@@ -50,10 +52,13 @@ static int serve_by(const char *how, char *self)
 		return 0;
 	}
 	fprintf(stderr, "port %d\n", ntohs(at.sin_port));
-	for (int i = 0; i < (*how == 'f' ? CALLS : 1); i++) {
+	int executes = !strcmp(how, "exec");
+	for (int i = 0; i < (executes ? 1 : CALLS); i++) {
 		pid_t child = fork();
 		CHECK(child >= 0);
-		if (child == 0 && *how == 'f') {
+		if (child == 0 && !executes) {
+			if (!strcmp(how, "nobody") && geteuid() == 0)
+				CHECK(setgid(NOBODY) == 0 && setuid(NOBODY) == 0);
 			serve(listener);
 			exit(0);
 		} else if (child == 0) {
