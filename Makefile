@@ -9,7 +9,8 @@ libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo test lint build release bench bench-wan interop soak soak-fio soak-valgrind \
-        soak-wan-clients peer-suites fuzz deps mpich pyverbs install uninstall
+        soak-wan-clients soak-sockets peer-suites fuzz deps mpich pyverbs servers install \
+        uninstall
 .NOTPARALLEL:
 
 all: release
@@ -20,7 +21,7 @@ help: ## This list
 demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
 	@$(TARGET)/release/weft-bench demo
 
-test: deps mpich pyverbs lint build ## Everything that must hold: style, lints, all the tests
+test: deps mpich pyverbs servers lint build ## Everything that must hold: style, lints, all tests
 	$(CARGO) test --workspace --locked
 	$(CARGO) build --workspace --release --locked
 	$(CARGO) xtask cost
@@ -62,6 +63,9 @@ soak-fio: deps ## fio with its data checked, for an hour (SECONDS=3600)
 soak-valgrind: deps ## Every program about what verbs mean under valgrind (5 minutes)
 	$(CARGO) test --release --locked -p weft-preload --test semantics -- --ignored --nocapture
 
+soak-sockets: deps servers ## Programs of sockets that take longer: PostgreSQL, Go, sockperf
+	$(CARGO) test --locked -p weft-sockets --test programs -- --ignored --nocapture
+
 peer-suites: deps pyverbs mpich build ## rdma-core's tests as a score; UCX and MPI as a whole
 	$(CARGO) test --locked -p weft-interop --test peer_suites -- --nocapture
 	$(CARGO) test --locked -p weft-interop --test ucx --test openmpi --test mpich -- --ignored
@@ -74,6 +78,9 @@ mpich: ## Puts an MPICH that has libfabric into target/mpich
 
 pyverbs: ## Puts rdma-core's python tests into target/pyverbs
 	@scripts/pyverbs.sh
+
+servers: ## Puts nginx, sshd and redis-server into target/servers
+	@scripts/servers.sh
 
 deps: ## Installs the Debian packages that are missing
 	@scripts/deps.sh

@@ -11,7 +11,9 @@ packages=(
     # Programs that run over Weft.
     ibverbs-utils rdmacm-utils perftest fio libfabric-bin ucx-utils dapl2-utils qperf
     # Programs of sockets.
-    curl netcat-openbsd python3
+    curl netcat-openbsd python3 nuttcp netpipe-tcp wrk openssh-client
+    # Libraries for scripts/servers.sh.
+    libjemalloc2 liblzf1 libwrap0
     # rdma-core's own tests, in Python.
     python3-pyverbs
     # MPI. For scripts/mpich.sh: the MPICH of Debian has no libfabric.

@@ -148,6 +148,11 @@ impl Running {
         }
     }
 
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|ended| ended.is_none())
+    }
+
     /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -182,8 +187,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has mostly ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // It has mostly ended by itself; `timeout` leads a group that its children are in.
+        if self.runs() {
+            let group = format!("-{}", self.child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+            let _ = self.child.wait();
+        }
     }
 }

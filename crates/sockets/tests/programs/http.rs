@@ -1,0 +1,200 @@
+//! Servers and callers of HTTP, and asyncio's streams.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use libtest_mimic::Failed;
+
+use crate::common::{Dir, Program};
+use crate::{Ours, content, free_port, judge, path, program, same, serve};
+
+/// Has curl fetch the file from a server; gives what it said.
+fn fetch(port: &str, ours: bool, copy: &Path) -> String {
+    let mut curl = program("curl", ours);
+    curl.args(["-sSf", "--retry", "2", "-o"]).args([copy]);
+    curl.args([format!("http://127.0.0.1:{port}/file")]).start().end()
+}
+
+pub fn python(ours: Ours) -> Result<(), Failed> {
+    let (dir, port) = (Dir::new(&format!("http-{ours:?}")), free_port());
+    let (_, octets) = content(&dir);
+    let mut command = program("python3", ours.server());
+    command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
+    let server = serve(command.stdout(Stdio::null()), &port);
+    let copy = dir.path("copy");
+    let said = fetch(&port, ours.caller(), &copy);
+    same(&copy, &octets)?;
+    judge(&server.stop(), &said, ours)
+}
+
+const ASYNCIO_SERVER: &str = "
+import asyncio, sys
+async def serve(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+async def main():
+    server = await asyncio.start_server(serve, '127.0.0.1', int(sys.argv[1]))
+    await server.serve_forever()
+asyncio.run(main())
+";
+
+const ASYNCIO_CALLER: &str = "
+import asyncio, sys
+async def call(number):
+    reader, writer = await asyncio.open_connection('127.0.0.1', int(sys.argv[1]))
+    sent = bytes([number]) * 300000
+    writer.write(sent)
+    writer.write_eof()
+    assert await reader.read() == sent
+    writer.close()
+    await writer.wait_closed()
+async def main():
+    await asyncio.gather(*(call(number) for number in range(10)))
+asyncio.run(main())
+";
+
+pub fn asyncio(ours: Ours) -> Result<(), Failed> {
+    let port = free_port();
+    let mut command = program("python3", ours.server());
+    let server = serve(command.args(["-c", ASYNCIO_SERVER, &port]), &port);
+    let mut caller = program("python3", ours.caller());
+    let said = caller.args(["-c", ASYNCIO_CALLER, &port]).start().end();
+    judge(&server.stop(), &said, ours)
+}
+
+const NODE_SERVER: &str = "
+const http = require('http');
+http.createServer((request, response) => {
+  let octets = 0;
+  request.on('data', part => octets += part.length);
+  request.on('end', () => response.end(String(octets)));
+}).listen(Number(process.argv[1]), '127.0.0.1');
+";
+
+const NODE_CALLER: &str = "
+const http = require('http');
+const sent = Buffer.alloc(1 << 20, 7);
+let left = 8;
+for (let i = 0; i < 8; i++) {
+  const options = { host: '127.0.0.1', port: Number(process.argv[1]), method: 'POST' };
+  const request = http.request(options, response => {
+    let text = '';
+    response.on('data', part => text += part);
+    response.on('end', () => {
+      if (text !== String(sent.length)) process.exit(1);
+      if (--left === 0) process.exit(0);
+    });
+  });
+  request.end(sent);
+}
+";
+
+pub fn node(ours: Ours) -> Result<(), Failed> {
+    let port = free_port();
+    let mut command = program("node", ours.server());
+    let server = serve(command.args(["-e", NODE_SERVER, &port]), &port);
+    let said = program("node", ours.caller()).args(["-e", NODE_CALLER, &port]).start().end();
+    judge(&server.stop(), &said, ours)
+}
+
+/// As it is set up mostly: a process that listens, and others that accept, of another user if this
+/// one is root.
+fn nginx_conf(port: &str, home: &Path) -> String {
+    let home = home.display();
+    let scratch = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let scratch = scratch.map(|kind| format!("{kind}_temp_path {home}/{kind};")).concat();
+    format!(
+        "daemon off; worker_processes 2; pid {home}/pid; error_log stderr error;
+         events {{ worker_connections 128; }}
+         http {{
+             access_log off; sendfile on; {scratch}
+             server {{ listen 127.0.0.1:{port}; root {home}; }}
+         }}"
+    )
+}
+
+pub fn nginx(ours: Ours) -> Result<(), Failed> {
+    let (dir, port) = (Dir::new(&format!("nginx-{ours:?}")), free_port());
+    let (_, octets) = content(&dir);
+    let conf = dir.path("conf");
+    std::fs::write(&conf, nginx_conf(&port, &dir.path("")))?;
+    let mut command = program("nginx", ours.server());
+    let server = serve(command.args(["-e", "stderr", "-c"]).args([&conf]), &port);
+    let copy = dir.path("copy");
+    let said = fetch(&port, ours.caller(), &copy);
+    same(&copy, &octets)?;
+    let mut wrk = program("wrk", ours.caller());
+    wrk.args(["-t", "1", "-c", "8", "-d", "1", &format!("http://127.0.0.1:{port}/file")]);
+    let report = wrk.stdout(Stdio::piped()).start().end();
+    judge(&server.stop(), &said, ours)?;
+    let served = report.lines().find_map(|line| line.split_once(" requests in"));
+    let served = served.and_then(|(count, _)| count.trim().parse().ok()).unwrap_or(0);
+    let errors = report.contains("Socket errors") || report.contains("Non-2xx");
+    if served > 0 && !errors { Ok(()) } else { Err(report.into()) }
+}
+
+const GO_SERVER: &str = r#"
+package main
+
+import ("net/http"; "os")
+
+func main() {
+	panic(http.ListenAndServe("127.0.0.1:"+os.Args[1], http.FileServer(http.Dir("."))))
+}
+"#;
+
+const GO_CALLER: &str = r#"
+package main
+
+import ("io"; "net/http"; "os")
+
+func main() {
+	response, err := http.Get("http://127.0.0.1:"+os.Args[1]+"/file")
+	if err != nil { panic(err) }
+	copy, err := os.Create("copy")
+	if err != nil { panic(err) }
+	if _, err := io.Copy(copy, response.Body); err != nil { panic(err) }
+}
+"#;
+
+fn build_go(dir: &Dir, name: &str, source: &str) -> PathBuf {
+    let file = dir.path(&format!("{name}.go"));
+    std::fs::write(&file, source).expect("a file");
+    let program = dir.path(name);
+    let built = Command::new(path("go")).arg("build").arg("-o").args([&program, &file]).status();
+    assert!(built.is_ok_and(|status| status.success()), "it is built");
+    program
+}
+
+/// Programs of Go make their system calls themselves, so they go by TCP, with the library or
+/// without, and whatever the other end is.
+pub fn go(ours: Ours) -> Result<(), Failed> {
+    let dir = Dir::new(&format!("go-{ours:?}"));
+    let (_, octets) = content(&dir);
+    let copy = dir.path("copy");
+    let port = free_port();
+    let mut command = Program::new(&build_go(&dir, "serve", GO_SERVER), ours.server());
+    let server = serve(command.args([&port]).dir(&dir.path("")), &port);
+    let said = fetch(&port, ours.caller(), &copy);
+    same(&copy, &octets)?;
+    if server.stop().contains("weft: ") {
+        return Err("a server of Go is intercepted".into());
+    }
+    if ours.caller() {
+        judge("", &said, Ours::Caller)?;
+    }
+    let port = free_port();
+    let mut command = program("python3", ours.server());
+    command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
+    let server = serve(command.stdout(Stdio::null()), &port);
+    let mut caller = Program::new(&build_go(&dir, "call", GO_CALLER), ours.caller());
+    let said = caller.args([&port]).dir(&dir.path("")).start().end();
+    same(&copy, &octets)?;
+    if said.contains("weft: ") {
+        return Err("a caller of Go is intercepted".into());
+    }
+    let served = server.stop();
+    if ours.server() { judge(&served, "", Ours::Server) } else { Ok(()) }
+}

@@ -1,0 +1,223 @@
+//! Unmodified programs, both ends or one of them under the library. Those that this machine does
+//! not have are named as ignored; so are those that take long, which `make soak-sockets` runs.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod http;
+mod services;
+mod streams;
+
+use std::net::{TcpListener, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use common::{Dir, Program, Running};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+/// Octets that programs fetch.
+const OCTETS: usize = 5 << 20;
+/// Ports below those that the kernel gives out.
+const PORTS: std::ops::Range<u16> = 21_000..31_000;
+/// How often it is looked whether a server listens, and how many times.
+const LOOK: Duration = Duration::from_millis(5);
+const LOOKS: usize = 6000;
+
+/// Which ends of a check are under the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ours {
+    Both,
+    Server,
+    Caller,
+}
+
+impl Ours {
+    fn server(self) -> bool {
+        self != Self::Caller
+    }
+
+    fn caller(self) -> bool {
+        self != Self::Server
+    }
+}
+
+/// Programs that are there, and both of them run.
+struct Row {
+    name: &'static str,
+    programs: &'static [&'static str],
+    check: fn(Ours) -> Result<(), Failed>,
+    long: bool,
+}
+
+impl Row {
+    const fn new(
+        name: &'static str,
+        programs: &'static [&'static str],
+        check: fn(Ours) -> Result<(), Failed>,
+    ) -> Self {
+        Self { name, programs, check, long: false }
+    }
+
+    const fn long(self) -> Self {
+        Self { long: true, ..self }
+    }
+
+    fn trials(&'static self) -> impl Iterator<Item = Trial> {
+        let missing = self.programs.iter().find(|program| find(program).is_none());
+        let ends = [
+            (Ours::Both, "both_ours"),
+            (Ours::Server, "a_plain_caller"),
+            (Ours::Caller, "a_plain_server"),
+        ];
+        ends.into_iter().map(move |(ours, how)| {
+            let name = format!("{}_with_{how}", self.name);
+            let trial = Trial::test(name, move || match missing {
+                Some(program) => {
+                    eprintln!("{}: there is no {program} here", self.name);
+                    Ok(())
+                }
+                None => (self.check)(ours),
+            });
+            trial.with_ignored_flag(missing.is_some() || self.long)
+        })
+    }
+}
+
+const ROWS: [Row; 13] = [
+    Row::new("http_server_and_curl", &["python3", "curl"], http::python),
+    Row::new("asyncio", &["python3"], http::asyncio),
+    Row::new("node_http", &["node"], http::node),
+    Row::new("nginx_and_wrk", &["nginx", "wrk", "curl"], http::nginx),
+    Row::new("go_http", &["go", "python3", "curl"], http::go).long(),
+    Row::new("iperf3", &["iperf3"], streams::iperf3),
+    Row::new("netcat", &["nc"], streams::netcat),
+    Row::new("netpipe", &["NPtcp"], streams::netpipe),
+    Row::new("sockperf", &["sockperf"], streams::sockperf).long(),
+    Row::new("nuttcp", &["nuttcp"], streams::nuttcp),
+    Row::new("redis", &["redis-server", "redis-benchmark"], services::redis),
+    Row::new("ssh_and_scp", &["sshd", "ssh", "scp", "ssh-keygen", "unshare"], services::ssh),
+    Row::new("postgresql", &["postgres", "initdb", "pgbench", "setpriv"], services::postgresql)
+        .long(),
+];
+
+fn main() {
+    static TABLE: [Row; ROWS.len()] = ROWS;
+    let trials = TABLE.iter().flat_map(Row::trials).collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// Where programs are: those of users, those of administrators, PostgreSQL's, and what
+/// `scripts/servers.sh` has unpacked.
+fn places() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    places.push("/usr/sbin".into());
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    places.extend(versions.map(|version| version.path().join("bin")));
+    let target = common::library().ancestors().nth(3).map(Path::to_owned).unwrap_or_default();
+    places.extend(["usr/sbin", "usr/bin"].map(|dir| target.join("servers").join(dir)));
+    places
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    places().into_iter().map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+fn path(name: &str) -> PathBuf {
+    find(name).expect("it was found before")
+}
+
+fn program(name: &str, ours: bool) -> Program {
+    Program::new(&path(name), ours)
+}
+
+/// A number that is free in TCP and UDP, and that the kernel gives to nobody.
+fn free_port() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let span = PORTS.end - PORTS.start;
+    loop {
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);
+        let port = PORTS.start + (std::process::id() as u16).wrapping_add(turn) % span;
+        let free =
+            |at| TcpListener::bind((at, port)).is_ok() && UdpSocket::bind((at, port)).is_ok();
+        if free("127.0.0.1") {
+            return port.to_string();
+        }
+    }
+}
+
+/// Whether what the ends said on stderr fits: a caller that is ours says which way it went, and so
+/// does the server if there is no such caller. Some servers have no stderr.
+fn judge(server: &str, caller: &str, ours: Ours) -> Result<(), Failed> {
+    let (said, what, way) = match ours {
+        Ours::Both => (caller, "connected to", "SDP over Shuttle"),
+        Ours::Caller => (caller, "connected to", "TCP, "),
+        Ours::Server => (server, "accepted", "TCP, it did not ask for SDP"),
+    };
+    if said.lines().any(|line| line.contains(what) && line.contains(way)) {
+        return Ok(());
+    }
+    Err(format!("no line says `{what}` and `{way}`:\n{said}").into())
+}
+
+/// Starts a server and waits until it listens at `port`.
+fn serve(command: &mut Program, port: &str) -> Running {
+    let mut server = command.start();
+    let port = port.parse().expect("a number");
+    // To call it would be to be served.
+    for _ in 0..LOOKS {
+        if listens(port) {
+            return server;
+        }
+        assert!(server.runs(), "it has ended: {}", server.rest());
+        pause();
+    }
+    panic!("it does not listen");
+}
+
+/// Nothing announces that a program listens.
+#[allow(clippy::disallowed_methods)]
+fn pause() {
+    std::thread::sleep(LOOK);
+}
+
+/// Whether somebody listens at this number, as the kernel's tables say.
+fn listens(port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    let at = format!(":{port:04X}");
+    let is_it = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|local| local.ends_with(&at)) && words.nth(1) == Some(LISTEN)
+    };
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    tables.iter().flatten().any(|table| table.lines().any(is_it))
+}
+
+/// A file that is not the same twice.
+fn content(dir: &Dir) -> (PathBuf, Vec<u8>) {
+    let octets: Vec<u8> = (0..OCTETS as u64).map(|at| ((at * at) >> 7) as u8).collect();
+    let path = dir.path("file");
+    std::fs::write(&path, &octets).expect("a file");
+    (path, octets)
+}
+
+fn same(file: &Path, octets: &[u8]) -> Result<(), Failed> {
+    let found = std::fs::read(file)?;
+    if found == octets { Ok(()) } else { Err(format!("{} octets differ", found.len()).into()) }
+}
+
+/// Whether this user may do everything.
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().expect("id is installed");
+    id.stdout.trim_ascii() == b"0"
+}
+
+impl Running {
+    /// Ends a server; gives what it said.
+    fn stop(self) -> String {
+        let asked = Command::new("kill").arg(self.id().to_string()).status();
+        assert!(asked.is_ok_and(|status| status.success()), "it was there");
+        self.rest()
+    }
+}
