@@ -451,6 +451,10 @@ impl Source for Cell {
         self.with_driver(|driver| driver.turn().heed_timer(now));
     }
 
+    fn number(&self) -> usize {
+        self.number as usize - 1
+    }
+
     fn at_exit(&self, until: Instant) {
         if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
             driver.flush_at_exit(until);

@@ -2,6 +2,7 @@
 //! default holds.
 
 use std::sync::OnceLock;
+use std::thread;
 use std::time::Duration;
 
 /// Who makes progress.
@@ -40,6 +41,18 @@ pub struct Settings {
     pub progress: Progress,
     /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete.
     pub stall_after: Duration,
+    /// `WEFT_THREADS`: threads of the engine, at least one and at most [`THREADS_MAX`].
+    pub threads: usize,
+}
+
+/// Threads that the engine has at most, unless `WEFT_THREADS` asks for more.
+const THREADS: usize = 4;
+/// Threads that the engine can have.
+pub(crate) const THREADS_MAX: usize = 16;
+
+/// Of the processors that this process may use, as many as serve connections by themselves.
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(THREADS)
 }
 
 impl Settings {
@@ -66,12 +79,14 @@ impl Settings {
             _ => Transport::Auto,
         };
         let stall_ms = variable("WEFT_STALL_TIMEOUT_MS").and_then(|v| v.parse().ok());
+        let threads = variable("WEFT_THREADS").and_then(|v| v.parse().ok());
         Self {
             crc: switch("WEFT_CRC", true),
             markers: switch("WEFT_MARKERS", false),
             transport,
             progress,
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
+            threads: threads.unwrap_or_else(processors).clamp(1, THREADS_MAX),
         }
     }
 }

@@ -1,25 +1,26 @@
-//! The background thread: readiness, timers, and the leases of those who poll.
+//! The background threads: readiness, timers, and the leases of those who poll.
 //!
-//! It sleeps in epoll until a descriptor is ready, a timer is due or a lease has to be looked at.
+//! They sleep in epoll until a descriptor is ready, a timer is due or a lease has to be looked at.
+//! Each source belongs to one of them, so that a program with many busy connections that sleeps
+//! until something happens uses more than one processor. Those beyond the first start with the
+//! first connection that is theirs.
+//!
 //! While an application thread polls a connection it holds a lease on it and the engine does not
 //! watch that connection: otherwise every packet would wake two threads. A lease lasts as long as
 //! it is renewed; when it ends the engine watches again.
 
-use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+mod worker;
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use self::worker::{WAKE_TOKEN, Worker};
 use crate::cell;
-use crate::fds::HighFd;
-use crate::{clock, process, sys};
-
-/// Events taken from the kernel at once.
-const EVENTS_MAX: usize = 64;
-/// How often leases are looked at.
-const LEASE_CHECK: Duration = Duration::from_millis(1);
+use crate::config::THREADS_MAX;
+use crate::{Settings, process};
 
 /// What a source wants to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +63,11 @@ pub trait Source: Send + Sync {
     fn ready(&self, readiness: Readiness);
     /// A timer set with [`Engine::set_timer`] is due.
     fn timeout(&self, now: Instant);
+    /// Its number among those that share the engine's threads out; always the same. Those without
+    /// one are called by the first.
+    fn number(&self) -> usize {
+        0
+    }
     /// The process exits normally and waits until then at most; called on the thread that ends it.
     fn at_exit(&self, _until: Instant) {}
 }
@@ -81,33 +87,16 @@ struct Registered {
     source: Arc<dyn Source>,
 }
 
-#[derive(Default)]
-struct Timers {
-    queue: BTreeMap<(Instant, u64), Weak<dyn Source>>,
-    next: u64,
-}
-
-thread_local! {
-    /// Whether this is the background thread.
-    static IS_ENGINE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// The background thread and what it watches.
+/// The background threads and what they watch.
 pub struct Engine {
-    epoll: HighFd,
-    wake: HighFd,
+    workers: [OnceLock<Worker>; THREADS_MAX],
     sources: Mutex<HashMap<u64, Registered>>,
     next_token: AtomicU64,
-    timers: Mutex<Timers>,
-    leases: Mutex<Vec<Weak<dyn Leased>>>,
-    has_leases: AtomicBool,
     cells: RwLock<Vec<Arc<cell::Cell>>>,
 }
 
-const WAKE_TOKEN: u64 = 0;
-
-/// One engine for each process in a line of forks: a child finds its parent's without a thread
-/// and starts its own. Deeper lines than this share the last.
+/// One engine for each process in a line of forks: a child finds its parent's without threads and
+/// starts its own. Deeper lines than this share the last.
 static ENGINES: [OnceLock<Engine>; 64] = [const { OnceLock::new() }; 64];
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
@@ -133,10 +122,7 @@ impl Engine {
         });
         if started {
             process::prepare();
-            std::thread::Builder::new()
-                .name("weft".into())
-                .spawn(|| engine.run())
-                .expect("weft: no thread can be started for the engine");
+            engine.worker(0);
         }
         engine
     }
@@ -154,146 +140,81 @@ impl Engine {
     }
 
     fn new() -> Self {
-        let epoll = HighFd::new(sys::epoll_create().expect("weft: no epoll instance"));
-        let wake = HighFd::new(sys::eventfd().expect("weft: no eventfd"));
-        let fd = wake.as_fd().as_raw_fd();
-        let bits = Interest::READ.bits();
-        sys::epoll_ctl(epoll.as_fd(), libc::EPOLL_CTL_ADD, fd, bits, WAKE_TOKEN)
-            .expect("weft: epoll refuses its own eventfd");
         Self {
-            epoll,
-            wake,
+            workers: [const { OnceLock::new() }; THREADS_MAX],
             sources: Mutex::default(),
             // No token of a parent names anything here.
             next_token: AtomicU64::new(((generation() as u64) << 32) + WAKE_TOKEN + 1),
-            timers: Mutex::default(),
-            leases: Mutex::default(),
-            has_leases: AtomicBool::new(false),
             cells: RwLock::default(),
         }
     }
 
+    /// The thread that sources with this `number` belong to; the first call starts it.
+    fn worker(&'static self, number: usize) -> &'static Worker {
+        let mut started = false;
+        let worker = self.workers[number % Settings::get().threads].get_or_init(|| {
+            started = true;
+            Worker::new()
+        });
+        if started {
+            std::thread::Builder::new()
+                .name("weft".into())
+                .spawn(|| worker.run(self))
+                .expect("weft: no thread can be started for the engine");
+        }
+        worker
+    }
+
     /// Watches `fd` for `source`, which is kept alive until [`Engine::remove`].
-    pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, source: Arc<dyn Source>) -> Token {
+    pub fn add(
+        &'static self,
+        fd: BorrowedFd<'_>,
+        interest: Interest,
+        source: Arc<dyn Source>,
+    ) -> Token {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
-        let fd = fd.as_raw_fd();
+        let (fd, worker) = (fd.as_raw_fd(), self.worker(source.number()));
         self.sources().insert(token, Registered { fd, source });
-        // A descriptor that epoll refuses is never ready; the timers of its owner end it.
-        let bits = interest.bits();
-        let _ = sys::epoll_ctl(self.epoll.as_fd(), libc::EPOLL_CTL_ADD, fd, bits, token);
+        worker.control(libc::EPOLL_CTL_ADD, fd, interest, token);
         Token(token)
     }
 
     /// Changes what a source wants to be told.
-    pub fn modify(&self, token: Token, interest: Interest) {
-        let Some(fd) = self.sources().get(&token.0).map(|r| r.fd) else { return };
-        let (epoll, bits) = (self.epoll.as_fd(), interest.bits());
-        let _ = sys::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, fd, bits, token.0);
+    pub fn modify(&'static self, token: Token, interest: Interest) {
+        let found = self.sources().get(&token.0).map(|r| (r.fd, r.source.number()));
+        if let Some((fd, number)) = found {
+            self.worker(number).control(libc::EPOLL_CTL_MOD, fd, interest, token.0);
+        }
     }
 
     /// Stops watching. Call it before the descriptor is closed.
-    pub fn remove(&self, token: Token) {
+    pub fn remove(&'static self, token: Token) {
         let removed = self.sources().remove(&token.0);
-        if let Some(registered) = &removed {
-            let epoll = self.epoll.as_fd();
-            let _ = sys::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, registered.fd, 0, token.0);
+        if let Some(Registered { fd, source }) = removed {
+            let worker = self.worker(source.number());
+            worker.control(libc::EPOLL_CTL_DEL, fd, Interest::NONE, token.0);
         }
     }
 
     /// Calls `source.timeout` at `deadline`, if it still exists then. It cannot be cancelled; the
     /// source looks whether something is due.
-    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Source>) {
-        let mut timers = self.timers.lock().expect("timer lock");
-        let first = timers.queue.first_key_value().map(|(key, _)| key.0);
-        let id = timers.next;
-        timers.next += 1;
-        timers.queue.insert((deadline, id), source);
-        drop(timers);
-        // The engine looks at its timers before it sleeps.
-        if first.is_none_or(|first| deadline < first) && !IS_ENGINE.get() {
-            self.wake();
+    pub fn set_timer(&'static self, deadline: Instant, source: Weak<dyn Source>) {
+        if let Some(number) = source.upgrade().map(|source| source.number()) {
+            self.worker(number).set_timer(deadline, source);
         }
     }
 
     /// Looks after a lease until it can be taken back.
-    pub(crate) fn lease(&self, leased: Weak<dyn Leased>) {
-        self.leases.lock().expect("lease lock").push(leased);
-        if !self.has_leases.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
-    }
-
-    fn wake(&self) {
-        sys::notify(self.wake.as_fd());
+    pub(crate) fn lease(&'static self, leased: Weak<dyn Leased>) {
+        self.worker(0).lease(leased);
     }
 
     fn sources(&self) -> MutexGuard<'_, HashMap<u64, Registered>> {
         self.sources.lock().expect("source lock")
     }
 
-    fn run(&self) {
-        IS_ENGINE.set(true);
-        sys::block_signals();
-        sys::wake_on_time();
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
-        loop {
-            let now = clock::now();
-            // Timers last, because the end of a lease may set one.
-            let deadline = [self.check_leases(now), self.run_timers(now)];
-            let timeout = deadline.into_iter().flatten().min();
-            let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, timeout);
-            for event in &events[..count] {
-                self.dispatch(event);
-            }
-        }
-    }
-
-    fn dispatch(&self, event: &libc::epoll_event) {
-        let (bits, token) = (event.events, event.u64);
-        if token == WAKE_TOKEN {
-            sys::drain(self.wake.as_fd());
-            return;
-        }
-        let source = self.sources().get(&token).map(|r| Arc::clone(&r.source));
-        let Some(source) = source else { return };
-        let failed = bits & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
-        source.ready(Readiness {
-            read: failed || bits & libc::EPOLLIN as u32 != 0,
-            write: failed || bits & libc::EPOLLOUT as u32 != 0,
-        });
-    }
-
-    /// Calls what is due; gives the time to the next timer. One that is set meanwhile has its turn
-    /// after the descriptors, which it would keep waiting if it was due at once again and again.
-    fn run_timers(&self, now: Instant) -> Option<Duration> {
-        let due = {
-            let mut timers = self.timers.lock().expect("timer lock");
-            let later = timers.queue.split_off(&(now, u64::MAX));
-            std::mem::replace(&mut timers.queue, later)
-        };
-        for source in due.values().filter_map(Weak::upgrade) {
-            source.timeout(now);
-        }
-        let timers = self.timers.lock().expect("timer lock");
-        let next = timers.queue.first_key_value()?.0.0;
-        Some(next.saturating_duration_since(now))
-    }
-
-    /// Takes back the leases that nobody renewed; gives the time to look again.
-    fn check_leases(&self, now: Instant) -> Option<Duration> {
-        if !self.has_leases.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut leases = std::mem::take(&mut *self.leases.lock().expect("lease lock"));
-        let before = now.checked_sub(LEASE_CHECK)?;
-        leases.retain(|l| l.upgrade().is_some_and(|l| !l.reclaim(before)));
-        let mut current = self.leases.lock().expect("lease lock");
-        current.append(&mut leases);
-        if current.is_empty() {
-            self.has_leases.store(false, Ordering::Release);
-            return None;
-        }
-        Some(LEASE_CHECK)
+    fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
+        self.sources().get(&token).map(|r| Arc::clone(&r.source))
     }
 
     /// Adds a connection to those that a polling thread helps with.
@@ -322,5 +243,48 @@ impl Engine {
     /// Every source, for the handler that runs at exit.
     pub(crate) fn all(&self) -> Vec<Arc<dyn Source>> {
         self.sources().values().map(|r| Arc::clone(&r.source)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::clock;
+
+    struct Numbered {
+        number: usize,
+        /// Waits until all of them are called, and the test is there.
+        called: Arc<Barrier>,
+    }
+
+    impl Source for Numbered {
+        fn ready(&self, _: Readiness) {}
+
+        fn timeout(&self, _: Instant) {
+            self.called.wait();
+        }
+
+        fn number(&self) -> usize {
+            self.number
+        }
+    }
+
+    #[test]
+    fn sources_with_other_numbers_have_other_threads_at_the_same_time() {
+        let count = Settings::get().threads;
+        let called = Arc::new(Barrier::new(count + 1));
+        let sources: Vec<Arc<dyn Source>> = (0..count)
+            .map(|number| {
+                let called = Arc::clone(&called);
+                Arc::new(Numbered { number, called }) as Arc<dyn Source>
+            })
+            .collect();
+        for source in &sources {
+            Engine::get().set_timer(clock::now(), Arc::downgrade(source));
+        }
+        // Were two of them called by one thread, the second would wait for ever.
+        called.wait();
     }
 }

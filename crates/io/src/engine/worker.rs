@@ -1,0 +1,161 @@
+//! One of the engine's threads: what it watches, its timers, the leases it looks after.
+//!
+//! Invariant: what it sleeps for is known to it; whoever brings the time forward wakes it.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use super::{Engine, Interest, Leased, Readiness, Source};
+use crate::fds::HighFd;
+use crate::{clock, sys};
+
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 64;
+/// How often leases are looked at.
+const LEASE_CHECK: Duration = Duration::from_millis(1);
+/// Names the descriptor that wakes the thread.
+pub(super) const WAKE_TOKEN: u64 = 0;
+
+#[derive(Default)]
+struct Timers {
+    queue: BTreeMap<(Instant, u64), Weak<dyn Source>>,
+    next: u64,
+}
+
+thread_local! {
+    /// Which of the engine's threads this is.
+    static SELF: Cell<*const Worker> = const { Cell::new(ptr::null()) };
+}
+
+/// A thread of the engine.
+pub(super) struct Worker {
+    epoll: HighFd,
+    wake: HighFd,
+    timers: Mutex<Timers>,
+    leases: Mutex<Vec<Weak<dyn Leased>>>,
+    has_leases: AtomicBool,
+}
+
+impl Worker {
+    /// One that nobody runs yet.
+    ///
+    /// # Panics
+    /// When the system has no descriptor left for it: nothing works without.
+    pub fn new() -> Self {
+        let epoll = HighFd::new(sys::epoll_create().expect("weft: no epoll instance"));
+        let wake = HighFd::new(sys::eventfd().expect("weft: no eventfd"));
+        let fd = wake.as_fd().as_raw_fd();
+        let bits = Interest::READ.bits();
+        sys::epoll_ctl(epoll.as_fd(), libc::EPOLL_CTL_ADD, fd, bits, WAKE_TOKEN)
+            .expect("weft: epoll refuses its own eventfd");
+        Self {
+            epoll,
+            wake,
+            timers: Mutex::default(),
+            leases: Mutex::default(),
+            has_leases: AtomicBool::new(false),
+        }
+    }
+
+    /// Adds, changes or removes (`EPOLL_CTL_*`) what is watched of `fd`. A descriptor that epoll
+    /// refuses is never ready; the timers of its owner end it.
+    pub fn control(&self, operation: libc::c_int, fd: RawFd, interest: Interest, token: u64) {
+        let _ = sys::epoll_ctl(self.epoll.as_fd(), operation, fd, interest.bits(), token);
+    }
+
+    /// Calls `source` at `deadline`.
+    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Source>) {
+        let mut timers = self.timers.lock().expect("timer lock");
+        let first = timers.queue.first_key_value().map(|(key, _)| key.0);
+        let id = timers.next;
+        timers.next += 1;
+        timers.queue.insert((deadline, id), source);
+        drop(timers);
+        // The thread looks at its timers before it sleeps.
+        if first.is_none_or(|first| deadline < first) && !ptr::eq(SELF.get(), self) {
+            self.wake();
+        }
+    }
+
+    /// Looks after a lease until it can be taken back.
+    pub fn lease(&self, leased: Weak<dyn Leased>) {
+        self.leases.lock().expect("lease lock").push(leased);
+        if !self.has_leases.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        sys::notify(self.wake.as_fd());
+    }
+
+    /// Serves what it watches, for as long as the process lives.
+    pub fn run(&self, engine: &Engine) -> ! {
+        SELF.set(self);
+        sys::block_signals();
+        sys::wake_on_time();
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        loop {
+            let now = clock::now();
+            // Timers last, because the end of a lease may set one.
+            let deadline = [self.check_leases(now), self.run_timers(now)];
+            let timeout = deadline.into_iter().flatten().min();
+            let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, timeout);
+            for event in &events[..count] {
+                self.dispatch(engine, event);
+            }
+        }
+    }
+
+    fn dispatch(&self, engine: &Engine, event: &libc::epoll_event) {
+        let (bits, token) = (event.events, event.u64);
+        if token == WAKE_TOKEN {
+            sys::drain(self.wake.as_fd());
+            return;
+        }
+        let Some(source) = engine.source(token) else { return };
+        let failed = bits & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
+        source.ready(Readiness {
+            read: failed || bits & libc::EPOLLIN as u32 != 0,
+            write: failed || bits & libc::EPOLLOUT as u32 != 0,
+        });
+    }
+
+    /// Calls what is due; gives the time to the next timer. One that is set meanwhile has its turn
+    /// after the descriptors, which it would keep waiting if it was due at once again and again.
+    fn run_timers(&self, now: Instant) -> Option<Duration> {
+        let due = {
+            let mut timers = self.timers.lock().expect("timer lock");
+            let later = timers.queue.split_off(&(now, u64::MAX));
+            std::mem::replace(&mut timers.queue, later)
+        };
+        for source in due.values().filter_map(Weak::upgrade) {
+            source.timeout(now);
+        }
+        let timers = self.timers.lock().expect("timer lock");
+        let next = timers.queue.first_key_value()?.0.0;
+        Some(next.saturating_duration_since(now))
+    }
+
+    /// Takes back the leases that nobody renewed; gives the time to look again.
+    fn check_leases(&self, now: Instant) -> Option<Duration> {
+        if !self.has_leases.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut leases = std::mem::take(&mut *self.leases.lock().expect("lease lock"));
+        let before = now.checked_sub(LEASE_CHECK)?;
+        leases.retain(|l| l.upgrade().is_some_and(|l| !l.reclaim(before)));
+        let mut current = self.leases.lock().expect("lease lock");
+        current.append(&mut leases);
+        if current.is_empty() {
+            self.has_leases.store(false, Ordering::Release);
+            return None;
+        }
+        Some(LEASE_CHECK)
+    }
+}
