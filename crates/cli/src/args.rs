@@ -291,6 +291,8 @@ ENVIRONMENT
     WEFT_PROGRESS   inline, engine or hybrid: which threads move the data
     WEFT_STALL_TIMEOUT_MS
                     How long a peer may stop in the middle of a frame
+    WEFT_THREADS    How many threads Weft has at most for connections whose program
+                    sleeps (default: one for each processor, 4 at most)
     WEFT_SEED       The seed of a run of Weft's tests, to repeat it
     WEFT_DEV        The name of weft0
     WEFT_FAULT      What is to go wrong, as --fault

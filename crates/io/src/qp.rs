@@ -243,6 +243,12 @@ impl Qp {
         }
     }
 
+    /// Whether requests of it have succeeded that the program does not know of.
+    pub(crate) fn has_unseen(&self) -> bool {
+        let cqs = [self.inner.send_cq(), self.inner.recv_cq()];
+        cqs.iter().any(|cq| cq.has_success_of(self.num()))
+    }
+
     /// Closes the connection: what was posted goes out as far as TCP takes it at once, the rest
     /// is flushed, and the watcher hears of it.
     pub fn disconnect(&self) {

@@ -14,7 +14,7 @@ use crate::channel::{CompChannel, Wake};
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::misuse::Misuse;
 use crate::usage::{Counted, Users};
-use crate::wc::Wc;
+use crate::wc::{Wc, WcStatus};
 
 /// The queue overflowed, and completions were lost; it stays so until it is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -249,6 +249,12 @@ impl Cq {
         self.ring().entries.retain(|e| e.wc.qp_num != qp_num);
     }
 
+    /// Whether it holds a completion of a request of that queue pair that succeeded.
+    pub fn has_success_of(&self, qp_num: u32) -> bool {
+        let success = |wc: &Wc| wc.qp_num == qp_num && wc.status == WcStatus::Success as u32;
+        self.ring().entries.iter().any(|e| success(&e.wc))
+    }
+
     fn ring(&self) -> MutexGuard<'_, Ring> {
         self.ring.lock().expect("completion queue lock")
     }
@@ -258,7 +264,7 @@ impl Cq {
 mod tests {
     use super::*;
     use crate::channel::Wake;
-    use crate::wc::{WcOpcode, WcStatus};
+    use crate::wc::WcOpcode;
     use std::sync::atomic::AtomicUsize;
 
     #[derive(Clone, Default)]

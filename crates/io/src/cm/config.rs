@@ -40,6 +40,13 @@ pub const SILENT_STREAM_MAX: Duration = Duration::from_secs(2);
 /// life time of packets on Ethernet, twice.
 pub const TIMEWAIT: Duration = Duration::from_secs(2);
 
+/// How long the end of a connection is not told to a program that has yet to see what succeeded
+/// before.
+pub const SIGHT_MAX: Duration = Duration::from_millis(10);
+
+/// How often it is looked whether the program has seen it.
+pub const SIGHT_LOOK: Duration = Duration::from_millis(1);
+
 /// Packets received in one go, so that a flood of them does not starve established connections.
 pub const RECEIVE_BATCH: usize = 64;
 

@@ -67,6 +67,8 @@ pub(super) enum Stage {
     Linking(Linking),
     /// The queue pair has the stream, or a connection of Shuttle that makes its handshake itself.
     Linked,
+    /// The connection is over, and the program is told at this time at the latest.
+    Parting(Instant),
 }
 
 impl Stage {
@@ -399,7 +401,7 @@ impl CmId {
             let mut inner = self.lock();
             inner.dead = true;
             // A queue pair that is just taking over finds the id dead and closes by itself.
-            let linked = matches!(inner.stage, Stage::Linked);
+            let linked = matches!(inner.stage, Stage::Linked | Stage::Parting(_));
             let qp = inner.qp.upgrade().filter(|_| linked);
             (inner.leave_stage(), qp, inner.stand_in.take(), inner.channel.clone())
         };
@@ -526,7 +528,8 @@ impl Inner {
             | Stage::Probing(_)
             | Stage::Asked(_)
             | Stage::Linking(_)
-            | Stage::Linked => {}
+            | Stage::Linked
+            | Stage::Parting(_) => {}
         }
         Ok(())
     }

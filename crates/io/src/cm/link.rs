@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use weft_rnic::cm::{Close, Depths, Failure, State, Terms};
 use weft_rnic::mpa::{Agreed, Role};
@@ -11,7 +12,7 @@ use super::config;
 use super::error::Error;
 use super::id::{CmId, Inner, Stage};
 use crate::context::Personality;
-use crate::{Answer, LinkWatcher, Qp};
+use crate::{Answer, LinkWatcher, Qp, clock};
 
 /// What the queue pair reported while it was taking the stream over.
 #[derive(Default)]
@@ -135,14 +136,29 @@ impl CmId {
         match &mut inner.stage {
             Stage::Linking(linking) => linking.down = true,
             Stage::Linked => {
-                inner.leave_stage();
-                inner.machine.handle_link_down();
-                self.publish(&mut inner);
-                if inner.device == Some(Personality::Roce) {
-                    self.limit_time(&mut inner, config::TIMEWAIT);
-                }
+                let now = clock::now();
+                self.part(&mut inner, now, now + config::SIGHT_MAX);
             }
             _ => {}
+        }
+    }
+
+    /// The connection is over. Programs destroy the queue pair when they hear of it, and then what
+    /// they have not polled is gone. An adapter's packets are so much faster than the messages of
+    /// its connection manager that they never notice; here both come together, so that what
+    /// succeeded before is to be seen first.
+    pub(super) fn part(&self, inner: &mut Inner, now: Instant, until: Instant) {
+        let qp = inner.managed.as_ref().unwrap_or(&inner.qp).upgrade();
+        if now < until && qp.is_some_and(|qp| qp.has_unseen()) {
+            inner.stage = Stage::Parting(until);
+            self.limit_time(inner, config::SIGHT_LOOK);
+            return;
+        }
+        inner.leave_stage();
+        inner.machine.handle_link_down();
+        self.publish(inner);
+        if inner.device == Some(Personality::Roce) {
+            self.limit_time(inner, config::TIMEWAIT);
         }
     }
 

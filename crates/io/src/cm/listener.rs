@@ -320,6 +320,11 @@ impl Source for CmId {
                 None
             }
             Stage::Linked => self.give_up_on_peer(&mut inner),
+            Stage::Parting(until) => {
+                let until = *until;
+                self.part(&mut inner, now, until);
+                None
+            }
             Stage::Quiet => {
                 inner.machine.handle_timewait_exit();
                 self.publish(&mut inner);

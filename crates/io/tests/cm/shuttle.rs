@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_io::cm::{CmId, ConnParam, Delivery, Event, EventChannel, EventKind, PortSpace, Terms};
 use weft_io::{Personality, Transport};
@@ -100,6 +101,25 @@ fn end(pair: Pair) {
     pair.client.id.destroy();
     pair.accepted.destroy();
     pair.server.id.destroy();
+}
+
+/// How long a program may take to see what succeeded, before it hears that the peer has gone.
+const SIGHT: Duration = Duration::from_millis(10);
+
+#[test]
+fn what_succeeded_may_be_seen_before_the_end_is_told() {
+    let pair = connected();
+    let octets = pair.near.memory(100, 7, crate::side::ALL);
+    let room = pair.far.memory(100, 0, crate::side::ALL);
+    pair.far.recv(1, &[room.sge(0, 100)]);
+    pair.near.send(2, SendOp::Send, &[octets.sge(0, 100)]);
+    assert_eq!(pair.near.completions(1)[0].status, WcStatus::Success as u32);
+    let start = weft_io::clock::now();
+    pair.client.id.disconnect().unwrap();
+    expect(&pair.server.channel, EventKind::Disconnected);
+    assert!(start.elapsed() >= SIGHT, "told after {:?}", start.elapsed());
+    assert_eq!(pair.far.completions(1)[0].status, WcStatus::Success as u32);
+    end(pair);
 }
 
 #[test]
