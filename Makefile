@@ -8,9 +8,9 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-wan interop soak soak-fio soak-valgrind \
-        soak-wan-clients soak-sockets peer-suites fuzz deps mpich pyverbs servers install \
-        uninstall
+.PHONY: all help demo test lint build release bench bench-quick bench-wan interop soak soak-fio \
+        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz deps mpich pyverbs servers \
+        install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -42,6 +42,9 @@ bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 m
 	@$(CARGO) build --release --locked --target-dir $(TARGET)/quic \
 	    --manifest-path interop/quic/Cargo.toml
 	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft-bench wan $(ARGS)
+
+bench-quick: deps release ## A look at the papers' figures on this machine (below five minutes)
+	@$(TARGET)/release/weft bench all --quick $(ARGS)
 
 bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--quick")
 	@$(TARGET)/release/weft-bench lan $(ARGS)

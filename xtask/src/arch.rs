@@ -44,8 +44,8 @@ pub const HOUSE: [Room; 18] = [
     room("io", 4, &["rnic", "verbs", "fault"], "deny"),
     room("preload", 5, &["io", "verbs", "fault"], ""),
     room("sockets", 5, &["io", "verbs", "sdp"], ""),
-    room("cli", 6, &["degen", "sim", "io", "fault"], "deny"),
-    room("bench", 6, &[], "deny"),
+    room("bench", 5, &[], "deny"),
+    room("cli", 6, &["degen", "sim", "io", "fault", "bench"], "deny"),
     room("interop", 6, &[], "forbid"),
     room("xtask", 7, &[], "forbid"),
 ];

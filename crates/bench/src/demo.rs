@@ -44,20 +44,20 @@ pub fn run(options: &Options) -> Result<()> {
     for program in ["rping", "fio", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
         ensure!(is_installed(program), "{program} is not installed; `make deps` installs it");
     }
-    let lab = Lab::new(&options.address, options.seconds)?;
-    let progress = Progress::new();
+    let lab = Lab::new("", &options.address, options.seconds)?;
+    let progress = Progress::new(6);
     let mut lines = Vec::new();
-    progress.show("rping -V");
+    progress.show(0, "rping -V");
     lines.push(ping(&lab).context("rping -V")?);
-    progress.show("fio");
+    progress.show(1, "fio");
     lines.push(verified_bulk(&lab).context("fio")?);
-    for program in ["ib_write_bw", "ib_read_bw", "ib_send_bw"] {
-        progress.show(program);
+    for (step, program) in ["ib_write_bw", "ib_read_bw", "ib_send_bw"].into_iter().enumerate() {
+        progress.show(2 + step, program);
         let mut probe = Bandwidth::new(program, 1 << 20, program);
         let gbps = probe.measure(&lab).context(program)?.gbps;
         lines.push(Line { program, checked: BY_CRC, gbps });
     }
-    progress.show("iperf3");
+    progress.show(5, "iperf3");
     let tcp = kernel_tcp(&lab).context("iperf3")?;
     drop(progress);
     print(&lab, &lines, tcp);

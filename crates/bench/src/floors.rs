@@ -2,6 +2,8 @@
 //!
 //! A client prints one line of JSON; a server serves one client and prints nothing.
 
+mod both;
+mod calls;
 mod memory;
 mod pingpong;
 mod stream;
@@ -46,13 +48,21 @@ enum Kind {
         /// At most so many octets.
         #[arg(long)]
         octets: Option<u64>,
+        /// Another stream the other way at the same time.
+        #[arg(long, conflicts_with = "octets")]
+        both: bool,
     },
     /// Messages to and fro, waiting in the kernel or asking it again and again.
     Pingpong {
         /// Ask again and again.
         #[arg(long)]
         spin: bool,
+        /// Octets of a message.
+        #[arg(long, default_value_t = MESSAGE)]
+        octets: usize,
     },
+    /// What single calls cost.
+    Calls,
     /// To and fro, one thread receiving into memory that another watches.
     Memory,
 }
@@ -65,7 +75,8 @@ pub fn run(floor: &Floor) -> Result<()> {
     match (floor.listen, floor.connect) {
         (Some(address), None) => {
             let listener = TcpListener::bind(address).context("listening")?;
-            serve(floor.kind, prepare(listener.accept()?.0, &floor.congestion)?)
+            let socket = prepare(listener.accept()?.0, &floor.congestion)?;
+            serve(floor.kind, socket, Duration::from_secs_f64(floor.seconds))
         }
         (None, Some(address)) => {
             let socket = TcpStream::connect(address).context("connecting")?;
@@ -85,18 +96,22 @@ fn prepare(socket: TcpStream, congestion: &str) -> Result<TcpStream> {
     Ok(socket)
 }
 
-fn serve(kind: Kind, socket: TcpStream) -> Result<()> {
+fn serve(kind: Kind, socket: TcpStream, time: Duration) -> Result<()> {
     match kind {
+        Kind::Stream { call, both: true, .. } => both::serve(socket, call, time),
         Kind::Stream { call, .. } => stream::serve(socket, call),
-        Kind::Pingpong { spin } => pingpong::serve(socket, spin),
+        Kind::Pingpong { spin, octets } => pingpong::serve(socket, spin, octets),
+        Kind::Calls => calls::serve(socket),
         Kind::Memory => memory::serve(socket),
     }
 }
 
 fn measure(kind: Kind, socket: TcpStream, time: Duration) -> Result<Value> {
     match kind {
-        Kind::Stream { call, octets } => stream::measure(socket, call, time, octets),
-        Kind::Pingpong { spin } => pingpong::measure(socket, spin, time),
+        Kind::Stream { call, both: true, .. } => both::measure(socket, call, time),
+        Kind::Stream { call, octets, .. } => stream::measure(socket, call, time, octets),
+        Kind::Pingpong { spin, octets } => pingpong::measure(socket, spin, octets, time),
+        Kind::Calls => calls::measure(socket),
         Kind::Memory => memory::measure(socket, time),
     }
 }
@@ -107,29 +122,37 @@ mod tests {
 
     use super::*;
 
+    const TIME: Duration = Duration::from_millis(50);
+
     /// Runs both ends of a floor in this process.
     fn both_ends(kind: Kind) -> Value {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
-            serve(kind, prepare(listener.accept().unwrap().0, "reno").unwrap()).unwrap();
+            let socket = prepare(listener.accept().unwrap().0, "reno").unwrap();
+            serve(kind, socket, TIME).unwrap();
         });
         let socket = prepare(TcpStream::connect(address).unwrap(), "reno").unwrap();
-        let report = measure(kind, socket, Duration::from_millis(50)).unwrap();
+        let report = measure(kind, socket, TIME).unwrap();
         server.join().unwrap();
         report
     }
 
     #[test]
     fn every_floor_measures_and_its_server_ends() {
-        let stream = both_ends(Kind::Stream { call: 1 << 18, octets: None });
+        let stream = both_ends(Kind::Stream { call: 1 << 18, octets: None, both: false });
         assert!(stream["gbps"].as_f64().unwrap() > 0.0);
         assert!(stream["octets"].as_f64().unwrap() > 0.0);
-        let some = both_ends(Kind::Stream { call: 1 << 18, octets: Some(300_000) });
+        let some = both_ends(Kind::Stream { call: 1 << 18, octets: Some(300_000), both: false });
         assert_eq!(some["octets"].as_f64(), Some(300_000.0));
-        let all = both_ends(Kind::Stream { call: 1 << 18, octets: Some(1 << 60) });
+        let all = both_ends(Kind::Stream { call: 1 << 18, octets: Some(1 << 60), both: false });
         assert!((1.0..1e18).contains(&all["octets"].as_f64().unwrap()), "{all}");
-        for kind in [Kind::Pingpong { spin: false }, Kind::Pingpong { spin: true }, Kind::Memory] {
+        let calls = both_ends(Kind::Calls);
+        assert!(calls["calls"]["connect"].as_f64().unwrap() > 0.0, "{calls}");
+        let both = both_ends(Kind::Stream { call: 1 << 18, octets: None, both: true });
+        assert!(both["gbps"].as_f64().unwrap() > 0.0);
+        let pingpong = |spin, octets| Kind::Pingpong { spin, octets };
+        for kind in [pingpong(false, 1), pingpong(true, MESSAGE), Kind::Memory] {
             assert!(both_ends(kind)["us"].as_f64().unwrap() > 0.0, "{kind:?}");
         }
     }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::pair::{self, Pair, ServerEnds};
 use crate::ports;
+use crate::probes::pattern;
 use crate::process::{Finished, Spec};
 
 /// The longest that one measurement may take.
@@ -19,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(90);
 pub struct Lab {
     /// The `weft` command of this build.
     pub weft: PathBuf,
-    /// This program, for the floors.
-    pub own: PathBuf,
+    /// This program, and the words that lead to its subcommands.
+    own: (PathBuf, &'static str),
     /// The address that servers are reached at.
     pub address: String,
     /// How long one measurement is to take.
@@ -31,22 +32,28 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A lab on this machine, in which a measurement takes about `seconds`.
+    /// A lab on this machine, in which a measurement takes about `seconds`. This program has its
+    /// subcommands behind `words`.
     ///
     /// # Errors
     /// The build is not complete, or there is no place for files.
-    pub fn new(address: &str, seconds: f64) -> Result<Self> {
+    pub fn new(words: &'static str, address: &str, seconds: f64) -> Result<Self> {
         let own = std::env::current_exe().context("finding this program")?;
         let weft = own.with_file_name("weft");
-        let library = own.with_file_name("libweft.so");
-        for part in [&weft, &library] {
-            ensure!(part.is_file(), "{} is missing; build the workspace", part.display());
-        }
+        ensure!(weft.is_file(), "{} is missing; build the workspace", weft.display());
+        let libraries = ["libweft.so", "../lib/weft/libweft.so"].map(|l| own.with_file_name(l));
+        let found = libraries.iter().any(|library| library.is_file());
+        ensure!(found, "{} is missing; build the workspace", libraries[0].display());
         let dir = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
         let cpus = if several { [Some(1), Some(0)] } else { [None, None] };
-        Ok(Self { weft, own, address: address.to_owned(), seconds, cpus, dir })
+        Ok(Self { weft, own: (own, words), address: address.to_owned(), seconds, cpus, dir })
+    }
+
+    /// This program, about to be called with one of its subcommands.
+    pub fn own(&self) -> Spec {
+        Spec::at(&self.own.0).args(self.own.1)
     }
 
     /// A file of the lab's own.
@@ -68,6 +75,8 @@ impl Lab {
         if program.is_file() {
             return Ok(program);
         }
+        let (header, text) = pattern::HEADER;
+        fs::write(self.path(header), text).context("writing a header")?;
         let file = self.path(&format!("{name}.c"));
         fs::write(&file, source).with_context(|| format!("writing {}", file.display()))?;
         let mut gcc = Command::new("gcc");

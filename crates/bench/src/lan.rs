@@ -42,7 +42,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let (rounds, seconds) =
         if options.quick { (2, 0.5) } else { (options.rounds, options.seconds) };
-    let lab = Lab::new(&options.address, seconds)?;
+    let lab = Lab::new("", &options.address, seconds)?;
     let results = rounds::measure(&lab, probes(), options.only.as_deref(), rounds)?;
     let text = if options.json { json(&results)? } else { markdown(&results) };
     results.hand_in(&text, options.out.as_deref())

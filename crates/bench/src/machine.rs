@@ -1,9 +1,10 @@
 //! Which machine and which commit the numbers are of.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One line about the machine.
 pub fn describe() -> String {
@@ -13,6 +14,32 @@ pub fn describe() -> String {
     let congestion = read("/proc/sys/net/ipv4/tcp_congestion_control");
     let (kernel, congestion) = (kernel.trim(), congestion.trim());
     format!("{cpu}, {count} processors, Linux {kernel}, TCP's default is {congestion}")
+}
+
+/// The kernel's release.
+pub fn kernel() -> String {
+    read("/proc/sys/kernel/osrelease").trim().to_owned()
+}
+
+/// The time, in UTC, to the second.
+pub fn date() -> String {
+    first_line("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ"]).unwrap_or_default()
+}
+
+/// The programs that take part in measurements, and what they say their versions are.
+pub fn versions() -> BTreeMap<String, String> {
+    let weft = (String::from("weft"), String::from(env!("CARGO_PKG_VERSION")));
+    let programs = ["gcc", "ib_write_bw", "iperf3", "mpirun"];
+    let asked = programs
+        .iter()
+        .filter_map(|program| Some(((*program).to_owned(), first_line(program, &["--version"])?)));
+    std::iter::once(weft).chain(asked).collect()
+}
+
+fn first_line(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().find(|line| !line.trim().is_empty()).map(|line| line.trim().to_owned())
 }
 
 /// The commit that was measured, and whether the tree has changed since.
@@ -58,7 +85,7 @@ pub struct Usage {
 }
 
 /// Shares of the machine's time, in per cent.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
     /// What processes took that do not belong to the benchmark.
     pub others: f64,

@@ -7,6 +7,7 @@ pub mod api;
 pub mod floor;
 pub mod iperf;
 pub mod libfabric;
+pub mod pattern;
 pub mod perftest;
 pub mod sockperf;
 pub mod ucx;
@@ -14,7 +15,7 @@ pub mod wan;
 
 use anyhow::{Context, Result};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, is_installed};
 use crate::reading::Reading;
 
 /// One thing to measure in each round.
@@ -24,6 +25,12 @@ pub trait Probe {
 
     /// The program that must be installed for it.
     fn program(&self) -> Option<&str>;
+
+    /// What this machine has not that it needs.
+    fn lacks(&self) -> Option<String> {
+        let absent = self.program().filter(|program| !is_installed(program));
+        absent.map(|program| format!("{program} is not installed"))
+    }
 
     /// Whether all of it is other people's: then that it fails is something to report, and no
     /// failure of the benchmark.

@@ -3,7 +3,7 @@
 //! Invariant: whatever is started is gone when its [`Running`] is: it ended and was collected, or
 //! it was killed. Order: [`Spec::start`], then [`Running::wait`] or [`Running::finish`].
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,6 +65,23 @@ impl Spec {
     pub fn under(mut self, weft: &Path) -> Self {
         self.command.splice(0..0, [weft.into(), "run".into(), "--".into()]);
         self
+    }
+
+    /// The same, its sockets carried by `weft run --sockets`.
+    pub fn carried(mut self, weft: &Path) -> Self {
+        self.command.splice(0..0, [weft.into(), "run".into(), "--sockets".into(), "--".into()]);
+        self
+    }
+
+    /// The same as a command of a shell.
+    pub fn shell(&self) -> String {
+        let quoted = |word: &OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
+        let settings =
+            self.environment.iter().map(|(name, value)| quoted(format!("{name}={value}").as_ref()));
+        let settings: Vec<String> = settings.collect();
+        let words = self.command.iter().map(|word| quoted(word));
+        let env = if settings.is_empty() { None } else { Some(String::from("env")) };
+        env.into_iter().chain(settings).chain(words).collect::<Vec<_>>().join(" ")
     }
 
     /// The same on one processor.
@@ -299,6 +316,16 @@ mod tests {
     fn servers_end_when_asked() {
         let running = shell("exec sleep 1000").start().unwrap();
         assert!(running.finish(libc::SIGTERM, soon()).is_ok());
+    }
+
+    #[test]
+    fn a_shell_runs_the_same() {
+        let spec = Spec::new("printenv").arg("IT'S").env("IT'S", "a b");
+        assert_eq!(
+            spec.shell(),
+            r"'env' 'IT'\''S=a b' 'printenv' 'IT'\''S'".replace("'env'", "env")
+        );
+        assert_eq!(shell(&spec.shell()).start().unwrap().wait(soon()).unwrap().stdout, "a b\n");
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a number counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// 10^9 bits of payload in a second.
     #[serde(rename = "Gbit/s")]
@@ -29,6 +29,9 @@ pub enum Unit {
     /// Milliseconds of processor time in a second.
     #[serde(rename = "CPU ms/s")]
     CpuMillisPerSecond,
+    /// A share or a proportion, of nothing.
+    #[serde(rename = "ratio")]
+    Ratio,
 }
 
 impl Unit {
@@ -42,12 +45,13 @@ impl Unit {
             Self::Nanoseconds => "ns",
             Self::CpuSecondsPerGigabyte => "CPU s/GB",
             Self::CpuMillisPerSecond => "CPU ms/s",
+            Self::Ratio => "ratio",
         }
     }
 }
 
 /// One number of one round.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// The series that it belongs to.
     pub series: String,

@@ -3,17 +3,18 @@
 //! The order of the probes turns by one with each round, so that none always runs after the same
 //! other.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::lab::{Lab, is_installed};
-use crate::machine::{self, Usage};
+use crate::lab::Lab;
+use crate::machine::{self, Disturbance, Usage};
 use crate::probes::Probe;
 use crate::progress::Progress;
-use crate::reading::{Readings, record};
+use crate::reading::{Reading, Readings, record};
 use crate::sys;
 
 /// What a run came to.
@@ -27,7 +28,40 @@ pub struct Results {
     /// What was not measured, and why.
     missing: Vec<String>,
     failed: Vec<String>,
-    disturbance: machine::Disturbance,
+    /// Who is not to run again.
+    out: BTreeSet<String>,
+    disturbance: Disturbance,
+}
+
+/// What came of a measurement.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Numbers.
+    Taken(Vec<Reading>),
+    /// Nothing, because this machine or a peer lacks something.
+    Missing(String),
+    /// Nothing, and that is a failure of the benchmark.
+    Failed(String),
+}
+
+/// Who keeps what is measured.
+pub trait Keeper {
+    /// Whether the probe `name` is to run in this round.
+    fn wants(&self, round: usize, name: &str) -> bool;
+
+    /// Keeps what came of it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn keep(&mut self, round: usize, name: String, outcome: Outcome) -> Result<()>;
+
+    /// A round is over, and what it was disturbed by.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn round_over(&mut self, _round: usize, _disturbance: Disturbance) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Takes every probe with `only` in its name in each round. One that fails is not tried again.
@@ -50,37 +84,79 @@ pub fn measure(
         readings: Readings::new(),
         missing: Vec::new(),
         failed: Vec::new(),
+        out: BTreeSet::new(),
     };
-    probes.retain(|probe| {
-        let absent = probe.program().filter(|program| !is_installed(program));
-        results.missing.extend(absent.map(|p| format!("{}: {p} is not installed", probe.name())));
-        absent.is_none()
-    });
-    let progress = Progress::new();
-    let mut out = vec![false; probes.len()];
-    for round in 0..rounds {
-        for turn in 0..probes.len() {
-            let index = (turn + round) % probes.len();
-            if out[index] {
-                continue;
-            }
-            let probe = &mut probes[index];
-            let name = probe.name();
-            progress.show(&format!("round {} of {rounds}: {name}", round + 1));
-            match probe.run(lab) {
-                Ok(taken) => record(&mut results.readings, round, taken),
-                Err(error) if sys::interrupted() => return Err(error),
-                Err(error) => {
-                    out[index] = true;
-                    let list =
-                        if probe.is_peer() { &mut results.missing } else { &mut results.failed };
-                    list.push(format!("{name}: {error:#}"));
-                }
-            }
-        }
-    }
+    take_turns(lab, &mut probes, rounds, &mut results)?;
     results.disturbance = before.disturbance(&Usage::now());
     Ok(results)
+}
+
+/// Takes every probe that `keeper` wants in each round.
+///
+/// # Errors
+/// The keeper cannot keep, or the user interrupts.
+pub fn take_turns(
+    lab: &Lab,
+    probes: &mut [Box<dyn Probe>],
+    rounds: usize,
+    keeper: &mut dyn Keeper,
+) -> Result<()> {
+    for probe in probes.iter() {
+        if let Some(lack) = probe.lacks() {
+            keeper.keep(0, probe.name(), Outcome::Missing(lack))?;
+        }
+    }
+    let count = probes.len();
+    let mut turns: Vec<(usize, usize)> = (0..rounds)
+        .flat_map(|round| (0..count).map(move |turn| (round, (turn + round) % count)))
+        .collect();
+    turns.retain(|(round, index)| keeper.wants(*round, &probes[*index].name()));
+    let progress = Progress::new(turns.len());
+    let mut before = Usage::now();
+    for (done, (round, index)) in turns.iter().copied().enumerate() {
+        let probe = &mut probes[index];
+        let name = probe.name();
+        if keeper.wants(round, &name) {
+            progress.show(done, &format!("round {} of {rounds}: {name}", round + 1));
+            let outcome = attempt(probe.as_mut(), lab)?;
+            keeper.keep(round, name, outcome)?;
+        }
+        if turns.get(done + 1).is_none_or(|(next, _)| *next != round) {
+            let now = Usage::now();
+            keeper.round_over(round, before.disturbance(&now))?;
+            before = now;
+        }
+    }
+    Ok(())
+}
+
+fn attempt(probe: &mut dyn Probe, lab: &Lab) -> Result<Outcome> {
+    match probe.run(lab) {
+        Ok(taken) => Ok(Outcome::Taken(taken)),
+        Err(error) if sys::interrupted() => Err(error),
+        Err(error) if probe.is_peer() => Ok(Outcome::Missing(format!("{error:#}"))),
+        Err(error) => Ok(Outcome::Failed(format!("{error:#}"))),
+    }
+}
+
+impl Keeper for Results {
+    fn wants(&self, _round: usize, name: &str) -> bool {
+        !self.out.contains(name)
+    }
+
+    fn keep(&mut self, round: usize, name: String, outcome: Outcome) -> Result<()> {
+        let (list, why) = match outcome {
+            Outcome::Taken(taken) => {
+                record(&mut self.readings, round, taken);
+                return Ok(());
+            }
+            Outcome::Missing(why) => (&mut self.missing, why),
+            Outcome::Failed(why) => (&mut self.failed, why),
+        };
+        list.push(format!("{name}: {why}"));
+        self.out.insert(name);
+        Ok(())
+    }
 }
 
 impl Results {

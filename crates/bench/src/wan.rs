@@ -57,7 +57,7 @@ const MOVERS: [Mover; 4] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic"),
 pub fn run(options: &Options) -> Result<()> {
     ensure!(options.streams.iter().all(|count| *count > 0), "no transfer has 0 streams");
     let rounds = if options.quick { 1 } else { options.rounds };
-    let lab = Lab::new("127.0.0.1", options.seconds)?;
+    let lab = Lab::new("", "127.0.0.1", options.seconds)?;
     let results = rounds::measure(&lab, options.probes(), options.only.as_deref(), rounds)?;
     let text = match options.json {
         true => serde_json::to_string_pretty(&results.json())? + "\n",

@@ -51,6 +51,11 @@ pub enum Command {
     /// Hosts with the same key in WEFT_KEY speak to each other over weft0, and everything that they
     /// say is sealed. Without a key weft0 speaks to this machine and to link-local addresses only.
     Key(Key),
+    /// Measure Weft beside its peers, in figures after those of the papers
+    ///
+    /// Each suite measures Weft over iWARP and over Shuttle beside kernel TCP, in turn, and writes
+    /// what it finds to a file. --list says which suites there are.
+    Bench(Box<weft_bench::command::Command>),
     /// Simulate Shuttle and TCP's rate control over paths that no machine here has
     Sim(weft_sim::command::Command),
     /// Print the completions of a shell

@@ -60,6 +60,7 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             run::allow_clear_text();
             degen::command::main(&Launcher::new(&["wan"]), *wan)
         }
+        Command::Bench(bench) => weft_bench::command::main(&bench),
         Command::Key(key) => status_of(key::key(&key.command)),
         Command::Sim(sim) => status_of(weft_sim::command::main(&sim)),
         Command::Completions { shell } => {

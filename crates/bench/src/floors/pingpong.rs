@@ -4,40 +4,52 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use super::MESSAGE;
+/// Round trips before those that count, at most.
+const WARM_UP: u32 = 100;
 
 /// Sends back what comes, until the client goes.
-pub fn serve(mut socket: TcpStream, spin: bool) -> Result<()> {
+pub fn serve(mut socket: TcpStream, spin: bool, octets: usize) -> Result<()> {
     socket.set_nonblocking(spin)?;
-    let mut message = [0; MESSAGE];
+    let mut message = vec![0; octets];
     while receive(&mut socket, &mut message)? {
-        socket.write_all(&message)?;
+        send(&mut socket, &message)?;
     }
     Ok(())
 }
 
 /// Half of the average round trip.
-pub fn measure(mut socket: TcpStream, spin: bool, time: Duration) -> Result<Value> {
+pub fn measure(mut socket: TcpStream, spin: bool, octets: usize, time: Duration) -> Result<Value> {
     socket.set_nonblocking(spin)?;
-    let mut message = [0x5a; MESSAGE];
-    let mut rounds: u32 = 0;
-    let began = Instant::now();
-    while began.elapsed() < time {
-        socket.write_all(&message)?;
-        if !receive(&mut socket, &mut message)? {
-            bail!("the server went away");
+    let mut message = vec![0x5a; octets];
+    let mut rounds = |time: Duration, most: u32| -> Result<f64> {
+        let (began, mut count) = (Instant::now(), 0);
+        while count < most && (count == 0 || began.elapsed() < time) {
+            send(&mut socket, &message)?;
+            ensure!(receive(&mut socket, &mut message)?, "the server went away");
+            count += 1;
         }
-        rounds += 1;
+        Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(count) / 2.0)
+    };
+    rounds(time / 10, WARM_UP)?;
+    Ok(json!({ "us": rounds(time, u32::MAX)? }))
+}
+
+fn send(socket: &mut TcpStream, mut message: &[u8]) -> Result<()> {
+    while !message.is_empty() {
+        match socket.write(message) {
+            Ok(count) => message = &message[count..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    let us = began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds) / 2.0;
-    Ok(json!({ "us": us }))
+    Ok(())
 }
 
 /// Receives a whole message; false if the stream ends instead.
-pub fn receive(socket: &mut TcpStream, message: &mut [u8; MESSAGE]) -> Result<bool> {
+pub fn receive(socket: &mut TcpStream, message: &mut [u8]) -> Result<bool> {
     let mut filled = 0;
     while filled < message.len() {
         match socket.read(&mut message[filled..]) {

@@ -26,9 +26,9 @@ pub fn serve(mut socket: TcpStream, call: usize) -> Result<()> {
     Ok(())
 }
 
-/// Sends for `time`, or so many `octets` if they all arrive in that time. What counts is what the
-/// server received, until it had it all; where the time was too short for `octets`, what its
-/// kernel acknowledged by then.
+/// Sends for `time`, after a tenth of it that does not count, or so many `octets` if they all
+/// arrive in that time. What counts is what the server received, until it had it all; where the
+/// time was too short for `octets`, what its kernel acknowledged by then.
 pub fn measure(
     mut socket: TcpStream,
     call: usize,
@@ -36,6 +36,7 @@ pub fn measure(
     octets: Option<u64>,
 ) -> Result<Value> {
     let buffer = vec![0x5a; call];
+    let before = if octets.is_none() { warm_up(&mut socket, &buffer, time / 10)? } else { 0 };
     let mut left = octets.unwrap_or(u64::MAX);
     let mut sent = 0;
     let began = Instant::now();
@@ -52,11 +53,21 @@ pub fn measure(
     let whole = octets.is_none() || left == 0;
     let rest = octets.map(|_| time.saturating_sub(began.elapsed()).max(Duration::from_millis(1)));
     if let Some(received) = whole.then(|| await_count(&mut socket, rest)).transpose()?.flatten() {
-        return Ok(report(received));
+        return Ok(report(received.saturating_sub(before)));
     }
     let acknowledged = sent.saturating_sub(sys::unacknowledged(socket.as_fd())?);
     sys::reset_on_close(socket.as_fd())?;
     Ok(report(acknowledged))
+}
+
+/// Sends for a while; how much it was.
+fn warm_up(socket: &mut TcpStream, buffer: &[u8], time: Duration) -> Result<u64> {
+    let (began, mut sent) = (Instant::now(), 0);
+    while began.elapsed() < time {
+        socket.write_all(buffer)?;
+        sent += buffer.len() as u64;
+    }
+    Ok(sent)
 }
 
 /// What the server received in all; nothing if it does not have it all in this time.

@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::Probe;
 use crate::lab::Lab;
 use crate::pair::ServerEnds;
-use crate::process::Spec;
 use crate::reading::{Reading, Unit};
 
 /// One floor.
@@ -35,7 +34,7 @@ impl Probe for Floor {
 
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
         let pair = lab.pair(ServerEnds::ByItself, |port| {
-            let side = Spec::at(&lab.own).args(&format!("floor {}", self.arguments));
+            let side = lab.own().args(&format!("floor {}", self.arguments));
             let address = &lab.address;
             let server = side.clone().args(&format!("--listen {address}:{port}"));
             let seconds = lab.seconds;

@@ -125,9 +125,9 @@ impl Transfer {
     fn with_tcp(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
         let Amount::Octets(octets) = self.amount else { return self.with_iperf(lab, congestion) };
         // iperf3 does not wait until its receiver has everything.
-        let own = lab.own.display();
+        let own = lab.own().shell();
         let side = format!(
-            "'{own}' floor stream --call 65536 --octets {octets} --seconds {PATIENCE_S} \
+            "{own} floor stream --call 65536 --octets {octets} --seconds {PATIENCE_S} \
              --congestion {congestion}"
         );
         let server = format!("{side} --listen 0.0.0.0:5201");
@@ -172,8 +172,8 @@ impl Transfer {
         let fifo = lab.dir().join("costs");
         cost::make_fifo(&fifo)?;
         let wrap = |far: &str, command: &str| {
-            let own = lab.own.display();
-            format!("exec '{own}' cost --fifo '{}' {far} -- {command}", fifo.display())
+            let own = lab.own().shell();
+            format!("exec {own} cost --fifo '{}' {far} -- {command}", fifo.display())
         };
         let spec = Spec::at(&lab.weft).args("wan").args(&self.path).arg("--server");
         let spec = spec.arg(&wrap("--far", server)).args("-- sh -c").arg(&wrap("", client));

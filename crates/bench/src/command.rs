@@ -1,0 +1,86 @@
+//! `weft bench`: suites of figures after those of the papers, measured, compared and shown.
+
+mod measure;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::{compare, cost, floors, sys, tables};
+
+/// The arguments.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = SECTIONS)]
+pub struct Command {
+    /// Something else than to measure
+    #[command(subcommand)]
+    what: Option<What>,
+
+    #[command(flatten)]
+    run: measure::Options,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Print what changed between two files of results
+    ///
+    /// Points that both files have are compared, the second by the first. A change counts where
+    /// their ranges over the rounds do not touch. Results of different machines compare machines.
+    Compare(compare::Options),
+    /// One end of a floor probe
+    #[command(hide = true)]
+    Floor(floors::Floor),
+    /// A program on one side of a WAN, and the processor time that it used
+    #[command(hide = true)]
+    Cost(cost::Cost),
+}
+
+/// The words that lead to the subcommands of this one.
+const WORDS: &str = "bench";
+
+const SECTIONS: &str = "\
+EXAMPLES
+    What is there to measure, and what does this machine lack?
+        weft bench --list
+
+    A look at everything, below five minutes; then the whole, below an hour:
+        weft bench all --quick
+        weft bench all --out results.jsonl
+
+    Go on with a run that was ended:
+        weft bench --resume results.jsonl
+
+    Before and after a change:
+        weft bench latency --out before.jsonl
+        weft bench latency --out after.jsonl
+        weft bench compare before.jsonl after.jsonl
+
+RESULTS
+    A file of JSON lines: first the run (schema, machine, kernel, versions, commit, seed, figures),
+    then each measurement as it is made. Nothing else should run meanwhile; the share of the machine
+    that others took is in the file, and above 3 % it is no result.
+
+EXIT STATUS
+    0    all was measured; what the machine lacks is listed
+    1    a measurement failed, or the arguments do not fit the machine
+    130  it was interrupted; --resume goes on with it";
+
+/// Does what the arguments say; the result is the exit status.
+pub fn main(command: &Command) -> u8 {
+    match run(command) {
+        Ok(()) => 0,
+        Err(_) if sys::interrupted() => tables::INTERRUPTED,
+        Err(error) => {
+            eprintln!("weft bench: {error:#}");
+            1
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    match &command.what {
+        None => measure::run(&command.run),
+        Some(What::Compare(options)) => compare::run(options),
+        Some(What::Floor(floor)) => floors::run(floor),
+        Some(What::Cost(cost)) => cost::run(cost),
+    }
+}

@@ -1,0 +1,188 @@
+//! `weft bench SUITE...`: measures suites into a file, and says what came of them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args, ValueHint};
+
+use super::WORDS;
+use crate::figure::Figure;
+use crate::journal::{Head, Journal, SCHEMA};
+use crate::lab::Lab;
+use crate::probes::Probe;
+use crate::suites::{Draft, SUITES, Scope, Suite};
+use crate::{machine, rounds, summary, sys};
+
+/// What to measure, and how.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Suites, or `all` of them
+    #[arg(value_name = "SUITE", value_parser = names(), hide_possible_values = true)]
+    #[arg(required_unless_present_any = ["list", "resume"])]
+    suites: Vec<String>,
+    /// Say which suites there are, what each figure is, and what this machine lacks for it
+    #[arg(long)]
+    list: bool,
+    /// Few points, two short rounds: a look, not a result
+    #[arg(long)]
+    quick: bool,
+    /// How many rounds; medians need five [default: 5, or 2 with --quick]
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+    /// About how many seconds each measurement takes [default: 0.5, or 0.15 with --quick]
+    #[arg(long, value_name = "S")]
+    seconds: Option<f64>,
+    /// What everything random on paths follows from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Only the measurements with this in their name
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Write the results here [default: weft-bench-DATE.jsonl]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    out: Option<PathBuf>,
+    /// Go on with the run of this file, as it was begun
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(conflicts_with_all = ["suites", "quick", "rounds", "seconds", "seed", "out", "list"])]
+    resume: Option<PathBuf>,
+}
+
+const ALL: &str = "all";
+
+/// Rounds, and the seconds of a measurement.
+const WHOLE: (usize, f64) = (5, 0.5);
+const LOOK: (usize, f64) = (2, 0.15);
+
+fn names() -> PossibleValuesParser {
+    let suites = SUITES.iter().map(|suite| PossibleValue::new(suite.name).help(suite.about));
+    suites.chain([PossibleValue::new(ALL).help("every suite")]).collect::<Vec<_>>().into()
+}
+
+/// Measures, or lists.
+///
+/// # Errors
+/// A file cannot be written or read, a measurement failed, or the user interrupted.
+pub fn run(options: &Options) -> Result<()> {
+    if options.list {
+        print!("{}", list(options));
+        return Ok(());
+    }
+    let (mut journal, path) = match &options.resume {
+        Some(path) => (Journal::resume(path)?, path.clone()),
+        None => options.begin()?,
+    };
+    let head = &journal.head;
+    let scope = Scope { quick: head.quick, seed: head.seed };
+    let (suites, rounds) = (chosen(&head.suites)?, head.rounds);
+    let mut probes = probes(suites.iter().flat_map(|suite| suite.drafts(&scope)));
+    probes.retain(|probe| options.only.as_ref().is_none_or(|text| probe.name().contains(text)));
+    ensure!(!probes.is_empty(), "no measurement has {:?} in its name", options.only);
+    sys::catch_interrupts()?;
+    let lab = Lab::new(WORDS, "127.0.0.1", head.seconds)?;
+    let ended = rounds::take_turns(&lab, &mut probes, rounds, &mut journal);
+    if sys::interrupted() {
+        eprintln!("weft bench: `weft bench --resume {}` goes on with it", path.display());
+    }
+    ended?;
+    hand_in(&journal, &path)
+}
+
+fn hand_in(journal: &Journal, path: &Path) -> Result<()> {
+    print!("{}", summary::text(journal));
+    eprintln!("The results are in {}.", path.display());
+    let failed: Vec<String> =
+        journal.failed.iter().map(|(name, why)| format!("{name}: {why}")).collect();
+    match failed.len() {
+        0 => Ok(()),
+        count => bail!("{count} measurements failed:\n{}", failed.join("\n")),
+    }
+}
+
+impl Options {
+    /// A new file of results, and where it is.
+    fn begin(&self) -> Result<(Journal, PathBuf)> {
+        let scope = Scope { quick: self.quick, seed: self.seed };
+        let (rounds, seconds) = if self.quick { LOOK } else { WHOLE };
+        let suites = chosen(&self.suites)?;
+        let drafts = suites.iter().flat_map(|suite| suite.drafts(&scope));
+        let figures: Vec<Figure> = drafts.map(|draft| draft.figure).collect();
+        let head = Head {
+            schema: SCHEMA,
+            date: machine::date(),
+            commit: machine::commit(),
+            machine: machine::describe(),
+            kernel: machine::kernel(),
+            versions: machine::versions(),
+            settings: machine::settings(),
+            seed: self.seed,
+            suites: suites.iter().map(|suite| suite.name.to_owned()).collect(),
+            rounds: self.rounds.unwrap_or(rounds).max(1),
+            seconds: self.seconds.unwrap_or(seconds),
+            quick: self.quick,
+            figures,
+        };
+        let name = format!("weft-bench-{}.jsonl", head.date.replace(':', ""));
+        let path = self.out.clone().unwrap_or_else(|| PathBuf::from(name));
+        Ok((Journal::create(&path, head)?, path))
+    }
+}
+
+/// The suites of these names, each once, in their own order.
+fn chosen(names: &[String]) -> Result<Vec<&'static Suite>> {
+    for name in names {
+        let known = name == ALL || SUITES.iter().any(|suite| suite.name == name);
+        ensure!(known, "there is no suite {name}; `weft bench --list` has them");
+    }
+    let wanted = |name: &str| names.iter().any(|wanted| wanted == name || wanted == ALL);
+    Ok(SUITES.iter().filter(|suite| wanted(suite.name)).collect())
+}
+
+/// The probes of all drafts, each once.
+fn probes(drafts: impl Iterator<Item = Draft>) -> Vec<Box<dyn Probe>> {
+    let mut known = BTreeSet::new();
+    drafts.flat_map(|draft| draft.probes).filter(|probe| known.insert(probe.name())).collect()
+}
+
+/// Every suite, its figures, and what is missing for them.
+fn list(options: &Options) -> String {
+    let scope = Scope { quick: options.quick, seed: options.seed };
+    let mut text = String::new();
+    for suite in &SUITES {
+        text += &format!("{}: {}\n", suite.name, suite.about);
+        for Draft { figure, probes } in suite.drafts(&scope) {
+            let Figure { title, paper, .. } = &figure;
+            text += &format!("    {title}\n        after {paper}; {} points\n", probes.len());
+            let lacks: BTreeSet<String> = probes.iter().filter_map(|probe| probe.lacks()).collect();
+            for lack in lacks {
+                text += &format!("        lacking here: {lack}\n");
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_are_chosen_once_and_in_order() {
+        let chosen = |names: &[&str]| -> Result<Vec<&str>> {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            Ok(super::chosen(&names)?.iter().map(|suite| suite.name).collect())
+        };
+        assert_eq!(chosen(&["api", "latency", "api"]).unwrap(), ["latency", "api"]);
+        assert_eq!(chosen(&["all"]).unwrap().len(), SUITES.len());
+        assert!(chosen(&["nothing"]).is_err());
+    }
+
+    #[test]
+    fn shared_series_are_measured_once() {
+        let scope = Scope { quick: false, seed: 1 };
+        let drafts = || SUITES.iter().flat_map(|suite| suite.drafts(&scope));
+        let all = drafts().map(|draft| draft.probes.len()).sum::<usize>();
+        assert!(probes(drafts()).len() < all);
+    }
+}

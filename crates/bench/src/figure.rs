@@ -1,0 +1,197 @@
+//! A figure: what a paper published, what is measured here in its place, which series make its
+//! curves, and what of the published shape can be checked.
+//!
+//! Invariant: a figure says where its numbers are and holds none, so that the same figure is drawn
+//! from half a run, a whole one, or two that are compared.
+
+use serde::{Deserialize, Serialize};
+
+use crate::reading::{Readings, median, range};
+
+/// A figure.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Figure {
+    /// The suite that it belongs to.
+    pub suite: String,
+    /// Its name in files and links.
+    pub id: String,
+    /// What it shows.
+    pub title: String,
+    /// Where the original is.
+    pub paper: String,
+    /// What the original showed.
+    pub shape: String,
+    /// What is measured here.
+    pub here: String,
+    /// What is not as it was there, and why.
+    pub limits: String,
+    /// Across.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// What is drawn.
+    pub curves: Vec<Curve>,
+    /// What can be checked.
+    pub claims: Vec<Claim>,
+}
+
+/// An axis.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Axis {
+    /// What it counts, with its unit.
+    pub label: String,
+    /// How it is divided.
+    pub scale: Scale,
+}
+
+/// How an axis is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// Evenly, from zero.
+    #[default]
+    Linear,
+    /// By powers.
+    Log,
+    /// Into places with names.
+    Names,
+}
+
+/// A curve.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Curve {
+    /// What stands in the legend.
+    pub name: String,
+    /// From left to right.
+    pub points: Vec<Point>,
+}
+
+/// Where a point is, and where its height is to be found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// How far to the right; the number of the place where places have names.
+    pub x: f64,
+    /// The place's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
+    /// The series of its height.
+    pub series: String,
+}
+
+/// Something about the shape: a proportion between two points.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Claim {
+    /// What is claimed, as a sentence.
+    pub text: String,
+    /// The series that is divided.
+    pub over: String,
+    /// The series that it is divided by.
+    pub under: String,
+    /// What the ratio must be.
+    pub bound: Bound,
+    /// Why it may not be so here.
+    pub otherwise: String,
+}
+
+/// A bound of a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// Not more.
+    Most(f64),
+    /// Not less.
+    Least(f64),
+}
+
+/// A ratio over the rounds of a run, pair by pair.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The middle.
+    pub median: f64,
+    /// The least and the most.
+    pub range: (f64, f64),
+    /// Whether the middle keeps the bound.
+    pub holds: bool,
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::Most(most) => value <= most,
+            Self::Least(least) => value >= least,
+        }
+    }
+
+    /// As words.
+    pub fn words(self) -> String {
+        match self {
+            Self::Most(most) => format!("at most {most}"),
+            Self::Least(least) => format!("at least {least}"),
+        }
+    }
+}
+
+impl Claim {
+    /// What came of it; nothing where no round has both numbers.
+    pub fn ratio(&self, readings: &Readings) -> Option<Ratio> {
+        let (over, under) = (readings.get(&self.over)?, readings.get(&self.under)?);
+        let pair = |(round, value): &(usize, f64)| Some(value / under.of_round(*round)?);
+        let ratios: Vec<f64> = over.values.iter().filter_map(pair).collect();
+        if ratios.is_empty() {
+            return None;
+        }
+        let range = range(ratios.iter().copied());
+        let median = median(ratios);
+        Some(Ratio { median, range, holds: self.bound.holds(median) })
+    }
+}
+
+impl Curve {
+    /// The point at `x`.
+    pub fn at(&self, x: f64) -> Option<&Point> {
+        self.points.iter().find(|point| point.x == x)
+    }
+}
+
+impl Figure {
+    /// The curve of that name.
+    pub fn curve(&self, name: &str) -> Option<&Curve> {
+        self.curves.iter().find(|curve| curve.name == name)
+    }
+
+    /// Every place across, from left to right, with the point that shows its name.
+    pub fn places(&self) -> Vec<&Point> {
+        let mut places: Vec<&Point> = self.curves.iter().flat_map(|c| &c.points).collect();
+        places.sort_by(|a, b| a.x.total_cmp(&b.x));
+        places.dedup_by(|a, b| a.x == b.x);
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::{Reading, Unit, record};
+
+    #[test]
+    fn ratios_are_of_pairs() {
+        let mut readings = Readings::new();
+        for (round, over, under) in [(0, 1.0, 2.0), (1, 30.0, 10.0), (2, 4.0, 4.0)] {
+            let of = |name: &str, value| Reading::new(name, Unit::Microseconds, value);
+            record(&mut readings, round, vec![of("over", over), of("under", under)]);
+        }
+        record(&mut readings, 3, vec![Reading::new("over", Unit::Microseconds, 900.0)]);
+        let claim = |bound| Claim {
+            text: String::new(),
+            over: "over".into(),
+            under: "under".into(),
+            bound,
+            otherwise: String::new(),
+        };
+        let ratio = claim(Bound::Most(1.0)).ratio(&readings).unwrap();
+        assert_eq!(ratio, Ratio { median: 1.0, range: (0.5, 3.0), holds: true });
+        assert!(!claim(Bound::Least(1.1)).ratio(&readings).unwrap().holds);
+        let missing = Claim { under: "nobody".into(), ..claim(Bound::Most(1.0)) };
+        assert_eq!(missing.ratio(&readings), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! A file of results: a line of JSON about the run, then a line for each measurement as it is made.
+//!
+//! Invariant: what the file holds is what has been measured. A run that is killed leaves a file
+//! that can be reported, compared and gone on with; half a line at its end does not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::figure::Figure;
+use crate::machine::Disturbance;
+use crate::reading::{Reading, Readings, record};
+use crate::rounds::{Keeper, Outcome};
+
+/// The version of what the lines mean.
+pub const SCHEMA: u32 = 1;
+
+/// What a run is of.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Head {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// When it began, in UTC.
+    pub date: String,
+    /// The commit that was built.
+    pub commit: String,
+    /// The processor and how many, the kernel, TCP's default.
+    pub machine: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The programs that take part, and their versions.
+    pub versions: BTreeMap<String, String>,
+    /// What is set for Weft in the environment.
+    pub settings: Vec<String>,
+    /// What everything random on paths follows from.
+    pub seed: u64,
+    /// The suites.
+    pub suites: Vec<String>,
+    /// How many rounds there are.
+    pub rounds: usize,
+    /// About how long each measurement takes.
+    pub seconds: f64,
+    /// Whether it is a look, and no result.
+    pub quick: bool,
+    /// What is drawn of it.
+    pub figures: Vec<Figure>,
+}
+
+/// A line after the first.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    /// Measured.
+    Taken { round: usize, name: String, readings: Vec<Reading> },
+    /// This machine lacks something for it.
+    Missing { name: String, why: String },
+    /// It was tried.
+    Failed { name: String, why: String },
+    /// A round, or what was left of it, is over.
+    Round { round: usize, disturbance: Disturbance },
+}
+
+/// The results of a run.
+#[derive(Debug, Default)]
+pub struct Journal {
+    /// What the run is of.
+    pub head: Head,
+    /// What was read.
+    pub readings: Readings,
+    /// What was not measured, and why.
+    pub missing: BTreeMap<String, String>,
+    /// What was tried, and how it failed.
+    pub failed: BTreeMap<String, String>,
+    /// Who disturbed, round by round.
+    pub disturbances: Vec<Disturbance>,
+    done: BTreeSet<(usize, String)>,
+    /// Those that failed in this process; others may be tried again.
+    out: BTreeSet<String>,
+    file: Option<File>,
+}
+
+impl Journal {
+    /// A new file; one that is there stays as it is.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be written.
+    pub fn create(path: &Path, head: Head) -> Result<Self> {
+        let file = OpenOptions::new().append(true).create_new(true).open(path);
+        let file = file.with_context(|| format!("creating {}", path.display()))?;
+        let mut journal = Self { head, file: Some(file), ..Self::default() };
+        let head = serde_json::to_string(&journal.head)?;
+        journal.write(&head)?;
+        Ok(journal)
+    }
+
+    /// What a file holds.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not such a file.
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut file = File::open(path).with_context(|| format!("{}", path.display()))?;
+        Ok(Self::load(&mut file).with_context(|| format!("{}", path.display()))?.0)
+    }
+
+    /// A file to go on with.
+    ///
+    /// # Errors
+    /// As [`Self::read`], or it cannot be written.
+    pub fn resume(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let mut file = file.with_context(|| format!("{}", path.display()))?;
+        let (mut journal, whole) =
+            Self::load(&mut file).with_context(|| format!("{}", path.display()))?;
+        file.set_len(whole)?;
+        file.seek(SeekFrom::End(0))?;
+        journal.file = Some(file);
+        Ok(journal)
+    }
+
+    /// The results, and how many octets of the file are whole lines.
+    fn load(file: &mut File) -> Result<(Self, u64)> {
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut lines = text[..whole].lines();
+        let first = lines.next().context("the file is empty")?;
+        let head: Head = serde_json::from_str(first).context("this is no file of results")?;
+        ensure!(head.schema == SCHEMA, "its schema is {}, not {SCHEMA}", head.schema);
+        let mut journal = Self { head, ..Self::default() };
+        for (number, line) in lines.enumerate() {
+            let line = serde_json::from_str(line);
+            journal.take(line.with_context(|| format!("line {}", number + 2))?);
+        }
+        Ok((journal, whole as u64))
+    }
+
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Taken { round, name, readings } => {
+                self.missing.remove(&name);
+                self.failed.remove(&name);
+                self.done.insert((round, name));
+                record(&mut self.readings, round, readings);
+            }
+            Line::Missing { name, why } => drop(self.missing.insert(name, why)),
+            Line::Failed { name, why } => drop(self.failed.insert(name, why)),
+            Line::Round { disturbance, .. } => self.disturbances.push(disturbance),
+        }
+    }
+
+    fn add(&mut self, line: Line) -> Result<()> {
+        let text = serde_json::to_string(&line)?;
+        self.take(line);
+        self.write(&text)
+    }
+
+    fn write(&mut self, line: &str) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        file.write_all(format!("{line}\n").as_bytes()).context("writing the results")
+    }
+
+    /// The worst round.
+    pub fn disturbance(&self) -> Disturbance {
+        let none = Disturbance { others: 0.0, host: 0.0 };
+        self.disturbances.iter().fold(none, |worst, of| Disturbance {
+            others: worst.others.max(of.others),
+            host: worst.host.max(of.host),
+        })
+    }
+}
+
+impl Keeper for Journal {
+    fn wants(&self, round: usize, name: &str) -> bool {
+        !self.out.contains(name) && !self.done.contains(&(round, name.to_owned()))
+    }
+
+    fn keep(&mut self, round: usize, name: String, outcome: Outcome) -> Result<()> {
+        if !matches!(outcome, Outcome::Taken(_)) {
+            self.out.insert(name.clone());
+        }
+        self.add(match outcome {
+            Outcome::Taken(readings) => Line::Taken { round, name, readings },
+            Outcome::Missing(why) => Line::Missing { name, why },
+            Outcome::Failed(why) => Line::Failed { name, why },
+        })
+    }
+
+    fn round_over(&mut self, round: usize, disturbance: Disturbance) -> Result<()> {
+        self.add(Line::Round { round, disturbance })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reading::Unit;
+
+    fn scratch(test: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("weft-journal-{}-{test}", std::process::id()))
+    }
+
+    fn taken(value: f64) -> Outcome {
+        Outcome::Taken(vec![Reading::new("a", Unit::Microseconds, value)])
+    }
+
+    #[test]
+    fn a_killed_run_goes_on_where_it_was() {
+        let path = scratch("resume");
+        let head = Head { schema: SCHEMA, rounds: 2, seed: 7, ..Head::default() };
+        let mut journal = Journal::create(&path, head.clone()).unwrap();
+        assert!(Journal::create(&path, head).is_err(), "it is there");
+        journal.keep(0, "probe".into(), taken(3.0)).unwrap();
+        journal.keep(0, "other".into(), Outcome::Failed("no".into())).unwrap();
+        assert!(!journal.wants(1, "other"), "once is enough");
+        drop(journal);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(br#"{"taken":{"round":1,"na"#).unwrap();
+
+        let mut journal = Journal::resume(&path).unwrap();
+        assert_eq!((journal.head.seed, journal.readings["a"].median()), (7, 3.0));
+        assert!(!journal.wants(0, "probe") && journal.wants(1, "probe"));
+        assert!(journal.wants(0, "other"), "another try");
+        journal.keep(1, "probe".into(), taken(5.0)).unwrap();
+        journal.keep(0, "other".into(), taken(7.0)).unwrap();
+        let journal = Journal::read(&path).unwrap();
+        assert_eq!(journal.readings["a"].values, [(0, 3.0), (1, 5.0), (0, 7.0)]);
+        assert!(journal.failed.is_empty());
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let path = scratch("other");
+        for text in ["", "{}", "{\"schema\": 1}\n", "not json\n"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(Journal::read(&path).is_err(), "{text:?}");
+        }
+        let future = Head { schema: SCHEMA + 1, ..Head::default() };
+        std::fs::write(&path, serde_json::to_string(&future).unwrap() + "\n").unwrap();
+        let error = format!("{:#}", Journal::read(&path).unwrap_err());
+        assert!(error.contains("schema"), "{error}");
+        std::fs::remove_file(path).unwrap();
+    }
+}

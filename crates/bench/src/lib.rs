@@ -1,0 +1,35 @@
+//! Benchmarks of Weft: unmodified verbs programs over it, beside what else this machine offers,
+//! measured in turn in one run.
+//!
+//! [`command`] is `weft bench`: suites of figures, after those of the papers. [`tables`] is
+//! `weft-bench`: `demo` shows that it works, `lan` how fast it is on one machine, `wan` across long
+//! and lossy paths. Invariant: every number stands beside one of a peer from the same run, and
+//! nothing that was started is left behind.
+#![deny(unsafe_code)]
+// Measuring is what the clock is for.
+#![allow(clippy::disallowed_methods)]
+
+pub mod command;
+mod compare;
+mod cost;
+mod demo;
+mod figure;
+mod floors;
+mod journal;
+mod lab;
+mod lan;
+mod machine;
+mod pair;
+mod ports;
+mod probes;
+mod process;
+mod progress;
+mod reading;
+mod rounds;
+mod rows;
+mod suites;
+mod summary;
+mod sys;
+mod table;
+pub mod tables;
+mod wan;

@@ -1,0 +1,264 @@
+//! A pattern of messages between two processes, over one of Weft's devices or over kernel TCP, on
+//! loopback or across a path: a point of a curve.
+//!
+//! Over a device it is a small verbs program in C that knows nothing of Weft; over TCP one of the
+//! floors. Either prints one line of JSON on the side that connects.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value};
+
+use super::Probe;
+use crate::lab::{Lab, is_installed};
+use crate::pair::ServerEnds;
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+const PEER: &str = include_str!("../../c/peer.h");
+
+/// Where the far side of a path is.
+const FAR: &str = "10.77.0.2";
+/// The port of servers on the far side, where nobody else is.
+const FAR_PORT: u16 = 5201;
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// `weft_iw0`.
+    Iwarp,
+    /// `weft0`.
+    Shuttle,
+    /// Sockets of the kernel's TCP.
+    Tcp,
+    /// Such sockets, carried by SDP.
+    Sdp {
+        /// Which mode of SDP.
+        style: Style,
+        /// Whether over `weft_iw0`, else over `weft0`.
+        iwarp: bool,
+    },
+}
+
+/// How SDP uses what is below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// With buffers and credits of its own.
+    Basic,
+    /// Leaving out what is done below.
+    Enhanced,
+}
+
+impl Way {
+    /// What its curve is called.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Iwarp => "Weft over iWARP",
+            Self::Shuttle => "Weft over Shuttle",
+            Self::Tcp => "kernel TCP",
+            Self::Sdp { style: Style::Basic, iwarp: true } => "basic SDP over iWARP",
+            Self::Sdp { style: Style::Enhanced, iwarp: true } => "enhanced SDP over iWARP",
+            Self::Sdp { style: Style::Basic, iwarp: false } => "basic SDP over Shuttle",
+            Self::Sdp { style: Style::Enhanced, iwarp: false } => "enhanced SDP over Shuttle",
+        }
+    }
+
+    fn transport(self) -> &'static str {
+        match self {
+            Self::Iwarp | Self::Sdp { iwarp: true, .. } => "iwarp",
+            _ => "shuttle",
+        }
+    }
+
+    /// Whether the program is one of sockets.
+    fn is_of_sockets(self) -> bool {
+        matches!(self, Self::Tcp | Self::Sdp { .. })
+    }
+}
+
+/// A program over verbs, and what it is over sockets.
+#[derive(Clone, Copy, Debug)]
+pub struct Program {
+    /// What the C program is called, and its text.
+    pub verbs: (&'static str, &'static str),
+    /// The program's own name for the pattern.
+    pub pattern: &'static str,
+    /// The floor and its options; `{}` is the number.
+    pub floor: &'static str,
+}
+
+/// One measurement.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    way: Way,
+    program: Program,
+    number: u64,
+    /// What distinguishes it from the same pattern elsewhere.
+    variant: String,
+    path: Option<String>,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Pattern {
+    /// `program` with one number, which is octets or whatever it takes.
+    pub fn new(way: Way, program: Program, number: u64) -> Self {
+        let variant = String::new();
+        Self { way, program, number, variant, path: None, environment: Vec::new() }
+    }
+
+    /// The same across a path, in the words of `weft wan`.
+    pub fn across(mut self, path: &str) -> Self {
+        self.path = Some(path.to_owned());
+        self
+    }
+
+    /// The same with a variable of the environment.
+    pub fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.variant += &format!(", {name}={value}");
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    fn side(&self, lab: &Lab, role: &str, address: &str, port: u16) -> Result<Spec> {
+        let (number, seconds) = (self.number, lab.seconds);
+        let mut spec = if self.way.is_of_sockets() {
+            let floor = self.program.floor.replace("{}", &number.to_string());
+            let line = format!("floor {floor} --{role} {address}:{port} --seconds {seconds}");
+            let own = lab.own().args(&line);
+            match self.way {
+                Way::Sdp { style, .. } => {
+                    let style = if style == Style::Basic { "basic" } else { "auto" };
+                    own.env("WEFT_SOCKETS_STYLE", style).carried(&lab.weft)
+                }
+                _ => own,
+            }
+        } else {
+            let (name, source) = self.program.verbs;
+            let program = lab.build(name, source, &["-libverbs", "-lrdmacm", "-lpthread"])?;
+            let pattern = self.program.pattern;
+            let line = format!("{role} {address} {port} {seconds} {pattern} {number}");
+            Spec::at(&program).args(&line).under(&lab.weft)
+        };
+        spec = spec.env("WEFT_TRANSPORT", self.way.transport());
+        for (name, value) in &self.environment {
+            spec = spec.env(name, value);
+        }
+        Ok(spec)
+    }
+
+    /// What the side that connects prints; on loopback also the processor time of both.
+    fn said(&self, lab: &Lab) -> Result<(String, Option<f64>)> {
+        let side = |role: &str, address: &str, port| self.side(lab, role, address, port);
+        let Some(path) = &self.path else {
+            // Built before, so that the sides only start.
+            side("listen", &lab.address, 0)?;
+            let specs = |port| {
+                let both = ["listen", "connect"].map(|role| side(role, &lab.address, port));
+                let [server, client] = both.map(|spec| spec.expect("it has just been built"));
+                (server, client)
+            };
+            let pair = lab.pair(ServerEnds::ByItself, specs)?;
+            let cpu_s = pair.cpu().as_secs_f64();
+            return Ok((pair.client.stdout, Some(cpu_s)));
+        };
+        let server = side("listen", "0.0.0.0", FAR_PORT)?.shell();
+        let client = side("connect", FAR, FAR_PORT)?.shell();
+        let spec = Spec::at(&lab.weft).args("wan").args(path).arg("--server").arg(&server);
+        let spec = spec.args("-- sh -c").arg(&format!("exec {client}"));
+        Ok((lab.alone(&spec)?.stdout, None))
+    }
+}
+
+impl Probe for Pattern {
+    fn name(&self) -> String {
+        let (way, pattern, number) = (self.way.label(), self.program.pattern, self.number);
+        let path = self.path.as_ref().map_or(String::new(), |path| format!(" across {path}"));
+        // A floor has variants that the pattern does not have.
+        let floor = if self.way.is_of_sockets() { variant_of(self.program.floor) } else { "" };
+        format!("{way}{floor}: {pattern} {number}{path}{}", self.variant)
+    }
+
+    fn program(&self) -> Option<&str> {
+        (!self.way.is_of_sockets()).then_some("gcc")
+    }
+
+    fn lacks(&self) -> Option<String> {
+        if self.path.is_some() && !Path::new("/dev/net/tun").exists() {
+            return Some(String::from("there is no /dev/net/tun"));
+        }
+        let program = self.program().filter(|program| !is_installed(program));
+        program.map(|program| format!("{program} is not installed"))
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let (said, cpu_s) = self.said(lab)?;
+        let line = said.lines().rev().find(|line| line.starts_with('{'));
+        let line = line.with_context(|| format!("no report in\n{said}"))?;
+        let report: Map<String, Value> = serde_json::from_str(line).context("reading a report")?;
+        let calls = report.get("calls").and_then(Value::as_object).into_iter().flatten();
+        let calls = calls.filter_map(|(call, us)| {
+            Some(Reading::new(self.call(call), Unit::Microseconds, us.as_f64()?))
+        });
+        let main = report.iter().filter_map(|(key, value)| self.reading(key, value));
+        let octets = report.get("octets").and_then(Value::as_f64);
+        let cost = cpu_s.zip(octets).map(|(cpu_s, octets)| {
+            Reading::new(self.cost(), Unit::CpuSecondsPerGigabyte, cpu_s / (octets / 1e9))
+        });
+        let taken: Vec<Reading> = main.chain(calls).chain(cost).collect();
+        anyhow::ensure!(!taken.is_empty(), "nothing known in {line}");
+        Ok(taken)
+    }
+}
+
+impl Pattern {
+    /// The series of the processor time that both sides use for an amount of data.
+    pub fn cost(&self) -> String {
+        format!("{}, CPU", self.name())
+    }
+
+    /// The series of one of the calls that a program times.
+    pub fn call(&self, call: &str) -> String {
+        format!("{}: {call}", self.name())
+    }
+
+    fn reading(&self, key: &str, value: &Value) -> Option<Reading> {
+        let unit = match key {
+            "us" => Unit::Microseconds,
+            "gbps" => Unit::GigabitsPerSecond,
+            "ratio" => Unit::Ratio,
+            _ => return None,
+        };
+        Some(Reading::new(self.name(), unit, value.as_f64()?))
+    }
+}
+
+fn variant_of(floor: &str) -> &'static str {
+    if floor.contains("--spin") { ", spinning" } else { "" }
+}
+
+/// The header of the C programs, which is to lie beside them.
+pub const HEADER: (&str, &str) = ("peer.h", PEER);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_all_that_differs() {
+        let program = Program { verbs: ("p", ""), pattern: "pingpong", floor: "pingpong" };
+        let name = |way, path: Option<&str>| {
+            let pattern = Pattern::new(way, program, 64).with("WEFT_PROGRESS", "engine");
+            path.map_or(pattern.clone(), |path| pattern.clone().across(path)).name()
+        };
+        let names = [
+            name(Way::Iwarp, None),
+            name(Way::Shuttle, None),
+            name(Way::Tcp, None),
+            name(Way::Tcp, Some("1ms")),
+        ];
+        assert_eq!(names[0], "Weft over iWARP: pingpong 64, WEFT_PROGRESS=engine");
+        assert_eq!(names[3], "kernel TCP: pingpong 64 across 1ms, WEFT_PROGRESS=engine");
+        let unique: std::collections::BTreeSet<&String> = names.iter().collect();
+        assert_eq!(unique.len(), names.len());
+    }
+}

@@ -1,0 +1,78 @@
+//! `bidirectional`: streams both ways at once beside one way.
+//!
+//! After figure 6 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
+
+use super::bandwidth::{LINK, STREAM};
+use super::{Draft, Scope, Words};
+use crate::figure::{Bound, Scale};
+use crate::probes::pattern::{Pattern, Program, Way};
+
+/// RDMA Writes both ways at once.
+const BOTH: Program = Program { pattern: "both", floor: "stream --both --call {}", ..STREAM };
+
+const WAYS: [(Way, [&str; 2]); 3] = [
+    (Way::Iwarp, ["Weft over iWARP, one way", "Weft over iWARP, both ways"]),
+    (Way::Shuttle, ["Weft over Shuttle, one way", "Weft over Shuttle, both ways"]),
+    (Way::Tcp, ["kernel TCP, one way", "kernel TCP, both ways"]),
+];
+
+const SHAPE: &str = "Both ways at once iWARP moves nearly twice as much as one way. TCP moves \
+                     slightly less than one way.";
+const LINKED: Words = Words {
+    id: "bidirectional-link",
+    title: "One way and both ways, on a link of 1 Gbit/s",
+    paper: "Dalessandro and Wyckoff, figure 6",
+    shape: SHAPE,
+    here: "Streams across `weft wan` at 1 Gbit/s each way and 0.1 ms; both ways is the sum.",
+    limits: "A processor of today can serve a link of 1 Gbit/s both ways by TCP too, so TCP \
+             doubles as well: what the paper found was of processors that were full.",
+};
+const LOOPBACK: Words = Words {
+    id: "bidirectional-loopback",
+    title: "One way and both ways, where processors are the limit",
+    paper: "Dalessandro and Wyckoff, figure 6",
+    shape: SHAPE,
+    here: "The same streams over loopback, each process on a processor of its own, both of which \
+           are full one way already.",
+    limits: "Without an adapter there is nobody to do the work of the other direction: neither \
+             doubles. What is to be seen is whether the sum falls.",
+};
+
+/// The figures.
+pub fn drafts(scope: &Scope) -> Vec<Draft> {
+    let sizes = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
+    let sizes = if scope.quick { vec![1 << 16, 1 << 20] } else { sizes.to_vec() };
+    let mut linked = Draft::new(LINKED, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    plot(&mut linked, &sizes, Some(&scope.path(LINK)));
+    let mut loopback = Draft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    plot(&mut loopback, &sizes, None);
+    for (_, [one, both]) in &WAYS[..2] {
+        linked.claim(
+            &format!("{both}: nearly twice as much as one way"),
+            ((both, 1 << 20), (one, 1 << 20)),
+            Bound::Least(1.8),
+            "Acknowledgements share each direction with the other one's data.",
+        );
+    }
+    for (_, [one, both]) in WAYS {
+        loopback.claim(
+            &format!("{both}: the sum is no less than one way"),
+            ((both, 1 << 20), (one, 1 << 20)),
+            Bound::Least(0.95),
+            "Both processors were full already.",
+        );
+    }
+    vec![linked, loopback]
+}
+
+fn plot(draft: &mut Draft, sizes: &[u64], path: Option<&str>) {
+    for octets in sizes {
+        for (way, curves) in WAYS {
+            for (curve, program) in curves.into_iter().zip([STREAM, BOTH]) {
+                let pattern = Pattern::new(way, program, *octets);
+                let pattern = path.map_or(pattern.clone(), |path| pattern.clone().across(path));
+                draft.point(curve, *octets, pattern);
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `latency`: a message to and fro, against its size and against the delay of the path.
+//!
+//! After figures 2 and 4 of Dalessandro and Wyckoff's paper on the Ammasso adapter, and figures 3
+//! and 8 of Jin and others' on RDMA over IP in the WAN.
+
+use super::{Draft, Scope, Words};
+use crate::figure::{Bound, Scale};
+use crate::probes::pattern::{Pattern, Program, Way};
+
+/// Sends to and fro.
+pub const PINGPONG: Program = Program {
+    verbs: ("pattern", include_str!("../../c/pattern.c")),
+    pattern: "pingpong",
+    floor: "pingpong --octets {}",
+};
+/// The same where the sockets ask over and over.
+pub const SPINNING: Program = Program { floor: "pingpong --spin --octets {}", ..PINGPONG };
+
+const IWARP: &str = "Weft over iWARP";
+const SHUTTLE: &str = "Weft over Shuttle";
+const BLOCKING: &str = "kernel TCP, blocking";
+const SPIN: &str = "kernel TCP, spinning";
+
+const SMALL: Words = Words {
+    id: "latency-small",
+    title: "Latency of small messages",
+    paper: "Dalessandro and Wyckoff, figure 2",
+    shape: "iWARP takes about half as long as MPI over TCP, and less for 100 octets than TCP for \
+            none. Both rise by some 2 us from 1 octet to 100, side by side.",
+    here: "Half of a round trip between two processes over loopback, each on a processor of its \
+           own: RDMA Sends whose completions are polled, beside sockets that block and sockets \
+           that ask over and over.",
+    limits: "There is no adapter and no wire, so time does not rise with the size: at 1 Gbit/s \
+             100 octets take 0.8 us on each hop. The sockets have no MPI above them.",
+};
+const SIZES: Words = Words {
+    id: "latency-size",
+    title: "Latency against size",
+    paper: "Dalessandro and Wyckoff, figure 4; Jin and others, figure 8",
+    shape: "On a LAN RDMA takes half as long for small messages; for large ones the wire is the \
+            limit and the curves run together.",
+    here: "The same ping-pong over loopback with messages up to 1 MiB.",
+    limits: "Loopback has no wire: for large messages copying is the limit, not 1 Gbit/s.",
+};
+const ROUTED: Words = Words {
+    id: "latency-routed",
+    title: "Latency against size, through the router",
+    paper: "Jin and others, figure 3 (a)",
+    shape: "Through a router without added delay RDMA and sockets take the same time, whatever \
+            the size: what the path takes is much more than what the ends take.",
+    here: "The same ping-pong between two network name spaces, through `weft wan` without delay.",
+    limits: "The router is two threads on the same processors, not a machine of its own; it takes \
+             tens of microseconds, theirs took some hundred.",
+};
+const DELAY: Words = Words {
+    id: "latency-delay",
+    title: "Latency against the delay of the path",
+    paper: "Jin and others, figure 3 (b)",
+    shape: "With 1 KB and a delay of milliseconds both take the delay and nothing else to speak \
+            of: latency does not tell RDMA from sockets across a WAN.",
+    here: "The ping-pong with messages of 1 KiB through `weft wan`, with this delay each way.",
+    limits: "",
+};
+
+/// The figures.
+pub fn drafts(scope: &Scope) -> Vec<Draft> {
+    vec![small(scope), sizes(scope), routed(scope), delays(scope)]
+}
+
+fn small(scope: &Scope) -> Draft {
+    let mut draft = Draft::new(SMALL, ("octets", Scale::Linear), ("us", Scale::Linear));
+    plot(&mut draft, &scope.some(&[1, 16, 32, 64, 80, 100]), true, None);
+    draft.claim(
+        "Over iWARP 64 octets take well below what blocking sockets take",
+        ((IWARP, 64), (BLOCKING, 64)),
+        Bound::Most(0.65),
+        "Who polls saves a wake-up; where the kernel wakes threads quickly that is less.",
+    );
+    draft.claim(
+        "Over iWARP 100 octets take less than 1 octet takes blocking sockets",
+        ((IWARP, 100), (BLOCKING, 1)),
+        Bound::Most(1.0),
+        "Who polls saves a wake-up; where the kernel wakes threads quickly that is less.",
+    );
+    draft.claim(
+        "Over Shuttle 64 octets take well below what blocking sockets take",
+        ((SHUTTLE, 64), (BLOCKING, 64)),
+        Bound::Most(0.65),
+        "Who polls saves a wake-up; where the kernel wakes threads quickly that is less.",
+    );
+    draft
+}
+
+fn sizes(scope: &Scope) -> Draft {
+    let mut draft = Draft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
+    let sizes = [64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
+    plot(&mut draft, &scope.some(&sizes), true, None);
+    draft.claim(
+        "Over iWARP small messages take about half of what blocking sockets take",
+        ((IWARP, 64), (BLOCKING, 64)),
+        Bound::Most(0.65),
+        "Who polls saves a wake-up; where the kernel wakes threads quickly that is less.",
+    );
+    draft.claim(
+        "For 1 MiB the curves of iWARP and of sockets have come together",
+        ((IWARP, 1 << 20), (BLOCKING, 1 << 20)),
+        Bound::Most(1.25),
+        "A large message is received as a whole before its completion is seen.",
+    );
+    draft
+}
+
+fn routed(scope: &Scope) -> Draft {
+    let mut draft = Draft::new(ROUTED, ("octets", Scale::Log), ("us", Scale::Linear));
+    let path = scope.path("rtt=0ms");
+    plot(&mut draft, &scope.some(&[4, 64, 1 << 10, 1 << 12, 1 << 14]), false, Some(&path));
+    together(&mut draft, 1 << 10, 1.3);
+    draft
+}
+
+fn delays(scope: &Scope) -> Draft {
+    let mut draft = Draft::new(DELAY, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
+    for delay in scope.some(&[1, 2, 4, 8, 16]) {
+        let path = scope.path(&format!("delay={delay}ms"));
+        for (curve, way) in [(IWARP, Way::Iwarp), (SHUTTLE, Way::Shuttle), (BLOCKING, Way::Tcp)] {
+            draft.point(curve, delay, Pattern::new(way, PINGPONG, 1 << 10).across(&path));
+        }
+    }
+    together(&mut draft, 4, 1.05);
+    draft
+}
+
+/// Claims that both of Weft's curves are as the sockets' there.
+fn together(draft: &mut Draft, x: u64, most: f64) {
+    for curve in [IWARP, SHUTTLE] {
+        draft.claim(
+            &format!("{curve} takes no longer than sockets"),
+            ((curve, x), (BLOCKING, x)),
+            Bound::Most(most),
+            "The router and both ends share the processors of one machine.",
+        );
+    }
+}
+
+fn plot(draft: &mut Draft, sizes: &[u64], spinning: bool, path: Option<&str>) {
+    for octets in sizes {
+        let mut add = |curve, way, program| {
+            let pattern = Pattern::new(way, program, *octets);
+            let pattern = path.map_or(pattern.clone(), |path| pattern.clone().across(path));
+            draft.point(curve, *octets, pattern);
+        };
+        add(IWARP, Way::Iwarp, PINGPONG);
+        add(SHUTTLE, Way::Shuttle, PINGPONG);
+        add(BLOCKING, Way::Tcp, PINGPONG);
+        if spinning {
+            add(SPIN, Way::Tcp, SPINNING);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `weft bench` end to end: a suite is measured into a file, a run that was ended is gone on with,
+//! and files are compared.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("weft-suites-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn bench(dir: &Path, args: &[&str]) -> Output {
+    let weft = Path::new(env!("CARGO_BIN_EXE_weft-bench")).with_file_name("weft");
+    assert!(weft.is_file(), "{} is missing: run `make build` first", weft.display());
+    let mut command = Command::new(weft);
+    command.arg("bench").args(args).current_dir(dir);
+    command.env_remove("WEFT").env_remove("LD_PRELOAD").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn succeeds(dir: &Path, args: &[&str]) -> String {
+    let output = bench(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[test]
+fn every_suite_is_listed_with_its_figures() {
+    let scratch = Scratch::new("list");
+    let list = succeeds(&scratch.0, &["--list"]);
+    for word in ["latency:", "bandwidth:", "registration:", "after Jin and others"] {
+        assert!(list.contains(word), "{word} is not in\n{list}");
+    }
+    assert_eq!(bench(&scratch.0, &["nothing"]).status.code(), Some(125));
+}
+
+#[test]
+fn a_run_goes_on_and_is_compared() {
+    let scratch = Scratch::new("run");
+    let dir = scratch.0.as_path();
+    let begin = ["registration", "--rounds", "1", "--out", "a", "--only", "iWARP"];
+    let partly = succeeds(dir, &begin);
+    let claim = "Registering 1 MiB costs less than locking it";
+    assert!(
+        partly.contains(claim) && partly.contains("Not measured: Weft over Shuttle"),
+        "{partly}"
+    );
+    assert!(!bench(dir, &begin).status.success(), "the file is there");
+
+    let file = dir.join("a");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let whole = succeeds(dir, &["--resume", "a"]);
+    assert!(!whole.contains("Not measured"), "{whole}");
+    let after = std::fs::read_to_string(&file).unwrap();
+    assert!(after.starts_with(&before) && after.len() > before.len());
+
+    let same = succeeds(dir, &["compare", "a", "a"]);
+    assert!(same.contains("\n0 of ") && same.contains("register 1024"), "{same}");
+    std::fs::write(dir.join("b"), "nonsense").unwrap();
+    assert_eq!(bench(dir, &["compare", "a", "b"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_figure_stands_beside_kernel_tcp() {
+    let scratch = Scratch::new("figure");
+    let dir = scratch.0.as_path();
+    let only =
+        ["latency", "--quick", "--rounds", "1", "--seconds", "0.02", "--only", "pingpong 64"];
+    let summary = succeeds(dir, &only);
+    let row = summary.lines().find(|line| line.trim_start_matches(['|', ' ']).starts_with("64 "));
+    let cells = row.expect("a row").split('|').filter(|cell| !cell.trim().is_empty()).count();
+    assert_eq!(cells, 5, "{summary}");
+    let written: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
+    assert_eq!(written.len(), 1, "one file of results, under a name with the date");
+}
