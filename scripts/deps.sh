@@ -20,6 +20,8 @@ packages=(
     openmpi-bin libopenmpi-dev python3-venv
     # What Weft is measured against.
     iperf3 sockperf libfabric-dev
+    # A browser, for the report of the benchmarks.
+    chromium-headless-shell
     # To look at what happens.
     tshark strace valgrind iproute2 iputils-ping nftables util-linux
 )

@@ -5,7 +5,7 @@ mod measure;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::{compare, cost, floors, sys, tables};
+use crate::{compare, cost, floors, report, sys, tables};
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -26,6 +26,11 @@ enum What {
     /// Points that both files have are compared, the second by the first. A change counts where
     /// their ranges over the rounds do not touch. Results of different machines compare machines.
     Compare(compare::Options),
+    /// Write a page of HTML with the figures of files of results
+    ///
+    /// The page stands alone: no network, no script. Each figure has what the paper published, what
+    /// is measured here in its place, what of it came out again, and all its numbers in a table.
+    Report(report::Options),
     /// One end of a floor probe
     #[command(hide = true)]
     Floor(floors::Floor),
@@ -54,6 +59,9 @@ EXAMPLES
         weft bench latency --out after.jsonl
         weft bench compare before.jsonl after.jsonl
 
+    A page to look at:
+        weft bench report results.jsonl -o report.html
+
 RESULTS
     A file of JSON lines: first the run (schema, machine, kernel, versions, commit, seed, figures),
     then each measurement as it is made. Nothing else should run meanwhile; the share of the machine
@@ -80,6 +88,7 @@ fn run(command: &Command) -> Result<()> {
     match &command.what {
         None => measure::run(&command.run),
         Some(What::Compare(options)) => compare::run(options),
+        Some(What::Report(options)) => report::run(options),
         Some(What::Floor(floor)) => floors::run(floor),
         Some(What::Cost(cost)) => cost::run(cost),
     }

@@ -25,6 +25,7 @@ mod probes;
 mod process;
 mod progress;
 mod reading;
+mod report;
 mod rounds;
 mod rows;
 mod suites;

@@ -130,10 +130,14 @@ const NOTHING: Usage = Usage { all: 0, processes: 0, stolen: 0, ours: 0 };
 const DISTURBED: f64 = 3.0;
 
 impl Disturbance {
+    /// Whether it is too much.
+    pub fn is_no_result(&self) -> bool {
+        self.others.max(self.host) > DISTURBED
+    }
+
     /// A sentence for the report.
     pub fn sentence(&self) -> String {
-        let verdict =
-            if self.others.max(self.host) > DISTURBED { "; this is no result" } else { "" };
+        let verdict = if self.is_no_result() { "; this is no result" } else { "" };
         let (others, host) = (self.others, self.host);
         format!(
             "Others took {others:.1} % of the machine meanwhile, its host {host:.1} %{verdict}."

@@ -1,0 +1,76 @@
+//! `weft bench report`: results as one page of HTML that needs nothing else, and figures as SVG.
+//!
+//! Invariant: the page has no script and asks no network for anything; its own policy forbids both.
+
+mod axis;
+mod chart;
+mod page;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueHint};
+
+use crate::journal::Journal;
+
+/// Which results, and what to make of them.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Files of results; each becomes a part of the page
+    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Write the page here
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    #[arg(value_hint = ValueHint::FilePath)]
+    out: PathBuf,
+    /// Write each figure into this directory as well
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    svg: Option<PathBuf>,
+}
+
+/// Writes the page, and the figures if they are asked for.
+///
+/// # Errors
+/// A file cannot be read or written, or nothing in the files can be drawn.
+pub fn run(options: &Options) -> Result<()> {
+    let journals = options.files.iter().map(|file| Journal::read(file));
+    let journals: Vec<Journal> = journals.collect::<Result<_>>()?;
+    let drawn = journals.iter().any(|journal| !journal.readings.is_empty());
+    ensure!(drawn, "nothing has been measured in these files yet");
+    write(&options.out, &page::html(&journals))?;
+    if let Some(dir) = &options.svg {
+        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+        for (number, journal) in journals.iter().enumerate() {
+            for figure in &journal.head.figures {
+                if let Some(svg) = chart::draw(figure, &journal.readings) {
+                    write(&dir.join(file_name(&figure.id, number)), &svg)?;
+                }
+            }
+        }
+    }
+    println!("The report is in {}.", options.out.display());
+    Ok(())
+}
+
+/// Ids come from a file; whatever is in them, they name files in one directory.
+fn file_name(id: &str, part: usize) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let id: String = id.chars().map(safe).collect();
+    if part == 0 { format!("{id}.svg") } else { format!("{id}-{}.svg", part + 1) }
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_id_leaves_the_directory() {
+        assert_eq!(file_name("api", 0), "api.svg");
+        assert_eq!(file_name("../../x", 1), "______x-2.svg");
+    }
+}

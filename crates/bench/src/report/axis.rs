@@ -1,0 +1,164 @@
+//! Where values stand along an axis, and what is written beside it.
+
+use crate::figure::{self, Scale};
+use crate::table::number;
+
+/// From where to where an axis goes, in the picture's units; downwards or to the left as well.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// Where the least value stands.
+    pub from: f64,
+    /// Where the greatest stands.
+    pub to: f64,
+}
+
+/// An axis of a chart.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    span: Span,
+    log: bool,
+    low: f64,
+    high: f64,
+    ticks: Vec<(f64, String)>,
+}
+
+/// Names of places are at least so far apart.
+const APART: f64 = 44.0;
+/// More powers of ten than this are too close together.
+const POWERS_MAX: usize = 7;
+/// Parts of an axis that is divided evenly.
+const PARTS: u32 = 4;
+
+impl Axis {
+    /// An axis with a tick at each of some places, or at some of them.
+    pub fn of_places(axis: &figure::Axis, places: &[f64], span: Span) -> Self {
+        let [low, high] = bounds(places);
+        let log = axis.scale == Scale::Log && low > 0.0;
+        let low = if log { low } else { low.min(0.0) };
+        let octets = axis.label.contains("octets");
+        let name = |place: f64| if octets { octet_name(place) } else { place.to_string() };
+        let mut this = Self { span, log, low, high, ticks: Vec::new() };
+        let mut last = f64::INFINITY;
+        for place in places.iter().rev() {
+            if (last - this.at(*place)).abs() >= APART {
+                last = this.at(*place);
+                this.ticks.push((*place, name(*place)));
+            }
+        }
+        this.ticks.reverse();
+        this
+    }
+
+    /// An axis with ticks at round numbers that holds all of some values.
+    pub fn of_values(axis: &figure::Axis, values: &[f64], span: Span) -> Self {
+        let [low, high] = bounds(values);
+        if axis.scale == Scale::Log && low > 0.0 {
+            return Self::of_powers(low, high, span);
+        }
+        let high = nice(high.max(f64::MIN_POSITIVE));
+        let value = |part: u32| high * f64::from(part) / f64::from(PARTS);
+        let ticks = (0..=PARTS).map(|part| (value(part), short(value(part)))).collect();
+        Self { span, log: false, low: 0.0, high, ticks }
+    }
+
+    fn of_powers(low: f64, high: f64, span: Span) -> Self {
+        let first = low.log10().floor() as i32;
+        let last = (high.log10().ceil() as i32).max(first + 1);
+        let each = usize::try_from(last - first).unwrap_or(1).div_ceil(POWERS_MAX);
+        let powers = (first..=last).step_by(each.max(1));
+        let ticks = powers.map(|power| 10f64.powi(power)).map(|v| (v, short(v))).collect();
+        Self { span, log: true, low: 10f64.powi(first), high: 10f64.powi(last), ticks }
+    }
+
+    /// Where a value stands.
+    pub fn at(&self, value: f64) -> f64 {
+        let scale = |value: f64| if self.log { value.ln() } else { value };
+        let (low, high) = (scale(self.low), scale(self.high));
+        let share = if high > low { (scale(value) - low) / (high - low) } else { 0.5 };
+        self.span.from + share * (self.span.to - self.span.from)
+    }
+
+    /// Where its ticks are and what they are called.
+    pub fn ticks(&self) -> impl Iterator<Item = (f64, String)> + '_ {
+        self.ticks.iter().map(|(value, name)| (self.at(*value), name.clone()))
+    }
+}
+
+fn bounds(values: &[f64]) -> [f64; 2] {
+    let (low, high) = crate::reading::range(values.iter().copied());
+    if low.is_finite() { [low, high] } else { [0.0, 1.0] }
+}
+
+/// The next of 1, 2, 2.5 and 5 times a power of ten.
+fn nice(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
+    steps.into_iter().find(|step| *step >= value * 0.999).unwrap_or(value)
+}
+
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{}M", number(v / 1e6)).replace(".00", ""),
+        v if v >= 1e4 => format!("{}k", number(v / 1e3)).replace(".00", "").replace(".0k", "k"),
+        v => {
+            let text = format!("{v:.6}");
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        }
+    }
+}
+
+fn octet_name(octets: f64) -> String {
+    let exact = |unit: f64| (octets / unit).fract() == 0.0 && octets >= unit;
+    match octets {
+        _ if exact(1048576.0) => format!("{}M", octets / 1048576.0),
+        _ if exact(1024.0) => format!("{}K", octets / 1024.0),
+        _ => octets.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Span = Span { from: 100.0, to: 0.0 };
+
+    fn axis(scale: Scale) -> figure::Axis {
+        figure::Axis { label: "octets".into(), scale }
+    }
+
+    #[test]
+    fn even_axes_begin_at_zero_and_end_at_a_round_number() {
+        let axis = Axis::of_values(&axis(Scale::Linear), &[3.0, 180.0], SPAN);
+        let ticks: Vec<(f64, String)> = axis.ticks().collect();
+        assert_eq!(ticks[0], (100.0, "0".into()));
+        assert_eq!(ticks[4], (0.0, "200".into()));
+        assert_eq!(axis.at(100.0), 50.0);
+    }
+
+    #[test]
+    fn powers_hold_all_values() {
+        let axis = Axis::of_values(&axis(Scale::Log), &[0.05, 2000.0], SPAN);
+        let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
+        assert_eq!(names, ["0.01", "0.1", "1", "10", "100", "1000", "10k"]);
+        assert!((0.0..=100.0).contains(&axis.at(0.05)) && (0.0..=100.0).contains(&axis.at(2000.0)));
+    }
+
+    #[test]
+    fn places_are_named_and_thinned_from_the_right() {
+        let sizes: Vec<f64> = (0..8).map(|power| 1024.0 * f64::powi(4.0, power)).collect();
+        let wide = Span { from: 0.0, to: 200.0 };
+        let axis = Axis::of_places(&axis(Scale::Log), &sizes, wide);
+        let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
+        assert_eq!(names, ["4K", "64K", "1M", "16M"]);
+        let one = Axis::of_places(&super::tests::axis(Scale::Log), &[64.0], SPAN);
+        assert_eq!(one.at(64.0), 50.0);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_panic() {
+        for scale in [Scale::Linear, Scale::Log] {
+            assert!(Axis::of_values(&axis(scale), &[], SPAN).at(1.0).is_finite());
+            assert!(Axis::of_places(&axis(scale), &[], SPAN).at(1.0).is_finite());
+        }
+    }
+}

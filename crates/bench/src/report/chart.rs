@@ -1,0 +1,269 @@
+//! Figures as SVG that stands alone: light or dark as its reader has it, readable on a phone, and
+//! with marks and dashes that tell curves apart without colours.
+//!
+//! `weft sim` draws courses over time; here are points over sizes, delays and names, with the range
+//! of each over the rounds.
+
+use std::fmt::Write;
+
+use super::axis::{Axis, Span};
+use crate::figure::{Curve, Figure, Scale};
+use crate::reading::{Readings, Series};
+
+const WIDTH: f64 = 480.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 20.0;
+const TOP: f64 = 26.0;
+const HEIGHT: f64 = 250.0;
+/// Below the chart: the places and the name of the axis.
+const FOOT: f64 = 48.0;
+const LINE: f64 = 22.0;
+/// A place with a name takes a line for the name and one for the points.
+const PLACE: f64 = 44.0;
+
+/// Colours of curves in light and in dark; further curves begin again with other marks.
+const COLOURS: [(&str, &str); 6] = [
+    ("#0060a0", "#6cbcf0"),
+    ("#c04a00", "#f5a04a"),
+    ("#00795a", "#46d3a8"),
+    ("#9a3f78", "#eaa0ce"),
+    ("#6b5b00", "#d9c84a"),
+    ("#555555", "#bbbbbb"),
+];
+const DASHES: [&str; 4] = ["", "7 4", "2 4", "9 3 2 3"];
+
+/// The figure with what has been measured; nothing if nothing has.
+pub fn draw(figure: &Figure, readings: &Readings) -> Option<String> {
+    let curves: Vec<Drawn<'_>> = figure
+        .curves
+        .iter()
+        .enumerate()
+        .map(|(number, curve)| Drawn::new(number, curve, readings))
+        .filter(|drawn| !drawn.points.is_empty())
+        .collect();
+    if curves.is_empty() {
+        return None;
+    }
+    let named = figure.x.scale == Scale::Names;
+    let places = figure.places().len() as f64;
+    let height = if named { places * PLACE } else { HEIGHT };
+    let legend = TOP + height + FOOT;
+    let mut svg = String::new();
+    open(&mut svg, figure, legend + curves.len() as f64 * LINE);
+    if named {
+        draw_named(&mut svg, figure, &curves, height);
+    } else {
+        draw_plane(&mut svg, figure, &curves);
+    }
+    for (line, curve) in curves.iter().enumerate() {
+        let y = legend + (line as f64 + 0.5) * LINE;
+        curve.line(&mut svg, &[(LEFT, y), (LEFT + 36.0, y)]);
+        curve.mark(&mut svg, LEFT + 18.0, y);
+        text(&mut svg, LEFT + 46.0, y + 5.0, "start", curve.name);
+    }
+    svg += "</svg>\n";
+    Some(svg)
+}
+
+/// A point: where, the middle, the least and the most.
+type Point = (f64, [f64; 3]);
+
+/// A curve, and how it looks.
+struct Drawn<'a> {
+    name: &'a str,
+    number: usize,
+    points: Vec<Point>,
+}
+
+impl<'a> Drawn<'a> {
+    fn new(number: usize, curve: &'a Curve, readings: &Readings) -> Self {
+        let height = |series: &Series| {
+            let (low, high) = series.range();
+            [series.median(), low, high]
+        };
+        let point =
+            |point: &crate::figure::Point| Some((point.x, height(readings.get(&point.series)?)));
+        Self { name: &curve.name, number, points: curve.points.iter().filter_map(point).collect() }
+    }
+
+    fn colour(&self) -> String {
+        format!("c{}", self.number % COLOURS.len())
+    }
+
+    fn line(&self, svg: &mut String, points: &[(f64, f64)]) {
+        let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+        let dash = DASHES[(self.number / COLOURS.len() + self.number) % DASHES.len()];
+        let (colour, path) = (self.colour(), path.join("L"));
+        put(
+            svg,
+            &format!("<path class=\"l {colour}\" stroke-dasharray=\"{dash}\" d=\"M{path}\"/>"),
+        );
+    }
+
+    fn mark(&self, svg: &mut String, x: f64, y: f64) {
+        let shape = match self.number % 4 {
+            0 => "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0",
+            1 => "m-4 -4h8v8h-8z",
+            2 => "m0 -5.5l5 9h-10z",
+            _ => "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+        };
+        put(svg, &format!("<path class=\"m {}\" d=\"M{x:.1} {y:.1}{shape}\"/>", self.colour()));
+    }
+
+    fn whisker(&self, svg: &mut String, from: (f64, f64), to: (f64, f64)) {
+        let (colour, (a, b), (c, d)) = (self.colour(), from, to);
+        put(svg, &format!("<path class=\"w {colour}\" d=\"M{a:.1} {b:.1}L{c:.1} {d:.1}\"/>"));
+    }
+}
+
+/// Curves over a size or a delay.
+fn draw_plane(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>]) {
+    let (right, bottom) = (WIDTH - RIGHT, TOP + HEIGHT);
+    let places = figure.places().iter().map(|place| place.x).collect::<Vec<_>>();
+    let x = Axis::of_places(&figure.x, &places, Span { from: LEFT + 14.0, to: right - 14.0 });
+    let y = Axis::of_values(&figure.y, &heights(curves), Span { from: bottom, to: TOP });
+    text(svg, 4.0, TOP - 10.0, "start", &figure.y.label);
+    for (at, label) in y.ticks() {
+        put(svg, &format!("<path class=\"g\" d=\"M{LEFT} {at:.1}H{right}\"/>"));
+        text(svg, LEFT - 8.0, at + 5.0, "end", &label);
+    }
+    for (at, label) in x.ticks() {
+        put(svg, &format!("<path class=\"g\" d=\"M{at:.1} {bottom}v5\"/>"));
+        text(svg, at, bottom + 20.0, "middle", &label);
+    }
+    text(svg, right, bottom + 38.0, "end", &figure.x.label);
+    for curve in curves {
+        let line: Vec<(f64, f64)> =
+            curve.points.iter().map(|(at, [middle, ..])| (x.at(*at), y.at(*middle))).collect();
+        curve.line(svg, &line);
+        for (at, [middle, low, high]) in &curve.points {
+            let at = x.at(*at);
+            curve.whisker(svg, (at, y.at(*low)), (at, y.at(*high)));
+            curve.mark(svg, at, y.at(*middle));
+        }
+    }
+}
+
+/// Points beside names, which stand above them.
+fn draw_named(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>], height: f64) {
+    let (left, right) = (20.0, WIDTH - 30.0);
+    let value = Axis::of_values(&figure.y, &heights(curves), Span { from: left, to: right });
+    let bottom = TOP + height;
+    for (at, label) in value.ticks() {
+        put(svg, &format!("<path class=\"g\" d=\"M{at:.1} {TOP}V{bottom}\"/>"));
+        text(svg, at, bottom + 20.0, "middle", &label);
+    }
+    text(svg, right, bottom + 38.0, "end", &figure.y.label);
+    for (line, place) in figure.places().into_iter().enumerate() {
+        let y = TOP + line as f64 * PLACE;
+        text(svg, left, y + 17.0, "start", &place.place);
+        for curve in curves {
+            let points = curve.points.iter().filter(|(at, _)| *at == place.x);
+            for (_, [middle, low, high]) in points {
+                let y = y + 30.0;
+                curve.whisker(svg, (value.at(*low), y), (value.at(*high), y));
+                curve.mark(svg, value.at(*middle), y);
+            }
+        }
+    }
+}
+
+fn heights(curves: &[Drawn<'_>]) -> Vec<f64> {
+    let points = curves.iter().flat_map(|curve| &curve.points);
+    points.flat_map(|(_, heights)| *heights).filter(|height| height.is_finite()).collect()
+}
+
+fn open(svg: &mut String, figure: &Figure, height: f64) {
+    let (id, title) = (escape(&figure.id), escape(&figure.title));
+    put(
+        svg,
+        &format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             role=\"img\" aria-labelledby=\"t-{id}\" class=\"chart\">\
+             <title id=\"t-{id}\">{title}</title>"
+        ),
+    );
+    put(svg, &format!("<style>{}</style>", style()));
+    put(svg, "<rect class=\"p\" width=\"100%\" height=\"100%\"/>");
+}
+
+/// The look, light and dark.
+fn style() -> String {
+    let mut light = String::from(
+        ".chart{font:15px system-ui,sans-serif}.chart text{fill:#222}.chart .p{fill:#fff}\
+         .chart .g{stroke:#ddd;fill:none}.chart .l{fill:none;stroke-width:2}\
+         .chart .w{stroke-width:1.5}.chart .m{stroke:none}",
+    );
+    let mut dark =
+        String::from(".chart text{fill:#e6e6e6}.chart .p{fill:#16191d}.chart .g{stroke:#3a4048}");
+    for (number, (on_white, on_black)) in COLOURS.iter().enumerate() {
+        let rule = |colour: &str| {
+            let class = format!(".chart .c{number}");
+            format!("{class}{{stroke:{colour}}}{class}.m{{fill:{colour}}}")
+        };
+        light += &rule(on_white);
+        dark += &rule(on_black);
+    }
+    format!("{light}@media(prefers-color-scheme:dark){{{dark}}}")
+}
+
+fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+    let text = escape(text);
+    put(svg, &format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"));
+}
+
+fn put(svg: &mut String, line: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(svg, "{line}");
+}
+
+/// Text as it may stand in SVG and HTML, in attributes too.
+pub fn escape(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('"', "&quot;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figure::{self, Axis};
+    use crate::reading::{Reading, Unit, record};
+
+    fn figure(scale: Scale) -> Figure {
+        let point = |x: f64| figure::Point { x, place: format!("<{x}>"), series: format!("s{x}") };
+        let points = [1.0, 64.0, 4096.0].map(point).to_vec();
+        Figure {
+            id: "id".into(),
+            title: "A & B".into(),
+            x: Axis { label: "octets".into(), scale },
+            y: Axis { label: "us".into(), scale: Scale::Log },
+            curves: vec![Curve { name: "<curve>".into(), points }],
+            ..Figure::default()
+        }
+    }
+
+    fn readings() -> Readings {
+        let mut readings = Readings::new();
+        for (round, value) in [(0, 1.0), (1, 3.0), (2, 900.0)] {
+            let taken = ["s1", "s64"].map(|name| Reading::new(name, Unit::Microseconds, value));
+            record(&mut readings, round, taken.to_vec());
+        }
+        readings
+    }
+
+    #[test]
+    fn every_scale_is_drawn_inside_the_picture() {
+        for scale in [Scale::Linear, Scale::Log, Scale::Names] {
+            let svg = draw(&figure(scale), &readings()).unwrap();
+            assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+            assert!(svg.contains("A &amp; B") && svg.contains("&lt;curve&gt;"));
+            assert_eq!(svg.matches("class=\"w c0\"").count(), 2, "two points were measured");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_drawn() {
+        assert_eq!(draw(&figure(Scale::Log), &Readings::new()), None);
+    }
+}
