@@ -349,10 +349,21 @@ impl Association {
     /// Gives what may leave now to `write`, burst by burst, each until it is written. What is left
     /// of one when nothing more is taken stays, and is the first of the next call; what it names of
     /// memory that has gone meanwhile is lost, as on the way.
-    pub fn transmit(&mut self, now_ns: u64, mut write: impl FnMut(&Burst) -> Written) -> Sending {
+    ///
+    /// `clock_ns` tells the time for each burst: were one dated back to the first, the path would
+    /// seem to take longer whenever this process waits for a processor.
+    pub fn transmit(
+        &mut self,
+        mut clock_ns: impl FnMut() -> u64,
+        mut write: impl FnMut(&Burst) -> Written,
+    ) -> Sending {
+        let mut now_ns = clock_ns();
         self.vigil.note_work(now_ns, !self.qp.sq().is_idle());
         let mut outcome = Sending::More;
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
+            if round > 0 {
+                now_ns = clock_ns();
+            }
             let end = self.transmit_burst(now_ns, &mut write);
             // What waited for the queue pair's own work comes next.
             let settled = self.rdmap.settle(&self.qp);

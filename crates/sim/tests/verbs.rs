@@ -65,25 +65,28 @@ impl Wan {
         let (link, now_ns) = (&mut self.links[host], self.now_ns);
         let table = Arc::clone(self.hosts[host].device.regions());
         let done = |sending| sending == Sending::Done;
-        while !done(association.transmit(now_ns, |burst| {
-            let (transmit, regions) = (burst.transmit(), table.reader());
-            let mut all = Vec::new();
-            for piece in transmit.gather.pieces() {
-                match piece {
-                    Piece::Slab { start, len } => {
-                        all.extend_from_slice(transmit.gather.staged(*start, *len));
+        while !done(association.transmit(
+            || now_ns,
+            |burst| {
+                let (transmit, regions) = (burst.transmit(), table.reader());
+                let mut all = Vec::new();
+                for piece in transmit.gather.pieces() {
+                    match piece {
+                        Piece::Slab { start, len } => {
+                            all.extend_from_slice(transmit.gather.staged(*start, *len));
+                        }
+                        Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
                     }
-                    Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
                 }
-            }
-            let mut rest = &all[..];
-            for length in &transmit.lengths {
-                let (datagram, after) = rest.split_at(usize::from(*length));
-                link.handle(now_ns, u32::from(*length) + IP_UDP, false, datagram.to_vec());
-                rest = after;
-            }
-            Written::Octets(all.len())
-        })) {}
+                let mut rest = &all[..];
+                for length in &transmit.lengths {
+                    let (datagram, after) = rest.split_at(usize::from(*length));
+                    link.handle(now_ns, u32::from(*length) + IP_UDP, false, datagram.to_vec());
+                    rest = after;
+                }
+                Written::Octets(all.len())
+            },
+        )) {}
     }
 
     fn receive(&mut self, host: usize) {

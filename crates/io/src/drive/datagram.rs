@@ -138,15 +138,16 @@ impl DatagramDrive {
         }
     }
 
-    /// Receives what is there; whether something was. Times are taken here, because who waited for
-    /// the lock comes with an old one, and round trips on this machine are short.
+    /// Receives what is there; whether something was. The time is taken after each call: a process
+    /// that had to wait for a processor before it would else believe in round trips shorter than
+    /// the path's.
     fn receive(&mut self) -> bool {
-        let now = clock::now();
-        let mut received = self.wire.is_some() && self.take_late(now);
+        let mut received = self.wire.is_some() && self.take_late(clock::now());
         for _ in 0..RECEIVES_MAX {
             let buffer = self.buffer.get_or_insert_with(Buffer::take);
             let room = &mut buffer.room()[..BUNDLE_OCTETS];
             let Some(bundle) = self.port.receive(room) else { break };
+            let now = clock::now();
             received = true;
             // Zero where the kernel has nothing to say.
             let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
@@ -226,10 +227,10 @@ impl DatagramDrive {
 
     fn transmit(&mut self) {
         let Stage::Bound(association) = &mut self.stage else { return };
-        let now_ns = ns_at(clock::now());
+        let clock_ns = || ns_at(clock::now());
         let outcome = match &mut self.wire {
-            None => association.transmit(now_ns, |burst| self.port.send(burst)),
-            Some(wire) => association.transmit(now_ns, |burst| match burst.lengths().first() {
+            None => association.transmit(clock_ns, |burst| self.port.send(burst)),
+            Some(wire) => association.transmit(clock_ns, |burst| match burst.lengths().first() {
                 Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
                 _ => self.port.send_first(burst),
             }),
@@ -426,7 +427,7 @@ impl Drive for DatagramDrive {
         let due = work & todo::TIME != 0 || self.is_due(now);
         moved |= due && self.wire.is_some() && self.take_late(now);
         if due && let Stage::Bound(association) = &mut self.stage {
-            association.handle_timeout(ns_at(now));
+            association.handle_timeout(ns_at(clock::now()));
         }
         self.waits &= !posted;
         self.offer_held(now);

@@ -116,25 +116,28 @@ fn pair([near, far]: [Host; 2], now_ns: u64) -> [Side; 2] {
 fn output(association: &mut Association, host: &Host, now_ns: u64, mut take: impl FnMut(&[u8])) {
     let table = Arc::clone(host.device.regions());
     loop {
-        let outcome = association.transmit(now_ns, |burst| {
-            let (transmit, regions) = (burst.transmit(), table.reader());
-            let mut all = Vec::new();
-            for piece in transmit.gather.pieces() {
-                match piece {
-                    Piece::Slab { start, len } => {
-                        all.extend_from_slice(transmit.gather.staged(*start, *len));
+        let outcome = association.transmit(
+            || now_ns,
+            |burst| {
+                let (transmit, regions) = (burst.transmit(), table.reader());
+                let mut all = Vec::new();
+                for piece in transmit.gather.pieces() {
+                    match piece {
+                        Piece::Slab { start, len } => {
+                            all.extend_from_slice(transmit.gather.staged(*start, *len));
+                        }
+                        Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
                     }
-                    Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
                 }
-            }
-            let mut rest = &all[..];
-            for length in &transmit.lengths {
-                let (datagram, later) = rest.split_at(usize::from(*length));
-                take(datagram);
-                rest = later;
-            }
-            Written::Octets(all.len())
-        });
+                let mut rest = &all[..];
+                for length in &transmit.lengths {
+                    let (datagram, later) = rest.split_at(usize::from(*length));
+                    take(datagram);
+                    rest = later;
+                }
+                Written::Octets(all.len())
+            },
+        );
         if outcome == Sending::Done {
             return;
         }
