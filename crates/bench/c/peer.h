@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DEPTH = 256, RECEIVES = 16, CONTROL = 64 };
+enum { DEPTH = 256, RECEIVES = 16, CONTROL = 64, BACKLOG = 128 };
 
 struct peer {
     int connects;
@@ -22,8 +22,7 @@ struct peer {
     /* From nothing to a connection. */
     double connecting_s;
     const char *pattern;
-    double number;
-    struct rdma_cm_id *id, *listener;
+    struct rdma_cm_id *id;
     /* `octets` to send from, as many to receive into, then messages of control. */
     char *memory;
     size_t octets;
@@ -81,9 +80,10 @@ static inline void prepare(struct peer *p, size_t octets, void (*post)(struct pe
         post(p);
 }
 
-/* Connects two processes that each have `octets` to send from and to receive into; `post` posts a
- * receive. */
-static inline struct peer meet(char **argv, size_t octets, void (*post)(struct peer *)) {
+/* Joins this process to the other one by a connection; each has `octets` to send from and as many
+ * to receive into, and `post` posts a receive. One that listens may be joined over and over. */
+static inline struct peer join(char **argv, struct rdma_cm_id **listener, size_t octets,
+                               void (*post)(struct peer *)) {
     struct peer p = {.connects = strcmp(argv[1], "connect") == 0, .seconds = atof(argv[4])};
     struct rdma_conn_param how = {
         .private_data = &p.here,
@@ -94,7 +94,6 @@ static inline struct peer meet(char **argv, size_t octets, void (*post)(struct p
         .rnr_retry_count = 7,
     };
     p.pattern = argv[5];
-    p.number = argv[6] ? atof(argv[6]) : 0;
     double began = now_s();
     if (p.connects) {
         p.id = endpoint(argv[2], argv[3], 0);
@@ -104,12 +103,23 @@ static inline struct peer meet(char **argv, size_t octets, void (*post)(struct p
         memcpy(&p.far, p.id->event->param.conn.private_data, sizeof p.far);
         return p;
     }
-    p.listener = endpoint(argv[2], argv[3], RAI_PASSIVE);
-    must(rdma_listen(p.listener, 1), "rdma_listen");
-    must(rdma_get_request(p.listener, &p.id), "rdma_get_request");
+    if (*listener == NULL) {
+        *listener = endpoint(argv[2], argv[3], RAI_PASSIVE);
+        must(rdma_listen(*listener, BACKLOG), "rdma_listen");
+    }
+    must(rdma_get_request(*listener, &p.id), "rdma_get_request");
     memcpy(&p.far, p.id->event->param.conn.private_data, sizeof p.far);
     prepare(&p, octets, post);
     must(rdma_accept(p.id, &how), "rdma_accept");
+    return p;
+}
+
+/* The only connection of a program. */
+static inline struct peer meet(char **argv, size_t octets, void (*post)(struct peer *)) {
+    struct rdma_cm_id *listener = NULL;
+    struct peer p = join(argv, &listener, octets, post);
+    if (listener)
+        rdma_destroy_ep(listener);
     return p;
 }
 
@@ -118,8 +128,6 @@ static inline void part(struct peer *p) {
     rdma_dereg_mr(p->mr);
     free(p->memory);
     rdma_destroy_ep(p->id);
-    if (p->listener)
-        rdma_destroy_ep(p->listener);
 }
 
 static inline void post(struct peer *p, enum ibv_wr_opcode opcode, size_t from, size_t to,

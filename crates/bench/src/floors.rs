@@ -4,6 +4,7 @@
 
 mod both;
 mod calls;
+mod load;
 mod memory;
 mod pingpong;
 mod stream;
@@ -63,6 +64,30 @@ enum Kind {
     },
     /// What single calls cost.
     Calls,
+    /// 1 KB from a program that computes for so long before it answers.
+    Fetch {
+        /// Microseconds of computing.
+        #[arg(long)]
+        load: u64,
+    },
+    /// To and fro, and between the two so much computing.
+    Overlap {
+        /// Microseconds of computing.
+        #[arg(long)]
+        load: u64,
+    },
+    /// A program that computes while forty clients send to it.
+    Crowd {
+        /// Octets of a message.
+        #[arg(long)]
+        octets: usize,
+    },
+    /// Connections one after the other.
+    Connect {
+        /// How many.
+        #[arg(long)]
+        count: usize,
+    },
     /// To and fro, one thread receiving into memory that another watches.
     Memory,
 }
@@ -76,7 +101,7 @@ pub fn run(floor: &Floor) -> Result<()> {
         (Some(address), None) => {
             let listener = TcpListener::bind(address).context("listening")?;
             let socket = prepare(listener.accept()?.0, &floor.congestion)?;
-            serve(floor.kind, socket, Duration::from_secs_f64(floor.seconds))
+            serve(floor.kind, &listener, socket, Duration::from_secs_f64(floor.seconds))
         }
         (None, Some(address)) => {
             let socket = TcpStream::connect(address).context("connecting")?;
@@ -96,12 +121,16 @@ fn prepare(socket: TcpStream, congestion: &str) -> Result<TcpStream> {
     Ok(socket)
 }
 
-fn serve(kind: Kind, socket: TcpStream, time: Duration) -> Result<()> {
+fn serve(kind: Kind, listener: &TcpListener, socket: TcpStream, time: Duration) -> Result<()> {
     match kind {
         Kind::Stream { call, both: true, .. } => both::serve(socket, call, time),
         Kind::Stream { call, .. } => stream::serve(socket, call),
         Kind::Pingpong { spin, octets } => pingpong::serve(socket, spin, octets),
         Kind::Calls => calls::serve(socket),
+        Kind::Fetch { load } => load::serve_fetch(socket, Duration::from_micros(load)),
+        Kind::Overlap { .. } => pingpong::serve(socket, true, load::MESSAGE),
+        Kind::Crowd { .. } => load::serve_crowd(listener, socket, time),
+        Kind::Connect { count } => load::serve_connect(listener, socket, count),
         Kind::Memory => memory::serve(socket),
     }
 }
@@ -112,6 +141,10 @@ fn measure(kind: Kind, socket: TcpStream, time: Duration) -> Result<Value> {
         Kind::Stream { call, octets, .. } => stream::measure(socket, call, time, octets),
         Kind::Pingpong { spin, octets } => pingpong::measure(socket, spin, octets, time),
         Kind::Calls => calls::measure(socket),
+        Kind::Fetch { .. } => load::measure_fetch(socket, time),
+        Kind::Overlap { load } => load::measure_overlap(socket, Duration::from_micros(load), time),
+        Kind::Crowd { octets } => load::measure_crowd(socket, octets),
+        Kind::Connect { count } => load::measure_connect(socket, count),
         Kind::Memory => memory::measure(socket, time),
     }
 }
@@ -130,7 +163,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
             let socket = prepare(listener.accept().unwrap().0, "reno").unwrap();
-            serve(kind, socket, TIME).unwrap();
+            serve(kind, &listener, socket, TIME).unwrap();
         });
         let socket = prepare(TcpStream::connect(address).unwrap(), "reno").unwrap();
         let report = measure(kind, socket, TIME).unwrap();
@@ -147,6 +180,12 @@ mod tests {
         assert_eq!(some["octets"].as_f64(), Some(300_000.0));
         let all = both_ends(Kind::Stream { call: 1 << 18, octets: Some(1 << 60), both: false });
         assert!((1.0..1e18).contains(&all["octets"].as_f64().unwrap()), "{all}");
+        let ratio = |kind| both_ends(kind)["ratio"].as_f64().unwrap();
+        assert!((0.5..=1.0).contains(&ratio(Kind::Overlap { load: 20_000 })));
+        assert!(ratio(Kind::Crowd { octets: 1024 }) > 0.0);
+        let fetched = both_ends(Kind::Fetch { load: 20_000 });
+        assert!(fetched["us"].as_f64().unwrap() >= 20_000.0, "{fetched}");
+        assert!(both_ends(Kind::Connect { count: 3 })["us"].as_f64().unwrap() > 0.0);
         let calls = both_ends(Kind::Calls);
         assert!(calls["calls"]["connect"].as_f64().unwrap() > 0.0, "{calls}");
         let both = both_ends(Kind::Stream { call: 1 << 18, octets: None, both: true });

@@ -67,6 +67,8 @@ pub struct Transfer {
     pub amount: Amount,
     /// Names its series.
     pub label: String,
+    /// The least time of a measurement, whatever the lab's.
+    least_s: f64,
     /// Processor seconds of perftest's passive side for hardly any data.
     idle_s: Option<f64>,
 }
@@ -82,7 +84,17 @@ struct Moved {
 impl Transfer {
     /// A transfer that has not been measured yet.
     pub fn new(mover: Mover, path: &str, streams: u64, amount: Amount, label: String) -> Self {
-        Self { mover, path: path.to_owned(), streams, amount, label, idle_s: None }
+        Self { mover, path: path.to_owned(), streams, amount, label, least_s: 0.0, idle_s: None }
+    }
+
+    /// The same, measured for at least so many seconds.
+    pub fn at_least(mut self, seconds: f64) -> Self {
+        self.least_s = seconds;
+        self
+    }
+
+    fn seconds(&self, lab: &Lab) -> f64 {
+        lab.seconds.max(self.least_s).ceil()
     }
 
     /// Runs a program of perftest; only the far side's processor time means something.
@@ -108,7 +120,7 @@ impl Transfer {
             let count = octets.div_ceil(MESSAGE * self.streams).max(FEWEST);
             return self.write(lab, &format!("-n {count}"));
         }
-        let (few, time) = (format!("-n {FEWEST}"), format!("-D {}", lab.seconds.ceil()));
+        let (few, time) = (format!("-n {FEWEST}"), format!("-D {}", self.seconds(lab)));
         let read = |amount: &str| self.with_perftest(lab, "ib_read_bw", READ, amount);
         // perftest measures the processor's clock for a good part of a second before it begins.
         let idle_s = match self.idle_s {
@@ -137,7 +149,7 @@ impl Transfer {
     }
 
     fn with_iperf(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
-        let (streams, seconds) = (self.streams, lab.seconds.ceil());
+        let (streams, seconds) = (self.streams, self.seconds(lab));
         let client = format!("iperf3 -J -C {congestion} -P {streams} -t {seconds} -c 10.77.0.2");
         let finished = self.run_sides(lab, "iperf3 -s -1", &client)?;
         let (json, cpu_s) = cost::split(&finished.stdout)?;
@@ -148,7 +160,7 @@ impl Transfer {
     fn with_quic(&self, lab: &Lab) -> Result<Moved> {
         let side = format!("{QUIC} --streams {} --congestion cubic", self.streams);
         let (octets, amount) = match self.amount {
-            Amount::Time => (None, format!("--seconds {}", lab.seconds)),
+            Amount::Time => (None, format!("--seconds {}", self.seconds(lab))),
             Amount::Octets(octets) => {
                 (Some(octets as f64), format!("--octets {octets} --seconds {PATIENCE_S}"))
             }

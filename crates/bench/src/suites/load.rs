@@ -1,0 +1,169 @@
+//! `overlap`, `progress` and `server-load`: what a program that computes has of RDMA.
+//!
+//! After figures 5, 6 and 7 of Jin and others' paper on RDMA over IP in the WAN.
+
+use super::{Draft, Scope, Words};
+use crate::figure::{Bound, Scale};
+use crate::probes::pattern::{Pattern, Program, Way};
+
+const FETCH: Program = Program {
+    verbs: ("load", include_str!("../../c/load.c")),
+    pattern: "fetch",
+    floor: "fetch --load {}",
+};
+const OVERLAP: Program = Program { pattern: "overlap", floor: "overlap --load {}", ..FETCH };
+const CROWD: Program = Program { pattern: "crowd", floor: "crowd --octets {}", ..FETCH };
+
+const WAYS: [(&str, Way); 3] = [
+    ("Weft over iWARP", Way::Iwarp),
+    ("Weft over Shuttle", Way::Shuttle),
+    ("kernel TCP", Way::Tcp),
+];
+/// Microseconds in the load of the figures over delays.
+const LOAD_US: u64 = 16_000;
+const FIXED_US: u64 = 24_200;
+
+const COMPUTING: Words = Words {
+    id: "overlap-computation",
+    title: "Overlap against computation",
+    paper: "Jin and others, figure 5 (a)",
+    shape: "The share of computing in the time between a message and its answer comes near 1 \
+            with less computing by RDMA than by sockets.",
+    here: "1 KB goes to and fro, by RDMA Writes into memory that is watched or by sockets that do \
+           not block; between the two the side that began computes for so long.",
+    limits: "Nobody but this processor receives: over Weft a thread interrupts the computing for \
+             it, and the paper's adapter did not. The other side watches its memory on the same \
+             processor that must receive for it.",
+};
+const DELAYED: Words = Words {
+    id: "overlap-delay",
+    title: "Overlap against the delay of the path",
+    paper: "Jin and others, figure 5 (b)",
+    shape: "With a fixed computation of 242 ms both overlap nearly all of it; RDMA is ahead by a \
+            little, and less so with more delay.",
+    here: "The same with 24.2 ms of computing through `weft wan`, with this delay each way.",
+    limits: "A tenth of the paper's computing, so that a run takes seconds. The router shares the \
+             processors with both ends.",
+};
+const PROGRESS: Words = Words {
+    id: "progress-load",
+    title: "Fetching 1 KB from a program that computes",
+    paper: "Jin and others, figure 6 (a)",
+    shape: "By RDMA Read it takes the same time whatever the load; by sockets as much longer as \
+            the program computes before it answers.",
+    here: "RDMA Reads from a program that never looks up from computing, beside a request and an \
+           answer by sockets, before which the program computes for so long.",
+    limits: "Weft's thread must get the processor from the program that computes, for some \
+             microseconds each time; an adapter need not.",
+};
+const PROGRESS_DELAY: Words = Words {
+    id: "progress-delay",
+    title: "Fetching 1 KB across a path, with a load of 16 ms",
+    paper: "Jin and others, figure 6 (b)",
+    shape: "The more delay, the less the load counts; RDMA stays ahead.",
+    here: "The same with 16 ms of computing through `weft wan`, with this delay each way.",
+    limits: "The router shares the processors with the program that computes.",
+};
+const CROWDED: Words = Words {
+    id: "server-load",
+    title: "A program that computes while 40 clients send",
+    paper: "Jin and others, figure 7 (a)",
+    shape: "With clients that send by sockets the program takes many times as long, for all sizes; \
+            with clients that write by RDMA hardly longer than alone.",
+    here: "The time of a fixed computation beside its time without clients, while 40 connections \
+           bring 1 Gbit/s together: by RDMA Writes, or by sockets that a thread of the program \
+           reads.",
+    limits: "Without an adapter somebody must receive, on the program's own processor; so the \
+             clients keep a rate, the same by each way, and do not send what they can.",
+};
+
+/// The figures of overlap.
+pub fn overlap(scope: &Scope) -> Vec<Draft> {
+    let ratio = ("share of computing", Scale::Linear);
+    let mut near = Draft::new(COMPUTING, ("computing, us", Scale::Log), ratio);
+    for load in scope.some(&[10, 30, 100, 300, 1000, 3000]) {
+        for (curve, way) in WAYS {
+            near.point(curve, load, Pattern::new(way, OVERLAP, load));
+        }
+    }
+    let mut far = Draft::new(DELAYED, ("delay each way, ms", Scale::Linear), ratio);
+    across(&mut far, scope, OVERLAP, FIXED_US);
+    for (curve, _) in &WAYS[..2] {
+        near.claim(
+            &format!("{curve} overlaps no less than sockets with 3 ms of computing"),
+            ((curve, 3000), (WAYS[2].0, 3000)),
+            Bound::Least(0.95),
+            "The thread that receives and the program that computes share a processor.",
+        );
+        far.claim(
+            &format!("{curve} overlaps no less than sockets across 4 ms"),
+            ((curve, 4), (WAYS[2].0, 4)),
+            Bound::Least(0.95),
+            "The router, both ends and Weft's threads share two processors.",
+        );
+    }
+    vec![near, far]
+}
+
+/// The figures of progress.
+pub fn progress(scope: &Scope) -> Vec<Draft> {
+    let mut near = Draft::new(PROGRESS, ("load, us", Scale::Linear), ("us", Scale::Log));
+    for load in scope.some(&[0, 1000, 4000, 8000, 16_000]) {
+        for (curve, way) in WAYS {
+            near.point(curve, load, Pattern::new(way, FETCH, load));
+        }
+    }
+    let mut far =
+        Draft::new(PROGRESS_DELAY, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
+    across(&mut far, scope, FETCH, LOAD_US);
+    for (curve, _) in &WAYS[..2] {
+        near.claim(
+            &format!("{curve}: a load of 16 ms does not show"),
+            ((curve, LOAD_US), (curve, 0)),
+            Bound::Most(1.3),
+            "Weft's thread waits for the processor of the program that computes.",
+        );
+        near.claim(
+            &format!("{curve} takes a tenth of what sockets take with 16 ms of load, or less"),
+            ((curve, LOAD_US), (WAYS[2].0, LOAD_US)),
+            Bound::Most(0.1),
+            "Weft's thread waits for the processor of the program that computes.",
+        );
+        far.claim(
+            &format!("{curve} is ahead of sockets across 4 ms as well"),
+            ((curve, 4), (WAYS[2].0, 4)),
+            Bound::Most(0.6),
+            "The router and the program that computes share the processors.",
+        );
+    }
+    vec![near, far]
+}
+
+/// The figure of a server's load.
+pub fn server(scope: &Scope) -> Vec<Draft> {
+    let y = ("times as long as alone", Scale::Linear);
+    let mut draft = Draft::new(CROWDED, ("octets", Scale::Log), y);
+    for octets in scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10]) {
+        for (curve, way) in WAYS {
+            draft.point(curve, octets, Pattern::new(way, CROWD, octets));
+        }
+    }
+    for (curve, _) in &WAYS[..2] {
+        draft.claim(
+            &format!("{curve} takes less from the program than sockets, by messages of 16 KiB"),
+            ((curve, 16 << 10), (WAYS[2].0, 16 << 10)),
+            Bound::Most(1.0),
+            "At an equal rate both are received by the same processor.",
+        );
+    }
+    vec![draft]
+}
+
+fn across(draft: &mut Draft, scope: &Scope, program: Program, load: u64) {
+    for delay in scope.some(&[1, 4, 16]) {
+        let path = scope.path(&format!("delay={delay}ms"));
+        for (curve, way) in WAYS {
+            draft.point(curve, delay, Pattern::new(way, program, load).across(&path));
+        }
+    }
+}
