@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reading::{Readings, median, range};
+use crate::reading::{Readings, Series, Unit, median, range};
 
 /// A figure.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -76,6 +76,22 @@ pub struct Point {
     pub place: String,
     /// The series of its height.
     pub series: String,
+    /// What the height is of that series.
+    #[serde(default, skip_serializing_if = "Relation::is_alone")]
+    pub relation: Relation,
+}
+
+/// What a height is of the series of its point.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Relation {
+    /// Itself.
+    #[default]
+    Alone,
+    /// It divided by another one.
+    Share(String),
+    /// What it lacks of another one, as a share of that.
+    Lack(String),
 }
 
 /// Something about the shape: a proportion between two points.
@@ -146,6 +162,29 @@ impl Claim {
     }
 }
 
+impl Relation {
+    fn is_alone(&self) -> bool {
+        *self == Self::Alone
+    }
+}
+
+impl Point {
+    /// Its heights, round by round; nothing where nothing has been measured.
+    pub fn heights(&self, readings: &Readings) -> Option<Series> {
+        let series = readings.get(&self.series)?;
+        let (Relation::Share(other) | Relation::Lack(other)) = &self.relation else {
+            return Some(series.clone());
+        };
+        let (other, lacks) = (readings.get(other)?, matches!(self.relation, Relation::Lack(_)));
+        let height = |(round, value): &(usize, f64)| {
+            let share = value / other.of_round(*round)?;
+            Some((*round, if lacks { 1.0 - share } else { share }))
+        };
+        let values: Vec<(usize, f64)> = series.values.iter().filter_map(height).collect();
+        (!values.is_empty()).then_some(Series { unit: Unit::Ratio, values })
+    }
+}
+
 impl Curve {
     /// The point at `x`.
     pub fn at(&self, x: f64) -> Option<&Point> {
@@ -171,7 +210,7 @@ impl Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::{Reading, Unit, record};
+    use crate::reading::{Reading, record};
 
     #[test]
     fn ratios_are_of_pairs() {
@@ -191,6 +230,13 @@ mod tests {
         let ratio = claim(Bound::Most(1.0)).ratio(&readings).unwrap();
         assert_eq!(ratio, Ratio { median: 1.0, range: (0.5, 3.0), holds: true });
         assert!(!claim(Bound::Least(1.1)).ratio(&readings).unwrap().holds);
+        let height = |relation| {
+            let point = Point { x: 0.0, place: String::new(), series: "over".into(), relation };
+            point.heights(&readings).map(|series| series.median())
+        };
+        assert_eq!(height(Relation::Share("under".into())), Some(1.0));
+        assert_eq!(height(Relation::Lack("under".into())), Some(0.0));
+        assert_eq!(height(Relation::Lack("nobody".into())), None);
         let missing = Claim { under: "nobody".into(), ..claim(Bound::Most(1.0)) };
         assert_eq!(missing.ratio(&readings), None);
     }

@@ -71,6 +71,20 @@ impl Lab {
     /// # Errors
     /// There is no compiler, or a library's headers are missing.
     pub fn build(&self, name: &str, source: &str, libraries: &[&str]) -> Result<PathBuf> {
+        self.build_with("gcc", name, source, libraries)
+    }
+
+    /// The same with a compiler that takes the options of gcc.
+    ///
+    /// # Errors
+    /// There is no such compiler, or a library's headers are missing.
+    pub fn build_with(
+        &self,
+        compiler: &str,
+        name: &str,
+        source: &str,
+        libraries: &[&str],
+    ) -> Result<PathBuf> {
         let program = self.path(name);
         if program.is_file() {
             return Ok(program);
@@ -79,10 +93,11 @@ impl Lab {
         fs::write(self.path(header), text).context("writing a header")?;
         let file = self.path(&format!("{name}.c"));
         fs::write(&file, source).with_context(|| format!("writing {}", file.display()))?;
-        let mut gcc = Command::new("gcc");
+        let mut gcc = Command::new(compiler);
         gcc.args(["-O2", "-o"]).args([&program, &file]).args(libraries);
-        let output = gcc.output().context("running gcc")?;
-        ensure!(output.status.success(), "gcc: {}", String::from_utf8_lossy(&output.stderr));
+        let output = gcc.output().with_context(|| format!("running {compiler}"))?;
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{compiler}: {}", said());
         Ok(program)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -44,8 +45,13 @@ fn first_line(program: &str, args: &[&str]) -> Option<String> {
 
 /// The commit that was measured, and whether the tree has changed since.
 pub fn commit() -> String {
+    // A build lies in the tree that it is of, whatever the directory it is called in.
+    let own = std::env::current_exe().ok();
+    let Some(place) = own.as_deref().and_then(Path::parent) else {
+        return String::from("unknown");
+    };
     let git = |args: &[&str]| -> Option<String> {
-        let output = Command::new("git").args(args).output().ok()?;
+        let output = Command::new("git").arg("-C").arg(place).args(args).output().ok()?;
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };

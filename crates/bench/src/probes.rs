@@ -7,6 +7,7 @@ pub mod api;
 pub mod floor;
 pub mod iperf;
 pub mod libfabric;
+pub mod mpi;
 pub mod pattern;
 pub mod perftest;
 pub mod sockperf;

@@ -8,12 +8,13 @@ mod bandwidth;
 mod bidirectional;
 mod latency;
 mod load;
+mod mpi;
 mod offload;
 mod rendezvous;
 mod sdp;
 mod wan;
 
-use crate::figure::{Axis, Bound, Claim, Curve, Figure, Point, Scale};
+use crate::figure::{Axis, Bound, Claim, Curve, Figure, Point, Relation, Scale};
 use crate::probes::Probe;
 
 /// How much is measured.
@@ -36,10 +37,12 @@ pub struct Suite {
 }
 
 /// All of them, in the order in which they are shown.
-pub const SUITES: [Suite; 13] = [
+pub const SUITES: [Suite; 15] = [
     Suite { name: "latency", about: "a message to and fro", drafts: latency::drafts },
     Suite { name: "bandwidth", about: "a stream of messages", drafts: bandwidth::drafts },
     Suite { name: "bidirectional", about: "streams both ways", drafts: bidirectional::drafts },
+    Suite { name: "mpi-overhead", about: "what MPI takes", drafts: mpi::overhead },
+    Suite { name: "cpu-availability", about: "what computing takes", drafts: mpi::availability },
     Suite { name: "api", about: "what each call costs", drafts: api::calls },
     Suite { name: "registration", about: "what memory costs", drafts: api::registration },
     Suite { name: "overlap", about: "computing meanwhile", drafts: load::overlap },
@@ -135,13 +138,34 @@ impl Draft {
 
     /// A point whose height is a series of some probe.
     fn place(&mut self, curve: &str, x: u64, place: &str, series: String) {
-        let point = Point { x: x as f64, place: place.to_owned(), series };
+        let (place, relation) = (place.to_owned(), Relation::Alone);
+        let point = Point { x: x as f64, place, series, relation };
         match self.figure.curves.iter_mut().find(|known| known.name == curve) {
             Some(known) => known.points.push(point),
             None => {
                 self.figure.curves.push(Curve { name: curve.to_owned(), points: vec![point] });
             }
         }
+    }
+
+    /// What the height of a curve's last point is of its series.
+    fn relate(&mut self, curve: &str, relation: Relation) {
+        let known = self.figure.curves.iter_mut().find(|known| known.name == curve);
+        if let Some(last) = known.and_then(|known| known.points.last_mut()) {
+            last.relation = relation;
+        }
+    }
+
+    /// A claim about two series.
+    fn claim_series(
+        &mut self,
+        text: &str,
+        (over, under): (String, String),
+        bound: Bound,
+        otherwise: &str,
+    ) {
+        let (text, otherwise) = (text.to_owned(), otherwise.to_owned());
+        self.figure.claims.push(Claim { text, over, under, bound, otherwise });
     }
 
     /// A claim about two points, each of a curve and a place; it is left out where one of them is
@@ -156,8 +180,7 @@ impl Draft {
         let series =
             |(curve, x): (&str, u64)| Some(self.figure.curve(curve)?.at(x as f64)?.series.clone());
         if let (Some(over), Some(under)) = (series(over), series(under)) {
-            let (text, otherwise) = (text.to_owned(), otherwise.to_owned());
-            self.figure.claims.push(Claim { text, over, under, bound, otherwise });
+            self.claim_series(text, (over, under), bound, otherwise);
         }
     }
 }

@@ -47,8 +47,7 @@ pub fn rows(figure: &Figure, readings: &Readings) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for place in figure.places() {
         let median = |curve: &crate::figure::Curve| {
-            let series = readings.get(&curve.at(place.x)?.series)?;
-            Some(number(series.median()))
+            Some(number(curve.at(place.x)?.heights(readings)?.median()))
         };
         let medians: Vec<Option<String>> = figure.curves.iter().map(median).collect();
         if medians.iter().any(Option::is_some) {
@@ -88,11 +87,16 @@ pub fn verdict(claim: &Claim, readings: &Readings) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Axis, Bound, Curve, Point, Scale};
+    use crate::figure::{Axis, Bound, Curve, Point, Relation, Scale};
     use crate::reading::{Reading, Unit, record};
 
     fn figure() -> Figure {
-        let point = |x: f64, series: &str| Point { x, place: String::new(), series: series.into() };
+        let point = |x: f64, series: &str| Point {
+            x,
+            place: String::new(),
+            series: series.into(),
+            relation: Relation::Alone,
+        };
         let curve = |name: &str, points| Curve { name: name.into(), points };
         let claim = Claim {
             text: "A is half of B".into(),

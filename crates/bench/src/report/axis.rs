@@ -26,8 +26,8 @@ pub struct Axis {
 const APART: f64 = 44.0;
 /// More powers of ten than this are too close together.
 const POWERS_MAX: usize = 7;
-/// Parts of an axis that is divided evenly.
-const PARTS: u32 = 4;
+/// About so many parts has an axis that is divided evenly.
+const PARTS: f64 = 4.0;
 
 impl Axis {
     /// An axis with a tick at each of some places, or at some of them.
@@ -55,10 +55,12 @@ impl Axis {
         if axis.scale == Scale::Log && low > 0.0 {
             return Self::of_powers(low, high, span);
         }
-        let high = nice(high.max(f64::MIN_POSITIVE));
-        let value = |part: u32| high * f64::from(part) / f64::from(PARTS);
-        let ticks = (0..=PARTS).map(|part| (value(part), short(value(part)))).collect();
-        Self { span, log: false, low: 0.0, high, ticks }
+        let (low, high) = (low.min(0.0), high.max(f64::MIN_POSITIVE));
+        let step = nice((high - low) / PARTS);
+        let (first, last) = ((low / step).floor() as i32, (high / step).ceil() as i32);
+        let value = |part: i32| f64::from(part) * step;
+        let ticks = (first..=last).map(|part| (value(part), short(value(part)))).collect();
+        Self { span, log: false, low: value(first), high: value(last), ticks }
     }
 
     fn of_powers(low: f64, high: f64, span: Span) -> Self {
@@ -133,6 +135,9 @@ mod tests {
         assert_eq!(ticks[0], (100.0, "0".into()));
         assert_eq!(ticks[4], (0.0, "200".into()));
         assert_eq!(axis.at(100.0), 50.0);
+        let both = Axis::of_values(&super::tests::axis(Scale::Linear), &[-0.3, 0.4], SPAN);
+        let names: Vec<String> = both.ticks().map(|(_, name)| name).collect();
+        assert_eq!(names, ["-0.4", "-0.2", "0", "0.2", "0.4"]);
     }
 
     #[test]

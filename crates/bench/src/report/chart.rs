@@ -77,12 +77,12 @@ struct Drawn<'a> {
 
 impl<'a> Drawn<'a> {
     fn new(number: usize, curve: &'a Curve, readings: &Readings) -> Self {
-        let height = |series: &Series| {
+        let height = |series: Series| {
             let (low, high) = series.range();
             [series.median(), low, high]
         };
         let point =
-            |point: &crate::figure::Point| Some((point.x, height(readings.get(&point.series)?)));
+            |point: &crate::figure::Point| Some((point.x, height(point.heights(readings)?)));
         Self { name: &curve.name, number, points: curve.points.iter().filter_map(point).collect() }
     }
 
@@ -230,7 +230,12 @@ mod tests {
     use crate::reading::{Reading, Unit, record};
 
     fn figure(scale: Scale) -> Figure {
-        let point = |x: f64| figure::Point { x, place: format!("<{x}>"), series: format!("s{x}") };
+        let point = |x: f64| figure::Point {
+            x,
+            place: format!("<{x}>"),
+            series: format!("s{x}"),
+            relation: figure::Relation::Alone,
+        };
         let points = [1.0, 64.0, 4096.0].map(point).to_vec();
         Figure {
             id: "id".into(),

@@ -189,12 +189,13 @@ fn table(figure: &Figure, readings: &Readings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Axis, Curve, Point, Scale};
+    use crate::figure::{Axis, Curve, Point, Relation, Scale};
     use crate::reading::{Reading, Unit, record};
 
     fn journal() -> Journal {
         let hostile = "<script>alert(1)</script>\" onload='x'";
-        let point = Point { x: 1.0, place: hostile.into(), series: "s".into() };
+        let (place, series, relation) = (hostile.into(), "s".into(), Relation::Alone);
+        let point = Point { x: 1.0, place, series, relation };
         let figure = Figure {
             id: hostile.into(),
             title: hostile.into(),

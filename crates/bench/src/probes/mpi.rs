@@ -1,0 +1,80 @@
+//! Two ranks of Open MPI, over one of Weft's devices or over its own TCP.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::Probe;
+use super::pattern::Way;
+use crate::lab::{Lab, is_installed};
+use crate::process::Spec;
+use crate::reading::{Reading, Unit};
+
+const SOURCE: &str = include_str!("../../c/mpi.c");
+const MPIRUN: &str = "mpirun.openmpi";
+const MPICC: &str = "mpicc.openmpi";
+
+/// A pattern between two ranks.
+#[derive(Clone, Debug)]
+pub struct Mpi {
+    way: Way,
+    pattern: &'static str,
+    number: u64,
+}
+
+impl Mpi {
+    /// `pattern` of the program, with its number.
+    pub fn new(way: Way, pattern: &'static str, number: u64) -> Self {
+        Self { way, pattern, number }
+    }
+
+    /// The launcher: libfabric over `weft_iw0`, UCX over `weft0`, or TCP on loopback.
+    fn launcher(&self, lab: &Lab) -> Spec {
+        // Perhaps as root, and it has to be told that this is meant.
+        let launcher = Spec::new(MPIRUN).args("--allow-run-as-root --bind-to core -n 2");
+        match self.way {
+            Way::Iwarp => launcher
+                .args("-x LD_PRELOAD -x WEFT_TRANSPORT -x FI_PROVIDER --mca pml cm --mca mtl ofi")
+                .args("--mca btl self --mca mtl_ofi_provider_include verbs;ofi_rxm")
+                .env("FI_PROVIDER", "verbs;ofi_rxm")
+                .env("WEFT_TRANSPORT", "iwarp")
+                .under(&lab.weft),
+            Way::Shuttle => launcher
+                .args("-x LD_PRELOAD -x UCX_TLS -x UCX_NET_DEVICES --mca pml ucx --mca osc ucx")
+                .args("--mca btl ^openib,ofi")
+                .env("UCX_TLS", "rc_v,self")
+                .env("UCX_NET_DEVICES", "weft0:1")
+                .under(&lab.weft),
+            _ => launcher.args("--mca pml ob1 --mca btl self,tcp --mca btl_tcp_if_include lo"),
+        }
+    }
+}
+
+impl Probe for Mpi {
+    fn name(&self) -> String {
+        format!("Open MPI, {}: {} {}", self.way.label(), self.pattern, self.number)
+    }
+
+    fn program(&self) -> Option<&str> {
+        Some([MPIRUN, MPICC].into_iter().find(|program| !is_installed(program)).unwrap_or(MPIRUN))
+    }
+
+    fn lacks(&self) -> Option<String> {
+        let one = std::thread::available_parallelism().map_or(1, usize::from) < 2;
+        let processors = one.then(|| String::from("there is one processor for two ranks"));
+        let absent = self.program().filter(|program| !is_installed(program));
+        processors.or(absent.map(|program| format!("{program} is not installed")))
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        let program = lab.build_with(MPICC, "mpi", SOURCE, &[])?;
+        let spec = self.launcher(lab).arg(&program.to_string_lossy());
+        let spec = spec.args(&format!("{} {} {}", lab.seconds, self.pattern, self.number));
+        let said = lab.alone(&spec)?.stdout;
+        let line = said.lines().rev().find(|line| line.starts_with('{'));
+        let report: Value =
+            serde_json::from_str(line.with_context(|| format!("no report: {said}"))?)
+                .context("reading a report")?;
+        let gbps = report["gbps"].as_f64().context("no rate")?;
+        Ok(vec![Reading::new(self.name(), Unit::GigabitsPerSecond, gbps)])
+    }
+}
