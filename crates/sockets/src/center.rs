@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,9 @@ pub struct Center {
     /// By the socket that the program has.
     seats: Mutex<HashMap<Inode, Arc<Conn>>>,
     hosts: Mutex<HashMap<Inode, Arc<Host>>>,
-    /// How many there are, for who has no time to look.
+    /// How many of these there are, for who has no time to look.
     hosted: AtomicUsize,
+    has_seats: AtomicBool,
     draining: Mutex<()>,
     next: AtomicU64,
     owner: u32,
@@ -115,6 +116,7 @@ impl Center {
             seats: Mutex::default(),
             hosts: Mutex::default(),
             hosted: AtomicUsize::new(0),
+            has_seats: AtomicBool::new(false),
             draining: Mutex::default(),
             next: AtomicU64::new(1),
             owner: std::process::id(),
@@ -192,6 +194,12 @@ impl Center {
     /// The program has this socket for the connection.
     pub fn seat(&self, socket: Inode, conn: Arc<Conn>) {
         self.seats().insert(socket, conn);
+        self.has_seats.store(true, Ordering::Release);
+    }
+
+    /// Whether the program has, or had, any.
+    pub fn has_seats(&self) -> bool {
+        self.has_seats.load(Ordering::Acquire)
     }
 
     /// The program has it no more.
@@ -203,6 +211,12 @@ impl Center {
     pub fn seated(&self, fd: RawFd) -> Option<Arc<Conn>> {
         let socket = sys::inode(fd)?;
         self.seats().get(&socket).cloned()
+    }
+
+    /// The same, if that can be said without waiting for another thread.
+    pub fn seated_now(&self, fd: RawFd) -> Option<Arc<Conn>> {
+        let socket = sys::inode(fd)?;
+        self.seats.try_lock().ok()?.get(&socket).cloned()
     }
 
     /// Serves a listener.

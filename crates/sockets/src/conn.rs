@@ -243,6 +243,11 @@ impl Conn {
         }
     }
 
+    /// Sends what the program says, all of it, if that can be done here and now.
+    pub fn say(&self, octets: &[u8]) -> bool {
+        self.inner.try_lock().is_ok_and(|mut inner| !inner.over && inner.say(octets))
+    }
+
     fn again(&self) {
         self.set_timer(clock::now());
     }

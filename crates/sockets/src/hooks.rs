@@ -1,8 +1,8 @@
 //! The functions of the C library that are ours.
 //!
 //! Each calls the real one unless this library has something to add, and mostly does so first: what
-//! a program does with a socket that is not ours costs it nothing. Reading, writing, polling and
-//! duplicating are not here: the kernel does them.
+//! a program does with a socket that is not ours costs it nothing. Reading, polling and
+//! duplicating are not here: the kernel does them. Sending is in `sends`.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, size_of};
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr;
 
-use libc::{epoll_event, msghdr, sockaddr, sockaddr_storage, socklen_t};
+use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
 
 use crate::address::{self, Ends};
 use crate::center::Center;
@@ -24,7 +24,7 @@ use crate::{epoll, guard, permits_client, permits_server, sys};
 type WithAddress = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type ForAddress = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
 
-fn errno() -> c_int {
+pub(crate) fn errno() -> c_int {
     // SAFETY: the call takes nothing.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: the place is this thread's own.
@@ -40,7 +40,7 @@ fn fail(error: c_int) -> c_int {
 }
 
 /// Whether this call is not ours to look at.
-fn is_foreign() -> bool {
+pub(crate) fn is_foreign() -> bool {
     guard::is_inside()
 }
 
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn getpeername(
 }
 
 /// The ends of a connection of ours; nothing of the program's errno is lost.
-fn ends_of(fd: RawFd) -> Option<Ends> {
+pub(crate) fn ends_of(fd: RawFd) -> Option<Ends> {
     let error = errno();
     let ends = Ends::of(fd);
     fail(error);
@@ -404,57 +404,6 @@ fn on_tcp(fd: RawFd, ends: Ends, act: impl Fn(RawFd) -> c_int) -> c_int {
         Ok(other) => act(std::os::fd::AsRawFd::as_raw_fd(&other)),
         Err(_) => fail(libc::ENOBUFS),
     }
-}
-
-/// `sendto`: TCP does not care for an address once it is connected.
-///
-/// # Safety
-/// As for the C function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sendto(
-    fd: c_int,
-    from: *const c_void,
-    octets: usize,
-    flags: c_int,
-    address: *const sockaddr,
-    len: socklen_t,
-) -> isize {
-    type Type = unsafe extern "C" fn(
-        c_int,
-        *const c_void,
-        usize,
-        c_int,
-        *const sockaddr,
-        socklen_t,
-    ) -> isize;
-    let real = next!(sendto as Type);
-    // SAFETY: the program's own arguments.
-    let done = unsafe { real(fd, from, octets, flags, address, len) };
-    if done < 0 && errno() == libc::EISCONN && !is_foreign() && ends_of(fd).is_some() {
-        // SAFETY: the program's own arguments, but for the address.
-        return unsafe { real(fd, from, octets, flags, ptr::null(), 0) };
-    }
-    done
-}
-
-/// `sendmsg`: the same.
-///
-/// # Safety
-/// As for the C function.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-    type Type = unsafe extern "C" fn(c_int, *const msghdr, c_int) -> isize;
-    let real = next!(sendmsg as Type);
-    // SAFETY: the program's own arguments.
-    let done = unsafe { real(fd, message, flags) };
-    if done < 0 && errno() == libc::EISCONN && !is_foreign() && ends_of(fd).is_some() {
-        // SAFETY: the kernel has read it there.
-        let mut plain = unsafe { message.read() };
-        (plain.msg_name, plain.msg_namelen) = (ptr::null_mut(), 0);
-        // SAFETY: the program's own message, but for the address.
-        return unsafe { real(fd, &raw const plain, flags) };
-    }
-    done
 }
 
 /// `epoll_ctl`: sockets that may be connected later are remembered.

@@ -4,8 +4,8 @@
 //! SDP over Shuttle (or iWARP), and all others by TCP as before. docs/sockets.md says what a
 //! program sees of that.
 //!
-//! - `hooks`: the functions of the C library that are ours; `real`: those behind them; `guard`
-//!   keeps our own calls out.
+//! - `hooks`, `sends`: the functions of the C library that are ours; `real`: those behind them;
+//!   `guard` keeps our own calls out.
 //! - `dial`: connecting; `host`: listening and accepting; `desk`: accepting in other processes.
 //! - `conn`: a connection, of `near`, the program's end, and `stream`, the far one; `pump` moves
 //!   octets between them.
@@ -30,6 +30,7 @@ mod pump;
 mod real;
 mod report;
 mod rules;
+pub mod sends;
 mod settings;
 mod stream;
 mod sys;

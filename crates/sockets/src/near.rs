@@ -134,6 +134,11 @@ impl Near {
         }
     }
 
+    /// Whether the program has nothing to say for now.
+    pub fn is_silent(&self) -> bool {
+        sys::poll_now(self.raw(), libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP) == 0
+    }
+
     /// Whether all that was told is with the program.
     pub fn is_told(&self) -> bool {
         self.rest.len() == self.written && self.urgent.is_none()

@@ -66,6 +66,22 @@ impl Inner {
         more
     }
 
+    /// Sends `octets` behind everything that the program has written, if there is room for all of
+    /// them and nothing waits before them.
+    pub fn say(&mut self, octets: &[u8]) -> bool {
+        let open = self.way == Way::Sdp && self.dial.is_none() && !self.ended;
+        let first = open && self.near.as_ref().is_some_and(Near::is_silent);
+        if !first || self.far_room() < octets.len() {
+            return false;
+        }
+        let Some(stream) = &mut self.stream else { return false };
+        let Some((connection, verbs)) = stream.parts() else { return false };
+        let sent = connection.send(verbs, octets).is_ok();
+        stream.ring();
+        self.watch();
+        sent
+    }
+
     /// The program may write: the connection is made.
     pub fn clear_jam(&mut self) {
         let mut scratch = Scratch::take();

@@ -228,8 +228,13 @@ pub fn inode(fd: RawFd) -> Option<Inode> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the place has room for the structure.
     let done = unsafe { libc::fstat(fd, stat.as_mut_ptr()) };
+    if done != 0 {
+        return None;
+    }
     // SAFETY: the kernel has filled it.
-    (done == 0).then(|| Inode(unsafe { stat.assume_init() }.st_ino))
+    let stat = unsafe { stat.assume_init() };
+    // Files have numbers of their own.
+    (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(Inode(stat.st_ino))
 }
 
 /// The numbers of this process that lead to a socket.

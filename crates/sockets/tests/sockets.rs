@@ -8,7 +8,7 @@ use std::process::Stdio;
 use common::{Dir, Program, library};
 
 /// Checks that the C program makes, each on a connection of its own.
-const CONNECTIONS: usize = 11;
+const CONNECTIONS: usize = 12;
 
 /// Runs both ends of the C program; gives what each said.
 fn run(test: &str, arguments: &[&str], ours: [bool; 2], variables: &[(&str, &str)]) -> [String; 2] {

@@ -5,7 +5,8 @@
 
 #define BULK (6 << 20)
 
-enum { ECHO = 1, PEEK, WAITALL, HALVES, URGENT, TIMES, DUP, FORK, VECTORS, RESET, SLOW, LAST };
+enum { ECHO = 1, PEEK, WAITALL, HALVES, URGENT, TIMES, DUP, FORK, VECTORS, RESET, SLOW, ORDER,
+       LAST };
 
 static int v6;
 
@@ -400,6 +401,76 @@ static void check_vectors(int port)
 	close(fd);
 }
 
+/* Writes by one of the ways that there are; the second does not pass the C library. */
+static ssize_t write_by(int way, int fd, void *from, size_t octets)
+{
+	struct iovec parts[2] = { { from, octets / 3 }, { from + octets / 3, octets - octets / 3 } };
+	struct msghdr message = { .msg_iov = parts, .msg_iovlen = 2 };
+	switch (way % 5) {
+	case 0:
+		return write(fd, from, octets);
+	case 1:
+		return syscall(SYS_write, fd, from, octets);
+	case 2:
+		return writev(fd, parts, 2);
+	case 3:
+		return send(fd, from, octets, MSG_NOSIGNAL);
+	default:
+		return sendmsg(fd, &message, 0);
+	}
+}
+
+#define ORDERED 3000000
+
+static void *write_ordered(void *place)
+{
+	static uint8_t all[ORDERED];
+	size_t at = 0, octets = 1;
+	fill(all, sizeof all, 0);
+	for (int way = 0; at < sizeof all; way++) {
+		octets = octets * 7 % 40009;
+		size_t part = octets < sizeof all - at ? octets : sizeof all - at;
+		ssize_t n = write_by(way, *(int *)place, all + at, part);
+		CHECK(n > 0);
+		at += n;
+	}
+	return NULL;
+}
+
+/* However a program writes, and whichever of its processes, it is one stream. */
+static void check_order(int port)
+{
+	static uint8_t back[ORDERED];
+	int fd = call_blocking(port, ORDER), turns[2], back_turns[2];
+	uint8_t octet;
+	pthread_t writer;
+	CHECK(pthread_create(&writer, NULL, write_ordered, &fd) == 0);
+	CHECK(read_all(fd, back, sizeof back) == sizeof back);
+	check_octets(back, sizeof back, 0);
+	CHECK(pthread_join(writer, NULL) == 0);
+	CHECK(pipe(turns) == 0 && pipe(back_turns) == 0);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	for (int i = child == 0; i < 200; i += 2) {
+		/* This one's turn; then the other's. */
+		if (i > 0)
+			CHECK(read(child ? back_turns[0] : turns[0], &octet, 1) == 1);
+		octet = i;
+		CHECK(write(fd, &octet, 1) == 1);
+		CHECK(write(child ? turns[1] : back_turns[1], &octet, 1) == 1);
+	}
+	if (child == 0)
+		_exit(0);
+	CHECK(read_all(fd, back, 200) == 200);
+	for (int i = 0; i < 200; i++)
+		CHECK(back[i] == i);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(close(turns[i]) == 0 && close(back_turns[i]) == 0);
+	close(fd);
+}
+
 static void check_reset(int port)
 {
 	int fd = call_blocking(port, RESET);
@@ -425,7 +496,7 @@ static int call(int port)
 				  [URGENT] = check_urgent,   [TIMES] = check_times,
 				  [DUP] = check_dup,         [FORK] = check_fork,
 				  [VECTORS] = check_vectors, [RESET] = check_reset,
-				  [SLOW] = check_slow };
+				  [SLOW] = check_slow,       [ORDER] = check_order };
 	for (int i = ECHO; i < LAST; i++)
 		checks[i](port);
 	return 0;
