@@ -345,15 +345,21 @@ impl Inner {
             self.clear_jam();
             return false;
         }
-        let Some(tcp) = &mut self.companion else { return true };
+        let Some(mut tcp) = self.companion.take() else { return true };
         tcp.ignore();
-        let (Some(first), raw) = (holders.first(), tcp.raw()) else { return true };
         // What the program has set meanwhile holds.
-        let _ = sys::flags(*first).and_then(|flags| sys::set_flags(raw, flags));
-        if let Ok(socket) = sys::borrow(&raw).try_clone_to_owned() {
-            for fd in holders {
-                let _left = epoll::carry(fd, || sys::install(&socket, fd, sys::closes_on_exec(fd)));
-            }
+        if let Some(first) = holders.first() {
+            let _ = sys::flags(*first).and_then(|flags| sys::set_flags(tcp.raw(), flags));
+        }
+        let mut tcp = Some(tcp);
+        for (left, fd) in (0..holders.len()).rev().zip(holders) {
+            epoll::carry(fd, || {
+                if let Some(tcp) = &tcp {
+                    let _left = sys::install(&tcp.raw(), fd, sys::closes_on_exec(fd));
+                }
+                // Before it is watched: when the program closes it nobody must have it any more.
+                tcp = tcp.take().filter(|_| left > 0);
+            });
         }
         true
     }

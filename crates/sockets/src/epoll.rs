@@ -31,13 +31,15 @@ fn watches() -> MutexGuard<'static, Watches> {
     WATCHES[center::generation()].lock().expect("watch lock")
 }
 
-/// The program watches `fd` so.
-pub fn note(epoll: RawFd, fd: RawFd, event: epoll_event) {
+/// The program watches `fd` so; gives how it did before.
+pub fn note(epoll: RawFd, fd: RawFd, event: epoll_event) -> Option<epoll_event> {
     let mut watches = watches();
     let list = watches.get_or_insert_default().entry(fd).or_default();
-    list.retain(|watch| watch.epoll != epoll);
+    let before = list.iter().position(|watch| watch.epoll == epoll);
+    let before = before.map(|at| list.swap_remove(at).event);
     list.push(Watch { epoll, event });
     WATCHED.store(watches.as_ref().map_or(0, HashMap::len), Ordering::Release);
+    before
 }
 
 /// It does not any more.

@@ -420,17 +420,30 @@ pub unsafe extern "C" fn epoll_ctl(
     type Type = unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
     let real = next!(epoll_ctl as Type);
     // SAFETY: the program's own arguments.
-    let done = unsafe { real(instance, operation, fd, event) };
-    if done != 0 || is_foreign() {
+    let call = || unsafe { real(instance, operation, fd, event) };
+    if is_foreign() {
+        return call();
+    }
+    if operation == libc::EPOLL_CTL_DEL || event.is_null() || !may_change(fd) {
+        let done = call();
+        if done == 0 && operation == libc::EPOLL_CTL_DEL {
+            epoll::drop_one(instance, fd);
+        }
         return done;
     }
-    if operation == libc::EPOLL_CTL_DEL {
-        epoll::drop_one(instance, fd);
-    } else if !event.is_null() && may_change(fd) {
-        // SAFETY: the kernel has read it there.
-        epoll::note(instance, fd, unsafe { event.read_unaligned() });
+    // Before: something else may be put there between the two.
+    // SAFETY: the program vouches for it, as the kernel is about to read it.
+    let before = epoll::note(instance, fd, unsafe { event.read_unaligned() });
+    let done = call();
+    if done == 0 {
+        return 0;
     }
-    done
+    let error = errno();
+    epoll::drop_one(instance, fd);
+    if let Some(before) = before {
+        epoll::note(instance, fd, before);
+    }
+    fail(error)
 }
 
 /// Whether something else may be put at this number.

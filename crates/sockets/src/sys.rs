@@ -197,7 +197,7 @@ pub fn poll(fd: RawFd, events: i16, limit: Option<Duration>) -> io::Result<i16> 
 }
 
 /// Puts `fd` at the number `at`, in place of what is there.
-pub fn install(fd: &OwnedFd, at: RawFd, on_exec: bool) -> io::Result<()> {
+pub fn install(fd: &impl AsRawFd, at: RawFd, on_exec: bool) -> io::Result<()> {
     let flags = if on_exec { libc::O_CLOEXEC } else { 0 };
     // SAFETY: plain arguments.
     check(unsafe { libc::syscall(libc::SYS_dup3, fd.as_raw_fd(), at, flags) }).map(drop)

@@ -87,3 +87,9 @@ fn a_program_without_sockets_is_left_alone() {
     assert_eq!(command.stdout(Stdio::piped()).start().end(), "");
     assert!(library().is_file());
 }
+
+#[test]
+fn who_watches_a_socket_while_its_way_is_decided_goes_on_watching() {
+    let dir = Dir::new("watched");
+    Program::new(&dir.build("watched.c"), true).start().end();
+}
