@@ -20,7 +20,7 @@ pub fn python(ours: Ours) -> Result<(), Failed> {
     let (_, octets) = content(&dir);
     let mut command = program("python3", ours.server());
     command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
-    let server = serve(command.stdout(Stdio::null()), &port);
+    let server = serve(command.stdout(Stdio::null()), &port, ours.server());
     let copy = dir.path("copy");
     let said = fetch(&port, ours.caller(), &copy);
     same(&copy, &octets)?;
@@ -58,7 +58,7 @@ asyncio.run(main())
 pub fn asyncio(ours: Ours) -> Result<(), Failed> {
     let port = free_port();
     let mut command = program("python3", ours.server());
-    let server = serve(command.args(["-c", ASYNCIO_SERVER, &port]), &port);
+    let server = serve(command.args(["-c", ASYNCIO_SERVER, &port]), &port, ours.server());
     let mut caller = program("python3", ours.caller());
     let said = caller.args(["-c", ASYNCIO_CALLER, &port]).start().end();
     judge(&server.stop(), &said, ours)
@@ -94,7 +94,7 @@ for (let i = 0; i < 8; i++) {
 pub fn node(ours: Ours) -> Result<(), Failed> {
     let port = free_port();
     let mut command = program("node", ours.server());
-    let server = serve(command.args(["-e", NODE_SERVER, &port]), &port);
+    let server = serve(command.args(["-e", NODE_SERVER, &port]), &port, ours.server());
     let said = program("node", ours.caller()).args(["-e", NODE_CALLER, &port]).start().end();
     judge(&server.stop(), &said, ours)
 }
@@ -121,7 +121,7 @@ pub fn nginx(ours: Ours) -> Result<(), Failed> {
     let conf = dir.path("conf");
     std::fs::write(&conf, nginx_conf(&port, &dir.path("")))?;
     let mut command = program("nginx", ours.server());
-    let server = serve(command.args(["-e", "stderr", "-c"]).args([&conf]), &port);
+    let server = serve(command.args(["-e", "stderr", "-c"]).args([&conf]), &port, ours.server());
     let copy = dir.path("copy");
     let said = fetch(&port, ours.caller(), &copy);
     same(&copy, &octets)?;
@@ -176,7 +176,7 @@ pub fn go(ours: Ours) -> Result<(), Failed> {
     let copy = dir.path("copy");
     let port = free_port();
     let mut command = Program::new(&build_go(&dir, "serve", GO_SERVER), ours.server());
-    let server = serve(command.args([&port]).dir(&dir.path("")), &port);
+    let server = serve(command.args([&port]).dir(&dir.path("")), &port, false);
     let said = fetch(&port, ours.caller(), &copy);
     same(&copy, &octets)?;
     if server.stop().contains("weft: ") {
@@ -188,7 +188,7 @@ pub fn go(ours: Ours) -> Result<(), Failed> {
     let port = free_port();
     let mut command = program("python3", ours.server());
     command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
-    let server = serve(command.stdout(Stdio::null()), &port);
+    let server = serve(command.stdout(Stdio::null()), &port, ours.server());
     let mut caller = Program::new(&build_go(&dir, "call", GO_CALLER), ours.caller());
     let said = caller.args([&port]).dir(&dir.path("")).start().end();
     same(&copy, &octets)?;

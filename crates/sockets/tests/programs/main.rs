@@ -23,6 +23,9 @@ const PORTS: std::ops::Range<u16> = 21_000..31_000;
 /// How often it is looked whether a server listens, and how many times.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOKS: usize = 6000;
+/// States of sockets in the kernel's tables.
+const LISTENS: &str = "0A";
+const UNCONNECTED: &str = "07";
 
 /// Which ends of a check are under the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,13 +164,13 @@ fn judge(server: &str, caller: &str, ours: Ours) -> Result<(), Failed> {
     Err(format!("no line says `{what}` and `{way}`:\n{said}").into())
 }
 
-/// Starts a server and waits until it listens at `port`.
-fn serve(command: &mut Program, port: &str) -> Running {
+/// Starts a server and waits until it listens at `port`, for Hellos too if it is `ours`.
+fn serve(command: &mut Program, port: &str, ours: bool) -> Running {
     let mut server = command.start();
     let port = port.parse().expect("a number");
     // To call it would be to be served.
     for _ in 0..LOOKS {
-        if listens(port) {
+        if is_open("tcp", LISTENS, port) && (!ours || is_open("udp", UNCONNECTED, port)) {
             return server;
         }
         assert!(server.runs(), "it has ended: {}", server.rest());
@@ -182,15 +185,15 @@ fn pause() {
     std::thread::sleep(LOOK);
 }
 
-/// Whether somebody listens at this number, as the kernel's tables say.
-fn listens(port: u16) -> bool {
-    const LISTEN: &str = "0A";
+/// Whether a socket at this number is in this state, as the kernel's tables say.
+fn is_open(protocol: &str, state: &str, port: u16) -> bool {
     let at = format!(":{port:04X}");
     let is_it = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
-        words.next().is_some_and(|local| local.ends_with(&at)) && words.nth(1) == Some(LISTEN)
+        words.next().is_some_and(|local| local.ends_with(&at)) && words.nth(1) == Some(state)
     };
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
+    let tables = ["", "6"].map(|version| format!("/proc/net/{protocol}{version}"));
+    let tables = tables.map(std::fs::read_to_string);
     tables.iter().flatten().any(|table| table.lines().any(is_it))
 }
 

@@ -15,7 +15,7 @@ pub fn redis(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (Dir::new(&format!("redis-{ours:?}")), free_port());
     let mut command = program("redis-server", ours.server());
     command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]).dir(&dir.path(""));
-    let server = serve(command.stdout(Stdio::null()), &port);
+    let server = serve(command.stdout(Stdio::null()), &port, ours.server());
     let mut caller = program("redis-benchmark", ours.caller());
     caller.args(["-p", &port, "-n", "2000", "-c", "10", "-t", "set,get,lrange_100", "-q"]);
     let said = caller.stdout(Stdio::null()).start().end();
@@ -69,7 +69,7 @@ pub fn ssh(ours: Ours) -> Result<(), Failed> {
     new_key(&dir.path("host"));
     new_key(&user);
     std::fs::write(&conf, sshd_conf(&port, &dir.path("")))?;
-    let server = serve(&mut sshd(&dir, ours.server(), &conf), &port);
+    let server = serve(&mut sshd(&dir, ours.server(), &conf), &port, ours.server());
     let common = ["-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"];
     let call = |name: &str| {
         let mut caller = program(name, ours.caller());
@@ -118,7 +118,7 @@ pub fn postgresql(ours: Ours) -> Result<(), Failed> {
     init.args(["-D", "data", "-U", "weft", "-A", "trust", "-N"]).start().end();
     let mut command = unprivileged("postgres", ours.server(), &dir);
     command.args(["-D", "data", "-p", &port, "-c", "listen_addresses=127.0.0.1", "-F"]);
-    let server = serve(command.args(["-c", "unix_socket_directories="]), &port);
+    let server = serve(command.args(["-c", "unix_socket_directories="]), &port, ours.server());
     let call = |arguments: &[&str]| {
         let mut caller = program("pgbench", ours.caller());
         caller.args(["-h", "127.0.0.1", "-p", &port, "-U", "weft"]).args(arguments);

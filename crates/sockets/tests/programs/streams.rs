@@ -12,7 +12,7 @@ pub fn iperf3(ours: Ours) -> Result<(), Failed> {
         let port = free_port();
         let mut command = program("iperf3", ours.server());
         command.args(["-s", "-1", "-B", "127.0.0.1", "-p", &port]);
-        let server = serve(command.stdout(Stdio::null()), &port);
+        let server = serve(command.stdout(Stdio::null()), &port, ours.server());
         let mut caller = program("iperf3", ours.caller());
         caller.args(["-c", "127.0.0.1", "-p", &port, "-n", "10M", "-P", "2"]).args(direction);
         let said = caller.stdout(Stdio::null()).start().end();
@@ -27,7 +27,7 @@ pub fn netcat(ours: Ours) -> Result<(), Failed> {
     let copy = dir.path("copy");
     let mut command = program("nc", ours.server());
     command.args(["-l", "127.0.0.1", &port]);
-    let server = serve(command.stdout(std::fs::File::create(&copy)?.into()), &port);
+    let server = serve(command.stdout(std::fs::File::create(&copy)?.into()), &port, ours.server());
     let mut caller = program("nc", ours.caller());
     caller.args(["-N", "127.0.0.1", &port]).stdin(std::fs::File::open(&file)?.into());
     let said = caller.start().end();
@@ -41,7 +41,8 @@ pub fn netpipe(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (Dir::new(&format!("netpipe-{ours:?}")), free_port());
     let how = ["-i", "-n", "5", "-u", "65536", "-P", &port];
     let mut command = program("NPtcp", ours.server());
-    let server = serve(command.args(how).dir(&dir.path("")).stdout(Stdio::null()), &port);
+    let server =
+        serve(command.args(how).dir(&dir.path("")).stdout(Stdio::null()), &port, ours.server());
     let mut caller = program("NPtcp", ours.caller());
     caller.args(["-h", "127.0.0.1"]).args(how).dir(&dir.path("")).stdout(Stdio::piped());
     let said = caller.start().end();
@@ -59,7 +60,7 @@ pub fn sockperf(ours: Ours) -> Result<(), Failed> {
     let port = free_port();
     let mut command = program("sockperf", ours.server());
     command.args(["server", "--tcp", "-i", "127.0.0.1", "-p", &port]).stdout(Stdio::null());
-    let server = serve(&mut command, &port);
+    let server = serve(&mut command, &port, ours.server());
     let mut caller = program("sockperf", ours.caller());
     caller.args(["ping-pong", "--tcp", "-i", "127.0.0.1", "-p", &port, "-t", "1", "-m", "64"]);
     caller.args(["--data-integrity"]).stdout(Stdio::piped());
@@ -74,8 +75,11 @@ pub fn nuttcp(ours: Ours) -> Result<(), Failed> {
     for direction in ["-t", "-r"] {
         let (port, data) = (free_port(), free_port());
         let mut command = program("nuttcp", ours.server());
-        let server =
-            serve(command.args(["-1", "--nofork", "-P", &port]).stdout(Stdio::null()), &port);
+        let server = serve(
+            command.args(["-1", "--nofork", "-P", &port]).stdout(Stdio::null()),
+            &port,
+            ours.server(),
+        );
         let mut caller = program("nuttcp", ours.caller());
         caller.args([direction, "-n", "160", "-P", &port, "-p", &data, "127.0.0.1"]);
         let said = caller.stdout(Stdio::piped()).start().end();
