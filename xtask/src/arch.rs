@@ -29,7 +29,7 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 18] = [
+pub const HOUSE: [Room; 21] = [
     room("degen", 0, &[], "deny"),
     room("wire", 0, &[], "forbid").sans_io(),
     room("fault", 0, &[], "forbid").sans_io(),
@@ -47,6 +47,9 @@ pub const HOUSE: [Room; 18] = [
     room("bench", 5, &[], "deny"),
     room("cli", 6, &["degen", "sim", "io", "fault", "bench"], "deny"),
     room("interop", 6, &[], "forbid"),
+    room("filters", 6, &[], "forbid"),
+    room("microscope", 7, &["filters"], "forbid"),
+    room("isosurface", 7, &["filters"], "forbid"),
     room("xtask", 7, &[], "forbid"),
 ];
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The directory of the running test; libweft.so lies beside it.
+/// The directory of the running test; the libraries lie beside it.
 fn deps() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.parent().expect("a test lies in a directory").to_path_buf()
@@ -12,7 +12,16 @@ fn deps() -> PathBuf {
 
 /// libweft.so, of this build.
 pub fn library() -> PathBuf {
-    let library = deps().join("libweft.so");
+    beside("libweft.so")
+}
+
+/// libweft_sockets.so, of this build.
+pub fn sockets_library() -> PathBuf {
+    beside("libweft_sockets.so")
+}
+
+fn beside(name: &str) -> PathBuf {
+    let library = deps().join(name);
     assert!(library.is_file(), "{} is missing", library.display());
     library
 }

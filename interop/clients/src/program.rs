@@ -19,6 +19,7 @@ pub struct Program {
     environment: Vec<(String, OsString)>,
     directory: PathBuf,
     over_weft: bool,
+    sockets: bool,
 }
 
 impl Program {
@@ -30,6 +31,7 @@ impl Program {
             environment: Vec::new(),
             directory: directory.to_path_buf(),
             over_weft: true,
+            sockets: false,
         }
     }
 
@@ -66,6 +68,14 @@ impl Program {
     pub fn on_its_own(mut self) -> Self {
         self.over_weft = false;
         self
+    }
+
+    /// The same with its sockets over SDP where they can be, saying so on stderr. The crate that
+    /// tests this way has weft-sockets as a dependency for its tests, so that cargo builds it.
+    pub fn with_sockets(mut self) -> Self {
+        self.sockets = true;
+        // A machine that is busy with other tests answers late.
+        self.env("WEFT_SOCKETS_PATIENCE_MS", "5000")
     }
 
     /// The same, started by another program: `line` comes before everything else.
@@ -115,7 +125,12 @@ impl Program {
         line.extend(self.before.iter().cloned());
         if self.over_weft {
             line.extend([install::weft().into(), "run".into(), "--lib".into()]);
-            line.push(install::library().into());
+            if self.sockets {
+                line.push(install::sockets_library().into());
+                line.extend(["--sockets", "--verbose"].map(OsString::from));
+            } else {
+                line.push(install::library().into());
+            }
             line.extend(self.options.iter().cloned());
             line.push("--".into());
         }

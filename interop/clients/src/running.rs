@@ -88,6 +88,14 @@ impl Running {
         self.until(&format!("printed {text:?}"), |this| this.stdout().contains(text))
     }
 
+    /// Waits until it has written `text` to stderr.
+    ///
+    /// # Panics
+    /// When it ends before that, or takes too long.
+    pub fn complained(self, text: &str) -> Self {
+        self.until(&format!("complained {text:?}"), |this| this.stderr().contains(text))
+    }
+
     /// Waits until `happened`.
     ///
     /// # Panics
@@ -109,6 +117,11 @@ impl Running {
     /// What it has written so far.
     pub fn stdout(&self) -> String {
         contents(&self.stdout)
+    }
+
+    /// What it has complained about so far.
+    pub fn stderr(&self) -> String {
+        contents(&self.stderr)
     }
 
     /// Whether it ends before `limit` is over.

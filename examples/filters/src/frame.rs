@@ -1,0 +1,159 @@
+//! What travels on a stream: frames, each with its kind and length before it.
+//!
+//! Downstream go a Hello, then for each query a Query, its Units and an End, then Done. Upstream
+//! come two answers: Ready to the Hello, once the whole rest of the chain is there, and Done to
+//! Done, once it has finished. Failed may take the place of any frame, either way.
+//!
+//! Invariant: no frame is longer than [`LONGEST`], so nothing that a peer says makes us hold more.
+
+use std::io::{self, ErrorKind, Read};
+
+use anyhow::{Error, Result, anyhow, bail, ensure};
+
+/// Octets before each frame: the kind, then the length of what follows in three.
+pub const HEADER: usize = 4;
+/// The most octets of a frame, with its header.
+pub const LONGEST: usize = 1 << 16;
+/// The octets that tell a record's length, before it.
+pub const RECORD: usize = 2;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Who speaks, and the size of its units; JSON.
+    Hello = 1,
+    /// The rest of the chain is there.
+    Ready,
+    /// A query begins.
+    Query,
+    /// Records, each after its length in two octets.
+    Unit,
+    /// The end of work; the flows of all streams so far, JSON.
+    End,
+    /// There are no more queries; upstream, the report.
+    Done,
+    /// A filter failed; text that says which, and why.
+    Failed,
+}
+
+const KINDS: [Kind; 7] =
+    [Kind::Hello, Kind::Ready, Kind::Query, Kind::Unit, Kind::End, Kind::Done, Kind::Failed];
+
+/// Writes the header of a frame into its first octets; the rest of `frame` is its content.
+///
+/// # Errors
+/// It is longer than a frame may be.
+pub fn seal(frame: &mut [u8], kind: Kind) -> Result<()> {
+    ensure!(frame.len() <= LONGEST, "{} octets do not fit into a frame", frame.len());
+    let length = (frame.len() - HEADER) as u32;
+    frame[..HEADER].copy_from_slice(&((kind as u32) << 24 | length).to_be_bytes());
+    Ok(())
+}
+
+/// A frame of `content`.
+///
+/// # Errors
+/// It is longer than a frame may be.
+pub fn frame(kind: Kind, content: &[u8]) -> Result<Vec<u8>> {
+    let mut frame = [&[0; HEADER], content].concat();
+    seal(&mut frame, kind)?;
+    Ok(frame)
+}
+
+/// Reads a frame into `buffer`, header and all.
+///
+/// # Errors
+/// The stream ended or broke, or has something else on it.
+pub fn read(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<Kind> {
+    buffer.resize(HEADER, 0);
+    from.read_exact(buffer).map_err(ended)?;
+    let word = u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]);
+    let Some(kind) = KINDS.into_iter().find(|kind| *kind as u32 == word >> 24) else {
+        bail!("what comes is not a filter's stream: {buffer:02x?}");
+    };
+    let length = HEADER + (word & 0xff_ffff) as usize;
+    ensure!(length <= LONGEST, "a frame of {length} octets; {LONGEST} is the most");
+    buffer.resize(length, 0);
+    from.read_exact(&mut buffer[HEADER..]).map_err(ended)?;
+    Ok(kind)
+}
+
+/// An end is told in words of its own.
+fn ended(error: io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::UnexpectedEof => anyhow!("it ended before its work did"),
+        _ => error.into(),
+    }
+}
+
+/// The records of a unit.
+pub fn records(mut unit: &[u8]) -> impl Iterator<Item = Result<&[u8]>> {
+    std::iter::from_fn(move || {
+        if unit.is_empty() {
+            return None;
+        }
+        let record = split(unit);
+        unit = record.as_ref().map_or(&[], |(_, rest)| *rest);
+        Some(record.map(|(record, _)| record))
+    })
+}
+
+fn split(unit: &[u8]) -> Result<(&[u8], &[u8])> {
+    let parts = unit.split_first_chunk().and_then(|(length, rest): (&[u8; RECORD], _)| {
+        rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))
+    });
+    parts.ok_or_else(|| anyhow!("a record that is longer than its unit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_framed_is_read() {
+        let stream = [frame(Kind::Query, b"q").unwrap(), frame(Kind::Done, b"").unwrap()].concat();
+        let (mut from, mut buffer) = (stream.as_slice(), Vec::new());
+        assert_eq!(read(&mut from, &mut buffer).unwrap(), Kind::Query);
+        assert_eq!(buffer[HEADER..], *b"q");
+        assert_eq!(read(&mut from, &mut buffer).unwrap(), Kind::Done);
+        assert!(frame(Kind::Unit, &[0; LONGEST]).is_err());
+    }
+
+    #[test]
+    fn strangers_and_ends_are_errors() {
+        let error = |mut from: &[u8]| read(&mut from, &mut Vec::new()).unwrap_err();
+        assert!(error(b"GET / HTTP/1.1").to_string().contains("not a filter's stream"));
+        assert!(error(&[4, 1, 0, 0]).to_string().contains("a frame of 65540 octets"));
+        for cut in [&[4][..], &[4, 0, 0, 9, 1]] {
+            assert!(error(cut).to_string().contains("ended before"), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn whatever_comes_is_taken_or_refused() {
+        let chance = crate::noise::Noise::new(1);
+        for round in 0..3000 {
+            let pick = |which: u32, most: f32| (chance.other(round).pick(which) * most) as u8;
+            let mut octets: Vec<u8> = (0..40).map(|at| pick(at, 256.0)).collect();
+            octets[..HEADER].copy_from_slice(&[pick(50, 9.0), 0, 0, pick(51, 40.0)]);
+            let mut buffer = Vec::new();
+            if read(&mut octets.as_slice(), &mut buffer).is_err() {
+                continue;
+            }
+            let content = &buffer[HEADER..];
+            assert_eq!(content.len(), usize::from(octets[3]));
+            let taken = records(content).map_while(Result::ok).map(|record| RECORD + record.len());
+            assert!(taken.sum::<usize>() <= content.len());
+        }
+    }
+
+    #[test]
+    fn a_unit_falls_into_its_records() {
+        let taken: Vec<&[u8]> =
+            records(&[0, 1, 7, 0, 0, 0, 2, 8, 9]).collect::<Result<_>>().unwrap();
+        assert_eq!(taken, [&[7][..], &[], &[8, 9]]);
+        for unit in [&[0][..], &[0, 2, 1], &[0, 1, 7, 0]] {
+            assert!(records(unit).any(|record| record.is_err()), "{unit:?}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A virtual microscope (Catalyurek et al., IEEE Transactions on Information Technology in
+//! Biomedicine, 2002): five filters look at a part of a slide through an objective.
+//!
+//! `read` fetches tiles of a pyramid, `decompress` unpacks them, `clip` cuts off what lies outside
+//! the view, `zoom` shrinks what is left, and `view` puts it together. Invariant: the picture
+//! depends on the slide and the query only, not on the units of work, nor on where filters run.
+#![forbid(unsafe_code)]
+
+mod filters;
+mod slide;
+mod tissue;
+mod view;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use weft_filters::command::{self, Ends, Job, Options};
+use weft_filters::{Extent, Filter, Program};
+
+use crate::slide::Slide;
+use crate::view::{Objective, View};
+
+const PROGRAM: Program =
+    Program { name: "microscope", filters: &["read", "decompress", "clip", "zoom", "view"] };
+
+const SECTIONS: &str = "\
+EXAMPLES
+    A slide, and a look at it:
+        microscope slide tissue.slide
+        microscope run tissue.slide --objective 40 --at 1600,1200 --out view.png
+
+    The same over RDMA; stderr says so:
+        weft run --sockets -v microscope run tissue.slide
+
+    How fast small units of work are:
+        microscope run tissue.slide --unit 1K --repeat 20
+
+    Each filter on a host of its own; the first one is started last:
+        microscope filter view --listen 0.0.0.0:7004 --out view.png
+        microscope filter zoom --listen 0.0.0.0:7003 --to host4:7004
+        microscope filter clip --listen 0.0.0.0:7002 --to host3:7003
+        microscope filter decompress --listen 0.0.0.0:7001 --to host2:7002
+        microscope filter read tissue.slide --to host1:7001
+
+EXIT STATUS
+    0  The picture is written
+    1  Something failed; stderr says in which filter, and why
+    2  The command was called wrongly
+    3  This filter ended because another one failed";
+
+/// A virtual microscope of five filters, over plain sockets.
+#[derive(Debug, Parser)]
+#[command(name = "microscope", version, after_long_help = SECTIONS)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a slide: a picture of tissue that was never alive, as a pyramid of compressed tiles
+    Slide(Make),
+    /// Look at a slide: all filters on this machine, each a process of its own
+    Run(Run),
+    /// Run one filter, for the filters of other hosts
+    Filter(One),
+}
+
+#[derive(Debug, Args)]
+struct Make {
+    /// The file to write
+    file: PathBuf,
+    /// Width and height in pixels, multiples of 256
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "4096x3072")]
+    size: Extent,
+    /// What the tissue follows from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u32,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = SECTIONS)]
+struct Run {
+    /// The slide
+    slide: PathBuf,
+    #[command(flatten)]
+    look: Look,
+    /// Run all filters in one process, without sockets
+    #[arg(long)]
+    single: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_long_help = SECTIONS)]
+struct One {
+    /// Which one
+    #[arg(value_parser = PROGRAM.filters.to_vec())]
+    name: String,
+    /// The slide, for `read`
+    #[arg(required_if_eq("name", "read"))]
+    slide: Option<PathBuf>,
+    #[command(flatten)]
+    ends: Ends,
+    #[command(flatten)]
+    look: Look,
+}
+
+#[derive(Debug, Args)]
+struct Look {
+    /// What to look through
+    #[arg(long, value_name = "OBJECTIVE", default_value_t = Objective::Twenty)]
+    objective: Objective,
+    /// The middle of the view, in pixels of the slide [default: the middle of the slide]
+    #[arg(long, value_name = "X,Y")]
+    at: Option<Extent>,
+    /// Width and height of the picture
+    #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1024x768")]
+    size: Extent,
+    #[command(flatten)]
+    options: Options,
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Slide(make) => {
+            slide::make(&make.file, make.seed, make.size).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Run(run) => run.look.work(Some(&run.slide), |job| match run.single {
+            true => job.alone(),
+            false => job.launch(),
+        }),
+        Command::Filter(one) => {
+            one.look.work(one.slide.as_deref(), |job| job.filter(&one.name, &one.ends))
+        }
+    };
+    command::status(&PROGRAM, result)
+}
+
+impl Look {
+    fn work(
+        &self,
+        slide: Option<&Path>,
+        how: impl FnOnce(&Job<'_>) -> Result<ExitCode>,
+    ) -> Result<ExitCode> {
+        let query = slide.map_or(Ok(Vec::new()), |slide| self.query(slide))?;
+        let filter = |name: &str| self.filter(name, slide);
+        how(&Job { program: &PROGRAM, options: &self.options, query, filter: &filter })
+    }
+
+    fn query(&self, slide: &Path) -> Result<Vec<u8>> {
+        let view = View::of(&Slide::open(slide)?, self.at, self.size, self.objective)?;
+        Ok(serde_json::to_vec(&view)?)
+    }
+
+    fn filter(&self, name: &str, slide: Option<&Path>) -> Result<Box<dyn Filter>> {
+        Ok(match name {
+            "read" => Box::new(filters::Read(Slide::open(slide.context("no slide is given")?)?)),
+            "decompress" => Box::new(filters::Decompress),
+            "clip" => Box::new(filters::Clip::default()),
+            "zoom" => Box::new(filters::Zoom::default()),
+            _ => Box::new(filters::Show::new(self.options.out.clone())),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+}
