@@ -8,9 +8,9 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-quick bench-wan interop soak soak-fio \
-        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz deps mpich pyverbs servers \
-        install uninstall
+.PHONY: all help demo test lint build release bench bench-quick bench-wan examples interop soak \
+        soak-fio soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz deps mpich pyverbs \
+        servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -48,6 +48,9 @@ bench-quick: deps release ## A look at the papers' figures on this machine (belo
 
 bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--quick")
 	@$(TARGET)/release/weft-bench lan $(ARGS)
+
+examples: release ## The programs of examples/ over TCP and both kinds of SDP (a minute)
+	@$(TARGET)/release/weft bench applications $(ARGS)
 
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)

@@ -26,6 +26,9 @@ pub enum Unit {
     /// says which.
     #[serde(rename = "CPU s/GB")]
     CpuSecondsPerGigabyte,
+    /// Units of work in a second.
+    #[serde(rename = "units/s")]
+    UnitsPerSecond,
     /// Milliseconds of processor time in a second.
     #[serde(rename = "CPU ms/s")]
     CpuMillisPerSecond,
@@ -44,6 +47,7 @@ impl Unit {
             Self::Microseconds => "us",
             Self::Nanoseconds => "ns",
             Self::CpuSecondsPerGigabyte => "CPU s/GB",
+            Self::UnitsPerSecond => "units/s",
             Self::CpuMillisPerSecond => "CPU ms/s",
             Self::Ratio => "ratio",
         }

@@ -4,6 +4,7 @@
 //! same thing, and what several figures need is measured once.
 
 mod api;
+mod applications;
 mod bandwidth;
 mod bidirectional;
 mod latency;
@@ -37,7 +38,7 @@ pub struct Suite {
 }
 
 /// All of them, in the order in which they are shown.
-pub const SUITES: [Suite; 15] = [
+pub const SUITES: [Suite; 16] = [
     Suite { name: "latency", about: "a message to and fro", drafts: latency::drafts },
     Suite { name: "bandwidth", about: "a stream of messages", drafts: bandwidth::drafts },
     Suite { name: "bidirectional", about: "streams both ways", drafts: bidirectional::drafts },
@@ -50,6 +51,7 @@ pub const SUITES: [Suite; 15] = [
     Suite { name: "server-load", about: "computing among clients", drafts: load::server },
     Suite { name: "rendezvous", about: "asking for the place", drafts: rendezvous::rendezvous },
     Suite { name: "sdp", about: "sockets over RDMA", drafts: sdp::drafts },
+    Suite { name: "applications", about: "filters and streams", drafts: applications::drafts },
     Suite { name: "wan", about: "a long path that loses", drafts: wan::drafts },
     Suite { name: "connections", about: "how they begin", drafts: rendezvous::connections },
     Suite { name: "offload-modes", about: "who moves the data", drafts: offload::drafts },

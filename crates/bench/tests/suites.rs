@@ -87,3 +87,14 @@ fn a_figure_stands_beside_kernel_tcp() {
     let written: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
     assert_eq!(written.len(), 1, "one file of results, under a name with the date");
 }
+
+#[test]
+fn programs_of_filters_run_each_way() {
+    let scratch = Scratch::new("filters");
+    let only = ["applications", "--quick", "--rounds", "1", "--only", "microscope"];
+    let summary = succeeds(&scratch.0, &only);
+    let row = summary.lines().find(|line| line.starts_with("| microscope 1K "));
+    let cells = row.expect("a row").split('|').filter(|cell| !cell.trim().is_empty()).count();
+    assert_eq!(cells, 4, "{summary}");
+    assert!(summary.contains("Enhanced SDP gets a twentieth more done"), "{summary}");
+}

@@ -63,7 +63,8 @@ impl Way {
         }
     }
 
-    fn transport(self) -> &'static str {
+    /// What it connects by, as `WEFT_TRANSPORT` has it.
+    pub fn transport(self) -> &'static str {
         match self {
             Self::Iwarp | Self::Sdp { iwarp: true, .. } => "iwarp",
             _ => "shuttle",

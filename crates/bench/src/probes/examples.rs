@@ -1,0 +1,169 @@
+//! The programs of `examples/`: filters that are joined by streams, over TCP and over SDP. Each
+//! starts its filters itself, and prints a report in JSON.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::Probe;
+use super::pattern::{Style, Way};
+use crate::lab::Lab;
+use crate::process::{Finished, Spec};
+use crate::reading::{Reading, Unit};
+
+/// A program of filters, and what it works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Example {
+    /// Five filters.
+    Microscope,
+    /// Four filters.
+    Isosurface,
+}
+
+impl Example {
+    /// Its command.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Microscope => "microscope",
+            Self::Isosurface => "isosurface",
+        }
+    }
+
+    /// What makes its data, and how much of it is little.
+    fn data(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Microscope => ("slide microscope.data", "--size 1024x768"),
+            Self::Isosurface => ("volume isosurface.data", "--side 64"),
+        }
+    }
+
+    /// How large a picture of little data is.
+    fn little(self) -> &'static str {
+        match self {
+            Self::Microscope => "--size 512x384",
+            Self::Isosurface => "--size 200x200",
+        }
+    }
+
+    fn spec(self, lab: &Lab) -> Spec {
+        Spec::at(&lab.weft.with_file_name(self.label())).within(lab.dir())
+    }
+}
+
+/// One program, one way, with units of one size.
+#[derive(Debug)]
+pub struct Filters {
+    example: Example,
+    way: Way,
+    unit: &'static str,
+    little: bool,
+    /// How often the query is asked, once that is known.
+    times: Option<u64>,
+}
+
+const TIMES_MAX: f64 = 1000.0;
+
+impl Filters {
+    /// `example` with units of `unit`, as its `--unit` has it, and much data or `little`.
+    pub fn new(example: Example, way: Way, unit: &'static str, little: bool) -> Self {
+        Self { example, way, unit, little, times: None }
+    }
+
+    /// Makes the data, unless it is there.
+    fn prepare(&self, lab: &Lab) -> Result<()> {
+        let (make, little) = self.example.data();
+        if lab.dir().join(format!("{}.data", self.example.label())).exists() {
+            return Ok(());
+        }
+        let spec = self.example.spec(lab).args(make);
+        lab.alone(&if self.little { spec.args(little) } else { spec }).map(|_| ())
+    }
+
+    fn ask(&self, lab: &Lab, times: u64) -> Result<(Value, Finished)> {
+        let (name, unit) = (self.example.label(), self.unit);
+        let size = if self.little { self.example.little() } else { "" };
+        let line = format!("run {name}.data --json --unit {unit} --repeat {times} {size}");
+        let finished = lab.alone(&self.carried(self.example.spec(lab).args(&line), lab))?;
+        self.check(&finished.stderr)?;
+        let report = serde_json::from_str(&finished.stdout).context("reading the report")?;
+        Ok((report, finished))
+    }
+
+    fn carried(&self, spec: Spec, lab: &Lab) -> Spec {
+        let Way::Sdp { style, .. } = self.way else { return spec };
+        let style = if style == Style::Basic { "basic" } else { "auto" };
+        spec.env("WEFT_SOCKETS_STYLE", style)
+            .env("WEFT_SOCKETS_VERBOSE", "on")
+            // Five processes on two processors answer late.
+            .env("WEFT_SOCKETS_PATIENCE_MS", "5000")
+            .env("WEFT_TRANSPORT", self.way.transport())
+            .carried(&lab.weft)
+    }
+
+    /// Every connection has to have gone the way that is measured.
+    fn check(&self, said: &str) -> Result<()> {
+        let Way::Sdp { style, .. } = self.way else { return Ok(()) };
+        let style = if style == Style::Basic { ", basic" } else { ", enhanced" };
+        let mut ends = said.lines().filter(|line| !line.contains(" listens at "));
+        let right = ends.clone().count() > 0
+            && ends.all(|line| line.contains(": SDP over ") && line.ends_with(style));
+        ensure!(right, "not all connections went by {}:\n{said}", self.way.label());
+        Ok(())
+    }
+}
+
+impl Probe for Filters {
+    fn name(&self) -> String {
+        format!("{} {}, {}", self.example.label(), self.unit, self.way.label())
+    }
+
+    fn program(&self) -> Option<&str> {
+        None
+    }
+
+    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+        self.prepare(lab)?;
+        let times = match self.times {
+            Some(times) => times,
+            None => {
+                let once = number(&self.ask(lab, 1)?.0, "seconds")?;
+                (lab.seconds / once).clamp(1.0, TIMES_MAX).ceil() as u64
+            }
+        };
+        self.times = Some(times);
+        let (report, finished) = self.ask(lab, times)?;
+        let megabytes = number(&report, "megabytes_per_second")?;
+        let gigabytes = megabytes * number(&report, "seconds")? / 1e3;
+        let cpu = finished.cpu.as_secs_f64() / gigabytes;
+        let name = self.name();
+        Ok(vec![
+            Reading::new(format!("{name}, CPU"), Unit::CpuSecondsPerGigabyte, cpu),
+            Reading::new(format!("{name}, data"), Unit::GigabitsPerSecond, megabytes * 8.0 / 1e3),
+            Reading::new(name, Unit::UnitsPerSecond, number(&report, "units_per_second")?),
+        ])
+    }
+}
+
+fn number(report: &Value, field: &str) -> Result<f64> {
+    report[field].as_f64().with_context(|| format!("no {field} in {report}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_by_tcp_does_not_count_as_sdp() {
+        let filters = |style| {
+            let way = Way::Sdp { style, iwarp: false };
+            Filters::new(Example::Microscope, way, "1K", true)
+        };
+        let said = "weft: 1: listens at 127.0.0.1:1: SDP over Shuttle, and TCP\n\
+                    weft: 1: accepted 127.0.0.1:2: SDP over Shuttle, enhanced\n";
+        assert!(filters(Style::Enhanced).check(said).is_ok());
+        assert!(filters(Style::Basic).check(said).is_err());
+        assert!(filters(Style::Enhanced).check("").is_err());
+        let fell_back = format!("{said}weft: 1: connected to 127.0.0.1:3: TCP, no answer\n");
+        assert!(filters(Style::Enhanced).check(&fell_back).is_err());
+        assert!(Filters::new(Example::Microscope, Way::Tcp, "1K", true).check("").is_ok());
+    }
+}
