@@ -106,8 +106,13 @@ impl Lab {
     pub fn pair(&self, ends: ServerEnds, specs: impl FnOnce(u16) -> (Spec, Spec)) -> Result<Pair> {
         let port = ports::free()?;
         let (server, client) = specs(port);
-        let (server, client) = (server.on(self.cpus[0]), client.on(self.cpus[1]));
+        let [server, client] = self.placed([server, client]);
         pair::run(&server, &client, port, ends, LIMIT)
+    }
+
+    /// A server and a client, the first on the second processor and the other on the first.
+    pub fn placed(&self, [server, client]: [Spec; 2]) -> [Spec; 2] {
+        [server.on(self.cpus[0]), client.on(self.cpus[1])]
     }
 
     /// Runs one program by itself, wherever the kernel likes.

@@ -73,15 +73,15 @@ impl Spec {
         self
     }
 
-    /// The same as a command of a shell.
+    /// The same as a command of a shell, on its processor if it has one.
     pub fn shell(&self) -> String {
         let quoted = |word: &OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
-        let settings =
-            self.environment.iter().map(|(name, value)| quoted(format!("{name}={value}").as_ref()));
-        let settings: Vec<String> = settings.collect();
-        let words = self.command.iter().map(|word| quoted(word));
+        let set = |(name, value): &(&str, String)| quoted(format!("{name}={value}").as_ref());
+        let settings: Vec<String> = self.environment.iter().map(set).collect();
         let env = if settings.is_empty() { None } else { Some(String::from("env")) };
-        env.into_iter().chain(settings).chain(words).collect::<Vec<_>>().join(" ")
+        let place = self.cpu.map(|cpu| format!("taskset -c {cpu}"));
+        let words = self.command.iter().map(|word| quoted(word));
+        env.into_iter().chain(settings).chain(place).chain(words).collect::<Vec<_>>().join(" ")
     }
 
     /// The same on one processor.
@@ -326,6 +326,9 @@ mod tests {
             r"'env' 'IT'\''S=a b' 'printenv' 'IT'\''S'".replace("'env'", "env")
         );
         assert_eq!(shell(&spec.shell()).start().unwrap().wait(soon()).unwrap().stdout, "a b\n");
+        let placed = Spec::new("grep").args("Cpus_allowed_list /proc/self/status").on(Some(0));
+        let said = shell(&placed.shell()).start().unwrap().wait(soon()).unwrap().stdout;
+        assert_eq!(said.trim(), "Cpus_allowed_list:\t0");
     }
 
     #[test]

@@ -162,8 +162,8 @@ impl Pattern {
             let cpu_s = pair.cpu().as_secs_f64();
             return Ok((pair.client.stdout, Some(cpu_s)));
         };
-        let server = side("listen", "0.0.0.0", FAR_PORT)?.shell();
-        let client = side("connect", FAR, FAR_PORT)?.shell();
+        let sides = [side("listen", "0.0.0.0", FAR_PORT)?, side("connect", FAR, FAR_PORT)?];
+        let [server, client] = lab.placed(sides).map(|spec| spec.shell());
         let spec = Spec::at(&lab.weft).args("wan").args(path).arg("--server").arg(&server);
         let spec = spec.args("-- sh -c").arg(&format!("exec {client}"));
         Ok((lab.alone(&spec)?.stdout, None))
