@@ -51,7 +51,7 @@ pub const SUITES: [Suite; 16] = [
     Suite { name: "server-load", about: "computing among clients", drafts: load::server },
     Suite { name: "rendezvous", about: "asking for the place", drafts: rendezvous::rendezvous },
     Suite { name: "sdp", about: "sockets over RDMA", drafts: sdp::drafts },
-    Suite { name: "applications", about: "filters and streams", drafts: applications::drafts },
+    Suite { name: "apps", about: "filters and streams", drafts: applications::drafts },
     Suite { name: "wan", about: "a long path that loses", drafts: wan::drafts },
     Suite { name: "connections", about: "how they begin", drafts: rendezvous::connections },
     Suite { name: "offload-modes", about: "who moves the data", drafts: offload::drafts },

@@ -91,7 +91,7 @@ fn a_figure_stands_beside_kernel_tcp() {
 #[test]
 fn programs_of_filters_run_each_way() {
     let scratch = Scratch::new("filters");
-    let only = ["applications", "--quick", "--rounds", "1", "--only", "microscope"];
+    let only = ["apps", "--quick", "--rounds", "1", "--only", "microscope"];
     let summary = succeeds(&scratch.0, &only);
     let row = summary.lines().find(|line| line.starts_with("| microscope 1K "));
     let cells = row.expect("a row").split('|').filter(|cell| !cell.trim().is_empty()).count();

@@ -1,4 +1,4 @@
-//! `applications`: two programs of filters and streams over SDP in its basic and its enhanced mode.
+//! `apps`: two programs of filters and streams over SDP in its basic and its enhanced mode.
 //!
 //! After figure 4 of Balaji and others' paper on SDP over hybrid stacks. The programs are those of
 //! `examples/`.
@@ -21,7 +21,7 @@ const PLACES: [(Example, &str); 4] = [
 ];
 
 const WORDS: Words = Words {
-    id: "applications",
+    id: "apps",
     title: "Applications of filters and streams",
     paper: "Balaji and others, figure 4",
     shape: "A virtual microscope of five filters with units of work of 1 KB, and iso-surface \
