@@ -50,7 +50,7 @@ bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--qui
 	@$(TARGET)/release/weft-bench lan $(ARGS)
 
 examples: release ## The programs of examples/ over TCP and both kinds of SDP (a minute)
-	@$(TARGET)/release/weft bench applications $(ARGS)
+	@$(TARGET)/release/weft bench apps $(ARGS)
 
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)

@@ -181,7 +181,8 @@ mod tests {
         let all = both_ends(Kind::Stream { call: 1 << 18, octets: Some(1 << 60), both: false });
         assert!((1.0..1e18).contains(&all["octets"].as_f64().unwrap()), "{all}");
         let ratio = |kind| both_ends(kind)["ratio"].as_f64().unwrap();
-        assert!((0.5..=1.0).contains(&ratio(Kind::Overlap { load: 20_000 })));
+        let overlapped = ratio(Kind::Overlap { load: 20_000 });
+        assert!(overlapped > 0.0 && overlapped <= 1.0, "{overlapped}");
         assert!(ratio(Kind::Crowd { octets: 1024 }) > 0.0);
         let fetched = both_ends(Kind::Fetch { load: 20_000 });
         assert!(fetched["us"].as_f64().unwrap() >= 20_000.0, "{fetched}");
