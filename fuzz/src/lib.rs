@@ -10,4 +10,5 @@ pub mod mpa;
 pub mod sdp;
 pub mod shuttle;
 pub mod sim;
+pub mod sockets;
 pub mod wire;

@@ -18,9 +18,9 @@ use weft_io::engine::{Engine, Interest, Readiness, Source, Token};
 use weft_io::fds::HighFd;
 use weft_verbs::Wake;
 
-use crate::address::Ends;
 use crate::center::Center;
 use crate::dial::Dial;
+use crate::names::Ends;
 use crate::near::Near;
 use crate::pump::Plain;
 use crate::stream::Stream;

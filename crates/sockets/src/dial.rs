@@ -19,10 +19,11 @@ use weft_io::engine::Interest;
 use weft_io::secrecy::Secrecy;
 use weft_sdp::Names;
 
-use crate::address::{self, Ends};
+use crate::address;
 use crate::center::Center;
 use crate::conn::{Companion, Conn, Inner, Part, Way};
 use crate::host::{Lower, param};
+use crate::names::Ends;
 use crate::near::Near;
 use crate::settings::Settings;
 use crate::stream::Stream;

@@ -12,10 +12,11 @@ use std::ptr;
 
 use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
 
-use crate::address::{self, Ends};
+use crate::address;
 use crate::center::Center;
 use crate::dial::{self, Detour};
 use crate::host::{self, Host};
+use crate::names::Ends;
 use crate::real::next;
 use crate::report::{self, Way};
 use crate::settings::Settings;
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 fn take_connect(fd: RawFd, remote: SocketAddr) -> Detour {
     let _inside = guard::enter();
     if !is_tcp(fd) {
-        if Ends::of(fd).is_none() {
+        if sys::ends(fd).is_none() {
             return Detour::Bypass;
         }
         let dialing = Center::current().and_then(|center| center.seated(fd));
@@ -310,7 +311,7 @@ pub unsafe extern "C" fn getpeername(
 /// The ends of a connection of ours; nothing of the program's errno is lost.
 pub(crate) fn ends_of(fd: RawFd) -> Option<Ends> {
     let error = errno();
-    let ends = Ends::of(fd);
+    let ends = sys::ends(fd);
     fail(error);
     ends
 }

@@ -18,10 +18,11 @@ use weft_io::cm::{CmId, ConnParam, Event, PortSpace};
 use weft_io::{Personality, Transport, clock};
 use weft_sdp::Request;
 
-use crate::address::{self, Ends};
+use crate::address;
 use crate::center::Center;
 use crate::conn::{Conn, Way};
 use crate::desk::Desk;
+use crate::names::Ends;
 use crate::permits_server;
 use crate::report;
 use crate::settings::Settings;

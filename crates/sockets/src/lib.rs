@@ -11,7 +11,7 @@
 //!   octets between them.
 //! - `center`: what the process has; `epoll`: who watches sockets that are being connected.
 //! - `settings`, `rules`, `report`: what the user asks for, and is told.
-//! - `address`, `sys`: addresses and system calls.
+//! - `address`, `names`, `sys`: addresses, how sockets are named by them, and system calls.
 //!
 //! Invariants: nothing happens before the first TCP socket connects or listens, nothing is ever
 //! written to stdout, and whatever cannot be carried is left to the kernel as it was.
@@ -25,6 +25,7 @@ mod epoll;
 mod guard;
 pub mod hooks;
 mod host;
+mod names;
 mod near;
 mod pump;
 mod real;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weft_io::engine::{Engine, Interest, Source, Token};
 use weft_io::fds::HighFd;
 
-use crate::address::Ends;
+use crate::names::Ends;
 use crate::sys::{self, Inode};
 
 /// Tries to find a name that is free.

@@ -59,7 +59,11 @@ impl Rules {
         }
     }
 
-    fn parse(text: &str) -> Result<Self, RuleError> {
+    /// Reads rules.
+    ///
+    /// # Errors
+    /// As [`Rules::read`].
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
         let lines = text.split([';', '\n']).map(|line| line.split('#').next().unwrap_or_default());
         let lines = lines.map(str::trim).filter(|line| !line.is_empty());
         let rules = lines.map(|line| Rule::parse(line).ok_or_else(|| RuleError(line.to_owned())));

@@ -10,6 +10,7 @@ use libc::{c_int, c_long, c_void, socklen_t};
 use weft_io::fds::HighFd;
 
 use crate::address;
+use crate::names::Ends;
 
 /// What names a socket for as long as it exists, whatever its descriptors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,7 +86,7 @@ pub fn connect_name(fd: RawFd, name: &[u8]) -> io::Result<()> {
 }
 
 /// The name of a socket of `AF_UNIX` in the abstract name space.
-pub fn name_of(fd: RawFd) -> Option<Vec<u8>> {
+fn name_of(fd: RawFd) -> Option<Vec<u8>> {
     // SAFETY: all zeroes is valid.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
     let mut len = size_of::<libc::sockaddr_un>() as socklen_t;
@@ -98,6 +99,11 @@ pub fn name_of(fd: RawFd) -> Option<Vec<u8>> {
     let octets = (len as usize).checked_sub(size_of::<libc::sa_family_t>() + 1)?;
     let path = address.sun_path.get(1..1 + octets)?;
     (address.sun_path[0] == 0).then(|| path.iter().map(|octet| *octet as u8).collect())
+}
+
+/// The connection that the program's socket stands for, if it is one of ours.
+pub fn ends(fd: RawFd) -> Option<Ends> {
+    Ends::parse(&name_of(fd)?)
 }
 
 /// Lets others connect.

@@ -1,0 +1,86 @@
+//! The name of a socket that stands for a connection: both addresses of that.
+//!
+//! Invariant: who asks a socket of ours for its name finds both addresses of its connection there,
+//! in whatever process; so no table has to follow a descriptor through `dup`, `fork` and `exec`.
+
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// What the names of our sockets begin with.
+const TAG: &[u8] = b"weft-sockets/1";
+/// An address in a name: version, address, port, scope.
+const ADDRESS_OCTETS: usize = 1 + 16 + 2 + 4;
+/// A number that no other name has.
+const UNIQUE_OCTETS: usize = 8;
+
+/// The two ends of a connection, as its program knows them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+}
+
+impl Ends {
+    /// A name for the socket that stands for this connection.
+    pub fn name(&self, unique: u64) -> Vec<u8> {
+        let mut name = TAG.to_vec();
+        encode(&self.local, &mut name);
+        encode(&self.remote, &mut name);
+        name.extend(unique.to_be_bytes());
+        name
+    }
+
+    /// The ends that a name tells.
+    pub fn parse(name: &[u8]) -> Option<Self> {
+        let rest = name.strip_prefix(TAG)?;
+        if rest.len() != 2 * ADDRESS_OCTETS + UNIQUE_OCTETS {
+            return None;
+        }
+        let (local, rest) = rest.split_at(ADDRESS_OCTETS);
+        Some(Self { local: decode(local)?, remote: decode(&rest[..ADDRESS_OCTETS])? })
+    }
+}
+
+fn encode(address: &SocketAddr, name: &mut Vec<u8>) {
+    let (version, octets, scope) = match address {
+        SocketAddr::V4(v4) => (4, v4.ip().to_ipv6_mapped().octets(), 0),
+        SocketAddr::V6(v6) => (6, v6.ip().octets(), v6.scope_id()),
+    };
+    name.push(version);
+    name.extend(octets);
+    name.extend(address.port().to_be_bytes());
+    name.extend(scope.to_be_bytes());
+}
+
+fn decode(name: &[u8]) -> Option<SocketAddr> {
+    let ip = Ipv6Addr::from(<[u8; 16]>::try_from(&name[1..17]).ok()?);
+    let port = u16::from_be_bytes([name[17], name[18]]);
+    let scope = u32::from_be_bytes(name[19..23].try_into().ok()?);
+    match name[0] {
+        4 => Some(SocketAddrV4::new(ip.to_ipv4_mapped()?, port).into()),
+        6 => Some(SocketAddrV6::new(ip, port, 0, scope).into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_both_ends() {
+        for (local, remote) in [
+            ("192.0.2.1:7", "198.51.100.255:65535"),
+            ("[fe80::1%3]:80", "[2001:db8::2]:1"),
+            ("[::ffff:192.0.2.1]:80", "[::ffff:192.0.2.2]:443"),
+        ] {
+            let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+            let name = ends.name(u64::MAX);
+            assert!(name.len() <= 107);
+            assert_eq!(Ends::parse(&name), Some(ends));
+            assert_eq!(Ends::parse(&name[1..]), None);
+            assert_eq!(Ends::parse(&name[..name.len() - 1]), None);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! The fuzz targets of rules and names, over mutations of good ones.
+
+#[path = "../../../fuzz/src/sockets.rs"]
+mod bodies;
+#[path = "../../../fuzz/src/mutate.rs"]
+mod mutate;
+
+const RULES: [&str; 3] = [
+    "use tcp server nc 127.0.0.1:80",
+    "use both client * 10.0.0.0/8:*; use tcp * redis* [2001:db8::]/32:1000-2000 # not there",
+    "use both * * *:*\nuse tcp client ssh *:22",
+];
+
+#[test]
+fn rules() {
+    let seeds: Vec<Vec<u8>> = RULES.iter().map(|text| text.as_bytes().to_vec()).collect();
+    mutate::smoke(&seeds, 20_000, bodies::rules);
+}
+
+#[test]
+fn socket_names() {
+    let mut name = b"weft-sockets/1".to_vec();
+    for version in [4, 6] {
+        name.push(version);
+        name.extend([0; 10]);
+        name.extend([0xff, 0xff, 127, 0, 0, 1, 0, 80, 0, 0, 0, 0]);
+    }
+    name.extend([7; 8]);
+    mutate::smoke(&[name], 20_000, bodies::socket_name);
+}
