@@ -267,11 +267,7 @@ pub unsafe extern "C" fn getsockname(
     len: *mut socklen_t,
 ) -> c_int {
     let real = next!(getsockname as ForAddress);
-    if !is_foreign()
-        && let Some(ends) = ends_of(fd)
-        && !address.is_null()
-        && !len.is_null()
-    {
+    if let Some(ends) = ends_for(fd, address, len) {
         // SAFETY: the program's own arguments.
         unsafe { address::give(&ends.local, address, len) };
         return 0;
@@ -291,11 +287,7 @@ pub unsafe extern "C" fn getpeername(
     len: *mut socklen_t,
 ) -> c_int {
     let real = next!(getpeername as ForAddress);
-    if !is_foreign()
-        && let Some(ends) = ends_of(fd)
-        && !address.is_null()
-        && !len.is_null()
-    {
+    if let Some(ends) = ends_for(fd, address, len) {
         let conn = Center::current().and_then(|center| center.seated(fd));
         if conn.is_some_and(|conn| conn.ends().1) {
             return fail(libc::ENOTCONN);
@@ -306,6 +298,12 @@ pub unsafe extern "C" fn getpeername(
     }
     // SAFETY: the program's own arguments.
     unsafe { real(fd, address, len) }
+}
+
+/// The ends of a connection of ours, for a program that has room for one of them.
+fn ends_for(fd: RawFd, address: *mut sockaddr, len: *mut socklen_t) -> Option<Ends> {
+    let room = !address.is_null() && !len.is_null();
+    (room && !is_foreign()).then(|| ends_of(fd)).flatten()
 }
 
 /// The ends of a connection of ours; nothing of the program's errno is lost.
