@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 34] = [
+pub const SCENARIOS: [(&str, &str); 35] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
     ("high-loss", include_str!("../scenarios/high-loss.toml")),
@@ -32,6 +32,7 @@ pub const SCENARIOS: [(&str, &str); 34] = [
     ("policer", include_str!("../scenarios/policer.toml")),
     ("ecn", include_str!("../scenarios/ecn.toml")),
     ("outage", include_str!("../scenarios/outage.toml")),
+    ("jitter", include_str!("../scenarios/jitter.toml")),
     ("rtt-step", include_str!("../scenarios/rtt-step.toml")),
     ("rate-step", include_str!("../scenarios/rate-step.toml")),
     ("satellite", include_str!("../scenarios/satellite.toml")),

@@ -509,6 +509,16 @@ mod tests {
     }
 
     #[test]
+    fn round_trips_that_leap_are_no_queue() {
+        let mut path = Path::cruising();
+        let before_bps = path.weave.model.bw_bps();
+        for round in 0..200 {
+            path.round([0, 12, 3, 9, 15, 1][round % 6] * 1_000_000);
+        }
+        assert!(path.weave.model.bw_bps() > before_bps / 10 * 9, "{:?}", path.weave);
+    }
+
+    #[test]
     fn an_outage_that_is_over_soon_is_no_congestion() {
         let mut path = Path::cruising();
         let before_bps = path.weave.model.bw_bps();

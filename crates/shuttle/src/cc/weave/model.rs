@@ -14,6 +14,11 @@ const QUEUE_NS_MIN: u64 = 1_000_000;
 const QUEUE_NS_MAX: u64 = 8_000_000;
 /// And by no less than so many packets take to leave.
 const QUEUE_PACKETS: u64 = 4;
+/// And by no less than so many times the path's own unrest.
+const QUEUE_UNRESTS: u64 = 6;
+/// The unrest follows what is seen by this part.
+const UNREST_PART: u64 = 32;
+const UNREST_NS_MIN: u64 = 10_000;
 /// Acknowledgements come together; so long is covered beyond the round trip.
 const ACK_SLACK_NS: u64 = 1_500_000;
 
@@ -59,6 +64,10 @@ pub struct Model {
     cycle: u64,
     min_rtt_ns: Option<u64>,
     min_rtt_at_ns: u64,
+    /// The last two round trips, and by how much one differs from what they let expect: the
+    /// median. A queue grows or goes steadily, while a path that is not at rest leaps.
+    trail_ns: [u64; 2],
+    unrest_ns: u64,
     /// What is delivered of packets sent before this says nothing of the present rate.
     stale_before_ns: u64,
     round: Round,
@@ -75,6 +84,8 @@ impl Model {
             cycle: 0,
             min_rtt_ns: None,
             min_rtt_at_ns: 0,
+            trail_ns: [0; 2],
+            unrest_ns: 0,
             stale_before_ns: 0,
             round: EMPTY,
             floor_rtt_ns: u64::MAX,
@@ -108,12 +119,27 @@ impl Model {
     }
 
     fn take_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
+        self.take_unrest(rtt_ns);
         self.round.floor_rtt_ns = self.round.floor_rtt_ns.min(rtt_ns);
         let min_ns = self.min_rtt_ns.get_or_insert(rtt_ns);
         *min_ns = rtt_ns.min(*min_ns);
         if rtt_ns <= *min_ns + *min_ns / CONFIRMS_SHARE {
             self.min_rtt_at_ns = now_ns;
         }
+    }
+
+    fn take_unrest(&mut self, rtt_ns: u64) {
+        let [first_ns, second_ns] = self.trail_ns;
+        self.trail_ns = [second_ns, rtt_ns];
+        if first_ns == 0 {
+            return;
+        }
+        let leap_ns = (first_ns + rtt_ns).abs_diff(2 * second_ns);
+        let step_ns = self.unrest_ns / UNREST_PART;
+        self.unrest_ns = match leap_ns > self.unrest_ns {
+            true => self.unrest_ns + step_ns.max(UNREST_NS_MIN),
+            false => self.unrest_ns - step_ns,
+        };
     }
 
     /// Takes packets that were lost; `counts` unless a reaction has answered for them.
@@ -171,10 +197,20 @@ impl Model {
 
     /// How much a queue adds to the round trip before it counts as one that stands.
     pub fn queue_ns(&self, datagram_octets: u16) -> u64 {
-        let usual = self.min_rtt_ns.unwrap_or(0) / QUEUE_SHARE;
         let packets = QUEUE_PACKETS * u64::from(datagram_octets);
         let leave_ns = crate::cc::time_for_ns(packets, self.bw.max());
-        usual.clamp(QUEUE_NS_MIN, QUEUE_NS_MAX).max(leave_ns)
+        self.usual_queue_ns().max(leave_ns).max(self.restless_ns())
+    }
+
+    fn usual_queue_ns(&self) -> u64 {
+        (self.min_rtt_ns.unwrap_or(0) / QUEUE_SHARE).clamp(QUEUE_NS_MIN, QUEUE_NS_MAX)
+    }
+
+    /// How much longer round trips may be because the path is not at rest; 0 where that is less
+    /// than what would count as a queue.
+    fn restless_ns(&self) -> u64 {
+        let unrest_ns = QUEUE_UNRESTS * self.unrest_ns;
+        if unrest_ns > self.usual_queue_ns() { unrest_ns } else { 0 }
     }
 
     /// Octets that the path holds at its rate without a queue.
@@ -182,8 +218,9 @@ impl Model {
         octets_in(self.bw.max(), self.min_rtt_ns.unwrap_or(0))
     }
 
-    /// Octets in flight beyond the path's own because acknowledgements come together.
+    /// Octets in flight beyond the path's own because acknowledgements come together, and not when
+    /// they would.
     pub fn slack_octets(&self) -> u64 {
-        octets_in(self.bw.max(), ACK_SLACK_NS)
+        octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns())
     }
 }
