@@ -82,7 +82,7 @@ impl Account {
     }
 
     /// What window and pacing let go.
-    pub(crate) fn allowance(&self, now_ns: u64, datagram_octets: u16) -> Allowance {
+    pub(crate) fn allowance(&mut self, now_ns: u64, datagram_octets: u16) -> Allowance {
         let datagram = u64::from(datagram_octets);
         let window = self.controller.window_octets().max(2 * datagram);
         let room = window.saturating_sub(self.in_flight_octets) / datagram;
@@ -91,9 +91,17 @@ impl Account {
         }
         let rate_bps = self.controller.pacing_rate_bps();
         match self.pacer.burst(now_ns, rate_bps, datagram_octets) {
-            0 => Allowance::At(self.pacer.due_ns(rate_bps)),
+            0 => {
+                self.pacer.hold(true);
+                Allowance::At(self.pacer.due_ns(rate_bps))
+            }
             burst => Allowance::Packets(burst.min(room)),
         }
+    }
+
+    /// Something else than the pacer keeps packets from leaving.
+    pub(crate) fn let_go(&mut self) {
+        self.pacer.hold(false);
     }
 
     /// When the next packet may leave, and how fast they follow.
@@ -128,6 +136,7 @@ impl Account {
     /// Nothing was left to send although window and pacing would have let it go (S-62).
     pub(crate) fn handle_app_limited(&mut self) {
         self.app_limited_until = self.delivered_octets + self.in_flight_octets.max(1);
+        self.let_go();
     }
 
     /// The packets of `new` have arrived; those of `spurious` among them had been declared lost.

@@ -155,7 +155,15 @@ impl Path {
     }
 
     /// What may leave now in `account`.
-    pub(crate) fn allowance(&self, now_ns: u64, account: u16) -> Allowance {
+    pub(crate) fn allowance(&mut self, now_ns: u64, account: u16) -> Allowance {
+        let allowed = self.allow(now_ns, account);
+        if matches!(allowed, Allowance::Full) {
+            self.accounts[usize::from(account)].let_go();
+        }
+        allowed
+    }
+
+    fn allow(&mut self, now_ns: u64, account: u16) -> Allowance {
         if self.recovery.is_outage() || !self.recovery.has_room() {
             return Allowance::Full;
         }

@@ -127,7 +127,7 @@ impl Connection {
 
     /// Packets that may leave now on path `at` in `account`; notes when some may if none may.
     fn allowance(&mut self, now_ns: u64, at: usize, account: u16) -> Option<u64> {
-        let path = &self.paths[at];
+        let path = &mut self.paths[at];
         match path.allowance(now_ns, account) {
             Allowance::Packets(packets) => match self.cap.burst(now_ns, path.datagram_octets) {
                 Ok(burst) => return Some(packets.min(burst)),
