@@ -87,6 +87,14 @@ struct Registered {
     source: Arc<dyn Source>,
 }
 
+static AT_THREAD_START: OnceLock<fn()> = OnceLock::new();
+
+/// Has each of the engine's threads call this before anything else; the first call counts, and it
+/// is to come before anything else of the engine is used.
+pub fn at_thread_start(call: fn()) {
+    let _first = AT_THREAD_START.set(call);
+}
+
 /// The background threads and what they watch.
 pub struct Engine {
     workers: [OnceLock<Worker>; THREADS_MAX],

@@ -7,12 +7,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use weft_io::clock;
 use weft_io::cm::{Delivery, EventChannel};
-use weft_io::engine::{Engine, Interest, Readiness, Source};
+use weft_io::engine::{self, Engine, Interest, Readiness, Source};
 
 use crate::conn::Conn;
 use crate::guard;
@@ -61,17 +61,6 @@ extern "C" fn in_child() {
 
 extern "C" fn at_exit() {
     Center::linger();
-}
-
-/// Has the engine's thread call the system past our hooks.
-struct Own;
-
-impl Source for Own {
-    fn ready(&self, _: Readiness) {}
-
-    fn timeout(&self, _: Instant) {
-        guard::stay();
-    }
 }
 
 /// Watches the channel.
@@ -125,10 +114,8 @@ impl Center {
 
     fn start(&self) {
         static REGISTERED: Once = Once::new();
-        static OWN: OnceLock<Arc<Own>> = OnceLock::new();
-        let own = Arc::downgrade(OWN.get_or_init(|| Arc::new(Own)));
-        let own: Weak<dyn Source> = own;
-        Engine::get().set_timer(clock::now(), own);
+        // What the engine's threads close and connect is not the program's.
+        engine::at_thread_start(guard::stay);
         let fd = self.channel.fd();
         Engine::get().add(sys::borrow(&fd), Interest::READ, Arc::new(Events));
         REGISTERED.call_once(|| {

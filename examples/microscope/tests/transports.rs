@@ -1,8 +1,12 @@
-//! The picture is the same, octet for octet, in one process, over TCP and over SDP in both styles.
+//! The microscope over TCP and SDP, and with filters that are started by hand.
+
+#[path = "../../transports.rs"]
+mod transports;
 
 use std::fs;
 
-use weft_interop::{Ended, Lab, Program};
+use transports::good;
+use weft_interop::{Lab, Program};
 
 const MICROSCOPE: &str = env!("CARGO_BIN_EXE_microscope");
 /// Streams between five filters.
@@ -19,31 +23,11 @@ fn run(lab: &Lab, out: &str) -> Program {
     lab.program(MICROSCOPE).args(&line)
 }
 
-fn good(ended: Ended) -> Ended {
-    assert!(ended.status.success(), "{ended}");
-    assert!(ended.stdout.contains("\"queries\": 2"), "{ended}");
-    ended
-}
-
 #[test]
 fn pictures_are_the_same() {
     let lab = Lab::with(&[]).expect("nothing is needed");
     slide(&lab);
-    good(run(&lab, "single.png").args("--single").on_its_own().run());
-    let picture = fs::read(lab.path("single.png")).expect("it is written");
-    for unit in ["1K", "8K"] {
-        let tcp = run(&lab, "tcp.png").args("--unit").args(unit).on_its_own();
-        assert_eq!(good(tcp.run()).stderr, "");
-        assert!(fs::read(lab.path("tcp.png")).expect("it is written") == picture, "{unit}");
-        for (setting, style) in [("auto", "enhanced"), ("basic", "basic")] {
-            let sdp = run(&lab, "sdp.png").args("--unit").args(unit).with_sockets();
-            let said = good(sdp.env("WEFT_SOCKETS_STYLE", setting).run()).stderr;
-            let line = format!("SDP over Shuttle, {style}");
-            assert_eq!(said.matches(&line).count(), 2 * STREAMS, "{said}");
-            assert!(!said.contains(": TCP"), "{said}");
-            assert!(fs::read(lab.path("sdp.png")).expect("it is written") == picture, "{unit}");
-        }
-    }
+    transports::pictures_are_the_same(&lab, STREAMS, |out| run(&lab, out));
 }
 
 #[test]

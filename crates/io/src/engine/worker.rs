@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use super::{Engine, Interest, Leased, Readiness, Source};
+use super::{AT_THREAD_START, Engine, Interest, Leased, Readiness, Source};
 use crate::fds::HighFd;
 use crate::{clock, sys};
 
@@ -97,6 +97,9 @@ impl Worker {
     /// Serves what it watches, for as long as the process lives.
     pub fn run(&self, engine: &Engine) -> ! {
         SELF.set(self);
+        if let Some(call) = AT_THREAD_START.get() {
+            call();
+        }
         sys::block_signals();
         sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
