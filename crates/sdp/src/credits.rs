@@ -63,6 +63,11 @@ impl Credits {
         self.counts && gain > 0 && pressing && self.available > 0
     }
 
+    /// Whether any message has arrived.
+    pub fn has_received(&self) -> bool {
+        self.received != 0
+    }
+
     /// Whether the peer can send no more payload before it is told of receives.
     pub fn is_pinched(&self) -> bool {
         if self.counts { self.told <= RESERVE } else { self.posted == 0 }

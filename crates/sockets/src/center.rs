@@ -11,18 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use weft_io::clock;
-use weft_io::cm::{Delivery, EventChannel};
+use weft_io::cm::{CmId, Delivery, EventChannel, EventKind};
 use weft_io::engine::{self, Engine, Interest, Readiness, Source};
 
 use crate::conn::Conn;
 use crate::guard;
 use crate::host::Host;
+use crate::leaver::Leaver;
+use crate::stream::Stream;
 use crate::sys::{self, Inode};
 
 /// How long the end of a process waits for what its program has written to arrive.
 const LINGER: Duration = Duration::from_secs(5);
 /// How often it is looked whether it has.
 const LINGER_STEP: Duration = Duration::from_millis(10);
+
+/// Calls that were given up and still wait for their answers.
+const LEAVERS_MAX: usize = 64;
 
 /// What a process has.
 pub struct Center {
@@ -31,6 +36,8 @@ pub struct Center {
     /// By the socket that the program has.
     seats: Mutex<HashMap<Inode, Arc<Conn>>>,
     hosts: Mutex<HashMap<Inode, Arc<Host>>>,
+    /// Calls that were given up, by the names of their connections.
+    leavers: Mutex<HashMap<u64, Arc<Leaver>>>,
     /// How many of these there are, for who has no time to look.
     hosted: AtomicUsize,
     has_seats: AtomicBool,
@@ -104,6 +111,7 @@ impl Center {
             conns: Mutex::default(),
             seats: Mutex::default(),
             hosts: Mutex::default(),
+            leavers: Mutex::default(),
             hosted: AtomicUsize::new(0),
             has_seats: AtomicBool::new(false),
             draining: Mutex::default(),
@@ -151,6 +159,9 @@ impl Center {
                     if let Some(conn) = conn {
                         conn.handle_event(&event);
                     }
+                    if !matches!(event.kind, EventKind::AddrResolved | EventKind::RouteResolved) {
+                        self.part(id.cookie());
+                    }
                 }
             }
         }
@@ -176,6 +187,23 @@ impl Center {
     /// Lets go of it.
     pub fn forget(&self, id: u64) {
         let _conn = self.conns().remove(&id);
+    }
+
+    /// Ends the call of connection `id` when its answer is there, or in a while.
+    pub fn leave_call(&self, id: u64, cm: Arc<CmId>, stream: Stream) {
+        let mut leavers = self.leavers.lock().expect("leaver table lock");
+        if leavers.len() < LEAVERS_MAX {
+            leavers.insert(id, Leaver::new(id, cm, stream));
+        } else {
+            drop(leavers);
+            cm.destroy();
+        }
+    }
+
+    /// Ends it now, if there is one.
+    pub fn part(&self, id: u64) {
+        let leaver = self.leavers.lock().expect("leaver table lock").remove(&id);
+        drop(leaver);
     }
 
     /// The program has this socket for the connection.

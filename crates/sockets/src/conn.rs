@@ -6,7 +6,8 @@
 //! does.
 //!
 //! Invariant: it is decided once whether a connection goes by SDP or by TCP, both sides decide the
-//! same, and no octet moves before.
+//! same, and no octet moves before. The caller decides; the side that accepts waits until it sees
+//! what that was: a message by SDP, or the end of the stream, or something on the TCP connection.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -31,7 +32,7 @@ const ALONE: Duration = Duration::from_secs(1);
 /// How long the peer of a program that has closed may go on sending nothing and not close.
 const ORPHANED: Duration = Duration::from_secs(60);
 /// How long a peer that was granted a connection may take to show that it knows.
-const UNCONFIRMED: Duration = Duration::from_secs(5);
+const UNREACHED: Duration = Duration::from_secs(5);
 /// How long a connection waits for its program to accept it once it is over.
 const UNCLAIMED: Duration = Duration::from_secs(60);
 
@@ -101,7 +102,9 @@ pub struct Inner {
     pub dial: Option<Dial>,
     /// By which layer the peer that asked for it is reached, until it is told which way it went.
     pub guest: Option<&'static str>,
-    /// The peer is known to have agreed.
+    /// A peer that was granted it knows that, and is about to decide.
+    reached: bool,
+    /// The peer is known to go by SDP.
     pub confirmed: bool,
     /// It is no more.
     pub over: bool,
@@ -182,6 +185,7 @@ impl Conn {
                 companion: None,
                 dial: None,
                 guest: None,
+                reached: false,
                 confirmed: false,
                 over: false,
                 ended: false,
@@ -281,7 +285,7 @@ impl Conn {
         }
         match event.kind {
             EventKind::Established if inner.dial.is_some() => inner.agree(&event.private_data),
-            EventKind::Established => inner.confirm(),
+            EventKind::Established => inner.reach(),
             EventKind::AddrResolved | EventKind::RouteResolved | EventKind::TimewaitExit => return,
             kind if inner.dial.is_some() => inner.refuse(kind),
             _ => inner.lose(),
@@ -308,19 +312,18 @@ impl Conn {
         inner.companion =
             Some(Companion::new(companion, Interest::READ, self.eye(Part::Companion)));
         inner.due = None;
-        if inner.confirmed {
-            inner.way = Way::Sdp;
-            inner.tell_way();
-        } else {
-            self.limit_confirmation(&mut inner);
+        inner.settle();
+        inner.tell_way();
+        if !inner.reached && inner.way == Way::Open {
+            self.limit_reaching(&mut inner);
         }
         self.again();
         Some(theirs)
     }
 
     /// A peer that was granted the connection shows soon that it knows.
-    pub fn limit_confirmation(&self, inner: &mut Inner) {
-        let until = clock::now() + UNCONFIRMED;
+    pub fn limit_reaching(&self, inner: &mut Inner) {
+        let until = clock::now() + UNREACHED;
         inner.due = Some(until);
         self.set_timer(until);
     }
@@ -350,13 +353,28 @@ impl Conn {
 }
 
 impl Inner {
-    /// The peer of a connection that was granted here has shown that it knows.
-    fn confirm(&mut self) {
-        self.confirmed = true;
-        if self.near.is_some() && self.way == Way::Open {
-            self.way = Way::Sdp;
+    /// The peer of a connection that was granted here knows that. This does not say that it goes
+    /// by SDP: the answer may have come when it had just given that up. But from now on it says
+    /// which it is, by its first message or by closing, and either arrives.
+    fn reach(&mut self) {
+        self.reached = true;
+        if self.way == Way::Open {
             self.due = None;
         }
+    }
+
+    /// Takes what has happened to the stream; whether there was anything.
+    pub fn settle(&mut self) -> bool {
+        let Some(stream) = &mut self.stream else { return false };
+        let any = stream.settle();
+        let heard = stream.parts().is_some_and(|(connection, _)| connection.has_heard());
+        if heard && !std::mem::replace(&mut self.confirmed, true) {
+            self.due = None;
+        }
+        if self.confirmed && self.near.is_some() && self.dial.is_none() && self.way == Way::Open {
+            self.way = Way::Sdp;
+        }
+        any
     }
 
     /// Says which way a connection came that the program has accepted.
@@ -374,6 +392,8 @@ impl Inner {
 
     /// The stream has no peer any more.
     fn lose(&mut self) {
+        // What it said before counts.
+        self.settle();
         match self.way {
             // It has given up before it knew, so it speaks TCP.
             Way::Open if !self.confirmed => {
@@ -382,11 +402,8 @@ impl Inner {
                 self.due = None;
             }
             _ => {
-                if let Some(stream) = &mut self.stream {
-                    stream.settle();
-                    if let Some((connection, verbs)) = stream.parts() {
-                        connection.handle_disconnect(verbs);
-                    }
+                if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+                    connection.handle_disconnect(verbs);
                 }
             }
         }
@@ -394,16 +411,18 @@ impl Inner {
 
     /// Lets go of the stream.
     pub fn drop_stream(&mut self) {
-        if let Some(cm) = self.cm.take() {
-            cm.destroy();
+        let (Some(cm), stream) = (self.cm.take(), self.stream.take()) else { return };
+        let unanswered = self.dial.as_ref().is_some_and(Dial::is_unanswered);
+        match stream {
+            Some(stream) if unanswered => Center::get().leave_call(cm.cookie(), cm, stream),
+            _ => cm.destroy(),
         }
-        self.stream = None;
     }
 
     /// Looks at the TCP connection beside the stream, which says nothing as long as all is well.
     fn check_companion(&mut self) {
-        let watched = |companion: &&mut Companion| companion.token.is_some();
-        let Some(companion) = self.companion.as_mut().filter(watched) else { return };
+        let watched = |companion: &&Companion| companion.token.is_some();
+        let Some(companion) = self.companion.as_ref().filter(watched) else { return };
         if self.way == Way::Tcp || !std::mem::take(&mut self.companion_stirs) {
             return;
         }
@@ -412,13 +431,16 @@ impl Inner {
         if events == 0 {
             return;
         }
+        self.settle();
         if self.way == Way::Open {
-            // Who speaks here, or leaves, has decided for TCP.
+            // Who speaks here, or leaves, and has not said a word by SDP, has decided for TCP.
             self.way = Way::Tcp;
             self.due = None;
             self.drop_stream();
         } else if events & ends != 0 {
-            companion.ignore();
+            if let Some(companion) = &mut self.companion {
+                companion.ignore();
+            }
             self.due = Some(clock::now() + ALONE);
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             // The peer takes this connection for TCP, and must not go on believing so.

@@ -3,7 +3,8 @@
 //! The peer is asked for SDP first, and then called by TCP without waiting for the answer. If TCP
 //! fails, so does the connection, as it would have without us. If the peer's host says that nobody
 //! takes Hellos there, or the peer says no, or no answer has come soon after TCP's, it is TCP. If
-//! both say yes it is SDP. So a peer that does not know SDP is reached as fast as ever, unless a
+//! both say yes it is SDP, and the peer is told so: that it was heard does not say that its answer
+//! came in time. So a peer that does not know SDP is reached as fast as ever, unless a
 //! firewall keeps silent about what it drops.
 
 use std::io::ErrorKind;
@@ -148,9 +149,11 @@ impl Attempt {
         // Whoever ends the wait otherwise leaves the connection to TCP, which goes on by itself.
         let interrupted = sys::wait_raised(raised).is_err();
         let mut inner = self.conn.lock();
-        let outcome = inner.dial.as_ref().and_then(|dial| dial.outcome);
-        if outcome == Some(Outcome::Sdp) && !interrupted && self.install(&mut inner, false).is_ok()
-        {
+        // A peer that was not told for long may have gone by TCP meanwhile.
+        let agreed = inner.dial.as_ref().is_some_and(|dial| {
+            dial.outcome == Some(Outcome::Sdp) && dial.refused.is_none() && !interrupted
+        });
+        if agreed && self.install(&mut inner, false).is_ok() {
             inner.go_by_sdp();
             drop(inner);
             self.conn.work();
@@ -249,6 +252,11 @@ impl Dial {
         }
     }
 
+    /// Whether the peer may still say yes or no.
+    pub fn is_unanswered(&self) -> bool {
+        !self.agreed && self.refused.is_none() && !self.failed
+    }
+
     /// What it comes to, or when that is to be looked at again.
     fn judge(&self, now: Instant) -> Result<Outcome, Option<Instant>> {
         if self.failed {
@@ -327,6 +335,10 @@ impl Inner {
         self.way = Way::Sdp;
         self.confirmed = true;
         self.due = None;
+        if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            // The peer waits for this. A connection that has failed says so by itself.
+            let _ = connection.greet(verbs);
+        }
         let style = self.stream.as_ref().map_or("over", |stream| stream.style());
         report::connected(dial.remote, report::Way::Sdp(dial.lower.name, style));
         if let Some(tcp) = &mut self.companion {

@@ -294,7 +294,7 @@ impl Conn {
         }
         (inner.stream, inner.cm) = (Some(stream), Some(Arc::clone(id)));
         inner.guest = Some(lower.name);
-        self.limit_confirmation(&mut inner);
+        self.limit_reaching(&mut inner);
         drop(inner);
         self.work();
         true

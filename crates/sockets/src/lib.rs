@@ -25,6 +25,7 @@ mod epoll;
 mod guard;
 pub mod hooks;
 mod host;
+mod leaver;
 mod names;
 mod near;
 mod pump;

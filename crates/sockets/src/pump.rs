@@ -92,7 +92,7 @@ impl Inner {
     }
 
     fn turn(&mut self, scratch: &mut [u8]) -> bool {
-        let settled = self.stream.as_mut().is_some_and(Stream::settle);
+        let settled = self.settle();
         if self.way == Way::Open {
             let over = |(connection, _): (&mut Connection, _)| connection.is_over();
             if self.is_unclaimed() && self.stream.as_mut().and_then(Stream::parts).is_some_and(over)

@@ -12,7 +12,7 @@ mod tx;
 
 use std::collections::VecDeque;
 
-use weft_wire::sdp::Message;
+use weft_wire::sdp::{Message, MessageId};
 
 use crate::config::{Config, Style};
 use crate::credits::Credits;
@@ -140,6 +140,23 @@ impl Connection {
     /// What has come about since the last call.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pending.take()
+    }
+
+    /// Whether anything has come from the peer since the Hellos.
+    pub fn has_heard(&self) -> bool {
+        self.credits.has_received()
+    }
+
+    /// Sends a message that says nothing: the peer learns that this side goes on.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn greet(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+        self.check_open()?;
+        self.try_to(verbs, |this, verbs| {
+            this.queue(Message::Plain(MessageId::Data))?;
+            this.flush(verbs)
+        })
     }
 
     /// Takes the octets at the start of `data` that there is room for; tells how many. After less
