@@ -396,16 +396,22 @@ impl Inner {
         self.settle();
         match self.way {
             // It has given up before it knew, so it speaks TCP.
-            Way::Open if !self.confirmed => {
-                self.drop_stream();
-                self.way = Way::Tcp;
-                self.due = None;
-            }
+            Way::Open if !self.confirmed => self.turn_to_tcp(),
             _ => {
                 if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
                     connection.handle_disconnect(verbs);
                 }
             }
+        }
+    }
+
+    /// The peer of a connection that was granted here goes by TCP.
+    fn turn_to_tcp(&mut self) {
+        self.drop_stream();
+        self.way = Way::Tcp;
+        self.due = None;
+        if let Some(tcp) = &self.companion {
+            sys::keep_urgent_inline(tcp.raw());
         }
     }
 
@@ -434,9 +440,7 @@ impl Inner {
         self.settle();
         if self.way == Way::Open {
             // Who speaks here, or leaves, and has not said a word by SDP, has decided for TCP.
-            self.way = Way::Tcp;
-            self.due = None;
-            self.drop_stream();
+            self.turn_to_tcp();
         } else if events & ends != 0 {
             if let Some(companion) = &mut self.companion {
                 companion.ignore();
@@ -455,9 +459,11 @@ impl Inner {
         }
         self.due = None;
         if self.way == Way::Open {
-            let claimed = self.near.is_some();
-            self.drop_stream();
-            self.way = if claimed { Way::Tcp } else { Way::Open };
+            if self.near.is_some() {
+                self.turn_to_tcp();
+            } else {
+                self.drop_stream();
+            }
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             connection.abort(verbs);
         }

@@ -219,7 +219,12 @@ impl Inner {
 
     fn abort_far(&mut self) {
         self.ended = true;
-        if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        if let (Way::Tcp, Some(tcp)) = (self.way, &self.companion) {
+            self.plain.rest.clear();
+            // An end in order would come before the reset.
+            self.plain.shut = true;
+            sys::reset_at_close(tcp.raw());
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             connection.abort(verbs);
         }
     }
@@ -269,7 +274,14 @@ impl Inner {
         if self.told_end {
             return false;
         }
-        match sys::receive(tcp.raw(), scratch, 0) {
+        // A read stops in front of an urgent octet, which is alone then.
+        let urgent = sys::is_at_mark(tcp.raw());
+        let most = if urgent { 1 } else { scratch.len() };
+        match sys::receive(tcp.raw(), &mut scratch[..most], 0) {
+            Ok(1) if urgent => {
+                near.tell_urgent(scratch[0]);
+                true
+            }
             Ok(0) => {
                 self.told_end = true;
                 near.tell_end();

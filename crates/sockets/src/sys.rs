@@ -280,6 +280,23 @@ pub fn option(fd: RawFd, level: c_int, name: c_int) -> Option<c_int> {
     Some(value)
 }
 
+/// Has urgent octets of a TCP socket stay in their places in the stream.
+pub fn keep_urgent_inline(fd: RawFd) {
+    let (on, len) = (1 as c_int, size_of::<c_int>() as socklen_t);
+    let (level, name, at) = (libc::SOL_SOCKET, libc::SO_OOBINLINE, &raw const on);
+    // SAFETY: the value has the size that is said. Every socket takes it.
+    unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, len) };
+}
+
+/// Has the peer of a TCP socket find a reset when it is closed.
+pub fn reset_at_close(fd: RawFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let len = size_of::<libc::linger>() as socklen_t;
+    let (level, name, at) = (libc::SOL_SOCKET, libc::SO_LINGER, &raw const linger);
+    // SAFETY: the value has the size that is said. A socket that refuses it ends in order.
+    unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, len) };
+}
+
 /// What names the network that a socket is in, if the kernel tells.
 pub fn network(fd: RawFd) -> Option<u64> {
     let mut cookie = 0_u64;

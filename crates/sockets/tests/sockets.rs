@@ -93,13 +93,3 @@ fn who_watches_a_socket_while_its_way_is_decided_goes_on_watching() {
     let dir = Dir::new("watched");
     Program::new(&dir.build("watched.c"), true).start().end();
 }
-
-/// An answer that comes just when patience ends is taken by both, or by neither.
-#[test]
-fn both_ends_decide_the_same_however_late_the_answer_is() {
-    for patience in ["0", "1", "2"] {
-        let hurry = [("WEFT_SOCKETS_PATIENCE_MS", patience)];
-        let [server, caller] = run(&format!("hurry-{patience}"), &[], [true; 2], &hurry);
-        assert_eq!(by_sdp(&server), by_sdp(&caller), "{server}{caller}");
-    }
-}
