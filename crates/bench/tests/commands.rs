@@ -58,6 +58,27 @@ fn deliveries_across_a_wan_are_timed() {
 }
 
 #[test]
+fn rates_across_a_wan_leave_the_start_out() {
+    let line = "wan --quick --json --rtt 5ms --gbps 0.1 --loss 0 --omit 1 --seconds 1 --only";
+    for mover in ["weft0", "bbr"] {
+        let only = format!("{mover}, 0 %, streams");
+        let output = bench().args(line.split_whitespace()).arg(only).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let ceiling = report["path"]["ceilings"][0]["gbps"].as_f64().expect("a ceiling");
+        let value = |aspect: &str| {
+            let series = &report["series"][format!("{mover}, 0 %, streams 1{aspect}")];
+            series["values"][0][1].as_f64().unwrap_or_else(|| panic!("{mover}{aspect}: {report}"))
+        };
+        let share = value("") / ceiling;
+        assert!((0.5..1.05).contains(&share), "{mover} has {share} of the ceiling");
+        let lost = value(", lost to the start");
+        assert!((-1.0..1.0).contains(&lost), "{mover} lost {lost} s to the start");
+        assert!(value(", sender's CPU") >= 0.0 && value(", receiver's CPU") >= 0.0);
+    }
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let output = bench().arg("demo").env("PATH", "/nonexistent").output().unwrap();
     assert_eq!(output.status.code(), Some(1));

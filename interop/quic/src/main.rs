@@ -1,8 +1,10 @@
 //! Bulk data over QUIC: one end receives what the other sends, on several connections at a time.
 //!
 //! The client sends for a time, or so many octets if they all arrive in that time, and prints what
-//! the server said that it had by then as JSON. Windows are as large as any path here needs, so
-//! that congestion control alone decides. One thread drives each end, as one of perftest does.
+//! the server said that it had by then as JSON. The time begins when there are connections; what
+//! comes in the part of it that is to be left out is counted apart. Windows are as large as any
+//! path here needs, so that congestion control alone decides. One thread drives each end, as one
+//! of perftest does.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,6 +42,9 @@ struct Options {
     /// How long to send
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
+    /// Seconds before those, which are no part of the rate
+    #[arg(long, default_value_t = 0.0, conflicts_with = "octets")]
+    omit: f64,
     /// At most so many octets, on all connections together
     #[arg(long)]
     octets: Option<u64>,
@@ -108,29 +113,53 @@ async fn send(address: SocketAddr, options: &Options) -> Result<()> {
     let local = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let mut endpoint = endpoint(local.parse()?, None)?;
     endpoint.set_default_client_config(client_config(options.congestion)?);
-    let limit = Duration::from_secs_f64(options.seconds);
     let share = options.octets.map_or(u64::MAX, |octets| octets.div_ceil(options.streams));
-    let began = Instant::now();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut connecting = tokio::task::JoinSet::new();
     for _ in 0..options.streams {
-        let connecting = endpoint.connect(address, "weft")?;
-        tasks.spawn(async move {
-            let connection = connecting.await?;
-            transfer(&connection, share, began + limit).await
-        });
+        connecting.spawn(endpoint.connect(address, "weft")?);
     }
-    let mut octets = 0.0;
+    let mut connections = Vec::new();
+    while let Some(connection) = connecting.join_next().await {
+        connections.push(connection??);
+    }
+    let began = Instant::now();
+    let steady = began + Duration::from_secs_f64(options.omit);
+    let end = steady + Duration::from_secs_f64(options.seconds);
+    let mut tasks = tokio::task::JoinSet::new();
+    for connection in connections {
+        tasks.spawn(async move { transfer(&connection, share, steady, end).await });
+    }
+    let mut moved = Moved::default();
     while let Some(outcome) = tasks.join_next().await {
-        octets += outcome?? as f64;
+        let of_one = outcome??;
+        moved.octets += of_one.octets;
+        moved.early += of_one.early;
     }
-    let gbps = octets * 8.0 / began.elapsed().as_secs_f64() / 1e9;
-    println!("{}", serde_json::json!({ "gbps": gbps, "octets": octets }));
+    let later = (moved.octets - moved.early) as f64 * 8.0;
+    let gbps = later / steady.elapsed().as_secs_f64() / 1e9;
+    println!(
+        "{}",
+        serde_json::json!({ "gbps": gbps, "octets": moved.octets, "early": moved.early })
+    );
     endpoint.wait_idle().await;
     Ok(())
 }
 
+/// What the server had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moved {
+    octets: u64,
+    /// Those before the rate counts.
+    early: u64,
+}
+
 /// Sends on one connection, and gives what the server had when it had all or the time was over.
-async fn transfer(connection: &Connection, share: u64, end: Instant) -> Result<u64> {
+async fn transfer(
+    connection: &Connection,
+    share: u64,
+    steady: Instant,
+    end: Instant,
+) -> Result<Moved> {
     let (mut stream, mut answer) = connection.open_bi().await?;
     let feed = async {
         let buffer = vec![0x5a; CALL];
@@ -143,12 +172,15 @@ async fn transfer(connection: &Connection, share: u64, end: Instant) -> Result<u
         stream.finish()?;
         anyhow::Ok(())
     };
-    let mut received = 0;
+    let mut moved = Moved::default();
     let listen = async {
         let mut count = [0; 8];
-        while received < share {
+        while moved.octets < share {
             answer.read_exact(&mut count).await?;
-            received = u64::from_be_bytes(count);
+            moved.octets = u64::from_be_bytes(count);
+            if Instant::now() < steady {
+                moved.early = moved.octets;
+            }
         }
         anyhow::Ok(())
     };
@@ -157,7 +189,7 @@ async fn transfer(connection: &Connection, share: u64, end: Instant) -> Result<u
         done?;
     }
     connection.close(VarInt::from_u32(0), b"");
-    Ok(received)
+    Ok(moved)
 }
 
 fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> {

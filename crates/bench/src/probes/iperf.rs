@@ -60,6 +60,19 @@ pub fn received(json: &str) -> Result<(f64, f64)> {
     Ok((field("bits_per_second")? / 1e9, field("bytes")?))
 }
 
+/// The octets that the receiver got in the seconds that `-O` leaves out, from what the server says
+/// by `--get-server-output`.
+///
+/// # Errors
+/// It says nothing.
+pub fn omitted(json: &str) -> Result<f64> {
+    let report: Value = serde_json::from_str(json).context("reading iperf3's report")?;
+    let intervals = report["server_output_json"]["intervals"].as_array();
+    let sums = intervals.context("no report of iperf3's server")?.iter().map(|each| &each["sum"]);
+    let omitted = sums.filter(|sum| sum["omitted"] == true);
+    omitted.map(|sum| sum["bytes"].as_f64().context("an interval without octets")).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +83,16 @@ mod tests {
                        "sum_received": {"bits_per_second": 5e10, "bytes": 6250000000}}}"#;
         assert_eq!(received(json).unwrap(), (50.0, 6.25e9));
         assert!(received(r#"{"error": "unable to connect"}"#).is_err());
+    }
+
+    #[test]
+    fn what_was_omitted_is_the_receivers() {
+        let json = r#"{"intervals": [{"sum": {"bytes": 1, "omitted": true}}],
+                       "server_output_json": {"intervals": [
+                           {"sum": {"bytes": 20, "omitted": true}},
+                           {"sum": {"bytes": 300, "omitted": true}},
+                           {"sum": {"bytes": 4000, "omitted": false}}]}}"#;
+        assert_eq!(omitted(json).unwrap(), 320.0);
+        assert!(omitted("{}").is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! Bulk data across a WAN that `weft wan` makes for it: perftest over `weft0`, TCP, or QUIC.
 //!
+//! A rate is that after the start, which is left out of it as iperf3's `-O` does and counted apart.
 //! perftest polls where it is active, so processor time is taken where it is passive: the
 //! receiver's from RDMA Writes, the sender's from RDMA Reads.
 
@@ -69,6 +70,10 @@ pub struct Transfer {
     pub label: String,
     /// The least time of a measurement, whatever the lab's.
     least_s: f64,
+    /// The seconds of the start, which are no part of a rate.
+    omit_s: u64,
+    /// Whether only the rate is asked for.
+    only_rate: bool,
     /// Processor seconds of perftest's passive side for hardly any data.
     idle_s: Option<f64>,
 }
@@ -76,15 +81,41 @@ pub struct Transfer {
 /// What a run came to.
 #[derive(Clone, Copy, Debug)]
 struct Moved {
+    /// The rate, without the start.
     gbps: f64,
+    /// All that was delivered.
     octets: f64,
+    /// What of it was delivered during the start.
+    early: f64,
     cpu_s: [f64; 2],
+}
+
+impl Moved {
+    /// The seconds that a start of `omit_s` cost: those seconds, less the time that what they
+    /// delivered takes at the rate that followed. It is below 0 where the start was the faster.
+    fn lost_s(&self, omit_s: u64) -> f64 {
+        omit_s as f64 - self.early * 8.0 / (self.gbps * 1e9)
+    }
 }
 
 impl Transfer {
     /// A transfer that has not been measured yet.
     pub fn new(mover: Mover, path: &str, streams: u64, amount: Amount, label: String) -> Self {
-        Self { mover, path: path.to_owned(), streams, amount, label, least_s: 0.0, idle_s: None }
+        let path = path.to_owned();
+        let (least_s, omit_s, only_rate, idle_s) = (0.0, 0, false, None);
+        Self { mover, path, streams, amount, label, least_s, omit_s, only_rate, idle_s }
+    }
+
+    /// The same, its rate measured when so many seconds are over.
+    pub fn omitting(mut self, seconds: u64) -> Self {
+        self.omit_s = seconds;
+        self
+    }
+
+    /// The same without processor time and without what the start cost, which takes less time.
+    pub fn only_rate(mut self) -> Self {
+        self.only_rate = true;
+        self
     }
 
     /// The same, measured for at least so many seconds.
@@ -107,7 +138,7 @@ impl Transfer {
         let (stdout, cpu_s) = cost::split(&finished.stdout)?;
         let numbers = last_numbers(stdout, 5)?;
         let (count, gbps) = (numbers[1], numbers[3]);
-        Ok(Moved { gbps, octets: count * size as f64, cpu_s })
+        Ok(Moved { gbps, octets: count * size as f64, early: 0.0, cpu_s })
     }
 
     fn write(&self, lab: &Lab, amount: &str) -> Result<Moved> {
@@ -120,18 +151,28 @@ impl Transfer {
             let count = octets.div_ceil(MESSAGE * self.streams).max(FEWEST);
             return self.write(lab, &format!("-n {count}"));
         }
-        let (few, time) = (format!("-n {FEWEST}"), format!("-D {}", self.seconds(lab)));
-        let read = |amount: &str| self.with_perftest(lab, "ib_read_bw", READ, amount);
+        // perftest leaves a margin out at the end as well.
+        let (seconds, omit) = (self.seconds(lab), self.omit_s);
+        let all = seconds as u64 + 2 * omit;
+        let steady = self.write(lab, &format!("-D {all} -f {omit}"))?;
+        if self.only_rate {
+            return Ok(steady);
+        }
+        let early = match omit {
+            0 => 0.0,
+            _ => self.write(lab, &format!("-D {omit} -f 0"))?.octets,
+        };
+        let octets = early + steady.gbps * 1e9 / 8.0 * (all - omit) as f64;
+        let read = self.with_perftest(lab, "ib_read_bw", READ, &format!("-D {seconds} -f 0"))?;
         // perftest measures the processor's clock for a good part of a second before it begins.
         let idle_s = match self.idle_s {
             Some(idle_s) => idle_s,
-            None => self.write(lab, &few)?.cpu_s[1],
+            None => self.write(lab, &format!("-n {FEWEST}"))?.cpu_s[1],
         };
-        let (write, read) = (self.write(lab, &time)?, read(&time)?);
-        let cost = |moved: &Moved| (moved.cpu_s[1] - idle_s).max(0.0) / moved.octets;
-        let cpu_s = [cost(&read), cost(&write)].map(|each| each * write.octets);
         self.idle_s = Some(idle_s);
-        Ok(Moved { cpu_s, ..write })
+        let cost = |cpu_s: f64, octets: f64| (cpu_s - idle_s).max(0.0) / octets;
+        let costs = [cost(read.cpu_s[1], read.octets), cost(steady.cpu_s[1], octets)];
+        Ok(Moved { octets, early, cpu_s: costs.map(|each| each * octets), ..steady })
     }
 
     fn with_tcp(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
@@ -150,17 +191,23 @@ impl Transfer {
 
     fn with_iperf(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
         let (streams, seconds) = (self.streams, self.seconds(lab));
-        let client = format!("iperf3 -J -C {congestion} -P {streams} -t {seconds} -c 10.77.0.2");
-        let finished = self.run_sides(lab, "iperf3 -s -1", &client)?;
+        let client = format!(
+            "iperf3 -J --get-server-output -C {congestion} -P {streams} -O {} -t {seconds} \
+             -c 10.77.0.2",
+            self.omit_s
+        );
+        let finished = self.run_sides(lab, "iperf3 -s -1 -J", &client)?;
         let (json, cpu_s) = cost::split(&finished.stdout)?;
-        let (gbps, octets) = iperf::received(json)?;
-        Ok(Moved { gbps, octets, cpu_s })
+        let ((gbps, later), early) = (iperf::received(json)?, iperf::omitted(json)?);
+        Ok(Moved { gbps, octets: early + later, early, cpu_s })
     }
 
     fn with_quic(&self, lab: &Lab) -> Result<Moved> {
         let side = format!("{QUIC} --streams {} --congestion cubic", self.streams);
         let (octets, amount) = match self.amount {
-            Amount::Time => (None, format!("--seconds {}", self.seconds(lab))),
+            Amount::Time => {
+                (None, format!("--omit {} --seconds {}", self.omit_s, self.seconds(lab)))
+            }
             Amount::Octets(octets) => {
                 (Some(octets as f64), format!("--octets {octets} --seconds {PATIENCE_S}"))
             }
@@ -168,7 +215,9 @@ impl Transfer {
         let server = format!("{side} --listen 0.0.0.0:5201");
         let client = format!("{side} --connect 10.77.0.2:5201 {amount}");
         let (report, moved) = self.reported(lab, &server, &client)?;
-        Ok(Moved { octets: octets.or(report["octets"].as_f64()).context("no amount")?, ..moved })
+        let early = report["early"].as_f64().context("nothing about the start")?;
+        let octets = octets.or(report["octets"].as_f64()).context("no amount")?;
+        Ok(Moved { octets, early, ..moved })
     }
 
     /// Runs sides of which the client's prints a rate and an amount.
@@ -177,7 +226,7 @@ impl Transfer {
         let (json, cpu_s) = cost::split(&finished.stdout)?;
         let report: Value = serde_json::from_str(json).context("reading the client's report")?;
         let gbps = report["gbps"].as_f64().context("no rate")?;
-        Ok((report, Moved { gbps, octets: 0.0, cpu_s }))
+        Ok((report, Moved { gbps, octets: 0.0, early: 0.0, cpu_s }))
     }
 
     fn run_sides(&self, lab: &Lab, server: &str, client: &str) -> Result<Finished> {
@@ -224,9 +273,14 @@ impl Probe for Transfer {
             let seconds = moved.octets * 8.0 / (moved.gbps * 1e9);
             return Ok(vec![reading("", Unit::Seconds, seconds)]);
         }
+        let rate = reading("", Unit::GigabitsPerSecond, moved.gbps);
+        if self.only_rate {
+            return Ok(vec![rate]);
+        }
         let cpu = moved.cpu_s.map(|seconds| seconds / (moved.octets / 1e9));
         Ok(vec![
-            reading("", Unit::GigabitsPerSecond, moved.gbps),
+            rate,
+            reading(START, Unit::Seconds, moved.lost_s(self.omit_s)),
             reading(SENDER, Unit::CpuSecondsPerGigabyte, cpu[0]),
             reading(RECEIVER, Unit::CpuSecondsPerGigabyte, cpu[1]),
         ])
@@ -237,7 +291,22 @@ impl Probe for Transfer {
 /// go on at the same rate.
 pub const PATIENCE_S: f64 = 30.0;
 
+/// Ends the names of the series of what the start cost.
+pub const START: &str = ", lost to the start";
 /// Ends the names of the series of processor time.
 pub const SENDER: &str = ", sender's CPU";
 /// Ends the names of the series of processor time.
 pub const RECEIVER: &str = ", receiver's CPU";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_costs_what_it_did_not_deliver() {
+        let moved = |early| Moved { gbps: 0.8, octets: 1e9, early, cpu_s: [0.0; 2] };
+        assert!((moved(1.5e8).lost_s(2) - 0.5).abs() < 1e-9);
+        assert!((moved(0.0).lost_s(2) - 2.0).abs() < 1e-9);
+        assert!(moved(3e8).lost_s(2) < 0.0, "a start that was the faster cost nothing");
+    }
+}
