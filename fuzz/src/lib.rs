@@ -7,6 +7,7 @@ pub mod endpoint;
 pub mod fault;
 pub mod key;
 pub mod mpa;
+pub mod perf;
 pub mod sdp;
 pub mod shuttle;
 pub mod sim;

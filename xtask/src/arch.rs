@@ -29,7 +29,7 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 21] = [
+pub const HOUSE: [Room; 22] = [
     room("degen", 0, &[], "deny"),
     room("wire", 0, &[], "forbid").sans_io(),
     room("fault", 0, &[], "forbid").sans_io(),
@@ -45,7 +45,8 @@ pub const HOUSE: [Room; 21] = [
     room("preload", 5, &["io", "verbs", "fault"], ""),
     room("sockets", 5, &["io", "verbs", "sdp"], ""),
     room("bench", 5, &[], "deny"),
-    room("cli", 6, &["degen", "sim", "io", "fault", "bench"], "deny"),
+    room("perf", 5, &[], "deny"),
+    room("cli", 6, &["degen", "sim", "io", "fault", "bench", "perf"], "deny"),
     room("interop", 6, &[], "forbid"),
     room("filters", 6, &[], "forbid"),
     room("microscope", 7, &["filters"], "forbid"),

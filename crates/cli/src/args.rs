@@ -56,6 +56,14 @@ pub enum Command {
     /// Each suite measures Weft over iWARP and over Shuttle beside kernel TCP, in turn, and writes
     /// what it finds to a file. --list says which suites there are.
     Bench(Box<weft_bench::command::Command>),
+    /// Measure what there is between two hosts: bandwidth and latency, over any device
+    ///
+    /// `weft perf server` waits on one host, `weft perf HOST` measures from another one. The client
+    /// says what is measured, and both go by Weft's devices unless -d names an adapter.
+    Perf(Box<weft_perf::command::Command>),
+    /// `weft perf` with what it needs around it
+    #[command(hide = true)]
+    PerfInside(Box<weft_perf::command::Command>),
     /// Simulate Shuttle and TCP's rate control over paths that no machine here has
     Sim(weft_sim::command::Command),
     /// Print the completions of a shell
@@ -66,7 +74,7 @@ pub enum Command {
 }
 
 /// The arguments of `weft run`.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_long_help = RUN_SECTIONS)]
 pub struct Run {
     /// How much Weft says on stderr [default: warn, or what WEFT_LOG says]

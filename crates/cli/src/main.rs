@@ -14,6 +14,7 @@ mod elf;
 mod info;
 mod key;
 mod library;
+mod perf;
 mod preload;
 mod program;
 mod run;
@@ -61,6 +62,8 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
             degen::command::main(&Launcher::new(&["wan"]), *wan)
         }
         Command::Bench(bench) => weft_bench::command::main(&bench),
+        Command::Perf(perf) => perf::main(&perf),
+        Command::PerfInside(perf) => weft_perf::command::main(&perf),
         Command::Key(key) => status_of(key::key(&key.command)),
         Command::Sim(sim) => status_of(weft_sim::command::main(&sim)),
         Command::Completions { shell } => {

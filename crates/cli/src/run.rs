@@ -55,6 +55,20 @@ pub fn run(options: &Run) -> Result<u8, Failure> {
     Err(failure(options, sys::exec(&options.command, &environment.0)))
 }
 
+/// Becomes `command`, as `weft run` would, with these variables besides. Comes back only with the
+/// reason why not.
+pub fn become_with(command: Vec<OsString>, variables: Vec<(&'static str, String)>) -> Failure {
+    let mut environment = Environment::of_this_process();
+    for (name, value) in variables {
+        environment.set(name, value.into());
+    }
+    let options = Run { command, ..Run::default() };
+    match environment.prepare(&options) {
+        Ok(()) => failure(&options, sys::exec(&options.command, &environment.0)),
+        Err(error) => Failure { status: OUR_FAILURE, error },
+    }
+}
+
 /// Says what is to go wrong, and by which seed, so that it can be repeated; all programs of the run
 /// have the same.
 fn plan_faults(options: &Run, environment: &mut Environment) {

@@ -5,5 +5,6 @@ mod doctor;
 mod faults;
 mod info;
 mod injection;
+mod perf;
 mod process;
 mod traffic;

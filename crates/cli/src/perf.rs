@@ -1,0 +1,37 @@
+//! `weft perf`: it runs itself, with Weft's devices in it or with the machine's alone.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use weft_perf::command::Command;
+
+use crate::OUR_FAILURE;
+use crate::run;
+
+/// What the command calls itself once everything is around that it needs.
+const INSIDE: &str = "perf-inside";
+
+/// Becomes the command that measures; the result is the exit status if that fails.
+pub fn main(command: &Command) -> u8 {
+    let error = match become_measuring(command) {
+        Ok(failure) => failure.error,
+        Err(error) => error,
+    };
+    // Without a stderr the status alone must do.
+    let _ = writeln!(std::io::stderr(), "weft: {error:#}");
+    OUR_FAILURE
+}
+
+fn become_measuring(command: &Command) -> Result<run::Failure> {
+    let own_name = std::env::var("WEFT_DEV").ok();
+    let around = command.surroundings(own_name.as_deref());
+    let own = std::env::current_exe().context("finding weft itself")?;
+    let rest = std::env::args_os().skip(2);
+    let line: Vec<OsString> = [own.into(), INSIDE.into()].into_iter().chain(rest).collect();
+    let mut variables = around.variables;
+    if !around.weft {
+        variables.push(("WEFT", String::from("off")));
+    }
+    Ok(run::become_with(line, variables))
+}

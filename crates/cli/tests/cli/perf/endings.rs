@@ -1,0 +1,70 @@
+//! How a client ends when it does not measure to the end, or not at all.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::Server;
+use crate::common::{text, weft};
+
+#[test]
+fn an_interrupt_leaves_what_was_measured() {
+    let server = Server::start(&[]);
+    for line in ["-t 60 -i 0.05", "-t 60 -i 0.05 -R", "-t 60 -i 0.05 --latency"] {
+        let mut client = server.client(line).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let mut lines = BufReader::new(client.stdout.take().unwrap());
+        while !said.contains(" - ") {
+            assert!(lines.read_line(&mut said).unwrap() > 0, "{said}");
+        }
+        let pid = client.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        lines.read_to_string(&mut said).unwrap();
+        assert_eq!(client.wait().unwrap().code(), Some(130), "{said}");
+        assert!(said.contains("  64 ") && said.ends_with("ended early\n"), "{said}");
+    }
+}
+
+#[test]
+fn one_client_is_enough_for_some() {
+    let mut server = Server::start(&["--one-off"]);
+    assert_eq!(server.json("-n 10 -s 64,128")["runs"].as_array().unwrap().len(), 2);
+    assert!(server.child.wait().unwrap().success());
+    let mut said = String::new();
+    server.lines.read_to_string(&mut said).unwrap();
+    assert_eq!(
+        said.lines().filter(|line| line.starts_with("127.0.0.1: write")).count(),
+        2,
+        "{said}"
+    );
+}
+
+#[test]
+fn nobody_there_is_a_failure_in_json_too() {
+    let ended = Server::start(&[]);
+    let port = ended.port.to_string();
+    drop(ended);
+    let output = weft().args(["perf", "127.0.0.1", "-p", &port, "-J"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("weft perf server"), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["error"].as_str().unwrap().contains(&port));
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let server = Server::start(&["-d", "weft_iw0"]);
+    for (line, why) in [
+        ("--latency -b", "by the client alone"),
+        ("--op atomic -s 16", "an atomic has 8 octets"),
+        ("--latency --op write --events", "--op send"),
+    ] {
+        let output = server.run(line);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    }
+    assert_eq!(server.run("--bogus").status.code(), Some(125));
+    // Without a transport of its own the client takes what the server has.
+    assert_eq!(server.json("-n 10")["runs"][0]["device"], "weft_iw0");
+}

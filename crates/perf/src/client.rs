@@ -1,0 +1,153 @@
+//! The side that asks: one test for each size, and what they came to.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::control::{Control, Message};
+use crate::meeting::{Meet, Meeting, Token};
+use crate::report::Report;
+use crate::run::{Side, prepare, run};
+use crate::server::address;
+use crate::test::Test;
+use crate::verbs::Cm;
+
+/// How long the server may take to get ready.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// The status of a process that Ctrl-C has ended.
+const INTERRUPTED: i32 = 130;
+
+/// What a client was told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The server.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// One for each size.
+    pub tests: Vec<Test>,
+    /// The only device that will do.
+    pub device: Option<String>,
+    /// Whether to say everything in JSON, at the end.
+    pub json: bool,
+}
+
+/// How a client ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All was measured.
+    Whole,
+    /// Somebody wanted it to end, and what was measured until then has been said.
+    Interrupted,
+    /// Data was not as it should be.
+    Wrong,
+}
+
+/// Measures, and says what came out.
+///
+/// # Errors
+/// The server cannot be reached or refuses, or a request failed.
+pub fn measure(options: &Options) -> Result<End> {
+    let mut report = Report::new(options);
+    let ended = measure_into(options, &mut report);
+    report.finish(ended.as_ref().err())?;
+    ended
+}
+
+fn measure_into(options: &Options, report: &mut Report) -> Result<End> {
+    options.tests.iter().try_for_each(Test::check)?;
+    let (host, port) = (&options.host, options.port);
+    let stream = TcpStream::connect((host.as_str(), port)).with_context(|| {
+        format!("no `weft perf server` can be reached at {host}, port {port} of TCP")
+    })?;
+    let mut control = Control::new(stream)?;
+    let interrupted = interrupts()?;
+    let mut end = End::Whole;
+    for test in &options.tests {
+        match one(options, test, &mut control, &interrupted, report) {
+            Ok(wrong) if wrong > 0 => end = End::Wrong,
+            Ok(_) => {}
+            Err(error) => {
+                // A server that is gone need not be told.
+                let _ = control.say(&Message::Refused { reason: format!("{error:#}") });
+                return Err(error);
+            }
+        }
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(End::Interrupted);
+        }
+    }
+    Ok(end)
+}
+
+/// The first Ctrl-C ends a test early, the second one everything.
+fn interrupts() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, INTERRUPTED, interrupted.clone())?;
+        flag::register(signal, interrupted.clone())?;
+    }
+    Ok(interrupted)
+}
+
+/// One test; how many messages were not as they should be.
+fn one(
+    options: &Options,
+    test: &Test,
+    control: &mut Control,
+    interrupted: &AtomicBool,
+    report: &mut Report,
+) -> Result<u64> {
+    let cm = Cm::new()?;
+    let meeting = meet(options, test, control, &cm)?;
+    report.begin(test, &meeting.device)?;
+    let prepared = prepare(meeting, test, true);
+    control.say(&Message::Start)?;
+    let mut told = Ok(());
+    let observe = &mut |interval: &_| {
+        if told.is_ok() {
+            told = report.interval(test, interval);
+        }
+    };
+    let side = Side { test, control, interrupted, tells: false, observe };
+    let ended = run(side, prepared)?;
+    told?;
+    report.end(test, &ended)?;
+    Ok(ended.verdict.wrong)
+}
+
+fn meet(options: &Options, test: &Test, control: &mut Control, cm: &Cm) -> Result<Meeting> {
+    control.say(&Message::Test { test: test.clone() })?;
+    let (port, token) = match control.expect(PATIENCE)? {
+        Message::Ready { port, token } => (port, parse_token(&token)?),
+        other => bail!("the other side said {other:?} instead of that it is ready"),
+    };
+    let to = SocketAddr::new(address(control.stream().peer_addr()?).ip(), port);
+    let device = options.device.as_deref();
+    let control_here = &mut *control;
+    let mut meet =
+        Meet { calls: true, announced: false, control: control_here, test, token, device };
+    let meeting = meet.call(cm, to)?;
+    if meet.announced {
+        return Ok(meeting);
+    }
+    match control.expect(PATIENCE)? {
+        Message::Connected => Ok(meeting),
+        other => bail!("the other side said {other:?} instead of that all is connected"),
+    }
+}
+
+fn parse_token(text: &str) -> Result<Token> {
+    let mut token = Token::default();
+    let whole = text.len() == 2 * token.len() && text.is_ascii();
+    ensure!(whole, "the other side's token is none");
+    for (at, octet) in token.iter_mut().enumerate() {
+        *octet = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).context("a token")?;
+    }
+    Ok(token)
+}

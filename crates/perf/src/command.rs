@@ -1,0 +1,400 @@
+//! `weft perf`: its arguments, and what follows from them.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+use crate::client::{self, End};
+use crate::server;
+use crate::test::{Amount, Operation, Test, VERSION, depth_for};
+use crate::units::parse_octets;
+
+/// The arguments.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = SECTIONS)]
+#[command(arg_required_else_help = true, subcommand_negates_reqs = true)]
+pub struct Command {
+    #[command(subcommand)]
+    what: Option<What>,
+
+    #[command(flatten)]
+    client: Client,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Wait for clients, and serve one after another
+    ///
+    /// What is measured is the client's to say. Ports: TCP for what the two say to each other at
+    /// PORT, and the streams at PORT+1, by UDP or TCP.
+    Server(Server),
+    /// Measure with a server; `weft perf HOST` is the same
+    Client(Client),
+}
+
+/// Where: the same for both sides.
+#[derive(Clone, Debug, Args)]
+struct Place {
+    /// The server's port of TCP; the streams have the next one
+    #[arg(short, long, default_value_t = PORT)]
+    port: u16,
+
+    /// What the streams go by [default: what the other side takes, Shuttle first]
+    #[arg(long, value_name = "TRANSPORT")]
+    transport: Option<Transport>,
+
+    /// The only device that will do: weft0, weft_iw0, or an adapter of this machine
+    #[arg(short, long, value_name = "DEVICE")]
+    device: Option<String>,
+
+    /// Encrypt with the key in this file, as WEFT_KEY does; the other side needs the same
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    key: Option<PathBuf>,
+
+    /// Speak in clear text to another host, as WEFT_INSECURE=1 does
+    #[arg(long, conflicts_with = "key")]
+    insecure: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Shuttle where the other side takes it, else iWARP
+    Auto,
+    /// Over UDP, by weft0
+    Shuttle,
+    /// Over TCP, by weft_iw0
+    Iwarp,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Server {
+    #[command(flatten)]
+    place: Place,
+
+    /// End after one client
+    #[arg(short = '1', long)]
+    one_off: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+struct Client {
+    /// The server: a name or an address
+    // Beside a subcommand there is none.
+    #[arg(required = true)]
+    host: Option<String>,
+
+    #[command(flatten)]
+    place: Place,
+
+    /// What is measured [default: write; with --latency send]
+    #[arg(long, value_name = "OPERATION")]
+    op: Option<Operation>,
+
+    /// Measure how long single messages take, instead of how many go through
+    #[arg(long)]
+    latency: bool,
+
+    /// Octets of a message, or several sizes: `64,4K,1M` [default: 64K; with --latency 64]
+    #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_octets)]
+    size: Vec<u32>,
+
+    /// All sizes from 2 octets to 8 MiB
+    #[arg(short, long, conflicts_with = "size")]
+    all: bool,
+
+    /// Queue pairs that are used at once
+    #[arg(short = 'P', long, value_name = "N", visible_short_alias = 'q', default_value_t = 1)]
+    streams: u16,
+
+    /// Both sides begin requests, each on queue pairs of its own
+    #[arg(short, long, visible_alias = "bidir")]
+    bidirectional: bool,
+
+    /// The server begins the requests
+    #[arg(short = 'R', long, conflicts_with = "bidirectional")]
+    reverse: bool,
+
+    /// How long each size is measured [default: 10, of several sizes 1]
+    #[arg(short, long, value_name = "SECONDS", conflicts_with = "count")]
+    time: Option<f64>,
+
+    /// How many messages, on each queue pair
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    count: Option<u64>,
+
+    /// Seconds between two lines
+    #[arg(short, long, value_name = "SECONDS", default_value_t = 1.0)]
+    interval: f64,
+
+    /// Leave the start out of the result; it is reported apart
+    #[arg(short = 'O', long, value_name = "SECONDS", default_value_t = 0.0)]
+    omit: f64,
+
+    /// Requests outstanding on each queue pair [default: 32 MiB in all; 16 to 1024]
+    #[arg(long, value_name = "N")]
+    depth: Option<u32>,
+
+    /// Sleep until something is complete, instead of asking over and over
+    #[arg(short, long)]
+    events: bool,
+
+    /// Look at the data: every message of Sends and Reads, what Writes leave behind
+    #[arg(long)]
+    verify: bool,
+
+    /// Say everything in JSON: one document, at the end
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+/// The port, where none is asked for.
+const PORT: u16 = 18520;
+/// The sizes of `--all`: these powers of two.
+const ALL: std::ops::RangeInclusive<u32> = 1..=23;
+/// How long is measured, in seconds: one size, or each of several.
+const TIMES_S: [f64; 2] = [10.0, 1.0];
+const SIZE: u32 = 65536;
+const LATENCY_SIZE: u32 = 64;
+const ATOMIC_SIZE: u32 = 8;
+const FAILURE: u8 = 1;
+const INTERRUPTED: u8 = 130;
+/// Weft's devices, but for one that has another name by WEFT_DEV.
+const SHUTTLE_DEVICE: &str = "weft0";
+const IWARP_DEVICE: &str = "weft_iw0";
+
+const SECTIONS: &str = "\
+EXAMPLES
+    What is there between two hosts?
+        weft perf server                        (on 192.0.2.1)
+        weft perf 192.0.2.1
+
+    Both ways at once, eight streams, without the first two seconds:
+        weft perf 192.0.2.1 --bidirectional -P 8 -O 2
+
+    How long does a message take, and how long do the slowest?
+        weft perf 192.0.2.1 --latency
+        weft perf 192.0.2.1 --latency --op read -s 4K -n 10000
+
+    All sizes, for a program:
+        weft perf 192.0.2.1 --all --json
+
+    Over a long path, on one machine:
+        weft wan 70ms 1% 200mbit --server 'weft perf server -1' -- weft perf 10.77.0.2
+
+    An adapter of this machine, without Weft:
+        weft perf server -d mlx5_0
+        weft perf 192.0.2.1 -d mlx5_0
+
+WHAT IS SAID
+    Rates count what was delivered, until the last of it was. `up` is what the client begins, `down`
+    what the server does. A latency of Sends and Writes is half of a round trip, that of Reads and
+    Atomics a whole one. CPU is processor time, of the whole process on each side; a side that asks
+    over and over uses all of its processor, --events does not.
+
+BETWEEN HOSTS
+    weft0 encrypts, and both sides need the same key: --key FILE, or WEFT_KEY; `weft key new` makes
+    one. --insecure on both sides says that clear text is meant. What the two sides say to each
+    other about the test goes in clear text over TCP: no data, but figures.
+
+EXIT STATUS
+    0    all was measured
+    1    a test failed, or data was wrong
+    125  weft itself was called wrongly
+    130  it was interrupted; what was measured until then was said";
+
+/// What a process needs around it before it can measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Variables that are to be set.
+    pub variables: Vec<(&'static str, String)>,
+    /// Whether Weft's devices are to be there.
+    pub weft: bool,
+}
+
+impl Command {
+    fn place(&self) -> &Place {
+        match &self.what {
+            Some(What::Server(server)) => &server.place,
+            Some(What::Client(client)) => &client.place,
+            None => &self.client.place,
+        }
+    }
+
+    /// What is to be around. `own_name` is what WEFT_DEV calls `weft0`.
+    pub fn surroundings(&self, own_name: Option<&str>) -> Surroundings {
+        let mut around = Surroundings { variables: Vec::new(), weft: true };
+        let place = self.place();
+        let mut transport = place.transport;
+        match place.device.as_deref() {
+            Some(name) if name == own_name.unwrap_or(SHUTTLE_DEVICE) => {
+                transport = transport.or(Some(Transport::Shuttle));
+            }
+            Some(IWARP_DEVICE) => transport = transport.or(Some(Transport::Iwarp)),
+            Some(_) => around.weft = false,
+            None => {}
+        }
+        if let Some(name) = transport.and_then(|transport| transport.to_possible_value()) {
+            around.variables.push(("WEFT_TRANSPORT", name.get_name().to_owned()));
+        }
+        if let Some(file) = &place.key {
+            around.variables.push(("WEFT_KEY", format!("file:{}", file.display())));
+        }
+        if place.insecure {
+            around.variables.push(("WEFT_INSECURE", String::from("1")));
+        }
+        around
+    }
+}
+
+/// Does what the arguments say, with what is around now; the result is the exit status.
+pub fn main(command: &Command) -> u8 {
+    let ended = match &command.what {
+        Some(What::Server(server)) => server::serve(&server.options()).map(|()| End::Whole),
+        Some(What::Client(client)) => client::measure(&client.options()),
+        None => client::measure(&command.client.options()),
+    };
+    match ended {
+        Ok(End::Whole) => 0,
+        Ok(End::Wrong) => FAILURE,
+        Ok(End::Interrupted) => INTERRUPTED,
+        Err(error) => {
+            eprintln!("weft perf: {error:#}");
+            FAILURE
+        }
+    }
+}
+
+impl Server {
+    fn options(&self) -> server::Options {
+        let Place { port, device, .. } = self.place.clone();
+        server::Options { port, one_off: self.one_off, device }
+    }
+}
+
+impl Client {
+    fn options(&self) -> client::Options {
+        let tests = self.sizes().into_iter().map(|octets| self.test(octets)).collect();
+        let Place { port, device, .. } = self.place.clone();
+        let host = self.host.clone().unwrap_or_default();
+        client::Options { host, port, tests, device, json: self.json }
+    }
+
+    fn operation(&self) -> Operation {
+        self.op.unwrap_or(if self.latency { Operation::Send } else { Operation::Write })
+    }
+
+    fn sizes(&self) -> Vec<u32> {
+        if self.all {
+            return ALL.map(|bits| 1 << bits).collect();
+        }
+        if !self.size.is_empty() {
+            return self.size.clone();
+        }
+        vec![match (self.operation(), self.latency) {
+            (Operation::Atomic, _) => ATOMIC_SIZE,
+            (_, true) => LATENCY_SIZE,
+            (_, false) => SIZE,
+        }]
+    }
+
+    fn test(&self, octets: u32) -> Test {
+        let several = self.all || self.size.len() > 1;
+        let seconds = self.time.unwrap_or(TIMES_S[usize::from(several)]);
+        let ways = self.streams.saturating_mul(if self.bidirectional { 2 } else { 1 });
+        Test {
+            version: VERSION,
+            operation: self.operation(),
+            latency: self.latency,
+            octets,
+            streams: self.streams,
+            up: !self.reverse,
+            down: self.reverse || self.bidirectional,
+            amount: self.count.map_or(Amount::Seconds(seconds), Amount::Messages),
+            omit_s: self.omit,
+            depth: self.depth.unwrap_or(depth_for(octets, ways)),
+            events: self.events,
+            verify: self.verify,
+            interval_s: self.interval,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Whole {
+        #[command(flatten)]
+        command: Command,
+    }
+
+    fn parse(line: &str) -> Command {
+        let words = format!("perf {line}");
+        Whole::try_parse_from(words.split_whitespace()).unwrap().command
+    }
+
+    fn client(line: &str) -> client::Options {
+        match parse(line) {
+            Command { what: None, client } => client.options(),
+            Command { what: Some(What::Client(client)), .. } => client.options(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_host_is_all_it_takes() {
+        for line in ["192.0.2.1", "client 192.0.2.1"] {
+            let options = client(line);
+            let test = &options.tests[0];
+            assert_eq!((options.host.as_str(), options.port), ("192.0.2.1", PORT));
+            assert_eq!((test.operation, test.octets), (Operation::Write, SIZE));
+            assert_eq!(test.amount, Amount::Seconds(10.0));
+            test.check().unwrap();
+        }
+    }
+
+    #[test]
+    fn options_make_tests_that_can_be_done() {
+        for line in [
+            "h --latency",
+            "h --latency --op atomic",
+            "h --latency --op write -s 2,4K",
+            "h -a",
+            "h -b -P 256",
+            "h -R -q 3 --op send --verify -n 7 -e",
+            "h --op atomic -t 0.5 -O 1 -i 0.1",
+        ] {
+            let tests = client(line).tests;
+            assert!(!tests.is_empty());
+            tests.iter().for_each(|test| test.check().unwrap());
+        }
+        assert_eq!(client("h -a").tests.len(), 23);
+        assert_eq!(client("h --latency").tests[0].operation, Operation::Send);
+    }
+
+    #[test]
+    fn a_server_needs_nothing() {
+        let Command { what: Some(What::Server(server)), .. } = parse("server -1 -p 0") else {
+            panic!("no server");
+        };
+        let options = server.options();
+        assert!(options.one_off && options.port == 0);
+        assert!(parse("server").surroundings(None).variables.is_empty());
+    }
+
+    #[test]
+    fn devices_lead_to_transports() {
+        let around = |line: &str, name| parse(line).surroundings(name);
+        let transport = |name: &str| vec![("WEFT_TRANSPORT", name.to_owned())];
+        assert_eq!(around("h -d weft0", None).variables, transport("shuttle"));
+        assert_eq!(around("h -d mlx5_0", Some("mlx5_0")).variables, transport("shuttle"));
+        assert_eq!(around("server -d weft_iw0", None).variables, transport("iwarp"));
+        assert_eq!(around("h --transport auto", None).variables, transport("auto"));
+        assert!(!around("h -d mlx5_0", None).weft);
+        let key = around("h --key k", None).variables;
+        assert_eq!(key, [("WEFT_KEY", String::from("file:k"))]);
+    }
+}

@@ -1,0 +1,275 @@
+//! What the two sides say to each other over TCP: one JSON object on each line.
+//!
+//! Order: the client sends a [`Test`]; the server answers [`Message::Ready`] or
+//! [`Message::Refused`]; when all streams are connected the server says so, and the client says
+//! [`Message::Start`]. During the test either side may say [`Message::Progress`] and
+//! [`Message::Stop`]. Each says [`Message::Done`] when its own requests are, and
+//! [`Message::Verdict`] when it has heard that. Invariant: a line is bounded, and a message that is
+//! not in its turn ends the session.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::test::Test;
+
+/// The longest line, in octets.
+pub const LINE_MAX: usize = 16384;
+/// How long a line may take to leave.
+const SENDING: Duration = Duration::from_secs(10);
+
+/// What one side did by its own requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moved {
+    /// Messages of each stream, from the beginning on.
+    pub streams: Vec<u64>,
+    /// Messages that were complete when the time that is left out was over.
+    pub ramp_messages: u64,
+    /// Seconds of that.
+    pub ramp_s: f64,
+    /// Seconds from then until everything was delivered.
+    pub seconds: f64,
+}
+
+impl Moved {
+    /// Messages that count.
+    pub fn messages(&self) -> u64 {
+        self.total().saturating_sub(self.ramp_messages)
+    }
+
+    /// All messages.
+    pub fn total(&self) -> u64 {
+        self.streams.iter().fold(0, |sum, more| sum.saturating_add(*more))
+    }
+}
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Message {
+    /// This is to be measured.
+    Test {
+        /// What.
+        test: Test,
+    },
+    /// Streams are to come to this port, and show this token.
+    Ready {
+        /// Of rdma-cm.
+        port: u16,
+        /// 32 hexadecimal digits.
+        token: String,
+    },
+    /// It is not done, or not gone on with.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// All streams are connected.
+    Connected,
+    /// Now.
+    Start,
+    /// So far.
+    Progress {
+        /// Own messages that are complete.
+        messages: u64,
+    },
+    /// End early.
+    Stop,
+    /// Own requests are complete, and delivered.
+    Done {
+        /// What they came to.
+        moved: Moved,
+    },
+    /// What is left to say.
+    Verdict {
+        /// Messages that were looked at.
+        checked: u64,
+        /// Those that were not as they should be.
+        wrong: u64,
+        /// Processor seconds from the start on.
+        cpu_s: f64,
+    },
+}
+
+impl Message {
+    /// Reads a line, without its end.
+    ///
+    /// # Errors
+    /// It is none of ours.
+    pub fn parse(line: &[u8]) -> Result<Self> {
+        ensure!(line.len() <= LINE_MAX, "a line of more than {LINE_MAX} octets");
+        serde_json::from_slice(line).context("a line that weft perf does not say")
+    }
+
+    /// As a line, with its end.
+    pub fn line(&self) -> Vec<u8> {
+        let mut line = serde_json::to_vec(self).expect("a message is made of plain values");
+        line.push(b'\n');
+        line
+    }
+}
+
+/// The peer has closed the connection.
+#[derive(Debug)]
+pub struct Gone;
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the other side is gone")
+    }
+}
+
+impl std::error::Error for Gone {}
+
+/// A connection over which messages come and go.
+pub struct Control {
+    stream: TcpStream,
+    heard: Vec<u8>,
+}
+
+impl Control {
+    /// On a connected socket.
+    ///
+    /// # Errors
+    /// The socket's options cannot be set.
+    pub fn new(stream: TcpStream) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(SENDING))?;
+        Ok(Self { stream, heard: Vec::new() })
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Says something.
+    ///
+    /// # Errors
+    /// The peer is gone, or does not listen.
+    pub fn say(&mut self, message: &Message) -> Result<()> {
+        self.stream.write_all(&message.line()).context("the other side does not listen")
+    }
+
+    /// What the peer has said, if there is a message by `deadline`. A message that refuses is an
+    /// error.
+    ///
+    /// # Errors
+    /// The peer is gone, says what it may not, or refuses.
+    pub fn hear(&mut self, deadline: Instant) -> Result<Option<Message>> {
+        loop {
+            if let Some(at) = self.heard.iter().position(|&octet| octet == b'\n') {
+                let line: Vec<u8> = self.heard.drain(..=at).collect();
+                return match Message::parse(&line[..at])? {
+                    Message::Refused { reason } => bail!("the other side: {}", plain(&reason)),
+                    message => Ok(Some(message)),
+                };
+            }
+            ensure!(self.heard.len() <= LINE_MAX, "a line without an end");
+            if !wait_readable(&[self.fd()], deadline)? {
+                return Ok(None);
+            }
+            let mut some = [0; 4096];
+            match self.stream.read(&mut some) {
+                Ok(0) => return Err(Gone.into()),
+                Ok(count) => self.heard.extend_from_slice(&some[..count]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context(Gone),
+            }
+        }
+    }
+
+    /// The next message, which is to come within `patience`.
+    ///
+    /// # Errors
+    /// As [`Control::hear`], or nothing comes.
+    pub fn expect(&mut self, patience: Duration) -> Result<Message> {
+        let heard = self.hear(Instant::now() + patience)?;
+        heard.with_context(|| format!("the other side said nothing for {} s", patience.as_secs()))
+    }
+
+    /// Readable when something was said.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// What a peer says, for a terminal.
+fn plain(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(300).collect()
+}
+
+/// Sleeps until one of `fds` is readable, or the deadline or a signal comes; whether one is.
+///
+/// # Errors
+/// The system's.
+pub fn wait_readable(fds: &[BorrowedFd<'_>], deadline: Instant) -> Result<bool> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+    let mut polled: Vec<PollFd<'_>> =
+        fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    match poll(&mut polled, Some(&timeout)) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error).context("poll"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::test::tests::test;
+
+    fn pair() -> (TcpStream, Control) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (stream, Control::new(listener.accept().unwrap().0).unwrap())
+    }
+
+    #[test]
+    fn messages_come_as_they_were_sent() {
+        let (mut peer, mut control) = pair();
+        let said = [
+            Message::Test { test: test() },
+            Message::Start,
+            Message::Done { moved: Moved { streams: vec![1, 2], ..Moved::default() } },
+            Message::Verdict { checked: 3, wrong: 0, cpu_s: 0.25 },
+        ];
+        let lines: Vec<u8> = said.iter().flat_map(Message::line).collect();
+        peer.write_all(&lines).unwrap();
+        for message in said {
+            assert_eq!(control.expect(SENDING).unwrap(), message);
+        }
+        assert_eq!(control.hear(Instant::now()).unwrap(), None);
+        drop(peer);
+        assert!(control.expect(SENDING).unwrap_err().to_string().contains("gone"));
+    }
+
+    #[test]
+    fn garbage_ends_a_session() {
+        let flood = vec![b'x'; LINE_MAX * 2];
+        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\n", b"{\"say\":\"x\"}\n", &flood] {
+            let (mut peer, mut control) = pair();
+            peer.write_all(garbage).unwrap();
+            assert!(control.expect(SENDING).is_err());
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_and_harmless() {
+        let (mut peer, mut control) = pair();
+        let reason = String::from("\u{1b}[2Jbusy");
+        peer.write_all(&Message::Refused { reason }.line()).unwrap();
+        let error = control.expect(SENDING).unwrap_err().to_string();
+        assert_eq!(error, "the other side: [2Jbusy");
+    }
+}

@@ -1,0 +1,214 @@
+//! One message at a time: the end that asks and takes the time, and the end that answers.
+//!
+//! Over Sends and Writes the answer is a message of the same kind, and a time is half of the round
+//! trip; a Read or Atomic is a round trip by itself. A Write is seen by the last octet of where it
+//! goes, which is another one each time.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::histogram::Histogram;
+use crate::link::{Link, What, meaning};
+use crate::run::{Verdict, Work};
+use crate::test::{Amount, Operation, Test};
+use crate::verbs::{Act, Domain};
+
+/// Where messages are sent from, and where they arrive.
+const FROM: u64 = 0;
+const INTO: u64 = 1;
+
+/// What both ends have.
+struct End {
+    domain: Rc<Domain>,
+    link: Link,
+    operation: Operation,
+    /// Own requests that are not complete.
+    outstanding: u32,
+    /// Messages that were received and not answered yet.
+    received: u32,
+    /// What the next Write that arrives will end with.
+    mark: u8,
+}
+
+impl End {
+    fn new(domain: Rc<Domain>, mut link: Link, operation: Operation) -> Self {
+        let act = match operation {
+            Operation::Write => Act::Write,
+            Operation::Read => Act::Read,
+            Operation::Send => Act::Send,
+            Operation::Atomic => Act::FetchAdd,
+        };
+        link.prepare(act, 1);
+        let theirs = if operation == Operation::Write { INTO } else { FROM };
+        link.aim(0, FROM, theirs);
+        Self { domain, link, operation, outstanding: 0, received: 0, mark: 1 }
+    }
+
+    fn post(&mut self) -> Result<()> {
+        if self.operation == Operation::Write {
+            self.link.set_mark(FROM, self.mark);
+        }
+        self.outstanding += 1;
+        self.link.post(1)
+    }
+
+    /// Takes what is complete, and whether anything was.
+    fn poll(&mut self) -> Result<bool> {
+        let Self { domain, link, outstanding, received, .. } = self;
+        let count = domain.poll(|completion| {
+            match meaning(completion.number).1 {
+                What::Sent if *outstanding > 0 => *outstanding -= 1,
+                What::Sent => bail!("more requests are complete than were posted"),
+                What::Received => {
+                    *received += 1;
+                    link.receive(0)?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(count > 0)
+    }
+
+    /// Whether a message has arrived, which is then taken.
+    fn take(&mut self) -> bool {
+        let arrived = match self.operation {
+            Operation::Send => self.received > 0,
+            Operation::Write => self.link.mark(INTO) == self.mark,
+            Operation::Read | Operation::Atomic => self.outstanding == 0,
+        };
+        self.received -= u32::from(arrived && self.operation == Operation::Send);
+        arrived
+    }
+
+    /// After a message to and one fro.
+    fn turn_mark(&mut self) {
+        self.mark = self.mark % u8::MAX + 1;
+    }
+}
+
+/// The end that asks.
+pub struct Ping {
+    end: End,
+    asked: Option<Instant>,
+    left: u64,
+    done: u64,
+    times: Histogram,
+    stopping: bool,
+}
+
+impl Ping {
+    /// Begins with its first turn.
+    pub fn new(domain: Rc<Domain>, link: Link, test: &Test) -> Self {
+        let left = match test.amount {
+            Amount::Messages(count) => count,
+            Amount::Seconds(_) => u64::MAX,
+        };
+        let end = End::new(domain, link, test.operation);
+        Self { end, asked: None, left, done: 0, times: Histogram::default(), stopping: false }
+    }
+
+    fn note(&mut self, asked: Instant) {
+        let round_trip = asked.elapsed().as_nanos() as u64;
+        let halves = matches!(self.end.operation, Operation::Send | Operation::Write);
+        self.times.record(if halves { round_trip / 2 } else { round_trip });
+        self.end.turn_mark();
+        self.done += 1;
+        self.left -= 1;
+    }
+}
+
+impl Work for Ping {
+    fn turn(&mut self, _now: Instant) -> Result<bool> {
+        let mut busy = self.end.poll()?;
+        if let Some(asked) = self.asked
+            && self.end.take()
+        {
+            self.note(asked);
+            self.asked = None;
+            busy = true;
+        }
+        let idle = self.asked.is_none() && self.end.outstanding == 0;
+        if idle && !self.stopping && self.left > 0 {
+            self.asked = Some(Instant::now());
+            self.end.post()?;
+            busy = true;
+        }
+        Ok(busy)
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    fn own(&self) -> Vec<u64> {
+        vec![self.done]
+    }
+
+    fn is_delivered(&self) -> bool {
+        let ended = self.stopping || self.left == 0;
+        ended && self.asked.is_none() && self.end.outstanding == 0
+    }
+
+    fn needs_turns(&self) -> bool {
+        !self.is_delivered()
+    }
+
+    fn has_heard(&self, _theirs: &[u64]) -> bool {
+        true
+    }
+
+    fn check(&mut self, _theirs: &[u64]) -> Verdict {
+        Verdict::default()
+    }
+
+    fn times(&mut self) -> Option<Histogram> {
+        Some(std::mem::take(&mut self.times))
+    }
+}
+
+/// The end that answers.
+pub struct Echo(End);
+
+impl Echo {
+    /// Answers from its first turn on.
+    pub fn new(domain: Rc<Domain>, link: Link, test: &Test) -> Self {
+        Self(End::new(domain, link, test.operation))
+    }
+}
+
+impl Work for Echo {
+    fn turn(&mut self, _now: Instant) -> Result<bool> {
+        let mut busy = self.0.poll()?;
+        // What an answer is sent from is not changed while an earlier one leaves.
+        if self.0.outstanding == 0 && self.0.take() {
+            self.0.post()?;
+            self.0.turn_mark();
+            busy = true;
+        }
+        Ok(busy)
+    }
+
+    fn stop(&mut self) {}
+
+    fn own(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn is_delivered(&self) -> bool {
+        true
+    }
+
+    fn needs_turns(&self) -> bool {
+        true
+    }
+
+    fn has_heard(&self, _theirs: &[u64]) -> bool {
+        true
+    }
+
+    fn check(&mut self, _theirs: &[u64]) -> Verdict {
+        Verdict::default()
+    }
+}

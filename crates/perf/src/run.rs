@@ -1,0 +1,368 @@
+//! A test under way, the same on both sides: turns of the work, and now and then a look at the
+//! clock and at what the other side says.
+//!
+//! Order: [`prepare`] once all streams are connected; [`run`] once [`Message::Start`] was said.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::bandwidth::Pump;
+use crate::control::{Control, Message, Moved, wait_readable};
+use crate::histogram::Histogram;
+use crate::latency::{Echo, Ping};
+use crate::meeting::Meeting;
+use crate::test::{Amount, Operation, Test};
+use crate::verbs::Domain;
+
+/// How often the other side and Ctrl-C are looked after.
+const TICK: Duration = Duration::from_millis(50);
+/// How long what was delivered may take to be seen.
+const SEEING: Duration = Duration::from_secs(5);
+/// How long the other side may take to look at its data.
+const CHECKING: Duration = Duration::from_secs(60);
+
+/// What was found in data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Messages that were looked at.
+    pub checked: u64,
+    /// Those that were not as they should be.
+    pub wrong: u64,
+}
+
+/// What a side does in a test.
+pub trait Work {
+    /// Goes on as far as possible without waiting; whether anything was there to do.
+    ///
+    /// # Errors
+    /// A request failed.
+    fn turn(&mut self, now: Instant) -> Result<bool>;
+    /// Begins no more requests.
+    fn stop(&mut self);
+    /// Own messages that are complete, by stream.
+    fn own(&self) -> Vec<u64>;
+    /// Whether own requests are complete and delivered.
+    fn is_delivered(&self) -> bool;
+    /// Whether anything goes on in turns only.
+    fn needs_turns(&self) -> bool;
+    /// Whether all that the peer has sent, by stream, was taken.
+    fn has_heard(&self, theirs: &[u64]) -> bool;
+    /// Looks at data that the peer has written, so many messages by stream.
+    fn check(&mut self, theirs: &[u64]) -> Verdict;
+    /// The times that were taken since this was last asked.
+    fn times(&mut self) -> Option<Histogram> {
+        None
+    }
+}
+
+/// What happened between two reports.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    /// Seconds from the start.
+    pub from_s: f64,
+    /// Seconds from the start.
+    pub to_s: f64,
+    /// Own messages.
+    pub own: u64,
+    /// The other side's, as it says.
+    pub theirs: u64,
+    /// Times.
+    pub times: Option<Histogram>,
+    /// Whether it is before what counts.
+    pub omitted: bool,
+}
+
+/// What a test came to.
+#[derive(Clone, Debug, Default)]
+pub struct Ended {
+    /// Own requests.
+    pub own: Moved,
+    /// The other side's.
+    pub theirs: Moved,
+    /// Processor seconds of this side, and of the other one.
+    pub cpu_s: [f64; 2],
+    /// What this side and the other one found in the data.
+    pub verdict: Verdict,
+    /// The times that count.
+    pub times: Histogram,
+    /// The times before that.
+    pub ramp_times: Histogram,
+    /// Whether it was ended early.
+    pub stopped: bool,
+}
+
+/// A side of a test.
+pub struct Side<'a> {
+    /// What is measured.
+    pub test: &'a Test,
+    /// The other side.
+    pub control: &'a mut Control,
+    /// Set when somebody wants it to end.
+    pub interrupted: &'a AtomicBool,
+    /// Whether the other side is to know how far this one is.
+    pub tells: bool,
+    /// Told of each interval.
+    pub observe: &'a mut dyn FnMut(&Interval),
+}
+
+/// Connected streams, and what is to be done with them.
+pub struct Prepared {
+    domain: Rc<Domain>,
+    work: Box<dyn Work>,
+}
+
+/// Makes everything ready for the other side's requests and for own ones. To be called before the
+/// other side is told that this one is ready: it may read what is made here at once.
+pub fn prepare(meeting: Meeting, test: &Test, client: bool) -> Prepared {
+    let Meeting { mut links, domain, .. } = meeting;
+    let answered = matches!(test.operation, Operation::Send | Operation::Write);
+    let shared = domain.clone();
+    let work: Box<dyn Work> = match (test.latency, client) {
+        (true, true) => Box::new(Ping::new(shared, links.remove(0), test)),
+        (true, false) if answered => Box::new(Echo::new(shared, links.remove(0), test)),
+        _ => Box::new(Pump::new(shared, links, test)),
+    };
+    Prepared { domain, work }
+}
+
+/// Does a test to its end.
+///
+/// # Errors
+/// A request failed, or the other side is gone or has failed.
+pub fn run(side: Side<'_>, Prepared { domain, work }: Prepared) -> Result<Ended> {
+    let mut running = Running::new(side, domain, work);
+    running.turns()?;
+    running.conclude()
+}
+
+struct Running<'a> {
+    side: Side<'a>,
+    domain: Rc<Domain>,
+    work: Box<dyn Work>,
+    start: Instant,
+    cpu_s: f64,
+    next_tick: Instant,
+    next_report: Instant,
+    reported: Reported,
+    /// When what counts began, and own messages until then.
+    ramp: Option<(Instant, u64)>,
+    /// What the other side says it has done so far.
+    progress: u64,
+    said: bool,
+    theirs: Option<Moved>,
+    ended: Ended,
+}
+
+/// As of the last report.
+#[derive(Clone, Copy, Debug)]
+struct Reported {
+    at: Instant,
+    own: u64,
+    theirs: u64,
+}
+
+impl<'a> Running<'a> {
+    fn new(side: Side<'a>, domain: Rc<Domain>, work: Box<dyn Work>) -> Self {
+        let start = Instant::now();
+        let next_report = start + Duration::from_secs_f64(side.test.interval_s);
+        Self {
+            side,
+            domain,
+            work,
+            start,
+            cpu_s: cpu_s(),
+            next_tick: start,
+            next_report,
+            reported: Reported { at: start, own: 0, theirs: 0 },
+            ramp: None,
+            progress: 0,
+            said: false,
+            theirs: None,
+            ended: Ended::default(),
+        }
+    }
+
+    fn turns(&mut self) -> Result<()> {
+        loop {
+            let now = Instant::now();
+            let busy = self.work.turn(now)?;
+            if now >= self.next_tick {
+                self.tick(now)?;
+            }
+            if !self.said && self.work.is_delivered() {
+                self.say_done()?;
+            }
+            if self.said && self.theirs.is_some() {
+                return Ok(());
+            }
+            if !busy {
+                self.rest()?;
+            }
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<()> {
+        self.next_tick = now + TICK;
+        if self.side.interrupted.load(Ordering::Relaxed) && !self.ended.stopped {
+            self.side.control.say(&Message::Stop)?;
+            self.stop();
+        }
+        // Once both are done, what is said next is a verdict.
+        while !(self.said && self.theirs.is_some())
+            && let Some(message) = self.side.control.hear(now)?
+        {
+            self.take(message)?;
+        }
+        if self.side.tells && !self.said {
+            self.side.control.say(&Message::Progress { messages: self.own() })?;
+        }
+        let omit = Duration::from_secs_f64(self.side.test.omit_s);
+        if self.ramp.is_none() && now >= self.start + omit {
+            if omit > Duration::ZERO {
+                self.report(now, true)?;
+            }
+            self.ramp = Some((now, self.own()));
+        }
+        if now >= self.next_report {
+            self.report(now, self.ramp.is_none())?;
+        }
+        if let Amount::Seconds(seconds) = self.side.test.amount
+            && now >= self.start + omit + Duration::from_secs_f64(seconds)
+        {
+            self.work.stop();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Progress { messages } => self.progress = self.progress.max(messages),
+            Message::Stop => self.stop(),
+            Message::Done { moved } => {
+                self.progress = self.progress.max(moved.total());
+                self.theirs = Some(moved);
+            }
+            other => bail!("the other side said {other:?} in the middle of a test"),
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self) {
+        self.ended.stopped = true;
+        self.work.stop();
+    }
+
+    fn own(&self) -> u64 {
+        self.work.own().iter().sum()
+    }
+
+    fn report(&mut self, now: Instant, omitted: bool) -> Result<()> {
+        let Reported { at, own, theirs } = self.reported;
+        let seconds = |instant: Instant| (instant - self.start).as_secs_f64();
+        let times = self.work.times();
+        if let Some(times) = &times {
+            let total = if omitted { &mut self.ended.ramp_times } else { &mut self.ended.times };
+            total.add(times);
+        }
+        self.reported = Reported { at: now, own: self.own(), theirs: self.progress };
+        (self.side.observe)(&Interval {
+            from_s: seconds(at),
+            to_s: seconds(now),
+            own: self.reported.own - own,
+            theirs: self.reported.theirs - theirs,
+            times,
+            omitted,
+        });
+        let interval = Duration::from_secs_f64(self.side.test.interval_s);
+        self.next_report = self.next_report.max(now) + interval;
+        Ok(())
+    }
+
+    fn say_done(&mut self) -> Result<()> {
+        let now = Instant::now();
+        // What ends before that time is all ramp-up, and nothing counts.
+        let (began, ramp_messages) = self.ramp.unwrap_or((now, self.own()));
+        self.ended.own = Moved {
+            streams: self.work.own(),
+            ramp_messages,
+            ramp_s: (began - self.start).as_secs_f64(),
+            seconds: (now - began).as_secs_f64(),
+        };
+        self.said = true;
+        self.side.control.say(&Message::Done { moved: self.ended.own.clone() })
+    }
+
+    /// Sleeps where nothing has to be asked for.
+    fn rest(&mut self) -> Result<()> {
+        let until = self.next_tick.min(self.next_report);
+        let control = self.side.control.fd();
+        if !self.work.needs_turns() {
+            if wait_readable(&[control], until)? {
+                self.next_tick = self.start;
+            }
+            return Ok(());
+        }
+        if !self.side.test.events {
+            return Ok(());
+        }
+        self.domain.arm()?;
+        // What came before that gives no event.
+        if self.work.turn(Instant::now())? {
+            return Ok(());
+        }
+        wait_readable(&[self.domain.fd(), control], until)?;
+        if wait_readable(&[self.domain.fd()], self.start)? {
+            self.domain.take_event()?;
+        }
+        if wait_readable(&[control], self.start)? {
+            self.next_tick = self.start;
+        }
+        Ok(())
+    }
+
+    fn conclude(mut self) -> Result<Ended> {
+        let now = Instant::now();
+        if self.reported.own < self.own() || self.reported.theirs < self.progress {
+            self.report(now, self.ramp.is_none())?;
+        }
+        let theirs = self.theirs.take().unwrap_or_default();
+        let deadline = now + SEEING;
+        while !self.work.has_heard(&theirs.streams) {
+            self.work.turn(now)?;
+            ensure!(Instant::now() < deadline, "not all that was sent has arrived");
+        }
+        let own = self.work.check(&theirs.streams);
+        let cpu_s = cpu_s() - self.cpu_s;
+        let Verdict { checked, wrong } = own;
+        self.side.control.say(&Message::Verdict { checked, wrong, cpu_s })?;
+        let (checked, wrong, their_cpu_s) = self.verdict()?;
+        self.ended.theirs = theirs;
+        self.ended.cpu_s = [cpu_s, their_cpu_s];
+        self.ended.verdict = Verdict {
+            checked: own.checked.saturating_add(checked),
+            wrong: own.wrong.saturating_add(wrong),
+        };
+        Ok(self.ended)
+    }
+
+    /// What the other side says last. A wish to end may have crossed its end.
+    fn verdict(&mut self) -> Result<(u64, u64, f64)> {
+        loop {
+            match self.side.control.expect(CHECKING)? {
+                Message::Verdict { checked, wrong, cpu_s } => return Ok((checked, wrong, cpu_s)),
+                Message::Stop => self.ended.stopped = true,
+                other => bail!("the other side said {other:?} instead of a verdict"),
+            }
+        }
+    }
+}
+
+/// Processor seconds of this process, all of its threads.
+fn cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,198 @@
+//! The side that waits: one client after another, and what each of them asks for.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::control::{Control, Gone, Message};
+use crate::meeting::{Meet, Token};
+use crate::report;
+use crate::run::{Side, prepare, run};
+use crate::test::Test;
+use crate::verbs::{Cm, Id};
+
+/// How long a client may take to say what it wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take between two tests, and until it starts one.
+const BETWEEN: Duration = Duration::from_secs(60);
+/// How long another client waits for the one before it to be done with.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What a server was told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where clients come to; the streams come to the next one. 0 lets the system choose both.
+    pub port: u16,
+    /// Whether to end after one client.
+    pub one_off: bool,
+    /// The only device that will do.
+    pub device: Option<String>,
+}
+
+/// Serves one client after another; with `one_off` until one of them had a test.
+///
+/// # Errors
+/// It cannot listen; or the one client's test failed.
+pub fn serve(options: &Options) -> Result<()> {
+    let listener = listen(options.port)?;
+    println!("weft perf: listening on port {}", listener.local_addr()?.port());
+    let seat = Arc::new(Seat::default());
+    let (hand_over, clients) = mpsc::channel();
+    let door = seat.clone();
+    thread::Builder::new().name("door".into()).spawn(move || door.keep(&listener, &hand_over))?;
+    loop {
+        let (stream, peer) = clients.recv().context("nobody listens any more")?;
+        let (tests, ended) = session(options, stream);
+        if let Err(error) = &ended {
+            println!("{}: {error:#}", address(peer).ip());
+        }
+        if options.one_off && tests > 0 {
+            return ended;
+        }
+        seat.leave();
+    }
+}
+
+/// Both families at once, where the machine has both.
+fn listen(port: u16) -> Result<TcpListener> {
+    let any: [IpAddr; 2] = [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()];
+    let addresses = any.map(|ip| SocketAddr::new(ip, port));
+    TcpListener::bind(&addresses[..]).with_context(|| format!("listening on port {port}"))
+}
+
+/// What only one client can have at a time.
+#[derive(Default)]
+struct Seat {
+    taken: Mutex<bool>,
+    left: Condvar,
+}
+
+impl Seat {
+    /// Lets clients in, and tells those for whom there is no place.
+    fn keep(&self, listener: &TcpListener, hand_over: &mpsc::Sender<(TcpStream, SocketAddr)>) {
+        while let Ok((stream, peer)) = listener.accept() {
+            let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = self.left.wait_timeout_while(taken, GRACE, |taken| *taken);
+            let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if *taken {
+                let reason = String::from("it is busy with another client");
+                let told = Control::new(stream).map(|mut c| c.say(&Message::Refused { reason }));
+                // Who does not hear it finds the connection closed.
+                drop(told);
+                continue;
+            }
+            *taken = true;
+            if hand_over.send((stream, peer)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn leave(&self) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.left.notify_one();
+    }
+}
+
+/// A client's tests, one after another: how many, and how the last one ended.
+fn session(options: &Options, stream: TcpStream) -> (usize, Result<()>) {
+    let mut tests = 0;
+    let ended = Control::new(stream).and_then(|mut control| {
+        let ended = serve_client(options, &mut control, &mut tests);
+        if let Err(error) = &ended
+            && !error.is::<Gone>()
+        {
+            // A client that is gone need not be told.
+            let _ = control.say(&Message::Refused { reason: format!("{error:#}") });
+        }
+        ended
+    });
+    match ended {
+        Err(error) if tests == 0 && error.is::<Gone>() => (0, Ok(())),
+        ended => (tests, ended),
+    }
+}
+
+fn serve_client(options: &Options, control: &mut Control, tests: &mut usize) -> Result<()> {
+    let first = control.expect(PATIENCE)?;
+    let peer = address(control.stream().peer_addr()?);
+    let at = SocketAddr::new(address(control.stream().local_addr()?).ip(), options.data_port());
+    let cm = Cm::new()?;
+    let listener = cm.listen(at)?;
+    let mut message: Result<Message> = Ok(first);
+    loop {
+        let test = match message {
+            Ok(Message::Test { test }) => test,
+            Ok(other) => bail!("the other side said {other:?}, which is no test"),
+            // Between two tests that is the end.
+            Err(error) if *tests > 0 && error.is::<Gone>() => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        test.check()?;
+        *tests += 1;
+        let line = measure(options, control, &cm, &listener, &test)?;
+        println!("{}: {line}", peer.ip());
+        message = control.expect(BETWEEN);
+    }
+}
+
+impl Options {
+    fn data_port(&self) -> u16 {
+        if self.port == 0 { 0 } else { self.port.wrapping_add(1) }
+    }
+}
+
+/// One test; the line that says what it came to.
+fn measure(
+    options: &Options,
+    control: &mut Control,
+    cm: &Cm,
+    listener: &Id,
+    test: &Test,
+) -> Result<String> {
+    let token = new_token();
+    let text = token.iter().map(|octet| format!("{octet:02x}")).collect();
+    control.say(&Message::Ready { port: listener.port(), token: text })?;
+    let device = options.device.as_deref();
+    let control_here = &mut *control;
+    let mut meet =
+        Meet { calls: false, announced: false, control: control_here, test, token, device };
+    let meeting = meet.answer(cm)?;
+    let device = meeting.device.clone();
+    let prepared = prepare(meeting, test, false);
+    control.say(&Message::Connected)?;
+    match control.expect(BETWEEN)? {
+        Message::Start => {}
+        other => bail!("the other side said {other:?} instead of to start"),
+    }
+    let interrupted = AtomicBool::new(false);
+    let observe = &mut |_: &_| {};
+    let side = Side { test, control, interrupted: &interrupted, tells: test.down, observe };
+    let ended = run(side, prepared)?;
+    Ok(report::served(test, &device, &ended))
+}
+
+/// What nobody guesses: keys of the standard library's hash are random.
+fn new_token() -> Token {
+    let half = || RandomState::new().hash_one(0).to_le_bytes();
+    let mut token = Token::default();
+    token[..8].copy_from_slice(&half());
+    token[8..].copy_from_slice(&half());
+    token
+}
+
+/// An address of IPv4 that is written as one of IPv6, as what it is.
+pub fn address(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(v4) => SocketAddr::new(v4.into(), v6.port()),
+            None => address,
+        },
+        SocketAddr::V4(_) => address,
+    }
+}

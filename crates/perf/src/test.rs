@@ -1,0 +1,260 @@
+//! What is to be measured: the one description that both sides work from.
+//!
+//! Invariant: a [`Test`] from a peer is used only after [`Test::check`], so what it makes this side
+//! allocate, and how long it keeps it, is bounded.
+
+use std::fmt;
+
+use anyhow::{Result, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What the two sides speak; both must have the same.
+pub const VERSION: u32 = 1;
+/// Queue pairs of one direction.
+pub const STREAMS_MAX: u16 = 256;
+/// Requests outstanding on one.
+pub const DEPTH_MAX: u32 = 16384;
+/// The largest message, in octets.
+pub const OCTETS_MAX: u32 = 1 << 30;
+/// The longest test, in seconds.
+pub const SECONDS_MAX: f64 = 86_400.0;
+/// Memory that one test may take on a side, in octets.
+const MEMORY_MAX: u64 = 2 << 30;
+/// What an atomic works on.
+const ATOMIC_OCTETS: u32 = 8;
+/// Requests are posted in lists of this many octets together, where the depth allows it.
+const LIST_OCTETS: u32 = 1 << 20;
+/// The longest list.
+const LIST_MAX: u32 = 64;
+/// What the depth is chosen by: more than three bandwidth-delay products of 1 Gbit/s and 70 ms.
+const IN_FLIGHT_OCTETS: u32 = 32 << 20;
+
+/// The operation that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// RDMA Write
+    Write,
+    /// RDMA Read
+    Read,
+    /// Send, into a receive
+    Send,
+    /// Fetch and add, of 8 octets
+    Atomic,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Send => "send",
+            Self::Atomic => "atomic",
+        })
+    }
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Amount {
+    /// As much as goes in so many seconds.
+    Seconds(f64),
+    /// So many messages on each stream.
+    Messages(u64),
+}
+
+/// A measurement of one size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Test {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The operation.
+    pub operation: Operation,
+    /// Whether each message waits for the one before it, and its time is taken.
+    pub latency: bool,
+    /// Octets of a message.
+    pub octets: u32,
+    /// Queue pairs of each direction.
+    pub streams: u16,
+    /// Whether the client begins requests.
+    pub up: bool,
+    /// Whether the server does.
+    pub down: bool,
+    /// How much.
+    pub amount: Amount,
+    /// Seconds before that, which are reported apart.
+    pub omit_s: f64,
+    /// Requests outstanding on each queue pair.
+    pub depth: u32,
+    /// Whether the sides sleep until something is complete, instead of asking over and over.
+    pub events: bool,
+    /// Whether the data is looked at.
+    pub verify: bool,
+    /// Seconds between two reports.
+    pub interval_s: f64,
+}
+
+impl Test {
+    /// Whether it is one that can be done, and in bounds.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<()> {
+        let (octets, depth) = (self.octets, self.depth);
+        ensure!(self.version == VERSION, "the other side's weft perf is of another version");
+        ensure!((1..=OCTETS_MAX).contains(&octets), "a size is 1 octet to 1 GiB, not {octets}");
+        let atomic = self.operation == Operation::Atomic;
+        ensure!(!atomic || octets == ATOMIC_OCTETS, "an atomic has 8 octets, not {octets}");
+        ensure!(
+            (1..=STREAMS_MAX).contains(&self.streams),
+            "there can be 1 to {STREAMS_MAX} streams"
+        );
+        ensure!((1..=DEPTH_MAX).contains(&depth), "a depth is 1 to {DEPTH_MAX}, not {depth}");
+        ensure!(self.up || self.down, "neither side would do anything");
+        self.check_times()?;
+        if self.latency {
+            ensure!(self.up && !self.down, "a latency is measured by the client alone");
+            ensure!(self.streams == 1, "a latency is that of one stream");
+            ensure!(!self.verify, "data is looked at in tests of bandwidth only");
+            let watched = self.operation == Operation::Write && self.events;
+            ensure!(!watched, "nobody is told of a Write, so there are no events; try --op send");
+        }
+        ensure!(!(atomic && self.verify), "the data of atomics is not looked at");
+        let total = self.region_octets() as u64 * self.ends().len() as u64;
+        ensure!(
+            total <= MEMORY_MAX,
+            "this takes {} MiB of memory on each side, and 2048 are the most",
+            total >> 20
+        );
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<()> {
+        let whole = 0.0..=SECONDS_MAX;
+        let some = 0.01..=SECONDS_MAX;
+        ensure!(whole.contains(&self.omit_s), "--omit is 0 to {SECONDS_MAX} seconds");
+        ensure!(some.contains(&self.interval_s), "an interval is 0.01 to {SECONDS_MAX} seconds");
+        match self.amount {
+            Amount::Seconds(time) => {
+                ensure!(some.contains(&time), "a time is 0.01 to {SECONDS_MAX} seconds");
+            }
+            Amount::Messages(count) => ensure!(count > 0, "a count is 1 at least"),
+        }
+        Ok(())
+    }
+
+    /// For each stream whether the client is its active end.
+    pub fn ends(&self) -> Vec<bool> {
+        let streams = usize::from(self.streams);
+        let of = |there: bool, up: bool| vec![up; if there { streams } else { 0 }];
+        [of(self.up, true), of(self.down, false)].concat()
+    }
+
+    /// How many messages are posted, and complete, together.
+    pub fn list(&self) -> u32 {
+        (LIST_OCTETS / self.octets).min(LIST_MAX).min(self.depth / 4).max(1)
+    }
+
+    /// Receives that are posted on a stream, which is whole lists.
+    pub fn receives(&self) -> u32 {
+        self.depth / self.list() * self.list()
+    }
+
+    /// Places for messages in a region.
+    pub fn slots(&self) -> u32 {
+        match (self.latency, self.verify) {
+            (true, _) => 2,
+            (false, true) => self.depth,
+            (false, false) => 1,
+        }
+    }
+
+    /// Where in a region there are eight octets for other purposes.
+    pub fn scratch_at(&self) -> usize {
+        (self.slots() as usize * self.octets as usize).next_multiple_of(8)
+    }
+
+    /// Octets of a region.
+    pub fn region_octets(&self) -> usize {
+        self.scratch_at() + 8
+    }
+}
+
+/// The depth for a size, where none is asked for: enough that all streams fill a long path.
+pub fn depth_for(octets: u32, streams: u16) -> u32 {
+    (IN_FLIGHT_OCTETS / octets.max(1) / u32::from(streams.max(1))).clamp(16, 1024)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// One that is in order.
+    pub fn test() -> Test {
+        Test {
+            version: VERSION,
+            operation: Operation::Write,
+            latency: false,
+            octets: 65536,
+            streams: 1,
+            up: true,
+            down: false,
+            amount: Amount::Seconds(1.0),
+            omit_s: 0.0,
+            depth: 128,
+            events: false,
+            verify: false,
+            interval_s: 1.0,
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_refused() {
+        test().check().unwrap();
+        let wrong: [fn(&mut Test); 14] = [
+            |t| t.version = 2,
+            |t| t.octets = 0,
+            |t| t.octets = OCTETS_MAX + 1,
+            |t| t.operation = Operation::Atomic,
+            |t| t.streams = 0,
+            |t| t.streams = STREAMS_MAX + 1,
+            |t| t.depth = 0,
+            |t| t.depth = DEPTH_MAX + 1,
+            |t| t.up = false,
+            |t| t.amount = Amount::Seconds(f64::NAN),
+            |t| t.amount = Amount::Messages(0),
+            |t| t.omit_s = -1.0,
+            |t| t.interval_s = 0.0,
+            |t| (t.verify, t.octets) = (true, OCTETS_MAX),
+        ];
+        for (index, spoil) in wrong.iter().enumerate() {
+            let mut test = test();
+            spoil(&mut test);
+            assert!(test.check().is_err(), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_latency_is_of_one_stream_one_way() {
+        let latency = Test { latency: true, ..test() };
+        latency.check().unwrap();
+        assert!(Test { down: true, ..latency.clone() }.check().is_err());
+        assert!(Test { streams: 2, ..latency.clone() }.check().is_err());
+        assert!(Test { events: true, ..latency }.check().is_err());
+    }
+
+    #[test]
+    fn lists_fit_into_the_depth() {
+        for octets in [1, 64, 4096, 65536, 1 << 20, OCTETS_MAX] {
+            for depth in [1, 2, 16, 100, depth_for(octets, 1), DEPTH_MAX] {
+                let test = Test { octets, depth, ..test() };
+                assert!((1..=depth).contains(&test.list()));
+                assert!((test.list()..=depth).contains(&test.receives()));
+                assert_eq!(test.receives() % test.list(), 0);
+            }
+        }
+    }
+}

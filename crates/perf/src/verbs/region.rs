@@ -1,0 +1,121 @@
+//! Memory that is registered, and that peers may write at any time: it is never a reference.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr;
+use std::rc::Rc;
+
+use anyhow::{Result, bail};
+
+use super::abi::*;
+use super::domain::{Domain, made};
+
+/// Regions begin at the beginning of a page.
+const ALIGNMENT: usize = 4096;
+
+/// A region and its memory.
+pub struct Region {
+    mr: *mut ibv_mr,
+    memory: *mut u8,
+    layout: Layout,
+    domain: Rc<Domain>,
+}
+
+impl Region {
+    /// Octets of zero, which peers may read and write, and use atomics on if `atomics` says so.
+    ///
+    /// # Errors
+    /// There is not as much memory, or the device refuses.
+    pub fn new(domain: &Rc<Domain>, octets: usize, atomics: bool) -> Result<Self> {
+        let layout = Layout::from_size_align(octets.max(1), ALIGNMENT)?;
+        // SAFETY: the layout is not empty.
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            bail!("there is no memory for a region of {octets} octets");
+        }
+        let mut region = Self { mr: ptr::null_mut(), memory, layout, domain: domain.clone() };
+        let mut access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+        if atomics {
+            access |= IBV_ACCESS_REMOTE_ATOMIC;
+        }
+        let register = domain.library.ibv_reg_mr;
+        // SAFETY: the domain is live, and the memory stays until the region is gone.
+        let mr = unsafe { register(domain.pd, memory.cast(), layout.size(), access) };
+        region.mr = made(mr, "ibv_reg_mr")?;
+        Ok(region)
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> u64 {
+        self.memory as u64
+    }
+
+    /// What own requests name it by.
+    pub fn local_key(&self) -> u32 {
+        // SAFETY: the region is registered.
+        unsafe { (*self.mr).lkey }
+    }
+
+    /// What a peer's requests name it by.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: the region is registered.
+        unsafe { (*self.mr).rkey }
+    }
+
+    /// The octet at `at`, as it is now.
+    ///
+    /// # Panics
+    /// It is outside.
+    pub fn octet(&self, at: usize) -> u8 {
+        let place = self.place(at, 1);
+        // SAFETY: the octet is inside the memory.
+        unsafe { place.read_volatile() }
+    }
+
+    /// Changes an octet.
+    ///
+    /// # Panics
+    /// It is outside.
+    pub fn set_octet(&self, at: usize, value: u8) {
+        let place = self.place(at, 1);
+        // SAFETY: the octet is inside the memory.
+        unsafe { place.write_volatile(value) };
+    }
+
+    /// Writes octets from `at` on.
+    ///
+    /// # Panics
+    /// They do not fit.
+    pub fn write(&self, at: usize, octets: &[u8]) {
+        let place = self.place(at, octets.len());
+        // SAFETY: so many octets are inside the memory, to which there are no references.
+        unsafe { ptr::copy_nonoverlapping(octets.as_ptr(), place, octets.len()) };
+    }
+
+    /// Reads octets from `at` on.
+    ///
+    /// # Panics
+    /// There are not as many.
+    pub fn read(&self, at: usize, octets: &mut [u8]) {
+        let place = self.place(at, octets.len());
+        // SAFETY: so many octets are inside the memory, to which there are no references.
+        unsafe { ptr::copy_nonoverlapping(place, octets.as_mut_ptr(), octets.len()) };
+    }
+
+    /// Where octets from `at` on are, all of which are inside.
+    fn place(&self, at: usize, octets: usize) -> *mut u8 {
+        let end = at.checked_add(octets);
+        assert!(end.is_some_and(|end| end <= self.layout.size()));
+        self.memory.wrapping_add(at)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if !self.mr.is_null() {
+            // SAFETY: the region is registered, and its domain is live.
+            unsafe { (self.domain.library.ibv_dereg_mr)(self.mr) };
+        }
+        // SAFETY: the memory was allocated with this layout, and no device knows it any more.
+        unsafe { dealloc(self.memory, self.layout) };
+    }
+}
