@@ -10,7 +10,9 @@
 
 #include "peer.h"
 
-enum { MESSAGE = 1024, CLIENTS = 40, OUTSTANDING = 4, CHUNK = 20000, AT_LEAST = 3 };
+enum { MESSAGE = 1024, CLIENTS = 40, OUTSTANDING = 16, CHUNK = 20000, AT_LEAST = 3 };
+/* So that a chunk of work that is kept from the processor is one of many. */
+enum { CHUNKS_MIN = 500 };
 
 static const double RATE_BPS = 1e9;
 static const char END = 2;
@@ -77,7 +79,7 @@ static void work(long chunks) {
 static void computing(struct peer *peers, double seconds) {
     long chunks = 0;
     double began = now_s(), alone = 0;
-    for (; (alone = now_s() - began) < seconds; chunks++)
+    for (; (alone = now_s() - began) < seconds || chunks < CHUNKS_MIN; chunks++)
         work(1);
     tell(&peers[0], 0);
     began = now_s();

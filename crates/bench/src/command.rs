@@ -60,7 +60,7 @@ EXAMPLES
         weft bench compare before.jsonl after.jsonl
 
     A page to look at:
-        weft bench report results.jsonl -o report.html
+        weft bench report results.jsonl -o report.html --png figures
 
 RESULTS
     A file of JSON lines: first the run (schema, machine, kernel, versions, commit, seed, figures),

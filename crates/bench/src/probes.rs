@@ -4,6 +4,7 @@
 //! for whatever the speed.
 
 pub mod api;
+pub mod copies;
 pub mod examples;
 pub mod floor;
 pub mod iperf;

@@ -73,6 +73,12 @@ impl Spec {
         self
     }
 
+    /// The same, run by another program, whose arguments it follows.
+    pub fn under_tool(mut self, line: &str) -> Self {
+        self.command.splice(0..0, line.split_whitespace().map(OsString::from));
+        self
+    }
+
     /// The same as a command of a shell, on its processor if it has one.
     pub fn shell(&self) -> String {
         let quoted = |word: &OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));

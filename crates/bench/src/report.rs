@@ -1,10 +1,12 @@
-//! `weft bench report`: results as one page of HTML that needs nothing else, and figures as SVG.
+//! `weft bench report`: results as one page of HTML that needs nothing else, and figures as SVG and
+//! PNG.
 //!
 //! Invariant: the page has no script and asks no network for anything; its own policy forbids both.
 
 mod axis;
 mod chart;
 mod page;
+mod picture;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueHint};
 
+use self::chart::Drawing;
+use self::picture::Camera;
 use crate::journal::Journal;
 
 /// Which results, and what to make of them.
@@ -27,6 +31,9 @@ pub struct Options {
     /// Write each figure into this directory as well
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     svg: Option<PathBuf>,
+    /// The same as PNG; a headless browser draws them
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    png: Option<PathBuf>,
 }
 
 /// Writes the page, and the figures if they are asked for.
@@ -40,24 +47,39 @@ pub fn run(options: &Options) -> Result<()> {
     ensure!(drawn, "nothing has been measured in these files yet");
     write(&options.out, &page::html(&journals))?;
     if let Some(dir) = &options.svg {
-        fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        for (number, journal) in journals.iter().enumerate() {
-            for figure in &journal.head.figures {
-                if let Some(svg) = chart::draw(figure, &journal.readings) {
-                    write(&dir.join(file_name(&figure.id, number)), &svg)?;
-                }
-            }
-        }
+        for_each_figure(&journals, dir, "svg", |drawing, file| write(file, &drawing.svg))?;
+    }
+    if let Some(dir) = &options.png {
+        let camera = Camera::find()?;
+        for_each_figure(&journals, dir, "png", |drawing, file| camera.take(drawing, file))?;
     }
     println!("The report is in {}.", options.out.display());
     Ok(())
 }
 
+/// Hands every figure that can be drawn to `keep`, with the file in `dir` that it is to be in.
+fn for_each_figure(
+    journals: &[Journal],
+    dir: &Path,
+    kind: &str,
+    keep: impl Fn(&Drawing, &Path) -> Result<()>,
+) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    for (number, journal) in journals.iter().enumerate() {
+        for figure in &journal.head.figures {
+            if let Some(drawing) = chart::draw(figure, &journal.readings) {
+                keep(&drawing, &dir.join(file_name(&figure.id, number, kind)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Ids come from a file; whatever is in them, they name files in one directory.
-fn file_name(id: &str, part: usize) -> String {
+fn file_name(id: &str, part: usize, kind: &str) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let id: String = id.chars().map(safe).collect();
-    if part == 0 { format!("{id}.svg") } else { format!("{id}-{}.svg", part + 1) }
+    if part == 0 { format!("{id}.{kind}") } else { format!("{id}-{}.{kind}", part + 1) }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -70,7 +92,7 @@ mod tests {
 
     #[test]
     fn no_id_leaves_the_directory() {
-        assert_eq!(file_name("api", 0), "api.svg");
-        assert_eq!(file_name("../../x", 1), "______x-2.svg");
+        assert_eq!(file_name("api", 0, "svg"), "api.svg");
+        assert_eq!(file_name("../../x", 1, "png"), "______x-2.png");
     }
 }

@@ -10,11 +10,53 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
-const WIDTHS: [u32; 3] = [320, 390, 1280];
+/// How wide the page is, and how its reader has it.
+const LOOKS: [(u32, Scheme); 4] =
+    [(320, Scheme::Light), (390, Scheme::Light), (390, Scheme::Dark), (1280, Scheme::Light)];
+/// What WCAG 2.2 asks for: 1.4.3 of text, 1.4.11 of marks.
+const CONTRASTS: [(&str, f64); 2] = [("text", 4.5), ("marks", 3.0)];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Scheme {
+    Dark,
+    Light,
+}
 
 /// Measures the frame when it is there, and says it where `--dump-dom` prints it.
-const OBSERVER: &str = r#"<!doctype html><title>observer</title><body><pre id="said"></pre>
+const OBSERVER: &str = r#"<!doctype html><meta name="color-scheme" content="light dark">
+<title>observer</title><body><pre id="said"></pre>
 <script>
+  const numbers = colour => colour.match(/[\d.]+/g).map(Number);
+  function luminance(colour) {
+    const part = c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+    const [r, g, b] = numbers(colour).map(part);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  }
+  function contrast(a, b) {
+    const [dark, light] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+    return (light + 0.05) / (dark + 0.05);
+  }
+  function paper(element) {
+    const svg = element.closest("svg");
+    if (svg) return getComputedStyle(svg.querySelector(".p")).fill;
+    for (let e = element; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (numbers(colour)[3] !== 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  }
+  function faintest(elements, ink) {
+    const each = elements.map(e => ({
+      of: e.textContent.slice(0, 40) || e.getAttribute("class"),
+      ratio: contrast(ink(getComputedStyle(e), e), paper(e)),
+    }));
+    return each.sort((a, b) => a.ratio - b.ratio)[0];
+  }
+  function isBare(figure) {
+    const table = figure.parentElement.querySelector("table");
+    return !table?.caption?.textContent || !table.tBodies[0].rows.length
+      || ![...table.querySelectorAll("th")].every(head => head.scope);
+  }
   const said = { errors: [] };
   addEventListener("error", event => said.errors.push(String(event.message)));
   function look(frame) {
@@ -26,6 +68,16 @@ const OBSERVER: &str = r#"<!doctype html><title>observer</title><body><pre id="s
     said.scripts = page.scripts.length;
     said.text = Math.min(...[...page.querySelectorAll("figure svg text")].map(
       text => text.getBoundingClientRect().height));
+    said.bare = [...page.querySelectorAll("figure")].filter(isBare).length;
+    said.dark = frame.contentWindow.matchMedia("(prefers-color-scheme: dark)").matches;
+    const written = e => [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    const texts = [...page.body.querySelectorAll("*")].filter(
+      e => written(e) && !["style", "title"].includes(e.localName));
+    said.contrast = {
+      text: faintest(texts, (style, e) => e.closest("svg") ? style.fill : style.color),
+      marks: faintest([...page.querySelectorAll("svg .l, svg .m")],
+        (style, e) => e.classList.contains("m") ? style.fill : style.stroke),
+    };
     document.getElementById("said").textContent = "SAID" + JSON.stringify(said) + "SAID";
   }
 </script>
@@ -51,15 +103,22 @@ fn the_report_is_whole_in_a_browser() {
     let scratch = Scratch(std::env::temp_dir().join(format!("weft-report-{}", std::process::id())));
     std::fs::create_dir_all(&scratch.0).unwrap();
     let page = report(&scratch.0);
-    for width in WIDTHS {
+    pictures_are_whole(&scratch.0);
+    for (width, scheme) in LOOKS {
         let site = Site::new(&page, width);
-        let said = look(browser, &scratch.0, &site);
+        let said = look(browser, &scratch.0, &site, scheme);
         let number = |name: &str| said[name].as_f64().unwrap_or_else(|| panic!("{name}: {said}"));
         assert_eq!(said["errors"].as_array().map(Vec::len), Some(0), "{said}");
         assert!(number("wide") <= 0.0, "at {width} wider than the window: {said}");
         assert_eq!((number("resources"), number("scripts")), (0.0, 0.0), "{said}");
         assert!(number("figures") >= 2.0 && number("figures") == number("tables"), "{said}");
+        assert_eq!(number("bare"), 0.0, "a figure without a table of its numbers: {said}");
         assert!(number("text") >= 8.0, "at {width} too small to read: {said}");
+        assert_eq!(said["dark"], scheme == Scheme::Dark, "{said}");
+        for (of, least) in CONTRASTS {
+            let faintest = &said["contrast"][of];
+            assert!(faintest["ratio"].as_f64().unwrap() >= least, "{scheme:?}: {faintest}");
+        }
         let asked = site.asked();
         assert!(asked.iter().all(|path| ["/", "/report.html", "/favicon.ico"].contains(&&**path)));
     }
@@ -69,10 +128,25 @@ fn the_report_is_whole_in_a_browser() {
 fn report(dir: &Path) -> String {
     let run = ["registration", "api", "--rounds", "1", "--seconds", "0.02", "--out", "results"];
     succeeds(dir, &run);
-    succeeds(dir, &["report", "results", "-o", "report.html", "--svg", "figures"]);
+    let report = ["report", "results", "-o", "report.html", "--svg", "figures"];
+    succeeds(dir, &[&report[..], &["--png", "pictures"]].concat());
     let figure = std::fs::read_to_string(dir.join("figures/api.svg")).unwrap();
     assert!(figure.starts_with("<svg ") && figure.contains("xmlns="));
     std::fs::read_to_string(dir.join("report.html")).unwrap()
+}
+
+/// Each figure is a picture too, of two dots a point.
+fn pictures_are_whole(dir: &Path) {
+    for figure in ["api", "registration"] {
+        let svg = std::fs::read_to_string(dir.join(format!("figures/{figure}.svg"))).unwrap();
+        let size = svg.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
+        let size = size.unwrap().split(' ').map(|side| side.parse().unwrap());
+        let png = std::fs::read(dir.join(format!("pictures/{figure}.png"))).unwrap();
+        assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"), "{figure}");
+        let sides = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
+        assert_eq!(size.map(|side: f64| side.ceil() as u32 * 2).collect::<Vec<_>>(), sides);
+        assert!(png.len() > 5000, "{figure} is blank: {} octets", png.len());
+    }
 }
 
 fn succeeds(dir: &Path, args: &[&str]) {
@@ -87,11 +161,12 @@ fn is_installed(program: &str) -> bool {
 }
 
 /// What the observer says of the page.
-fn look(browser: &str, dir: &Path, site: &Site) -> serde_json::Value {
+fn look(browser: &str, dir: &Path, site: &Site, scheme: Scheme) -> serde_json::Value {
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
         .args(["--disable-dev-shm-usage", "--window-size=1400,900", "--dump-dom"])
+        .arg(format!("--blink-settings=preferredColorScheme={}", scheme as u8))
         .arg(format!("--user-data-dir={}", dir.join("profile").display()))
         .arg(format!("http://127.0.0.1:{}/", site.port))
         .stdin(Stdio::null())

@@ -98,3 +98,41 @@ fn programs_of_filters_run_each_way() {
     assert_eq!(cells, 4, "{summary}");
     assert!(summary.contains("Enhanced SDP gets a twentieth more done"), "{summary}");
 }
+
+/// The numbers of a row of a figure's table.
+fn row(summary: &str, name: &str) -> Vec<f64> {
+    let mut rows = summary.lines().map(|line| line.split('|').map(str::trim));
+    let cells = rows.find(|cells| cells.clone().nth(1) == Some(name));
+    let cells = cells.unwrap_or_else(|| panic!("no {name} in\n{summary}")).skip(2);
+    let number = |cell: &str| cell.parse().unwrap_or_else(|_| panic!("{cell} in\n{summary}"));
+    cells.filter(|cell| !cell.is_empty()).map(number).collect()
+}
+
+#[test]
+fn copies_are_counted_where_they_are_made() {
+    if !Path::new("/usr/bin/valgrind").exists() || !Path::new("/usr/bin/strace").exists() {
+        eprintln!("skipped: valgrind and strace are not both installed");
+        return;
+    }
+    let scratch = Scratch::new("copies");
+    let only = ["sdp", "--quick", "--rounds", "1", "--only", "enhanced SDP over Shuttle: copies"];
+    let summary = succeeds(&scratch.0, &only);
+    for end in ["sender", "receiver"] {
+        let of = |by: &str| row(&summary, &format!("{end}, by the {by}"))[0];
+        let (by_program, by_kernel) = (of("program"), of("kernel"));
+        // Through the socket pair twice, and once through the network.
+        assert!((2.9..3.3).contains(&by_kernel), "{end}: {summary}");
+        // Into or out of SDP's buffer; over Shuttle also into or out of datagrams.
+        assert!((0.9..4.0).contains(&by_program), "{end}: {summary}");
+    }
+}
+
+#[test]
+fn clients_from_afar_cost_a_server_something() {
+    let scratch = Scratch::new("crowd");
+    let only = ["server-load", "--quick", "--rounds", "1", "--seconds", "0.1"];
+    let summary = succeeds(&scratch.0, &[&only[..], &["--only", "across delay=1ms"]].concat());
+    let shares = row(&summary, "1");
+    assert_eq!(shares.len(), 3, "{summary}");
+    assert!(shares.iter().all(|share| (0.05..50.0).contains(share)), "{summary}");
+}

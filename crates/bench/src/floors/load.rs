@@ -16,6 +16,8 @@ pub const MESSAGE: usize = 1024;
 const CLIENTS: usize = 40;
 const RATE_BPS: f64 = 1e9;
 const CHUNK: u64 = 20_000;
+/// The fewest chunks of work, so that one that is kept from the processor is one of many.
+const CHUNKS_MIN: u64 = 500;
 const AT_LEAST: u32 = 3;
 /// A reader takes so much by one call.
 const READ: usize = 1 << 16;
@@ -77,7 +79,7 @@ pub fn serve_crowd(listener: &TcpListener, first: TcpStream, time: Duration) -> 
         sockets.push(listener.accept()?.0);
     }
     let (began, mut chunks) = (Instant::now(), 0);
-    while began.elapsed() < time {
+    while began.elapsed() < time || chunks < CHUNKS_MIN {
         work(1);
         chunks += 1;
     }

@@ -1,11 +1,11 @@
 //! The programs of `examples/`: filters that are joined by streams, over TCP and over SDP. Each
 //! starts its filters itself, and prints a report in JSON.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::Probe;
-use super::pattern::{Style, Way};
+use super::pattern::Way;
 use crate::lab::Lab;
 use crate::process::{Finished, Spec};
 use crate::reading::{Reading, Unit};
@@ -82,32 +82,10 @@ impl Filters {
         let (name, unit) = (self.example.label(), self.unit);
         let size = if self.little { self.example.little() } else { "" };
         let line = format!("run {name}.data --json --unit {unit} --repeat {times} {size}");
-        let finished = lab.alone(&self.carried(self.example.spec(lab).args(&line), lab))?;
-        self.check(&finished.stderr)?;
+        let finished = lab.alone(&self.way.carry(self.example.spec(lab).args(&line), lab))?;
+        self.way.check(&finished.stderr)?;
         let report = serde_json::from_str(&finished.stdout).context("reading the report")?;
         Ok((report, finished))
-    }
-
-    fn carried(&self, spec: Spec, lab: &Lab) -> Spec {
-        let Way::Sdp { style, .. } = self.way else { return spec };
-        let style = if style == Style::Basic { "basic" } else { "auto" };
-        spec.env("WEFT_SOCKETS_STYLE", style)
-            .env("WEFT_SOCKETS_VERBOSE", "on")
-            // Five processes on two processors answer late.
-            .env("WEFT_SOCKETS_PATIENCE_MS", "5000")
-            .env("WEFT_TRANSPORT", self.way.transport())
-            .carried(&lab.weft)
-    }
-
-    /// Every connection has to have gone the way that is measured.
-    fn check(&self, said: &str) -> Result<()> {
-        let Way::Sdp { style, .. } = self.way else { return Ok(()) };
-        let style = if style == Style::Basic { ", basic" } else { ", enhanced" };
-        let mut ends = said.lines().filter(|line| !line.contains(" listens at "));
-        let right = ends.clone().count() > 0
-            && ends.all(|line| line.contains(": SDP over ") && line.ends_with(style));
-        ensure!(right, "not all connections went by {}:\n{said}", self.way.label());
-        Ok(())
     }
 }
 
@@ -145,25 +123,4 @@ impl Probe for Filters {
 
 fn number(report: &Value, field: &str) -> Result<f64> {
     report[field].as_f64().with_context(|| format!("no {field} in {report}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_by_tcp_does_not_count_as_sdp() {
-        let filters = |style| {
-            let way = Way::Sdp { style, iwarp: false };
-            Filters::new(Example::Microscope, way, "1K", true)
-        };
-        let said = "weft: 1: listens at 127.0.0.1:1: SDP over Shuttle, and TCP\n\
-                    weft: 1: accepted 127.0.0.1:2: SDP over Shuttle, enhanced\n";
-        assert!(filters(Style::Enhanced).check(said).is_ok());
-        assert!(filters(Style::Basic).check(said).is_err());
-        assert!(filters(Style::Enhanced).check("").is_err());
-        let fell_back = format!("{said}weft: 1: connected to 127.0.0.1:3: TCP, no answer\n");
-        assert!(filters(Style::Enhanced).check(&fell_back).is_err());
-        assert!(Filters::new(Example::Microscope, Way::Tcp, "1K", true).check("").is_ok());
-    }
 }

@@ -45,6 +45,10 @@ impl Probe for PingPong {
         Some("fi_pingpong")
     }
 
+    fn is_peer(&self) -> bool {
+        true
+    }
+
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
         let mut pace = self.pace;
         let us = pace.measure(lab.seconds, |count| self.us(lab, count), |us| 0.5e6 / us)?;
@@ -89,6 +93,10 @@ impl Probe for Writes {
 
     fn program(&self) -> Option<&str> {
         Some("gcc")
+    }
+
+    fn is_peer(&self) -> bool {
+        true
     }
 
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
 use super::Probe;
@@ -71,6 +71,33 @@ impl Way {
         }
     }
 
+    /// A program of sockets, run so that its connections go this way, and say so.
+    pub fn carry(self, program: Spec, lab: &Lab) -> Spec {
+        let Self::Sdp { style, .. } = self else { return program };
+        let style = if style == Style::Basic { "basic" } else { "auto" };
+        program
+            .env("WEFT_SOCKETS_STYLE", style)
+            .env("WEFT_SOCKETS_VERBOSE", "on")
+            // Several processes on two processors answer late.
+            .env("WEFT_SOCKETS_PATIENCE_MS", "5000")
+            .env("WEFT_TRANSPORT", self.transport())
+            .carried(&lab.weft)
+    }
+
+    /// Looks whether every connection went this way, in what a program said on stderr.
+    ///
+    /// # Errors
+    /// One of them did not.
+    pub fn check(self, said: &str) -> Result<()> {
+        let Self::Sdp { style, .. } = self else { return Ok(()) };
+        let style = if style == Style::Basic { ", basic" } else { ", enhanced" };
+        let mut ends = said.lines().filter(|line| !line.contains(" listens at "));
+        let right = ends.clone().count() > 0
+            && ends.all(|line| line.contains(": SDP over ") && line.ends_with(style));
+        ensure!(right, "not all connections went by {}:\n{said}", self.label());
+        Ok(())
+    }
+
     /// Whether the program is one of sockets.
     fn is_of_sockets(self) -> bool {
         matches!(self, Self::Tcp | Self::Sdp { .. })
@@ -125,14 +152,7 @@ impl Pattern {
         let mut spec = if self.way.is_of_sockets() {
             let floor = self.program.floor.replace("{}", &number.to_string());
             let line = format!("floor {floor} --{role} {address}:{port} --seconds {seconds}");
-            let own = lab.own().args(&line);
-            match self.way {
-                Way::Sdp { style, .. } => {
-                    let style = if style == Style::Basic { "basic" } else { "auto" };
-                    own.env("WEFT_SOCKETS_STYLE", style).carried(&lab.weft)
-                }
-                _ => own,
-            }
+            self.way.carry(lab.own().args(&line), lab)
         } else {
             let (name, source) = self.program.verbs;
             let program = lab.build(name, source, &["-libverbs", "-lrdmacm", "-lpthread"])?;
@@ -159,6 +179,7 @@ impl Pattern {
                 (server, client)
             };
             let pair = lab.pair(ServerEnds::ByItself, specs)?;
+            self.way.check(&pair.client.stderr)?;
             let cpu_s = pair.cpu().as_secs_f64();
             return Ok((pair.client.stdout, Some(cpu_s)));
         };
@@ -206,7 +227,7 @@ impl Probe for Pattern {
             Reading::new(self.cost(), Unit::CpuSecondsPerGigabyte, cpu_s / (octets / 1e9))
         });
         let taken: Vec<Reading> = main.chain(calls).chain(cost).collect();
-        anyhow::ensure!(!taken.is_empty(), "nothing known in {line}");
+        ensure!(!taken.is_empty(), "nothing known in {line}");
         Ok(taken)
     }
 }
@@ -243,6 +264,19 @@ pub const HEADER: (&str, &str) = ("peer.h", PEER);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_by_tcp_does_not_count_as_sdp() {
+        let sdp = |style| Way::Sdp { style, iwarp: false };
+        let said = "weft: 1: listens at 127.0.0.1:1: SDP over Shuttle, and TCP\n\
+                    weft: 1: accepted 127.0.0.1:2: SDP over Shuttle, enhanced\n";
+        assert!(sdp(Style::Enhanced).check(said).is_ok());
+        assert!(sdp(Style::Basic).check(said).is_err());
+        assert!(sdp(Style::Enhanced).check("").is_err());
+        let fell_back = format!("{said}weft: 1: connected to 127.0.0.1:3: TCP, no answer\n");
+        assert!(sdp(Style::Enhanced).check(&fell_back).is_err());
+        assert!(Way::Tcp.check("").is_ok());
+    }
 
     #[test]
     fn a_name_says_all_that_differs() {

@@ -49,6 +49,10 @@ impl Probe for Ucx {
         Some("ucx_perftest")
     }
 
+    fn is_peer(&self) -> bool {
+        true
+    }
+
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
         let mut pace = self.pace;
         let numbers = pace.measure(lab.seconds, |n| self.numbers(lab, n), |n| n.per_second)?;

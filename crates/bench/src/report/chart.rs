@@ -32,8 +32,17 @@ const COLOURS: [(&str, &str); 6] = [
 ];
 const DASHES: [&str; 4] = ["", "7 4", "2 4", "9 3 2 3"];
 
+/// A drawing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drawing {
+    /// The text of its file.
+    pub svg: String,
+    /// Its width and height, in points.
+    pub size: [f64; 2],
+}
+
 /// The figure with what has been measured; nothing if nothing has.
-pub fn draw(figure: &Figure, readings: &Readings) -> Option<String> {
+pub fn draw(figure: &Figure, readings: &Readings) -> Option<Drawing> {
     let curves: Vec<Drawn<'_>> = figure
         .curves
         .iter()
@@ -48,8 +57,9 @@ pub fn draw(figure: &Figure, readings: &Readings) -> Option<String> {
     let places = figure.places().len() as f64;
     let height = if named { places * PLACE } else { HEIGHT };
     let legend = TOP + height + FOOT;
+    let size = [WIDTH, legend + curves.len() as f64 * LINE];
     let mut svg = String::new();
-    open(&mut svg, figure, legend + curves.len() as f64 * LINE);
+    open(&mut svg, figure, size);
     if named {
         draw_named(&mut svg, figure, &curves, height);
     } else {
@@ -62,7 +72,7 @@ pub fn draw(figure: &Figure, readings: &Readings) -> Option<String> {
         text(&mut svg, LEFT + 46.0, y + 5.0, "start", curve.name);
     }
     svg += "</svg>\n";
-    Some(svg)
+    Some(Drawing { svg, size })
 }
 
 /// A point: where, the middle, the least and the most.
@@ -173,12 +183,12 @@ fn heights(curves: &[Drawn<'_>]) -> Vec<f64> {
     points.flat_map(|(_, heights)| *heights).filter(|height| height.is_finite()).collect()
 }
 
-fn open(svg: &mut String, figure: &Figure, height: f64) {
+fn open(svg: &mut String, figure: &Figure, [width, height]: [f64; 2]) {
     let (id, title) = (escape(&figure.id), escape(&figure.title));
     put(
         svg,
         &format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
              role=\"img\" aria-labelledby=\"t-{id}\" class=\"chart\">\
              <title id=\"t-{id}\">{title}</title>"
         ),
@@ -259,7 +269,8 @@ mod tests {
     #[test]
     fn every_scale_is_drawn_inside_the_picture() {
         for scale in [Scale::Linear, Scale::Log, Scale::Names] {
-            let svg = draw(&figure(scale), &readings()).unwrap();
+            let Drawing { svg, size } = draw(&figure(scale), &readings()).unwrap();
+            assert!(svg.contains(&format!("viewBox=\"0 0 {} {}\"", size[0], size[1])), "{svg}");
             assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             assert!(svg.contains("A &amp; B") && svg.contains("&lt;curve&gt;"));

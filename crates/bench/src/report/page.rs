@@ -51,8 +51,8 @@ impl Part<'_> {
     fn figures(&self) -> impl Iterator<Item = (Figure, String)> + '_ {
         self.journal.head.figures.iter().filter_map(|figure| {
             let figure = Figure { id: format!("{}{}", figure.id, self.suffix), ..figure.clone() };
-            let svg = chart::draw(&figure, &self.journal.readings)?;
-            Some((figure, svg))
+            let drawing = chart::draw(&figure, &self.journal.readings)?;
+            Some((figure, drawing.svg))
         })
     }
 

@@ -5,7 +5,9 @@
 
 use super::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
+use crate::probes::libfabric::Writes;
 use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::ucx::Ucx;
 
 /// RDMA Writes one way.
 pub const STREAM: Program = Program {
@@ -24,6 +26,11 @@ const WAYS: [(&str, Way); 3] = [
 ];
 const SIZES: [u64; 8] = [64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
 
+const FABRIC: &str = "libfabric over TCP";
+const UCX: &str = "UCX over TCP";
+/// Where its peers stand beside Weft.
+const PEERS_AT: [u64; 4] = [64, 1 << 12, 1 << 16, 1 << 20];
+
 const LOOPBACK: Words = Words {
     id: "bandwidth-size",
     title: "Bandwidth against size",
@@ -31,7 +38,8 @@ const LOOPBACK: Words = Words {
     shape: "iWARP's bandwidth rises more quickly with the size than TCP's, then both follow the \
             same trend.",
     here: "A stream one way over loopback: RDMA Writes, posted one by one, up to 128 outstanding, \
-           beside a socket that is given as many octets by each call.",
+           beside a socket that is given as many octets by each call, RDMA Writes of libfabric's \
+           TCP provider, and `ucx_perftest -t ucp_put_bw` with `UCX_TLS=tcp`.",
     limits: "Without a wire, processors are the limit. TCP joins small messages into large ones, \
              which is not what an RDMA Write of its own does.",
 };
@@ -57,6 +65,20 @@ fn loopback(scope: &Scope) -> Draft {
         for (curve, way) in WAYS {
             draft.point(curve, octets, Pattern::new(way, STREAM, octets));
         }
+    }
+    let few = if scope.quick { &PEERS_AT[2..3] } else { &PEERS_AT };
+    for octets in few.iter().copied() {
+        let label = |peer: &str| format!("{peer}: stream {octets}");
+        draft.point(FABRIC, octets, Writes::new(octets, &label(FABRIC)));
+        draft.point(UCX, octets, Ucx::new("ucp_put_bw", octets, &label(UCX)));
+    }
+    for peer in [FABRIC, UCX] {
+        draft.claim(
+            &format!("Over iWARP Writes of 64 KiB move at the rate of {peer} or more"),
+            ((WAYS[0].0, 1 << 16), (peer, 1 << 16)),
+            Bound::Least(1.0),
+            "Framing and the CRC are done by the sender's processor, which is the limit here.",
+        );
     }
     draft.claim(
         "Over iWARP large messages move as fast as TCP moves them",

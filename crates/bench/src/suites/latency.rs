@@ -5,7 +5,9 @@
 
 use super::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
+use crate::probes::libfabric::PingPong;
 use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::ucx::Ucx;
 
 /// Sends to and fro.
 pub const PINGPONG: Program = Program {
@@ -20,6 +22,11 @@ const IWARP: &str = "Weft over iWARP";
 const SHUTTLE: &str = "Weft over Shuttle";
 const BLOCKING: &str = "kernel TCP, blocking";
 const SPIN: &str = "kernel TCP, spinning";
+
+const FABRIC: &str = "libfabric over TCP";
+const UCX: &str = "UCX over TCP";
+/// Where its peers stand beside Weft.
+const PEERS_AT: [u64; 4] = [64, 1 << 12, 1 << 16, 1 << 20];
 
 const SMALL: Words = Words {
     id: "latency-small",
@@ -39,7 +46,8 @@ const SIZES: Words = Words {
     paper: "Dalessandro and Wyckoff, figure 4; Jin and others, figure 8",
     shape: "On a LAN RDMA takes half as long for small messages; for large ones the wire is the \
             limit and the curves run together.",
-    here: "The same ping-pong over loopback with messages up to 1 MiB.",
+    here: "The same ping-pong over loopback with messages up to 1 MiB; beside it `fi_pingpong -p \
+           tcp` and `ucx_perftest -t tag_lat` with `UCX_TLS=tcp`.",
     limits: "Loopback has no wire: for large messages copying is the limit, not 1 Gbit/s.",
 };
 const ROUTED: Words = Words {
@@ -95,6 +103,20 @@ fn sizes(scope: &Scope) -> Draft {
     let mut draft = Draft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
     let sizes = [64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
     plot(&mut draft, &scope.some(&sizes), true, None);
+    let few = &PEERS_AT[..if scope.quick { 1 } else { PEERS_AT.len() }];
+    for octets in few.iter().copied() {
+        let label = |peer: &str| format!("{peer}: pingpong {octets}");
+        draft.point(FABRIC, octets, PingPong::new(octets, &label(FABRIC)));
+        draft.point(UCX, octets, Ucx::new("tag_lat", octets, &label(UCX)));
+    }
+    for (curve, peer) in [(IWARP, FABRIC), (IWARP, UCX), (SHUTTLE, FABRIC), (SHUTTLE, UCX)] {
+        draft.claim(
+            &format!("{curve} takes 64 octets to and fro as quickly as {peer}"),
+            ((curve, 64), (peer, 64)),
+            Bound::Most(1.15),
+            "Weft frames and checks what its peers hand to the kernel as it is.",
+        );
+    }
     draft.claim(
         "Over iWARP small messages take about half of what blocking sockets take",
         ((IWARP, 64), (BLOCKING, 64)),

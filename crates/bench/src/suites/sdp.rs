@@ -1,11 +1,12 @@
 //! `sdp`: an unmodified program of sockets over SDP in its basic and its enhanced mode.
 //!
-//! After figure 2 of Balaji and others' paper on SDP over hybrid stacks.
+//! After figures 2 and 3 of Balaji and others' paper on SDP over hybrid stacks.
 
 use super::bandwidth::STREAM;
 use super::latency::PINGPONG;
 use super::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
+use crate::probes::copies::{Count, ENDS, End, Stream};
 use crate::probes::pattern::{Pattern, Program, Style, Way};
 
 const BASIC: Way = Way::Sdp { style: Style::Basic, iwarp: false };
@@ -37,6 +38,35 @@ const BANDWIDTH: Words = Words {
              program and SDP.",
 };
 
+const COPIES: Words = Words {
+    id: "sdp-copies",
+    title: "How often sockets over SDP copy an octet",
+    paper: "Balaji and others, figure 3 and section 5.3",
+    shape: "Basic SDP copies each octet into a buffer of its own and from there into one of iWARP; \
+            enhanced SDP has one buffer for both, and so a copy less on either side.",
+    here: "Copies that are counted while a stream is moved in calls of 64 KiB: those of the \
+           program and its libraries by valgrind's DHAT, those of the kernel as the octets that \
+           its system calls took or gave, by strace.",
+    limits: "Both modes have one buffer here, so basic SDP has none to save: they differ by \
+             credits and by what is joined. The program has one end of a socket pair and the \
+             library the other, which is two copies by the kernel on either side.",
+};
+const TRAFFIC: Words = Words {
+    id: "sdp-cache",
+    title: "Cache traffic of sockets over SDP",
+    paper: "Balaji and others, figure 3",
+    shape: "For each octet of the network basic SDP moves nearly four between cache and memory to \
+            send it and three to receive it, enhanced SDP two and one.",
+    here: "What a cache of 512 KiB, the paper's, fetches and writes back for each octet of the \
+           same stream: a line for each read that misses, two for each write that does, by \
+           valgrind's cachegrind; and by the processor's own counters, where perf can read them.",
+    limits: "Cachegrind sees what the program and its libraries access, not what the kernel does, \
+             which copies on the same processor: its cache is emptied less than a real one. The \
+             counters are those of the last cache, which is larger today than all that is moved.",
+};
+/// Octets of each call of the streams that are counted.
+const CALL: u64 = 64 << 10;
+
 /// The figures.
 pub fn drafts(scope: &Scope) -> Vec<Draft> {
     let mut latency = Draft::new(LATENCY, ("octets", Scale::Log), ("us", Scale::Linear));
@@ -56,7 +86,63 @@ pub fn drafts(scope: &Scope) -> Vec<Draft> {
         Bound::Least(1.15),
         "The copy between program and library is the limit of both.",
     );
-    vec![latency, bandwidth]
+    let counted = [copies(scope), traffic(scope)];
+    let few = if scope.quick { 1 } else { counted.len() };
+    [latency, bandwidth].into_iter().chain(counted.into_iter().take(few)).collect()
+}
+
+/// A stream whose copies or cache traffic are counted; a look takes a short one.
+fn counted(way: Way, count: Count, scope: &Scope) -> Stream {
+    Stream::new(way, count, CALL, if scope.quick { 2 << 20 } else { 16 << 20 })
+}
+
+fn copies(scope: &Scope) -> Draft {
+    let mut draft = Draft::new(COPIES, ("end", Scale::Names), ("copies", Scale::Linear));
+    let ways = if scope.quick { &[BASIC, ENHANCED][..] } else { &WAYS };
+    for way in ways.iter().copied() {
+        let stream = counted(way, Count::Copies, scope);
+        for (at, end) in (0..).step_by(2).zip(ENDS) {
+            let place = |by: &str| format!("{}, by the {by}", end.label());
+            draft.place(way.label(), at, &place("program"), stream.by_program(end));
+            draft.place(way.label(), at + 1, &place("kernel"), stream.by_kernel(end));
+        }
+        draft.measure(stream);
+    }
+    for end in ENDS {
+        let series = |way| counted(way, Count::Copies, scope).series(end);
+        draft.claim_series(
+            &format!("The {} makes a copy less by the enhanced mode", end.label()),
+            (series(ENHANCED), series(BASIC)),
+            Bound::Most(0.8),
+            "Both modes have one buffer, so there is none to save.",
+        );
+    }
+    draft
+}
+
+fn traffic(scope: &Scope) -> Draft {
+    let mut draft = Draft::new(TRAFFIC, ("end", Scale::Names), ("octets for each", Scale::Linear));
+    for way in WAYS {
+        for (at, count) in (0..).step_by(2).zip([Count::Cache, Count::Counters]) {
+            let stream = counted(way, count, scope);
+            for (at, end) in (at..).zip(ENDS) {
+                let by = if count == Count::Cache { "simulated" } else { "by counters" };
+                let place = format!("{}, {by}", end.label());
+                draft.place(way.label(), at, &place, stream.series(end));
+            }
+            draft.measure(stream);
+        }
+    }
+    for (end, bound) in [(End::Sender, 0.5), (End::Receiver, 0.4)] {
+        let series = |way| counted(way, Count::Cache, scope).series(end);
+        draft.claim_series(
+            &format!("The {}'s cache moves half as much by the enhanced mode", end.label()),
+            (series(ENHANCED), series(BASIC)),
+            Bound::Most(bound * 1.2),
+            "Both modes have one buffer, so there is none to save.",
+        );
+    }
+    draft
 }
 
 fn plot(draft: &mut Draft, program: Program, sizes: &[u64]) {
