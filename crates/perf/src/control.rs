@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 
 use crate::test::Test;
@@ -23,6 +24,11 @@ use crate::test::Test;
 pub const LINE_MAX: usize = 16384;
 /// How long a line may take to leave.
 const SENDING: Duration = Duration::from_secs(10);
+
+/// How long a peer may be silent before it is asked whether it is there, how long until the next
+/// question, and how many stay without an answer.
+const SILENCE: Duration = Duration::from_secs(10);
+const QUESTIONS: u32 = 3;
 
 /// What one side did by its own requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -142,6 +148,11 @@ impl Control {
     pub fn new(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(SENDING))?;
+        // A peer without power says nothing, and in a test nothing has to be said.
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, SILENCE)?;
+        sockopt::set_tcp_keepintvl(&stream, SILENCE)?;
+        sockopt::set_tcp_keepcnt(&stream, QUESTIONS)?;
         Ok(Self { stream, heard: Vec::new() })
     }
 

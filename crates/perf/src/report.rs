@@ -23,6 +23,8 @@ pub struct Report {
     json: bool,
     /// Whether there is a table of several sizes instead of lines for each interval.
     sweep: bool,
+    /// Whether lines for intervals have their head.
+    headed: bool,
     server: Value,
     device: String,
     runs: Vec<Value>,
@@ -36,6 +38,7 @@ impl Report {
         Self {
             json: options.json,
             sweep: options.tests.len() > 1,
+            headed: false,
             server: json!({ "host": options.host, "port": options.port }),
             device: String::new(),
             runs: Vec::new(),
@@ -66,7 +69,7 @@ impl Report {
             text += &format!(", {streams} stream{s}, {} outstanding", test.depth);
         }
         self.print(&text)?;
-        self.print(&if self.sweep { table_head(test) } else { interval_head(test) })
+        if self.sweep { self.print(&table_head(test)) } else { Ok(()) }
     }
 
     /// An interval is over.
@@ -83,6 +86,9 @@ impl Report {
         let rest = interval.to_s - interval.from_s < test.interval_s * SHORT;
         if self.sweep || rest {
             return Ok(());
+        }
+        if !std::mem::replace(&mut self.headed, true) {
+            self.print(&interval_head(test))?;
         }
         let Interval { from_s, to_s, own, theirs, omitted, .. } = *interval;
         let mut line = format!("{from_s:7.1} -{to_s:6.1}");

@@ -17,11 +17,11 @@ use crate::test::Test;
 use crate::verbs::{Cm, Id};
 
 /// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take between two tests, and until it starts one.
 const BETWEEN: Duration = Duration::from_secs(60);
 /// How long another client waits for the one before it to be done with.
-const GRACE: Duration = Duration::from_millis(500);
+const GRACE: Duration = Duration::from_secs(2);
 
 /// What a server was told.
 #[derive(Clone, Debug)]
@@ -39,6 +39,8 @@ pub struct Options {
 /// # Errors
 /// It cannot listen; or the one client's test failed.
 pub fn serve(options: &Options) -> Result<()> {
+    // Without rdma-cm there is nothing to wait for.
+    Cm::new()?;
     let listener = listen(options.port)?;
     println!("weft perf: listening on port {}", listener.local_addr()?.port());
     let seat = Arc::new(Seat::default());

@@ -76,7 +76,8 @@ impl Cm {
         // SAFETY: the function takes nothing.
         let raw = unsafe { (library.rdma_create_event_channel)() };
         if raw.is_null() {
-            return Err(failed("opening a channel of rdma-cm"));
+            let error = failed("opening a channel of rdma-cm");
+            return Err(error.context("this machine's own adapters cannot be used"));
         }
         Ok(Self(Rc::new(Channel { raw, library })))
     }

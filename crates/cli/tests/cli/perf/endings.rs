@@ -57,6 +57,8 @@ fn what_cannot_be_done_is_said() {
     let server = Server::start(&["-d", "weft_iw0"]);
     for (line, why) in [
         ("--latency -b", "by the client alone"),
+        ("-n 10 -d no_such_device", ""),
+        ("-n 10 -d weft0 --transport iwarp", "by weft_iw0, not by weft0"),
         ("--op atomic -s 16", "an atomic has 8 octets"),
         ("--latency --op write --events", "--op send"),
     ] {

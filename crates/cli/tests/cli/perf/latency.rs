@@ -30,6 +30,6 @@ fn lines_come_while_it_runs() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     assert_eq!(said.lines().filter(|line| line.ends_with("left out")).count(), 1, "{said}");
-    assert!(said.lines().filter(|line| line.contains(" - ")).count() >= 3, "{said}");
+    assert!(said.lines().filter(|line| line.contains(" - ")).count() >= 2, "{said}");
     assert!(said.contains("p99.99"), "{said}");
 }

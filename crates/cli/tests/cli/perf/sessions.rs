@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use super::Server;
-use crate::common::text;
+use crate::common::{Scratch, text, weft};
 
 const SHORT: &str = "-n 20";
 
@@ -92,4 +92,16 @@ fn both_sides_outlive_each_other() {
     until_it_runs(&mut lines);
     drop(server);
     assert_eq!(client.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn with_a_key_both_sides_need_it() {
+    let scratch = Scratch::new("perf-key");
+    let file = scratch.path("key");
+    assert!(weft().args(["key", "new", &file]).status().unwrap().success());
+    let server = Server::start(&["--key", &file]);
+    let run = &server.json(&format!("{SHORT} --verify --key {file}"))["runs"][0];
+    assert_eq!((&run["data"]["wrong"], &run["device"]), (&0.into(), &"weft0".into()));
+    let without = server.run(&format!("{SHORT} --transport shuttle"));
+    assert_eq!(without.status.code(), Some(1), "{}", text(&without.stderr));
 }
