@@ -93,7 +93,7 @@ pub fn drafts(scope: &Scope) -> Vec<Draft> {
 
 /// A stream whose copies or cache traffic are counted; a look takes a short one.
 fn counted(way: Way, count: Count, scope: &Scope) -> Stream {
-    Stream::new(way, count, CALL, if scope.quick { 2 << 20 } else { 16 << 20 })
+    Stream::new(way, count, CALL, if scope.quick { 2 << 20 } else { 8 << 20 })
 }
 
 fn copies(scope: &Scope) -> Draft {

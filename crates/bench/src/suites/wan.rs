@@ -54,7 +54,7 @@ pub fn drafts(scope: &Scope) -> Vec<Draft> {
 fn draft(words: Words, loss: &str, scope: &Scope) -> Draft {
     let mut draft = Draft::new(words, ("streams", Scale::Log), ("Gbit/s", Scale::Linear));
     let path = scope.path(&format!("70ms 1gbit {loss}%"));
-    let (streams, seconds): (&[u64], f64) = if scope.quick { (&[1], 1.0) } else { (&[1, 10], 4.0) };
+    let (streams, seconds): (&[u64], f64) = if scope.quick { (&[1], 1.0) } else { (&[1, 10], 3.0) };
     for streams in streams {
         for (curve, mover) in MOVERS {
             let label = format!("{curve}: {streams} streams across {path}");
