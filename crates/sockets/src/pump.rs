@@ -101,6 +101,10 @@ impl Inner {
             }
             return settled;
         }
+        if self.way == Way::Tcp {
+            // First: what it makes room for may be the last that the program has said.
+            self.flush_plain();
+        }
         let pulled = self.pull(scratch);
         let pushed = self.push(scratch);
         if let Some(stream) = &self.stream {
@@ -231,9 +235,6 @@ impl Inner {
 
     /// From the far end to the program.
     fn push(&mut self, scratch: &mut [u8]) -> bool {
-        if self.way == Way::Tcp {
-            self.flush_plain();
-        }
         let Some(near) = &mut self.near else { return false };
         if !near.is_told() {
             return near.tell_rest();
@@ -332,8 +333,10 @@ impl Inner {
             told = near.is_told();
             let read = room && !ended;
             if !read && !ended && near.is_left() {
-                // What is to be done next is known, and the kernel would say nothing else.
+                // What is to be done once there is room is known, and the kernel would say nothing
+                // else. It was only looked for octets before.
                 near.ignore();
+                self.near_stirs = true;
             } else {
                 near.watch(Interest { read, write: !told });
             }
