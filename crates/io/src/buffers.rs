@@ -14,7 +14,9 @@ static POOL: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
 /// A buffer with received octets that have not been consumed.
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
-    filled: usize,
+    /// Where these begin and end.
+    start: usize,
+    end: usize,
 }
 
 impl Buffer {
@@ -22,7 +24,7 @@ impl Buffer {
     pub fn take() -> Self {
         let kept = POOL.lock().expect("buffer pool lock").pop();
         let bytes = kept.unwrap_or_else(|| vec![0; RECEIVE_OCTETS + MAX_FPDU_LEN].into());
-        Self { bytes, filled: 0 }
+        Self { bytes, start: 0, end: 0 }
     }
 
     /// Gives it back.
@@ -33,35 +35,37 @@ impl Buffer {
         }
     }
 
-    /// Where to receive to.
+    /// Where to receive to. What is there moves to the front.
     pub fn room(&mut self) -> &mut [u8] {
-        let end = (self.filled + RECEIVE_OCTETS).min(self.bytes.len());
-        &mut self.bytes[self.filled..end]
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        let end = (self.end + RECEIVE_OCTETS).min(self.bytes.len());
+        &mut self.bytes[self.end..end]
     }
 
     /// Notes that `octets` were received into the room.
     pub fn fill(&mut self, octets: usize) {
-        self.filled += octets;
+        self.end += octets;
     }
 
     /// What is there.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.filled]
+        &self.bytes[self.start..self.end]
     }
 
-    /// Removes `octets` from the front.
+    /// Removes `octets` from the front; moves nothing, because messages that wait for receives are
+    /// taken one by one.
     pub fn consume(&mut self, octets: usize) {
-        self.bytes.copy_within(octets..self.filled, 0);
-        self.filled -= octets;
+        self.start += octets;
     }
 
     /// Removes everything.
     pub fn clear(&mut self) {
-        self.filled = 0;
+        (self.start, self.end) = (0, 0);
     }
 
     /// Whether nothing is there.
     pub fn is_empty(&self) -> bool {
-        self.filled == 0
+        self.start == self.end
     }
 }

@@ -65,6 +65,8 @@ pub(crate) struct Cell {
     driver: Mutex<Option<Box<dyn Drive>>>,
     pending: AtomicU8,
     attached: AtomicBool,
+    /// Its messages wait for their receives without end.
+    endures: AtomicBool,
     /// The engine it was made under; a forked child has another and leaves it alone.
     generation: usize,
     /// Whether the engine looks at this connection every now and then.
@@ -116,6 +118,7 @@ impl Cell {
             driver: Mutex::new(None),
             pending: AtomicU8::new(0),
             attached: AtomicBool::new(false),
+            endures: AtomicBool::new(false),
             generation: engine::generation(),
             attended: AtomicBool::new(false),
             rung: AtomicU32::new(0),
@@ -152,6 +155,9 @@ impl Cell {
         let Some(this) = self.this.upgrade() else { return };
         driver.register(Arc::clone(&this) as Arc<dyn Source>);
         driver.spoil(self.number);
+        if self.endures.load(Ordering::Acquire) {
+            driver.endure();
+        }
         *self.lock() = Some(driver);
         self.attached.store(true, Ordering::Release);
         Engine::get().enlist(this);
@@ -369,6 +375,14 @@ impl Cell {
     pub fn set_requester(&self, ord: u16, patience: Patience) {
         if self.is_attached() {
             self.with_driver(|driver| driver.set_requester(ord, patience));
+        }
+    }
+
+    /// Has messages of this connection, or of the next, wait for their receives without end.
+    pub fn endure(&self) {
+        self.endures.store(true, Ordering::Release);
+        if self.is_attached() {
+            self.with_driver(|driver| driver.endure());
         }
     }
 

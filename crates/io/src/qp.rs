@@ -235,6 +235,15 @@ impl Qp {
         self.cell.capabilities()
     }
 
+    /// Has messages for an RNIC's queue pair wait for their receives without end, and not for a
+    /// second, as an `rnr_retry` of 7 has it for an adapter's. Both ends must want that: what waits
+    /// stays with TCP, whose window closes, and then the sender does not hear either that its peer
+    /// has ended the connection. So a peer that is silent is waited for as long as TCP does by
+    /// itself. To be called before the connection is made, or when the peer is known to agree.
+    pub fn endure(&self) {
+        self.cell.endure();
+    }
+
     /// Gives the connection to another queue pair, before anything was sent on it.
     pub(crate) fn hand_over(&self, to: &Self) {
         if let Some(mut drive) = self.cell.release() {

@@ -228,3 +228,10 @@ pub(crate) fn give_up_after(socket: BorrowedFd<'_>, silence: Duration) {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES);
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, silence_ms);
 }
+
+/// Takes that back: a peer that does not read closes its window, and the kernel counts that as
+/// silence, however often the peer says so.
+pub(crate) fn never_give_up(socket: BorrowedFd<'_>) {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 0);
+}

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use common::{ALL, Side, agreed, pair, sockets};
 use weft_io::mpa::Role;
-use weft_verbs::{QpState, SendOp, WcStatus};
+use weft_verbs::{QpState, SendOp, Wc, WcOpcode, WcStatus};
 
 #[test]
 fn a_sender_is_held_back_until_there_are_receives() {
@@ -29,6 +29,56 @@ fn a_sender_is_held_back_until_there_are_receives() {
 }
 
 #[test]
+fn who_endures_leaves_with_tcp_what_finds_no_receive() {
+    const SIZE: usize = 1 << 20;
+    const COUNT: u64 = 64;
+    let (a, b) = pair();
+    a.qp.endure();
+    b.qp.endure();
+    let from = a.memory(SIZE, 0x5a, ALL);
+    let inbox = b.memory(SIZE, 0, ALL);
+    for wr_id in 0..COUNT {
+        a.send(wr_id, SendOp::Send, &[from.sge(0, SIZE)]);
+    }
+    // The other direction goes on meanwhile.
+    for wr_id in 0..COUNT {
+        a.recv(wr_id, &[from.sge(0, SIZE)]);
+        b.send(wr_id, SendOp::Send, &[inbox.sge(0, 8)]);
+    }
+    b.completions(COUNT as usize);
+    let mut done = Vec::new();
+    let received = |wc: &&Wc| wc.opcode >= WcOpcode::Recv as u32;
+    while done.iter().filter(received).count() < COUNT as usize {
+        done.extend(a.completions(1));
+    }
+    assert!(done.len() < 2 * COUNT as usize, "TCP has taken all that nobody reads");
+    for wr_id in 0..COUNT {
+        b.recv(wr_id, &[inbox.sge(0, SIZE)]);
+        b.completions(1);
+    }
+    done.extend(a.completions(2 * COUNT as usize - done.len()));
+    assert!(done.iter().all(|wc| wc.status == 0));
+}
+
+#[test]
+fn who_endures_and_gives_up_does_not_wait_for_a_peer_that_does_not_read() {
+    const SIZE: usize = 1 << 20;
+    const COUNT: u64 = 64;
+    let (a, b) = pair();
+    a.qp.endure();
+    b.qp.endure();
+    let from = a.memory(SIZE, 0x5a, ALL);
+    for wr_id in 0..COUNT {
+        a.send(wr_id, SendOp::Send, &[from.sge(0, SIZE)]);
+    }
+    a.qp.disconnect();
+    assert_eq!(a.reports.wait_over(), 1);
+    // Who does not read finds out by writing, as with any TCP connection.
+    b.send(1, SendOp::Send, &[]);
+    assert_eq!(b.reports.wait_over(), 1);
+}
+
+#[test]
 fn a_receive_after_the_sender_said_good_bye_still_gets_its_message() {
     let (a, b) = pair();
     a.send(1, SendOp::Send, &[]);
@@ -44,6 +94,7 @@ fn a_receive_after_the_sender_said_good_bye_still_gets_its_message() {
 fn a_peer_that_resets_while_its_message_waits() {
     let (near, mut far) = sockets();
     let side = Side::new();
+    side.qp.endure();
     side.attach(near, Role::Initiator, &agreed());
     // A Send of four octets, number 1.
     far.write_all(&frame(b"\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0abcd")).unwrap();

@@ -59,10 +59,12 @@ pub struct Endpoint {
     speak_at: Option<Instant>,
     decide_at: Option<Instant>,
     stalled_at: Option<Instant>,
-    stall_after: Duration,
-    /// Until when a message waits for a receive.
+    /// `None` is for ever, as below.
+    stall_after: Option<Duration>,
+    /// Whether a message waits for a receive, and until when.
+    held: bool,
     held_until: Option<Instant>,
-    patience: Duration,
+    patience: Option<Duration>,
     /// A frame was cut off in the middle: nothing can follow it.
     broken: bool,
 }
@@ -102,16 +104,23 @@ impl Endpoint {
             speak_at: (!initiator && agreed.rtr.is_none()).then(|| now + SPEAK_AFTER),
             decide_at: initiator.then(|| now + DECIDE_AFTER),
             stalled_at: None,
-            stall_after: link.stall_after,
+            stall_after: Some(link.stall_after),
+            held: false,
             held_until: None,
-            patience: Duration::ZERO,
+            patience: Some(Duration::ZERO),
             broken: false,
         }
     }
 
     /// Sets how long a message waits for a receive; at first not at all.
     pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+        self.patience = Some(patience);
+    }
+
+    /// Has messages wait for their receives without end, and frames for the rest of them.
+    pub fn endure(&mut self) {
+        (self.patience, self.held_until) = (None, None);
+        (self.stall_after, self.stalled_at) = (None, None);
     }
 
     /// Tells the octets that the path carries in one TCP segment now.
@@ -214,14 +223,16 @@ impl Endpoint {
     /// Whether a message waits for a receive: octets that follow are of no use now. The caller
     /// calls [`Endpoint::receive`] with the same octets when a receive is posted or a timeout due.
     pub fn is_held(&self) -> bool {
-        self.held_until.is_some()
+        self.held
     }
 
     /// Takes the whole frames at the start of `bytes`; gives the octets consumed. The caller
     /// keeps the rest, and calls again with more behind it.
     pub fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
-        let until = self.held_until.unwrap_or(now + self.patience);
-        let mut port = RxPort::new(&mut self.rdmap, &self.qp, now < until);
+        let anew = self.patience.map(|patience| now + patience);
+        let until = self.held_until.or(anew);
+        let patient = until.is_none_or(|until| now < until);
+        let mut port = RxPort::new(&mut self.rdmap, &self.qp, patient);
         match self.mpa.handle_received(bytes, &mut port) {
             Ok(consumed) => {
                 let (held, written) = (port.held(), port.written());
@@ -230,9 +241,9 @@ impl Endpoint {
                 }
                 let partial = !held && consumed < bytes.len();
                 // Each message has its own time.
-                let until = if consumed > 0 { now + self.patience } else { until };
-                self.held_until = held.then_some(until);
-                self.stalled_at = partial.then(|| now + self.stall_after);
+                let until = if consumed > 0 { anew } else { until };
+                (self.held, self.held_until) = (held, until.filter(|_| held));
+                self.stalled_at = self.stall_after.filter(|_| partial).map(|after| now + after);
                 consumed
             }
             Err(fault) => {
@@ -263,7 +274,7 @@ impl Endpoint {
         self.speak_at = None;
         self.decide_at = None;
         self.stalled_at = None;
-        self.held_until = None;
+        (self.held, self.held_until) = (false, None);
         self.rdmap.fail(&self.qp, fault);
     }
 

@@ -70,6 +70,34 @@ fn patience_ends_and_begins_anew_with_each_message() {
 }
 
 #[test]
+fn who_endures_waits_without_end() {
+    let (mut a, mut b) = patient_pair();
+    let (from, inbox) = (a.memory(8, ALL), b.memory(8, ALL));
+    settle(&mut a, &mut b);
+    for wr_id in [1, 2] {
+        a.send(wr_id, SendOp::Send, &[from.sge(0, 8)]);
+    }
+    settle(&mut a, &mut b);
+    b.endpoint.endure();
+    assert_eq!((b.endpoint.is_held(), b.endpoint.poll_timeout()), (true, None));
+    b.now += 1000 * PATIENCE;
+    b.recv(7, &[inbox.sge(0, 8)]);
+    b.input(&[]);
+    assert_eq!((b.endpoint.is_held(), b.endpoint.poll_timeout()), (true, None));
+    b.now += 1000 * PATIENCE;
+    b.recv(8, &[inbox.sge(0, 8)]);
+    // Half a frame may have to wait for its sender's reader too.
+    a.send(3, SendOp::Send, &[from.sge(0, 8)]);
+    let frame = a.output(usize::MAX);
+    b.input(&frame[..frame.len() / 2]);
+    assert_eq!((b.endpoint.is_held(), b.endpoint.poll_timeout()), (false, None));
+    b.input(&frame[frame.len() / 2..]);
+    assert_eq!((b.endpoint.is_held(), b.statuses()), (true, vec![ok(7), ok(8)]));
+    b.endpoint.close();
+    assert!(b.endpoint.is_dead() && !b.endpoint.is_held());
+}
+
+#[test]
 fn immediate_data_waits_with_what_was_written_before_it() {
     let (mut a, mut b) = patient_pair();
     let (from, sink) = (a.memory(8, ALL), b.memory(8, ALL));

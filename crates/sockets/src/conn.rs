@@ -445,7 +445,10 @@ impl Inner {
             if let Some(companion) = &mut self.companion {
                 companion.ignore();
             }
-            self.due = Some(clock::now() + ALONE);
+            let in_order = events & (libc::POLLHUP | libc::POLLERR) == 0;
+            if !(in_order && self.stream.as_ref().is_some_and(Stream::outlasts_peer)) {
+                self.due = Some(clock::now() + ALONE);
+            }
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             // The peer takes this connection for TCP, and must not go on believing so.
             connection.abort(verbs);

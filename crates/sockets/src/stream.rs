@@ -56,6 +56,7 @@ impl Wake for Unheard {
 
 /// A stream that is being opened, is open or was.
 pub struct Stream {
+    personality: Personality,
     device: &'static Device,
     qp: Arc<Qp>,
     cq: Arc<Cq>,
@@ -95,7 +96,7 @@ impl Stream {
         let config = config(personality, is_here(&request.names(), remote));
         let mut stream = Self::new(personality, &config, waker)?;
         let (connection, answer) = request.accept(&config, &mut stream.verbs)?;
-        stream.connection = Some(connection);
+        stream.keep(connection);
         Ok((stream, answer))
     }
 
@@ -140,6 +141,7 @@ impl Stream {
         let (connection, opening) = (None, None);
         let armed = false;
         Ok(Self {
+            personality,
             device,
             qp,
             cq,
@@ -161,8 +163,16 @@ impl Stream {
     /// The peer has said yes, with this HelloAck.
     pub fn finish(&mut self, answer: &[u8]) -> Result<(), Fault> {
         let opening = self.opening.take().ok_or(Misuse::Invalid("it is open"))?;
-        self.connection = Some(opening.finish(answer)?);
+        self.keep(opening.finish(answer)?);
         Ok(())
+    }
+
+    /// In enhanced style the layer below holds back what nobody reads, for as long as that takes.
+    fn keep(&mut self, connection: Connection) {
+        if connection.style() == Style::Enhanced {
+            self.qp.endure();
+        }
+        self.connection = Some(connection);
     }
 
     /// Takes the completions that wait, and has the waker called for the next; whether there were
@@ -203,6 +213,12 @@ impl Stream {
         Some((self.connection.as_mut()?, &mut self.verbs))
     }
 
+    /// Whether it notices by itself that the process of the peer has ended, and may have octets
+    /// until then that are read later: it has a TCP connection of its own.
+    pub fn outlasts_peer(&self) -> bool {
+        self.personality == Personality::Iwarp
+    }
+
     /// How it is used, in words.
     pub fn style(&self) -> &'static str {
         match self.connection.as_ref().map(Connection::style) {
@@ -230,9 +246,7 @@ fn config(personality: Personality, here: bool) -> Config {
     let all = capability::capabilities();
     let below = all.iter().find(|(device, _)| *device == personality);
     let mut config = below.map(|(_, below)| Config::over(below)).unwrap_or_default();
-    let basic = Settings::get().basic;
-    // Over iWARP a message waits for a receive for a second only.
-    if basic || personality == Personality::Iwarp {
+    if Settings::get().basic {
         config.style = Choice::Only(Style::Basic);
     }
     let (buffers, octets) = if here { NEAR } else { FAR };

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use common::{Dir, Program, library};
 
 /// Checks that the C program makes, each on a connection of its own.
-const CONNECTIONS: usize = 12;
+const CONNECTIONS: usize = 13;
 
 /// Runs both ends of the C program; gives what each said.
 fn run(test: &str, arguments: &[&str], ours: [bool; 2], variables: &[(&str, &str)]) -> [String; 2] {
@@ -58,7 +58,20 @@ fn and_in_basic_style() {
 #[test]
 fn and_over_iwarp() {
     let iwarp = [("WEFT_TRANSPORT", "iwarp")];
-    assert_carried(&run("iwarp", &[], [true; 2], &iwarp), "SDP over iWARP, basic");
+    assert_carried(&run("iwarp", &[], [true; 2], &iwarp), "SDP over iWARP, enhanced");
+}
+
+#[test]
+fn and_over_iwarp_in_basic_style() {
+    let basic = [("WEFT_TRANSPORT", "iwarp"), ("WEFT_SOCKETS_STYLE", "basic")];
+    assert_carried(&run("iwarp-basic", &[], [true; 2], &basic), "SDP over iWARP, basic");
+}
+
+#[test]
+fn the_end_of_a_stream_that_turned_to_tcp_is_told_to_who_reads_late() {
+    let none = [("WEFT_SOCKETS_PATIENCE_MS", "0")];
+    let [server, caller] = run("late", &["late"], [true; 2], &none);
+    assert_eq!(by_sdp(&server), by_sdp(&caller), "{server}{caller}");
 }
 
 #[test]

@@ -50,6 +50,11 @@ pub enum Style {
 }
 
 impl Way {
+    /// The two modes of SDP, the basic one first, over `weft_iw0` or over `weft0`.
+    pub const fn sdp(iwarp: bool) -> [Self; 2] {
+        [Self::Sdp { style: Style::Basic, iwarp }, Self::Sdp { style: Style::Enhanced, iwarp }]
+    }
+
     /// What its curve is called.
     pub fn label(self) -> &'static str {
         match self {

@@ -125,6 +125,8 @@ pub(crate) trait Drive: Send {
     /// Says what the program set for its requests: how many Reads and Atomics may be outstanding,
     /// and how long a request waits for a peer that does not answer.
     fn set_requester(&mut self, _ord: u16, _patience: Patience) {}
+    /// Has messages wait for their receives without end; over TCP.
+    fn endure(&mut self) {}
     /// Whose turn it is.
     fn turn(&mut self) -> &mut Turn;
     /// Whether nothing is left of the connection.

@@ -50,6 +50,8 @@ pub(crate) struct StreamDrive {
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
     established: bool,
+    /// A peer that says nothing and takes nothing is waited for, as TCP does by itself.
+    endures: bool,
     wire: Option<Box<Wire<()>>>,
 }
 
@@ -75,6 +77,7 @@ impl StreamDrive {
             phase: Phase::Open,
             watcher: Some(watcher),
             established,
+            endures: false,
             wire: None,
         }
     }
@@ -272,6 +275,12 @@ impl Drive for StreamDrive {
         self.wire = Wire::of(number);
     }
 
+    fn endure(&mut self) {
+        self.endures = true;
+        self.endpoint.endure();
+        tcp::never_give_up(self.socket.as_fd());
+    }
+
     fn lose_peer(&mut self) {
         self.closed();
     }
@@ -341,6 +350,10 @@ impl Drive for StreamDrive {
         if self.phase == Phase::Open {
             self.transmit(clock::now());
             self.close_endpoint();
+        }
+        // What is framed might wait for a peer that does not read for as long as that likes.
+        if self.endures && !self.endpoint.is_finished() {
+            self.phase = Phase::Closed;
         }
     }
 

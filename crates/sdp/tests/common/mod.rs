@@ -4,8 +4,6 @@
 #[path = "../../../rnic/tests/common/mod.rs"]
 pub mod rnic;
 
-use std::time::Duration;
-
 use rnic::{Memory, Side, agreed};
 use weft_rnic::mpa::Role;
 use weft_sdp::{Completion, Config, Connection, Event, Names, Opening, QueuePair, Request};
@@ -79,7 +77,7 @@ impl End {
 
 fn half(role: Role, config: &Config, emss: u32) -> (Side, Memory, QueuePair) {
     let mut side = Side::new(role, &agreed(), emss);
-    side.endpoint.set_patience(Duration::from_secs(3600));
+    side.endpoint.endure();
     let octets = config.private_octets();
     let private = side.memory(octets, Access::LOCAL_WRITE);
     let entropy = rnic::entropy(if role == Role::Initiator { 31 } else { 37 });

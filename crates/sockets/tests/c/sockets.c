@@ -1,14 +1,18 @@
 /* Both ends of every behaviour, in two processes: `sockets serve [6]` says its port on stderr and
  * serves one connection for each check; `sockets call PORT [6]` makes the checks in that order.
+ * With `late` instead of `6` there are some of that check only.
  * The first octet that a caller sends says which one it is. */
 #include "check.h"
 
 #define BULK (6 << 20)
 
-enum { ECHO = 1, PEEK, WAITALL, HALVES, URGENT, TIMES, DUP, FORK, VECTORS, RESET, SLOW, ORDER,
-       LAST };
+enum { ECHO = 1, PEEK, WAITALL, HALVES, URGENT, TIMES, DUP, FORK, VECTORS, RESET, SLOW, LATE,
+       ORDER, LAST };
 
-static int v6;
+/* How often a check is made that is made alone. */
+#define ALONE 3
+
+static int v6, late;
 
 static void write_all(int fd, const void *from, size_t octets)
 {
@@ -81,6 +85,21 @@ static void serve_urgent(int fd)
 	serve_echo(fd);
 }
 
+/* Writes until there is no room anywhere. */
+static void serve_full(int fd)
+{
+	static uint8_t part[10000];
+	struct pollfd p = { fd, POLLOUT, 0 };
+	size_t at = 0;
+	CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+	while (poll(&p, 1, 200) == 1) {
+		fill(part, sizeof part, at);
+		ssize_t n = write(fd, part, sizeof part);
+		CHECK(n > 0 || errno == EAGAIN);
+		at += n > 0 ? n : 0;
+	}
+}
+
 static void serve_reset(int fd)
 {
 	/* Goes without reading what there is. */
@@ -121,8 +140,12 @@ static void serve_one(int listener)
 		break;
 	case SLOW:
 		/* Reads nothing until the other cannot write any more. */
-		CHECK(usleep(300000) == 0);
+		CHECK(usleep(1300000) == 0);
 		serve_echo(fd);
+		break;
+	case LATE:
+		/* Is gone before the other begins to read. */
+		serve_full(fd);
 		break;
 	case URGENT:
 		serve_urgent(fd);
@@ -144,8 +167,10 @@ static int serve(void)
 	CHECK(listener >= 0 && bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
 	CHECK(getsockname(listener, (void *)&at, &len) == 0);
 	fprintf(stderr, "port %d\n", port_of(&at));
-	for (int i = ECHO; i < LAST; i++)
+	for (int i = late ? LAST - ALONE : ECHO; i < LAST; i++)
 		serve_one(listener);
+	/* The last one's caller may still be reading. */
+	sleep(late ? 2 : 0);
 	return 0;
 }
 
@@ -489,6 +514,23 @@ static void check_slow(int port)
 	close(fd);
 }
 
+static void check_late(int port)
+{
+	static uint8_t part[50000];
+	int fd = call_blocking(port, LATE);
+	struct timeval limit = { 20, 0 };
+	size_t got = 0;
+	ssize_t n;
+	CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+	CHECK(usleep(1500000) == 0);
+	while ((n = read(fd, part, sizeof part)) > 0) {
+		check_octets(part, n, got);
+		got += n;
+	}
+	CHECK(n == 0 && got > 100000);
+	close(fd);
+}
+
 static int call(int port)
 {
 	void (*checks[])(int) = { [ECHO] = check_echo,       [PEEK] = check_peek,
@@ -496,15 +538,17 @@ static int call(int port)
 				  [URGENT] = check_urgent,   [TIMES] = check_times,
 				  [DUP] = check_dup,         [FORK] = check_fork,
 				  [VECTORS] = check_vectors, [RESET] = check_reset,
-				  [SLOW] = check_slow,       [ORDER] = check_order };
-	for (int i = ECHO; i < LAST; i++)
-		checks[i](port);
+				  [SLOW] = check_slow,       [LATE] = check_late,
+				  [ORDER] = check_order };
+	for (int i = late ? LAST - ALONE : ECHO; i < LAST; i++)
+		checks[late ? LATE : i](port);
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
 	v6 = !strcmp(argv[argc - 1], "6");
+	late = !strcmp(argv[argc - 1], "late");
 	if (!strcmp(argv[1], "serve"))
 		return serve();
 	return call(atoi(argv[2]));
