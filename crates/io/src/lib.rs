@@ -55,6 +55,7 @@ pub use drive::{Answer, LinkWatcher};
 pub use process::say_last_words;
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqInit};
+pub use sys::next::Next;
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;
 pub use xrcd::{Xrcd, XrcdFile};

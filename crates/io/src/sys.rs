@@ -1,6 +1,8 @@
 //! System calls that the standard library has no safe form of.
 #![allow(unsafe_code)]
 
+pub(crate) mod next;
+
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

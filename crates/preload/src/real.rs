@@ -1,42 +1,23 @@
 //! The definitions behind ours: what every exported function calls under `WEFT=off`.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::mem::{size_of, transmute_copy};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+
+use weft_io::Next;
 
 use crate::dl::real::{dlopen, dlsym};
 use crate::errno;
 
-/// The next definition of one function, found at its first use.
-pub struct Next {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
-}
-
-impl Next {
-    /// The next definition of `name`.
-    pub const fn new(name: &'static CStr) -> Self {
-        Self { name, address: AtomicPtr::new(ptr::null_mut()) }
-    }
-
-    /// The definition, as a function of the same type as `ours`, the one that is exported.
-    pub fn like<F: Copy>(&self, _ours: F) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-        let mut address = self.address.load(Ordering::Acquire);
-        if address.is_null() {
-            address = find(self.name);
-            self.address.store(address, Ordering::Release);
-        }
-        // SAFETY: a function pointer is as large as its address, and the real library's function
-        // of this name has the signature of the one that stands in for it.
-        (!address.is_null()).then(|| unsafe { transmute_copy::<*mut c_void, F>(&address) })
-    }
+/// What `next` leads to, as a function of the same type as `ours`, the one that is exported.
+pub fn like<F: Copy>(next: &Next, ours: F) -> Option<F> {
+    // SAFETY: the real library's function of a name has the signature of the one that stands in
+    // for it.
+    unsafe { next.like(ours) }
 }
 
 /// The next definition in search order, or the one in rdma-core: a plugin that was opened with
 /// `RTLD_LOCAL` has it in a scope of its own, where `RTLD_NEXT` does not look.
-fn find(name: &CStr) -> *mut c_void {
+pub fn find(name: &CStr) -> *mut c_void {
     // SAFETY: the name is NUL-terminated.
     let next = unsafe { dlsym()(libc::RTLD_NEXT, name.as_ptr()) };
     if !next.is_null() {
@@ -108,15 +89,12 @@ impl<T> Absent for *const T {
 /// The next definition of the exported function that encloses this, as an `Option`:
 /// `next!(ibv_alloc_pd(context))`; the arguments are those of the function.
 macro_rules! next {
-    ($name:ident($($arg:expr),* $(,)?)) => {{
-        static NEXT: $crate::real::Next = $crate::real::Next::new(
-            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => panic!("a function name has no NUL"),
-            },
-        );
-        NEXT.like($name as unsafe extern "C" fn($($crate::real::any!($arg)),*) -> _)
-    }};
+    ($name:ident($($arg:expr),* $(,)?)) => {
+        $crate::real::like(
+            weft_io::next_definition!($name, $crate::real::find),
+            $name as unsafe extern "C" fn($($crate::real::any!($arg)),*) -> _,
+        )
+    };
 }
 
 /// First line of every exported function: under `WEFT=off`, returns what the real one returns.

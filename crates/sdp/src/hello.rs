@@ -183,46 +183,9 @@ fn check(base: &Base, version: u8, adverts: u16, octets: u32) -> Result<(), Viol
 
 #[cfg(test)]
 mod tests {
-    use weft_verbs::Misuse;
-
     use super::*;
-
-    /// Counts the receives that are posted before anybody is connected.
-    #[derive(Default)]
-    struct Posted(u16);
-
-    impl Verbs for Posted {
-        fn fill(&mut self, _: u64, _: &[u8]) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn fetch(&self, _: u64, _: &mut [u8]) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn post_recv(&mut self, _: Work, _: u64, _: u32) -> Result<(), Misuse> {
-            self.0 += 1;
-            Ok(())
-        }
-        fn post_send(
-            &mut self,
-            _: Work,
-            _: u64,
-            _: u32,
-            _: Option<Memory>,
-            _: bool,
-        ) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn post_read(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn post_write(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn register(&mut self, _: u64, _: u32, _: bool) -> Result<u32, Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn deregister(&mut self, _: u32) {}
-    }
+    use crate::config::Choice;
+    use crate::verbs::tests::Receives;
 
     const NAMES: Names = Names {
         ip_version: 4,
@@ -232,7 +195,7 @@ mod tests {
     };
 
     fn styles(near: Config, far: Config) -> (Style, Style) {
-        let mut posted = Posted::default();
+        let mut posted = Receives::default();
         let opening = Opening::new(&near, NAMES, &mut posted).unwrap();
         let request = Request::parse(&opening.hello()).unwrap();
         assert_eq!(request.names(), NAMES);
@@ -244,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_hello_is_the_one_of_the_vectors() {
-        let opening = Opening::new(&Config::default(), NAMES, &mut Posted::default()).unwrap();
+        let opening = Opening::new(&Config::default(), NAMES, &mut Receives::default()).unwrap();
         let vector = "000000400000005c00000000000000002240000100008000000080001c060000\
                       0000000000000000000000000a0000010000000000000000000000000a000002";
         let hello: String = opening.hello().iter().map(|octet| format!("{octet:02x}")).collect();
@@ -264,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_hello_that_cannot_be_worked_with_is_refused() {
-        let opening = Opening::new(&Config::default(), NAMES, &mut Posted::default()).unwrap();
+        let opening = Opening::new(&Config::default(), NAMES, &mut Receives::default()).unwrap();
         let hello = opening.hello();
         for (at, octet) in [(3, 3), (11, 1), (16, 0x32), (19, 0), (7, 0x5d), (0, 1), (26, 0)] {
             let mut bad = hello.clone();
@@ -276,9 +239,4 @@ mod tests {
         }
         assert!(opening.finish(&hello).is_err());
     }
-
-    use weft_wire::sdp::Advert;
-
-    use crate::config::Choice;
-    use crate::verbs::Memory;
 }

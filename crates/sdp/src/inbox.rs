@@ -121,49 +121,13 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_wire::sdp::Advert;
+    use crate::verbs::tests::Receives;
 
-    use crate::verbs::{Memory, Work};
-
-    /// Memory whose octets are their own offsets.
-    struct Offsets;
-
-    impl Verbs for Offsets {
-        fn fill(&mut self, _: u64, _: &[u8]) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn fetch(&self, at: u64, into: &mut [u8]) -> Result<(), Misuse> {
-            into.iter_mut().enumerate().for_each(|(i, octet)| *octet = at as u8 + i as u8);
-            Ok(())
-        }
-        fn post_recv(&mut self, _: Work, _: u64, _: u32) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn post_send(
-            &mut self,
-            _: Work,
-            _: u64,
-            _: u32,
-            _: Option<Memory>,
-            _: bool,
-        ) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn post_read(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn post_write(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn register(&mut self, _: u64, _: u32, _: bool) -> Result<u32, Misuse> {
-            Err(Misuse::Fault)
-        }
-        fn deregister(&mut self, _: u32) {}
-    }
+    const MEMORY: Receives = Receives(0);
 
     fn read(inbox: &mut Inbox, len: usize) -> (Vec<u8>, Vec<u16>) {
         let mut into = vec![0; len];
-        let copied = inbox.copy(&Offsets, &mut into).unwrap();
+        let copied = inbox.copy(&MEMORY, &mut into).unwrap();
         into.truncate(copied);
         let mut free = Vec::new();
         inbox.consume(copied, |slot| free.push(slot));
@@ -173,8 +137,8 @@ mod tests {
     #[test]
     fn slots_are_free_when_their_last_octet_is_read() {
         let mut inbox = Inbox::default();
-        inbox.push(&Offsets, 4, 10, 3, false).unwrap();
-        inbox.push(&Offsets, 2, 50, 2, false).unwrap();
+        inbox.push(&MEMORY, 4, 10, 3, false).unwrap();
+        inbox.push(&MEMORY, 2, 50, 2, false).unwrap();
         assert_eq!(inbox.len(), 5);
         assert_eq!(read(&mut inbox, 2), (vec![10, 11], vec![]));
         assert_eq!(read(&mut inbox, 2), (vec![12, 50], vec![4]));
@@ -187,8 +151,8 @@ mod tests {
         for inline in [false, true] {
             let mut inbox = Inbox::default();
             inbox.set_inline(inline);
-            inbox.push(&Offsets, 0, 10, 3, true).unwrap();
-            inbox.push(&Offsets, 1, 20, 2, false).unwrap();
+            inbox.push(&MEMORY, 0, 10, 3, true).unwrap();
+            inbox.push(&MEMORY, 1, 20, 2, false).unwrap();
             assert_eq!(inbox.take_urgent(), Some(12));
             assert_eq!(inbox.take_urgent(), None);
             assert!(!inbox.is_at_mark());
@@ -205,7 +169,7 @@ mod tests {
     fn an_urgent_octet_alone_keeps_no_slot() {
         let mut inbox = Inbox::default();
         let kept = [0, 1, 2]
-            .map(|slot| inbox.push(&Offsets, slot, 10 * u64::from(slot), 1, slot < 2).unwrap());
+            .map(|slot| inbox.push(&MEMORY, slot, 10 * u64::from(slot), 1, slot < 2).unwrap());
         assert_eq!(kept, [false, false, true]);
         assert_eq!(inbox.take_urgent(), Some(10));
         assert!(inbox.is_at_mark());

@@ -130,8 +130,47 @@ pub trait Verbs {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Takes receives, which it counts, and nothing else. The octets of its memory are their own
+    /// offsets.
+    #[derive(Default)]
+    pub struct Receives(pub u16);
+
+    impl Verbs for Receives {
+        fn fill(&mut self, _: u64, _: &[u8]) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn fetch(&self, at: u64, into: &mut [u8]) -> Result<(), Misuse> {
+            into.iter_mut().enumerate().for_each(|(i, octet)| *octet = at as u8 + i as u8);
+            Ok(())
+        }
+        fn post_recv(&mut self, _: Work, _: u64, _: u32) -> Result<(), Misuse> {
+            self.0 += 1;
+            Ok(())
+        }
+        fn post_send(
+            &mut self,
+            _: Work,
+            _: u64,
+            _: u32,
+            _: Option<Memory>,
+            _: bool,
+        ) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn post_read(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn post_write(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn register(&mut self, _: u64, _: u32, _: bool) -> Result<u32, Misuse> {
+            Err(Misuse::Fault)
+        }
+        fn deregister(&mut self, _: u32) {}
+    }
 
     #[test]
     fn work_is_known_by_its_name() {
