@@ -1,8 +1,8 @@
-//! What the commands of all programs of filters share: options, exit statuses, and the three ways
-//! to run a chain.
+//! The command line that all programs of filters share: options, exit statuses, and the three ways
+//! to run a chain. A program says by [`Look`] what is its own.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -20,6 +20,13 @@ pub use crate::member::Ends;
 pub const FAILED: u8 = 1;
 /// The status of a filter that ended because another one failed.
 pub const ELSEWHERE: u8 = 3;
+
+const STATUSES: &str = "\
+EXIT STATUS
+    0  The picture is written
+    1  Something failed; stderr says in which filter, and why
+    2  The command was called wrongly
+    3  This filter ended because another one failed";
 
 /// How a query is asked.
 #[derive(Clone, Debug, Args)]
@@ -43,54 +50,130 @@ pub struct Options {
     pub json: bool,
 }
 
-/// A program and what it is to do.
-pub struct Job<'a> {
+/// What a program is asked, as its command line has it.
+pub trait Look: Args {
     /// The program.
-    pub program: &'a Program,
-    /// How its query is asked.
-    pub options: &'a Options,
-    /// The query.
-    pub query: Vec<u8>,
-    /// Makes the filter of a name.
-    pub filter: &'a dyn Fn(&str) -> Result<Box<dyn Filter>>,
-}
+    const PROGRAM: Program;
+    /// What it looks at: a file of this kind.
+    const DATA: &'static str;
+    /// Examples for its help.
+    const EXAMPLES: &'static str;
 
-impl Job<'_> {
-    /// Runs the whole chain in this process, and prints the report.
+    /// How the query is asked.
+    fn options(&self) -> &Options;
+
+    /// The query about `data`.
     ///
     /// # Errors
-    /// A filter fails.
-    pub fn alone(&self) -> Result<ExitCode> {
-        let filters = self.program.filters.iter().map(|name| (self.filter)(name));
-        let report = alone(self.program, filters.collect::<Result<_>>()?, &self.asked())?;
+    /// It cannot be asked.
+    fn query(&self, data: &Path) -> Result<Vec<u8>>;
+
+    /// The filter `name`; the first one has `data`.
+    ///
+    /// # Errors
+    /// The data cannot be had.
+    fn filter(&self, name: &str, data: Option<&Path>) -> Result<Box<dyn Filter>>;
+}
+
+/// What stands behind a program's help.
+pub fn sections<L: Look>() -> String {
+    format!("{}\n\n{STATUSES}", L::EXAMPLES)
+}
+
+/// A query that all filters on this machine answer.
+#[derive(Debug, Args)]
+#[command(after_long_help = sections::<L>())]
+pub struct Run<L: Look> {
+    /// What to look at
+    #[arg(value_name = L::DATA)]
+    data: PathBuf,
+    #[command(flatten)]
+    look: L,
+    /// Run all filters in one process, without sockets
+    #[arg(long)]
+    single: bool,
+}
+
+impl<L: Look> Run<L> {
+    /// Runs the whole chain, and prints the report.
+    ///
+    /// # Errors
+    /// A filter fails; if it did not say so itself.
+    pub fn work(&self) -> Result<ExitCode> {
+        let job = Job::new(&self.look, Some(&self.data))?;
+        if self.single { job.alone() } else { job.launch() }
+    }
+}
+
+/// One filter of a query.
+#[derive(Debug, Args)]
+#[command(after_long_help = sections::<L>())]
+pub struct One<L: Look> {
+    /// Which one
+    #[arg(value_parser = L::PROGRAM.filters.to_vec())]
+    name: String,
+    /// What to look at, for the first filter
+    #[arg(value_name = L::DATA, required_if_eq("name", L::PROGRAM.filters[0]))]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    ends: Ends,
+    #[command(flatten)]
+    look: L,
+}
+
+impl<L: Look> One<L> {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// It fails itself; when another one does, unless `run` started this one, which it tells.
+    pub fn work(&self) -> Result<ExitCode> {
+        Job::new(&self.look, self.data.as_deref())?.filter(&self.name, &self.ends)
+    }
+}
+
+/// What is to be done.
+struct Job<'a, L> {
+    look: &'a L,
+    data: Option<&'a Path>,
+    asked: Asked,
+}
+
+impl<'a, L: Look> Job<'a, L> {
+    fn new(look: &'a L, data: Option<&'a Path>) -> Result<Self> {
+        let query = data.map_or(Ok(Vec::new()), |data| look.query(data))?;
+        let Options { unit, repeat, .. } = *look.options();
+        Ok(Self { look, data, asked: Asked { query, times: repeat, unit } })
+    }
+
+    fn make(&self, name: &str) -> Result<Box<dyn Filter>> {
+        self.look.filter(name, self.data)
+    }
+
+    /// Runs the whole chain in this process.
+    fn alone(&self) -> Result<ExitCode> {
+        let filters = L::PROGRAM.filters.iter().map(|name| self.make(name));
+        let report = alone(&L::PROGRAM, filters.collect::<Result<_>>()?, &self.asked)?;
         self.print(&report)?;
         Ok(ExitCode::SUCCESS)
     }
 
     /// Runs each filter in a process of its own, which gets the arguments that this one had behind
-    /// its command, and prints the report.
-    ///
-    /// # Errors
-    /// A filter fails; if it did not say so itself.
-    pub fn launch(&self) -> Result<ExitCode> {
+    /// its command.
+    fn launch(&self) -> Result<ExitCode> {
         let arguments: Vec<OsString> = std::env::args_os().skip(2).collect();
-        let Some(report) = launch(self.program, &arguments)? else {
+        let Some(report) = launch(&L::PROGRAM, &arguments)? else {
             return Ok(FAILED.into());
         };
         print!("{report}");
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Runs the filter `name`.
-    ///
-    /// # Errors
-    /// It fails itself; when another one does, unless `run` started this one, which it tells.
-    pub fn filter(&self, name: &str, ends: &Ends) -> Result<ExitCode> {
-        let index = self.program.filters.iter().position(|filter| *filter == name);
+    fn filter(&self, name: &str, ends: &Ends) -> Result<ExitCode> {
+        let index = L::PROGRAM.filters.iter().position(|filter| *filter == name);
         let index = index.with_context(|| format!("there is no filter {name}"))?;
-        let filter = (self.filter)(name).map_err(|error| error.context(name.to_owned()))?;
-        let member = Member { program: self.program, index, ends, filter };
-        let result = if index == 0 { member.ask(&self.asked()) } else { member.serve() };
+        let filter = self.make(name).map_err(|error| error.context(name.to_owned()))?;
+        let member = Member { program: &L::PROGRAM, index, ends, filter };
+        let result = if index == 0 { member.ask(&self.asked) } else { member.serve() };
         match result {
             Ok(report) if index == 0 => self.print(&report)?,
             Ok(_) => {}
@@ -100,20 +183,15 @@ impl Job<'_> {
                 return Ok(ELSEWHERE.into());
             }
             Err(error) => {
-                eprintln!("{}: {error:#}", self.program.name);
+                eprintln!("{}: {error:#}", L::PROGRAM.name);
                 return Ok(ELSEWHERE.into());
             }
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn asked(&self) -> Asked {
-        let Options { unit, repeat, .. } = *self.options;
-        Asked { query: self.query.clone(), times: repeat, unit }
-    }
-
     fn print(&self, report: &Report) -> Result<()> {
-        match self.options.json {
+        match self.look.options().json {
             true => println!("{}", serde_json::to_string_pretty(report)?),
             false => print!("{}", report.text()),
         }

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use weft_filters::command::{self, Ends, Job, Options};
+use weft_filters::command::{self, One, Options, Run, sections};
 use weft_filters::{Extent, Filter, Program};
 
 use crate::scene::Scene;
@@ -26,7 +26,7 @@ use crate::volume::Volume;
 const PROGRAM: Program =
     Program { name: "isosurface", filters: &["read", "extract", "raster", "merge"] };
 
-const SECTIONS: &str = "\
+const EXAMPLES: &str = "\
 EXAMPLES
     A volume, and its surface from two sides:
         isosurface volume rock.volume
@@ -43,17 +43,11 @@ EXAMPLES
         isosurface filter merge --listen 0.0.0.0:7003 --out surface.png
         isosurface filter raster --listen 0.0.0.0:7002 --to host3:7003
         isosurface filter extract --listen 0.0.0.0:7001 --to host2:7002
-        isosurface filter read rock.volume --to host1:7001
-
-EXIT STATUS
-    0  The picture is written
-    1  Something failed; stderr says in which filter, and why
-    2  The command was called wrongly
-    3  This filter ended because another one failed";
+        isosurface filter read rock.volume --to host1:7001";
 
 /// Iso-surface rendering by four filters, over plain sockets.
 #[derive(Debug, Parser)]
-#[command(name = "isosurface", version, after_long_help = SECTIONS)]
+#[command(name = "isosurface", version, after_long_help = sections::<Look>())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -64,9 +58,9 @@ enum Command {
     /// Make a volume: a rock full of pores
     Volume(Make),
     /// Render a surface: all filters on this machine, each a process of its own
-    Run(Run),
+    Run(Run<Look>),
     /// Run one filter, for the filters of other hosts
-    Filter(One),
+    Filter(One<Look>),
 }
 
 #[derive(Debug, Args)]
@@ -79,33 +73,6 @@ struct Make {
     /// What the rock follows from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u32,
-}
-
-#[derive(Debug, Args)]
-#[command(after_long_help = SECTIONS)]
-struct Run {
-    /// The volume
-    volume: PathBuf,
-    #[command(flatten)]
-    look: Look,
-    /// Run all filters in one process, without sockets
-    #[arg(long)]
-    single: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_long_help = SECTIONS)]
-struct One {
-    /// Which one
-    #[arg(value_parser = PROGRAM.filters.to_vec())]
-    name: String,
-    /// The volume, for `read`
-    #[arg(required_if_eq("name", "read"))]
-    volume: Option<PathBuf>,
-    #[command(flatten)]
-    ends: Ends,
-    #[command(flatten)]
-    look: Look,
 }
 
 #[derive(Debug, Args)]
@@ -132,26 +99,19 @@ fn main() -> ExitCode {
         Command::Volume(make) => {
             volume::make(&make.file, make.seed, make.side).map(|()| ExitCode::SUCCESS)
         }
-        Command::Run(run) => run.look.work(Some(&run.volume), |job| match run.single {
-            true => job.alone(),
-            false => job.launch(),
-        }),
-        Command::Filter(one) => {
-            one.look.work(one.volume.as_deref(), |job| job.filter(&one.name, &one.ends))
-        }
+        Command::Run(run) => run.work(),
+        Command::Filter(one) => one.work(),
     };
     command::status(&PROGRAM, result)
 }
 
-impl Look {
-    fn work(
-        &self,
-        volume: Option<&Path>,
-        how: impl FnOnce(&Job<'_>) -> Result<ExitCode>,
-    ) -> Result<ExitCode> {
-        let query = volume.map_or(Ok(Vec::new()), |volume| self.query(volume))?;
-        let filter = |name: &str| self.filter(name, volume);
-        how(&Job { program: &PROGRAM, options: &self.options, query, filter: &filter })
+impl command::Look for Look {
+    const PROGRAM: Program = PROGRAM;
+    const DATA: &'static str = "VOLUME";
+    const EXAMPLES: &'static str = EXAMPLES;
+
+    fn options(&self) -> &Options {
+        &self.options
     }
 
     fn query(&self, volume: &Path) -> Result<Vec<u8>> {

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use weft_filters::command::{self, Ends, Job, Options};
+use weft_filters::command::{self, One, Options, Run, sections};
 use weft_filters::{Extent, Filter, Program};
 
 use crate::slide::Slide;
@@ -25,7 +25,7 @@ use crate::view::{Objective, View};
 const PROGRAM: Program =
     Program { name: "microscope", filters: &["read", "decompress", "clip", "zoom", "view"] };
 
-const SECTIONS: &str = "\
+const EXAMPLES: &str = "\
 EXAMPLES
     A slide, and a look at it:
         microscope slide tissue.slide
@@ -42,17 +42,11 @@ EXAMPLES
         microscope filter zoom --listen 0.0.0.0:7003 --to host4:7004
         microscope filter clip --listen 0.0.0.0:7002 --to host3:7003
         microscope filter decompress --listen 0.0.0.0:7001 --to host2:7002
-        microscope filter read tissue.slide --to host1:7001
-
-EXIT STATUS
-    0  The picture is written
-    1  Something failed; stderr says in which filter, and why
-    2  The command was called wrongly
-    3  This filter ended because another one failed";
+        microscope filter read tissue.slide --to host1:7001";
 
 /// A virtual microscope of five filters, over plain sockets.
 #[derive(Debug, Parser)]
-#[command(name = "microscope", version, after_long_help = SECTIONS)]
+#[command(name = "microscope", version, after_long_help = sections::<Look>())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -63,9 +57,9 @@ enum Command {
     /// Make a slide: a picture of tissue that was never alive, as a pyramid of compressed tiles
     Slide(Make),
     /// Look at a slide: all filters on this machine, each a process of its own
-    Run(Run),
+    Run(Run<Look>),
     /// Run one filter, for the filters of other hosts
-    Filter(One),
+    Filter(One<Look>),
 }
 
 #[derive(Debug, Args)]
@@ -78,33 +72,6 @@ struct Make {
     /// What the tissue follows from
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u32,
-}
-
-#[derive(Debug, Args)]
-#[command(after_long_help = SECTIONS)]
-struct Run {
-    /// The slide
-    slide: PathBuf,
-    #[command(flatten)]
-    look: Look,
-    /// Run all filters in one process, without sockets
-    #[arg(long)]
-    single: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(after_long_help = SECTIONS)]
-struct One {
-    /// Which one
-    #[arg(value_parser = PROGRAM.filters.to_vec())]
-    name: String,
-    /// The slide, for `read`
-    #[arg(required_if_eq("name", "read"))]
-    slide: Option<PathBuf>,
-    #[command(flatten)]
-    ends: Ends,
-    #[command(flatten)]
-    look: Look,
 }
 
 #[derive(Debug, Args)]
@@ -127,26 +94,19 @@ fn main() -> ExitCode {
         Command::Slide(make) => {
             slide::make(&make.file, make.seed, make.size).map(|()| ExitCode::SUCCESS)
         }
-        Command::Run(run) => run.look.work(Some(&run.slide), |job| match run.single {
-            true => job.alone(),
-            false => job.launch(),
-        }),
-        Command::Filter(one) => {
-            one.look.work(one.slide.as_deref(), |job| job.filter(&one.name, &one.ends))
-        }
+        Command::Run(run) => run.work(),
+        Command::Filter(one) => one.work(),
     };
     command::status(&PROGRAM, result)
 }
 
-impl Look {
-    fn work(
-        &self,
-        slide: Option<&Path>,
-        how: impl FnOnce(&Job<'_>) -> Result<ExitCode>,
-    ) -> Result<ExitCode> {
-        let query = slide.map_or(Ok(Vec::new()), |slide| self.query(slide))?;
-        let filter = |name: &str| self.filter(name, slide);
-        how(&Job { program: &PROGRAM, options: &self.options, query, filter: &filter })
+impl command::Look for Look {
+    const PROGRAM: Program = PROGRAM;
+    const DATA: &'static str = "SLIDE";
+    const EXAMPLES: &'static str = EXAMPLES;
+
+    fn options(&self) -> &Options {
+        &self.options
     }
 
     fn query(&self, slide: &Path) -> Result<Vec<u8>> {
