@@ -5,6 +5,7 @@
 pub mod degen;
 pub mod endpoint;
 pub mod fault;
+pub mod filters;
 pub mod key;
 pub mod mpa;
 pub mod perf;
