@@ -19,6 +19,8 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 8] = [
         &[
             "src/tcp.rs",
             "src/udp.rs",
+            "src/udp/control.rs",
+            "src/udp/names.rs",
             "src/sys.rs",
             "src/sys/",
             "src/cm/channel.rs",

@@ -83,6 +83,7 @@ fn probes() -> Vec<Box<dyn Probe>> {
         Box::new(ucx::Ucx::new("ucp_put_lat", 64, UCX_PUT_LAT)),
         Box::new(perftest::Latency::new("ib_read_lat", 64, READ_LAT)),
         Box::new(perftest::Bandwidth::new("ib_write_bw", MIB, SHUTTLE_WRITE_1M).over_shuttle()),
+        Box::new(perftest::Bandwidth::new("ib_write_bw", MIB, SEALED_WRITE_1M).sealed()),
         Box::new(perftest::Latency::new("ib_send_lat", 64, SHUTTLE_SEND_LAT).over_shuttle()),
         Box::new(api::Calls),
         Box::new(api::Idle),

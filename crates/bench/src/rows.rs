@@ -30,6 +30,8 @@ pub mod series {
     pub const READ_LAT: &str = "ib_read_lat 64 B";
     /// Weft over Shuttle, by perftest.
     pub const SHUTTLE_WRITE_1M: &str = "ib_write_bw 1 MiB, weft0";
+    /// Weft over Shuttle under a key, by perftest.
+    pub const SEALED_WRITE_1M: &str = "ib_write_bw 1 MiB, weft0 under a key";
     /// Weft over Shuttle, by perftest, the completion queue polled.
     pub const SHUTTLE_SEND_LAT: &str = "ib_send_lat 64 B, weft0";
     /// TCP alone.
@@ -137,7 +139,7 @@ const CPU: &str = ", CPU";
 const MESSAGES: &str = ", messages";
 
 /// Every row, in the order of the table.
-pub const ROWS: [Row; 26] = [
+pub const ROWS: [Row; 27] = [
     row("1", WRITE_1M, Beside::One(IPERF_RENO)).goals(1.15, 0.95),
     row("1", WRITE_1M, Beside::One(IPERF)),
     row("1", WRITE_1M, Beside::One(STREAM_256K)),
@@ -159,6 +161,7 @@ pub const ROWS: [Row; 26] = [
     row("11", WRITE_LAT, Beside::One(UCX_PUT_LAT)).lower().goals(1.1, 1.35),
     row("12", READ_LAT, Beside::Sum(SPIN, BLOCK)).lower().goals(1.1, 1.3),
     row("14", SHUTTLE_WRITE_1M, Beside::One(IPERF_RENO)).goals(0.65, 0.5),
+    row("15", SEALED_WRITE_1M, Beside::One(SHUTTLE_WRITE_1M)).goals(0.75, 0.6),
     row("16", SHUTTLE_SEND_LAT, Beside::One(SPIN)).lower().goals(0.75, 1.0),
     row("21", api::POLL, Beside::Nothing).lower().goals(25.0, 250.0),
     row("21", api::POST_LIST, Beside::Nothing).lower().goals(150.0, 2000.0),

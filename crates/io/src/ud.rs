@@ -103,7 +103,7 @@ impl Mailbox {
         let groups_limited = port.limit_groups(Secrecy::get().group_hops());
         let mut scratch = Buffer::take();
         for _ in 0..STALE_MAX {
-            if port.receive(&mut scratch.room()[..BUNDLE_OCTETS]).is_none() {
+            if port.receive(&mut scratch.room()[..BUNDLE_OCTETS], None).is_none() {
                 break;
             }
         }
@@ -137,7 +137,7 @@ impl Mailbox {
                 break;
             }
             let mut buffer = Buffer::take();
-            let Some(bundle) = self.port.receive(&mut buffer.room()[..BUNDLE_OCTETS]) else {
+            let Some(bundle) = self.port.receive(&mut buffer.room()[..BUNDLE_OCTETS], None) else {
                 buffer.put();
                 break;
             };

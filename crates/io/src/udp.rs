@@ -4,6 +4,9 @@
 //! A [`Port`] speaks IPv6 and IPv4, the latter as mapped addresses, where the machine has both.
 #![allow(unsafe_code)]
 
+mod control;
+mod names;
+
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,6 +18,9 @@ use weft_rnic::wire::datagram::GROUP_QPN;
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Burst, Written};
 use weft_verbs::Misuse;
+
+use control::Control;
+use names::{address_of, mapped, name_of, unspecified_like};
 
 use crate::cm::socket::{self, Kind};
 use crate::fds::HighFd;
@@ -28,8 +34,6 @@ const BUFFER_OCTETS: libc::c_int = 8 << 20;
 const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
 /// Octets of the largest bundle that arrives.
 pub(crate) const BUNDLE_OCTETS: usize = 65_536;
-/// Room for what the kernel says beside the octets.
-const CONTROL_WORDS: usize = 24;
 
 /// Where datagrams to groups go, as the number of their destination says.
 const GROUP_PORT: u16 = (GROUP_QPN >> 8) as u16;
@@ -168,6 +172,27 @@ impl Port {
         socket::connect(self.fd.as_fd(), &peer).map(drop)
     }
 
+    /// Makes the socket `route`'s alone, if that is how the system goes there: what others send
+    /// does not arrive any more, and neither the kernel nor we look addresses up for what comes and
+    /// goes. Whether it is.
+    pub fn devote(&self, route: &Route) -> bool {
+        // A socket cannot be asked first, and one that is disconnected again loses its number.
+        if source_to(route.remote).is_none_or(|from| from != route.local.ip()) {
+            return false;
+        }
+        let fd = self.fd.as_fd();
+        let (name, len) = name_of(route.remote, self.dual);
+        // SAFETY: `name` is alive and has room for `len` octets.
+        if unsafe { libc::connect(fd.as_raw_fd(), (&raw const name).cast(), len) } != 0 {
+            return false;
+        }
+        set_option(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 0);
+        if self.dual {
+            set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0);
+        }
+        true
+    }
+
     /// Its number.
     pub fn number(&self) -> u16 {
         self.number
@@ -193,24 +218,26 @@ impl Port {
     /// Sends as much of a burst as one call takes, without waiting.
     ///
     /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT`
-    /// for memory that the application has unmapped all the same.
-    pub fn send(&self, burst: &Burst) -> Written {
-        self.send_bundle(burst, first_bundle(burst.lengths()))
+    /// for memory that the application has unmapped all the same. `own` is the route that the
+    /// socket is devoted to, if it is.
+    pub fn send(&self, burst: &Burst, own: Option<&Route>) -> Written {
+        self.send_bundle(burst, first_bundle(burst.lengths()), own)
     }
 
     /// The same with the first datagram only.
-    pub fn send_first(&self, burst: &Burst) -> Written {
-        self.send_bundle(burst, &burst.lengths()[..burst.lengths().len().min(1)])
+    pub fn send_first(&self, burst: &Burst, own: Option<&Route>) -> Written {
+        self.send_bundle(burst, &burst.lengths()[..burst.lengths().len().min(1)], own)
     }
 
-    fn send_bundle(&self, burst: &Burst, bundle: &[u16]) -> Written {
+    fn send_bundle(&self, burst: &Burst, bundle: &[u16], own: Option<&Route>) -> Written {
         let out = burst.transmit();
         let Some(route) = out.route else { return Written::Octets(0) };
         let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
         let octets = bundle.iter().map(|length| usize::from(*length)).sum();
         let count = vectors_of(out, burst.written(), octets, &mut vectors);
         let each = (bundle.len() > 1).then(|| bundle[0]);
-        self.send_vectors(&route, &vectors[..count], each)
+        let route = (own != Some(&route)).then_some(&route);
+        self.send_vectors(route, &vectors[..count], each)
     }
 
     /// Sends datagrams that lie one behind the other, of `each` octets but the last, without
@@ -218,14 +245,15 @@ impl Port {
     pub fn send_staged(&self, route: &Route, octets: &[u8], each: usize) -> Written {
         let (iov_base, iov_len) = (octets.as_ptr().cast_mut().cast(), octets.len());
         let each = (octets.len() > each).then_some(each as u16);
-        self.send_vectors(route, &[MaybeUninit::new(libc::iovec { iov_base, iov_len })], each)
+        let vectors = [MaybeUninit::new(libc::iovec { iov_base, iov_len })];
+        self.send_vectors(Some(route), &vectors, each)
     }
 
     /// Sends what `vectors`, each of them written, name: cut into datagrams of `each` octets if
-    /// there are several.
+    /// there are several; to where the socket is connected if there is no route.
     fn send_vectors(
         &self,
-        route: &Route,
+        route: Option<&Route>,
         vectors: &[MaybeUninit<libc::iovec>],
         each: Option<u16>,
     ) -> Written {
@@ -233,12 +261,14 @@ impl Port {
         if let Some(each) = each {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &each);
         }
-        self.push_source(route, &mut control);
-        let (mut name, name_len) = self.name_of(route.remote);
         // SAFETY: an all-zero message header is valid: no name, no vectors, no control data.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_name = (&raw mut name).cast();
-        message.msg_namelen = name_len;
+        let mut name;
+        if let Some(route) = route {
+            self.push_source(route, &mut control);
+            (name, message.msg_namelen) = name_of(route.remote, self.dual);
+            message.msg_name = (&raw mut name).cast();
+        }
         message.msg_iov = vectors.as_ptr().cast_mut().cast();
         message.msg_iovlen = vectors.len() as _;
         message.msg_control = control.words.as_mut_ptr().cast();
@@ -284,44 +314,19 @@ impl Port {
         }
     }
 
-    fn name_of(&self, to: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-        // SAFETY: all zeroes is valid: an address of no family.
-        let mut storage: libc::sockaddr_storage = unsafe { mem::zeroed() };
-        let place = &raw mut storage;
-        if let (false, IpAddr::V4(ip)) = (self.dual, to.ip()) {
-            let name = libc::sockaddr_in {
-                sin_family: libc::AF_INET as _,
-                sin_port: to.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: a sockaddr_storage has room and alignment for every address.
-            unsafe { place.cast::<libc::sockaddr_in>().write(name) };
-            return (storage, size_of::<libc::sockaddr_in>() as _);
-        }
-        let scope = if let SocketAddr::V6(to) = to { to.scope_id() } else { 0 };
-        let name = libc::sockaddr_in6 {
-            sin6_family: libc::AF_INET6 as _,
-            sin6_port: to.port().to_be(),
-            sin6_flowinfo: 0,
-            sin6_addr: libc::in6_addr { s6_addr: mapped(to.ip()).octets() },
-            sin6_scope_id: scope,
-        };
-        // SAFETY: as above.
-        unsafe { place.cast::<libc::sockaddr_in6>().write(name) };
-        (storage, size_of::<libc::sockaddr_in6>() as _)
-    }
-
-    /// Receives a bundle into `room`, which holds [`BUNDLE_OCTETS`], without waiting.
-    pub fn receive(&self, room: &mut [u8]) -> Option<Bundle> {
+    /// Receives a bundle into `room`, which holds [`BUNDLE_OCTETS`], without waiting. `own` is the
+    /// route that the socket is devoted to, if it is.
+    pub fn receive(&self, room: &mut [u8], own: Option<&Route>) -> Option<Bundle> {
         // SAFETY: all zeroes is valid: an address of no family.
         let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
         let mut control = Control::default();
         let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
         // SAFETY: an all-zero message header is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        message.msg_name = (&raw mut name).cast();
-        message.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
+        if own.is_none() {
+            message.msg_name = (&raw mut name).cast();
+            message.msg_namelen = size_of::<libc::sockaddr_storage>() as _;
+        }
         message.msg_iov = &raw mut vector;
         message.msg_iovlen = 1;
         message.msg_control = control.words.as_mut_ptr().cast();
@@ -333,14 +338,14 @@ impl Port {
             self.failed(&io::Error::last_os_error());
             return None;
         };
-        let remote = address_of(&name)?;
-        let mut bundle = Bundle {
-            octets,
-            each: octets.max(1),
-            route: Route { local: (unspecified_like(remote), self.number).into(), remote },
-            marked: false,
-            dropped: 0,
+        let route = match own {
+            Some(route) => *route,
+            None => {
+                let remote = address_of(&name)?;
+                Route { local: (unspecified_like(remote), self.number).into(), remote }
+            }
         };
+        let mut bundle = Bundle { octets, each: octets.max(1), route, marked: false, dropped: 0 };
         self.read_control(&message, &mut bundle);
         Some(bundle)
     }
@@ -393,33 +398,11 @@ impl AsFd for Port {
     }
 }
 
-/// What is said to the kernel, or by it, beside the octets.
-#[derive(Default)]
-struct Control {
-    words: [u64; CONTROL_WORDS],
-    octets: usize,
-}
-
-impl Control {
-    fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: &T) {
-        let len = size_of::<T>() as libc::c_uint;
-        // SAFETY: computes a size only.
-        let space = unsafe { libc::CMSG_SPACE(len) };
-        // SAFETY: as above.
-        let whole = unsafe { libc::CMSG_LEN(len) };
-        let start = self.octets;
-        self.octets += space as usize;
-        assert!(self.octets <= size_of_val(&self.words), "room for every kind of control data");
-        let header: *mut libc::cmsghdr = self.words.as_mut_ptr().wrapping_byte_add(start).cast();
-        let said = libc::cmsghdr { cmsg_len: whole as _, cmsg_level: level, cmsg_type: kind };
-        // SAFETY: the words have room for header and value from `start`, which is aligned because
-        // CMSG_SPACE is a multiple of the alignment.
-        unsafe { header.write(said) };
-        // SAFETY: computes an address only.
-        let data = unsafe { libc::CMSG_DATA(header) };
-        // SAFETY: as for the header.
-        unsafe { data.cast::<T>().write_unaligned(*value) };
-    }
+/// The address that the system leaves by for `peer`.
+fn source_to(peer: SocketAddr) -> Option<IpAddr> {
+    let socket = UdpSocket::bind((unspecified_like(peer), 0)).ok()?;
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
 }
 
 /// The datagrams that leave together: of one length but the last, and no more than an IP packet
@@ -466,42 +449,6 @@ fn vectors_of(
         count += 1;
     }
     count
-}
-
-fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    let place = &raw const *name;
-    match i32::from(name.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says what it is.
-            let name = unsafe { &*place.cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes());
-            Some((ip, u16::from_be(name.sin_port)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says what it is.
-            let name = unsafe { &*place.cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
-            let port = u16::from_be(name.sin6_port);
-            match ip.to_canonical() {
-                IpAddr::V4(ip) => Some((ip, port).into()),
-                IpAddr::V6(ip) => {
-                    Some(std::net::SocketAddrV6::new(ip, port, 0, name.sin6_scope_id).into())
-                }
-            }
-        }
-        _ => None,
-    }
-}
-
-fn unspecified_like(other: SocketAddr) -> IpAddr {
-    if other.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
-}
-
-fn mapped(ip: IpAddr) -> Ipv6Addr {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    }
 }
 
 /// Makes the socket buffers as large as may be; gives the octets of the one for receiving.
@@ -571,4 +518,34 @@ pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<u32> {
     // SAFETY: `place` has room for `len` octets.
     let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &mut len) };
     if result == 0 { u32::try_from(octets).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(port: &Port, own: Option<&Route>) -> Option<u16> {
+        port.receive(&mut [0; BUNDLE_OCTETS], own).map(|bundle| bundle.route.remote.port())
+    }
+
+    #[test]
+    fn a_socket_with_a_route_of_its_own_hears_nobody_else() {
+        let [port, peer, stranger] = [(); 3].map(|()| Port::bind(0).unwrap());
+        let at = |ip: [u8; 4], port: &Port| SocketAddr::from((ip, port.number()));
+        let here = at([127, 0, 0, 1], &port);
+        let route = Route { local: here, remote: at([127, 0, 0, 1], &peer) };
+        let send = |from: &Port| {
+            let to_port = Route { local: at([127, 0, 0, 1], from), remote: here };
+            assert_eq!(from.send_staged(&to_port, b"octets", 6), Written::Octets(6));
+        };
+        // The system does not leave by that address.
+        assert!(!port.devote(&Route { local: at([127, 0, 0, 2], &port), ..route }));
+        send(&stranger);
+        assert_eq!(heard(&port, None), Some(stranger.number()));
+        assert!(port.devote(&route));
+        send(&stranger);
+        assert_eq!(heard(&port, Some(&route)), None);
+        send(&peer);
+        assert_eq!(heard(&port, Some(&route)), Some(peer.number()));
+    }
 }

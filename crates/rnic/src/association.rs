@@ -405,7 +405,7 @@ impl Association {
                 // A datagram that the system refuses is lost like any other.
                 Written::Octets(_) | Written::Failed => {
                     self.burst.restart();
-                    return None;
+                    return self.burst.transmit.is_last.then_some(Sending::Done);
                 }
             }
         }

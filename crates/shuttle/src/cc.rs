@@ -264,23 +264,30 @@ const MODULES: [(&str, Make); 5] =
 
 /// The rate of `octets` in `interval_ns`; 0 for an empty interval.
 pub fn bits_per_second(octets: u64, interval_ns: u64) -> u64 {
-    let bits = u128::from(octets) * 8 * u128::from(SECOND_NS);
-    bits.checked_div(u128::from(interval_ns)).map_or(0, saturate)
+    per(octets, 8 * SECOND_NS, interval_ns)
 }
 
 /// Octets that `rate_bps` carries in `interval_ns`.
 pub fn octets_in(rate_bps: u64, interval_ns: u64) -> u64 {
-    saturate(u128::from(rate_bps) * u128::from(interval_ns) / (8 * u128::from(SECOND_NS)))
+    per(rate_bps, interval_ns, 8 * SECOND_NS)
 }
 
 /// Time that `octets` take at `rate_bps`; 0 at no rate, which callers rule out.
 pub fn time_for_ns(octets: u64, rate_bps: u64) -> u64 {
-    let bits = u128::from(octets) * 8 * u128::from(SECOND_NS);
-    bits.checked_div(u128::from(rate_bps)).map_or(0, saturate)
+    per(octets, 8 * SECOND_NS, rate_bps)
 }
 
-fn saturate(value: u128) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
+/// `a * b / c`; 0 if `c` is. Controllers ask several times for each burst, and a division of 128
+/// bits costs more than all else that they do.
+#[inline]
+fn per(a: u64, b: u64, c: u64) -> u64 {
+    match a.checked_mul(b) {
+        Some(product) => product.checked_div(c).unwrap_or(0),
+        None => {
+            let quotient = (u128::from(a) * u128::from(b)).checked_div(u128::from(c));
+            quotient.map_or(0, |quotient| u64::try_from(quotient).unwrap_or(u64::MAX))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,11 @@ impl MtuSearch {
         Self { base, goal, low: base, high: goal, waiting: false, losses: 0, next_ns: 0 }
     }
 
+    /// Whether a probe may have to leave now.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        !self.waiting && now_ns >= self.next_ns && self.goal - self.low >= GRAIN
+    }
+
     /// Octets of a probe that should leave now. The goal itself comes first: it is often right.
     pub(crate) fn poll(&mut self, now_ns: u64) -> Option<u16> {
         if self.waiting || now_ns < self.next_ns {

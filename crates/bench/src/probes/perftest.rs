@@ -16,7 +16,12 @@ const BITS_PER_GIGABIT: f64 = 1e9;
 enum Device {
     Iwarp,
     Shuttle,
+    /// Shuttle under a key.
+    Sealed,
 }
+
+/// Both sides have it; nobody else needs to be kept out.
+const KEY: &str = "weft1:5b3f1e9c07d2a84466c1b0f29e8d37a55b3f1e9c07d2a84466c1b0f29e8d37a5";
 
 /// One of the `ib_*_bw` programs, at one size.
 #[derive(Debug)]
@@ -60,6 +65,12 @@ impl Bandwidth {
     /// The same over `weft0`.
     pub fn over_shuttle(mut self) -> Self {
         self.device = Device::Shuttle;
+        self
+    }
+
+    /// The same over `weft0`, under a key.
+    pub fn sealed(mut self) -> Self {
+        self.device = Device::Sealed;
         self
     }
 
@@ -169,13 +180,17 @@ impl Probe for Latency {
 }
 
 fn run_pair(lab: &Lab, device: Device, program: &str, options: &str) -> Result<Pair> {
-    let device = match device {
+    let how = match device {
         Device::Iwarp => "-R",
-        Device::Shuttle => "-d weft0",
+        Device::Shuttle | Device::Sealed => "-d weft0",
     };
     lab.pair(ServerEnds::ByItself, |port| {
-        let side = Spec::new(program).args(&format!("{device} -F -p {port} {options}"));
-        let side = side.env("WEFT_TRANSPORT", "iwarp");
+        let side = Spec::new(program).args(&format!("{how} -F -p {port} {options}"));
+        let side = match device {
+            Device::Iwarp => side.env("WEFT_TRANSPORT", "iwarp"),
+            Device::Shuttle => side,
+            Device::Sealed => side.env("WEFT_KEY", KEY),
+        };
         let (server, client) = (side.clone(), side.args(&lab.address));
         (server.under(&lab.weft), client.under(&lab.weft))
     })

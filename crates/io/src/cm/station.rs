@@ -213,7 +213,7 @@ impl Station {
         let mut buffer = Buffer::take();
         let room = &mut buffer.room()[..BUNDLE_OCTETS];
         for _ in 0..config::RECEIVE_BATCH {
-            let Some(bundle) = port.receive(room) else { break };
+            let Some(bundle) = port.receive(room, None) else { break };
             let now_ns = ns_at(clock::now());
             let route = on_link(bundle.route);
             for datagram in room[..bundle.octets].chunks_mut(bundle.each) {

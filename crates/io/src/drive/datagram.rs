@@ -76,6 +76,8 @@ pub(crate) struct DatagramDrive {
     refused: Option<(Instant, u32)>,
     /// Where the peer was when it was last heard elsewhere.
     follows: Option<SocketAddr>,
+    /// The route that the socket is devoted to.
+    own: Option<Route>,
 }
 
 impl DatagramDrive {
@@ -135,6 +137,7 @@ impl DatagramDrive {
             mandate: None,
             refused: None,
             follows: None,
+            own: None,
         }
     }
 
@@ -146,7 +149,7 @@ impl DatagramDrive {
         for _ in 0..RECEIVES_MAX {
             let buffer = self.buffer.get_or_insert_with(Buffer::take);
             let room = &mut buffer.room()[..BUNDLE_OCTETS];
-            let Some(bundle) = self.port.receive(room) else { break };
+            let Some(bundle) = self.port.receive(room, self.own.as_ref()) else { break };
             let now = clock::now();
             received = true;
             // Zero where the kernel has nothing to say.
@@ -228,11 +231,12 @@ impl DatagramDrive {
     fn transmit(&mut self) {
         let Stage::Bound(association) = &mut self.stage else { return };
         let clock_ns = || ns_at(clock::now());
+        let own = self.own.as_ref();
         let outcome = match &mut self.wire {
-            None => association.transmit(clock_ns, |burst| self.port.send(burst)),
+            None => association.transmit(clock_ns, |burst| self.port.send(burst, own)),
             Some(wire) => association.transmit(clock_ns, |burst| match burst.lengths().first() {
                 Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
-                _ => self.port.send_first(burst),
+                _ => self.port.send_first(burst, own),
             }),
         };
         self.turn.blocked = outcome != Sending::Done;
@@ -251,11 +255,16 @@ impl DatagramDrive {
             association.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
         }
         association.limit_ord(established.ord);
+        // A peer on this machine does not move to another address.
+        let route = association.connection().route();
+        if route.local.ip() == route.remote.ip() && self.port.devote(&route) {
+            self.own = Some(route);
+        }
     }
 
     /// Tells the connection manager what has come of the connection.
     fn report(&mut self, now: Instant, notices: &mut Notices) {
-        if self.port.was_refused() {
+        if self.port.was_refused() && self.mandate.is_some() {
             self.handle_refusal(now);
         }
         let (Some(mandate), Stage::Bound(association)) = (&mut self.mandate, &mut self.stage)

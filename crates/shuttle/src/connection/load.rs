@@ -126,7 +126,7 @@ impl Connection {
     }
 
     /// Packets that may leave now on path `at` in `account`; notes when some may if none may.
-    fn allowance(&mut self, now_ns: u64, at: usize, account: u16) -> Option<u64> {
+    pub(super) fn allowance(&mut self, now_ns: u64, at: usize, account: u16) -> Option<u64> {
         let path = &mut self.paths[at];
         match path.allowance(now_ns, account) {
             Allowance::Packets(packets) => match self.cap.burst(now_ns, path.datagram_octets) {
@@ -156,8 +156,8 @@ impl Connection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
-        let Self { session, paths, streams, segment, stats, cap, waits, .. } = self;
-        *waits = false;
+        let Self { session, paths, streams, segment, stats, cap, waits, dry, .. } = self;
+        (*waits, *dry) = (false, false);
         let (Some(session), Some(stream), Some(source)) =
             (session, streams.get_mut(id), ports.source(id))
         else {
@@ -169,9 +169,9 @@ impl Connection {
         let cid = session.peer_cid.with_stream(id);
         let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
         let mut loading = Loading { now_ns, path, guard, header, source, segment, stats, may };
-        let Some(mut flight) = loading.load(id, stream, packets, memory, out) else {
-            return false;
-        };
+        let (loaded, next) = loading.load(id, stream, packets, memory, out);
+        *dry = next.is_none();
+        let Some(mut flight) = loaded else { return false };
         flight.account = account;
         stream.send.deficit -= flight.octets() as i64;
         stream.cap.handle_sent(now_ns, flight.octets());
@@ -233,6 +233,9 @@ fn choose(
     }
 }
 
+/// Number and name of a segment to send, and whether it is sent again.
+type Next = (u64, SegmentId, bool);
+
 /// A flight being put together.
 struct Loading<'a, S> {
     now_ns: u64,
@@ -247,7 +250,8 @@ struct Loading<'a, S> {
 }
 
 impl<S: UlpduSource> Loading<'_, S> {
-    /// Up to `packets` packets with consecutive segments: of those to be sent again first.
+    /// Up to `packets` packets with consecutive segments: of those to be sent again first. Gives
+    /// the segment that would follow, too.
     fn load(
         &mut self,
         id: StreamId,
@@ -255,7 +259,7 @@ impl<S: UlpduSource> Loading<'_, S> {
         packets: u64,
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
-    ) -> Option<Flight> {
+    ) -> (Option<Flight>, Option<Next>) {
         let overhead = self.guard.data_overhead();
         let mulpdu = self.path.datagram_octets - overhead;
         let first_pn = self.path.recovery.next_pn();
@@ -302,13 +306,15 @@ impl<S: UlpduSource> Loading<'_, S> {
             last_octets = size;
             count += 1;
         }
-        let mut flight = (count > 0).then(|| Flight::new(first_pn, count, octets, last_octets))?;
-        flight.cargo = Cargo::Segments { stream: id, first_dsn };
-        Some(flight)
+        let flight = (count > 0).then(|| {
+            let mut flight = Flight::new(first_pn, count, octets, last_octets);
+            flight.cargo = Cargo::Segments { stream: id, first_dsn };
+            flight
+        });
+        (flight, next)
     }
 
-    /// Number and name of the next segment to send, and whether it is sent again.
-    fn next(&mut self, stream: &mut Stream, mulpdu: u16) -> Option<(u64, SegmentId, bool)> {
+    fn next(&mut self, stream: &mut Stream, mulpdu: u16) -> Option<Next> {
         let send = &mut stream.send;
         if let Some(dsn) = send.next_resend().filter(|_| self.may.holes) {
             return Some((dsn, send.name(dsn), true));

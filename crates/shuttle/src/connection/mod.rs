@@ -190,6 +190,8 @@ pub struct Connection {
     late: Option<(usize, tx::Owed)>,
     /// What the stream at hand has to send waits for another path.
     waits: bool,
+    /// The stream at hand has nothing more to send.
+    dry: bool,
     tokens: u64,
     news: News,
     frames: Vec<u8>,
@@ -224,6 +226,7 @@ impl Connection {
             own_first: false,
             late: None,
             waits: false,
+            dry: false,
             tokens: 0,
             news: News::default(),
             frames: Vec::new(),

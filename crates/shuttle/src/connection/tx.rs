@@ -5,6 +5,7 @@ use weft_wire::shuttle::frame::{Frame, MAX_PLAIN_FRAME};
 use weft_wire::shuttle::{CtrlHeader, StreamId};
 
 use super::{Connection, Ports, State};
+use crate::account::OF_PATH;
 use crate::flight::{Cargo, Flight};
 use crate::path::{Path, Route};
 use crate::stream::table::Table;
@@ -43,6 +44,8 @@ pub struct Transmit {
     /// They are longer than the path is known to carry, because segments keep their size when
     /// they are sent again: the network may cut them.
     pub may_fragment: bool,
+    /// Nothing else is to leave now, as far as the connection knows.
+    pub is_last: bool,
 }
 
 impl Transmit {
@@ -51,6 +54,7 @@ impl Transmit {
         self.lengths.clear();
         self.route = None;
         self.may_fragment = false;
+        self.is_last = false;
     }
 
     pub(super) fn end_datagram(&mut self, start: usize) {
@@ -170,6 +174,7 @@ impl Connection {
         for at in 0..self.paths.len() {
             if self.paths[at].validated && self.put_flight(now_ns, at, ports, memory, out) {
                 self.put_behind(now_ns, at, out);
+                out.is_last = !several && self.is_drained(now_ns);
                 return true;
             }
             if !several && self.put_frames(now_ns, at, out) || self.put_mtu_probe(now_ns, at, out) {
@@ -184,6 +189,23 @@ impl Connection {
         }
         self.schedule_queries(now_ns);
         false
+    }
+
+    /// Whether the flight that was just put together took all that there was, so that to look
+    /// again would find nothing. A ping-pong does that after each message.
+    fn is_drained(&mut self, now_ns: u64) -> bool {
+        let alone = self.dry && self.late.is_none() && self.streams.is_one_shared();
+        let path = &self.paths[0];
+        let drained = alone
+            && path.recovery.probes() == 0
+            && !path.mtu.is_due(now_ns)
+            && path.arrivals.due_ns().is_none_or(|due_ns| due_ns > now_ns)
+            && self.allowance(now_ns, 0, OF_PATH).is_some();
+        if drained {
+            self.paths[0].handle_app_limited(OF_PATH);
+            self.schedule_queries(now_ns);
+        }
+        drained
     }
 
     /// Answers or asks whether a route works.

@@ -1,5 +1,6 @@
 //! A stream: one direction of segments out, one in.
 
+mod agenda;
 mod profile;
 pub(crate) mod recv;
 pub(crate) mod send;

@@ -6,10 +6,11 @@
 //! of open streams. What makes a stream listed: [`Table::wake`] for work, losses, credits and
 //! progress, and [`Table::change`] for whatever may start or stop a question.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use weft_wire::shuttle::StreamId;
 
+use super::agenda::Agenda;
 use super::set::StreamSet;
 use super::{Profile, Stream};
 use crate::error::Misuse;
@@ -27,13 +28,13 @@ pub(crate) struct Table {
     /// The same with controllers of their own.
     own: VecDeque<StreamId>,
     /// Until when a stream waits for its rate.
-    parked: BTreeSet<(u64, StreamId)>,
+    parked: Agenda,
     /// Those in one of these.
     is_listed: StreamSet,
     /// Those whose questions must be looked at again.
     changed: StreamSet,
     /// When which stream asks its peer.
-    queries: BTreeSet<(u64, StreamId)>,
+    queries: Agenda,
 }
 
 impl Table {
@@ -87,7 +88,7 @@ impl Table {
         }
         self.ready.retain(|other| *other != id);
         self.own.retain(|other| *other != id);
-        self.parked.retain(|(_, other)| *other != id);
+        self.parked.forget(id);
         self.is_listed.remove(id);
         self.wake(id);
         Ok(())
@@ -113,7 +114,7 @@ impl Table {
                 Ok(packets) => return Some((id, packets)),
                 Err(at_ns) => {
                     self.ready.pop_front();
-                    self.parked.insert((at_ns, id));
+                    self.parked.insert(at_ns, id);
                 }
             }
         }
@@ -121,13 +122,18 @@ impl Table {
 
     /// Streams whose rate lets them send again come back.
     pub(crate) fn unpark(&mut self, now_ns: u64) {
-        while let Some((at_ns, id)) = self.parked.first().copied()
+        while let Some((at_ns, id)) = self.parked.first()
             && at_ns <= now_ns
         {
             self.parked.pop_first();
             // It has waited for its rate, and must not wait for a round too.
             self.ready.push_front(id);
         }
+    }
+
+    /// Whether there is one stream, and it takes its turns with the paths' controllers.
+    pub(crate) fn is_one_shared(&self) -> bool {
+        self.open == 1 && self.own.is_empty()
     }
 
     /// How many streams with controllers of their own may have something to send.
@@ -167,14 +173,14 @@ impl Table {
 
     /// When the next question is due, or a stream may send again.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        let first = |list: &BTreeSet<(u64, StreamId)>| list.first().map(|(at_ns, _)| *at_ns);
-        [first(&self.queries), first(&self.parked)].into_iter().flatten().min()
+        let firsts = [self.queries.first(), self.parked.first()];
+        firsts.into_iter().flatten().map(|(at_ns, _)| at_ns).min()
     }
 
     /// The next stream whose question is due; it must be asked for with
     /// [`SendStream::poll_query`](super::send::SendStream::poll_query).
     pub(crate) fn poll_query(&mut self, now_ns: u64) -> Option<StreamId> {
-        let (at_ns, id) = *self.queries.first()?;
+        let (at_ns, id) = self.queries.first()?;
         if at_ns > now_ns {
             return None;
         }
@@ -195,9 +201,11 @@ impl Table {
                 continue;
             }
             if let Some(listed_ns) = listed_ns {
-                queries.remove(&(listed_ns, id));
+                queries.remove(listed_ns, id);
             }
-            queries.extend(at_ns.map(|at_ns| (at_ns, id)));
+            if let Some(at_ns) = at_ns {
+                queries.insert(at_ns, id);
+            }
         }
     }
 

@@ -44,12 +44,18 @@ impl<'a> Reader<'a> {
 
     pub(super) fn varint(&mut self) -> Result<u64, ShuttleError> {
         let first = *self.0.first().ok_or(ShuttleError::Short)?;
-        Ok(match first >> 6 {
-            0 => u64::from(self.octet()?),
-            1 => u64::from(u16::from_be_bytes(self.array()?) & 0x3fff),
-            2 => u64::from(u32::from_be_bytes(self.array()?) & 0x3fff_ffff),
-            _ => u64::from_be_bytes(self.array()?) & MAX,
-        })
+        let len = 1_usize << (first >> 6);
+        let mut word = [0; 8];
+        match self.0.first_chunk() {
+            // Nearly always: one load, whatever the length.
+            Some(octets) => word = *octets,
+            None => {
+                let octets = self.0.get(..len).ok_or(ShuttleError::Short)?;
+                word[..len].copy_from_slice(octets);
+            }
+        }
+        self.0 = &self.0[len..];
+        Ok((u64::from_be_bytes(word) & MAX) >> (64 - 8 * len))
     }
 }
 
@@ -70,6 +76,9 @@ mod tests {
             put(value, &mut out);
             assert_eq!(out, octets);
             assert_eq!(Reader(octets).varint(), Ok(value));
+            let followed = [octets, &[0xff; 8]].concat();
+            let mut reader = Reader(&followed);
+            assert_eq!((reader.varint(), reader.0), (Ok(value), &[0xff; 8][..]));
         }
     }
 

@@ -1,0 +1,35 @@
+//! Control data: what is said to the kernel about a datagram, or by it, beside its octets.
+#![allow(unsafe_code)]
+
+/// Room for everything that is said of one call.
+const CONTROL_WORDS: usize = 24;
+
+/// What is said to the kernel, or by it, beside the octets.
+#[derive(Default)]
+pub(super) struct Control {
+    pub(super) words: [u64; CONTROL_WORDS],
+    pub(super) octets: usize,
+}
+
+impl Control {
+    /// Adds something that is said to the kernel.
+    pub(super) fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: &T) {
+        let len = size_of::<T>() as libc::c_uint;
+        // SAFETY: computes a size only.
+        let space = unsafe { libc::CMSG_SPACE(len) };
+        // SAFETY: as above.
+        let whole = unsafe { libc::CMSG_LEN(len) };
+        let start = self.octets;
+        self.octets += space as usize;
+        assert!(self.octets <= size_of_val(&self.words), "room for every kind of control data");
+        let header: *mut libc::cmsghdr = self.words.as_mut_ptr().wrapping_byte_add(start).cast();
+        let said = libc::cmsghdr { cmsg_len: whole as _, cmsg_level: level, cmsg_type: kind };
+        // SAFETY: the words have room for header and value from `start`, which is aligned because
+        // CMSG_SPACE is a multiple of the alignment.
+        unsafe { header.write(said) };
+        // SAFETY: computes an address only.
+        let data = unsafe { libc::CMSG_DATA(header) };
+        // SAFETY: as for the header.
+        unsafe { data.cast::<T>().write_unaligned(*value) };
+    }
+}
