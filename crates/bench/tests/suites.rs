@@ -95,8 +95,11 @@ fn programs_of_filters_run_each_way() {
     let summary = succeeds(&scratch.0, &only);
     let row = summary.lines().find(|line| line.starts_with("| microscope 1K "));
     let cells = row.expect("a row").split('|').filter(|cell| !cell.trim().is_empty()).count();
-    assert_eq!(cells, 4, "{summary}");
-    assert!(summary.contains("Enhanced SDP gets a twentieth more done"), "{summary}");
+    assert_eq!(cells, 6, "{summary}");
+    for layer in ["iWARP", "Shuttle"] {
+        let claim = format!("Enhanced SDP over {layer} gets a twentieth more done");
+        assert!(summary.contains(&claim), "{summary}");
+    }
 }
 
 /// The numbers of a row of a figure's table.
