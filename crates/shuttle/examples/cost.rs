@@ -319,6 +319,9 @@ impl Run {
                 return;
             }
             fly(&from.out, self.now_ns + self.delay_ns, &mut self.flying[1 - end]);
+            if from.out.is_last {
+                return;
+            }
         }
     }
 
