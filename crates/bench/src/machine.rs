@@ -30,11 +30,12 @@ pub fn date() -> String {
 /// The programs that take part in measurements, and what they say their versions are.
 pub fn versions() -> BTreeMap<String, String> {
     let weft = (String::from("weft"), String::from(env!("CARGO_PKG_VERSION")));
-    let programs = ["gcc", "ib_write_bw", "iperf3", "mpirun"];
-    let asked = programs
-        .iter()
-        .filter_map(|program| Some(((*program).to_owned(), first_line(program, &["--version"])?)));
-    std::iter::once(weft).chain(asked).collect()
+    let usual = ["fi_info", "gcc", "ib_write_bw", "iperf3", "mpirun", "strace", "valgrind"];
+    let flags = usual.map(|program| (program, "--version"));
+    let asked = flags.into_iter().chain([("ucx_info", "-v")]);
+    let said = asked
+        .filter_map(|(program, flag)| Some((program.to_owned(), first_line(program, &[flag])?)));
+    std::iter::once(weft).chain(said).collect()
 }
 
 fn first_line(program: &str, args: &[&str]) -> Option<String> {
