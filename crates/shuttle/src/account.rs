@@ -223,7 +223,8 @@ impl Account {
     }
 
     /// How fast the path delivered while the packet of `snapshot` was on its way. An interval
-    /// shorter than the smallest round trip is an artefact of acknowledgements that bunched.
+    /// shorter than the smallest round trip is an artefact of acknowledgements that bunched. What
+    /// was on its way when nothing more was left to send says as little as what left after that.
     fn rate_sample(
         &mut self,
         now_ns: u64,
@@ -239,7 +240,69 @@ impl Account {
             delivered_octets: self.delivered_octets - snapshot.delivered_octets,
             interval_ns,
             prior_delivered_octets: snapshot.delivered_octets,
-            app_limited: snapshot.app_limited,
+            app_limited: snapshot.app_limited || snapshot.delivered_octets < self.app_limited_until,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    /// Tells of each sample whether the application was the limit.
+    struct Teller(Sender<bool>);
+
+    impl Controller for Teller {
+        fn on_sent(&mut self, _: &Sent) {}
+
+        fn on_acked(&mut self, acked: &Acked) {
+            self.0.send(acked.rate.unwrap().app_limited).unwrap();
+        }
+
+        fn on_lost(&mut self, _: &Lost) {}
+
+        fn on_spurious(&mut self, _: &Spurious) {}
+
+        fn pacing_rate_bps(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn window_octets(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn name(&self) -> &'static str {
+            "teller"
+        }
+    }
+
+    fn send(account: &mut Account, now_ns: u64) -> Flight {
+        let mut flight = Flight::new(0, 1, 100, 100);
+        flight.sent_ns = now_ns;
+        account.handle_sent(now_ns, &mut flight);
+        flight
+    }
+
+    fn arrive(account: &mut Account, now_ns: u64, flight: &Flight) {
+        account.handle_arrived(flight, 1, 0);
+        let rtt = Rtt { latest_ns: 1000, smoothed_ns: 1000, var_ns: 0, min_ns: 1000 };
+        account.report(&Report { now_ns, rtt, timed: true, one_way_ns: 0, marked: 0 });
+    }
+
+    #[test]
+    fn a_message_with_nothing_behind_it_does_not_measure_the_path() {
+        let (tell, told) = channel();
+        let mut account = Account::new(Box::new(Teller(tell)));
+        for now_ns in [10_000, 20_000] {
+            let flight = send(&mut account, now_ns);
+            account.handle_app_limited();
+            arrive(&mut account, now_ns + 5000, &flight);
+            assert!(told.recv().unwrap());
+        }
+        let full = send(&mut account, 30_000);
+        arrive(&mut account, 32_000, &full);
+        assert!(!told.recv().unwrap(), "there was more to send");
     }
 }
