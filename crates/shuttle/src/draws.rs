@@ -3,7 +3,7 @@
 //! Invariant: the state moves on with each draw, one way only; who learns it later learns nothing
 //! that was drawn before.
 
-use ring::hkdf::{HKDF_SHA256, Prk};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 
 use crate::seal::expand;
 

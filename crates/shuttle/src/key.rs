@@ -5,7 +5,7 @@
 
 use core::fmt;
 
-use ring::hkdf::{HKDF_SHA256, Prk};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use thiserror::Error;
 
 use crate::noise::Credentials;

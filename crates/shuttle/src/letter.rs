@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use ring::aead::{AES_128_GCM, Algorithm, CHACHA20_POLY1305};
-use ring::hkdf::Prk;
+use aws_lc_rs::aead::{AES_128_GCM, Algorithm, CHACHA20_POLY1305};
+use aws_lc_rs::hkdf::Prk;
 use weft_wire::datagram::{Cipher, SEALED_LEN, SealedHeader, Sender};
 
 use crate::key::Key;

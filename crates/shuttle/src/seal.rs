@@ -6,8 +6,10 @@
 //! that the peer needs next is always one that it can know: the next but one is not used before it
 //! has shown that it has the next.
 
-use ring::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use ring::hkdf::{self, HKDF_SHA256, Prk};
+use aws_lc_rs::aead::{
+    AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
+use aws_lc_rs::hkdf::{self, HKDF_SHA256, Prk};
 use weft_wire::shuttle::hello::protection;
 
 use crate::connection::MAX_PATHS;
