@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use weft_verbs::Misuse;
 
+use crate::layout::Stretch;
 use crate::verbs::Verbs;
 
 /// Payload in a slot.
@@ -81,24 +82,39 @@ impl Inbox {
         self.urgent.take()
     }
 
+    /// Octets that a read gives at most, as urgent octets have it.
+    fn limit(&self) -> u64 {
+        let to_mark = self.mark.map_or(0, |mark| mark.saturating_sub(self.read));
+        if to_mark > 0 { to_mark } else { u64::MAX }
+    }
+
+    /// Where the octets lie that a read gives, slot by slot.
+    pub fn arrived(&self) -> impl Iterator<Item = Stretch> {
+        let mut left = self.limit();
+        let part = move |item: &Item| {
+            let len = item.len.min(left);
+            left -= len;
+            Stretch { at: item.at, len: len as u32 }
+        };
+        self.items.iter().map(part).take_while(|stretch| stretch.len > 0)
+    }
+
     /// Copies what a read gives to `into` and leaves it where it is.
     pub fn copy(&self, verbs: &impl Verbs, into: &mut [u8]) -> Result<usize, Misuse> {
-        let to_mark = self.mark.map_or(0, |mark| mark.saturating_sub(self.read));
-        let limit = if to_mark > 0 { to_mark } else { u64::MAX };
-        let wanted = into.len().min(usize::try_from(limit).unwrap_or(usize::MAX));
         let mut copied = 0;
-        for item in &self.items {
-            let len = (wanted - copied).min(usize::try_from(item.len).unwrap_or(usize::MAX));
-            if len == 0 {
+        for Stretch { at, len } in self.arrived() {
+            let now = (into.len() - copied).min(len as usize);
+            if now == 0 {
                 break;
             }
-            verbs.fetch(item.at, &mut into[copied..copied + len])?;
-            copied += len;
+            verbs.fetch(at, &mut into[copied..copied + now])?;
+            copied += now;
         }
         Ok(copied)
     }
 
-    /// Drops the `octets` that [`Inbox::copy`] gave; tells each slot that is free with that.
+    /// Drops `octets` of what [`Inbox::copy`] or [`Inbox::arrived`] gave; tells each slot that is
+    /// free with that.
     pub fn consume(&mut self, octets: usize, mut free: impl FnMut(u16)) {
         let mut left = octets as u64;
         self.read += left;

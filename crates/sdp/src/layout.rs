@@ -11,6 +11,15 @@ pub const CONTROLS: u16 = 8;
 pub const CONTROL_OCTETS: u64 = 64;
 const _: () = assert!(CONTROL_OCTETS as usize >= HEAD_LEN_MAX);
 
+/// A stretch of private memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Offset of its first octet.
+    pub at: u64,
+    /// Octets, one at least.
+    pub len: u32,
+}
+
 /// Where the slots lie.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {

@@ -29,5 +29,6 @@ pub use connection::Connection;
 pub use error::{Fault, Violation};
 pub use event::Event;
 pub use hello::{Names, Opening, Request};
+pub use layout::Stretch;
 pub use queue_pair::{Entropy, QueuePair};
 pub use verbs::{Completion, Memory, Verbs, Work};

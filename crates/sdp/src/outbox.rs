@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use weft_verbs::Misuse;
 use weft_wire::sdp::BASE_LEN;
 
-use crate::layout::{CONTROLS, Layout};
+use crate::layout::{CONTROLS, Layout, Stretch};
 use crate::verbs::Verbs;
 
 /// A message that waits.
@@ -67,22 +67,43 @@ impl Outbox {
         open.map_or(0, |last| self.payload_max - last.len)
     }
 
+    /// Where the next octets of payload belong: message by message, in the order in which they are
+    /// sent.
+    pub fn vacant(&self) -> impl Iterator<Item = Stretch> {
+        let room = self.room_in_last();
+        let open = self.waiting.back().filter(|_| room > 0);
+        let open = open.map(|last| self.stretch(last.slot, last.len));
+        open.into_iter().chain(self.free.iter().rev().map(|slot| self.stretch(*slot, 0)))
+    }
+
+    fn stretch(&self, slot: u16, begun: u32) -> Stretch {
+        let at = self.layout.send(slot) + BASE_LEN as u64 + u64::from(begun);
+        Stretch { at, len: self.payload_max - begun }
+    }
+
+    /// Queues the first `octets` of [`Outbox::vacant`]; those that it does not have are left out.
+    pub fn extend(&mut self, mut octets: u32) {
+        while octets > 0 {
+            if self.room_in_last() == 0 {
+                let Some(slot) = self.free.pop() else { return };
+                self.waiting.push_back(Draft { slot, len: 0, urgent: false });
+            }
+            let Some(last) = self.waiting.back_mut() else { return };
+            let now = octets.min(self.payload_max - last.len);
+            last.len += now;
+            octets -= now;
+        }
+    }
+
     /// Queues the octets at the start of `data` that there is room for; tells how many.
     pub fn push(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Misuse> {
         let mut rest = data;
         while !rest.is_empty() {
-            if self.room_in_last() == 0 {
-                let Some(slot) = self.free.pop() else { break };
-                self.waiting.push_back(Draft { slot, len: 0, urgent: false });
-            }
-            let appends = self.appends;
-            let last = self.waiting.back_mut().expect("one was pushed if there was none");
-            let room = self.payload_max - last.len;
-            debug_assert!(appends || last.len == 0);
-            let (now, later) = rest.split_at(rest.len().min(room as usize));
-            let at = self.layout.send(last.slot) + BASE_LEN as u64 + u64::from(last.len);
+            let next = self.vacant().next();
+            let Some(Stretch { at, len }) = next else { break };
+            let (now, later) = rest.split_at(rest.len().min(len as usize));
             verbs.fill(at, now)?;
-            last.len += now.len() as u32;
+            self.extend(now.len() as u32);
             rest = later;
         }
         Ok(data.len() - rest.len())

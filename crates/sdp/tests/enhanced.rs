@@ -77,3 +77,29 @@ fn a_reader_that_does_not_read_stops_the_sender() {
     }
     assert!(ends[0].took_event(Event::Writable));
 }
+
+/// One buffer serves both layers: what is put into it is sent from there, behind what waits.
+#[test]
+fn octets_are_put_where_they_are_sent_from_and_taken_where_they_arrived() {
+    let mut ends = pair(&holding());
+    assert_eq!(ends[0].send(b"sent, "), 6);
+    let long = b"put where it is sent from, ".repeat(20);
+    assert_eq!(ends[0].put(&long), long.len());
+    settle(&mut ends);
+    assert_eq!(ends[1].take(6), b"sent, ");
+    assert_eq!(ends[1].take(2000), long);
+    assert_eq!(ends[1].take(2000), b"");
+    while ends[0].put(&[1; 5000]) > 0 {}
+    settle(&mut ends);
+    assert_eq!(ends[1].take(5000).len(), 8 * 240, "what there are receives for");
+}
+
+#[test]
+fn private_buffers_are_not_shared_in_basic_style() {
+    let mut ends = pair(&small());
+    assert_eq!(ends[0].put(b"word"), 0);
+    assert_eq!(ends[0].send(b"word"), 4);
+    settle(&mut ends);
+    assert_eq!(ends[1].take(9), b"");
+    assert_eq!(ends[1].receive(9), b"word");
+}

@@ -12,6 +12,7 @@ use weft_wire::sdp::Mode;
 #[derive(Clone, Debug)]
 enum Step {
     Send { len: usize },
+    Put { len: usize },
     SendUrgent,
     SendFrom { len: usize },
     Cancel,
@@ -20,6 +21,7 @@ enum Step {
     Invite { len: usize },
     CancelInvitation,
     Receive { len: usize },
+    Take { len: usize },
     ReceiveInto { len: usize },
     ReceiveUrgent,
     Carry { octets: usize },
@@ -34,7 +36,8 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
         4 => Just(Mode::Pipelined),
     ];
     let step = prop_oneof![
-        20 => len().prop_map(|len| Step::Send { len }),
+        12 => len().prop_map(|len| Step::Send { len }),
+        8 => len().prop_map(|len| Step::Put { len }),
         3 => Just(Step::SendUrgent),
         5 => (1000usize..4000).prop_map(|len| Step::SendFrom { len }),
         1 => Just(Step::Cancel),
@@ -43,7 +46,8 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
         6 => len().prop_map(|len| Step::Invite { len }),
         1 => Just(Step::CancelInvitation),
         5 => len().prop_map(|len| Step::ReceiveInto { len }),
-        15 => len().prop_map(|len| Step::Receive { len }),
+        9 => len().prop_map(|len| Step::Receive { len }),
+        6 => len().prop_map(|len| Step::Take { len }),
         2 => Just(Step::ReceiveUrgent),
         25 => (0usize..3000).prop_map(|octets| Step::Carry { octets }),
         1 => Just(Step::Shutdown),
@@ -55,6 +59,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
 fn take(step: &Step, me: &mut End, own: &mut Stream, peers: &mut Stream) {
     match *step {
         Step::Send { len } if !own.shut => drop(own.send(me, len)),
+        Step::Put { len } if !own.shut => drop(own.send_by(me, len, End::put)),
         Step::SendUrgent if !own.shut => own.send_urgent(me),
         Step::SendFrom { len } if !own.shut => own.send_from(me, len),
         Step::Cancel => me.connection.cancel_source(&mut me.verbs, 0).unwrap(),
@@ -65,6 +70,7 @@ fn take(step: &Step, me: &mut End, own: &mut Stream, peers: &mut Stream) {
         Step::AllowSource => drop(me.connection.allow_source(&mut me.verbs)),
         Step::ReceiveInto { len } => peers.receive_into(me, len),
         Step::Receive { len } => drop(peers.receive(me, len)),
+        Step::Take { len } => drop(peers.receive_by(me, len, End::take)),
         Step::ReceiveUrgent => peers.receive_urgent(me),
         Step::Shutdown => {
             own.shut = true;

@@ -26,6 +26,7 @@ mod guard;
 pub mod hooks;
 mod host;
 mod leaver;
+mod memory;
 mod names;
 mod near;
 mod pump;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use weft_io::engine::{Engine, Interest, Source, Token};
 use weft_io::fds::HighFd;
 
+use crate::memory::Parts;
 use crate::names::Ends;
 use crate::sys::{self, Inode};
 
@@ -49,6 +50,8 @@ pub struct Near {
     /// Octets for the program that it has no room for yet, and how many of them are gone.
     rest: Vec<u8>,
     written: usize,
+    /// It had no room for all of what it was offered.
+    full: bool,
     urgent: Option<u8>,
     /// Octets that the program did not write, which keep it from writing.
     jam: usize,
@@ -81,6 +84,7 @@ impl Near {
             interest,
             rest: Vec::new(),
             written: 0,
+            full: false,
             urgent: None,
             jam: 0,
             deaf: false,
@@ -116,8 +120,8 @@ impl Near {
         }
     }
 
-    /// What the program says next, into `scratch`.
-    pub fn hear(&mut self, scratch: &mut [u8]) -> Said {
+    /// What the program says next, which `take` receives from the descriptor.
+    pub fn hear(&mut self, take: impl FnOnce(RawFd) -> io::Result<usize>) -> Said {
         // The mark stays where the urgent octet was until something behind it is read.
         let mut octet = [0];
         if sys::is_at_mark(self.raw())
@@ -125,7 +129,7 @@ impl Near {
         {
             return Said::Urgent(octet[0]);
         }
-        match sys::receive(self.raw(), scratch, 0) {
+        match take(self.raw()) {
             Ok(0) => Said::End,
             Ok(count) => Said::Octets(count),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Said::Nothing,
@@ -139,9 +143,27 @@ impl Near {
         sys::poll_now(self.raw(), libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP) == 0
     }
 
-    /// Whether all that was told is with the program.
+    /// Whether all that was told or offered is with the program.
     pub fn is_told(&self) -> bool {
-        self.rest.len() == self.written && self.urgent.is_none()
+        self.rest.len() == self.written && self.urgent.is_none() && !self.full
+    }
+
+    /// Writes for the program those of `parts` that there is room for; how many octets.
+    pub fn offer(&mut self, mut parts: Parts<'_>) -> usize {
+        if self.deaf {
+            return parts.octets();
+        }
+        let count = match parts.send(self.raw()) {
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            // Nobody reads any more.
+            Err(_) => {
+                self.deaf = true;
+                parts.octets()
+            }
+        };
+        self.full = count < parts.octets();
+        count
     }
 
     /// Writes `octets` for the program, and keeps what there is no room for.
@@ -158,8 +180,12 @@ impl Near {
         self.tell_rest();
     }
 
-    /// Writes what was kept, as far as there is room; whether there was any.
+    /// Writes what was kept, as far as there is room; whether there was any, or may be for what
+    /// was offered.
     pub fn tell_rest(&mut self) -> bool {
+        if std::mem::take(&mut self.full) {
+            return true;
+        }
         let before = self.written;
         if self.written < self.rest.len() {
             let rest = std::mem::take(&mut self.rest);

@@ -67,7 +67,8 @@ impl Inner {
     }
 
     /// Sends `octets` behind everything that the program has written, if there is room for all of
-    /// them and nothing waits before them.
+    /// them and nothing waits before them. A stream of calls is not for this: two threads move it
+    /// sooner than one.
     pub fn say(&mut self, octets: &[u8]) -> bool {
         let open = self.way == Way::Sdp && self.dial.is_none() && !self.ended;
         let first = open && self.near.as_ref().is_some_and(Near::is_silent);
@@ -76,6 +77,9 @@ impl Inner {
         }
         let Some(stream) = &mut self.stream else { return false };
         let Some((connection, verbs)) = stream.parts() else { return false };
+        if connection.flying() > 0 {
+            return false;
+        }
         let sent = connection.send(verbs, octets).is_ok();
         stream.ring();
         self.watch();
@@ -116,6 +120,7 @@ impl Inner {
     /// From the program to the far end.
     fn pull(&mut self, scratch: &mut [u8]) -> bool {
         let room = self.far_room().min(scratch.len());
+        let shares = self.shares();
         let Some(near) = &mut self.near else { return false };
         if !self.near_stirs || room == 0 && !self.ended {
             return false;
@@ -124,7 +129,14 @@ impl Inner {
             self.near_stirs = false;
             return near.is_left() && self.close_far();
         }
-        match near.hear(&mut scratch[..room]) {
+        let shared = self.stream.as_ref().filter(|_| shares).and_then(Stream::vacant);
+        let shared = shared.filter(|parts| parts.octets() > 0);
+        let is_shared = shared.is_some();
+        let (said, room) = match shared {
+            Some(mut parts) => (near.hear(|fd| parts.receive(fd)), parts.octets()),
+            None => (near.hear(|fd| sys::receive(fd, &mut scratch[..room], 0)), room),
+        };
+        match said {
             Said::Nothing => {
                 self.near_stirs = false;
                 false
@@ -132,7 +144,10 @@ impl Inner {
             Said::Octets(count) => {
                 // What is less than there is room for is all; the kernel says when there is more.
                 self.near_stirs = count == room || !near.is_watched();
-                self.send_far(&scratch[..count]);
+                match &mut self.stream {
+                    Some(stream) if is_shared => stream.commit(count),
+                    _ => self.send_far(&scratch[..count]),
+                }
                 true
             }
             Said::Urgent(octet) => {
@@ -151,6 +166,11 @@ impl Inner {
                 true
             }
         }
+    }
+
+    /// Whether the stream's own memory is read to and written from.
+    fn shares(&self) -> bool {
+        self.way == Way::Sdp && self.stream.as_ref().is_some_and(Stream::shares)
     }
 
     /// Octets that the far end takes.
@@ -235,6 +255,7 @@ impl Inner {
 
     /// From the far end to the program.
     fn push(&mut self, scratch: &mut [u8]) -> bool {
+        let shares = self.shares();
         let Some(near) = &mut self.near else { return false };
         if !near.is_told() {
             return near.tell_rest();
@@ -259,6 +280,9 @@ impl Inner {
                     }
                     return first;
                 }
+                if shares {
+                    return self.push_shared();
+                }
                 match connection.receive(verbs, scratch) {
                     Ok(0) | Err(_) => false,
                     Ok(count) => {
@@ -268,6 +292,15 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// The same from where it has arrived.
+    fn push_shared(&mut self) -> bool {
+        let (Some(near), Some(stream)) = (&mut self.near, &mut self.stream) else { return false };
+        let Some(parts) = stream.arrived().filter(|parts| parts.octets() > 0) else { return false };
+        let count = near.offer(parts);
+        stream.consume(count);
+        count > 0
     }
 
     fn push_plain(&mut self, scratch: &mut [u8]) -> bool {

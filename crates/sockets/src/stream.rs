@@ -15,16 +15,15 @@ use weft_sdp::{
 };
 use weft_verbs::{Access, CompChannel, Misuse, Pd, QpCap, QpType, Sge, Wake, Wc};
 
+use crate::memory::{Memory, Parts};
 use crate::settings::Settings;
-use crate::sys::{self, Memory};
+use crate::sys;
 
 /// Buffers towards this machine, and their octets: so few stay in the caches.
 const NEAR: (u16, u32) = (64, 32 << 10);
 /// Towards others. All that is on its way must find a buffer, and a fast path of 200 ms holds so
 /// much; buffers that are never used are never there.
 const FAR: (u16, u32) = (512, 64 << 10);
-/// Octets that are with the layer below before others wait, towards this machine.
-const NEAR_FLYING: u32 = 512 << 10;
 /// Requests beyond those for the buffers.
 const SPARE_REQUESTS: u32 = 16;
 /// Completions taken at once.
@@ -66,7 +65,7 @@ pub struct Stream {
     connection: Option<Connection>,
     opening: Option<Opening>,
     armed: bool,
-    _memory: Memory,
+    memory: Memory,
 }
 
 impl Stream {
@@ -151,7 +150,7 @@ impl Stream {
             connection,
             opening,
             armed,
-            _memory: memory,
+            memory,
         })
     }
 
@@ -213,6 +212,41 @@ impl Stream {
         Some((self.connection.as_mut()?, &mut self.verbs))
     }
 
+    /// Whether its memory is shared with its owner: in enhanced style one buffer serves both.
+    pub fn shares(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.style() == Style::Enhanced)
+    }
+
+    /// Where the next octets to be sent may be put, if it shares its memory; [`Stream::commit`]
+    /// sends them.
+    pub fn vacant(&self) -> Option<Parts<'_>> {
+        let connection = self.connection.as_ref()?;
+        Some(self.memory.parts(connection.vacant()))
+    }
+
+    /// Sends the first `octets` of what [`Stream::vacant`] gave.
+    pub fn commit(&mut self, octets: usize) {
+        if let Some(connection) = &mut self.connection {
+            // A connection that has failed says so by itself.
+            let _ = connection.commit(&mut self.verbs, octets as u32);
+        }
+    }
+
+    /// The octets that have arrived, up to an urgent one, if it shares its memory; until
+    /// [`Stream::consume`].
+    pub fn arrived(&self) -> Option<Parts<'_>> {
+        let connection = self.connection.as_ref()?;
+        Some(self.memory.parts(connection.arrived()))
+    }
+
+    /// The first `octets` of what [`Stream::arrived`] gave have been read.
+    pub fn consume(&mut self, octets: usize) {
+        if let Some(connection) = &mut self.connection {
+            // As above.
+            let _ = connection.consume(&mut self.verbs, octets);
+        }
+    }
+
     /// Whether it notices by itself that the process of the peer has ended, and may have octets
     /// until then that are read later: it has a TCP connection of its own.
     pub fn outlasts_peer(&self) -> bool {
@@ -251,7 +285,8 @@ fn config(personality: Personality, here: bool) -> Config {
     }
     let (buffers, octets) = if here { NEAR } else { FAR };
     (config.buffers, config.buffer_octets, config.buffer_octets_max) = (buffers, octets, octets);
-    config.high_octets = if here { NEAR_FLYING } else { u32::from(buffers) * octets };
+    // The layer below takes all that there are buffers for.
+    config.high_octets = u32::from(buffers) * octets;
     config.low_octets = config.high_octets / 4;
     config
 }

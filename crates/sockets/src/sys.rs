@@ -19,9 +19,13 @@ pub struct Inode(u64);
 /// `SIOCATMARK`, which libc leaves out.
 const SIOCATMARK: libc::c_ulong = 0x8905;
 
-fn check(result: c_long) -> io::Result<usize> {
+/// What a system call gave.
+pub fn check(result: c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
+
+/// Octets that may wait in a socket of a pair, which the kernel doubles for what it needs itself.
+const ROOM_OCTETS: c_int = 512 << 10;
 
 fn owned(result: c_long) -> io::Result<OwnedFd> {
     let raw = check(result)? as RawFd;
@@ -50,7 +54,20 @@ pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let [first, second] = pair.map(|raw| owned(raw.into()));
     let (first, second) = (first?, second?);
     set_flags(second.as_raw_fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
+    set_room(first.as_raw_fd());
+    set_room(second.as_raw_fd());
     Ok((first, second))
+}
+
+/// Lets more wait in a socket than the kernel's default: whoever has filled it is woken when three
+/// quarters are gone. Where the kernel allows less, it is less.
+fn set_room(fd: RawFd) {
+    let (room, len) = (ROOM_OCTETS, size_of::<c_int>());
+    let at = &raw const room;
+    // SAFETY: the value is there.
+    unsafe {
+        libc::syscall(libc::SYS_setsockopt, fd, libc::SOL_SOCKET, libc::SO_SNDBUF, at, len);
+    }
 }
 
 /// A socket of messages in the abstract name space, on which nothing waits.
@@ -392,42 +409,6 @@ pub fn wait_raised(fd: RawFd) -> io::Result<()> {
     let mut count = 0_u64;
     // SAFETY: eight writable octets.
     check(unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) } as c_long).map(drop)
-}
-
-/// Memory of this process that nothing else uses.
-#[derive(Debug)]
-pub struct Memory {
-    addr: *mut c_void,
-    octets: usize,
-}
-
-// SAFETY: it is an address and a length; who may use the memory is the owner's to see to.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    /// So much of it; pages that are never used are never there.
-    pub fn map(octets: usize) -> io::Result<Self> {
-        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
-        let kind = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: new memory, at a place of the kernel's choice.
-        let addr = unsafe { libc::mmap(std::ptr::null_mut(), octets, rights, kind, -1, 0) };
-        if addr == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { addr, octets })
-    }
-
-    /// Its first octet.
-    pub fn addr(&self) -> u64 {
-        self.addr as u64
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and its owner has ended every use.
-        unsafe { libc::munmap(self.addr, self.octets) };
-    }
 }
 
 #[cfg(test)]

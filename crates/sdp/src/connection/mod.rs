@@ -19,7 +19,7 @@ use crate::credits::Credits;
 use crate::error::{Fault, Violation};
 use crate::event::{Event, Pending};
 use crate::inbox::Inbox;
-use crate::layout::Layout;
+use crate::layout::{Layout, Stretch};
 use crate::outbox::Outbox;
 use crate::verbs::{Completion, Verbs, Work};
 
@@ -116,6 +116,11 @@ impl Connection {
         if open { self.outbox.room() } else { 0 }
     }
 
+    /// Octets that the layer below has and has not sent.
+    pub fn flying(&self) -> u64 {
+        self.outbox.flying()
+    }
+
     /// Whether everything that the peer sent has been read, and it will send no more.
     pub fn is_at_end(&self) -> bool {
         self.ends.heard && self.inbox.len() == 0 && self.offer.is_none()
@@ -173,6 +178,26 @@ impl Connection {
         })
     }
 
+    /// Where the next octets to be sent may be put by whoever has the private memory, one stretch
+    /// behind the other, in enhanced style: they lie where the layer below sends them from, and
+    /// [`Connection::commit`] sends them. In basic style private buffers are SDP's alone.
+    pub fn vacant(&self) -> impl Iterator<Item = Stretch> {
+        let open = self.style == Style::Enhanced && self.writable() > 0;
+        open.then(|| self.outbox.vacant()).into_iter().flatten()
+    }
+
+    /// Sends the first `octets` of [`Connection::vacant`], which are no more than it has.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn commit(&mut self, verbs: &mut impl Verbs, octets: u32) -> Result<(), Fault> {
+        self.check_open()?;
+        self.try_to(verbs, |this, verbs| {
+            this.outbox.extend(octets);
+            this.flush(verbs)
+        })
+    }
+
     /// Sends an octet that is urgent; tells whether there was room for it.
     ///
     /// # Errors
@@ -198,20 +223,35 @@ impl Connection {
     /// Why the connection failed, once all that came before has been read.
     pub fn receive(&mut self, verbs: &mut impl Verbs, into: &mut [u8]) -> Result<usize, Fault> {
         let copied = self.peek(verbs, into)?;
+        // This reader has no memory to fetch into.
+        if copied == 0 && !into.is_empty() && self.fault.is_none() {
+            self.try_to(verbs, |this, _| this.decline())?;
+        }
+        self.consume(verbs, copied)?;
+        Ok(copied)
+    }
+
+    /// Where the octets that were received lie, in enhanced style, for whoever has the private
+    /// memory to read them there, until [`Connection::consume`]. They end where a read does.
+    pub fn arrived(&self) -> impl Iterator<Item = Stretch> {
+        let open = self.style == Style::Enhanced;
+        open.then(|| self.inbox.arrived()).into_iter().flatten()
+    }
+
+    /// The first `octets` of what has arrived, which are that many at least, have been read.
+    ///
+    /// # Errors
+    /// Why the connection failed meanwhile.
+    pub fn consume(&mut self, verbs: &mut impl Verbs, octets: usize) -> Result<(), Fault> {
         let mut free = Vec::new();
-        self.inbox.consume(copied, |slot| free.push(slot));
+        self.inbox.consume(octets, |slot| free.push(slot));
         if self.fault.is_some() {
-            return Ok(copied);
+            return Ok(());
         }
         self.try_to(verbs, |this, verbs| {
             free.into_iter().try_for_each(|slot| this.post(verbs, slot))?;
-            // This reader has no memory to fetch into.
-            if copied == 0 && !into.is_empty() {
-                this.decline()?;
-            }
             this.flush(verbs)
-        })?;
-        Ok(copied)
+        })
     }
 
     /// The same without taking anything.

@@ -6,7 +6,9 @@ pub mod rnic;
 
 use rnic::{Memory, Side, agreed};
 use weft_rnic::mpa::Role;
-use weft_sdp::{Completion, Config, Connection, Event, Names, Opening, QueuePair, Request};
+use weft_sdp::{
+    Completion, Config, Connection, Event, Names, Opening, QueuePair, Request, Stretch, Verbs,
+};
 use weft_verbs::Access;
 
 /// Small buffers, so that everything that can run out does.
@@ -62,6 +64,31 @@ impl End {
         assert_eq!((seen, &peeked), (copied, &into), "what is peeked at is read next");
         into.truncate(copied);
         into
+    }
+
+    /// Puts the octets where they are sent from; in basic style there is no such place.
+    pub fn put(&mut self, data: &[u8]) -> usize {
+        let mut rest = data;
+        for Stretch { at, len } in self.connection.vacant().collect::<Vec<_>>() {
+            let (now, later) = rest.split_at(rest.len().min(len as usize));
+            self.verbs.fill(at, now).unwrap();
+            rest = later;
+        }
+        let put = data.len() - rest.len();
+        self.connection.commit(&mut self.verbs, put as u32).unwrap();
+        put
+    }
+
+    /// Takes octets from where they have arrived; in basic style there is no such place.
+    pub fn take(&mut self, len: usize) -> Vec<u8> {
+        let mut taken = Vec::new();
+        for stretch in self.connection.arrived() {
+            let mut octets = vec![0; (len - taken.len()).min(stretch.len as usize)];
+            self.verbs.fetch(stretch.at, &mut octets).unwrap();
+            taken.append(&mut octets);
+        }
+        self.connection.consume(&mut self.verbs, taken.len()).unwrap();
+        taken
     }
 
     pub fn shutdown(&mut self) {
@@ -166,8 +193,18 @@ impl Stream {
     }
 
     pub fn send(&mut self, end: &mut End, len: usize) -> usize {
+        self.send_by(end, len, End::send)
+    }
+
+    /// Sends by [`End::send`] or [`End::put`].
+    pub fn send_by(
+        &mut self,
+        end: &mut End,
+        len: usize,
+        by: fn(&mut End, &[u8]) -> usize,
+    ) -> usize {
         let data: Vec<u8> = (self.sent..self.sent + len).map(|at| self.octet(at)).collect();
-        let taken = end.send(&data);
+        let taken = by(end, &data);
         assert!(taken <= len);
         self.sent += taken;
         taken
@@ -234,7 +271,17 @@ impl Stream {
 
     /// Reads and checks; gives how many octets there were.
     pub fn receive(&mut self, end: &mut End, len: usize) -> usize {
-        let octets = end.receive(len);
+        self.receive_by(end, len, End::receive)
+    }
+
+    /// The same by [`End::receive`] or [`End::take`].
+    pub fn receive_by(
+        &mut self,
+        end: &mut End,
+        len: usize,
+        by: fn(&mut End, usize) -> Vec<u8>,
+    ) -> usize {
+        let octets = by(end, len);
         for octet in &octets {
             assert_eq!(*octet, self.octet(self.read), "octet {} of the stream", self.read);
             self.read += 1;

@@ -1,0 +1,139 @@
+//! The private memory of a connection, and system calls on parts of it.
+//!
+//! Invariant: no reference to it is ever made. The kernel reads and writes it for this library, and
+//! the engine's threads do so for what is posted.
+
+use std::ffi::c_void;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::RawFd;
+
+use libc::{c_int, iovec, msghdr};
+use weft_sdp::Stretch;
+
+use crate::sys::check;
+
+/// Parts of a system call at most.
+const PARTS_MAX: usize = 8;
+
+/// Memory of this process that nothing else uses.
+#[derive(Debug)]
+pub struct Memory {
+    addr: *mut c_void,
+    octets: usize,
+}
+
+// SAFETY: it is an address and a length; who may use the memory is the owner's to see to.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// So much of it; pages that are never used are never there.
+    pub fn map(octets: usize) -> io::Result<Self> {
+        let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+        let kind = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: new memory, at a place of the kernel's choice.
+        let addr = unsafe { libc::mmap(std::ptr::null_mut(), octets, rights, kind, -1, 0) };
+        if addr == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { addr, octets })
+    }
+
+    /// Its first octet.
+    pub fn addr(&self) -> u64 {
+        self.addr as u64
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and its owner has ended every use.
+        unsafe { libc::munmap(self.addr, self.octets) };
+    }
+}
+
+/// Parts of the memory, for one system call.
+pub struct Parts<'a> {
+    parts: [iovec; PARTS_MAX],
+    count: usize,
+    octets: usize,
+    memory: PhantomData<&'a Memory>,
+}
+
+impl Memory {
+    /// The first of `stretches`, as many as a system call takes; none of those that are not in the
+    /// memory.
+    pub fn parts(&self, stretches: impl Iterator<Item = Stretch>) -> Parts<'_> {
+        let none = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut all = Parts { parts: [none; PARTS_MAX], count: 0, octets: 0, memory: PhantomData };
+        for (place, Stretch { at, len }) in all.parts.iter_mut().zip(stretches) {
+            let end = at.checked_add(u64::from(len));
+            if end.is_none_or(|end| end > self.octets as u64) {
+                break;
+            }
+            let iov_base = self.addr.cast::<u8>().wrapping_add(at as usize).cast();
+            *place = iovec { iov_base, iov_len: len as usize };
+            all.count += 1;
+            all.octets += len as usize;
+        }
+        all
+    }
+}
+
+impl Parts<'_> {
+    /// Octets of all.
+    pub fn octets(&self) -> usize {
+        self.octets
+    }
+
+    /// Receives into them without waiting.
+    pub fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
+        self.call(libc::SYS_recvmsg, fd, libc::MSG_DONTWAIT)
+    }
+
+    /// Sends from them without waiting, and without a signal.
+    pub fn send(&mut self, fd: RawFd) -> io::Result<usize> {
+        self.call(libc::SYS_sendmsg, fd, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+    }
+
+    fn call(&mut self, number: libc::c_long, fd: RawFd, flags: c_int) -> io::Result<usize> {
+        // SAFETY: all zeroes is valid: no address and no control data.
+        let mut message: msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (self.parts.as_mut_ptr(), self.count);
+        // SAFETY: the parts are in mapped memory, which is borrowed for as long.
+        check(unsafe { libc::syscall(number, fd, &raw mut message, flags) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::sys::{receive, send, stream_pair};
+
+    fn stretches(all: &[(u64, u32)]) -> impl Iterator<Item = Stretch> {
+        all.iter().map(|&(at, len)| Stretch { at, len })
+    }
+
+    #[test]
+    fn parts_are_filled_and_sent_in_their_order() {
+        let memory = Memory::map(100).unwrap();
+        let (theirs, ours) = stream_pair().unwrap();
+        let [theirs, ours] = [theirs.as_raw_fd(), ours.as_raw_fd()];
+        send(theirs, b"abcdef", 0).unwrap();
+        assert_eq!(memory.parts(stretches(&[(50, 2), (10, 3)])).receive(ours).unwrap(), 5);
+        assert_eq!(memory.parts(stretches(&[(10, 3), (50, 2)])).send(ours).unwrap(), 5);
+        let mut got = [0; 9];
+        assert_eq!(receive(theirs, &mut got, 0).unwrap(), 5);
+        assert_eq!(&got[..5], b"cdeab");
+    }
+
+    #[test]
+    fn parts_end_where_the_memory_does_and_where_a_call_does() {
+        let memory = Memory::map(100).unwrap();
+        assert_eq!(memory.parts(stretches(&[(0, 60), (60, 41), (0, 1)])).octets(), 60);
+        assert_eq!(memory.parts(stretches(&[(u64::MAX, 2)])).octets(), 0);
+        assert_eq!(memory.parts(stretches(&[(0, 1); 2 * PARTS_MAX])).octets(), PARTS_MAX);
+    }
+}
