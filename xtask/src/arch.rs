@@ -54,7 +54,8 @@ pub const HOUSE: [Room; 22] = [
     room("xtask", 7, &[], "forbid"),
 ];
 
-/// Libraries that bring a runtime or a constructor into the process of an unmodified program.
+/// Libraries that bring a runtime or a constructor into the process of an unmodified program. That
+/// of aws-lc looks what the processor can do, and is let in.
 const UNWELCOME: [&str; 4] = ["tokio", "mio", "nix", "ctor"];
 
 const fn room(

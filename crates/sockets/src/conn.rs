@@ -247,9 +247,12 @@ impl Conn {
         }
     }
 
-    /// Sends what the program says, all of it, if that can be done here and now.
-    pub fn say(&self, octets: &[u8]) -> bool {
-        self.inner.try_lock().is_ok_and(|mut inner| !inner.over && inner.say(octets))
+    /// Sends what the program says, all `count` octets that `gather` gives, if that can be done
+    /// here and now.
+    pub fn say(&self, count: usize, gather: impl FnOnce() -> Option<Vec<u8>>) -> bool {
+        self.inner.try_lock().is_ok_and(|mut inner| {
+            !inner.over && inner.may_say(count) && gather().is_some_and(|octets| inner.say(&octets))
+        })
     }
 
     fn again(&self) {
@@ -307,6 +310,7 @@ impl Conn {
         inner.ends = Ends { local: sys::local(stream).ok()?, remote: sys::remote(stream).ok()? };
         let (theirs, near) =
             Near::pair(&inner.ends, at.unwrap_or(-1), self.eye(Part::Near)).ok()?;
+        sys::set_room(theirs.as_raw_fd());
         Center::get().seat(near.other(), self.me.upgrade()?);
         inner.near = Some(near);
         inner.companion =

@@ -171,6 +171,8 @@ impl Attempt {
         let (theirs, mut near) = Near::pair(&inner.ends, fd, self.conn.eye(Part::Near))?;
         if jammed {
             near.jam(&theirs);
+        } else {
+            sys::set_room(theirs.as_raw_fd());
         }
         sys::inherit(fd, &theirs, self.flags);
         Center::get().seat(near.other(), Arc::clone(&self.conn));

@@ -100,7 +100,8 @@ impl Parts<'_> {
         // SAFETY: all zeroes is valid: no address and no control data.
         let mut message: msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (self.parts.as_mut_ptr(), self.count);
-        // SAFETY: the parts are in mapped memory, which is borrowed for as long.
+        // SAFETY: the parts are in mapped memory, which is borrowed for as long; nothing else uses
+        // them, because the connection gives out what is not posted.
         check(unsafe { libc::syscall(number, fd, &raw mut message, flags) })
     }
 }

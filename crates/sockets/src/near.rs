@@ -8,6 +8,7 @@
 //! Invariant: octets are taken from the far end only when all that were taken before have been
 //! written here, so that what a program does not read stays with its sender.
 
+use std::ffi::c_int;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -53,8 +54,10 @@ pub struct Near {
     /// It had no room for all of what it was offered.
     full: bool,
     urgent: Option<u8>,
-    /// Octets that the program did not write, which keep it from writing.
+    /// Octets that the program did not write, which keep it from writing, and what room its socket
+    /// had then.
     jam: usize,
+    jammed_room: Option<c_int>,
     /// The program reads no more.
     pub deaf: bool,
 }
@@ -65,6 +68,7 @@ impl Near {
     pub fn pair(ends: &Ends, at: RawFd, source: Arc<dyn Source>) -> io::Result<(OwnedFd, Self)> {
         let (theirs, ours) = sys::stream_pair()?;
         let raw = theirs.as_raw_fd();
+        sys::set_room(ours.as_raw_fd());
         let mut tries = NAME_TRIES;
         while let Err(error) = sys::bind_name(raw, &ends.name(sys::random())) {
             tries -= 1;
@@ -87,6 +91,7 @@ impl Near {
             full: false,
             urgent: None,
             jam: 0,
+            jammed_room: None,
             deaf: false,
         };
         Ok((theirs, near))
@@ -103,6 +108,7 @@ impl Near {
 
     /// Keeps the program's end from being written to, as that of a connection which is being made.
     pub fn jam(&mut self, theirs: &OwnedFd) {
+        self.jammed_room = sys::room(theirs.as_raw_fd());
         for octets in JAM {
             let filler = vec![0; octets];
             while let Ok(count) = sys::send(theirs.as_raw_fd(), &filler, 0) {
@@ -117,6 +123,11 @@ impl Near {
             let most = self.jam.min(scratch.len());
             let Ok(count @ 1..) = sys::receive(self.raw(), &mut scratch[..most], 0) else { return };
             self.jam -= count;
+        }
+        // Not before, for a jam has to fill it; and not if the program has chosen another.
+        let is_theirs = sys::inode(self.at) == Some(self.other);
+        if is_theirs && self.jammed_room.is_some_and(|room| sys::room(self.at) == Some(room)) {
+            sys::set_room(self.at);
         }
     }
 
@@ -155,7 +166,11 @@ impl Near {
         }
         let count = match parts.send(self.raw()) {
             Ok(count) => count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                0
+            }
             // Nobody reads any more.
             Err(_) => {
                 self.deaf = true;
@@ -180,12 +195,10 @@ impl Near {
         self.tell_rest();
     }
 
-    /// Writes what was kept, as far as there is room; whether there was any, or may be for what
-    /// was offered.
+    /// Writes what was kept, as far as there is room; whether there was any. What was offered may
+    /// be offered again.
     pub fn tell_rest(&mut self) -> bool {
-        if std::mem::take(&mut self.full) {
-            return true;
-        }
+        self.full = false;
         let before = self.written;
         if self.written < self.rest.len() {
             let rest = std::mem::take(&mut self.rest);

@@ -66,20 +66,21 @@ impl Inner {
         more
     }
 
-    /// Sends `octets` behind everything that the program has written, if there is room for all of
-    /// them and nothing waits before them. A stream of calls is not for this: two threads move it
-    /// sooner than one.
-    pub fn say(&mut self, octets: &[u8]) -> bool {
+    /// Whether `count` octets can be sent behind everything that the program has written: there is
+    /// room for all of them, and nothing waits before them. A stream of calls is not for this: two
+    /// threads move it sooner than one.
+    pub fn may_say(&mut self, count: usize) -> bool {
         let open = self.way == Way::Sdp && self.dial.is_none() && !self.ended;
-        let first = open && self.near.as_ref().is_some_and(Near::is_silent);
-        if !first || self.far_room() < octets.len() {
-            return false;
-        }
+        let is_streaming = self.stream.as_ref().is_none_or(Stream::is_flying);
+        open && !is_streaming
+            && self.far_room() >= count
+            && self.near.as_ref().is_some_and(Near::is_silent)
+    }
+
+    /// Sends `octets`, which [`Inner::may_say`] allowed.
+    pub fn say(&mut self, octets: &[u8]) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let Some((connection, verbs)) = stream.parts() else { return false };
-        if connection.flying() > 0 {
-            return false;
-        }
         let sent = connection.send(verbs, octets).is_ok();
         stream.ring();
         self.watch();
@@ -258,7 +259,10 @@ impl Inner {
         let shares = self.shares();
         let Some(near) = &mut self.near else { return false };
         if !near.is_told() {
-            return near.tell_rest();
+            let moved = near.tell_rest();
+            if moved || !near.is_told() {
+                return moved;
+            }
         }
         match self.way {
             Way::Open => false,
@@ -300,7 +304,7 @@ impl Inner {
         let Some(parts) = stream.arrived().filter(|parts| parts.octets() > 0) else { return false };
         let count = near.offer(parts);
         stream.consume(count);
-        count > 0
+        count > 0 && near.is_told()
     }
 
     fn push_plain(&mut self, scratch: &mut [u8]) -> bool {

@@ -1,8 +1,8 @@
 //! The functions of the C library that send, and the short way that little at a time goes.
 //!
 //! What a program sends goes into its end of the pair, from where the engine's thread takes it. If
-//! nothing is there and the far end has room, a few octets are given to that on the program's own
-//! thread instead: no other is woken. Everything else is the kernel's to do.
+//! nothing is there or on its way, and the far end has room, a few octets are given to that on the
+//! program's own thread instead: no other is woken. Everything else is the kernel's to do.
 //!
 //! Invariant: what goes the short way is all of a call's octets, and behind all that were written
 //! before by whomever.
@@ -49,16 +49,19 @@ unsafe fn go_short(fd: c_int, parts: *const iovec, count: usize, flags: c_int) -
     }
     let _inside = guard::enter();
     let conn = center.seated_now(fd)?;
-    let mut whole = vec![0_u8; octets];
-    let mut rest = whole.as_mut_slice();
-    for part in all {
-        // The program may have changed it meanwhile, as the kernel may find too.
-        let (into, behind) = rest.split_at_mut_checked(part.iov_len)?;
-        // SAFETY: the caller vouches for the part, and `into` is as long.
-        unsafe { ptr::copy(part.iov_base.cast(), into.as_mut_ptr(), into.len()) };
-        rest = behind;
-    }
-    conn.say(&whole).then_some(octets as isize)
+    let gather = || {
+        let mut whole = vec![0_u8; octets];
+        let mut rest = whole.as_mut_slice();
+        for part in all {
+            // The program may have changed it meanwhile, as the kernel may find too.
+            let (into, behind) = rest.split_at_mut_checked(part.iov_len)?;
+            // SAFETY: the caller vouches for the part, and `into` is as long.
+            unsafe { ptr::copy(part.iov_base.cast(), into.as_mut_ptr(), into.len()) };
+            rest = behind;
+        }
+        Some(whole)
+    };
+    conn.say(octets, gather).then_some(octets as isize)
 }
 
 /// The same for octets in one place.

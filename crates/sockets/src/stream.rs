@@ -212,6 +212,11 @@ impl Stream {
         Some((self.connection.as_mut()?, &mut self.verbs))
     }
 
+    /// Whether octets that were sent may be on their way.
+    pub fn is_flying(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.flying() > 0)
+    }
+
     /// Whether its memory is shared with its owner: in enhanced style one buffer serves both.
     pub fn shares(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.style() == Style::Enhanced)

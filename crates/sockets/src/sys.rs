@@ -54,20 +54,23 @@ pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let [first, second] = pair.map(|raw| owned(raw.into()));
     let (first, second) = (first?, second?);
     set_flags(second.as_raw_fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
-    set_room(first.as_raw_fd());
-    set_room(second.as_raw_fd());
     Ok((first, second))
 }
 
 /// Lets more wait in a socket than the kernel's default: whoever has filled it is woken when three
 /// quarters are gone. Where the kernel allows less, it is less.
-fn set_room(fd: RawFd) {
+pub fn set_room(fd: RawFd) {
     let (room, len) = (ROOM_OCTETS, size_of::<c_int>());
     let at = &raw const room;
     // SAFETY: the value is there.
     unsafe {
         libc::syscall(libc::SYS_setsockopt, fd, libc::SOL_SOCKET, libc::SO_SNDBUF, at, len);
     }
+}
+
+/// How much may wait in a socket, as the kernel counts it.
+pub fn room(fd: RawFd) -> Option<c_int> {
+    option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)
 }
 
 /// A socket of messages in the abstract name space, on which nothing waits.

@@ -254,10 +254,10 @@ impl Connection {
         })
     }
 
-    /// The same without taking anything.
+    /// Does as [`Connection::receive`] without taking anything.
     ///
     /// # Errors
-    /// As [`Connection::receive`].
+    /// As there.
     pub fn peek(&self, verbs: &impl Verbs, into: &mut [u8]) -> Result<usize, Fault> {
         match (self.inbox.copy(verbs, into)?, self.fault) {
             (0, Some(fault)) if !into.is_empty() => Err(fault),
