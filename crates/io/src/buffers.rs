@@ -1,15 +1,15 @@
 //! Receive buffers, reused while they are warm.
 
-use std::sync::Mutex;
-
 use weft_rnic::mpa::MAX_FPDU_LEN;
+
+use crate::warm::Warm;
 
 /// Octets received at once, behind a frame that is not whole yet.
 const RECEIVE_OCTETS: usize = 512 << 10;
 /// Idle buffers that are kept.
 const KEPT_MAX: usize = 8;
 
-static POOL: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
+static POOL: Warm = Warm::new(RECEIVE_OCTETS + MAX_FPDU_LEN, KEPT_MAX);
 
 /// A buffer with received octets that have not been consumed.
 pub(crate) struct Buffer {
@@ -22,17 +22,12 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// An empty buffer.
     pub fn take() -> Self {
-        let kept = POOL.lock().expect("buffer pool lock").pop();
-        let bytes = kept.unwrap_or_else(|| vec![0; RECEIVE_OCTETS + MAX_FPDU_LEN].into());
-        Self { bytes, start: 0, end: 0 }
+        Self { bytes: POOL.take(), start: 0, end: 0 }
     }
 
     /// Gives it back.
     pub fn put(self) {
-        let mut pool = POOL.lock().expect("buffer pool lock");
-        if pool.len() < KEPT_MAX {
-            pool.push(self.bytes);
-        }
+        POOL.put(self.bytes);
     }
 
     /// Where to receive to. What is there moves to the front.

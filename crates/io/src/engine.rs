@@ -9,6 +9,7 @@
 //! watch that connection: otherwise every packet would wake two threads. A lease lasts as long as
 //! it is renewed; when it ends the engine watches again.
 
+mod rest;
 mod worker;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::Instant;
 
+use self::rest::Rest;
 use self::worker::{WAKE_TOKEN, Worker};
 use crate::cell;
 use crate::config::THREADS_MAX;
@@ -138,6 +140,28 @@ impl Engine {
     /// The engine, if it was started.
     pub(crate) fn running() -> Option<&'static Self> {
         slot().get()
+    }
+
+    /// Has the threads stay where they hold no lock, because this one is about to fork; gives up on
+    /// those that do not come in time.
+    pub(crate) fn hold_still(&self, until: Instant) {
+        // Its own threads do not fork, unless a program's code found its way there.
+        if worker::is_own_thread() {
+            return;
+        }
+        self.rests().for_each(Rest::ask);
+        let _all = self.rests().all(|rest| rest.keep(until));
+    }
+
+    /// The fork is over: they may go on.
+    pub(crate) fn go_on(&self) {
+        if !worker::is_own_thread() {
+            self.rests().for_each(Rest::release);
+        }
+    }
+
+    fn rests(&self) -> impl Iterator<Item = &Rest> {
+        self.workers.iter().filter_map(OnceLock::get).map(Worker::rest)
     }
 
     /// Forgets the engine of the parent, in the child of a fork: its thread is not here.

@@ -45,6 +45,7 @@ pub mod tally;
 mod tcp;
 mod ud;
 mod udp;
+pub mod warm;
 mod xrcd;
 
 pub use config::{Progress, Settings, Transport};

@@ -10,6 +10,8 @@ use crate::{clock, fds, sys};
 
 /// Who ends at once waits no longer than this for those who are at work on its connections.
 const LAST_WORDS: Duration = Duration::from_millis(10);
+/// Who forks waits no longer than this for the engine's threads.
+const STILLNESS: Duration = Duration::from_millis(100);
 
 /// The process whose exit is worth a flush: the one that started the engine.
 static OWNER: AtomicU32 = AtomicU32::new(0);
@@ -20,7 +22,7 @@ pub(crate) fn prepare() {
     OWNER.store(std::process::id(), Ordering::Release);
     REGISTERED.call_once(|| {
         sys::at_exit(exit);
-        sys::at_fork(in_child);
+        sys::at_fork(before_fork, in_parent, in_child);
     });
 }
 
@@ -46,6 +48,18 @@ extern "C" fn exit() {
         for source in engine.all() {
             source.at_exit(until);
         }
+    }
+}
+
+extern "C" fn before_fork() {
+    if let Some(engine) = engine() {
+        engine.hold_still(clock::now() + STILLNESS);
+    }
+}
+
+extern "C" fn in_parent() {
+    if let Some(engine) = engine() {
+        engine.go_on();
     }
 }
 

@@ -256,8 +256,8 @@ pub(crate) fn at_exit(handler: extern "C" fn()) {
     unsafe { libc::atexit(handler) };
 }
 
-/// Runs `child` in the child of every fork.
-pub(crate) fn at_fork(child: unsafe extern "C" fn()) {
-    // SAFETY: `child` is a function of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+/// Runs `before` every fork, then `parent` and `child` in the two processes.
+pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+    // SAFETY: they are functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }

@@ -60,6 +60,7 @@ behaviours! {
     states_say_what_may_be_posted = "states"
     data_may_come_before_the_receiver_sends = "early_data"
     who_ends_early_leaves_its_peer_a_completion = "early_end"
+    a_child_of_a_fork_can_make_its_own_connections = "forks"
     the_answer_to_a_read_goes_where_it_may_be_written = "read_sinks"
     many_threads_share_a_completion_queue = "threads"
     a_builder_holds_its_own_queue_only = "builders"
@@ -69,7 +70,7 @@ behaviours! {
 }
 
 /// Programs whose children end in the middle, with memory that they never gave back.
-const LEAVES: [&str; 2] = ["early_end", "killed_peers"];
+const LEAVES: [&str; 3] = ["early_end", "forks", "killed_peers"];
 
 /// Both devices, with the sanitizer's library before ours.
 fn sanitized(name: &str) {

@@ -4,9 +4,9 @@
 //! them, before more is taken.
 
 use std::io::ErrorKind;
-use std::sync::Mutex;
 
 use weft_io::engine::Interest;
+use weft_io::warm::Warm;
 use weft_sdp::Connection;
 
 use crate::conn::{Companion, Inner, Way};
@@ -19,26 +19,8 @@ const SCRATCH_OCTETS: usize = 256 << 10;
 /// Turns at a connection before the others have theirs.
 const TURNS: usize = 8;
 
-/// Room for octets on their way, reused while it is warm.
-struct Scratch(Box<[u8]>);
-
-static KEPT: Mutex<Vec<Box<[u8]>>> = Mutex::new(Vec::new());
-
-impl Scratch {
-    fn take() -> Self {
-        // In the child of a fork the lock may be taken for ever.
-        let kept = KEPT.try_lock().ok().and_then(|mut kept| kept.pop());
-        Self(kept.unwrap_or_else(|| vec![0; SCRATCH_OCTETS].into()))
-    }
-
-    fn put(self) {
-        if let Ok(mut kept) = KEPT.try_lock()
-            && kept.is_empty()
-        {
-            kept.push(self.0);
-        }
-    }
-}
+/// Room for octets on their way.
+static SCRATCH: Warm = Warm::new(SCRATCH_OCTETS, 1);
 
 /// What the kernel's TCP did not take yet, and how it ended.
 #[derive(Default)]
@@ -53,15 +35,15 @@ pub struct Plain {
 impl Inner {
     /// Moves what there is to move; whether there may be more.
     pub fn pump(&mut self) -> bool {
-        let mut scratch = Scratch::take();
+        let mut scratch = SCRATCH.take();
         let mut more = true;
         for _ in 0..TURNS {
-            more = self.turn(&mut scratch.0);
+            more = self.turn(&mut scratch);
             if !more {
                 break;
             }
         }
-        scratch.put();
+        SCRATCH.put(scratch);
         self.watch();
         more
     }
@@ -89,11 +71,11 @@ impl Inner {
 
     /// The program may write: the connection is made.
     pub fn clear_jam(&mut self) {
-        let mut scratch = Scratch::take();
+        let mut scratch = SCRATCH.take();
         if let Some(near) = &mut self.near {
-            near.clear_jam(&mut scratch.0);
+            near.clear_jam(&mut scratch);
         }
-        scratch.put();
+        SCRATCH.put(scratch);
     }
 
     fn turn(&mut self, scratch: &mut [u8]) -> bool {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use super::rest::Rest;
 use super::{AT_THREAD_START, Engine, Interest, Leased, Readiness, Source};
 use crate::fds::HighFd;
 use crate::{clock, sys};
@@ -32,6 +33,11 @@ thread_local! {
     static SELF: Cell<*const Worker> = const { Cell::new(ptr::null()) };
 }
 
+/// Whether this is a thread of the engine.
+pub(super) fn is_own_thread() -> bool {
+    !SELF.get().is_null()
+}
+
 /// A thread of the engine.
 pub(super) struct Worker {
     epoll: HighFd,
@@ -39,6 +45,7 @@ pub(super) struct Worker {
     timers: Mutex<Timers>,
     leases: Mutex<Vec<Weak<dyn Leased>>>,
     has_leases: AtomicBool,
+    rest: Rest,
 }
 
 impl Worker {
@@ -59,6 +66,7 @@ impl Worker {
             timers: Mutex::default(),
             leases: Mutex::default(),
             has_leases: AtomicBool::new(false),
+            rest: Rest::new(),
         }
     }
 
@@ -94,6 +102,11 @@ impl Worker {
         sys::notify(self.wake.as_fd());
     }
 
+    /// Where its thread is without locks.
+    pub fn rest(&self) -> &Rest {
+        &self.rest
+    }
+
     /// Serves what it watches, for as long as the process lives.
     pub fn run(&self, engine: &Engine) -> ! {
         SELF.set(self);
@@ -108,7 +121,9 @@ impl Worker {
             // Timers last, because the end of a lease may set one.
             let deadline = [self.check_leases(now), self.run_timers(now)];
             let timeout = deadline.into_iter().flatten().min();
+            self.rest.enter();
             let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, timeout);
+            self.rest.leave();
             for event in &events[..count] {
                 self.dispatch(engine, event);
             }

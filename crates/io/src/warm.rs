@@ -1,0 +1,61 @@
+//! Memory that is reused while it is warm.
+//!
+//! Invariant: nobody waits for it. Who finds it in use makes do without; in the child of a fork
+//! that is so for ever if another thread used it just then.
+
+use std::sync::Mutex;
+
+/// Pieces of memory of one size that nobody uses now.
+pub struct Warm {
+    octets: usize,
+    most: usize,
+    kept: Mutex<Vec<Box<[u8]>>>,
+}
+
+impl Warm {
+    /// For pieces of so many octets, `most` of which are kept.
+    pub const fn new(octets: usize, most: usize) -> Self {
+        Self { octets, most, kept: Mutex::new(Vec::new()) }
+    }
+
+    /// A piece with anything in it.
+    pub fn take(&self) -> Box<[u8]> {
+        let kept = self.kept.try_lock().ok().and_then(|mut kept| kept.pop());
+        kept.unwrap_or_else(|| vec![0; self.octets].into())
+    }
+
+    /// Gives one back.
+    pub fn put(&self, piece: Box<[u8]>) {
+        if let Ok(mut kept) = self.kept.try_lock()
+            && kept.len() < self.most
+        {
+            kept.push(piece);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_are_kept_as_was_said() {
+        let warm = Warm::new(8, 1);
+        let (one, other) = (warm.take(), warm.take());
+        let place = one.as_ptr().addr();
+        warm.put(one);
+        warm.put(other);
+        let again = warm.take();
+        assert_eq!(again.as_ptr().addr(), place);
+        assert!(warm.kept.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_lock_that_is_held_for_ever() {
+        let warm = Warm::new(8, 1);
+        let _held = warm.kept.lock().unwrap();
+        let piece = warm.take();
+        assert_eq!(piece.len(), 8);
+        warm.put(piece);
+    }
+}
