@@ -9,7 +9,7 @@
 use crate::cc::{
     Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious, bits_per_second, time_for_ns,
 };
-use crate::flight::{Flight, Snapshot};
+use crate::flight::{Cargo, Flight, Snapshot};
 use crate::pacer::Pacer;
 
 /// The account of the path itself among its accounts.
@@ -117,7 +117,11 @@ impl Account {
     /// A flight leaves: notes in it what stands now.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, flight: &mut Flight) {
         let (packets, octets) = (flight.count(), flight.octets());
-        self.pacer.handle_sent(now_ns, self.controller.pacing_rate_bps(), octets);
+        // One large packet that tries a size must not hold up what there is to say: at the rate
+        // that a connection begins with, 64 kB take 26 ms.
+        if flight.cargo != Cargo::MtuProbe {
+            self.pacer.handle_sent(now_ns, self.controller.pacing_rate_bps(), octets);
+        }
         if self.in_flight_octets == 0 {
             (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
         }

@@ -150,6 +150,25 @@ fn small_talk_does_not_slow_down_what_follows() {
     }
 }
 
+/// A path of 0.2 ms takes datagrams of 64 kB, one of which tries that size before anything else.
+#[test]
+fn what_is_said_first_does_not_wait_for_a_probe() {
+    let link = Link { delay_ns: MS / 10, ..Link::default() };
+    let controller_params = cc::Params::default();
+    let config = Config {
+        controller: cc::weave,
+        controller_params,
+        datagram_octets_goal: 65_000,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(seed(), &config, &link, 1);
+    pair.hosts[0].ports.post(true, 32_768);
+    let begun = pair.now_ns;
+    pair.run_until(1000 * MS, |pair| pair.is_open() && pair.is_complete());
+    let took_ns = pair.now_ns - begun;
+    assert!(took_ns < 5 * MS, "{took_ns} ns");
+}
+
 /// A path back that carries a thousandth of what the path there does.
 #[test]
 fn acknowledgements_do_not_fill_a_narrow_path_back() {
