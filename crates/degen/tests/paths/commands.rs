@@ -176,10 +176,10 @@ fn keeps_only_its_own(name: &str) -> bool {
         .all(|file| file != Path::new("/etc/passwd"))
 }
 
-/// Starts a path whose CMD says that it runs; gives the path's process and what CMD says after.
+/// Starts a path whose CMD says `ready`; gives the path's process and what CMD says after.
 fn start_path(command: &str) -> (std::process::Child, impl BufRead + use<>) {
     let mut path = Command::new(DEGEN)
-        .args(["lan", "--", "sh", "-c", &format!("echo ready; {command}")])
+        .args(["lan", "--", "sh", "-c", command])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -192,7 +192,7 @@ fn start_path(command: &str) -> (std::process::Child, impl BufRead + use<>) {
 
 fn a_request_to_end_reaches_cmd() -> Result<(), String> {
     let word = format!("87{}", std::process::id());
-    let command = format!("trap 'echo ended; exit 5' TERM; sleep {word} & wait");
+    let command = format!("trap 'echo ended; exit 5' TERM; echo ready; sleep {word} & wait");
     let (mut path, mut said) = start_path(&command);
     kill_process(Pid::from_child(&path), Signal::TERM).unwrap();
     let mut line = String::new();
@@ -204,7 +204,7 @@ fn a_request_to_end_reaches_cmd() -> Result<(), String> {
 
 fn no_program_outlives_a_path_that_is_killed() -> Result<(), String> {
     let word = format!("88{}", std::process::id());
-    let (mut path, _said) = start_path(&format!("exec sleep {word}"));
+    let (mut path, _said) = start_path(&format!("echo ready; exec sleep {word}"));
     path.kill().unwrap();
     path.wait().unwrap();
     expect(is_gone(&word), || "CMD still runs".into())

@@ -66,7 +66,7 @@ fn ping_times(output: &str) -> Result<Vec<f64>, String> {
 fn ping_takes_the_round_trip_time() -> Result<(), String> {
     for (words, expected_ms) in [("70ms", 70.0), ("2ms", 2.0), ("forward:delay=30ms", 30.0)] {
         for address in ["10.77.0.2", "fd77::2"] {
-            let times = ping_times(&on(words, None, &format!("ping -c 5 -i 0.1 {address}"))?)?;
+            let times = ping_times(&on(words, None, &format!("ping -c 12 -i 0.05 {address}"))?)?;
             let added_ms = times[0] - expected_ms;
             expect((0.0..1.0).contains(&added_ms), || format!("{words} {address}: {times:?}"))?;
         }
