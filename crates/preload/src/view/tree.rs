@@ -161,7 +161,7 @@ impl Leaves {
             ("state", if active { "4: ACTIVE" } else { "1: DOWN" }.to_owned()),
             ("phys_state", if active { "5: LinkUp" } else { "3: Disabled" }.to_owned()),
             ("link_layer", "Ethernet".to_owned()),
-            ("rate", "40 Gb/sec (4X QDR)".to_owned()),
+            ("rate", "100 Gb/sec (4X EDR)".to_owned()),
             ("cap_mask", format!("{:#010x}", attr.port_cap_flags)),
             ("lid", "0x0".to_owned()),
             ("lid_mask_count", "0".to_owned()),
