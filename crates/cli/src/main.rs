@@ -67,10 +67,17 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
         Command::Key(key) => status_of(key::key(&key.command)),
         Command::Sim(sim) => status_of(weft_sim::command::main(&sim)),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "weft", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut visible(), "weft", &mut std::io::stdout());
             0
         }
     }
+}
+
+/// What a shell may propose: completions would have the hidden commands too.
+fn visible() -> clap::Command {
+    let all = Cli::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set());
+    clap::Command::new("weft").args(all.get_arguments().cloned()).subcommands(shown.cloned())
 }
 
 fn status_of(result: anyhow::Result<()>) -> u8 {

@@ -145,6 +145,7 @@ fn completions_come_out_for_every_shell() {
         let output = weft().args(["completions", shell]).output().unwrap();
         assert!(output.status.success());
         assert!(text(&output.stdout).contains("completions"), "{shell}");
+        assert!(!text(&output.stdout).contains("perf-inside"), "{shell}");
     }
     assert_eq!(weft().args(["completions", "tea"]).output().unwrap().status.code(), Some(125));
 }
