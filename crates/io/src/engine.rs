@@ -145,19 +145,13 @@ impl Engine {
     /// Has the threads stay where they hold no lock, because this one is about to fork; gives up on
     /// those that do not come in time.
     pub(crate) fn hold_still(&self, until: Instant) {
-        // Its own threads do not fork, unless a program's code found its way there.
-        if worker::is_own_thread() {
-            return;
-        }
         self.rests().for_each(Rest::ask);
-        let _all = self.rests().all(|rest| rest.keep(until));
+        self.rests().for_each(|rest| rest.keep(until));
     }
 
     /// The fork is over: they may go on.
     pub(crate) fn go_on(&self) {
-        if !worker::is_own_thread() {
-            self.rests().for_each(Rest::release);
-        }
+        self.rests().for_each(Rest::release);
     }
 
     fn rests(&self) -> impl Iterator<Item = &Rest> {

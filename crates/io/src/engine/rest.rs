@@ -4,8 +4,8 @@
 //! there, in this library as in an allocator that does not see to it. So the thread that forks asks
 //! the engine's to stay where they hold none.
 //!
-//! Invariant: between `keep`, if it gave true, and `release` the thread is not at work. Order: the
-//! thread calls `leave` and `enter` in turn; who forks calls `ask`, `keep`, `release`.
+//! Invariant: between `keep`, unless its time ran out, and `release` the thread is not at work.
+//! Order: the thread calls `enter` and `leave` in turn; who forks calls `ask`, `keep`, `release`.
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
@@ -52,12 +52,12 @@ impl Rest {
         self.state().asking += 1;
     }
 
-    /// Waits until it is here; whether it came in time. It does not if what it is about takes long,
-    /// or if who forks was interrupted by a signal while it held what the thread waits for.
-    pub fn keep(&self, until: Instant) -> bool {
+    /// Waits until it is here, but no longer than that: it does not come if what it is about takes
+    /// long, or if who forks was interrupted by a signal while it held what the thread waits for.
+    pub fn keep(&self, until: Instant) {
         let patience = until.saturating_duration_since(clock::now());
         let waited = self.changed.wait_timeout_while(self.state(), patience, |s| s.at_work);
-        !waited.expect("rest lock").1.timed_out()
+        drop(waited.expect("rest lock"));
     }
 
     /// Lets the thread go. One that was not asked, because it had yet to start, is gone already.
@@ -95,7 +95,8 @@ mod tests {
             });
             for _ in 0..100 {
                 rest.ask();
-                assert!(rest.keep(clock::now() + Duration::from_secs(60)));
+                rest.keep(clock::now() + Duration::from_secs(60));
+                assert!(!rest.state().at_work);
                 let before = turns.load(Ordering::Relaxed);
                 std::thread::yield_now();
                 assert_eq!(turns.load(Ordering::Relaxed), before);
@@ -108,7 +109,8 @@ mod tests {
     fn who_does_not_come_is_not_waited_for() {
         let rest = Rest::new();
         rest.ask();
-        assert!(!rest.keep(clock::now()));
+        rest.keep(clock::now());
+        assert!(rest.state().at_work);
         rest.release();
     }
 }

@@ -33,11 +33,6 @@ thread_local! {
     static SELF: Cell<*const Worker> = const { Cell::new(ptr::null()) };
 }
 
-/// Whether this is a thread of the engine.
-pub(super) fn is_own_thread() -> bool {
-    !SELF.get().is_null()
-}
-
 /// A thread of the engine.
 pub(super) struct Worker {
     epoll: HighFd,
