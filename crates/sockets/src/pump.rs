@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 
 use weft_io::engine::Interest;
 use weft_io::warm::Warm;
-use weft_sdp::Connection;
+use weft_sdp::{Connection, Style};
 
 use crate::conn::{Companion, Inner, Way};
 use crate::near::{Near, Said};
@@ -103,7 +103,6 @@ impl Inner {
     /// From the program to the far end.
     fn pull(&mut self, scratch: &mut [u8]) -> bool {
         let room = self.far_room().min(scratch.len());
-        let shares = self.shares();
         let Some(near) = &mut self.near else { return false };
         if !self.near_stirs || room == 0 && !self.ended {
             return false;
@@ -112,7 +111,8 @@ impl Inner {
             self.near_stirs = false;
             return near.is_left() && self.close_far();
         }
-        let shared = self.stream.as_ref().filter(|_| shares).and_then(Stream::vacant);
+        let stream = self.stream.as_ref().filter(|_| self.way == Way::Sdp);
+        let shared = stream.and_then(Stream::vacant);
         let shared = shared.filter(|parts| parts.octets() > 0);
         let is_shared = shared.is_some();
         let (said, room) = match shared {
@@ -149,11 +149,6 @@ impl Inner {
                 true
             }
         }
-    }
-
-    /// Whether the stream's own memory is read to and written from.
-    fn shares(&self) -> bool {
-        self.way == Way::Sdp && self.stream.as_ref().is_some_and(Stream::shares)
     }
 
     /// Octets that the far end takes.
@@ -238,7 +233,6 @@ impl Inner {
 
     /// From the far end to the program.
     fn push(&mut self, scratch: &mut [u8]) -> bool {
-        let shares = self.shares();
         let Some(near) = &mut self.near else { return false };
         if !near.is_told() {
             let moved = near.tell_rest();
@@ -266,7 +260,7 @@ impl Inner {
                     }
                     return first;
                 }
-                if shares {
+                if connection.style() == Style::Enhanced {
                     return self.push_shared();
                 }
                 match connection.receive(verbs, scratch) {

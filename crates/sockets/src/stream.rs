@@ -217,13 +217,8 @@ impl Stream {
         self.connection.as_ref().is_some_and(|connection| connection.flying() > 0)
     }
 
-    /// Whether its memory is shared with its owner: in enhanced style one buffer serves both.
-    pub fn shares(&self) -> bool {
-        self.connection.as_ref().is_some_and(|connection| connection.style() == Style::Enhanced)
-    }
-
-    /// Where the next octets to be sent may be put, if it shares its memory; [`Stream::commit`]
-    /// sends them.
+    /// Where the next octets to be sent may be put, which is nowhere in basic style;
+    /// [`Stream::commit`] sends them.
     pub fn vacant(&self) -> Option<Parts<'_>> {
         let connection = self.connection.as_ref()?;
         Some(self.memory.parts(connection.vacant()))
@@ -237,8 +232,8 @@ impl Stream {
         }
     }
 
-    /// The octets that have arrived, up to an urgent one, if it shares its memory; until
-    /// [`Stream::consume`].
+    /// The octets that have arrived, up to an urgent one, until [`Stream::consume`]; none in basic
+    /// style.
     pub fn arrived(&self) -> Option<Parts<'_>> {
         let connection = self.connection.as_ref()?;
         Some(self.memory.parts(connection.arrived()))
