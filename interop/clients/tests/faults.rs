@@ -30,11 +30,13 @@ fn perftest(name: &str, options: &str, plan: &str) -> Option<Ended> {
 }
 
 /// Also on `weft_iw0`, where a peer that is gone is missed sooner: rping waits without a request.
+/// Damage to the length of a frame has its receiver wait for the rest, as long as a peer may stall.
 fn rping(plan: &str) -> Option<Ended> {
     let lab = Lab::with(&["rping"])?.over(IWARP);
     let port = free_port();
     let rping = |role: &str| {
-        lab.program("rping").args(&format!("{role} -a 127.0.0.1 -p {port} -v -V -C 50 -S 100"))
+        let line = format!("{role} -a 127.0.0.1 -p {port} -v -V -C 50 -S 100");
+        lab.program("rping").env("WEFT_STALL_TIMEOUT_MS", "2000").args(&line)
     };
     Some(ends(&rping("-s"), &rping("-c"), plan, port).1)
 }
