@@ -1,12 +1,13 @@
 //! A queue pair's place for its connection: the lock, the doorbell, and who has the lease.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Endpoint, Patience};
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
 use crate::drive::stream::StreamDrive;
@@ -183,7 +184,7 @@ impl Cell {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<dyn Drive>>> {
-        self.driver.lock().expect("driver lock")
+        self.driver.lock()
     }
 
     /// Whether it has, or had, a connection that this process may touch.
@@ -200,7 +201,7 @@ impl Cell {
     pub fn drive(&self, work: u8) {
         self.pending.fetch_or(work, Ordering::AcqRel);
         while self.pending.load(Ordering::Acquire) != 0 {
-            let Ok(guard) = self.driver.try_lock() else { return };
+            let Some(guard) = self.driver.try_lock() else { return };
             self.step(guard, clock::now(), |_| ());
         }
     }
@@ -259,7 +260,7 @@ impl Cell {
     pub fn help(&self, now: Instant) {
         let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
         if self.born + owned + POLL_LOOP < now
-            && let Ok(guard) = self.driver.try_lock()
+            && let Some(guard) = self.driver.try_lock()
         {
             self.poll_locked(guard, now);
         }
@@ -413,7 +414,7 @@ impl Cell {
     /// handler may have interrupted its holder.
     fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Option<Box<dyn Drive>>>> {
         loop {
-            if let Ok(guard) = self.driver.try_lock() {
+            if let Some(guard) = self.driver.try_lock() {
                 return Some(guard);
             }
             if clock::now() >= until {
@@ -487,7 +488,7 @@ impl Leased for Cell {
         }
         // Who is at work, or was just now, will poll again: taking the lease would make two threads
         // share the work, often on one core.
-        let working = self.worked.swap(false, Ordering::AcqRel) || self.driver.try_lock().is_err();
+        let working = self.worked.swap(false, Ordering::AcqRel) || self.driver.try_lock().is_none();
         let last = |at: &AtomicU64| at.load(Ordering::Acquire);
         let last = last(&self.polled_at).max(last(&self.deferred_at));
         let idle = !working && last < self.elapsed(before);

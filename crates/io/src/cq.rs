@@ -4,9 +4,10 @@
 //! know any more what became of its requests.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_sync::RwLock;
 use weft_verbs::{CqError, Misuse, Wake, Wc};
 
 use crate::cell::Cell;
@@ -55,14 +56,14 @@ impl Cq {
     }
 
     pub(crate) fn join(&self, cell: &Arc<Cell>) {
-        let mut cells = self.cells.write().expect("completion queue members lock");
+        let mut cells = self.cells.write();
         if !cells.iter().any(|c| Arc::ptr_eq(c, cell)) {
             cells.push(Arc::clone(cell));
         }
     }
 
     pub(crate) fn leave(&self, cell: &Arc<Cell>) {
-        let mut cells = self.cells.write().expect("completion queue members lock");
+        let mut cells = self.cells.write();
         cells.retain(|c| !Arc::ptr_eq(c, cell));
     }
 
@@ -91,7 +92,7 @@ impl Cq {
     /// Fails the queue pairs that complete here.
     fn break_down(&self) {
         // Whoever hears of it may destroy a queue pair.
-        let cells = self.cells.read().expect("completion queue members lock").clone();
+        let cells = self.cells.read().clone();
         for cell in cells {
             cell.break_down();
         }
@@ -101,7 +102,7 @@ impl Cq {
         let count = self.inner.poll(out)?;
         if count > 0 {
             self.quiet.store(0, Ordering::Relaxed);
-            for cell in self.cells.read().expect("completion queue members lock").iter() {
+            for cell in self.cells.read().iter() {
                 cell.flush();
             }
             return Ok(count);
@@ -127,7 +128,7 @@ impl Cq {
         }
         let now = clock::now();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let cells = self.cells.read().expect("completion queue members lock");
+        let cells = self.cells.read();
         let looks = cells.len().min(LOOKS_MAX);
         for i in 0..looks {
             cells[(turn * looks + i) % cells.len()].poll(now);
@@ -145,7 +146,7 @@ impl Cq {
     /// may sleep after it: the engine takes over.
     pub fn req_notify(&self, solicited_only: bool) {
         self.inner.req_notify(solicited_only);
-        for cell in self.cells.read().expect("completion queue members lock").iter() {
+        for cell in self.cells.read().iter() {
             cell.rest();
         }
     }

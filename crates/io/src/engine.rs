@@ -15,8 +15,10 @@ mod worker;
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+
+use weft_sync::{Mutex, MutexGuard, RwLock};
 
 use self::rest::Rest;
 use self::worker::{WAKE_TOKEN, Worker};
@@ -236,7 +238,7 @@ impl Engine {
     }
 
     fn sources(&self) -> MutexGuard<'_, HashMap<u64, Registered>> {
-        self.sources.lock().expect("source lock")
+        self.sources.lock()
     }
 
     fn source(&self, token: u64) -> Option<Arc<dyn Source>> {
@@ -245,23 +247,23 @@ impl Engine {
 
     /// Adds a connection to those that a polling thread helps with.
     pub(crate) fn enlist(&self, cell: Arc<cell::Cell>) {
-        self.cells.write().expect("cell list lock").push(cell);
+        self.cells.write().push(cell);
     }
 
     /// Takes it off again.
     pub(crate) fn strike(&self, cell: &cell::Cell) {
-        self.cells.write().expect("cell list lock").retain(|c| !std::ptr::eq(&**c, cell));
+        self.cells.write().retain(|c| !std::ptr::eq(&**c, cell));
     }
 
     /// The connection whose turn it is, of all that the process has.
     pub(crate) fn in_turn(&self, turn: usize) -> Option<Arc<cell::Cell>> {
-        let cells = self.cells.read().expect("cell list lock");
+        let cells = self.cells.read();
         (!cells.is_empty()).then(|| Arc::clone(&cells[turn % cells.len()]))
     }
 
     /// Every connection, unless the list is being changed just now.
     pub(crate) fn each_cell(&self, work: impl FnMut(&Arc<cell::Cell>)) {
-        if let Ok(cells) = self.cells.try_read() {
+        if let Some(cells) = self.cells.try_read() {
             cells.iter().for_each(work);
         }
     }

@@ -11,12 +11,13 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::mpa::negotiate::Responder;
 use weft_rnic::wire::mpa::StartKind;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
 use crate::clock;
@@ -102,7 +103,7 @@ struct Ports {
 
 fn ports() -> MutexGuard<'static, Ports> {
     static PORTS: Mutex<Ports> = Mutex::new(Ports { generation: 0, open: Vec::new() });
-    PORTS.lock().expect("exchange lock")
+    PORTS.lock()
 }
 
 /// A TCP port and the queue pairs behind it.
@@ -177,7 +178,7 @@ impl Port {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("port lock")
+        self.state.lock()
     }
 
     fn listen(&self) -> io::Result<()> {
@@ -266,7 +267,7 @@ impl Caller {
         let until = clock::now() + PATIENCE;
         let caller = Arc::new(Self { port, reading: Mutex::new(None), until });
         // Locked, so that the engine's first call finds the state in place.
-        let mut reading = caller.reading.lock().expect("caller lock");
+        let mut reading = caller.reading.lock();
         let token = Engine::get().add(stream.as_fd(), Interest::READ, caller.clone());
         *reading = Some(Reading { stream, token, reader: FrameReader::new(StartKind::Request) });
         drop(reading);
@@ -274,7 +275,7 @@ impl Caller {
     }
 
     fn hang_up(&self) -> Option<TcpStream> {
-        let reading = self.reading.lock().expect("caller lock").take()?;
+        let reading = self.reading.lock().take()?;
         Engine::get().remove(reading.token);
         Some(reading.stream)
     }
@@ -282,7 +283,7 @@ impl Caller {
 
 impl Source for Caller {
     fn ready(&self, _: Readiness) {
-        let progress = match self.reading.lock().expect("caller lock").as_mut() {
+        let progress = match self.reading.lock().as_mut() {
             Some(reading) => reading.reader.read(&reading.stream),
             None => Progress::Pending,
         };

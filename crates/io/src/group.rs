@@ -4,8 +4,9 @@
 //! [`Mailbox`] for each group that it is attached to, in a cell beside its own.
 
 use std::net::IpAddr;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
+use weft_sync::MutexGuard;
 use weft_verbs::{Misuse, QpType};
 
 use crate::cell::Cell;
@@ -63,6 +64,6 @@ impl Qp {
     }
 
     fn groups(&self) -> MutexGuard<'_, Vec<(IpAddr, Arc<Cell>)>> {
-        self.groups.lock().expect("group lock")
+        self.groups.lock()
     }
 }

@@ -7,13 +7,14 @@
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::mpa::negotiate::{Initiator, Reply, Responder};
 use weft_rnic::mpa::{Agreed, Offer, Role};
 use weft_rnic::wire::mpa::StartKind;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, QpState};
 
 use crate::cell::Cell;
@@ -101,7 +102,7 @@ impl Line {
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().expect("line lock")
+        self.stage.lock()
     }
 
     /// The program wants no connection with this peer any more.

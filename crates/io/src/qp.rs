@@ -5,13 +5,14 @@ mod modify;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use weft_fault::Verb;
 use weft_rnic::mpa::{Agreed, Role};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Device, Endpoint, Link};
+use weft_sync::Mutex;
 use weft_verbs::{
     Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr,
     qp::QpInit as Init,

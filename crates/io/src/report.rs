@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Arguments;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
+
+use weft_sync::Mutex;
 
 /// Different lines that are told in the life of a process.
 const LINES_MAX: usize = 64;
@@ -17,7 +19,7 @@ pub fn to(sink: fn(Arguments<'_>)) {
 /// Tells an error, once: peers repeat themselves, and so do programs with many queue pairs.
 pub(crate) fn error(line: String) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut told = TOLD.lock();
     if told.len() < LINES_MAX
         && !told.contains(&line)
         && let Some(sink) = SINK.get()

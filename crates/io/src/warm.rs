@@ -3,7 +3,7 @@
 //! Invariant: nobody waits for it. Who finds it in use makes do without; in the child of a fork
 //! that is so for ever if another thread used it just then.
 
-use std::sync::Mutex;
+use weft_sync::Mutex;
 
 /// Pieces of memory of one size that nobody uses now.
 pub struct Warm {
@@ -20,13 +20,13 @@ impl Warm {
 
     /// A piece with anything in it.
     pub fn take(&self) -> Box<[u8]> {
-        let kept = self.kept.try_lock().ok().and_then(|mut kept| kept.pop());
+        let kept = self.kept.try_lock().and_then(|mut kept| kept.pop());
         kept.unwrap_or_else(|| vec![0; self.octets].into())
     }
 
     /// Gives one back.
     pub fn put(&self, piece: Box<[u8]>) {
-        if let Ok(mut kept) = self.kept.try_lock()
+        if let Some(mut kept) = self.kept.try_lock()
             && kept.len() < self.most
         {
             kept.push(piece);
@@ -47,13 +47,13 @@ mod tests {
         warm.put(other);
         let again = warm.take();
         assert_eq!(again.as_ptr().addr(), place);
-        assert!(warm.kept.lock().unwrap().is_empty());
+        assert!(warm.kept.lock().is_empty());
     }
 
     #[test]
     fn nobody_waits_for_a_lock_that_is_held_for_ever() {
         let warm = Warm::new(8, 1);
-        let _held = warm.kept.lock().unwrap();
+        let _held = warm.kept.lock();
         let piece = warm.take();
         assert_eq!(piece.len(), 8);
         warm.put(piece);

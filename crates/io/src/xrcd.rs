@@ -12,9 +12,10 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 
 use weft_rnic::Device;
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, Pd};
 
 use crate::cell::Cell;
@@ -70,7 +71,7 @@ impl Xrcd {
         let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(system)?;
         let about = own.metadata().map_err(system)?;
         let name = (about.dev(), about.ino());
-        let mut named = NAMED.lock().expect("domain lock");
+        let mut named = NAMED.lock();
         named.retain(|_, domain| domain.strong_count() > 0);
         if let Some(domain) = named.get(&name).and_then(Weak::upgrade) {
             if file.exclusive {
@@ -169,7 +170,7 @@ impl Xrcd {
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {
-        self.members.lock().expect("domain lock")
+        self.members.lock()
     }
 }
 

@@ -7,10 +7,11 @@ use std::ffi::CStr;
 use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_io::clock;
+use weft_sync::Mutex;
 
 use crate::fd::Owned;
 
@@ -37,7 +38,7 @@ const FRESH: Duration = Duration::from_millis(10);
 /// The interfaces that are up and have an address, loopback last.
 pub fn interfaces() -> Arc<Vec<Interface>> {
     static ANSWER: Mutex<Option<(Instant, Arc<Vec<Interface>>)>> = Mutex::new(None);
-    let mut answer = ANSWER.lock().expect("interfaces lock");
+    let mut answer = ANSWER.lock();
     let now = clock::now();
     match &*answer {
         Some((asked, interfaces)) if now.duration_since(*asked) < FRESH => Arc::clone(interfaces),

@@ -1,9 +1,10 @@
 //! The objects of a device and the names they have.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::mr::{Budget, DeviceMemory, RegionSpec, WindowKind};
 use weft_verbs::usage::Counted;
 use weft_verbs::{AsyncQueue, Limits, Misuse, Pd, Qp, QpInit, RegionTable};
@@ -136,12 +137,12 @@ impl Numbers {
     }
 
     fn release(&self, number: u32) {
-        self.taken.lock().expect("number lock").remove(&number);
+        self.taken.lock().remove(&number);
     }
 
     /// The numbers that are taken, if there is room for another.
     fn free(&self) -> Result<MutexGuard<'_, HashSet<u32>>, Misuse> {
-        let taken = self.taken.lock().expect("number lock");
+        let taken = self.taken.lock();
         if taken.len() >= self.max as usize { Err(Misuse::Full) } else { Ok(taken) }
     }
 }

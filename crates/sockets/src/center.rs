@@ -7,12 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use weft_io::clock;
 use weft_io::cm::{CmId, Delivery, EventChannel, EventKind};
 use weft_io::engine::{self, Engine, Interest, Readiness, Source};
+use weft_sync::{Mutex, MutexGuard};
 
 use crate::conn::Conn;
 use crate::guard;
@@ -147,7 +148,7 @@ impl Center {
     /// Deals with what the connection manager has told. When it returns, that holds of all that was
     /// told before it was called.
     pub fn drain(&self) {
-        let _draining = self.draining.lock().expect("event lock");
+        let _draining = self.draining.lock();
         while let Ok(delivery) = self.channel.wait() {
             delivery.owner().acknowledge();
             let Delivery { id, listen, event, .. } = delivery;
@@ -168,15 +169,15 @@ impl Center {
     }
 
     fn conns(&self) -> MutexGuard<'_, HashMap<u64, Arc<Conn>>> {
-        self.conns.lock().expect("connection table lock")
+        self.conns.lock()
     }
 
     fn seats(&self) -> MutexGuard<'_, HashMap<Inode, Arc<Conn>>> {
-        self.seats.lock().expect("seat table lock")
+        self.seats.lock()
     }
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<Inode, Arc<Host>>> {
-        self.hosts.lock().expect("listener table lock")
+        self.hosts.lock()
     }
 
     /// Keeps a connection until [`Center::forget`].
@@ -191,7 +192,7 @@ impl Center {
 
     /// Ends the call of connection `id` when its answer is there, or in a while.
     pub fn leave_call(&self, id: u64, cm: Arc<CmId>, stream: Stream) {
-        let mut leavers = self.leavers.lock().expect("leaver table lock");
+        let mut leavers = self.leavers.lock();
         if leavers.len() < LEAVERS_MAX {
             leavers.insert(id, Leaver::new(id, cm, stream));
         } else {
@@ -202,7 +203,7 @@ impl Center {
 
     /// Ends it now, if there is one.
     pub fn part(&self, id: u64) {
-        let leaver = self.leavers.lock().expect("leaver table lock").remove(&id);
+        let leaver = self.leavers.lock().remove(&id);
         drop(leaver);
     }
 
@@ -231,7 +232,7 @@ impl Center {
     /// The same, if that can be said without waiting for another thread.
     pub fn seated_now(&self, fd: RawFd) -> Option<Arc<Conn>> {
         let socket = sys::inode(fd)?;
-        self.seats.try_lock().ok()?.get(&socket).cloned()
+        self.seats.try_lock()?.get(&socket).cloned()
     }
 
     /// Serves a listener.

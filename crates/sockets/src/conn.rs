@@ -10,13 +10,14 @@
 //! what that was: a message by SDP, or the end of the stream, or something on the TCP connection.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_io::clock;
 use weft_io::cm::{CmId, Event, EventKind};
 use weft_io::engine::{Engine, Interest, Readiness, Source, Token};
 use weft_io::fds::HighFd;
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Wake;
 
 use crate::center::Center;
@@ -213,7 +214,7 @@ impl Conn {
 
     /// What is behind its lock.
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("connection lock")
+        self.inner.lock()
     }
 
     /// Does what there is to do.
@@ -250,7 +251,7 @@ impl Conn {
     /// Sends what the program says, all `count` octets that `gather` gives, if that can be done
     /// here and now.
     pub fn say(&self, count: usize, gather: impl FnOnce() -> Option<Vec<u8>>) -> bool {
-        self.inner.try_lock().is_ok_and(|mut inner| {
+        self.inner.try_lock().is_some_and(|mut inner| {
             !inner.over && inner.may_say(count) && gather().is_some_and(|octets| inner.say(&octets))
         })
     }

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+
+use weft_sync::{Mutex, MutexGuard};
 
 use libc::{c_int, epoll_event};
 
@@ -28,7 +29,7 @@ static WATCHES: [Mutex<Watches>; GENERATIONS] = [const { Mutex::new(None) }; GEN
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
 fn watches() -> MutexGuard<'static, Watches> {
-    WATCHES[center::generation()].lock().expect("watch lock")
+    WATCHES[center::generation()].lock()
 }
 
 /// The program watches `fd` so; gives how it did before.

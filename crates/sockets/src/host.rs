@@ -11,12 +11,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_io::cm::{CmId, ConnParam, Event, PortSpace};
 use weft_io::{Personality, Transport, clock};
 use weft_sdp::Request;
+use weft_sync::{Mutex, MutexGuard};
 
 use crate::address;
 use crate::center::Center;
@@ -129,7 +130,7 @@ impl Host {
         }
         let desk = Mutex::new(None);
         let host = Arc::new(Self { id, at, shared, lower, cm, guests: Mutex::default(), desk });
-        *host.desk.lock().expect("desk lock") = Desk::open(socket, Arc::downgrade(&host)).ok();
+        *host.desk.lock() = Desk::open(socket, Arc::downgrade(&host)).ok();
         report::listens(at, report::Way::Sdp(host.lower.name, "and TCP"));
         center.host(socket, host);
         Ok(())
@@ -138,7 +139,7 @@ impl Host {
     /// Serves it no more. Those who wait to be accepted are reset.
     pub fn stop(&self) {
         self.cm.destroy();
-        *self.desk.lock().expect("desk lock") = None;
+        *self.desk.lock() = None;
         let granted = std::mem::take(&mut self.guests().granted);
         for conn in granted.into_values() {
             conn.give_up();
@@ -146,7 +147,7 @@ impl Host {
     }
 
     fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock().expect("guest lock")
+        self.guests.lock()
     }
 
     /// A peer asks for a connection.
@@ -273,7 +274,7 @@ fn take_over(fd: RawFd, socket: Inode) {
     static TRIED: Mutex<Option<(Inode, Instant)>> = Mutex::new(None);
     let permitted = sys::local(fd).is_ok_and(permits_server);
     // In the child of a fork the lock may be taken for ever.
-    let Ok(mut tried) = TRIED.try_lock() else { return };
+    let Some(mut tried) = TRIED.try_lock() else { return };
     let now = clock::now();
     let lately = tried.is_some_and(|(last, at)| last == socket && now < at + PLAIN_FOR);
     if permitted && !lately {

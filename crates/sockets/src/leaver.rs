@@ -4,12 +4,13 @@
 //! before it has an answer. So the call goes on for a while, and ends when the answer is there,
 //! which the peer then hears.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_io::clock;
 use weft_io::cm::CmId;
 use weft_io::engine::{Engine, Readiness, Source};
+use weft_sync::Mutex;
 
 use crate::center::Center;
 use crate::stream::Stream;

@@ -1,7 +1,9 @@
 //! Completion channels: where an armed completion queue says that it has something.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use weft_sync::Mutex;
 
 /// Tells a sleeper outside this crate that one more event is queued.
 pub trait Wake: Send + Sync {
@@ -23,19 +25,19 @@ impl CompChannel {
 
     /// Takes the oldest event: the cookie its completion queue was made with.
     pub fn pop(&self) -> Option<u64> {
-        self.events.lock().expect("channel lock").pop_front()
+        self.events.lock().pop_front()
     }
 
     /// Drops the events of a completion queue that goes away; says how many there were.
     pub fn forget(&self, cookie: u64) -> usize {
-        let mut events = self.events.lock().expect("channel lock");
+        let mut events = self.events.lock();
         let before = events.len();
         events.retain(|c| *c != cookie);
         before - events.len()
     }
 
     pub(crate) fn push(&self, cookie: u64) {
-        self.events.lock().expect("channel lock").push_back(cookie);
+        self.events.lock().push_back(cookie);
         self.wake.wake();
     }
 }

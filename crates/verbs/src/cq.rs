@@ -5,8 +5,10 @@
 //! completions it has seen.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+
+use weft_sync::{Mutex, MutexGuard};
 
 use thiserror::Error;
 
@@ -256,7 +258,7 @@ impl Cq {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().expect("completion queue lock")
+        self.ring.lock()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Asynchronous events of a device context.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use weft_sync::Mutex;
 
 use crate::channel::Wake;
 
@@ -52,18 +54,18 @@ impl AsyncQueue {
 
     /// Queues an event.
     pub fn push(&self, kind: AsyncKind, cookie: u64) {
-        self.events.lock().expect("event lock").push_back(AsyncEvent { kind, cookie });
+        self.events.lock().push_back(AsyncEvent { kind, cookie });
         self.wake.wake();
     }
 
     /// Takes the oldest event.
     pub fn pop(&self) -> Option<AsyncEvent> {
-        self.events.lock().expect("event lock").pop_front()
+        self.events.lock().pop_front()
     }
 
     /// Drops the events of an object that goes away; says how many there were.
     pub fn forget(&self, cookie: u64) -> usize {
-        let mut events = self.events.lock().expect("event lock");
+        let mut events = self.events.lock();
         let before = events.len();
         events.retain(|e| e.cookie != cookie);
         before - events.len()

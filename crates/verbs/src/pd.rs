@@ -1,6 +1,6 @@
 //! Protection domains: the walls between streams that RFC 5042 section 2.2 asks for.
 
-use std::sync::{RwLock, RwLockWriteGuard};
+use weft_sync::{RwLock, RwLockWriteGuard};
 
 use crate::usage::{Counted, Users};
 
@@ -26,7 +26,7 @@ impl Pd {
 
     /// Whether who belongs to the domain named `id` may reach memory of this one.
     pub fn admits(&self, id: u32) -> bool {
-        self.id == id || self.guests.read().expect("guest lock").contains(&id)
+        self.id == id || self.guests.read().contains(&id)
     }
 
     /// Lets the domain named `id` reach memory of this one, until [`Pd::dismiss`].
@@ -43,7 +43,7 @@ impl Pd {
     }
 
     fn guests(&self) -> RwLockWriteGuard<'_, Vec<u32>> {
-        self.guests.write().expect("guest lock")
+        self.guests.write()
     }
 }
 

@@ -4,7 +4,9 @@
 //! it, and a completion queue of its own.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
+
+use weft_sync::{Mutex, MutexGuard};
 
 use crate::channel::Wake;
 use crate::cq::Cq;
@@ -128,7 +130,7 @@ impl Srq {
     }
 
     fn uses(&self) -> MutexGuard<'_, Option<Uses>> {
-        self.uses.lock().expect("uses lock")
+        self.uses.lock()
     }
 
     /// Posts a receive.
@@ -182,7 +184,7 @@ impl Srq {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("shared receive queue lock")
+        self.inner.lock()
     }
 }
 

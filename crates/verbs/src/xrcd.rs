@@ -8,7 +8,9 @@
 //! queues, so it reaches what any of them would let it reach.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
+
+use weft_sync::{Mutex, MutexGuard};
 
 use crate::pd::Pd;
 use crate::srq::Srq;
@@ -53,6 +55,6 @@ impl Xrcd {
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<u32, Weak<Srq>>> {
-        self.queues.lock().expect("domain lock")
+        self.queues.lock()
     }
 }

@@ -1,6 +1,6 @@
 //! How many events of an id the application has read and not acknowledged yet.
 
-use std::sync::{Condvar, Mutex};
+use weft_sync::{Condvar, Mutex};
 
 /// The events of one id that were delivered and not acknowledged.
 #[derive(Default)]
@@ -12,12 +12,12 @@ pub(super) struct Account {
 impl Account {
     /// An event was delivered.
     pub(super) fn add(&self) {
-        *self.open.lock().expect("account lock") += 1;
+        *self.open.lock() += 1;
     }
 
     /// An event was acknowledged.
     pub(super) fn settle(&self) {
-        let mut open = self.open.lock().expect("account lock");
+        let mut open = self.open.lock();
         *open = open.saturating_sub(1);
         if *open == 0 {
             self.settled.notify_all();
@@ -26,7 +26,7 @@ impl Account {
 
     /// Sleeps until every delivered event is acknowledged.
     pub(super) fn wait(&self) {
-        let open = self.open.lock().expect("account lock");
-        drop(self.settled.wait_while(open, |open| *open > 0).expect("account lock"));
+        let open = self.open.lock();
+        drop(self.settled.wait_while(open, |open| *open > 0));
     }
 }

@@ -6,12 +6,13 @@
 //! no connection: who is asked answers with their number and key, by a refusal that is none.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::shuttle::greeting::{self, DATAGRAMS, Greeting, Purpose};
 use weft_rnic::{Association, Binding, Established, Patience, WhenClosed};
+use weft_sync::MutexGuard;
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
 use super::config;

@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::FromRawFd;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use weft_rnic::cm::{Event, EventKind};
+use weft_sync::Mutex;
 
 use super::groups::Join;
 use super::id::CmId;
@@ -70,7 +71,7 @@ impl EventChannel {
 
     /// Closes the descriptor. Sleeping readers are not woken.
     pub fn close(&self) {
-        drop(self.fd.lock().expect("channel lock").take());
+        drop(self.fd.lock().take());
     }
 
     /// The next event; sleeps unless the descriptor is non-blocking.
@@ -101,17 +102,17 @@ impl EventChannel {
     }
 
     fn is_closed(&self) -> bool {
-        self.fd.lock().expect("channel lock").is_none()
+        self.fd.lock().is_none()
     }
 
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
-        self.queue.lock().expect("queue lock").is_empty()
+        self.queue.lock().is_empty()
     }
 
     fn take(&self) -> Option<Delivery> {
         let delivery = {
-            let mut queue = self.queue.lock().expect("queue lock");
+            let mut queue = self.queue.lock();
             let delivery = queue.pop_front()?;
             // Counted before the queue is released: a destroyer that finds the event gone from the
             // queue must find it on the account.
@@ -126,13 +127,13 @@ impl EventChannel {
 
     /// Queues an event and wakes one reader.
     pub(super) fn push(&self, delivery: Delivery) {
-        self.queue.lock().expect("queue lock").push_back(delivery);
+        self.queue.lock().push_back(delivery);
         self.put_token();
     }
 
     /// Takes the events of an id out of the queue.
     pub(super) fn withdraw(&self, id: &CmId) -> Vec<Delivery> {
-        let mut queue = self.queue.lock().expect("queue lock");
+        let mut queue = self.queue.lock();
         let (taken, kept): (VecDeque<_>, VecDeque<_>) =
             queue.drain(..).partition(|delivery| delivery.is_of(id));
         *queue = kept;
@@ -144,7 +145,7 @@ impl EventChannel {
     }
 
     fn put_token(&self) {
-        let fd = self.fd.lock().expect("channel lock");
+        let fd = self.fd.lock();
         let Some(fd) = fd.as_ref() else { return };
         let one = 1u64.to_ne_bytes();
         // SAFETY: the buffer is 8 octets, which is what an eventfd takes. It cannot fail: the
@@ -155,7 +156,7 @@ impl EventChannel {
     /// Makes up for an event that left the queue unread. A reader may have been faster; it then
     /// finds nothing for its token and sleeps again.
     fn take_token_back(&self) {
-        let fd = self.fd.lock().expect("channel lock");
+        let fd = self.fd.lock();
         let Some(fd) = fd.as_ref() else { return };
         let mut token = [0u8; 8];
         let buffer = libc::iovec { iov_base: token.as_mut_ptr().cast(), iov_len: token.len() };

@@ -6,8 +6,10 @@
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
+
+use weft_sync::Mutex;
 
 use super::config;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
@@ -21,7 +23,7 @@ impl Farewell {
     pub(super) fn say(stream: TcpStream) {
         let farewell = Arc::new(Self(Mutex::new(None)));
         // Locked, so that the engine's first call finds the state in place.
-        let mut state = farewell.0.lock().expect("farewell lock");
+        let mut state = farewell.0.lock();
         let token = Engine::get().add(stream.as_fd(), Interest::READ, farewell.clone());
         *state = Some((stream, token));
         drop(state);
@@ -30,7 +32,7 @@ impl Farewell {
     }
 
     fn close(&self) {
-        let state = self.0.lock().expect("farewell lock").take();
+        let state = self.0.lock().take();
         if let Some((stream, token)) = state {
             Engine::get().remove(token);
             drop(stream);
@@ -48,7 +50,7 @@ impl Source for Farewell {
     }
 
     fn at_exit(&self, until: Instant) {
-        let state = self.0.lock().expect("farewell lock");
+        let state = self.0.lock();
         if let Some((stream, _)) = &*state {
             while !tcp::ready(stream.as_fd()).read && clock::now() < until {
                 tcp::wait(stream.as_fd(), false);

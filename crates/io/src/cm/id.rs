@@ -3,10 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::cm::{self, Command, Depths, Device, Failure, Manner, State, Terms};
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Limits;
 
 use super::account::Account;
@@ -171,7 +172,7 @@ impl CmId {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("id lock")
+        self.inner.lock()
     }
 
     pub(super) fn me(&self) -> Weak<CmId> {

@@ -4,13 +4,14 @@
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_rnic::cm::{self, Command, ConnParam, Depths, Event, Failure, Terms};
 use weft_rnic::mpa::negotiate::Responder;
 use weft_rnic::mpa::{Agreed, Offer, Role};
 use weft_rnic::wire::mpa::StartKind;
+use weft_sync::Mutex;
 
 use super::call::{Seat, check_seat};
 use super::config;
@@ -41,7 +42,7 @@ impl HalfOpen {
         let deadline = crate::clock::now() + config::REQUEST_TIMEOUT;
         let half_open = Arc::new(HalfOpen { listener, reading: Mutex::new(None) });
         // Locked, so that the engine's first call finds the state in place.
-        let mut reading = half_open.reading.lock().expect("half-open lock");
+        let mut reading = half_open.reading.lock();
         let token = Engine::get().add(stream.as_fd(), Interest::READ, half_open.clone());
         let reader = FrameReader::new(StartKind::Request);
         *reading = Some(Reading { stream, token, reader, deadline });
@@ -57,13 +58,13 @@ impl HalfOpen {
     }
 
     fn finish(&self) -> Option<TcpStream> {
-        let reading = self.reading.lock().expect("half-open lock").take()?;
+        let reading = self.reading.lock().take()?;
         Engine::get().remove(reading.token);
         Some(reading.stream)
     }
 
     fn progress(&self) -> Progress {
-        let mut reading = self.reading.lock().expect("half-open lock");
+        let mut reading = self.reading.lock();
         match reading.as_mut() {
             Some(reading) => reading.reader.read(&reading.stream),
             None => Progress::Pending,
@@ -94,7 +95,7 @@ impl Source for HalfOpen {
 
     fn timeout(&self, now: Instant) {
         let late = {
-            let reading = self.reading.lock().expect("half-open lock");
+            let reading = self.reading.lock();
             reading.as_ref().is_some_and(|reading| reading.deadline <= now)
         };
         if late {

@@ -12,13 +12,14 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_rnic::cm::{self, Depths, Event};
 use weft_rnic::shuttle::{Arrival, Config, Connection, Endpoint, Listen, Misuse, Route, Ticket};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
+use weft_sync::{Mutex, MutexGuard};
 
 use super::call;
 use super::config;
@@ -107,7 +108,7 @@ impl Station {
     }
 
     fn post(&self) -> MutexGuard<'_, Post> {
-        self.post.lock().expect("post lock")
+        self.post.lock()
     }
 
     /// Gives the socket up if nobody needs it.
@@ -127,7 +128,7 @@ impl Station {
     }
 
     fn endpoint(&self) -> MutexGuard<'_, Endpoint<Weak<Cell>>> {
-        self.endpoint.lock().expect("endpoint lock")
+        self.endpoint.lock()
     }
 
     /// Looks at a datagram; gives the connection that it is for, if one was granted here.
@@ -208,7 +209,7 @@ impl Station {
 
     /// Takes what has arrived.
     pub fn receive(&self) {
-        let _receiving = self.receiving.lock().expect("station lock");
+        let _receiving = self.receiving.lock();
         let Some(port) = self.port() else { return };
         let mut buffer = Buffer::take();
         let room = &mut buffer.room()[..BUNDLE_OCTETS];

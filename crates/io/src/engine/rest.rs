@@ -7,8 +7,9 @@
 //! Invariant: between `keep`, unless its time ran out, and `release` the thread is not at work.
 //! Order: the thread calls `enter` and `leave` in turn; who forks calls `ask`, `keep`, `release`.
 
-use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
+
+use weft_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::clock;
 
@@ -34,7 +35,7 @@ impl Rest {
     /// The thread goes to work, as soon as it may.
     pub fn leave(&self) {
         let state = self.state();
-        let mut state = self.changed.wait_while(state, |s| s.asking > 0).expect("rest lock");
+        let mut state = self.changed.wait_while(state, |s| s.asking > 0);
         state.at_work = true;
     }
 
@@ -56,8 +57,7 @@ impl Rest {
     /// long, or if who forks was interrupted by a signal while it held what the thread waits for.
     pub fn keep(&self, until: Instant) {
         let patience = until.saturating_duration_since(clock::now());
-        let waited = self.changed.wait_timeout_while(self.state(), patience, |s| s.at_work);
-        drop(waited.expect("rest lock"));
+        drop(self.changed.wait_timeout_while(self.state(), patience, |s| s.at_work));
     }
 
     /// Lets the thread go. One that was not asked, because it had yet to start, is gone already.
@@ -69,7 +69,7 @@ impl Rest {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("rest lock")
+        self.state.lock()
     }
 }
 

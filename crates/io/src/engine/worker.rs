@@ -6,9 +6,11 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Weak};
 use std::time::{Duration, Instant};
+
+use weft_sync::Mutex;
 
 use super::rest::Rest;
 use super::{AT_THREAD_START, Engine, Interest, Leased, Readiness, Source};
@@ -73,7 +75,7 @@ impl Worker {
 
     /// Calls `source` at `deadline`.
     pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Source>) {
-        let mut timers = self.timers.lock().expect("timer lock");
+        let mut timers = self.timers.lock();
         let first = timers.queue.first_key_value().map(|(key, _)| key.0);
         let id = timers.next;
         timers.next += 1;
@@ -87,7 +89,7 @@ impl Worker {
 
     /// Looks after a lease until it can be taken back.
     pub fn lease(&self, leased: Weak<dyn Leased>) {
-        self.leases.lock().expect("lease lock").push(leased);
+        self.leases.lock().push(leased);
         if !self.has_leases.swap(true, Ordering::AcqRel) {
             self.wake();
         }
@@ -143,14 +145,14 @@ impl Worker {
     /// after the descriptors, which it would keep waiting if it was due at once again and again.
     fn run_timers(&self, now: Instant) -> Option<Duration> {
         let due = {
-            let mut timers = self.timers.lock().expect("timer lock");
+            let mut timers = self.timers.lock();
             let later = timers.queue.split_off(&(now, u64::MAX));
             std::mem::replace(&mut timers.queue, later)
         };
         for source in due.values().filter_map(Weak::upgrade) {
             source.timeout(now);
         }
-        let timers = self.timers.lock().expect("timer lock");
+        let timers = self.timers.lock();
         let next = timers.queue.first_key_value()?.0.0;
         Some(next.saturating_duration_since(now))
     }
@@ -160,10 +162,10 @@ impl Worker {
         if !self.has_leases.load(Ordering::Acquire) {
             return None;
         }
-        let mut leases = std::mem::take(&mut *self.leases.lock().expect("lease lock"));
+        let mut leases = std::mem::take(&mut *self.leases.lock());
         let before = now.checked_sub(LEASE_CHECK)?;
         leases.retain(|l| l.upgrade().is_some_and(|l| !l.reclaim(before)));
-        let mut current = self.leases.lock().expect("lease lock");
+        let mut current = self.leases.lock();
         current.append(&mut leases);
         if current.is_empty() {
             self.has_leases.store(false, Ordering::Release);

@@ -7,10 +7,11 @@
 //! Order: [`Breaker::post`] for each request, [`Breaker::act`] after each step of the connection.
 //! Lock order: driver, breaker, send queue.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_fault::{Dice, Fault, Kind, Status, When};
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
 
 use super::{Faults, at};
@@ -97,7 +98,7 @@ impl Breaker {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("breaker lock")
+        self.0.lock()
     }
 
     /// Posts a request by `post`, and holds it back if it is to fail.

@@ -93,17 +93,17 @@ impl Qp {
         self.inner.enforce_rights();
         let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
         let line = Line::open(qp, cell, number, peer)?;
-        *self.line.lock().expect("line lock") = Some(line);
+        *self.line.lock() = Some(line);
         Ok(())
     }
 
     fn has_line(&self) -> bool {
-        self.line.lock().expect("line lock").is_some()
+        self.line.lock().is_some()
     }
 
     /// Looks for no peer any more.
     pub(super) fn hang_up(&self) {
-        let line = self.line.lock().expect("line lock").take();
+        let line = self.line.lock().take();
         if let (Some(line), Some(number)) = (line, &self.number) {
             number.forget_call();
             line.hang_up();

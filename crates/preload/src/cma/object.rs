@@ -6,10 +6,11 @@ use std::ffi::{c_int, c_void};
 use std::mem;
 use std::net::SocketAddr;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use weft_io::Personality;
 use weft_io::cm::{CmId, EventChannel};
+use weft_sync::{Mutex, MutexGuard};
 
 use super::abi::{
     IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, rdma_cm_id, rdma_event_channel,
@@ -90,7 +91,7 @@ impl ChannelObject {
 }
 
 fn channels() -> MutexGuard<'static, BTreeMap<usize, Arc<EventChannel>>> {
-    CHANNELS.lock().expect("table of channels")
+    CHANNELS.lock()
 }
 
 /// An id and what is behind it.

@@ -11,9 +11,10 @@ use std::ffi::{c_int, c_void};
 use std::mem::{offset_of, size_of};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use weft_io::{Context, Personality};
+use weft_sync::{Mutex, MutexGuard};
 
 use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
 use crate::abi::*;
@@ -130,7 +131,7 @@ pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
 /// The descriptors of the contexts that are open, and their devices.
 fn opened() -> MutexGuard<'static, Vec<(c_int, Personality)>> {
     static OPENED: Mutex<Vec<(c_int, Personality)>> = Mutex::new(Vec::new());
-    OPENED.lock().expect("context lock")
+    OPENED.lock()
 }
 
 /// The device of the context that `fd` is a duplicate of the descriptor of, if there is one.

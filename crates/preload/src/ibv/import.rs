@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use weft_io::{Pd, Personality};
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::mr::DeviceMemory;
 
 use crate::abi::*;
@@ -31,7 +32,7 @@ type Handles = BTreeMap<u32, (Personality, Shared)>;
 
 fn handles() -> MutexGuard<'static, Handles> {
     static HANDLES: Mutex<Handles> = Mutex::new(Handles::new());
-    HANDLES.lock().expect("handle lock")
+    HANDLES.lock()
 }
 
 /// Lets `handle` stand for an object of a device.

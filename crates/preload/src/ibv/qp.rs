@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::{self, offset_of};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use weft_io::{Personality, Qp, QpInit};
+use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 
 use super::context::Held;
@@ -151,7 +152,7 @@ type Numbers = BTreeMap<(u8, u32), Weak<Qp>>;
 
 fn numbers() -> MutexGuard<'static, Numbers> {
     static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::new());
-    NUMBERS.lock().expect("number lock")
+    NUMBERS.lock()
 }
 
 /// The engine's queue pair of that number: rdma-cm connects queue pairs that it did not make by

@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+
+use weft_sync::{Mutex, MutexGuard};
 
 /// Events that the program was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub fn remove(cookie: u64) -> Reported {
 }
 
 fn entries() -> MutexGuard<'static, BTreeMap<u64, Entry>> {
-    ENTRIES.lock().expect("registry lock")
+    ENTRIES.lock()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+
+use weft_sync::{Mutex, MutexGuard};
 
 use super::files::{Lacking, inode};
 use super::tree::{self, Node};
@@ -27,7 +28,7 @@ static OPEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 fn streams() -> MutexGuard<'static, Vec<usize>> {
-    OPEN.lock().expect("directory lock")
+    OPEN.lock()
 }
 
 impl Stream {

@@ -1,7 +1,6 @@
 //! Reading regions that cannot go away meanwhile.
 
-use std::sync::RwLockReadGuard;
-
+use weft_sync::RwLockReadGuard;
 use weft_wire::crc::Crc32c;
 use weft_wire::llp::{Gather, MemoryPiece, RegisteredMemory};
 

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock, RwLockWriteGuard};
+
+use weft_sync::{RwLock, RwLockWriteGuard};
 
 use super::place;
 use super::reader::RegionReader;
@@ -78,7 +80,7 @@ impl RegionTable {
     }
 
     pub(super) fn lock(&self) -> RwLockWriteGuard<'_, Regions> {
-        self.regions.write().expect("region lock")
+        self.regions.write()
     }
 
     /// Says that something ended or changed, while the table is locked.
@@ -187,7 +189,7 @@ impl RegionTable {
         bytes: &[u8],
         right: Access,
     ) -> Result<(), RegionFault> {
-        let regions = self.regions.read().expect("region lock");
+        let regions = self.regions.read();
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
         let addr = region.check(who.into(), to, bytes.len() as u64, right)?;
         if !region.is_null() {
@@ -204,7 +206,7 @@ impl RegionTable {
         from: u64,
         out: &mut [u8],
     ) -> Result<(), RegionFault> {
-        let regions = self.regions.read().expect("region lock");
+        let regions = self.regions.read();
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
         let addr = region.check(who.into(), from, out.len() as u64, Access::empty())?;
         if region.is_null() {
@@ -242,7 +244,7 @@ impl RegionTable {
         len: u64,
         right: Access,
     ) -> Result<(), RegionFault> {
-        let regions = self.regions.read().expect("region lock");
+        let regions = self.regions.read();
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
         region.check(who.into(), to, len, right).map(drop)
     }
@@ -251,7 +253,7 @@ impl RegionTable {
     ///
     /// Take it once for a batch: taking it again on the same thread can deadlock with a writer.
     pub fn reader(&self) -> RegionReader<'_> {
-        let regions = self.regions.read().expect("region lock");
+        let regions = self.regions.read();
         RegionReader::new(regions, self.generation.load(Ordering::Acquire))
     }
 }

@@ -11,8 +11,9 @@ mod send_wqe;
 pub mod transition;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
+use weft_sync::{Mutex, MutexGuard};
 use weft_wire::ids::QN_SHARED;
 
 pub use attr::{AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState, QpType};
@@ -188,11 +189,11 @@ impl Qp {
 
     /// The send queue.
     pub fn sq(&self) -> MutexGuard<'_, SendQueue> {
-        self.sq.lock().expect("send queue lock")
+        self.sq.lock()
     }
 
     fn rq(&self) -> MutexGuard<'_, RecvQueue> {
-        self.rq.lock().expect("receive queue lock")
+        self.rq.lock()
     }
 
     /// The state.
@@ -203,7 +204,7 @@ impl Qp {
 
     /// The attributes.
     pub fn attrs(&self) -> QpAttr {
-        let mut attrs = *self.attrs.lock().expect("attribute lock");
+        let mut attrs = *self.attrs.lock();
         attrs.state = self.state();
         attrs.cur_state = attrs.state;
         attrs.sq_draining = attrs.state == QpState::Sqd && !self.sq().is_drained();
@@ -212,7 +213,7 @@ impl Qp {
 
     /// Changes attributes that are not the state.
     pub fn set_attrs(&self, change: impl FnOnce(&mut QpAttr)) {
-        let mut attrs = self.attrs.lock().expect("attribute lock");
+        let mut attrs = self.attrs.lock();
         change(&mut attrs);
         if self.rights.load(Ordering::Acquire) != NO_SAY {
             self.rights.store(attrs.access.bits(), Ordering::Release);
@@ -306,7 +307,7 @@ impl Qp {
         }
         let mut to = *to;
         if to.qkey >> 31 != 0 {
-            to.qkey = self.attrs.lock().expect("attribute lock").qkey;
+            to.qkey = self.attrs.lock().qkey;
         }
         self.post(wr, |sq| sq.direct(&to))
     }
@@ -369,7 +370,7 @@ impl Qp {
     }
 
     fn lacking(&self) -> MutexGuard<'_, Weak<Srq>> {
-        self.lacking.lock().expect("domain lock")
+        self.lacking.lock()
     }
 
     /// Completes a receive; `fill` adds what the message brought.
@@ -377,7 +378,7 @@ impl Qp {
         let mut wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, WcStatus::Success);
         fill(&mut wc);
         if wqe.home.is_some() {
-            wc.src_qp = self.attrs.lock().expect("attribute lock").dest_qp_num;
+            wc.src_qp = self.attrs.lock().dest_qp_num;
         }
         self.push_recv(wqe, wc, solicited);
     }
@@ -477,7 +478,7 @@ impl Qp {
     /// Takes its completions and events back and lets go of what it used: it is being destroyed.
     /// Gives how many events had been announced.
     pub fn retire(&self) -> usize {
-        self.uses.lock().expect("uses lock").take();
+        self.uses.lock().take();
         self.regions.forget_qp(self.num);
         self.forget_completions();
         self.events.forget(self.cookie)
