@@ -37,7 +37,7 @@ mod oob;
 pub mod path;
 mod process;
 mod qp;
-pub mod report;
+mod report;
 pub mod secrecy;
 mod srq;
 mod sys;

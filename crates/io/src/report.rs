@@ -1,30 +1,33 @@
-//! What the user must be told and no verb can say: one line each, to whoever asked for them.
+//! What a person must be told and no verb can say: one line each, through the [`log`] facade, to
+//! the logger of the library that this engine is part of.
+//!
+//! What went wrong is told once, however often it happens; the attempts and changes of state that
+//! led to it are for who asks for `debug`.
 
 use std::collections::BTreeSet;
-use std::fmt::Arguments;
-use std::sync::OnceLock;
 
+use log::Level;
 use weft_sync::Mutex;
 
 /// Different lines that are told in the life of a process.
 const LINES_MAX: usize = 64;
 
-static SINK: OnceLock<fn(Arguments<'_>)> = OnceLock::new();
-
-/// Has errors told to `sink` from now on. The first call counts.
-pub fn to(sink: fn(Arguments<'_>)) {
-    SINK.get_or_init(|| sink);
+/// Tells what the application asked for and cannot have.
+pub(crate) fn error(line: String) {
+    once(Level::Error, line);
 }
 
-/// Tells an error, once: peers repeat themselves, and so do programs with many queue pairs.
-pub(crate) fn error(line: String) {
+/// Tells what is probably not as the person believes.
+pub(crate) fn warning(line: String) {
+    once(Level::Warn, line);
+}
+
+/// Tells a line once: peers repeat themselves, and so do applications with many queue pairs.
+fn once(level: Level, line: String) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut told = TOLD.lock();
-    if told.len() < LINES_MAX
-        && !told.contains(&line)
-        && let Some(sink) = SINK.get()
-    {
-        sink(format_args!("{line}"));
+    if told.len() < LINES_MAX && !told.contains(&line) {
+        log::log!(level, "{line}");
         told.insert(line);
     }
 }

@@ -66,8 +66,9 @@ pub fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     let mut warnings = Vec::new();
     let settings = SETTINGS.get_or_init(|| {
-        weft_io::report::to(|line| log::write(Level::Error, line));
-        parse(std::env::vars_os(), &mut warnings)
+        let settings = parse(std::env::vars_os(), &mut warnings);
+        log::take_engine_lines(settings.log);
+        settings
     });
     for warning in warnings {
         log::write(Level::Warn, format_args!("{warning}"));

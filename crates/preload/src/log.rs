@@ -8,6 +8,8 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::sync::OnceLock;
 
+use ::log::{LevelFilter, Log, Metadata, Record};
+
 use crate::env;
 
 /// How severe a line is.
@@ -46,6 +48,16 @@ impl Level {
         Some(levels[(number as usize).min(levels.len() - 1)])
     }
 
+    fn filter(self) -> LevelFilter {
+        match self {
+            Self::Silent => LevelFilter::Off,
+            Self::Error => LevelFilter::Error,
+            Self::Warn => LevelFilter::Warn,
+            Self::Info => LevelFilter::Info,
+            Self::Debug => LevelFilter::Debug,
+        }
+    }
+
     fn label(self) -> &'static str {
         match self {
             Self::Silent => "",
@@ -55,6 +67,39 @@ impl Level {
             Self::Debug => "debug",
         }
     }
+}
+
+impl From<::log::Level> for Level {
+    fn from(level: ::log::Level) -> Self {
+        match level {
+            ::log::Level::Error => Self::Error,
+            ::log::Level::Warn => Self::Warn,
+            ::log::Level::Info => Self::Info,
+            ::log::Level::Debug | ::log::Level::Trace => Self::Debug,
+        }
+    }
+}
+
+/// Writes what the engine logs.
+struct EngineLog;
+
+impl Log for EngineLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= ::log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        write(record.level().into(), *record.args());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Has the engine's lines written from now on, if `level` or more severe.
+pub fn take_engine_lines(level: Level) {
+    // Only the first call can succeed, and there is one.
+    let _set = ::log::set_logger(&EngineLog);
+    ::log::set_max_level(level.filter());
 }
 
 /// Writes one line if `level` is severe enough.

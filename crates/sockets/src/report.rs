@@ -3,6 +3,8 @@
 use std::fmt::Arguments;
 use std::net::SocketAddr;
 
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
 use crate::settings::Settings;
 
 /// Which way a connection went, or a listener is reached.
@@ -12,6 +14,35 @@ pub enum Way<'a> {
     Sdp(&'a str, &'a str),
     /// The kernel's TCP, for this reason.
     Tcp(&'a str),
+}
+
+/// Writes what the engine logs.
+struct EngineLog;
+
+impl Log for EngineLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level()
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let label = match record.level() {
+            Level::Error => "error",
+            Level::Warn => "warning",
+            Level::Info => "info",
+            Level::Debug | Level::Trace => "debug",
+        };
+        line(format_args!("weft: {label}: {}", record.args()));
+    }
+
+    fn flush(&self) {}
+}
+
+/// Has the engine's lines written from now on, as far as `WEFT_LOG` says.
+pub fn take_engine_lines() {
+    // Only the first call can succeed, and there is one.
+    let _set = log::set_logger(&EngineLog);
+    let level = std::env::var("WEFT_LOG").ok().and_then(|value| value.parse().ok());
+    log::set_max_level(level.unwrap_or(LevelFilter::Warn));
 }
 
 /// Says what went wrong, or will not be as the user believes.

@@ -34,7 +34,7 @@ impl Settings {
     pub fn get() -> &'static Self {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
         SETTINGS.get_or_init(|| {
-            weft_io::report::to(report::warn);
+            report::take_engine_lines();
             let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|v| v == value);
             let rules = std::env::var("WEFT_SOCKETS_RULES").unwrap_or_default();
             let patience = std::env::var("WEFT_SOCKETS_PATIENCE_MS");
