@@ -39,6 +39,7 @@ mod process;
 mod qp;
 mod report;
 pub mod secrecy;
+mod silence;
 mod srq;
 mod sys;
 pub mod tally;

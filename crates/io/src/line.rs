@@ -25,6 +25,7 @@ use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::exchange::Number;
 use crate::oob::Peer;
 use crate::qp::take_stream;
+use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
 use crate::{Settings, clock};
 
 /// How long after the first vain call the peer is called again; twice as long after each further
@@ -33,6 +34,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How long requests wait for a peer that is not there before they fail.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked, after that, whether any wait.
+const PATIENCE_LOOK: Duration = Duration::from_secs(1);
 
 /// A queue pair on its way to its peer.
 pub(crate) struct Line {
@@ -40,8 +43,11 @@ pub(crate) struct Line {
     cell: Arc<Cell>,
     number: u32,
     peer: Peer,
+    /// This end calls; otherwise it is called.
+    calls: bool,
     stage: Mutex<Stage>,
     since: Instant,
+    silence: Mutex<Silence>,
     this: Weak<Line>,
 }
 
@@ -78,16 +84,28 @@ impl Line {
         number: &Number,
         peer: Peer,
     ) -> Result<Arc<Self>, Misuse> {
+        let calls = (number.value(), peer.local) < (peer.qpn, peer.remote);
+        let since = clock::now();
+        let awaited = if calls {
+            Awaited::Stream { peer: (peer.remote, (peer.qpn >> 8) as u16).into() }
+        } else {
+            Awaited::Connect { peer: peer.remote, here: (number.value() >> 8) as u16 }
+        };
         let line = Arc::new_cyclic(|this| Self {
             qp,
             cell,
             number: number.value(),
             peer,
+            calls,
             stage: Mutex::new(Stage::Resting { pause: PAUSE_FIRST }),
-            since: clock::now(),
+            since,
+            silence: Mutex::new(Silence::new(awaited, since)),
             this: this.clone(),
         });
-        if (number.value(), peer.local) < (peer.qpn, peer.remote) {
+        let verb = if calls { "calls" } else { "awaits" };
+        log::debug!("queue pair {:#x} {verb} {} {:#x} by TCP", line.number, peer.remote, peer.qpn);
+        line.look_again_at(since + MENTIONED_AFTER);
+        if calls {
             line.call();
         } else {
             let listening = number.await_call(&line);
@@ -164,8 +182,12 @@ impl Line {
 
     fn rest(&self, stage: &mut Stage, pause: Duration) {
         *stage = Stage::Resting { pause: (pause * 2).min(PAUSE_MAX) };
+        self.look_again_at(clock::now() + pause);
+    }
+
+    fn look_again_at(&self, at: Instant) {
         let this: Weak<Line> = self.this.clone();
-        Engine::get().set_timer(clock::now() + pause, this);
+        Engine::get().set_timer(at, this);
     }
 
     /// Says yes to a peer that has called.
@@ -255,10 +277,16 @@ impl Source for Line {
     }
 
     fn timeout(&self, now: Instant) {
+        if matches!(*self.stage(), Stage::Done) {
+            return;
+        }
+        self.silence.lock().look(now);
         if self.lose_patience(now) {
             self.hang_up();
-        } else {
+        } else if self.calls {
             self.call();
+        } else {
+            self.look_again_at((self.since + PATIENCE).max(now + PATIENCE_LOOK));
         }
     }
 }

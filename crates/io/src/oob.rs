@@ -65,6 +65,8 @@ impl Qp {
         Secrecy::get().permit(peer.local, peer.remote)?;
         let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer, granted: None };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
+        let verb = if asks { "asks" } else { "awaits" };
+        log::debug!("queue pair {:#x} {verb} {} {:#x} by UDP", self.num(), peer.remote, peer.qpn);
         let drive = if asks {
             DatagramDrive::bound(call.ask()?, Arc::clone(port), waker)
         } else {

@@ -89,6 +89,34 @@ impl Namespaces {
         format!("ip netns exec {}", self.names[1])
     }
 
+    /// Has a firewall in the second drop all UDP, in and out.
+    ///
+    /// # Panics
+    /// Where `nft` is missing, or refuses.
+    pub fn drop_udp_in_second(&self) {
+        self.drop_in_second("no_udp", &["meta l4proto udp drop"]);
+    }
+
+    /// Has a firewall in the second drop all TCP, in and out, but that to or from `port`.
+    ///
+    /// # Panics
+    /// As [`Namespaces::drop_udp_in_second`].
+    pub fn drop_tcp_in_second_but(&self, port: u16) {
+        let passes = ["sport", "dport"].map(|end| format!("tcp {end} {port} accept"));
+        self.drop_in_second("no_tcp", &[&passes[0], &passes[1], "meta l4proto tcp drop"]);
+    }
+
+    fn drop_in_second(&self, table: &str, rules: &[&str]) {
+        let name = &self.names[1];
+        let nft = |line: &str| ip(&format!("netns exec {name} nft {line}")).expect("nft works");
+        nft(&format!("add table inet {table}"));
+        for hook in ["input", "output"] {
+            let chain = format!("inet {table} {hook}");
+            nft(&format!("add chain {chain} {{ type filter hook {hook} priority 0 ; }}"));
+            rules.iter().for_each(|rule| nft(&format!("add rule {chain} {rule}")));
+        }
+    }
+
     /// Whether a socket of the first listens on `port`.
     pub fn first_listens(&self, port: u16) -> bool {
         listens_in(&self.names[0], port)

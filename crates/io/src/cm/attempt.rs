@@ -5,10 +5,10 @@
 //! without it, because an older peer would do just that.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure};
 use weft_rnic::mpa::negotiate::{Initiator, Reply};
@@ -25,8 +25,10 @@ use super::redial::{Call, Patience};
 use super::refusal;
 use super::socket;
 use crate::Qp;
+use crate::clock;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Source, Token};
+use crate::silence::{Awaited, Silence};
 
 /// A connection attempt.
 pub(super) struct Attempt {
@@ -38,6 +40,7 @@ pub(super) struct Attempt {
     reader: FrameReader,
     qp: Weak<Qp>,
     patience: Patience,
+    silence: Silence,
 }
 
 /// What one call of the engine brought.
@@ -54,13 +57,21 @@ enum Step {
 
 impl Attempt {
     /// The attempt that begins with `call`, whose socket is connecting.
-    fn new(call: Call, initiator: Initiator, source: Arc<dyn Source>) -> Attempt {
+    fn new(call: Call, initiator: Initiator, peer: SocketAddr, source: Arc<dyn Source>) -> Attempt {
         let Call { fd, offer, qp, patience } = call;
         let stream = TcpStream::from(fd);
         // Connected or not, the next step is the engine's: the socket is writable then.
         let token = Engine::get().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
-        Attempt { stream, token, dialed: false, offer, initiator, reader, qp, patience }
+        let silence = Silence::new(Awaited::Stream { peer }, clock::now());
+        Attempt { stream, token, dialed: false, offer, initiator, reader, qp, patience, silence }
+    }
+
+    /// Time has passed: a peer that TCP has not reached is mentioned.
+    pub(super) fn look(&mut self, now: Instant) {
+        if !self.dialed {
+            self.silence.look(now);
+        }
     }
 
     pub(super) fn stop(&self) {
@@ -154,9 +165,15 @@ impl CmId {
 
     /// Calls the peer.
     pub(super) fn dial(&self, inner: &mut Inner, call: Call) {
+        if let Some(peer) = inner.peer {
+            log::debug!("connecting to {peer} over TCP");
+        }
         match self.start(inner, &call) {
-            Ok((initiator, source)) => {
-                let attempt = Attempt::new(call, initiator, source);
+            Ok((initiator, peer, source)) => {
+                let attempt = Attempt::new(call, initiator, peer, source);
+                if let Some(due) = attempt.silence.due() {
+                    Engine::get().set_timer(due, self.me());
+                }
                 inner.stage = Stage::Dialing(Box::new(attempt));
                 self.limit_time(inner, config::DIAL_TIMEOUT);
             }
@@ -164,17 +181,21 @@ impl CmId {
         }
     }
 
-    fn start(&self, inner: &Inner, call: &Call) -> Result<(Initiator, Arc<dyn Source>), Failure> {
+    fn start(
+        &self,
+        inner: &Inner,
+        call: &Call,
+    ) -> Result<(Initiator, SocketAddr, Arc<dyn Source>), Failure> {
         let initiator = Initiator::new(call.offer.clone()).map_err(|_| Failure::Protocol)?;
         let source = self.me().upgrade().ok_or(Failure::Aborted)?;
         let peer = inner.peer.ok_or(Failure::Aborted)?;
         socket::connect(call.fd.as_fd(), &peer).map_err(|e| failure(&e))?;
-        Ok((initiator, source))
+        Ok((initiator, peer, source))
     }
 
     /// Gives the present step a time limit; [`Source::timeout`] enforces it.
     pub(super) fn limit_time(&self, inner: &mut Inner, limit: Duration) {
-        let deadline = crate::clock::now() + limit;
+        let deadline = clock::now() + limit;
         inner.deadline = Some(deadline);
         Engine::get().set_timer(deadline, self.me());
     }
@@ -201,6 +222,9 @@ impl CmId {
     }
 
     pub(super) fn give_up(&self, inner: &mut Inner, failure: Failure) {
+        if let Some(peer) = inner.peer {
+            log::debug!("connection to {peer}: {failure:?}");
+        }
         inner.leave_stage();
         inner.machine.handle_failed(failure);
         self.publish(inner);

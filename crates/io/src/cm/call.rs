@@ -150,6 +150,7 @@ impl CmId {
         };
         let peer = inner.peer.ok_or(Misuse::Invalid("nobody to connect to"))?;
         let local = inner.local.unwrap_or_else(|| super::id::wildcard(&peer));
+        log::debug!("connecting to {peer} from {local} over Shuttle");
         Secrecy::get().permit(local.ip(), peer.ip())?;
         super::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
         let port = Arc::new(Port::adopt(fd)?);
@@ -261,6 +262,9 @@ impl CmId {
         let mut inner = self.lock();
         if !matches!(inner.stage, Stage::Linked) {
             return;
+        }
+        if let Some(peer) = inner.peer {
+            log::debug!("connection to {peer} over Shuttle: {answer}");
         }
         match answer {
             Answer::Granted(established) => return self.link_granted(inner, &established),
@@ -447,8 +451,8 @@ fn failure(end: End) -> Failure {
         End::Local => Failure::Aborted,
         End::Peer(_) => Failure::Reset,
         End::Rejected(_) => Failure::Refused,
-        End::Stranger => Failure::Os(libc::EACCES),
-        End::NothingInCommon | End::BadAnswer => Failure::Protocol,
+        End::Stranger | End::NothingInCommon => Failure::Os(libc::EACCES),
+        End::BadAnswer => Failure::Protocol,
     }
 }
 

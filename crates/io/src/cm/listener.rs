@@ -298,6 +298,9 @@ impl Source for CmId {
 
     fn timeout(&self, now: Instant) {
         let mut inner = self.lock();
+        if let Stage::Dialing(attempt) = &mut inner.stage {
+            attempt.look(now);
+        }
         if inner.deadline.is_none_or(|deadline| now < deadline) {
             return;
         }

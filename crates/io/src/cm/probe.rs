@@ -25,6 +25,7 @@ use super::sockets::Sockets;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Source, Token};
 use crate::secrecy::Secrecy;
+use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
 use crate::{Transport, clock, sys};
 
 /// Octets of room for an answer; a longer one is none.
@@ -61,6 +62,7 @@ pub(super) struct Probe {
     patience: Instant,
     /// It must be settled by then.
     limit: Instant,
+    silence: Silence,
 }
 
 /// What the stream finds out: whether anybody is there.
@@ -86,6 +88,7 @@ impl Probe {
         datagram.connect(peer)?;
         let token = Engine::get().add(datagram.as_fd(), Interest::READ, source);
         let began = clock::now();
+        let here = datagram.local_addr()?.port();
         let probe = Self {
             peer,
             transport,
@@ -100,6 +103,7 @@ impl Probe {
             redials: false,
             patience: began + config::REFUSED_PATIENCE,
             limit: began + limit.min(config::PROBE_LIMIT),
+            silence: Silence::new(Awaited::Answer { peer, here }, began),
         };
         probe.ask();
         Ok(probe)
@@ -145,6 +149,9 @@ impl Probe {
         if self.check.is_none() && self.transport == Transport::Auto && (self.refused || silent) {
             let start = |stream| Check::start(stream, self.peer, Arc::clone(source));
             self.check = self.stream.as_ref().and_then(start);
+        }
+        if !self.refused {
+            self.silence.look(now);
         }
         self.judge(now)
     }
@@ -198,7 +205,7 @@ impl Probe {
         self.pause *= 2;
         match self.check.as_ref().and_then(|check| check.up) {
             Some((_, took)) => pause.min(grace(took)),
-            None => pause,
+            None => pause.min(MENTIONED_AFTER),
         }
     }
 
@@ -262,6 +269,7 @@ impl CmId {
         let Some(source) = self.me().upgrade() else { return };
         match Probe::start(sockets, peer, inner.transport, limit, source) {
             Ok(mut probe) => {
+                log::debug!("finding out by which transport {peer} is reached");
                 let pause = probe.pause();
                 inner.stage = Stage::Probing(Box::new(probe));
                 self.limit_time(inner, pause);
@@ -301,7 +309,13 @@ impl CmId {
     }
 
     fn settle(&self, inner: &mut Inner, verdict: Verdict) {
-        let Stage::Probing(probe) = inner.leave_stage() else { return };
+        let Stage::Probing(mut probe) = inner.leave_stage() else { return };
+        // Over Shuttle alone the connection that comes next does it.
+        let waited = probe.transport == Transport::Auto && !probe.refused;
+        if waited && verdict == Verdict::Nobody {
+            probe.silence.mention();
+        }
+        log::debug!("{} is reached by: {verdict:?}", probe.peer);
         let mut sockets = probe.into_sockets();
         let device = match verdict {
             Verdict::Failed(failure) => Err(failure),

@@ -26,6 +26,7 @@ use crate::drive::mandate::Mandate;
 use crate::drive::{Answer, Drive, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
 use crate::faults::Wire;
+use crate::silence::Silence;
 use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Port};
@@ -66,6 +67,8 @@ pub(crate) struct DatagramDrive {
     requester: Option<(u16, Patience)>,
     /// Until when they wait for one that has never answered.
     gives_up_at: Option<Instant>,
+    /// When one that has never answered is mentioned, once the application wants to send.
+    silence: Option<Silence>,
     /// Why the peer cannot have a connection, and from when on that is believed: others could have
     /// sent what it seems to have sent.
     doubt: Option<(Instant, Refusal)>,
@@ -108,6 +111,9 @@ impl DatagramDrive {
     ) -> Self {
         let qp = Arc::clone(association.qp());
         let mut drive = Self::new(qp, Stage::Bound(association), port, waker);
+        if !mandate.is_guest() {
+            drive.begin_silence();
+        }
         drive.mandate = Some(mandate);
         drive
     }
@@ -131,6 +137,7 @@ impl DatagramDrive {
             due: None,
             requester: None,
             gives_up_at: None,
+            silence: None,
             doubt: None,
             closed: false,
             wire: None,
@@ -247,7 +254,13 @@ impl DatagramDrive {
         let Stage::Bound(association) = &mut self.stage else { return };
         let Some(established) = association.take_established() else { return };
         self.established = true;
+        self.silence = None;
         self.doorkeeper = None;
+        log::debug!(
+            "queue pair {:#x} is connected to {}",
+            self.qp.num(),
+            association.connection().route().remote
+        );
         if let Some(mandate) = &mut self.mandate {
             mandate.granted(established.clone());
         }
@@ -314,7 +327,8 @@ impl DatagramDrive {
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
         let doubt = self.doubt.filter(|_| self.qp.state() != QpState::Err);
         let believed = doubt.map(|(believed, _)| believed);
-        let others = [self.gives_up_at, late, believed];
+        let silence = self.silence.as_ref().and_then(Silence::due);
+        let others = [self.gives_up_at, late, believed, silence];
         self.due = association.into_iter().chain(others.into_iter().flatten()).min();
         // A thread that polls looks at the clock as well.
         let Some(mut due) = self.due.filter(|_| !self.turn.leased) else { return };
@@ -351,6 +365,9 @@ impl Drive for DatagramDrive {
 
     fn set_requester(&mut self, ord: u16, patience: Patience) {
         self.requester = Some((ord, patience));
+        if !self.established && self.silence.is_none() {
+            self.begin_silence();
+        }
         if let Stage::Bound(association) = &mut self.stage {
             association.set_ord(ord);
             association.set_patience(patience);
@@ -449,6 +466,9 @@ impl Drive for DatagramDrive {
             self.transmit();
         }
         self.look_after_patience(now);
+        if let Some(silence) = &mut self.silence {
+            silence.look(now);
+        }
     }
 
     /// The buffer stays with a connection that is polled.

@@ -11,6 +11,7 @@ pub(crate) mod mandate;
 pub(crate) mod mirror;
 pub(crate) mod stream;
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,17 @@ pub enum Answer {
     Nobody,
     /// It came to nothing.
     None(End),
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted(_) => f.write_str("established"),
+            Self::Refused { reason, .. } => write!(f, "refused by the peer, reason {reason}"),
+            Self::Nobody => f.write_str("the peer's host says that nobody is there"),
+            Self::None(end) => write!(f, "{end}"),
+        }
+    }
 }
 
 /// Whose turn it is on a connection.

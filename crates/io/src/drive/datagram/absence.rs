@@ -10,9 +10,10 @@ use weft_verbs::QpState;
 
 use super::DatagramDrive;
 use super::admission::Stage;
-use crate::clock::ns_at;
+use crate::clock::{self, ns_at};
 use crate::drive::Answer;
 use crate::secrecy::Secrecy;
+use crate::silence::{Awaited, Silence};
 
 /// A refusal is believed if nothing better has come after this.
 pub(super) const DOUBT: Duration = Duration::from_millis(300);
@@ -63,17 +64,32 @@ impl DatagramDrive {
                 // Shuttle has waited already (S-19).
                 Some(End::Stranger) => self.doubt.or(Some((now, Refusal::Stranger))),
                 Some(End::NothingInCommon) => {
-                    self.doubt.or(Some((now + DOUBT, Refusal::NothingInCommon)))
+                    // rdma-cm tells the application at once.
+                    let believed = if self.mandate.is_some() { now } else { now + DOUBT };
+                    self.doubt.or(Some((believed, Refusal::NothingInCommon)))
                 }
                 _ => None,
             };
         }
         let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
+        self.silence = None;
         if self.qp.state() != QpState::Err {
             Secrecy::get().report(why, self.peer());
             weft_rnic::give_up(&self.qp);
             self.close(now);
         }
+    }
+
+    /// From now on the peer is waited for.
+    pub(super) fn begin_silence(&mut self) {
+        let here = self.port.number();
+        let awaited = match &self.stage {
+            Stage::Bound(association) => {
+                Awaited::Answer { peer: association.connection().route().remote, here }
+            }
+            Stage::Awaited => Awaited::Request { peer: self.peer(), here },
+        };
+        self.silence = Some(Silence::new(awaited, clock::now()));
     }
 
     /// The host of the peer.

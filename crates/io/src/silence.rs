@@ -1,0 +1,119 @@
+//! Peers that do not answer: one line that says which address and port, before the person who
+//! waits gives up.
+//!
+//! Nothing follows from it but the line: an application that is slow to connect is as silent as a
+//! firewall.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::report;
+
+/// How long a peer may be silent before it is mentioned.
+pub(crate) const MENTIONED_AFTER: Duration = Duration::from_millis(1500);
+
+/// Who is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// An answer by UDP, from the peer's address and port to this port here.
+    Answer { peer: SocketAddr, here: u16 },
+    /// A peer that is to ask by UDP, at this port here.
+    Request { peer: std::net::IpAddr, here: u16 },
+    /// An answer by TCP, from the peer's address and port.
+    Stream { peer: SocketAddr },
+    /// A peer that is to connect by TCP, at this port here.
+    Connect { peer: std::net::IpAddr, here: u16 },
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UP: &str = "is the application up there, under Weft, and do firewalls let";
+        match self {
+            Self::Answer { peer, here } => {
+                let (ip, port) = (peer.ip(), peer.port());
+                write!(
+                    f,
+                    "no answer by UDP from {ip} port {port}: {UP} UDP through to that port, "
+                )?;
+                write!(f, "and back to port {here}?")
+            }
+            Self::Request { peer, here } => {
+                write!(f, "nothing by UDP from {peer}, which is to connect to port {here}: {UP} ")?;
+                write!(f, "UDP through to that port?")
+            }
+            Self::Stream { peer } => {
+                let (ip, port) = (peer.ip(), peer.port());
+                write!(f, "no answer by TCP from {ip} port {port}: {UP} TCP through to that port?")
+            }
+            Self::Connect { peer, here } => {
+                write!(f, "nothing by TCP from {peer}, which is to connect to port {here}: {UP} ")?;
+                write!(f, "TCP through to that port?")
+            }
+        }
+    }
+}
+
+/// When a silent peer is mentioned.
+#[derive(Debug)]
+pub(crate) struct Silence {
+    awaited: Awaited,
+    due: Option<Instant>,
+}
+
+impl Silence {
+    /// Of a peer that is waited for since `since`.
+    pub fn new(awaited: Awaited, since: Instant) -> Self {
+        Self { awaited, due: Some(since + MENTIONED_AFTER) }
+    }
+
+    /// When [`Silence::look`] is to be called at the latest.
+    pub fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Mentions the peer if it is time to; once.
+    pub fn look(&mut self, now: Instant) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.mention();
+        }
+    }
+
+    /// Mentions the peer, which nobody waits for any longer.
+    pub fn mention(&mut self) {
+        if self.due.take().is_some() {
+            report::warning(self.awaited.to_string());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    #[test]
+    fn is_mentioned_once_and_not_before_its_time() {
+        let peer = SocketAddr::from(([203, 0, 113, 1], 49153));
+        let now = clock::now();
+        let mut silence = Silence::new(Awaited::Answer { peer, here: 5 }, now);
+        silence.look(now);
+        assert_eq!(silence.due(), Some(now + MENTIONED_AFTER));
+        silence.look(now + MENTIONED_AFTER);
+        assert_eq!(silence.due(), None);
+    }
+
+    #[test]
+    fn says_which_address_and_which_port() {
+        let peer = SocketAddr::from(([203, 0, 113, 1], 49153));
+        for (awaited, port) in [
+            (Awaited::Answer { peer, here: 4791 }, "49153"),
+            (Awaited::Request { peer: peer.ip(), here: 4791 }, "4791"),
+            (Awaited::Stream { peer }, "49153"),
+            (Awaited::Connect { peer: peer.ip(), here: 4791 }, "4791"),
+        ] {
+            let line = awaited.to_string();
+            assert!(line.contains("203.0.113.1") && line.contains(port), "{line}");
+        }
+    }
+}
