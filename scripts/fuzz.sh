@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for a while, one after the other. SECONDS_EACH says how long each.
+# Runs the fuzz targets that are named, or all, for a while, one after the other. SECONDS_EACH says
+# how long each. They begin with the inputs of fuzz/seeds and keep what they find in fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,11 @@ if ! cargo "+$toolchain" fuzz --version >/dev/null 2>&1; then
     exit 1
 fi
 
-for target in $(cargo "+$toolchain" fuzz list); do
+targets=("$@")
+if [ $# = 0 ]; then mapfile -t targets < <(cargo "+$toolchain" fuzz list); fi
+for target in "${targets[@]}"; do
     echo "fuzz: $target" >&2
-    cargo "+$toolchain" fuzz run "$target" -- -max_total_time="${SECONDS_EACH:-60}"
+    mkdir -p "fuzz/corpus/$target"
+    cargo "+$toolchain" fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+        -max_total_time="${SECONDS_EACH:-60}"
 done

@@ -2,6 +2,7 @@
 //! run them over mutated vectors.
 #![forbid(unsafe_code)]
 
+pub mod cm;
 pub mod degen;
 pub mod endpoint;
 pub mod fault;
@@ -9,6 +10,7 @@ pub mod filters;
 pub mod key;
 pub mod mpa;
 pub mod perf;
+pub mod rdmap;
 pub mod sdp;
 pub mod shuttle;
 pub mod sim;

@@ -1,10 +1,50 @@
 //! Mutated copies of good input, from a printed seed: the smoke run of the fuzz targets.
 
-use std::env;
 use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// Inputs that are written into a corpus at most.
+const WRITTEN_MAX: usize = 16;
+
+/// Calls `body` with each input of the seed corpus of `target` and each of `seeds`, and `runs`
+/// times with a mutation of one or two of them.
+///
+/// With `WEFT_WRITE_SEEDS=1` the corpus, which libFuzzer begins with too, is made of `seeds` first;
+/// what else is in it stays.
+pub fn smoke(target: &str, seeds: &[Vec<u8>], runs: u32, body: impl Fn(&[u8])) {
+    let corpus = corpus_of(target);
+    if env::var_os("WEFT_WRITE_SEEDS").is_some() {
+        write_corpus(&corpus, seeds);
+    }
+    let seeds = [seeds, &read_corpus(&corpus)].concat();
+    mutations(&seeds, runs, body);
+}
+
+/// Where the inputs are that `target` begins with.
+fn corpus_of(target: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let seeds = here.map(|dir| dir.join("fuzz/seeds")).find(|seeds| seeds.is_dir());
+    seeds.expect("the tree has fuzz/seeds").join(target)
+}
+
+fn read_corpus(corpus: &Path) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(corpus).unwrap_or_else(|why| panic!("{}: {why}", corpus.display()));
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a readable corpus").path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} is empty", corpus.display());
+    files.iter().map(|file| fs::read(file).expect("a readable file")).collect()
+}
+
+fn write_corpus(corpus: &Path, seeds: &[Vec<u8>]) {
+    fs::create_dir_all(corpus).expect("a corpus that can be written");
+    for (at, seed) in seeds.iter().enumerate().take(WRITTEN_MAX) {
+        fs::write(corpus.join(format!("seed-{at:02}")), seed).expect("a corpus with room");
+    }
+}
 
 /// Calls `body` with each of `seeds`, and `runs` times with a mutation of one or two of them.
-pub fn smoke(seeds: &[Vec<u8>], runs: u32, body: impl Fn(&[u8])) {
+pub fn mutations(seeds: &[Vec<u8>], runs: u32, body: impl Fn(&[u8])) {
     let given = env::var("WEFT_SEED").ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| RandomState::new().hash_one(0));
     println!("WEFT_SEED={seed}");

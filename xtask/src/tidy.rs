@@ -1,8 +1,10 @@
 //! The style of the text, as a test.
 //!
-//! Every rule looks at one file and needs nothing else, but for links, which need the tree.
+//! Every rule looks at one file and needs nothing else, but for links and fuzz targets, which need
+//! the tree.
 
 mod functions;
+mod fuzz;
 mod links;
 mod rust;
 mod text;
@@ -16,17 +18,15 @@ use crate::tree;
 
 /// Checks every text file of the project.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    for file in tree::text_files(root)? {
-        if file.is("lock") {
-            continue;
-        }
-        findings.extend(text::check(&file));
+    let files = tree::text_files(root)?;
+    let mut findings = fuzz::check(root, &files);
+    for file in files.iter().filter(|file| !file.is("lock")) {
+        findings.extend(text::check(file));
         if file.is("rs") {
-            findings.extend(rust::check(&file));
+            findings.extend(rust::check(file));
         }
         if file.is("md") {
-            findings.extend(links::check(root, &file));
+            findings.extend(links::check(root, file));
         }
     }
     Ok(findings)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// What tools produced, most of it directories. `.git` goes without saying.
-const GENERATED: [&str; 5] = [".git", "target", "corpus", "artifacts", "node_modules"];
+const GENERATED: [&str; 6] = [".git", "target", "corpus", "seeds", "artifacts", "node_modules"];
 
 /// A text file of the project.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ fn path_spec() {
         "step=2s:loss=5% step=1s:delay=9ms ecn=5ms policer=2mbit:16KiB mtu=9000 seed=7",
     ];
     let seeds: Vec<Vec<u8>> = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
-    mutate::smoke(&seeds, 5000, bodies::path_spec);
+    mutate::smoke("path_spec", &seeds, 5000, bodies::path_spec);
 }
 
 #[test]
@@ -29,5 +29,5 @@ fn tun_packet() {
         packet[10 + 20 + 12] = 0x50;
         seeds.push(packet);
     }
-    mutate::smoke(&seeds, 5000, bodies::tun_packet);
+    mutate::smoke("tun_packet", &seeds, 5000, bodies::tun_packet);
 }

@@ -14,5 +14,5 @@ fn fault_plan() {
         "fail=reg_mr:errno=ENOMEM,after=3,times=2; delay=5ms:jitter=100us",
     ];
     let seeds: Vec<Vec<u8>> = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
-    mutate::smoke(&seeds, 20_000, bodies::fault_plan);
+    mutate::smoke("fault_plan", &seeds, 20_000, bodies::fault_plan);
 }

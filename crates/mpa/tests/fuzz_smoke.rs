@@ -14,7 +14,7 @@ use support::{Segment, framed};
 fn negotiate() {
     let frames = vectors::load().into_iter().filter(|vector| vector.name.starts_with("mpa_"));
     let seeds: Vec<_> = frames.map(|vector| vector.octets).collect();
-    mutate::smoke(&seeds, 5000, bodies::negotiate);
+    mutate::smoke("negotiate", &seeds, 5000, bodies::negotiate);
 }
 
 #[test]
@@ -29,5 +29,5 @@ fn deframe() {
             seeds.push(seed);
         }
     }
-    mutate::smoke(&seeds, 3000, bodies::deframe);
+    mutate::smoke("deframe", &seeds, 3000, bodies::deframe);
 }

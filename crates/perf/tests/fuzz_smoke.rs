@@ -19,5 +19,5 @@ fn perf_control() {
         r#"{"say":"verdict","checked":100,"wrong":0,"cpu_s":1.25}"#,
     ];
     let seeds: Vec<Vec<u8>> = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
-    mutate::smoke(&seeds, 20_000, bodies::perf_control);
+    mutate::smoke("perf_control", &seeds, 20_000, bodies::perf_control);
 }

@@ -23,5 +23,5 @@ fn hello() {
     let base = Base { flags: Flags(0), bufs: 8, seq: 0, ack: 0 };
     let mut bytes = Vec::new();
     encode(&base, &Message::Hello(hello), 0, &mut bytes);
-    mutate::smoke(&[bytes], 20_000, bodies::hello);
+    mutate::smoke("sdp_hello", &[bytes], 20_000, bodies::hello);
 }

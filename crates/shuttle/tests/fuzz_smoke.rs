@@ -31,5 +31,5 @@ fn handshakes(protection: u8) -> Vec<u8> {
 #[test]
 fn endpoint() {
     let seeds = [protection::CRC32C, protection::AES128GCM].map(handshakes);
-    mutate::smoke(&seeds, 3000, bodies::datagrams);
+    mutate::smoke("shuttle_endpoint", &seeds, 3000, bodies::datagrams);
 }

@@ -12,7 +12,7 @@ use weft_wire::datagram::Cipher;
 fn key_files() {
     let text = Key::new(bodies::KEY).to_text();
     let seeds = [text.clone(), format!("# a comment\n\n{text}\n")].map(String::into_bytes);
-    mutate::smoke(&seeds, 20_000, bodies::key_file);
+    mutate::smoke("key_file", &seeds, 20_000, bodies::key_file);
 }
 
 /// Datagrams of two senders, each after its length.
@@ -34,5 +34,5 @@ fn sealed(cipher: Cipher) -> Vec<u8> {
 #[test]
 fn letters() {
     let seeds = [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305].map(sealed);
-    mutate::smoke(&seeds, 3000, bodies::letters);
+    mutate::smoke("letters", &seeds, 3000, bodies::letters);
 }

@@ -67,7 +67,7 @@ fn mutated_packets_change_nothing() {
         pair.borrow().trace.iter().map(|(_, _, datagram)| datagram.clone()).collect();
     let taken = |pair: &mut Pair| [0, 1].map(|host| pair.connection(host).stats().packets_in);
     let before = taken(&mut pair.borrow_mut());
-    mutate::smoke(&seeds, 20_000, |datagram| {
+    mutate::mutations(&seeds, 20_000, |datagram| {
         let mut pair = pair.borrow_mut();
         give(&mut pair, 0, datagram);
         give(&mut pair, 1, datagram);

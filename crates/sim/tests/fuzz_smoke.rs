@@ -46,5 +46,5 @@ saved = "1gbit"
 fn sim_plan() {
     let scenarios = SCENARIOS.iter().map(|(_, text)| text.as_bytes());
     let seeds: Vec<Vec<u8>> = scenarios.chain([SMALL.as_bytes()]).map(<[u8]>::to_vec).collect();
-    mutate::smoke(&seeds, 4000, bodies::plan);
+    mutate::smoke("sim_plan", &seeds, 4000, bodies::plan);
 }

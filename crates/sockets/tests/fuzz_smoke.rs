@@ -14,7 +14,7 @@ const RULES: [&str; 3] = [
 #[test]
 fn rules() {
     let seeds: Vec<Vec<u8>> = RULES.iter().map(|text| text.as_bytes().to_vec()).collect();
-    mutate::smoke(&seeds, 20_000, bodies::rules);
+    mutate::smoke("rules", &seeds, 20_000, bodies::rules);
 }
 
 #[test]
@@ -26,5 +26,5 @@ fn socket_names() {
         name.extend([0xff, 0xff, 127, 0, 0, 1, 0, 80, 0, 0, 0, 0]);
     }
     name.extend([7; 8]);
-    mutate::smoke(&[name], 20_000, bodies::socket_name);
+    mutate::smoke("socket_name", &[name], 20_000, bodies::socket_name);
 }

@@ -28,29 +28,29 @@ fn ulpdu(vector: &Vector) -> Vec<u8> {
 
 #[test]
 fn start_frame() {
-    mutate::smoke(&seeds(&["mpa_"], whole), RUNS, bodies::start_frame);
+    mutate::smoke("start_frame", &seeds(&["mpa_"], whole), RUNS, bodies::start_frame);
 }
 
 #[test]
 fn segment() {
     let prefixes = ["send_", "write_", "read_", "atomic_", "immediate"];
-    mutate::smoke(&seeds(&prefixes, ulpdu), RUNS, bodies::segment);
+    mutate::smoke("segment", &seeds(&prefixes, ulpdu), RUNS, bodies::segment);
 }
 
 #[test]
 fn terminate() {
     let payload = |vector: &Vector| vector.ulpdu()[18..].to_vec();
-    mutate::smoke(&seeds(&["terminate_", "quirk_"], payload), RUNS, bodies::terminate);
+    mutate::smoke("terminate", &seeds(&["terminate_", "quirk_"], payload), RUNS, bodies::terminate);
 }
 
 #[test]
 fn sdp() {
-    mutate::smoke(&seeds(&["sdp_"], whole), RUNS, bodies::sdp);
+    mutate::smoke("sdp", &seeds(&["sdp_"], whole), RUNS, bodies::sdp);
 }
 
 #[test]
 fn iwpm() {
-    mutate::smoke(&seeds(&["iwpm_"], whole), RUNS, bodies::iwpm);
+    mutate::smoke("iwpm", &seeds(&["iwpm_"], whole), RUNS, bodies::iwpm);
 }
 
 #[test]
@@ -64,5 +64,5 @@ fn datagram() {
     };
     let mut whole = header.to_bytes().to_vec();
     whole.extend_from_slice(b"payload");
-    mutate::smoke(&[whole], RUNS, bodies::datagram);
+    mutate::smoke("datagram", &[whole], RUNS, bodies::datagram);
 }

@@ -146,5 +146,5 @@ fn mutated_packets_do_no_harm() {
     }
     Frame::Credit { stream: StreamId(2), limit: 70_000, wait_us: 640 }.encode(&mut frames);
     let seeds = [data, frames, some_hello(b"private", 99), some_hello(b"", 1 << 40)];
-    mutate::smoke(&seeds, 20_000, bodies::packet);
+    mutate::smoke("shuttle_packet", &seeds, 20_000, bodies::packet);
 }
