@@ -9,8 +9,8 @@ libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo test lint build release bench bench-quick bench-wan examples interop soak \
-        soak-fio soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz deps mpich pyverbs \
-        servers install uninstall
+        soak-fio soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz advisories deps \
+        mpich pyverbs servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -26,11 +26,15 @@ test: deps mpich pyverbs servers lint build ## Everything that must hold: style,
 	$(CARGO) build --workspace --release --locked
 	$(CARGO) xtask cost
 
-lint: ## Formatting, clippy, the crate graph, the style of the text
+lint: ## Formatting, clippy, the crate graph, the style of the text, licences and sources
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) xtask arch
 	$(CARGO) xtask tidy
+	@scripts/deny.sh
+
+advisories: ## Known weaknesses of what the build takes in (fetches the RustSec database)
+	@scripts/deny.sh advisories
 
 build: ## The debug build; the tests run what it puts into target/debug
 	$(CARGO) build --workspace --locked
