@@ -515,7 +515,7 @@ mod tests {
 
     #[test]
     fn a_lease_stays_with_the_thread_that_is_at_work() {
-        let context = Context::open(Personality::Iwarp, Box::new(Silent));
+        let context = Context::open(Personality::Iwarp, Box::new(Silent)).unwrap();
         let cq = || context.create_cq(1, None, 0).unwrap();
         let qp = context.create_qp(QpInit {
             kind: QpType::Rc,

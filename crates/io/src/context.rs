@@ -13,6 +13,7 @@ use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
 use crate::clock;
 use crate::cq::Cq;
+use crate::engine::Engine;
 use crate::faults::refuse;
 use crate::qp::{Qp, QpInit};
 use crate::srq::{Srq, SrqInit};
@@ -42,7 +43,7 @@ impl Personality {
     fn device(self) -> &'static Arc<Device> {
         static DEVICES: [OnceLock<Arc<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
         DEVICES[self as usize]
-            .get_or_init(|| Arc::new(Device::new(self.limits(), Box::new(sys::random))))
+            .get_or_init(|| Arc::new(Device::new(self.limits(), Box::new(sys::random::random))))
     }
 }
 
@@ -55,10 +56,14 @@ pub struct Context {
 
 impl Context {
     /// Opens a device. `wake` is called once for each asynchronous event.
-    pub fn open(personality: Personality, wake: Box<dyn Wake>) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// If the system has no descriptor or thread left for the engine.
+    pub fn open(personality: Personality, wake: Box<dyn Wake>) -> Result<Arc<Self>, Misuse> {
+        Engine::start().map_err(sys::refused)?;
         Tally::note_context(personality);
         let device = Arc::clone(personality.device());
-        Arc::new(Self { personality, device, events: AsyncQueue::new(wake) })
+        Ok(Arc::new(Self { personality, device, events: AsyncQueue::new(wake) }))
     }
 
     /// What the device looks like.
@@ -141,6 +146,8 @@ impl Context {
     /// Makes a queue pair.
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<Qp>, Misuse> {
         refuse(Verb::CreateQp)?;
+        // Of the child of a fork it may be the first call.
+        Engine::start().map_err(sys::refused)?;
         Ok(Arc::new(Qp::new(self.personality, &self.device, init, &self.events)?))
     }
 }

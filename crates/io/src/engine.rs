@@ -2,8 +2,9 @@
 //!
 //! They sleep in epoll until a descriptor is ready, a timer is due or a lease has to be looked at.
 //! Each source belongs to one of them, so that a program with many busy connections that sleeps
-//! until something happens uses more than one processor. Those beyond the first start with the
-//! first connection that is theirs.
+//! until something happens uses more than one processor. The first starts when a device or an event
+//! channel is opened, which fails if it cannot; those beyond start with the first connection that
+//! is theirs, and the first does their work if they cannot.
 //!
 //! While an application thread polls a connection it holds a lease on it and the engine does not
 //! watch that connection: otherwise every packet would wake two threads. A lease lasts as long as
@@ -13,18 +14,19 @@ mod rest;
 mod worker;
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-use weft_sync::{Mutex, MutexGuard, RwLock};
+use weft_sync::{Mutex, MutexGuard, RwLock, TryOnceLock};
 
 use self::rest::Rest;
 use self::worker::{WAKE_TOKEN, Worker};
 use crate::cell;
 use crate::config::THREADS_MAX;
-use crate::{Settings, process};
+use crate::{Settings, process, sys};
 
 /// What a source wants to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +103,9 @@ pub fn at_thread_start(call: fn()) {
 
 /// The background threads and what they watch.
 pub struct Engine {
-    workers: [OnceLock<Worker>; THREADS_MAX],
+    first: TryOnceLock<Arc<Worker>>,
+    /// Those beyond the first; none for one that the system had no means for.
+    others: [OnceLock<Option<Arc<Worker>>>; THREADS_MAX - 1],
     sources: Mutex<HashMap<u64, Registered>>,
     next_token: AtomicU64,
     cells: RwLock<Vec<Arc<cell::Cell>>>,
@@ -122,21 +126,21 @@ fn slot() -> &'static OnceLock<Engine> {
 }
 
 impl Engine {
-    /// The engine of this process; the first call starts it.
+    /// Starts the engine of this process, if it does not run.
     ///
-    /// # Panics
-    /// When the system has no descriptor or thread left for it: nothing works without.
+    /// # Errors
+    /// The errno of the system that has no descriptor, thread or random numbers left for it.
+    pub fn start() -> io::Result<()> {
+        Self::get().first().map(drop)
+    }
+
+    /// The engine of this process. Whoever makes an object that needs it calls [`Engine::start`]
+    /// first; without, what is added is watched only if the engine can start now.
     pub fn get() -> &'static Self {
-        let mut started = false;
-        let engine = slot().get_or_init(|| {
-            started = true;
-            Self::new()
-        });
-        if started {
+        slot().get_or_init(|| {
             process::prepare();
-            engine.worker(0);
-        }
-        engine
+            Self::new()
+        })
     }
 
     /// The engine, if it was started.
@@ -157,7 +161,8 @@ impl Engine {
     }
 
     fn rests(&self) -> impl Iterator<Item = &Rest> {
-        self.workers.iter().filter_map(OnceLock::get).map(Worker::rest)
+        let others = self.others.iter().filter_map(OnceLock::get).flatten();
+        self.first.get().into_iter().chain(others).map(|worker| worker.rest())
     }
 
     /// Forgets the engine of the parent, in the child of a fork: its thread is not here.
@@ -169,7 +174,8 @@ impl Engine {
 
     fn new() -> Self {
         Self {
-            workers: [const { OnceLock::new() }; THREADS_MAX],
+            first: TryOnceLock::new(),
+            others: [const { OnceLock::new() }; THREADS_MAX - 1],
             sources: Mutex::default(),
             // No token of a parent names anything here.
             next_token: AtomicU64::new(((generation() as u64) << 32) + WAKE_TOKEN + 1),
@@ -177,20 +183,22 @@ impl Engine {
         }
     }
 
-    /// The thread that sources with this `number` belong to; the first call starts it.
-    fn worker(&'static self, number: usize) -> &'static Worker {
-        let mut started = false;
-        let worker = self.workers[number % Settings::get().threads].get_or_init(|| {
-            started = true;
-            Worker::new()
-        });
-        if started {
-            std::thread::Builder::new()
-                .name("weft".into())
-                .spawn(|| worker.run(self))
-                .expect("weft: no thread can be started for the engine");
-        }
-        worker
+    /// The thread without which there is no engine; the first call that can starts it.
+    fn first(&'static self) -> io::Result<&'static Worker> {
+        let start = || {
+            sys::random::prepare()?;
+            Worker::start(self)
+        };
+        self.first.get_or_try_init(start).map(|worker| &**worker)
+    }
+
+    /// The thread that sources with this `number` belong to; the first call starts it. None if not
+    /// even the first can be started.
+    fn worker(&'static self, number: usize) -> Option<&'static Worker> {
+        let beyond = (number % Settings::get().threads).checked_sub(1);
+        let own = beyond.and_then(|index| self.others.get(index));
+        let own = own.and_then(|own| own.get_or_init(|| Worker::start(self).ok()).as_deref());
+        own.or_else(|| self.first().ok())
     }
 
     /// Watches `fd` for `source`, which is kept alive until [`Engine::remove`].
@@ -203,23 +211,28 @@ impl Engine {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let (fd, worker) = (fd.as_raw_fd(), self.worker(source.number()));
         self.sources().insert(token, Registered { fd, source });
-        worker.control(libc::EPOLL_CTL_ADD, fd, interest, token);
+        if let Some(worker) = worker {
+            worker.control(libc::EPOLL_CTL_ADD, fd, interest, token);
+        }
         Token(token)
     }
 
     /// Changes what a source wants to be told.
     pub fn modify(&'static self, token: Token, interest: Interest) {
         let found = self.sources().get(&token.0).map(|r| (r.fd, r.source.number()));
-        if let Some((fd, number)) = found {
-            self.worker(number).control(libc::EPOLL_CTL_MOD, fd, interest, token.0);
+        if let Some((fd, number)) = found
+            && let Some(worker) = self.worker(number)
+        {
+            worker.control(libc::EPOLL_CTL_MOD, fd, interest, token.0);
         }
     }
 
     /// Stops watching. Call it before the descriptor is closed.
     pub fn remove(&'static self, token: Token) {
         let removed = self.sources().remove(&token.0);
-        if let Some(Registered { fd, source }) = removed {
-            let worker = self.worker(source.number());
+        if let Some(Registered { fd, source }) = removed
+            && let Some(worker) = self.worker(source.number())
+        {
             worker.control(libc::EPOLL_CTL_DEL, fd, Interest::NONE, token.0);
         }
     }
@@ -227,14 +240,18 @@ impl Engine {
     /// Calls `source.timeout` at `deadline`, if it still exists then. It cannot be cancelled; the
     /// source looks whether something is due.
     pub fn set_timer(&'static self, deadline: Instant, source: Weak<dyn Source>) {
-        if let Some(number) = source.upgrade().map(|source| source.number()) {
-            self.worker(number).set_timer(deadline, source);
+        if let Some(number) = source.upgrade().map(|source| source.number())
+            && let Some(worker) = self.worker(number)
+        {
+            worker.set_timer(deadline, source);
         }
     }
 
     /// Looks after a lease until it can be taken back.
     pub(crate) fn lease(&'static self, leased: Weak<dyn Leased>) {
-        self.worker(0).lease(leased);
+        if let Some(worker) = self.worker(0) {
+            worker.lease(leased);
+        }
     }
 
     fn sources(&self) -> MutexGuard<'_, HashMap<u64, Registered>> {

@@ -20,12 +20,12 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
-use crate::clock;
 use crate::cm::frame::{FrameReader, Progress};
 use crate::cm::socket::{self, Kind};
 use crate::engine::{self, Engine, Interest, Readiness, Source, Token};
 use crate::fds::HighFd;
 use crate::line::Line;
+use crate::{clock, sys};
 
 /// Queue pairs that share a port.
 const LINES_MAX: usize = 256;
@@ -56,8 +56,7 @@ impl Number {
         if let Some(number) = ports.open.iter().rev().find_map(Port::take) {
             return Ok(number);
         }
-        let system = |error: io::Error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO));
-        let port = Port::bind().map_err(system)?;
+        let port = Port::bind().map_err(sys::refused)?;
         ports.open.push(Arc::clone(&port));
         Port::take(&port).ok_or(Misuse::Full)
     }
@@ -145,7 +144,7 @@ impl Port {
         let [v6, v4] = any.map(|addr: SocketAddr| {
             let fd = socket::open(&addr, Kind::Stream)?;
             if addr.is_ipv6() {
-                socket::set_v6_only(fd.as_fd(), false)?;
+                let _is_the_default = socket::set_v6_only(fd.as_fd(), false);
             }
             socket::bind(fd.as_fd(), &addr, false)?;
             Ok::<_, io::Error>(fd)
@@ -194,7 +193,7 @@ impl Port {
 
     fn accept(&self) -> io::Result<()> {
         let stream = TcpStream::from(socket::accept(self.socket.as_fd())?);
-        socket::prepare_stream(&stream)?;
+        socket::prepare_stream(&stream);
         let caller = Caller::start(self.this.clone(), stream);
         let mut state = self.state();
         state.callers.push_back(caller);

@@ -51,6 +51,11 @@ pub fn high(fd: OwnedFd) -> OwnedFd {
     sys::duplicate(fd.as_fd(), from).unwrap_or(fd)
 }
 
+/// Takes one from a counter (`EFD_SEMAPHORE`) that is not zero; whether it did. It never sleeps.
+pub fn take_one(counter: BorrowedFd<'_>) -> bool {
+    sys::take_one(counter)
+}
+
 fn list(fd: RawFd) -> Option<usize> {
     LISTED.iter().position(|slot| {
         slot.compare_exchange(FREE, fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -58,6 +58,7 @@ pub use process::say_last_words;
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqInit};
 pub use sys::next::Next;
+pub use sys::random::random_octets;
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;
 pub use xrcd::{Xrcd, XrcdFile};

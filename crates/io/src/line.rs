@@ -26,7 +26,7 @@ use crate::exchange::Number;
 use crate::oob::Peer;
 use crate::qp::take_stream;
 use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
-use crate::{Settings, clock};
+use crate::{Settings, clock, sys};
 
 /// How long after the first vain call the peer is called again; twice as long after each further
 /// one, up to the longest pause.
@@ -109,7 +109,7 @@ impl Line {
             line.call();
         } else {
             let listening = number.await_call(&line);
-            listening.map_err(|e| Misuse::System(e.raw_os_error().unwrap_or(libc::EIO)))?;
+            listening.map_err(sys::refused)?;
         }
         Ok(line)
     }
@@ -245,9 +245,10 @@ impl Call {
         }
         let request = self.initiator.request();
         let sent = (&self.stream).write(&request).is_ok_and(|n| n == request.len());
-        if !sent || socket::prepare_stream(&self.stream).is_err() {
+        if !sent {
             return Step::Failed;
         }
+        socket::prepare_stream(&self.stream);
         self.dialed = true;
         Engine::get().modify(self.token, Interest::READ);
         Step::Wait

@@ -32,7 +32,10 @@ pub(crate) fn config(route: &Route) -> Config {
         datagram_octets,
         datagram_octets_goal: goal.max(datagram_octets),
         controller: cc::weave,
-        controller_params: cc::Params { seed: u64::from(sys::random()), ..cc::Params::default() },
+        controller_params: cc::Params {
+            seed: u64::from(sys::random::random()),
+            ..cc::Params::default()
+        },
         ..Config::default()
     };
     Secrecy::get().protect(config)
@@ -40,8 +43,9 @@ pub(crate) fn config(route: &Route) -> Config {
 
 /// Numbers for one end of a connection.
 pub(crate) fn identity() -> Identity {
-    let word = || u64::from_ne_bytes(sys::random_octets());
-    let (cid, entropy) = (ConnectionId(sys::random() & !0xff), sys::random_octets());
+    let word = || u64::from_ne_bytes(sys::random::random_octets());
+    let (cid, entropy) =
+        (ConnectionId(sys::random::random() & !0xff), sys::random::random_octets());
     Identity { cid, nonce: word(), seed: word(), entropy }
 }
 

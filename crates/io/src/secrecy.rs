@@ -61,7 +61,7 @@ pub enum KeyFault {
 
 /// A new key, which nobody has.
 pub fn new_key() -> Key {
-    Key::new(sys::random_octets())
+    Key::new(sys::random::random_octets())
 }
 
 /// Reads what `WEFT_KEY` says: a key, or `file:` and a path, or an absolute path.
@@ -233,7 +233,7 @@ impl Secrecy {
     /// What seals and opens the datagrams of a queue pair, if there is a key.
     pub(crate) fn letters(&self) -> Option<(Sealer, Opener)> {
         let Keys::Shared(key) = &self.keys else { return None };
-        let salt = u64::from_ne_bytes(sys::random_octets());
+        let salt = u64::from_ne_bytes(sys::random::random_octets());
         Some((Sealer::new(key, best_cipher(), clock::time_of_day_ns(), salt), Opener::new(key)))
     }
 
@@ -335,7 +335,7 @@ mod tests {
     /// A key file with the mode `mode`, in a directory that is removed.
     fn with_file(content: &str, mode: u32, check: impl FnOnce(Result<Key, KeyFault>)) {
         use std::os::unix::fs::PermissionsExt;
-        let name = format!("weft-key-{}-{:08x}", std::process::id(), sys::random());
+        let name = format!("weft-key-{}-{:08x}", std::process::id(), sys::random::random());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, content).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();

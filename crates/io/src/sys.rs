@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod next;
+pub(crate) mod random;
 
 use std::fs::File;
 use std::io;
@@ -10,8 +11,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use weft_verbs::Misuse;
+
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// What a refusal of the system is to who has called a verb.
+pub(crate) fn refused(error: io::Error) -> Misuse {
+    Misuse::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
@@ -51,14 +59,14 @@ pub(crate) fn epoll_wait(
     events: &mut [libc::epoll_event],
     timeout: Option<Duration>,
 ) -> usize {
-    // Pacing needs more than milliseconds; kernels before 5.11 have no more.
+    // Pacing needs more than milliseconds. Kernels before 5.11 have no more, and filters of system
+    // calls that are older refuse what they do not know, each with an errno of its own.
     static COARSE: AtomicBool = AtomicBool::new(false);
     if !COARSE.load(Ordering::Relaxed) {
         match epoll_wait_precisely(epoll, events, timeout) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
-                COARSE.store(true, Ordering::Relaxed);
-            }
-            result => return result.unwrap_or(0),
+            Ok(count) => return count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return 0,
+            Err(_) => COARSE.store(true, Ordering::Relaxed),
         }
     }
     epoll_wait_coarsely(epoll, events, timeout)
@@ -130,19 +138,35 @@ pub(crate) fn descriptor_limit() -> RawFd {
     limit.rlim_cur.min(1 << 20) as RawFd
 }
 
-/// 32 unpredictable bits.
-pub(crate) fn random() -> u32 {
-    u32::from_ne_bytes(random_octets())
+/// Up to 256 bytes of the kernel's random numbers, which are never cut short once its pool is
+/// ready.
+pub(crate) fn getrandom(bytes: &mut [u8]) -> io::Result<()> {
+    // SAFETY: `bytes` is a live slice of its own length.
+    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match usize::try_from(n) {
+        Err(_) => Err(io::Error::last_os_error()),
+        Ok(n) if n < bytes.len() => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(_) => Ok(()),
+    }
 }
 
-/// Up to 256 unpredictable octets.
-pub(crate) fn random_octets<const N: usize>() -> [u8; N] {
-    let mut bytes = [0u8; N];
-    // SAFETY: `bytes` is a live array of its own length.
-    let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // Up to 256 octets are never cut short once the kernel's pool is ready.
-    assert!(n == bytes.len() as isize, "the kernel gives no random bits");
-    bytes
+/// Takes one from a counter (`EFD_SEMAPHORE`) that is not zero; whether it did. It never sleeps,
+/// whatever the application made of the descriptor's flags.
+pub(crate) fn take_one(fd: BorrowedFd<'_>) -> bool {
+    let mut count = [0u8; 8];
+    let len = count.len();
+    let buffer = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: len };
+    // SAFETY: one buffer of 8 bytes that outlives the call.
+    let n = unsafe { libc::preadv2(fd.as_raw_fd(), &buffer, 1, -1, libc::RWF_NOWAIT) };
+    if n >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
+        return n >= 0;
+    }
+    // The kernel or a filter does not know the call.
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: `poll` is one live entry.
+    let ready = unsafe { libc::poll(&mut poll, 1, 0) } == 1 && poll.revents & libc::POLLIN != 0;
+    // SAFETY: `count` is a live array of its own length.
+    ready && unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), len) } >= 0
 }
 
 /// The user that this process acts as.
@@ -172,17 +196,21 @@ pub(crate) fn check_mapped(addr: u64, len: u64, write: bool) -> io::Result<()> {
     for start in (first..end).step_by(step as usize) {
         let (place, len) = (start as *mut libc::c_void, (end - start).min(step) as usize);
         // SAFETY: `resident` has an octet for each of the pages asked about.
-        check(unsafe { libc::mincore(place, len, resident.as_mut_ptr()) })?;
+        let asked = check(unsafe { libc::mincore(place, len, resident.as_mut_ptr()) });
+        match asked {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => return Err(fault()),
+            // A filter that refuses the call says nothing about the pages.
+            _ => {}
+        }
     }
     Ok(())
 }
 
-/// Maps one page in, if it has the rights. Kernels before 5.14 cannot, and then nothing is known of
-/// those.
+/// Maps one page in, if it has the rights. Kernels before 5.14 cannot, nor can who is not allowed
+/// to, and then nothing is known of those.
 fn bring_in(page: u64, write: bool) -> io::Result<()> {
     match populate(page, write) {
-        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error),
-        Err(_) if can_populate() => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Err(_) if can_populate(write) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
         _ => Ok(()),
     }
 }
@@ -196,10 +224,10 @@ fn populate(page: u64, write: bool) -> io::Result<()> {
 
 /// Whether the kernel knows how to, by a page that is there. It says the same of what it does not
 /// know and of what a page does not allow.
-fn can_populate() -> bool {
-    static CAN: OnceLock<bool> = OnceLock::new();
+fn can_populate(write: bool) -> bool {
+    static CAN: [OnceLock<bool>; 2] = [OnceLock::new(), OnceLock::new()];
     let page = (&raw const CAN).addr() as u64 & !(PAGE - 1);
-    *CAN.get_or_init(|| populate(page, false).is_ok())
+    *CAN[usize::from(write)].get_or_init(|| populate(page, write).is_ok())
 }
 
 /// Nanoseconds since the machine started.

@@ -30,6 +30,8 @@ use crate::sys;
 const PIECES_MAX: usize = 1024;
 /// Octets of socket buffer to ask for. The kernel grants less where the administrator says so.
 const BUFFER_OCTETS: libc::c_int = 8 << 20;
+/// What the kernel grants a socket that asks for nothing, as it counts it.
+const BUFFER_OCTETS_DEFAULT: u32 = 212_992;
 /// Octets of the largest bundle that is sent: IPv6's header and UDP's must fit beside it.
 const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
 /// Octets of the largest bundle that arrives.
@@ -50,6 +52,8 @@ pub(crate) struct Port {
     room_octets: u32,
     /// The peer's host has said that nobody is there; only of a socket that has a peer.
     refused: AtomicBool,
+    /// The kernel cuts bundles into datagrams (GSO).
+    cuts: AtomicBool,
 }
 
 /// A bundle of datagrams of one sender.
@@ -100,9 +104,10 @@ impl Port {
             on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
         }
         let room_octets = widen_buffers(fd.as_fd());
-        let tag = sys::random() & 0xff;
+        let tag = sys::random::random() & 0xff;
         let refused = AtomicBool::new(false);
-        Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets, refused })
+        let cuts = AtomicBool::new(option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_some());
+        Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets, refused, cuts })
     }
 
     /// A port for a queue pair.
@@ -110,7 +115,7 @@ impl Port {
     /// # Errors
     /// If the system has none to give.
     pub fn for_queue_pair() -> Result<Self, Misuse> {
-        Self::bind(0).map_err(|error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO)))
+        Self::bind(0).map_err(sys::refused)
     }
 
     /// A port for what comes to `group` by the network interfaces `interfaces`: one of many at the
@@ -119,8 +124,7 @@ impl Port {
     /// # Errors
     /// If none of the interfaces can be a member, or somebody keeps the number for themselves.
     pub fn for_group(group: IpAddr, interfaces: &[u32]) -> Result<Self, Misuse> {
-        Self::join(group, interfaces)
-            .map_err(|error| Misuse::System(error.raw_os_error().unwrap_or(libc::EIO)))
+        Self::join(group, interfaces).map_err(sys::refused)
     }
 
     fn join(group: IpAddr, interfaces: &[u32]) -> io::Result<Self> {
@@ -203,10 +207,13 @@ impl Port {
         self.refused.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes a refusal among the errors of a call.
+    /// Notes what the errors of a call say for later ones.
     fn failed(&self, error: &io::Error) {
-        if error.raw_os_error() == Some(libc::ECONNREFUSED) {
-            self.refused.store(true, Ordering::Release);
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => self.refused.store(true, Ordering::Release),
+            // The device computes no checksums, so that the kernel cuts nothing for it.
+            Some(libc::EIO) => self.cuts.store(false, Ordering::Relaxed),
+            _ => {}
         }
     }
 
@@ -221,7 +228,16 @@ impl Port {
     /// for memory that the application has unmapped all the same. `own` is the route that the
     /// socket is devoted to, if it is.
     pub fn send(&self, burst: &Burst, own: Option<&Route>) -> Written {
-        self.send_bundle(burst, first_bundle(burst.lengths()), own)
+        let bundle = first_bundle(burst.lengths());
+        if bundle.len() < 2 || !self.cuts.load(Ordering::Relaxed) {
+            return self.send_first(burst, own);
+        }
+        match self.send_bundle(burst, bundle, own) {
+            // Datagrams that are longer than the path takes are not cut, nor are they on the way to
+            // some devices.
+            Written::Failed => self.send_first(burst, own),
+            written => written,
+        }
     }
 
     /// The same with the first datagram only.
@@ -241,8 +257,11 @@ impl Port {
     }
 
     /// Sends datagrams that lie one behind the other, of `each` octets but the last, without
-    /// waiting.
+    /// waiting. If there are several, the kernel has to cut them, or it is [`Written::Failed`].
     pub fn send_staged(&self, route: &Route, octets: &[u8], each: usize) -> Written {
+        if octets.len() > each && !self.cuts.load(Ordering::Relaxed) {
+            return Written::Failed;
+        }
         let (iov_base, iov_len) = (octets.as_ptr().cast_mut().cast(), octets.len());
         let each = (octets.len() > each).then_some(each as u16);
         let vectors = [MaybeUninit::new(libc::iovec { iov_base, iov_len })];
@@ -460,13 +479,17 @@ fn widen_buffers(socket: BorrowedFd<'_>) -> u32 {
             set_option(socket, libc::SOL_SOCKET, plain, BUFFER_OCTETS);
         }
     }
-    let mut octets: libc::c_int = 0;
+    option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(BUFFER_OCTETS_DEFAULT)
+}
+
+/// An option that is a number and not negative.
+fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Option<u32> {
+    let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    let place = (&raw mut octets).cast();
-    let (fd, level) = (socket.as_raw_fd(), libc::SOL_SOCKET);
+    let place = (&raw mut value).cast();
     // SAFETY: `place` has room for `len` octets.
-    unsafe { libc::getsockopt(fd, level, libc::SO_RCVBUF, place, &mut len) };
-    u32::try_from(octets).unwrap_or(0)
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &mut len) };
+    if result == 0 { u32::try_from(value).ok() } else { None }
 }
 
 fn set_option(
@@ -512,12 +535,7 @@ pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<u32> {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
     };
-    let mut octets: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    let place = (&raw mut octets).cast();
-    // SAFETY: `place` has room for `len` octets.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &mut len) };
-    if result == 0 { u32::try_from(octets).ok() } else { None }
+    option(socket.as_fd(), level, name)
 }
 
 #[cfg(test)]

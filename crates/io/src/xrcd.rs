@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
-use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Weak};
@@ -21,7 +20,7 @@ use weft_verbs::{Misuse, Pd};
 use crate::cell::Cell;
 use crate::cq::Cq;
 use crate::fds::HighFd;
-use crate::report;
+use crate::{report, sys};
 
 /// The file that a domain is named by.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +67,8 @@ impl Xrcd {
         file: Option<XrcdFile>,
     ) -> Result<Arc<Self>, Misuse> {
         let Some(file) = file else { return Ok(Self::new(device, cq, None)) };
-        let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(system)?;
-        let about = own.metadata().map_err(system)?;
+        let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(sys::refused)?;
+        let about = own.metadata().map_err(sys::refused)?;
         let name = (about.dev(), about.ino());
         let mut named = NAMED.lock();
         named.retain(|_, domain| domain.strong_count() > 0);
@@ -186,12 +185,8 @@ fn lock(file: &File) -> Result<(), Misuse> {
             );
             Err(Misuse::Unsupported("domains that processes share"))
         }
-        Err(TryLockError::Error(error)) => Err(system(error)),
+        Err(TryLockError::Error(error)) => Err(sys::refused(error)),
     }
-}
-
-fn system(error: io::Error) -> Misuse {
-    Misuse::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 #[cfg(test)]
@@ -215,7 +210,7 @@ mod tests {
     }
 
     fn open(fd: RawFd, create: bool, exclusive: bool) -> Result<Arc<Xrcd>, i32> {
-        let context = Context::open(Personality::Roce, Box::new(Silent));
+        let context = Context::open(Personality::Roce, Box::new(Silent)).unwrap();
         let file = XrcdFile { fd, create, exclusive };
         context.open_xrcd(Some(file)).map_err(|misuse| misuse.errno())
     }

@@ -2,8 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use weft_io::fds;
 use weft_verbs::Wake;
 
 use crate::errno;
@@ -65,18 +67,11 @@ impl EventFd {
 
     /// Takes back up to `count` events that were dropped unread, without ever waiting.
     pub fn retract(&self, count: usize) {
+        // SAFETY: this object keeps the descriptor open.
+        let counter = unsafe { BorrowedFd::borrow_raw(self.raw()) };
+        // One that is not there was taken by a reader, who finds nothing queued and waits again.
         for _ in 0..count {
-            let mut taken = 0_u64;
-            let vector =
-                libc::iovec { iov_base: (&raw mut taken).cast(), iov_len: size_of::<u64>() };
-            // SAFETY: the vector names eight writable octets; the flag makes it return at once.
-            let read =
-                unsafe { libc::preadv2(self.raw(), &raw const vector, 1, -1, libc::RWF_NOWAIT) };
-            // A reader took it first, or the kernel cannot: the reader then finds nothing queued
-            // and waits again.
-            if read < 0 {
-                return;
-            }
+            fds::take_one(counter);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use weft_io::clock;
 use weft_io::cm::{CmId, Delivery, EventChannel, EventKind};
 use weft_io::engine::{self, Engine, Interest, Readiness, Source};
-use weft_sync::{Mutex, MutexGuard};
+use weft_sync::{Mutex, MutexGuard, TryOnceLock};
 
 use crate::conn::Conn;
 use crate::guard;
@@ -32,7 +32,7 @@ const LEAVERS_MAX: usize = 64;
 
 /// What a process has.
 pub struct Center {
-    channel: Arc<EventChannel>,
+    channel: TryOnceLock<Arc<EventChannel>>,
     conns: Mutex<HashMap<u64, Arc<Conn>>>,
     /// By the socket that the program has.
     seats: Mutex<HashMap<Inode, Arc<Conn>>>,
@@ -84,19 +84,8 @@ impl Source for Events {
 
 impl Center {
     /// That of this process; the first call makes it. A guard is held.
-    ///
-    /// # Panics
-    /// When the system has no descriptor left.
     pub fn get() -> &'static Self {
-        let mut new = false;
-        let center = slot().get_or_init(|| {
-            new = true;
-            Self::new().expect("weft: no descriptor for events")
-        });
-        if new {
-            center.start();
-        }
-        center
+        slot().get_or_init(Self::new)
     }
 
     /// That of this process, if it has one.
@@ -104,11 +93,9 @@ impl Center {
         slot().get()
     }
 
-    fn new() -> io::Result<Self> {
-        let channel = EventChannel::new()?;
-        sys::set_flags(channel.fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
-        Ok(Self {
-            channel,
+    fn new() -> Self {
+        Self {
+            channel: TryOnceLock::new(),
             conns: Mutex::default(),
             seats: Mutex::default(),
             hosts: Mutex::default(),
@@ -118,14 +105,24 @@ impl Center {
             draining: Mutex::default(),
             next: AtomicU64::new(1),
             owner: std::process::id(),
-        })
+        }
     }
 
-    fn start(&self) {
+    /// Where the connection manager tells what happens; the first call opens it.
+    ///
+    /// # Errors
+    /// If the system has no descriptor or thread left.
+    pub fn channel(&self) -> io::Result<Arc<EventChannel>> {
+        self.channel.get_or_try_init(Self::open_channel).map(Arc::clone)
+    }
+
+    fn open_channel() -> io::Result<Arc<EventChannel>> {
         static REGISTERED: Once = Once::new();
         // What the engine's threads close and connect is not the program's.
         engine::at_thread_start(guard::stay);
-        let fd = self.channel.fd();
+        let channel = EventChannel::new()?;
+        sys::set_flags(channel.fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
+        let fd = channel.fd();
         Engine::get().add(sys::borrow(&fd), Interest::READ, Arc::new(Events));
         REGISTERED.call_once(|| {
             // SAFETY: both functions take nothing, and live as long as the library.
@@ -133,11 +130,7 @@ impl Center {
             // SAFETY: as above.
             unsafe { libc::atexit(at_exit) };
         });
-    }
-
-    /// Where the connection manager tells what happens.
-    pub fn channel(&self) -> Arc<EventChannel> {
-        Arc::clone(&self.channel)
+        Ok(channel)
     }
 
     /// A name that nothing else of this process has.
@@ -148,8 +141,9 @@ impl Center {
     /// Deals with what the connection manager has told. When it returns, that holds of all that was
     /// told before it was called.
     pub fn drain(&self) {
+        let Some(channel) = self.channel.get() else { return };
         let _draining = self.draining.lock();
-        while let Ok(delivery) = self.channel.wait() {
+        while let Ok(delivery) = channel.wait() {
             delivery.owner().acknowledge();
             let Delivery { id, listen, event, .. } = delivery;
             match listen.map(|listen| self.host_named(listen.cookie())) {

@@ -191,7 +191,9 @@ impl Attempt {
 /// Sends the Hello.
 fn ask(conn: &Arc<Conn>, local: SocketAddr, remote: SocketAddr) -> Result<(), &'static str> {
     let lower = Lower::get();
-    let cm = CmId::new(Center::get().channel(), PortSpace::Tcp, lower.transport);
+    let channel =
+        Center::get().channel().map_err(|_| "the system has no descriptor left for it")?;
+    let cm = CmId::new(channel, PortSpace::Tcp, lower.transport);
     cm.set_prompt();
     cm.set_cookie(conn.id);
     let mut inner = conn.lock();

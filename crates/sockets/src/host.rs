@@ -120,7 +120,8 @@ impl Host {
         // A listener of the past may keep the number.
         center.dismiss(|old, place| place.port() == at.port() && sys::find(old).is_empty());
         let lower = Lower::get();
-        let cm = CmId::new(center.channel(), PortSpace::Tcp, lower.transport);
+        let channel = center.channel().map_err(|_| "the system has no descriptor left for it")?;
+        let cm = CmId::new(channel, PortSpace::Tcp, lower.transport);
         let id = center.next_id();
         cm.set_cookie(id);
         let bound = bind(&cm, fd, lower.below(at));

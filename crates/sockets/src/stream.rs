@@ -7,12 +7,13 @@
 //! [`Stream::ring`] after anything that may send.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use weft_io::{Context, Cq, Personality, Qp, QpInit, capability};
 use weft_sdp::{
     Choice, Completion, Config, Connection, Fault, Names, Opening, QueuePair, Request, Style,
 };
+use weft_sync::TryOnceLock;
 use weft_verbs::{Access, CompChannel, Misuse, Pd, QpCap, QpType, Sge, Wake, Wc};
 
 use crate::memory::{Memory, Parts};
@@ -36,12 +37,12 @@ struct Device {
 }
 
 impl Device {
-    fn get(personality: Personality) -> &'static Self {
-        static DEVICES: [OnceLock<Device>; 2] = [OnceLock::new(), OnceLock::new()];
-        DEVICES[personality as usize].get_or_init(|| {
-            let context = Context::open(personality, Box::new(Unheard));
+    fn get(personality: Personality) -> Result<&'static Self, Misuse> {
+        static DEVICES: [TryOnceLock<Device>; 2] = [TryOnceLock::new(), TryOnceLock::new()];
+        DEVICES[personality as usize].get_or_try_init(|| {
+            let context = Context::open(personality, Box::new(Unheard))?;
             let pd = context.alloc_pd();
-            Self { context, pd }
+            Ok(Self { context, pd })
         })
     }
 }
@@ -104,7 +105,7 @@ impl Stream {
         config: &Config,
         waker: Box<dyn Wake>,
     ) -> Result<Self, Misuse> {
-        let device = Device::get(personality);
+        let device = Device::get(personality)?;
         let octets = config.private_octets();
         let memory = Memory::map(octets as usize).map_err(|_| Misuse::System(libc::ENOMEM))?;
         let requests = u32::from(config.buffers) + SPARE_REQUESTS;

@@ -387,11 +387,7 @@ pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
 
 /// Random bits that nobody can guess.
 pub fn random() -> u64 {
-    let mut bits = 0_u64;
-    let len = size_of::<u64>();
-    // SAFETY: the kernel writes so many octets at most; for so few it always writes all.
-    unsafe { libc::getrandom((&raw mut bits).cast(), len, 0) };
-    bits
+    u64::from_ne_bytes(weft_io::random_octets())
 }
 
 /// A counter that is waited for.

@@ -1,4 +1,4 @@
-//! The locks of the standard library, without poisoning.
+//! The locks of the standard library, without poisoning, and a cell whose first value may fail.
 //!
 //! The release build aborts on a panic, so no lock of it is ever poisoned, and a thread that
 //! panics in a test has failed it already. Unlike the locks of `parking_lot`, these have no table
@@ -8,7 +8,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::sync::{self, PoisonError, TryLockError, TryLockResult};
+use std::sync::{self, OnceLock, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;
 
 pub use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
@@ -104,6 +104,47 @@ impl Condvar {
     }
 }
 
+/// [`OnceLock`] for a value that may fail to be made, and is made by a later call then.
+#[derive(Debug)]
+pub struct TryOnceLock<T> {
+    value: OnceLock<T>,
+    making: Mutex<()>,
+}
+
+impl<T> TryOnceLock<T> {
+    /// An empty cell.
+    pub const fn new() -> Self {
+        Self { value: OnceLock::new(), making: Mutex::new(()) }
+    }
+
+    /// The value, if there is one.
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// The value; the first call that can makes it, and others wait for that.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        if let Some(value) = self.value.get() {
+            return Ok(value);
+        }
+        let _making = self.making.lock();
+        let value = match self.value.get() {
+            Some(value) => return Ok(value),
+            None => make()?,
+        };
+        Ok(self.value.get_or_init(|| value))
+    }
+}
+
+impl<T> Default for TryOnceLock<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -131,6 +172,15 @@ mod tests {
         assert!(mutex.try_lock().is_none() && lock.try_read().is_none());
         drop(held);
         assert!(mutex.try_lock().is_some() && lock.try_read().is_some());
+    }
+
+    #[test]
+    fn a_value_that_fails_is_made_again_and_then_kept() {
+        let cell = TryOnceLock::new();
+        assert_eq!(cell.get_or_try_init(|| Err::<u8, _>("not yet")), Err("not yet"));
+        assert_eq!(cell.get(), None);
+        assert_eq!(cell.get_or_try_init(|| Ok::<_, &str>(1)), Ok(&1));
+        assert_eq!(cell.get_or_try_init(|| Err("not again")), Ok(&1));
     }
 
     #[test]

@@ -100,9 +100,7 @@ impl Attempt {
         if self.stream.peer_addr().is_err() {
             return Step::Wait;
         }
-        if let Err(e) = socket::prepare_stream(&self.stream) {
-            return Step::Failed(failure(&e));
-        }
+        socket::prepare_stream(&self.stream);
         let request = self.initiator.request();
         match (&self.stream).write(&request) {
             Ok(n) if n == request.len() => {}

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::FromRawFd;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use weft_rnic::cm::{Event, EventKind};
@@ -16,6 +16,7 @@ use weft_sync::Mutex;
 
 use super::groups::Join;
 use super::id::CmId;
+use crate::engine::Engine;
 
 /// An event and the ids that it is about.
 pub struct Delivery {
@@ -52,8 +53,9 @@ impl EventChannel {
     /// A new channel with a descriptor of its own.
     ///
     /// # Errors
-    /// When the process or the system is out of descriptors.
+    /// When the process or the system is out of descriptors, for it or for the engine.
     pub fn new() -> io::Result<Arc<EventChannel>> {
+        Engine::start()?;
         // SAFETY: eventfd takes integers only.
         let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
         if raw < 0 {
@@ -158,11 +160,7 @@ impl EventChannel {
     fn take_token_back(&self) {
         let fd = self.fd.lock();
         let Some(fd) = fd.as_ref() else { return };
-        let mut token = [0u8; 8];
-        let buffer = libc::iovec { iov_base: token.as_mut_ptr().cast(), iov_len: token.len() };
-        // SAFETY: one buffer of 8 octets that outlives the call. It never sleeps, whatever the
-        // program made of the descriptor's flags.
-        unsafe { libc::preadv2(fd.as_raw_fd(), &buffer, 1, -1, libc::RWF_NOWAIT) };
+        crate::sys::take_one(fd.as_fd());
     }
 
     fn read_token(&self) -> io::Result<()> {

@@ -86,7 +86,7 @@ impl Listener {
     fn accept(&self) -> io::Result<TcpStream> {
         let door = self.door.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
         let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
-        socket::prepare_stream(&stream)?;
+        socket::prepare_stream(&stream);
         Ok(stream)
     }
 

@@ -95,7 +95,7 @@ impl Probe {
             stream: stream.map(TcpStream::from),
             datagram,
             token,
-            nonce: u64::from(sys::random()) << 32 | u64::from(sys::random()) | 1,
+            nonce: u64::from(sys::random::random()) << 32 | u64::from(sys::random::random()) | 1,
             refused: false,
             check: None,
             began,

@@ -107,14 +107,18 @@ pub(crate) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
     Ok(fds::high(stream))
 }
 
-/// What every connection has: no delay for small frames, and probes that find a dead peer.
-pub(crate) fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let fd = stream.as_fd();
-    set_int(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, config::KEEPALIVE_IDLE_S)?;
-    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, config::KEEPALIVE_INTERVAL_S)?;
-    set_int(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, config::KEEPALIVE_PROBES)
+/// What every connection has, as far as the system lets it: no delay for small frames, and probes
+/// that find a dead peer.
+pub(crate) fn prepare_stream(stream: &TcpStream) {
+    for (level, option, value) in [
+        (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, config::KEEPALIVE_IDLE_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, config::KEEPALIVE_INTERVAL_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, config::KEEPALIVE_PROBES),
+    ] {
+        let _slower_without = set_int(stream.as_fd(), level, option, value);
+    }
 }
 
 /// Has a stream reset when it is closed.
@@ -162,9 +166,10 @@ pub(crate) fn set_v6_only(fd: BorrowedFd, only: bool) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, c_int::from(only))
 }
 
-/// Leaves the choice of a port to connect, which may reuse one that is bound elsewhere.
-pub(crate) fn defer_port(fd: BorrowedFd) -> io::Result<()> {
-    set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)
+/// Leaves the choice of a port to connect, which may reuse one that is bound elsewhere, where the
+/// system can.
+pub(crate) fn defer_port(fd: BorrowedFd) {
+    let _bound_at_once = set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
 fn set_reuse(fd: BorrowedFd, on: bool) -> io::Result<()> {

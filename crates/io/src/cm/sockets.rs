@@ -103,7 +103,7 @@ fn open_bound(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Result<Own
     match socket::bind(fd.as_fd(), addr, manners.shared) {
         Err(e) if kind == Kind::Stream && addr.port() == 0 && is_taken(&e) => {
             // Every free port is spoken for, but not for every destination.
-            socket::defer_port(fd.as_fd())?;
+            socket::defer_port(fd.as_fd());
             socket::bind(fd.as_fd(), addr, manners.shared)?;
         }
         other => other?,

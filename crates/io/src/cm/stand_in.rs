@@ -1,7 +1,8 @@
 //! Queue pairs that stand in for those that a program connects by itself: they carry no data.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
+use weft_sync::TryOnceLock;
 use weft_verbs::{Misuse, Pd, QpCap, QpType, Wake};
 
 use crate::cq::Cq;
@@ -24,14 +25,13 @@ struct Home {
 /// # Errors
 /// If the system has no port to give.
 pub(super) fn make() -> Result<Arc<Qp>, Misuse> {
-    static HOME: OnceLock<Option<Home>> = OnceLock::new();
-    let home = HOME.get_or_init(|| {
-        let context = Context::open(Personality::Roce, Box::new(Silent));
+    static HOME: TryOnceLock<Home> = TryOnceLock::new();
+    let home = HOME.get_or_try_init(|| {
+        let context = Context::open(Personality::Roce, Box::new(Silent))?;
         let pd = context.alloc_pd();
-        let cq = context.create_cq(1, None, 0).ok()?;
-        Some(Home { context, pd, cq })
-    });
-    let home = home.as_ref().ok_or(Misuse::System(libc::ENOMEM))?;
+        let cq = context.create_cq(1, None, 0)?;
+        Ok::<_, Misuse>(Home { context, pd, cq })
+    })?;
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
     home.context.create_qp(QpInit {
         kind: QpType::Rc,

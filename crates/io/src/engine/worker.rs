@@ -4,10 +4,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_sync::Mutex;
@@ -46,25 +48,32 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// One that nobody runs yet.
+    /// Starts a thread for `engine`.
     ///
-    /// # Panics
-    /// When the system has no descriptor left for it: nothing works without.
-    pub fn new() -> Self {
-        let epoll = HighFd::new(sys::epoll_create().expect("weft: no epoll instance"));
-        let wake = HighFd::new(sys::eventfd().expect("weft: no eventfd"));
+    /// # Errors
+    /// The errno of the system that has no descriptor or no thread left for it.
+    pub fn start(engine: &'static Engine) -> io::Result<Arc<Self>> {
+        let worker = Arc::new(Self::new()?);
+        let own = Arc::clone(&worker);
+        thread::Builder::new().name("weft".into()).spawn(move || own.run(engine))?;
+        Ok(worker)
+    }
+
+    /// One that nobody runs yet.
+    fn new() -> io::Result<Self> {
+        let epoll = HighFd::new(sys::epoll_create()?);
+        let wake = HighFd::new(sys::eventfd()?);
         let fd = wake.as_fd().as_raw_fd();
         let bits = Interest::READ.bits();
-        sys::epoll_ctl(epoll.as_fd(), libc::EPOLL_CTL_ADD, fd, bits, WAKE_TOKEN)
-            .expect("weft: epoll refuses its own eventfd");
-        Self {
+        sys::epoll_ctl(epoll.as_fd(), libc::EPOLL_CTL_ADD, fd, bits, WAKE_TOKEN)?;
+        Ok(Self {
             epoll,
             wake,
             timers: Mutex::default(),
             leases: Mutex::default(),
             has_leases: AtomicBool::new(false),
             rest: Rest::new(),
-        }
+        })
     }
 
     /// Adds, changes or removes (`EPOLL_CTL_*`) what is watched of `fd`. A descriptor that epoll
@@ -105,7 +114,7 @@ impl Worker {
     }
 
     /// Serves what it watches, for as long as the process lives.
-    pub fn run(&self, engine: &Engine) -> ! {
+    fn run(&self, engine: &Engine) -> ! {
         SELF.set(self);
         if let Some(call) = AT_THREAD_START.get() {
             call();

@@ -36,7 +36,7 @@ pub struct End {
 impl End {
     /// An end with `octets` of memory.
     pub fn new(octets: usize) -> Self {
-        let context = Context::open(Personality::Roce, Box::new(Silent));
+        let context = Context::open(Personality::Roce, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4 * DEPTH, None, 1).unwrap();
         let cap = QpCap {

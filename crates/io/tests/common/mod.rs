@@ -79,7 +79,7 @@ impl Side {
     }
 
     pub fn on(personality: Personality) -> Self {
-        let context = Context::open(personality, Box::new(Silent));
+        let context = Context::open(personality, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4096, None, 1).unwrap();
         let cap = QpCap {

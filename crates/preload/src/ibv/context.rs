@@ -118,6 +118,7 @@ fn is_shared(context: *mut ibv_context) -> bool {
 pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
     let events = Arc::new(EventFd::new()?);
     let core = Context::open(personality, Box::new(Waker(Arc::clone(&events))));
+    let core = core.map_err(|misuse| misuse.errno())?;
     let async_fd = events.raw();
     let tail = Tail { core, events, objects: AtomicUsize::new(0) };
     let object =
