@@ -9,8 +9,8 @@ libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo test lint build release bench bench-quick bench-wan examples interop soak \
-        soak-fio soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz advisories deps \
-        mpich pyverbs servers install uninstall
+        soak-connections soak-fio soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz \
+        advisories deps mpich pyverbs servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -59,9 +59,12 @@ examples: release ## The programs of examples/ over TCP and both kinds of SDP (a
 interop: release ## Against the Linux kernel's siw, in a virtual machine (needs QEMU, minutes)
 	@interop/vm/interop.sh $(ARGS)
 
-soak: ## Long runs: ten million operations on a bad way, an outage, many connections (5 minutes)
-	$(CARGO) test --release --locked -p weft-io --test adapter --test cycles -- \
+soak: soak-connections ## Long runs: ten million operations on a bad way, an outage (10 minutes)
+	$(CARGO) test --release --locked -p weft-io --test adapter -- \
 	    --ignored --nocapture --test-threads 1
+
+soak-connections: ## 100,000 connections on each device, by rdma-cm and without it (minutes)
+	$(CARGO) test --release --locked -p weft-io --test cycles -- --ignored --nocapture
 
 soak-wan-clients: deps ## Client programs across 70 ms that lose or reorder, as a table (minutes)
 	$(CARGO) test --release --locked -p weft-interop --test wan -- --ignored --nocapture

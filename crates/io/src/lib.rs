@@ -44,6 +44,7 @@ mod srq;
 mod sys;
 pub mod tally;
 mod tcp;
+mod time_wait;
 mod ud;
 mod udp;
 pub mod warm;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
 use weft_shuttle::cc::Rtt;
-use weft_shuttle::{Config, Connection, Credit, End, Event, Identity, Misuse, Request, Route};
+use weft_shuttle::{
+    Config, Connection, Credit, End, Event, Identity, Misuse, Request, Route, TimeWait,
+};
 use weft_verbs::mr::RegionReader;
 use weft_verbs::{Qp, QpState, QpType, WcStatus};
 use weft_wire::capability::Capabilities;
@@ -244,6 +246,12 @@ impl Association {
         // A queue pair that stays as it is has to learn of each request that it is in vain.
         let needed = self.when_closed == WhenClosed::Stay && !self.is_dead();
         self.end.is_some() && !needed && self.connection.is_forgettable(now_ns)
+    }
+
+    /// What is owed to a peer that has closed the connection and was answered, once nothing else
+    /// needs the connection: whoever keeps it may drop the rest.
+    pub fn time_wait(&self) -> Option<TimeWait> {
+        self.connection.time_wait().filter(|_| self.is_dead())
     }
 
     /// Whether the stream has failed or was closed.

@@ -4,9 +4,9 @@
 
 mod support;
 
-use support::network::Link;
-use support::{Answer, MS, Pair, seed};
-use weft_shuttle::{Config, End, Event};
+use support::network::{Link, Network};
+use support::{Answer, MS, Pair, route, seed};
+use weft_shuttle::{Config, End, Event, TimeWait};
 use weft_wire::shuttle::Packet;
 use weft_wire::shuttle::hello::{placement, protection};
 
@@ -51,6 +51,41 @@ fn two_packets_go_before_data_and_two_end_it() {
     let now_ns = pair.now_ns;
     assert!(pair.connection(0).is_forgettable(now_ns));
     assert!(pair.connection(1).is_forgettable(now_ns));
+}
+
+/// The peer's Closed is lost, and the peer drops its connection: what it keeps answers the next
+/// Close, under each kind of protection.
+#[test]
+fn what_is_kept_of_a_connection_answers_a_close_that_comes_again() {
+    for protection in [protection::NONE, protection::CRC32C, protection::AES128GCM] {
+        let mut pair = Pair::new(seed(), &Config { protection, ..config() }, &Link::default(), 1);
+        pair.open();
+        pair.tracing = true;
+        let now_ns = pair.now_ns;
+        assert_eq!(pair.connection(1).time_wait(), None);
+        pair.connection(0).close(now_ns, 3);
+        // The link takes 5 ms: the Close is there, the answer is on its way.
+        pair.run_for(7 * MS);
+        pair.network = Network::new(seed(), &Link::default());
+        let kept = pair.connection(1).time_wait().expect("it is closed and has answered");
+        assert_eq!(kept.cid(), pair.connection(1).cid());
+        assert!(kept.forget_ns() > pair.now_ns);
+        pair.hosts[1].connection = None;
+        pair.answer = Answer::Ignore;
+        pair.trace.clear();
+        pair.run_for(500 * MS);
+        let (_, now_ns, close) = pair.trace.first().expect("the Close is repeated").clone();
+        assert_eq!(pair.hosts[0].events.last(), Some(&established(b"yes")));
+        assert_eq!(TimeWait::cid_of(&close), Some(kept.cid()));
+        assert_eq!(kept.answer(&close[..8]), None, "no answer is longer than what it answers");
+        let mut closed = kept.answer(&close).unwrap().to_vec();
+        let host = &mut pair.hosts[0];
+        let connection = host.connection.as_mut().unwrap();
+        connection
+            .handle_datagram(now_ns, route(0, 0), false, &mut closed, &mut host.ports)
+            .unwrap();
+        assert_eq!(connection.poll_event(), Some(Event::Ended(End::Local)));
+    }
 }
 
 #[test]

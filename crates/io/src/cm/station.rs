@@ -31,6 +31,7 @@ use crate::clock::{self, ns_at};
 use crate::drive::mandate::{Lobby, asks};
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::link;
+use crate::time_wait;
 use crate::udp::{BUNDLE_OCTETS, Port};
 
 /// A socket where peers ask for connections.
@@ -143,7 +144,13 @@ impl Station {
                 return None;
             }
             Arrival::Answer(answer) | Arrival::Refused { answer, .. } => answer,
-            Arrival::Nothing => return None,
+            Arrival::Nothing => {
+                drop(endpoint);
+                if let Some(port) = self.port() {
+                    time_wait::answer(&port, &route, datagram);
+                }
+                return None;
+            }
         };
         drop(endpoint);
         if let Some(port) = self.port() {

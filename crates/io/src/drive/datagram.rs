@@ -29,6 +29,7 @@ use crate::faults::Wire;
 use crate::silence::Silence;
 use crate::tally::Work;
 use crate::tcp;
+use crate::time_wait;
 use crate::udp::{BUNDLE_OCTETS, Port};
 
 /// Bundles received in one go at most, so that one connection does not starve the others.
@@ -301,6 +302,22 @@ impl DatagramDrive {
         }
     }
 
+    /// Nothing here needs a connection that the peer has closed; whether it can go. The peer may
+    /// not have the answer to its Close: that stays, and the socket where nobody else hears it ask.
+    fn leave(&mut self, now: Instant) -> bool {
+        let Stage::Bound(association) = &self.stage else { return true };
+        let Some(owed) = association.time_wait() else { return association.is_over(ns_at(now)) };
+        let until_ns = owed.forget_ns();
+        time_wait::keep(owed);
+        if !self.mandate.as_ref().is_some_and(Mandate::is_guest) {
+            if let Some(token) = self.token.take() {
+                Engine::get().remove(token);
+            }
+            time_wait::keep_socket(Arc::clone(&self.port), self.own, until_ns);
+        }
+        true
+    }
+
     fn watch(&mut self) {
         let interest = if self.turn.leased {
             Interest::NONE
@@ -507,16 +524,17 @@ impl Drive for DatagramDrive {
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
         self.report(now, &mut notices);
-        if let Stage::Bound(association) = &self.stage {
+        let end = match &self.stage {
             // Until the queue pair has failed, its requests are to hear that nobody is there.
-            self.closed |= association.is_dead()
-                && match association.end() {
-                    None => false,
-                    // It may not have heard the answer to its Close.
-                    Some(End::Peer(_)) => association.is_over(ns_at(now)),
-                    Some(_) => true,
-                };
-        }
+            Stage::Bound(association) if association.is_dead() => association.end(),
+            _ => None,
+        };
+        self.closed = self.closed
+            || match end {
+                None => false,
+                Some(End::Peer(_)) => self.leave(now),
+                Some(_) => true,
+            };
         if self.closed {
             self.report(now, &mut notices);
             notices.finished = self.token.take();

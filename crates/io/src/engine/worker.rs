@@ -26,10 +26,28 @@ const LEASE_CHECK: Duration = Duration::from_millis(1);
 /// Names the descriptor that wakes the thread.
 pub(super) const WAKE_TOKEN: u64 = 0;
 
+/// Timers whose sources are no more are looked for once there are so many.
+const PRUNE_FROM: usize = 64;
+
 #[derive(Default)]
 struct Timers {
     queue: BTreeMap<(Instant, u64), Weak<dyn Source>>,
     next: u64,
+    /// How many there are when those of sources that are no more are dropped.
+    prune_at: usize,
+}
+
+impl Timers {
+    fn insert(&mut self, deadline: Instant, source: Weak<dyn Source>) {
+        // A weak reference keeps the memory of its source, and timers of connections are minutes
+        // away.
+        if self.queue.len() >= self.prune_at.max(PRUNE_FROM) {
+            self.queue.retain(|_, source| source.strong_count() > 0);
+            self.prune_at = 2 * self.queue.len();
+        }
+        self.queue.insert((deadline, self.next), source);
+        self.next += 1;
+    }
 }
 
 thread_local! {
@@ -86,9 +104,7 @@ impl Worker {
     pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Source>) {
         let mut timers = self.timers.lock();
         let first = timers.queue.first_key_value().map(|(key, _)| key.0);
-        let id = timers.next;
-        timers.next += 1;
-        timers.queue.insert((deadline, id), source);
+        timers.insert(deadline, source);
         drop(timers);
         // The thread looks at its timers before it sleeps.
         if first.is_none_or(|first| deadline < first) && !ptr::eq(SELF.get(), self) {
@@ -181,5 +197,33 @@ impl Worker {
             return None;
         }
         Some(LEASE_CHECK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Source for Nobody {
+        fn ready(&self, _: Readiness) {}
+        fn timeout(&self, _: Instant) {}
+    }
+
+    #[test]
+    fn timers_of_sources_that_are_no_more_do_not_gather() {
+        let (mut timers, later) = (Timers::default(), clock::now() + Duration::from_secs(60));
+        let stays: Vec<Arc<dyn Source>> = (0..100).map(|_| Arc::new(Nobody) as _).collect();
+        stays.iter().for_each(|source| timers.insert(later, Arc::downgrade(source)));
+        for _ in 0..100_000 {
+            let gone: Arc<dyn Source> = Arc::new(Nobody);
+            timers.insert(later, Arc::downgrade(&gone));
+        }
+        assert!(timers.queue.len() <= 4 * stays.len(), "{} timers", timers.queue.len());
+        let left = timers.queue.values().filter(|source| source.strong_count() > 0).count();
+        assert_eq!(left, stays.len());
     }
 }

@@ -14,7 +14,7 @@ pub use tx::Transmit;
 use weft_wire::capability::Capabilities;
 use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{Limits, Modules};
-use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
+use weft_wire::shuttle::{ConnectionId, Packet, PathId, StreamId};
 
 use crate::capability::capabilities;
 use crate::config::{Config, Identity};
@@ -104,6 +104,41 @@ pub struct Stats {
     pub foreign_datagrams: u64,
 }
 
+/// What a connection that its peer has closed still owes it (S-20): an answer to a Close that comes
+/// again. The peer has not had this very packet, so it takes it, however often it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimeWait {
+    cid: ConnectionId,
+    closed: Box<[u8]>,
+    forget_ns: u64,
+}
+
+impl TimeWait {
+    /// The id that packets to the connection carry.
+    pub fn cid(&self) -> ConnectionId {
+        self.cid
+    }
+
+    /// Until when it is owed, in nanoseconds of the connection's clock.
+    pub fn forget_ns(&self) -> u64 {
+        self.forget_ns
+    }
+
+    /// The id of the connection that `datagram` may be a Close of.
+    pub fn cid_of(datagram: &[u8]) -> Option<ConnectionId> {
+        match Packet::parse(datagram) {
+            Ok(Packet::Ctrl(header)) => Some(header.cid.base()),
+            _ => None,
+        }
+    }
+
+    /// The answer to `datagram`, which is for this connection. Nobody checks who sent it: the
+    /// answer says only what the peer was told before, and is not longer than what it answers.
+    pub fn answer(&self, datagram: &[u8]) -> Option<&[u8]> {
+        (datagram.len() >= self.closed.len()).then_some(&*self.closed)
+    }
+}
+
 /// What the two ends agreed on.
 struct Session {
     peer_cid: ConnectionId,
@@ -143,8 +178,9 @@ enum State {
     Open { reply: Option<Reply> },
     /// A Close is repeated until it is answered.
     Closing { reason: u64, next_ns: u64, tries: u32 },
-    /// Over. A Close of the peer that comes again is answered again.
-    Ended { answer: Option<Route>, forget_ns: u64 },
+    /// Over. A Close of the peer that comes again is answered again; `closed` is the answer that
+    /// left last.
+    Ended { answer: Option<Route>, forget_ns: u64, closed: Vec<u8> },
 }
 
 struct Reply {
@@ -252,7 +288,19 @@ impl Connection {
 
     /// Whether it has ended and a late Close of the peer need not be answered any more.
     pub fn is_forgettable(&self, now_ns: u64) -> bool {
-        matches!(self.state, State::Ended { forget_ns, answer: None } if forget_ns <= now_ns)
+        matches!(self.state, State::Ended { forget_ns, answer: None, .. } if forget_ns <= now_ns)
+    }
+
+    /// What is left to be done for a peer that has closed the connection and has been answered:
+    /// whoever holds this may drop the connection. `None` while the answer has yet to leave.
+    pub fn time_wait(&self) -> Option<TimeWait> {
+        match &self.state {
+            State::Ended { answer: None, forget_ns, closed } if !closed.is_empty() => {
+                let (cid, closed) = (self.identity.cid, closed.as_slice().into());
+                Some(TimeWait { cid, closed, forget_ns: *forget_ns })
+            }
+            _ => None,
+        }
     }
 
     /// When the peer was heard last.
@@ -504,7 +552,8 @@ impl Connection {
             return;
         }
         let linger_ns = 2 * self.paths[0].recovery.rtt().smoothed_ns.max(crate::cc::SECOND_NS);
-        self.state = State::Ended { answer: None, forget_ns: now_ns + linger_ns };
+        self.state =
+            State::Ended { answer: None, forget_ns: now_ns + linger_ns, closed: Vec::new() };
         self.events.push_back(Event::Ended(end));
     }
 

@@ -141,7 +141,11 @@ impl Connection {
     fn put_closed(&mut self, route: Route, out: &mut Transmit) -> bool {
         self.frames.clear();
         Frame::Closed.encode(&mut self.frames);
+        let start = out.gather.len();
         self.put_untimed(route, out);
+        if let State::Ended { closed, .. } = &mut self.state {
+            out.gather.slab()[start..].clone_into(closed);
+        }
         true
     }
 

@@ -17,6 +17,8 @@ use crate::path::Route;
 const KEEP_NS: u64 = 10_000_000_000;
 /// A Request that was on its way when its connection ended may come for this long.
 const LINGER_NS: u64 = 30_000_000_000;
+/// Records of connections that have ended; one more drops the oldest.
+const ENDED_MAX: usize = 16_384;
 /// Refusals that are kept, so that they can be said again; without one the owner is asked again.
 const REFUSALS_MAX: usize = 1024;
 
@@ -43,6 +45,8 @@ pub(super) struct Records {
     granted: RandomKeys<u32, u64>,
     ends: BTreeSet<(u64, u64)>,
     refused: VecDeque<u64>,
+    /// Connections that have ended, oldest first.
+    ended: VecDeque<ConnectionId>,
     half_open: usize,
 }
 
@@ -53,6 +57,7 @@ impl Records {
             granted: RandomKeys::default(),
             ends: BTreeSet::new(),
             refused: VecDeque::new(),
+            ended: VecDeque::new(),
             half_open: 0,
         }
     }
@@ -160,6 +165,18 @@ impl Records {
         self.confirm(cid);
         if let Some(name) = self.granted.get(&cid.base().0).copied() {
             self.keep(name, now_ns.saturating_add(LINGER_NS));
+            self.ended.push_back(cid.base());
+        }
+        self.expire(now_ns);
+        while let Some(oldest) = self.ended.front().copied()
+            && (self.ended.len() > ENDED_MAX || !self.granted.contains_key(&oldest.0))
+        {
+            self.ended.pop_front();
+            if let Some(name) = self.granted.remove(&oldest.0)
+                && let Some(record) = self.records.remove(&name)
+            {
+                self.ends.remove(&(record.until_ns, name));
+            }
         }
     }
 
@@ -176,6 +193,24 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_than_so_many_ended_connections_are_remembered() {
+        let mut records = Records::new();
+        for number in 1..=2 * ENDED_MAX as u64 {
+            let cid = ConnectionId((number as u32) << 8);
+            let stage = Stage::Refused(Vec::new());
+            records.records.insert(number, Record { stage, half_open: false, until_ns: 0 });
+            records.grant(number, number, cid);
+            records.release(number, cid);
+        }
+        let last = 2 * ENDED_MAX as u64;
+        assert_eq!(records.records.len(), ENDED_MAX);
+        assert_eq!((records.granted.len(), records.ends.len()), (ENDED_MAX, ENDED_MAX));
+        assert!(records.records.contains_key(&last));
+        records.expire(last + LINGER_NS);
+        assert!(records.records.is_empty() && records.granted.is_empty());
+    }
 
     /// A program that takes its time costs its peers' Requests, no connections.
     #[test]

@@ -1,0 +1,141 @@
+//! TIME_WAIT: what is left of connections over Shuttle that their peer has closed and this side has
+//! dropped (S-20). The peer repeats its Close until it has the answer, which may have been lost.
+//!
+//! One table of the process has the answers by connection id. A Close that comes again arrives at
+//! the socket of the listener that granted the connection; where there is none, at the connection's
+//! own, which stays open for that while there are few of them. A peer that gets no answer gives up
+//! by itself after its last repetition.
+//!
+//! Invariant: there are [`ANSWERS_MAX`] answers and [`SOCKETS_MAX`] sockets at most, each for as
+//! long as its connection says.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use weft_rnic::shuttle::{Route, TimeWait};
+use weft_rnic::wire::shuttle::ConnectionId;
+use weft_sync::{Mutex, MutexGuard};
+
+use crate::buffers::Buffer;
+use crate::clock::{self, instant_at, ns_at};
+use crate::engine::{self, Engine, Interest, Readiness, Source, Token};
+use crate::udp::{BUNDLE_OCTETS, Port};
+
+/// Answers that are kept, of about 100 bytes each.
+const ANSWERS_MAX: usize = 4096;
+/// Sockets that are kept.
+const SOCKETS_MAX: usize = 32;
+/// Bundles received in one go at most.
+const RECEIVES_MAX: usize = 16;
+
+#[derive(Default)]
+struct Table {
+    /// The engine under which it was filled; a forked child leaves its parent's alone.
+    generation: usize,
+    answers: HashMap<ConnectionId, TimeWait>,
+    /// Their ids, oldest first.
+    order: VecDeque<ConnectionId>,
+    sockets: VecDeque<Arc<Socket>>,
+}
+
+/// The socket of a connection that is no more.
+struct Socket {
+    port: Arc<Port>,
+    /// The route that the socket is devoted to, if it is.
+    own: Option<Route>,
+    until: Instant,
+    token: Mutex<Option<Token>>,
+}
+
+fn table() -> MutexGuard<'static, Option<Table>> {
+    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+    let mut table = TABLE.lock();
+    if table.as_ref().is_some_and(|table| table.generation != engine::generation()) {
+        // The sockets are the parent's, and closed.
+        std::mem::forget(table.take());
+    }
+    table
+}
+
+/// Answers for a connection from now on.
+pub(crate) fn keep(time_wait: TimeWait) {
+    let mut table = table();
+    let fresh = || Table { generation: engine::generation(), ..Table::default() };
+    let Table { answers, order, .. } = table.get_or_insert_with(fresh);
+    let now_ns = ns_at(clock::now());
+    while let Some(oldest) = order.front()
+        && (order.len() >= ANSWERS_MAX
+            || answers.get(oldest).is_none_or(|answer| answer.forget_ns() <= now_ns))
+    {
+        answers.remove(oldest);
+        order.pop_front();
+    }
+    order.push_back(time_wait.cid());
+    answers.insert(time_wait.cid(), time_wait);
+}
+
+/// Hears what comes to the socket of a connection, which nobody else hears any more, until
+/// `until_ns` of Shuttle's clock, or until others need the room.
+pub(crate) fn keep_socket(port: Arc<Port>, own: Option<Route>, until_ns: u64) {
+    let until = instant_at(until_ns);
+    let socket = Arc::new(Socket { port, own, until, token: Mutex::new(None) });
+    let source: Arc<dyn Source> = socket.clone();
+    let token = Engine::get().add(socket.port.as_fd(), Interest::READ, source);
+    *socket.token.lock() = Some(token);
+    let weak: Weak<Socket> = Arc::downgrade(&socket);
+    let oldest = table().as_mut().and_then(|table| {
+        table.sockets.push_back(socket);
+        (table.sockets.len() > SOCKETS_MAX).then(|| table.sockets.pop_front()).flatten()
+    });
+    Engine::get().set_timer(until, weak);
+    if let Some(oldest) = oldest {
+        oldest.close();
+    }
+}
+
+/// Answers `datagram`, which came over `route` and is for no connection that there is, if it may be
+/// a Close that comes again.
+pub(crate) fn answer(port: &Port, route: &Route, datagram: &[u8]) {
+    let Some(cid) = TimeWait::cid_of(datagram) else { return };
+    let table = table();
+    let known = table.as_ref().and_then(|table| table.answers.get(&cid));
+    if let Some(octets) = known.and_then(|known| known.answer(datagram)) {
+        // What cannot leave is lost, as on the way.
+        let _written = port.send_staged(route, octets, octets.len());
+    }
+}
+
+impl Socket {
+    /// The engine lets go of it, and with the last reference it is closed.
+    fn close(&self) {
+        if let Some(token) = self.token.lock().take() {
+            Engine::get().remove(token);
+        }
+    }
+}
+
+impl Source for Socket {
+    fn ready(&self, _: Readiness) {
+        let mut buffer = Buffer::take();
+        let room = &mut buffer.room()[..BUNDLE_OCTETS];
+        for _ in 0..RECEIVES_MAX {
+            let Some(bundle) = self.port.receive(room, self.own.as_ref()) else { break };
+            for datagram in room[..bundle.octets].chunks(bundle.each) {
+                answer(&self.port, &bundle.route, datagram);
+            }
+        }
+        buffer.put();
+    }
+
+    fn timeout(&self, now: Instant) {
+        if now < self.until {
+            return;
+        }
+        if let Some(table) = table().as_mut() {
+            table.sockets.retain(|socket| !std::ptr::eq(&**socket, self));
+        }
+        self.close();
+    }
+}
