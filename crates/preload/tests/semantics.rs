@@ -67,6 +67,7 @@ behaviours! {
     descriptors_are_out_of_the_way = "descriptors"
     a_killed_peer_ends_its_own_requests_and_no_others = "killed_peers"
     errors_are_told_as_each_call_always_did = "errnos"
+    requests_may_lie_at_any_address = "unaligned"
 }
 
 /// Programs whose children end in the middle, with memory that they never gave back.

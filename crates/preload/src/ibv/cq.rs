@@ -7,6 +7,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem::{self, offset_of};
 use std::ptr::slice_from_raw_parts_mut;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -209,17 +210,24 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// `cq` is alive; `wc` has room for `room` completions.
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: c_int, wc: *mut ibv_wc) -> c_int {
     let Ok(room) = usize::try_from(room) else { return -1 };
-    let out = slice_from_raw_parts_mut(wc, room);
     if room == 0 {
         return 0;
     }
+    // SAFETY: alive by contract.
+    let core = unsafe { &tail(cq).core };
+    if !wc.is_aligned() {
+        let mut one = ibv_wc::default();
+        let Ok(count) = core.poll(slice::from_mut(&mut one)) else { return -1 };
+        if count > 0 {
+            // SAFETY: writable by contract; a packed structure has it at any address.
+            unsafe { wc.write_unaligned(one) };
+        }
+        return count as c_int;
+    }
+    let out = slice_from_raw_parts_mut(wc, room);
     // SAFETY: `room` completions are writable by contract, and every bit pattern is one.
     let out = unsafe { &mut *out };
-    // SAFETY: alive by contract.
-    match unsafe { tail(cq) }.core.poll(out) {
-        Ok(count) => count as c_int,
-        Err(_) => -1,
-    }
+    core.poll(out).map_or(-1, |count| count as c_int)
 }
 
 /// Slot `req_notify_cq`.

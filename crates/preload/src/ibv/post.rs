@@ -3,11 +3,12 @@
 //! The first request that is refused ends the call and is reported through `bad_wr`; those before
 //! it stay posted. The engine is told once, at the end of the list.
 
+use std::borrow::Cow;
 use std::ffi::c_int;
 use std::ptr::slice_from_raw_parts;
 
 use weft_io::Qp;
-use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr};
+use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr, limits};
 
 use super::{ah, mw, qp, srq};
 use crate::abi::*;
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn post_send(
     let mut result = 0;
     while !next.is_null() {
         // SAFETY: requests of the list are readable by contract.
-        let item = unsafe { &*next };
+        let item = &unsafe { lent(next, 1) }[0];
         // SAFETY: as above.
         let posted = unsafe { post_one(core, item) };
         if let Err(misuse) = posted {
@@ -48,7 +49,9 @@ pub unsafe extern "C" fn post_send(
 /// The entries of the request are readable, and so is the address handle of a datagram.
 unsafe fn post_one(core: &Qp, item: &ibv_send_wr) -> Result<(), Misuse> {
     // SAFETY: readable by contract.
-    let wr = unsafe { send_wr(item) }?;
+    let sges = unsafe { entries(item.sg_list, item.num_sge) }?;
+    // SAFETY: as above.
+    let wr = unsafe { send_wr(item, &sges) }?;
     match core.kind() {
         QpType::Ud => {}
         QpType::XrcSend => return core.post_send_to(&wr, item.remote_srqn),
@@ -101,10 +104,10 @@ unsafe fn post_receives(
     let mut next = wr;
     while !next.is_null() {
         // SAFETY: requests of the list are readable by contract.
-        let item = unsafe { &*next };
+        let item = &unsafe { lent(next, 1) }[0];
         // SAFETY: as above.
         let sges = unsafe { entries(item.sg_list, item.num_sge) };
-        let posted = sges.and_then(|sges| post(&RecvWr { wr_id: item.wr_id, sges }));
+        let posted = sges.and_then(|sges| post(&RecvWr { wr_id: item.wr_id, sges: &sges }));
         if let Err(misuse) = posted {
             // SAFETY: NULL or writable by contract.
             unsafe { report(bad, next) };
@@ -120,7 +123,7 @@ unsafe fn post_receives(
 unsafe fn report<T>(bad: *mut *mut T, failed: *mut T) {
     if !bad.is_null() {
         // SAFETY: writable by contract.
-        unsafe { bad.write(failed) };
+        unsafe { bad.write_unaligned(failed) };
     }
 }
 
@@ -128,20 +131,38 @@ unsafe fn report<T>(bad: *mut *mut T, failed: *mut T) {
 ///
 /// # Safety
 /// `list` has `count` entries if `count` is positive.
-unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Misuse> {
+unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> Result<Cow<'a, [ibv_sge]>, Misuse> {
     let count = usize::try_from(count).map_err(|_| Misuse::Invalid("a negative entry count"))?;
-    if count == 0 {
-        return Ok(&[]);
+    if count > limits::IWARP.max_sge as usize {
+        return Err(Misuse::Invalid("more entries than a device takes"));
     }
     // SAFETY: the entries are readable by contract; they describe memory and are not in it.
-    Ok(unsafe { &*slice_from_raw_parts(list, count) })
+    Ok(unsafe { lent(list, count) })
+}
+
+/// `count` structures of the application. C programs may have them in packed structures, whose
+/// members lie at any address (libiscsi's receive descriptors do): then this is a copy.
+///
+/// # Safety
+/// `list` has `count` readable structures if `count` is positive.
+pub(super) unsafe fn lent<'a, T: Copy>(list: *const T, count: usize) -> Cow<'a, [T]> {
+    if count == 0 {
+        Cow::Borrowed(&[])
+    } else if list.is_aligned() {
+        // SAFETY: readable by contract, and aligned.
+        Cow::Borrowed(unsafe { &*slice_from_raw_parts(list, count) })
+    } else {
+        let each = (0..count).map(|index| list.wrapping_add(index));
+        // SAFETY: readable by contract.
+        Cow::Owned(each.map(|item| unsafe { item.read_unaligned() }).collect())
+    }
 }
 
 /// The engine's view of a request.
 ///
 /// # Safety
-/// Its entries are readable; what it binds is alive.
-unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<'_>, Misuse> {
+/// What it binds is alive.
+unsafe fn send_wr<'a>(wr: &ibv_send_wr, sges: &'a [ibv_sge]) -> Result<SendWr<'a>, Misuse> {
     let bind = &wr.bind_mw;
     Ok(SendWr {
         wr_id: wr.wr_id,
@@ -151,8 +172,7 @@ unsafe fn send_wr(wr: &ibv_send_wr) -> Result<SendWr<'_>, Misuse> {
             _ => operation(wr)?,
         },
         flags: SendFlags::from_bits_truncate(wr.send_flags),
-        // SAFETY: readable by contract.
-        sges: unsafe { entries(wr.sg_list, wr.num_sge) }?,
+        sges,
     })
 }
 
@@ -229,6 +249,6 @@ mod tests {
         let mut wr = request(IBV_WR_SEND);
         wr.num_sge = -1;
         // SAFETY: the list is not read.
-        assert_eq!(unsafe { send_wr(&wr) }.unwrap_err().errno(), 22);
+        assert_eq!(unsafe { entries(wr.sg_list, wr.num_sge) }.unwrap_err().errno(), 22);
     }
 }

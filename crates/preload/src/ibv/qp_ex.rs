@@ -3,7 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
-use std::ptr::{self, slice_from_raw_parts};
+use std::ptr;
 
 use weft_io::Personality;
 use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr};
@@ -11,7 +11,7 @@ use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr};
 use super::object::SpanLock;
 use super::qp::{self, Home, Tail};
 use super::query::personality;
-use super::{ah, mw};
+use super::{ah, mw, post};
 use crate::abi::*;
 use crate::errno;
 
@@ -337,10 +337,8 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
     // SAFETY: the program calls it in a span.
     if let Some(request) = unsafe { span(qp) }.last() {
         request.sges.clear();
-        if count > 0 {
-            // SAFETY: the program passes `count` entries.
-            request.sges.extend_from_slice(unsafe { &*slice_from_raw_parts(list, count) });
-        }
+        // SAFETY: the program passes `count` entries.
+        request.sges.extend_from_slice(&unsafe { post::lent(list, count) });
     }
 }
 
@@ -362,10 +360,10 @@ unsafe extern "C" fn wr_set_inline_data_list(
     request.inline.clear();
     for index in 0..count {
         // SAFETY: the program passes `count` buffers.
-        let buffer = unsafe { &*list.wrapping_add(index) };
+        let buffer = unsafe { list.wrapping_add(index).read_unaligned() };
         if buffer.length > 0 {
             // SAFETY: the program passes readable memory, to be copied before this returns.
-            unsafe { append(&mut request.inline, buffer) };
+            unsafe { append(&mut request.inline, &buffer) };
         }
     }
 }
