@@ -268,6 +268,7 @@ impl Qp {
     /// Ends it. Its completions that were not polled are gone, and so are its events; gives how
     /// many of those had been announced.
     pub fn destroy(&self) -> Result<usize, Misuse> {
+        self.inner.mute();
         self.hang_up();
         self.detach_groups();
         self.cell.disconnect();
@@ -277,8 +278,9 @@ impl Qp {
         if let Some(domain) = &self.xrcd {
             domain.leave(&self.cell);
         }
+        let announced = self.inner.retire();
         self.device.release(self.num());
-        Ok(self.inner.retire())
+        Ok(announced)
     }
 }
 

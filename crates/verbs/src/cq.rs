@@ -57,6 +57,8 @@ struct Ring {
     /// A poll has found fewer completions than it had room for, and there was no event since.
     drained: bool,
     overflowed: bool,
+    /// Queue pairs of which no completion is added: they are being destroyed.
+    muted: Vec<u32>,
     /// When the completion was added that was polled last.
     stamp_ns: u64,
 }
@@ -94,6 +96,7 @@ impl Cq {
             armed: Armed::No,
             drained: false,
             overflowed: false,
+            muted: Vec::new(),
             stamp_ns: 0,
         };
         let (ring, users) = (Mutex::new(ring), Users::default());
@@ -183,11 +186,14 @@ impl Cq {
         Ok(())
     }
 
-    /// Adds a completion. `solicited` also when it reports an error. Once one is lost, so are all
-    /// that follow.
+    /// Adds a completion, unless its queue pair is muted. `solicited` also when it reports an
+    /// error. Once one is lost, so are all that follow.
     pub fn push(&self, wc: Wc, reclaim: Option<Reclaim>, solicited: bool) {
         let stamp_ns = self.clock.map_or(0, |clock| clock());
         let mut ring = self.ring();
+        if ring.muted.contains(&wc.qp_num) {
+            return;
+        }
         if ring.overflowed || ring.entries.len() >= ring.capacity as usize {
             if self.lose(ring)
                 && let Some(warden) = &self.warden
@@ -246,9 +252,17 @@ impl Cq {
         }
     }
 
-    /// Drops the completions of a queue pair that goes away.
-    pub fn forget_qp(&self, qp_num: u32) {
-        self.ring().entries.retain(|e| e.wc.qp_num != qp_num);
+    /// Drops the completions of a queue pair that goes away, and those yet to come until
+    /// [`Cq::unmute_qp`].
+    pub fn mute_qp(&self, qp_num: u32) {
+        let mut ring = self.ring();
+        ring.entries.retain(|e| e.wc.qp_num != qp_num);
+        ring.muted.push(qp_num);
+    }
+
+    /// Takes back every [`Cq::mute_qp`] of the queue pair.
+    pub fn unmute_qp(&self, qp_num: u32) {
+        self.ring().muted.retain(|muted| *muted != qp_num);
     }
 
     /// Whether it holds a completion of a request of that queue pair that succeeded.
@@ -322,6 +336,21 @@ mod tests {
         assert_eq!(wakes.get(), 1);
         assert_eq!(cq.poll(&mut out), Ok(2));
         assert_eq!(cq.poll(&mut out), Ok(0));
+    }
+
+    #[test]
+    fn a_muted_queue_pair_leaves_nothing_and_adds_nothing() {
+        let (cq, _, _, wakes) = cq(4);
+        cq.push(wc(1, WcStatus::Success), None, false);
+        cq.push(Wc { qp_num: 2, ..wc(2, WcStatus::Success) }, None, false);
+        cq.req_notify(false);
+        cq.mute_qp(1);
+        cq.push(wc(3, WcStatus::WrFlushErr), None, false);
+        let mut out = [Wc::default(); 4];
+        assert_eq!((cq.poll(&mut out), out[0].wr_id, wakes.get()), (Ok(1), 2, 0));
+        cq.unmute_qp(1);
+        cq.push(wc(4, WcStatus::Success), None, false);
+        assert_eq!((cq.poll(&mut out), out[0].wr_id, wakes.get()), (Ok(1), 4, 1));
     }
 
     #[test]

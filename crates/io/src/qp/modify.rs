@@ -70,6 +70,7 @@ impl Qp {
     }
 
     fn reset(&self) {
+        self.inner.mute();
         self.hang_up();
         self.cell.abandon();
         self.inner.reset();

@@ -89,6 +89,8 @@ pub struct Qp {
     state: AtomicU8,
     /// The program waits to be told that what was begun is complete.
     draining: AtomicBool,
+    /// Nobody hears of it any more: it is being destroyed or reset.
+    muted: AtomicBool,
     attrs: Mutex<QpAttr>,
     /// What peers may do to memory of this side, as far as the queue pair has a say in it.
     rights: AtomicU32,
@@ -135,6 +137,7 @@ impl Qp {
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(init.start as u8),
             draining: AtomicBool::new(false),
+            muted: AtomicBool::new(false),
             attrs: Mutex::new(attrs),
             // An RNIC leaves that to each region.
             rights: AtomicU32::new(if init.start == QpState::Reset { 0 } else { NO_SAY }),
@@ -385,6 +388,8 @@ impl Qp {
 
     fn push_recv(&self, wqe: &RecvWqe, wc: Wc, solicited: bool) {
         match &wqe.home {
+            // The queue of the domain is shared with others, and keeps what succeeded.
+            Some(_) if self.is_muted() && !wc.is_success() => {}
             Some(srq) => srq.complete(wc, solicited),
             None => self.recv_cq.push(wc, None, solicited),
         }
@@ -430,9 +435,29 @@ impl Qp {
         }
     }
 
-    /// Raises an asynchronous event about this queue pair.
+    /// Raises an asynchronous event about this queue pair, unless it is muted.
     pub fn raise(&self, kind: AsyncKind) {
-        self.events.push(kind, self.cookie);
+        if !self.is_muted() {
+            self.events.push(kind, self.cookie);
+        }
+    }
+
+    /// Takes its completions back; until [`Qp::reset`] or [`Qp::retire`], which is to follow, it
+    /// adds none and raises no event. So destroying it flushes nothing that a program could see
+    /// (ibv_destroy_qp(3) removes the completions of its queue pair).
+    pub fn mute(&self) {
+        self.muted.store(true, Ordering::Release);
+        self.send_cq.mute_qp(self.num);
+        self.recv_cq.mute_qp(self.num);
+    }
+
+    fn unmute_queues(&self) {
+        self.send_cq.unmute_qp(self.num);
+        self.recv_cq.unmute_qp(self.num);
+    }
+
+    fn is_muted(&self) -> bool {
+        self.muted.load(Ordering::Acquire)
     }
 
     /// Goes to ERR and flushes: first `taken`, receives that messages were being placed into, then
@@ -470,9 +495,11 @@ impl Qp {
     pub fn reset(&self) {
         self.enter(QpState::Reset);
         self.draining.store(false, Ordering::Release);
+        self.mute();
         self.sq().reset();
         self.rq().clear();
-        self.forget_completions();
+        self.unmute_queues();
+        self.muted.store(false, Ordering::Release);
     }
 
     /// Takes its completions and events back and lets go of what it used: it is being destroyed.
@@ -480,13 +507,9 @@ impl Qp {
     pub fn retire(&self) -> usize {
         self.uses.lock().take();
         self.regions.forget_qp(self.num);
-        self.forget_completions();
+        self.mute();
+        self.unmute_queues();
         self.events.forget(self.cookie)
-    }
-
-    fn forget_completions(&self) {
-        self.send_cq.forget_qp(self.num);
-        self.recv_cq.forget_qp(self.num);
     }
 
     fn flush_recvs(&self, rq: &mut RecvQueue) {
