@@ -38,6 +38,7 @@ fn build(purpose: &str, name: &str, flags: &[&str]) -> (Dir, PathBuf) {
 
 behaviours! {
     requests_complete_in_their_order = "completion_order"
+    a_send_is_complete_before_its_peers_reply = "replies"
     slots_return_with_a_polled_completion = "send_queue_slots"
     failures_complete_and_say_whose_they_are = "error_completions"
     a_failed_queue_pair_flushes_what_is_and_what_comes = "flush"
@@ -49,6 +50,7 @@ behaviours! {
     a_shared_receive_queue_tells_when_it_runs_low = "shared_receives"
     a_completion_queue_without_room_fails_and_its_queue_pairs_too = "overflow"
     what_is_in_use_stays = "busy"
+    a_destroyed_queue_pair_shows_no_flush = "destroyed"
     an_arm_gives_one_event = "completion_events"
     an_empty_queue_is_not_open_for_reading = "extended_polling"
     regions_are_what_was_registered = "registration"

@@ -64,6 +64,9 @@ impl<'a> RxPort<'a> {
         if first && !self.any_order() {
             self.recognise(&header, payload);
         }
+        if self.stream.config.confirm && may_reply(opcode) {
+            self.confirm_by_reply();
+        }
         let quote = quotes_request(opcode);
         let refuse = |code| Fault::peer(code, ulpdu, quote);
         if let Header::Untagged(header) = header
@@ -93,6 +96,15 @@ impl<'a> RxPort<'a> {
             }
             (Header::Untagged(h), _) => self.send(&h, opcode, payload, ulpdu),
         }
+    }
+
+    /// A message of the peer may be its reply to anything that is with TCP, and comes before what
+    /// would confirm that: such requests are complete before it is placed.
+    fn confirm_by_reply(&mut self) {
+        let mut sq = self.qp.sq();
+        sq.confirm_out();
+        sq.complete(self.qp.num(), self.qp.send_cq());
+        self.qp.check_drained(&sq);
     }
 
     /// Whether the queue pair can have receives in this queue.
@@ -548,6 +560,11 @@ fn take_number(expected: &mut Msn, header: &UntaggedHeader) -> Result<(), Termin
     }
     *expected = expected.next();
     Ok(())
+}
+
+/// Whether the peer's application may have posted this because of what it was sent.
+fn may_reply(opcode: Opcode) -> bool {
+    opcode == Opcode::Write || opcode.queue() == Some(QN_SEND)
 }
 
 fn terminated(payload: &[u8], first: bool) -> Fault {

@@ -58,7 +58,7 @@ pub struct Config {
     /// Requests of this side kept outstanding.
     pub ord: u16,
     /// A Send or Write completes when the peer has placed it, not when the lower layer has it. A
-    /// Read of nothing that follows tells.
+    /// Read of nothing that follows tells, or a message of the peer, which may be its reply.
     pub confirm: bool,
 }
 

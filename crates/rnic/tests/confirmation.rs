@@ -70,3 +70,27 @@ fn draining_ends_with_the_confirmation() {
     settle(&mut a, &mut b);
     assert_eq!((a.events().len(), a.statuses()), (1, vec![(2, 0)]));
 }
+
+#[test]
+fn a_reply_confirms_what_it_may_answer() {
+    let (mut a, mut b) = pair();
+    let (from, to) = (a.memory(4000, ALL), b.memory(4000, ALL));
+    let inbox = a.memory(64, ALL);
+    a.recv(9, &[inbox.sge(0, 64)]);
+    for id in 0..4 {
+        b.recv(id, &[to.sge(0, 4000)]);
+        a.send(id, SendOp::Send, &[from.sge(0, 4000)]);
+    }
+    // The Read that is to confirm all of them follows the last one, which is still on its way.
+    let request = a.output(usize::MAX);
+    let first = request.len() / 3;
+    b.input(&request[..first]);
+    assert_eq!(b.statuses(), [(0, 0)]);
+    b.send(7, SendOp::Send, &[to.sge(0, 8)]);
+    let reply = b.output(usize::MAX);
+    a.input(&reply);
+    assert_eq!(a.statuses(), [(0, 0), (1, 0), (2, 0), (3, 0), (9, 0)]);
+    b.input(&request[first..]);
+    settle(&mut a, &mut b);
+    assert_eq!(b.statuses(), [(7, 0), (1, 0), (2, 0), (3, 0)]);
+}

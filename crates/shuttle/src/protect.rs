@@ -268,7 +268,7 @@ mod tests {
             let mut segment = Gather::new();
             segment.push_bytes(b"a segment");
             let mut out = Gather::new();
-            let header = DataHeader { ctrl: ctrl(), dsn: 9 };
+            let header = DataHeader { ctrl: ctrl(), dsn: 9, frontier: 7 };
             here.put_data(1, &header, &segment, &NoMemory, &mut out);
             assert_eq!(out.len(), 9 + usize::from(here.data_overhead()));
             let data = |guard: &mut Guard| {

@@ -37,7 +37,8 @@ fn an_acknowledgement_leaves_with_the_reply() {
 }
 
 #[test]
-fn one_that_is_longer_than_the_reply_leaves_behind_it() {
-    let (lengths, others) = answer(Message { write: true, octets: 1 });
-    assert_eq!((lengths.len(), others), (1, 1));
+fn one_that_finds_no_room_leaves_behind_it() {
+    let (lengths, others) = answer(Message { write: false, octets: 2000 });
+    assert_eq!((lengths.len(), others), (2, 1));
+    assert!(lengths[1] < lengths[0], "a bundle ends with its shorter datagram: {lengths:?}");
 }

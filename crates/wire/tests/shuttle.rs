@@ -77,10 +77,16 @@ fn some_hello(private_data: &[u8], random: u64) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn headers_come_back(cid: u32, path: u8, pn: u32, phase in 0..4_u8, ack_now: bool, dsn: u32) {
+    fn headers_come_back(
+        cid: u32,
+        (path, phase) in (any::<u8>(), 0..4_u8),
+        pn: u32,
+        ack_now: bool,
+        (dsn, frontier) in any::<(u32, u32)>(),
+    ) {
         let cid = ConnectionId(cid);
         let ctrl = CtrlHeader { cid, path: PathId(path), pn, phase, ack_now };
-        let data = DataHeader { ctrl, dsn };
+        let data = DataHeader { ctrl, dsn, frontier };
         prop_assert_eq!(Packet::parse(&ctrl.to_bytes()), Ok(Packet::Ctrl(ctrl)));
         prop_assert_eq!(Packet::parse(&data.to_bytes()), Ok(Packet::Data(data)));
     }
@@ -132,7 +138,7 @@ fn mutated_packets_do_no_harm() {
         phase: 1,
         ack_now: false,
     };
-    let mut data = DataHeader { ctrl, dsn: 5 }.to_bytes().to_vec();
+    let mut data = DataHeader { ctrl, dsn: 5, frontier: 6 }.to_bytes().to_vec();
     data.extend([0xc1; 40]);
     let mut frames = ctrl.to_bytes().to_vec();
     let mut room = Vec::new();

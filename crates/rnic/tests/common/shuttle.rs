@@ -210,6 +210,12 @@ impl<T: Holds> World<T> {
         }
     }
 
+    /// Lets pass what comes next, or a second at most.
+    pub fn run_on(&mut self) {
+        let next = self.step().unwrap_or(u64::MAX);
+        self.advance(next.min(self.now_ns + 1000 * MS));
+    }
+
     pub fn run_for(&mut self, time_ns: u64) {
         let end = self.now_ns + time_ns;
         while let Some(next) = self.step()

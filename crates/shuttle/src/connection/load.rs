@@ -299,7 +299,8 @@ impl<S: UlpduSource> Loading<'_, S> {
             ctrl.phase = self.guard.next_phase();
             ctrl.ack_now = dry && self.path.may_ask(self.now_ns);
             let start = out.gather.len();
-            let header = DataHeader { ctrl, dsn: dsn as u32 };
+            let frontier = stream.recv.frontier() as u32;
+            let header = DataHeader { ctrl, dsn: dsn as u32, frontier };
             self.guard.put_data(pn, &header, self.segment, memory, &mut out.gather);
             out.end_datagram(start);
             out.may_fragment |= size > self.path.datagram_octets;

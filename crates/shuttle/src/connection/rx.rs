@@ -68,11 +68,16 @@ impl Connection {
             self.note(now_ns, route, marked, &header.ctrl, pn);
             return Ok(());
         }
-        let Some(mut sink) = ports.sink(id) else { return Ok(()) };
+        if ports.sink(id).is_none() {
+            return Ok(());
+        }
         self.confirm(now_ns, pn);
         if !self.is_open() {
             return Ok(());
         }
+        // First, so that a request is complete before the peer's reply to it is placed (S-47).
+        self.handle_frontier(id, |known| widen(header.frontier, known), ports);
+        let Some(mut sink) = ports.sink(id) else { return Ok(()) };
         let stream = self.stream(id, order);
         let dsn = widen(header.dsn, stream.recv.frontier());
         let taken = stream.recv.handle_segment(dsn, segment, &mut sink);
@@ -213,12 +218,7 @@ impl Connection {
                 }
             }
             Frame::Stream { stream, frontier } => {
-                if let (Some(known), Some(mut source)) =
-                    (self.streams.get_mut(stream), ports.source(stream))
-                    && known.send.handle_frontier(frontier, &mut source)
-                {
-                    self.streams.wake(stream);
-                }
+                self.handle_frontier(stream, |_| frontier, ports);
             }
             Frame::Credit { stream, limit, wait_us } => {
                 if let (Some(_), Some(mut source)) =
@@ -253,6 +253,25 @@ impl Connection {
             Frame::Rate { .. } | Frame::Interval { .. } => {}
         }
         Ok(())
+    }
+
+    /// The peer has placed what this end sent on a stream up to `frontier`, which is told from how
+    /// far that is known.
+    fn handle_frontier<P: Ports>(
+        &mut self,
+        id: StreamId,
+        frontier: impl FnOnce(u64) -> u64,
+        ports: &mut P,
+    ) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        let known = stream.send.frontier();
+        let frontier = frontier(known);
+        if frontier > known
+            && let Some(mut source) = ports.source(id)
+            && stream.send.handle_frontier(frontier, &mut source)
+        {
+            self.streams.wake(id);
+        }
     }
 
     /// The peer has given up segments, and wants to hear that they are not waited for (S-37).

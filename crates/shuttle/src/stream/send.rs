@@ -85,6 +85,11 @@ impl SendStream {
         self.next_dsn
     }
 
+    /// The peer has placed every segment before this.
+    pub(crate) fn frontier(&self) -> u64 {
+        self.frontier
+    }
+
     /// Whether every segment that was sent is placed.
     pub(crate) fn is_settled(&self) -> bool {
         self.frontier == self.next_dsn

@@ -13,9 +13,9 @@ mod varint;
 pub use packet::{CtrlHeader, DataHeader, Packet};
 
 /// The version of Shuttle that is spoken here.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Octets of the header of a data packet.
-pub const DATA_LEN: usize = 14;
+pub const DATA_LEN: usize = 18;
 /// Octets of the header of a control packet.
 pub const CTRL_LEN: usize = 10;
 /// Packet numbers have this many bits.

@@ -27,6 +27,7 @@ const _: () = assert!(size_of::<CtrlWire>() == CTRL_LEN);
 struct DataWire {
     ctrl: CtrlWire,
     dsn: U32,
+    frontier: U32,
 }
 const _: () = assert!(size_of::<DataWire>() == DATA_LEN);
 
@@ -79,12 +80,18 @@ pub struct DataHeader {
     pub ctrl: CtrlHeader,
     /// Low bits of the segment's number: the same each time the segment is sent.
     pub dsn: u32,
+    /// Low bits of how far the sender of the packet has placed what its peer sent on the stream.
+    pub frontier: u32,
 }
 
 impl DataHeader {
     /// The header as it travels.
     pub fn to_bytes(&self) -> [u8; DATA_LEN] {
-        zerocopy::transmute!(DataWire { ctrl: self.ctrl.wire(KIND_DATA), dsn: self.dsn.into() })
+        zerocopy::transmute!(DataWire {
+            ctrl: self.ctrl.wire(KIND_DATA),
+            dsn: self.dsn.into(),
+            frontier: self.frontier.into(),
+        })
     }
 }
 
@@ -113,7 +120,8 @@ impl Packet {
             KIND_DATA => {
                 let (wire, _) = DataWire::ref_from_prefix(datagram).map_err(|_| short)?;
                 let ctrl = CtrlHeader::from_wire(&wire.ctrl);
-                Ok(Self::Data(DataHeader { ctrl, dsn: wire.dsn.get() }))
+                let (dsn, frontier) = (wire.dsn.get(), wire.frontier.get());
+                Ok(Self::Data(DataHeader { ctrl, dsn, frontier }))
             }
             KIND_CTRL => {
                 let (wire, _) = CtrlWire::ref_from_prefix(datagram).map_err(|_| short)?;
@@ -144,12 +152,12 @@ mod tests {
         };
         assert_eq!(ctrl.to_bytes(), [0xd4, 9, 1, 2, 3, 4, 0xa0, 0xb0, 0xc0, 0xd0]);
         assert_eq!(Packet::parse(&ctrl.to_bytes()), Ok(Packet::Ctrl(ctrl)));
-        let data = DataHeader { ctrl, dsn: 0x1122_3344 };
+        let data = DataHeader { ctrl, dsn: 0x1122_3344, frontier: 0x5566_7788 };
         let octets = data.to_bytes();
         assert_eq!(octets[0], 0xb4);
-        assert_eq!(octets[10..], [0x11, 0x22, 0x33, 0x44]);
+        assert_eq!(octets[10..], [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88]);
         assert_eq!(Packet::parse(&octets), Ok(Packet::Data(data)));
-        assert_eq!(Packet::parse(&octets[..13]), Err(ShuttleError::Short));
+        assert_eq!(Packet::parse(&octets[..17]), Err(ShuttleError::Short));
     }
 
     #[test]
