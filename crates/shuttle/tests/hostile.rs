@@ -3,6 +3,7 @@
 //! Rules of `docs/shuttle.md`: S-5, S-42, S-44, S-81.
 
 #[path = "../../../fuzz/src/mutate.rs"]
+#[allow(dead_code, reason = "what it mutates is made here")]
 mod mutate;
 mod support;
 
