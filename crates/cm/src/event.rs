@@ -40,6 +40,12 @@ pub enum EventKind {
     AddrChange = 14,
     /// The queue pair may be used again: not raised over iWARP.
     TimewaitExit = 15,
+    /// The name that was to be resolved has addresses.
+    AddrinfoResolved = 16,
+    /// The name that was to be resolved has none.
+    AddrinfoError = 17,
+    /// The application's own.
+    User = 18,
 }
 
 /// Something to tell the application.
@@ -47,7 +53,8 @@ pub enum EventKind {
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// 0, a negative errno, or in InfiniBand's manner the reason of a rejection.
+    /// 0, a negative errno, or in InfiniBand's manner the reason of a rejection; one of `EAI_*` in
+    /// an [`EventKind::AddrinfoError`], the application's own in an [`EventKind::User`].
     pub status: i32,
     /// Inbound read depth: of the peer in a [`EventKind::ConnectRequest`] (its outbound one), own
     /// outbound depth in [`EventKind::Established`]. Never above the device's maximum, so that it
@@ -60,6 +67,8 @@ pub struct Event {
     pub private_data: Vec<u8>,
     /// What the peer said about its queue pair.
     pub terms: Terms,
+    /// What the application gave along with an [`EventKind::User`].
+    pub arg: u64,
 }
 
 impl Event {
@@ -72,6 +81,7 @@ impl Event {
             initiator_depth: 0,
             private_data: Vec::new(),
             terms: Terms::default(),
+            arg: 0,
         }
     }
 

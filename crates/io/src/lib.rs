@@ -58,6 +58,7 @@ pub use drive::{Answer, LinkWatcher};
 pub use process::say_last_words;
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqInit};
+pub use sys::block_signals;
 pub use sys::next::Next;
 pub use sys::random::random_octets;
 pub use weft_rnic::mpa;

@@ -248,7 +248,7 @@ pub(crate) fn prefetch(addr: u64, len: u64, write: bool) {
 }
 
 /// Blocks all signals for the calling thread, so that the application's handlers run on its own.
-pub(crate) fn block_signals() {
+pub fn block_signals() {
     // SAFETY: an all-zero set is a valid place for sigfillset to fill.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is a live local.

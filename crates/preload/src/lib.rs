@@ -3,7 +3,8 @@
 //! A program that is started with this library in `LD_PRELOAD` finds two devices, the channel
 //! adapter `weft0` and the RNIC `weft_iw0`, and uses them through the functions here, whether it
 //! links rdma-core, opens it at run time or loads a plugin that does. Exports are unversioned,
-//! which the dynamic linker accepts for any version.
+//! which the dynamic linker accepts for any version; `tests/rdma_core_names.txt` lists what the
+//! newest one has.
 //!
 //! - `ibv`: libibverbs, and the functions its header calls through a context.
 //! - `cma`: librdmacm.

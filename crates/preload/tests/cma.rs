@@ -30,6 +30,15 @@ fn endpoints_serve_a_linked_program() {
 }
 
 #[test]
+fn names_are_resolved_while_the_program_goes_on() {
+    let dir = Dir::new("names");
+    let program = dir.build("names.c", "names", &["-lrdmacm", "-libverbs", "-ldl"]);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn ids_join_groups_and_leave_them() {
     let dir = Dir::new("joined");
     let program = dir.build("joined.c", "joined", &["-lrdmacm", "-libverbs"]);
@@ -41,7 +50,7 @@ fn address_sanitizer_finds_nothing() {
     let dir = Dir::new("cma-asan");
     let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
     let asan = String::from_utf8(found.stdout).expect("a path");
-    for source in ["cma.c", "endpoint.c", "joined.c"] {
+    for source in ["cma.c", "endpoint.c", "joined.c", "names.c"] {
         let flags = ["-fsanitize=address", "-lrdmacm", "-libverbs"];
         let program = dir.build(source, source, &flags);
         let both = format!("{}:{}", asan.trim(), library().display());

@@ -21,6 +21,21 @@ const PURE: [&str; 10] = [
     "mult_to_ibv_rate",
 ];
 
+/// What rdma-core's newest release has: facts of its version maps.
+const NEWEST: &str = include_str!("rdma_core_names.txt");
+
+/// Names and their version nodes, `-` where that is not known.
+fn newest() -> Vec<(&'static str, &'static str)> {
+    let lines = NEWEST.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_once(' ').expect("a node and a name")).collect()
+}
+
+/// Whether Weft has to answer for a name: rsockets are librdmacm's own code over its public calls.
+fn is_ours(name: &str) -> bool {
+    let public = ["ibv_", "_ibv_", "rdma_"].iter().any(|prefix| name.starts_with(prefix));
+    public && !PURE.contains(&name)
+}
+
 /// Functions of the C library that answer for paths in /sys and /dev.
 const FILES: [&str; 39] = [
     "__lxstat",
@@ -93,6 +108,39 @@ fn every_public_function_is_served() {
     let missing: Vec<_> =
         cm.iter().filter(|n| n.starts_with("rdma_") && !ours.contains(*n)).collect();
     assert!(cm.len() > 40 && missing.is_empty(), "librdmacm has {missing:?}");
+}
+
+/// A name that is missing here reaches the real library, which takes our contexts for its own.
+#[test]
+fn every_name_of_the_newest_rdma_core_is_served() {
+    let ours: BTreeSet<String> = exports(&common::library()).into_iter().collect();
+    let names = newest();
+    let missing: Vec<_> =
+        names.iter().filter(|(_, name)| is_ours(name) && !ours.contains(*name)).collect();
+    assert!(names.len() > 150 && missing.is_empty(), "libweft.so lacks {missing:?}");
+}
+
+/// Otherwise a new release is installed, and the list needs its names.
+#[test]
+fn the_list_knows_what_is_installed() {
+    let known: BTreeSet<&str> = newest().into_iter().map(|(_, name)| name).collect();
+    for library in ["libibverbs.so", "librdmacm.so"] {
+        let installed = public(library);
+        let news: Vec<_> = installed.iter().filter(|n| !known.contains(n.as_str())).collect();
+        assert!(news.is_empty(), "{library} has {news:?}");
+    }
+}
+
+/// Under every node, also of a library that does not have them yet.
+#[test]
+fn names_are_found_by_their_version_nodes() {
+    let dir = common::Dir::new("nodes");
+    let program = dir.build("nodes.c", "nodes", &["-ldl"]);
+    let mut command = common::preloaded(&program);
+    for (node, name) in newest().into_iter().filter(|(node, name)| is_ours(name) && *node != "-") {
+        command.args([node, name]);
+    }
+    common::succeed(&mut command);
 }
 
 /// A version would keep the definition from serving programs linked against another one, and

@@ -70,6 +70,8 @@ behaviours! {
     a_killed_peer_ends_its_own_requests_and_no_others = "killed_peers"
     errors_are_told_as_each_call_always_did = "errnos"
     requests_may_lie_at_any_address = "unaligned"
+    buffers_hold_regions_of_their_domain = "buffers"
+    what_is_not_offered_says_so = "not_offered"
 }
 
 /// Programs whose children end in the middle, with memory that they never gave back.

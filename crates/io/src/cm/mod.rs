@@ -27,6 +27,7 @@ mod groups;
 mod id;
 mod link;
 mod listener;
+mod posted;
 mod probe;
 mod redial;
 mod refusal;

@@ -191,6 +191,34 @@ pub struct ibv_alloc_dm_attr {
     pub comp_mask: u32,
 }
 
+/// Node IBVERBS_1.15.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_mr_init_attr {
+    pub length: usize,
+    pub access: c_int,
+    pub comp_mask: u64,
+    pub iova: u64,
+    pub addr: *mut c_void,
+    pub fd: c_int,
+    pub fd_offset: u64,
+    pub dmah: *mut c_void,
+}
+
+/// What node IBVERBS_1.17 made of it: older programs' memory ends before `buf`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_mr_init_attr_buf {
+    pub attr: ibv_mr_init_attr,
+    pub buf: *mut ibv_buf,
+}
+
+/// Opaque to programs: [`crate::ibv::buf`] has what is behind it.
+#[repr(C)]
+pub struct ibv_buf {
+    opaque: [u8; 0],
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_ece {

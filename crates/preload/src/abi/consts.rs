@@ -59,6 +59,8 @@ pub const PHYS_DISABLED: u8 = 3;
 
 pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
 pub const IBV_ACCESS_HUGETLB: u32 = 1 << 7;
+/// `IBV_ACCESS_FLUSH_GLOBAL` and `IBV_ACCESS_FLUSH_PERSISTENT`, from rdma-core 46 on.
+pub const IBV_ACCESS_FLUSH: u32 = 1 << 8 | 1 << 9;
 
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH: c_int = 0;
 pub const IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE: c_int = 1;
@@ -75,6 +77,17 @@ pub const IBV_ODP_SUPPORT_ATOMIC: u32 = 1 << 4;
 pub const IBV_ODP_SUPPORT_SRQ_RECV: u32 = 1 << 5;
 
 pub const IBV_DM_MASK_HANDLE: u32 = 1;
+
+pub const IBV_REG_MR_MASK_IOVA: u64 = 1;
+pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
+pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
+pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
+pub const IBV_REG_MR_MASK_DMAH: u64 = 1 << 4;
+pub const IBV_REG_MR_MASK_BUF: u64 = 1 << 5;
+
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS: u32 = 1;
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT: u32 = 1 << 1;
+pub const IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC: u32 = 1 << 2;
 
 pub const IBV_REREG_MR_CHANGE_TRANSLATION: c_int = 1;
 pub const IBV_REREG_MR_CHANGE_PD: c_int = 2;

@@ -28,6 +28,9 @@ pub const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
 
 pub const RAI_PASSIVE: c_int = 1;
 pub const RAI_NUMERICHOST: c_int = 2;
+/// Node RDMACM_1.4, as is [`RAI_DNS`].
+pub const RAI_SA: c_int = 0x10;
+pub const RAI_DNS: c_int = 0x20;
 
 pub const IBV_QPT_UD: c_int = 4;
 
@@ -111,6 +114,8 @@ pub struct rdma_ud_param {
 pub union rdma_event_param {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
+    /// With [`EventKind::User`](weft_io::cm::EventKind::User): node RDMACM_1.4.
+    pub arg: u64,
 }
 
 #[repr(C)]

@@ -8,7 +8,8 @@ use std::net::SocketAddr;
 use std::ptr;
 
 use super::abi::{
-    IBV_QPT_UD, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_TCP, RDMA_PS_UDP, Storage, rdma_addrinfo,
+    IBV_QPT_UD, RAI_DNS, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_TCP, RDMA_PS_UDP, Storage,
+    rdma_addrinfo,
 };
 use super::sockaddr;
 use crate::abi::IBV_QPT_RC;
@@ -17,7 +18,7 @@ use crate::real::pass_when_off;
 
 /// What a program asks for.
 #[derive(Clone, Copy)]
-struct Hints {
+pub struct Hints {
     flags: c_int,
     family: c_int,
     qp_type: c_int,
@@ -29,6 +30,28 @@ struct Hints {
 impl Hints {
     const NONE: Hints =
         Hints { flags: 0, family: 0, qp_type: 0, port_space: 0, src: None, dst: None };
+
+    /// What a program passes, or what holds without hints.
+    ///
+    /// # Safety
+    /// `hints` is NULL or readable with the addresses it names.
+    pub unsafe fn given(hints: *const rdma_addrinfo) -> Hints {
+        // SAFETY: the caller passes NULL or readable hints.
+        match unsafe { hints.as_ref() } {
+            // SAFETY: the addresses in them are whole.
+            Some(raw) => unsafe { Hints::read(raw) },
+            None => Hints::NONE,
+        }
+    }
+
+    /// An errno for what is asked of a resolver that is not there, or of two at once.
+    pub fn refusal(&self) -> Option<c_int> {
+        match self.flags & (RAI_SA | RAI_DNS) {
+            RAI_SA => Some(libc::EOPNOTSUPP),
+            0 | RAI_DNS => None,
+            _ => Some(libc::EINVAL),
+        }
+    }
 
     /// # Safety
     /// The addresses that `raw` names are whole.
@@ -83,7 +106,7 @@ impl Hints {
 }
 
 /// What the C library found.
-struct Found {
+struct Entry {
     addr: SocketAddr,
     canonical_name: Option<CString>,
 }
@@ -96,7 +119,7 @@ unsafe fn look_up(
     node: *const c_char,
     service: *const c_char,
     hints: Hints,
-) -> Result<Found, c_int> {
+) -> Result<Entry, c_int> {
     let hints = hints.to_libc();
     let mut list = ptr::null_mut();
     // SAFETY: the caller passes strings or NULL; `list` receives a list that is freed below.
@@ -113,7 +136,7 @@ unsafe fn look_up(
 
 /// # Safety
 /// `list` is NULL or a list from getaddrinfo.
-unsafe fn first(list: *const libc::addrinfo) -> Option<Found> {
+unsafe fn first(list: *const libc::addrinfo) -> Option<Entry> {
     // SAFETY: the caller passes NULL or a live list.
     let entry = unsafe { list.as_ref() }?;
     // SAFETY: an entry has a whole address.
@@ -123,7 +146,7 @@ unsafe fn first(list: *const libc::addrinfo) -> Option<Found> {
         // SAFETY: names are NUL-terminated.
         false => Some(unsafe { CStr::from_ptr(entry.ai_canonname) }.to_owned()),
     };
-    Some(Found { addr, canonical_name })
+    Some(Entry { addr, canonical_name })
 }
 
 /// `rdma_getaddrinfo`. Gives an error of getaddrinfo (`EAI_*`) where the C library found nothing,
@@ -144,26 +167,24 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
         return errno::minus_one(libc::EINVAL);
     }
     // SAFETY: the caller passes NULL or readable hints.
-    let wish = match unsafe { hints.as_ref() } {
-        // SAFETY: the addresses in them are whole.
-        Some(raw) => unsafe { Hints::read(raw) },
-        None => Hints::NONE,
-    };
-    let mut answer = Answer::new(wish);
-    if !node.is_null() || !service.is_null() {
-        // SAFETY: the caller passes strings or NULL.
-        match unsafe { look_up(node, service, wish) } {
-            Ok(found) => answer.take(found, wish.is_passive()),
-            Err(code) => return code,
-        }
+    let wish = unsafe { Hints::given(hints) };
+    if let Some(code) = wish.refusal() {
+        return errno::minus_one(code);
     }
-    // SAFETY: the caller passes a writable pointer.
-    unsafe { res.write(answer.into_raw()) };
-    0
+    // SAFETY: the caller passes strings or NULL.
+    match unsafe { Answer::find(node, service, wish) } {
+        Ok(answer) => {
+            // SAFETY: the caller passes a writable pointer.
+            unsafe { res.write(answer.into_raw()) };
+            0
+        }
+        Err(code) => code,
+    }
 }
 
 /// A result in the making.
-struct Answer {
+#[derive(Clone)]
+pub struct Answer {
     wish: Hints,
     family: c_int,
     src: Option<SocketAddr>,
@@ -173,12 +194,29 @@ struct Answer {
 }
 
 impl Answer {
+    /// Asks the C library for the names that are not NULL; or its error, one of `EAI_*`.
+    ///
+    /// # Safety
+    /// `node` and `service` are NULL or NUL-terminated.
+    pub unsafe fn find(
+        node: *const c_char,
+        service: *const c_char,
+        wish: Hints,
+    ) -> Result<Answer, c_int> {
+        let mut answer = Answer::new(wish);
+        if !node.is_null() || !service.is_null() {
+            // SAFETY: strings or NULL by contract.
+            answer.take(unsafe { look_up(node, service, wish) }?, wish.is_passive());
+        }
+        Ok(answer)
+    }
+
     fn new(wish: Hints) -> Answer {
         let (src, dst) = (wish.src, wish.dst);
         Answer { wish, family: wish.family, src, dst, src_name: None, dst_name: None }
     }
 
-    fn take(&mut self, found: Found, passive: bool) {
+    fn take(&mut self, found: Entry, passive: bool) {
         self.family = if found.addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         if passive {
             (self.src, self.src_name) = (Some(found.addr), found.canonical_name);
@@ -187,7 +225,8 @@ impl Answer {
         }
     }
 
-    fn into_raw(self) -> *mut rdma_addrinfo {
+    /// For [`rdma_freeaddrinfo`] to take back.
+    pub fn into_raw(self) -> *mut rdma_addrinfo {
         let (qp_type, port_space) = self.wish.kind();
         let (ai_src_addr, ai_src_len) = boxed(self.src);
         let (ai_dst_addr, ai_dst_len) = boxed(self.dst);

@@ -29,7 +29,7 @@ struct EventObject {
 impl EventObject {
     fn create(id: *mut rdma_cm_id, listen: *mut rdma_cm_id, delivery: Delivery) -> *mut Self {
         let owner = delivery.owner().clone();
-        let Event { kind, status, responder_resources, initiator_depth, private_data, terms } =
+        let Event { kind, status, responder_resources, initiator_depth, private_data, terms, arg } =
             delivery.event;
         // The structure has one octet for the length; RFC 5044 allows the peer 512.
         let private_data_len = private_data.len().min(usize::from(u8::MAX)) as u8;
@@ -48,7 +48,9 @@ impl EventObject {
         };
         // SAFETY: zeroes are valid parameters of either kind.
         let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
-        if let Some(join) = delivery.join {
+        if kind == EventKind::User {
+            param.arg = arg;
+        } else if let Some(join) = delivery.join {
             param.ud = rdma_ud_param {
                 // The program's own, as it gave it.
                 private_data: ptr::with_exposed_provenance(join.context),

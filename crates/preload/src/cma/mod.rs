@@ -14,6 +14,7 @@ mod ep;
 mod events;
 mod group;
 mod id;
+mod names;
 mod object;
 mod qp;
 mod route;

@@ -17,6 +17,7 @@ use super::abi::{
     rdma_ib_addr,
 };
 use super::devices::Device;
+use super::names::Found;
 use super::sockaddr;
 use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
 use crate::ibv::qp;
@@ -103,6 +104,8 @@ pub struct IdObject {
     pub request_qp: Cell<Option<QpInitAttr>>,
     /// Goes in front of the private data of a connect (`ai_connect`).
     pub connect_data: RefCell<Vec<u8>>,
+    /// What names resolved to (`rdma_resolve_addrinfo`).
+    pub found: Found,
     pub local_ece: Cell<ibv_ece>,
     /// Number of the queue pair that was made for the id.
     pub qp_num: Cell<u32>,
@@ -128,6 +131,7 @@ impl IdObject {
             cm: cm.clone(),
             request_qp: Cell::new(None),
             connect_data: RefCell::default(),
+            found: Found::default(),
             local_ece: Cell::new(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }),
             qp_num: Cell::new(0),
         }));

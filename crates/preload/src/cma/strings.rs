@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 
 use crate::real::pass_when_off;
 
-const NAMES: [&CStr; 16] = [
+const NAMES: [&CStr; 20] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
     c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -21,6 +21,10 @@ const NAMES: [&CStr; 16] = [
     c"RDMA_CM_EVENT_MULTICAST_ERROR",
     c"RDMA_CM_EVENT_ADDR_CHANGE",
     c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+    c"RDMA_CM_EVENT_USER",
+    c"RDMA_CM_EVENT_INTERNAL",
 ];
 
 /// `rdma_event_str`: the name of an event, never NULL.
@@ -42,7 +46,8 @@ mod tests {
         };
         assert_eq!(name(8), c"RDMA_CM_EVENT_REJECTED");
         assert_eq!(name(15), c"RDMA_CM_EVENT_TIMEWAIT_EXIT");
-        assert_eq!(name(16), c"UNKNOWN EVENT");
+        assert_eq!(name(18), c"RDMA_CM_EVENT_USER");
+        assert_eq!(name(20), c"UNKNOWN EVENT");
         assert_eq!(name(u32::MAX), c"UNKNOWN EVENT");
     }
 }

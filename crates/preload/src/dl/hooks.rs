@@ -102,7 +102,27 @@ unsafe extern "C" fn answer_dlsym(handle: *mut c_void, name: *const c_char) -> *
     // SAFETY: the caller's handle and name; what this lookup finds does not depend on who asks,
     // because `RTLD_NEXT` was handled above.
     let found = unsafe { real_dlsym(handle, name) };
-    if is_rdma_core(found) { ours } else { ptr::null_mut() }
+    let served = match found.is_null() {
+        true => leads_to_rdma_core(handle, name),
+        false => found == ours || is_rdma_core(found),
+    };
+    if served { ours } else { ptr::null_mut() }
+}
+
+/// Whether the library that `name` belongs to is found under `handle`. If so, a name that the
+/// installed version does not have yet is served too, and the message of the lookup that failed is
+/// taken away.
+fn leads_to_rdma_core(handle: *mut c_void, name: *const c_char) -> bool {
+    // SAFETY: the caller passes a NUL-terminated string.
+    let cm = unsafe { CStr::from_ptr(name) }.to_bytes().starts_with(b"rdma_");
+    let old = if cm { c"rdma_create_id" } else { c"ibv_open_device" };
+    // SAFETY: the caller's handle and a NUL-terminated name.
+    let known = is_rdma_core(unsafe { real::dlsym()(handle, old.as_ptr()) });
+    if known {
+        // SAFETY: taking the message clears it, as after a success.
+        unsafe { libc::dlerror() };
+    }
+    known
 }
 
 /// A version restricts the search to the real libraries, because this one has no versions; so a

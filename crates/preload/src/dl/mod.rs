@@ -3,9 +3,10 @@
 //! `LD_PRELOAD` serves every reference by name, but not `dlopen("libibverbs.so.1")` followed by
 //! `dlsym` or `dlvsym` on that handle, which several libraries do. So [`hooks`] interposes these
 //! three. Rule: an answer changes only where the name is one that this library exports *and* the
-//! real answer would come from rdma-core; everything else continues in the real function with the
-//! caller's own return address, on which `RTLD_NEXT` and `RUNPATH` depend. Without rdma-core on
-//! the machine, opening libibverbs or librdmacm gives a handle of this library.
+//! real answer would come from rdma-core, or would if that were newer; everything else continues in
+//! the real function with the caller's own return address, on which `RTLD_NEXT` and `RUNPATH`
+//! depend. Without rdma-core on the machine, opening libibverbs or librdmacm gives a handle of this
+//! library.
 //!
 //! Limits: `RTLD_DEEPBIND` libraries, `dlmopen` namespaces, static and set-user-id programs are
 //! beyond the reach of a preload. The hooks exist on x86-64; elsewhere only linked programs are

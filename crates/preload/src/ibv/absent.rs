@@ -1,8 +1,8 @@
-//! What no device has: memory of other devices. Each answers
-//! `EOPNOTSUPP`; left out, it would reach the real library, which would look for its own data in
-//! our context.
+//! What no device has: memory of other devices, hints for a PCI bus, counters in place of
+//! completion queues. Each answers `EOPNOTSUPP`; left out, it would reach the real library, which
+//! would look for its own data in our context.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use crate::abi::*;
 use crate::errno;
@@ -48,6 +48,19 @@ refuse! {
     ) -> *mut ibv_mr;
     ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
     ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int;
+    ibv_alloc_dmah(context: *mut ibv_context, attr: *mut c_void) -> *mut c_void;
+    ibv_dealloc_dmah(dmah: *mut c_void) -> c_int;
+    ibv_create_comp_cntr(context: *mut ibv_context, attr: *mut c_void) -> *mut c_void;
+}
+
+/// `ibv_dm_export_dmabuf_fd`: device memory is the process's own, of which there is no DMA-buf.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
+    pass_when_off!(ibv_dm_export_dmabuf_fd(dm));
+    errno::minus_one(libc::EOPNOTSUPP)
 }
 
 /// `ibv_query_qp_data_in_order`: no. Octets of a frame are copied in whatever order the CPU does

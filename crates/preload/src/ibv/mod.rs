@@ -9,6 +9,7 @@
 
 pub mod absent;
 pub mod ah;
+pub mod buf;
 
 pub mod channel;
 pub mod context;
@@ -21,6 +22,7 @@ pub mod gid;
 pub mod group;
 pub mod import;
 pub mod misc;
+pub mod mr_ex;
 pub mod mw;
 pub mod object;
 pub mod pd_mr;

@@ -113,7 +113,9 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 }
 
 /// Slot `alloc_parent_domain`: a second name for a domain. Custom allocators are accepted and
-/// never called, because no queue lives in memory that a program could provide.
+/// never called, because no queue lives in memory that a program could provide; and leave to
+/// allocate memory that a confidential guest shares with its host is not needed, because no device
+/// reads it.
 ///
 /// # Safety
 /// `context` is open; `attr` is readable and names live domains.
@@ -121,13 +123,15 @@ pub unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    const ALLOCATORS_AND_CONTEXT: u32 = 1 | 1 << 1;
+    const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+        | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+        | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     // SAFETY: readable by contract.
     let attr = unsafe { *attr };
     if attr.pd.is_null() {
         return errno::null(libc::EINVAL);
     }
-    if attr.comp_mask & !ALLOCATORS_AND_CONTEXT != 0 {
+    if attr.comp_mask & !KNOWN != 0 {
         return errno::null(libc::EOPNOTSUPP);
     }
     // SAFETY: alive by contract.
@@ -195,12 +199,17 @@ pub unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
 
 /// The rights that `bits` ask for. Hints (relaxed ordering, huge pages) are ignored.
 pub fn access(bits: u32) -> Result<Access, Misuse> {
+    if bits & IBV_ACCESS_FLUSH != 0 {
+        return Err(Misuse::Unsupported("flushes"));
+    }
     Access::from_user(bits & !IBV_ACCESS_HUGETLB).ok_or(Misuse::Invalid("unknown access flags"))
 }
 
+/// Registers memory whose first octet peers name `iova`; NULL with `errno` set if that fails.
+///
 /// # Safety
 /// `pd` is alive.
-unsafe fn register(
+pub unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
     length: usize,

@@ -39,7 +39,8 @@ pub fn from_c(attr: &ibv_qp_attr, mask: QpAttrMask, device: Personality) -> Opti
         wanted.cur_state = state(attr.cur_qp_state)?;
     }
     if has(QpAttrMask::ACCESS_FLAGS) {
-        wanted.access = Access::from_user(attr.qp_access_flags)?;
+        // Drivers take the right to an operation that the device does not have for nothing.
+        wanted.access = Access::from_user(attr.qp_access_flags & !IBV_ACCESS_FLUSH)?;
     }
     if has(QpAttrMask::AV) {
         wanted.path = path_from_c(&attr.ah_attr, device)?;

@@ -35,9 +35,9 @@ int main(int argc, char **argv)
 	CHECK(handle && !dlerror());
 	PLAIN(handle);
 	PLAIN(RTLD_DEFAULT);
+	VERSIONED(handle);
+	VERSIONED(RTLD_DEFAULT);
 	if (!strcmp(argv[2], "real")) {
-		VERSIONED(handle);
-		VERSIONED(RTLD_DEFAULT);
 		/* Names that Weft does not serve come from the real library. */
 		CHECK(dlsym(handle, "ibv_copy_ah_attr_from_kern"));
 	}
