@@ -308,6 +308,8 @@ ENVIRONMENT
                     sleeps (default: one for each processor, 4 at most)
     WEFT_SEED       The seed of a run of Weft's tests, to repeat it
     WEFT_DEV        The name of weft0
+    WEFT_DEVICES    The devices that CMD is to see, with commas between them
+                    (default: weft0,weft_iw0)
     WEFT_FAULT      What is to go wrong, as --fault
     WEFT_STATS      on or off: as --stats; the default is on under CI=true
     WEFT_TALLY      Set by weft run: where the processes of a run count

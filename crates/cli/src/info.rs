@@ -1,14 +1,15 @@
 //! `weft info`: what each device does for its programs, and who does it.
 //!
-//! The layers state it themselves ([`weft_io::capability`]); this only sets it out.
+//! The layers state it themselves ([`weft_io::capability`]); this only sets it out, for the devices
+//! that `WEFT_DEVICES` leaves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
 use serde::Serialize;
-use weft_io::Personality;
 use weft_io::capability::{Capabilities, capabilities};
+use weft_io::{Devices, Personality};
 
 use crate::args::Info;
 
@@ -33,17 +34,20 @@ struct Answer {
 /// # Errors
 /// Stdout cannot be written.
 pub fn main(options: &Info) -> anyhow::Result<()> {
-    let layers = capabilities();
+    let devices = Devices::get();
+    for complaint in devices.complaints() {
+        // Without a stderr there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "weft: {complaint}");
+    }
+    let mut layers = Vec::from(capabilities());
+    layers.retain(|(personality, _)| devices.visible().contains(personality));
     let text = if options.json { to_json(&layers)? } else { to_text(&layers) };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
 fn device(personality: Personality) -> &'static str {
-    match personality {
-        Personality::Roce => "weft0",
-        Personality::Iwarp => "weft_iw0",
-    }
+    Devices::get().name(personality)
 }
 
 fn to_json(layers: &[(Personality, Capabilities)]) -> anyhow::Result<String> {

@@ -25,7 +25,7 @@ enum Values {
 const ON_OFF: Values = Values::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 20] = [
+pub const KNOWN: [Variable; 21] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -39,6 +39,7 @@ pub const KNOWN: [Variable; 20] = [
     Variable { name: "WEFT_STALL_TIMEOUT_MS", values: Values::Number },
     Variable { name: "WEFT_THREADS", values: Values::Number },
     Variable { name: "WEFT_DEV", values: Values::Any },
+    Variable { name: "WEFT_DEVICES", values: Values::Any },
     Variable { name: "WEFT_FAULT", values: Values::Plan },
     Variable { name: "WEFT_STATS", values: ON_OFF },
     Variable { name: "WEFT_TALLY", values: Values::Any },

@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use crate::Devices;
+
 /// Who makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -35,7 +37,7 @@ pub struct Settings {
     pub crc: bool,
     /// `WEFT_MARKERS`: ask the peer for markers.
     pub markers: bool,
-    /// `WEFT_TRANSPORT`.
+    /// `WEFT_TRANSPORT`, of a device that `WEFT_DEVICES` leaves.
     pub transport: Transport,
     /// `WEFT_PROGRESS`.
     pub progress: Progress,
@@ -59,7 +61,10 @@ impl Settings {
     /// The settings, read once.
     pub fn get() -> &'static Self {
         static SETTINGS: OnceLock<Settings> = OnceLock::new();
-        SETTINGS.get_or_init(|| Self::read(|name| std::env::var(name).ok()))
+        SETTINGS.get_or_init(|| {
+            let settings = Self::read(|name| std::env::var(name).ok());
+            Self { transport: Devices::get().transport(settings.transport), ..settings }
+        })
     }
 
     fn read(variable: impl Fn(&str) -> Option<String>) -> Self {

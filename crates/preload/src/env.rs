@@ -10,11 +10,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use weft_fault::Plan;
+use weft_io::Devices;
 
 use crate::log::{self, Level};
 
 /// The variables that some part of Weft reads.
-const KNOWN: [&str; 19] = [
+const KNOWN: [&str; 20] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
@@ -24,6 +25,7 @@ const KNOWN: [&str; 19] = [
     "WEFT_PROGRESS",
     "WEFT_STALL_TIMEOUT_MS",
     "WEFT_DEV",
+    "WEFT_DEVICES",
     "WEFT_FAULT",
     "WEFT_STATS",
     "WEFT_TALLY",
@@ -36,12 +38,6 @@ const KNOWN: [&str; 19] = [
     "WEFT_SOCKETS_PATIENCE_MS",
 ];
 
-/// The name of the iWARP device.
-pub const IWARP_NAME: &CStr = c"weft_iw0";
-
-/// Longest device name: `IBV_SYSFS_NAME_MAX` less the NUL.
-const DEVICE_NAME_MAX: usize = 63;
-
 /// The settings of this process.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -51,25 +47,27 @@ pub struct Settings {
     pub log: Level,
     /// `VERBS_LOG_FILE`: where diagnostics go instead of stderr.
     pub log_file: Option<CString>,
-    /// `WEFT_DEV`: name of the device that is not iWARP.
-    pub device: CString,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { off: false, log: Level::Warn, log_file: None, device: c"weft0".into() }
+        Self { off: false, log: Level::Warn, log_file: None }
     }
 }
 
 /// The settings, read from the environment at the first call.
 pub fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    let mut warnings = Vec::new();
+    let (mut warnings, mut complaints) = (Vec::new(), &[][..]);
     let settings = SETTINGS.get_or_init(|| {
         let settings = parse(std::env::vars_os(), &mut warnings);
         log::take_engine_lines(settings.log);
+        complaints = Devices::get().complaints();
         settings
     });
+    for complaint in complaints {
+        log::write(Level::Error, format_args!("{complaint}"));
+    }
     for warning in warnings {
         log::write(Level::Warn, format_args!("{warning}"));
     }
@@ -111,10 +109,6 @@ fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<St
                     warnings.push("WEFT_LOG is none of off, error, warn, info, debug, trace".into())
                 }
             },
-            b"WEFT_DEV" => match device_name(value) {
-                Some(name) => settings.device = name,
-                None => warnings.push("WEFT_DEV is not a free device name; ignored".into()),
-            },
             b"WEFT_FAULT" => {
                 if let Err(error) = Plan::parse(&String::from_utf8_lossy(value)) {
                     warnings.push(format!("WEFT_FAULT: {error}; nothing goes wrong on purpose"));
@@ -138,13 +132,6 @@ fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<St
 
 fn is_known(name: &[u8]) -> bool {
     KNOWN.iter().any(|k| k.as_bytes() == name)
-}
-
-fn device_name(value: &[u8]) -> Option<CString> {
-    let plain = |c: &u8| c.is_ascii_alphanumeric() || b"_-.".contains(c);
-    let fits = (1..=DEVICE_NAME_MAX).contains(&value.len());
-    let free = value != IWARP_NAME.to_bytes();
-    (fits && free && value.iter().all(plain)).then(|| CString::new(value).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -193,14 +180,5 @@ mod tests {
         assert_eq!(parsed(&both).0.log, Level::Error);
         assert_eq!(parsed(&[("VERBS_LOG_LEVEL", "loud")]).0.log, Level::Warn);
         assert_eq!(parsed(&[("VERBS_LOG_FILE", "/x")]).0.log_file, Some(c"/x".into()));
-    }
-
-    #[test]
-    fn device_names_are_short_and_plain() {
-        assert_eq!(parsed(&[("WEFT_DEV", "siw0")]).0.device.as_c_str(), c"siw0");
-        for bad in ["", "a/b", "a b", "weft_iw0", &"x".repeat(64)] {
-            let (settings, warnings) = parsed(&[("WEFT_DEV", bad)]);
-            assert_eq!((settings.device.as_c_str(), warnings.len()), (c"weft0", 1), "{bad}");
-        }
     }
 }

@@ -48,3 +48,14 @@ fn shells_complete_it() {
     let words = text(&output.stdout);
     assert!(words.split_whitespace().any(|word| word == "weft,info)"), "{words}");
 }
+
+#[test]
+fn hidden_devices_are_left_out_and_unknown_ones_said() {
+    let run = |list| weft().arg("info").env("WEFT_DEVICES", list).output().unwrap();
+    let rnic = run("weft_iw0");
+    assert!(text(&rnic.stdout).starts_with("weft_iw0,") && rnic.stderr.is_empty());
+    assert!(!text(&rnic.stdout).contains("weft0,"));
+    let unknown = run("mlx5_0");
+    assert!(unknown.stdout.is_empty());
+    assert!(text(&unknown.stderr).contains("WEFT_DEVICES: no device is named mlx5_0"));
+}

@@ -2,7 +2,6 @@
 //! process.
 
 use std::ffi::c_int;
-use std::mem;
 use std::sync::OnceLock;
 
 use weft_io::Personality;
@@ -25,8 +24,11 @@ unsafe impl Sync for Device {}
 
 impl Device {
     /// The device that looks like `personality`; made ready at the first call, for good. Nothing
-    /// if it cannot be opened.
+    /// if it cannot be opened, or is hidden.
     pub fn get(personality: Personality) -> Option<&'static Device> {
+        if !device::personalities().contains(&personality) {
+            return None;
+        }
         static DEVICES: [OnceLock<Option<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
         DEVICES[personality as usize].get_or_init(|| Device::open(personality)).as_ref()
     }
@@ -49,21 +51,20 @@ impl Device {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     pass_when_off!(rdma_get_devices(count));
-    let [Some(first), Some(second)] = device::personalities().map(Device::get) else {
+    let devices: Option<Vec<_>> =
+        device::personalities().iter().map(|p| Device::get(*p).map(|d| d.context)).collect();
+    let Some(contexts) = devices.filter(|contexts| !contexts.is_empty()) else {
         return errno::null(libc::ENODEV);
     };
-    // SAFETY: plain arguments; the program gives the list back to `rdma_free_devices`.
-    let list = unsafe { libc::calloc(1, mem::size_of::<[*mut ibv_context; 3]>()) };
+    let list = device::list_of(&contexts);
     if list.is_null() {
         return errno::null(libc::ENOMEM);
     }
-    // SAFETY: the list has three entries; the third stays NULL.
-    unsafe { list.cast::<[*mut ibv_context; 2]>().write([first.context, second.context]) };
     if !count.is_null() {
         // SAFETY: the caller passes NULL or a writable integer.
-        unsafe { count.write(2) };
+        unsafe { count.write(contexts.len() as c_int) };
     }
-    list.cast()
+    list
 }
 
 /// `rdma_free_devices`. The contexts stay.

@@ -255,9 +255,10 @@ mod tests {
 
     #[test]
     fn there_is_one_context_of_each_device_for_rdma_cm() {
-        let [first, second] = device::personalities().map(weft_context);
+        let both = [Personality::Roce, Personality::Iwarp];
+        let [first, second] = both.map(weft_context);
         assert!(first != second && !first.is_null() && !second.is_null());
-        assert_eq!(device::personalities().map(weft_context), [first, second]);
+        assert_eq!(both.map(weft_context), [first, second]);
         for context in [first, second] {
             // SAFETY: the context is open and stays so.
             assert_eq!(unsafe { ibv_close_device(context) }, 0);

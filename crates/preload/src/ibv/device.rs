@@ -1,18 +1,17 @@
-//! The device list: two devices, made once, at addresses that never change.
+//! The device list: at most two devices, made once, at addresses that never change.
 //!
 //! Programs keep `ibv_device` pointers after freeing the list and compare them across calls, and
 //! libraries made for one vendor's hardware look *behind* the structure to recognise their own,
 //! so it is followed by zeroes.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use weft_io::Personality;
+use weft_io::{Devices, Personality};
 
 use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
-use crate::env::{self, IWARP_NAME};
 use crate::errno;
 use crate::net;
 use crate::real::pass_when_off;
@@ -27,23 +26,15 @@ struct DeviceObject {
     tail: [u64; TAIL_WORDS],
 }
 
-/// The devices in the order of the list, in which programs take the first that serves them.
-const ORDER: [Personality; 2] = [Personality::Roce, Personality::Iwarp];
-
 struct Shared(*mut DeviceObject);
 // SAFETY: the object is written before it is shared and only read afterwards.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// The devices, in order.
-pub fn devices() -> [*mut ibv_device; 2] {
-    ORDER.map(device)
-}
-
-/// The personalities of the devices, in order.
-pub fn personalities() -> [Personality; 2] {
-    ORDER
+/// The personalities of the devices that are visible, in the order of the list.
+pub fn personalities() -> &'static [Personality] {
+    Devices::get().visible()
 }
 
 /// The device that looks like `personality`.
@@ -57,30 +48,38 @@ pub fn device(personality: Personality) -> *mut ibv_device {
 
 /// What `device` looks like, if it is one of ours.
 pub fn personality(device: *mut ibv_device) -> Option<Personality> {
-    ORDER.into_iter().find(|p| self::device(*p) == device)
+    personalities().iter().copied().find(|p| self::device(*p) == device)
 }
 
 /// The name of the device that looks like `personality`.
-pub fn name(personality: Personality) -> &'static CStr {
-    match personality {
-        Personality::Iwarp => IWARP_NAME,
-        Personality::Roce => &env::settings().device,
+pub fn name(personality: Personality) -> &'static str {
+    Devices::get().name(personality)
+}
+
+/// The entries with a NULL behind them, as the C library's own memory; NULL if there is none.
+pub fn list_of<T>(entries: &[*mut T]) -> *mut *mut T {
+    // SAFETY: plain arguments; whoever gets the list gives it back to `free`.
+    let list: *mut *mut T = unsafe { libc::calloc(entries.len() + 1, size_of::<*mut T>()) }.cast();
+    if !list.is_null() {
+        // SAFETY: the list has room for the entries; what follows them stays NULL.
+        unsafe { ptr::copy_nonoverlapping(entries.as_ptr(), list, entries.len()) };
     }
+    list
 }
 
 fn make(personality: Personality) -> DeviceObject {
     // SAFETY: all zeroes is valid: integers, null pointers and empty strings.
     let mut object: DeviceObject = unsafe { mem::zeroed() };
     let device = &mut object.public;
-    let name = name(personality).to_string_lossy();
+    let name = name(personality);
     (device.node_type, device.transport_type) = match personality {
         Personality::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
         Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
     };
-    copy_text(&mut device.name, &name);
+    copy_text(&mut device.name, name);
     // Not `uverbs<N>`, which may be the node of real hardware.
     let mut node = String::from("uverbs_");
-    let _ = node.write_str(&name);
+    let _ = node.write_str(name);
     copy_text(&mut device.dev_name, &node);
     copy_text(&mut device.dev_path, &format!("/sys/class/infiniband_verbs/{node}"));
     copy_text(&mut device.ibdev_path, &format!("/sys/class/infiniband/{name}"));
@@ -141,18 +140,16 @@ fn machine_octets() -> [u8; 8] {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pass_when_off!(ibv_get_device_list(count));
-    // SAFETY: plain arguments; the program gives the list back to `ibv_free_device_list`.
-    let list = unsafe { libc::calloc(1, size_of::<[*mut ibv_device; 3]>()) };
+    let devices: Vec<_> = personalities().iter().map(|p| device(*p)).collect();
+    let list = list_of(&devices);
     if list.is_null() {
         return errno::null(libc::ENOMEM);
     }
-    // SAFETY: the list has three entries; the third stays NULL.
-    unsafe { list.cast::<[*mut ibv_device; 2]>().write(devices()) };
     if !count.is_null() {
         // SAFETY: the caller passes NULL or a writable integer.
-        unsafe { count.write(ORDER.len() as c_int) };
+        unsafe { count.write(devices.len() as c_int) };
     }
-    list.cast()
+    list
 }
 
 /// `ibv_free_device_list`. The devices themselves stay.
@@ -202,6 +199,8 @@ pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int 
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
 
     #[test]
@@ -212,10 +211,11 @@ mod tests {
         assert_eq!(count, 2);
         // SAFETY: the list has three entries.
         let entries = unsafe { *list.cast::<[*mut ibv_device; 3]>() };
-        assert_eq!(entries, [devices()[0], devices()[1], ptr::null_mut()]);
+        let devices = [Personality::Roce, Personality::Iwarp].map(device);
+        assert_eq!(entries, [devices[0], devices[1], ptr::null_mut()]);
         // SAFETY: the list came from the call above.
         unsafe { ibv_free_device_list(list) };
-        for device in devices() {
+        for device in devices {
             // SAFETY: the device is the head of a DeviceObject.
             let object = unsafe { &*device.cast::<DeviceObject>() };
             assert_eq!(object.tail, [0; TAIL_WORDS]);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn guids_differ_and_are_never_zero() {
-        let guids = personalities().map(guid);
+        let guids = [Personality::Roce, Personality::Iwarp].map(guid);
         assert!(guids[0] != guids[1] && !guids.contains(&0));
         assert_ne!(machine_octets(), [0; 8]);
     }

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use super::query::copy_to_caller;
 use crate::abi::*;
 use crate::real::{next, pass_when_off};
-use crate::view::tree::{self, Node};
+use crate::view;
 
 /// The rdma-cm ABI whose library functions the ones here stand in for.
 const RDMA_CM_ABI: &str = "4";
@@ -76,11 +76,7 @@ fn virtual_file(dir: &CStr, file: &CStr) -> Option<String> {
         return Some(RDMA_CM_ABI.to_owned());
     }
     let path = CString::new([dir.to_bytes(), b"/", file].concat()).ok()?;
-    // SAFETY: NUL-terminated.
-    match unsafe { tree::at(path.as_ptr()) } {
-        Some((_, Node::File(text))) => Some(text.trim_end().to_owned()),
-        _ => None,
-    }
+    view::text(&path).map(|text| text.trim_end().to_owned())
 }
 
 /// # Safety

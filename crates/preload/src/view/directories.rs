@@ -8,16 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_sync::{Mutex, MutexGuard};
 
-use super::files::{Lacking, inode};
-use super::tree::{self, Node};
+use super::files::Lacking;
+use super::status::inode;
+use super::tree::{Found, Kind, Last, Node};
+use super::{handles, lookup};
 use crate::errno;
 use crate::real::next;
 
 /// A directory that is being read.
 struct Stream {
     path: String,
-    names: Vec<String>,
+    names: Vec<(String, Kind)>,
     next: usize,
+    /// The descriptor that it was made of, or that the application wanted to know.
+    fd: Option<c_int>,
     /// What the last read gave; the next one overwrites it.
     entry: libc::dirent64,
 }
@@ -32,16 +36,19 @@ fn streams() -> MutexGuard<'static, Vec<usize>> {
 }
 
 impl Stream {
-    /// Opens the directory at `path`, which is `node`.
-    fn open(path: String, node: Node) -> *mut libc::DIR {
-        let Node::Directory(names) = node else {
-            return errno::null(if node == Node::Nothing { libc::ENOENT } else { libc::ENOTDIR });
-        };
-        let dots = [".", ".."].map(str::to_owned);
-        let names = dots.into_iter().chain(names).collect();
+    /// Opens the directory that was found.
+    fn open(found: Found, fd: Option<c_int>) -> *mut libc::DIR {
+        match found.node {
+            Node::Directory => {}
+            Node::Missing(code) => return errno::null(code),
+            _ => return errno::null(libc::ENOTDIR),
+        }
+        let dots = [".", ".."].map(|name| (name.to_owned(), libc::DT_DIR));
+        let names = dots.into_iter().chain(lookup::children(&found.path)).collect();
         // SAFETY: all zeroes is valid: integers.
         let entry = unsafe { std::mem::zeroed() };
-        let stream = Box::into_raw(Box::new(Stream { path, names, next: 0, entry }));
+        let stream = Stream { path: found.path, names, next: 0, fd, entry };
+        let stream = Box::into_raw(Box::new(stream));
         streams().push(stream as usize);
         COUNT.fetch_add(1, Ordering::AcqRel);
         stream.cast()
@@ -62,25 +69,31 @@ impl Stream {
         streams().retain(|open| *open != address as usize);
         COUNT.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: made by `Box::into_raw`; whoever closes a stream gives it up.
-        drop(unsafe { Box::from_raw(address) });
-        0
+        let stream = unsafe { Box::from_raw(address) };
+        // SAFETY: the stream owns its descriptor.
+        stream.fd.map_or(0, |fd| unsafe { libc::close(fd) })
     }
 
     fn read(&mut self) -> *mut libc::dirent64 {
-        let Some(name) = self.names.get(self.next) else { return ptr::null_mut() };
+        let Some((name, kind)) = self.names.get(self.next) else { return ptr::null_mut() };
         self.next += 1;
-        self.entry = entry(&self.path, name, self.next);
+        self.entry = entry(&self.path, name, *kind, self.next);
         &raw mut self.entry
+    }
+
+    /// Its descriptor, which is closed with it.
+    fn descriptor(&mut self) -> c_int {
+        *self.fd.get_or_insert_with(|| handles::make(&self.path, "", libc::O_CLOEXEC))
     }
 }
 
-fn entry(path: &str, name: &str, position: usize) -> libc::dirent64 {
+fn entry(path: &str, name: &str, kind: Kind, position: usize) -> libc::dirent64 {
     // SAFETY: all zeroes is valid: integers.
     let mut entry: libc::dirent64 = unsafe { std::mem::zeroed() };
     entry.d_ino = inode(&format!("{path}/{name}"));
     entry.d_off = position as i64;
     entry.d_reclen = size_of::<libc::dirent64>() as u16;
-    entry.d_type = libc::DT_UNKNOWN;
+    entry.d_type = kind;
     let room = entry.d_name.len() - 1;
     for (to, from) in entry.d_name.iter_mut().zip(name.bytes().take(room)) {
         *to = from as c_char;
@@ -100,10 +113,25 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
         None => Lacking::lacking(),
     };
     // SAFETY: as for the C function.
-    match unsafe { tree::at(path) } {
+    match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
         None => real(path),
-        Some((_, Node::Elsewhere(target))) => real(target.as_ptr()),
-        Some((path, node)) => Stream::open(path, node),
+        Some(Found { node: Node::Elsewhere(target), .. }) => real(target.as_ptr()),
+        Some(found) => Stream::open(found, None),
+    }
+}
+
+/// `fdopendir`.
+///
+/// # Safety
+/// As for the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
+    let path = handles::path_of(fd);
+    match (path.and_then(|path| lookup::find(&path, Last::Keep)), next!(fdopendir(fd))) {
+        (Some(found), _) => Stream::open(found, Some(fd)),
+        // SAFETY: as for the C function.
+        (None, Some(real)) => unsafe { real(fd) },
+        (None, None) => Lacking::lacking(),
     }
 }
 
@@ -140,7 +168,7 @@ hooks! {
     telldir(dir) -> libc::c_long = |stream| stream.next as libc::c_long;
     seekdir(dir, position: libc::c_long) -> () =
         |stream| stream.next = usize::try_from(position).unwrap_or(0);
-    dirfd(dir) -> c_int = |_stream| errno::minus_one(libc::ENOTSUP);
+    dirfd(dir) -> c_int = |stream| stream.descriptor();
     closedir(dir) -> c_int = |stream| Stream::close(stream);
 }
 
@@ -191,8 +219,8 @@ unsafe fn scan(
     order: Order,
 ) -> c_int {
     // SAFETY: as for the C function.
-    let (path, node) = match unsafe { tree::at(path) } {
-        Some((_, Node::Elsewhere(target))) => {
+    let found = match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
+        Some(Found { node: Node::Elsewhere(target), .. }) => {
             // SAFETY: as for the C function.
             return real.map_or(-1, |real| unsafe { real(target.as_ptr(), list, filter, order) });
         }
@@ -200,7 +228,7 @@ unsafe fn scan(
         // SAFETY: as for the C function.
         None => return real.map_or(-1, |real| unsafe { real(path, list, filter, order) }),
     };
-    let dir = Stream::open(path, node);
+    let dir = Stream::open(found, None);
     if dir.is_null() {
         return -1;
     }
@@ -208,9 +236,9 @@ unsafe fn scan(
     let found = unsafe { collect(dir, filter, order) };
     // SAFETY: as above.
     unsafe { closedir(dir) };
-    let octets = size_of_val(found.as_slice());
+    let bytes = size_of_val(found.as_slice());
     // SAFETY: plain arguments; the program frees the list and its entries.
-    let place: *mut *mut libc::dirent64 = unsafe { libc::malloc(octets.max(1)) }.cast();
+    let place: *mut *mut libc::dirent64 = unsafe { libc::malloc(bytes.max(1)) }.cast();
     if place.is_null() {
         return errno::minus_one(libc::ENOMEM);
     }

@@ -5,20 +5,140 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
-use super::tree::{self, Node};
+use super::status::{access as access_found, write_stat, write_statx};
+use super::tree::{Entry, Found, Last, Node};
+use super::{handles, lookup};
 use crate::errno;
 use crate::real::next;
 
-/// Rights and kind of what is shown.
-const DIRECTORY: libc::mode_t = libc::S_IFDIR | 0o555;
-const FILE: libc::mode_t = libc::S_IFREG | 0o444;
-const DEVICE: libc::mode_t = libc::S_IFCHR | 0o666;
-
-/// Defines an exported function: what it does for a path that is ours, and otherwise the next
-/// definition. `$path` names the argument that is the path.
+/// Defines exported functions: what each does for a path that is ours, and otherwise the next
+/// definition. `in DIR` is the directory that the path is relative to, `last` what happens to a
+/// link at its end.
 macro_rules! hooks {
     ($($name:ident($($before:ident: $bt:ty,)* @ $path:ident $(, $after:ident: $at:ty)*)
-        -> $result:ty = |$real:ident, $node:ident| $answer:expr;)*) => {
+        -> $result:ty [in $dir:expr, $last:expr] = |$found:ident| $answer:expr;)*) => {
+        $(
+            #[doc = concat!("`", stringify!($name), "`.")]
+            ///
+            /// # Safety
+            /// As for the C function.
+            #[unsafe(no_mangle)]
+            #[allow(unused_unsafe, reason = "some answers write nothing")]
+            pub unsafe extern "C" fn $name(
+                $($before: $bt,)* $path: *const c_char $(, $after: $at)*
+            ) -> $result {
+                let real = next!($name($($before,)* $path $(, $after)*));
+                let real = |$path: *const c_char| match real {
+                    // SAFETY: the caller's arguments, of which only the path may be another.
+                    Some(real) => unsafe { real($($before,)* $path $(, $after)*) },
+                    None => Lacking::lacking(),
+                };
+                // SAFETY: as for the C function.
+                match unsafe { lookup::at($dir, $path, $last) } {
+                    None => real($path),
+                    Some(Found { node: Node::Elsewhere(target), .. }) => real(target.as_ptr()),
+                    // SAFETY: as for the C function, for those that write to its arguments.
+                    Some($found) => unsafe { $answer },
+                }
+            }
+        )*
+    };
+}
+
+/// The directory of functions that take none.
+const HERE: c_int = libc::AT_FDCWD;
+
+fn open_last(flags: c_int) -> Last {
+    if flags & libc::O_NOFOLLOW == 0 { Last::Follow } else { Last::Keep }
+}
+
+fn last(flags: c_int) -> Last {
+    if flags & libc::AT_SYMLINK_NOFOLLOW == 0 { Last::Follow } else { Last::Keep }
+}
+
+hooks! {
+    open(@ path, flags: c_int, mode: libc::mode_t) -> c_int
+        [in HERE, open_last(flags)] = |found| open_found(&found, flags);
+    open64(@ path, flags: c_int, mode: libc::mode_t) -> c_int
+        [in HERE, open_last(flags)] = |found| open_found(&found, flags);
+    __open_2(@ path, flags: c_int) -> c_int
+        [in HERE, open_last(flags)] = |found| open_found(&found, flags);
+    __open64_2(@ path, flags: c_int) -> c_int
+        [in HERE, open_last(flags)] = |found| open_found(&found, flags);
+    openat(dir: c_int, @ path, flags: c_int, mode: libc::mode_t) -> c_int
+        [in dir, open_last(flags)] = |found| open_found(&found, flags);
+    openat64(dir: c_int, @ path, flags: c_int, mode: libc::mode_t) -> c_int
+        [in dir, open_last(flags)] = |found| open_found(&found, flags);
+    __openat_2(dir: c_int, @ path, flags: c_int) -> c_int
+        [in dir, open_last(flags)] = |found| open_found(&found, flags);
+    __openat64_2(dir: c_int, @ path, flags: c_int) -> c_int
+        [in dir, open_last(flags)] = |found| open_found(&found, flags);
+    fopen(@ path, mode: *const c_char) -> *mut libc::FILE
+        [in HERE, Last::Follow] = |found| open_stream(&found, mode);
+    fopen64(@ path, mode: *const c_char) -> *mut libc::FILE
+        [in HERE, Last::Follow] = |found| open_stream(&found, mode);
+    stat(@ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Follow] = |found| write_stat(&found, out);
+    stat64(@ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Follow] = |found| write_stat(&found, out);
+    lstat(@ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Keep] = |found| write_stat(&found, out);
+    lstat64(@ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Keep] = |found| write_stat(&found, out);
+    fstatat(dir: c_int, @ path, out: *mut libc::stat, flags: c_int) -> c_int
+        [in dir, last(flags)] = |found| write_stat(&found, out);
+    fstatat64(dir: c_int, @ path, out: *mut libc::stat, flags: c_int) -> c_int
+        [in dir, last(flags)] = |found| write_stat(&found, out);
+    __xstat(version: c_int, @ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Follow] = |found| write_stat(&found, out);
+    __xstat64(version: c_int, @ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Follow] = |found| write_stat(&found, out);
+    __lxstat(version: c_int, @ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Keep] = |found| write_stat(&found, out);
+    __lxstat64(version: c_int, @ path, out: *mut libc::stat) -> c_int
+        [in HERE, Last::Keep] = |found| write_stat(&found, out);
+    __fxstatat(version: c_int, dir: c_int, @ path, out: *mut libc::stat, flags: c_int) -> c_int
+        [in dir, last(flags)] = |found| write_stat(&found, out);
+    __fxstatat64(version: c_int, dir: c_int, @ path, out: *mut libc::stat, flags: c_int) -> c_int
+        [in dir, last(flags)] = |found| write_stat(&found, out);
+    statx(dir: c_int, @ path, flags: c_int, mask: u32, out: *mut libc::statx) -> c_int
+        [in dir, last(flags)] = |found| write_statx(&found, out);
+    access(@ path, mode: c_int) -> c_int
+        [in HERE, Last::Follow] = |found| access_found(&found, mode);
+    euidaccess(@ path, mode: c_int) -> c_int
+        [in HERE, Last::Follow] = |found| access_found(&found, mode);
+    eaccess(@ path, mode: c_int) -> c_int
+        [in HERE, Last::Follow] = |found| access_found(&found, mode);
+    faccessat(dir: c_int, @ path, mode: c_int, flags: c_int) -> c_int
+        [in dir, last(flags)] = |found| access_found(&found, mode);
+    readlink(@ path, out: *mut c_char, room: usize) -> isize
+        [in HERE, Last::Keep] = |found| read_link(&found, out, room);
+    __readlink_chk(@ path, out: *mut c_char, room: usize, size: usize) -> isize
+        [in HERE, Last::Keep] = |found| read_link(&found, out, room.min(size));
+    readlinkat(dir: c_int, @ path, out: *mut c_char, room: usize) -> isize
+        [in dir, Last::Keep] = |found| read_link(&found, out, room);
+    __readlinkat_chk(dir: c_int, @ path, out: *mut c_char, room: usize, size: usize) -> isize
+        [in dir, Last::Keep] = |found| read_link(&found, out, room.min(size));
+    realpath(@ path, out: *mut c_char) -> *mut c_char
+        [in HERE, Last::Follow] = |found| real_path(found, out);
+    __realpath_chk(@ path, out: *mut c_char, room: usize) -> *mut c_char
+        [in HERE, Last::Follow] = |found| real_path(found, out);
+    canonicalize_file_name(@ path) -> *mut c_char
+        [in HERE, Last::Follow] = |found| real_path(found, ptr::null_mut());
+    getxattr(@ path, name: *const c_char, value: *mut c_void, size: usize) -> isize
+        [in HERE, Last::Follow] = |found| no_attribute(&found);
+    lgetxattr(@ path, name: *const c_char, value: *mut c_void, size: usize) -> isize
+        [in HERE, Last::Keep] = |found| no_attribute(&found);
+    listxattr(@ path, list: *mut c_char, size: usize) -> isize
+        [in HERE, Last::Follow] = |found| no_attribute(&found);
+    llistxattr(@ path, list: *mut c_char, size: usize) -> isize
+        [in HERE, Last::Keep] = |found| no_attribute(&found);
+}
+
+/// Defines exported functions of a descriptor: for one of the view they tell of the file that it
+/// stands for.
+macro_rules! descriptor_hooks {
+    ($($name:ident($($before:ident: $bt:ty,)* @ $fd:ident);)*) => {
         $(
             #[doc = concat!("`", stringify!($name), "`.")]
             ///
@@ -26,146 +146,57 @@ macro_rules! hooks {
             /// As for the C function.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name(
-                $($before: $bt,)* $path: *const c_char $(, $after: $at)*
-            ) -> $result {
-                let real = next!($name($($before,)* $path $(, $after)*));
-                let $real = |path: *const c_char| match real {
-                    // SAFETY: the caller's arguments, of which only the path may be another.
-                    Some(real) => unsafe { real($($before,)* path $(, $after)*) },
-                    None => Lacking::lacking(),
-                };
-                // SAFETY: as for the C function.
-                match unsafe { tree::at($path) } {
-                    None => $real($path),
-                    Some((_, Node::Elsewhere(target))) => $real(target.as_ptr()),
-                    Some($node) => $answer,
+                $($before: $bt,)* $fd: c_int, out: *mut libc::stat
+            ) -> c_int {
+                let found = handles::path_of($fd).and_then(|path| lookup::find(&path, Last::Keep));
+                match (found, next!($name($($before,)* $fd, out))) {
+                    // SAFETY: as for the C function.
+                    (Some(found), _) => unsafe { write_stat(&found, out) },
+                    // SAFETY: as for the C function.
+                    (None, Some(real)) => unsafe { real($($before,)* $fd, out) },
+                    (None, None) => Lacking::lacking(),
                 }
             }
         )*
     };
 }
 
-hooks! {
-    open(@ path, flags: c_int, mode: libc::mode_t) -> c_int =
-        |_real, seen| open_node(&seen.1, flags);
-    open64(@ path, flags: c_int, mode: libc::mode_t) -> c_int =
-        |_real, seen| open_node(&seen.1, flags);
-    __open_2(@ path, flags: c_int) -> c_int = |_real, seen| open_node(&seen.1, flags);
-    __open64_2(@ path, flags: c_int) -> c_int = |_real, seen| open_node(&seen.1, flags);
-    openat(dir: c_int, @ path, flags: c_int, mode: libc::mode_t) -> c_int =
-        |_real, seen| open_node(&seen.1, flags);
-    openat64(dir: c_int, @ path, flags: c_int, mode: libc::mode_t) -> c_int =
-        |_real, seen| open_node(&seen.1, flags);
-    __openat_2(dir: c_int, @ path, flags: c_int) -> c_int =
-        |_real, seen| open_node(&seen.1, flags);
-    __openat64_2(dir: c_int, @ path, flags: c_int) -> c_int =
-        |_real, seen| open_node(&seen.1, flags);
-    fopen(@ path, mode: *const c_char) -> *mut libc::FILE = |_real, seen| {
-        // SAFETY: as for the C function.
-        unsafe { open_stream(&seen.1, mode) }
-    };
-    fopen64(@ path, mode: *const c_char) -> *mut libc::FILE = |_real, seen| {
-        // SAFETY: as for the C function.
-        unsafe { open_stream(&seen.1, mode) }
-    };
-    stat(@ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: writable, as for the C function.
-        unsafe { stat_node(&seen, out) }
-    };
-    stat64(@ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: as above; the structures are one.
-        unsafe { stat_node(&seen, out) }
-    };
-    lstat(@ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    lstat64(@ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    fstatat(dir: c_int, @ path, out: *mut libc::stat, flags: c_int) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    fstatat64(dir: c_int, @ path, out: *mut libc::stat, flags: c_int) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    __xstat(version: c_int, @ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    __xstat64(version: c_int, @ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    __lxstat(version: c_int, @ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    __lxstat64(version: c_int, @ path, out: *mut libc::stat) -> c_int = |_real, seen| {
-        // SAFETY: as above.
-        unsafe { stat_node(&seen, out) }
-    };
-    statx(dir: c_int, @ path, flags: c_int, mask: u32, out: *mut libc::statx) -> c_int =
-        |_real, seen| {
-            // SAFETY: as above.
-            unsafe { statx_node(&seen, out) }
-        };
-    access(@ path, mode: c_int) -> c_int = |_real, seen| access_node(&seen.1, mode);
-    euidaccess(@ path, mode: c_int) -> c_int = |_real, seen| access_node(&seen.1, mode);
-    eaccess(@ path, mode: c_int) -> c_int = |_real, seen| access_node(&seen.1, mode);
-    faccessat(dir: c_int, @ path, mode: c_int, flags: c_int) -> c_int =
-        |_real, seen| access_node(&seen.1, mode);
-    readlink(@ path, out: *mut c_char, room: usize) -> isize =
-        |_real, seen| isize::try_from(no_link(&seen.1)).unwrap_or(-1);
-    realpath(@ path, out: *mut c_char) -> *mut c_char = |_real, seen| {
-        // SAFETY: as for the C function.
-        unsafe { real_path(seen, out) }
-    };
-    __realpath_chk(@ path, out: *mut c_char, room: usize) -> *mut c_char = |_real, seen| {
-        // SAFETY: as for the C function.
-        unsafe { real_path(seen, out) }
-    };
-    canonicalize_file_name(@ path) -> *mut c_char = |_real, seen| {
-        // SAFETY: room is allocated.
-        unsafe { real_path(seen, ptr::null_mut()) }
-    };
+descriptor_hooks! {
+    fstat(@ fd);
+    fstat64(@ fd);
+    __fxstat(version: c_int, @ fd);
+    __fxstat64(version: c_int, @ fd);
 }
 
-/// A descriptor of a file in memory with the text. Directories are read by `opendir` only, and
-/// nothing is behind the device nodes.
-fn open_node(node: &Node, flags: c_int) -> c_int {
-    let text = match node {
-        Node::File(text) => text,
-        Node::Device => return errno::minus_one(libc::ENXIO),
-        Node::Directory(_) => return errno::minus_one(libc::EACCES),
-        Node::Nothing | Node::Elsewhere(_) => return errno::minus_one(libc::ENOENT),
+/// A descriptor of what was found. Nothing is behind the device nodes.
+fn open_found(found: &Found, flags: c_int) -> c_int {
+    let only_path = flags & libc::O_PATH != 0;
+    let writes = !only_path && flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let refused = match &found.node {
+        Node::Missing(libc::ENOENT) if flags & libc::O_CREAT != 0 => libc::EACCES,
+        Node::Missing(code) => *code,
+        Node::Elsewhere(_) => libc::ENOENT,
+        _ if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 => libc::EEXIST,
+        Node::Directory if writes => libc::EISDIR,
+        Node::Directory => return handles::make(&found.path, "", flags),
+        Node::Entry(Entry::Link(_)) if !only_path => libc::ELOOP,
+        Node::Entry(_) if flags & libc::O_DIRECTORY != 0 => libc::ENOTDIR,
+        Node::Entry(Entry::Device { .. }) if !only_path => libc::ENXIO,
+        Node::Entry(_) if writes => libc::EACCES,
+        Node::Entry(Entry::Text(text)) => return handles::make(&found.path, text, flags),
+        Node::Entry(_) => return handles::make(&found.path, "", flags),
     };
-    if flags & libc::O_ACCMODE != libc::O_RDONLY {
-        return errno::minus_one(libc::EACCES);
-    }
-    let close = if flags & libc::O_CLOEXEC != 0 { libc::MFD_CLOEXEC } else { 0 };
-    // SAFETY: the name is NUL-terminated.
-    let fd = unsafe { libc::memfd_create(c"weft".as_ptr(), close) };
-    if fd >= 0 {
-        // SAFETY: the text is readable; it is far shorter than what one call writes.
-        unsafe { libc::write(fd, text.as_ptr().cast::<c_void>(), text.len()) };
-        // SAFETY: plain arguments.
-        unsafe { libc::lseek(fd, 0, libc::SEEK_SET) };
-    }
-    fd
+    errno::minus_one(refused)
 }
 
 /// # Safety
 /// `mode` is NUL-terminated.
-unsafe fn open_stream(node: &Node, mode: *const c_char) -> *mut libc::FILE {
+unsafe fn open_stream(found: &Found, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: NUL-terminated by contract.
     let letters = unsafe { CStr::from_ptr(mode) }.to_bytes();
     let writes = letters.iter().any(|c| b"wa+".contains(c));
     let close = if letters.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
-    let fd = open_node(node, close | if writes { libc::O_RDWR } else { libc::O_RDONLY });
+    let fd = open_found(found, close | if writes { libc::O_RDWR } else { libc::O_RDONLY });
     if fd < 0 {
         return ptr::null_mut();
     }
@@ -173,86 +204,38 @@ unsafe fn open_stream(node: &Node, mode: *const c_char) -> *mut libc::FILE {
     unsafe { libc::fdopen(fd, mode) }
 }
 
-fn mode_of(node: &Node) -> Option<libc::mode_t> {
-    match node {
-        Node::Directory(_) => Some(DIRECTORY),
-        Node::File(_) => Some(FILE),
-        Node::Device => Some(DEVICE),
-        Node::Nothing | Node::Elsewhere(_) => None,
-    }
-}
-
-/// A number for the file at `path`, the same each time.
-pub fn inode(path: &str) -> u64 {
-    // FNV-1a: programs only compare these.
-    let mix = |hash: u64, octet: u8| (hash ^ u64::from(octet)).wrapping_mul(0x0100_0000_01b3);
-    path.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
-}
-
-/// The size that sysfs gives every file.
-const SIZE: i64 = 4096;
-
 /// # Safety
-/// `out` is writable.
-unsafe fn stat_node((path, node): &(String, Node), out: *mut libc::stat) -> c_int {
-    let Some(mode) = mode_of(node) else { return errno::minus_one(libc::ENOENT) };
-    // SAFETY: all zeroes is valid: integers.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    stat.st_mode = mode;
-    stat.st_nlink = 1;
-    stat.st_ino = inode(path);
-    stat.st_blksize = SIZE;
-    stat.st_size = if *node == Node::Device { 0 } else { SIZE };
-    // SAFETY: writable by contract.
-    unsafe { out.write(stat) };
-    0
-}
-
-/// # Safety
-/// `out` is writable.
-unsafe fn statx_node((path, node): &(String, Node), out: *mut libc::statx) -> c_int {
-    let Some(mode) = mode_of(node) else { return errno::minus_one(libc::ENOENT) };
-    // SAFETY: all zeroes is valid: integers.
-    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    stat.stx_mask = libc::STATX_BASIC_STATS;
-    stat.stx_mode = mode as u16;
-    stat.stx_nlink = 1;
-    stat.stx_ino = inode(path);
-    stat.stx_blksize = SIZE as u32;
-    stat.stx_size = if *node == Node::Device { 0 } else { SIZE as u64 };
-    // SAFETY: writable by contract.
-    unsafe { out.write(stat) };
-    0
-}
-
-fn access_node(node: &Node, mode: c_int) -> c_int {
-    let refused = match node {
-        Node::Directory(_) => libc::W_OK,
-        Node::File(_) => libc::W_OK | libc::X_OK,
-        Node::Device => libc::X_OK,
-        Node::Nothing | Node::Elsewhere(_) => return errno::minus_one(libc::ENOENT),
+/// `out` has room for `room` bytes.
+unsafe fn read_link(found: &Found, out: *mut c_char, room: usize) -> isize {
+    let target = match &found.node {
+        Node::Entry(Entry::Link(target)) => target.as_bytes(),
+        Node::Missing(code) => return errno::minus_one(*code) as isize,
+        _ => return errno::minus_one(libc::EINVAL) as isize,
     };
-    if mode & refused != 0 { errno::minus_one(libc::EACCES) } else { 0 }
+    let len = target.len().min(room);
+    // SAFETY: `out` has room for so many by contract.
+    unsafe { ptr::copy_nonoverlapping(target.as_ptr().cast(), out, len) };
+    len as isize
 }
 
-fn no_link(node: &Node) -> c_int {
-    errno::minus_one(if mode_of(node).is_some() { libc::EINVAL } else { libc::ENOENT })
-}
-
-/// The path without its detours: there are no links in it.
-///
 /// # Safety
 /// `out` is NULL or has room for the longest path.
-unsafe fn real_path((path, node): (String, Node), out: *mut c_char) -> *mut c_char {
-    let Some(path) = mode_of(&node).and_then(|_| CString::new(path).ok()) else {
-        return errno::null(libc::ENOENT);
-    };
+unsafe fn real_path(found: Found, out: *mut c_char) -> *mut c_char {
+    if let Node::Missing(code) = found.node {
+        return errno::null(code);
+    }
+    let Ok(path) = CString::new(found.path) else { return errno::null(libc::ENOENT) };
     if out.is_null() {
         // SAFETY: NUL-terminated; the program frees the copy.
         return unsafe { libc::strdup(path.as_ptr()) };
     }
     // SAFETY: it is shorter than the longest path.
     unsafe { libc::strcpy(out, path.as_ptr()) }
+}
+
+fn no_attribute(found: &Found) -> isize {
+    let code = if let Node::Missing(code) = found.node { code } else { libc::ENOTSUP };
+    errno::minus_one(code) as isize
 }
 
 /// What a function of the C library answers that this machine's does not have.

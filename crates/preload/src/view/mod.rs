@@ -1,16 +1,40 @@
 //! What programs look for in `/sys/class/infiniband*` and `/dev/infiniband`.
 //!
 //! Programs, and the shell scripts around them, take a device for real when the kernel shows it
-//! there. [`tree`] says what is at a path; [`files`] and [`directories`] answer the C library's
-//! functions for such paths. Nothing of it exists on disk: a file is its text in memory, made when
-//! it is opened. Other devices are not to be seen, since no verb would reach them.
+//! there. [`devices`] says which files there are, [`tree`] resolves paths among them, and
+//! [`lookup`] decides which paths of a program are meant; [`files`], [`directories`] and [`search`]
+//! answer the C library's functions for such paths. Nothing of it exists on disk: a file is its
+//! text in memory, made when it is opened ([`handles`]). Other devices are not to be seen, since no
+//! verb would reach them. A directory of the view can be opened, but not become the current one.
 //!
-//! Invariant: a path that does not lead there is passed on as it is, after a look at its first
-//! octets, and so is every path under `WEFT=off`.
+//! Invariant: a path that does not lead there is passed on as it is, after a look at its bytes, and
+//! so is every path under `WEFT=off`.
 
+mod devices;
 // The tests of this crate are a program of their own, whose files stay with the C library.
 #[cfg(not(test))]
 mod directories;
 #[cfg(not(test))]
 mod files;
-pub mod tree;
+#[cfg_attr(test, expect(dead_code, reason = "for the functions that tests do without"))]
+mod handles;
+#[cfg_attr(test, expect(dead_code, reason = "for the functions that tests do without"))]
+mod lookup;
+#[cfg(not(test))]
+mod search;
+#[cfg(not(test))]
+mod status;
+mod tree;
+
+use std::ffi::CStr;
+
+use tree::{Entry, Found, Last, Node};
+
+/// What the file at `path` says, if it is one of the view's.
+pub fn text(path: &CStr) -> Option<String> {
+    // SAFETY: NUL-terminated.
+    match unsafe { lookup::at(libc::AT_FDCWD, path.as_ptr(), Last::Follow) } {
+        Some(Found { node: Node::Entry(Entry::Text(text)), .. }) => Some(text),
+        _ => None,
+    }
+}

@@ -1,263 +1,285 @@
-//! What is at a path: one list of files, from which the directories follow.
+//! A tree of paths, and the walk that resolves one in it, as the kernel resolves a path.
+//!
+//! Entries are kept under their canonical absolute paths; a directory is what has entries below it.
+//! Some directories on the way are the kernel's own (`/sys/class`): [`Tree::add_root`] says where
+//! the tree's begin.
 
-use std::ffi::{CStr, CString, c_char};
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_int};
 
-use weft_io::Personality;
-
-use crate::abi::IBV_PORT_ACTIVE;
-use crate::env;
-use crate::ibv::device::{guid, name, personalities, system_guid};
-use crate::ibv::gid;
-use crate::ibv::query::{port_attr, version};
-use crate::net::{self, Interface};
-
-/// What a path that is ours leads to.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Node {
-    /// Names in it.
-    Directory(Vec<String>),
-    /// Its text.
-    File(String),
-    /// A character device that everybody may read and write, in the way of `/dev/null`.
-    Device,
-    /// Another path, which the kernel knows.
-    Elsewhere(CString),
-    /// Nothing.
-    Nothing,
-}
-
-/// The kinds of files.
-#[derive(Clone, Debug)]
-enum Leaf {
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A file with this text.
     Text(String),
-    Device,
+    /// A character device with these numbers, which nobody can open.
+    Device { major: u32, minor: u32 },
+    /// A symbolic link, absolute or relative to its directory.
+    Link(String),
+    /// A directory of the kernel's own.
     Elsewhere(String),
 }
 
-/// Where the view begins.
-const CLASSES: &str = "/sys/class/infiniband";
-const VERBS: &str = "/sys/class/infiniband_verbs";
-const NODES: &str = "/dev/infiniband";
-
-/// What `path` leads to, without its detours too; `None` if it is not ours.
-///
-/// # Safety
-/// `path` is NULL or NUL-terminated.
-pub unsafe fn at(path: *const c_char) -> Option<(String, Node)> {
-    if path.is_null() {
-        return None;
-    }
-    // SAFETY: NUL-terminated by contract.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let maybe = bytes.starts_with(CLASSES.as_bytes()) || bytes.starts_with(NODES.as_bytes());
-    if !maybe || env::off_now() {
-        return None;
-    }
-    let path = plain(std::str::from_utf8(bytes).ok()?);
-    let below =
-        |root: &str| path.strip_prefix(root).is_some_and(|r| r.is_empty() || r.starts_with('/'));
-    let ours = [CLASSES, VERBS, NODES].into_iter().any(below);
-    ours.then(|| find(&path, &leaves())).map(|node| (path, node))
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// A directory of the tree.
+    Directory,
+    /// Any entry but [`Entry::Elsewhere`].
+    Entry(Entry),
+    /// A path that the kernel resolves.
+    Elsewhere(CString),
+    /// Nothing, for the reason that `errno` gives.
+    Missing(c_int),
 }
 
-/// The path without repeated and trailing slashes, `.` and `..`.
-fn plain(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    parts.iter().fold(String::new(), |path, part| path + "/" + part)
+/// A path that leads into the tree, or out of it by way of one of its links.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The canonical path, unless it is elsewhere or missing.
+    pub path: String,
+    /// What is there.
+    pub node: Node,
 }
 
-fn find(path: &str, leaves: &[(String, Leaf)]) -> Node {
-    let mut names: Vec<String> = Vec::new();
-    for (place, leaf) in leaves {
-        if let (Some(rest), Leaf::Elsewhere(target)) = (path.strip_prefix(place.as_str()), leaf)
-            && (rest.is_empty() || rest.starts_with('/'))
-        {
-            return CString::new(format!("{target}{rest}")).map_or(Node::Nothing, Node::Elsewhere);
-        }
-        if place == path {
-            return match leaf {
-                Leaf::Text(text) => Node::File(text.clone()),
-                _ => Node::Device,
-            };
-        }
-        if let Some(rest) = place.strip_prefix(path).and_then(|rest| rest.strip_prefix('/')) {
-            let name = rest.split('/').next().unwrap_or(rest);
-            if !names.iter().any(|n| n == name) {
-                names.push(name.to_owned());
-            }
-        }
-    }
-    if names.is_empty() { Node::Nothing } else { Node::Directory(names) }
+/// The kinds of children, as `readdir` names them: `DT_DIR` and its like.
+pub type Kind = u8;
+
+/// What happens to a link that is the last component of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Last {
+    Follow,
+    Keep,
 }
 
-fn leaves() -> Vec<(String, Leaf)> {
-    let mut all = Leaves::default();
-    let interfaces = net::interfaces();
-    all.text(format!("{VERBS}/abi_version"), "6");
-    all.0.push((format!("{NODES}/rdma_cm"), Leaf::Device));
-    for (index, personality) in personalities().into_iter().enumerate() {
-        let name = name(personality).to_string_lossy();
-        let verbs = format!("uverbs_{name}");
-        all.0.push((format!("{NODES}/{verbs}"), Leaf::Device));
-        all.text(format!("{VERBS}/{verbs}/ibdev"), &name);
-        all.text(format!("{VERBS}/{verbs}/abi_version"), "1");
-        all.text(format!("{VERBS}/{verbs}/dev"), &format!("{MAJOR}:{}", MINOR + index));
-        all.device(&format!("{CLASSES}/{name}"), personality, &interfaces);
-    }
-    all.0
+/// Links followed before a path is taken for a loop, as in Linux.
+const LINKS_MAX: usize = 40;
+
+/// The entries, by path.
+#[derive(Debug, Default)]
+pub struct Tree {
+    entries: BTreeMap<String, Entry>,
+    roots: Vec<String>,
 }
 
-/// The kernel's numbers for the nodes of verbs, of which it uses the first few.
-const MAJOR: usize = 231;
-const MINOR: usize = 250;
+impl Tree {
+    /// All at and below `path` belongs to the tree: what has no entry there does not exist.
+    pub fn add_root(&mut self, path: impl Into<String>) {
+        self.roots.push(path.into());
+    }
 
-#[derive(Default)]
-struct Leaves(Vec<(String, Leaf)>);
+    pub fn add(&mut self, path: String, entry: Entry) {
+        self.entries.insert(path, entry);
+    }
 
-impl Leaves {
     /// A file with a line of text.
-    fn text(&mut self, path: String, line: &str) {
-        self.0.push((path, Leaf::Text(format!("{line}\n"))));
+    pub fn add_line(&mut self, path: String, line: &str) {
+        self.add(path, Entry::Text(format!("{line}\n")));
     }
 
-    fn device(&mut self, root: &str, personality: Personality, interfaces: &[Interface]) {
-        let kind = match personality {
-            Personality::Iwarp => "4: RNIC",
-            Personality::Roce => "1: CA",
-        };
-        let files = [
-            ("node_type", kind.to_owned()),
-            ("node_guid", grouped(&guid(personality).to_ne_bytes())),
-            ("sys_image_guid", grouped(&system_guid().to_ne_bytes())),
-            ("node_desc", "weft".to_owned()),
-            ("board_id", "weft".to_owned()),
-            ("hca_type", "weft".to_owned()),
-            ("fw_ver", version().to_owned()),
-            ("device/numa_node", "-1".to_owned()),
-        ];
-        for (name, line) in files {
-            self.text(format!("{root}/{name}"), &line);
-        }
-        if let Some(main) = interfaces.first() {
-            let main = String::from_utf8_lossy(&main.name);
-            let target = Leaf::Elsewhere(format!("/sys/class/net/{main}"));
-            self.0.push((format!("{root}/device/net/{main}"), target));
-        }
-        self.port(&format!("{root}/ports/1"), personality, interfaces);
+    pub fn add_link(&mut self, path: String, target: impl Into<String>) {
+        self.add(path, Entry::Link(target.into()));
     }
 
-    fn port(&mut self, root: &str, personality: Personality, interfaces: &[Interface]) {
-        let attr = port_attr(personality);
-        let active = attr.state == IBV_PORT_ACTIVE;
-        let files = [
-            ("state", if active { "4: ACTIVE" } else { "1: DOWN" }.to_owned()),
-            ("phys_state", if active { "5: LinkUp" } else { "3: Disabled" }.to_owned()),
-            ("link_layer", "Ethernet".to_owned()),
-            ("rate", "100 Gb/sec (4X EDR)".to_owned()),
-            ("cap_mask", format!("{:#010x}", attr.port_cap_flags)),
-            ("lid", "0x0".to_owned()),
-            ("lid_mask_count", "0".to_owned()),
-            ("sm_lid", "0x0".to_owned()),
-            ("sm_sl", "0".to_owned()),
-            ("pkeys/0", "0xffff".to_owned()),
-        ];
-        for (name, line) in files {
-            self.text(format!("{root}/{name}"), &line);
-        }
-        let kind = match personality {
-            Personality::Iwarp => "IB/RoCE v1",
-            Personality::Roce => "RoCE v2",
-        };
-        for (row, gid) in gid::table(personality).into_iter().enumerate() {
-            self.text(format!("{root}/gids/{row}"), &grouped(&gid.raw));
-            self.text(format!("{root}/gid_attrs/types/{row}"), kind);
-            if let Some(owner) = interfaces.iter().find(|i| i.index == gid.interface) {
-                let owner = String::from_utf8_lossy(&owner.name);
-                self.text(format!("{root}/gid_attrs/ndevs/{row}"), &owner);
+    /// Resolves an absolute path; `None` if the kernel would come to the same without the tree.
+    pub fn resolve(&self, path: &str, last: Last) -> Option<Found> {
+        let mut at = String::new();
+        let mut rest: Vec<&str> = path.split('/').rev().collect();
+        let mut links = 0;
+        // Whether the kernel would lose its way here.
+        let mut entered = false;
+        while let Some(part) = rest.pop() {
+            match part {
+                "" | "." => continue,
+                ".." => {
+                    at.truncate(at.rfind('/').unwrap_or(0));
+                    continue;
+                }
+                _ => {}
             }
+            let next = format!("{at}/{part}");
+            entered |= self.is_ours(&next);
+            match self.entries.get(&next) {
+                Some(Entry::Link(target)) if last == Last::Follow || !rest.is_empty() => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        return Some(Found::missing(libc::ELOOP));
+                    }
+                    if target.starts_with('/') {
+                        at.clear();
+                    }
+                    rest.extend(target.split('/').rev());
+                }
+                Some(Entry::Elsewhere(target)) => {
+                    // With its slash the path of a link means the directory that it leads to.
+                    let rest = if rest.is_empty() { &[""] } else { &rest[..] };
+                    return Some(Found::elsewhere(target, rest));
+                }
+                Some(Entry::Text(_) | Entry::Device { .. }) if !rest.is_empty() => {
+                    return Some(Found::missing(libc::ENOTDIR));
+                }
+                Some(_) => at = next,
+                None if self.has_below(&next) => at = next,
+                None if self.is_ours(&at) => return Some(Found::missing(libc::ENOENT)),
+                None => return entered.then(|| Found::elsewhere(&next, &rest)),
+            }
+        }
+        if !self.is_ours(&at) {
+            return entered.then(|| Found::elsewhere(&at, &[]));
+        }
+        let node = self.entries.get(&at).cloned().map_or(Node::Directory, Node::Entry);
+        Some(Found { path: at, node })
+    }
+
+    /// The names in the directory at a canonical path, with their kinds.
+    pub fn children(&self, path: &str) -> Vec<(String, Kind)> {
+        let mut children: Vec<(String, Kind)> = Vec::new();
+        for (place, entry) in self.below(path) {
+            let rest = &place[path.len() + 1..];
+            let (name, kind) = match rest.split_once('/') {
+                Some((name, _)) => (name, libc::DT_DIR),
+                None => (rest, entry.kind()),
+            };
+            if children.iter().all(|(known, _)| known != name) {
+                children.push((name.to_owned(), kind));
+            }
+        }
+        children
+    }
+
+    fn below(&self, path: &str) -> impl Iterator<Item = (&String, &Entry)> {
+        let prefix = format!("{path}/");
+        let from = self.entries.range(prefix.clone()..);
+        from.take_while(move |(place, _)| place.starts_with(&prefix))
+    }
+
+    fn has_below(&self, path: &str) -> bool {
+        self.below(path).next().is_some()
+    }
+
+    fn is_ours(&self, path: &str) -> bool {
+        let below = |root: &String| {
+            path.strip_prefix(root.as_str()).is_some_and(|r| r.is_empty() || r.starts_with('/'))
+        };
+        self.roots.iter().any(below)
+    }
+}
+
+impl Entry {
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Text(_) => libc::DT_REG,
+            Self::Device { .. } => libc::DT_CHR,
+            Self::Link(_) => libc::DT_LNK,
+            Self::Elsewhere(_) => libc::DT_DIR,
         }
     }
 }
 
-/// The octets in groups of two, as the kernel writes GUIDs and GIDs.
-fn grouped(octets: &[u8]) -> String {
-    let mut text = String::new();
-    for pair in octets.chunks(2) {
-        let colon = if text.is_empty() { "" } else { ":" };
-        let _ = write!(text, "{colon}{:02x}{:02x}", pair[0], pair[1]);
+impl Found {
+    fn missing(code: c_int) -> Self {
+        Self { path: String::new(), node: Node::Missing(code) }
     }
-    text
+
+    /// The path `at` with the components that are left, of which the next one is the last.
+    pub fn elsewhere(at: &str, rest: &[&str]) -> Self {
+        let path = rest.iter().rev().fold(at.to_owned(), |path, part| path + "/" + part);
+        match CString::new(if path.is_empty() { "/" } else { &path }) {
+            Ok(path) => Self { path: String::new(), node: Node::Elsewhere(path) },
+            Err(_) => Self::missing(libc::ENOENT),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv6Addr;
-
     use super::*;
 
-    fn node(path: &CStr) -> Option<Node> {
-        // SAFETY: NUL-terminated.
-        unsafe { at(path.as_ptr()) }.map(|(_, node)| node)
+    fn tree() -> Tree {
+        let mut tree = Tree::default();
+        tree.add_root("/sys/class/x");
+        tree.add_root("/sys/devices/p");
+        tree.add_link("/sys/class/x/d".into(), "../../devices/p/f/x/d");
+        tree.add_line("/sys/devices/p/f/x/d/text".into(), "1");
+        tree.add_link("/sys/devices/p/f/x/d/device".into(), "../../../f");
+        tree.add_line("/sys/devices/p/f/vendor".into(), "2");
+        tree.add("/sys/devices/p/f/net/e".into(), Entry::Elsewhere("/sys/class/net/e".into()));
+        tree.add_link("/sys/devices/p/f/bus".into(), "../../../bus/y");
+        tree.add_link("/sys/devices/p/f/a".into(), "b");
+        tree.add_link("/sys/devices/p/f/b".into(), "a");
+        tree
     }
 
-    fn text(path: &CStr) -> String {
-        match node(path) {
-            Some(Node::File(text)) => text,
-            other => panic!("{path:?} is {other:?}"),
+    fn at(path: &str, last: Last) -> Found {
+        tree().resolve(path, last).unwrap_or_else(|| panic!("{path} is the kernel's"))
+    }
+
+    fn canonical(path: &str) -> String {
+        at(path, Last::Follow).path
+    }
+
+    fn elsewhere(path: &str) -> CString {
+        match at(path, Last::Follow).node {
+            Node::Elsewhere(path) => path,
+            other => panic!("{path} is {other:?}"),
         }
     }
 
     #[test]
-    fn files_tell_what_the_verbs_tell() {
-        assert_eq!(text(c"/sys/class/infiniband/weft0/node_type"), "1: CA\n");
-        assert_eq!(text(c"/sys/class/infiniband/weft_iw0/node_type"), "4: RNIC\n");
-        assert_eq!(text(c"/sys/class/infiniband/weft0/ports/1/gid_attrs/types/0"), "RoCE v2\n");
-        let gid = text(c"/sys/class/infiniband/weft0/ports/1/gids/0");
-        let parsed: Ipv6Addr = gid.trim().parse().unwrap();
-        assert_eq!(parsed.octets(), gid::table(Personality::Roce)[0].raw);
-        assert_eq!(text(c"/sys/class/infiniband_verbs/uverbs_weft0/ibdev"), "weft0\n");
-        assert_eq!(node(c"/dev/infiniband/uverbs_weft0"), Some(Node::Device));
+    fn links_are_followed_before_dots() {
+        assert_eq!(canonical("/sys/class/x/d"), "/sys/devices/p/f/x/d");
+        assert_eq!(canonical("/sys/class/x/d/../.."), "/sys/devices/p/f");
+        assert_eq!(canonical("/sys/class/x/d/device"), "/sys/devices/p/f");
+        assert_eq!(canonical("/sys//class/./x/d/device/vendor"), "/sys/devices/p/f/vendor");
+        assert_eq!(canonical("/sys/class/../class/x/"), "/sys/class/x");
     }
 
     #[test]
-    fn directories_hold_what_is_below_them_and_nothing_else_is_there() {
-        let Some(Node::Directory(mut names)) = node(c"/sys/class/infiniband/") else {
-            panic!("no directory");
-        };
-        names.sort();
-        assert_eq!(names, ["weft0", "weft_iw0"]);
-        assert_eq!(node(c"/sys/class/infiniband/mlx5_0"), Some(Node::Nothing));
-        assert_eq!(node(c"/dev/infiniband/uverbs0"), Some(Node::Nothing));
-        assert_eq!(node(c"/sys/class/infiniband/weft0/ports/2"), Some(Node::Nothing));
-        let elsewhere = node(c"/sys/class/infiniband//./weft0/device/net/../net");
-        assert!(matches!(elsewhere, Some(Node::Directory(names)) if names.len() == 1));
+    fn the_last_link_is_kept_if_the_caller_says_so_and_no_slash_follows() {
+        let kept = at("/sys/class/x/d", Last::Keep);
+        assert_eq!(kept.path, "/sys/class/x/d");
+        assert_eq!(kept.node, Node::Entry(Entry::Link("../../devices/p/f/x/d".into())));
+        assert_eq!(at("/sys/class/x/d/", Last::Keep).node, Node::Directory);
     }
 
     #[test]
-    fn other_paths_are_not_ours() {
-        for path in [c"/sys/class/infinibandx", c"/sys/class/net", c"/dev/infiniband_x", c"", c"x"]
-        {
-            assert_eq!(node(path), None, "{path:?}");
+    fn what_is_not_there_says_why() {
+        let missing = |path, code| assert_eq!(at(path, Last::Follow).node, Node::Missing(code));
+        missing("/sys/class/x/none", libc::ENOENT);
+        missing("/sys/class/x/none/..", libc::ENOENT);
+        missing("/sys/class/x/d/text/", libc::ENOTDIR);
+        missing("/sys/class/x/d/text/more", libc::ENOTDIR);
+        missing("/sys/devices/p/f/a", libc::ELOOP);
+    }
+
+    #[test]
+    fn the_kernel_has_the_rest() {
+        for path in ["/", "/sys/class", "/sys/class/net", "/sys/class/xy", "/sys/class/../x"] {
+            assert_eq!(tree().resolve(path, Last::Follow), None, "{path}");
         }
-        assert_eq!(node(c"/sys/class/infiniband/../net"), None);
+        assert_eq!(elsewhere("/sys/class/x/d/../../../..").as_c_str(), c"/sys/devices");
+        assert_eq!(elsewhere("/sys/class/x/../y").as_c_str(), c"/sys/class/y");
+        assert_eq!(elsewhere("/sys/class/x/d/device/bus/z").as_c_str(), c"/sys/bus/y/z");
+        assert_eq!(elsewhere("/sys/class/x/d/device/net/e").as_c_str(), c"/sys/class/net/e/");
+        assert_eq!(
+            elsewhere("/sys/class/x/d/device/net/e/mtu").as_c_str(),
+            c"/sys/class/net/e/mtu"
+        );
+        assert_eq!(
+            elsewhere("/sys/class/x/d/device/net/e/./..").as_c_str(),
+            c"/sys/class/net/e/./.."
+        );
     }
 
     #[test]
-    fn the_network_interface_is_the_kernels_own() {
-        let Some(Node::Directory(names)) = node(c"/sys/class/infiniband/weft0/device/net") else {
-            panic!("no directory");
-        };
-        let below = format!("/sys/class/infiniband/weft0/device/net/{}/mtu", names[0]);
-        let real = format!("/sys/class/net/{}/mtu", names[0]);
-        let expected = Node::Elsewhere(CString::new(real).unwrap());
-        assert_eq!(node(&CString::new(below).unwrap()), Some(expected));
+    fn children_have_their_kinds() {
+        let names = tree().children("/sys/devices/p/f");
+        let kind = |name: &str| names.iter().find(|(n, _)| n == name).map(|(_, kind)| *kind);
+        assert_eq!(kind("x"), Some(libc::DT_DIR));
+        assert_eq!(kind("net"), Some(libc::DT_DIR));
+        assert_eq!(kind("vendor"), Some(libc::DT_REG));
+        assert_eq!(kind("bus"), Some(libc::DT_LNK));
+        assert_eq!(names.len(), 6);
+        assert!(tree().children("/sys/devices/p/f/vendor").is_empty());
     }
 }

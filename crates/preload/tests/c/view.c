@@ -56,9 +56,8 @@ static void files(void)
 	CHECK(fcntl(fd, F_GETFD) == FD_CLOEXEC && close(fd) == 0);
 	CHECK(open(ROOT "/weft0/node_type", O_RDWR) == -1 && errno == EACCES);
 	CHECK(open(ROOT "/mlx5_0/node_type", O_RDONLY) == -1 && errno == ENOENT);
-	CHECK(realpath(ROOT "/weft0/ports/../", path) && !strcmp(path, ROOT "/weft0"));
 	CHECK(!realpath(ROOT "/mlx5_0", path) && errno == ENOENT);
-	CHECK(readlink(ROOT "/weft0", path, sizeof(path)) == -1 && errno == EINVAL);
+	CHECK(readlink(ROOT "/weft0/ports", path, sizeof(path)) == -1 && errno == EINVAL);
 }
 
 static void kinds(void)
@@ -68,7 +67,7 @@ static void kinds(void)
 	CHECK(stat("/dev/infiniband/uverbs_weft0", &st) == 0 && S_ISCHR(st.st_mode));
 	CHECK(access("/dev/infiniband/uverbs_weft0", R_OK | W_OK) == 0);
 	CHECK(access("/dev/infiniband/uverbs0", F_OK) == -1 && errno == ENOENT);
-	CHECK(lstat(ROOT "/weft0", &st) == 0 && S_ISDIR(st.st_mode));
+	CHECK(lstat(ROOT "/weft0", &st) == 0 && S_ISLNK(st.st_mode));
 	CHECK(statx(AT_FDCWD, ROOT "/weft0/fw_ver", 0, STATX_BASIC_STATS, &stx) == 0);
 	CHECK(S_ISREG(stx.stx_mode) && access(ROOT "/weft0/fw_ver", W_OK) == -1);
 	CHECK(stat("/dev/null", &st) == 0 && S_ISCHR(st.st_mode));

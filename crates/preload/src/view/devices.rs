@@ -1,0 +1,301 @@
+//! The files of Weft's devices, as the kernel would lay them out for two PCI adapters.
+//!
+//! Scanners of the topology (hwloc, UCX, NCCL) resolve `/sys/class/infiniband/<device>` and read
+//! the NUMA node and the PCI address off the path that they come to, so each device is in the
+//! directory of a PCI function: in a domain of its own, where no hardware is.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex};
+use std::{fs, iter};
+
+use weft_io::Personality;
+
+use super::tree::{Entry, Tree};
+use crate::abi::IBV_PORT_ACTIVE;
+use crate::ibv::device::{guid, name, personalities, system_guid};
+use crate::ibv::gid;
+use crate::ibv::query::{port_attr, version};
+use crate::net::{self, Interface};
+
+/// The PCI domain of the devices and their vendor, "WF", which nobody has registered.
+pub const PCI_DOMAIN: &str = "5746:";
+
+const CLASS: &str = "/sys/class/infiniband";
+const VERBS_CLASS: &str = "/sys/class/infiniband_verbs";
+const NODES: &str = "/dev/infiniband";
+const BUS: &str = "5746:00";
+const HOST_BRIDGE: &str = "/sys/devices/pci5746:00";
+const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+const PCI_BUSES: &str = "/sys/class/pci_bus";
+
+/// The numbers that the kernel gives to the nodes of verbs, of which it uses the first few.
+const VERBS_MAJOR: u32 = 231;
+const VERBS_MINOR: u32 = 250;
+/// Miscellaneous devices, and one that has no number of its own.
+const MISC_MAJOR: u32 = 10;
+const MISC_MINOR: u32 = 250;
+
+/// The files as they are for the machine's interfaces now.
+pub fn tree() -> Arc<Tree> {
+    type Cached = (Arc<Vec<Interface>>, Arc<Tree>);
+    static CACHE: Mutex<Option<Cached>> = Mutex::new(None);
+    let interfaces = net::interfaces();
+    // Not waited for: a child of fork may find the lock held by a thread that it does not have.
+    let Ok(mut cache) = CACHE.try_lock() else { return Arc::new(plant(&interfaces)) };
+    match &*cache {
+        Some((known, tree)) if *known == interfaces => Arc::clone(tree),
+        _ => {
+            let tree = Arc::new(plant(&interfaces));
+            *cache = Some((interfaces, Arc::clone(&tree)));
+            tree
+        }
+    }
+}
+
+fn plant(interfaces: &[Interface]) -> Tree {
+    let mut tree = Tree::default();
+    for root in [CLASS, VERBS_CLASS, NODES, HOST_BRIDGE] {
+        tree.add_root(root);
+    }
+    tree.add_line(format!("{VERBS_CLASS}/abi_version"), "6");
+    let node = Entry::Device { major: MISC_MAJOR, minor: MISC_MINOR };
+    tree.add(format!("{NODES}/rdma_cm"), node);
+    let bus = format!("{PCI_BUSES}/{BUS}");
+    tree.add_root(bus.clone());
+    tree.add_link(bus, format!("../../devices/pci{BUS}/pci_bus/{BUS}"));
+    let affinity = Affinity::of(interfaces.first());
+    tree.add_line(format!("{HOST_BRIDGE}/pci_bus/{BUS}/cpulistaffinity"), &affinity.cpulist);
+    for personality in personalities().iter().copied() {
+        let device = Device::new(personality, interfaces);
+        device.add_function(&mut tree, &affinity);
+        device.add_verbs(&mut tree);
+        device.add_adapter(&mut tree);
+        device.add_port(&mut tree, interfaces);
+        device.add_network(&mut tree);
+    }
+    tree
+}
+
+/// What is near the adapters: they are in the CPU, so what the network interface says of itself.
+struct Affinity {
+    numa_node: String,
+    cpulist: String,
+}
+
+impl Affinity {
+    fn of(interface: Option<&Interface>) -> Self {
+        let read = |path: &str| {
+            let text = fs::read_to_string(path).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        let near = |file: &str| {
+            let name = String::from_utf8_lossy(&interface?.name).into_owned();
+            read(&format!("/sys/class/net/{name}/device/{file}"))
+        };
+        let all = || read("/sys/devices/system/cpu/online");
+        Self {
+            numa_node: near("numa_node").unwrap_or_else(|| "-1".to_owned()),
+            cpulist: near("local_cpulist").or_else(all).unwrap_or_else(|| "0".to_owned()),
+        }
+    }
+
+    /// The CPUs as a bit mask in groups of 32, the highest first.
+    fn mask(&self) -> String {
+        let mut words: Vec<u32> = vec![0];
+        for range in self.cpulist.split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) else {
+                continue;
+            };
+            for cpu in (first..=last).map(usize::from) {
+                if words.len() <= cpu / 32 {
+                    words.resize(cpu / 32 + 1, 0);
+                }
+                words[cpu / 32] |= 1 << (cpu % 32);
+            }
+        }
+        let words: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
+        words.join(",")
+    }
+}
+
+/// One device, and where its files are.
+struct Device {
+    personality: Personality,
+    name: String,
+    /// The name of its node of verbs.
+    node: String,
+    /// Its place among the devices, the same whichever of them are visible.
+    place: u32,
+    /// Its PCI address.
+    address: String,
+    /// The interface of its first GID.
+    interface: Option<String>,
+}
+
+impl Device {
+    fn new(personality: Personality, interfaces: &[Interface]) -> Self {
+        let name = name(personality).to_owned();
+        let place = match personality {
+            Personality::Roce => 0,
+            Personality::Iwarp => 1,
+        };
+        let first = gid::table(personality).first().map(|gid| gid.interface);
+        let owner = first.and_then(|index| name_of(interfaces, index));
+        Self {
+            personality,
+            node: format!("uverbs_{name}"),
+            name,
+            place,
+            address: format!("{BUS}:{place:02x}.0"),
+            interface: owner,
+        }
+    }
+
+    /// The directory of the PCI function.
+    fn function(&self) -> String {
+        format!("{HOST_BRIDGE}/{}", self.address)
+    }
+
+    fn adapter(&self) -> String {
+        format!("{}/infiniband/{}", self.function(), self.name)
+    }
+
+    fn add_function(&self, tree: &mut Tree, affinity: &Affinity) {
+        let (root, address) = (self.function(), &self.address);
+        let product = format!("0x{:04x}", self.place + 1);
+        let uevent = format!(
+            "PCI_CLASS=20000\nPCI_ID=5746:{0}\nPCI_SUBSYS_ID=5746:{0}\nPCI_SLOT_NAME={address}",
+            &product[2..]
+        );
+        // A link that carries the nominal rate of the port several times.
+        let (speed, width) = ("16.0 GT/s PCIe", "16");
+        let files = [
+            ("vendor", "0x5746"),
+            ("device", &product),
+            ("subsystem_vendor", "0x5746"),
+            ("subsystem_device", &product),
+            ("class", "0x020000"),
+            ("revision", "0x00"),
+            ("numa_node", &affinity.numa_node),
+            ("local_cpulist", &affinity.cpulist),
+            ("local_cpus", &affinity.mask()),
+            ("max_link_speed", speed),
+            ("max_link_width", width),
+            ("current_link_speed", speed),
+            ("current_link_width", width),
+            ("uevent", &uevent),
+        ];
+        for (file, line) in files {
+            tree.add_line(format!("{root}/{file}"), line);
+        }
+        tree.add_link(format!("{root}/subsystem"), "../../../bus/pci");
+        let listed = format!("{PCI_DEVICES}/{address}");
+        tree.add_root(listed.clone());
+        tree.add_link(listed, format!("../../../devices/pci{BUS}/{address}"));
+    }
+
+    fn add_verbs(&self, tree: &mut Tree) {
+        let Self { node, address, .. } = self;
+        let (major, minor) = (VERBS_MAJOR, VERBS_MINOR + self.place);
+        tree.add(format!("{NODES}/{node}"), Entry::Device { major, minor });
+        let root = format!("{}/infiniband_verbs/{node}", self.function());
+        tree.add_line(format!("{root}/ibdev"), &self.name);
+        tree.add_line(format!("{root}/abi_version"), "1");
+        tree.add_line(format!("{root}/dev"), &format!("{major}:{minor}"));
+        let uevent = format!("MAJOR={major}\nMINOR={minor}\nDEVNAME=infiniband/{node}");
+        tree.add_line(format!("{root}/uevent"), &uevent);
+        tree.add_link(format!("{root}/device"), format!("../../../{address}"));
+        tree.add_link(format!("{root}/subsystem"), "../../../../../class/infiniband_verbs");
+        let target = format!("../../devices/pci{BUS}/{address}/infiniband_verbs/{node}");
+        tree.add_link(format!("{VERBS_CLASS}/{node}"), target);
+    }
+
+    fn add_adapter(&self, tree: &mut Tree) {
+        let Self { name, address, .. } = self;
+        let root = self.adapter();
+        let kind = match self.personality {
+            Personality::Iwarp => "4: RNIC",
+            Personality::Roce => "1: CA",
+        };
+        let files = [
+            ("node_type", kind),
+            ("node_guid", &grouped(&guid(self.personality).to_ne_bytes())),
+            ("sys_image_guid", &grouped(&system_guid().to_ne_bytes())),
+            ("node_desc", "weft"),
+            ("board_id", "weft"),
+            ("hca_type", "weft"),
+            ("fw_ver", version()),
+            ("uevent", &format!("NAME={name}")),
+        ];
+        for (file, line) in files {
+            tree.add_line(format!("{root}/{file}"), line);
+        }
+        tree.add_link(format!("{root}/device"), format!("../../../{address}"));
+        tree.add_link(format!("{root}/subsystem"), "../../../../../class/infiniband");
+        let target = format!("../../devices/pci{BUS}/{address}/infiniband/{name}");
+        tree.add_link(format!("{CLASS}/{name}"), target);
+    }
+
+    fn add_port(&self, tree: &mut Tree, interfaces: &[Interface]) {
+        let root = format!("{}/ports/1", self.adapter());
+        let attr = port_attr(self.personality);
+        let active = attr.state == IBV_PORT_ACTIVE;
+        let files = [
+            ("state", if active { "4: ACTIVE" } else { "1: DOWN" }),
+            ("phys_state", if active { "5: LinkUp" } else { "3: Disabled" }),
+            ("link_layer", "Ethernet"),
+            ("rate", "100 Gb/sec (4X EDR)"),
+            ("cap_mask", &format!("{:#010x}", attr.port_cap_flags)),
+            ("lid", "0x0"),
+            ("lid_mask_count", "0"),
+            ("sm_lid", "0x0"),
+            ("sm_sl", "0"),
+            ("pkeys/0", "0xffff"),
+        ];
+        for (file, line) in files {
+            tree.add_line(format!("{root}/{file}"), line);
+        }
+        let kind = match self.personality {
+            Personality::Iwarp => "IB/RoCE v1",
+            Personality::Roce => "RoCE v2",
+        };
+        let table = gid::table(self.personality);
+        for (row, gid) in table.iter().enumerate() {
+            tree.add_line(format!("{root}/gids/{row}"), &grouped(&gid.raw));
+            tree.add_line(format!("{root}/gid_attrs/types/{row}"), kind);
+            if let Some(owner) = name_of(interfaces, gid.interface) {
+                tree.add_line(format!("{root}/gid_attrs/ndevs/{row}"), &owner);
+            }
+        }
+        // The kernel lists empty rows too, and has neither a type nor an interface for them.
+        for row in table.len()..gid::table_len(self.personality) as usize {
+            tree.add_line(format!("{root}/gids/{row}"), &grouped(&[0; 16]));
+        }
+    }
+
+    /// The network interface below the PCI function, and the adapter below the interface.
+    fn add_network(&self, tree: &mut Tree) {
+        let Some(interface) = &self.interface else { return };
+        let real = format!("/sys/class/net/{interface}");
+        tree.add(format!("{}/net/{interface}", self.function()), Entry::Elsewhere(real.clone()));
+        let adapters = format!("{real}/device/infiniband");
+        tree.add_link(format!("{adapters}/{}", self.name), self.adapter());
+        tree.add_root(adapters);
+    }
+}
+
+fn name_of(interfaces: &[Interface], index: u32) -> Option<String> {
+    let owner = interfaces.iter().find(|interface| interface.index == index)?;
+    Some(String::from_utf8_lossy(&owner.name).into_owned())
+}
+
+/// The bytes in groups of two, as the kernel writes GUIDs and GIDs.
+fn grouped(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let colons = iter::once("").chain(iter::repeat(":"));
+    for (pair, colon) in bytes.chunks_exact(2).zip(colons) {
+        let _ = write!(text, "{colon}{:02x}{:02x}", pair[0], pair[1]);
+    }
+    text
+}

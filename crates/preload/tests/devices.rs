@@ -1,0 +1,40 @@
+//! `WEFT_DEVICES`: which devices a program sees.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Dir, preloaded, stderr, succeed};
+
+/// What is said while only `names` are to be seen by `WEFT_DEVICES=list`.
+fn seen(program: &Path, list: &str, names: &[&str]) -> String {
+    stderr(&succeed(preloaded(program).env("WEFT_DEVICES", list).args(names)))
+}
+
+#[test]
+fn the_list_hides_the_other_device_everywhere() {
+    let dir = Dir::new("visible");
+    let program = dir.build("visible.c", "visible", &["-libverbs", "-lrdmacm"]);
+    for (list, names) in [
+        ("", &["weft0", "weft_iw0"][..]),
+        ("weft_iw0,weft0", &["weft0", "weft_iw0"]),
+        ("weft0", &["weft0"]),
+        (" weft_iw0 ,", &["weft_iw0"]),
+    ] {
+        assert_eq!(seen(&program, list, names), "", "{list}");
+    }
+    let said = seen(&program, "mlx5_0,weft0", &["weft0"]);
+    assert!(said.contains("WEFT_DEVICES: no device is named mlx5_0"), "{said}");
+    let said = seen(&program, "mlx5_0", &[]);
+    assert!(said.contains("WEFT_DEVICES leaves no device"), "{said}");
+}
+
+#[test]
+fn the_list_wins_over_the_transport() {
+    let dir = Dir::new("contradiction");
+    let program = dir.build("visible.c", "visible", &["-libverbs", "-lrdmacm"]);
+    let mut command = preloaded(&program);
+    command.env("WEFT_DEVICES", "weft0").env("WEFT_TRANSPORT", "iwarp").arg("weft0");
+    let said = stderr(&succeed(&mut command));
+    assert_eq!(said.matches("WEFT_DEVICES hides").count(), 1, "{said}");
+}
