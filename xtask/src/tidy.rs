@@ -1,8 +1,9 @@
 //! The style of the text, as a test.
 //!
-//! Every rule looks at one file and needs nothing else, but for links and fuzz targets, which need
-//! the tree.
+//! Every rule looks at one file and needs nothing else, but for links, names of tests and fuzz
+//! targets, which need the tree.
 
+mod evidence;
 mod functions;
 mod fuzz;
 mod links;
@@ -27,6 +28,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
         }
         if file.is("md") {
             findings.extend(links::check(root, file));
+            findings.extend(evidence::check(file, &files));
         }
     }
     Ok(findings)

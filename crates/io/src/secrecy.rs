@@ -21,6 +21,7 @@ use weft_rnic::shuttle::{
 use weft_rnic::wire::datagram::Cipher;
 use weft_rnic::wire::shuttle::hello::protection;
 use weft_verbs::Misuse;
+use zeroize::Zeroizing;
 
 use crate::{clock, report, sys};
 
@@ -104,8 +105,9 @@ fn closed_to(metadata: &Metadata) -> u32 {
     if metadata.uid() == sys::user() { 0o077 } else { 0o027 }
 }
 
-fn read_some(file: File) -> std::io::Result<Vec<u8>> {
-    let mut content = Vec::new();
+fn read_some(file: File) -> std::io::Result<Zeroizing<Vec<u8>>> {
+    // One that grew would leave copies behind.
+    let mut content = Zeroizing::new(Vec::with_capacity(2 * KEY_FILE_OCTETS_MAX));
     file.take(KEY_FILE_OCTETS_MAX as u64 + 1).read_to_end(&mut content)?;
     Ok(content)
 }

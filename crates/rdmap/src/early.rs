@@ -14,7 +14,15 @@ pub struct EarlyWrites {
     stretches: BTreeMap<(u32, u64), Stretch>,
     /// The largest number among them.
     latest: u64,
+    /// How many of them call for a sweep: twice what the last one left, so that a peer that keeps
+    /// many open pays for each with a segment.
+    sweep_above: usize,
+    #[cfg(test)]
+    swept: usize,
 }
+
+/// Stretches that are never swept.
+const KEPT_MIN: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
@@ -27,8 +35,13 @@ impl EarlyWrites {
     pub fn pass(&mut self, frontier: u64) {
         if self.latest < frontier {
             self.stretches.clear();
-        } else if self.stretches.len() > 64 {
+        } else if self.stretches.len() > self.sweep_above.max(KEPT_MIN) {
+            #[cfg(test)]
+            {
+                self.swept += self.stretches.len();
+            }
             self.stretches.retain(|_, stretch| stretch.seq >= frontier);
+            self.sweep_above = 2 * self.stretches.len();
         }
     }
 
@@ -122,6 +135,22 @@ mod tests {
         assert_eq!(early.gaps(1, 2, 0, 120), [(100, 120)]);
         early.pass(10);
         assert!(!early.concerns(2));
+    }
+
+    /// A peer that sends every other segment first has the frontier move on by two at a time.
+    #[test]
+    fn what_waits_is_swept_seldom() {
+        const SEGMENTS: u64 = 10_000;
+        let mut early = EarlyWrites::default();
+        let odd = || (1..SEGMENTS).step_by(2);
+        odd().for_each(|seq| early.note(1, seq, 2 * seq, 2 * seq + 1));
+        for seq in odd() {
+            early.pass(seq + 1);
+            early.note(1, SEGMENTS + seq, 2 * (SEGMENTS + seq), 2 * (SEGMENTS + seq) + 1);
+        }
+        assert!(early.swept as u64 <= 4 * SEGMENTS, "{} looked at", early.swept);
+        early.pass(SEGMENTS);
+        assert!(early.stretches.len() as u64 <= 2 * SEGMENTS, "they are forgotten");
     }
 
     /// Random segments in random order leave what the right order leaves.

@@ -4,26 +4,27 @@
 //! that was drawn before.
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
+use zeroize::Zeroizing;
 
 use crate::seal::expand;
 
 /// A stream of such numbers.
 pub(crate) struct Draws {
-    state: [u8; 32],
+    state: Zeroizing<[u8; 32]>,
 }
 
 impl Draws {
     /// `seed` is fresh randomness.
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Self { state: seed }
+        Self { state: Zeroizing::new(seed) }
     }
 
     /// 32 octets that were never drawn before.
     pub(crate) fn draw(&mut self) -> [u8; 32] {
-        let prk = Prk::new_less_safe(HKDF_SHA256, &self.state);
+        let prk = Prk::new_less_safe(HKDF_SHA256, self.state.as_slice());
         let mut drawn = [0; 32];
         expand(&prk, b"shuttle draw", &mut drawn);
-        expand(&prk, b"shuttle state", &mut self.state);
+        expand(&prk, b"shuttle state", self.state.as_mut_slice());
         drawn
     }
 

@@ -1,12 +1,14 @@
 //! The key that hosts share: its text, and the secrets that follow from it.
 //!
 //! Invariant: the key leaves this module as the text that it was made or read as, by
-//! [`Key::to_text`], and in no other way: neither an error nor `Debug` shows any of it.
+//! [`Key::to_text`], and in no other way: neither an error nor `Debug` shows any of it. Memory that
+//! held it is overwritten when it is dropped.
 
 use core::fmt;
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 use crate::noise::Credentials;
 use crate::seal::expand;
@@ -20,7 +22,7 @@ pub const KEY_FILE_OCTETS_MAX: usize = 4096;
 
 /// A secret that all hosts know which may speak to each other.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key([u8; LEN]);
+pub struct Key(Zeroizing<[u8; LEN]>);
 
 /// Why a text is not a key. What was in the text is not told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -45,7 +47,7 @@ pub enum KeyError {
 impl Key {
     /// A new key out of fresh randomness.
     pub fn new(entropy: [u8; LEN]) -> Self {
-        Self(entropy)
+        Self(Zeroizing::new(entropy))
     }
 
     /// Reads the text of a key: `weft1:` and 64 hexadecimal digits.
@@ -58,7 +60,7 @@ impl Key {
             return Err(KeyError::Length(digits.len()));
         };
         let pairs: &[_; LEN] = pairs.try_into().map_err(|_| KeyError::Length(digits.len()))?;
-        let mut key = [0; LEN];
+        let mut key = Zeroizing::new([0; LEN]);
         for (octet, [high, low]) in key.iter_mut().zip(pairs) {
             *octet = value(*high)? << 4 | value(*low)?;
         }
@@ -98,20 +100,20 @@ impl Key {
 
     /// What tells the two ends of a connection from strangers.
     pub fn credentials(&self) -> Credentials {
-        let mut shared = [0; LEN];
-        expand(&self.prk(), b"weft connections", &mut shared);
-        Credentials::PreShared(shared)
+        let mut shared = Zeroizing::new([0; LEN]);
+        expand(&self.prk(), b"weft connections", shared.as_mut_slice());
+        Credentials::PreShared(*shared)
     }
 
     /// What the keys of datagrams follow from.
     pub(crate) fn datagrams(&self) -> Prk {
-        let mut root = [0; LEN];
-        expand(&self.prk(), b"weft datagrams", &mut root);
-        Prk::new_less_safe(HKDF_SHA256, &root)
+        let mut root = Zeroizing::new([0; LEN]);
+        expand(&self.prk(), b"weft datagrams", root.as_mut_slice());
+        Prk::new_less_safe(HKDF_SHA256, root.as_slice())
     }
 
     fn prk(&self) -> Prk {
-        Prk::new_less_safe(HKDF_SHA256, &self.0)
+        Prk::new_less_safe(HKDF_SHA256, self.0.as_slice())
     }
 }
 

@@ -9,6 +9,7 @@ use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
+use zeroize::{Zeroize, Zeroizing};
 
 /// What tells the two ends from strangers.
 #[derive(Clone, Default)]
@@ -30,14 +31,15 @@ pub enum Credentials {
 /// Octets of a key agreement message beyond the inner packet at most.
 const OVERHEAD_MAX: usize = 128;
 
-/// A key agreement under way.
+/// A key agreement under way. snow keeps what it works with in memory of its own, which it gives
+/// back as it is: an ephemeral private key and the key that both ends were given.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     state: HandshakeState,
 }
 
 /// The secrets of both directions, the initiator's first.
-pub(crate) type Secrets = [[u8; 32]; 2];
+pub(crate) type Secrets = Zeroizing<[[u8; 32]; 2]>;
 
 impl Credentials {
     /// The public key of a private one (X25519), for [`Credentials::Static`].
@@ -57,7 +59,8 @@ impl Credentials {
 
     fn builder(&self, entropy: [u8; 32]) -> Result<Builder<'_>, Error> {
         let params = self.pattern().1.parse()?;
-        let builder = Builder::with_resolver(params, Box::new(Resolver { entropy }));
+        let resolver = Resolver { entropy: Zeroizing::new(entropy) };
+        let builder = Builder::with_resolver(params, Box::new(resolver));
         match self {
             Self::Anonymous => Ok(builder),
             Self::PreShared(key) => builder.psk(0, key),
@@ -65,6 +68,15 @@ impl Credentials {
             Self::Static { private, peer: Some(peer) } => {
                 builder.local_private_key(private)?.remote_public_key(peer)
             }
+        }
+    }
+}
+
+impl Drop for Credentials {
+    fn drop(&mut self) {
+        match self {
+            Self::Anonymous => {}
+            Self::PreShared(secret) | Self::Static { private: secret, .. } => secret.zeroize(),
         }
     }
 }
@@ -120,7 +132,7 @@ impl Agreement {
     /// The secrets, once both messages are through.
     pub(crate) fn secrets(&mut self) -> Secrets {
         let (initiator, responder) = self.state.dangerously_get_raw_split();
-        [initiator, responder]
+        Zeroizing::new([initiator, responder])
     }
 
     /// The peer's public key, where the credentials have one.
@@ -145,12 +157,12 @@ impl Agreement {
 
 /// snow's own primitives, with randomness that was passed in.
 struct Resolver {
-    entropy: [u8; 32],
+    entropy: Zeroizing<[u8; 32]>,
 }
 
 impl CryptoResolver for Resolver {
     fn resolve_rng(&self) -> Option<Box<dyn Random>> {
-        Some(Box::new(OneDraw(Some(self.entropy))))
+        Some(Box::new(OneDraw(Some(self.entropy.clone()))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
@@ -167,12 +179,12 @@ impl CryptoResolver for Resolver {
 }
 
 /// Entropy for one ephemeral key; nothing else of a handshake is drawn.
-struct OneDraw(Option<[u8; 32]>);
+struct OneDraw(Option<Zeroizing<[u8; 32]>>);
 
 impl Random for OneDraw {
     fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), Error> {
         let entropy = self.0.take().filter(|entropy| entropy.len() == dest.len());
-        dest.copy_from_slice(&entropy.ok_or(Error::Rng)?);
+        dest.copy_from_slice(entropy.ok_or(Error::Rng)?.as_slice());
         Ok(())
     }
 }

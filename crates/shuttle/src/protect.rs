@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn guard(chosen: u8, other: u64, initiator: bool) -> Guard {
-        let secrets = [[other as u8; 32], [9; 32]];
+        let secrets = zeroize::Zeroizing::new([[other as u8; 32], [9; 32]]);
         let sealed = chosen >= protection::AES128GCM;
         Guard::new(chosen, [1, other], initiator, sealed.then_some(&secrets), 1 << 22)
     }

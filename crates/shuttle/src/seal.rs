@@ -11,6 +11,7 @@ use aws_lc_rs::aead::{
 };
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, Prk};
 use weft_wire::shuttle::hello::protection;
+use zeroize::Zeroizing;
 
 use crate::connection::MAX_PATHS;
 use crate::noise::Secrets;
@@ -38,8 +39,8 @@ pub(crate) struct Sealed {
 pub(crate) struct Keys {
     phase: u8,
     key: LessSafeKey,
-    iv: [u8; 12],
-    next: [u8; 32],
+    iv: Zeroizing<[u8; 12]>,
+    next: Zeroizing<[u8; 32]>,
 }
 
 impl Sealed {
@@ -121,11 +122,12 @@ impl Sealed {
 impl Keys {
     pub(crate) fn derive(algorithm: &'static Algorithm, secret: &[u8; 32], phase: u8) -> Self {
         let prk = Prk::new_less_safe(HKDF_SHA256, secret);
-        let (mut key, mut iv, mut next) = ([0; 32], [0; 12], [0; 32]);
+        let [mut key, mut next] = [(); 2].map(|()| Zeroizing::new([0; 32]));
+        let mut iv = Zeroizing::new([0; 12]);
         let key = &mut key[..algorithm.key_len()];
         expand(&prk, b"shuttle key", key);
-        expand(&prk, b"shuttle iv", &mut iv);
-        expand(&prk, b"shuttle next", &mut next);
+        expand(&prk, b"shuttle iv", iv.as_mut_slice());
+        expand(&prk, b"shuttle next", next.as_mut_slice());
         let key = UnboundKey::new(algorithm, key).expect("the key has the cipher's length");
         Self { phase, key: LessSafeKey::new(key), iv, next }
     }
@@ -166,7 +168,7 @@ impl Keys {
     }
 
     fn nonce(&self, path: u8, pn: u64) -> Nonce {
-        let mut nonce = self.iv;
+        let mut nonce = *self.iv;
         nonce[3] ^= path;
         for (octet, number) in nonce[4..].iter_mut().zip(pn.to_be_bytes()) {
             *octet ^= number;
@@ -196,7 +198,7 @@ mod tests {
     const HEADER: &[u8; 10] = b"\xc0header...";
 
     fn pair(chosen: u8) -> [Sealed; 2] {
-        let secrets = [[1; 32], [2; 32]];
+        let secrets = Zeroizing::new([[1; 32], [2; 32]]);
         [true, false].map(|initiator| Sealed::new(chosen, &secrets, initiator, 1))
     }
 

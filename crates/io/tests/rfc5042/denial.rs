@@ -1,0 +1,76 @@
+//! Section 6.4: peers that use up what others need. Each ends, at worst, its own stream.
+
+use weft_rnic::wire::rdmap::Opcode;
+use weft_rnic::wire::terminate::TerminateCode as T;
+use weft_verbs::SendOp;
+
+use crate::peer::{IRD, Peer, another, untagged};
+use crate::side::{ALL, Side};
+
+/// 6.4.3.1: receives are those of the queue pair, so who sends too much is short of them alone.
+#[test]
+fn a_peer_that_sends_too_much_has_its_own_receives_only() {
+    let victim = Side::new();
+    let other = another(&victim, &victim.pd, &victim.cq);
+    victim.recv(1, &[]);
+    other.recv(2, &[]);
+    let (mut greedy, mut modest) = (Peer::of(&victim), Peer::of(&other));
+    greedy.say(&untagged(Opcode::Send, 1, 0, &[]));
+    greedy.say(&untagged(Opcode::Send, 2, 0, &[]));
+    greedy.is_refused(T::UntaggedNoBuffer);
+    modest.say(&untagged(Opcode::Send, 1, 0, &[]));
+    modest.is_served();
+    let mut done: Vec<_> = victim.completions(2).iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    done.sort_unstable();
+    assert_eq!(done, [(1, 0), (2, 0)]);
+}
+
+/// 6.4.3.2 and 6.4.6: a queue that overflows takes with it who completes there, and nobody else.
+#[test]
+fn an_overflow_ends_the_streams_of_its_own_queue_only() {
+    let victim = Side::new();
+    let small = victim.context.create_cq(1, None, 9).unwrap();
+    let overflowing = another(&victim, &victim.pd, &small);
+    for wr_id in 0..8 {
+        overflowing.recv(wr_id, &[]);
+    }
+    let (mut flooding, mut bystander) = (Peer::of(&overflowing), Peer::of(&victim));
+    for msn in 1..=8 {
+        flooding.say(&untagged(Opcode::Send, msn, 0, &[]));
+    }
+    assert_eq!(overflowing.reports.wait_over(), 1, "the stream of the queue that overflowed");
+    assert!(small.poll(&mut [Default::default(); 8]).is_err());
+    bystander.is_served();
+    let memory = victim.memory(8, 5, ALL);
+    victim.send(1, SendOp::Send, &[memory.sge(0, 8)]);
+    assert_eq!(victim.completions(1)[0].status, 0);
+}
+
+/// 6.4.3.3: each stream has a queue of its own for Reads of the peer, and it has an end.
+#[test]
+fn reads_beyond_the_depth_end_their_own_stream() {
+    let victim = Side::new();
+    let other = another(&victim, &victim.context.alloc_pd(), &victim.cq);
+    let memory = victim.memory(1 << 20, 7, ALL);
+    let (mut greedy, mut modest) = (Peer::of(&victim), Peer::of(&other));
+    // Nobody reads the answers, so they fill TCP's buffers and the requests have to wait.
+    for _ in 0..64 * u32::from(IRD) {
+        greedy.read(memory.key, memory.addr(), 1 << 20);
+    }
+    modest.is_served();
+    assert_eq!(victim.reports.wait_over(), 1, "the stream with too many Reads");
+    modest.is_served();
+}
+
+/// 6.4.4: segments without effect, which end no stream, cost no more than others.
+#[test]
+fn messages_without_effect_are_taken_by_the_thousand() {
+    let victim = Side::new();
+    let mut idle = Peer::of(&victim);
+    for _ in 0..20 {
+        for _ in 0..1000 {
+            idle.write(0, 0, &[]);
+        }
+        idle.is_served();
+    }
+}
