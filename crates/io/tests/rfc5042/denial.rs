@@ -39,6 +39,7 @@ fn an_overflow_ends_the_streams_of_its_own_queue_only() {
         flooding.say(&untagged(Opcode::Send, msn, 0, &[]));
     }
     assert_eq!(overflowing.reports.wait_over(), 1, "the stream of the queue that overflowed");
+    assert_eq!(small.poll(&mut [Default::default(); 8]).unwrap(), 1, "what there was room for");
     assert!(small.poll(&mut [Default::default(); 8]).is_err());
     bystander.is_served();
     let memory = victim.memory(8, 5, ALL);

@@ -34,7 +34,8 @@ fn a_write_ends_at_the_bounds_of_the_region() {
 /// 6.2.1: the answer to a Read goes where the Read says, and no byte further.
 #[test]
 fn an_answer_ends_at_the_bounds_of_its_read() {
-    let answers: [(i64, usize, bool); 4] = [(-1, 8, false), (0, 9, false), (8, 1, false), (0, 8, true)];
+    let answers: [(i64, usize, bool); 4] =
+        [(-1, 8, false), (0, 9, false), (8, 1, false), (0, 8, true)];
     for (offset, len, other_key) in answers {
         let victim = Side::new();
         let memory = victim.memory(64, 7, ALL);
@@ -46,7 +47,8 @@ fn an_answer_ends_at_the_bounds_of_its_read() {
         let stag = u32::from_be_bytes(request[18..22].try_into().unwrap());
         let to = u64::from_be_bytes(request[22..30].try_into().unwrap());
         let stag = if other_key { other.key } else { stag };
-        let answer = tagged(Opcode::ReadResponse, stag, to.wrapping_add_signed(offset), &vec![1; len]);
+        let answer =
+            tagged(Opcode::ReadResponse, stag, to.wrapping_add_signed(offset), &vec![1; len]);
         peer.say(&answer);
         let code = if other_key { T::TaggedInvalidStag } else { T::TaggedBounds };
         peer.is_refused(code);
