@@ -16,9 +16,9 @@ pub struct Owned(c_int);
 
 impl Owned {
     /// A datagram socket for interface requests; nothing is sent on it.
-    pub fn datagram_socket() -> Option<Self> {
+    pub fn datagram_socket(family: c_int) -> Option<Self> {
         // SAFETY: plain arguments.
-        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         (fd >= 0).then_some(Self(fd))
     }
 
@@ -76,6 +76,26 @@ impl EventFd {
     }
 }
 
+/// Whether two numbers of this process lead to one eventfd.
+pub fn same_counter(one: c_int, other: c_int) -> bool {
+    const KCMP_FILE: c_int = 0;
+    // SAFETY: takes no pointers.
+    let me = unsafe { libc::getpid() };
+    // SAFETY: takes no pointers.
+    match unsafe { libc::syscall(libc::SYS_kcmp, me, me, KCMP_FILE, one, other) } {
+        0 => true,
+        // Containers refuse the call.
+        -1 => counter_id(one).is_some_and(|id| counter_id(other) == Some(id)),
+        _ => false,
+    }
+}
+
+/// What the kernel calls an eventfd.
+fn counter_id(fd: c_int) -> Option<String> {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    about.lines().find_map(|line| Some(line.strip_prefix("eventfd-id:")?.trim().to_owned()))
+}
+
 /// Adds one event to an [`EventFd`] for each that is queued.
 pub struct Waker(pub Arc<EventFd>);
 
@@ -106,6 +126,17 @@ mod tests {
         waker.wake();
         waker.wake();
         assert_eq!([fd.take(), fd.take(), fd.take()], [Ok(()), Ok(()), Err(libc::EAGAIN)]);
+    }
+
+    #[test]
+    fn a_counter_is_known_by_its_id_too() {
+        let (one, other) = (EventFd::new().unwrap(), EventFd::new().unwrap());
+        // SAFETY: takes no pointers.
+        let copy = Owned(unsafe { libc::dup(one.raw()) });
+        assert!(same_counter(one.raw(), copy.raw()) && !same_counter(other.raw(), copy.raw()));
+        let [one, other, copy] = [one.raw(), other.raw(), copy.raw()].map(counter_id);
+        assert!(one.is_some() && one == copy && one != other);
+        assert_eq!(counter_id(-1), None);
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Asked again and again, because addresses come and go while a program runs; but programs read
 //! tables row by row, so one answer serves for some milliseconds.
 
+mod ioctl;
+
 use std::ffi::CStr;
-use std::mem;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 use std::sync::Arc;
@@ -55,7 +56,8 @@ fn ask() -> Vec<Interface> {
     let mut list = ptr::null_mut();
     // SAFETY: `list` receives the head of a list that is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        return found;
+        // Some sandboxes have no netlink, which it asks.
+        ioctl::each(|item| add(&mut found, item));
     }
     let mut entry = list;
     while !entry.is_null() {
@@ -64,9 +66,11 @@ fn ask() -> Vec<Interface> {
         add(&mut found, item);
         entry = item.ifa_next;
     }
-    // SAFETY: the list came from getifaddrs, and nothing borrows from it any more.
+    // SAFETY: the list came from getifaddrs or is NULL, and nothing borrows from it any more.
     unsafe { libc::freeifaddrs(list) };
+    let v6 = speaks_v6();
     for interface in &mut found {
+        interface.addresses.retain(|address| v6 || address.is_ipv4());
         interface.addresses.sort_by_key(IpAddr::is_ipv6);
         interface.mtu = mtu(&interface.name);
     }
@@ -125,22 +129,14 @@ fn mac(address: &libc::sockaddr_ll) -> Option<[u8; 6]> {
 
 fn mtu(name: &[u8]) -> u32 {
     const ETHERNET: u32 = 1500;
-    // SAFETY: all zeroes is a valid request.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return ETHERNET;
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name) {
-        *to = *from as libc::c_char;
-    }
-    let Some(socket) = Owned::datagram_socket() else { return ETHERNET };
-    // SAFETY: the request is a writable ifreq with a NUL-terminated name.
-    let done = unsafe { libc::ioctl(socket.raw(), libc::SIOCGIFMTU, &raw mut request) };
-    if done != 0 {
-        return ETHERNET;
-    }
+    let Some(answer) = ioctl::about(name, libc::SIOCGIFMTU) else { return ETHERNET };
     // SAFETY: a successful SIOCGIFMTU fills this member.
-    u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).unwrap_or(ETHERNET)
+    u32::try_from(unsafe { answer.ifr_ifru.ifru_mtu }).unwrap_or(ETHERNET)
+}
+
+/// Whether sockets of IPv6 can be had: addresses that nobody can speak from are none.
+fn speaks_v6() -> bool {
+    Owned::datagram_socket(libc::AF_INET6).is_some()
 }
 
 #[cfg(test)]

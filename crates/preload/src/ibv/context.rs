@@ -19,7 +19,7 @@ use weft_sync::{Mutex, MutexGuard};
 use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
 use crate::abi::*;
 use crate::errno;
-use crate::fd::{EventFd, Waker};
+use crate::fd::{self, EventFd, Waker};
 use crate::log::log;
 use crate::real::pass_when_off;
 
@@ -137,14 +137,9 @@ fn opened() -> MutexGuard<'static, Vec<(c_int, Personality)>> {
 
 /// The device of the context that `fd` is a duplicate of the descriptor of, if there is one.
 pub fn owner(fd: c_int) -> Option<Personality> {
-    const KCMP_FILE: c_int = 0;
-    // SAFETY: takes no pointers.
-    let me = unsafe { libc::getpid() };
-    let same = |other: c_int| {
-        // SAFETY: takes no pointers.
-        (unsafe { libc::syscall(libc::SYS_kcmp, me, me, KCMP_FILE, fd, other) }) == 0
-    };
-    opened().iter().find(|(other, _)| same(*other)).map(|(_, personality)| *personality)
+    let opened = opened();
+    let found = opened.iter().find(|(other, _)| fd::same_counter(fd, *other));
+    found.map(|(_, personality)| *personality)
 }
 
 fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
