@@ -1,5 +1,5 @@
-//! What the sources may name: no sockets, threads or clock in the protocol crates, and unsafe code
-//! only in the files that exist for it.
+//! What the sources may name: no sockets, threads or clock in the protocol crates, unsafe code only
+//! in the files that exist for it, and no panic in what is loaded into the processes of others.
 //!
 //! Unit tests may use threads and time; unsafe code is counted everywhere.
 
@@ -38,6 +38,16 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 8] = [
 const OUTSIDE: [&str; 7] =
     ["std::net", "std::thread", "std::fs", "std::process", "std::os", "Instant::now", "SystemTime"];
 
+/// The crates that are loaded into the processes of others, where nothing may panic.
+const GUESTS: [&str; 13] = [
+    "sync", "wire", "fault", "verbs", "mpa", "shuttle", "cm", "rdmap", "rnic", "sdp", "io",
+    "preload", "sockets",
+];
+
+/// What their roots say of panics; tests may.
+const NO_PANIC: &str =
+    "deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)";
+
 /// Checks every Rust file of every package.
 pub fn check(packages: &[Package], files: &[TextFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -55,6 +65,7 @@ pub fn check(packages: &[Package], files: &[TextFile]) -> Vec<Finding> {
         }
         if package.roots.contains(&file.path) {
             findings.extend(lint_level(room, file));
+            findings.extend(no_panic(room, file));
         }
     }
     findings
@@ -122,6 +133,11 @@ fn lint_level(room: &Room, root: &TextFile) -> Option<Finding> {
     missing.then(|| Finding::new(&root.path, 1, format!("{} says {attribute}", room.name)))
 }
 
+fn no_panic(room: &Room, root: &TextFile) -> Option<Finding> {
+    let missing = GUESTS.contains(&room.name) && !root.text.contains(NO_PANIC);
+    missing.then(|| Finding::new(&root.path, 1, format!("{} says {NO_PANIC}", room.name)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,8 +199,16 @@ mod tests {
 
     #[test]
     fn roots_forbid_unsafe_code() {
-        assert_eq!(messages("weft-wire", "src/lib.rs", "//! Wire.\n").len(), 1);
-        assert!(messages("weft-wire", "src/lib.rs", "#![forbid(unsafe_code)]\n").is_empty());
-        assert_eq!(messages("weft-io", "src/lib.rs", "#![forbid(unsafe_code)]\n").len(), 1);
+        assert_eq!(messages("weft-xtask", "src/lib.rs", "//! Chores.\n").len(), 1);
+        assert!(messages("weft-xtask", "src/lib.rs", "#![forbid(unsafe_code)]\n").is_empty());
+        assert_eq!(messages("weft-bench", "src/lib.rs", "#![forbid(unsafe_code)]\n").len(), 1);
+    }
+
+    #[test]
+    fn guests_do_not_panic() {
+        let root = format!("#![forbid(unsafe_code)]\n#![cfg_attr(not(test), {NO_PANIC})]\n");
+        assert!(messages("weft-wire", "src/lib.rs", &root).is_empty());
+        let found = messages("weft-wire", "src/lib.rs", "#![forbid(unsafe_code)]\n");
+        assert!(found.len() == 1 && found[0].contains("clippy::expect_used"), "{found:?}");
     }
 }

@@ -11,6 +11,10 @@
 //! command itself once that has worked, `handle_*` as outcomes arrive, and [`Id::poll_event`]
 //! until it is empty after each of these.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod error;
 mod event;

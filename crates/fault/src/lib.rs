@@ -11,6 +11,10 @@
 //! Order: [`Plan::parse`]; [`Plan::seeded`] if the text names no seed; then the faults, and
 //! [`Dice::new`] for each object.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod dice;
 mod parse;

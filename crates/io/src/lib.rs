@@ -16,6 +16,10 @@
 //! Nothing is locked while a [`LinkWatcher`] or a [`engine::Source`] is called.
 
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod buffers;
 pub mod capability;

@@ -8,6 +8,10 @@
 //! Invariant: DDP sees the octets of an FPDU only after its bounds are known and its CRC, where
 //! one was agreed, is right; after the first octet that is wrong it sees nothing more.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod capability;
 mod error;

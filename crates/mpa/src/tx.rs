@@ -68,7 +68,8 @@ impl Framer {
     }
 
     fn frame(&mut self, memory: &impl RegisteredMemory, out: &mut Gather) {
-        let length = u16::try_from(self.ulpdu.len()).expect("a ULPDU is no longer than the MULPDU");
+        // The MULPDU bounds it.
+        let length = self.ulpdu.len() as u16;
         let pad = (2 + self.ulpdu.len()).wrapping_neg() % 4;
         let mut fpdu = Fpdu::begin(self.framed, self.markers, self.crc, memory, out);
         fpdu.put_bytes(&length.to_be_bytes());

@@ -17,6 +17,11 @@
 //! is ever written to stdout, and no panic crosses into C: it ends the process. Under `WEFT=off`
 //! every exported function is the real one.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
+
 mod abi;
 mod cma;
 mod dl;

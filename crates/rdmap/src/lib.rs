@@ -12,6 +12,10 @@
 //! as bytes flow; after a fault from either, [`Stream::fail`] once, and [`TxPort`] until the
 //! Terminate is out.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod atomic;
 mod capability;

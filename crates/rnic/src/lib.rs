@@ -12,6 +12,10 @@
 //! [`Endpoint::handle_timeout`]; after each, [`Endpoint::poll_timeout`] and
 //! [`Endpoint::is_finished`].
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod association;
 mod device;

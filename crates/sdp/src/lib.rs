@@ -11,6 +11,10 @@
 //! [`Connection::handle_timeout`]; after each, [`Connection::poll_event`] until there is none, and
 //! [`Connection::is_over`], after which the caller disconnects.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod config;
 mod connection;

@@ -10,6 +10,10 @@
 //! Invariant: every segment is placed once, whatever the network does; its source hears that when
 //! it and all before it are placed.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 mod account;
 mod ack;

@@ -43,6 +43,7 @@ pub(crate) type Secrets = Zeroizing<[[u8; 32]; 2]>;
 
 impl Credentials {
     /// The public key of a private one (X25519), for [`Credentials::Static`].
+    #[expect(clippy::expect_used, reason = "snow has X25519, whose keys are of 32 bytes")]
     pub fn public_key(private: [u8; 32]) -> [u8; 32] {
         let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("snow has it");
         dh.set(&private);

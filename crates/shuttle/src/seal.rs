@@ -120,6 +120,7 @@ impl Sealed {
 }
 
 impl Keys {
+    #[expect(clippy::expect_used, reason = "the key has the cipher's length")]
     pub(crate) fn derive(algorithm: &'static Algorithm, secret: &[u8; 32], phase: u8) -> Self {
         let prk = Prk::new_less_safe(HKDF_SHA256, secret);
         let [mut key, mut next] = [(); 2].map(|()| Zeroizing::new([0; 32]));
@@ -138,6 +139,7 @@ impl Keys {
 
     /// Seals what stands behind `header_len` octets of header at `start`, to the end of `slab`.
     /// `path` and `pn` together are new.
+    #[expect(clippy::expect_used, reason = "a packet is shorter than a cipher's limit")]
     pub(crate) fn seal(
         &self,
         path: u8,
@@ -149,7 +151,6 @@ impl Keys {
         let (header, text) = slab[start..].split_at_mut(header_len);
         let sealed =
             self.key.seal_in_place_separate_tag(self.nonce(path, pn), Aad::from(header), text);
-        // It fails for texts of gigabytes only.
         let tag = sealed.expect("a packet is shorter than a cipher's limit");
         slab.extend_from_slice(tag.as_ref());
     }
@@ -186,6 +187,7 @@ impl hkdf::KeyType for Len {
 }
 
 /// HKDF's second half: fills `out` with what follows from `prk` for `label`.
+#[expect(clippy::expect_used, reason = "HKDF gives 255 times its hash, and less is asked for")]
 pub(crate) fn expand(prk: &Prk, label: &[u8], out: &mut [u8]) {
     let filled = prk.expand(&[label], Len(out.len())).and_then(|okm| okm.fill(out));
     filled.expect("HKDF gives 255 times its hash at most, and less was asked for");

@@ -16,6 +16,11 @@
 //! Invariants: nothing happens before the first TCP socket connects or listens, nothing is ever
 //! written to stdout, and whatever cannot be carried is left to the kernel as it was.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
+
 mod address;
 mod center;
 mod conn;

@@ -7,6 +7,10 @@
 //! Invariant: no method panics, and none but those that wait blocks.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 use std::sync::{self, OnceLock, PoisonError, TryLockError, TryLockResult};
 use std::time::Duration;

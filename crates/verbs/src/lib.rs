@@ -10,6 +10,10 @@
 //!
 //! Lock order: send or receive queue, then region table, then completion queue, then channel.
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 pub mod access;
 pub mod channel;

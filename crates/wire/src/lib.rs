@@ -5,6 +5,10 @@
 //! encodes its counterpart parses back to the same value. Parsing is total: it neither panics nor
 //! allocates by a length that the peer declared.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
 pub mod capability;
 pub mod crc;

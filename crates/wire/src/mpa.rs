@@ -132,12 +132,9 @@ impl<'a> StartFrame<'a> {
         })
     }
 
-    /// Appends the frame to `out`.
-    ///
-    /// # Panics
-    /// If there is more private data than [`MAX_PRIVATE_DATA`].
+    /// Appends the frame to `out`. Its private data is of [`MAX_PRIVATE_DATA`] bytes at most.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        assert!(self.private_data.len() <= MAX_PRIVATE_DATA);
+        debug_assert!(self.private_data.len() <= MAX_PRIVATE_DATA);
         let mut flags = 0;
         flags |= if self.markers { MARKERS } else { 0 };
         flags |= if self.crc { CRC } else { 0 };

@@ -151,7 +151,7 @@ impl CmId {
         let offer = config::offer(depths, param.private_data.clone());
         inner.qp = Arc::downgrade(qp);
         let Stage::Bound(mut sockets) = inner.leave_stage() else {
-            unreachable!("an id with a resolved route keeps bound sockets")
+            return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
         };
         let (qp, patience) = (Arc::downgrade(qp), Patience::new());
         match sockets.take_fresh_stream().map_or_else(|| inner.reopen(), Ok) {

@@ -146,7 +146,7 @@ impl CmId {
         seat: &Seat,
     ) -> Result<(Arc<Qp>, DatagramDrive), Error> {
         let Stage::Bound(Sockets { datagram: Some(fd), .. }) = inner.leave_stage() else {
-            unreachable!("an id with a resolved route keeps a bound socket")
+            return Err(Misuse::Invalid("the id has no socket").into());
         };
         let peer = inner.peer.ok_or(Misuse::Invalid("nobody to connect to"))?;
         let local = inner.local.unwrap_or_else(|| super::id::wildcard(&peer));
@@ -206,7 +206,7 @@ impl CmId {
         seat: Seat,
     ) -> Result<(), Error> {
         let Stage::Asked(ask) = inner.leave_stage() else {
-            unreachable!("an id with an unanswered request has it")
+            return Err(Misuse::Invalid("the id has no request").into());
         };
         if ask.purpose == Purpose::Datagrams {
             let said = words(ask.purpose, 0, param, param.terms.qkey);

@@ -138,7 +138,7 @@ impl CmId {
         }
         inner.machine.listen()?;
         let Stage::Bound(sockets) = inner.leave_stage() else {
-            unreachable!("an id with a local address keeps bound sockets")
+            return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
         };
         self.start_listener(&mut inner, sockets, backlog)
     }

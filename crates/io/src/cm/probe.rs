@@ -263,9 +263,7 @@ impl Check {
 impl CmId {
     /// Begins to find out by which transport the peer is reached; the outcome is an event.
     pub(super) fn probe(&self, inner: &mut Inner, peer: SocketAddr, limit: Duration) {
-        let Stage::Bound(sockets) = inner.leave_stage() else {
-            unreachable!("an id with a source address keeps bound sockets")
-        };
+        let Stage::Bound(sockets) = inner.leave_stage() else { return };
         let Some(source) = self.me().upgrade() else { return };
         match Probe::start(sockets, peer, inner.transport, limit, source) {
             Ok(mut probe) => {

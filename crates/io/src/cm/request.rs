@@ -183,7 +183,7 @@ impl CmId {
                 return self.answer(inner, param, depths, Seat::Managed(Arc::clone(qp)));
             }
             let Stage::Requested(request) = inner.leave_stage() else {
-                unreachable!("an id with an unanswered request has it")
+                return Err(weft_verbs::Misuse::Invalid("the id has no request").into());
             };
             let offer = config::offer(depths, param.private_data.clone());
             let (stream, agreed) = match request.accept(&offer) {

@@ -240,12 +240,14 @@ impl Route {
     /// Reads the header before the payload of a datagram: one of IPv6, or one of IPv4 in the last
     /// 20 octets, which its version, length and checksum tell.
     fn read(header: &[u8; 40]) -> Self {
-        let v4: &[u8; 20] = header.last_chunk().expect("40 octets have 20");
-        if v4[0] == 0x45 && is_sound(v4) {
+        if let Some(v4) = header.last_chunk::<20>()
+            && v4[0] == 0x45
+            && is_sound(v4)
+        {
             let at = |i: usize| Ipv4Addr::new(v4[i], v4[i + 1], v4[i + 2], v4[i + 3]).into();
             return Self { from: at(12), to: at(16), traffic_class: v4[1], flow_label: 0 };
         }
-        let gid = |i: usize| -> [u8; 16] { header[i..i + 16].try_into().expect("16 octets") };
+        let gid = |i: usize| -> [u8; 16] { std::array::from_fn(|at| header[i + at]) };
         let first = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
         Self {
             from: Ipv6Addr::from(gid(8)).to_canonical(),

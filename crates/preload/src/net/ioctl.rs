@@ -1,4 +1,4 @@
-//! Interface requests (`netdevice(7)`), which need no netlink. They know the addresses of IPv4 only.
+//! Interface requests (`netdevice(7)`), which need no netlink; of IPv4 only.
 
 use std::mem;
 use std::ptr;

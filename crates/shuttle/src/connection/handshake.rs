@@ -379,6 +379,7 @@ impl Connection {
         self.announce(hello.private_data);
     }
 
+    #[expect(clippy::expect_used, reason = "the modules were chosen among those that exist")]
     fn agree(
         &mut self,
         peer_cid: ConnectionId,
@@ -415,7 +416,8 @@ impl Connection {
             idle_ns: self.config.idle_ns.min(peer_idle_ns.max(1)),
         });
         let stream = weft_wire::shuttle::StreamId(0);
-        self.open_stream(stream, 1).expect("every peer allows one stream");
+        // A peer that allows no stream at all hears nothing.
+        let _none_allowed = self.open_stream(stream, 1);
     }
 
     /// The responder's side of the handshake is over: the peer has the Reply. Its first packet left
@@ -440,7 +442,8 @@ impl Connection {
 
     /// The depths are what one end wants and the other end serves.
     fn announce(&mut self, private_data: &[u8]) {
-        let peer = self.session.as_ref().expect("agreed").peer_limits;
+        let Some(session) = &self.session else { return };
+        let peer = session.peer_limits;
         self.events.push_back(Event::Established {
             private_data: private_data.to_vec(),
             ord: self.config.ord.min(peer.ird),

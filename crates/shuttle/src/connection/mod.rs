@@ -543,8 +543,9 @@ impl Connection {
     /// An unguessable number.
     fn token(&mut self) -> u64 {
         self.tokens += 1;
-        let session = self.session.as_ref().expect("tokens are drawn on open connections");
-        session.guard.token(self.identity.seed, self.tokens)
+        // Tokens are drawn on open connections.
+        let guard = self.session.as_ref().map(|session| &session.guard);
+        guard.map_or(0, |guard| guard.token(self.identity.seed, self.tokens))
     }
 
     fn end(&mut self, now_ns: u64, end: End) {

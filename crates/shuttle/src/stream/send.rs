@@ -131,6 +131,7 @@ impl SendStream {
     }
 
     /// The segment that was peeked left; gives its number.
+    #[expect(clippy::expect_used, reason = "who calls this has peeked at the segment")]
     pub(crate) fn sent(&mut self, now_ns: u64) -> u64 {
         let id = self.pending.take().expect("a segment was peeked");
         let dsn = self.next_dsn;

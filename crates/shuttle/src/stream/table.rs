@@ -47,6 +47,7 @@ impl Table {
     }
 
     /// The stream `id`, which `make` makes if it is not open. A new one has its turn.
+    #[expect(clippy::expect_used, reason = "the stream was opened just before")]
     pub(crate) fn open(&mut self, id: StreamId, make: impl FnOnce() -> Stream) -> &mut Stream {
         let at = usize::from(id.0);
         if self.slots.len() <= at {

@@ -202,7 +202,8 @@ impl Qp {
     /// The state.
     pub fn state(&self) -> QpState {
         let raw = self.state.load(Ordering::Acquire);
-        QpState::from_raw(u32::from(raw)).expect("only states are stored")
+        // Only states are stored.
+        QpState::from_raw(u32::from(raw)).unwrap_or(QpState::Err)
     }
 
     /// The attributes.

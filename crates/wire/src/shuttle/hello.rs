@@ -266,18 +266,13 @@ impl<'a> Hello<'a> {
         Ok(())
     }
 
-    /// The packet as it travels; a Request is padded to [`REQUEST_MIN`].
-    ///
-    /// # Panics
-    /// If a parameter is longer than its maximum.
+    /// The packet as it travels; a Request is padded to [`REQUEST_MIN`]. No parameter is longer
+    /// than its maximum.
     pub fn encode(&self) -> Vec<u8> {
         self.encode_to(if self.kind == HelloKind::Request { REQUEST_MIN } else { 0 })
     }
 
     /// The packet as it stands inside a key agreement message: without padding.
-    ///
-    /// # Panics
-    /// As [`Hello::encode`].
     pub fn encode_inner(&self) -> Vec<u8> {
         self.encode_to(0)
     }
@@ -323,7 +318,7 @@ impl<'a> Hello<'a> {
             (KEY_MESSAGE, self.key_message, MAX_KEY_MESSAGE),
         ];
         for (number, value, max) in optional {
-            assert!(value.len() <= max, "parameter {number} of {} octets", value.len());
+            debug_assert!(value.len() <= max, "parameter {number} of {} octets", value.len());
             if !value.is_empty() {
                 put(number, value, out);
             }
