@@ -72,6 +72,7 @@ behaviours! {
     requests_may_lie_at_any_address = "unaligned"
     buffers_hold_regions_of_their_domain = "buffers"
     what_is_not_offered_says_so = "not_offered"
+    verbs_that_are_not_there_are_no_function = "empty_slots"
 }
 
 /// Programs whose children end in the middle, with memory that they never gave back.

@@ -196,7 +196,7 @@ fn on_demand(personality: Personality) -> [u32; 3] {
     let reliable = unreliable | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
     match personality {
         Personality::Iwarp => [reliable, 0, 0],
-        Personality::Roce => [reliable, unreliable, datagrams],
+        Personality::Roce => [reliable | IBV_ODP_SUPPORT_ATOMIC_WRITE, unreliable, datagrams],
     }
 }
 
