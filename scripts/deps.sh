@@ -14,8 +14,9 @@ packages=(
     curl netcat-openbsd python3 nuttcp netpipe-tcp wrk openssh-client
     # Libraries for scripts/servers.sh.
     libjemalloc2 liblzf1 libwrap0
-    # rdma-core's own tests, in Python.
+    # rdma-core's own tests, in Python. For scripts/pyverbs.sh, which builds a newer release.
     python3-pyverbs
+    cmake ninja-build pkg-config libnl-3-dev libnl-route-3-dev python3-dev
     # MPI. For scripts/mpich.sh: the MPICH of Debian has no libfabric.
     openmpi-bin libopenmpi-dev python3-venv
     # What Weft is measured against.
