@@ -1,21 +1,22 @@
 //! A queue pair's place for its connection: the lock, the doorbell, and who has the lease.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Endpoint, Patience};
-use weft_sync::{Mutex, MutexGuard};
+use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
 use crate::drive::stream::StreamDrive;
 use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
-use crate::drive::{Drive, LinkWatcher};
+use crate::drive::{Drive, LinkWatcher, Notices};
 use crate::engine::{self, Engine, Leased, Readiness, Source};
 use crate::faults::Breaker;
 use crate::fds::HighFd;
+use crate::slot::Slot;
 use crate::tally::Tally;
 use crate::{Progress, Settings, clock, faults};
 
@@ -63,8 +64,7 @@ impl Bar {
 /// A queue pair's place for its connection.
 pub(crate) struct Cell {
     /// Boxed, because a step may take it out, and moving it costs even a step that does not.
-    driver: Mutex<Option<Box<dyn Drive>>>,
-    pending: AtomicU8,
+    slot: Slot<Option<Box<dyn Drive>>, Notices>,
     attached: AtomicBool,
     /// Its messages wait for their receives without end.
     endures: AtomicBool,
@@ -116,8 +116,7 @@ impl Cell {
     fn numbered(qp: &Arc<Qp>, number: u32, breaker: Option<Breaker>) -> Arc<Self> {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
-            driver: Mutex::new(None),
-            pending: AtomicU8::new(0),
+            slot: Slot::new(None),
             attached: AtomicBool::new(false),
             endures: AtomicBool::new(false),
             generation: engine::generation(),
@@ -139,16 +138,17 @@ impl Cell {
         })
     }
 
-    /// Gives the connection to the queue pair's engine.
+    /// Gives the connection to the queue pair's engine. It is established with the first message
+    /// of the peer, if that is `awaited`, else at once.
     pub fn attach(
         &self,
         endpoint: Endpoint,
         socket: HighFd,
         watcher: Arc<dyn LinkWatcher>,
-        established: bool,
+        awaited: bool,
     ) {
         let waker = self.waker();
-        self.hold(Box::new(StreamDrive::new(endpoint, socket, watcher, established, waker)));
+        self.hold(Box::new(StreamDrive::new(endpoint, socket, watcher, awaited, waker)));
     }
 
     /// Gives any connection to the queue pair's engine.
@@ -184,7 +184,7 @@ impl Cell {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<dyn Drive>>> {
-        self.driver.lock()
+        self.slot.lock()
     }
 
     /// Whether it has, or had, a connection that this process may touch.
@@ -199,11 +199,7 @@ impl Cell {
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
     pub fn drive(&self, work: u8) {
-        self.pending.fetch_or(work, Ordering::AcqRel);
-        while self.pending.load(Ordering::Acquire) != 0 {
-            let Some(guard) = self.driver.try_lock() else { return };
-            self.step(guard, clock::now(), |_| ());
-        }
+        self.slot.drive(work, |guard| self.step(guard, clock::now(), |_| ()));
     }
 
     /// Runs `change` on the connection and everything that follows from it.
@@ -215,13 +211,21 @@ impl Cell {
 
     fn step(
         &self,
-        mut guard: MutexGuard<'_, Option<Box<dyn Drive>>>,
+        guard: MutexGuard<'_, Option<Box<dyn Drive>>>,
         now: Instant,
         change: impl FnOnce(&mut dyn Drive),
     ) {
-        let work = self.pending.swap(0, Ordering::AcqRel);
-        let Some(driver) = guard.as_deref_mut() else { return };
-        change(driver);
+        let act = |held: &mut Option<Box<dyn Drive>>, work| {
+            let driver = held.as_deref_mut()?;
+            change(driver);
+            let mut notices = self.act(driver, work, now);
+            notices.over = held.take_if(|driver| driver.is_over());
+            (!notices.are_none()).then_some(notices)
+        };
+        self.slot.step(guard, act, |notices| self.tell(notices));
+    }
+
+    fn act(&self, driver: &mut dyn Drive, work: u8, now: Instant) -> Notices {
         driver.work(work, now);
         if let Some(breaker) = &self.breaker
             && let Some(again) = breaker.act(driver, now)
@@ -232,15 +236,30 @@ impl Cell {
             driver.note_work(tally);
         }
         let this: Weak<dyn Source> = self.this.clone();
-        let notices = driver.conclude(now, &this);
-        let over = if driver.is_over() { guard.take() } else { None };
-        drop(guard);
-        notices.deliver();
-        if over.is_some() {
-            Engine::get().strike(self);
-        }
+        driver.conclude(now, &this)
+    }
+
+    fn tell(&self, notices: Notices) {
+        let Some(over) = notices.tell() else { return };
+        Engine::get().strike(self);
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
+        // Another connection may have been attached meanwhile.
+        if self.is_attached()
+            && self.lock().is_some()
+            && let Some(this) = self.this.upgrade()
+        {
+            Engine::get().enlist(this);
+        }
+    }
+
+    /// Takes what has arrived, and returns once all that has come of it is told.
+    pub fn settle(&self) {
+        if self.is_attached() {
+            self.slot.leave(RECEIVE);
+            self.with_driver(|_| ());
+            self.slot.settle();
+        }
     }
 
     /// An application thread found its completion queue empty.
@@ -260,7 +279,7 @@ impl Cell {
     pub fn help(&self, now: Instant) {
         let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
         if self.born + owned + POLL_LOOP < now
-            && let Some(guard) = self.driver.try_lock()
+            && let Some(guard) = self.slot.try_lock()
         {
             self.poll_locked(guard, now);
         }
@@ -279,12 +298,12 @@ impl Cell {
             && !self.cqs.iter().any(|cq| cq.is_armed());
         driver.turn().patient = looping && !self.wait_bar.holds(at);
         let work = driver.look();
-        let plain = !lease && work == RECEIVE && self.pending.load(Ordering::Acquire) == 0;
+        let plain = !lease && work == RECEIVE && self.slot.pending() == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
             drop(guard);
         } else {
             let work = if plain { 0 } else { work };
-            self.pending.fetch_or(work, Ordering::AcqRel);
+            self.slot.leave(work);
             self.step(guard, now, |driver| driver.turn().leased |= lease);
             self.worked.store(true, Ordering::Release);
         }
@@ -341,7 +360,7 @@ impl Cell {
             return;
         }
         self.attend();
-        self.pending.fetch_or(SEND, Ordering::SeqCst);
+        self.slot.leave(SEND);
         // The engine may have looked for the last time just before.
         if !self.attended.load(Ordering::SeqCst) {
             self.drive(0);
@@ -414,7 +433,7 @@ impl Cell {
     /// handler may have interrupted its holder.
     fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Option<Box<dyn Drive>>>> {
         loop {
-            if let Some(guard) = self.driver.try_lock() {
+            if let Some(guard) = self.slot.try_lock() {
                 return Some(guard);
             }
             if clock::now() >= until {
@@ -456,13 +475,13 @@ impl Source for Cell {
     fn ready(&self, readiness: Readiness) {
         let receive = if readiness.read { RECEIVE } else { 0 };
         let send = if readiness.write { SEND | WRITABLE } else { 0 };
-        self.pending.fetch_or(receive | send, Ordering::AcqRel);
+        self.slot.leave(receive | send);
         // The engine waits for the lock: going round would find the same event again.
         self.with_driver(|_| ());
     }
 
     fn timeout(&self, now: Instant) {
-        self.pending.fetch_or(TIME | SEND, Ordering::AcqRel);
+        self.slot.leave(TIME | SEND);
         self.with_driver(|driver| driver.turn().heed_timer(now));
     }
 
@@ -482,13 +501,13 @@ impl Source for Cell {
 
 impl Leased for Cell {
     fn reclaim(&self, before: Instant) -> bool {
-        let missed = self.pending.load(Ordering::Acquire) & SEND != 0;
+        let missed = self.slot.pending() & SEND != 0;
         if missed {
             self.streaming.store(false, Ordering::Release);
         }
         // Who is at work, or was just now, will poll again: taking the lease would make two threads
         // share the work, often on one core.
-        let working = self.worked.swap(false, Ordering::AcqRel) || self.driver.try_lock().is_none();
+        let working = self.worked.swap(false, Ordering::AcqRel) || self.slot.try_lock().is_none();
         let last = |at: &AtomicU64| at.load(Ordering::Acquire);
         let last = last(&self.polled_at).max(last(&self.deferred_at));
         let idle = !working && last < self.elapsed(before);

@@ -264,7 +264,10 @@ impl Engine {
 
     /// Adds a connection to those that a polling thread helps with.
     pub(crate) fn enlist(&self, cell: Arc<cell::Cell>) {
-        self.cells.write().push(cell);
+        let mut cells = self.cells.write();
+        if !cells.iter().any(|other| Arc::ptr_eq(other, &cell)) {
+            cells.push(cell);
+        }
     }
 
     /// Takes it off again.

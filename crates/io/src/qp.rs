@@ -216,8 +216,8 @@ impl Qp {
     }
 
     /// Binds the queue pair to a stream whose set-up is done: it goes to RTS and owns the socket.
-    /// `watcher` is told of the first message of the peer, if it was to be awaited, and of the
-    /// end.
+    /// `watcher` is told that the connection is established, at once or with the first message of
+    /// the peer if that was to be awaited, and of the end.
     pub fn attach(
         &self,
         socket: OwnedFd,
@@ -329,6 +329,6 @@ pub(crate) fn take_stream(
     let mut endpoint = Endpoint::new(Arc::clone(qp), &link, clock::now());
     endpoint.set_patience(RECEIVE_PATIENCE);
     let awaited = role == Role::Responder && agreed.rtr.is_some();
-    cell.attach(endpoint, HighFd::new(socket), watcher, !awaited);
+    cell.attach(endpoint, HighFd::new(socket), watcher, awaited);
     Ok(())
 }

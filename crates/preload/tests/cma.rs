@@ -39,6 +39,15 @@ fn names_are_resolved_while_the_program_goes_on() {
 }
 
 #[test]
+fn events_come_in_the_order_of_a_device() {
+    let dir = Dir::new("order");
+    let program = dir.build("order.c", "order", &["-lrdmacm", "-libverbs"]);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).arg("1000").env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn ids_join_groups_and_leave_them() {
     let dir = Dir::new("joined");
     let program = dir.build("joined.c", "joined", &["-lrdmacm", "-libverbs"]);

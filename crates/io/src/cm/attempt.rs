@@ -20,7 +20,7 @@ use super::config;
 use super::error::Error;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, Inner, PortSpace, Stage, failure};
-use super::link::{Handover, Linking};
+use super::link::Handover;
 use super::redial::{Call, Patience};
 use super::refusal;
 use super::socket;
@@ -245,14 +245,14 @@ impl CmId {
 
     fn handle_reply(&self, inner: &mut Inner, reply: Reply) -> Option<Handover> {
         match reply {
-            Reply::Accepted(agreed) => {
+            Reply::Accepted(mut agreed) => {
                 let Stage::Dialing(attempt) = inner.leave_stage() else { return None };
                 let Attempt { stream, qp, .. } = *attempt;
                 let Some(qp) = qp.upgrade() else {
                     self.give_up(inner, Failure::Aborted);
                     return None;
                 };
-                inner.stage = Stage::Linking(Linking::default());
+                self.begin_link(inner, &mut agreed, Role::Initiator);
                 Some(Handover { qp, stream, agreed, role: Role::Initiator })
             }
             Reply::Rejected { private_data, peer_ird, peer_ord } => {

@@ -135,6 +135,10 @@ impl CmId {
         inner.stage = Stage::Linked;
         drop(inner);
         qp.cell.hold(Box::new(drive));
+        // It may have been destroyed before there was a connection to end.
+        if self.lock().is_dead() {
+            qp.disconnect();
+        }
         Ok(())
     }
 
@@ -227,6 +231,10 @@ impl CmId {
         inner.stage = Stage::Linked;
         drop(inner);
         qp.cell.hold(Box::new(drive));
+        // It may have been destroyed before there was a connection to end.
+        if self.lock().is_dead() {
+            qp.disconnect();
+        }
         Ok(())
     }
 

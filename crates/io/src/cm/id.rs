@@ -15,7 +15,6 @@ use super::attempt::Attempt;
 use super::channel::{Delivery, EventChannel};
 use super::error::Error;
 use super::groups::Membership;
-use super::link::Linking;
 use super::listener::Listener;
 use super::probe::Probe;
 use super::redial::Call;
@@ -64,9 +63,8 @@ pub(super) enum Stage {
     Requested(Request),
     /// A peer's Request over Shuttle.
     Asked(Box<Ask>),
-    /// The queue pair is taking the stream over.
-    Linking(Linking),
-    /// The queue pair has the stream, or a connection of Shuttle that makes its handshake itself.
+    /// The queue pair has the stream, or takes it over; or it has a connection of Shuttle, which
+    /// makes its handshake itself.
     Linked,
     /// The connection is over, and the program is told at this time at the latest.
     Parting(Instant),
@@ -116,6 +114,8 @@ pub(super) struct Inner {
     /// What the program said about its queue pair, and the number of the peer's.
     pub(super) terms: Terms,
     pub(super) peer_qp_num: u32,
+    /// What the peer said in its Reply, to be told once the connection is established.
+    pub(super) words: Vec<u8>,
     pub(super) memberships: Vec<Membership>,
     dead: bool,
     options: Options,
@@ -127,6 +127,8 @@ pub struct CmId {
     space: PortSpace,
     cookie: AtomicU64,
     account: Account,
+    /// Held while a request is accepted, before anything else.
+    pub(super) accepting: Mutex<()>,
     inner: Mutex<Inner>,
 }
 
@@ -150,6 +152,7 @@ impl CmId {
             space,
             cookie: AtomicU64::new(0),
             account: Account::default(),
+            accepting: Mutex::default(),
             inner: Mutex::new(Inner {
                 machine,
                 stage,
@@ -164,6 +167,7 @@ impl CmId {
                 stand_in: None,
                 terms: Terms::default(),
                 peer_qp_num: 0,
+                words: Vec::new(),
                 memberships: Vec::new(),
                 dead: false,
                 options: Options::default(),
@@ -528,7 +532,6 @@ impl Inner {
             Stage::Quiet
             | Stage::Probing(_)
             | Stage::Asked(_)
-            | Stage::Linking(_)
             | Stage::Linked
             | Stage::Parting(_) => {}
         }

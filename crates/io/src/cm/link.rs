@@ -14,13 +14,6 @@ use super::id::{CmId, Inner, Stage};
 use crate::context::Personality;
 use crate::{Answer, LinkWatcher, Qp, clock};
 
-/// What the queue pair reported while it was taking the stream over.
-#[derive(Default)]
-pub(super) struct Linking {
-    up: bool,
-    down: bool,
-}
-
 /// A stream whose ends have agreed, for the queue pair to take.
 pub(super) struct Handover {
     pub(super) qp: Arc<Qp>,
@@ -64,7 +57,19 @@ pub(super) fn check_ready(qp: &Qp) -> Result<(), Misuse> {
 }
 
 impl CmId {
-    /// Hands the stream to the queue pair. The id must be in [`Stage::Linking`], and not locked.
+    /// The queue pair is to take over the stream, about whose ends this is `agreed`. From now on
+    /// what becomes of the connection is told by its [`Watcher`], in order, and by nobody else.
+    pub(super) fn begin_link(&self, inner: &mut Inner, agreed: &mut Agreed, role: Role) {
+        inner.stage = Stage::Linked;
+        inner.machine.handle_agreed(Depths { ird: agreed.ird, ord: agreed.ord });
+        match role {
+            Role::Initiator => inner.words = std::mem::take(&mut agreed.private_data),
+            Role::Responder if agreed.rtr.is_none() => {}
+            Role::Responder => self.limit_time(inner, config::FIRST_MESSAGE_TIMEOUT),
+        }
+    }
+
+    /// Hands the stream to the queue pair, after [`CmId::begin_link`]. The id must not be locked.
     ///
     /// # Errors
     /// When the queue pair does not take it; the machine then knows, the application does not yet.
@@ -73,25 +78,20 @@ impl CmId {
         let watcher = Arc::new(Watcher(self.me()));
         let attached = qp.attach(stream.into(), &agreed, role, watcher);
         let mut inner = self.lock();
-        let linking = match std::mem::take(&mut inner.stage) {
-            Stage::Linking(linking) => linking,
-            // Given up or destroyed meanwhile.
-            other => {
-                inner.stage = other;
+        let linked = matches!(inner.stage, Stage::Linked | Stage::Parting(_));
+        match attached {
+            Ok(()) if !linked => {
+                // Given up or destroyed meanwhile, or over already.
                 drop(inner);
-                if attached.is_ok() {
-                    qp.disconnect();
-                }
-                return attached;
+                qp.disconnect();
             }
-        };
-        if let Err(misuse) = attached {
-            inner.machine.handle_failed(Failure::Os(misuse.errno()));
-            return Err(misuse);
+            Err(misuse) if linked => {
+                inner.leave_stage();
+                inner.machine.handle_failed(Failure::Os(misuse.errno()));
+            }
+            _ => {}
         }
-        inner.stage = Stage::Linked;
-        self.report_link(&mut inner, linking, agreed, role);
-        Ok(())
+        attached
     }
 
     /// As [`CmId::link`], for an attempt of this side: its failure is an event.
@@ -101,45 +101,32 @@ impl CmId {
         }
     }
 
-    fn report_link(&self, inner: &mut Inner, linking: Linking, agreed: Agreed, role: Role) {
-        inner.machine.handle_agreed(Depths { ird: agreed.ird, ord: agreed.ord });
-        match role {
-            Role::Initiator => {
-                inner.machine.handle_link_up(agreed.private_data, Terms::default());
-            }
-            Role::Responder if agreed.rtr.is_none() || linking.up => {
-                inner.machine.handle_link_up(Vec::new(), Terms::default());
-            }
-            Role::Responder => self.limit_time(inner, config::FIRST_MESSAGE_TIMEOUT),
-        }
-        if linking.down {
-            inner.machine.handle_link_down();
-        }
-        self.publish(inner);
-    }
-
     fn link_established(&self) {
         let mut inner = self.lock();
-        match &mut inner.stage {
-            Stage::Linking(linking) => linking.up = true,
-            Stage::Linked => {
-                inner.deadline = None;
-                inner.machine.handle_link_up(Vec::new(), Terms::default());
-                self.publish(&mut inner);
-            }
-            _ => {}
+        if matches!(inner.stage, Stage::Linked) {
+            inner.deadline = None;
+            let words = std::mem::take(&mut inner.words);
+            inner.machine.handle_link_up(words, Terms::default());
+            self.publish(&mut inner);
         }
     }
 
     fn link_lost(&self) {
         let mut inner = self.lock();
-        match &mut inner.stage {
-            Stage::Linking(linking) => linking.down = true,
-            Stage::Linked => {
-                let now = clock::now();
-                self.part(&mut inner, now, now + config::SIGHT_MAX);
-            }
-            _ => {}
+        if matches!(inner.stage, Stage::Linked) {
+            let now = clock::now();
+            self.part(&mut inner, now, now + config::SIGHT_MAX);
+        }
+    }
+
+    /// Takes what has arrived for a connection that was accepted, if it is not established yet, and
+    /// returns once all that has come of it is told.
+    pub(super) fn settle_link(&self) {
+        // Who accepts has answered the peer before the queue pair has the stream.
+        drop(self.accepting.lock());
+        let qp = self.lock().qp.upgrade();
+        if let Some(qp) = qp {
+            qp.cell.settle();
         }
     }
 

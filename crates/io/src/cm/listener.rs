@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_rnic::cm::{self, Command, Event};
+use weft_rnic::cm::{self, Command, Event, State};
 
 use super::channel::Delivery;
 use super::config;
@@ -39,6 +39,8 @@ pub(super) struct Listener {
     /// Requests that the application has not read.
     unread: usize,
     half_open: VecDeque<Arc<HalfOpen>>,
+    /// Requests that were announced and may be about to become connections.
+    announced: Vec<Weak<CmId>>,
 }
 
 impl Listener {
@@ -88,6 +90,24 @@ impl Listener {
         let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
         socket::prepare_stream(&stream);
         Ok(stream)
+    }
+
+    /// The requests of which neither connection nor refusal has come, and those of them that `peer`
+    /// made and the application has accepted.
+    fn accepted_from(&self, peer: Option<IpAddr>) -> (Vec<Weak<CmId>>, Vec<Arc<CmId>>) {
+        let (mut open, mut theirs) = (Vec::new(), Vec::new());
+        for id in self.announced.iter().filter_map(Weak::upgrade) {
+            let state = id.state();
+            if !matches!(state, State::ConnectRequest | State::Accepting) {
+                continue;
+            }
+            open.push(id.me());
+            let same = id.peer_addr().map(|addr| addr.ip()) == peer;
+            if same && state == State::Accepting {
+                theirs.push(id);
+            }
+        }
+        (open, theirs)
     }
 
     fn add(&mut self, half_open: Arc<HalfOpen>) {
@@ -168,6 +188,7 @@ impl CmId {
             backlog,
             unread: 0,
             half_open,
+            announced: Vec::new(),
         });
         Ok(())
     }
@@ -230,6 +251,7 @@ impl CmId {
         machine: cm::Id,
         event: Event,
     ) {
+        self.settle_accepted(peer.map(|peer| peer.ip()));
         let mut inner = self.lock();
         let (Some(listen), false) = (self.me().upgrade(), inner.is_dead()) else {
             drop(inner);
@@ -255,7 +277,24 @@ impl CmId {
             new.device = Some(device);
             new.peer_qp_num = event.terms.qp_num;
         }
+        if let Stage::Listening(listener) = &mut inner.stage {
+            listener.announced.push(id.me());
+        }
         inner.channel.push(Delivery { id, listen: Some(listen), event, join: None });
+    }
+
+    /// A peer that asks again may have found an earlier connection established, and then that is
+    /// told first: what shows it may wait in another socket, or be in the hands of another thread.
+    fn settle_accepted(&self, peer: Option<IpAddr>) {
+        let announced: Vec<_> = match &mut self.lock().stage {
+            Stage::Listening(listener) => {
+                let (kept, theirs) = listener.accepted_from(peer);
+                listener.announced = kept;
+                theirs
+            }
+            _ => return,
+        };
+        announced.iter().for_each(|id| id.settle_link());
     }
 
     /// Takes the Requests of Shuttle that have arrived, on this thread: when it returns, all that

@@ -19,7 +19,7 @@ use super::error::Error;
 use super::farewell::Farewell;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, IWARP, Stage};
-use super::link::{Handover, Linking};
+use super::link::Handover;
 use crate::Qp;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 
@@ -174,6 +174,7 @@ impl CmId {
     /// changed. `ECONNRESET` or `EPROTO` when the peer is gone or broke the protocol, and whatever
     /// the queue pair says to the stream: the id is of no more use.
     pub fn accept(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
+        let _accepting = self.accepting.lock();
         let handover = {
             let mut inner = self.lock();
             inner.machine.may(Command::Accept)?;
@@ -186,7 +187,7 @@ impl CmId {
                 return Err(weft_verbs::Misuse::Invalid("the id has no request").into());
             };
             let offer = config::offer(depths, param.private_data.clone());
-            let (stream, agreed) = match request.accept(&offer) {
+            let (stream, mut agreed) = match request.accept(&offer) {
                 Ok(accepted) => accepted,
                 Err(failure) => {
                     inner.machine.handle_failed(failure);
@@ -195,7 +196,7 @@ impl CmId {
                 }
             };
             inner.qp = Arc::downgrade(qp);
-            inner.stage = Stage::Linking(Linking::default());
+            self.begin_link(&mut inner, &mut agreed, Role::Responder);
             Handover { qp: qp.clone(), stream, agreed, role: Role::Responder }
         };
         self.link(handover).map_err(|misuse| {

@@ -31,6 +31,7 @@ use crate::clock::{self, ns_at};
 use crate::drive::mandate::{Lobby, asks};
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::link;
+use crate::slot::Outbox;
 use crate::time_wait;
 use crate::udp::{BUNDLE_OCTETS, Port};
 
@@ -43,7 +44,13 @@ pub(super) struct Station {
     endpoint: Mutex<Endpoint<Weak<Cell>>>,
     /// Held from when datagrams are taken until they are dealt with.
     receiving: Mutex<()>,
+    /// Requests that are to be announced, where no connection is locked.
+    asked: Outbox<Asked>,
 }
+
+/// A Request as it came: when, under which ticket, and what it asks for if it is for the connection
+/// manager.
+type Asked = (u64, Ticket, Option<(Ask, cm::Id, Event)>);
 
 /// What a station stands at, and for whom.
 #[derive(Default)]
@@ -84,6 +91,7 @@ impl Station {
             post: Mutex::default(),
             endpoint: Mutex::new(endpoint),
             receiving: Mutex::default(),
+            asked: Outbox::new(),
         });
         let source: Arc<dyn Source> = station.clone();
         let token = Some(Engine::get().add(port.as_fd(), Interest::READ, source));
@@ -139,8 +147,7 @@ impl Station {
             Arrival::Connection(cell) => return Some(Weak::clone(cell)),
             Arrival::Request(ticket) => {
                 let ask = self.read(&endpoint, ticket);
-                drop(endpoint);
-                self.announce(now_ns, ticket, ask);
+                self.asked.post([(now_ns, ticket, ask)]);
                 return None;
             }
             Arrival::Answer(answer) | Arrival::Refused { answer, .. } => answer,
@@ -192,7 +199,7 @@ impl Station {
         Some((ask, machine, event))
     }
 
-    fn announce(&self, now_ns: u64, ticket: Ticket, ask: Option<(Ask, cm::Id, Event)>) {
+    fn announce(&self, (now_ns, ticket, ask): Asked) {
         match (ask, self.listener.upgrade()) {
             (Some((ask, machine, event)), Some(listener)) => {
                 listener.announce_ask(ask, machine, event);
@@ -238,6 +245,7 @@ impl Station {
         }
         drop(post);
         let cell = self.handle(now_ns, from.0, datagram).and_then(|cell| cell.upgrade());
+        self.asked.deliver(|asked| self.announce(asked));
         if let Some(cell) = cell {
             cell.hear(from, datagram);
         }
@@ -300,7 +308,13 @@ impl Drop for Guest {
 
 impl Lobby for Guest {
     fn sort(&self, now_ns: u64, route: Route, datagram: &[u8]) -> bool {
-        self.0.handle(now_ns, on_link(route), datagram).is_some()
+        let own = self.0.handle(now_ns, on_link(route), datagram).is_some();
+        if !own {
+            // A connection is locked here, and others are looked at before a Request is announced.
+            let station: Weak<dyn Source> = self.0.me.clone();
+            Engine::get().set_timer(clock::now(), station);
+        }
+        own
     }
 
     fn confirm(&self, cid: ConnectionId) {
@@ -317,7 +331,9 @@ impl Source for Station {
         self.receive();
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Instant) {
+        self.asked.deliver(|asked| self.announce(asked));
+    }
 }
 
 fn errno(misuse: Misuse) -> i32 {

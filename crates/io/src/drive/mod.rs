@@ -4,7 +4,7 @@
 //! [`mirror`], none at all.
 //!
 //! Order of calls: [`Drive::register`] once; then [`Drive::work`] with what there is to do, then
-//! [`Drive::conclude`], whose [`Notices`] are delivered once the lock on the connection is gone.
+//! [`Drive::conclude`], whose [`Notices`] are told in their order, once the lock is gone.
 
 pub(crate) mod datagram;
 pub(crate) mod mandate;
@@ -174,17 +174,27 @@ pub(crate) trait Drive: Send {
     fn flush_at_exit(&mut self, until: Instant);
 }
 
-/// What to tell the watcher once the lock is gone.
+/// What to tell the watcher once the lock is gone, in this order.
 #[derive(Default)]
 pub(crate) struct Notices {
     pub established: Option<Arc<dyn LinkWatcher>>,
     pub answered: Option<(Arc<dyn LinkWatcher>, Answer)>,
     pub disconnected: Option<Arc<dyn LinkWatcher>>,
     pub finished: Option<Token>,
+    /// The connection, of which nothing is left: its socket is closed once the engine has let go
+    /// of it.
+    pub over: Option<Box<dyn Drive>>,
 }
 
 impl Notices {
-    pub fn deliver(self) {
+    pub fn are_none(&self) -> bool {
+        let Self { established, answered, disconnected, finished, over } = self;
+        let told = established.is_some() || answered.is_some() || disconnected.is_some();
+        !told && finished.is_none() && over.is_none()
+    }
+
+    /// Tells them, but for the end of `over`, which this gives.
+    pub fn tell(self) -> Option<Box<dyn Drive>> {
         if let Some(watcher) = self.established {
             watcher.established();
         }
@@ -197,6 +207,7 @@ impl Notices {
         if let Some(token) = self.finished {
             Engine::get().remove(token);
         }
+        self.over
     }
 }
 

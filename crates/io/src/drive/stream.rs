@@ -49,6 +49,9 @@ pub(crate) struct StreamDrive {
     next_segment_look: u64,
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
+    /// It is established with the first message of the peer.
+    awaited: bool,
+    /// The watcher knows that it is.
     established: bool,
     /// A peer that says nothing and takes nothing is waited for, as TCP does by itself.
     endures: bool,
@@ -56,12 +59,13 @@ pub(crate) struct StreamDrive {
 }
 
 impl StreamDrive {
-    /// Takes over `socket`. Unless `established`, the first message of the peer is reported.
+    /// Takes over `socket`. The connection is established with the first message of the peer, if
+    /// that is `awaited`, else at once.
     pub fn new(
         endpoint: Endpoint,
         socket: HighFd,
         watcher: Arc<dyn LinkWatcher>,
-        established: bool,
+        awaited: bool,
         waker: Weak<dyn Wake>,
     ) -> Self {
         Self {
@@ -76,7 +80,8 @@ impl StreamDrive {
             next_segment_look: SEGMENT_LOOK,
             phase: Phase::Open,
             watcher: Some(watcher),
-            established,
+            awaited,
+            established: false,
             endures: false,
             wire: None,
         }
@@ -364,7 +369,7 @@ impl Drive for StreamDrive {
 
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
-        if !self.established && self.endpoint.heard() {
+        if !self.established && (!self.awaited || self.endpoint.heard()) {
             self.established = true;
             notices.established = self.watcher.clone();
         }
