@@ -9,6 +9,16 @@ use crate::sys;
 /// before every event.
 const SHUTTLE_START_NS: u64 = 10_000_000_000;
 
+/// Who comes so late to what was due was stopped, or waited for a processor: the time counts for no
+/// verdict about a peer, who may have spoken meanwhile.
+const STOPPED: Duration = Duration::from_millis(500);
+
+/// For how long before `now` nobody ran, if something was `due` in that time and is only done now.
+pub(crate) fn stopped_since(due: Instant, now: Instant) -> Option<Duration> {
+    let late = now.saturating_duration_since(due);
+    (late >= STOPPED).then_some(late)
+}
+
 /// Now.
 #[allow(clippy::disallowed_methods)]
 pub fn now() -> Instant {

@@ -13,8 +13,9 @@ use crate::{Settings, sys, udp};
 /// Octets of a datagram between programs of one machine. Two of them make one bundle, which costs
 /// the kernel one packet.
 const LOCAL_DATAGRAM: u16 = 32_000;
-/// Silence after which a peer is given up: an outage of half a minute is survived.
-const IDLE_NS: u64 = 45_000_000_000;
+/// Connections of which nothing is asked last for so long although nothing is heard of the peer:
+/// its process may be stopped, its host suspended, the path down.
+const IDLE_NS: u64 = 3600 * 1_000_000_000;
 /// Octets of IP and UDP headers, with IPv6.
 const HEADERS: u32 = 48;
 

@@ -47,9 +47,6 @@ pub(crate) struct Requester {
     pub patience: Patience,
 }
 
-/// Queue pairs that nothing is asked of stay connected for so long although the path is down.
-const IDLE_NS: u64 = 3600 * 1_000_000_000;
-
 impl Qp {
     /// The peer is known: what it sends is taken from now on.
     pub(crate) fn reach(&self, peer: Peer) -> Result<(), Misuse> {
@@ -112,7 +109,6 @@ impl Call {
         config.ird = self.peer.max_dest_rd_atomic.into();
         config.handshake_ns = u64::MAX / 4;
         config.may_wait = true;
-        config.idle_ns = IDLE_NS;
         Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
     }
 

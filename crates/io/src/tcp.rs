@@ -185,6 +185,20 @@ pub(crate) fn segment_size(socket: BorrowedFd<'_>) -> u32 {
 
 /// The round trip time as TCP has smoothed it, in microseconds.
 pub(crate) fn rtt_us(socket: BorrowedFd<'_>) -> Option<u32> {
+    info(socket).map(|info| info.tcpi_rtt)
+}
+
+/// For how long the peer's host has said nothing, not even that nobody reads there, although it was
+/// asked again. `None` when all that was sent is acknowledged.
+pub(crate) fn silence(socket: BorrowedFd<'_>) -> Option<Duration> {
+    let info = info(socket).filter(|_| unacknowledged(socket) > 0)?;
+    // One probe of a closed window is always on its way, and the next ones are minutes apart.
+    let asked = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
+    let heard_ms = if asked { info.tcpi_last_ack_recv } else { 0 };
+    Some(Duration::from_millis(heard_ms.into()))
+}
+
+fn info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
     // SAFETY: an all-zero tcp_info is valid: it holds integers only.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -193,7 +207,7 @@ pub(crate) fn rtt_us(socket: BorrowedFd<'_>) -> Option<u32> {
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut len)
     };
-    (result == 0).then_some(info.tcpi_rtt)
+    (result == 0).then_some(info)
 }
 
 /// Chooses the congestion control by name; a kernel that lacks it keeps its own.
@@ -216,22 +230,19 @@ pub(crate) fn no_delay(socket: BorrowedFd<'_>) {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
 }
 
-/// Finds out about a peer that has gone without a word: by probes when nothing is under way, and
-/// when it has acknowledged nothing for this long.
+/// Has the kernel find out about a host that has gone without a word while nothing is under way.
+/// [`silence`] tells while something is: the kernel's own limit would also end a connection to a
+/// process that is stopped and does not read.
 pub(crate) fn give_up_after(socket: BorrowedFd<'_>, silence: Duration) {
     const PROBES: libc::c_int = 4;
     let interval_s = (silence.as_secs() / 5).clamp(1, 3600) as libc::c_int;
-    let silence_ms = silence.as_millis().min(i32::MAX as u128) as libc::c_int;
     set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, interval_s);
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval_s);
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, PROBES);
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, silence_ms);
 }
 
-/// Takes that back: a peer that does not read closes its window, and the kernel counts that as
-/// silence, however often the peer says so.
+/// Takes that back.
 pub(crate) fn never_give_up(socket: BorrowedFd<'_>) {
     set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0);
-    set_option(socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 0);
 }

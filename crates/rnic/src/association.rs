@@ -318,7 +318,6 @@ impl Association {
     /// Does what is due.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         self.connection.handle_timeout(now_ns);
-        self.vigil.look(now_ns, self.rtt());
         if self.silence_due_ns().is_some_and(|at_ns| at_ns <= now_ns) {
             self.give_up(now_ns);
         }
@@ -329,6 +328,13 @@ impl Association {
         }
         self.look_for_orphans(now_ns);
         self.take_events(now_ns);
+    }
+
+    /// Nobody ran at this end for the last `for_ns`: its process was stopped. To be called before
+    /// anything else that follows the stop.
+    pub fn handle_stop(&mut self, for_ns: u64) {
+        self.connection.handle_stop(for_ns);
+        self.vigil.handle_stop(for_ns);
     }
 
     fn rtt(&self) -> Option<Rtt> {

@@ -291,6 +291,13 @@ impl Endpoint {
         }
     }
 
+    /// Nobody ran at this end for the last `stopped`: its process was stopped, and neither the peer
+    /// nor the application had that time. To be called before anything else that follows the stop.
+    pub fn handle_stop(&mut self, stopped: Duration) {
+        let limits = [&mut self.decide_at, &mut self.stalled_at, &mut self.held_until];
+        limits.into_iter().flatten().for_each(|at| *at += stopped);
+    }
+
     /// When [`Endpoint::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let due = [self.nudge_at, self.speak_at, self.decide_at, self.stalled_at, self.held_until];

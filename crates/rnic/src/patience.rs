@@ -26,6 +26,8 @@ pub struct Patience {
     pub timeout_exp: u8,
     /// How often what is not acknowledged is repeated.
     pub retry_cnt: u8,
+    /// A request does not fail earlier than after so many nanoseconds, whatever the counts say.
+    pub least_ns: u64,
 }
 
 impl Patience {
@@ -37,7 +39,7 @@ impl Patience {
         }
         let local = rtt.is_some_and(|rtt| rtt.min_ns < LOCAL_RTT_NS);
         let least_ns = if local { LOCAL_NS } else { FAR_NS };
-        Some(self.tries_ns().max(least_ns))
+        Some(self.tries_ns().max(least_ns).max(self.least_ns))
     }
 
     /// The time in nanoseconds after which a request fails whose peer has said that it is gone.
@@ -61,7 +63,6 @@ pub(crate) struct Vigil {
     pub patience: Patience,
     /// Since when there are requests that are not complete.
     busy_since_ns: Option<u64>,
-    looked_ns: u64,
     /// The request that waits for a receive of the peer, and since when.
     short: Option<(u32, u64)>,
 }
@@ -72,15 +73,11 @@ impl Vigil {
         self.busy_since_ns = busy.then(|| self.busy_since_ns.unwrap_or(now_ns));
     }
 
-    /// Somebody looks after the connection now. A process that was stopped for a while has heard
-    /// nothing because of that, and begins anew.
-    pub fn look(&mut self, now_ns: u64, rtt: Option<Rtt>) {
-        // Who waited for the lock comes with an old time.
-        let past_ns = now_ns.saturating_sub(self.looked_ns);
-        self.looked_ns = self.looked_ns.max(now_ns);
-        if self.patience.limit_ns(rtt).is_some_and(|limit| past_ns > limit / 2) {
-            self.busy_since_ns = self.busy_since_ns.map(|_| now_ns);
-        }
+    /// Nobody ran at this end for the last `for_ns`, which no request has waited for.
+    pub fn handle_stop(&mut self, for_ns: u64) {
+        let later = |at_ns: u64| at_ns.saturating_add(for_ns);
+        self.busy_since_ns = self.busy_since_ns.map(later);
+        self.short = self.short.map(|(seq, since_ns)| (seq, later(since_ns)));
     }
 
     /// When a peer that was heard last at `heard_ns` counts as gone, if a request waits for it.
@@ -124,7 +121,11 @@ mod tests {
 
     #[test]
     fn patience_is_the_timeout_times_the_tries_and_no_less_than_the_path_asks_for() {
-        let limit = |timeout_exp, retry_cnt, rtt| Patience { timeout_exp, retry_cnt }.limit_ns(rtt);
+        let patience =
+            |timeout_exp, retry_cnt| Patience { timeout_exp, retry_cnt, ..Patience::default() };
+        let limit = |timeout_exp, retry_cnt, rtt| patience(timeout_exp, retry_cnt).limit_ns(rtt);
+        let slow = Patience { least_ns: 60_000 * MS, ..patience(14, 7) };
+        assert_eq!(slow.limit_ns(rtt(MS / 10)), Some(60_000 * MS));
         assert_eq!(limit(0, 7, rtt(MS / 10)), None);
         assert_eq!(limit(20, 2, rtt(MS / 10)), Some((4096 << 20) * 3));
         assert_eq!(limit(14, 7, rtt(MS / 10)), Some(LOCAL_NS));
@@ -135,11 +136,13 @@ mod tests {
 
     #[test]
     fn a_request_to_a_peer_that_has_left_fails_when_its_repetitions_would_have_ended() {
-        let grace = |timeout_exp, retry_cnt| Patience { timeout_exp, retry_cnt }.grace_ns();
+        let patience =
+            |timeout_exp, retry_cnt| Patience { timeout_exp, retry_cnt, ..Patience::default() };
+        let grace = |timeout_exp, retry_cnt| patience(timeout_exp, retry_cnt).grace_ns();
         assert_eq!(grace(14, 7), (4096 << 14) * 8);
         assert_eq!(grace(0, 7), LOCAL_NS);
         assert_eq!(grace(20, 2), LOCAL_NS);
-        let patience = Patience { timeout_exp: 14, retry_cnt: 0 };
+        let patience = patience(14, 0);
         let mut vigil = Vigil { patience, ..Vigil::default() };
         assert_eq!(vigil.orphans_due_ns(MS), None);
         vigil.note_work(2 * MS, true);
@@ -148,19 +151,17 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_stopped_begins_anew() {
-        let patience = Patience { timeout_exp: 20, retry_cnt: 0 };
+    fn the_time_in_which_a_process_was_stopped_does_not_count() {
+        let patience = Patience { timeout_exp: 20, ..Patience::default() };
         let mut vigil = Vigil { patience, ..Vigil::default() };
         let limit = patience.limit_ns(None).unwrap();
-        vigil.look(1000, None);
+        vigil.handle_stop(MS);
         assert_eq!(vigil.silence_due_ns(500, None), None);
         vigil.note_work(500, true);
         vigil.note_work(600, true);
-        vigil.look(1000 + limit / 4, None);
-        vigil.look(900, None);
         assert_eq!(vigil.silence_due_ns(500, None), Some(500 + limit));
-        vigil.look(1000 + 2 * limit, None);
-        assert_eq!(vigil.silence_due_ns(500, None), Some(1000 + 3 * limit));
+        vigil.handle_stop(2 * limit);
+        assert_eq!(vigil.silence_due_ns(500, None), Some(500 + 3 * limit));
     }
 
     #[test]

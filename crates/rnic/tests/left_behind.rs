@@ -9,7 +9,7 @@ use common::shuttle::{MS, Weather, World};
 use weft_rnic::Patience;
 use weft_verbs::{SendOp, WcStatus};
 
-const PATIENCE: Patience = Patience { timeout_exp: 14, retry_cnt: 7 };
+const PATIENCE: Patience = Patience { timeout_exp: 14, retry_cnt: 7, least_ns: 0 };
 
 /// The second end closes while a message of the first is under way.
 fn abandoned() -> World<common::shuttle::Side> {

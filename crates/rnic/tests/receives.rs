@@ -145,7 +145,7 @@ fn what_is_unreliable_is_dropped_without_a_receive() {
 
 #[test]
 fn a_peer_that_falls_silent_is_given_the_time_of_the_timeout() {
-    let patience = Patience { timeout_exp: 22, retry_cnt: 1 };
+    let patience = Patience { timeout_exp: 22, retry_cnt: 1, least_ns: 0 };
     let limit_ns = patience.limit_ns(None).unwrap();
     let mut world = world_of(QpType::Rc, false, 7);
     world.ends[0].association.set_patience(patience);

@@ -341,6 +341,13 @@ impl Path {
         news.then_some(floor)
     }
 
+    /// Nobody ran at this end for a while: what is on its way now has waited here, and not only on
+    /// the path.
+    pub(crate) fn handle_stop(&mut self) {
+        self.recovery.handle_stop();
+        self.accounts.iter_mut().for_each(Account::handle_app_limited);
+    }
+
     /// Begins to try `route`, unless it is being tried.
     pub(crate) fn challenge(&mut self, now_ns: u64, route: Route, token: u64) {
         if self.challenge.is_none_or(|challenge| challenge.route != route) {

@@ -101,6 +101,8 @@ pub(crate) struct Recovery {
     last_sent_ns: u64,
     /// The probe timeout runs from here: the newest packet that left before the last good news.
     silent_since_ns: u64,
+    /// Packets before this number measure no round trip: nobody ran here while they were away.
+    timed_from_pn: u64,
     loss_at_ns: Option<u64>,
     probe_timeouts: u32,
     probes: u8,
@@ -123,6 +125,7 @@ impl Recovery {
             reordering: Reordering::default(),
             last_sent_ns: 0,
             silent_since_ns: 0,
+            timed_from_pn: 0,
             loss_at_ns: None,
             probe_timeouts: 0,
             probes: 0,
@@ -144,6 +147,11 @@ impl Recovery {
     /// The number of the next packet.
     pub(crate) fn next_pn(&self) -> u64 {
         self.next_pn
+    }
+
+    /// Nobody ran at this end for a while.
+    pub(crate) fn handle_stop(&mut self) {
+        self.timed_from_pn = self.next_pn;
     }
 
     /// The oldest packet whose fate is of interest.
@@ -250,7 +258,7 @@ impl Recovery {
         if is_newest {
             self.newest = Some((newest_pn, sent_ns));
         }
-        let timed = is_newest && newest_pn == ack.largest;
+        let timed = is_newest && newest_pn == ack.largest && newest_pn >= self.timed_from_pn;
         if timed {
             self.rtt.sample(now_ns.saturating_sub(sent_ns), ack.delay_us.saturating_mul(1000));
         }

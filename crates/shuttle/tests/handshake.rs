@@ -7,8 +7,8 @@ mod support;
 use support::network::{Link, Network};
 use support::{Answer, MS, Pair, route, seed};
 use weft_shuttle::{Config, End, Event, TimeWait};
-use weft_wire::shuttle::Packet;
 use weft_wire::shuttle::hello::{placement, protection};
+use weft_wire::shuttle::{Packet, PathId};
 
 fn established(private_data: &[u8]) -> Event {
     Event::Established { private_data: private_data.to_vec(), ord: 16, ird: 16 }
@@ -164,4 +164,39 @@ fn modules_are_what_both_accept() {
         assert_eq!(modules.protection, protection::NONE);
         assert_eq!(modules.placement, placement::LOOSE);
     }
+}
+
+/// Neither end says anything for longer than silence may last, because neither runs.
+#[test]
+fn the_time_in_which_both_ends_were_stopped_is_no_silence() {
+    let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+    pair.open();
+    pair.run_for(1000 * MS);
+    let stopped_ns = 3 * config().idle_ns;
+    pair.now_ns += stopped_ns;
+    (0..2).for_each(|host| pair.connection(host).handle_stop(stopped_ns));
+    pair.run_for(1000 * MS);
+    assert!(pair.is_open(), "{:?} {:?}", pair.hosts[0].events, pair.hosts[1].events);
+    assert!(pair.hosts.iter().all(|host| host.events.len() == 1));
+    pair.hosts[0].ports.post(true, 100);
+    pair.run_until(1000 * MS, Pair::is_complete);
+}
+
+#[test]
+fn what_was_on_its_way_while_an_end_was_stopped_measures_no_round_trip() {
+    let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+    pair.open();
+    pair.run_for(1000 * MS);
+    let before = pair.connection(0).rtt(PathId(0)).unwrap();
+    pair.hosts[0].ports.post(true, 100);
+    pair.run_for(MS);
+    // The answer waits for the process that is stopped.
+    pair.run_for(8 * MS);
+    let mut connection = pair.hosts[0].connection.take().unwrap();
+    pair.now_ns += 3000 * MS;
+    connection.handle_stop(3000 * MS);
+    pair.hosts[0].connection = Some(connection);
+    pair.run_until(1000 * MS, Pair::is_complete);
+    let after = pair.connection(0).rtt(PathId(0)).unwrap();
+    assert!(after.smoothed_ns < 2 * before.smoothed_ns, "{before:?} {after:?}");
 }

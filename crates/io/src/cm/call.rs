@@ -29,7 +29,7 @@ use crate::drive::mandate::Mandate;
 use crate::oob::{Peer, Requester};
 use crate::secrecy::Secrecy;
 use crate::udp::Port;
-use crate::{Answer, Qp, link};
+use crate::{Answer, Qp, Settings, link};
 
 /// Reasons of a refusal: the program says so; nobody serves that here.
 const REFUSED: u16 = 28;
@@ -161,7 +161,8 @@ impl CmId {
         let mut param = param.clone();
         let (qp, purpose) = self.seat(inner, seat, false, &mut param)?;
         let said = words(purpose, port.room_octets(), &param, 0);
-        let association = ask(&qp, Route { local, remote: peer }, depths, &said)?;
+        let mut association = ask(&qp, Route { local, remote: peer }, depths, &said)?;
+        association.set_patience(patience(inner));
         let cid = association.connection().cid();
         let mandate = Mandate::new(Arc::new(Watcher(self.me())), cid, None);
         let drive = DatagramDrive::managed(association, port, qp.cell.waker(), mandate);
@@ -249,9 +250,11 @@ impl CmId {
         Secrecy::get().permit(ask.route.local.ip(), ask.route.remote.ip())?;
         let (mut param, aside) = (param.clone(), ask.purpose == Purpose::Aside);
         let (qp, purpose) = self.seat(inner, seat, aside, &mut param)?;
+        inner.terms.retry_count = ask.retry_count;
         let said = words(purpose, ask.own_room_octets(), &param, ask.qp_num);
         let (mut association, port) = grant(&qp, ask, depths, &said)?;
         association.connection_mut().set_peer_room(u64::from(ask.room_octets) / 2);
+        association.set_patience(patience(inner));
         if let Seat::Managed(qp) = seat {
             if aside {
                 reach(inner, qp, ask.qp_num, depths)?;
@@ -414,10 +417,15 @@ fn reach(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) -> Result<(), Error>
         qpn: peer,
         max_dest_rd_atomic: octet(depths.ird),
     })?;
-    let (timeout_exp, retry_cnt) = (ack_timeout(inner), inner.terms.retry_count);
-    let max_rd_atomic = octet(depths.ord);
-    let patience = Patience { timeout_exp, retry_cnt };
+    let (max_rd_atomic, patience) = (octet(depths.ord), patience(inner));
     Ok(qp.speak(Requester { max_rd_atomic, patience })?)
+}
+
+/// How long requests wait for a peer that is silent.
+fn patience(inner: &Inner) -> Patience {
+    let (timeout_exp, retry_cnt) = (ack_timeout(inner), inner.terms.retry_count);
+    let least_ns = u64::try_from(Settings::get().stall_after.as_nanos()).unwrap_or(u64::MAX);
+    Patience { timeout_exp, retry_cnt, least_ns }
 }
 
 fn ack_timeout(inner: &Inner) -> u8 {

@@ -79,6 +79,9 @@ pub const ACCEPT_BATCH: usize = 64;
 /// How long a listener rests when the system has no descriptors or memory for a new stream.
 pub const ACCEPT_REST: Duration = Duration::from_millis(100);
 
+/// How long a step may still take whose time ran out while the process was stopped.
+pub const AFTER_STOP: Duration = Duration::from_secs(1);
+
 /// Silence after which TCP asks whether the peer is still there.
 pub const KEEPALIVE_IDLE_S: i32 = 30;
 /// Time between two such questions.

@@ -19,6 +19,7 @@ use super::socket;
 use super::sockets::Sockets;
 use super::station::{Ask, Station};
 use crate::Transport;
+use crate::clock;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::fds::HighFd;
@@ -340,8 +341,10 @@ impl Source for CmId {
         if let Stage::Dialing(attempt) = &mut inner.stage {
             attempt.look(now);
         }
-        if inner.deadline.is_none_or(|deadline| now < deadline) {
-            return;
+        let Some(deadline) = inner.deadline.filter(|deadline| *deadline <= now) else { return };
+        // What this process was stopped for the peer may have been, too.
+        if let Some(stopped) = clock::stopped_since(deadline, now) {
+            return self.limit_time(&mut inner, stopped.min(config::AFTER_STOP));
         }
         inner.deadline = None;
         let qp = match &mut inner.stage {

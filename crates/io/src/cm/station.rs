@@ -75,6 +75,8 @@ pub(super) struct Ask {
     pub room_octets: u32,
     /// Number of the peer's queue pair.
     pub qp_num: u32,
+    /// How often requests are repeated: of both ends, as the peer says.
+    pub retry_count: u8,
 }
 
 impl Station {
@@ -195,6 +197,7 @@ impl Station {
             purpose: greeting.purpose,
             room_octets: greeting.room_octets,
             qp_num: greeting.from,
+            retry_count: greeting.terms.retry_count,
         };
         Some((ask, machine, event))
     }

@@ -63,6 +63,8 @@ pub(crate) struct DatagramDrive {
     dropped: u32,
     /// When something is to be done although nothing arrives.
     due: Option<Instant>,
+    /// When somebody looked after the connection last.
+    looked: Instant,
     /// Reads and Atomics that the program wants outstanding, and how long its requests wait for a
     /// silent peer, once it has said so.
     requester: Option<(u16, Patience)>,
@@ -136,6 +138,7 @@ impl DatagramDrive {
             has_unsaid: false,
             dropped: 0,
             due: None,
+            looked: clock::now(),
             requester: None,
             gives_up_at: None,
             silence: None,
@@ -363,6 +366,22 @@ impl DatagramDrive {
         leased && patient && (self.qp.recv_cq().has_entries() || self.qp.send_cq().has_entries())
     }
 
+    /// Takes note of it if nobody ran who was to do what was due; whether it was so. It comes
+    /// before anything that arrived meanwhile.
+    fn note_stop(&mut self, now: Instant) -> bool {
+        let since = self.due.map(|due| due.max(self.looked));
+        let Some(stopped) = since.and_then(|since| clock::stopped_since(since, now)) else {
+            return false;
+        };
+        self.looked = now;
+        if let Stage::Bound(association) = &mut self.stage {
+            association.handle_stop(stopped.as_nanos() as u64);
+        }
+        let doubt = self.doubt.as_mut().map(|(believed, _)| believed);
+        self.gives_up_at.iter_mut().chain(doubt).for_each(|at| *at += stopped);
+        true
+    }
+
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
@@ -447,6 +466,7 @@ impl Drive for DatagramDrive {
     fn hear(&mut self, from: (Route, bool), datagram: &mut [u8]) {
         let (route, marked) = from;
         let now = clock::now();
+        self.note_stop(now);
         self.refused = None;
         if let Some(wire) = &mut self.wire
             && !wire.passes(now, from, datagram)
@@ -464,8 +484,9 @@ impl Drive for DatagramDrive {
         if self.closed {
             return;
         }
+        let stopped = self.note_stop(now);
         let mut moved = std::mem::take(&mut self.has_news);
-        moved |= work & todo::RECEIVE != 0 && self.receive();
+        moved |= (stopped || work & todo::RECEIVE != 0) && self.receive();
         let posted = work & todo::POSTED != 0;
         let due = work & todo::TIME != 0 || self.is_due(now);
         moved |= due && self.wire.is_some() && self.take_late(now);
@@ -490,9 +511,13 @@ impl Drive for DatagramDrive {
 
     /// The buffer stays with a connection that is polled.
     fn finds_nothing(&mut self, now: Instant) -> bool {
+        let due = self.is_due(now);
+        if due {
+            self.note_stop(now);
+        }
         let received = self.receive();
         self.has_news |= received;
-        !received && !self.has_unsaid && !self.is_due(now) && !self.closed
+        !received && !self.has_unsaid && !due && !self.closed
     }
 
     fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
@@ -523,6 +548,7 @@ impl Drive for DatagramDrive {
 
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
+        self.looked = now;
         self.report(now, &mut notices);
         let end = match &self.stage {
             // Until the queue pair has failed, its requests are to hear that nobody is there.

@@ -9,7 +9,6 @@ use weft_rnic::{Endpoint, Transmit};
 use weft_verbs::{Qp, Wake};
 
 use crate::buffers::Buffer;
-use crate::clock;
 use crate::context::Personality;
 use crate::drive::{Drive, LINGER, LinkWatcher, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
@@ -17,12 +16,16 @@ use crate::faults::Wire;
 use crate::fds::HighFd;
 use crate::tally::Work;
 use crate::tcp::{self, Received};
+use crate::{Settings, clock};
 
 /// Receives in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 4;
 /// Payload sent between two looks at the segment size. TCP raises it once it knows the peer's
 /// window: over loopback from 32 KiB to 64 KiB.
 const SEGMENT_LOOK: u64 = 1 << 20;
+
+/// How often in the time that a peer may be silent it is looked whether it is.
+const SILENCE_LOOKS: u32 = 4;
 
 /// What is left of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,10 @@ pub(crate) struct StreamDrive {
     established: bool,
     /// A peer that says nothing and takes nothing is waited for, as TCP does by itself.
     endures: bool,
+    /// Since when something was perhaps not acknowledged, and when that is looked at.
+    unacknowledged: Option<(Instant, Instant)>,
+    /// When something is to be done although nothing arrives.
+    due: Option<Instant>,
     wire: Option<Box<Wire<()>>>,
 }
 
@@ -83,6 +90,8 @@ impl StreamDrive {
             awaited,
             established: false,
             endures: false,
+            unacknowledged: None,
+            due: None,
             wire: None,
         }
     }
@@ -101,6 +110,34 @@ impl StreamDrive {
             self.endpoint.postpone_speaking(now);
         }
         self.endpoint.handle_timeout(now);
+        self.look_for_silence(now);
+    }
+
+    /// A peer whose host is silent for too long has gone. One that only does not read may be
+    /// stopped: its host says so, and it is waited for.
+    fn look_for_silence(&mut self, now: Instant) {
+        let limit = Settings::get().stall_after;
+        let Some((since, _)) = self.unacknowledged.filter(|(_, look_at)| *look_at <= now) else {
+            return;
+        };
+        self.unacknowledged = None;
+        if let Some(silence) = tcp::silence(self.socket.as_fd()) {
+            if silence >= limit && now.saturating_duration_since(since) >= limit {
+                return self.closed();
+            }
+            self.unacknowledged = Some((since, now + limit / SILENCE_LOOKS));
+        }
+    }
+
+    /// Nobody ran who was to do what was due: neither the peer nor the application had that time,
+    /// and what came meanwhile comes first. Whether it was so.
+    fn note_stop(&mut self, now: Instant) -> bool {
+        let stopped = self.due.and_then(|due| clock::stopped_since(due, now));
+        if let Some(stopped) = stopped {
+            self.due = None;
+            self.endpoint.handle_stop(stopped);
+        }
+        stopped.is_some()
     }
 
     /// Receives what is there; whether something was.
@@ -204,8 +241,13 @@ impl StreamDrive {
 
     fn transmit(&mut self, now: Instant) {
         let socket = self.socket.as_fd();
+        let before = self.endpoint.stats().octets_out;
         let outcome = self.endpoint.transmit(|out| tcp::send(socket, out));
         let sent = self.endpoint.stats().octets_out;
+        if sent != before && self.unacknowledged.is_none() && !self.endures {
+            let look_at = now + Settings::get().stall_after / SILENCE_LOOKS;
+            self.unacknowledged = Some((now, look_at));
+        }
         if sent >= self.next_segment_look {
             self.next_segment_look = sent + SEGMENT_LOOK;
             self.endpoint.set_emss(tcp::segment_size(socket));
@@ -257,9 +299,12 @@ impl StreamDrive {
             _ => None,
         };
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
-        let times = self.endpoint.poll_timeout().into_iter().chain(lingering).chain(late);
-        let Some(due) = times.min() else { return };
-        self.turn.set_timer(due, this);
+        let look_at = self.unacknowledged.map(|(_, look_at)| look_at);
+        let others = lingering.into_iter().chain(late).chain(look_at);
+        self.due = self.endpoint.poll_timeout().into_iter().chain(others).min();
+        if let Some(due) = self.due {
+            self.turn.set_timer(due, this);
+        }
     }
 }
 
@@ -282,6 +327,7 @@ impl Drive for StreamDrive {
 
     fn endure(&mut self) {
         self.endures = true;
+        self.unacknowledged = None;
         self.endpoint.endure();
         tcp::never_give_up(self.socket.as_fd());
     }
@@ -328,10 +374,11 @@ impl Drive for StreamDrive {
         if self.phase == Phase::Closed {
             return;
         }
+        let mut received = std::mem::take(&mut self.has_news);
+        received |= self.note_stop(now) && self.receive(now);
         if work & todo::TIME != 0 {
             self.handle_time(now);
         }
-        let mut received = std::mem::take(&mut self.has_news);
         if work & (todo::POSTED | todo::TIME) != 0 && self.endpoint.is_held() {
             self.deliver(now);
             received = true;

@@ -21,6 +21,8 @@ use crate::{clock, sys};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 64;
+/// How often that many are taken before timers have their turn, once the process was stopped.
+const CATCH_UP_MAX: usize = 64;
 /// How often leases are looked at.
 const LEASE_CHECK: Duration = Duration::from_millis(1);
 /// Names the descriptor that wakes the thread.
@@ -138,16 +140,34 @@ impl Worker {
         sys::block_signals();
         sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
+        let mut due = None;
         loop {
             let now = clock::now();
+            if due.is_some_and(|due| clock::stopped_since(due, now).is_some()) {
+                self.catch_up(engine, &mut events);
+            }
             // Timers last, because the end of a lease may set one.
             let deadline = [self.check_leases(now), self.run_timers(now)];
             let timeout = deadline.into_iter().flatten().min();
+            due = timeout.map(|timeout| now + timeout);
             self.rest.enter();
             let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, timeout);
             self.rest.leave();
             for event in &events[..count] {
                 self.dispatch(engine, event);
+            }
+        }
+    }
+
+    /// The process was stopped: what came meanwhile is taken before any timer says that it did not.
+    fn catch_up(&self, engine: &Engine, events: &mut [libc::epoll_event]) {
+        for _ in 0..CATCH_UP_MAX {
+            let count = sys::epoll_wait(self.epoll.as_fd(), events, Some(Duration::ZERO));
+            for event in &events[..count] {
+                self.dispatch(engine, event);
+            }
+            if count < events.len() {
+                break;
             }
         }
     }

@@ -191,8 +191,10 @@ fn peer(attr: &QpAttr) -> Result<Peer, Misuse> {
 fn requester(kind: QpType, attr: &QpAttr) -> Requester {
     let patience = match kind {
         // What is unreliable waits for a peer no longer than the path asks for.
-        QpType::Uc => Patience { timeout_exp: 1, retry_cnt: 0 },
-        _ => Patience { timeout_exp: attr.timeout, retry_cnt: attr.retry_cnt },
+        QpType::Uc => Patience { timeout_exp: 1, ..Patience::default() },
+        _ => {
+            Patience { timeout_exp: attr.timeout, retry_cnt: attr.retry_cnt, ..Patience::default() }
+        }
     };
     Requester { max_rd_atomic: attr.max_rd_atomic, patience }
 }

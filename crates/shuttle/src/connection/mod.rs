@@ -517,6 +517,28 @@ impl Connection {
         }
     }
 
+    /// Nobody ran at this end for the last `for_ns`: its process was stopped. That time does not
+    /// count for anything that is waited for, and what was sent before measures nothing. To be
+    /// called before anything else that follows the stop.
+    pub fn handle_stop(&mut self, for_ns: u64) {
+        let later = |at_ns: &mut u64| *at_ns = at_ns.saturating_add(for_ns);
+        later(&mut self.heard_ns);
+        later(&mut self.pinged_ns);
+        match &mut self.state {
+            State::Requesting { began_ns, sent_ns, doubt, .. } => {
+                later(began_ns);
+                later(sent_ns);
+                doubt.iter_mut().for_each(|(at_ns, _)| later(at_ns));
+            }
+            State::Open { reply: Some(reply) } => {
+                later(&mut reply.until_ns);
+                reply.sent_ns.iter_mut().for_each(later);
+            }
+            State::Open { reply: None } | State::Closing { .. } | State::Ended { .. } => {}
+        }
+        self.paths.iter_mut().for_each(Path::handle_stop);
+    }
+
     /// The owner knows that nobody is there any more: as after silence.
     pub fn handle_unreachable(&mut self, now_ns: u64) {
         self.end(now_ns, End::Silence);
