@@ -15,6 +15,7 @@ use weft_rnic::{Association, Binding, Patience, WhenClosed};
 use weft_verbs::Misuse;
 
 use crate::clock::{self, ns_at};
+use crate::context::Personality;
 use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper};
 use crate::drive::mirror::MirrorDrive;
 use crate::link;
@@ -53,12 +54,11 @@ impl Qp {
         let Some(port) = self.port() else {
             return Err(Misuse::Unsupported("queue pairs without a port"));
         };
-        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
-        if (peer.qpn, peer.remote) == (self.num(), peer.local) {
-            let ird = peer.max_dest_rd_atomic.into();
-            self.cell.hold(Box::new(MirrorDrive::new(qp, ird, waker)));
+        if self.is_at(&peer) {
+            self.reach_itself(&peer);
             return Ok(());
         }
+        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
         Secrecy::get().permit(peer.local, peer.remote)?;
         let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer, granted: None };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
@@ -71,6 +71,22 @@ impl Qp {
         };
         self.cell.hold(Box::new(drive));
         Ok(())
+    }
+
+    /// Whether the peer is this queue pair itself.
+    pub(crate) fn is_at(&self, peer: &Peer) -> bool {
+        (peer.qpn, peer.remote) == (self.num(), peer.local)
+    }
+
+    /// The queue pair is its own peer, and has no connection.
+    pub(crate) fn reach_itself(&self, peer: &Peer) {
+        let personality = match self.port() {
+            Some(_) => Personality::Roce,
+            None => Personality::Iwarp,
+        };
+        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
+        let ird = peer.max_dest_rd_atomic.into();
+        self.cell.hold(Box::new(MirrorDrive::new(personality, qp, ird, waker)));
     }
 
     /// Requests may be sent from now on.

@@ -166,9 +166,8 @@ impl Qp {
 
     /// Queues a send; [`Qp::ring`] after the last of a list sets it going.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
-        let beyond = matches!(wr.op, SendOp::SendImm { .. } | SendOp::AtomicWrite { .. });
-        if self.port.is_none() && beyond {
-            return Err(Misuse::Unsupported("sends with immediate data and atomic writes"));
+        if self.port.is_none() && matches!(wr.op, SendOp::AtomicWrite { .. }) {
+            return Err(Misuse::Unsupported("atomic writes"));
         }
         self.post(&wr.op, || self.inner.post_send(wr))
     }

@@ -6,7 +6,9 @@ mod common;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use common::{ALL, Side};
-use weft_verbs::{Access, AddressVector, QpAttr, QpAttrMask, QpState, SendOp, WcStatus};
+use weft_verbs::{
+    Access, AddressVector, QpAttr, QpAttrMask, QpState, SendFlags, SendOp, SendWr, WcStatus,
+};
 
 fn path() -> AddressVector {
     let here = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
@@ -75,6 +77,55 @@ fn what_was_posted_before_the_peer_was_there_is_delivered() {
     assert!(b.completions(1)[0].is_success());
     assert!(a.completions(1)[0].is_success());
     assert_eq!(to.bytes, [3; 8]);
+}
+
+/// Both ends post at once, before either can know that the other one is Weft.
+#[test]
+fn immediate_data_goes_both_ways_from_the_first_message_on() {
+    for _ in 0..20 {
+        let (a, b) = (Side::new(), Side::new());
+        let memory = [&a, &b].map(|side| side.memory(8, 3, ALL));
+        let solicited = SendFlags::SIGNALED | SendFlags::SOLICITED;
+        for (side, peer) in [(&a, &b), (&b, &a)] {
+            walk(side, peer.qp.num());
+            side.recv(1, &[]);
+            side.recv(2, &[]);
+            side.recv(3, &[]);
+            side.send(4, SendOp::SendImm { imm: 0x0102_0304 }, &[]);
+            let op = SendOp::SendImm { imm: 5 };
+            side.qp.post_send(&SendWr { wr_id: 5, op, flags: solicited, sges: &[] }).unwrap();
+            side.qp.ring();
+        }
+        for (side, from, to) in [(&a, &memory[0], &memory[1]), (&b, &memory[1], &memory[0])] {
+            let op = SendOp::WriteImm { to: to.addr(), stag: to.key, imm: 6 };
+            side.send(6, op, &[from.sge(0, 8)]);
+        }
+        for side in [&a, &b] {
+            let done = side.completions(6);
+            assert!(done.iter().all(|wc| wc.is_success()), "{done:?}");
+            let got = done.iter().filter(|wc| wc.wr_id <= 3).map(|wc| (wc.wr_id, wc.imm_data));
+            assert_eq!(got.collect::<Vec<_>>(), [(1, 0x0102_0304), (2, 5), (3, 6)]);
+        }
+    }
+}
+
+#[test]
+fn a_queue_pair_is_its_own_peer() {
+    let side = Side::new();
+    let (from, to) = (side.memory(64, 7, ALL), side.memory(64, 0, ALL));
+    let (at, stag) = (to.addr(), to.key);
+    for _ in 0..2 {
+        walk(&side, side.qp.num());
+        side.recv(1, &[to.sge(0, 64)]);
+        side.send(2, SendOp::Send, &[from.sge(0, 64)]);
+        side.send(3, SendOp::Read { to: from.addr(), stag: from.key }, &[to.sge(0, 64)]);
+        side.send(4, SendOp::FetchAdd { to: at, stag, add: 1 }, &[from.sge(0, 8)]);
+        assert!(side.completions(4).iter().all(|wc| wc.is_success()));
+        assert_eq!((to.bytes[0], to.bytes[63], from.bytes[0]), (8, 7, 7));
+        side.send(5, SendOp::Write { to: at, stag: 7 << 20 }, &[from.sge(0, 8)]);
+        assert_eq!(side.completions(1)[0].status, WcStatus::RemAccessErr as u32);
+        step(&side, QpState::Reset, 0);
+    }
 }
 
 #[test]

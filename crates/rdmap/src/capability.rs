@@ -1,4 +1,6 @@
-//! How two Weft peers find out that they speak RFC 7306, which has no negotiation of its own.
+//! How two Weft peers find out that they speak RFC 7306, which has no negotiation of its own, and a
+//! Send with immediate data besides: RFC 7306 has none, and Immediate Data after a Send would take
+//! a second receive. The data is where a Send with Invalidate has its STag; opcodes 14 and 15.
 //!
 //! The STag and the offset of a zero-length RDMA Write must not be looked at (RFC 5041, section
 //! 5.2), and the initiator of an enhanced set-up sends one as its first message (RFC 6581). Weft

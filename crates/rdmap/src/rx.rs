@@ -91,7 +91,10 @@ impl<'a> RxPort<'a> {
             (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
                 self.immediate(&h, opcode, payload).map_err(refuse)
             }
-            (Header::Untagged(_), _) if opcode.brings_immediate() && !self.any_order() => {
+            // RFC 7306 has no Send with immediate data: only Weft may send one.
+            (Header::Untagged(_), _)
+                if opcode.brings_immediate() && self.stream.peer != Peer::Extended =>
+            {
                 Err(refuse(TerminateCode::RdmapUnexpectedOpcode))
             }
             (Header::Untagged(h), _) => self.send(&h, opcode, payload, ulpdu),

@@ -174,12 +174,12 @@ impl<'a> TxPort<'a> {
         if self.stream.short.is_some() && op.takes_receive() {
             return false;
         }
-        let extended = op.is_atomic() || matches!(op, SendOp::WriteImm { .. });
+        let immediate = matches!(op, SendOp::WriteImm { .. } | SendOp::SendImm { .. });
+        let extended = op.is_atomic() || immediate;
         if extended && !self.may_extend(seq) {
             return false;
         }
-        // RFC 7306 has no Send with immediate data, and no atomic write.
-        let unknown = matches!(op, SendOp::SendImm { .. } | SendOp::AtomicWrite { .. });
+        let unknown = matches!(op, SendOp::AtomicWrite { .. });
         if unknown && self.stream.config.lower == Lower::Mpa {
             return self.give_up(seq, WcStatus::LocQpOpErr);
         }

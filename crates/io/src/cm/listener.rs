@@ -13,7 +13,7 @@ use weft_rnic::cm::{self, Command, Event, State};
 use super::channel::Delivery;
 use super::config;
 use super::error::Error;
-use super::id::{CmId, Inner, Stage};
+use super::id::{CmId, Inner, PortSpace, Stage};
 use super::request::{HalfOpen, Request};
 use super::socket;
 use super::sockets::Sockets;
@@ -154,8 +154,12 @@ impl CmId {
         if inner.local.is_none() {
             inner.take_address(self.space(), (Ipv4Addr::UNSPECIFIED, 0).into())?;
         }
-        if let Stage::Bound(Sockets { stream: Some(fd), .. }) = &inner.stage {
-            socket::listen(fd.as_fd(), config::BACKLOG_MAX)?;
+        let (local, transport) = (inner.local, inner.transport);
+        if let Stage::Bound(sockets) = &mut inner.stage {
+            sockets.listen()?;
+            if let (Some(at), Transport::Auto, PortSpace::Tcp) = (local, transport, self.space()) {
+                sockets.warn_of_lack(at);
+            }
         }
         inner.machine.listen()?;
         let Stage::Bound(sockets) = inner.leave_stage() else {

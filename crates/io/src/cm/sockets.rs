@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::config;
 use super::id::PortSpace;
 use super::socket::{self, Kind};
-use crate::{Transport, clock};
+use crate::{Transport, clock, report};
 
 /// How sockets are opened and bound.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,9 +34,28 @@ impl Sockets {
     /// Binds what an id of this port space and transport needs to `addr`; port 0 means a number
     /// that is free for all of it.
     ///
-    /// Where another program has the number in the space of UDP, an id that may use TCP makes do
-    /// with that.
+    /// Where another socket has the port in TCP or in UDP, an id that may use either makes do with
+    /// the other one.
+    ///
+    /// # Errors
+    /// What the system says; `EADDRNOTAVAIL` for a wildcard address whose port is taken, as the
+    /// kernel's rdma-cm has it.
     pub fn bind(
+        addr: SocketAddr,
+        space: PortSpace,
+        transport: Transport,
+        manners: Manners,
+    ) -> io::Result<Self> {
+        Self::bind_all(addr, space, transport, manners).map_err(|error| {
+            if is_taken(&error) && addr.ip().to_canonical().is_unspecified() {
+                io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)
+            } else {
+                error
+            }
+        })
+    }
+
+    fn bind_all(
         addr: SocketAddr,
         space: PortSpace,
         transport: Transport,
@@ -48,7 +67,13 @@ impl Sockets {
         }
         let mut tries = config::NUMBER_TRIES;
         loop {
-            let stream = open_bound(Kind::Stream, &addr, manners)?;
+            let stream = match open_bound(Kind::Stream, &addr, manners) {
+                Err(e) if is_taken(&e) && transport == Transport::Auto && addr.port() != 0 => {
+                    let datagram = Some(open_bound(Kind::Datagram, &addr, manners)?);
+                    return Ok(Self { datagram, ..Self::default() });
+                }
+                stream => stream?,
+            };
             let at = socket::local_addr(stream.as_fd())?;
             if transport == Transport::Iwarp || at.port() == 0 {
                 return Ok(Self { stream: Some(stream), ..Self::default() });
@@ -64,6 +89,30 @@ impl Sockets {
                 }
             }
         }
+    }
+
+    /// Listens for streams. Where another socket does so at this port already, datagrams must do,
+    /// if there are any.
+    pub fn listen(&mut self) -> io::Result<()> {
+        let Some(stream) = &self.stream else { return Ok(()) };
+        match socket::listen(stream.as_fd(), config::BACKLOG_MAX) {
+            Err(e) if is_taken(&e) && self.datagram.is_some() => self.stream = None,
+            listening => listening?,
+        }
+        Ok(())
+    }
+
+    /// Says that a listener which is to serve both transports serves only one.
+    pub fn warn_of_lack(&self, at: SocketAddr) {
+        let (taken, served, lost) = match (&self.stream, &self.datagram) {
+            (None, Some(_)) => ("TCP", "Shuttle (weft0)", "iWARP"),
+            (Some(_), None) => ("UDP", "iWARP (weft_iw0)", "Shuttle"),
+            _ => return,
+        };
+        report::warning(format!(
+            "rdma-cm listens at {at} by {served} alone: another socket has the {taken} port, so \
+             peers over {lost} do not reach this listener"
+        ));
     }
 
     /// The address that they are bound to.
@@ -140,6 +189,18 @@ mod tests {
         let at = |fd| socket::local_addr(fd).unwrap();
         assert_eq!(at(stream), at(datagram));
         assert_ne!(at(stream).port(), 0);
+    }
+
+    #[test]
+    fn a_port_that_another_socket_has_in_tcp_serves_udp() {
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = other.local_addr().unwrap();
+        let sockets = bind(at);
+        assert!(sockets.stream.is_none() && sockets.datagram.is_some());
+        let again = Sockets::bind(at, PortSpace::Tcp, Transport::Auto, Manners::default());
+        assert_eq!(again.err().and_then(|e| e.raw_os_error()), Some(libc::EADDRINUSE));
+        let iwarp = Sockets::bind(at, PortSpace::Tcp, Transport::Iwarp, Manners::default());
+        assert_eq!(iwarp.err().and_then(|e| e.raw_os_error()), Some(libc::EADDRINUSE));
     }
 
     #[test]

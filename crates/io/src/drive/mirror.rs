@@ -15,6 +15,7 @@ use crate::tally::Work;
 
 /// A [`Mirror`] without a socket: what is posted is done at once, and nothing ever arrives.
 pub(crate) struct MirrorDrive {
+    personality: Personality,
     qp: Arc<Qp>,
     mirror: Mirror,
     /// Is woken when a receive is posted that a message waits for.
@@ -23,9 +24,10 @@ pub(crate) struct MirrorDrive {
 }
 
 impl MirrorDrive {
-    pub fn new(qp: Arc<Qp>, ird: u16, waker: Weak<dyn Wake>) -> Self {
+    /// Joins a queue pair of such a device to itself.
+    pub fn new(personality: Personality, qp: Arc<Qp>, ird: u16, waker: Weak<dyn Wake>) -> Self {
         let mirror = Mirror::new(Arc::clone(&qp), ird);
-        Self { qp, mirror, waker, turn: Turn::default() }
+        Self { personality, qp, mirror, waker, turn: Turn::default() }
     }
 }
 
@@ -39,7 +41,7 @@ impl Drive for MirrorDrive {
     fn work_done(&self) -> (Personality, Work) {
         let (stats, operations) = (self.mirror.stats(), self.qp.sq().succeeded());
         let (octets_out, octets_in) = (stats.octets_out, stats.octets_in);
-        (Personality::Roce, Work { contexts: 0, connections: 2, operations, octets_out, octets_in })
+        (self.personality, Work { contexts: 0, connections: 2, operations, octets_out, octets_in })
     }
 
     fn qp(&self) -> &Arc<Qp> {

@@ -55,7 +55,9 @@ impl Qp {
                 // The peer may have called already, and then this is past RTR.
                 self.inner.proceed(Init, Rtr);
             }
-            (Rtr, Rts) if self.has_line() => self.inner.proceed(Rtr, Rts),
+            (Rtr, Rts) if self.has_line() || self.cell.is_attached() => {
+                self.inner.proceed(Rtr, Rts)
+            }
             (Rts, Rts) | (Failed, Sqd) => {}
             // RFC 5040 closes a stream by draining it; what is posted is with TCP already.
             (Rts | Sqd, Sqd) => self.cell.disconnect(),
@@ -87,11 +89,12 @@ impl Qp {
         let Some(number) = &self.number else {
             return Err(Misuse::Unsupported("queue pairs without a number"));
         };
-        if (peer.qpn, peer.remote) == (self.num(), peer.local) {
-            return Err(Misuse::Invalid("a queue pair over TCP cannot be its own peer"));
+        self.inner.enforce_rights();
+        if self.is_at(&peer) {
+            self.reach_itself(&peer);
+            return Ok(());
         }
         Secrecy::get().permit_stream(peer.local, peer.remote)?;
-        self.inner.enforce_rights();
         let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
         let line = Line::open(qp, cell, number, peer)?;
         *self.line.lock() = Some(line);

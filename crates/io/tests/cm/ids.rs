@@ -61,6 +61,19 @@ fn a_port_belongs_to_one_id_at_a_time() {
 }
 
 #[test]
+fn a_wildcard_whose_port_is_taken_is_not_available() {
+    for any in ["0.0.0.0:0", "[::]:0"] {
+        for transport in [Transport::Iwarp, Transport::Shuttle, Transport::Auto] {
+            let id = || CmId::new(EventChannel::new().unwrap(), PortSpace::Tcp, transport);
+            let first = id();
+            first.bind(any.parse().unwrap()).unwrap();
+            let addr = first.local_addr().unwrap();
+            assert_eq!(id().bind(addr).unwrap_err().errno(), libc::EADDRNOTAVAIL, "{addr}");
+        }
+    }
+}
+
+#[test]
 fn a_port_may_be_shared_until_one_listens() {
     let ((_c1, first), (_c2, second)) = (id(), id());
     first.set_shared(true).unwrap();

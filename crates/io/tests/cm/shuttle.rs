@@ -244,6 +244,25 @@ fn a_listener_serves_both() {
     assert_eq!(device(Transport::Shuttle), Personality::Roce);
 }
 
+/// The application has the port in TCP itself: its rdma-cm is reached by UDP.
+#[test]
+fn a_port_that_tcp_has_serves_shuttle() {
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = End::new(Transport::Auto, PortSpace::Tcp);
+    server.id.bind(tcp.local_addr().unwrap()).unwrap();
+    server.id.listen(0).unwrap();
+    let client = End::towards_end(Transport::Auto, &server);
+    assert_eq!(client.id.personality(), Personality::Roce);
+    let near = side();
+    client.id.connect(&params(b"hello"), &near.qp).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest).id;
+    let far = side();
+    request.accept(&params(b"yes"), &far.qp).unwrap();
+    assert!(client.expect(EventKind::Established).private_data.starts_with(b"yes"));
+    tcp.set_nonblocking(true).unwrap();
+    assert_eq!(tcp.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
 /// A listener that is a little late is found; it is told apart from one that is of another kind.
 #[test]
 fn who_listens_soon_is_waited_for() {
