@@ -189,7 +189,12 @@ impl Cell {
 
     /// Whether it has, or had, a connection that this process may touch.
     pub fn is_attached(&self) -> bool {
-        self.attached.load(Ordering::Acquire) && self.generation == engine::generation()
+        self.attached.load(Ordering::Acquire) && !self.is_inherited()
+    }
+
+    /// Whether it was made before the process was forked: its connections are the parent's.
+    pub fn is_inherited(&self) -> bool {
+        self.generation != engine::generation()
     }
 
     /// Who does what below the verbs, while there is a connection.

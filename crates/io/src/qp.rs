@@ -179,11 +179,21 @@ impl Qp {
     }
 
     fn post(&self, op: &SendOp, post: impl FnOnce() -> Result<(), Misuse>) -> Result<(), Misuse> {
+        self.check_owner()?;
         refuse(Verb::PostSend)?;
         match self.cell.breaker() {
             None => post(),
             Some(breaker) => breaker.post(&self.inner, op, post),
         }
+    }
+
+    /// Nothing would carry out what a child of the process posts, and a lock of the queues may be
+    /// one that a thread of the parent holds for ever.
+    fn check_owner(&self) -> Result<(), Misuse> {
+        if self.cell.is_inherited() {
+            return Err(Misuse::Invalid("the queue pair is the parent process's"));
+        }
+        Ok(())
     }
 
     /// What it offers.
@@ -205,6 +215,7 @@ impl Qp {
 
     /// Queues a receive.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+        self.check_owner()?;
         refuse(Verb::PostRecv)?;
         self.inner.post_recv(wr)
     }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use weft_rnic::Device;
 use weft_verbs::usage::Counted;
-use weft_verbs::{AsyncQueue, Misuse, Pd};
+use weft_verbs::{AsyncQueue, Misuse, Pd, RecvWr};
 
 use crate::cq::Cq;
+use crate::engine;
 use crate::xrcd::Xrcd;
 
 /// What a shared receive queue is made of.
@@ -30,6 +31,8 @@ pub struct SrqInit {
 pub struct Srq {
     inner: Arc<weft_verbs::Srq>,
     home: Option<Arc<Xrcd>>,
+    /// Which process made it, of a line of forks.
+    generation: usize,
 }
 
 impl Deref for Srq {
@@ -53,9 +56,23 @@ impl Srq {
         }
         let events = Arc::clone(events);
         let srq = weft_verbs::Srq::new(&pd, max_wr, max_sge.max(1), limit, events, cookie);
-        let Some((domain, cq)) = home else { return Ok(Self { inner: Arc::new(srq), home: None }) };
+        let generation = engine::generation();
+        let Some((domain, cq)) = home else {
+            return Ok(Self { inner: Arc::new(srq), home: None, generation });
+        };
         let inner = domain.take_in(srq, &cq)?;
-        Ok(Self { inner, home: Some(domain) })
+        Ok(Self { inner, home: Some(domain), generation })
+    }
+
+    /// Queues a receive.
+    ///
+    /// # Errors
+    /// The queue is full, the request is malformed, or the queue is the parent process's.
+    pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
+        if self.generation != engine::generation() {
+            return Err(Misuse::Invalid("the receive queue is the parent process's"));
+        }
+        self.inner.post_recv(wr)
     }
 
     pub(crate) fn inner(&self) -> &Arc<weft_verbs::Srq> {

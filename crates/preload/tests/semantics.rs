@@ -63,6 +63,8 @@ behaviours! {
     data_may_come_before_the_receiver_sends = "early_data"
     who_ends_early_leaves_its_peer_a_completion = "early_end"
     a_child_of_a_fork_can_make_its_own_connections = "forks"
+    a_child_of_a_fork_may_not_post_on_its_parents_queues = "inherited"
+    immediate_data_comes_with_sends_and_writes = "immediates"
     the_answer_to_a_read_goes_where_it_may_be_written = "read_sinks"
     many_threads_share_a_completion_queue = "threads"
     a_builder_holds_its_own_queue_only = "builders"
