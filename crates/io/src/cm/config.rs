@@ -41,8 +41,9 @@ pub const SILENT_STREAM_MAX: Duration = Duration::from_secs(2);
 pub const TIMEWAIT: Duration = Duration::from_secs(2);
 
 /// How long the end of a connection is not told to a program that has yet to see what succeeded
-/// before.
-pub const SIGHT_MAX: Duration = Duration::from_millis(10);
+/// before: some turns of a program that shares its processor with others. libfabric's ofi_rxm, told
+/// too early, drops messages that have arrived.
+pub const SIGHT_MAX: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether the program has seen it.
 pub const SIGHT_LOOK: Duration = Duration::from_millis(1);
