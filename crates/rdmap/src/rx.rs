@@ -64,7 +64,7 @@ impl<'a> RxPort<'a> {
         if first && !self.any_order() {
             self.recognise(&header, payload);
         }
-        if self.stream.config.confirm && may_reply(opcode) {
+        if self.stream.config.confirm && may_reply(opcode, payload) {
             self.confirm_by_reply();
         }
         let quote = quotes_request(opcode);
@@ -565,9 +565,10 @@ fn take_number(expected: &mut Msn, header: &UntaggedHeader) -> Result<(), Termin
     Ok(())
 }
 
-/// Whether the peer's application may have posted this because of what it was sent.
-fn may_reply(opcode: Opcode) -> bool {
-    opcode == Opcode::Write || opcode.queue() == Some(QN_SEND)
+/// Whether the peer's application may have posted this because of what it was sent. A Write of
+/// nothing is no reply: the peer's own messages are such, and they leave before anything is placed.
+fn may_reply(opcode: Opcode, payload: &[u8]) -> bool {
+    opcode == Opcode::Write && !payload.is_empty() || opcode.queue() == Some(QN_SEND)
 }
 
 fn terminated(payload: &[u8], first: bool) -> Fault {

@@ -1,5 +1,5 @@
-/* A child that posts on what it has inherited is told so at once, whatever the threads of the parent
- * were at when it was forked, and the connection of the parent stays. */
+/* A child that posts on what it has inherited is told so at once, whatever the threads of the
+ * parent were at when it was forked, and the connection of the parent stays. */
 #include "pair.h"
 
 #include <pthread.h>
