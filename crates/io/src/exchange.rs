@@ -9,9 +9,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weft_rnic::mpa::negotiate::Responder;
@@ -20,6 +20,7 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
+use crate::cm::config::ACCEPT_REST;
 use crate::cm::frame::{FrameReader, Progress};
 use crate::cm::socket::{self, Kind};
 use crate::engine::{self, Engine, Interest, Readiness, Source, Token};
@@ -66,6 +67,11 @@ impl Number {
         u32::from(self.port.number) << 8 | self.index as u32
     }
 
+    /// A descriptor that can be given up for that of a stream.
+    pub fn spare(&self) -> io::Result<HighFd> {
+        Ok(HighFd::new(self.port.socket.as_fd().try_clone_to_owned()?))
+    }
+
     /// Has streams for this queue pair given to `line`.
     pub fn await_call(&self, line: &Arc<Line>) -> io::Result<()> {
         self.port.listen()?;
@@ -110,6 +116,8 @@ struct Port {
     socket: HighFd,
     number: u16,
     listens: AtomicBool,
+    /// Its name in the engine once it listens.
+    token: OnceLock<Token>,
     state: Mutex<State>,
     this: Weak<Port>,
 }
@@ -162,6 +170,7 @@ impl Port {
             socket: HighFd::new(fd),
             number,
             listens: AtomicBool::new(false),
+            token: OnceLock::new(),
             state: Mutex::new(state),
             this: this.clone(),
         }))
@@ -186,13 +195,42 @@ impl Port {
         }
         socket::listen(self.socket.as_fd(), BACKLOG)?;
         if let Some(this) = self.this.upgrade() {
-            Engine::get().add(self.socket.as_fd(), Interest::READ, this);
+            let token = Engine::get().add(self.socket.as_fd(), Interest::READ, this);
+            let _first = self.token.set(token);
         }
         Ok(())
     }
 
+    fn watch(&self, interest: Interest) {
+        if let Some(token) = self.token.get() {
+            Engine::get().modify(*token, interest);
+        }
+    }
+
+    /// Looks again in a while: who cannot be accepted now would be announced again and again.
+    fn rest(&self) {
+        self.watch(Interest::NONE);
+        let this: Weak<Self> = self.this.clone();
+        Engine::get().set_timer(clock::now() + ACCEPT_REST, this);
+    }
+
+    /// Gives up a descriptor that a queue pair keeps for its stream; whether there was one.
+    fn spend_spare(&self) -> bool {
+        let lines: Vec<_> = self.state().lines.values().filter_map(Weak::upgrade).collect();
+        lines.iter().any(|line| line.spend_spare())
+    }
+
+    fn accept_stream(&self) -> io::Result<OwnedFd> {
+        match socket::accept(self.socket.as_fd()) {
+            Err(error) if socket::is_exhausted(&error) && self.spend_spare() => {
+                socket::accept(self.socket.as_fd())
+            }
+            accepted => accepted,
+        }
+    }
+
     fn accept(&self) -> io::Result<()> {
-        let stream = TcpStream::from(socket::accept(self.socket.as_fd())?);
+        let stream = TcpStream::from(self.accept_stream()?);
         socket::prepare_stream(&stream);
         let caller = Caller::start(self.this.clone(), stream);
         let mut state = self.state();
@@ -239,13 +277,18 @@ impl Port {
 impl Source for Port {
     fn ready(&self, _: Readiness) {
         for _ in 0..ACCEPT_BATCH {
-            if self.accept().is_err() {
+            if let Err(error) = self.accept() {
+                if socket::is_exhausted(&error) {
+                    self.rest();
+                }
                 break;
             }
         }
     }
 
-    fn timeout(&self, _: Instant) {}
+    fn timeout(&self, _: Instant) {
+        self.watch(Interest::READ);
+    }
 }
 
 /// An accepted stream whose Request is not whole yet.

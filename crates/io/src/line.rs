@@ -4,7 +4,7 @@
 //! queue pair; the other one waits there ([`crate::exchange`]). A peer that is not there yet is
 //! called again. The stream goes to the queue pair once both ends have agreed.
 
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -23,6 +23,7 @@ use crate::cm::socket::{self, Kind};
 use crate::drive::LinkWatcher;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::exchange::Number;
+use crate::fds::HighFd;
 use crate::oob::Peer;
 use crate::qp::take_stream;
 use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
@@ -48,6 +49,9 @@ pub(crate) struct Line {
     stage: Mutex<Stage>,
     since: Instant,
     silence: Mutex<Silence>,
+    /// A descriptor that is kept for the stream of the peer, so that the lack of one is an error of
+    /// the verb that connects and not a wait without end.
+    spare: Mutex<Option<HighFd>>,
     this: Weak<Line>,
 }
 
@@ -100,14 +104,16 @@ impl Line {
             stage: Mutex::new(Stage::Resting { pause: PAUSE_FIRST }),
             since,
             silence: Mutex::new(Silence::new(awaited, since)),
+            spare: Mutex::default(),
             this: this.clone(),
         });
         let verb = if calls { "calls" } else { "awaits" };
         log::debug!("queue pair {:#x} {verb} {} {:#x} by TCP", line.number, peer.remote, peer.qpn);
         line.look_again_at(since + MENTIONED_AFTER);
         if calls {
-            line.call();
+            line.call().map_err(sys::refused)?;
         } else {
+            *line.spare.lock() = Some(number.spare().map_err(sys::refused)?);
             let listening = number.await_call(&line);
             listening.map_err(sys::refused)?;
         }
@@ -152,16 +158,26 @@ impl Line {
         }
     }
 
-    fn call(&self) {
+    /// Calls the peer, or does so in a while.
+    ///
+    /// # Errors
+    /// If the system has no descriptor or memory left for it now.
+    fn call(&self) -> io::Result<()> {
         let mut stage = self.stage();
-        let Stage::Resting { pause } = *stage else { return };
+        let Stage::Resting { pause } = *stage else { return Ok(()) };
         match self.dial() {
-            Some(call) => *stage = Stage::Calling(Box::new(call), pause),
-            None => self.rest(&mut stage, pause),
+            Ok(call) => *stage = Stage::Calling(Box::new(call), pause),
+            Err(error) => {
+                self.rest(&mut stage, pause);
+                if socket::is_exhausted(&error) {
+                    return Err(error);
+                }
+            }
         }
+        Ok(())
     }
 
-    fn dial(&self) -> Option<Call> {
+    fn dial(&self) -> io::Result<Call> {
         let at = |ip, port| match SocketAddr::new(ip, port) {
             SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
                 v6.set_scope_id(self.peer.interface);
@@ -170,14 +186,15 @@ impl Line {
             other => other,
         };
         let remote = at(self.peer.remote, (self.peer.qpn >> 8) as u16);
-        let fd = socket::open(&remote, Kind::Stream).ok()?;
-        socket::bind(fd.as_fd(), &at(self.peer.local, 0), false).ok()?;
-        socket::connect(fd.as_fd(), &remote).ok()?;
-        let initiator = Initiator::new(self.offer()).ok()?;
+        let fd = socket::open(&remote, Kind::Stream)?;
+        socket::bind(fd.as_fd(), &at(self.peer.local, 0), false)?;
+        socket::connect(fd.as_fd(), &remote)?;
+        let initiator = Initiator::new(self.offer()).map_err(io::Error::other)?;
         let stream = TcpStream::from(fd);
-        let token = Engine::get().add(stream.as_fd(), Interest::WRITE, self.this.upgrade()?);
+        let source = self.this.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let token = Engine::get().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
-        Some(Call { stream, token, dialed: false, initiator, reader })
+        Ok(Call { stream, token, dialed: false, initiator, reader })
     }
 
     fn rest(&self, stage: &mut Stage, pause: Duration) {
@@ -190,6 +207,11 @@ impl Line {
         Engine::get().set_timer(at, this);
     }
 
+    /// Gives up the descriptor that is kept for the peer's stream; whether there was one.
+    pub fn spend_spare(&self) -> bool {
+        self.spare.lock().take().is_some()
+    }
+
     /// Says yes to a peer that has called.
     pub fn answer(&self, stream: TcpStream, responder: Responder) {
         {
@@ -200,6 +222,7 @@ impl Line {
             }
             *stage = Stage::Done;
         }
+        self.spend_spare();
         let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
         if (&stream).write(&reply).is_ok_and(|n| n == reply.len()) {
             self.link(stream, &agreed, Role::Responder);
@@ -285,7 +308,7 @@ impl Source for Line {
         if self.lose_patience(now) {
             self.hang_up();
         } else if self.calls {
-            self.call();
+            let _called_again_later = self.call();
         } else {
             self.look_again_at((self.since + PATIENCE).max(now + PATIENCE_LOOK));
         }

@@ -136,7 +136,7 @@ fn setback(error: &io::Error) -> Setback {
     match error.raw_os_error() {
         Some(libc::EAGAIN) => Setback::Empty,
         None => Setback::Empty,
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Setback::Exhausted,
+        _ if socket::is_exhausted(error) => Setback::Exhausted,
         _ => Setback::OneLost,
     }
 }

@@ -95,6 +95,12 @@ pub(crate) fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
     check(unsafe { libc::listen(fd.as_raw_fd(), backlog) })
 }
 
+/// Whether the process or the system has no descriptor or memory left for now.
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
 /// Takes the next stream that waits.
 pub(crate) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;

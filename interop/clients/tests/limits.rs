@@ -1,0 +1,72 @@
+//! Clients in processes that run out of descriptors or threads: the verb that needed one says so,
+//! and nothing aborts.
+
+use std::os::unix::process::ExitStatusExt;
+
+use weft_interop::{Ended, Lab, Program, free_port};
+
+/// Ends well or with a status of its own, never by a signal.
+fn ends_by_itself(what: &str, end: &Ended) {
+    // A shell tells of a signal by its status.
+    let of_shell = end.status.code().is_some_and(|code| (129..160).contains(&code));
+    assert!(end.status.signal().is_none() && !of_shell, "{what}: {end}");
+    assert!(!end.stderr.contains("panicked"), "{what}: {end}");
+}
+
+/// A client that meets nobody, so that it ends as soon as it has what it needs, under a limit.
+fn limited(lab: &Lab, limit: &str, command: &str) -> Program {
+    lab.program("sh").arg("-c").arg(format!("{limit}; exec {command}"))
+}
+
+#[test]
+fn few_descriptors_are_an_errno() {
+    let Some(lab) = Lab::with(&["ibv_devinfo", "ibv_rc_pingpong", "rping"]) else { return };
+    let port = free_port();
+    for descriptors in (4..=24).step_by(2) {
+        let limit = format!("ulimit -n {descriptors}");
+        for command in [
+            "ibv_devinfo".to_owned(),
+            format!("ibv_rc_pingpong -d weft0 -g 0 -p {port} 127.0.0.1"),
+            format!("ibv_rc_pingpong -d weft_iw0 -g 1 -p {port} 127.0.0.1"),
+            format!("rping -c -a 127.0.0.1 -p {port} -C 1"),
+        ] {
+            let end = limited(&lab, &limit, &command).run();
+            ends_by_itself(&format!("{limit}; {command}"), &end);
+        }
+    }
+}
+
+#[test]
+fn too_few_descriptors_for_many_queue_pairs_are_an_errno() {
+    let Some(lab) = Lab::with(&["ib_write_bw"]) else { return };
+    for device in ["weft0", "weft_iw0"] {
+        let port = free_port();
+        let command = format!("ib_write_bw -d {device} -q 40 -p {port} -n 5 --report_gbits");
+        let server = lab.program("sh").arg("-c").arg(&command).start().listening(port);
+        let client = limited(&lab, "ulimit -n 48", &format!("{command} 127.0.0.1")).run();
+        ends_by_itself(device, &client);
+        drop(server);
+    }
+}
+
+/// No limit holds for root, so the system calls that make threads fail instead.
+#[test]
+fn a_device_that_can_have_no_thread_does_not_open() {
+    let Some(lab) = Lab::with(&["ibv_devinfo", "rping", "cc"]) else { return };
+    lab.compile("cc".as_ref(), "deny", &[]);
+    let deny = lab.path("deny");
+    let errno = libc::EAGAIN;
+    let denials = [
+        format!("{} {errno} {} --", deny.display(), libc::SYS_clone3),
+        format!("{} {} {} --", deny.display(), libc::EMFILE, libc::SYS_epoll_create1),
+        format!("{} {} {} --", deny.display(), libc::ENFILE, libc::SYS_eventfd2),
+    ];
+    for denial in denials {
+        for line in ["ibv_devinfo -d weft0", "rping -s -a 127.0.0.1 -p 0 -C 1"] {
+            let (name, rest) = line.split_once(' ').expect("arguments");
+            let end = lab.program(name).args(rest).started_by(&denial).run();
+            ends_by_itself(&format!("{denial} {line}"), &end);
+            assert!(!end.status.success(), "{denial} {line}: {end}");
+        }
+    }
+}
