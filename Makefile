@@ -10,7 +10,7 @@ sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo test lint build release bench bench-quick bench-wan examples interop soak \
         soak-connections soak-fio soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz \
-        advisories deps mpich pyverbs servers install uninstall
+        advisories deps mpich pyverbs peers servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -79,8 +79,9 @@ soak-valgrind: deps ## Every program about what verbs mean under valgrind (5 min
 soak-sockets: deps servers ## Programs of sockets that take longer: PostgreSQL, Go, sockperf
 	$(CARGO) test --locked -p weft-sockets --test programs -- --ignored --nocapture
 
-peer-suites: deps pyverbs mpich build ## rdma-core's tests as a score; UCX and MPI as a whole
+peer-suites: deps pyverbs mpich servers peers build ## Other projects' tests, as a whole and a table
 	$(CARGO) test --locked -p weft-interop --test peer_suites -- --nocapture
+	$(CARGO) test --locked -p weft-interop --test clients -- --ignored --nocapture table
 	$(CARGO) test --locked -p weft-interop --test ucx --test openmpi --test mpich -- --ignored
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
@@ -92,7 +93,11 @@ mpich: ## Puts an MPICH that has libfabric into target/mpich
 pyverbs: ## Puts rdma-core's python tests into target/pyverbs
 	@scripts/pyverbs.sh
 
-servers: ## Puts nginx, sshd and redis-server into target/servers
+peers: ## Puts programs of other projects into target/peers (minutes, some hundred MB)
+	@scripts/deps.sh autoconf automake libtool cmake libclang-14-dev
+	@scripts/peers.sh
+
+servers: ## Puts nginx, sshd, redis-server and tgt into target/servers
 	@scripts/servers.sh
 
 deps: ## Installs the Debian packages that are missing

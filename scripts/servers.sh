@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Puts nginx, sshd and redis-server of Debian into target/servers, where the tests of sockets look
+# Puts nginx, sshd, redis-server and tgt of Debian into target/servers, where the tests look
 # for what is not installed. They are unpacked only: an installed package would start a server on
 # this machine. Without a network there are none, and those tests say so by name.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(nginx openssh-server redis-server redis-tools)
+packages=(nginx openssh-server redis-server redis-tools tgt)
 home=target/servers
-[ ! -d $home/usr ] || exit 0
+[ ! -x $home/usr/sbin/tgtd ] || exit 0
 
 rm -rf $home
 mkdir -p $home

@@ -52,6 +52,13 @@ fn build(profile: &Path) {
     assert!(cargo.status().expect("cargo starts").success(), "weft does not build");
 }
 
+/// Where `scripts/peers.sh` or `scripts/servers.sh` put `name`, below the target directory; nothing
+/// if it is not there.
+pub fn peer(name: &str) -> Option<PathBuf> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    target.join(name).canonicalize().ok()
+}
+
 /// Where `program` is installed.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -58,6 +58,11 @@ impl Lab {
         self.transport
     }
 
+    /// The device that programs find by it: `weft0` if nothing was said.
+    pub fn device(&self) -> &'static str {
+        if self.transport == Some(IWARP) { "weft_iw0" } else { "weft0" }
+    }
+
     /// The same for a test that only root can make.
     pub fn of_root(programs: &[&str]) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {

@@ -17,16 +17,18 @@ pub mod mpi;
 mod ports;
 mod program;
 mod running;
+mod traffic;
 mod translator;
 mod wire;
 
-pub use install::{library, weft};
+pub use install::{find, library, peer, weft};
 pub use lab::{IWARP, Lab, SHUTTLE};
 pub use machine::{Namespaces, own_address};
 pub use ports::free_port;
 pub use program::Program;
 pub use running::{Ended, LIMIT, Running, now};
 pub use rustix::process::Signal;
+pub use traffic::Traffic;
 pub use translator::Translator;
 pub use wire::Capture;
 

@@ -1,6 +1,6 @@
 //! What `weft run` says about the traffic of real programs, however they end.
 
-use weft_interop::{Ended, IWARP, Lab, Program, free_port};
+use weft_interop::{Ended, IWARP, Lab, Program, Traffic, free_port};
 
 /// A lab where programs connect over `weft_iw0`.
 fn lab(programs: &[&str]) -> Option<Lab> {
@@ -12,15 +12,11 @@ fn counted(program: Program) -> Program {
     program.option("--stats").option("--require-traffic")
 }
 
-/// The numbers of `device` in the line: connections, operations, bytes sent, bytes received.
+/// What was counted: connections, operations, bytes sent, bytes received.
 fn numbers(ended: &Ended, device: &str) -> [u64; 4] {
-    let line = ended.stderr.lines().find(|line| line.starts_with("weft: weft"));
-    let line = line.unwrap_or_else(|| panic!("no line from {ended}"));
-    let part = line["weft: ".len()..].split("; ").find(|part| part.starts_with(device));
-    let (_, part) = part.and_then(|part| part.split_once(": ")).expect("the device");
-    let number = |item: &str| item.split(' ').next().and_then(|word| word.parse().ok());
-    let numbers: Vec<u64> = part.split(", ").filter_map(number).collect();
-    numbers.try_into().unwrap_or_else(|found| panic!("{found:?} in {line}"))
+    let Traffic { connections, operations, sent_bytes, received_bytes } =
+        Traffic::of(ended, device);
+    [connections, operations, sent_bytes, received_bytes]
 }
 
 #[test]
