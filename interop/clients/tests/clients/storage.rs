@@ -149,8 +149,8 @@ fn disks_by_iser() {
     ISER.holds();
 }
 
-/// On `weft0` alone: on `weft_iw0`, which `make peer-suites` has too, one migration of ten ended with
-/// its connection on a busy machine.
+/// On `weft0` alone: on `weft_iw0`, which `make peer-suites` has too, one migration of ten ended
+/// with its connection on a busy machine.
 #[test]
 fn a_machine_moves() {
     let Some(lab) = Lab::with(&[]) else { return };
