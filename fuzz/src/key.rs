@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_shuttle::{Key, LETTER_OVERHEAD, Opener};
+use weft_shuttle::{Ends, Key, LETTER_OVERHEAD, Opener};
 use weft_wire::datagram::SealedHeader;
 
 /// The key of what [`letters`] opens.
@@ -16,9 +16,17 @@ pub fn key_file(data: &[u8]) {
     }
 }
 
+/// The time of day at which they are opened, and between which addresses they came.
+pub const NOW_NS: u64 = 1_800_000_000_000_000_000;
+
+/// As [`NOW_NS`].
+pub fn ends() -> Ends {
+    Ends { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into() }
+}
+
 /// `data` as datagrams, each after its length in two octets: each opens once at most.
 pub fn letters(mut data: &[u8]) {
-    let mut opener = Opener::new(&Key::new(KEY));
+    let mut opener = Opener::new(&Key::new(KEY), NOW_NS, false);
     let mut opened = BTreeSet::new();
     while let Some((len, rest)) = data.split_first_chunk() {
         let (datagram, rest) = rest.split_at(rest.len().min(u16::from_be_bytes(*len).into()));
@@ -26,7 +34,7 @@ pub fn letters(mut data: &[u8]) {
         if let Some(header) = SealedHeader::parse(datagram) {
             assert_eq!(header.to_bytes(), datagram[..header.to_bytes().len()]);
         }
-        if let Ok(text) = opener.open(&mut datagram.to_vec()) {
+        if let Ok(text) = opener.open(&mut datagram.to_vec(), &ends(), NOW_NS) {
             assert_eq!(text.len() + LETTER_OVERHEAD, datagram.len());
             assert!(opened.insert(datagram), "opened twice");
         }

@@ -49,7 +49,7 @@ pub enum Command {
     /// Make the key that hosts encrypt under
     ///
     /// Hosts with the same key in WEFT_KEY speak to each other over weft0, and everything that they
-    /// say is sealed. Without a key weft0 speaks to this machine and to link-local addresses only.
+    /// say is sealed. Without a key weft0 speaks to this machine only.
     Key(Key),
     /// Measure Weft beside its peers, in figures after those of the papers
     ///

@@ -26,6 +26,7 @@ use crate::cm::socket::{self, Kind};
 use crate::engine::{self, Engine, Interest, Readiness, Source, Token};
 use crate::fds::HighFd;
 use crate::line::Line;
+use crate::secrecy::{Chosen, Lower, Secrecy};
 use crate::{clock, sys};
 
 /// Queue pairs that share a port.
@@ -231,6 +232,13 @@ impl Port {
 
     fn accept(&self) -> io::Result<()> {
         let stream = TcpStream::from(self.accept_stream()?);
+        // Without addresses it has ended already.
+        let (Ok(here), Ok(there)) = (stream.local_addr(), stream.peer_addr()) else {
+            return Ok(());
+        };
+        if Secrecy::get().admit(Lower::Iwarp(Chosen::ByName), here.ip(), there.ip()).is_err() {
+            return Ok(());
+        }
         socket::prepare_stream(&stream);
         let caller = Caller::start(self.this.clone(), stream);
         let mut state = self.state();

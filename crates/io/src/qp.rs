@@ -26,7 +26,7 @@ use crate::exchange::Number;
 use crate::faults::refuse;
 use crate::fds::HighFd;
 use crate::line::Line;
-use crate::secrecy::Secrecy;
+use crate::secrecy::{Chosen, Secrecy};
 use crate::srq::Srq;
 use crate::udp::Port;
 use crate::xrcd::Xrcd;
@@ -322,7 +322,7 @@ pub(crate) fn take_stream(
     }
     let fd = socket.as_fd();
     if let Some((local, remote)) = tcp::ends(fd) {
-        Secrecy::get().permit_stream(local, remote)?;
+        Secrecy::get().permit_stream(Chosen::ByName, local, remote)?;
     }
     tcp::no_delay(fd);
     tcp::give_up_after(fd, Settings::get().stall_after);

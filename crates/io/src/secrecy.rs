@@ -1,8 +1,8 @@
 //! Who may be spoken to, and under which key.
 //!
-//! Invariant: without a key nothing that is not meant for this machine or this link leaves, and
-//! nothing from elsewhere is taken, unless `WEFT_INSECURE=1` says that clear text is meant. A key
-//! that cannot be used lets nothing pass at all.
+//! Invariant: without a key nothing that is not meant for this machine leaves, and nothing from
+//! elsewhere is taken, unless `WEFT_INSECURE=1` says that clear text is meant, or iWARP, which has
+//! no other, was asked for by name. A key that cannot be used lets nothing pass at all.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
@@ -16,12 +16,16 @@ use std::sync::OnceLock;
 use thiserror::Error;
 pub use weft_rnic::shuttle::Key;
 use weft_rnic::shuttle::{
-    Config, KEY_FILE_OCTETS_MAX, KeyError, Opener, Refusal, Sealer, Unopened,
+    Config, KEY_FILE_OCTETS_MAX, KeyError, KeyName, Opener, Refusal, Sealer, Unopened,
 };
 use weft_rnic::wire::datagram::Cipher;
 use weft_rnic::wire::shuttle::hello::protection;
 use weft_verbs::Misuse;
 use zeroize::Zeroizing;
+
+mod refused;
+
+pub use refused::Refused;
 
 use crate::{clock, report, sys};
 
@@ -118,6 +122,25 @@ pub struct Secrecy {
     insecure: bool,
 }
 
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lower {
+    /// Shuttle, or single datagrams, over UDP: sealed where there is a key.
+    Shuttle,
+    /// iWARP over TCP, which has no encryption.
+    Iwarp(Chosen),
+}
+
+/// Who has decided that it is to be iWARP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chosen {
+    /// The user or the application: `WEFT_TRANSPORT=iwarp`, or a queue pair of `weft_iw0` that the
+    /// application connects by itself.
+    ByName,
+    /// Weft, because nobody has answered over UDP, or for a listener that serves both.
+    ByDefault,
+}
+
 enum Keys {
     None,
     Shared(Key),
@@ -144,13 +167,39 @@ impl Secrecy {
         })
     }
 
-    /// Whether `local` may speak to `remote`.
-    pub fn permits(&self, local: IpAddr, remote: IpAddr) -> bool {
-        match self.keys {
-            Keys::Shared(_) => true,
-            Keys::Unusable => false,
-            Keys::None => self.insecure || is_near(local, remote),
+    /// Whether what goes between `local` and `remote` by `lower` is permitted: everything that is
+    /// decided by addresses and settings is decided here.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn decide(&self, lower: Lower, local: IpAddr, remote: IpAddr) -> Result<(), Refused> {
+        let is_clear_text_meant = || self.insecure || is_on_host(local, remote);
+        match (lower, &self.keys) {
+            (Lower::Shuttle, Keys::Shared(_)) => Ok(()),
+            (Lower::Shuttle, Keys::Unusable) => Err(Refused::KeyUnusable),
+            _ if is_clear_text_meant() => Ok(()),
+            (Lower::Iwarp(_), Keys::Shared(_) | Keys::Unusable) => Err(Refused::StreamUnderKey),
+            (Lower::Iwarp(Chosen::ByName), Keys::None) => Ok(()),
+            (Lower::Shuttle | Lower::Iwarp(_), Keys::None) => Err(Refused::ClearText),
         }
+    }
+
+    /// Whether a peer at `remote` that has come to `local` is heard; says so if it is not.
+    ///
+    /// # Errors
+    /// Why not. The peer is a stranger: the application hears nothing of it.
+    pub fn admit(&self, lower: Lower, local: IpAddr, remote: IpAddr) -> Result<(), Refused> {
+        self.decide(lower, local, remote).inspect_err(|why| self.tell_of_stranger(*why, remote))
+    }
+
+    /// Whether there is a key, one that can be used or not: clear text is not meant then.
+    pub fn has_key(&self) -> bool {
+        !matches!(self.keys, Keys::None)
+    }
+
+    /// Whether `local` may speak to `remote` over Shuttle.
+    pub fn permits(&self, local: IpAddr, remote: IpAddr) -> bool {
+        self.decide(Lower::Shuttle, local, remote).is_ok()
     }
 
     /// How many hosts a datagram to a group may pass: those of this link, which is where the
@@ -186,34 +235,31 @@ impl Secrecy {
     /// # Errors
     /// [`Misuse::Refused`].
     pub fn permit(&self, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
-        match self.keys {
-            _ if self.permits(local, remote) => Ok(()),
-            Keys::Unusable => Err(Misuse::Refused("the key cannot be used")),
-            Keys::Shared(_) | Keys::None => {
-                report::error(format!(
-                    "refused to exchange clear text with {remote}: set WEFT_KEY to the same key \
-                     on both hosts (`weft key new` makes one), or WEFT_INSECURE=1 if clear text \
-                     is meant"
-                ));
-                Err(Misuse::Refused("clear text with another host"))
-            }
-        }
+        self.permit_by(Lower::Shuttle, local, remote)
     }
 
-    /// As [`Secrecy::permit`], for a stream that knows no encryption and is known for that: a key
-    /// says that clear text is not meant.
+    /// As [`Secrecy::permit`], for a stream that knows no encryption; `chosen` says who has decided
+    /// on it.
     ///
     /// # Errors
     /// [`Misuse::Refused`].
-    pub fn permit_stream(&self, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
-        if matches!(self.keys, Keys::None) || self.insecure || is_near(local, remote) {
-            return Ok(());
-        }
-        report::error(format!(
-            "refused to exchange clear text with {remote}: there is a WEFT_KEY, but weft_iw0 \
-             cannot encrypt; use weft0, or set WEFT_INSECURE=1 as well if clear text is meant"
-        ));
-        Err(Misuse::Refused("clear text with another host"))
+    pub fn permit_stream(
+        &self,
+        chosen: Chosen,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Result<(), Misuse> {
+        self.permit_by(Lower::Iwarp(chosen), local, remote)
+    }
+
+    fn permit_by(&self, lower: Lower, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
+        self.decide(lower, local, remote).map_err(|why| {
+            // That was said when the key was read.
+            if why != Refused::KeyUnusable {
+                report::error(why.line(remote, self.key_name()));
+            }
+            why.misuse()
+        })
     }
 
     /// Has connections sealed, if there is a key.
@@ -232,42 +278,53 @@ impl Secrecy {
         (!matches!(self.keys, Keys::None)).then(ciphers)
     }
 
-    /// What seals and opens the datagrams of a queue pair, if there is a key.
-    pub(crate) fn letters(&self) -> Option<(Sealer, Opener)> {
+    /// What seals and opens the datagrams of a queue pair, or of its membership in a group, if
+    /// there is a key.
+    pub(crate) fn letters(&self, group: bool) -> Option<(Sealer, Opener)> {
         let Keys::Shared(key) = &self.keys else { return None };
         let salt = u64::from_ne_bytes(sys::random::random_octets());
-        Some((Sealer::new(key, best_cipher(), clock::time_of_day_ns(), salt), Opener::new(key)))
+        let now_ns = clock::time_of_day_ns();
+        let opener = Opener::new(key, now_ns, group);
+        Some((Sealer::new(key, best_cipher(), now_ns, salt), opener))
+    }
+
+    /// Whether clear text is exchanged, and on this machine only.
+    pub(crate) fn is_clear_text_kept(&self) -> bool {
+        matches!(self.keys, Keys::None) && !self.insecure
     }
 
     /// Says that datagrams of `peer` are dropped because of `why`, if somebody can do something
     /// about it.
     pub(crate) fn report_letter(&self, why: Unopened, peer: IpAddr) {
-        let remedy = "both hosts need the same WEFT_KEY";
-        let what = match (&self.keys, why) {
-            (_, Unopened::Stale) | (Keys::Unusable, _) => return,
-            (Keys::Shared(_), Unopened::Clear) => "in clear text, and this host has a key".into(),
-            (Keys::Shared(key), Unopened::Foreign) => {
-                format!("under another key than {}, which this host has", key.name())
-            }
-            (Keys::None, _) => "under a key, and this host has none".into(),
-        };
-        report::error(format!("datagrams from {peer} are dropped: they come {what}; {remedy}"));
+        if let Some(why) = Refused::of_datagram(why, self.has_key()) {
+            self.tell_of_stranger(why, peer);
+        }
     }
 
-    /// Says that this host and `peer` have no connection because of `why`.
+    /// Says that this host and `peer`, which the application has named, have no connection because
+    /// of `why`.
     pub(crate) fn report(&self, why: Refusal, peer: IpAddr) {
-        let remedy = "both hosts need the same WEFT_KEY";
-        report::error(match (&self.keys, why) {
-            (Keys::Shared(key), Refusal::Stranger) => {
-                format!("{peer} has another key than {}, which this host has: {remedy}", key.name())
-            }
-            (Keys::Shared(key), Refusal::NothingInCommon) => {
-                format!("{peer} has no key, and this host has {}: {remedy}", key.name())
-            }
-            (Keys::None | Keys::Unusable, _) => {
-                format!("{peer} has a key, and this host has none: {remedy}")
-            }
-        });
+        let why = Refused::of_connection(why, self.has_key());
+        report::error(why.line(peer, self.key_name()));
+    }
+
+    /// As [`Secrecy::report`], of a peer that has come by itself.
+    pub(crate) fn report_stranger(&self, why: Refusal, peer: IpAddr) {
+        // What this host refuses its peer is told in the peer's words.
+        if why != Refusal::ClearText {
+            self.tell_of_stranger(Refused::of_connection(why, self.has_key()), peer);
+        }
+    }
+
+    fn tell_of_stranger(&self, why: Refused, peer: IpAddr) {
+        report::stranger(peer, || why.line(peer, self.key_name()));
+    }
+
+    fn key_name(&self) -> Option<KeyName> {
+        match &self.keys {
+            Keys::Shared(key) => Some(key.name()),
+            Keys::None | Keys::Unusable => None,
+        }
     }
 }
 
@@ -290,17 +347,14 @@ fn best_cipher() -> Cipher {
     Cipher::ChaCha20Poly1305
 }
 
-/// Whether what passes between the two stays on this machine or on one link.
-fn is_near(local: IpAddr, remote: IpAddr) -> bool {
-    local.is_loopback() || local == remote || is_on_link(remote) || is_own(remote)
-}
-
-/// Addresses that no router forwards.
-fn is_on_link(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(v4) => v4.is_loopback() || v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unicast_link_local(),
-    }
+/// Whether what passes between the two stays on this machine: one of them is a loopback address, or
+/// both are this machine's. A sender could claim any address. Connections ask back where it leads;
+/// for datagrams the kernel drops what comes from outside and claims an own address of IPv4, and
+/// [`crate::udp::Port::screen`] has it cut what comes from outside by IPv6.
+fn is_on_host(local: IpAddr, remote: IpAddr) -> bool {
+    let (local, remote) = (local.to_canonical(), remote.to_canonical());
+    // The own link-local address of an interface is found by no route without its interface.
+    local.is_loopback() || remote.is_loopback() || local == remote || is_own(remote)
 }
 
 /// Whether `address` is one of this machine's: what goes to those comes from them too.
@@ -378,17 +432,25 @@ mod tests {
     }
 
     #[test]
-    fn clear_text_stays_near_unless_it_is_meant() {
+    fn clear_text_stays_on_the_host_unless_it_is_meant() {
         let clear = secrecy(Keys::None, false);
         let (here, there) = (ip("203.0.113.1"), ip("203.0.113.2"));
-        for near in ["127.0.0.1", "127.9.9.9", "::1", "169.254.1.1", "fe80::1"] {
+        for near in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
             assert_eq!(clear.permit(here, ip(near)), Ok(()), "{near}");
         }
-        for far in
-            ["203.0.113.2", "10.0.0.1", "2001:db8::1", "239.1.1.1", "ff05::1", "255.255.255.255"]
-        {
+        for far in [
+            "203.0.113.2",
+            "10.0.0.1",
+            "169.254.1.1",
+            "fe80::1",
+            "2001:db8::1",
+            "239.1.1.1",
+            "ff05::1",
+            "255.255.255.255",
+        ] {
             assert!(clear.permit(here, ip(far)).is_err(), "{far}");
         }
+        assert_eq!(clear.permit(ip("127.0.0.1"), there), Ok(()), "it came to loopback");
         assert_eq!(clear.permit(there, there), Ok(()));
         assert_eq!(secrecy(Keys::None, true).permit(here, there), Ok(()));
         assert_eq!(secrecy(shared(), false).permit(here, there), Ok(()));
@@ -396,12 +458,22 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_clear_unless_a_key_says_otherwise() {
-        let (here, there) = (ip("203.0.113.1"), ip("203.0.113.2"));
-        assert_eq!(secrecy(Keys::None, false).permit_stream(here, there), Ok(()));
-        assert!(secrecy(shared(), false).permit_stream(here, there).is_err());
-        assert_eq!(secrecy(shared(), false).permit_stream(here, ip("127.0.0.1")), Ok(()));
-        assert_eq!(secrecy(shared(), true).permit_stream(here, there), Ok(()));
+    fn streams_are_clear_where_they_were_asked_for_and_there_is_no_key() {
+        use Chosen::{ByDefault, ByName};
+        let (here, there, loopback) = (ip("203.0.113.1"), ip("203.0.113.2"), ip("127.0.0.1"));
+        let decide = |keys, insecure, chosen, to| {
+            secrecy(keys, insecure).decide(Lower::Iwarp(chosen), here, to)
+        };
+        assert_eq!(decide(Keys::None, false, ByName, there), Ok(()));
+        assert_eq!(decide(Keys::None, false, ByDefault, there), Err(Refused::ClearText));
+        for chosen in [ByName, ByDefault] {
+            assert_eq!(decide(shared(), false, chosen, there), Err(Refused::StreamUnderKey));
+            for (keys, insecure, to) in
+                [(Keys::None, true, there), (shared(), true, there), (shared(), false, loopback)]
+            {
+                assert_eq!(decide(keys, insecure, chosen, to), Ok(()));
+            }
+        }
     }
 
     #[test]

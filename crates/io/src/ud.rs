@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use weft_fault::Way;
 use weft_rnic::Written;
-use weft_rnic::shuttle::{LETTER_OVERHEAD, Opener, Route, Sealer, Unopened};
+use weft_rnic::shuttle::{Ends, LETTER_OVERHEAD, Opener, Route, Sealer, Unopened};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::wire::datagram::{
     GROUP_QPN, HEADER_LEN_MAX, Header, ROUTE_LEN, SealedHeader, route_header,
@@ -33,7 +33,7 @@ use crate::engine::{Engine, Interest, Source, Token};
 use crate::faults::Wire;
 use crate::path;
 use crate::qp::Qp;
-use crate::secrecy::Secrecy;
+use crate::secrecy::{Lower, Secrecy};
 use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Bundle, Port};
@@ -82,8 +82,11 @@ pub(crate) struct Mailbox {
     staged: Vec<u8>,
     /// What seals and opens, if there is a key.
     letters: Option<(Sealer, Opener)>,
-    /// The last of the peers that may send clear text, so that not each datagram asks.
-    trusted: Option<IpAddr>,
+    /// The addresses between which clear text went last that may, so that not each datagram asks.
+    trusted: Option<Ends>,
+    /// What comes from outside by IPv6 is cut by the kernel, where clear text must not come from
+    /// there.
+    screened: bool,
     watched: Interest,
     turn: Turn,
     /// Octets of payload that left and arrived.
@@ -101,6 +104,7 @@ impl Mailbox {
         group: Option<IpAddr>,
     ) -> Self {
         let groups_limited = port.limit_groups(Secrecy::get().group_hops());
+        let screened = !Secrecy::get().is_clear_text_kept() || port.screen();
         let mut scratch = Buffer::take();
         for _ in 0..STALE_MAX {
             if port.receive(&mut scratch.room()[..BUNDLE_OCTETS], None).is_none() {
@@ -118,8 +122,9 @@ impl Mailbox {
             waits: false,
             arrived: None,
             staged: Vec::new(),
-            letters: Secrecy::get().letters(),
+            letters: Secrecy::get().letters(group.is_some()),
             trusted: None,
+            screened,
             watched: Interest::READ,
             turn: Turn::default(),
             moved: Work::default(),
@@ -179,24 +184,40 @@ impl Mailbox {
             return None;
         }
         if let Some((_, opener)) = &mut self.letters {
-            let opened = opener.open(datagram);
+            let ends = Ends { from, to: route.local.ip() };
+            let opened = opener.open(datagram, &ends, clock::time_of_day_ns());
             return opened.inspect_err(|why| Secrecy::get().report_letter(*why, from)).ok();
         }
-        if SealedHeader::parse(datagram).is_some() {
+        if SealedHeader::parse(datagram).is_some() || SealedHeader::is_foreign(datagram) {
             Secrecy::get().report_letter(Unopened::Foreign, from);
             return None;
         }
         // Only what is for this queue pair is worth a question.
         let wanted = Header::parse(datagram).is_some_and(|(header, _)| self.is_wanted(&header));
-        (wanted && self.trusts(route)).then_some(datagram)
+        (wanted && self.hears(route)).then_some(datagram)
     }
 
-    fn trusts(&mut self, route: &Route) -> bool {
-        let (here, there) = (route.local.ip(), route.remote.ip());
-        if self.trusted != Some(there) && Secrecy::get().permit(here, there).is_err() {
+    /// Whether clear text that came by `route` is taken.
+    fn hears(&mut self, route: &Route) -> bool {
+        let claims = route.remote.is_ipv6() && !route.local.ip().is_loopback();
+        if claims && !self.screened {
             return false;
         }
-        self.trusted = Some(there);
+        self.trusts(route, |secrecy, here, there| {
+            secrecy.admit(Lower::Shuttle, here, there).is_ok()
+        })
+    }
+
+    fn trusts(
+        &mut self,
+        route: &Route,
+        judge: impl FnOnce(&Secrecy, IpAddr, IpAddr) -> bool,
+    ) -> bool {
+        let ends = Ends { from: route.remote.ip(), to: route.local.ip() };
+        if self.trusted != Some(ends) && !judge(Secrecy::get(), ends.to, ends.from) {
+            return false;
+        }
+        self.trusted = Some(ends);
         true
     }
 
@@ -210,7 +231,7 @@ impl Mailbox {
         if route.remote.ip().is_multicast() {
             return self.groups_limited && Secrecy::get().permit_groups().is_ok();
         }
-        self.trusts(route)
+        self.trusts(route, |secrecy, here, there| secrecy.permit(here, there).is_ok())
     }
 
     /// Fills a receive with a datagram, if it is one for this queue pair.
@@ -271,6 +292,8 @@ impl Mailbox {
         let Some((first, wqe)) = sq.peek() else { return false };
         let Some(to) = sq.destination(first).copied() else { return false };
         let drop_it = wqe.len > PAYLOAD_MAX;
+        let route = self.route(&to);
+        let ends = route.map(|route| Ends { from: route.local.ip(), to: route.remote.ip() });
         self.staged.clear();
         let (mut count, mut each) = (0_u32, 0);
         let regions = qp.regions().reader();
@@ -280,7 +303,7 @@ impl Mailbox {
             if sq.destination(seq) != Some(&to) || before + each > BURST_OCTETS {
                 break;
             }
-            let sealer = self.letters.as_mut().map(|(sealer, _)| sealer);
+            let sealer = self.letters.as_mut().map(|(sealer, _)| sealer).zip(ends);
             if !stage(&qp, sq.get(seq), &to, &regions, sealer, &mut self.staged) {
                 if count > 0 {
                     break;
@@ -302,7 +325,6 @@ impl Mailbox {
             }
         }
         drop(regions);
-        let route = self.route(&to);
         if let Some(route) = &route
             && !self.may_send(route)
         {
@@ -384,7 +406,7 @@ fn stage(
     wqe: &SendWqe,
     to: &Destination,
     regions: &RegionReader<'_>,
-    sealer: Option<&mut Sealer>,
+    sealer: Option<(&mut Sealer, Ends)>,
     out: &mut Vec<u8>,
 ) -> bool {
     if wqe.len > PAYLOAD_MAX {
@@ -398,8 +420,8 @@ fn stage(
         out.truncate(start);
         return false;
     }
-    if let Some(sealer) = sealer {
-        sealer.seal(out, start);
+    if let Some((sealer, ends)) = sealer {
+        sealer.seal(out, start, &ends, clock::time_of_day_ns());
     }
     true
 }

@@ -62,6 +62,9 @@ pub struct Config {
     /// What an earlier connection learnt of the way to this peer ([`crate::Connection::saved`]); it
     /// is used if the round trip is still about the same.
     pub saved: Option<cc::Saved>,
+    /// A cookie that the peer has made for this end's [`Identity`] in its answer to a Probe (S-9);
+    /// it saves a Retry. May be empty.
+    pub cookie: Vec<u8>,
     /// Makes the controller of each path.
     pub controller: cc::Make,
     /// What to make it from.
@@ -90,6 +93,7 @@ impl Default for Config {
             held_octets: 16 << 20,
             receive_rate_bps: u64::MAX,
             saved: None,
+            cookie: Vec::new(),
             controller: cc::fixed,
             controller_params: cc::Params {
                 initial_rate_bps: Some(100_000_000),

@@ -44,6 +44,12 @@ pub enum Refusal {
     /// It accepts nothing that is acceptable here.
     #[error("no protection, placement or recovery in common with the peer")]
     NothingInCommon,
+    /// Clear text with other hosts is not allowed at the end that was asked.
+    #[error("clear text with other hosts is not allowed")]
+    ClearText,
+    /// Its sender speaks another version of Shuttle.
+    #[error("the peer speaks another version of Shuttle")]
+    Version,
 }
 
 /// How a connection ended.
@@ -71,7 +77,26 @@ pub enum End {
     /// The peer accepts nothing of what was offered.
     #[error("no protection, placement or recovery in common with the peer")]
     NothingInCommon,
+    /// The peer does not exchange clear text with other hosts.
+    #[error("the peer allows no clear text with other hosts")]
+    ClearText,
+    /// The peer speaks another version of Shuttle.
+    #[error("the peer speaks another version of Shuttle")]
+    Version,
     /// The answer to the request was not one.
     #[error("the peer's answer chose what was not offered")]
     BadAnswer,
+}
+
+impl End {
+    /// The refusal that ended it, if the peer's Weft refused and not its application.
+    pub fn refusal(self) -> Option<Refusal> {
+        match self {
+            Self::Stranger => Some(Refusal::Stranger),
+            Self::NothingInCommon => Some(Refusal::NothingInCommon),
+            Self::ClearText => Some(Refusal::ClearText),
+            Self::Version => Some(Refusal::Version),
+            _ => None,
+        }
+    }
 }

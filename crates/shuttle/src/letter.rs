@@ -1,11 +1,13 @@
 //! Datagrams that belong to no connection, sealed under a key that many share
-//! (`docs/datagrams.md`, D-1 to D-7).
+//! (`docs/datagrams.md`, D-1 to D-9).
 //!
 //! Invariant: no key and nonce are used twice, and no datagram is opened twice by one [`Opener`]:
 //! each life of a sender has a name, and so keys, of its own, and numbers what it seals; who opens
 //! keeps the numbers of each sender that it knows, and does not take a sender for new that it may
-//! have forgotten.
+//! have forgotten. No datagram is opened at another address than the one that it was sealed for, as
+//! another host's than its sender's, or by who began to listen after it was sealed.
 
+use core::net::{IpAddr, Ipv6Addr};
 use std::collections::BTreeMap;
 
 use aws_lc_rs::aead::{AES_128_GCM, Algorithm, CHACHA20_POLY1305};
@@ -19,6 +21,14 @@ use crate::seal::{Keys, PACKETS_PER_KEY, TAG_LEN, expand};
 pub const LETTER_OVERHEAD: usize = SEALED_LEN + TAG_LEN;
 /// Senders that are remembered at a time.
 const SENDERS_MAX: usize = 16_384;
+/// How far the clocks of two hosts may differ, and how long a datagram may be on its way.
+const TIMELY_NS: u64 = 120_000_000_000;
+/// How much earlier than its receiver's beginning a datagram to one queue pair may seem to have
+/// been sealed: what the clocks of hosts that are kept right differ by. The number of the queue
+/// pair, which the text names, is as new as the queue pair.
+const AHEAD_NS: u64 = 1_000_000_000;
+/// Octets of two addresses.
+const ENDS_LEN: usize = 32;
 /// Words of a sender's window. One of them is always in part ahead of the newest number.
 const WORDS: usize = 33;
 /// How far behind the newest a number may come and still be known as new.
@@ -42,8 +52,8 @@ impl Sealer {
     }
 
     /// Seals what stands from `start` on in `slab`: room for [`Sealer::HEADER_LEN`] octets of
-    /// header, and the text.
-    pub fn seal(&mut self, slab: &mut Vec<u8>, start: usize) {
+    /// header, and the text. It is to go between `ends` at the time of day `now_ns`.
+    pub fn seal(&mut self, slab: &mut Vec<u8>, start: usize, ends: &Ends, now_ns: u64) {
         let number = self.number;
         // 2^64 datagrams are centuries.
         self.number += 1;
@@ -51,13 +61,37 @@ impl Sealer {
         if self.keys.0 != epoch {
             self.keys = (epoch, keys_of(&self.root, self.cipher, self.sender, epoch));
         }
-        let header = SealedHeader { cipher: self.cipher, sender: self.sender, number };
+        let (cipher, sender) = (self.cipher, self.sender);
+        let header = SealedHeader { cipher, sender, number, time_ns: now_ns };
         slab[start..start + SEALED_LEN].copy_from_slice(&header.to_bytes());
-        self.keys.1.seal(0, number, slab, start, SEALED_LEN);
+        self.keys.1.seal_with(number, &associated(ends, &header), slab, start + SEALED_LEN);
     }
 
     /// Octets of the header.
     pub const HEADER_LEN: usize = SEALED_LEN;
+}
+
+/// The addresses that a datagram goes between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Of the sender.
+    pub from: IpAddr,
+    /// Of the receiver, or of the group.
+    pub to: IpAddr,
+}
+
+/// What is sealed with the text without being part of it: both addresses and the header.
+fn associated(ends: &Ends, header: &SealedHeader) -> [u8; ENDS_LEN + SEALED_LEN] {
+    let wide = |ip: IpAddr| match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    };
+    let octets = |ip: IpAddr| Ipv6Addr::octets(&wide(ip));
+    let mut all = [0; ENDS_LEN + SEALED_LEN];
+    all[..16].copy_from_slice(&octets(ends.from));
+    all[16..ENDS_LEN].copy_from_slice(&octets(ends.to));
+    all[ENDS_LEN..].copy_from_slice(&header.to_bytes());
+    all
 }
 
 /// Why a datagram was not opened.
@@ -69,6 +103,10 @@ pub enum Unopened {
     Foreign,
     /// It was opened before, or is too old to tell.
     Stale,
+    /// It was not sealed just now, or before this receiver was there.
+    Untimely,
+    /// It is sealed as another version of Weft does it.
+    Version,
 }
 
 /// Opens datagrams, each once.
@@ -78,6 +116,8 @@ pub struct Opener {
     senders_max: usize,
     /// The birth of the youngest sender that was forgotten.
     forgotten_ns: Option<u64>,
+    /// What was sealed before is not for this receiver.
+    since_ns: u64,
 }
 
 /// A sender that has shown that it has the key.
@@ -89,26 +129,41 @@ struct Known {
 }
 
 impl Opener {
-    /// Opens what [`Sealer`]s with the same key have sealed.
-    pub fn new(key: &Key) -> Self {
-        Self::with_room(key, SENDERS_MAX)
+    /// Opens what [`Sealer`]s with the same key have sealed, for a receiver that begins at the time
+    /// of day `now_ns`: one queue pair, or a member of a group.
+    pub fn new(key: &Key, now_ns: u64, group: bool) -> Self {
+        let ahead_ns = if group { 0 } else { AHEAD_NS };
+        Self::with_room(key, now_ns.saturating_sub(ahead_ns), SENDERS_MAX)
     }
 
-    fn with_room(key: &Key, senders_max: usize) -> Self {
+    fn with_room(key: &Key, since_ns: u64, senders_max: usize) -> Self {
         let (root, senders) = (key.datagrams(), BTreeMap::new());
-        Self { root, senders, senders_max, forgotten_ns: None }
+        Self { root, senders, senders_max, forgotten_ns: None, since_ns }
     }
 
-    /// Opens a datagram in place; gives its text.
+    /// Opens a datagram in place that has come between `ends`, at the time of day `now_ns`; gives
+    /// its text.
     ///
     /// # Errors
     /// If it is not to be believed; then nothing has changed.
-    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Result<&'a [u8], Unopened> {
-        let header = SealedHeader::parse(datagram).ok_or(Unopened::Clear)?;
-        let SealedHeader { cipher, sender, number } = header;
+    pub fn open<'a>(
+        &mut self,
+        datagram: &'a mut [u8],
+        ends: &Ends,
+        now_ns: u64,
+    ) -> Result<&'a [u8], Unopened> {
+        let Some(header) = SealedHeader::parse(datagram) else {
+            let version = SealedHeader::is_foreign(datagram);
+            return Err(if version { Unopened::Version } else { Unopened::Clear });
+        };
+        let timely =
+            header.time_ns >= self.since_ns && now_ns.abs_diff(header.time_ns) <= TIMELY_NS;
+        let SealedHeader { cipher, sender, number, .. } = header;
         let epoch = number / PACKETS_PER_KEY;
-        let Some(known) = self.senders.get_mut(&sender) else {
-            return self.open_first(&header, datagram);
+        let associated = associated(ends, &header);
+        let datagram = &mut datagram[SEALED_LEN..];
+        let Some(known) = self.senders.get_mut(&sender).filter(|_| timely) else {
+            return self.open_first(&header, &associated, timely, datagram);
         };
         if known.cipher != cipher {
             return Err(Unopened::Foreign);
@@ -119,30 +174,36 @@ impl Opener {
         let place = &mut known.keys[(epoch % 2) as usize];
         let held = place.as_ref().filter(|(of, _)| *of == epoch);
         if let Some((_, keys)) = held {
-            let text = keys.open(0, number, datagram, SEALED_LEN).ok_or(Unopened::Foreign)?;
+            let text = keys.open_with(number, &associated, datagram).ok_or(Unopened::Foreign)?;
             known.window.note(number);
             return Ok(text);
         }
         let keys = keys_of(&self.root, cipher, sender, epoch);
-        let text = keys.open(0, number, datagram, SEALED_LEN).ok_or(Unopened::Foreign)?;
+        let text = keys.open_with(number, &associated, datagram).ok_or(Unopened::Foreign)?;
         *place = Some((epoch, keys));
         known.window.note(number);
         Ok(text)
     }
 
-    /// A datagram of a sender that is not known.
+    /// The rest of a datagram of a sender that is not known, or one that is not timely, which is
+    /// told of only if it was sealed under the key.
     fn open_first<'a>(
         &mut self,
         header: &SealedHeader,
+        associated: &[u8],
+        timely: bool,
         datagram: &'a mut [u8],
     ) -> Result<&'a [u8], Unopened> {
-        let SealedHeader { cipher, sender, number } = *header;
+        let SealedHeader { cipher, sender, number, .. } = *header;
         let epoch = number / PACKETS_PER_KEY;
         if self.forgotten_ns.is_some_and(|forgotten_ns| sender.born_ns <= forgotten_ns) {
             return Err(Unopened::Stale);
         }
         let keys = keys_of(&self.root, cipher, sender, epoch);
-        let text = keys.open(0, number, datagram, SEALED_LEN).ok_or(Unopened::Foreign)?;
+        let text = keys.open_with(number, associated, datagram).ok_or(Unopened::Foreign)?;
+        if !timely {
+            return Err(Unopened::Untimely);
+        }
         let mut known = Known { cipher, window: Window::default(), keys: [None, None] };
         known.window.note(number);
         known.keys[(epoch % 2) as usize] = Some((epoch, keys));
@@ -221,6 +282,17 @@ mod tests {
 
     const CIPHERS: [Cipher; 2] = [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305];
 
+    /// The time of day.
+    const NOW_NS: u64 = 1_800_000_000_000_000_000;
+
+    fn ends() -> Ends {
+        Ends { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into() }
+    }
+
+    fn opener() -> Opener {
+        Opener::new(&key(), NOW_NS, false)
+    }
+
     fn key() -> Key {
         Key::new([3; 32])
     }
@@ -228,19 +300,19 @@ mod tests {
     fn seal(sealer: &mut Sealer, text: &[u8]) -> Vec<u8> {
         let mut slab = vec![0xaa; 5 + SEALED_LEN];
         slab.extend_from_slice(text);
-        sealer.seal(&mut slab, 5);
+        sealer.seal(&mut slab, 5, &ends(), NOW_NS);
         slab.split_off(5)
     }
 
     fn open(opener: &mut Opener, datagram: &[u8]) -> Result<Vec<u8>, Unopened> {
-        opener.open(&mut datagram.to_vec()).map(<[u8]>::to_vec)
+        opener.open(&mut datagram.to_vec(), &ends(), NOW_NS).map(<[u8]>::to_vec)
     }
 
     #[test]
     fn what_is_sealed_opens_once_and_every_bit_counts() {
         for cipher in CIPHERS {
             let mut sealer = Sealer::new(&key(), cipher, 1, 2);
-            let mut opener = Opener::new(&key());
+            let mut opener = opener();
             let first = seal(&mut sealer, b"first");
             for known in [false, true] {
                 let datagram = seal(&mut sealer, b"text");
@@ -260,7 +332,7 @@ mod tests {
 
     #[test]
     fn strangers_and_clear_text_are_told_apart() {
-        let mut opener = Opener::new(&key());
+        let mut opener = opener();
         let mut stranger = Sealer::new(&Key::new([4; 32]), CIPHERS[0], 1, 2);
         assert_eq!(open(&mut opener, &seal(&mut stranger, b"x")), Err(Unopened::Foreign));
         assert_eq!(open(&mut opener, b"\x64clear"), Err(Unopened::Clear));
@@ -268,9 +340,34 @@ mod tests {
     }
 
     #[test]
+    fn a_record_opens_nowhere_else_and_never_later() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut sealer = Sealer::new(&key(), CIPHERS[0], 1, 2);
+        let record = seal(&mut sealer, b"text");
+        let replay = |mut opener: Opener, ends: &Ends, now_ns: u64| {
+            opener.open(&mut record.clone(), ends, now_ns).map(<[u8]>::to_vec)
+        };
+        let member = |since_ns| Opener::new(&key(), since_ns, true);
+        let text = Ok(b"text".to_vec());
+        assert_eq!(replay(member(NOW_NS), &ends(), NOW_NS), text);
+        assert_eq!(replay(member(NOW_NS + 1), &ends(), NOW_NS + 1), Err(Unopened::Untimely));
+        assert_eq!(replay(opener(), &ends(), NOW_NS + 119 * SECOND_NS), text);
+        for now_ns in [NOW_NS + 121 * SECOND_NS, NOW_NS - 121 * SECOND_NS] {
+            assert_eq!(replay(member(0), &ends(), now_ns), Err(Unopened::Untimely));
+        }
+        let later = Opener::new(&key(), NOW_NS + 2 * SECOND_NS, false);
+        assert_eq!(replay(later, &ends(), NOW_NS + 2 * SECOND_NS), Err(Unopened::Untimely));
+        let elsewhere: IpAddr = [192, 0, 2, 3].into();
+        for ends in [Ends { from: elsewhere, ..ends() }, Ends { to: elsewhere, ..ends() }] {
+            assert_eq!(replay(opener(), &ends, NOW_NS), Err(Unopened::Foreign));
+        }
+        assert_eq!(opener().open(&mut [0xe1; 80], &ends(), NOW_NS), Err(Unopened::Version));
+    }
+
+    #[test]
     fn keys_change_and_late_datagrams_still_open() {
         let mut sealer = Sealer::new(&key(), CIPHERS[0], 1, 2);
-        let mut opener = Opener::new(&key());
+        let mut opener = opener();
         sealer.number = PACKETS_PER_KEY - 2;
         let datagrams: Vec<_> = (0..4).map(|_| seal(&mut sealer, b"text")).collect();
         for at in [0, 2, 1, 3] {
@@ -283,7 +380,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_was_forgotten_is_not_new() {
-        let mut opener = Opener::with_room(&key(), 2);
+        let mut opener = Opener::with_room(&key(), 0, 2);
         let mut sealers = [1, 2, 3].map(|born| Sealer::new(&key(), CIPHERS[0], born, born));
         let datagrams = sealers.each_mut().map(|sealer| seal(sealer, b"text"));
         for datagram in &datagrams {

@@ -49,7 +49,7 @@ pub use connection::{Connection, Event, MAX_PATHS, Ports, Request, Stats, TimeWa
 pub use endpoint::{Arrival, Endpoint, EndpointStats, Listen, Ticket};
 pub use error::{End, Misuse, Refusal};
 pub use key::{KEY_FILE_OCTETS_MAX, Key, KeyError, KeyName};
-pub use letter::{LETTER_OVERHEAD, Opener, Sealer, Unopened};
+pub use letter::{Ends, LETTER_OVERHEAD, Opener, Sealer, Unopened};
 pub use noise::Credentials;
 pub use path::Route;
 pub use recovery::RecoveryStats;

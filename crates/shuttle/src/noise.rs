@@ -1,7 +1,9 @@
 //! Key agreement within the handshake's two packets (the Noise protocol framework, revision 34).
 //!
 //! The message in a Request or an answer holds a whole inner packet: what the outer one says in
-//! clear is only the way to it. Which pattern is spoken follows from the credentials.
+//! clear is only the way to it. Which pattern is spoken follows from the credentials. The prologue
+//! names the version and has the cookie of the Request: a message that was recorded does not open
+//! under a cookie that was made later.
 
 use core::fmt;
 
@@ -27,6 +29,9 @@ pub enum Credentials {
         peer: Option<[u8; 32]>,
     },
 }
+
+/// What the prologue begins with.
+const PROLOGUE: &[u8] = b"weft shuttle 2";
 
 /// Octets of a key agreement message beyond the inner packet at most.
 const OVERHEAD_MAX: usize = 128;
@@ -58,10 +63,11 @@ impl Credentials {
         }
     }
 
-    fn builder(&self, entropy: [u8; 32]) -> Result<Builder<'_>, Error> {
+    /// `prologue` must be the same at both ends.
+    fn builder<'a>(&'a self, entropy: [u8; 32], prologue: &'a [u8]) -> Result<Builder<'a>, Error> {
         let params = self.pattern().1.parse()?;
         let resolver = Resolver { entropy: Zeroizing::new(entropy) };
-        let builder = Builder::with_resolver(params, Box::new(resolver));
+        let builder = Builder::with_resolver(params, Box::new(resolver)).prologue(prologue)?;
         match self {
             Self::Anonymous => Ok(builder),
             Self::PreShared(key) => builder.psk(0, key),
@@ -94,27 +100,32 @@ impl fmt::Debug for Credentials {
 }
 
 impl Agreement {
-    /// Who asks: the first message, around `inner`. `None` if the credentials do not fit.
+    /// Who asks: the first message, around `inner`, for a Request with `cookie`. `None` if the
+    /// credentials do not fit. `entropy` must be new each time.
     pub(crate) fn ask(
         credentials: &Credentials,
         entropy: [u8; 32],
+        cookie: &[u8],
         inner: &[u8],
     ) -> Option<(Self, Vec<u8>)> {
-        let state = credentials.builder(entropy).ok()?.build_initiator().ok()?;
+        let prologue = [PROLOGUE, cookie].concat();
+        let state = credentials.builder(entropy, &prologue).ok()?.build_initiator().ok()?;
         let mut agreement = Self { state };
         let mut message = vec![credentials.pattern().0];
         message.extend(agreement.write(inner)?);
         Some((agreement, message))
     }
 
-    /// Who grants: takes the first message; gives what is in it.
+    /// Who grants: takes the first message, of a Request with `cookie`; gives what is in it.
     pub(crate) fn take(
         credentials: &Credentials,
         entropy: [u8; 32],
+        cookie: &[u8],
         message: &[u8],
     ) -> Option<(Self, Vec<u8>)> {
         let (pattern, message) = message.split_first()?;
-        let state = credentials.builder(entropy).ok()?.build_responder().ok()?;
+        let prologue = [PROLOGUE, cookie].concat();
+        let state = credentials.builder(entropy, &prologue).ok()?.build_responder().ok()?;
         let mut agreement = Self { state };
         let inner = agreement.read(message).filter(|_| *pattern == credentials.pattern().0)?;
         Some((agreement, inner))
@@ -195,8 +206,11 @@ mod tests {
     use super::*;
 
     fn agree(ask: &Credentials, grant: &Credentials) -> Option<(Secrets, Option<[u8; 32]>)> {
-        let (mut asking, first) = Agreement::ask(ask, [1; 32], b"ask")?;
-        let (mut granting, inner) = Agreement::take(grant, [2; 32], &first)?;
+        let (mut asking, first) = Agreement::ask(ask, [1; 32], b"cookie", b"ask")?;
+        // Without credentials the first message is in clear.
+        let open = [ask, grant].iter().all(|c| matches!(c, Credentials::Anonymous));
+        assert_eq!(Agreement::take(grant, [2; 32], b"another", &first).is_some(), open);
+        let (mut granting, inner) = Agreement::take(grant, [2; 32], b"cookie", &first)?;
         assert_eq!(inner, b"ask");
         let mut second = granting.answer(b"grant")?;
         second[3] ^= 1;

@@ -168,6 +168,33 @@ impl Keys {
         Some(text)
     }
 
+    /// Seals the text from `text_at` on to the end of `slab`, with `associated` data that may lie
+    /// elsewhere. `number` is new.
+    #[expect(clippy::expect_used, reason = "a datagram is shorter than a cipher's limit")]
+    pub(crate) fn seal_with(
+        &self,
+        number: u64,
+        associated: &[u8],
+        slab: &mut Vec<u8>,
+        text_at: usize,
+    ) {
+        let (nonce, text) = (self.nonce(0, number), &mut slab[text_at..]);
+        let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(associated), text);
+        let tag = sealed.expect("a datagram is shorter than a cipher's limit");
+        slab.extend_from_slice(tag.as_ref());
+    }
+
+    /// Opens a text in place that [`Keys::seal_with`] has sealed.
+    pub(crate) fn open_with<'a>(
+        &self,
+        number: u64,
+        associated: &[u8],
+        sealed: &'a mut [u8],
+    ) -> Option<&'a [u8]> {
+        let text = self.key.open_in_place(self.nonce(0, number), Aad::from(associated), sealed);
+        text.ok().map(|text| &*text)
+    }
+
     fn nonce(&self, path: u8, pn: u64) -> Nonce {
         let mut nonce = *self.iv;
         nonce[3] ^= path;

@@ -23,7 +23,7 @@ fn sealed(cipher: Cipher) -> Vec<u8> {
         for sender in &mut senders {
             let mut slab = vec![0; Sealer::HEADER_LEN];
             slab.extend_from_slice(text);
-            sender.seal(&mut slab, 0);
+            sender.seal(&mut slab, 0, &bodies::ends(), bodies::NOW_NS);
             octets.extend((slab.len() as u16).to_be_bytes());
             octets.extend(slab);
         }

@@ -97,9 +97,10 @@ impl Header {
 }
 
 /// Octets before the text of a sealed datagram.
-pub const SEALED_LEN: usize = 28;
-/// What a sealed datagram begins with: neither an opcode nor a kind of Shuttle's packets.
-const SEALED: u8 = 0xe1;
+pub const SEALED_LEN: usize = 36;
+/// What a sealed datagram begins with: neither an opcode nor a kind of Shuttle's packets. The low
+/// four bits are the version of the seal.
+const SEALED: u8 = 0xe2;
 
 /// The cipher of a sealed datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,6 +121,8 @@ pub struct SealedHeader {
     pub sender: Sender,
     /// Which of the sender's datagrams it is.
     pub number: u64,
+    /// When it was sealed, in nanoseconds of the sender's clock since 1970.
+    pub time_ns: u64,
 }
 
 /// Names one life of a sender.
@@ -138,8 +141,14 @@ impl SealedHeader {
         (bytes[0], bytes[1]) = (SEALED, self.cipher as u8);
         bytes[4..12].copy_from_slice(&self.sender.born_ns.to_be_bytes());
         bytes[12..20].copy_from_slice(&self.sender.salt.to_be_bytes());
-        bytes[20..].copy_from_slice(&self.number.to_be_bytes());
+        bytes[20..28].copy_from_slice(&self.number.to_be_bytes());
+        bytes[28..].copy_from_slice(&self.time_ns.to_be_bytes());
         bytes
+    }
+
+    /// Whether `datagram` is sealed as another version does it.
+    pub fn is_foreign(datagram: &[u8]) -> bool {
+        datagram.first().is_some_and(|first| first >> 4 == SEALED >> 4 && *first != SEALED)
     }
 
     /// The header of `datagram`; `None` if it is not sealed.
@@ -152,7 +161,7 @@ impl SealedHeader {
         };
         let word = |at: usize| u64::from_be_bytes(core::array::from_fn(|i| head[at + i]));
         let sender = Sender { born_ns: word(4), salt: word(12) };
-        Some(Self { cipher, sender, number: word(20) })
+        Some(Self { cipher, sender, number: word(20), time_ns: word(28) })
     }
 }
 
@@ -251,18 +260,20 @@ mod tests {
     fn headers_of_sealed_datagrams_come_back_and_are_no_others() {
         let sender = Sender { born_ns: 0x0102_0304_0506_0708, salt: 9 };
         for cipher in [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
-            let header = SealedHeader { cipher, sender, number: 0x1122 };
+            let header = SealedHeader { cipher, sender, number: 0x1122, time_ns: 0x33 };
             let bytes = header.to_bytes();
             assert_eq!(SealedHeader::parse(&bytes), Some(header));
-            assert_eq!(bytes[..5], [0xe1, cipher as u8, 0, 0, 1]);
+            assert_eq!(bytes[..5], [0xe2, cipher as u8, 0, 0, 1]);
             assert_eq!(Header::parse(&bytes), None);
-            for (at, len) in (0..4).map(|at| (at, SEALED_LEN)).chain([(27, SEALED_LEN - 1)]) {
+            for (at, len) in (0..4).map(|at| (at, SEALED_LEN)).chain([(35, SEALED_LEN - 1)]) {
                 let mut other = bytes;
                 other[at] ^= 1;
                 assert_eq!(SealedHeader::parse(&other[..len]), None);
             }
         }
         assert_eq!(SealedHeader::parse(&header().to_bytes()), None);
+        assert!(SealedHeader::is_foreign(&[0xe1]) && !SealedHeader::is_foreign(&[0xe2]));
+        assert!(!SealedHeader::is_foreign(&header().to_bytes()) && !SealedHeader::is_foreign(&[]));
     }
 
     #[test]

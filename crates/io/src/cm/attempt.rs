@@ -28,6 +28,7 @@ use crate::Qp;
 use crate::clock;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Source, Token};
+use crate::secrecy::Secrecy;
 use crate::silence::{Awaited, Silence};
 
 /// A connection attempt.
@@ -144,6 +145,11 @@ impl CmId {
         }
         inner.machine.may(Command::Connect)?;
         check_seat(qp, inner.device)?;
+        if inner.device == Some(Personality::Iwarp)
+            && let Some((local, peer)) = inner.local.zip(inner.peer)
+        {
+            Secrecy::get().permit_stream(inner.chosen(), local.ip(), peer.ip())?;
+        }
         let depths = inner.machine.connect(param)?;
         if inner.device == Some(Personality::Roce) {
             return self.call(inner, param, depths, Seat::Managed(Arc::clone(qp)));

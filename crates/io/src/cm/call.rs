@@ -19,6 +19,7 @@ use super::config;
 use super::error::Error;
 use super::id::{CmId, Inner, PortSpace, Stage};
 use super::link::{Watcher, check_ready};
+use super::probe::Introduction;
 use super::sockets::Sockets;
 use super::stand_in;
 use super::station::{Ask, Guest};
@@ -161,7 +162,9 @@ impl CmId {
         let mut param = param.clone();
         let (qp, purpose) = self.seat(inner, seat, false, &mut param)?;
         let said = words(purpose, port.room_octets(), &param, 0);
-        let mut association = ask(&qp, Route { local, remote: peer }, depths, &said)?;
+        let route = Route { local, remote: peer };
+        let binding = introduced(inner.introduction.take(), binding(route, depths));
+        let mut association = ask(&qp, binding, &said)?;
         association.set_patience(patience(inner));
         let cid = association.connection().cid();
         let mandate = Mandate::new(Arc::new(Watcher(self.me())), cid, None);
@@ -373,11 +376,20 @@ fn binding(route: Route, depths: Depths) -> Binding {
     Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
 }
 
+/// The peer has made a cookie for this id and nonce when it was asked by which transport it is
+/// reached.
+fn introduced(introduction: Option<Introduction>, mut binding: Binding) -> Binding {
+    if let Some(Introduction { identity, cookie }) = introduction {
+        (binding.identity, binding.config.cookie) = (identity, cookie);
+    }
+    binding
+}
+
 /// Asks for a connection. It is boxed as soon as it is there: it is large, and some programs accept
 /// and connect on threads whose stacks are small.
-fn ask(qp: &Qp, route: Route, depths: Depths, said: &[u8]) -> Result<Box<Association>, Misuse> {
+fn ask(qp: &Qp, binding: Binding, said: &[u8]) -> Result<Box<Association>, Misuse> {
     let now_ns = ns_at(clock::now());
-    Association::connect(Arc::clone(qp.inner()), binding(route, depths), said, now_ns)
+    Association::connect(Arc::clone(qp.inner()), binding, said, now_ns)
         .map(Box::new)
         .map_err(|_| Misuse::Invalid("the connection cannot be as it was asked for"))
 }
@@ -467,8 +479,8 @@ fn failure(end: End) -> Failure {
         End::Local => Failure::Aborted,
         End::Peer(_) => Failure::Reset,
         End::Rejected(_) => Failure::Refused,
-        End::Stranger | End::NothingInCommon => Failure::Os(libc::EACCES),
-        End::BadAnswer => Failure::Protocol,
+        End::Stranger | End::NothingInCommon | End::ClearText => Failure::Os(libc::EACCES),
+        End::Version | End::BadAnswer => Failure::Protocol,
     }
 }
 

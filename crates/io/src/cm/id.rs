@@ -16,13 +16,14 @@ use super::channel::{Delivery, EventChannel};
 use super::error::Error;
 use super::groups::Membership;
 use super::listener::Listener;
-use super::probe::Probe;
+use super::probe::{Introduction, Probe};
 use super::redial::Call;
 use super::request::Request;
 use super::socket::{self, Kind, NoRoute};
 use super::sockets::{self, Manners, Sockets};
 use super::station::Ask;
 use crate::context::Personality;
+use crate::secrecy::Chosen;
 use crate::{Qp, Transport};
 
 /// What the manager must know of each device.
@@ -117,6 +118,8 @@ pub(super) struct Inner {
     /// What the peer said in its Reply, to be told once the connection is established.
     pub(super) words: Vec<u8>,
     pub(super) memberships: Vec<Membership>,
+    /// What the peer was asked with by which transport it is reached.
+    pub(super) introduction: Option<Introduction>,
     dead: bool,
     options: Options,
 }
@@ -169,6 +172,7 @@ impl CmId {
                 peer_qp_num: 0,
                 words: Vec::new(),
                 memberships: Vec::new(),
+                introduction: None,
                 dead: false,
                 options: Options::default(),
             }),
@@ -250,7 +254,8 @@ impl CmId {
 
     /// Has the id call its peer without finding out first by which transport, and believe a refusal
     /// at once: for who knows of another way to the peer. Its transport is not
-    /// [`Transport::Auto`].
+    /// [`Transport::Auto`]. A listener tells its owner of Requests at once, who must not believe in
+    /// their addresses before it has seen another sign of them.
     pub fn set_prompt(&self) {
         self.lock().options.prompt = true;
     }
@@ -486,6 +491,14 @@ impl Inner {
             Personality::Iwarp => IWARP,
             Personality::Roce => ROCE,
         });
+    }
+
+    /// Who has decided on iWARP, where the id is to use that.
+    pub(super) fn chosen(&self) -> Chosen {
+        match self.transport {
+            Transport::Iwarp => Chosen::ByName,
+            Transport::Auto | Transport::Shuttle => Chosen::ByDefault,
+        }
     }
 
     pub(super) fn is_prompt(&self) -> bool {

@@ -23,6 +23,7 @@ use crate::clock;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::fds::HighFd;
+use crate::secrecy::{Chosen, Lower, Secrecy};
 use crate::udp::Port;
 
 /// Where streams are accepted.
@@ -86,9 +87,14 @@ impl Listener {
         self.unread >= self.backlog
     }
 
-    fn accept(&self) -> io::Result<TcpStream> {
+    /// Accepts a stream, unless it is of a stranger: that is closed, and hears nothing.
+    fn accept(&self, chosen: Chosen) -> io::Result<TcpStream> {
         let door = self.door.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
         let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
+        let (here, there) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+        if Secrecy::get().admit(Lower::Iwarp(chosen), here, there).is_err() {
+            return Err(io::Error::from_raw_os_error(libc::ECONNABORTED));
+        }
         socket::prepare_stream(&stream);
         Ok(stream)
     }
@@ -177,7 +183,8 @@ impl CmId {
         let door = sockets.stream.and_then(|fd| self.open_door(fd));
         let station = match (sockets.datagram, inner.local) {
             (Some(fd), Some(at)) => {
-                Some(Station::open(self.me(), self.space(), Port::adopt(fd)?, at))
+                let port = Port::adopt(fd)?;
+                Some(Station::open(self.me(), self.space(), port, at, inner.is_prompt()))
             }
             _ => None,
         };
@@ -207,12 +214,13 @@ impl CmId {
 
     /// The engine says that streams wait to be accepted.
     fn accept_streams(&self, inner: &mut Inner) {
+        let chosen = inner.chosen();
         let Stage::Listening(listener) = &mut inner.stage else { return };
         for _ in 0..config::ACCEPT_BATCH {
             if listener.is_full() {
                 return listener.arm(false);
             }
-            match listener.accept() {
+            match listener.accept(chosen) {
                 Ok(stream) => listener.add(HalfOpen::start(self.me(), stream)),
                 Err(e) => match setback(&e) {
                     Setback::Empty => return,

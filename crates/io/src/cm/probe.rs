@@ -7,6 +7,12 @@
 //! this opens is the one that the connection gets: a listener of Linux siw is closed by its kernel
 //! when a stream ends before it is accepted, so none is opened only to be ended.
 //!
+//! The Probe has the id and the nonce that the Request will have, and its answer a cookie for them:
+//! so the round trip by which a peer shows that it receives is this one (S-17).
+//!
+//! TCP is no way to another host where iWARP is not meant there ([`Secrecy::decide`]): then nobody
+//! but who takes Requests is looked for.
+//!
 //! Invariant: the id keeps its number in both spaces until the verdict.
 
 use std::io::{self, ErrorKind};
@@ -16,6 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_rnic::cm::Failure;
+use weft_rnic::shuttle::Identity;
 use weft_rnic::wire::shuttle::hello::Hello;
 
 use super::config;
@@ -24,9 +31,9 @@ use super::socket;
 use super::sockets::Sockets;
 use crate::context::Personality;
 use crate::engine::{Engine, Interest, Source, Token};
-use crate::secrecy::Secrecy;
+use crate::secrecy::{Chosen, Lower, Secrecy};
 use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
-use crate::{Transport, clock, sys};
+use crate::{Transport, clock, link};
 
 /// Octets of room for an answer; a longer one is none.
 const ANSWER_OCTETS: usize = 256;
@@ -43,6 +50,12 @@ enum Verdict {
     Failed(Failure),
 }
 
+/// What a Request begins with, and the cookie for it.
+pub(super) struct Introduction {
+    pub identity: Identity,
+    pub cookie: Vec<u8>,
+}
+
 /// A question under way.
 pub(super) struct Probe {
     peer: SocketAddr,
@@ -50,7 +63,7 @@ pub(super) struct Probe {
     stream: Option<TcpStream>,
     datagram: UdpSocket,
     token: Token,
-    nonce: u64,
+    introduction: Introduction,
     /// The host said that nobody takes Requests.
     refused: bool,
     check: Option<Check>,
@@ -95,7 +108,7 @@ impl Probe {
             stream: stream.map(TcpStream::from),
             datagram,
             token,
-            nonce: u64::from(sys::random::random()) << 32 | u64::from(sys::random::random()) | 1,
+            introduction: Introduction { identity: link::identity(), cookie: Vec::new() },
             refused: false,
             check: None,
             began,
@@ -116,16 +129,18 @@ impl Probe {
         }
     }
 
-    /// The sockets, for what comes next.
-    fn into_sockets(self) -> Sockets {
+    /// The sockets, for what comes next, and what the Request is to begin with.
+    fn into_parts(self) -> (Sockets, Introduction) {
         let connected = self.check.and_then(|check| check.up).map(|(since, _)| since);
         let stream = self.stream.map(OwnedFd::from);
-        Sockets { stream, connected, datagram: Some(self.datagram.into()) }
+        let sockets = Sockets { stream, connected, datagram: Some(self.datagram.into()) };
+        (sockets, self.introduction)
     }
 
     /// A Probe that cannot leave is lost, as on the way.
     fn ask(&self) {
-        let _lost = self.datagram.send(&Hello::probe(self.nonce).encode());
+        let Identity { cid, nonce, .. } = self.introduction.identity;
+        let _lost = self.datagram.send(&Hello::probe(cid, nonce).encode());
     }
 
     /// Looks at what has happened.
@@ -162,8 +177,10 @@ impl Probe {
         loop {
             match self.datagram.recv(&mut room) {
                 Ok(n) => {
-                    let hello = Hello::parse(&room[..n]);
-                    if hello.is_ok_and(|hello| hello.echo == self.nonce) {
+                    let nonce = self.introduction.identity.nonce;
+                    let hello = Hello::parse(&room[..n]).ok();
+                    if let Some(hello) = hello.filter(|hello| hello.echo == nonce) {
+                        self.introduction.cookie = hello.cookie.to_vec();
                         return true;
                     }
                 }
@@ -265,7 +282,8 @@ impl CmId {
     pub(super) fn probe(&self, inner: &mut Inner, peer: SocketAddr, limit: Duration) {
         let Stage::Bound(sockets) = inner.leave_stage() else { return };
         let Some(source) = self.me().upgrade() else { return };
-        match Probe::start(sockets, peer, inner.transport, limit, source) {
+        let transport = inner.transport_towards(peer);
+        match Probe::start(sockets, peer, transport, limit, source) {
             Ok(mut probe) => {
                 log::debug!("finding out by which transport {peer} is reached");
                 let pause = probe.pause();
@@ -314,11 +332,13 @@ impl CmId {
             probe.silence.mention();
         }
         log::debug!("{} is reached by: {verdict:?}", probe.peer);
-        let mut sockets = probe.into_sockets();
+        let (mut sockets, introduction) = probe.into_parts();
+        inner.introduction = Some(introduction);
         let device = match verdict {
             Verdict::Failed(failure) => Err(failure),
             Verdict::Device(device) => Ok(device),
-            Verdict::Nobody => Ok(inner.device_to_nobody(&sockets)),
+            // Whose peer is likely to be found at last.
+            Verdict::Nobody => Ok(Personality::Roce),
         };
         let outcome = device.map(|device| {
             match device {
@@ -334,14 +354,13 @@ impl CmId {
 }
 
 impl Inner {
-    /// Whose peer is likely to be found at last where nobody has answered: Shuttle's, unless there
-    /// is nothing that it may say to that host.
-    fn device_to_nobody(&self, sockets: &Sockets) -> Personality {
-        let (Some(local), Some(peer)) = (self.local, self.peer) else { return Personality::Roce };
-        if sockets.stream.is_none() || Secrecy::get().permits(local.ip(), peer.ip()) {
-            Personality::Roce
-        } else {
-            Personality::Iwarp
+    /// The transports by which `peer` may be reached.
+    fn transport_towards(&self, peer: SocketAddr) -> Transport {
+        let Some(local) = self.local else { return self.transport };
+        let stream = Lower::Iwarp(Chosen::ByDefault);
+        match Secrecy::get().decide(stream, local.ip(), peer.ip()) {
+            Ok(()) => self.transport,
+            Err(_) => Transport::Shuttle,
         }
     }
 }

@@ -8,7 +8,9 @@
 //! For that a station outlasts its listener, until its last connection is over, or until somebody
 //! asks for a connection, who may mean another listener at the same number.
 //!
-//! Invariant: a Request is announced and answered at most once each, however often it comes.
+//! Invariant: a Request is announced and answered at most once each, however often it comes, and
+//! not before its sender may be spoken to, has the key if there is one, and has shown that it
+//! receives at the address that it has (S-23).
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -16,7 +18,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_rnic::cm::{self, Depths, Event};
-use weft_rnic::shuttle::{Arrival, Config, Connection, Endpoint, Listen, Misuse, Route, Ticket};
+use weft_rnic::shuttle::{
+    Arrival, Config, Connection, Endpoint, Listen, Misuse, Refusal, Route, Ticket,
+};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
@@ -28,9 +32,10 @@ use super::socket;
 use crate::buffers::Buffer;
 use crate::cell::Cell;
 use crate::clock::{self, ns_at};
-use crate::drive::mandate::{Lobby, asks};
+use crate::drive::mandate::{Lobby, asks, requests};
 use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::link;
+use crate::secrecy::{Lower, Refused, Secrecy};
 use crate::slot::Outbox;
 use crate::time_wait;
 use crate::udp::{BUNDLE_OCTETS, Port};
@@ -80,12 +85,20 @@ pub(super) struct Ask {
 }
 
 impl Station {
-    /// Takes Requests for `listener` on `port`, which is bound to `at`.
-    pub fn open(listener: Weak<CmId>, space: PortSpace, port: Port, at: SocketAddr) -> Arc<Self> {
+    /// Takes Requests for `listener` on `port`, which is bound to `at`. With `at_once` they are
+    /// told to the listener's owner while their senders have yet to show that they receive.
+    pub fn open(
+        listener: Weak<CmId>,
+        space: PortSpace,
+        port: Port,
+        at: SocketAddr,
+        at_once: bool,
+    ) -> Arc<Self> {
         let port = Arc::new(port);
         let mut endpoint = Endpoint::new(link::identity().entropy);
-        let config = link::config(&Route { local: at, remote: at });
-        endpoint.listen(Some(Listen::new(config)));
+        let listen = Listen::new(link::config(&Route { local: at, remote: at }));
+        let retry_above = if at_once { listen.retry_above } else { 0 };
+        endpoint.listen(Some(Listen { retry_above, ..listen }));
         let station = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             listener,
@@ -144,6 +157,9 @@ impl Station {
 
     /// Looks at a datagram; gives the connection that it is for, if one was granted here.
     fn handle(&self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Weak<Cell>> {
+        if requests(datagram) && !self.admits(&route, datagram) {
+            return None;
+        }
         let mut endpoint = self.endpoint();
         let answer = match endpoint.handle_datagram(now_ns, route, datagram) {
             Arrival::Connection(cell) => return Some(Weak::clone(cell)),
@@ -152,7 +168,11 @@ impl Station {
                 self.asked.post([(now_ns, ticket, ask)]);
                 return None;
             }
-            Arrival::Answer(answer) | Arrival::Refused { answer, .. } => answer,
+            Arrival::Answer(answer) => answer,
+            Arrival::Refused { answer, why } => {
+                Secrecy::get().report_stranger(why, route.remote.ip());
+                answer
+            }
             Arrival::Nothing => {
                 drop(endpoint);
                 if let Some(port) = self.port() {
@@ -166,6 +186,18 @@ impl Station {
             send(&port, &route, &answer);
         }
         None
+    }
+
+    /// Whether who asks for a connection by `route` is heard; it is told if it is not.
+    fn admits(&self, route: &Route, request: &[u8]) -> bool {
+        let (here, there) = (route.local.ip(), route.remote.ip());
+        let admitted = Secrecy::get().admit(Lower::Shuttle, here, there);
+        if admitted == Err(Refused::ClearText)
+            && let (Some(answer), Some(port)) = (Refusal::ClearText.answer(request), self.port())
+        {
+            send(&port, route, &answer);
+        }
+        admitted.is_ok()
     }
 
     /// What a Request asks for, if it is for the connection manager.

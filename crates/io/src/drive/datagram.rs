@@ -15,7 +15,7 @@ use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{Association, Patience, Sending, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
-use absence::DOUBT;
+use absence::{Absence, DOUBT};
 pub(crate) use admission::{Admission, Doorkeeper};
 use admission::{Stage, turn_away};
 
@@ -78,8 +78,8 @@ pub(crate) struct DatagramDrive {
     closed: bool,
     wire: Option<Box<Wire<(Route, bool)>>>,
     mandate: Option<Mandate>,
-    /// Since when the peer's host has said that nobody is there, and how often.
-    refused: Option<(Instant, u32)>,
+    /// The peer's host seems to have said that nobody is there, and nothing was heard since.
+    absence: Option<Absence>,
     /// Where the peer was when it was last heard elsewhere.
     follows: Option<SocketAddr>,
     /// The route that the socket is devoted to.
@@ -146,7 +146,7 @@ impl DatagramDrive {
             closed: false,
             wire: None,
             mandate: None,
-            refused: None,
+            absence: None,
             follows: None,
             own: None,
         }
@@ -169,7 +169,7 @@ impl DatagramDrive {
             if let (Stage::Bound(association), 1..) = (&mut self.stage, dropped) {
                 association.note_dropped(dropped);
             }
-            self.refused = None;
+            self.absence = None;
             for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
                 let from = (bundle.route, bundle.marked);
                 if let Some(wire) = &mut self.wire
@@ -348,7 +348,8 @@ impl DatagramDrive {
         let doubt = self.doubt.filter(|_| self.qp.state() != QpState::Err);
         let believed = doubt.map(|(believed, _)| believed);
         let silence = self.silence.as_ref().and_then(Silence::due);
-        let others = [self.gives_up_at, late, believed, silence];
+        let asks_at = self.absence.map(|absence| absence.asks_at);
+        let others = [self.gives_up_at, late, believed, silence, asks_at];
         self.due = association.into_iter().chain(others.into_iter().flatten()).min();
         // A thread that polls looks at the clock as well.
         let Some(mut due) = self.due.filter(|_| !self.turn.leased) else { return };
@@ -374,6 +375,8 @@ impl DatagramDrive {
             return false;
         };
         self.looked = now;
+        // The peer's host will say again that nobody is there.
+        self.absence = None;
         if let Stage::Bound(association) = &mut self.stage {
             association.handle_stop(stopped.as_nanos() as u64);
         }
@@ -467,7 +470,7 @@ impl Drive for DatagramDrive {
         let (route, marked) = from;
         let now = clock::now();
         self.note_stop(now);
-        self.refused = None;
+        self.absence = None;
         if let Some(wire) = &mut self.wire
             && !wire.passes(now, from, datagram)
         {
@@ -497,6 +500,7 @@ impl Drive for DatagramDrive {
         self.offer_held(now);
         self.greet();
         self.heed_refusal(now);
+        self.look_after_absence(now);
         let open = !self.turn.blocked || work & todo::WRITABLE != 0;
         let pressing = posted || due || work & todo::SEND != 0 || self.has_unsaid;
         self.has_unsaid = open && moved && !pressing && self.may_wait();

@@ -90,6 +90,11 @@ impl Drop for Mandate {
     }
 }
 
+/// Whether a datagram may ask for a connection.
+pub(crate) fn requests(datagram: &[u8]) -> bool {
+    matches!(Packet::parse(datagram), Ok(Packet::Hello { kind: HelloKind::Request, .. }))
+}
+
 /// Whether a datagram may ask for a connection, or whether any are granted.
 pub(crate) fn asks(datagram: &[u8]) -> bool {
     match Packet::parse(datagram) {

@@ -17,7 +17,7 @@ use crate::faults::refuse;
 use crate::line::Line;
 use crate::oob::{Peer, Requester};
 use crate::path;
-use crate::secrecy::Secrecy;
+use crate::secrecy::{Chosen, Secrecy};
 
 /// The highest values of what InfiniBand carries in five, three, and 24 bits.
 const FIVE_BITS: u8 = 31;
@@ -94,7 +94,7 @@ impl Qp {
             self.reach_itself(&peer);
             return Ok(());
         }
-        Secrecy::get().permit_stream(peer.local, peer.remote)?;
+        Secrecy::get().permit_stream(Chosen::ByName, peer.local, peer.remote)?;
         let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
         let line = Line::open(qp, cell, number, peer)?;
         *self.line.lock() = Some(line);

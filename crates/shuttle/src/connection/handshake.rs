@@ -4,10 +4,11 @@
 use weft_wire::shuttle::hello::{
     Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
 };
-use weft_wire::shuttle::{ConnectionId, ShuttleError};
+use weft_wire::shuttle::{ConnectionId, ShuttleError, VERSION};
 
 use super::{Connection, Event, Order, Reply, Session, State};
 use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of, repair_of};
+use crate::draws::Draws;
 use crate::error::{End, Misuse, Refusal};
 use crate::noise::Agreement;
 use crate::path::Route;
@@ -55,7 +56,8 @@ impl Request {
             return Err(stranger);
         }
         let (agreement, inner) =
-            Agreement::take(&config.credentials, entropy, outer.key_message).ok_or(stranger)?;
+            Agreement::take(&config.credentials, entropy, outer.cookie, outer.key_message)
+                .ok_or(stranger)?;
         let inner = Hello::parse(&inner)?;
         if !is_same(&outer, &inner) {
             return Err(stranger);
@@ -75,6 +77,9 @@ impl Request {
         match Self::parse(datagram, config, entropy) {
             Ok(request) if request.has_common(config.modules()) => Ok(request),
             Ok(_) => Err(Some(Refusal::NothingInCommon)),
+            Err(ShuttleError::Version(_)) => {
+                Err(Self::is_foreign(datagram).then_some(Refusal::Version))
+            }
             Err(_) => match Hello::parse(datagram) {
                 Ok(hello) if hello.key_message.is_empty() => Err(None),
                 Ok(_) if datagram.len() < REQUEST_MIN => Err(None),
@@ -83,6 +88,12 @@ impl Request {
                 Err(_) => Err(None),
             },
         }
+    }
+
+    /// Whether `datagram` is a whole Request of another version.
+    pub(crate) fn is_foreign(datagram: &[u8]) -> bool {
+        let asks = |(_, hello): (u8, Hello<'_>)| hello.kind == HelloKind::Request;
+        datagram.len() >= REQUEST_MIN && Hello::parse_foreign(datagram).is_some_and(asks)
     }
 
     fn from_hello(
@@ -172,13 +183,20 @@ impl Refusal {
     /// The datagram that tells the sender of the Request `datagram`, in clear; `None` if that is
     /// not a Request.
     pub fn answer(self, datagram: &[u8]) -> Option<Vec<u8>> {
-        let hello = Hello::parse(datagram).ok().filter(|hello| hello.kind == HelloKind::Request)?;
+        let own = |hello| (VERSION, hello);
+        let hello = Hello::parse(datagram).ok().map(own);
+        let (version, hello) = hello.or_else(|| Hello::parse_foreign(datagram))?;
+        if hello.kind != HelloKind::Request {
+            return None;
+        }
         let reason = match self {
             Self::Stranger => reason::STRANGER,
             Self::NothingInCommon => reason::NOTHING_IN_COMMON,
+            Self::ClearText => reason::CLEAR_TEXT,
+            Self::Version => reason::VERSION,
         };
         let reject = Hello::new(HelloKind::Reject);
-        Some(Hello { to: hello.from, echo: hello.nonce, reason, ..reject }.encode())
+        Some(Hello { to: hello.from, echo: hello.nonce, reason, ..reject }.encode_as(version))
     }
 }
 
@@ -204,16 +222,11 @@ impl Connection {
             private_data,
             ..Hello::new(HelloKind::Request)
         };
-        let (request, agreement) = if config.protection & CIPHERS == 0 {
-            (hello.encode(), None)
-        } else {
-            let inner = hello.encode_inner();
-            let (agreement, message) =
-                Agreement::ask(&config.credentials, identity.entropy, &inner)
-                    .ok_or(Misuse::Credentials)?;
-            (outer(&hello, &message), Some(Box::new(agreement)))
-        };
+        let hello = Hello { cookie: &config.cookie, ..hello };
+        let (request, agreement) =
+            request_of(&config, identity.entropy, &hello).ok_or(Misuse::Credentials)?;
         let state = State::Requesting {
+            asked: hello.encode_inner(),
             request,
             agreement,
             began_ns: now_ns,
@@ -300,15 +313,22 @@ impl Connection {
 
     /// The peer wants to see that this end receives at its address (S-17).
     fn handle_retry(&mut self, now_ns: u64, cookie: &[u8]) {
-        let State::Requesting { request, next_ns, tries, retries, .. } = &mut self.state else {
+        let State::Requesting { asked, request, agreement, next_ns, tries, retries, .. } =
+            &mut self.state
+        else {
             return;
         };
-        let Ok(hello) = Hello::parse(request) else { return };
+        let Ok(hello) = Hello::parse(asked) else { return };
         if cookie.is_empty() || hello.cookie == cookie || *retries == RETRIES_MAX {
             self.stats.foreign_datagrams += 1;
             return;
         }
-        *request = Hello { cookie, ..hello }.encode();
+        let hello = Hello { cookie, ..hello };
+        let mut draws = Draws::new(self.identity.entropy);
+        let entropy = (0..=*retries).fold([0; 32], |_, _| draws.draw());
+        let Some((sealed, keys)) = request_of(&self.config, entropy, &hello) else { return };
+        (*request, *agreement) = (sealed, keys);
+        *asked = hello.encode_inner();
         (*next_ns, *tries, *retries) = (now_ns, 0, *retries + 1);
     }
 
@@ -457,14 +477,31 @@ fn end_of(reason: u16) -> End {
     match reason {
         reason::STRANGER => End::Stranger,
         reason::NOTHING_IN_COMMON => End::NothingInCommon,
+        reason::CLEAR_TEXT => End::ClearText,
+        reason::VERSION => End::Version,
         _ => End::Rejected(reason),
     }
 }
 
+/// The Request `hello` as it travels, and the key agreement that it begins, if it offers ciphers.
+/// `None` if the credentials do not fit.
+fn request_of(
+    config: &Config,
+    entropy: [u8; 32],
+    hello: &Hello<'_>,
+) -> Option<(Vec<u8>, Option<Box<Agreement>>)> {
+    if config.protection & CIPHERS == 0 {
+        return Some((hello.encode(), None));
+    }
+    let inner = Hello { cookie: &[], ..*hello }.encode_inner();
+    let (agreement, message) = Agreement::ask(&config.credentials, entropy, hello.cookie, &inner)?;
+    Some((outer(hello, &message), Some(Box::new(agreement))))
+}
+
 /// The packet whose key agreement message is `message`: it says in clear where `hello` goes.
 fn outer(hello: &Hello<'_>, key_message: &[u8]) -> Vec<u8> {
-    let Hello { to, from, nonce, echo, .. } = *hello;
-    Hello { to, from, nonce, echo, key_message, ..Hello::new(hello.kind) }.encode()
+    let Hello { to, from, nonce, echo, cookie, .. } = *hello;
+    Hello { to, from, nonce, echo, cookie, key_message, ..Hello::new(hello.kind) }.encode()
 }
 
 /// Whether two packets of the handshake are of one kind, from and to the same.

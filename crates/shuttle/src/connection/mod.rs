@@ -161,6 +161,8 @@ struct Order {
 enum State {
     /// A Request was or is to be sent.
     Requesting {
+        /// The true packet, without padding, and as it travels.
+        asked: Vec<u8>,
         request: Vec<u8>,
         agreement: Option<Box<Agreement>>,
         began_ns: u64,
@@ -537,6 +539,18 @@ impl Connection {
             State::Open { reply: None } | State::Closing { .. } | State::Ended { .. } => {}
         }
         self.paths.iter_mut().for_each(Path::handle_stop);
+    }
+
+    /// The owner doubts that the peer is still there: it is asked for a sign of life.
+    pub fn ask(&mut self) {
+        self.paths[0].ping |= self.is_open();
+    }
+
+    /// Whether the peer has shown that it knows of this connection, or of the wish for it.
+    pub fn has_heard(&self) -> bool {
+        // A cookie was its answer to a Probe, or to an earlier Request.
+        let asks = matches!(self.state, State::Requesting { retries: 0, .. });
+        !asks || !self.config.cookie.is_empty()
     }
 
     /// The owner knows that nobody is there any more: as after silence.

@@ -13,6 +13,8 @@ use crate::draws::Draws;
 
 /// Time for which a secret makes cookies.
 const SECRET_NS: u64 = 8_000_000_000;
+/// A cookie is never known for longer.
+pub(super) const LIFE_NS: u64 = 2 * SECRET_NS;
 
 /// A cookie as it travels.
 pub(super) type Cookie = [u8; 16];
@@ -45,6 +47,11 @@ impl Cookies {
     ) -> bool {
         self.turn(now_ns, draws);
         self.secrets.iter().any(|secret| mac(*secret, asker) == cookie)
+    }
+
+    /// Knows no cookie any more that was made before.
+    pub(super) fn forget(&mut self, draws: &mut Draws) {
+        self.secrets = [secret(draws), secret(draws)];
     }
 
     fn turn(&mut self, now_ns: u64, draws: &mut Draws) {

@@ -40,7 +40,7 @@ pub struct Listen {
     /// may have its own.
     pub config: Config,
     /// With so many Requests waiting or answered without a sign since, newcomers must prove that
-    /// they receive at their address.
+    /// they receive at their address; with 0 each must, and none is told to the owner that has not.
     pub retry_above: usize,
     /// Beyond so many, newcomers get no answer.
     pub half_open_max: usize,
@@ -180,7 +180,9 @@ impl<K> Endpoint<K> {
             Ok(Packet::Hello { kind: HelloKind::Request, to: NONE }) => {
                 return self.handle_request(now_ns, route, datagram);
             }
-            Ok(Packet::Hello { kind: HelloKind::Probe, .. }) => return self.handle_probe(datagram),
+            Ok(Packet::Hello { kind: HelloKind::Probe, .. }) => {
+                return self.handle_probe(now_ns, route, datagram);
+            }
             Ok(Packet::Hello { to, .. }) => to,
             Err(_) => NONE,
         };
@@ -198,11 +200,11 @@ impl<K> Endpoint<K> {
         )
     }
 
-    /// Whoever asks is told that Requests are taken here (S-9); nothing is kept of it.
-    fn handle_probe(&mut self, datagram: &[u8]) -> Arrival<'_, K> {
-        let answer = Hello::parse(datagram).ok().and_then(|hello| hello.probed());
-        match answer.filter(|_| self.listen.is_some()) {
-            Some(answer) => Arrival::Answer(answer.encode()),
+    /// Whoever asks is told that Requests are taken here, and given the cookie for its own (S-9);
+    /// nothing is kept of it.
+    fn handle_probe(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Arrival<'_, K> {
+        match self.answer_probe(now_ns, route, datagram).filter(|_| self.listen.is_some()) {
+            Some(answer) => Arrival::Answer(answer),
             None => {
                 self.stats.foreign += 1;
                 Arrival::Nothing
@@ -210,8 +212,28 @@ impl<K> Endpoint<K> {
         }
     }
 
+    fn answer_probe(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Vec<u8>> {
+        if let Some((version, hello)) = Hello::parse_foreign(datagram) {
+            // Its Request is answered with what it needs to know.
+            return Some(hello.probed()?.encode_as(version));
+        }
+        let hello = Hello::parse(datagram).ok()?;
+        let answer = hello.probed()?;
+        let asker = Asker { remote: route.remote, cid: hello.from.base(), nonce: hello.nonce };
+        let cookie = self.cookies.make(now_ns, &asker, &mut self.draws);
+        let answer = Hello { cookie: &cookie, ..answer }.encode();
+        (answer.len() <= datagram.len()).then_some(answer)
+    }
+
     fn handle_request(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Arrival<'_, K> {
         let hello = Hello::parse(datagram).ok().filter(|_| datagram.len() >= REQUEST_MIN);
+        if self.listen.is_some()
+            && Request::is_foreign(datagram)
+            && let Some(answer) = Refusal::Version.answer(datagram)
+        {
+            self.stats.refused += 1;
+            return Arrival::Refused { answer, why: Refusal::Version };
+        }
         let (Some(listen), Some(hello)) = (&self.listen, hello) else {
             self.stats.foreign += 1;
             return Arrival::Nothing;
@@ -222,7 +244,7 @@ impl<K> Endpoint<K> {
         if let Some(stage) = self.records.hear(now_ns, name) {
             self.stats.repeated += 1;
             return match stage {
-                Stage::Asked(..) => Arrival::Nothing,
+                Stage::Asked(..) | Stage::Lapsed => Arrival::Nothing,
                 Stage::Refused(answer) => Arrival::Answer(answer.clone()),
                 Stage::Granted(cid) => {
                     let cid = *cid;
@@ -331,7 +353,10 @@ impl<K> Endpoint<K> {
         self.records.expire(now_ns);
         let (request, route) = self.records.asked_mut(ticket.0).ok_or(Misuse::Gone)?;
         let answer = request.refusal(reason, private_data)?;
-        self.records.refuse(now_ns, ticket.0, answer.clone());
+        if self.records.refuse(now_ns, ticket.0, answer.clone()) {
+            // A Request whose refusal was forgotten must not count as a new one.
+            self.cookies.forget(&mut self.draws);
+        }
         Ok((route, answer))
     }
 
@@ -342,7 +367,9 @@ impl<K> Endpoint<K> {
 
     /// The connection with id `cid` is no more. Its id is not used again for a while.
     pub fn release(&mut self, now_ns: u64, cid: ConnectionId) {
-        self.records.release(now_ns, cid);
+        if self.records.release(now_ns, cid) {
+            self.cookies.forget(&mut self.draws);
+        }
         self.ids.release(now_ns, cid);
     }
 }

@@ -12,15 +12,23 @@ use super::ids::RandomKeys;
 use crate::connection::Request;
 use crate::path::Route;
 
-/// A record without news is kept for this long: more than twice the longest wait before a Request
-/// is repeated.
+/// A Request without news waits for this long: more than twice the longest time before it is
+/// repeated.
 const KEEP_NS: u64 = 10_000_000_000;
+/// What was refused or has lapsed is known for this long: longer than its cookie, so that no
+/// Request counts as new twice.
+const REFUSED_NS: u64 = 20_000_000_000;
+const _: () = assert!(REFUSED_NS > super::cookie::LIFE_NS && LINGER_NS > super::cookie::LIFE_NS);
 /// A Request that was on its way when its connection ended may come for this long.
 const LINGER_NS: u64 = 30_000_000_000;
 /// Records of connections that have ended; one more drops the oldest.
 const ENDED_MAX: usize = 16_384;
-/// Refusals that are kept, so that they can be said again; without one the owner is asked again.
+/// Refusals that are kept, so that they can be said again.
 const REFUSALS_MAX: usize = 1024;
+/// Names that are known of what was dropped before its cookie was.
+const SPENT_MAX: usize = 65_536;
+/// What they stand for.
+const SPENT: &Stage = &Stage::Lapsed;
 
 /// What became of a Request.
 pub(super) enum Stage {
@@ -28,6 +36,8 @@ pub(super) enum Stage {
     Asked(Box<Request>, Route),
     /// It was refused, in these octets.
     Refused(Vec<u8>),
+    /// It waited in vain.
+    Lapsed,
     /// It became the connection with this id.
     Granted(ConnectionId),
 }
@@ -47,6 +57,9 @@ pub(super) struct Records {
     refused: VecDeque<u64>,
     /// Connections that have ended, oldest first.
     ended: VecDeque<ConnectionId>,
+    /// Requests whose record was dropped before its time, and until when they are known.
+    spent: RandomKeys<u64, ()>,
+    spent_order: VecDeque<(u64, u64)>,
     half_open: usize,
 }
 
@@ -58,6 +71,8 @@ impl Records {
             ends: BTreeSet::new(),
             refused: VecDeque::new(),
             ended: VecDeque::new(),
+            spent: RandomKeys::default(),
+            spent_order: VecDeque::new(),
             half_open: 0,
         }
     }
@@ -80,6 +95,11 @@ impl Records {
                 record.until_ns = u64::MAX;
                 continue;
             }
+            if half_open {
+                record.stage = Stage::Lapsed;
+                self.keep(name, now_ns.saturating_add(REFUSED_NS));
+                continue;
+            }
             if let Some(Record { stage: Stage::Granted(cid), .. }) = self.records.remove(&name) {
                 self.granted.remove(&cid.0);
             }
@@ -92,7 +112,25 @@ impl Records {
         if self.records.get(&name).is_some_and(asked) {
             self.keep(name, now_ns.saturating_add(KEEP_NS));
         }
-        self.records.get(&name).map(|record| &record.stage)
+        let spent = self.spent.contains_key(&name).then_some(SPENT);
+        self.records.get(&name).map(|record| &record.stage).or(spent)
+    }
+
+    /// The record of `name` is dropped, but its Request must not count as a new one. Whether too
+    /// many are known for that.
+    fn spend(&mut self, now_ns: u64, name: u64) -> bool {
+        while let Some((until_ns, oldest)) = self.spent_order.front().copied()
+            && (until_ns <= now_ns || self.spent_order.len() >= SPENT_MAX)
+        {
+            self.spent_order.pop_front();
+            self.spent.remove(&oldest);
+            if until_ns > now_ns {
+                return true;
+            }
+        }
+        self.spent.insert(name, ());
+        self.spent_order.push_back((now_ns.saturating_add(REFUSED_NS), name));
+        false
     }
 
     /// A Request of a newcomer waits for an answer.
@@ -119,27 +157,30 @@ impl Records {
         }
     }
 
-    /// `name`, which waited, is refused.
-    pub(super) fn refuse(&mut self, now_ns: u64, name: u64, answer: Vec<u8>) {
-        let Some(record) = self.records.get_mut(&name) else { return };
+    /// `name`, which waited, is refused; whether a Request had to be forgotten for it.
+    pub(super) fn refuse(&mut self, now_ns: u64, name: u64, answer: Vec<u8>) -> bool {
+        let Some(record) = self.records.get_mut(&name) else { return false };
         record.stage = Stage::Refused(answer);
         self.half_open -= usize::from(std::mem::take(&mut record.half_open));
-        self.keep(name, now_ns.saturating_add(KEEP_NS));
+        self.keep(name, now_ns.saturating_add(REFUSED_NS));
         self.refused.push_back(name);
         if self.refused.len() > REFUSALS_MAX
             && let Some(oldest) = self.refused.pop_front()
         {
-            self.drop_refusal(oldest);
+            return self.drop_refusal(now_ns, oldest);
         }
+        false
     }
 
-    fn drop_refusal(&mut self, name: u64) {
+    fn drop_refusal(&mut self, now_ns: u64, name: u64) -> bool {
         let refused = |record: &Record| matches!(record.stage, Stage::Refused(_));
         if self.records.get(&name).is_some_and(refused)
             && let Some(record) = self.records.remove(&name)
         {
             self.ends.remove(&(record.until_ns, name));
+            return self.spend(now_ns, name);
         }
+        false
     }
 
     /// `name`, which waited, has become connection `cid`.
@@ -160,14 +201,15 @@ impl Records {
         }
     }
 
-    /// Connection `cid` is over.
-    pub(super) fn release(&mut self, now_ns: u64, cid: ConnectionId) {
+    /// Connection `cid` is over; whether a Request had to be forgotten for it.
+    pub(super) fn release(&mut self, now_ns: u64, cid: ConnectionId) -> bool {
         self.confirm(cid);
         if let Some(name) = self.granted.get(&cid.base().0).copied() {
             self.keep(name, now_ns.saturating_add(LINGER_NS));
             self.ended.push_back(cid.base());
         }
         self.expire(now_ns);
+        let mut forgotten = false;
         while let Some(oldest) = self.ended.front().copied()
             && (self.ended.len() > ENDED_MAX || !self.granted.contains_key(&oldest.0))
         {
@@ -176,8 +218,10 @@ impl Records {
                 && let Some(record) = self.records.remove(&name)
             {
                 self.ends.remove(&(record.until_ns, name));
+                forgotten |= self.spend(now_ns, name);
             }
         }
+        forgotten
     }
 
     fn keep(&mut self, name: u64, until_ns: u64) {

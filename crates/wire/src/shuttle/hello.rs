@@ -12,6 +12,8 @@ use crate::crc::Crc32c;
 pub const HELLO_LEN: usize = 28;
 /// A Request is padded to this, so that an answer is never much longer than what caused it.
 pub const REQUEST_MIN: usize = 1200;
+/// A Probe is padded to this, so that its answer has room for a cookie and is no longer.
+pub const PROBE_MIN: usize = 64;
 /// Octets of private data that a handshake packet carries at most.
 pub const MAX_PRIVATE_DATA: usize = 512;
 /// Octets of a cookie at most.
@@ -129,6 +131,10 @@ pub mod reason {
     pub const STRANGER: u16 = 0xff00;
     /// No protection, placement or recovery is common to both ends.
     pub const NOTHING_IN_COMMON: u16 = 0xff01;
+    /// Clear text with other hosts is not allowed there.
+    pub const CLEAR_TEXT: u16 = 0xff02;
+    /// Another version of Shuttle is spoken there.
+    pub const VERSION: u16 = 0xff03;
 }
 
 /// What the sender of a handshake packet can take.
@@ -193,9 +199,10 @@ impl<'a> Hello<'a> {
         }
     }
 
-    /// Asks whether anybody takes Requests where it goes. `nonce` is not zero.
-    pub fn probe(nonce: u64) -> Self {
-        Self { nonce, ..Self::new(HelloKind::Probe) }
+    /// Asks whether anybody takes Requests where it goes, on behalf of a Request that is to have
+    /// the id `from` and `nonce`, which is not zero.
+    pub fn probe(from: ConnectionId, nonce: u64) -> Self {
+        Self { from, nonce, ..Self::new(HelloKind::Probe) }
     }
 
     /// What is to be said to this Probe by who takes Requests; `None` if it is none, or an answer
@@ -203,6 +210,20 @@ impl<'a> Hello<'a> {
     pub fn probed(&self) -> Option<Self> {
         let asks = self.kind == HelloKind::Probe && self.echo == 0 && self.nonce != 0;
         asks.then(|| Self { echo: self.nonce, ..Self::new(HelloKind::Probe) })
+    }
+
+    /// Reads the header of a packet of another version, which all versions have in common, and
+    /// gives that version; `None` for any other datagram.
+    pub fn parse_foreign(datagram: &[u8]) -> Option<(u8, Hello<'static>)> {
+        let (covered, crc) = datagram.split_last_chunk::<CRC_LEN>()?;
+        let (wire, _) = HelloWire::ref_from_prefix(covered).ok()?;
+        let kind = HelloKind::from_number(wire.kind >> 5)?;
+        if wire.version == VERSION || Crc32c::of(covered) != *crc {
+            return None;
+        }
+        let (from, nonce, echo) =
+            (ConnectionId(wire.from.get()), wire.nonce.get(), wire.echo.get());
+        Some((wire.version, Hello { from, nonce, echo, ..Hello::new(kind) }))
     }
 
     /// Reads the whole datagram.
@@ -266,23 +287,34 @@ impl<'a> Hello<'a> {
         Ok(())
     }
 
-    /// The packet as it travels; a Request is padded to [`REQUEST_MIN`]. No parameter is longer
-    /// than its maximum.
+    /// The packet as it travels; a Request is padded to [`REQUEST_MIN`], a Probe to [`PROBE_MIN`].
+    /// No parameter is longer than its maximum.
     pub fn encode(&self) -> Vec<u8> {
-        self.encode_to(if self.kind == HelloKind::Request { REQUEST_MIN } else { 0 })
+        self.encode_as(VERSION)
+    }
+
+    /// The packet as it travels to a peer of another version, which reads its header and the
+    /// parameters that have been there from the first version on.
+    pub fn encode_as(&self, version: u8) -> Vec<u8> {
+        let least = match self.kind {
+            HelloKind::Request => REQUEST_MIN,
+            HelloKind::Probe if self.echo == 0 => PROBE_MIN,
+            _ => 0,
+        };
+        self.encode_to(least, version)
     }
 
     /// The packet as it stands inside a key agreement message: without padding.
     pub fn encode_inner(&self) -> Vec<u8> {
-        self.encode_to(0)
+        self.encode_to(0, VERSION)
     }
 
-    fn encode_to(&self, least: usize) -> Vec<u8> {
+    fn encode_to(&self, least: usize, version: u8) -> Vec<u8> {
         let mut out = vec![0; HELLO_LEN];
         self.put_parameters(&mut out);
         let wire = HelloWire {
             kind: (self.kind as u8) << 5,
-            version: VERSION,
+            version,
             to: self.to.0.into(),
             from: self.from.0.into(),
             nonce: self.nonce.into(),
@@ -374,12 +406,24 @@ mod tests {
 
     #[test]
     fn a_probe_is_answered_once_and_by_no_more_octets() {
-        let probe = Hello::probe(7);
+        let probe = Hello::probe(ConnectionId(0x100), 7);
         let answer = probe.probed().unwrap();
         assert_eq!((answer.echo, answer.probed()), (7, None));
-        assert!(answer.encode().len() <= probe.encode().len());
+        let with_cookie = Hello { cookie: &[1; 16], ..answer };
+        assert!(with_cookie.encode().len() <= probe.encode().len());
         assert_eq!(Hello::parse(&probe.encode()), Ok(probe));
         assert_eq!(request().probed(), None);
+    }
+
+    #[test]
+    fn the_header_of_another_version_is_read() {
+        let octets = request().encode_as(1);
+        assert_eq!(Hello::parse(&octets), Err(ShuttleError::Version(1)));
+        let (version, hello) = Hello::parse_foreign(&octets).unwrap();
+        assert_eq!((version, hello.kind), (1, HelloKind::Request));
+        assert_eq!((hello.from, hello.nonce), (request().from, request().nonce));
+        assert_eq!(Hello::parse_foreign(&request().encode()), None, "it is this version");
+        assert_eq!(Hello::parse_foreign(&octets[..octets.len() - 1]), None);
     }
 
     #[test]

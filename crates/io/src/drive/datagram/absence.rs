@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use weft_rnic::Patience;
 use weft_rnic::shuttle::{End, Refusal};
+use weft_rnic::wire::shuttle::PathId;
 use weft_verbs::QpState;
 
 use super::DatagramDrive;
@@ -17,25 +18,65 @@ use crate::silence::{Awaited, Silence};
 
 /// A refusal is believed if nothing better has come after this.
 pub(super) const DOUBT: Duration = Duration::from_millis(300);
-/// An established connection is over when its peer's host has said so often, for so long, that
-/// nobody is there.
-const REFUSALS: u32 = 3;
-const REFUSED_FOR: Duration = Duration::from_millis(500);
+/// A peer whose host seems to say that nobody is there is asked so often for a sign of life.
+const ASK_PAUSE: Duration = Duration::from_millis(200);
+/// Without one it is over after this long.
+const UNANSWERED: Duration = Duration::from_secs(2);
+/// The same where the path is long.
+const UNANSWERED_FAR: Duration = Duration::from_secs(10);
+/// Round trips of this machine and its neighbours are shorter.
+const NEAR_NS: u64 = 1_000_000;
+
+/// The peer's host seems to have said that nobody is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Absence {
+    since: Instant,
+    /// When the peer is to be asked.
+    pub(super) asks_at: Instant,
+}
 
 impl DatagramDrive {
-    /// The peer's host has said that nobody is there. Once may be a mistake, or the work of who
-    /// guessed the ports; so it counts if it is said again for a while and nothing else is heard.
+    /// The peer's host seems to say that nobody is there. Anybody can make such a message (ICMP has
+    /// no proof of its sender), so it is a reason to ask the peer, and the peer's silence is what
+    /// counts; under a key it is for the connection's own times to end it.
     pub(super) fn handle_refusal(&mut self, now: Instant) {
-        let (since, count) = self.refused.unwrap_or((now, 0));
-        self.refused = Some((since, count + 1));
-        let Stage::Bound(association) = &mut self.stage else { return };
-        if self.established {
-            if count >= REFUSALS && now.duration_since(since) >= REFUSED_FOR {
-                association.handle_unreachable(ns_at(now));
-            }
+        if self.absence.is_none() {
+            self.absence = Some(Absence { since: now, asks_at: now });
+            self.look_after_absence(now);
+        }
+    }
+
+    /// Asks a peer that seems to be gone, and believes it when nothing was heard for long enough.
+    pub(super) fn look_after_absence(&mut self, now: Instant) {
+        let believed_after = self.absence_counts_after();
+        let (Some(absence), Stage::Bound(association)) = (&mut self.absence, &mut self.stage)
+        else {
+            return;
+        };
+        if absence.asks_at > now {
+            return;
+        }
+        absence.asks_at = now + ASK_PAUSE;
+        if believed_after.is_none_or(|after| now < absence.since + after) {
+            association.connection_mut().ask();
+        } else if self.established {
+            association.handle_unreachable(ns_at(now));
         } else if let Some(mandate) = &mut self.mandate {
             mandate.answer(Answer::Nobody);
             self.closed = true;
+        }
+    }
+
+    /// How long a peer that seems to be gone must have been silent, if that counts at all.
+    fn absence_counts_after(&self) -> Option<Duration> {
+        let Stage::Bound(association) = &self.stage else { return None };
+        let connection = association.connection();
+        let near = || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS);
+        match (connection.has_heard(), Secrecy::get().has_key()) {
+            (false, false) => Some(Duration::ZERO),
+            (false, true) => Some(DOUBT),
+            (true, false) => Some(if near() { UNANSWERED } else { UNANSWERED_FAR }),
+            (true, true) => None,
         }
     }
 
@@ -60,16 +101,15 @@ impl DatagramDrive {
     /// Ends that cannot agree on how to protect what they send are told so, and give up.
     pub(super) fn heed_refusal(&mut self, now: Instant) {
         if let Stage::Bound(association) = &self.stage {
-            self.doubt = match association.end() {
+            let doubt = |why| match why {
                 // Shuttle has waited already (S-19).
-                Some(End::Stranger) => self.doubt.or(Some((now, Refusal::Stranger))),
-                Some(End::NothingInCommon) => {
-                    // rdma-cm tells the application at once.
-                    let believed = if self.mandate.is_some() { now } else { now + DOUBT };
-                    self.doubt.or(Some((believed, Refusal::NothingInCommon)))
-                }
-                _ => None,
+                Refusal::Stranger => (now, why),
+                // rdma-cm tells the application at once.
+                _ if self.mandate.is_some() => (now, why),
+                _ => (now + DOUBT, why),
             };
+            let refusal = association.end().and_then(End::refusal);
+            self.doubt = refusal.map(|why| self.doubt.unwrap_or(doubt(why)));
         }
         let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
         self.silence = None;

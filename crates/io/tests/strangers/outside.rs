@@ -1,0 +1,110 @@
+//! A process in a network of its own, and another host at the other end of its only cable.
+//!
+//! Settings are those of a process, and so is the network that the engine's threads are in. So a
+//! test runs itself again: the copy is the host, and a name space that it makes is the other one.
+
+use std::net::{IpAddr, UdpSocket};
+use std::process::{Command, Stdio};
+
+use degen::namespace::Namespace;
+
+/// Set in the copy.
+const APART: &str = "WEFT_TEST_APART";
+/// A key, and the same for `WEFT_KEY`.
+pub const KEY: [u8; 32] = [0x17; 32];
+pub const KEY_TEXT: &str = "weft1:1717171717171717171717171717171717171717171717171717171717171717";
+
+/// Addresses of this host.
+pub const HERE: &str = "198.51.100.1";
+pub const HERE_V6: &str = "2001:db8::1";
+/// The same; the other host has them too, to claim that it is this one.
+pub const CLAIMED: &str = "198.51.100.9";
+pub const CLAIMED_V6: &str = "2001:db8::9";
+pub const HERE_ON_LINK: &str = "169.254.7.1";
+/// Addresses of the other one.
+pub const THERE: &str = "198.51.100.2";
+pub const THERE_ON_LINK: &str = "169.254.7.2";
+
+/// The other host.
+pub struct Outside(Namespace);
+
+/// The other host, in the copy; `None` in the test itself, once its copy has succeeded with `env`,
+/// or where no network can be made.
+pub fn apart(test: &str, env: &[(&str, &str)]) -> Option<Outside> {
+    if std::env::var_os(APART).is_some() {
+        return Some(Outside::new());
+    }
+    let flags = if is_root() { "-n" } else { "-rn" };
+    if !unshare(flags).arg("true").status().is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: no network name space can be made");
+        return None;
+    }
+    let mut copy = unshare(flags);
+    copy.arg(std::env::current_exe().expect("the test has a path"));
+    copy.args(["--exact", test, "--nocapture"]).env(APART, "1");
+    for name in ["WEFT_KEY", "WEFT_INSECURE", "WEFT_TRANSPORT"] {
+        copy.env_remove(name);
+    }
+    let status = copy.envs(env.iter().copied()).status().expect("unshare of util-linux");
+    assert!(status.success(), "{test} has failed in a network of its own");
+    None
+}
+
+fn unshare(flags: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.arg(flags).stdin(Stdio::null());
+    command
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().expect("id of coreutils");
+    id.stdout == b"0\n"
+}
+
+fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split(' ')).output().expect("ip of iproute2");
+    assert!(done.status.success(), "ip {words}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+impl Outside {
+    fn new() -> Self {
+        let outside = Self(Namespace::create().expect("this process may make name spaces"));
+        let place = format!("/proc/{}/fd/{}", std::process::id(), outside.0.number());
+        ip("link set lo up");
+        ip("link add cable type veth peer name plug");
+        ip(&format!("link set plug netns {place}"));
+        ip("link set cable address 02:00:00:00:00:01 up");
+        for address in [HERE, CLAIMED, HERE_ON_LINK] {
+            ip(&format!("addr add {address}/24 dev cable"));
+        }
+        for address in [HERE_V6, CLAIMED_V6] {
+            ip(&format!("addr add {address}/64 dev cable nodad"));
+        }
+        outside.within(|| {
+            ip("link set plug up");
+            for address in [THERE, THERE_ON_LINK] {
+                ip(&format!("addr add {address}/24 dev plug"));
+            }
+            ip(&format!("addr add {CLAIMED}/32 dev lo"));
+            ip(&format!("addr add {CLAIMED_V6}/128 dev lo nodad"));
+            ip("addr add 2001:db8::2/64 dev plug nodad");
+            // No answer to a claimed address would come back.
+            for address in [HERE, HERE_V6] {
+                let neighbour = "lladdr 02:00:00:00:00:01 dev plug";
+                ip(&format!("neigh add {address} {neighbour}"));
+            }
+        });
+        outside
+    }
+
+    /// Does something on the other host.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.0.within(work).expect("the name space is ours")
+    }
+
+    /// A socket of the other host at `address`.
+    pub fn socket(&self, address: &str) -> UdpSocket {
+        let ip: IpAddr = address.parse().unwrap();
+        self.within(|| UdpSocket::bind((ip, 0))).expect("an address of that host")
+    }
+}
