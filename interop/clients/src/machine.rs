@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lab::skip;
@@ -87,6 +88,11 @@ impl Namespaces {
     /// What starts a program in the second.
     pub fn in_second(&self) -> String {
         format!("ip netns exec {}", self.names[1])
+    }
+
+    /// The files by which the two are entered, the first's first.
+    pub fn links(&self) -> [PathBuf; 2] {
+        self.names.each_ref().map(|name| Path::new("/run/netns").join(name))
     }
 
     /// Has a firewall in the second drop all UDP, in and out.
