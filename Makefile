@@ -87,7 +87,7 @@ peer-suites: deps pyverbs mpich servers peers build ## Other projects' tests, as
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
 
-sanitizers: ## verbs, rdmap, rnic and io under AddressSanitizer and ThreadSanitizer (nightly, minutes)
+sanitizers: ## The engine's tests under AddressSanitizer and ThreadSanitizer (nightly, minutes)
 	@scripts/sanitizers.sh
 	$(CARGO) test --locked -p weft-preload --test semantics -- address_sanitizer
 

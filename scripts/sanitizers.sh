@@ -14,7 +14,7 @@ for sanitizer in "${sanitizers[@]}"; do
     options=()
     if [ "$sanitizer" = thread ]; then
         if [ ! -d "$(rustc "+$toolchain" --print sysroot)/lib/rustlib/src/rust/library" ]; then
-            echo "sanitizers: the sources of the standard library are missing; install them with" >&2
+            echo "sanitizers: the standard library has no sources here; install them with" >&2
             echo "    rustup component add rust-src --toolchain $toolchain" >&2
             exit 1
         fi

@@ -15,7 +15,7 @@ pub fn check(document: &TextFile, files: &[TextFile]) -> Vec<Finding> {
             let Some((path, name)) = span.split_once(WITHIN) else { continue };
             let path = format!("{path}.rs");
             let file = files.iter().find(|file| file.path.to_str() == Some(&path));
-            if !file.is_some_and(|file| find_word(&file.text, name).is_some()) {
+            if file.is_none_or(|file| find_word(&file.text, name).is_none()) {
                 let message = format!("there is no test {span}");
                 findings.push(Finding::new(&document.path, index + 1, message));
             }
