@@ -11,6 +11,7 @@
 //! - `abi`: the C structures, with their layout asserted.
 //! - `view`: what the kernel would show of the devices in /sys and /dev.
 //! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
+//! - `asked`: what is said of a device that is asked for and not here.
 //! - `env`, `log`, `errno`, `exit`, `fd`, `net`: the process and the machine around it.
 //!
 //! Invariants: nothing happens before the first verb (no thread, no descriptor, no output), nothing
@@ -23,6 +24,7 @@
 )]
 
 mod abi;
+mod asked;
 mod cma;
 mod dl;
 mod env;

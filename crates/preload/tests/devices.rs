@@ -38,3 +38,16 @@ fn the_list_wins_over_the_transport() {
     let said = stderr(&succeed(&mut command));
     assert_eq!(said.matches("WEFT_DEVICES hides").count(), 1, "{said}");
 }
+
+#[test]
+fn a_device_that_is_asked_for_and_not_here_is_named_once() {
+    let dir = Dir::new("asked");
+    let program = dir.build("count.c", "count", &["-libverbs"]);
+    let said = stderr(&succeed(preloaded(&program).args(["-d", "mlx5_0"])));
+    assert_eq!(said.matches("mlx5_0 is asked for and not here").count(), 1, "{said}");
+    let said = stderr(&succeed(preloaded(&program).env("UCX_NET_DEVICES", "mlx5_2:1")));
+    assert_eq!(said.matches("mlx5_2 is asked for and not here").count(), 1, "{said}");
+    let mut named = preloaded(&program);
+    let said = stderr(&succeed(named.args(["-d", "mlx5_0"]).env("WEFT_DEV", "mlx5_0")));
+    assert!(!said.contains("asked for"), "{said}");
+}

@@ -12,9 +12,9 @@ use std::{mem, ptr};
 use weft_io::{Devices, Personality};
 
 use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
-use crate::errno;
 use crate::net;
 use crate::real::pass_when_off;
+use crate::{asked, errno};
 
 /// Zeroes behind the device: more than any provider's own device structure has before the
 /// pointer that identifies it.
@@ -140,6 +140,7 @@ fn machine_octets() -> [u8; 8] {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     pass_when_off!(ibv_get_device_list(count));
+    asked::warn_of_absent();
     let devices: Vec<_> = personalities().iter().map(|p| device(*p)).collect();
     let list = list_of(&devices);
     if list.is_null() {
