@@ -49,6 +49,9 @@ pub struct Config {
     pub idle_ns: u64,
     /// Whether this end asks for a sign of life before the silence is that long.
     pub keep_alive: bool,
+    /// Silence after data has come until the first of these questions; each further silence may be
+    /// twice as long, up to a third of `idle_ns` and 10 s.
+    pub keep_alive_ns: u64,
     /// Time for the handshake.
     pub handshake_ns: u64,
     /// The peer may let a Request wait: the time until its answer says nothing about the path.
@@ -87,6 +90,7 @@ impl Default for Config {
             ird: 255,
             idle_ns: 30 * cc::SECOND_NS,
             keep_alive: true,
+            keep_alive_ns: 10 * cc::SECOND_NS,
             handshake_ns: 10 * cc::SECOND_NS,
             may_wait: false,
             initial_rtt_ns: 100_000_000,

@@ -166,6 +166,22 @@ fn modules_are_what_both_accept() {
     }
 }
 
+/// Who was at work is asked soon whether it is still there, and who is calm more and more seldom.
+#[test]
+fn a_sign_of_life_is_asked_for_after_a_second_and_then_after_twice_the_time() {
+    let often = Config { keep_alive_ns: 1000 * MS, ..config() };
+    let mut pair = Pair::with_configs(seed(), [often, config()], &Link::default(), 1);
+    pair.open();
+    pair.hosts[1].ports.post(true, 100);
+    pair.run_until(1000 * MS, Pair::is_complete);
+    pair.run_for(100 * MS);
+    pair.tracing = true;
+    pair.run_for(16_000 * MS);
+    let asked: Vec<_> = pair.trace.iter().filter(|packet| packet.0 == 0).map(|p| p.1).collect();
+    let apart: Vec<_> = asked.windows(2).map(|pair| (pair[1] - pair[0]) / (1000 * MS)).collect();
+    assert_eq!(apart, [2, 4, 8], "{asked:?}");
+}
+
 /// Neither end says anything for longer than silence may last, because neither runs.
 #[test]
 fn the_time_in_which_both_ends_were_stopped_is_no_silence() {

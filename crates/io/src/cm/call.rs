@@ -373,6 +373,7 @@ fn binding(route: Route, depths: Depths) -> Binding {
     (config.ord, config.ird) = (depths.ord, depths.ird);
     config.handshake_ns = config::ANSWER_TIMEOUT.as_nanos() as u64;
     config.may_wait = true;
+    config.keep_alive_ns = config::KEEP_ALIVE_FIRST.as_nanos() as u64;
     Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
 }
 

@@ -83,6 +83,11 @@ pub const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// How long a step may still take whose time ran out while the process was stopped.
 pub const AFTER_STOP: Duration = Duration::from_secs(1);
 
+/// Silence of a peer over Shuttle after which it is asked for a sign of life; then after twice the
+/// time. The host of a process that was killed answers that nobody is there, and the application
+/// is told, as the kernel's connection manager tells of a process that ends.
+pub const KEEP_ALIVE_FIRST: Duration = Duration::from_secs(1);
+
 /// Silence after which TCP asks whether the peer is still there.
 pub const KEEPALIVE_IDLE_S: i32 = 30;
 /// Time between two such questions.

@@ -218,6 +218,8 @@ pub struct Connection {
     events: VecDeque<Event>,
     heard_ns: u64,
     pinged_ns: u64,
+    /// Silence until the next sign of life is asked for.
+    calm_ns: u64,
     /// Pacing lets the next burst go then.
     send_at_ns: Option<u64>,
     /// What the peer takes in all.
@@ -247,6 +249,7 @@ impl Connection {
         state: State,
     ) -> Self {
         let path = Path::new(PathId(0), route, &config, config.datagram_octets);
+        let calm_ns = config.keep_alive_ns;
         Self {
             config,
             identity,
@@ -259,6 +262,7 @@ impl Connection {
             events: VecDeque::new(),
             heard_ns: now_ns,
             pinged_ns: now_ns,
+            calm_ns,
             send_at_ns: None,
             cap: Cap::default(),
             own_first: false,

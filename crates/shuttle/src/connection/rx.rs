@@ -75,6 +75,7 @@ impl Connection {
         if !self.is_open() {
             return Ok(());
         }
+        self.calm_ns = self.config.keep_alive_ns;
         // First, so that a request is complete before the peer's reply to it is placed (S-47).
         self.handle_frontier(id, |known| widen(header.frontier, known), ports);
         let Some(mut sink) = ports.sink(id) else { return Ok(()) };

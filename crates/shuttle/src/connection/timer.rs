@@ -53,7 +53,7 @@ impl Connection {
 
     fn keep_alive_ns(&self) -> Option<u64> {
         let idle_ns = self.session.as_ref().filter(|_| self.config.keep_alive)?.idle_ns;
-        let wait_ns = (idle_ns / KEEP_ALIVE_DIVISOR).min(KEEP_ALIVE_NS_MAX);
+        let wait_ns = (idle_ns / KEEP_ALIVE_DIVISOR).min(KEEP_ALIVE_NS_MAX).min(self.calm_ns);
         Some(self.heard_ns.max(self.pinged_ns).saturating_add(wait_ns))
     }
 
@@ -89,6 +89,7 @@ impl Connection {
         }
         if self.keep_alive_ns().is_some_and(|at| at <= now_ns) {
             self.pinged_ns = now_ns;
+            self.calm_ns = self.calm_ns.saturating_mul(2).min(KEEP_ALIVE_NS_MAX);
             self.paths[0].ping = self.is_open();
         }
         for at in 0..self.paths.len() {
