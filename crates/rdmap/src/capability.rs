@@ -23,6 +23,8 @@ pub enum Peer {
 }
 
 const NAME: STag = STag(u32::from_be_bytes(*b"Weft"));
+/// What the offset begins with in a message that tells how many messages are placed.
+const PLACED: u64 = (u32::from_be_bytes(*b"plcd") as u64) << 32;
 const EXTENDED: u64 = (u32::from_be_bytes(*b"7306") as u64) << 32 | 1;
 
 /// The STag and offset of the message in which a Weft peer says its name.
@@ -33,4 +35,20 @@ pub const fn hello() -> (STag, u64) {
 /// Whether a zero-length Write to `stag` and `to` is such a message.
 pub fn is_hello(stag: STag, to: u64) -> bool {
     (stag, to) == hello()
+}
+
+/// The STag and offset of the message in which a Weft peer says that it has placed `count` messages
+/// ([`crate::progress`]).
+pub const fn placed(count: u32) -> (STag, u64) {
+    (NAME, PLACED | count as u64)
+}
+
+/// The count in a zero-length Write to `stag` and `to`, if it is such a message.
+pub fn placed_count(stag: STag, to: u64) -> Option<u32> {
+    (stag == NAME && to & !u64::from(u32::MAX) == PLACED).then_some(to as u32)
+}
+
+/// Whether a zero-length Write to `stag` is one of Weft's own messages.
+pub fn is_own(stag: STag) -> bool {
+    stag == NAME
 }

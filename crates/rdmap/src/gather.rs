@@ -19,7 +19,7 @@ use crate::inbound::Inbound;
 use crate::outbound::Expected;
 use crate::sink;
 use crate::stream::Lower;
-use crate::tx::{OWN_HELLO, OWN_NUDGE, OWN_TERMINATE, TxPort};
+use crate::tx::{OWN_HELLO, OWN_PLACED, OWN_TERMINATE, TxPort};
 
 impl TxPort<'_> {
     pub(crate) fn gather_immediate(&self, seq: u32, out: &mut Gather) {
@@ -130,7 +130,10 @@ impl TxPort<'_> {
                 let (stag, to) = capability::hello();
                 out.push_bytes(&tagged(Opcode::Write, stag, to, true));
             }
-            OWN_NUDGE => out.push_bytes(&tagged(Opcode::Write, STag(1), 0, true)),
+            OWN_PLACED => {
+                let (stag, to) = capability::placed(id.offset);
+                out.push_bytes(&tagged(Opcode::Write, stag, to, true));
+            }
             _ => {
                 let header = untagged(Opcode::ReadRequest, 0, QN_READ_REQUEST, id.offset, 0, true);
                 out.push_bytes(&header);

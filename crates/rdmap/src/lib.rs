@@ -24,6 +24,7 @@ mod fault;
 mod gather;
 mod inbound;
 mod outbound;
+mod progress;
 mod rx;
 mod sink;
 mod stream;

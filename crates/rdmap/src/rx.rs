@@ -64,9 +64,20 @@ impl<'a> RxPort<'a> {
         if first && !self.any_order() {
             self.recognise(&header, payload);
         }
-        if self.stream.config.confirm && may_reply(opcode, payload) {
-            self.confirm_by_reply();
+        let placed = self.place(seq, ulpdu, (header, opcode, payload), first)?;
+        if self.stream.config.confirm && placed != Placed::Held {
+            self.count(&header, opcode, payload);
         }
+        Ok(placed)
+    }
+
+    fn place(
+        &mut self,
+        seq: u64,
+        ulpdu: &[u8],
+        (header, opcode, payload): (Header, Opcode, &[u8]),
+        first: bool,
+    ) -> Result<Placed, Fault> {
         let quote = quotes_request(opcode);
         let refuse = |code| Fault::peer(code, ulpdu, quote);
         if let Header::Untagged(header) = header
@@ -101,11 +112,28 @@ impl<'a> RxPort<'a> {
         }
     }
 
-    /// A message of the peer may be its reply to anything that is with TCP, and comes before what
-    /// would confirm that: such requests are complete before it is placed.
-    fn confirm_by_reply(&mut self) {
+    /// Counts the messages of the peer's application, and heeds how many of this side's the peer
+    /// has placed: those are complete before its next message is placed.
+    fn count(&mut self, header: &Header, opcode: Opcode, payload: &[u8]) {
+        let progress = &mut self.stream.progress;
+        match header {
+            Header::Tagged(h) if payload.is_empty() && capability::is_own(h.stag) => {
+                let told = capability::placed_count(h.stag, h.to);
+                if let Some(last) = told.and_then(|count| progress.handle_told(count)) {
+                    self.confirmed(last);
+                }
+            }
+            Header::Tagged(h) if h.last && opcode == Opcode::Write => progress.note_placed(),
+            Header::Untagged(h) if h.last && opcode.queue() == Some(QN_SEND) => {
+                progress.note_placed();
+            }
+            _ => {}
+        }
+    }
+
+    fn confirmed(&mut self, last: u32) {
         let mut sq = self.qp.sq();
-        sq.confirm_out();
+        sq.confirmed(last);
         sq.complete(self.qp.num(), self.qp.send_cq());
         self.qp.check_drained(&sq);
     }
@@ -293,10 +321,8 @@ impl<'a> RxPort<'a> {
     fn finish_request(&mut self, seq: Option<u32>) {
         let request = self.stream.outbound.pop();
         if let Some(last) = request.and_then(|request| request.confirms) {
-            let mut sq = self.qp.sq();
-            sq.confirmed(last);
-            sq.complete(self.qp.num(), self.qp.send_cq());
-            self.qp.check_drained(&sq);
+            self.stream.progress.handle_confirmed(last);
+            self.confirmed(last);
         }
         match seq {
             Some(seq) => {
@@ -563,12 +589,6 @@ fn take_number(expected: &mut Msn, header: &UntaggedHeader) -> Result<(), Termin
     }
     *expected = expected.next();
     Ok(())
-}
-
-/// Whether the peer's application may have posted this because of what it was sent. A Write of
-/// nothing is no reply: the peer's own messages are such, and they leave before anything is placed.
-fn may_reply(opcode: Opcode, payload: &[u8]) -> bool {
-    opcode == Opcode::Write && !payload.is_empty() || opcode.queue() == Some(QN_SEND)
 }
 
 fn terminated(payload: &[u8], first: bool) -> Fault {

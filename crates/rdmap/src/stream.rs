@@ -14,6 +14,7 @@ use crate::early::EarlyWrites;
 use crate::fault::Fault;
 use crate::inbound::InboundQueue;
 use crate::outbound::OutboundQueue;
+use crate::progress::Progress;
 
 /// Who asked for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub struct Config {
     /// Requests of this side kept outstanding.
     pub ord: u16,
     /// A Send or Write completes when the peer has placed it, not when the lower layer has it. A
-    /// Read of nothing that follows tells, or a message of the peer, which may be its reply.
+    /// Read of nothing that follows tells, or the peer before its next message.
     pub confirm: bool,
 }
 
@@ -163,6 +164,7 @@ pub struct Stream {
     pub(crate) gone: Cell<Option<Fault>>,
     /// The last request that the peer is to confirm, and how many there are.
     pub(crate) unconfirmed: Option<(u32, u32)>,
+    pub(crate) progress: Progress,
     /// The next request, if the queue pair does it by itself: to be done while the regions are not
     /// held for reading.
     pub(crate) local: Option<u32>,
@@ -204,6 +206,7 @@ impl Stream {
             fault: None,
             gone: Cell::new(None),
             unconfirmed: None,
+            progress: Progress::default(),
             local: None,
             stats: Stats::default(),
         }

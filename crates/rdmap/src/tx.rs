@@ -37,7 +37,7 @@ const OWN: u32 = 3;
 /// The protocol's own messages, named in the lower bits.
 pub(crate) const OWN_TERMINATE: u32 = 0;
 pub(crate) const OWN_HELLO: u32 = 1;
-pub(crate) const OWN_NUDGE: u32 = 2;
+pub(crate) const OWN_PLACED: u32 = 2;
 const OWN_READ: u32 = 3;
 
 fn name(kind: u32, seq: u32) -> u32 {
@@ -106,7 +106,7 @@ impl<'a> TxPort<'a> {
             return segment(OWN_HELLO, 0);
         }
         if std::mem::take(&mut own.nudge) {
-            return segment(OWN_NUDGE, 0);
+            return segment(OWN_HELLO, 0);
         }
         if self.stream.wants_to_probe() {
             self.stream.own.probe = false;
@@ -119,6 +119,12 @@ impl<'a> TxPort<'a> {
             self.stream.unconfirmed = None;
             return self.own_read(Some(last));
         }
+        if self.stream.config.confirm
+            && self.will_send()
+            && let Some(count) = self.stream.progress.tell()
+        {
+            return Some(SegmentId { wqe: name(OWN, OWN_PLACED), offset: count, len: 0 });
+        }
         None
     }
 
@@ -129,12 +135,18 @@ impl<'a> TxPort<'a> {
 
     /// All of `seq` is out: it is complete when the peer says so, if that was agreed.
     fn request_out(&mut self, seq: u32) {
-        let config = &self.stream.config;
-        if config.confirm && config.ord > 0 {
+        if self.confirms() {
             let count = self.stream.unconfirmed.map_or(0, |(_, count)| count);
             self.stream.unconfirmed = Some((seq, count + 1));
+            self.stream.progress.note_out(seq);
             self.sq.await_confirmation(seq);
         }
+    }
+
+    /// Whether requests complete when the peer says so.
+    fn confirms(&self) -> bool {
+        let config = &self.stream.config;
+        config.confirm && config.ord > 0
     }
 
     fn own_read(&mut self, confirms: Option<u32>) -> Option<SegmentId> {
@@ -278,6 +290,10 @@ impl<'a> TxPort<'a> {
             (true, true) => Current::Immediate { seq },
             (true, false) => Current::Nothing,
         };
+        if last && with_immediate && self.confirms() {
+            // The Immediate Data that follows is a message of its own.
+            self.stream.progress.note_out(seq.wrapping_sub(1));
+        }
         if last && !with_immediate {
             self.request_out(seq);
         }

@@ -72,7 +72,7 @@ fn draining_ends_with_the_confirmation() {
 }
 
 #[test]
-fn a_reply_confirms_what_it_may_answer() {
+fn a_reply_comes_behind_the_word_that_completes_what_it_answers() {
     let (mut a, mut b) = pair();
     let (from, to) = (a.memory(4000, ALL), b.memory(4000, ALL));
     let inbox = a.memory(64, ALL);
@@ -89,8 +89,48 @@ fn a_reply_confirms_what_it_may_answer() {
     b.send(7, SendOp::Send, &[to.sge(0, 8)]);
     let reply = b.output(usize::MAX);
     a.input(&reply);
-    assert_eq!(a.statuses(), [(0, 0), (1, 0), (2, 0), (3, 0), (9, 0)]);
+    assert_eq!(a.statuses(), [(0, 0), (9, 0)]);
     b.input(&request[first..]);
     settle(&mut a, &mut b);
-    assert_eq!(b.statuses(), [(7, 0), (1, 0), (2, 0), (3, 0)]);
+    assert_eq!(a.statuses(), [(1, 0), (2, 0), (3, 0)]);
+    assert_eq!(b.statuses(), [(1, 0), (2, 0), (3, 0), (7, 0)]);
+}
+
+#[test]
+fn writes_with_immediate_data_are_counted_as_both_ends_count_them() {
+    let (mut a, mut b) = pair();
+    let (from, to) = (a.memory(64, ALL), b.memory(64, ALL));
+    let inbox = a.memory(64, ALL);
+    for round in 0..5 {
+        b.recv(round, &[]);
+        a.recv(100 + round, &[inbox.sge(0, 64)]);
+        let write = SendOp::Write { to: to.addr(), stag: to.key };
+        a.send(2 * round, write, &[from.sge(0, 64)]);
+        let imm = SendOp::WriteImm { to: to.addr(), stag: to.key, imm: 1 };
+        a.send(2 * round + 1, imm, &[from.sge(0, 64)]);
+        // All but the Read that is to confirm them, which is the last frame.
+        let request = a.output(usize::MAX);
+        b.input(&request[..request.len() - 1]);
+        b.send(round, SendOp::Send, &[to.sge(0, 8)]);
+        a.input(&b.output(usize::MAX));
+        let done = [(2 * round, 0), (2 * round + 1, 0), (100 + round, 0)];
+        assert_eq!(a.statuses(), done);
+        b.input(&request[request.len() - 1..]);
+        settle(&mut a, &mut b);
+    }
+}
+
+#[test]
+fn what_the_peer_sends_of_itself_completes_nothing_that_it_refuses() {
+    let (mut a, mut b) = pair();
+    let (from, inbox) = (a.memory(64, ALL), a.memory(64, ALL));
+    a.recv(9, &[inbox.sge(0, 64)]);
+    a.send(1, SendOp::Write { to: 0, stag: 77 << 16 }, &[from.sge(0, 8)]);
+    let refused = a.output(usize::MAX);
+    b.send(7, SendOp::Send, &[]);
+    a.input(&b.output(usize::MAX));
+    assert_eq!(a.statuses(), [(9, 0)]);
+    b.input(&refused);
+    settle(&mut a, &mut b);
+    assert_eq!(a.statuses(), [(1, WcStatus::RemAccessErr as u32)]);
 }

@@ -216,17 +216,8 @@ impl SendQueue {
 
     /// Notes that the peer has placed everything up to `last`.
     pub fn confirmed(&mut self, last: u32) {
-        self.confirm_while(|seq, _| !seq_before(last, seq));
-    }
-
-    /// Notes that the peer has placed all that the lower layer has in full.
-    pub fn confirm_out(&mut self) {
-        self.confirm_while(|_, wqe| !wqe.is_out());
-    }
-
-    fn confirm_while(&mut self, placed: impl Fn(u32, &SendWqe) -> bool) {
         let mut seq = self.tail;
-        while seq != self.next && placed(seq, self.get(seq)) {
+        while seq != self.next && !seq_before(last, seq) {
             let wqe = self.get_mut(seq);
             wqe.awaiting &= wqe.op.awaits_response();
             seq = seq.wrapping_add(1);
