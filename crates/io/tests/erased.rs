@@ -81,7 +81,7 @@ fn keys_and_what_follows_from_them_are_overwritten() {
     let shared = Needle::of(shared);
     assert!(shared.count() > 0, "the look is a good one");
     let sealer = Box::new(Sealer::new(&key, Cipher::Aes128Gcm, 1, 2));
-    let opener = Box::new(Opener::new(&key));
+    let opener = Box::new(Opener::new(&key, 0, false));
     let copies = vec![key.clone(), key];
     drop((credentials, sealer, opener, copies));
     assert_eq!([raw, text, shared].map(|needle| needle.count()), [0; 3], "left in memory");

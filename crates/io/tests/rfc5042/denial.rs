@@ -17,9 +17,9 @@ fn a_peer_that_sends_too_much_has_its_own_receives_only() {
     let (mut greedy, mut modest) = (Peer::of(&victim), Peer::of(&other));
     greedy.say(&untagged(Opcode::Send, 1, 0, &[]));
     greedy.say(&untagged(Opcode::Send, 2, 0, &[]));
-    greedy.is_refused(T::UntaggedNoBuffer);
+    greedy.expect_refusal(T::UntaggedNoBuffer);
     modest.say(&untagged(Opcode::Send, 1, 0, &[]));
-    modest.is_served();
+    modest.expect_service();
     let mut done: Vec<_> = victim.completions(2).iter().map(|wc| (wc.wr_id, wc.status)).collect();
     done.sort_unstable();
     assert_eq!(done, [(1, 0), (2, 0)]);
@@ -41,7 +41,7 @@ fn an_overflow_ends_the_streams_of_its_own_queue_only() {
     assert_eq!(overflowing.reports.wait_over(), 1, "the stream of the queue that overflowed");
     assert_eq!(small.poll(&mut [Default::default(); 8]).unwrap(), 1, "what there was room for");
     assert!(small.poll(&mut [Default::default(); 8]).is_err());
-    bystander.is_served();
+    bystander.expect_service();
     let memory = victim.memory(8, 5, ALL);
     victim.send(1, SendOp::Send, &[memory.sge(0, 8)]);
     assert_eq!(victim.completions(1)[0].status, 0);
@@ -58,9 +58,9 @@ fn reads_beyond_the_depth_end_their_own_stream() {
     for _ in 0..64 * u32::from(IRD) {
         greedy.read(memory.key, memory.addr(), 1 << 20);
     }
-    modest.is_served();
+    modest.expect_service();
     assert_eq!(victim.reports.wait_over(), 1, "the stream with too many Reads");
-    modest.is_served();
+    modest.expect_service();
 }
 
 /// 6.4.4: segments without effect, which end no stream, cost no more than others.
@@ -72,6 +72,6 @@ fn messages_without_effect_are_taken_by_the_thousand() {
         for _ in 0..1000 {
             idle.write(0, 0, &[]);
         }
-        idle.is_served();
+        idle.expect_service();
     }
 }

@@ -26,7 +26,7 @@ fn a_read_ends_at_the_bounds_of_the_region() {
         let answer = peer.hear();
         assert_eq!(Header::parse(&answer).unwrap().1, [7; 32]);
         peer.read(key, whole.addr() + from, size);
-        peer.is_refused(code);
+        peer.expect_refusal(code);
     }
 }
 
@@ -47,7 +47,7 @@ fn a_revoked_key_shows_nothing() {
             victim.context.dereg_mr(memory.key).unwrap();
         }
         peer.read(memory.key, memory.addr(), 64);
-        peer.is_refused(T::RdmapInvalidStag);
+        peer.expect_refusal(T::RdmapInvalidStag);
     }
 }
 
@@ -59,15 +59,15 @@ fn rights_are_those_of_the_registration() {
     let inbox = victim.memory(64, 7, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let mut peer = Peer::of(&victim);
     peer.write(inbox.key, inbox.addr(), &[8; 64]);
-    peer.is_served();
+    peer.expect_service();
     peer.read(inbox.key, inbox.addr(), 1);
-    peer.is_refused(T::RdmapAccess);
+    peer.expect_refusal(T::RdmapAccess);
 
     let victim = Side::new();
     let outbox = victim.memory(64, 7, Access::REMOTE_READ);
     let mut peer = Peer::of(&victim);
     peer.write(outbox.key, outbox.addr(), &[8; 1]);
-    peer.is_refused(T::RdmapAccess);
+    peer.expect_refusal(T::RdmapAccess);
     assert!(outbox.bytes.iter().all(|byte| *byte == 7));
 }
 
@@ -82,5 +82,5 @@ fn a_key_does_not_lend_its_rights_to_another_of_the_same_memory() {
     peer.read(readable, at, 64);
     assert_eq!(Header::parse(&peer.hear()).unwrap().1, [7; 64]);
     peer.read(memory.key, at, 64);
-    peer.is_refused(T::RdmapAccess);
+    peer.expect_refusal(T::RdmapAccess);
 }

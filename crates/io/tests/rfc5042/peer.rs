@@ -55,7 +55,7 @@ impl Peer {
     }
 
     /// The segment was refused: a Terminate with `code` comes back, and the end.
-    pub fn is_refused(mut self, code: TerminateCode) {
+    pub fn expect_refusal(mut self, code: TerminateCode) {
         let terminate = loop {
             let ulpdu = self.hear();
             let (header, payload) = Header::parse(&ulpdu).unwrap();
@@ -68,7 +68,7 @@ impl Peer {
     }
 
     /// What it sent before has been taken, and the stream lives: a Read of nothing is answered.
-    pub fn is_served(&mut self) {
+    pub fn expect_service(&mut self) {
         self.read(0, 0, 0);
         let answer = self.hear();
         let (header, payload) = Header::parse(&answer).unwrap();

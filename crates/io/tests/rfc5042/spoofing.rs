@@ -8,10 +8,13 @@ use weft_verbs::{Access, SendOp};
 use crate::peer::{Peer, another, untagged};
 use crate::side::{ALL, Side};
 
+/// What is tried with a key and an address.
+type Attack = fn(&mut Peer, u32, u64);
+
 /// 6.1.1, and 6.4.5 for the last of the three.
 #[test]
 fn a_key_is_of_no_use_on_a_stream_of_another_protection_domain() {
-    let attacks: [(fn(&mut Peer, u32, u64), T); 3] = [
+    let attacks: [(Attack, T); 3] = [
         (|peer, key, at| peer.write(key, at, &[1; 8]), T::TaggedNotAssociated),
         (|peer, key, at| peer.read(key, at, 8), T::RdmapNotAssociated),
         (
@@ -26,10 +29,10 @@ fn a_key_is_of_no_use_on_a_stream_of_another_protection_domain() {
         other.recv(1, &[]);
         let (mut rightful, mut attacker) = (Peer::of(&victim), Peer::of(&other));
         attack(&mut attacker, memory.key, memory.addr());
-        attacker.is_refused(code);
+        attacker.expect_refusal(code);
         assert!(memory.bytes.iter().all(|byte| *byte == 7));
         rightful.write(memory.key, memory.addr(), &[8; 8]);
-        rightful.is_served();
+        rightful.expect_service();
         assert_eq!(memory.bytes[..9], [8, 8, 8, 8, 8, 8, 8, 8, 7]);
     }
 }
@@ -41,17 +44,17 @@ fn a_window_of_type_2_is_of_no_use_on_another_stream() {
     let memory = victim.memory(64, 7, ALL);
     let other = another(&victim, &victim.pd, &victim.cq);
     let (mut rightful, mut attacker) = (Peer::of(&victim), Peer::of(&other));
-    rightful.is_served();
+    rightful.expect_service();
     let window = victim.context.alloc_mw(&victim.pd, WindowKind::Type2);
     let (key, access) = (Bind::next_key(window), Access::REMOTE_WRITE);
     let bind = Bind { window, key, region: memory.key, addr: memory.addr(), len: 32, access };
     victim.send(1, SendOp::BindMw(bind), &[]);
     assert_eq!(victim.completions(1)[0].status, 0);
     attacker.write(key, memory.addr(), &[1; 8]);
-    attacker.is_refused(T::TaggedNotAssociated);
+    attacker.expect_refusal(T::TaggedNotAssociated);
     assert!(memory.bytes.iter().all(|byte| *byte == 7));
     rightful.write(key, memory.addr(), &[8; 8]);
-    rightful.is_served();
+    rightful.expect_service();
     assert_eq!(memory.bytes[7..9], [8, 7]);
 }
 

@@ -23,10 +23,10 @@ fn a_write_ends_at_the_bounds_of_the_region() {
         let key = victim.context.reg_mr(&victim.pd, at, 32, at, ALL).unwrap();
         let mut peer = Peer::of(&victim);
         peer.write(key, at, &[7; 32]);
-        peer.is_served();
+        peer.expect_service();
         let to = if code == T::TaggedToWrap { from } else { whole.addr() + from };
         peer.write(key, to, &vec![1; len]);
-        peer.is_refused(code);
+        peer.expect_refusal(code);
         assert!(whole.bytes.iter().all(|byte| *byte == 7));
     }
 }
@@ -41,7 +41,7 @@ fn an_answer_ends_at_the_bounds_of_its_read() {
         let memory = victim.memory(64, 7, ALL);
         let other = victim.memory(64, 7, ALL);
         let mut peer = Peer::of(&victim);
-        peer.is_served();
+        peer.expect_service();
         victim.send(1, SendOp::Read { to: 0, stag: 9 }, &[memory.sge(16, 8)]);
         let request = peer.hear();
         let stag = u32::from_be_bytes(request[18..22].try_into().unwrap());
@@ -51,7 +51,7 @@ fn an_answer_ends_at_the_bounds_of_its_read() {
             tagged(Opcode::ReadResponse, stag, to.wrapping_add_signed(offset), &vec![1; len]);
         peer.say(&answer);
         let code = if other_key { T::TaggedInvalidStag } else { T::TaggedBounds };
-        peer.is_refused(code);
+        peer.expect_refusal(code);
         assert!(memory.bytes.iter().chain(&other.bytes).all(|byte| *byte == 7));
         assert_ne!(victim.completions(1)[0].status, 0);
     }
@@ -64,7 +64,7 @@ fn an_answer_without_a_question_goes_nowhere() {
     let memory = victim.memory(64, 7, ALL);
     let mut peer = Peer::of(&victim);
     peer.say(&tagged(Opcode::ReadResponse, memory.key, memory.addr(), &[1; 8]));
-    peer.is_refused(T::RdmapUnexpectedOpcode);
+    peer.expect_refusal(T::RdmapUnexpectedOpcode);
     assert!(memory.bytes.iter().all(|byte| *byte == 7));
 }
 
@@ -81,11 +81,11 @@ fn a_revoked_key_modifies_nothing() {
             peer.say(&untagged(Opcode::SendInvalidate, 1, memory.key, &[]));
             assert_eq!(victim.completions(1)[0].imm_data, memory.key);
         } else {
-            peer.is_served();
+            peer.expect_service();
             victim.context.dereg_mr(memory.key).unwrap();
         }
         peer.write(memory.key, memory.addr(), &[1; 64]);
-        peer.is_refused(T::TaggedInvalidStag);
+        peer.expect_refusal(T::TaggedInvalidStag);
         assert!(memory.bytes.iter().all(|byte| *byte == 8));
     }
 }
