@@ -124,6 +124,8 @@ impl Host {
         let cm = CmId::new(channel, PortSpace::Tcp, lower.transport);
         let id = center.next_id();
         cm.set_cookie(id);
+        // A Retry would lose the race with the connection of TCP, which has its own round trip.
+        cm.set_prompt();
         let bound = bind(&cm, fd, lower.below(at));
         if bound.is_none() {
             cm.destroy();

@@ -11,7 +11,6 @@ fn insecure(program: Program) -> Program {
 }
 
 #[test]
-#[ignore = "a client turns to iWARP where the answer by UDP comes late"]
 fn half_open_requests_by_udp_keep_nobody_out() {
     let Some(scene) = Scene::with(&["rping"]) else { return };
     scene.rping_outlives(keyed, |port| {

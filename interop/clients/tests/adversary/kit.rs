@@ -201,10 +201,13 @@ impl Recorder {
             let mut packet = vec![0; 65_536];
             loop {
                 match tap.recv(&mut packet) {
-                    Ok(len) => parse(&packet[..len]).into_iter().for_each(|it| {
-                        // Whoever has heard enough is gone.
-                        let _ = teller.send(it);
-                    }),
+                    Ok(len) => {
+                        let told = parse(&packet[..len]).map(|it| teller.send(it));
+                        // Whoever has heard enough is gone, and there may be no end of traffic.
+                        if told.is_some_and(|told| told.is_err()) {
+                            return;
+                        }
+                    }
                     Err(_) if until.load(Ordering::SeqCst) => return,
                     Err(_) => {}
                 }
@@ -228,7 +231,7 @@ impl Recorder {
                 break next;
             }
         };
-        self.end();
+        self.over.store(true, Ordering::SeqCst);
         first
     }
 }

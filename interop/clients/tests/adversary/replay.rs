@@ -5,7 +5,6 @@ use weft_interop::free_port;
 use crate::kit::{Scene, keyed};
 
 #[test]
-#[ignore = "a keyed Request has no freshness"]
 fn a_recorded_connection_is_not_announced_to_a_new_process() {
     let Some(scene) = Scene::with(&["rping"]) else { return };
     let port = free_port();

@@ -25,7 +25,6 @@ fn a_request_from_false_addresses_is_not_announced() {
 }
 
 #[test]
-#[ignore = "a listener serves iWARP to other hosts"]
 fn a_request_of_mpa_is_not_announced() {
     let Some(scene) = Scene::with(&["rping"]) else { return };
     scene.rping_outlives(keyed, |port| ask_by_mpa(&scene, port));
@@ -38,7 +37,6 @@ fn without_a_key_a_request_of_another_host_is_not_announced() {
 }
 
 #[test]
-#[ignore = "a listener serves iWARP to other hosts"]
 fn without_a_key_a_request_of_mpa_of_another_host_is_not_announced() {
     let Some(scene) = Scene::with(&["rping"]) else { return };
     scene.rping_at_home_outlives(|program| program, |port| ask_by_mpa(&scene, port));

@@ -14,7 +14,6 @@ fn a_peer_with_another_key_is_not_announced() {
 }
 
 #[test]
-#[ignore = "a listener serves iWARP to other hosts"]
 fn a_peer_that_means_clear_text_is_not_announced() {
     let Some(scene) = Scene::with(&["rping"]) else { return };
     for transport in ["auto", "shuttle", "iwarp"] {
