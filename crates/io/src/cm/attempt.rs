@@ -145,14 +145,15 @@ impl CmId {
         }
         inner.machine.may(Command::Connect)?;
         check_seat(qp, inner.device)?;
-        if inner.device == Some(Personality::Iwarp)
-            && let Some((local, peer)) = inner.local.zip(inner.peer)
-        {
-            Secrecy::get().permit_stream(inner.chosen(), local.ip(), peer.ip())?;
-        }
         let depths = inner.machine.connect(param)?;
         if inner.device == Some(Personality::Roce) {
             return self.call(inner, param, depths, Seat::Managed(Arc::clone(qp)));
+        }
+        if let Some((local, peer)) = inner.local.zip(inner.peer)
+            && let Err(why) = Secrecy::get().permit_stream(inner.chosen(), local.ip(), peer.ip())
+        {
+            self.give_up(&mut inner, Failure::from_errno(why.errno()));
+            return Ok(());
         }
         let offer = config::offer(depths, param.private_data.clone());
         inner.qp = Arc::downgrade(qp);

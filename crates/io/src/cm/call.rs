@@ -28,7 +28,7 @@ use crate::context::Personality;
 use crate::drive::datagram::DatagramDrive;
 use crate::drive::mandate::Mandate;
 use crate::oob::{Peer, Requester};
-use crate::secrecy::Secrecy;
+use crate::secrecy::{Lower, Secrecy};
 use crate::udp::Port;
 use crate::{Answer, Qp, Settings, link};
 
@@ -156,6 +156,12 @@ impl CmId {
         let peer = inner.peer.ok_or(Misuse::Invalid("nobody to connect to"))?;
         let local = inner.local.unwrap_or_else(|| super::id::wildcard(&peer));
         log::debug!("connecting to {peer} from {local} over Shuttle");
+        // Where nobody is, that is what is reported, not the policy.
+        if inner.introduction.as_ref().is_some_and(|known| known.refused)
+            && Secrecy::get().decide(Lower::Shuttle, local.ip(), peer.ip()).is_err()
+        {
+            return Err(std::io::Error::from_raw_os_error(libc::ECONNREFUSED).into());
+        }
         Secrecy::get().permit(local.ip(), peer.ip())?;
         super::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
         let port = Arc::new(Port::adopt(fd)?);
@@ -380,7 +386,7 @@ fn binding(route: Route, depths: Depths) -> Binding {
 /// The peer has made a cookie for this id and nonce when it was asked by which transport it is
 /// reached.
 fn introduced(introduction: Option<Introduction>, mut binding: Binding) -> Binding {
-    if let Some(Introduction { identity, cookie }) = introduction {
+    if let Some(Introduction { identity, cookie, .. }) = introduction {
         (binding.identity, binding.config.cookie) = (identity, cookie);
     }
     binding

@@ -54,6 +54,8 @@ enum Verdict {
 pub(super) struct Introduction {
     pub identity: Identity,
     pub cookie: Vec<u8>,
+    /// The peer's host has said that nobody takes Requests there.
+    pub refused: bool,
 }
 
 /// A question under way.
@@ -108,7 +110,11 @@ impl Probe {
             stream: stream.map(TcpStream::from),
             datagram,
             token,
-            introduction: Introduction { identity: link::identity(), cookie: Vec::new() },
+            introduction: Introduction {
+                identity: link::identity(),
+                cookie: Vec::new(),
+                refused: false,
+            },
             refused: false,
             check: None,
             began,
@@ -134,7 +140,7 @@ impl Probe {
         let connected = self.check.and_then(|check| check.up).map(|(since, _)| since);
         let stream = self.stream.map(OwnedFd::from);
         let sockets = Sockets { stream, connected, datagram: Some(self.datagram.into()) };
-        (sockets, self.introduction)
+        (sockets, Introduction { refused: self.refused, ..self.introduction })
     }
 
     /// A Probe that cannot leave is lost, as on the way.

@@ -16,3 +16,8 @@ mod elf;
 #[cfg(target_arch = "x86_64")]
 mod hooks;
 pub mod real;
+
+/// Whether the process has loaded MPICH, or an MPI with its ABI.
+pub fn has_mpich() -> bool {
+    elf::find(c"libmpi.so.12", c"MPI_Init").is_some()
+}

@@ -35,6 +35,13 @@ const VERBS_MINOR: u32 = 250;
 const MISC_MAJOR: u32 = 10;
 const MISC_MINOR: u32 = 250;
 
+/// Whether a canonical path is that of a PCI function.
+#[cfg_attr(test, expect(dead_code, reason = "for the functions that tests do without"))]
+pub fn is_function(path: &str) -> bool {
+    let address = path.strip_prefix(HOST_BRIDGE).and_then(|rest| rest.strip_prefix('/'));
+    address.is_some_and(|address| address.starts_with(PCI_DOMAIN) && !address.contains('/'))
+}
+
 /// The files as they are for the machine's interfaces now.
 pub fn tree() -> Arc<Tree> {
     type Cached = (Arc<Vec<Interface>>, Arc<Tree>);

@@ -7,9 +7,9 @@ use std::ptr;
 
 use super::status::{access as access_found, write_stat, write_statx};
 use super::tree::{Entry, Found, Last, Node};
-use super::{handles, lookup};
-use crate::errno;
+use super::{devices, handles, lookup};
 use crate::real::next;
+use crate::{dl, errno};
 
 /// Defines exported functions: what each does for a path that is ours, and otherwise the next
 /// definition. `in DIR` is the directory that the path is relative to, `last` what happens to a
@@ -223,6 +223,11 @@ unsafe fn read_link(found: &Found, out: *mut c_char, room: usize) -> isize {
 unsafe fn real_path(found: Found, out: *mut c_char) -> *mut c_char {
     if let Node::Missing(code) = found.node {
         return errno::null(code);
+    }
+    // libfabric reads the PCI address off this path, and MPICH then ends where hwloc, of which it
+    // brings one that does not scan the bus, has no adapter with that address.
+    if devices::is_function(&found.path) && dl::has_mpich() {
+        return errno::null(libc::ENOENT);
     }
     let Ok(path) = CString::new(found.path) else { return errno::null(libc::ENOENT) };
     if out.is_null() {
