@@ -97,10 +97,14 @@ impl Port {
         let on = |level, name| set_option(fd.as_fd(), level, name, 1);
         on(libc::SOL_UDP, libc::UDP_GRO);
         on(libc::SOL_SOCKET, libc::SO_RXQ_OVFL);
-        on(libc::IPPROTO_IP, libc::IP_PKTINFO);
         on(libc::IPPROTO_IP, libc::IP_RECVTOS);
+        // The address that a datagram was sent to decides who is heard: nothing is without it.
+        if !on(libc::IPPROTO_IP, libc::IP_PKTINFO)
+            || dual && !on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
+        {
+            return Err(io::Error::last_os_error());
+        }
         if dual {
-            on(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO);
             on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
         }
         let room_octets = widen_buffers(fd.as_fd());
