@@ -9,8 +9,8 @@ libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo test lint build release bench bench-quick bench-wan examples interop soak \
-        soak-connections soak-fio soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz \
-        advisories deps mpich pyverbs peers servers install uninstall
+        soak-connections soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets \
+        peer-suites fuzz advisories deps mpich pyverbs peers servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -22,7 +22,7 @@ demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a 
 	@$(TARGET)/release/weft-bench demo
 
 test: deps mpich pyverbs servers lint build ## Everything that must hold: style, lints, all tests
-	$(CARGO) test --workspace --locked
+	$(CARGO) xtask test
 	$(CARGO) build --workspace --release --locked
 	$(CARGO) xtask cost
 
@@ -66,6 +66,9 @@ soak: soak-connections ## Long runs: ten million operations on a bad way, an out
 soak-connections: ## 100,000 connections on each device, by rdma-cm and without it (minutes)
 	$(CARGO) test --release --locked -p weft-io --test cycles -- --ignored --nocapture
 
+soak-stopped: deps build ## Programs that are stopped for minutes go on (3 minutes)
+	$(CARGO) test --locked -p weft-interop --test stopped -- --ignored --nocapture
+
 soak-wan-clients: deps ## Client programs across 70 ms that lose or reorder, as a table (minutes)
 	$(CARGO) test --release --locked -p weft-interop --test wan -- --ignored --nocapture
 
@@ -79,7 +82,7 @@ soak-valgrind: deps ## Every program about what verbs mean under valgrind (5 min
 soak-sockets: deps servers ## Programs of sockets that take longer: PostgreSQL, Go, sockperf
 	$(CARGO) test --locked -p weft-sockets --test programs -- --ignored --nocapture
 
-peer-suites: deps pyverbs mpich servers peers build ## Other projects' tests, as a whole and a table
+peer-suites: deps pyverbs mpich servers peers build ## Other projects' tests (CLIENTS="ceph gloo")
 	$(CARGO) test --locked -p weft-interop --test peer_suites -- --nocapture
 	$(CARGO) test --locked -p weft-interop --test clients -- --ignored --nocapture table
 	$(CARGO) test --locked -p weft-interop --test ucx --test openmpi --test mpich -- --ignored
@@ -87,9 +90,8 @@ peer-suites: deps pyverbs mpich servers peers build ## Other projects' tests, as
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
 
-sanitizers: ## The engine's tests under AddressSanitizer and ThreadSanitizer (nightly, minutes)
+sanitizers: ## The engine's tests and the C programs under AddressSanitizer and ThreadSanitizer
 	@scripts/sanitizers.sh
-	$(CARGO) test --locked -p weft-preload --test semantics -- address_sanitizer
 
 mpich: ## Puts an MPICH that has libfabric into target/mpich
 	@scripts/mpich.sh
@@ -98,7 +100,8 @@ pyverbs: ## Puts rdma-core's python tests into target/pyverbs
 	@scripts/pyverbs.sh
 
 peers: ## Puts programs of other projects into target/peers (minutes, some hundred MB)
-	@scripts/deps.sh autoconf automake libtool cmake libclang-14-dev
+	@scripts/deps.sh autoconf automake libtool cmake libclang-14-dev g++ libgloo-dev \
+	    ceph-mon ceph-osd ceph-common
 	@scripts/peers.sh
 
 servers: ## Puts nginx, sshd, redis-server and tgt into target/servers

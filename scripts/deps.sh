@@ -14,8 +14,8 @@ packages=(
     curl netcat-openbsd python3 nuttcp netpipe-tcp wrk openssh-client
     # Libraries for scripts/servers.sh.
     libjemalloc2 liblzf1 libwrap0
-    # Storage and virtual machines.
-    libiscsi-bin qemu-system-x86
+    # Storage, remote memory and virtual machines.
+    libiscsi-bin librpma-dev qemu-system-x86
     # rdma-core's own tests, in Python. For scripts/pyverbs.sh, which builds a newer release.
     python3-pyverbs
     cmake ninja-build pkg-config libnl-3-dev libnl-route-3-dev python3-dev

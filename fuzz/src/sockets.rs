@@ -1,15 +1,20 @@
-//! Any text as the rules of sockets, and any octets as the name of one: no panic, rules say the
-//! same each by itself, and a name that is one is written as it was read.
+//! Any text as the rules of sockets, and any octets as the name of one or as what a visitor of a
+//! desk sends: no panic, rules say the same each by itself, a name that is one is written as it was
+//! read, and no descriptor that has come is lost sight of.
 
 use std::net::SocketAddr;
 
 use names::Ends;
+use parcel::Content;
 use rules::{Role, Rules};
 
 // Not by the crate, which puts itself before the C library.
 #[allow(dead_code)]
 #[path = "../../crates/sockets/src/names.rs"]
 mod names;
+#[allow(dead_code)]
+#[path = "../../crates/sockets/src/parcel.rs"]
+mod parcel;
 #[allow(dead_code)]
 #[path = "../../crates/sockets/src/rules.rs"]
 mod rules;
@@ -27,6 +32,31 @@ pub fn rules(data: &[u8]) {
                 // A socket that is kept from SDP is so by some rule.
                 let permitted = |part| Rules::parse(part).unwrap().permit(role, address, "nc");
                 assert!(rules.permit(role, address, "nc") || !parts().all(permitted));
+            }
+        }
+    }
+}
+
+/// `data` as what a visitor sends: whether the kernel has cut something off, how many octets of the
+/// word there are, these, and control data.
+pub fn desk(data: &[u8]) {
+    let Some((&cut, rest)) = data.split_first() else { return };
+    let Some((&octets, rest)) = rest.split_first() else { return };
+    let (word, control) = rest.split_at(rest.len().min(usize::from(octets % 3)));
+    let cut = cut & 1 != 0;
+    match parcel::unpack(word, control, cut) {
+        Content::Nothing => assert!(!cut && word == [parcel::WORD] && control.is_empty()),
+        Content::One(fd) => {
+            assert!(!cut && word == [parcel::WORD]);
+            assert!(control.starts_with(&parcel::pack(fd)));
+        }
+        Content::Bad(fds) => {
+            assert!(fds.len() <= control.len() / 4);
+            // What is cut off, or no word, changes nothing about what has to be closed.
+            match parcel::unpack(&[parcel::WORD], control, false) {
+                Content::Nothing => assert!(fds.is_empty()),
+                Content::One(fd) => assert_eq!(fds, [fd]),
+                Content::Bad(all) => assert_eq!(fds, all),
             }
         }
     }

@@ -86,6 +86,9 @@ pub fn iwpm(data: &[u8]) {
 
 /// `data` as a datagram between queue pairs.
 pub fn datagram(data: &[u8]) {
+    if let Some(notice) = datagram::Notice::parse(data) {
+        assert_eq!(notice.to_bytes(), data);
+    }
     let Some((header, payload)) = datagram::Header::parse(data) else { return };
     assert_eq!(header.len() + payload.len(), data.len());
     let again = [&header.to_bytes()[..header.len()], payload].concat();

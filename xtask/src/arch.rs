@@ -29,23 +29,25 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 23] = [
+pub const HOUSE: [Room; 25] = [
     room("degen", 0, &[], "deny"),
     room("sync", 0, &[], "forbid").sans_io(),
+    room("guard", 0, &[], "").sans_io(),
     room("wire", 0, &[], "forbid").sans_io(),
+    room("memory", 0, &[], ""),
     room("fault", 0, &[], "forbid").sans_io(),
-    room("verbs", 1, &["wire", "sync"], "deny").sans_io(),
+    room("verbs", 1, &["wire", "sync", "guard"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
-    room("shuttle", 1, &["wire"], "forbid").sans_io(),
+    room("shuttle", 1, &["wire", "memory"], "forbid").sans_io(),
     room("cm", 1, &["wire"], "forbid").sans_io(),
     room("rdmap", 2, &["wire", "verbs"], "forbid").sans_io(),
     room("rnic", 3, &["wire", "sync", "verbs", "rdmap", "mpa", "shuttle", "cm"], "forbid")
         .sans_io(),
     room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
     room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
-    room("io", 4, &["rnic", "sync", "verbs", "fault"], "deny"),
-    room("preload", 5, &["io", "sync", "verbs", "fault"], ""),
-    room("sockets", 5, &["io", "sync", "verbs", "sdp"], ""),
+    room("io", 4, &["rnic", "sync", "verbs", "fault", "memory"], "deny"),
+    room("preload", 5, &["io", "sync", "guard", "verbs", "fault", "memory"], ""),
+    room("sockets", 5, &["io", "sync", "verbs", "sdp", "memory"], ""),
     room("bench", 5, &[], "deny"),
     room("perf", 5, &[], "deny"),
     room("cli", 6, &["degen", "sim", "io", "fault", "bench", "perf"], "deny"),

@@ -1,8 +1,9 @@
 //! The project's chores, run as `cargo xtask NAME`.
 //!
 //! `arch` keeps the crate graph and the purity of the protocol crates, `tidy` the style of the
-//! text, `cost` what a packet costs. Invariant: a chore reads the tree and prints what is wrong
-//! with it as `file:line: message`; it never changes a file, and there is no way to except one.
+//! text, `cost` what a packet costs; `test` runs all tests. Invariant: a chore reads the tree and
+//! prints what is wrong with it as `file:line: message`; it never changes a file, and there is no
+//! way to except one.
 #![forbid(unsafe_code)]
 
 mod arch;
@@ -10,6 +11,7 @@ mod cost;
 mod finding;
 mod purity;
 mod source;
+mod suite;
 mod tidy;
 mod tree;
 
@@ -20,7 +22,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::finding::Finding;
 
-const USAGE: &str = "usage: cargo xtask arch | tidy | cost | cost-far";
+const USAGE: &str = "usage: cargo xtask arch | tidy | test | cost | cost-far";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -45,6 +47,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<Vec<Finding>> {
     match chore.as_str() {
         "arch" => arch::check(&root),
         "tidy" => tidy::check(&root),
+        "test" => suite::check(&root),
         "cost" => cost::check(&root, false),
         "cost-far" => cost::check(&root, true),
         _ => bail!("no chore is called {chore:?}\n{USAGE}"),

@@ -11,8 +11,9 @@ use crate::source::{Code, find_word};
 use crate::tree::TextFile;
 
 /// Where the word `unsafe` may stand: a crate, and files or directories (ending in `/`) of it.
-pub const UNSAFE_FILES: [(&str, &[&str]); 8] = [
+pub const UNSAFE_FILES: [(&str, &[&str]); 10] = [
     ("degen", &["src/tun.rs"]),
+    ("guard", &["src/"]),
     ("verbs", &["src/mr/place.rs"]),
     (
         "io",
@@ -27,6 +28,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 8] = [
             "src/cm/socket.rs",
         ],
     ),
+    ("memory", &["src/"]),
     ("preload", &["src/", "tests/"]),
     ("sockets", &["src/", "tests/"]),
     ("cli", &["src/sys.rs", "src/sys/"]),
@@ -39,9 +41,9 @@ const OUTSIDE: [&str; 7] =
     ["std::net", "std::thread", "std::fs", "std::process", "std::os", "Instant::now", "SystemTime"];
 
 /// The crates that are loaded into the processes of others, where nothing may panic.
-const GUESTS: [&str; 13] = [
-    "sync", "wire", "fault", "verbs", "mpa", "shuttle", "cm", "rdmap", "rnic", "sdp", "io",
-    "preload", "sockets",
+const GUESTS: [&str; 15] = [
+    "sync", "guard", "wire", "memory", "fault", "verbs", "mpa", "shuttle", "cm", "rdmap", "rnic",
+    "sdp", "io", "preload", "sockets",
 ];
 
 /// What their roots say of panics; tests may.

@@ -10,7 +10,7 @@ use crate::process::{Finished, Running, Spec};
 use crate::sys;
 
 /// How long a server may take until it listens.
-const START: Duration = Duration::from_secs(15);
+const START: Duration = Duration::from_secs(60);
 /// How long the other side may go on when one has ended.
 const END: Duration = Duration::from_secs(15);
 /// How often to look whether the server listens.

@@ -25,7 +25,7 @@ enum Values {
 const ON_OFF: Values = Values::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 21] = [
+pub const KNOWN: [Variable; 22] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -46,6 +46,7 @@ pub const KNOWN: [Variable; 21] = [
     Variable { name: "WEFT_KEY", values: Values::Any },
     Variable { name: "WEFT_INSECURE", values: Values::OneOf(&["0", "1"]) },
     Variable { name: "WEFT_TRANSPORT", values: Values::OneOf(&["auto", "shuttle", "iwarp"]) },
+    Variable { name: "WEFT_SOCKETS", values: Values::OneOf(&["strict", "prefer"]) },
     Variable { name: "WEFT_SOCKETS_RULES", values: Values::Any },
     Variable { name: "WEFT_SOCKETS_VERBOSE", values: ON_OFF },
     Variable { name: "WEFT_SOCKETS_STYLE", values: Values::OneOf(&["auto", "basic"]) },

@@ -6,6 +6,8 @@ use crate::warm::Warm;
 
 /// Octets received at once, behind a frame that is not whole yet.
 const RECEIVE_OCTETS: usize = 512 << 10;
+/// Room for a frame that is not whole yet and the one that follows.
+const LEAST_OCTETS: usize = 2 * MAX_FPDU_LEN;
 /// Idle buffers that are kept.
 const KEPT_MAX: usize = 8;
 
@@ -22,7 +24,7 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// An empty buffer.
     pub fn take() -> Self {
-        Self { bytes: POOL.take(), start: 0, end: 0 }
+        Self { bytes: POOL.take(LEAST_OCTETS), start: 0, end: 0 }
     }
 
     /// Gives it back.

@@ -448,6 +448,13 @@ impl Cell {
         }
     }
 
+    /// The process ends, of which its threads see nothing.
+    pub fn hush(&self) {
+        if let Some(qp) = self.qp.upgrade() {
+            qp.hush();
+        }
+    }
+
     /// The process ends: what was left for its next poll leaves now.
     pub fn hurry(&self, until: Instant) {
         if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {

@@ -69,6 +69,7 @@ pub use srq::{Srq, SrqInit};
 pub use sys::block_signals;
 pub use sys::next::Next;
 pub use sys::random::random_octets;
+pub use sys::thread::spawn as spawn_thread;
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;
 pub use xrcd::{Xrcd, XrcdFile};

@@ -25,7 +25,7 @@ use crate::engine::{Engine, Interest, Readiness, Source, Token};
 use crate::exchange::Number;
 use crate::fds::HighFd;
 use crate::oob::Peer;
-use crate::qp::take_stream;
+use crate::qp::{Manner, take_stream};
 use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
 use crate::{Settings, clock, sys};
 
@@ -232,9 +232,9 @@ impl Line {
     fn link(&self, stream: TcpStream, agreed: &Agreed, role: Role) {
         // A queue pair that failed or was destroyed meanwhile takes nothing.
         let (socket, nobody) = (stream.into(), Arc::new(Nobody));
-        // Programs that connect by themselves were written for adapters, whose completions say
-        // that the peer has it.
-        let _ = take_stream(&self.qp, &self.cell, socket, agreed, role, nobody, true);
+        // Programs that connect by themselves were written for adapters.
+        let manner = Manner::OfAdapters;
+        let _ = take_stream(&self.qp, &self.cell, socket, agreed, role, nobody, manner);
     }
 
     /// Requests that cannot be delivered fail after a while.

@@ -4,12 +4,14 @@
 //! listens. So two queue pairs that know each other's number and address need no one between them.
 //! Who has the smaller number asks for the connection; the other one, whose port keeps the Request
 //! until its program names the peer, grants it, and the newest one if the peer has begun anew.
+//!
+//! Invariant: a Request is granted once. Under a key it must have been made for this wait, by its
+//! cookie, so that no record of an earlier one takes the place of a connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weft_rnic::shuttle::{Request, Route};
-use weft_rnic::wire::shuttle::ConnectionId;
+use weft_rnic::shuttle::{Gate, Passage, Request, Route};
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_rnic::{Association, Binding, Patience, WhenClosed};
 use weft_verbs::Misuse;
@@ -21,6 +23,7 @@ use crate::drive::mirror::MirrorDrive;
 use crate::link;
 use crate::qp::Qp;
 use crate::secrecy::Secrecy;
+use crate::sys;
 use crate::udp::Port;
 
 /// What the program said about the peer on the way to RTR.
@@ -60,7 +63,8 @@ impl Qp {
         }
         let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
         Secrecy::get().permit(peer.local, peer.remote)?;
-        let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer, granted: None };
+        let gate = Gate::new(sys::random::random_octets(), Secrecy::get().has_key());
+        let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer, gate };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
         let verb = if asks { "asks" } else { "awaits" };
         log::debug!("queue pair {:#x} {verb} {} {:#x} by UDP", self.num(), peer.remote, peer.qpn);
@@ -101,8 +105,8 @@ struct Call {
     qp: Arc<weft_verbs::Qp>,
     port: Arc<Port>,
     peer: Peer,
-    /// The Request that was granted last.
-    granted: Option<(ConnectionId, u64)>,
+    /// What was granted, and who is asked for a cookie.
+    gate: Gate,
 }
 
 impl Call {
@@ -158,6 +162,15 @@ impl Doorkeeper for Call {
         if route.remote.ip() != self.peer.remote {
             return Admission::None;
         }
+        match self.gate.look(now_ns, route.remote, datagram) {
+            Passage::Open => {}
+            Passage::Known => return Admission::None,
+            Passage::Asked(answer) => {
+                // If the socket is full, the peer will ask again.
+                self.port.send_staged(&route, &answer, answer.len());
+                return Admission::None;
+            }
+        }
         let binding = self.binding(route);
         let entropy = binding.identity.entropy;
         let known_port = route.remote.port() == (self.peer.qpn >> 8) as u16;
@@ -179,9 +192,10 @@ impl Call {
         let known = greeting.purpose == Purpose::QueuePair
             && greeting.to == self.qp.num()
             && greeting.from == self.peer.qpn;
-        if !known || self.granted.replace(request.identity()) == Some(request.identity()) {
+        if !known {
             return Admission::None;
         }
+        self.gate.remember(request.identity());
         let room_octets = greeting.room_octets;
         let (qp, answer) = (Arc::clone(&self.qp), self.greeting());
         match Association::accept(qp, binding, &mut request, &answer, now_ns) {

@@ -45,6 +45,7 @@ pub fn say_last_words() {
 extern "C" fn exit() {
     if let Some(engine) = engine() {
         let until = clock::now() + LINGER;
+        engine.each_cell(|cell| cell.hush());
         for source in engine.all() {
             source.at_exit(until);
         }

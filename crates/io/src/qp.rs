@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_fault::Verb;
 use weft_rnic::mpa::{Agreed, Role};
 use weft_rnic::wire::capability::Capabilities;
-use weft_rnic::{Device, Endpoint, Link};
+use weft_rnic::{Device, Endpoint, Link, WhenClosed};
 use weft_sync::Mutex;
 use weft_verbs::{
     Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr,
@@ -238,7 +238,7 @@ impl Qp {
         if !matches!(self.state(), QpState::Init | QpState::Rtr) {
             return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
         }
-        take_stream(&self.inner, &self.cell, socket, agreed, role, watcher, false)
+        take_stream(&self.inner, &self.cell, socket, agreed, role, watcher, Manner::OfIwarp)
     }
 
     /// Who does what below the verbs, while there is a connection.
@@ -263,10 +263,11 @@ impl Qp {
         }
     }
 
-    /// Whether requests of it have succeeded that the program does not know of.
-    pub(crate) fn has_unseen(&self) -> bool {
+    /// How many completions the application has yet to poll until it knows of all requests of this
+    /// queue pair that have succeeded. Each poll makes it less, whoever else completes there.
+    pub(crate) fn unseen(&self) -> usize {
         let cqs = [self.inner.send_cq(), self.inner.recv_cq()];
-        cqs.iter().any(|cq| cq.has_success_of(self.num()))
+        cqs.iter().map(|cq| cq.depth_of_success(self.num())).sum()
     }
 
     /// Closes the connection: what was posted goes out as far as TCP takes it at once, the rest
@@ -302,8 +303,17 @@ impl Drop for Qp {
     }
 }
 
-/// Binds a queue pair, of which `cell` is the place for its connection, to a stream. With `confirm`
-/// its requests complete when the peer has placed them.
+/// What the program of a queue pair over TCP was written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Requests complete when TCP has them, and the end of the stream is the queue pair's.
+    OfIwarp,
+    /// Requests complete when the peer has placed them, and a queue pair whose peer has gone learns
+    /// of it by its next request.
+    OfAdapters,
+}
+
+/// Binds a queue pair, of which `cell` is the place for its connection, to a stream.
 ///
 /// # Errors
 /// If it has a connection or is past having one.
@@ -314,7 +324,7 @@ pub(crate) fn take_stream(
     agreed: &Agreed,
     role: Role,
     watcher: Arc<dyn LinkWatcher>,
-    confirm: bool,
+    manner: Manner,
 ) -> Result<(), Misuse> {
     let open = matches!(qp.state(), QpState::Init | QpState::Rtr | QpState::Rts);
     if !open || cell.is_attached() {
@@ -334,7 +344,11 @@ pub(crate) fn take_stream(
         agreed,
         emss: tcp::segment_size(fd),
         stall_after: Settings::get().stall_after,
-        confirm,
+        confirm: manner == Manner::OfAdapters,
+        when_closed: match manner {
+            Manner::OfAdapters => WhenClosed::Stay,
+            Manner::OfIwarp => WhenClosed::Fail,
+        },
     };
     let mut endpoint = Endpoint::new(Arc::clone(qp), &link, clock::now());
     endpoint.set_patience(RECEIVE_PATIENCE);

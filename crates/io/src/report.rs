@@ -108,7 +108,7 @@ impl Strangers {
 }
 
 /// Who a peer is: a host of IPv6 has the whole of its link's prefix for addresses.
-fn source_of(peer: IpAddr) -> IpAddr {
+pub(crate) fn source_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
             let mut octets = v6.octets();

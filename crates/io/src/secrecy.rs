@@ -15,14 +15,13 @@ use std::sync::OnceLock;
 
 use thiserror::Error;
 pub use weft_rnic::shuttle::Key;
-use weft_rnic::shuttle::{
-    Config, KEY_FILE_OCTETS_MAX, KeyError, KeyName, Opener, Refusal, Sealer, Unopened,
-};
+use weft_rnic::shuttle::{Config, KEY_FILE_OCTETS_MAX, KeyError, KeyName, Opener, Refusal, Sealer};
 use weft_rnic::wire::datagram::Cipher;
 use weft_rnic::wire::shuttle::hello::protection;
 use weft_verbs::Misuse;
 use zeroize::Zeroizing;
 
+mod notice;
 mod refused;
 
 pub use refused::Refused;
@@ -129,6 +128,9 @@ pub enum Lower {
     Shuttle,
     /// iWARP over TCP, which has no encryption.
     Iwarp(Chosen),
+    /// The kernel's TCP in place of SDP, where that is to stay on this machine whatever else is
+    /// set.
+    Sockets,
 }
 
 /// Who has decided that it is to be iWARP.
@@ -177,6 +179,8 @@ impl Secrecy {
         match (lower, &self.keys) {
             (Lower::Shuttle, Keys::Shared(_)) => Ok(()),
             (Lower::Shuttle, Keys::Unusable) => Err(Refused::KeyUnusable),
+            (Lower::Sockets, _) if is_on_host(local, remote) => Ok(()),
+            (Lower::Sockets, _) => Err(Refused::PlainSocket),
             _ if is_clear_text_meant() => Ok(()),
             (Lower::Iwarp(_), Keys::Shared(_) | Keys::Unusable) => Err(Refused::StreamUnderKey),
             (Lower::Iwarp(Chosen::ByName), Keys::None) => Ok(()),
@@ -293,14 +297,6 @@ impl Secrecy {
         matches!(self.keys, Keys::None) && !self.insecure
     }
 
-    /// Says that datagrams of `peer` are dropped because of `why`, if somebody can do something
-    /// about it.
-    pub(crate) fn report_letter(&self, why: Unopened, peer: IpAddr) {
-        if let Some(why) = Refused::of_datagram(why, self.has_key()) {
-            self.tell_of_stranger(why, peer);
-        }
-    }
-
     /// Says that this host and `peer`, which the application has named, have no connection because
     /// of `why`.
     pub(crate) fn report(&self, why: Refusal, peer: IpAddr) {
@@ -316,7 +312,8 @@ impl Secrecy {
         }
     }
 
-    fn tell_of_stranger(&self, why: Refused, peer: IpAddr) {
+    /// Says why nothing of `peer`, which has come by itself, is taken.
+    pub(crate) fn tell_of_stranger(&self, why: Refused, peer: IpAddr) {
         report::stranger(peer, || why.line(peer, self.key_name()));
     }
 
@@ -473,6 +470,17 @@ mod tests {
             {
                 assert_eq!(decide(keys, insecure, chosen, to), Ok(()));
             }
+        }
+    }
+
+    #[test]
+    fn sockets_without_sdp_stay_on_this_machine_where_they_must() {
+        let (here, there, loopback) = (ip("203.0.113.1"), ip("203.0.113.2"), ip("127.0.0.1"));
+        for (keys, insecure) in [(shared(), true), (shared(), false), (Keys::None, true)] {
+            let secrecy = secrecy(keys, insecure);
+            assert_eq!(secrecy.decide(Lower::Sockets, here, there), Err(Refused::PlainSocket));
+            assert_eq!(secrecy.decide(Lower::Sockets, loopback, loopback), Ok(()));
+            assert_eq!(secrecy.decide(Lower::Sockets, here, here), Ok(()));
         }
     }
 

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use crate::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering, ThreadId, thread};
+use crate::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering, ThreadId, this_thread};
 
 /// A connection's place: the lock on it, flags of work for its holder, and its notices.
 pub struct Slot<T, N> {
@@ -116,7 +116,7 @@ impl<N> Outbox<N> {
         if queue.teller.is_some() {
             return;
         }
-        queue.teller = Some(thread::current().id());
+        queue.teller = Some(this_thread());
         while let Some(notice) = queue.waiting.pop_front() {
             drop(queue);
             tell(notice);
@@ -129,7 +129,7 @@ impl<N> Outbox<N> {
 
     /// Waits until what is posted is told, unless this very thread is telling it.
     pub fn settle(&self) {
-        let this = thread::current().id();
+        let this = this_thread();
         // Who has posted and does not tell yet is about to.
         let others = |queue: &mut Queue<N>| match &queue.teller {
             Some(teller) => *teller != this,

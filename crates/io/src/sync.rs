@@ -1,6 +1,6 @@
 //! What [`crate::slot`] is made of, which `tests/slot.rs` replaces by what loom offers.
 
 pub use std::sync::atomic::{AtomicU8, Ordering};
-pub use std::thread::{self, ThreadId};
 
+pub use crate::sys::thread::{ThreadId, this_thread};
 pub use weft_sync::{Condvar, Mutex, MutexGuard};

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)]
 
 pub(crate) mod next;
+pub(crate) mod options;
 pub(crate) mod random;
+pub(crate) mod thread;
 
 use std::fs::File;
 use std::io;
@@ -248,11 +250,16 @@ pub(crate) fn prefetch(addr: u64, len: u64, write: bool) {
 }
 
 /// Blocks all signals for the calling thread, so that the application's handlers run on its own.
+/// Not those of a fault: the kernel would end the process instead of calling the handler.
 pub fn block_signals() {
     // SAFETY: an all-zero set is a valid place for sigfillset to fill.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is a live local.
     unsafe { libc::sigfillset(&mut set) };
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: `set` is initialised.
+        unsafe { libc::sigdelset(&mut set, signal) };
+    }
     // SAFETY: `set` is initialised, and the old mask is not asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &set, std::ptr::null_mut()) };
 }

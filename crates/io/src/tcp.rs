@@ -9,6 +9,8 @@ use std::time::Duration;
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Outgoing, Written};
 
+use crate::sys::options::{option, set_option};
+
 /// Pieces handed to the kernel in one call, which is the kernel's own limit.
 const PIECES_MAX: usize = 1024;
 
@@ -80,6 +82,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
         n if n >= 0 => Written::Octets(n as usize),
         _ => match errno() {
             libc::EAGAIN | libc::EINTR | libc::ENOBUFS => Written::Blocked,
+            libc::EFAULT => Written::Gone,
             _ => Written::Failed,
         },
     }
@@ -168,19 +171,9 @@ pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     if result < 0 { 0 } else { octets.max(0) as usize }
 }
 
-fn option_u32(socket: BorrowedFd<'_>, name: libc::c_int) -> Option<u32> {
-    let mut value: u32 = 0;
-    let mut len = size_of::<u32>() as libc::socklen_t;
-    let place = (&raw mut value).cast();
-    // SAFETY: `place` has room for `len` octets.
-    let result =
-        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, place, &mut len) };
-    (result == 0).then_some(value)
-}
-
 /// Octets that TCP puts into one segment.
 pub(crate) fn segment_size(socket: BorrowedFd<'_>) -> u32 {
-    option_u32(socket, libc::TCP_MAXSEG).unwrap_or(1460)
+    option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1460)
 }
 
 /// The round trip time as TCP has smoothed it, in microseconds.
@@ -217,12 +210,6 @@ pub(crate) fn congestion_control(socket: BorrowedFd<'_>, name: &str) {
     unsafe {
         libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONGESTION, ptr, len)
     };
-}
-
-fn set_option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: libc::c_int) {
-    let (ptr, len) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: `ptr` points to a live integer of `len` octets.
-    unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, ptr, len) };
 }
 
 /// Sends small frames at once.

@@ -5,6 +5,8 @@
 //! What arrives while no receive is posted stays with the socket, as if it were still under way;
 //! a full socket loses it.
 
+mod dropped;
+
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -24,6 +26,8 @@ use weft_verbs::{
     Destination, Misuse, Qp as VerbsQp, QpState, SendFlags, SendOp, Wake, WcFlags, WcStatus,
 };
 
+use dropped::Head;
+
 use crate::buffers::Buffer;
 use crate::capability;
 use crate::clock;
@@ -33,7 +37,7 @@ use crate::engine::{Engine, Interest, Source, Token};
 use crate::faults::Wire;
 use crate::path;
 use crate::qp::Qp;
-use crate::secrecy::{Lower, Secrecy};
+use crate::secrecy::Secrecy;
 use crate::tally::Work;
 use crate::tcp;
 use crate::udp::{BUNDLE_OCTETS, Bundle, Port};
@@ -138,7 +142,7 @@ impl Mailbox {
         let mut received = false;
         for _ in 0..RECEIVES_MAX {
             self.deliver();
-            if self.arrived.is_some() || self.waits_for_receive() {
+            if self.arrived.is_some() {
                 break;
             }
             let mut buffer = Buffer::take();
@@ -164,11 +168,16 @@ impl Mailbox {
                 buffer.put();
                 return;
             }
+            let end = (done + bundle.each).min(bundle.octets);
+            // Who only sends has no receives, and is to hear of it all the same.
+            if self.take_notice(&buffer.room()[done..end], &bundle.route) {
+                self.arrived = Some((buffer, bundle, end));
+                continue;
+            }
             if self.waits_for_receive() {
                 self.arrived = Some((buffer, bundle, done));
                 return;
             }
-            let end = (done + bundle.each).min(bundle.octets);
             if let Some(datagram) = self.open(&mut buffer.room()[done..end], &bundle.route) {
                 self.deliver_one(datagram, &bundle.route);
             }
@@ -183,38 +192,29 @@ impl Mailbox {
         if self.group.is_some_and(|group| group != route.local.ip()) {
             return None;
         }
+        let head: Option<Head> = datagram.first_chunk().copied();
         if let Some((_, opener)) = &mut self.letters {
             let ends = Ends { from, to: route.local.ip() };
             let opened = opener.open(datagram, &ends, clock::time_of_day_ns());
-            return opened.inspect_err(|why| Secrecy::get().report_letter(*why, from)).ok();
+            return opened.inspect_err(|why| self.drop_unopened(head, *why, route)).ok();
         }
         if SealedHeader::parse(datagram).is_some() || SealedHeader::is_foreign(datagram) {
-            Secrecy::get().report_letter(Unopened::Foreign, from);
+            self.drop_unopened(head, Unopened::Foreign, route);
             return None;
         }
         // Only what is for this queue pair is worth a question.
         let wanted = Header::parse(datagram).is_some_and(|(header, _)| self.is_wanted(&header));
-        (wanted && self.hears(route)).then_some(datagram)
+        (wanted && self.hears(head, route)).then_some(datagram)
     }
 
-    /// Whether clear text that came by `route` is taken.
-    fn hears(&mut self, route: &Route) -> bool {
+    /// Whether clear text that begins with `head` and came by `route` is taken.
+    fn hears(&mut self, head: Option<Head>, route: &Route) -> bool {
         let claims = route.remote.is_ipv6() && !route.local.ip().is_loopback();
         if claims && !self.screened {
             return false;
         }
-        self.trusts(route, |secrecy, here, there| {
-            secrecy.admit(Lower::Shuttle, here, there).is_ok()
-        })
-    }
-
-    fn trusts(
-        &mut self,
-        route: &Route,
-        judge: impl FnOnce(&Secrecy, IpAddr, IpAddr) -> bool,
-    ) -> bool {
         let ends = Ends { from: route.remote.ip(), to: route.local.ip() };
-        if self.trusted != Some(ends) && !judge(Secrecy::get(), ends.to, ends.from) {
+        if self.trusted != Some(ends) && !self.admits(head, route) {
             return false;
         }
         self.trusted = Some(ends);
@@ -231,7 +231,12 @@ impl Mailbox {
         if route.remote.ip().is_multicast() {
             return self.groups_limited && Secrecy::get().permit_groups().is_ok();
         }
-        self.trusts(route, |secrecy, here, there| secrecy.permit(here, there).is_ok())
+        let ends = Ends { from: route.remote.ip(), to: route.local.ip() };
+        if self.trusted != Some(ends) && Secrecy::get().permit(ends.to, ends.from).is_err() {
+            return false;
+        }
+        self.trusted = Some(ends);
+        true
     }
 
     /// Fills a receive with a datagram, if it is one for this queue pair.
@@ -368,7 +373,7 @@ impl Mailbox {
                 }
                 true
             }
-            Written::Failed => true,
+            Written::Failed | Written::Gone => true,
         }
     }
 
@@ -459,7 +464,7 @@ fn stage_text(
             regions.copy_to(*memory, out);
         }
     }
-    true
+    !regions.found_gone()
 }
 
 impl Drive for Mailbox {

@@ -25,6 +25,7 @@ use names::{address_of, mapped, name_of, unspecified_like};
 use crate::cm::socket::{self, Kind};
 use crate::fds::HighFd;
 use crate::sys;
+use crate::sys::options::{option, set_option, set_value};
 
 /// Pieces of a burst: a header, a piece of memory or a few, and a trailer for each datagram.
 const PIECES_MAX: usize = 1024;
@@ -335,6 +336,7 @@ impl Port {
                 self.failed(&error);
                 match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS) => Written::Blocked,
+                    Some(libc::EFAULT) => Written::Gone,
                     _ => Written::Failed,
                 }
             }
@@ -514,33 +516,8 @@ fn widen_buffers(socket: BorrowedFd<'_>) -> u32 {
     option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(BUFFER_OCTETS_DEFAULT)
 }
 
-/// An option that is a number and not negative.
-fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Option<u32> {
-    let mut value: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    let place = (&raw mut value).cast();
-    // SAFETY: `place` has room for `len` octets.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &mut len) };
-    if result == 0 { u32::try_from(value).ok() } else { None }
-}
-
-fn set_option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: libc::c_int,
-) -> bool {
-    set_value(socket, level, name, &value)
-}
-
 fn filter(code: u32, yes: u8, no: u8, k: u32) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: yes, jf: no, k }
-}
-
-fn set_value<T>(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> bool {
-    let (place, len) = ((&raw const *value).cast(), size_of::<T>() as libc::socklen_t);
-    // SAFETY: `place` points to a live value of `len` octets.
-    unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, place, len) == 0 }
 }
 
 /// Makes the socket a member of `group` on a network interface.

@@ -18,15 +18,21 @@ impl Warm {
         Self { octets, most, kept: Mutex::new(Vec::new()) }
     }
 
-    /// A piece with anything in it.
-    pub fn take(&self) -> Box<[u8]> {
+    /// A piece with anything in it; one of at least `least` octets where memory is short.
+    pub fn take(&self, least: usize) -> Box<[u8]> {
         let kept = self.kept.try_lock().and_then(|mut kept| kept.pop());
-        kept.unwrap_or_else(|| vec![0; self.octets].into())
+        kept.unwrap_or_else(|| {
+            let mut piece = Vec::new();
+            let octets = piece.try_reserve_exact(self.octets).map_or(least, |()| self.octets);
+            piece.resize(octets, 0);
+            piece.into()
+        })
     }
 
     /// Gives one back.
     pub fn put(&self, piece: Box<[u8]>) {
-        if let Some(mut kept) = self.kept.try_lock()
+        if piece.len() == self.octets
+            && let Some(mut kept) = self.kept.try_lock()
             && kept.len() < self.most
         {
             kept.push(piece);
@@ -41,12 +47,21 @@ mod tests {
     #[test]
     fn as_many_are_kept_as_was_said() {
         let warm = Warm::new(8, 1);
-        let (one, other) = (warm.take(), warm.take());
+        let (one, other) = (warm.take(8), warm.take(8));
         let place = one.as_ptr().addr();
         warm.put(one);
         warm.put(other);
-        let again = warm.take();
+        let again = warm.take(8);
         assert_eq!(again.as_ptr().addr(), place);
+        assert!(warm.kept.lock().is_empty());
+    }
+
+    #[test]
+    fn who_needs_less_gets_less_where_there_is_no_memory() {
+        let warm = Warm::new(1 << 60, 1);
+        let piece = warm.take(16);
+        assert_eq!(piece.len(), 16);
+        warm.put(piece);
         assert!(warm.kept.lock().is_empty());
     }
 
@@ -54,7 +69,7 @@ mod tests {
     fn nobody_waits_for_a_lock_that_is_held_for_ever() {
         let warm = Warm::new(8, 1);
         let _held = warm.kept.lock();
-        let piece = warm.take();
+        let piece = warm.take(8);
         assert_eq!(piece.len(), 8);
         warm.put(piece);
     }

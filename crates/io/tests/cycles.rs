@@ -22,6 +22,8 @@ use common::*;
 const DESCRIPTORS_MAX: usize = 64;
 /// How much the process may grow: less than what 100 connections take.
 const GROWTH_OCTETS_MAX: usize = 12 << 20;
+/// How often it is told on each way what the process has.
+const TOLD: u32 = 10;
 /// Cycles after which the allocator has the memory that it keeps.
 const WARM_UP: u32 = 64;
 
@@ -55,9 +57,14 @@ fn for_each_way(times: u32) {
             let mut peers = Peers::new(device, way);
             let before = (descriptors(), resident_octets());
             let mut most = 0;
-            for _ in 0..times {
+            for cycle in 1..=times {
                 peers.cycle();
-                most = most.max(descriptors());
+                let open = descriptors();
+                most = most.max(open);
+                if cycle % (times / TOLD) == 0 {
+                    let octets = resident_octets();
+                    println!("{device:?} {way:?} {cycle}: {open} descriptors, {octets} octets");
+                }
             }
             let grown = resident_octets().saturating_sub(before.1);
             println!("{device:?} {way:?}: {} to {most} descriptors, {grown} octets more", before.0);

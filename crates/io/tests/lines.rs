@@ -146,8 +146,30 @@ fn a_peer_that_ends_fails_the_requests_of_the_other() {
     walk(&a, b.qp.num());
     walk(&b, a.qp.num());
     talk(&a, &b);
+    let from = a.memory(8, 3, ALL);
+    b.qp.destroy().unwrap();
+    a.send(3, SendOp::Send, &[from.sge(0, 8)]);
+    assert_eq!(a.completions(1)[0].status, WcStatus::RetryExcErr as u32);
+    assert_eq!(a.qp.state(), QpState::Err);
+}
+
+/// As with an adapter, whose peer leaves without a word.
+#[test]
+fn a_peer_that_ends_leaves_a_queue_pair_without_requests_as_it_is() {
+    let (a, b) = (Side::new(), Side::new());
+    walk(&a, b.qp.num());
+    walk(&b, a.qp.num());
+    talk(&a, &b);
     a.recv(9, &[]);
     b.qp.destroy().unwrap();
+    let start = weft_io::clock::now();
+    let poll = || a.cq.poll(&mut [Default::default()]).unwrap();
+    while a.qp.capabilities().is_some() {
+        assert_eq!(poll(), 0);
+        assert!(start.elapsed() < common::DEADLINE, "the end was not seen");
+    }
+    assert_eq!((poll(), a.qp.state()), (0, QpState::Rts));
+    step(&a, QpState::Err, 0);
     assert_eq!(a.completions(1)[0].status, WcStatus::WrFlushErr as u32);
 }
 

@@ -9,9 +9,12 @@ mod slot;
 mod sync {
     pub use loom::sync::MutexGuard;
     pub use loom::sync::atomic::{AtomicU8, Ordering};
-    pub use loom::thread;
 
     pub type ThreadId = loom::thread::ThreadId;
+
+    pub fn this_thread() -> ThreadId {
+        loom::thread::current().id()
+    }
 
     pub struct Mutex<T>(loom::sync::Mutex<T>);
 

@@ -108,6 +108,12 @@ impl Stream {
         self.framer.handle_transmitted(octets, source);
     }
 
+    /// Forgets what was framed and not transmitted, so that other frames can follow what was;
+    /// `false` if that ends within a frame. The segments are not acknowledged.
+    pub fn forget_unsent(&mut self) -> bool {
+        self.framer.forget_unsent()
+    }
+
     /// Takes the whole frames at the start of `buf` apart: places each segment, then delivers up
     /// to the last. Returns the octets of those frames; the caller keeps the rest and calls again
     /// with it in front. A buffer of [`MAX_FPDU_LEN`] never stands still.

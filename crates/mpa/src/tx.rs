@@ -22,6 +22,8 @@ pub(crate) struct Framer {
     framed: u64,
     /// Stream octets that TCP took.
     transmitted: u64,
+    /// Where the last frame ends that TCP took whole.
+    boundary: u64,
     /// Segments that TCP has not taken in full, with the stream octet at which each ends.
     in_flight: VecDeque<(u64, SegmentId)>,
     ulpdu: Gather,
@@ -34,6 +36,7 @@ impl Framer {
             markers,
             framed: 0,
             transmitted: 0,
+            boundary: 0,
             in_flight: VecDeque::new(),
             ulpdu: Gather::new(),
         }
@@ -62,9 +65,20 @@ impl Framer {
         while let Some(&(end, id)) = self.in_flight.front()
             && end <= self.transmitted
         {
+            self.boundary = end;
             self.in_flight.pop_front();
             source.acked(id);
         }
+    }
+
+    /// Forgets the frames that TCP has taken nothing of; `false` if it has a part of one.
+    pub(crate) fn forget_unsent(&mut self) -> bool {
+        if self.boundary != self.transmitted {
+            return false;
+        }
+        self.in_flight.clear();
+        self.framed = self.transmitted;
+        true
     }
 
     fn frame(&mut self, memory: &impl RegisteredMemory, out: &mut Gather) {

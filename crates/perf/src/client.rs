@@ -12,7 +12,7 @@ use signal_hook::flag;
 use crate::control::{Control, Message};
 use crate::meeting::{Meet, Meeting, Token};
 use crate::report::Report;
-use crate::run::{Side, prepare, run};
+use crate::run::{SILENT_MAX, Side, prepare, run};
 use crate::server::address;
 use crate::test::Test;
 use crate::verbs::Cm;
@@ -114,7 +114,7 @@ fn one(
             told = report.interval(test, interval);
         }
     };
-    let side = Side { test, control, interrupted, tells: false, observe };
+    let side = Side { test, control, interrupted, tells: false, patience: SILENT_MAX, observe };
     let ended = run(side, prepared)?;
     told?;
     report.end(test, &ended)?;

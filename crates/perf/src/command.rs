@@ -1,10 +1,12 @@
 //! `weft perf`: its arguments, and what follows from them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use crate::client::{self, End};
+use crate::run::SILENT_MAX;
 use crate::server;
 use crate::test::{Amount, Operation, Test, VERSION, depth_for};
 use crate::units::parse_octets;
@@ -74,6 +76,11 @@ struct Server {
     /// End after one client
     #[arg(short = '1', long)]
     one_off: bool,
+
+    /// How long a client may be silent in the middle of a test before the next one is served
+    #[arg(long, value_name = "SECONDS", default_value_t = SILENT_MAX.as_secs(),
+          value_parser = clap::value_parser!(u64).range(1..=86400))]
+    patience: u64,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -267,7 +274,8 @@ pub fn main(command: &Command) -> u8 {
 impl Server {
     fn options(&self) -> server::Options {
         let Place { port, device, .. } = self.place.clone();
-        server::Options { port, one_off: self.one_off, device }
+        let patience = Duration::from_secs(self.patience);
+        server::Options { port, one_off: self.one_off, device, patience }
     }
 }
 
@@ -381,7 +389,7 @@ mod tests {
             panic!("no server");
         };
         let options = server.options();
-        assert!(options.one_off && options.port == 0);
+        assert!(options.one_off && options.port == 0 && options.patience == SILENT_MAX);
         assert!(parse("server").surroundings(None).variables.is_empty());
     }
 

@@ -24,6 +24,11 @@ const TICK: Duration = Duration::from_millis(50);
 const SEEING: Duration = Duration::from_secs(5);
 /// How long the other side may take to look at its data.
 const CHECKING: Duration = Duration::from_secs(60);
+/// How often a side says how far it is that need not be known.
+const SIGN: Duration = Duration::from_secs(1);
+/// How long the other side may say nothing, and nothing go on here either. A machine that is too
+/// busy to say a word for so long measures nothing; one that sleeps wakes later.
+pub const SILENT_MAX: Duration = Duration::from_secs(60);
 
 /// What was found in data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,8 +108,10 @@ pub struct Side<'a> {
     pub control: &'a mut Control,
     /// Set when somebody wants it to end.
     pub interrupted: &'a AtomicBool,
-    /// Whether the other side is to know how far this one is.
+    /// Whether the other side is to know at once how far this one is.
     pub tells: bool,
+    /// How long the other side may say nothing while nothing goes on here.
+    pub patience: Duration,
     /// Told of each interval.
     pub observe: &'a mut dyn FnMut(&Interval),
 }
@@ -146,6 +153,9 @@ struct Running<'a> {
     start: Instant,
     cpu_s: f64,
     next_tick: Instant,
+    next_sign: Instant,
+    /// When the other side said something, or something went on here.
+    alive: Instant,
     next_report: Instant,
     reported: Reported,
     /// When what counts began, and own messages until then.
@@ -176,6 +186,8 @@ impl<'a> Running<'a> {
             start,
             cpu_s: cpu_s(),
             next_tick: start,
+            next_sign: start + SIGN,
+            alive: start,
             next_report,
             reported: Reported { at: start, own: 0, theirs: 0 },
             ramp: None,
@@ -190,6 +202,9 @@ impl<'a> Running<'a> {
         loop {
             let now = Instant::now();
             let busy = self.work.turn(now)?;
+            if busy {
+                self.alive = now;
+            }
             if now >= self.next_tick {
                 self.tick(now)?;
             }
@@ -215,9 +230,17 @@ impl<'a> Running<'a> {
         while !(self.said && self.theirs.is_some())
             && let Some(message) = self.side.control.hear(now)?
         {
+            self.alive = now;
             self.take(message)?;
         }
-        if self.side.tells && !self.said {
+        let patience = self.side.patience;
+        ensure!(
+            now < self.alive + patience,
+            "the other side has said nothing for {} s in the middle of a test, and nothing came",
+            patience.as_secs()
+        );
+        if self.side.tells && !self.said || now >= self.next_sign {
+            self.next_sign = now + SIGN;
             self.side.control.say(&Message::Progress { messages: self.own() })?;
         }
         let omit = Duration::from_secs_f64(self.side.test.omit_s);
@@ -355,6 +378,8 @@ impl<'a> Running<'a> {
             match self.side.control.expect(CHECKING)? {
                 Message::Verdict { checked, wrong, cpu_s } => return Ok((checked, wrong, cpu_s)),
                 Message::Stop => self.ended.stopped = true,
+                // It did not know yet that this side was done.
+                Message::Progress { .. } => {}
                 other => bail!("the other side said {other:?} instead of a verdict"),
             }
         }

@@ -32,6 +32,8 @@ pub struct Options {
     pub one_off: bool,
     /// The only device that will do.
     pub device: Option<String>,
+    /// How long a client may be silent in the middle of a test, while nothing comes from it either.
+    pub patience: Duration,
 }
 
 /// Serves one client after another; with `one_off` until one of them had a test.
@@ -174,7 +176,8 @@ fn measure(
     }
     let interrupted = AtomicBool::new(false);
     let observe = &mut |_: &_| {};
-    let side = Side { test, control, interrupted: &interrupted, tells: test.down, observe };
+    let (tells, patience) = (test.down, options.patience);
+    let side = Side { test, control, interrupted: &interrupted, tells, patience, observe };
     let ended = run(side, prepared)?;
     Ok(report::served(test, &device, &ended))
 }

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// What the two sides speak; both must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Queue pairs of one direction.
 pub const STREAMS_MAX: u16 = 256;
 /// Requests outstanding on one.
@@ -215,7 +215,7 @@ pub(crate) mod tests {
     fn what_is_out_of_bounds_is_refused() {
         test().check().unwrap();
         let wrong: [fn(&mut Test); 14] = [
-            |t| t.version = 2,
+            |t| t.version = VERSION + 1,
             |t| t.octets = 0,
             |t| t.octets = OCTETS_MAX + 1,
             |t| t.operation = Operation::Atomic,

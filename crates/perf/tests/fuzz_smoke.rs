@@ -8,7 +8,7 @@ mod mutate;
 #[test]
 fn perf_control() {
     let seeds = [
-        r#"{"say":"test","test":{"version":1,"operation":"send","latency":false,"octets":65536,
+        r#"{"say":"test","test":{"version":2,"operation":"send","latency":false,"octets":65536,
             "streams":4,"up":true,"down":true,"amount":{"seconds":10.0},"omit_s":0.5,"depth":512,
             "events":false,"verify":true,"interval_s":1.0}}"#,
         r#"{"say":"ready","port":18521,"token":"00112233445566778899aabbccddeeff"}"#,

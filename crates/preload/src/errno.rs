@@ -36,6 +36,18 @@ pub fn null<T>(errno: c_int) -> *mut T {
     ptr::null_mut()
 }
 
+/// In what makes something or may let it grow: without memory nothing is begun, since Rust ends
+/// the process that an allocation fails in. `needs_memory!(errno::null)` names how the function
+/// fails.
+macro_rules! needs_memory {
+    ($fail:expr) => {
+        if weft_memory::is_short() {
+            return $fail(libc::ENOMEM);
+        }
+    };
+}
+pub(crate) use needs_memory;
+
 /// Zero, or the positive errno. `errno` is set too, since some programs print that one.
 pub fn positive(result: Result<(), Misuse>) -> c_int {
     match result {

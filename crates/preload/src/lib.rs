@@ -12,6 +12,7 @@
 //! - `view`: what the kernel would show of the devices in /sys and /dev.
 //! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
 //! - `asked`: what is said of a device that is asked for and not here.
+//! - `signals`: the application's handlers of SIGSEGV and SIGBUS, behind ours.
 //! - `env`, `log`, `errno`, `exit`, `fd`, `net`: the process and the machine around it.
 //!
 //! Invariants: nothing happens before the first verb (no thread, no descriptor, no output), nothing
@@ -22,6 +23,10 @@
     not(test),
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
+
+/// What fails in this library ends no application.
+#[global_allocator]
+static MEMORY: weft_memory::Memory = weft_memory::Memory;
 
 mod abi;
 mod asked;
@@ -36,4 +41,6 @@ mod ibv;
 mod log;
 mod net;
 mod real;
+#[cfg(not(test))]
+mod signals;
 mod view;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use weft_io::clock;
 use weft_sync::Mutex;
 
+use crate::errno;
 use crate::fd::Owned;
 
 /// One interface that is up.
@@ -43,21 +44,33 @@ pub fn interfaces() -> Arc<Vec<Interface>> {
     let now = clock::now();
     match &*answer {
         Some((asked, interfaces)) if now.duration_since(*asked) < FRESH => Arc::clone(interfaces),
-        _ => {
-            let interfaces = Arc::new(ask());
+        last => {
+            let last = last.as_ref().map(|(_, interfaces)| interfaces);
+            let interfaces = match (ask(), last) {
+                // Another table would be wrong, and programs have rows of the last one.
+                (Err(Shortage), Some(last)) => Arc::clone(last),
+                (Err(Shortage), None) => Arc::new(settle(by_ioctl())),
+                (Ok(found), _) => Arc::new(settle(found)),
+            };
             *answer = Some((now, Arc::clone(&interfaces)));
             interfaces
         }
     }
 }
 
-fn ask() -> Vec<Interface> {
+/// The C library has no memory or descriptor to ask the kernel with.
+struct Shortage;
+
+fn ask() -> Result<Vec<Interface>, Shortage> {
     let mut found = Vec::new();
     let mut list = ptr::null_mut();
     // SAFETY: `list` receives the head of a list that is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
-        // Some sandboxes have no netlink, which it asks.
-        ioctl::each(|item| add(&mut found, item));
+        return match errno::get() {
+            libc::ENOMEM | libc::ENOBUFS | libc::EMFILE | libc::ENFILE => Err(Shortage),
+            // Some sandboxes have no netlink, which it asks.
+            _ => Ok(by_ioctl()),
+        };
     }
     let mut entry = list;
     while !entry.is_null() {
@@ -68,6 +81,17 @@ fn ask() -> Vec<Interface> {
     }
     // SAFETY: the list came from getifaddrs or is NULL, and nothing borrows from it any more.
     unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+fn by_ioctl() -> Vec<Interface> {
+    let mut found = Vec::new();
+    ioctl::each(|item| add(&mut found, item));
+    found
+}
+
+/// What can be used of what is there, in order.
+fn settle(mut found: Vec<Interface>) -> Vec<Interface> {
     let v6 = speaks_v6();
     for interface in &mut found {
         interface.addresses.retain(|address| v6 || address.is_ipv4());

@@ -21,6 +21,15 @@ fn event_channels_serve_a_linked_program() {
 }
 
 #[test]
+fn a_port_that_another_id_has_is_refused_as_the_kernel_refuses_it() {
+    let dir = Dir::new("bindings");
+    let program = dir.build("bindings.c", "bindings", &["-lrdmacm", "-libverbs"]);
+    for transport in ["shuttle", "iwarp", "auto"] {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
 fn endpoints_serve_a_linked_program() {
     let dir = Dir::new("endpoint");
     let program = dir.build("endpoint.c", "endpoint", &["-lrdmacm", "-libverbs"]);
@@ -44,6 +53,15 @@ fn events_come_in_the_order_of_a_device() {
     let program = dir.build("order.c", "order", &["-lrdmacm", "-libverbs"]);
     for transport in TRANSPORTS {
         succeed(preloaded(&program).arg("1000").env("WEFT_TRANSPORT", transport));
+    }
+}
+
+#[test]
+fn what_succeeded_is_seen_before_the_end_however_late_the_application_looks() {
+    let dir = Dir::new("unseen");
+    let program = dir.build("unseen.c", "unseen", &["-lrdmacm", "-libverbs"]);
+    for transport in TRANSPORTS {
+        succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
     }
 }
 

@@ -75,6 +75,7 @@ behaviours! {
     buffers_hold_regions_of_their_domain = "buffers"
     what_is_not_offered_says_so = "not_offered"
     verbs_that_are_not_there_are_no_function = "empty_slots"
+    memory_that_went_away_fails_its_request = "gone"
 }
 
 /// Programs whose children end in the middle, with memory that they never gave back.

@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::Command;
 
-use common::{Dir, library, plain, preloaded, succeed};
+use common::{Dir, library, limited, plain, preloaded, succeed};
 
 #[test]
 fn every_object_serves_a_linked_program() {
@@ -110,6 +111,22 @@ fn address_sanitizer_finds_nothing() {
         let mut command = plain(&program);
         command.env("FILE", dir.path("domain"));
         succeed(command.env("ASAN_OPTIONS", "detect_leaks=1").env("LD_PRELOAD", both));
+    }
+}
+
+/// Its runtime looks up names before any of its interceptors works, and finds this library's
+/// `dlsym`. Races are not looked for: it does not see how this library locks.
+#[test]
+fn a_program_of_thread_sanitizer_runs() {
+    let dir = Dir::new("tsan");
+    let program = dir.build("linked.c", "linked", &["-fsanitize=thread", "-libverbs"]);
+    let found = Command::new("cc").arg("-print-file-name=libtsan.so").output().expect("cc runs");
+    let tsan = String::from_utf8(found.stdout).expect("a path");
+    let both = format!("{}:{}", tsan.trim(), library().display());
+    for preload in [library().display().to_string(), both] {
+        let mut command = limited(Path::new("env"), 60);
+        command.arg(format!("LD_PRELOAD={preload}")).arg(&program);
+        succeed(command.env("TSAN_OPTIONS", "report_bugs=0"));
     }
 }
 

@@ -42,6 +42,11 @@ fn shells_and_tools_walk_the_tree() {
     assert!(listed.contains("weft0 -> ../../devices/pci5746:00/5746:00:00.0/infiniband/weft0"));
     assert_eq!(bash("ls -la /dev/infiniband /sys/class/infiniband/weft0/ | grep -c '?'; :"), "0\n");
     assert_eq!(bash("cd /sys/class; cat infiniband/weft*/node_type"), "1: CA\n4: RNIC\n");
+    let inside =
+        "cd -P /sys/class/infiniband/weft0/ports; cat 1/link_layer; ls; /bin/pwd; cd /; /bin/pwd";
+    assert_eq!(bash(inside), format!("Ethernet\n1\n{PCI}/infiniband/weft0/ports\n/\n"));
+    let listed = bash("ls /sys/class /dev; echo /sys/class/infini*; find /sys/class -maxdepth 1");
+    assert_eq!(listed.matches("infiniband_verbs").count(), 3, "{listed}");
     let found = bash(
         "find /sys/class/infiniband/weft0/ -name state;\
          grep -rl weft /sys/class/infiniband/weft0/",

@@ -28,6 +28,13 @@ pub enum Fault {
         /// How it ends.
         status: WcStatus,
     },
+    /// An answer is right, but its place may not be written, or is not there.
+    SinkGone {
+        /// The Read or Atomic that was answered.
+        seq: u32,
+        /// The message for the peer, with the headers of its segment.
+        terminate: Terminate,
+    },
     /// The peer may not have what it asked to read any more.
     SourceGone(RegionFault),
     /// The peer sent a Terminate.
@@ -72,7 +79,9 @@ impl Fault {
     /// What goes to the peer. A peer that has closed or ended the stream is told nothing.
     pub(crate) fn terminate(&self) -> Option<Terminate> {
         match self {
-            Self::PeerMisbehaved { terminate, .. } => Some(*terminate),
+            Self::PeerMisbehaved { terminate, .. } | Self::SinkGone { terminate, .. } => {
+                Some(*terminate)
+            }
             Self::Request { .. } => Some(Terminate::bare(TerminateCode::RdmapCatastrophic)),
             Self::SourceGone(fault) => Some(Terminate::bare(read_code(*fault))),
             Self::Lower(code) => code.map(Terminate::bare),
@@ -89,9 +98,11 @@ impl Fault {
                 (code, _) => Some(event_for(code)),
             },
             Self::SourceGone(_) => Some(AsyncKind::QpAccessErr),
-            Self::Request { .. } | Self::Closed | Self::Unreachable | Self::NoReceive { .. } => {
-                None
-            }
+            Self::Request { .. }
+            | Self::SinkGone { .. }
+            | Self::Closed
+            | Self::Unreachable
+            | Self::NoReceive { .. } => None,
             Self::Terminated(_) | Self::Lower(_) => Some(AsyncKind::QpFatal),
         }
     }
@@ -101,6 +112,9 @@ impl Fault {
         match self {
             Self::Request { seq, status } => {
                 qp.sq().fail(*seq, qp.num(), qp.send_cq(), *status, 0);
+            }
+            Self::SinkGone { seq, .. } => {
+                qp.sq().fail(*seq, qp.num(), qp.send_cq(), WcStatus::LocProtErr, 0);
             }
             Self::NoReceive { seq } => {
                 qp.sq().fail(*seq, qp.num(), qp.send_cq(), WcStatus::RnrRetryExcErr, 0);

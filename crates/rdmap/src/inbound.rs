@@ -68,6 +68,11 @@ impl InboundQueue {
         self.entries.get(self.index(id)).map(|(request, _)| request)
     }
 
+    /// The requests whose response is not acknowledged, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Inbound> {
+        self.entries.iter().map(|(request, _)| request)
+    }
+
     /// Notes the result of an atomic.
     pub fn set_result(&mut self, id: u32, value: u64, number: u32) {
         let index = self.index(id);

@@ -17,6 +17,7 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
+mod answers;
 mod atomic;
 mod capability;
 mod early;

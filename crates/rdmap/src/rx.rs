@@ -10,19 +10,16 @@
 use weft_verbs::mr::Invalidate;
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::{WITH_IMM, WITH_INV};
-use weft_verbs::wr::parts;
 use weft_verbs::{Access, Qp, QpType, WcOpcode, WcStatus};
 use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_wire::ids::{Msn, QN_SEND, QN_SHARED};
 use weft_wire::llp::{Placed, UlpduSink};
-use weft_wire::rdmap::{AtomicRequest, AtomicResponse, ImmediateData, Opcode, ReadRequest};
+use weft_wire::rdmap::{AtomicRequest, ImmediateData, Opcode, ReadRequest};
 use weft_wire::terminate::{Phase, Terminate, TerminateCode};
 
 use crate::capability::{self, Peer};
 use crate::fault::{Fault, invalidate_code, quotes_request, read_code, tagged_code};
 use crate::inbound::Inbound;
-use crate::outbound::Expected;
-use crate::sink;
 use crate::stream::{Lower, Receiving, Role, Stream};
 
 /// Messages of which parts may arrive before those of an earlier one. Each takes a posted receive,
@@ -31,20 +28,22 @@ const MESSAGES_AHEAD_MAX: u32 = 1 << 16;
 
 /// The receiving side of a stream: takes segments for a queue pair from the lower layer.
 pub struct RxPort<'a> {
-    stream: &'a mut Stream,
-    qp: &'a Qp,
+    pub(crate) stream: &'a mut Stream,
+    pub(crate) qp: &'a Qp,
     patient: bool,
     /// Drops a message that has no receive, since nobody would send it again.
     careless: bool,
     held: bool,
     written: bool,
+    /// The request whose answer cannot be placed: its memory may not be written, or is not there.
+    pub(crate) sinkless: Option<u32>,
 }
 
 impl<'a> RxPort<'a> {
     /// The receiving side of `stream`. A message that no receive was posted for is a fault of the
     /// peer, unless it is `patient`: then the lower layer holds it.
     pub fn new(stream: &'a mut Stream, qp: &'a Qp, patient: bool) -> Self {
-        Self { stream, qp, patient, careless: false, held: false, written: false }
+        Self { stream, qp, patient, careless: false, held: false, written: false, sinkless: None }
     }
 
     /// Whether a message is held back.
@@ -88,7 +87,10 @@ impl<'a> RxPort<'a> {
         }
         match (header, opcode) {
             (Header::Tagged(h), Opcode::Write) => self.write(seq, &h, payload).map_err(refuse),
-            (Header::Tagged(h), _) => self.read_response(seq, &h, payload).map_err(refuse),
+            (Header::Tagged(h), _) => {
+                let placed = self.read_response(seq, &h, payload);
+                placed.map_err(|code| self.refuse_answer(refuse(code)))
+            }
             (Header::Untagged(h), Opcode::ReadRequest) => {
                 self.read_request(&h, payload).map_err(refuse)
             }
@@ -96,7 +98,8 @@ impl<'a> RxPort<'a> {
                 self.atomic_request(&h, payload).map_err(refuse)
             }
             (Header::Untagged(h), Opcode::AtomicResponse) => {
-                self.atomic_response(&h, payload).map_err(refuse)
+                let placed = self.atomic_response(&h, payload);
+                placed.map_err(|code| self.refuse_answer(refuse(code)))
             }
             (Header::Untagged(_), Opcode::Terminate) => Err(terminated(payload, first)),
             (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
@@ -131,7 +134,7 @@ impl<'a> RxPort<'a> {
         }
     }
 
-    fn confirmed(&mut self, last: u32) {
+    pub(crate) fn confirmed(&mut self, last: u32) {
         let mut sq = self.qp.sq();
         sq.confirmed(last);
         sq.complete(self.qp.num(), self.qp.send_cq());
@@ -148,7 +151,7 @@ impl<'a> RxPort<'a> {
     }
 
     /// Whether segments that do not end a message come in any order.
-    fn any_order(&self) -> bool {
+    pub(crate) fn any_order(&self) -> bool {
         self.stream.config.lower == Lower::Shuttle
     }
 
@@ -179,76 +182,8 @@ impl<'a> RxPort<'a> {
         Ok(Placed::Memory)
     }
 
-    fn read_response(
-        &mut self,
-        seq: u64,
-        header: &TaggedHeader,
-        payload: &[u8],
-    ) -> Result<Placed, TerminateCode> {
-        if self.any_order() {
-            return self.read_response_in_any_order(seq, header, payload);
-        }
-        let unexpected = TerminateCode::RdmapUnexpectedOpcode;
-        let request = self.stream.outbound.front_mut().ok_or(unexpected)?;
-        let id = request.seq;
-        let Expected::Read { stag, to, size, done } = &mut request.expected else {
-            return Err(unexpected);
-        };
-        let empty = *size == 0 && payload.is_empty();
-        if !empty {
-            if header.stag != *stag {
-                return Err(TerminateCode::TaggedInvalidStag);
-            }
-            let left = u64::from(*size - *done);
-            if header.to != to.wrapping_add(u64::from(*done)) || payload.len() as u64 > left {
-                return Err(TerminateCode::TaggedBounds);
-            }
-        }
-        *done += payload.len() as u32;
-        if header.last != (*done == *size) {
-            return Err(TerminateCode::TaggedBounds);
-        }
-        if !payload.is_empty() {
-            self.place_answer(seq, id, header, payload)?;
-            self.stream.stats.octets_in += payload.len() as u64;
-        }
-        if header.last {
-            self.finish_request(id);
-        }
-        Ok(Placed::Memory)
-    }
-
-    /// Places a segment of the answer to `request`, across its entries if it has several.
-    fn place_answer(
-        &mut self,
-        seq: u64,
-        request: Option<u32>,
-        header: &TaggedHeader,
-        payload: &[u8],
-    ) -> Result<(), TerminateCode> {
-        let (qp, right) = (self.qp, Access::LOCAL_WRITE);
-        if !sink::is_list(header.stag) {
-            return self.place_tagged(seq, header.stag.0, header.to, payload, right);
-        }
-        let sq = qp.sq();
-        let entries = request.map_or(&[][..], |request| sq.sinks(request));
-        let parts = || parts(entries, header.to, payload.len() as u64);
-        for part in parts() {
-            let len = u64::from(part.length);
-            let allowed = qp.regions().check(part.lkey, qp.pd(), part.addr, len, right);
-            allowed.map_err(tagged_code)?;
-        }
-        let mut rest = payload;
-        for part in parts() {
-            let (now, later) = rest.split_at(part.length as usize);
-            rest = later;
-            self.place_tagged(seq, part.lkey, part.addr, now, right)?;
-        }
-        Ok(())
-    }
-
     /// Places octets of a tagged segment, but for those that a later one has written already.
-    fn place_tagged(
+    pub(crate) fn place_tagged(
         &mut self,
         seq: u64,
         key: u32,
@@ -279,61 +214,6 @@ impl<'a> RxPort<'a> {
             early.note(key, seq, from, to);
         }
         Ok(())
-    }
-
-    /// A segment of the response to any Read under way; the last one is that of the oldest.
-    ///
-    /// Reads may share a sink, so a segment cannot be told to be of one of them, and its octets
-    /// are not counted: that it came before the last one is Shuttle's promise.
-    fn read_response_in_any_order(
-        &mut self,
-        seq: u64,
-        header: &TaggedHeader,
-        payload: &[u8],
-    ) -> Result<Placed, TerminateCode> {
-        let (len, last) = (payload.len() as u64, header.last);
-        let fits = |expected: &Expected| {
-            let Expected::Read { stag, to, size, .. } = *expected else { return false };
-            let empty = size == 0 && len == 0;
-            let offset = header.to.wrapping_sub(to);
-            // What is left of the sink from here on, if this is within it at all.
-            let Some(room) = u64::from(size).checked_sub(offset) else { return false };
-            let fits = if last { len == room } else { len <= room };
-            empty || stag == header.stag && fits
-        };
-        let queue = &self.stream.outbound;
-        let found = if last {
-            queue.front().filter(|request| fits(&request.expected))
-        } else {
-            queue.iter().find(|request| fits(&request.expected))
-        };
-        let request = found.ok_or(TerminateCode::TaggedBounds)?.seq;
-        if len > 0 {
-            self.place_answer(seq, request, header, payload)?;
-            self.stream.stats.octets_in += len;
-        }
-        if last {
-            self.finish_request(request);
-        }
-        Ok(Placed::Memory)
-    }
-
-    fn finish_request(&mut self, seq: Option<u32>) {
-        let request = self.stream.outbound.pop();
-        if let Some(last) = request.and_then(|request| request.confirms) {
-            self.stream.progress.handle_confirmed(last);
-            self.confirmed(last);
-        }
-        match seq {
-            Some(seq) => {
-                let mut sq = self.qp.sq();
-                sq.responded(seq);
-                sq.complete(self.qp.num(), self.qp.send_cq());
-                self.qp.check_drained(&sq);
-            }
-            None if self.stream.peer == Peer::Unknown => self.stream.peer = Peer::Plain,
-            None => {}
-        }
     }
 
     fn read_request(
@@ -386,32 +266,6 @@ impl<'a> RxPort<'a> {
         } else {
             Err(TerminateCode::UntaggedInvalidMsn)
         }
-    }
-
-    fn atomic_response(
-        &mut self,
-        header: &UntaggedHeader,
-        payload: &[u8],
-    ) -> Result<Placed, TerminateCode> {
-        single(header)?;
-        let response = AtomicResponse::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
-        let unexpected = TerminateCode::RdmapUnexpectedOpcode;
-        let request = *self.stream.outbound.front().ok_or(unexpected)?;
-        if (request.expected != Expected::Atomic { id: response.id }) || request.seq.is_none() {
-            return Err(unexpected);
-        }
-        take_number(&mut self.stream.expect_atomic_response, header)?;
-        if let Some(seq) = request.seq {
-            let sink = self.qp.sq().get(seq).sges().first().copied().unwrap_or_default();
-            let value = response.value.to_ne_bytes();
-            let (pd, right) = (self.qp.pd(), Access::LOCAL_WRITE);
-            self.qp
-                .regions()
-                .write(sink.lkey, pd, sink.addr, &value, right)
-                .map_err(|_| TerminateCode::RdmapStreamCatastrophic)?;
-        }
-        self.finish_request(request.seq);
-        Ok(Placed::Memory)
     }
 
     fn immediate(
@@ -576,14 +430,17 @@ impl UlpduSink for RxPort<'_> {
 }
 
 /// A message that fits one segment by its nature.
-fn single(header: &UntaggedHeader) -> Result<(), TerminateCode> {
+pub(crate) fn single(header: &UntaggedHeader) -> Result<(), TerminateCode> {
     if header.mo != 0 || !header.last {
         return Err(TerminateCode::UntaggedInvalidMo);
     }
     Ok(())
 }
 
-fn take_number(expected: &mut Msn, header: &UntaggedHeader) -> Result<(), TerminateCode> {
+pub(crate) fn take_number(
+    expected: &mut Msn,
+    header: &UntaggedHeader,
+) -> Result<(), TerminateCode> {
     if header.msn != *expected {
         return Err(TerminateCode::UntaggedInvalidMsn);
     }

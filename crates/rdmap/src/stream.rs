@@ -293,6 +293,12 @@ impl Stream {
         self.fault.take().or_else(|| self.gone.take())
     }
 
+    /// Ends the stream for a reason that was found outside of it, at the next
+    /// [`Stream::take_fault`].
+    pub fn set_fault(&mut self, fault: Fault) {
+        self.fault.get_or_insert(fault);
+    }
+
     pub(crate) fn note_out(&mut self, id: &SegmentId) {
         self.spoken = true;
         self.stats.octets_out += u64::from(id.len);

@@ -8,7 +8,7 @@ use std::sync::MutexGuard;
 
 use weft_verbs::mr::RegionReader;
 use weft_verbs::qp::send_queue::SendQueue;
-use weft_verbs::{Access, Qp, QpState, SendFlags, SendOp, WcStatus};
+use weft_verbs::{Access, Qp, QpState, RegionFault, SendFlags, SendOp, WcStatus};
 use weft_wire::ddp::{TAGGED_LEN, UNTAGGED_LEN};
 use weft_wire::ids::{Msn, STag};
 use weft_wire::llp::{Gather, SegmentId, SegmentRun, UlpduSource};
@@ -74,6 +74,29 @@ impl<'a> TxPort<'a> {
     /// Why the stream ends, if a request or a response turned out to be impossible.
     pub fn into_fault(self) -> Option<Fault> {
         self.stream.take_fault()
+    }
+
+    /// Why the stream ends if memory that was to be sent is not there: the first request or
+    /// response whose memory that is.
+    pub fn fault_of_gone(self) -> Fault {
+        let Some(regions) = self.regions else { return Fault::Closed };
+        let (pd, who) = (self.qp.pd(), self.qp.party());
+        let request = self.sq.find(|wqe| {
+            let is_source = !wqe.op.awaits_response() && wqe.inline().is_none();
+            is_source && wqe.is_out() && regions.is_gone(pd, wqe.sges())
+        });
+        let response = |request: &Inbound| match request {
+            Inbound::Read(r) => regions.is_region_gone(r.src_stag.0, who, r.src_to, r.size),
+            Inbound::Atomic { .. } => false,
+        };
+        match request {
+            Some(seq) => Fault::Request { seq, status: WcStatus::LocProtErr },
+            None if self.stream.inbound.iter().any(response) => {
+                Fault::SourceGone(RegionFault::Bounds)
+            }
+            // The application mapped something else there meanwhile.
+            None => Fault::Closed,
+        }
     }
 
     fn next_of_current(&mut self, mulpdu: u16) -> Option<SegmentId> {
@@ -345,7 +368,7 @@ impl<'a> TxPort<'a> {
         request: &ReadRequest,
         offset: u32,
         len: u32,
-    ) -> Result<(), weft_verbs::RegionFault> {
+    ) -> Result<(), RegionFault> {
         let Some(regions) = self.regions.filter(|_| len > 0) else { return Ok(()) };
         let to = request.src_to + u64::from(offset);
         let mut dry = Gather::new();

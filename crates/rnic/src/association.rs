@@ -23,7 +23,7 @@ const ROUNDS_MAX: usize = 16;
 /// A close that has a Terminate code for its reason says so by this bit; 0 is an orderly one.
 const TERMINATED: u64 = 1 << 16;
 
-/// What becomes of the queue pair when its peer closes the connection in good order.
+/// What becomes of the queue pair when its peer closes the connection, over Shuttle in good order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenClosed {
     /// It fails: the connection manager tells the program.
@@ -408,6 +408,10 @@ impl Association {
             if !self.connection.poll_transmit(now_ns, &mut ports, &regions, out) {
                 return Some(Sending::Done);
             }
+            if regions.found_gone() {
+                drop(regions);
+                return self.find_gone();
+            }
         }
         loop {
             match write(&self.burst) {
@@ -416,6 +420,10 @@ impl Association {
                     self.burst.keep(regions.generation());
                     return Some(Sending::Blocked);
                 }
+                Written::Gone => {
+                    drop(regions);
+                    return self.find_gone();
+                }
                 // A datagram that the system refuses is lost like any other.
                 Written::Octets(_) | Written::Failed => {
                     self.burst.restart();
@@ -423,6 +431,16 @@ impl Association {
                 }
             }
         }
+    }
+
+    /// Memory of a request is not there any more: nothing of the burst leaves, the request fails.
+    fn find_gone(&mut self) -> Option<Sending> {
+        self.burst.restart();
+        let (sq, regions) = (self.qp.sq(), self.qp.regions().reader());
+        let port = TxPort::new(&mut self.rdmap, &self.qp, sq, Some(&regions));
+        let fault = port.fault_of_gone();
+        self.rdmap.set_fault(fault);
+        Some(Sending::Done)
     }
 
     /// The peer is known to be gone.

@@ -8,6 +8,7 @@ use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
 use weft_verbs::{Qp, QpState};
 use weft_wire::capability::Capabilities;
 
+use crate::association::WhenClosed;
 use crate::outgoing::{Outgoing, Written};
 
 /// Batches written in one call at most, so that no caller works for others without end.
@@ -36,6 +37,8 @@ pub struct Link<'a> {
     pub stall_after: Duration,
     /// Whether requests complete when the peer, which is Weft, has placed them.
     pub confirm: bool,
+    /// What it means that the peer ends the connection.
+    pub when_closed: WhenClosed,
 }
 
 /// Where a transmission stands.
@@ -65,6 +68,7 @@ pub struct Endpoint {
     held: bool,
     held_until: Option<Instant>,
     patience: Option<Duration>,
+    when_closed: WhenClosed,
     /// A frame was cut off in the middle: nothing can follow it.
     broken: bool,
 }
@@ -108,6 +112,7 @@ impl Endpoint {
             held: false,
             held_until: None,
             patience: Some(Duration::ZERO),
+            when_closed: link.when_closed,
             broken: false,
         }
     }
@@ -189,11 +194,17 @@ impl Endpoint {
             };
             // The regions stay in place until the kernel has copied what it takes.
             let nothing = self.out.is_drained() || fault == Some(Fault::Closed);
-            (fault, if nothing { Written::Octets(0) } else { write(&self.out) })
+            let written = match regions.found_gone() {
+                true => Written::Gone,
+                false if nothing => Written::Octets(0),
+                false => write(&self.out),
+            };
+            (fault, written)
         };
+        let gone = (written == Written::Gone).then(|| self.handle_gone());
         let settled = self.rdmap.settle(&qp);
         let outcome = self.account(written);
-        if let Some(fault) = fault.or_else(|| self.rdmap.take_fault()) {
+        if let Some(fault) = gone.or(fault).or_else(|| self.rdmap.take_fault()) {
             self.fail(fault);
             return None;
         }
@@ -206,9 +217,18 @@ impl Endpoint {
         }
     }
 
+    /// Memory that is to be sent is not there: why the stream ends. Nothing of it leaves, nor of
+    /// what follows it.
+    fn handle_gone(&mut self) -> Fault {
+        self.out.clear();
+        self.broken = !self.mpa.forget_unsent();
+        let (sq, regions) = (self.qp.sq(), self.qp.regions().reader());
+        TxPort::new(&mut self.rdmap, &self.qp, sq, Some(&regions)).fault_of_gone()
+    }
+
     fn account(&mut self, written: Written) -> Option<Transmit> {
         match written {
-            Written::Octets(0) => Some(Transmit::Done),
+            Written::Octets(0) | Written::Gone => Some(Transmit::Done),
             Written::Octets(octets) => {
                 self.out.advance(octets);
                 let mut port = TxPort::new(&mut self.rdmap, &self.qp, self.qp.sq(), None);
@@ -257,9 +277,20 @@ impl Endpoint {
     }
 
     /// Ends the stream without a word to the peer but what is framed already; the queue pair
-    /// fails. For a disconnect by this side, or after the connection closed.
+    /// fails. For a disconnect by this side, or after the connection broke.
     pub fn close(&mut self) {
         self.fail(Fault::Closed);
+    }
+
+    /// The peer has ended the connection. A queue pair that stays as it is fails once it has a
+    /// request: to be called again whenever something was posted.
+    pub fn handle_closed(&mut self) {
+        let idle = self.qp.sq().is_idle();
+        match self.when_closed {
+            WhenClosed::Fail => self.fail(Fault::Closed),
+            WhenClosed::Stay if idle => {}
+            WhenClosed::Stay => self.fail(Fault::Unreachable),
+        }
     }
 
     fn fail(&mut self, fault: Fault) {
@@ -267,8 +298,8 @@ impl Endpoint {
             return;
         }
         // The application may free its memory once its requests are flushed.
-        let whole = self.out.detach(&self.qp.regions().reader());
-        self.broken = !whole;
+        let whole = self.out.detach(&self.qp.regions().reader()) || self.mpa.forget_unsent();
+        self.broken |= !whole;
         self.mpa.release();
         self.nudge_at = None;
         self.speak_at = None;

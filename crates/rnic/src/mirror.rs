@@ -90,6 +90,11 @@ impl Mirror {
                 Piece::Memory(memory) => regions.copy_to(memory, &mut self.octets),
             }
         }
+        if regions.found_gone() {
+            let fault = port.fault_of_gone();
+            self.rdmap.set_fault(fault);
+            return None;
+        }
         Some(segment)
     }
 

@@ -12,6 +12,8 @@ pub enum Written {
     Blocked,
     /// The connection is gone.
     Failed,
+    /// Nothing: memory that is to be written is not there (`EFAULT`).
+    Gone,
 }
 
 /// A batch and how much of it is written.
@@ -44,6 +46,10 @@ impl Outgoing {
         self.generation = generation;
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.restart(self.generation);
+    }
+
     pub(crate) fn advance(&mut self, octets: usize) {
         self.written += octets;
     }
@@ -72,14 +78,13 @@ impl Outgoing {
         if self.is_drained() {
             return true;
         }
-        let whole = self.is_current(regions);
-        let rest = if whole { self.rest(regions) } else { Vec::new() };
-        self.restart(self.generation);
-        self.gather.push_bytes(&rest);
-        whole
+        let rest = if self.is_current(regions) { self.rest(regions) } else { None };
+        self.clear();
+        self.gather.push_bytes(rest.as_deref().unwrap_or_default());
+        rest.is_some()
     }
 
-    fn rest(&self, regions: &RegionReader<'_>) -> Vec<u8> {
+    fn rest(&self, regions: &RegionReader<'_>) -> Option<Vec<u8>> {
         let mut all = Vec::with_capacity(self.gather.len());
         for piece in self.gather.pieces() {
             match piece {
@@ -89,7 +94,7 @@ impl Outgoing {
                 Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
             }
         }
-        all.split_off(self.written)
+        (!regions.found_gone()).then(|| all.split_off(self.written))
     }
 }
 

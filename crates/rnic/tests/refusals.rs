@@ -140,6 +140,16 @@ fn untagged_messages_keep_to_their_queue_number_offset_and_buffer() {
     refuse(|_| send(0, 2, 0, 4), T::UntaggedInvalidMsn);
     refuse(|_| send(0, 0, 0, 4), T::UntaggedInvalidMsn);
     refuse(|_| send(0, 1, 4, 4), T::UntaggedInvalidMo);
+    let split = |opcode, mut ulpdu: Vec<u8>| {
+        // The message offset is the last word of the header.
+        ulpdu[17] = 4;
+        assert_eq!(ulpdu[1], Opcode::control(opcode));
+        ulpdu
+    };
+    let whole = |v: &Victim| read(v.open.key, v.open.addr(), 8);
+    refuse(|v| split(Opcode::ReadRequest, whole(v)), T::UntaggedInvalidMo);
+    let whole = |v: &Victim| atomic(v.open.key, v.open.addr());
+    refuse(|v| split(Opcode::AtomicRequest, whole(v)), T::UntaggedInvalidMo);
     refuse(|_| send(1, 1, 0, 4), T::RdmapUnexpectedOpcode);
     let victim = refuse(|_| send(0, 1, 0, 9), T::UntaggedTooLong);
     assert_eq!(victim.side.events()[0].kind, AsyncKind::QpReqErr);

@@ -51,6 +51,11 @@ impl Sealer {
         Self { root, cipher, sender, number: 0, keys }
     }
 
+    /// Whose datagrams these are.
+    pub fn sender(&self) -> Sender {
+        self.sender
+    }
+
     /// Seals what stands from `start` on in `slab`: room for [`Sealer::HEADER_LEN`] octets of
     /// header, and the text. It is to go between `ends` at the time of day `now_ns`.
     pub fn seal(&mut self, slab: &mut Vec<u8>, start: usize, ends: &Ends, now_ns: u64) {

@@ -46,7 +46,7 @@ mod window;
 pub use capability::capabilities;
 pub use config::{Config, Identity, MAX_DATAGRAM, MAX_STREAMS, MIN_DATAGRAM};
 pub use connection::{Connection, Event, MAX_PATHS, Ports, Request, Stats, TimeWait, Transmit};
-pub use endpoint::{Arrival, Endpoint, EndpointStats, Listen, Ticket};
+pub use endpoint::{Arrival, Endpoint, EndpointStats, Gate, Listen, Passage, Ticket};
 pub use error::{End, Misuse, Refusal};
 pub use key::{KEY_FILE_OCTETS_MAX, Key, KeyError, KeyName};
 pub use letter::{Ends, LETTER_OVERHEAD, Opener, Sealer, Unopened};

@@ -120,7 +120,7 @@ impl Sealed {
 }
 
 impl Keys {
-    #[expect(clippy::expect_used, reason = "the key has the cipher's length")]
+    #[expect(clippy::expect_used, reason = "the key has the cipher's length, aws-lc the reserve")]
     pub(crate) fn derive(algorithm: &'static Algorithm, secret: &[u8; 32], phase: u8) -> Self {
         let prk = Prk::new_less_safe(HKDF_SHA256, secret);
         let [mut key, mut next] = [(); 2].map(|()| Zeroizing::new([0; 32]));
@@ -213,9 +213,11 @@ impl hkdf::KeyType for Len {
     }
 }
 
-/// HKDF's second half: fills `out` with what follows from `prk` for `label`.
+/// HKDF's second half: fills `out` with what follows from `prk` for `label`. No key is made
+/// without, so aws-lc is told here where to allocate before it does.
 #[expect(clippy::expect_used, reason = "HKDF gives 255 times its hash, and less is asked for")]
 pub(crate) fn expand(prk: &Prk, label: &[u8], out: &mut [u8]) {
+    weft_memory::serve_aws_lc();
     let filled = prk.expand(&[label], Len(out.len())).and_then(|okm| okm.fill(out));
     filled.expect("HKDF gives 255 times its hash at most, and less was asked for");
 }

@@ -198,6 +198,21 @@ fn the_time_in_which_both_ends_were_stopped_is_no_silence() {
     pair.run_until(1000 * MS, Pair::is_complete);
 }
 
+/// A turn of the other thread may have sent something while this one was stopped.
+#[test]
+fn a_handshake_across_a_stop_measures_no_round_trip() {
+    for host in [0, 1] {
+        let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
+        // The Request or the Reply has left, and its answer is on its way.
+        pair.run_until(1000 * MS, |pair| pair.hosts[host].connection.is_some());
+        pair.run_for(MS);
+        pair.connection(host).handle_stop(3000 * MS);
+        pair.open();
+        let rtt = pair.connection(host).rtt(PathId(0));
+        assert!(rtt.is_none_or(|rtt| rtt.smoothed_ns < 1000 * MS), "{rtt:?}");
+    }
+}
+
 #[test]
 fn what_was_on_its_way_while_an_end_was_stopped_measures_no_round_trip() {
     let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);

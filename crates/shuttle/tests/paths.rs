@@ -190,6 +190,22 @@ fn searched(carries: usize, loss: f64) -> u16 {
     longest.max().unwrap() as u16
 }
 
+/// On loopback a probe has 64 KB, and most of what follows has some octets.
+#[test]
+fn a_probe_leaves_no_room_behind() {
+    let config = Config { datagram_octets_goal: 65_000, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &link(), 1);
+    pair.tracing = true;
+    pair.open();
+    pair.run_for(3000 * MS);
+    pair.hosts[0].ports.post(true, 100);
+    pair.run_until(10_000 * MS, Pair::is_complete);
+    assert!(pair.trace.iter().any(|(.., octets)| octets.len() == 65_000));
+    for host in &pair.hosts {
+        assert!(host.out.gather.room() < 8192, "{} octets", host.out.gather.room());
+    }
+}
+
 #[test]
 fn the_datagram_size_is_found() {
     assert_eq!(searched(9000, 0.0), 8972);

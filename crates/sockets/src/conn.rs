@@ -26,7 +26,7 @@ use crate::names::Ends;
 use crate::near::Near;
 use crate::pump::Plain;
 use crate::stream::Stream;
-use crate::{report, sys};
+use crate::{report, strict, sys};
 
 /// How long SDP may go on without the TCP connection beside it: what is on its way arrives.
 const ALONE: Duration = Duration::from_secs(1);
@@ -291,7 +291,7 @@ impl Conn {
             EventKind::Established if inner.dial.is_some() => inner.agree(&event.private_data),
             EventKind::Established => inner.reach(),
             EventKind::AddrResolved | EventKind::RouteResolved | EventKind::TimewaitExit => return,
-            kind if inner.dial.is_some() => inner.refuse(kind),
+            _ if inner.dial.is_some() => inner.refuse(event),
             _ => inner.lose(),
         }
         self.work_locked(&mut inner);
@@ -415,7 +415,15 @@ impl Inner {
         self.drop_stream();
         self.way = Way::Tcp;
         self.due = None;
-        if let Some(tcp) = &self.companion {
+        let Ends { local, remote } = self.ends;
+        if strict::refuses_caller(local.ip(), remote.ip()) {
+            // No octet has moved. Without its TCP connection it is over.
+            self.guest = None;
+            self.plain.failed = true;
+            if let Some(tcp) = self.companion.take() {
+                sys::reset_at_close(tcp.raw());
+            }
+        } else if let Some(tcp) = &self.companion {
             sys::keep_urgent_inline(tcp.raw());
         }
     }

@@ -6,6 +6,9 @@
 //! both say yes it is SDP, and the peer is told so: that it was heard does not say that its answer
 //! came in time. So a peer that does not know SDP is reached as fast as ever, unless a
 //! firewall keeps silent about what it drops.
+//!
+//! Under a key, and over iWARP, the peer is called by TCP only once it has said yes to SDP. Where
+//! TCP is forbidden (`strict`) and the peer does not say yes, the connection is refused.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use weft_io::clock;
-use weft_io::cm::{CmId, EventKind, PortSpace};
+use weft_io::cm::{CmId, Event, EventKind, PortSpace};
 use weft_io::engine::Interest;
 use weft_io::secrecy::Secrecy;
 use weft_sdp::Names;
@@ -28,7 +31,7 @@ use crate::names::Ends;
 use crate::near::Near;
 use crate::settings::Settings;
 use crate::stream::Stream;
-use crate::{epoll, report, sys};
+use crate::{epoll, report, strict, sys};
 
 /// Where TCP waits for the answer, it waits for so long.
 const FIRST_PATIENCE: Duration = Duration::from_millis(500);
@@ -51,12 +54,17 @@ pub enum Detour {
 pub enum Outcome {
     Sdp,
     Tcp(&'static str),
+    /// Neither: TCP is forbidden.
+    None(&'static str),
 }
 
 /// An attempt.
 pub struct Dial {
     remote: SocketAddr,
     lower: Lower,
+    /// It is SDP or nothing; stderr has a line that says why it is nothing.
+    strict: bool,
+    told: bool,
     began: Instant,
     /// All parts of the connection are there.
     ready: bool,
@@ -75,6 +83,12 @@ pub struct Dial {
 pub fn connect(fd: RawFd, remote: SocketAddr) -> Detour {
     match Attempt::begin(fd, remote) {
         Ok(attempt) => attempt.finish(),
+        Err(why) if strict::forbids_call(fd, here(remote)) => {
+            Detour::Error(strict::route_error(remote).unwrap_or_else(|| {
+                report::refused(remote, why);
+                strict::REFUSED
+            }))
+        }
         Err(why) => {
             report::connected(remote, report::Way::Tcp(why));
             Detour::Bypass
@@ -85,6 +99,8 @@ pub fn connect(fd: RawFd, remote: SocketAddr) -> Detour {
 struct Attempt {
     fd: RawFd,
     flags: c_int,
+    remote: SocketAddr,
+    strict: bool,
     conn: Arc<Conn>,
 }
 
@@ -98,15 +114,16 @@ impl Attempt {
             sys::bind(fd, &local).map_err(|_| "no port is free")?;
             local = sys::local(fd).map_err(|_| "it has no address")?;
         }
+        let strict = strict::forbids_tcp(local.ip(), here(remote).ip());
         let center = Center::get();
         let conn = Conn::new(center.next_id(), Ends { local, remote });
         center.keep(Arc::clone(&conn));
-        let asked = ask(&conn, local, here(remote));
+        let asked = ask(&conn, local, here(remote), strict);
         if let Err(why) = asked {
             conn.finish(&mut conn.lock());
             return Err(why);
         }
-        Ok(Self { fd, flags, conn })
+        Ok(Self { fd, flags, remote, strict, conn })
     }
 
     /// Calls the peer by TCP too, and waits for the outcome unless the program does not want to.
@@ -114,6 +131,7 @@ impl Attempt {
         let waits = self.flags & libc::O_NONBLOCK == 0;
         let raised = match self.prepare(waits) {
             Ok(raised) => raised,
+            Err(None) if self.strict => return self.refuse(None),
             Err(error) => {
                 self.give_up();
                 return error.map_or(Detour::Bypass, Detour::Error);
@@ -146,22 +164,55 @@ impl Attempt {
     }
 
     fn wait(&self, raised: RawFd) -> Detour {
-        // Whoever ends the wait otherwise leaves the connection to TCP, which goes on by itself.
         let interrupted = sys::wait_raised(raised).is_err();
         let mut inner = self.conn.lock();
+        let outcome = inner.dial.as_ref().and_then(|dial| dial.outcome);
         // A peer that was not told for long may have gone by TCP meanwhile.
-        let agreed = inner.dial.as_ref().is_some_and(|dial| {
-            dial.outcome == Some(Outcome::Sdp) && dial.refused.is_none() && !interrupted
-        });
-        if agreed && self.install(&mut inner, false).is_ok() {
+        let is_good = inner.dial.as_ref().is_some_and(|dial| dial.refused.is_none());
+        if outcome == Some(Outcome::Sdp) && is_good && self.install(&mut inner, false).is_ok() {
             inner.go_by_sdp();
             drop(inner);
             self.conn.work();
             return Detour::Done;
         }
+        if self.strict {
+            let goes_on =
+                interrupted && outcome.is_none() && self.go_on_unwaited(&mut inner).is_ok();
+            drop(inner);
+            if !goes_on {
+                return self.refuse(outcome);
+            }
+            self.conn.work();
+            return Detour::Error(libc::EINTR);
+        }
         drop(inner);
         self.give_up();
+        // Whoever ends the wait leaves the connection to TCP, which goes on by itself.
         if interrupted { Detour::Error(libc::EINTR) } else { Detour::Bypass }
+    }
+
+    /// Goes on as if the program had not wanted to wait.
+    fn go_on_unwaited(&self, inner: &mut Inner) -> std::io::Result<()> {
+        self.install(inner, true)?;
+        if let Some(dial) = &mut inner.dial {
+            dial.waiter = None;
+        }
+        Ok(())
+    }
+
+    /// Leaves the program's socket to nobody.
+    fn refuse(&self, outcome: Option<Outcome>) -> Detour {
+        self.give_up();
+        let error = match outcome {
+            Some(Outcome::Tcp(_)) => sys::take_error(self.fd),
+            Some(Outcome::None(_)) => None,
+            Some(Outcome::Sdp) | None => {
+                report::refused(self.remote, "SDP has failed");
+                None
+            }
+        };
+        sys::disconnect(self.fd);
+        Detour::Error(error.unwrap_or(strict::REFUSED))
     }
 
     /// Puts the program's end where its socket is.
@@ -189,7 +240,12 @@ impl Attempt {
 }
 
 /// Sends the Hello.
-fn ask(conn: &Arc<Conn>, local: SocketAddr, remote: SocketAddr) -> Result<(), &'static str> {
+fn ask(
+    conn: &Arc<Conn>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    strict: bool,
+) -> Result<(), &'static str> {
     let lower = Lower::get();
     let channel =
         Center::get().channel().map_err(|_| "the system has no descriptor left for it")?;
@@ -214,7 +270,7 @@ fn ask(conn: &Arc<Conn>, local: SocketAddr, remote: SocketAddr) -> Result<(), &'
     };
     let opened = Stream::open(lower.personality, below.ip(), names, conn.waker());
     let (stream, hello) = opened.map_err(|_| "no queue pair is to be had")?;
-    inner.dial = Some(Dial::new(remote, lower));
+    inner.dial = Some(Dial::new(remote, lower, strict));
     cm.resolve_route().map_err(|_| "there is no way to it")?;
     cm.connect(&param(hello), stream.qp()).map_err(|_| "it cannot be called")?;
     inner.stream = Some(stream);
@@ -240,10 +296,12 @@ fn here(mut remote: SocketAddr) -> SocketAddr {
 }
 
 impl Dial {
-    fn new(remote: SocketAddr, lower: Lower) -> Self {
+    fn new(remote: SocketAddr, lower: Lower, strict: bool) -> Self {
         Self {
             remote,
-            lower,
+            lower: Lower { first: lower.first || strict, ..lower },
+            strict,
+            told: false,
             began: clock::now(),
             ready: false,
             called: false,
@@ -267,16 +325,36 @@ impl Dial {
             return Ok(Outcome::Tcp(""));
         }
         if let Some(why) = self.refused {
-            return Ok(Outcome::Tcp(why));
+            return Ok(self.without_sdp(why));
         }
+        let first = if self.strict { strict::PATIENCE } else { FIRST_PATIENCE };
         let until = match self.up {
             Some(_) if self.agreed => return Ok(Outcome::Sdp),
             // An answer may take another of TCP's round trips.
             Some((since, took)) => since + took.max(Settings::get().patience),
-            None if !self.called => self.began + FIRST_PATIENCE.max(Settings::get().patience),
+            None if !self.called => self.began + first.max(Settings::get().patience),
             None => return Err(None),
         };
-        if now >= until { Ok(Outcome::Tcp("it does not answer")) } else { Err(Some(until)) }
+        if now >= until { Ok(self.without_sdp("it does not answer")) } else { Err(Some(until)) }
+    }
+
+    fn without_sdp(&self, why: &'static str) -> Outcome {
+        if self.strict { Outcome::None(why) } else { Outcome::Tcp(why) }
+    }
+
+    /// Mentions a peer that is silent and cannot be reached otherwise, or gives when that is to be
+    /// done.
+    fn mention(&mut self, now: Instant) -> Option<Instant> {
+        if !self.strict || self.told || self.agreed {
+            return None;
+        }
+        let due = self.began + strict::MENTIONED_AFTER;
+        if now < due {
+            return Some(due);
+        }
+        report::silent(self.remote);
+        self.told = true;
+        None
     }
 }
 
@@ -296,6 +374,16 @@ impl Inner {
         Ok(())
     }
 
+    /// The same where the program does not wait; whether it could be done. If not, it is told as
+    /// of one that was refused.
+    fn call_at_last(&mut self) -> bool {
+        let called = self.call().is_ok();
+        if let (false, Some(dial), Some(tcp)) = (called, &self.dial, &self.companion) {
+            strict::refuse(tcp.raw(), dial.remote);
+        }
+        called
+    }
+
     /// The peer has said yes to SDP.
     pub fn agree(&mut self, answer: &[u8]) {
         let finished = self.stream.as_mut().map(|stream| stream.finish(answer));
@@ -307,9 +395,11 @@ impl Inner {
     }
 
     /// It has said no, or nobody is there who could.
-    pub fn refuse(&mut self, kind: EventKind) {
+    pub fn refuse(&mut self, event: &Event) {
         if let Some(dial) = &mut self.dial {
-            dial.refused = Some(match kind {
+            // Whoever has found that keys differ has said so.
+            dial.told |= event.status == -libc::EACCES;
+            dial.refused = Some(match event.kind {
                 EventKind::Rejected => "it does not take SDP",
                 EventKind::Unreachable => "it does not answer",
                 _ => "SDP has failed",
@@ -391,16 +481,19 @@ impl Conn {
             return;
         }
         if dial.agreed && !dial.called {
-            if inner.call().is_err()
+            if !inner.call_at_last()
                 && let Some(dial) = &mut inner.dial
             {
                 dial.failed = true;
             }
             return self.decide(inner);
         }
-        match dial.judge(clock::now()) {
+        let now = clock::now();
+        match dial.judge(now) {
             Err(None) => {}
-            Err(Some(until)) => inner.due = Some(until),
+            Err(Some(until)) => {
+                inner.due = Some(dial.mention(now).map_or(until, |due| due.min(until)));
+            }
             Ok(outcome) => self.settle(inner, outcome),
         }
     }
@@ -409,11 +502,26 @@ impl Conn {
         let Some(dial) = &mut inner.dial else { return };
         dial.outcome = Some(outcome);
         inner.due = None;
-        if let Outcome::Tcp(why) = outcome {
-            if !dial.failed {
+        match outcome {
+            Outcome::Sdp => {}
+            Outcome::Tcp(_) if dial.failed => inner.drop_stream(),
+            Outcome::Tcp(why) => {
+                let late = !dial.called && dial.waiter.is_none();
                 report::connected(dial.remote, report::Way::Tcp(why));
+                inner.drop_stream();
+                if late {
+                    inner.call_at_last();
+                }
             }
-            inner.drop_stream();
+            Outcome::None(why) => {
+                if !dial.told {
+                    report::refused(dial.remote, why);
+                }
+                if let (None, Some(tcp)) = (&dial.waiter, &inner.companion) {
+                    strict::refuse(tcp.raw(), dial.remote);
+                }
+                inner.drop_stream();
+            }
         }
         let Some(dial) = &mut inner.dial else { return };
         if let Some(waiter) = &dial.waiter {

@@ -15,7 +15,7 @@ use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
 use crate::address;
 use crate::center::Center;
 use crate::dial::{self, Detour};
-use crate::host::{self, Host};
+use crate::host::{self, Given, Host};
 use crate::names::Ends;
 use crate::real::next;
 use crate::report::{self, Way};
@@ -32,7 +32,7 @@ pub(crate) fn errno() -> c_int {
     unsafe { place.read() }
 }
 
-fn fail(error: c_int) -> c_int {
+pub(crate) fn fail(error: c_int) -> c_int {
     // SAFETY: the call takes nothing.
     let place = unsafe { libc::__errno_location() };
     // SAFETY: the place is this thread's own.
@@ -45,7 +45,7 @@ pub(crate) fn is_foreign() -> bool {
     guard::is_inside()
 }
 
-fn is_tcp(fd: RawFd) -> bool {
+pub(crate) fn is_tcp(fd: RawFd) -> bool {
     sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
 }
 
@@ -76,8 +76,13 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> Detour {
             return Detour::Bypass;
         }
         let dialing = Center::current().and_then(|center| center.seated(fd));
-        let dialing = dialing.is_some_and(|conn| conn.ends().1);
-        return Detour::Error(if dialing { libc::EALREADY } else { libc::EISCONN });
+        return match dialing.is_some_and(|conn| conn.ends().1) {
+            false => Detour::Error(libc::EISCONN),
+            true if sys::flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0) => {
+                await_outcome(fd)
+            }
+            true => Detour::Error(libc::EALREADY),
+        };
     }
     // One that is connected, or connecting, or not even a socket, is the kernel's to answer for.
     let idle = sys::remote(fd).is_err() && !sys::is_connecting(fd);
@@ -88,7 +93,21 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> Detour {
         report::connected(remote, Way::Tcp("a rule says so"));
         return Detour::Bypass;
     }
+    if weft_memory::is_short() {
+        return Detour::Error(libc::ENOMEM);
+    }
     dial::connect(fd, remote)
+}
+
+/// Waits for a connection that goes on being made since a signal ended the first wait for it.
+fn await_outcome(fd: RawFd) -> Detour {
+    if let Err(error) = sys::poll(fd, libc::POLLOUT, None) {
+        return Detour::Error(error.raw_os_error().unwrap_or(libc::EINTR));
+    }
+    match sys::take_error(fd) {
+        Some(error) => Detour::Error(error),
+        None => Detour::Done,
+    }
 }
 
 /// `listen`.
@@ -109,6 +128,9 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
             let ways = if permits_server(at) { Host::open(fd) } else { Err("a rule says so") };
             if let Err(why) = ways {
                 report::listens(at, Way::Tcp(why));
+                if permits_server(at) && Settings::get().strict {
+                    report::unserved(at, why);
+                }
             }
         }
     }
@@ -155,7 +177,8 @@ pub unsafe extern "C" fn accept4(
     unsafe { take_accept(fd, address, len, flags, call) }
 }
 
-/// Accepts by `real`, and gives the program its own end if the connection goes by SDP.
+/// Accepts by `real`, and gives the program its own end if the connection goes by SDP. A peer that
+/// may not go by TCP is gone before its connection is accepted, as far as the program can tell.
 ///
 /// # Safety
 /// `address` and `len` are what the program gave.
@@ -164,12 +187,20 @@ unsafe fn take_accept(
     address: *mut sockaddr,
     len: *mut socklen_t,
     flags: c_int,
-    real: impl FnOnce(*mut sockaddr, *mut socklen_t) -> c_int,
+    real: impl Fn(*mut sockaddr, *mut socklen_t) -> c_int,
 ) -> c_int {
-    // SAFETY: all zeroes is valid: an address of no family.
-    let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
-    let mut whole = size_of::<sockaddr_storage>() as socklen_t;
-    let stream = real((&raw mut storage).cast(), &raw mut whole);
+    let (stream, storage, whole) = loop {
+        // SAFETY: all zeroes is valid: an address of no family.
+        let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
+        let mut whole = size_of::<sockaddr_storage>() as socklen_t;
+        let stream = real((&raw mut storage).cast(), &raw mut whole);
+        if stream < 0 {
+            return stream;
+        }
+        if let Some(stream) = give(fd, stream, &storage, flags) {
+            break (stream, storage, whole);
+        }
+    };
     if stream < 0 {
         return stream;
     }
@@ -182,24 +213,41 @@ unsafe fn take_accept(
         // SAFETY: the program's own.
         unsafe { len.write(whole) };
     }
-    let Some(peer) = address::from_storage(&storage) else { return stream };
+    stream
+}
+
+/// Puts what the program is to have at the number of `stream`, which it has accepted at the
+/// listener `fd`: gives that number, or a failure of `accept`, or nothing for a peer that is turned
+/// away.
+fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Option<c_int> {
+    let Some(peer) = address::from_storage(peer) else { return Some(stream) };
     let _inside = guard::enter();
     if !is_tcp(stream) || Settings::get().off {
-        return stream;
+        return Some(stream);
     }
     let before = sys::flags(stream);
-    if let Some(theirs) = host::accepted(fd, stream, peer) {
-        let nonblocking = flags & libc::SOCK_NONBLOCK;
-        sys::inherit(stream, &theirs, nonblocking);
-        if sys::install(&theirs, stream, flags & libc::SOCK_CLOEXEC != 0).is_err() {
-            sys::close(stream);
-            return fail(libc::ECONNABORTED);
+    match host::accepted(fd, stream, peer) {
+        Given::Sdp(theirs) => {
+            let nonblocking = flags & libc::SOCK_NONBLOCK;
+            sys::inherit(stream, &theirs, nonblocking);
+            if sys::install(&theirs, stream, flags & libc::SOCK_CLOEXEC != 0).is_err() {
+                sys::close(stream);
+                return Some(fail(libc::ECONNABORTED));
+            }
         }
-    } else if let Ok(flags) = before {
-        // It may have been on its way to be ours.
-        let _ = sys::set_flags(stream, flags);
+        Given::Tcp => {
+            if let Ok(flags) = before {
+                // It may have been on its way to be ours.
+                let _ = sys::set_flags(stream, flags);
+            }
+        }
+        Given::Nothing => {
+            sys::reset_at_close(stream);
+            sys::close(stream);
+            return None;
+        }
     }
-    stream
+    Some(stream)
 }
 
 /// `bind`: a number of UDP that the program wants is not kept for Shuttle.

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_io::cm::{CmId, ConnParam, Event, PortSpace};
+use weft_io::secrecy::Secrecy;
 use weft_io::{Personality, Transport, clock};
 use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};
@@ -24,11 +25,10 @@ use crate::center::Center;
 use crate::conn::{Conn, Way};
 use crate::desk::Desk;
 use crate::names::Ends;
-use crate::permits_server;
-use crate::report;
 use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::sys::{self, Inode};
+use crate::{permits_server, report, strict};
 
 /// Connections that wait to be accepted.
 const GRANTS_MAX: usize = 1024;
@@ -59,7 +59,9 @@ impl Lower {
             Self { personality, transport, name: "iWARP", first: true }
         } else {
             let (personality, transport) = (Personality::Roce, Transport::Shuttle);
-            Self { personality, transport, name: "Shuttle", first: false }
+            // Under a key a listener has its peer show that it receives, which takes longer.
+            let first = Secrecy::get().has_key();
+            Self { personality, transport, name: "Shuttle", first }
         }
     }
 
@@ -235,7 +237,10 @@ impl Host {
                 if guests.plain.len() > PLAIN_MAX {
                     guests.plain.pop_front();
                 }
-                report::accepted(peer, report::Way::Tcp("it did not ask for SDP"));
+                let here = sys::local(stream).map_or(self.at, |at| at);
+                if !strict::forbids_tcp(here.ip(), peer.ip()) {
+                    report::accepted(peer, report::Way::Tcp("it did not ask for SDP"));
+                }
                 None
             }
         }
@@ -255,10 +260,26 @@ fn bind(cm: &CmId, fd: RawFd, at: SocketAddr) -> Option<()> {
     cm.listen(0).ok()
 }
 
-/// What becomes of `stream`, which a program has accepted from `peer` at the listener `fd`: what it
-/// gets instead, if the peer speaks SDP.
-pub fn accepted(fd: RawFd, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
-    let socket = sys::inode(fd)?;
+/// What becomes of a connection that a program has accepted.
+pub enum Given {
+    /// The program gets this in its place: the peer speaks SDP.
+    Sdp(OwnedFd),
+    /// It is the program's as it is.
+    Tcp,
+    /// The program does not hear of it.
+    Nothing,
+}
+
+/// What becomes of `stream`, which a program has accepted from `peer` at the listener `fd`.
+pub fn accepted(fd: RawFd, stream: RawFd, peer: SocketAddr) -> Given {
+    match sys::inode(fd).and_then(|socket| claimed(fd, socket, stream, peer)) {
+        Some(theirs) => Given::Sdp(theirs),
+        None if strict::turns_away(fd, stream, peer) => Given::Nothing,
+        None => Given::Tcp,
+    }
+}
+
+fn claimed(fd: RawFd, socket: Inode, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
     if let Some(host) = Center::current().and_then(|center| center.host_of(socket)) {
         return host.claim(stream, Some(stream), peer);
     }

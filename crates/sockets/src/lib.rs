@@ -6,11 +6,13 @@
 //!
 //! - `hooks`, `sends`: the functions of the C library that are ours; `real`: those behind them;
 //!   `guard` keeps our own calls out.
-//! - `dial`: connecting; `host`: listening and accepting; `desk`: accepting in other processes.
+//! - `dial`: connecting; `host`: listening and accepting; `desk`: accepting in other processes, of
+//!   whose messages `parcel` has the form; `aides` deal with other users there.
 //! - `conn`: a connection, of `near`, the program's end, and `stream`, the far one; `pump` moves
 //!   octets between them.
 //! - `center`: what the process has; `epoll`: who watches sockets that are being connected.
-//! - `settings`, `rules`, `report`: what the user asks for, and is told.
+//! - `settings`, `rules`, `report`: what the user asks for, and is told; `strict`: where TCP does
+//!   not take the place of SDP.
 //! - `address`, `names`, `sys`: addresses, how sockets are named by them, and system calls.
 //!
 //! Invariants: nothing happens before the first TCP socket connects or listens, nothing is ever
@@ -22,6 +24,7 @@
 )]
 
 mod address;
+mod aides;
 mod center;
 mod conn;
 mod desk;
@@ -34,6 +37,7 @@ mod leaver;
 mod memory;
 mod names;
 mod near;
+mod parcel;
 mod pump;
 mod real;
 mod report;
@@ -41,6 +45,7 @@ mod rules;
 pub mod sends;
 mod settings;
 mod stream;
+mod strict;
 mod sys;
 
 use std::ffi::CStr;
@@ -48,6 +53,10 @@ use std::net::SocketAddr;
 
 use crate::rules::Role;
 use crate::settings::Settings;
+
+/// What fails in this library ends no program.
+#[global_allocator]
+static MEMORY: weft_memory::Memory = weft_memory::Memory;
 
 unsafe extern "C" {
     /// The last part of the path that the program was started by.

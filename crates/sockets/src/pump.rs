@@ -16,6 +16,8 @@ use crate::sys;
 
 /// Octets moved at once.
 const SCRATCH_OCTETS: usize = 256 << 10;
+/// The same where memory is short.
+const LEAST_OCTETS: usize = 4 << 10;
 /// Turns at a connection before the others have theirs.
 const TURNS: usize = 8;
 
@@ -35,7 +37,7 @@ pub struct Plain {
 impl Inner {
     /// Moves what there is to move; whether there may be more.
     pub fn pump(&mut self) -> bool {
-        let mut scratch = SCRATCH.take();
+        let mut scratch = SCRATCH.take(LEAST_OCTETS);
         let mut more = true;
         for _ in 0..TURNS {
             more = self.turn(&mut scratch);
@@ -71,7 +73,7 @@ impl Inner {
 
     /// The program may write: the connection is made.
     pub fn clear_jam(&mut self) {
-        let mut scratch = SCRATCH.take();
+        let mut scratch = SCRATCH.take(LEAST_OCTETS);
         if let Some(near) = &mut self.near {
             near.clear_jam(&mut scratch);
         }

@@ -13,9 +13,9 @@ use std::ptr;
 use libc::{iovec, msghdr, sockaddr, socklen_t};
 
 use crate::center::Center;
-use crate::guard;
-use crate::hooks::{ends_of, errno, is_foreign};
+use crate::hooks::{ends_of, errno, fail, is_foreign, is_tcp};
 use crate::real::next;
+use crate::{address, guard, strict};
 
 /// Octets that go the short way at most. More is copied by two threads sooner than by one.
 const SHORT: usize = 16 << 10;
@@ -77,6 +77,21 @@ unsafe fn go_short_from(
     let part = iovec { iov_base: from.cast_mut(), iov_len: octets };
     // SAFETY: the caller vouches for it.
     unsafe { go_short(fd, &raw const part, 1, flags) }
+}
+
+/// Whether a socket would be connected with what it sends, by TCP, to whom that may not be done. It
+/// can fall back on `connect`, as where the kernel does not have this.
+///
+/// # Safety
+/// The address is null or of this length.
+unsafe fn is_forbidden_call(fd: c_int, address: *const sockaddr, len: socklen_t) -> bool {
+    if is_foreign() || address.is_null() {
+        return false;
+    }
+    let _inside = guard::enter();
+    // SAFETY: the caller vouches for it.
+    let remote = unsafe { address::from_raw(address, len) };
+    remote.is_some_and(|remote| is_tcp(fd) && strict::forbids_call(fd, remote))
 }
 
 /// `write`.
@@ -144,6 +159,10 @@ pub unsafe extern "C" fn sendto(
     if let Some(done) = unsafe { go_short_from(fd, from, octets, flags) } {
         return done;
     }
+    // SAFETY: as above.
+    if flags & libc::MSG_FASTOPEN != 0 && unsafe { is_forbidden_call(fd, address, len) } {
+        return fail(libc::EOPNOTSUPP) as isize;
+    }
     let real = next!(sendto as Sendto);
     // SAFETY: as above.
     let done = unsafe { real(fd, from, octets, flags, address, len) };
@@ -160,6 +179,7 @@ pub unsafe extern "C" fn sendto(
 /// As for the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> isize {
+    let fast = flags & libc::MSG_FASTOPEN != 0;
     if !message.is_null() {
         // SAFETY: the program's own argument.
         let plain = unsafe { message.read() };
@@ -167,6 +187,11 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
         // SAFETY: the message says that they are there.
         if let Some(done) = unsafe { go_short(fd, plain.msg_iov, plain.msg_iovlen, flags) } {
             return done;
+        }
+        let (address, len) = (plain.msg_name.cast(), plain.msg_namelen);
+        // SAFETY: as above.
+        if fast && unsafe { is_forbidden_call(fd, address, len) } {
+            return fail(libc::EOPNOTSUPP) as isize;
         }
     }
     let real = next!(sendmsg as Sendmsg);

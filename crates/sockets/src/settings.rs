@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use weft_io::Transport;
+use weft_io::secrecy::Secrecy;
 
 use crate::report;
 use crate::rules::Rules;
@@ -20,6 +21,9 @@ pub struct Settings {
     pub verbose: bool,
     /// `WEFT_SOCKETS_STYLE=basic`: SDP as over an adapter that does everything.
     pub basic: bool,
+    /// `WEFT_SOCKETS=strict`, or a key and nothing else said: other hosts are spoken to by SDP or
+    /// not at all.
+    pub strict: bool,
     /// `WEFT_TRANSPORT=iwarp`: the layer below is iWARP instead of Shuttle.
     pub iwarp: bool,
     /// `WEFT_SOCKETS_PATIENCE_MS`: how long the answer for SDP may take after that for TCP, at
@@ -39,16 +43,24 @@ impl Settings {
             let rules = std::env::var("WEFT_SOCKETS_RULES").unwrap_or_default();
             let patience = std::env::var("WEFT_SOCKETS_PATIENCE_MS");
             let patience = patience.ok().and_then(|value| value.parse().ok());
+            let strict = match std::env::var("WEFT_SOCKETS").as_deref() {
+                Ok("strict") => true,
+                Ok("prefer") => false,
+                _ => Secrecy::get().has_key(),
+            };
             let mut off = is("WEFT", "off");
             let rules = Rules::read(&rules).unwrap_or_else(|error| {
-                // Rules keep programs from peers that they must not reach in another way.
-                report::warn(format_args!("WEFT_SOCKETS_RULES: {error}; all go by TCP"));
-                off = true;
+                let instead = if strict { "none of them holds" } else { "all go by TCP" };
+                report::warn(format_args!("WEFT_SOCKETS_RULES: {error}; {instead}"));
+                // Rules keep programs from peers that they must not reach in another way; but what
+                // is to go by SDP alone does not go by TCP because of a mistake.
+                off |= !strict;
                 Rules::default()
             });
             Self {
                 off,
                 verbose: is("WEFT_SOCKETS_VERBOSE", "on"),
+                strict,
                 basic: is("WEFT_SOCKETS_STYLE", "basic"),
                 patience: patience.map_or(PATIENCE, Duration::from_millis),
                 iwarp: weft_io::Settings::get().transport == Transport::Iwarp,

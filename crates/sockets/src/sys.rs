@@ -80,6 +80,16 @@ pub fn message_socket() -> io::Result<OwnedFd> {
     owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }.into())
 }
 
+/// Limits how long a socket waits for room at its peer's, or for a connection there.
+pub fn limit_sending(fd: RawFd, limit: Duration) -> io::Result<()> {
+    let limit = libc::timeval { tv_sec: limit.as_secs() as _, tv_usec: limit.subsec_micros() as _ };
+    let len = size_of::<libc::timeval>() as socklen_t;
+    let (level, name, at) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO, &raw const limit);
+    // SAFETY: the value has the size that is said.
+    let done = unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, len) };
+    check(done).map(drop)
+}
+
 fn abstract_name(name: &[u8]) -> (libc::sockaddr_un, socklen_t) {
     // SAFETY: all zeroes is valid: an address without a name.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -151,6 +161,20 @@ pub fn connect(fd: RawFd, to: &SocketAddr) -> io::Result<()> {
     let (address, len) = address::to_raw(to);
     // SAFETY: the address is whole and of the length given.
     check(unsafe { libc::syscall(libc::SYS_connect, fd, &raw const address, len) }).map(drop)
+}
+
+/// Ends what a socket is connected to, or about to be; nothing of that is told by it any more.
+pub fn disconnect(fd: RawFd) {
+    let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
+    let len = size_of::<libc::sockaddr>() as socklen_t;
+    // SAFETY: the address is whole and of the length given. What is not connected stays so.
+    unsafe { libc::syscall(libc::SYS_connect, fd, &raw const nobody, len) };
+    take_error(fd);
+}
+
+/// The error that a socket keeps for its program, which it does no more.
+pub fn take_error(fd: RawFd) -> Option<c_int> {
+    option(fd, libc::SOL_SOCKET, libc::SO_ERROR).filter(|error| *error != 0)
 }
 
 /// The address of this end.

@@ -18,6 +18,21 @@ fn rules() {
 }
 
 #[test]
+fn desk() {
+    // Nothing was cut off, and the word has one octet, which is the right one.
+    let start = [0, 1, 0];
+    let rights = [libc::SOL_SOCKET.to_ne_bytes(), libc::SCM_RIGHTS.to_ne_bytes()].concat();
+    let message = |fds: &[i32]| {
+        let data: Vec<u8> = fds.iter().flat_map(|fd| fd.to_ne_bytes()).collect();
+        [&(16 + data.len()).to_ne_bytes()[..], &rights, &data].concat()
+    };
+    let two = [&start[..], &message(&[7]), &[0; 4], &message(&[8])].concat();
+    let one = |fds: &[i32]| [&start[..], &message(fds)].concat();
+    let seeds = [start.to_vec(), one(&[]), one(&[7]), one(&[7, 8, 9]), two];
+    mutate::smoke("desk", &seeds, 20_000, bodies::desk);
+}
+
+#[test]
 fn socket_names() {
     let mut name = b"weft-sockets/1".to_vec();
     for version in [4, 6] {

@@ -32,6 +32,42 @@ fn children_accept_what_their_parent_serves() {
     }
 }
 
+/// The number of the socket that listens at `port`.
+fn listener_at(port: &str) -> String {
+    let port: u16 = port.parse().expect("a number");
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+    let words = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let at = format!("0100007F:{port:04X}");
+    let mut found = words.filter(|words| words[1] == at && words[3] == "0A");
+    found.next().expect("a listener")[9].to_owned()
+}
+
+#[test]
+fn silent_visitors_keep_nobody_from_what_was_granted() {
+    let dir = Dir::new("visitors");
+    let (program, visitor) = (dir.build("handed.c"), dir.build("visitor.c"));
+    for how in ["fork", "nobody"] {
+        let mut server = Program::new(&program, true).args(["serve", how]).start();
+        let port = server.port();
+        let listener = listener_at(&port);
+        let visit = |arguments: &[&str]| {
+            let mut visitors = Program::new(&visitor, false);
+            let mut visitors = visitors.args([&[&listener[..]], arguments].concat()).start();
+            visitors.line("here ");
+            visitors
+        };
+        server.signal("-STOP");
+        let _lingering = visit(&["8", "lingering"]);
+        server.signal("-CONT");
+        let _many = visit(&["300"]);
+        let caller = Program::new(&program, true).args(["call", &port]).start().end();
+        let server = server.end();
+        for said in [&server, &caller] {
+            assert_eq!(count(said, ": SDP over Shuttle, enhanced"), CALLS, "{how}: {said}");
+        }
+    }
+}
+
 #[test]
 fn who_is_left_with_a_listener_serves_it() {
     let [server, caller] = run("handed.c", "orphan");

@@ -187,14 +187,16 @@ impl Cq {
     }
 
     /// Adds a completion, unless its queue pair is muted. `solicited` also when it reports an
-    /// error. Once one is lost, so are all that follow.
+    /// error. One that there is no memory for is lost as if the queue were full; once one is lost,
+    /// so are all that follow.
     pub fn push(&self, wc: Wc, reclaim: Option<Reclaim>, solicited: bool) {
         let stamp_ns = self.clock.map_or(0, |clock| clock());
         let mut ring = self.ring();
         if ring.muted.contains(&wc.qp_num) {
             return;
         }
-        if ring.overflowed || ring.entries.len() >= ring.capacity as usize {
+        let full = ring.overflowed || ring.entries.len() >= ring.capacity as usize;
+        if full || ring.entries.try_reserve(1).is_err() {
             if self.lose(ring)
                 && let Some(warden) = &self.warden
             {
@@ -260,15 +262,21 @@ impl Cq {
         ring.muted.push(qp_num);
     }
 
+    /// Drops the completions of a queue pair that are yet to come, until [`Cq::unmute_qp`].
+    pub fn hush_qp(&self, qp_num: u32) {
+        self.ring().muted.push(qp_num);
+    }
+
     /// Takes back every [`Cq::mute_qp`] of the queue pair.
     pub fn unmute_qp(&self, qp_num: u32) {
         self.ring().muted.retain(|muted| *muted != qp_num);
     }
 
-    /// Whether it holds a completion of a request of that queue pair that succeeded.
-    pub fn has_success_of(&self, qp_num: u32) -> bool {
+    /// How many completions are to be polled until none is left of a request of that queue pair
+    /// that succeeded.
+    pub fn depth_of_success(&self, qp_num: u32) -> usize {
         let success = |wc: &Wc| wc.qp_num == qp_num && wc.status == WcStatus::Success as u32;
-        self.ring().entries.iter().any(|e| success(&e.wc))
+        self.ring().entries.iter().rposition(|e| success(&e.wc)).map_or(0, |last| last + 1)
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {

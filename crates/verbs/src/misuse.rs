@@ -1,5 +1,7 @@
 //! What a caller of the verbs did wrong, and the errno that says so.
 
+use std::collections::TryReserveError;
+
 use thiserror::Error;
 
 /// A call that cannot be carried out as asked. Nothing has changed when it is returned.
@@ -11,6 +13,9 @@ pub enum Misuse {
     /// The queue is full.
     #[error("the queue is full")]
     Full,
+    /// There is no memory for it.
+    #[error("there is no memory for it")]
+    NoMemory,
     /// The object is still in use.
     #[error("the object is still in use")]
     Busy,
@@ -36,7 +41,7 @@ impl Misuse {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Invalid(_) => 22,
-            Self::Full => 12,
+            Self::Full | Self::NoMemory => 12,
             Self::Busy => 16,
             Self::Unsupported(_) => 95,
             Self::NotFound => 2,
@@ -44,5 +49,11 @@ impl Misuse {
             Self::Refused(_) => 13,
             Self::System(errno) => *errno,
         }
+    }
+}
+
+impl From<TryReserveError> for Misuse {
+    fn from(_: TryReserveError) -> Self {
+        Self::NoMemory
     }
 }

@@ -1,7 +1,5 @@
 //! Work requests.
 
-use weft_wire::llp::MemoryPiece;
-
 use crate::mr::Bind;
 use crate::qp::{AddressVector, QpType};
 
@@ -15,13 +13,6 @@ pub struct Sge {
     pub length: u32,
     /// Local key of the region.
     pub lkey: u32,
-}
-
-impl Sge {
-    /// The entry as a bare address, for inline data, which needs no key.
-    pub(crate) fn unkeyed(self) -> MemoryPiece {
-        MemoryPiece { addr: self.addr, len: self.length }
-    }
 }
 
 bitflags::bitflags! {

@@ -165,6 +165,79 @@ impl SealedHeader {
     }
 }
 
+/// Octets of a notice. Whatever it answers is at least as long.
+pub const NOTICE_LEN: usize = 20;
+/// What a notice begins with: neither an opcode, nor a seal, nor a kind of Shuttle's packets.
+const NOTICE: u8 = 0xf1;
+
+/// Why a receiver has dropped a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Dropped {
+    /// It is sealed with another key than the receiver's.
+    OtherKey = 1,
+    /// It is sealed, and the receiver has no key.
+    NoKey = 2,
+    /// It is in clear, and the receiver has a key.
+    Clear = 3,
+    /// It is in clear and from another host, and the receiver takes no such text.
+    ClearText = 4,
+    /// It is sealed as another version does it.
+    Version = 5,
+}
+
+/// What a receiver answers in place of a datagram that it cannot take (`docs/datagrams.md`, D-9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Why.
+    pub why: Dropped,
+    /// The octets of the datagram from the fifth to the twentieth, by which its sender knows it.
+    pub echo: [u8; 16],
+}
+
+impl Notice {
+    /// About `datagram`; `None` if that is too short to be one.
+    pub fn about(datagram: &[u8], why: Dropped) -> Option<Self> {
+        let echo = datagram.get(NOTICE_LEN - 16..NOTICE_LEN)?.try_into().ok()?;
+        Some(Self { why, echo })
+    }
+
+    /// The octets on the wire.
+    pub fn to_bytes(&self) -> [u8; NOTICE_LEN] {
+        let mut bytes = [0; NOTICE_LEN];
+        (bytes[0], bytes[1]) = (NOTICE, self.why as u8);
+        bytes[4..].copy_from_slice(&self.echo);
+        bytes
+    }
+
+    /// The notice that `datagram` is; `None` for anything else.
+    pub fn parse(datagram: &[u8]) -> Option<Self> {
+        let bytes: &[u8; NOTICE_LEN] = datagram.try_into().ok()?;
+        let why = match bytes[..4] {
+            [NOTICE, 1, 0, 0] => Dropped::OtherKey,
+            [NOTICE, 2, 0, 0] => Dropped::NoKey,
+            [NOTICE, 3, 0, 0] => Dropped::Clear,
+            [NOTICE, 4, 0, 0] => Dropped::ClearText,
+            [NOTICE, 5, 0, 0] => Dropped::Version,
+            _ => return None,
+        };
+        Self::about(bytes, why)
+    }
+
+    /// Whether it is about a sealed datagram of `sender`.
+    pub fn is_of_sender(&self, sender: Sender) -> bool {
+        let header = SealedHeader { cipher: Cipher::Aes128Gcm, sender, number: 0, time_ns: 0 };
+        self.echo == header.to_bytes()[4..NOTICE_LEN]
+    }
+
+    /// The queue pairs, receiver's and sender's, of the datagram in clear that it is about.
+    pub fn queue_pairs(&self) -> (u32, u32) {
+        let word =
+            |at: usize| u32::from_be_bytes(core::array::from_fn(|i| self.echo[at + i])) & NUMBER;
+        (word(0), word(12))
+    }
+}
+
 /// The route header of a datagram with `payload_len` octets: an IPv6 header, or an IPv4 header
 /// behind 20 octets of nothing, as RoCE v2 has it. Addresses of two families give the former.
 pub fn route_header(from: IpAddr, to: IpAddr, payload_len: u16) -> [u8; ROUTE_LEN] {
@@ -254,6 +327,31 @@ mod tests {
         let bytes = header().to_bytes();
         assert_eq!(bytes[..8], [0x65, 0x80, 0xff, 0xff, 0, 0x12, 0x34, 0x56]);
         assert_eq!(bytes[12..20], [0x11, 0x11, 0x11, 0x11, 0, 0xab, 0xcd, 0xef]);
+    }
+
+    #[test]
+    fn notices_come_back_and_are_about_one_datagram() {
+        let clear = header().to_bytes();
+        for why in 1..=6 {
+            let mut bytes = [0; NOTICE_LEN];
+            (bytes[0], bytes[1]) = (NOTICE, why);
+            bytes[4..].copy_from_slice(&clear[4..NOTICE_LEN]);
+            let Some(notice) = Notice::parse(&bytes) else {
+                assert_eq!(why, 6);
+                continue;
+            };
+            assert_eq!((notice.why as u8, notice.to_bytes()), (why, bytes));
+            assert_eq!(Notice::about(&clear, notice.why), Some(notice));
+            assert_eq!(notice.queue_pairs(), (header().to, header().from));
+            assert_eq!(Notice::parse(&bytes[..NOTICE_LEN - 1]), None);
+            assert!(Header::parse(&bytes).is_none() && !SealedHeader::is_foreign(&bytes));
+        }
+        let sender = Sender { born_ns: 7, salt: 8 };
+        let cipher = Cipher::ChaCha20Poly1305;
+        let sealed = SealedHeader { cipher, sender, number: 9, time_ns: 10 }.to_bytes();
+        let notice = Notice::about(&sealed, Dropped::NoKey).unwrap();
+        assert!(notice.is_of_sender(sender) && !notice.is_of_sender(Sender { salt: 9, ..sender }));
+        assert_eq!(Notice::about(&sealed[..NOTICE_LEN - 1], Dropped::NoKey), None);
     }
 
     #[test]

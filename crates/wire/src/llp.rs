@@ -125,6 +125,11 @@ impl Gather {
         self.len = 0;
     }
 
+    /// Octets of memory that it keeps for what is staged.
+    pub fn room(&self) -> usize {
+        self.slab.capacity()
+    }
+
     /// Total octets named by the pieces.
     pub fn len(&self) -> usize {
         self.len

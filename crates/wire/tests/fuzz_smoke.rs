@@ -64,5 +64,7 @@ fn datagram() {
     };
     let mut whole = header.to_bytes().to_vec();
     whole.extend_from_slice(b"payload");
-    mutate::smoke("datagram", &[whole], RUNS, bodies::datagram);
+    let why = weft_wire::datagram::Dropped::Clear;
+    let notice = weft_wire::datagram::Notice::about(&whole, why).unwrap().to_bytes().to_vec();
+    mutate::smoke("datagram", &[whole, notice], RUNS, bodies::datagram);
 }

@@ -1,12 +1,13 @@
 // Sends or receives numbered messages over one connection, and ends in a way of its own.
 //
-//     peer receive PORT COUNT SIZE [stay]
+//     peer receive PORT COUNT SIZE [stay|event]
 //     peer send PORT COUNT SIZE return|exit|_exit|kill|stay
 //     peer send PORT COUNT SIZE fork PORT2
 //
 // The receiver prints "complete" once every octet of every message is right. "fork" sends half,
 // forks a child that sends as much to PORT2 over a context of its own and exits, and sends the
-// rest. "stay" keeps the connection, silent, until somebody ends the process.
+// rest. "stay" keeps the connection, silent, until somebody ends the process, and "event" until
+// rdma-cm tells of an event, whose name the receiver then prints.
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <signal.h>
@@ -66,7 +67,18 @@ static void provide_memory(struct peer *peer)
 	MUST(peer->mr);
 }
 
-static void receive(const char *port)
+/* Polls no queue meanwhile: nothing but the event says that the peer has gone. */
+static void print_event(struct rdma_cm_id *id)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_event *event;
+	MUST(channel && !rdma_migrate_id(id, channel));
+	MUST(!rdma_get_cm_event(channel, &event));
+	printf("%s\n", rdma_event_str(event->event));
+	MUST(!rdma_ack_cm_event(event));
+}
+
+static void receive(const char *port, const char *end)
 {
 	struct rdma_cm_id *listener = endpoint(port, RAI_PASSIVE);
 	struct peer peer;
@@ -86,6 +98,8 @@ static void receive(const char *port)
 			MUST(message(&peer, i)[at] == octet(i, at));
 	printf("complete\n");
 	fflush(stdout);
+	if (!strcmp(end, "event"))
+		print_event(peer.id);
 }
 
 static void connect_to(struct peer *peer, const char *port)
@@ -133,7 +147,7 @@ int main(int argc, char **argv)
 	size = atoi(argv[4]);
 	const char *end = argc > 5 ? argv[5] : "return";
 	if (!strcmp(argv[1], "receive")) {
-		receive(argv[2]);
+		receive(argv[2], end);
 	} else {
 		connect_to(&peer, argv[2]);
 		if (!strcmp(end, "fork"))

@@ -101,13 +101,17 @@ impl Lab {
         path
     }
 
-    /// Compiles the program `c/NAME.c` with `compiler`.
+    /// Compiles the program `c/NAME.c` with `compiler`, or `c/NAME` if that has an extension.
     ///
     /// # Panics
     /// When it does not compile.
     pub fn compile(&self, compiler: &Path, name: &str, libraries: &[&str]) -> Program {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(format!("{name}.c"));
-        let program = self.path(name);
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
+        let source = match Path::new(name).extension() {
+            Some(_) => sources.join(name),
+            None => sources.join(format!("{name}.c")),
+        };
+        let program = self.path(name).with_extension("");
         let mut cc = Command::new(compiler);
         cc.args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
         let done = cc.args(libraries).output().expect("the compiler starts");

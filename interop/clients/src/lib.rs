@@ -16,6 +16,7 @@ mod machine;
 pub mod mpi;
 mod ports;
 mod program;
+pub mod pyverbs;
 mod running;
 mod traffic;
 mod translator;

@@ -12,8 +12,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 
 use crate::machine;
 
-/// How long anything may take. Generous: on a busy machine polling programs wait for each other.
-pub const LIMIT: Duration = Duration::from_secs(60);
+/// How long anything may take. Generous: on a busy machine polling programs wait for each other,
+/// and other tests run at the same time.
+pub const LIMIT: Duration = Duration::from_secs(180);
 
 /// How often to look for what nothing announces.
 const LOOK: Duration = Duration::from_millis(20);

@@ -70,6 +70,71 @@ fn perftest_ends_when_its_peer_is_killed() {
     }
 }
 
+/// What a server of perftest may rely on when its client is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Notice {
+    /// It ends: its socket to the client, or its queue pair, fails.
+    Ends,
+    /// rdma-cm tells of it. The queue pair stays, as on a card, and perftest, which then looks at
+    /// nothing but its completion queue, waits on.
+    Event,
+}
+
+/// Starts a server of perftest and its client; whether they use rdma-cm is up to `options`.
+fn perftest_pair(lab: &Lab, name: &str, options: &str) -> [Running; 2] {
+    let port = free_port();
+    let end = lab.program(name).args(&format!("-F -n 5000000 -p {port} {options}"));
+    let end = end.option("--log").option("debug");
+    let server = end.clone().start().listening(port);
+    [server, end.arg("127.0.0.1").start()]
+}
+
+#[test]
+fn servers_of_perftest_are_told_of_a_killed_client() {
+    Lab::over_each(&["ib_read_bw", "ib_write_bw", "ib_atomic_bw"], |lab| {
+        let by_number = format!("-d {}", lab.device());
+        let with_rdma_cm = if lab.device() == "weft0" { Notice::Event } else { Notice::Ends };
+        let ways = [("-R", with_rdma_cm), (by_number.as_str(), Notice::Ends)];
+        let names = ["ib_read_bw", "ib_write_bw", "ib_atomic_bw"];
+        let cases = names.into_iter().flat_map(|name| ways.map(|way| (name, way)));
+        let pairs: Vec<_> = cases
+            .map(|(name, (options, notice))| (perftest_pair(lab, name, options), notice))
+            .collect();
+        let servers: Vec<_> = pairs
+            .into_iter()
+            .map(|([server, client], notice)| {
+                let told = |this: &Running| this.stderr().contains(" is connected");
+                let client = client.until("worked", |client| {
+                    client.cpu_ticks() > 20 && (notice == Notice::Ends || told(client))
+                });
+                client.signal(Signal::KILL);
+                client.wait();
+                (server, notice)
+            })
+            .collect();
+        for (server, notice) in servers {
+            let server = match notice {
+                Notice::Ends => server.wait(),
+                Notice::Event => server.complained("it is over").end(),
+            };
+            assert!(!server.status.success(), "{server}");
+        }
+    });
+}
+
+#[test]
+fn who_only_waits_for_events_is_told_of_a_killed_peer() {
+    Lab::over_each(&["cc"], |lab| {
+        let (peer, port) = (lab.verbs_program("peer"), free_port());
+        let receiver = peer.clone().args(&format!("receive {port} 1 64 event"));
+        let receiver = receiver.start().listening(port);
+        let sender = peer.args(&format!("send {port} 1 64 stay")).start().printed("staying");
+        let receiver = receiver.printed("complete");
+        sender.signal(Signal::KILL);
+        receiver.wait().success().said("RDMA_CM_EVENT_DISCONNECTED");
+    });
+}
+
 #[test]
 fn rping_ends_when_its_peer_is_killed() {
     let (server, client) = ("-s -a 127.0.0.1 -p PORT", "-c -a 127.0.0.1 -p PORT");

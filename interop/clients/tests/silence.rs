@@ -1,5 +1,6 @@
 //! A peer that does not answer is mentioned on both sides, with the address and port that matter,
-//! however the connection is made.
+//! however the connection is made; and so is one whose datagrams are dropped because of its key.
+//! A device that an application does not find is mentioned too.
 
 use weft_interop::{Lab, Namespaces, Program, Running, free_port};
 
@@ -64,5 +65,59 @@ fn a_listener_whose_host_is_silent() {
         let client = client.env("WEFT_TRANSPORT", transport).started_by(&networks.in_second());
         let client = client.start().complained(&format!("from {} port {port}", Namespaces::FIRST));
         client.end();
+    }
+}
+
+#[test]
+fn a_device_that_is_asked_for_and_not_found() {
+    let Some(lab) = Lab::with(&["ibv_rc_pingpong", "ib_write_bw", "ibv_devinfo"]) else { return };
+    let asked = |line: &str| {
+        let (name, options) = line.split_once(' ').expect("a program and its options");
+        lab.program(name).args(options)
+    };
+    // Some names are a driver's; whether others are a device's shows when the application ends.
+    for line in ["ib_write_bw -d mlx5_0", "ibv_rc_pingpong -d nic-a1", "ibv_devinfo -d nic-a1"] {
+        let ended = asked(line).run();
+        let lines = ended.stderr.lines().filter(|line| line.contains("weft: ")).count();
+        let told = "is asked for and not here; of Weft's there are: weft0 and weft_iw0";
+        assert!(lines == 1 && ended.stderr.contains(told), "{ended}");
+    }
+    let ended = asked("ibv_devinfo -l").env("WEFT_DEVICES", "nic-a1").run();
+    assert!(ended.stderr.contains("WEFT_DEVICES: no device is named nic-a1"), "{ended}");
+    for line in ["ibv_devinfo -l", "ibv_devinfo -d weft0"] {
+        let ended = asked(line).run();
+        assert!(!ended.stderr.contains("weft: "), "{ended}");
+    }
+}
+
+const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+const OTHER: &str = "weft1:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
+
+/// The client of perftest posts no receive, in which a notice could arrive.
+#[test]
+fn datagrams_under_different_keys() {
+    let other = "has another key than";
+    let cases = [
+        (Some(KEY), Some(OTHER), other, other),
+        (Some(KEY), None, "has no key, and this host has", "has a key, and this host has none"),
+        (None, Some(KEY), "has a key, and this host has none", "has no key, and this host has"),
+    ];
+    for line in ["ibv_ud_pingpong -d weft0 -g 0", "ib_send_bw -F -c UD -d weft0"] {
+        let (name, options) = line.split_once(' ').expect("a program and its options");
+        let Some(lab) = Lab::with(&[name]) else { continue };
+        for (server, client, on_server, on_client) in cases {
+            let port = free_port();
+            let end = |key: Option<&str>| {
+                let end = lab.program(name).args(options).args(&format!("-p {port}"));
+                key.map_or(end.clone(), |key| end.env("WEFT_KEY", key))
+            };
+            let server = end(server).start().listening(port);
+            let client = end(client).arg("127.0.0.1").start().complained(on_client);
+            let server = server.complained(on_server);
+            for text in [client.stderr(), server.stderr()] {
+                let lines: Vec<_> = text.lines().filter(|l| l.contains("WEFT_KEY")).collect();
+                assert_eq!(lines.len(), 1, "{name}: {text}");
+            }
+        }
     }
 }

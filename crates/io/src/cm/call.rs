@@ -174,7 +174,10 @@ impl CmId {
         association.set_patience(patience(inner));
         let cid = association.connection().cid();
         let mandate = Mandate::new(Arc::new(Watcher(self.me())), cid, None);
-        let drive = DatagramDrive::managed(association, port, qp.cell.waker(), mandate);
+        let mut drive = DatagramDrive::managed(association, port, qp.cell.waker(), mandate);
+        if inner.is_prompt() {
+            drive.overlook_silence();
+        }
         Ok((qp, drive))
     }
 

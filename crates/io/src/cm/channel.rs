@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::FromRawFd;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_rnic::cm::{Event, EventKind};
 use weft_sync::Mutex;
@@ -47,6 +48,9 @@ pub struct EventChannel {
     fd: Mutex<Option<OwnedFd>>,
     raw: RawFd,
     queue: Mutex<VecDeque<Delivery>>,
+    /// The application has looked when there was nothing, so it will come again. One that comes
+    /// when the descriptor is readable may count on an event.
+    looks: AtomicBool,
 }
 
 impl EventChannel {
@@ -63,7 +67,8 @@ impl EventChannel {
         }
         // SAFETY: the descriptor is new, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        Ok(Arc::new(EventChannel { fd: Mutex::new(Some(fd)), raw, queue: Mutex::default() }))
+        let (fd, queue) = (Mutex::new(Some(fd)), Mutex::default());
+        Ok(Arc::new(EventChannel { fd, raw, queue, looks: AtomicBool::new(false) }))
     }
 
     /// The descriptor: readable while events are queued. Programs set `O_NONBLOCK` on it.
@@ -76,16 +81,23 @@ impl EventChannel {
         drop(self.fd.lock().take());
     }
 
-    /// The next event; sleeps unless the descriptor is non-blocking.
+    /// The next event; sleeps unless the descriptor is non-blocking. An application that looks now
+    /// and then, whether there are events or not, sees by its completions what succeeded before it
+    /// is told of the end of a connection.
     ///
     /// # Errors
-    /// `EAGAIN` on a non-blocking channel without events, `EINTR` when a signal handler ran.
+    /// `EAGAIN` on a non-blocking channel without events, or where there is something to be seen
+    /// first; `EINTR` when a signal handler ran.
     pub fn wait(&self) -> io::Result<Delivery> {
         loop {
             if self.is_closed() {
                 return Err(io::Error::from_raw_os_error(Self::sleep_on_closed()));
             }
             self.read_token()?;
+            if self.looks.load(Ordering::Relaxed) && !self.sleeps() && self.keeps_end_back() {
+                self.put_token();
+                return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+            }
             // The event may have been dropped or moved between the wake-up and now.
             if let Some(delivery) = self.take() {
                 return Ok(delivery);
@@ -110,6 +122,18 @@ impl EventChannel {
     /// Whether no event waits.
     pub fn is_empty(&self) -> bool {
         self.queue.lock().is_empty()
+    }
+
+    fn sleeps(&self) -> bool {
+        // SAFETY: the call takes integers only.
+        let flags = unsafe { libc::fcntl(self.raw, libc::F_GETFL) };
+        flags & libc::O_NONBLOCK == 0
+    }
+
+    /// Whether the next event is the end of a connection that the application should not know yet.
+    fn keeps_end_back(&self) -> bool {
+        let next = self.queue.lock().front().map(|next| (next.event.kind, Arc::clone(&next.id)));
+        next.is_some_and(|(kind, id)| kind == EventKind::Disconnected && id.keeps_end_back())
     }
 
     fn take(&self) -> Option<Delivery> {
@@ -169,6 +193,13 @@ impl EventChannel {
         // call may sleep; when it was closed before, the call fails or, as with every descriptor
         // that a program closes under a reader, reads what took its number.
         let n = unsafe { libc::read(self.raw, token.as_mut_ptr().cast(), token.len()) };
-        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if n >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() == io::ErrorKind::WouldBlock {
+            self.looks.store(true, Ordering::Relaxed);
+        }
+        Err(error)
     }
 }

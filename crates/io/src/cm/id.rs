@@ -120,6 +120,8 @@ pub(super) struct Inner {
     pub(super) memberships: Vec<Membership>,
     /// What the peer was asked with by which transport it is reached.
     pub(super) introduction: Option<Introduction>,
+    /// What the application had yet to see when it last looked for the end of the connection.
+    pub(super) unseen_before: Option<usize>,
     dead: bool,
     options: Options,
 }
@@ -173,6 +175,7 @@ impl CmId {
                 words: Vec::new(),
                 memberships: Vec::new(),
                 introduction: None,
+                unseen_before: None,
                 dead: false,
                 options: Options::default(),
             }),
@@ -252,10 +255,11 @@ impl CmId {
         self.lock().options.ack_timeout = Some(exponent);
     }
 
-    /// Has the id call its peer without finding out first by which transport, and believe a refusal
-    /// at once: for who knows of another way to the peer. Its transport is not
-    /// [`Transport::Auto`]. A listener tells its owner of Requests at once, who must not believe in
-    /// their addresses before it has seen another sign of them.
+    /// Has the id call its peer without finding out first by which transport, believe a refusal at
+    /// once, and not mention a peer that is silent: for who knows of another way to the peer. Its
+    /// transport is not [`Transport::Auto`]. A listener tells its owner of Requests at once, who
+    /// must not believe in their addresses before it has seen another sign of them; under a key
+    /// those who ask show first that they receive, as everywhere.
     pub fn set_prompt(&self) {
         self.lock().options.prompt = true;
     }
@@ -449,6 +453,13 @@ impl CmId {
 impl Inner {
     pub(super) fn is_dead(&self) -> bool {
         self.dead
+    }
+
+    /// How many completions the application has yet to poll until it has seen what succeeded on the
+    /// connection.
+    pub(super) fn unseen(&self) -> usize {
+        let qp = self.managed.as_ref().unwrap_or(&self.qp).upgrade();
+        qp.map_or(0, |qp| qp.unseen())
     }
 
     /// Takes what the stage owns, and stops the engine from watching it.

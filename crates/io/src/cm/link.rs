@@ -114,6 +114,9 @@ impl CmId {
     fn link_lost(&self) {
         let mut inner = self.lock();
         if matches!(inner.stage, Stage::Linked) {
+            if let Some(peer) = inner.peer {
+                log::debug!("connection to {peer}: it is over");
+            }
             let now = clock::now();
             self.part(&mut inner, now, now + config::SIGHT_MAX);
         }
@@ -135,8 +138,7 @@ impl CmId {
     /// its connection manager that they never notice; here both come together, so that what
     /// succeeded before is to be seen first.
     pub(super) fn part(&self, inner: &mut Inner, now: Instant, until: Instant) {
-        let qp = inner.managed.as_ref().unwrap_or(&inner.qp).upgrade();
-        if now < until && qp.is_some_and(|qp| qp.has_unseen()) {
+        if now < until && inner.unseen() > 0 {
             inner.stage = Stage::Parting(until);
             self.limit_time(inner, config::SIGHT_LOOK);
             return;
@@ -147,6 +149,16 @@ impl CmId {
         if inner.device == Some(Personality::Roce) {
             self.limit_time(inner, config::TIMEWAIT);
         }
+    }
+
+    /// Whether the end of the connection, which is the next event, is kept from an application that
+    /// looks and does not sleep: it was away since before the end, or polls between its looks, and
+    /// has yet to see what succeeded. One that has polled nothing since its last look is told.
+    pub(super) fn keeps_end_back(&self) -> bool {
+        let mut inner = self.lock();
+        let unseen = inner.unseen();
+        let before = inner.unseen_before.replace(unseen);
+        unseen > 0 && before.is_none_or(|before| unseen < before)
     }
 
     /// Ends the connection gracefully, or gives up the attempt. The outcome is an event.

@@ -14,6 +14,7 @@ use libc::{c_int, socklen_t};
 
 use super::config;
 use crate::fds;
+use crate::sys::options::{set_option, set_value};
 
 /// A datagram socket keeps a port of the UDP space; a stream socket is for everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,8 +102,11 @@ pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// Takes the next stream that waits.
+/// Takes the next stream that waits, if there is memory for a connection.
 pub(crate) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
+    if weft_memory::is_short() {
+        return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+    }
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let (addr, len) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the peer's address is not asked for.
@@ -130,10 +134,7 @@ pub(crate) fn prepare_stream(stream: &TcpStream) {
 /// Has a stream reset when it is closed.
 pub(super) fn reset_on_close(fd: BorrowedFd) -> io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    let len = size_of::<libc::linger>() as socklen_t;
-    let (level, name) = (libc::SOL_SOCKET, libc::SO_LINGER);
-    // SAFETY: the option's value outlives the call, and its length is given.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const linger).cast(), len) })
+    done(set_value(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger))
 }
 
 /// Binds a datagram socket beside `first`, to an address that this one is bound to or that is
@@ -178,16 +179,23 @@ pub(crate) fn defer_port(fd: BorrowedFd) {
     let _bound_at_once = set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
+/// Lets it be bound to addresses that the machine does not have, where the system knows that.
+pub(crate) fn bind_anywhere(fd: BorrowedFd) {
+    let _older_kernels_refuse = set_int(fd, libc::SOL_IPV6, libc::IPV6_FREEBIND, 1);
+    let _of_one_family = set_int(fd, libc::SOL_IP, libc::IP_FREEBIND, 1);
+}
+
 fn set_reuse(fd: BorrowedFd, on: bool) -> io::Result<()> {
     set_int(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, c_int::from(on))
 }
 
 fn set_int(fd: BorrowedFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
-    let len = size_of::<c_int>() as socklen_t;
-    // SAFETY: the option's value is a c_int that outlives the call, and its length is given.
-    check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), len)
-    })
+    done(set_option(fd, level, option, value))
+}
+
+/// What the system says of a call that was just made.
+fn done(worked: bool) -> io::Result<()> {
+    if worked { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The local address of a socket, whatever its kind.

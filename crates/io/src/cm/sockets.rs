@@ -3,7 +3,7 @@
 //! Invariant: where both are there, they are bound to the same address and number.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -38,8 +38,8 @@ impl Sockets {
     /// the other one.
     ///
     /// # Errors
-    /// What the system says; `EADDRNOTAVAIL` for a wildcard address whose port is taken, as the
-    /// kernel's rdma-cm has it.
+    /// What the system says; `EADDRNOTAVAIL` for a port that is taken if either side has it by the
+    /// wildcard, as the kernel's rdma-cm has it.
     pub fn bind(
         addr: SocketAddr,
         space: PortSpace,
@@ -47,7 +47,12 @@ impl Sockets {
         manners: Manners,
     ) -> io::Result<Self> {
         Self::bind_all(addr, space, transport, manners).map_err(|error| {
-            if is_taken(&error) && addr.ip().to_canonical().is_unspecified() {
+            let kind = match (space, transport) {
+                (PortSpace::Tcp, Transport::Iwarp) => Kind::Stream,
+                _ => Kind::Datagram,
+            };
+            let wildcard = || addr.ip().to_canonical().is_unspecified() || has_wildcard(kind, addr);
+            if is_taken(&error) && wildcard() {
                 io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)
             } else {
                 error
@@ -167,6 +172,24 @@ pub(super) fn open(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Resul
         socket::set_v6_only(fd.as_fd(), only)?;
     }
     Ok(fd)
+}
+
+/// Whether who has the port of `addr` has it by the wildcard: then it is taken under addresses,
+/// too, that nobody has.
+fn has_wildcard(kind: Kind, addr: SocketAddr) -> bool {
+    // The wildcard of IPv6 takes both families, unless it was to leave IPv4 to others.
+    let v4 = (Ipv4Addr::new(127, 255, 255, 254), addr.port()).into();
+    let v6 = (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1), addr.port()).into();
+    is_refused(kind, v4) || addr.is_ipv6() && is_refused(kind, v6)
+}
+
+/// Whether another socket keeps one from `addr`, which need not be an address of this machine.
+fn is_refused(kind: Kind, addr: SocketAddr) -> bool {
+    let bound = open(kind, &addr, Manners::default()).and_then(|fd| {
+        socket::bind_anywhere(fd.as_fd());
+        socket::bind(fd.as_fd(), &addr, false)
+    });
+    matches!(bound, Err(e) if is_taken(&e))
 }
 
 fn is_taken(error: &io::Error) -> bool {

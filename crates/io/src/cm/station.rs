@@ -86,7 +86,8 @@ pub(super) struct Ask {
 
 impl Station {
     /// Takes Requests for `listener` on `port`, which is bound to `at`. With `at_once` they are
-    /// told to the listener's owner while their senders have yet to show that they receive.
+    /// told to the listener's owner while their senders have yet to show that they receive, unless
+    /// there is a key: a recorded Request would be told then.
     pub fn open(
         listener: Weak<CmId>,
         space: PortSpace,
@@ -97,6 +98,7 @@ impl Station {
         let port = Arc::new(port);
         let mut endpoint = Endpoint::new(link::identity().entropy);
         let listen = Listen::new(link::config(&Route { local: at, remote: at }));
+        let at_once = at_once && !Secrecy::get().has_key();
         let retry_above = if at_once { listen.retry_above } else { 0 };
         endpoint.listen(Some(Listen { retry_above, ..listen }));
         let station = Arc::new_cyclic(|me| Self {
@@ -157,7 +159,9 @@ impl Station {
 
     /// Looks at a datagram; gives the connection that it is for, if one was granted here.
     fn handle(&self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Weak<Cell>> {
-        if requests(datagram) && !self.admits(&route, datagram) {
+        // Who asks again later may find more memory.
+        let asks = requests(datagram);
+        if asks && (weft_memory::is_short() || !self.admits(&route, datagram)) {
             return None;
         }
         let mut endpoint = self.endpoint();

@@ -31,6 +31,8 @@ const SILENCE_LOOKS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
+    /// The peer has ended it, which the queue pair does not show while it has no request.
+    Left,
     /// Our half is closed; what arrives is thrown away until the peer closes too.
     Lingering(Instant),
     Closed,
@@ -144,7 +146,7 @@ impl StreamDrive {
     fn receive(&mut self, now: Instant) -> bool {
         if self.endpoint.is_held() {
             if tcp::is_broken(self.socket.as_fd()) {
-                self.closed();
+                self.left();
             }
             return false;
         }
@@ -158,7 +160,7 @@ impl StreamDrive {
             match tcp::receive(self.socket.as_fd(), buffer.room()) {
                 Received::Nothing => break,
                 Received::Closed => {
-                    self.closed();
+                    self.left();
                     break;
                 }
                 Received::Octets(octets) => {
@@ -220,7 +222,7 @@ impl StreamDrive {
             self.deliver(now);
         }
         if self.wire.as_ref().is_some_and(|wire| wire.closed && wire.line.is_empty()) {
-            self.closed();
+            self.left();
         }
         received
     }
@@ -257,9 +259,30 @@ impl StreamDrive {
             Transmit::More => self.turn.blocked = true,
             Transmit::Failed => {
                 // What the peer said before it went, a Terminate above all, is still to be read.
-                while self.phase != Phase::Closed && self.receive(now) {}
-                self.closed();
+                while !self.is_cut() && self.receive(now) {}
+                self.left();
             }
+        }
+    }
+
+    /// Whether there is no connection any more.
+    fn is_cut(&self) -> bool {
+        matches!(self.phase, Phase::Left | Phase::Closed)
+    }
+
+    /// The peer has ended the connection.
+    fn left(&mut self) {
+        if self.phase == Phase::Closed {
+            return;
+        }
+        self.endpoint.handle_closed();
+        if self.endpoint.is_dead() {
+            return self.closed();
+        }
+        self.phase = Phase::Left;
+        self.turn.blocked = false;
+        if let Some(buffer) = &mut self.buffer {
+            buffer.clear();
         }
     }
 
@@ -314,7 +337,7 @@ impl Drive for StreamDrive {
     }
 
     fn capabilities(&self) -> Option<Capabilities> {
-        Some(self.endpoint.capabilities())
+        (!self.is_cut()).then(|| self.endpoint.capabilities())
     }
 
     fn qp(&self) -> &Arc<Qp> {
@@ -356,7 +379,7 @@ impl Drive for StreamDrive {
     /// A full socket is asked whether it has room for more than a few octets.
     fn look(&self) -> u8 {
         match self.phase {
-            Phase::Closed => 0,
+            Phase::Closed | Phase::Left => 0,
             _ if !self.turn.blocked => self.worth_receiving(),
             _ => {
                 let ready = tcp::ready(self.socket.as_fd());
@@ -367,12 +390,14 @@ impl Drive for StreamDrive {
     }
 
     fn has_arrivals(&self) -> bool {
-        tcp::ready(self.socket.as_fd()).read
+        !self.is_cut() && tcp::ready(self.socket.as_fd()).read
     }
 
     fn work(&mut self, work: u8, now: Instant) {
-        if self.phase == Phase::Closed {
-            return;
+        match self.phase {
+            Phase::Closed => return,
+            Phase::Left => return self.left(),
+            Phase::Open | Phase::Lingering(_) => {}
         }
         let mut received = std::mem::take(&mut self.has_news);
         received |= self.note_stop(now) && self.receive(now);
@@ -385,7 +410,7 @@ impl Drive for StreamDrive {
         }
         let late = work & todo::TIME != 0 && self.wire.is_some();
         received |= (work & todo::RECEIVE != 0 || late) && self.receive(now);
-        let open = !self.turn.blocked || work & todo::WRITABLE != 0;
+        let open = !self.is_cut() && (!self.turn.blocked || work & todo::WRITABLE != 0);
         if open && (received || work & todo::SEND != 0) {
             self.transmit(now);
         }
@@ -395,13 +420,17 @@ impl Drive for StreamDrive {
     fn finds_nothing(&mut self, now: Instant) -> bool {
         let received = self.receive(now);
         self.has_news |= received;
-        !received && self.phase != Phase::Closed
+        !received && !self.is_cut()
     }
 
     fn disconnect(&mut self) {
-        if self.phase == Phase::Open {
-            self.transmit(clock::now());
-            self.close_endpoint();
+        match self.phase {
+            Phase::Open => {
+                self.transmit(clock::now());
+                self.close_endpoint();
+            }
+            Phase::Left => self.closed(),
+            Phase::Lingering(_) | Phase::Closed => {}
         }
         // What is framed might wait for a peer that does not read for as long as that likes.
         if self.endures && !self.endpoint.is_finished() {
@@ -427,7 +456,7 @@ impl Drive for StreamDrive {
             tcp::shutdown_write(self.socket.as_fd());
             self.phase = Phase::Lingering(now + LINGER);
         }
-        if self.phase == Phase::Closed {
+        if self.is_cut() {
             notices.finished = self.token.take();
             if notices.finished.is_some() {
                 tcp::shutdown(self.socket.as_fd());
@@ -443,7 +472,7 @@ impl Drive for StreamDrive {
     /// acknowledged. The kernel resets a connection that is closed with unread octets, and a reset
     /// may overtake what is still on its way.
     fn flush_at_exit(&mut self, until: Instant) {
-        if self.phase == Phase::Closed {
+        if self.is_cut() {
             return;
         }
         self.endpoint.close();
@@ -452,7 +481,7 @@ impl Drive for StreamDrive {
         while clock::now() < until {
             if !closing {
                 self.transmit(clock::now());
-                closing = self.phase == Phase::Closed || self.endpoint.is_finished();
+                closing = self.is_cut() || self.endpoint.is_finished();
                 if closing {
                     tcp::shutdown_write(self.socket.as_fd());
                 }

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_sync::Mutex;
@@ -75,7 +74,7 @@ impl Worker {
     pub fn start(engine: &'static Engine) -> io::Result<Arc<Self>> {
         let worker = Arc::new(Self::new()?);
         let own = Arc::clone(&worker);
-        thread::Builder::new().name("weft".into()).spawn(move || own.run(engine))?;
+        sys::thread::spawn(c"weft", move || own.run(engine))?;
         Ok(worker)
     }
 

@@ -17,6 +17,8 @@ pub enum Refused {
     ClearText,
     /// iWARP with another host although there is a key: iWARP cannot encrypt.
     StreamUnderKey,
+    /// A socket with another host that does not go by SDP, where all must.
+    PlainSocket,
     /// The peer has another key.
     OtherKey,
     /// The peer has a key and this host has none.
@@ -51,6 +53,11 @@ impl Refused {
                 "refused to exchange clear text with {peer}: there is a WEFT_KEY, but weft_iw0 \
                  cannot encrypt; use weft0, or set WEFT_INSECURE=1 as well if clear text is meant"
             ),
+            Self::PlainSocket => format!(
+                "refused a connection of {peer} by clear TCP: run the caller by `weft run \
+                 --sockets` with the same WEFT_KEY, or permit TCP by WEFT_SOCKETS=prefer or a rule \
+                 in WEFT_SOCKETS_RULES"
+            ),
             Self::OtherKey => {
                 format!("{peer} has another key than {own}, which this host has: {KEYS}")
             }
@@ -76,9 +83,10 @@ impl Refused {
     pub fn misuse(self) -> Misuse {
         Misuse::Refused(match self {
             Self::KeyUnusable => "the key cannot be used",
-            Self::ClearText | Self::StreamUnderKey | Self::PeerRefusesClearText => {
-                "clear text with another host"
-            }
+            Self::ClearText
+            | Self::StreamUnderKey
+            | Self::PlainSocket
+            | Self::PeerRefusesClearText => "clear text with another host",
             Self::OtherVersion | Self::OtherSeal => "a peer of another version",
             Self::OtherKey | Self::KeyMissing | Self::PeerWithoutKey => "a peer without the key",
             Self::Untimely => "a datagram that was not sent just now",

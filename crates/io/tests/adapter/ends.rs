@@ -107,6 +107,12 @@ impl End {
         }
     }
 
+    /// Takes the queue pair back to where it began; its number stays.
+    pub fn reset(&self) {
+        let attr = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+        self.qp.modify(&attr, QpAttrMask::STATE).unwrap();
+    }
+
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
         let addr = self.bytes.as_ptr() as u64 + offset as u64;
         Sge { addr, length: length as u32, lkey: self.key }

@@ -24,6 +24,7 @@ pub struct Line {
     pub near: End,
     pub far: End,
     pub relay: Relay,
+    space: Namespace,
 }
 
 impl Line {
@@ -40,8 +41,20 @@ impl Line {
         let near = near.expect("one number in many is smaller");
         let front = space.within(|| socket((SEEN, far.port()).into())).expect("its loopback is up");
         let relay = Relay::new(front, (NEAR, near.port()).into(), (FAR, far.port()).into());
-        far.connect(FAR, NEAR, near.qp.num());
-        space.within(|| near.connect(NEAR, SEEN, far.qp.num())).expect("its loopback is up");
-        Some(Self { near, far, relay })
+        let line = Self { near, far, relay, space };
+        line.connect_far();
+        line.connect_near();
+        Some(line)
+    }
+
+    /// Has the far end wait for the near one.
+    pub fn connect_far(&self) {
+        self.far.connect(FAR, NEAR, self.near.qp.num());
+    }
+
+    /// Has the near end ask the far one.
+    pub fn connect_near(&self) {
+        let connect = || self.near.connect(NEAR, SEEN, self.far.qp.num());
+        self.space.within(connect).expect("its loopback is up");
     }
 }

@@ -32,7 +32,11 @@ struct Shared {
     late: AtomicU64,
     recording: AtomicBool,
     record: Mutex<[Vec<Vec<u8>>; 2]>,
+    passes: Mutex<Filter>,
 }
+
+/// Whether a datagram passes on its way outward, or inward.
+type Filter = Box<dyn Fn(bool, &[u8]) -> bool + Send>;
 
 impl Relay {
     /// What comes to `front` is of `near` and for `far`.
@@ -48,6 +52,7 @@ impl Relay {
             late: AtomicU64::new(0),
             recording: AtomicBool::new(false),
             record: Mutex::default(),
+            passes: Mutex::new(Box::new(|_, _| true)),
         });
         let threads = [true, false].map(|outward| {
             let (shared, random) = (Arc::clone(&shared), Random::new());
@@ -72,7 +77,12 @@ impl Relay {
         self.shared.late.store(late, Ordering::SeqCst);
     }
 
-    /// Remembers what passes from now on.
+    /// Lets only pass what `passes` says, of each way.
+    pub fn filter(&self, passes: impl Fn(bool, &[u8]) -> bool + Send + 'static) {
+        *self.shared.passes.lock().unwrap() = Box::new(passes);
+    }
+
+    /// Remembers what passes from now on, or comes to be held back.
     pub fn record(&self) {
         self.shared.recording.store(true, Ordering::SeqCst);
     }
@@ -112,7 +122,9 @@ impl Shared {
             {
                 let datagram = &room[..octets];
                 self.note(outward, datagram);
-                if random.one_in(self.late.load(Ordering::SeqCst)) && delayed.is_none() {
+                if !self.passes.lock().unwrap()(outward, datagram) {
+                    // It is lost.
+                } else if random.one_in(self.late.load(Ordering::SeqCst)) && delayed.is_none() {
                     kept = Some(datagram.to_vec());
                 } else if !random.one_in(self.lost.load(Ordering::SeqCst)) {
                     self.send(outward, datagram);

@@ -4,7 +4,7 @@ use weft_rnic::wire::rdmap::Opcode;
 use weft_rnic::wire::terminate::TerminateCode as T;
 use weft_verbs::SendOp;
 
-use crate::peer::{IRD, Peer, another, untagged};
+use crate::peer::{IRD, ORD, Peer, another, opcode, tagged, untagged};
 use crate::side::{ALL, Side};
 
 /// 6.4.3.1: receives are those of the queue pair, so who sends too much is short of them alone.
@@ -61,6 +61,28 @@ fn reads_beyond_the_depth_end_their_own_stream() {
     modest.expect_service();
     assert_eq!(victim.reports.wait_over(), 1, "the stream with too many Reads");
     modest.expect_service();
+}
+
+/// 7.2: a program that posts more Reads than the peer serves at a time uses up no more there.
+#[test]
+fn reads_of_this_side_keep_to_the_depth_that_the_peer_has() {
+    let victim = Side::new();
+    let memory = victim.memory(8, 7, ALL);
+    let mut peer = Peer::of(&victim);
+    peer.expect_service();
+    for wr_id in 0..2 * u64::from(ORD) {
+        victim.send(wr_id, SendOp::Read { to: 0, stag: 9 }, &[memory.sge(0, 8)]);
+    }
+    let requests: Vec<_> = (0..ORD).map(|_| peer.hear()).collect();
+    assert!(requests.iter().all(|request| opcode(request) == Opcode::ReadRequest));
+    // Nothing but the answer to this one comes before one of them is answered.
+    peer.expect_service();
+    for request in requests {
+        let sink = u32::from_be_bytes(request[18..22].try_into().unwrap());
+        let to = u64::from_be_bytes(request[22..30].try_into().unwrap());
+        peer.say(&tagged(Opcode::ReadResponse, sink, to, &[8; 8]));
+        assert_eq!(opcode(&peer.hear()), Opcode::ReadRequest);
+    }
 }
 
 /// 6.4.4: segments without effect, which end no stream, cost no more than others.

@@ -71,16 +71,42 @@ fn rights_are_those_of_the_registration() {
     assert!(outbox.bytes.iter().all(|byte| *byte == 7));
 }
 
-/// 6.2.3 and 6.3.6: two keys of the same memory keep their own rights.
+/// 6.2.3 and 6.3.6: two keys of the same memory keep their own rights, to read and to write.
 #[test]
 fn a_key_does_not_lend_its_rights_to_another_of_the_same_memory() {
+    for writes in [false, true] {
+        let victim = Side::new();
+        let memory = victim.memory(64, 7, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+        let at = memory.addr();
+        let readable = victim.context.reg_mr(&victim.pd, at, 64, at, Access::REMOTE_READ).unwrap();
+        let mut peer = Peer::of(&victim);
+        peer.write(memory.key, at, &[8; 64]);
+        peer.read(readable, at, 64);
+        assert_eq!(Header::parse(&peer.hear()).unwrap().1, [8; 64]);
+        match writes {
+            false => peer.read(memory.key, at, 64),
+            true => peer.write(readable, at, &[9; 64]),
+        }
+        peer.expect_refusal(T::RdmapAccess);
+        assert!(memory.bytes.iter().all(|byte| *byte == 8));
+    }
+}
+
+/// 6.2.3 and 6.3.6: the end of one key is not that of another of the same memory.
+#[test]
+fn a_key_that_is_revoked_leaves_another_of_the_same_memory() {
     let victim = Side::new();
-    let memory = victim.memory(64, 7, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+    let memory = victim.memory(64, 7, ALL);
     let at = memory.addr();
-    let readable = victim.context.reg_mr(&victim.pd, at, 64, at, Access::REMOTE_READ).unwrap();
+    let other = victim.context.reg_mr(&victim.pd, at, 64, at, ALL).unwrap();
+    victim.recv(1, &[]);
     let mut peer = Peer::of(&victim);
-    peer.read(readable, at, 64);
-    assert_eq!(Header::parse(&peer.hear()).unwrap().1, [7; 64]);
-    peer.read(memory.key, at, 64);
-    peer.expect_refusal(T::RdmapAccess);
+    peer.say(&untagged(Opcode::SendInvalidate, 1, memory.key, &[]));
+    victim.completions(1);
+    peer.write(other, at, &[8; 64]);
+    peer.read(other, at, 64);
+    assert_eq!(Header::parse(&peer.hear()).unwrap().1, [8; 64]);
+    peer.write(memory.key, at, &[9; 64]);
+    peer.expect_refusal(T::TaggedInvalidStag);
+    assert!(memory.bytes.iter().all(|byte| *byte == 8));
 }

@@ -17,6 +17,8 @@ use crate::side::{DEADLINE, Side, sockets};
 
 /// Reads of the peer that are served at a time.
 pub const IRD: u16 = 4;
+/// Reads that the peer serves at a time.
+pub const ORD: u16 = 4;
 
 /// The far end of a stream.
 pub struct Peer {
@@ -28,7 +30,7 @@ impl Peer {
     /// The peer of `side`'s queue pair.
     pub fn of(side: &Side) -> Self {
         let (near, far) = sockets();
-        let agreed = Agreed { crc: true, ird: IRD, ord: 4, ..Agreed::default() };
+        let agreed = Agreed { crc: true, ird: IRD, ord: ORD, ..Agreed::default() };
         side.attach(far, Role::Responder, &agreed);
         near.set_read_timeout(Some(DEADLINE)).unwrap();
         Self { stream: near, reads: 0 }
@@ -87,6 +89,11 @@ impl Peer {
     pub fn write(&mut self, stag: u32, to: u64, bytes: &[u8]) {
         self.say(&tagged(Opcode::Write, stag, to, bytes));
     }
+}
+
+/// What a segment is of.
+pub fn opcode(ulpdu: &[u8]) -> Opcode {
+    Header::parse(ulpdu).unwrap().0.opcode().unwrap()
 }
 
 /// A tagged segment that ends its message.

@@ -37,25 +37,36 @@ fn a_key_is_of_no_use_on_a_stream_of_another_protection_domain() {
     }
 }
 
-/// 6.1.1: the scope of a key may be one stream of several in its protection domain.
+/// 6.1.1: the scope of a key may be one stream of several in its protection domain. Then no other
+/// stream revokes it either (6.4.5).
 #[test]
 fn a_window_of_type_2_is_of_no_use_on_another_stream() {
-    let victim = Side::new();
-    let memory = victim.memory(64, 7, ALL);
-    let other = another(&victim, &victim.pd, &victim.cq);
-    let (mut rightful, mut attacker) = (Peer::of(&victim), Peer::of(&other));
-    rightful.expect_service();
-    let window = victim.context.alloc_mw(&victim.pd, WindowKind::Type2);
-    let (key, access) = (Bind::next_key(window), Access::REMOTE_WRITE);
-    let bind = Bind { window, key, region: memory.key, addr: memory.addr(), len: 32, access };
-    victim.send(1, SendOp::BindMw(bind), &[]);
-    assert_eq!(victim.completions(1)[0].status, 0);
-    attacker.write(key, memory.addr(), &[1; 8]);
-    attacker.expect_refusal(T::TaggedNotAssociated);
-    assert!(memory.bytes.iter().all(|byte| *byte == 7));
-    rightful.write(key, memory.addr(), &[8; 8]);
-    rightful.expect_service();
-    assert_eq!(memory.bytes[7..9], [8, 7]);
+    let attacks: [(Attack, T); 2] = [
+        (|peer, key, at| peer.write(key, at, &[1; 8]), T::TaggedNotAssociated),
+        (
+            |peer, key, _| peer.say(&untagged(Opcode::SendInvalidate, 1, key, &[])),
+            T::RdmapCannotInvalidate,
+        ),
+    ];
+    for (attack, code) in attacks {
+        let victim = Side::new();
+        let memory = victim.memory(64, 7, ALL);
+        let other = another(&victim, &victim.pd, &victim.cq);
+        let (mut rightful, mut attacker) = (Peer::of(&victim), Peer::of(&other));
+        rightful.expect_service();
+        let window = victim.context.alloc_mw(&victim.pd, WindowKind::Type2);
+        let (key, access) = (Bind::next_key(window), Access::REMOTE_WRITE);
+        let bind = Bind { window, key, region: memory.key, addr: memory.addr(), len: 32, access };
+        victim.send(1, SendOp::BindMw(bind), &[]);
+        assert_eq!(victim.completions(1)[0].status, 0);
+        other.recv(2, &[]);
+        attack(&mut attacker, key, memory.addr());
+        attacker.expect_refusal(code);
+        assert!(memory.bytes.iter().all(|byte| *byte == 7));
+        rightful.write(key, memory.addr(), &[8; 8]);
+        rightful.expect_service();
+        assert_eq!(memory.bytes[7..9], [8, 7]);
+    }
 }
 
 /// 6.1.1: a key cannot be guessed from those before it, nor comes again soon.

@@ -152,6 +152,26 @@ fn ask_with_cookie(socket: &UdpSocket, to: SocketAddr) -> (HelloKind, u16) {
     ask(socket, to, &Hello { cookie, ..hello }.encode())
 }
 
+/// Listeners of sockets, which are told of a Request before its sender has shown anything where
+/// there is no key.
+#[test]
+fn who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too() {
+    let test = "listeners::who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too";
+    let Some(outside) = apart(test, &[("WEFT_KEY", KEY_TEXT)]) else { return };
+    let channel = EventChannel::new().unwrap();
+    let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Shuttle);
+    id.set_prompt();
+    id.bind("[::]:0".parse().unwrap()).unwrap();
+    id.listen(0).unwrap();
+    let addr = id.local_addr().unwrap();
+    let server = Server { channel, id, addr };
+    let stranger = outside.socket(THERE);
+    let (kind, _) = ask(&stranger, at(HERE, addr.port()), &request());
+    assert_eq!(kind, HelloKind::Retry);
+    prove_alive(&server, addr.port(), Transport::Shuttle);
+    assert!(server.channel.is_empty());
+}
+
 #[test]
 fn where_clear_text_is_meant_a_request_needs_an_address_that_receives() {
     let test = "listeners::where_clear_text_is_meant_a_request_needs_an_address_that_receives";

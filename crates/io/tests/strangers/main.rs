@@ -12,7 +12,16 @@ mod common;
 #[allow(dead_code, reason = "each test file uses its part")]
 mod relay;
 
+#[path = "../adapter/ends.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod ends;
+
+#[path = "../adapter/line.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod line;
+
 mod datagrams;
 mod listeners;
 mod outside;
+mod records;
 mod refusals;

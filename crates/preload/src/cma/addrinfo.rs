@@ -13,7 +13,7 @@ use super::abi::{
 };
 use super::sockaddr;
 use crate::abi::IBV_QPT_RC;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What a program asks for.
@@ -163,6 +163,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
     pass_when_off!(rdma_getaddrinfo(node, service, hints, res));
+    needs_memory!(errno::minus_one);
     if res.is_null() || node.is_null() && service.is_null() && hints.is_null() {
         return errno::minus_one(libc::EINVAL);
     }

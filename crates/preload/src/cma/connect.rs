@@ -12,7 +12,7 @@ use super::events::complete;
 use super::id::{completed, object, result};
 use super::object::{IdObject, copy_octets};
 use crate::abi::ibv_ece;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::ibv::qp;
 use crate::real::pass_when_off;
 
@@ -23,6 +23,7 @@ use crate::real::pass_when_off;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     pass_when_off!(rdma_listen(id, backlog));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     let listening = result(object.cm.listen(usize::try_from(backlog).unwrap_or(0)));
     if listening == 0 {
@@ -38,6 +39,7 @@ pub unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     pass_when_off!(rdma_connect(id, param));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     // SAFETY: the caller passes NULL or readable parameters.
     let mut wanted = unsafe { read_param(param) };
@@ -61,6 +63,7 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     pass_when_off!(rdma_accept(id, param));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     // SAFETY: the caller passes NULL or readable parameters.
     let mut wanted = unsafe { read_param(param) };

@@ -87,6 +87,10 @@ unsafe fn prepare(
     if routed != 0 {
         return routed;
     }
+    // No connect takes more.
+    if res.ai_connect_len > usize::from(u8::MAX) {
+        return errno::minus_one(libc::EINVAL);
+    }
     // SAFETY: the result has as much data for the connection as it says.
     object.connect_data.replace(unsafe { copy_octets(res.ai_connect, res.ai_connect_len) });
     // SAFETY: the caller passes NULL or attributes of its own.

@@ -9,7 +9,7 @@ use super::abi::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::id::{completed, object};
 use super::object::IdObject;
 use super::sockaddr;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::ibv::{group, qp};
 use crate::real::pass_when_off;
 
@@ -29,6 +29,7 @@ pub unsafe extern "C" fn rdma_join_multicast(
     context: *mut c_void,
 ) -> c_int {
     pass_when_off!(rdma_join_multicast(id, addr, context));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     // SAFETY: a whole address by contract.
     unsafe { join(object, addr, true, context) }
@@ -45,6 +46,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     pass_when_off!(rdma_join_multicast_ex(id, attr, context));
+    needs_memory!(errno::minus_one);
     const KNOWN: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     let object = object!(id);
     // SAFETY: the caller passes NULL or readable attributes.

@@ -19,7 +19,7 @@ use super::devices::Device;
 use super::events::{complete, release};
 use super::object::{ChannelObject, IdObject};
 use super::sockaddr;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// The object behind `id`; returns from the calling function with `EINVAL` if there is none.
@@ -56,6 +56,7 @@ pub fn create(
     context: *mut c_void,
     port_space: c_int,
 ) -> Result<*mut rdma_cm_id, c_int> {
+    needs_memory!(Err);
     let space = match port_space {
         RDMA_PS_TCP => PortSpace::Tcp,
         RDMA_PS_UDP | RDMA_PS_IPOIB => PortSpace::Udp,
@@ -161,6 +162,7 @@ pub unsafe extern "C" fn rdma_migrate_id(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::sockaddr) -> c_int {
     pass_when_off!(rdma_bind_addr(id, addr));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     // SAFETY: the caller passes a whole address.
     let Some(addr) = (unsafe { sockaddr::read(addr) }) else {
@@ -193,6 +195,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     timeout_ms: c_int,
 ) -> c_int {
     pass_when_off!(rdma_resolve_addr(id, src, dst, timeout_ms));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     // SAFETY: the caller passes NULL or a whole address.
     let from: Option<SocketAddr> = unsafe { sockaddr::read(src) };
@@ -214,6 +217,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
     pass_when_off!(rdma_resolve_route(id, timeout_ms));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     completed(object, object.cm.resolve_route())
 }

@@ -4,16 +4,16 @@
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
-use std::thread;
 
 use weft_io::cm::{CmId, Event, EventKind};
+use weft_io::spawn_thread;
 use weft_sync::Mutex;
 
 use super::abi::{rdma_addrinfo, rdma_cm_id};
 use super::addrinfo::{Answer, Hints};
 use super::events::complete;
 use super::id::object;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// The last result for an id: shared with the thread that looks for it, which may outlive the id.
@@ -58,6 +58,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
     hints: *const rdma_addrinfo,
 ) -> c_int {
     pass_when_off!(rdma_resolve_addrinfo(id, node, service, hints));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     if node.is_null() && service.is_null() && hints.is_null() {
         return errno::minus_one(libc::EINVAL);
@@ -73,8 +74,8 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
     };
     let (found, cm) = (Arc::clone(&object.found), Arc::clone(&object.cm));
     let query = Query { node: copy(node), service: copy(service), wish, found, cm };
-    match thread::Builder::new().name("weft-names".into()).spawn(|| query.run()) {
-        Ok(_detached) => complete(object),
+    match spawn_thread(c"weft-names", || query.run()) {
+        Ok(()) => complete(object),
         Err(e) => errno::minus_one(e.raw_os_error().unwrap_or(libc::EAGAIN)),
     }
 }

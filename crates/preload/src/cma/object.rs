@@ -20,6 +20,7 @@ use super::devices::Device;
 use super::names::Found;
 use super::sockaddr;
 use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
+use crate::errno::needs_memory;
 use crate::ibv::qp;
 use crate::log::log;
 
@@ -60,6 +61,7 @@ pub enum ChannelObject {
 impl ChannelObject {
     /// A new channel, for [`ChannelObject::destroy`] to take back; or an errno.
     pub fn create() -> Result<*mut rdma_event_channel, c_int> {
+        needs_memory!(Err);
         let channel = EventChannel::new().map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
         let head = Box::into_raw(Box::new(rdma_event_channel { fd: channel.fd() }));
         channels().insert(head.addr(), channel);

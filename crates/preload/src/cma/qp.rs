@@ -12,7 +12,7 @@ use crate::abi::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
 use crate::real::pass_when_off;
 use weft_io::cm::PortSpace;
@@ -201,6 +201,7 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     pass_when_off!(rdma_create_qp_ex(id, attr));
+    needs_memory!(errno::minus_one);
     let object = object!(id);
     // SAFETY: the caller passes NULL or attributes of its own.
     let Some(attr) = (unsafe { attr.as_mut() }) else { return errno::minus_one(libc::EINVAL) };

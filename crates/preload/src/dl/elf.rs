@@ -4,7 +4,7 @@
 //! the definitions here. The tables of the loaded C library are the one place that still tells
 //! where the real ones are.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::mem::size_of;
 
 const DT_STRTAB: i64 = 5;
@@ -30,50 +30,51 @@ struct Tables {
     versions: *const u16,
 }
 
-/// The address of the default version of `name` in the object whose file is called `file`.
+/// What the dynamic linker tells debuggers of a loaded object.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+    dynamic: *const Dyn,
+    next: *const LinkMap,
+}
+
+/// The beginning of what it tells them in all.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    objects: *const LinkMap,
+}
+
+unsafe extern "C" {
+    /// Variables have no interceptors, which functions such as `dl_iterate_phdr` have in programs
+    /// with a sanitizer's runtime; that looks up its names before any of them works.
+    static _r_debug: Debug;
+}
+
+/// The address of the default version of `name` in the object whose file is called `file`, which is
+/// never unloaded.
 pub fn find(file: &CStr, name: &CStr) -> Option<usize> {
-    let mut search = Search { file, name, found: None };
-    // SAFETY: the callback gets the pointer to `search` back, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.found
+    // SAFETY: the dynamic linker has filled it in before any code of an object runs.
+    let mut next = unsafe { (&raw const _r_debug.objects).read_volatile() };
+    loop {
+        // SAFETY: objects are in the list while they are loaded; those that come before the C
+        // library are loaded with the program.
+        let object = unsafe { next.as_ref() }?;
+        if is_called(object, file) {
+            return read_dynamic(object.base, object.dynamic)?.lookup(name);
+        }
+        next = object.next;
+    }
 }
 
-struct Search<'a> {
-    file: &'a CStr,
-    name: &'a CStr,
-    found: Option<usize>,
-}
-
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: `data` is the `Search` that `find` passed, borrowed by nobody else meanwhile.
-    let search = unsafe { &mut *data.cast::<Search<'_>>() };
-    // SAFETY: the dynamic linker passes a valid description for the length of the call.
-    let info = unsafe { &*info };
-    if info.dlpi_name.is_null() {
-        return 0;
+fn is_called(object: &LinkMap, file: &CStr) -> bool {
+    if object.name.is_null() {
+        return false;
     }
     // SAFETY: object names are NUL-terminated.
-    let path = unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes();
-    if path.rsplit(|c| *c == b'/').next() != Some(search.file.to_bytes()) {
-        return 0;
-    }
-    search.found = tables(info).and_then(|t| t.lookup(search.name));
-    c_int::from(search.found.is_some())
-}
-
-fn tables(info: &libc::dl_phdr_info) -> Option<Tables> {
-    let base = info.dlpi_addr as usize;
-    let mut header = info.dlpi_phdr;
-    let mut dynamic = None;
-    for _ in 0..info.dlpi_phnum {
-        // SAFETY: `header` runs over the `dlpi_phnum` program headers of the object.
-        let h = unsafe { &*header };
-        if h.p_type == libc::PT_DYNAMIC {
-            dynamic = Some((base + h.p_vaddr as usize) as *const Dyn);
-        }
-        header = header.wrapping_add(1);
-    }
-    read_dynamic(base, dynamic?)
+    let path = unsafe { CStr::from_ptr(object.name) }.to_bytes();
+    path.rsplit(|c| *c == b'/').next() == Some(file.to_bytes())
 }
 
 fn read_dynamic(base: usize, mut entry: *const Dyn) -> Option<Tables> {

@@ -18,7 +18,7 @@ use super::object::{Object, handle};
 use super::query::{PORT, personality};
 use super::{pd_mr, qp_attr};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::net;
 use crate::real::pass_when_off;
 
@@ -61,6 +61,7 @@ pub unsafe fn destination(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Result<Destin
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     pass_when_off!(ibv_create_ah(pd, attr));
+    needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };
     // SAFETY: the context of a live domain is open.
@@ -83,6 +84,9 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     };
     if let Err(refused) = permitted {
         return errno::null(refused.errno());
+    }
+    if !remote.is_multicast() {
+        secrecy.add_destination(remote);
     }
     // SAFETY: alive by contract.
     let domain = &unsafe { pd_mr::pd_tail(pd) }.core;

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 
 use super::pd_mr;
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 const PAGE: usize = 4096;
@@ -71,6 +71,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(
     buf: *mut *mut ibv_buf,
 ) -> *mut c_void {
     pass_when_off!(ibv_alloc_buf(pd, size, buf));
+    needs_memory!(errno::null);
     if pd.is_null() || buf.is_null() || size == 0 {
         return errno::null(libc::EINVAL);
     }
@@ -112,6 +113,7 @@ pub unsafe extern "C" fn ibv_alloc_user_buf(
     dmabuf_fd: c_int,
 ) -> *mut ibv_buf {
     pass_when_off!(ibv_alloc_user_buf(pd, addr, size, dmabuf_fd));
+    needs_memory!(errno::null);
     if dmabuf_fd >= 0 {
         return errno::null(libc::EOPNOTSUPP);
     }

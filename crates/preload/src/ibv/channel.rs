@@ -17,7 +17,7 @@ use super::cq;
 use super::object::Object;
 use super::registry::{self, Source};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::fd::{EventFd, Waker};
 use crate::real::pass_when_off;
 
@@ -66,6 +66,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
     pass_when_off!(ibv_create_comp_channel(context));
+    needs_memory!(errno::null);
     let fd = match EventFd::new() {
         Ok(fd) => Arc::new(fd),
         Err(code) => return errno::null(code),

@@ -18,7 +18,7 @@ use weft_sync::{Mutex, MutexGuard};
 
 use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::fd::{self, EventFd, Waker};
 use crate::log::log;
 use crate::real::pass_when_off;
@@ -116,6 +116,7 @@ fn is_shared(context: *mut ibv_context) -> bool {
 
 /// Opens a device; fails with the errno of the system.
 pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
+    needs_memory!(Err);
     let events = Arc::new(EventFd::new()?);
     let core = Context::open(personality, Box::new(Waker(Arc::clone(&events))));
     let core = core.map_err(|misuse| misuse.errno())?;
@@ -123,6 +124,7 @@ pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
     let tail = Tail { core, events, objects: AtomicUsize::new(0) };
     let object =
         Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(personality, async_fd) }));
+    crate::asked::note_opened();
     log!(Debug, "opened {:?}", device::name(personality));
     opened().push((async_fd, personality));
     // SAFETY: just made.

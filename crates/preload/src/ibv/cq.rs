@@ -18,7 +18,7 @@ use super::context::Held;
 use super::object::{Acks, Object, SpanLock, handle};
 use super::registry;
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What is behind a completion queue.
@@ -69,6 +69,7 @@ pub struct Request {
 /// # Safety
 /// `context` is open; the channel is NULL or alive.
 pub unsafe fn create(context: *mut ibv_context, request: &Request) -> *mut ibv_cq_ex {
+    needs_memory!(errno::null);
     // SAFETY: open by contract.
     let vectors = unsafe { (*context).num_comp_vectors };
     if request.cqe == 0 || request.comp_vector >= vectors as u32 {

@@ -1,6 +1,7 @@
 //! Device memory and null regions: what programs register that is not memory of theirs.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::Arc;
 
 use weft_verbs::mr::DeviceMemory;
@@ -10,7 +11,7 @@ use super::import::{self, Shared};
 use super::object::{Object, handle};
 use super::pd_mr;
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 
 /// What is behind device memory.
 struct Tail {
@@ -20,6 +21,8 @@ struct Tail {
 
 type DmObject = Object<ibv_dm, Tail>;
 
+/// Octets that are copied at once, with no memory of the process for more.
+const AT_ONCE: usize = 4096;
 /// The largest alignment that can be asked for, as a power of two: a page.
 const ALIGNMENT_MAX: u32 = 12;
 
@@ -38,6 +41,7 @@ pub unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
+    needs_memory!(errno::null);
     // SAFETY: readable by contract.
     let attr = unsafe { *attr };
     if attr.comp_mask != 0 || attr.log_align_req > ALIGNMENT_MAX {
@@ -106,10 +110,20 @@ unsafe extern "C" fn memcpy_to_dm(
     // SAFETY: the program passes live device memory.
     let memory = unsafe { &tail(dm).core };
     let Ok(_) = memory.range(offset, length as u64) else { return errno::code(libc::EINVAL) };
-    let mut bytes = vec![0_u8; length];
-    // SAFETY: the program passes `length` readable octets.
-    unsafe { std::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), length) };
-    errno::positive(memory.copy_in(offset, &bytes))
+    let mut bytes = [0_u8; AT_ONCE];
+    let copied = (0..length).step_by(AT_ONCE).try_for_each(|done| {
+        let piece = &mut bytes[..AT_ONCE.min(length - done)];
+        // SAFETY: the program passes `length` readable octets.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                from.wrapping_byte_add(done).cast(),
+                piece.as_mut_ptr(),
+                piece.len(),
+            )
+        };
+        memory.copy_in(offset + done as u64, piece)
+    });
+    errno::positive(copied)
 }
 
 unsafe extern "C" fn memcpy_from_dm(
@@ -120,14 +134,19 @@ unsafe extern "C" fn memcpy_from_dm(
 ) -> c_int {
     // SAFETY: the program passes live device memory.
     let memory = unsafe { &tail(dm).core };
-    let Ok(octets) = u32::try_from(length) else { return errno::code(libc::EINVAL) };
-    let mut bytes = Vec::new();
-    let result = errno::positive(memory.copy_out(offset, octets, &mut bytes));
-    if result == 0 {
-        // SAFETY: the program passes `length` writable octets, as many as were copied out.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast(), bytes.len()) };
-    }
-    result
+    let Ok(_) = memory.range(offset, length as u64) else { return errno::code(libc::EINVAL) };
+    let mut bytes = Vec::with_capacity(AT_ONCE);
+    let copied = (0..length).step_by(AT_ONCE).try_for_each(|done| {
+        bytes.clear();
+        let octets = AT_ONCE.min(length - done) as u32;
+        memory.copy_out(offset + done as u64, octets, &mut bytes)?;
+        // SAFETY: the program passes `length` writable octets, of which these are some.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), to.wrapping_byte_add(done).cast(), bytes.len())
+        };
+        Ok(())
+    });
+    errno::positive(copied)
 }
 
 /// Slot `reg_dm_mr`: a region that begins at zero.
@@ -141,6 +160,7 @@ pub unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: u32,
 ) -> *mut ibv_mr {
+    needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
     // SAFETY: alive by contract.
@@ -150,7 +170,7 @@ pub unsafe extern "C" fn reg_dm_mr(
         engine.reg_dm_mr(&domain.core, &memory.core, offset, length as u64, access)
     });
     // SAFETY: alive by contract.
-    unsafe { pd_mr::make_mr(pd, std::ptr::null_mut(), length, key) }
+    unsafe { pd_mr::make_mr(pd, ptr::null_mut(), length, key) }
 }
 
 /// Slot `alloc_null_mr`.
@@ -158,11 +178,12 @@ pub unsafe extern "C" fn reg_dm_mr(
 /// # Safety
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
     let key = domain.engine().alloc_null_mr(&domain.core);
     // SAFETY: alive by contract.
-    let mr = unsafe { pd_mr::make_mr(pd, std::ptr::null_mut(), usize::MAX, key) };
+    let mr = unsafe { pd_mr::make_mr(pd, ptr::null_mut(), usize::MAX, key) };
     if !mr.is_null() {
         // SAFETY: just made. No peer may name it.
         unsafe { (*mr).rkey = 0 };

@@ -8,7 +8,7 @@ use weft_verbs::Misuse;
 
 use super::qp;
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::net;
 use crate::real::pass_when_off;
 
@@ -43,6 +43,7 @@ unsafe fn change(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     pass_when_off!(ibv_attach_mcast(qp, gid, lid));
+    needs_memory!(errno::code);
     // SAFETY: as this function's contract.
     unsafe { change(qp, gid, |core, group| core.attach_group(group, &interfaces_of(None))) }
 }

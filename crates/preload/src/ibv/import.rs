@@ -13,7 +13,7 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::mr::DeviceMemory;
 
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::ibv::{context, dm, pd_mr};
 use crate::real::pass_when_off;
 
@@ -78,6 +78,7 @@ pub unsafe extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
     pass_when_off!(ibv_import_pd(context, handle));
+    needs_memory!(errno::null);
     // SAFETY: open by contract.
     match unsafe { find(context, handle) } {
         // SAFETY: open by contract.
@@ -104,6 +105,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
     pass_when_off!(ibv_import_mr(pd, handle));
+    needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };
     // SAFETY: the context of a live domain is open.
@@ -132,6 +134,7 @@ pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
     pass_when_off!(ibv_import_dm(context, handle));
+    needs_memory!(errno::null);
     // SAFETY: open by contract.
     match unsafe { find(context, handle) } {
         // SAFETY: open by contract.

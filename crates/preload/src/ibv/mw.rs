@@ -10,7 +10,7 @@ use super::context::Held;
 use super::object::{Object, handle};
 use super::{pd_mr, qp};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 
 type MwObject = Object<ibv_mw, Held>;
 
@@ -19,6 +19,7 @@ type MwObject = Object<ibv_mw, Held>;
 /// # Safety
 /// `pd` is alive.
 pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
+    needs_memory!(errno::null);
     let Some(wanted) = u32::try_from(kind).ok().and_then(WindowKind::from_raw) else {
         return errno::null(libc::EINVAL);
     };
@@ -55,6 +56,7 @@ pub unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// # Safety
 /// `qp` and `mw` are alive; `bind` is readable and names a live region or none.
 pub unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut c_void) -> c_int {
+    needs_memory!(errno::code);
     // SAFETY: readable by contract.
     let asked = unsafe { *bind.cast::<ibv_mw_bind>() };
     // SAFETY: alive by contract.

@@ -10,8 +10,9 @@ use weft_verbs::{Access, Misuse};
 use super::context::Held;
 use super::import::{self, Shared};
 use super::object::{Object, handle};
+use super::post;
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What is behind a protection domain.
@@ -52,6 +53,7 @@ impl PdTail {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pass_when_off!(ibv_alloc_pd(context));
+    needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
     let core = held.tail().core.alloc_pd();
@@ -134,6 +136,7 @@ pub unsafe extern "C" fn alloc_parent_domain(
     if attr.comp_mask & !KNOWN != 0 {
         return errno::null(libc::EOPNOTSUPP);
     }
+    needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let base = unsafe { pd_tail(attr.pd) };
     base.children.fetch_add(1, Ordering::AcqRel);
@@ -164,9 +167,8 @@ pub unsafe extern "C" fn advise_mr(
     }
     // SAFETY: alive by contract.
     let tail = unsafe { pd_tail(pd) };
-    let entry = |i: u32| list.wrapping_add(i as usize);
     // SAFETY: as many entries by contract.
-    let sges: Vec<ibv_sge> = (0..count).map(|i| unsafe { *entry(i) }).collect();
+    let sges = unsafe { post::lent(list, count as usize) };
     errno::positive(tail.engine().advise(&tail.core, advice, &sges))
 }
 
@@ -182,6 +184,7 @@ pub unsafe extern "C" fn alloc_td(
     if unsafe { (*attr).comp_mask } != 0 {
         return errno::null(libc::EINVAL);
     }
+    needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
     TdObject::make(ibv_td { context }, held)
@@ -216,6 +219,9 @@ pub unsafe fn register(
     iova: u64,
     bits: u32,
 ) -> *mut ibv_mr {
+    needs_memory!(errno::null);
+    // The application may unmap the memory while it is registered.
+    weft_guard::install();
     // SAFETY: alive by contract.
     let tail = unsafe { pd_tail(pd) };
     let key = access(bits).and_then(|access| {

@@ -12,6 +12,7 @@ use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr, limits};
 
 use super::{ah, mw, qp, srq};
 use crate::abi::*;
+use crate::errno::needs_memory;
 
 /// Slot `post_send`.
 ///
@@ -48,6 +49,7 @@ pub unsafe extern "C" fn post_send(
 /// # Safety
 /// The entries of the request are readable, and so is the address handle of a datagram.
 unsafe fn post_one(core: &Qp, item: &ibv_send_wr) -> Result<(), Misuse> {
+    needs_memory!(refuse);
     // SAFETY: readable by contract.
     let sges = unsafe { entries(item.sg_list, item.num_sge) }?;
     // SAFETY: as above.
@@ -106,9 +108,7 @@ unsafe fn post_receives(
         // SAFETY: requests of the list are readable by contract.
         let item = &unsafe { lent(next, 1) }[0];
         // SAFETY: as above.
-        let sges = unsafe { entries(item.sg_list, item.num_sge) };
-        let posted = sges.and_then(|sges| post(&RecvWr { wr_id: item.wr_id, sges: &sges }));
-        if let Err(misuse) = posted {
+        if let Err(misuse) = unsafe { post_receive(item, &post) } {
             // SAFETY: NULL or writable by contract.
             unsafe { report(bad, next) };
             return misuse.errno();
@@ -116,6 +116,23 @@ unsafe fn post_receives(
         next = item.next;
     }
     0
+}
+
+/// # Safety
+/// The entries of the request are readable.
+unsafe fn post_receive(
+    item: &ibv_recv_wr,
+    post: impl Fn(&RecvWr<'_>) -> Result<(), Misuse>,
+) -> Result<(), Misuse> {
+    needs_memory!(refuse);
+    // SAFETY: readable by contract.
+    let sges = unsafe { entries(item.sg_list, item.num_sge) }?;
+    post(&RecvWr { wr_id: item.wr_id, sges: &sges })
+}
+
+/// What the queues keep of a request may need memory.
+pub(super) fn refuse<T>(code: c_int) -> Result<T, Misuse> {
+    Err(Misuse::System(code))
 }
 
 /// # Safety

@@ -21,7 +21,7 @@ use super::object::{Acks, Object, handle};
 use super::qp_ex::Builder;
 use super::{cq, pd_mr, qp_attr, registry, srq, xrcd};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What is behind a queue pair.
@@ -103,6 +103,7 @@ pub unsafe fn create(
     init: &mut ibv_qp_init_attr,
     extended: bool,
 ) -> *mut ibv_qp_ex {
+    needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
     let personality = held.tail().core.personality();
@@ -259,6 +260,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     mask: c_int,
 ) -> c_int {
     pass_when_off!(ibv_modify_qp(qp, attr, mask));
+    needs_memory!(errno::code);
     // SAFETY: alive by contract.
     let tail = unsafe { tail(qp) };
     // SAFETY: readable by contract.

@@ -2,24 +2,25 @@
 //! `wr_complete`, on one thread, and then posted as a list.
 
 use std::cell::UnsafeCell;
+use std::convert::identity;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use weft_io::Personality;
-use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr};
+use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr, limits};
 
 use super::object::SpanLock;
 use super::qp::{self, Home, Tail};
 use super::query::personality;
 use super::{ah, mw, post};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 
-/// What both devices can build. Over iWARP writes with immediate data and atomics reach Weft
-/// peers only.
+/// What both devices can build. Over iWARP immediate data and atomics reach Weft peers only.
 const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
+    | IBV_QP_EX_WITH_SEND_WITH_IMM
     | IBV_QP_EX_WITH_RDMA_READ
     | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
@@ -31,7 +32,7 @@ const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
 fn supported(personality: Personality) -> u64 {
     match personality {
         Personality::Iwarp => SUPPORTED,
-        Personality::Roce => SUPPORTED | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_WRITE,
+        Personality::Roce => SUPPORTED | IBV_QP_EX_WITH_ATOMIC_WRITE,
     }
 }
 
@@ -80,6 +81,10 @@ impl Span {
 
     fn begin(&mut self, wr_id: u64, flags: SendFlags, op: SendOp) {
         if self.used == self.slots.len() {
+            if self.slots.try_reserve(1).is_err() {
+                self.error = libc::ENOMEM;
+                return;
+            }
             let (sges, inline) = (Vec::new(), Vec::new());
             self.slots.push(Pending { wr_id, flags, op, to: None, srqn: 0, sges, inline });
         }
@@ -105,6 +110,7 @@ impl Span {
         if self.error != 0 {
             return self.error;
         }
+        needs_memory!(identity);
         let xrc = tail.core.kind() == QpType::XrcSend;
         let mut posted = 0;
         let mut result = 0;
@@ -335,7 +341,10 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
     // SAFETY: the program calls it in a span.
-    if let Some(request) = unsafe { span(qp) }.last() {
+    let span = unsafe { span(qp) };
+    if count > limits::IWARP.max_sge as usize {
+        span.error = libc::EINVAL;
+    } else if let Some(request) = span.last() {
         request.sges.clear();
         // SAFETY: the program passes `count` entries.
         request.sges.extend_from_slice(&unsafe { post::lent(list, count) });
@@ -354,18 +363,34 @@ unsafe extern "C" fn wr_set_inline_data_list(
     list: *const ibv_data_buf,
 ) {
     // SAFETY: the program calls it in a span.
-    let Some(request) = (unsafe { span(qp) }).last() else { return };
+    let span = unsafe { span(qp) };
+    let Some(request) = span.last() else { return };
     request.flags |= SendFlags::INLINE;
     request.sges.clear();
     request.inline.clear();
+    // SAFETY: the program passes `count` buffers, to be copied before this returns.
+    if !unsafe { gather(&mut request.inline, list, count) } {
+        span.error = libc::EINVAL;
+    }
+}
+
+/// Copies `count` buffers; whether they are no more than a request takes.
+///
+/// # Safety
+/// The list and its buffers are readable.
+unsafe fn gather(into: &mut Vec<u8>, list: *const ibv_data_buf, count: usize) -> bool {
     for index in 0..count {
-        // SAFETY: the program passes `count` buffers.
+        // SAFETY: readable by contract.
         let buffer = unsafe { list.wrapping_add(index).read_unaligned() };
+        if buffer.length > limits::IWARP.max_inline_data as usize - into.len() {
+            return false;
+        }
         if buffer.length > 0 {
-            // SAFETY: the program passes readable memory, to be copied before this returns.
-            unsafe { append(&mut request.inline, &buffer) };
+            // SAFETY: readable by contract.
+            unsafe { append(into, &buffer) };
         }
     }
+    true
 }
 
 /// Copies without a reference to the program's memory, which may be registered.

@@ -10,7 +10,7 @@ use super::context::Held;
 use super::object::{Acks, Object, handle};
 use super::{cq, pd_mr, registry, xrcd};
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What is behind a shared receive queue.
@@ -68,6 +68,7 @@ unsafe fn create(
     init: &mut ibv_srq_init_attr,
     home: Option<(Arc<Xrcd>, Arc<Cq>)>,
 ) -> *mut ibv_srq {
+    needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
     // SAFETY: alive by contract.

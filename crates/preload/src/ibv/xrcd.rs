@@ -8,7 +8,7 @@ use weft_io::{Xrcd, XrcdFile};
 use super::context::Held;
 use super::object::Object;
 use crate::abi::*;
-use crate::errno;
+use crate::errno::{self, needs_memory};
 
 /// What is behind a domain.
 pub struct Tail {
@@ -37,6 +37,7 @@ pub unsafe extern "C" fn open_xrcd(
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
     const KNOWN: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    needs_memory!(errno::null);
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
     // SAFETY: readable by contract.

@@ -28,6 +28,11 @@ const HOST_BRIDGE: &str = "/sys/devices/pci5746:00";
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 const PCI_BUSES: &str = "/sys/class/pci_bus";
 
+/// Directories of the kernel's own that the devices are listed in. Not all PCI devices are, whose
+/// scanners would ask for their configuration space.
+#[cfg_attr(test, expect(dead_code, reason = "for the functions that tests do without"))]
+pub const SHARED: [&str; 4] = ["/sys/class", "/sys/devices", PCI_BUSES, "/dev"];
+
 /// The numbers that the kernel gives to the nodes of verbs, of which it uses the first few.
 const VERBS_MAJOR: u32 = 231;
 const VERBS_MINOR: u32 = 250;

@@ -11,7 +11,7 @@ use weft_sync::{Mutex, MutexGuard};
 use super::files::Lacking;
 use super::status::inode;
 use super::tree::{Found, Kind, Last, Node};
-use super::{handles, lookup};
+use super::{handles, lookup, shared};
 use crate::errno;
 use crate::real::next;
 
@@ -87,7 +87,8 @@ impl Stream {
     }
 }
 
-fn entry(path: &str, name: &str, kind: Kind, position: usize) -> libc::dirent64 {
+/// The entry of a name in the directory at `path`.
+pub fn entry(path: &str, name: &str, kind: Kind, position: usize) -> libc::dirent64 {
     // SAFETY: all zeroes is valid: integers.
     let mut entry: libc::dirent64 = unsafe { std::mem::zeroed() };
     entry.d_ino = inode(&format!("{path}/{name}"));
@@ -112,10 +113,12 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
         Some(real) => unsafe { real(path) },
         None => Lacking::lacking(),
     };
+    // SAFETY: an open stream.
+    let watched = |dir| shared::watched(dir, || unsafe { dirfd(dir) });
     // SAFETY: as for the C function.
     match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
-        None => real(path),
-        Some(Found { node: Node::Elsewhere(target), .. }) => real(target.as_ptr()),
+        None => watched(real(path)),
+        Some(Found { node: Node::Elsewhere(target), .. }) => watched(real(target.as_ptr())),
         Some(found) => Stream::open(found, None),
     }
 }
@@ -130,15 +133,16 @@ pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
     match (path.and_then(|path| lookup::find(&path, Last::Keep)), next!(fdopendir(fd))) {
         (Some(found), _) => Stream::open(found, Some(fd)),
         // SAFETY: as for the C function.
-        (None, Some(real)) => unsafe { real(fd) },
+        (None, Some(real)) => shared::watched(unsafe { real(fd) }, || fd),
         (None, None) => Lacking::lacking(),
     }
 }
 
-/// Defines exported functions of a stream: what they do with one of ours, and otherwise the next
-/// definition.
+/// Defines exported functions of a stream: what they do with one of ours, and with another, of
+/// which the next definition is given.
 macro_rules! hooks {
-    ($($name:ident(dir $(, $arg:ident: $kind:ty)*) -> $result:ty = |$stream:ident| $answer:expr;)*)
+    ($($name:ident($dir:ident $(, $arg:ident: $kind:ty)*) -> $result:ty =
+        |$stream:ident| $answer:expr, |$real:ident| $other:expr;)*)
     => {
         $(
             #[doc = concat!("`", stringify!($name), "`.")]
@@ -146,15 +150,17 @@ macro_rules! hooks {
             /// # Safety
             /// As for the C function.
             #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(dir: *mut libc::DIR $(, $arg: $kind)*) -> $result {
+            pub unsafe extern "C" fn $name($dir: *mut libc::DIR $(, $arg: $kind)*) -> $result {
+                let next = next!($name($dir $(, $arg)*));
+                let $real = || match next {
+                    // SAFETY: as for the C function.
+                    Some(real) => unsafe { real($dir $(, $arg)*) },
+                    None => Lacking::lacking(),
+                };
                 // SAFETY: as for the C function.
-                match unsafe { Stream::of(dir) } {
+                match unsafe { Stream::of($dir) } {
                     Some($stream) => $answer,
-                    None => match next!($name(dir $(, $arg)*)) {
-                        // SAFETY: as for the C function.
-                        Some(real) => unsafe { real(dir $(, $arg)*) },
-                        None => Lacking::lacking(),
-                    },
+                    None => $other,
                 }
             }
         )*
@@ -162,14 +168,17 @@ macro_rules! hooks {
 }
 
 hooks! {
-    readdir(dir) -> *mut libc::dirent64 = |stream| stream.read();
-    readdir64(dir) -> *mut libc::dirent64 = |stream| stream.read();
-    rewinddir(dir) -> () = |stream| stream.next = 0;
-    telldir(dir) -> libc::c_long = |stream| stream.next as libc::c_long;
+    readdir(dir) -> *mut libc::dirent64 =
+        |stream| stream.read(), |real| shared::read(dir, real);
+    readdir64(dir) -> *mut libc::dirent64 =
+        |stream| stream.read(), |real| shared::read(dir, real);
+    rewinddir(dir) -> () = |stream| stream.next = 0, |real| { shared::rewind(dir); real() };
+    telldir(dir) -> libc::c_long = |stream| stream.next as libc::c_long, |real| real();
     seekdir(dir, position: libc::c_long) -> () =
-        |stream| stream.next = usize::try_from(position).unwrap_or(0);
-    dirfd(dir) -> c_int = |stream| stream.descriptor();
-    closedir(dir) -> c_int = |stream| Stream::close(stream);
+        |stream| stream.next = usize::try_from(position).unwrap_or(0),
+        |real| { shared::rewind(dir); real() };
+    dirfd(dir) -> c_int = |stream| stream.descriptor(), |real| real();
+    closedir(dir) -> c_int = |stream| Stream::close(stream), |real| { shared::close(dir); real() };
 }
 
 type Filter = Option<unsafe extern "C" fn(*const libc::dirent64) -> c_int>;
@@ -219,20 +228,21 @@ unsafe fn scan(
     order: Order,
 ) -> c_int {
     // SAFETY: as for the C function.
-    let found = match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
+    let dir = match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
         Some(Found { node: Node::Elsewhere(target), .. }) => {
             // SAFETY: as for the C function.
             return real.map_or(-1, |real| unsafe { real(target.as_ptr(), list, filter, order) });
         }
-        Some(found) => found,
+        Some(found) => Stream::open(found, None),
+        // SAFETY: NUL-terminated, as for the C function.
+        None if unsafe { shared::is_shared(path) } => unsafe { opendir(path) },
         // SAFETY: as for the C function.
         None => return real.map_or(-1, |real| unsafe { real(path, list, filter, order) }),
     };
-    let dir = Stream::open(found, None);
     if dir.is_null() {
         return -1;
     }
-    // SAFETY: a stream of ours that nobody else has.
+    // SAFETY: a stream that nobody else has.
     let found = unsafe { collect(dir, filter, order) };
     // SAFETY: as above.
     unsafe { closedir(dir) };
@@ -252,12 +262,12 @@ unsafe fn scan(
 /// The entries that pass the filter, in order, each in memory of its own.
 ///
 /// # Safety
-/// `dir` is a stream of ours; the functions are the program's.
+/// `dir` is a stream that nobody else has; the functions are the program's.
 unsafe fn collect(dir: *mut libc::DIR, filter: Filter, order: Order) -> Vec<*mut libc::dirent64> {
     let mut found = Vec::new();
-    // SAFETY: a stream of ours that nobody else has.
-    while let Some(stream) = unsafe { Stream::of(dir) } {
-        let entry = stream.read();
+    loop {
+        // SAFETY: by contract.
+        let entry = unsafe { readdir64(dir) };
         if entry.is_null() {
             break;
         }
@@ -265,7 +275,8 @@ unsafe fn collect(dir: *mut libc::DIR, filter: Filter, order: Order) -> Vec<*mut
         if filter.is_some_and(|filter| unsafe { filter(entry) } == 0) {
             continue;
         }
-        let octets = size_of::<libc::dirent64>();
+        // SAFETY: an entry is valid until the next read. The kernel's are as long as their names.
+        let octets = usize::from(unsafe { (*entry).d_reclen });
         // SAFETY: plain arguments.
         let copy: *mut c_void = unsafe { libc::malloc(octets) };
         if copy.is_null() {

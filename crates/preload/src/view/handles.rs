@@ -10,6 +10,8 @@ use crate::errno;
 
 /// What the name of such a file begins with, before its path.
 const MARK: &str = "weft:";
+/// What stands between both if it is the current directory.
+const CURRENT: &str = "current:";
 /// What `/proc` adds to the name: before it and, as nothing links to the file, behind it.
 const BEFORE: &str = "/memfd:";
 const BEHIND: &str = " (deleted)";
@@ -33,6 +35,22 @@ pub fn make(path: &str, text: &str, flags: c_int) -> c_int {
         return errno::minus_one(libc::EIO);
     }
     fd
+}
+
+/// A descriptor that stands for the current directory, and is left to children; -1 with `errno` if
+/// there is none.
+pub fn make_current(path: &str) -> c_int {
+    in_memory(&format!("{CURRENT}{path}"), false, 0)
+}
+
+/// Whether `fd`, which another program may have made, stands for the current directory.
+pub fn stands_for_current(fd: c_int) -> bool {
+    let Ok(name) = std::fs::read_link(format!("/proc/self/fd/{fd}")) else { return false };
+    let is_one = name.to_str().is_some_and(|n| n.starts_with(&format!("{BEFORE}{MARK}{CURRENT}")));
+    if let (true, Some(device)) = (is_one, device_of(fd)) {
+        MEMORY.store(device, Ordering::Release);
+    }
+    is_one
 }
 
 /// An empty file in memory. Where sandboxes forbid that, any file without a name will do for text.
@@ -69,6 +87,7 @@ pub fn path_of(fd: c_int) -> Option<String> {
     errno::set(before);
     let name = name?.into_os_string().into_string().ok()?;
     let path = name.strip_prefix(BEFORE)?.strip_prefix(MARK)?;
+    let path = path.strip_prefix(CURRENT).unwrap_or(path);
     Some(path.strip_suffix(BEHIND).unwrap_or(path).to_owned())
 }
 

@@ -9,8 +9,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
 use super::devices::{self, PCI_DOMAIN};
-use super::handles;
 use super::tree::{Found, Kind, Last, Tree};
+use super::{current, handles};
 use crate::env;
 
 /// What every path to the devices has in it, or their PCI addresses.
@@ -35,6 +35,10 @@ pub unsafe fn at(dir: c_int, path: *const c_char, last: Last) -> Option<Found> {
             None
         };
     }
+    let dir = match current::descriptor() {
+        Some(current) if dir == libc::AT_FDCWD && !bytes.is_empty() => current,
+        _ => dir,
+    };
     if let Some(base) = handles::path_of(dir) {
         let path = std::str::from_utf8(bytes).ok()?;
         // The kernel cannot resolve what is relative to a descriptor of the view.

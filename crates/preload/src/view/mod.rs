@@ -5,23 +5,31 @@
 //! [`lookup`] decides which paths of a program are meant; [`files`], [`directories`] and [`search`]
 //! answer the C library's functions for such paths. Nothing of it exists on disk: a file is its
 //! text in memory, made when it is opened ([`handles`]). Other devices are not to be seen, since no
-//! verb would reach them. A directory of the view can be opened, but not become the current one.
+//! verb would reach them. [`current`] is where a program is whose directory is one of the view, and
+//! [`shared`] adds the view's names to the kernel's directories that they are in.
+//!
+//! What goes by system calls of its own does not see it: static programs, and the C library's
+//! `fts`, which opens and reads directories inside of it.
 //!
 //! Invariant: a path that does not lead there is passed on as it is, after a look at its bytes, and
 //! so is every path under `WEFT=off`.
 
+#[cfg_attr(test, allow(dead_code, reason = "for the functions that tests do without"))]
+mod current;
 mod devices;
 // The tests of this crate are a program of their own, whose files stay with the C library.
 #[cfg(not(test))]
 mod directories;
 #[cfg(not(test))]
 mod files;
-#[cfg_attr(test, expect(dead_code, reason = "for the functions that tests do without"))]
+#[cfg_attr(test, allow(dead_code, reason = "for the functions that tests do without"))]
 mod handles;
-#[cfg_attr(test, expect(dead_code, reason = "for the functions that tests do without"))]
+#[cfg_attr(test, allow(dead_code, reason = "for the functions that tests do without"))]
 mod lookup;
 #[cfg(not(test))]
 mod search;
+#[cfg(not(test))]
+mod shared;
 #[cfg(not(test))]
 mod status;
 mod tree;

@@ -7,8 +7,8 @@ use std::mem;
 
 use super::directories::{closedir, opendir, readdir64};
 use super::files::{Lacking, lstat, stat};
-use super::lookup;
 use super::tree::{Found, Last, Node};
+use super::{current, lookup, shared};
 use crate::errno;
 use crate::real::next;
 
@@ -82,6 +82,7 @@ unsafe fn search(
     // SAFETY: NUL-terminated, as for the C function.
     let bytes = unsafe { CStr::from_ptr(pattern) }.to_bytes();
     let there = bytes.starts_with(b"/sys/") || bytes.starts_with(b"/dev/");
+    let there = there || current::descriptor().is_some() && !bytes.starts_with(b"/");
     if !there || flags & GLOB_ALTDIRFUNC != 0 {
         // SAFETY: the caller's arguments.
         return unsafe { real(pattern, flags, on_error, out) };
@@ -117,6 +118,8 @@ const FTW_DP: c_int = 5;
 /// How a tree is walked.
 const FTW_PHYS: c_int = 1;
 const FTW_DEPTH: c_int = 8;
+/// `FTW_MOUNT` and `FTW_CHDIR`: what only the C library does.
+const ELSEWHERE: c_int = 2 | 4;
 const FTW_ACTIONRETVAL: c_int = 16;
 /// What a visitor may say with `FTW_ACTIONRETVAL`.
 const SKIP_SUBTREE: c_int = 2;
@@ -136,7 +139,7 @@ struct Walk {
     visitor: Visitor,
     flags: c_int,
     /// Directories that were entered: without `FTW_PHYS` links lead back to some.
-    entered: BTreeSet<u64>,
+    entered: BTreeSet<(u64, u64)>,
 }
 
 /// Defines the exported walks: of a tree of ours here, otherwise the next definition.
@@ -153,6 +156,11 @@ macro_rules! walks {
             ) -> c_int {
                 // SAFETY: as for the C function.
                 match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
+                    // SAFETY: as for the C function.
+                    None if $how & ELSEWHERE == 0 && unsafe { shared::is_shared(path) } => {
+                        // SAFETY: as for the C function.
+                        unsafe { walk(path, $visitor, $how) }
+                    }
                     None | Some(Found { node: Node::Elsewhere(_), .. }) => {
                         match next!($name(path, $visit, descriptors $(, $flags)?)) {
                             // SAFETY: as for the C function.
@@ -210,7 +218,7 @@ impl Walk {
     }
 
     fn enter(&mut self, path: &CStr, status: &libc::stat, level: c_int) -> c_int {
-        if !self.entered.insert(status.st_ino) {
+        if !self.entered.insert((status.st_dev, status.st_ino)) {
             return 0;
         }
         let Some(names) = names(path) else { return self.visit(path, status, FTW_DNR, level) };

@@ -41,11 +41,12 @@ static struct ibv_qp *make_qp(struct ibv_cq_ex *cq)
 		.qp_type = IBV_QPT_RC, .pd = pd,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE |
-				  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND_WITH_INV,
+				  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND_WITH_INV |
+				  IBV_QP_EX_WITH_SEND_WITH_IMM,
 	};
 	struct ibv_qp *qp = ibv_create_qp_ex(context, &attr);
 	CHECK(qp && ibv_qp_to_qp_ex(qp) != NULL);
-	attr.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;
+	attr.send_ops_flags = IBV_QP_EX_WITH_TSO;
 	CHECK(!ibv_create_qp_ex(context, &attr) && errno == EOPNOTSUPP);
 	attr.comp_mask = IBV_QP_INIT_ATTR_PD;
 	struct ibv_qp *plain = ibv_create_qp_ex(context, &attr);

@@ -161,6 +161,102 @@ static void relative_paths(void)
 	CHECK(stat("infiniband/weft0", &st) == -1 && errno == ENOENT);
 }
 
+/* A directory of the view can be the current one, for this process and those that it starts. */
+static void current_directory(void)
+{
+	struct stat st, back;
+	glob_t found = { 0 };
+	char where[4096], few[8];
+	const char *resolved = PCI "/infiniband/weft0";
+	int before = open(".", O_RDONLY);
+	CHECK(before >= 0 && chdir(DEVICE) == 0);
+	CHECK(getcwd(where, sizeof(where)) == where && !strcmp(where, resolved));
+	CHECK(!getcwd(few, sizeof(few)) && errno == ERANGE);
+	char *made = getcwd(NULL, 0), *named = get_current_dir_name();
+	CHECK(made && named && !strcmp(made, resolved) && !strcmp(named, resolved));
+	free(made);
+	free(named);
+	CHECK(stat("node_type", &st) == 0 && S_ISREG(st.st_mode) && access("ports/1", F_OK) == 0);
+	CHECK(stat("", &st) == -1 && errno == ENOENT);
+	CHECK(stat("../weft_iw0", &st) == -1 && errno == ENOENT);
+	CHECK(stat("../../../../..", &st) == 0 && stat("/sys", &back) == 0);
+	CHECK(st.st_ino == back.st_ino && st.st_dev == back.st_dev);
+	CHECK(glob("ports/*/state", 0, NULL, &found) == 0 && found.gl_pathc == 1);
+	globfree(&found);
+	CHECK(open("new", O_CREAT | O_WRONLY, 0600) == -1 && errno == EACCES);
+	CHECK(mkdir("new", 0700) == -1 && access("/new", F_OK) == -1);
+	CHECK(system("test \"$(cat node_type)\" = '1: CA'") == 0);
+	CHECK(system("cd ports && test -f 1/state && test ! -e node_type") == 0);
+	CHECK(chdir("node_type") == -1 && errno == ENOTDIR);
+	CHECK(chdir("none") == -1 && errno == ENOENT);
+	CHECK(chdir("ports") == 0 && stat("1/state", &st) == 0);
+	int here = open(".", O_RDONLY | O_DIRECTORY);
+	CHECK(here >= 0 && chdir("../../../../..") == 0 && getcwd(where, sizeof(where)));
+	CHECK(!strcmp(where, "/sys/devices") && stat("1/state", &st) == -1);
+	CHECK(fchdir(here) == 0 && stat("1/state", &st) == 0);
+	CHECK(fchdir(before) == 0 && stat("1/state", &st) == -1);
+	CHECK(getcwd(where, sizeof(where)) && strncmp(where, "/sys", 4) && strncmp(where, "/proc", 5));
+	CHECK(close(here) == 0 && close(before) == 0);
+}
+
+static int listings_of(DIR *dir, const char *name)
+{
+	struct dirent *entry;
+	int seen = 0, other = 0;
+	while ((entry = readdir(dir))) {
+		seen += !strcmp(entry->d_name, name);
+		other += strcmp(entry->d_name, name) != 0;
+	}
+	CHECK(other > 2);
+	return seen;
+}
+
+static int count_infiniband;
+
+static int is_infiniband(const struct dirent *entry)
+{
+	return !strcmp(entry->d_name, "infiniband");
+}
+
+static int count(const char *path, const struct stat *st, int kind, struct FTW *place)
+{
+	(void)st;
+	(void)kind;
+	count_infiniband += place->level == 1 && !strcmp(path + place->base, "infiniband");
+	return place->level == 1 ? FTW_SKIP_SUBTREE : FTW_CONTINUE;
+}
+
+/* Directories of the kernel's own list what the view has in them, once. */
+static void shared_directories(void)
+{
+	static const char *const places[][2] = {
+		{ "/sys/class", "infiniband" }, { "/sys/class/", "infiniband_verbs" },
+		{ "/sys/devices", "pci5746:00" }, { "/dev", "infiniband" },
+	};
+	struct dirent **list;
+	glob_t found = { 0 };
+	for (int i = 0; i < 4; i++) {
+		DIR *dir = opendir(places[i][0]);
+		CHECK(dir && listings_of(dir, places[i][1]) == 1);
+		rewinddir(dir);
+		CHECK(listings_of(dir, places[i][1]) == 1 && closedir(dir) == 0);
+	}
+	DIR *dir = fdopendir(open("/sys/class", O_RDONLY | O_DIRECTORY));
+	CHECK(dir && listings_of(dir, "infiniband") == 1 && closedir(dir) == 0);
+	CHECK(scandir("/sys/class", &list, is_infiniband, alphasort) == 1);
+	free(list[0]);
+	free(list);
+	CHECK(glob("/sys/class/infini*d", 0, NULL, &found) == 0 && found.gl_pathc == 1);
+	CHECK(!strcmp(found.gl_pathv[0], CLASS));
+	globfree(&found);
+	CHECK(nftw("/sys/class", count, 8, FTW_PHYS | FTW_ACTIONRETVAL) == 0 && count_infiniband == 1);
+	dir = opendir("/sys/bus");
+	struct dirent *entry;
+	while (dir && (entry = readdir(dir)))
+		CHECK(strcmp(entry->d_name, "infiniband"));
+	CHECK(!dir || closedir(dir) == 0);
+}
+
 static int visited, visited_links;
 
 static int visit(const char *path, const struct stat *st, int kind, struct FTW *place)
@@ -198,6 +294,8 @@ int main(void)
 	links();
 	descriptors();
 	relative_paths();
+	current_directory();
+	shared_directories();
 	searches();
 	return 0;
 }

@@ -49,7 +49,7 @@ impl Drop for Dir {
 }
 
 /// `program` with the library preloaded and none of Weft's variables set. A program that hangs is
-/// ended after a minute.
+/// ended after three minutes: several tests run at a time.
 pub fn preloaded(program: &Path) -> Command {
     let mut command = plain(program);
     command.env("LD_PRELOAD", library());
@@ -58,7 +58,7 @@ pub fn preloaded(program: &Path) -> Command {
 
 /// `program` as it is.
 pub fn plain(program: &Path) -> Command {
-    limited(program, 60)
+    limited(program, 180)
 }
 
 /// The same, ended after so many seconds.

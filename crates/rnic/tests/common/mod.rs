@@ -12,7 +12,7 @@ use weft_rnic::mpa::{Agreed, Role, Rtr};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::terminate::{Phase, Terminate};
-use weft_rnic::{Device, Endpoint, Link, Outgoing, Transmit, Written};
+use weft_rnic::{Device, Endpoint, Link, Outgoing, Transmit, WhenClosed, Written};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionReader, RegionSpec};
 use weft_verbs::{
@@ -180,7 +180,7 @@ impl Side {
         #[allow(clippy::disallowed_methods)]
         let now = Instant::now();
         let stall_after = Duration::from_secs(60);
-        let link = Link { role, agreed, emss, stall_after, confirm };
+        let link = Link { role, agreed, emss, stall_after, confirm, when_closed: WhenClosed::Fail };
         let endpoint = Endpoint::new(Arc::clone(&host.qp), &link, now);
         Self { host, endpoint, now, inbox: Vec::new() }
     }

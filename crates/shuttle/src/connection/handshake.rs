@@ -230,7 +230,7 @@ impl Connection {
             request,
             agreement,
             began_ns: now_ns,
-            sent_ns: now_ns,
+            sent_ns: None,
             sent: 0,
             next_ns: now_ns,
             tries: 0,
@@ -381,7 +381,7 @@ impl Connection {
             return;
         };
         // With a Retry for each Request but the last, it is clear which one was answered.
-        if let State::Requesting { sent_ns, sent, retries, .. } = self.state
+        if let State::Requesting { sent_ns: Some(sent_ns), sent, retries, .. } = self.state
             && sent == retries + 1
             && !self.config.may_wait
         {

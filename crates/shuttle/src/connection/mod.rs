@@ -1,29 +1,31 @@
 //! A connection: its state, its commands, its timers. What it sends is in `tx`, what it receives
-//! in `rx`, how it begins in `handshake`.
+//! in `rx`, how it begins in `handshake`, what it tells of itself in `status`.
 
 mod handshake;
 mod load;
 mod rx;
+mod status;
+mod time_wait;
 mod timer;
 mod tx;
 
 use std::collections::VecDeque;
 
 pub use handshake::Request;
+pub use status::Stats;
+pub use time_wait::TimeWait;
 pub use tx::Transmit;
-use weft_wire::capability::Capabilities;
 use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{Limits, Modules};
-use weft_wire::shuttle::{ConnectionId, Packet, PathId, StreamId};
+use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
-use crate::capability::capabilities;
 use crate::config::{Config, Identity};
 use crate::error::{End, Misuse};
 use crate::noise::Agreement;
 use crate::pacer::Cap;
 use crate::path::{Path, Route};
 use crate::protect::Guard;
-use crate::recovery::{News, RecoveryStats};
+use crate::recovery::News;
 use crate::stream::set::StreamSet;
 use crate::stream::table::Table;
 use crate::stream::{Credit, Placement, Profile, Repair, Stream};
@@ -79,66 +81,6 @@ pub enum Event {
     Ended(End),
 }
 
-/// Counters of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Datagrams sent.
-    pub datagrams_out: u64,
-    /// Datagrams with segments among them.
-    pub segments_out: u64,
-    /// Octets of segments sent again.
-    pub octets_resent: u64,
-    /// Segments sent again.
-    pub segments_resent: u64,
-    /// Control packets sent.
-    pub control_out: u64,
-    /// Packets that arrived and were taken.
-    pub packets_in: u64,
-    /// Segments that had been taken before.
-    pub duplicate_segments: u64,
-    /// Packets that had arrived before, or far too late.
-    pub stale_packets: u64,
-    /// Segments that found no room to be held.
-    pub unheld_segments: u64,
-    /// Datagrams that are no packets of this connection.
-    pub foreign_datagrams: u64,
-}
-
-/// What a connection that its peer has closed still owes it (S-20): an answer to a Close that comes
-/// again. The peer has not had this very packet, so it takes it, however often it is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TimeWait {
-    cid: ConnectionId,
-    closed: Box<[u8]>,
-    forget_ns: u64,
-}
-
-impl TimeWait {
-    /// The id that packets to the connection carry.
-    pub fn cid(&self) -> ConnectionId {
-        self.cid
-    }
-
-    /// Until when it is owed, in nanoseconds of the connection's clock.
-    pub fn forget_ns(&self) -> u64 {
-        self.forget_ns
-    }
-
-    /// The id of the connection that `datagram` may be a Close of.
-    pub fn cid_of(datagram: &[u8]) -> Option<ConnectionId> {
-        match Packet::parse(datagram) {
-            Ok(Packet::Ctrl(header)) => Some(header.cid.base()),
-            _ => None,
-        }
-    }
-
-    /// The answer to `datagram`, which is for this connection. Nobody checks who sent it: the
-    /// answer says only what the peer was told before, and is not longer than what it answers.
-    pub fn answer(&self, datagram: &[u8]) -> Option<&[u8]> {
-        (datagram.len() >= self.closed.len()).then_some(&*self.closed)
-    }
-}
-
 /// What the two ends agreed on.
 struct Session {
     peer_cid: ConnectionId,
@@ -166,8 +108,9 @@ enum State {
         request: Vec<u8>,
         agreement: Option<Box<Agreement>>,
         began_ns: u64,
-        /// When the Request left last, and how often it did.
-        sent_ns: u64,
+        /// When the Request left last, unless an answer would measure nothing, and how often it
+        /// did.
+        sent_ns: Option<u64>,
         sent: u32,
         next_ns: u64,
         /// Times that it was sent for nothing but the clock since a cookie came with a Retry.
@@ -195,6 +138,7 @@ struct Reply {
     close: Option<u64>,
     owed: bool,
     sent_ns: Option<u64>,
+    /// It left more than once, or this end was stopped: what follows it measures nothing.
     again: bool,
 }
 
@@ -295,93 +239,6 @@ impl Connection {
     /// Whether it has ended and a late Close of the peer need not be answered any more.
     pub fn is_forgettable(&self, now_ns: u64) -> bool {
         matches!(self.state, State::Ended { forget_ns, answer: None, .. } if forget_ns <= now_ns)
-    }
-
-    /// What is left to be done for a peer that has closed the connection and has been answered:
-    /// whoever holds this may drop the connection. `None` while the answer has yet to leave.
-    pub fn time_wait(&self) -> Option<TimeWait> {
-        match &self.state {
-            State::Ended { answer: None, forget_ns, closed } if !closed.is_empty() => {
-                let (cid, closed) = (self.identity.cid, closed.as_slice().into());
-                Some(TimeWait { cid, closed, forget_ns: *forget_ns })
-            }
-            _ => None,
-        }
-    }
-
-    /// When the peer was heard last.
-    pub fn heard_ns(&self) -> u64 {
-        self.heard_ns
-    }
-
-    /// The modules that were agreed on, each one bit.
-    pub fn modules(&self) -> Option<Modules> {
-        self.session.as_ref().map(|session| session.modules)
-    }
-
-    /// The peer's public key, where the credentials have one: for the owner to judge.
-    pub fn peer_key(&self) -> Option<[u8; 32]> {
-        self.session.as_ref()?.peer_key
-    }
-
-    /// Who does what below DDP; before the handshake is done, what this end would like best.
-    pub fn capabilities(&self) -> Capabilities {
-        let agreed = self.session.as_ref().map(|session| session.modules.protection);
-        capabilities(agreed.unwrap_or(self.config.protection))
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> Stats {
-        self.stats
-    }
-
-    /// Counters of the losses of `path`.
-    pub fn recovery_stats(&self, path: PathId) -> Option<RecoveryStats> {
-        self.paths.get(usize::from(path.0)).map(|path| path.recovery.stats)
-    }
-
-    /// The controller of `path`, to look at.
-    pub fn controller(&self, path: PathId) -> Option<&dyn crate::cc::Controller> {
-        self.paths.get(usize::from(path.0)).map(|path| path.controller())
-    }
-
-    /// The controller that `stream` has of its own on `path`, to look at, once it has sent there.
-    pub fn controller_of(
-        &self,
-        path: PathId,
-        stream: StreamId,
-    ) -> Option<&dyn crate::cc::Controller> {
-        self.paths.get(usize::from(path.0))?.controller_of(stream)
-    }
-
-    /// What is worth keeping of `path` for a later connection to the same peer.
-    pub fn saved(&self, path: PathId) -> Option<crate::cc::Saved> {
-        self.controller(path)?.saved()
-    }
-
-    /// The round trip of `path`.
-    pub fn rtt(&self, path: PathId) -> Option<crate::cc::Rtt> {
-        self.paths.get(usize::from(path.0)).map(|path| path.recovery.rtt())
-    }
-
-    /// Octets of datagrams on their way over `path`: sent, and neither acknowledged nor lost.
-    pub fn in_flight_octets(&self, path: PathId) -> Option<u64> {
-        self.paths.get(usize::from(path.0)).map(|path| path.recovery.in_flight_octets())
-    }
-
-    /// Octets of memory that follow what is in flight: records of bursts, runs of losses, a bit
-    /// for each packet that may arrive; and segments that wait to be placed.
-    pub fn kept_octets(&self) -> usize {
-        let paths = self.paths.iter();
-        let paths = paths.map(|path| path.recovery.kept_octets() + path.arrivals.kept_octets());
-        let streams = self.streams.iter().map(|(_, stream)| stream);
-        let streams = streams.map(|stream| stream.send.kept_octets() + stream.recv.kept_octets());
-        paths.chain(streams).sum()
-    }
-
-    /// Whether the peer has placed everything that was sent.
-    pub fn is_settled(&self) -> bool {
-        self.streams.iter().all(|(_, stream)| stream.send.is_settled())
     }
 
     /// The peer's socket holds `octets` of datagrams until somebody reads them. On a path so short
@@ -533,12 +390,12 @@ impl Connection {
         match &mut self.state {
             State::Requesting { began_ns, sent_ns, doubt, .. } => {
                 later(began_ns);
-                later(sent_ns);
+                *sent_ns = None;
                 doubt.iter_mut().for_each(|(at_ns, _)| later(at_ns));
             }
             State::Open { reply: Some(reply) } => {
                 later(&mut reply.until_ns);
-                reply.sent_ns.iter_mut().for_each(later);
+                reply.again |= reply.sent_ns.is_some();
             }
             State::Open { reply: None } | State::Closing { .. } | State::Ended { .. } => {}
         }

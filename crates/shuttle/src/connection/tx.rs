@@ -46,10 +46,16 @@ pub struct Transmit {
     pub may_fragment: bool,
     /// Nothing else is to leave now, as far as the connection knows.
     pub is_last: bool,
+    /// They are a probe for a longer datagram. What follows is rarely as long, so that its room is
+    /// not worth keeping: 128 KB on loopback.
+    holds_probe: bool,
 }
 
 impl Transmit {
     fn clear(&mut self) {
+        if std::mem::take(&mut self.holds_probe) {
+            self.gather = Gather::new();
+        }
         self.gather.clear();
         self.lengths.clear();
         self.route = None;
@@ -96,7 +102,7 @@ impl Connection {
         if *next_ns > now_ns {
             return false;
         }
-        (*sent_ns, *sent) = (now_ns, *sent + 1);
+        (*sent_ns, *sent) = (Some(now_ns), *sent + 1);
         let wait_ns = self.config.initial_rtt_ns.saturating_mul(3 << (*tries).min(10));
         *next_ns = now_ns + wait_ns.min(REPEAT_NS_MAX);
         *tries += 1;
@@ -242,6 +248,8 @@ impl Connection {
         Frame::Ping.encode(&mut self.frames);
         self.frames.resize(usize::from(octets) - overhead, 0);
         self.put_timed(now_ns, at, Cargo::MtuProbe, out);
+        self.frames = Vec::new();
+        out.holds_probe = true;
         true
     }
 

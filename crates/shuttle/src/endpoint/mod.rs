@@ -13,6 +13,7 @@
 //! connection is forgettable. No timer is needed: time is looked at when something happens.
 
 mod cookie;
+mod gate;
 mod ids;
 mod records;
 
@@ -22,6 +23,7 @@ use weft_wire::shuttle::hello::{Hello, HelloKind, REQUEST_MIN};
 use weft_wire::shuttle::{ConnectionId, Packet};
 
 use self::cookie::Cookies;
+pub use self::gate::{Gate, Passage};
 use self::ids::Ids;
 use self::records::{Records, Stage};
 use crate::config::{Config, Identity};

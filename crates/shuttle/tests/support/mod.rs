@@ -32,7 +32,7 @@ pub struct Host {
     pub route: Route,
     config: Config,
     identity: Identity,
-    out: Transmit,
+    pub out: Transmit,
 }
 
 /// What the listening host does with a Request.

@@ -153,6 +153,13 @@ impl Running {
         self.child.try_wait().is_ok_and(|ended| ended.is_none())
     }
 
+    /// Sends a signal to it and its children.
+    pub fn signal(&self, signal: &str) {
+        let group = format!("-{}", self.child.id());
+        let sent = Command::new("kill").args([signal, "--", &group]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{group} is there");
+    }
+
     /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -49,15 +49,19 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// [`Misuse::Invalid`] for nothing or more than the device ever has, [`Misuse::Full`] for more
-    /// than is left of it.
+    /// than is left of it, [`Misuse::NoMemory`] if this machine has none.
     pub fn allocate(budget: &Arc<Budget>, octets: u64) -> Result<Arc<Self>, Misuse> {
         if octets == 0 || octets > budget.octets {
             return Err(Misuse::Invalid("the device has no such amount of memory"));
         }
+        let count = octets.div_ceil(8) as usize;
+        let mut words = Vec::new();
+        words.try_reserve_exact(count)?;
+        words.resize_with(count, || AtomicU64::new(0));
         let fits = |taken: u64| Some(taken + octets).filter(|taken| *taken <= budget.octets);
         let order = Ordering::AcqRel;
         budget.taken.fetch_update(order, Ordering::Acquire, fits).map_err(|_| Misuse::Full)?;
-        let words = (0..octets.div_ceil(8)).map(|_| AtomicU64::new(0)).collect();
+        let words = words.into();
         let (budget, users) = (Arc::clone(budget), Users::default());
         Ok(Arc::new(Self { words, octets, budget, users }))
     }
@@ -89,8 +93,8 @@ impl DeviceMemory {
     /// # Errors
     /// If the range is not within it, or not of whole words.
     pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Misuse> {
-        place::copy_in(self.words(offset, bytes.len() as u64)?, bytes);
-        Ok(())
+        let to = self.words(offset, bytes.len() as u64)?;
+        place::copy_in(to, bytes).then_some(()).ok_or(Misuse::Fault)
     }
 
     /// Appends `octets` from `offset` to `out`.
@@ -99,8 +103,8 @@ impl DeviceMemory {
     /// If the range is not within it, or not of whole words.
     pub fn copy_out(&self, offset: u64, octets: u32, out: &mut Vec<u8>) -> Result<(), Misuse> {
         let addr = self.words(offset, u64::from(octets))?;
-        place::copy_out(MemoryPiece { addr, len: octets }, out);
-        Ok(())
+        let piece = MemoryPiece { addr, len: octets };
+        place::copy_out(piece, out).then_some(()).ok_or(Misuse::Fault)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Reading regions that cannot go away meanwhile.
 
+use std::cell::Cell;
+
 use weft_sync::RwLockReadGuard;
 use weft_wire::crc::Crc32c;
-use weft_wire::llp::{Gather, MemoryPiece, RegisteredMemory};
+use weft_wire::llp::{Gather, MemoryPiece, Piece, RegisteredMemory};
 
 use super::place;
 use super::region::{Party, RegionFault};
@@ -14,11 +16,12 @@ use crate::wr::{Sge, parts};
 pub struct RegionReader<'a> {
     regions: RwLockReadGuard<'a, Regions>,
     generation: u64,
+    found_gone: Cell<bool>,
 }
 
 impl<'a> RegionReader<'a> {
     pub(super) fn new(regions: RwLockReadGuard<'a, Regions>, generation: u64) -> Self {
-        Self { regions, generation }
+        Self { regions, generation, found_gone: Cell::new(false) }
     }
 
     /// Grows each time a region ends or changes; pieces gathered under the same value are good.
@@ -30,6 +33,26 @@ impl<'a> RegionReader<'a> {
     pub fn still_holds(&self, piece: MemoryPiece) -> bool {
         let len = u64::from(piece.len);
         place::is_zeroes(piece) || self.regions.values().any(|r| r.holds(piece.addr, len))
+    }
+
+    /// Whether memory that was to be read since the last call is not there, although a region
+    /// stands for it: the application unmapped it. It was read as zeroes, which must not leave.
+    pub fn found_gone(&self) -> bool {
+        self.found_gone.take()
+    }
+
+    /// Whether some of the memory of a list of entries may not be read, or is not there.
+    pub fn is_gone(&self, pd: u32, sges: &[Sge]) -> bool {
+        let mut pieces = Gather::new();
+        let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
+        self.gather(pd, sges, 0, len, &mut pieces).is_err() || !are_there(&pieces)
+    }
+
+    /// The same of a range that a peer wants to read.
+    pub fn is_region_gone(&self, key: u32, who: impl Into<Party>, to: u64, len: u32) -> bool {
+        let mut pieces = Gather::new();
+        let named = self.gather_region(key, who, to, len, Access::REMOTE_READ, &mut pieces);
+        named.is_err() || !are_there(&pieces)
     }
 
     /// Appends `len` octets of the region `key` from `to`.
@@ -80,7 +103,7 @@ impl<'a> RegionReader<'a> {
         if !addr.is_multiple_of(8) {
             return Err(RegionFault::Bounds);
         }
-        Ok(place::atomic_update(addr, operate))
+        place::atomic_update(addr, operate).ok_or(RegionFault::Bounds)
     }
 
     /// Checks the keys and ranges of a list of entries.
@@ -94,10 +117,22 @@ impl<'a> RegionReader<'a> {
 
 impl RegisteredMemory for RegionReader<'_> {
     fn crc32c(&self, crc: Crc32c, piece: MemoryPiece) -> Crc32c {
-        place::crc32c(crc, piece)
+        place::crc32c(crc, piece).unwrap_or_else(|| {
+            self.found_gone.set(true);
+            crc
+        })
     }
 
     fn copy_to(&self, piece: MemoryPiece, out: &mut Vec<u8>) {
-        place::copy_out(piece, out);
+        if !place::copy_out(piece, out) {
+            self.found_gone.set(true);
+        }
     }
+}
+
+fn are_there(pieces: &Gather) -> bool {
+    pieces.pieces().iter().all(|piece| match piece {
+        Piece::Memory(memory) => place::is_there(*memory),
+        Piece::Slab { .. } => true,
+    })
 }

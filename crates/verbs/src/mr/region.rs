@@ -18,7 +18,7 @@ pub enum RegionFault {
     WrongPd,
     /// The range wraps around 2^64.
     Wrap,
-    /// The range is not within the region, or not mapped.
+    /// The range is not within the region, or not mapped (any more).
     Bounds,
     /// The region does not grant this right.
     Access,

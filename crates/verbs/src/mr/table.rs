@@ -192,10 +192,8 @@ impl RegionTable {
         let regions = self.regions.read();
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
         let addr = region.check(who.into(), to, bytes.len() as u64, right)?;
-        if !region.is_null() {
-            place::copy_in(addr, bytes);
-        }
-        Ok(())
+        let is_there = region.is_null() || place::copy_in(addr, bytes);
+        is_there.then_some(()).ok_or(RegionFault::Bounds)
     }
 
     /// Reads octets of the region `key` from `from` on into `out`.
@@ -211,10 +209,9 @@ impl RegionTable {
         let addr = region.check(who.into(), from, out.len() as u64, Access::empty())?;
         if region.is_null() {
             out.fill(0);
-        } else {
-            place::copy_over(addr, out);
+            return Ok(());
         }
-        Ok(())
+        place::copy_over(addr, out).then_some(()).ok_or(RegionFault::Bounds)
     }
 
     /// Writes `bytes` into the list of entries, `offset` octets into it.
@@ -281,6 +278,7 @@ mod tests {
     use weft_wire::llp::Gather;
 
     use super::super::region::Backing;
+    use super::super::window::WindowKind;
     use super::*;
     use crate::usage::Counted;
 
@@ -344,6 +342,31 @@ mod tests {
         let late = table.write(key, 3, base, &[1; 8], Access::REMOTE_WRITE);
         assert_eq!(late, Err(RegionFault::InvalidStag));
         assert_eq!(table.deregister(key), Err(Misuse::NotFound));
+    }
+
+    #[test]
+    fn small_keys_stand_for_nothing() {
+        let memory = [0u8; 64];
+        let spec = RegionSpec {
+            pd: Arc::new(Pd::new(3)),
+            addr: memory.as_ptr() as u64,
+            len: 64,
+            iova: 0,
+            access: REMOTE,
+            backing: Backing::Mapped,
+        };
+        let mut drawn = [0, 7, LEAST_KEY - 1, LEAST_KEY, LEAST_KEY + 256].into_iter();
+        let table = RegionTable::new();
+        let mut register = || table.register(&spec, || drawn.next().unwrap()).unwrap();
+        assert_eq!([register(), register()], [LEAST_KEY, LEAST_KEY + 256]);
+    }
+
+    #[test]
+    fn a_window_is_no_region_to_deregister() {
+        let table = RegionTable::new();
+        let key = table.allocate_window(&Arc::new(Pd::new(3)), WindowKind::Type2, || 1 << 20);
+        assert_eq!(table.deregister(key), Err(Misuse::NotFound));
+        assert_eq!(table.free_window(key), Ok(()));
     }
 
     #[test]

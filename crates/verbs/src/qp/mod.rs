@@ -133,7 +133,7 @@ impl Qp {
             srq: init.srq,
             xrcd: init.xrcd,
             lacking: Mutex::default(),
-            sq: Mutex::new(SendQueue::new(&cap)),
+            sq: Mutex::new(SendQueue::new(&cap, init.kind == QpType::Ud)),
             rq: Mutex::new(RecvQueue::new(cap.max_recv_wr, cap.max_recv_sge)),
             state: AtomicU8::new(init.start as u8),
             draining: AtomicBool::new(false),
@@ -450,6 +450,14 @@ impl Qp {
         self.muted.store(true, Ordering::Release);
         self.send_cq.mute_qp(self.num);
         self.recv_cq.mute_qp(self.num);
+    }
+
+    /// Adds no completion and raises no event from now on: its process ends, and those of its
+    /// threads that still run are not to see what that does.
+    pub fn hush(&self) {
+        self.muted.store(true, Ordering::Release);
+        self.send_cq.hush_qp(self.num);
+        self.recv_cq.hush_qp(self.num);
     }
 
     fn unmute_queues(&self) {

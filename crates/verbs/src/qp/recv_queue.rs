@@ -75,6 +75,7 @@ impl RecvQueue {
         }
         let mut wqe = RecvWqe { wr_id: wr.wr_id, ..RecvWqe::default() };
         wqe.sges.set(wr.sges);
+        self.wqes.try_reserve(1)?;
         self.wqes.push_back(wqe);
         Ok(self.let_go())
     }

@@ -20,6 +20,7 @@ pub struct SendQueue {
     wqes: Vec<SendWqe>,
     /// Where the requests of a queue pair for datagrams go, slot by slot.
     destinations: Vec<Destination>,
+    datagrams: bool,
     depth: u32,
     max_sge: u32,
     max_inline: u32,
@@ -40,11 +41,12 @@ pub struct SendQueue {
 }
 
 impl SendQueue {
-    /// A queue as large as `cap` says.
-    pub fn new(cap: &QpCap) -> Self {
+    /// A queue as large as `cap` says, for datagrams or for messages to one peer.
+    pub fn new(cap: &QpCap, datagrams: bool) -> Self {
         Self {
             wqes: Vec::new(),
             destinations: Vec::new(),
+            datagrams,
             depth: cap.max_send_wr.next_power_of_two(),
             max_sge: cap.max_send_sge,
             max_inline: cap.max_inline_data,
@@ -66,7 +68,7 @@ impl SendQueue {
             return Err(Misuse::Full);
         }
         let len = self.check(wr)?;
-        let slot = self.slot_for(self.head);
+        let slot = self.slot_for(self.head)?;
         self.wqes[slot].set(wr, len, signal_all);
         self.head = self.head.wrapping_add(1);
         if !self.held {
@@ -85,9 +87,6 @@ impl SendQueue {
     /// Sends the request that was added last, a datagram, to `to`.
     pub fn direct(&mut self, to: &Destination) {
         let slot = (self.head.wrapping_sub(1) & (self.depth - 1)) as usize;
-        if slot >= self.destinations.len() {
-            self.destinations.resize(slot + 1, Destination::default());
-        }
         self.destinations[slot] = *to;
     }
 
@@ -119,12 +118,17 @@ impl SendQueue {
         Ok(len as u32)
     }
 
-    fn slot_for(&mut self, seq: u32) -> usize {
+    fn slot_for(&mut self, seq: u32) -> Result<usize, Misuse> {
         let slot = (seq & (self.depth - 1)) as usize;
         if slot == self.wqes.len() {
+            self.wqes.try_reserve(1)?;
+            if self.datagrams {
+                self.destinations.try_reserve(1)?;
+                self.destinations.push(Destination::default());
+            }
             self.wqes.push(SendWqe::vacant());
         }
-        slot
+        Ok(slot)
     }
 
     /// The request that is to be turned into segments next, with its sequence number.
@@ -369,7 +373,7 @@ mod tests {
             ..Default::default()
         };
         let cq = Cq::new(64, None, AsyncQueue::new(Box::new(Silent)), 0);
-        (SendQueue::new(&cap), cq)
+        (SendQueue::new(&cap, true), cq)
     }
 
     fn post(queue: &mut SendQueue, wr_id: u64, op: SendOp, flags: SendFlags) -> Result<(), Misuse> {

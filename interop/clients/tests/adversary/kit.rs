@@ -1,8 +1,9 @@
 //! What attackers have: raw sockets on a host of their own, records of what passed, and packets
 //! made by hand.
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, UdpSocket};
 use std::num::NonZero;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -24,6 +25,12 @@ pub const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f1011121314151617181
 pub const VICTIM: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The attacker's address, which is that of rightful peers too.
 pub const ATTACKER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// Their addresses by IPv6, once they have some: one of the link, and one of the site.
+pub const VICTIM_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1)];
+pub const ATTACKER_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2)];
 
 /// Two hosts with a cable between them.
 pub struct Scene {
@@ -50,6 +57,36 @@ impl Scene {
     /// Does something on the attacker's host.
     pub fn attack<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.attacker.within(work).unwrap()
+    }
+
+    /// Does something on the victim's host.
+    pub fn at_home<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.victim.within(work).unwrap()
+    }
+
+    /// Gives both hosts addresses by IPv6: the victim [`VICTIM_V6`], the attacker [`ATTACKER_V6`].
+    pub fn add_ipv6(&self) {
+        let both =
+            [(self.networks.in_first(), VICTIM_V6), (self.networks.in_second(), ATTACKER_V6)];
+        for (host, addresses) in both {
+            for address in addresses {
+                run(&format!("{host} ip address add {address}/64 dev cable nodad"));
+            }
+        }
+    }
+
+    /// Has what the attacker sends to multicast groups leave by the cable.
+    pub fn route_groups(&self) {
+        run(&format!("{} ip route add 239.0.0.0/8 dev cable", self.networks.in_second()));
+    }
+
+    /// Waits until what the attacker has sent before has come.
+    pub fn until_arrived(&self) {
+        let here = self.at_home(|| UdpSocket::bind((VICTIM, 0)).unwrap());
+        here.set_read_timeout(Some(LIMIT)).unwrap();
+        let there = self.attack(|| UdpSocket::bind((ATTACKER, 0)).unwrap());
+        there.send_to(b"last", here.local_addr().unwrap()).unwrap();
+        here.recv(&mut [0; 16]).unwrap();
     }
 
     /// A raw socket of the attacker, who writes IP headers himself.
@@ -105,6 +142,12 @@ impl Scene {
         let client = self.lab.program("rping").args(&format!("-c -a {VICTIM} -p {port} -C 3"));
         served(&set(client).started_by(&self.networks.in_first()).run(), server);
     }
+}
+
+fn run(line: &str) {
+    let mut words = line.split(' ');
+    let done = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
 /// Both ended well.

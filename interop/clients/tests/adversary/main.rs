@@ -3,8 +3,11 @@
 //! programs are what they attack. `docs/threat-model.md` says what each may not achieve.
 
 mod kit;
+mod peer;
+mod target;
 
 mod floods;
+mod hostile;
 mod icmp;
 mod link_local;
 mod replay;

@@ -3,7 +3,10 @@
 //! What costs seconds runs with all tests; what has to be fetched or built first
 //! (`scripts/peers.sh`) is run by `make peer-suites`, which writes the table.
 
+mod ceph;
+mod direct;
 mod fabrics;
+mod ranks;
 mod storage;
 mod stores;
 mod table;
@@ -50,6 +53,11 @@ fn counted(program: Program) -> Program {
 /// How many operations a program had, which succeeded, on the lab's device.
 fn operations(lab: &Lab, ended: Ended) -> u64 {
     Traffic::of(&ended.success(), lab.device()).operations
+}
+
+/// The first row of the device's GID table that is an address: that of an RNIC is its own name.
+fn first_gid(lab: &Lab) -> u8 {
+    u8::from(lab.transport() == Some(IWARP))
 }
 
 /// The version of an installed Debian package.

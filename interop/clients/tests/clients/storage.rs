@@ -1,10 +1,12 @@
-//! Storage and virtual machines: iSER between tgt and libiscsi, and a migration of QEMU.
+//! Storage and virtual machines: iSER between tgt and libiscsi, memory by librpma, fio, and a
+//! migration of QEMU.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
-use weft_interop::{Lab, Namespaces, Running, SHUTTLE, free_port, own_address, peer};
+use weft_interop::{Lab, Namespaces, Running, SHUTTLE, free_port, own_address, pair, peer};
 
 use crate::{Client, counted, debian, operations, said_version};
 
@@ -17,6 +19,47 @@ pub const ISER: Client = Client {
     does: "reads of 4 KiB and 256 KiB for two seconds",
     refuses: None,
     run: iser,
+};
+
+pub const RPMA: Client = Client {
+    name: "librpma",
+    version: || debian("librpma-dev"),
+    does: "a peer's memory written, flushed and read, atomically too; messages; checked",
+    refuses: None,
+    run: |lab| {
+        if debian("librpma-dev").is_none() {
+            lab.skip("no librpma-dev: scripts/deps.sh");
+            return None;
+        }
+        // It takes an id's device, and rdma-cm gives an adapter's none on loopback.
+        let (address, port) = (own_address()?, free_port());
+        let program = counted(lab.compile(Path::new("cc"), "rpma", &["-lrpma"]));
+        let end = |role: &str| program.clone().args(&format!("{role} {address} {port}"));
+        let (server, client) = pair(&end("server"), &end("client"), port);
+        let ends = [server, client].map(|end| end.said("all right"));
+        Some(ends.into_iter().map(|end| operations(lab, end)).sum())
+    },
+};
+
+/// `make soak-fio` has each verb, and looks at what was written and read.
+pub const FIO: Client = Client {
+    name: "fio",
+    version: || debian("fio"),
+    does: "its `rdma` engine: Sends of 64 KiB, checked",
+    refuses: None,
+    run: |lab| {
+        let port = free_port();
+        let common = |name: &str| {
+            let fio = counted(lab.program("fio")).args(&format!("--name={name} --ioengine=rdma"));
+            let fio = fio.args(&format!("--port={port} --bs=65536 --size=8388608 --iodepth=8"));
+            fio.args("--verify=crc32c --verify_fatal=1")
+        };
+        let client = common("client").args("--hostname=127.0.0.1 --rw=write --do_verify=0");
+        let server = common("server").args("--rw=read");
+        let (server, client) = pair(&server, &client.args("--verb=send"), port);
+        assert!(!server.stderr.contains("verify"), "{server}");
+        Some(operations(lab, server) + operations(lab, client))
+    },
 };
 
 pub const QEMU: Client = Client {
@@ -142,6 +185,11 @@ impl Monitor {
         }
         String::from_utf8_lossy(&text).into_owned()
     }
+}
+
+#[test]
+fn remote_memory_by_librpma() {
+    RPMA.holds();
 }
 
 #[test]

@@ -27,6 +27,38 @@ fn an_interrupt_leaves_what_was_measured() {
 }
 
 #[test]
+fn a_client_that_falls_silent_does_not_keep_the_next_one_out() {
+    let mut server = Server::start(&["--patience", "5"]);
+    for line in ["-t 60 -i 0.05 --op write", "-t 60 -i 0.05 --op send --events"] {
+        // A server that waits for ever finds the client gone in the end.
+        let mut client = Command::new("timeout");
+        client.args(["--foreground", "-s", "KILL", "60"]);
+        client.arg(weft().get_program()).args(server.client(line).get_args());
+        let mut client = client.stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let mut lines = BufReader::new(client.stdout.take().unwrap());
+        while !said.contains(" - ") {
+            assert!(lines.read_line(&mut said).unwrap() > 0, "{said}");
+        }
+        let id = client.id();
+        let child = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        let signal = |name: &str| {
+            assert!(Command::new("kill").args([name, child.trim()]).status().unwrap().success());
+        };
+        signal("-STOP");
+        let mut complaint = String::new();
+        server.lines.read_line(&mut complaint).unwrap();
+        assert!(complaint.contains("has said nothing for 5 s in the middle"), "{complaint}");
+        signal("-KILL");
+        client.wait().unwrap();
+        assert_eq!(server.json("-n 10")["runs"][0]["up"]["messages"], 10);
+        complaint.clear();
+        server.lines.read_line(&mut complaint).unwrap();
+        assert!(complaint.starts_with("127.0.0.1: write"), "{complaint}");
+    }
+}
+
+#[test]
 fn one_client_is_enough_for_some() {
     let mut server = Server::start(&["--one-off"]);
     assert_eq!(server.json("-n 10 -s 64,128")["runs"].as_array().unwrap().len(), 2);

@@ -47,7 +47,7 @@ fn garbage_is_refused_and_survived() {
 fn a_test_without_streams_ends() {
     let server = Server::start(&[]);
     let test =
-        r#"{"say":"test","test":{"version":1,"operation":"write","latency":false,"octets":64,
+        r#"{"say":"test","test":{"version":2,"operation":"write","latency":false,"octets":64,
         "streams":1,"up":true,"down":false,"amount":{"seconds":1.0},"omit_s":0.0,"depth":16,
         "events":false,"verify":false,"interval_s":1.0}}"#
             .replace('\n', "");

@@ -120,6 +120,12 @@ impl DatagramDrive {
         }
     }
 
+    /// Says nothing of a peer that is silent: whoever waits for it has another way to it, or says
+    /// so itself.
+    pub fn overlook_silence(&mut self) {
+        self.silence = None;
+    }
+
     /// From now on the peer is waited for.
     pub(super) fn begin_silence(&mut self) {
         let here = self.port.number();

@@ -1,0 +1,97 @@
+//! Threads without those of the standard library, which ends the process where it has no memory for
+//! a handle.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_void};
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// As much as the standard library gives its threads.
+const STACK_OCTETS: usize = 2 << 20;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+struct Job {
+    name: &'static CStr,
+    work: Work,
+}
+
+/// Has a thread of that name do `work`, on its own.
+///
+/// # Errors
+/// The errno of the system that has no thread left.
+pub fn spawn(name: &'static CStr, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let job = Box::into_raw(Box::new(Job { name, work: Box::new(work) }));
+    let code = start(job.cast());
+    if code == 0 {
+        return Ok(());
+    }
+    // SAFETY: no thread was made that would have taken it.
+    drop(unsafe { Box::from_raw(job) });
+    Err(io::Error::from_raw_os_error(code))
+}
+
+fn start(job: *mut c_void) -> libc::c_int {
+    let mut attr = MaybeUninit::<libc::pthread_attr_t>::uninit();
+    // SAFETY: makes the attributes.
+    let code = unsafe { libc::pthread_attr_init(attr.as_mut_ptr()) };
+    if code != 0 {
+        return code;
+    }
+    // A size that the system refuses leaves its own, which will do.
+    // SAFETY: the attributes were made above.
+    unsafe { libc::pthread_attr_setstacksize(attr.as_mut_ptr(), STACK_OCTETS) };
+    // SAFETY: as above.
+    unsafe { libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED) };
+    let mut thread: libc::pthread_t = 0;
+    // SAFETY: the attributes were made above, and `begin` takes the job over.
+    let code = unsafe { libc::pthread_create(&raw mut thread, attr.as_ptr(), begin, job) };
+    // SAFETY: as above, and not used any more.
+    unsafe { libc::pthread_attr_destroy(attr.as_mut_ptr()) };
+    code
+}
+
+extern "C" fn begin(job: *mut c_void) -> *mut c_void {
+    // SAFETY: `spawn` gave the job to this thread alone.
+    let job = unsafe { Box::from_raw(job.cast::<Job>()) };
+    // SAFETY: gives this thread.
+    let this = unsafe { libc::pthread_self() };
+    // SAFETY: a thread may name itself; the name is NUL-terminated.
+    unsafe { libc::pthread_setname_np(this, job.name.as_ptr()) };
+    (job.work)();
+    ptr::null_mut()
+}
+
+/// Tells threads that live at the same time apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadId(usize);
+
+/// This thread.
+pub fn this_thread() -> ThreadId {
+    thread_local! {
+        static PLACE: Cell<u8> = const { Cell::new(0) };
+    }
+    ThreadId(PLACE.with(|place| ptr::from_ref(place).addr()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_does_its_work_under_its_name() {
+        let (tell, told) = mpsc::channel();
+        let work = move || {
+            let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+            tell.send((name, this_thread())).unwrap();
+        };
+        spawn(c"weft-test", work).unwrap();
+        let (name, other) = told.recv().unwrap();
+        assert_eq!(name, "weft-test\n");
+        assert_ne!(other, this_thread());
+        assert_eq!(this_thread(), this_thread());
+    }
+}

@@ -1,0 +1,166 @@
+//! The allocator of what is loaded into other processes.
+//!
+//! Rust ends a process that an allocation fails in, which is not for a library to do to its host.
+//! So [`Memory`] serves from a reserve what the C library refuses, and [`is_short`] says when the
+//! reserve has become too small to begin anything on: who makes an object then answers `ENOMEM`,
+//! and what exists goes on. What an application sizes is asked for by `try_reserve`. aws-lc, which
+//! would go to the C library by itself, is served as well ([`serve_aws_lc`]).
+//!
+//! Invariant: what is freed goes back to where it came from. The size says so of large pieces,
+//! which are mappings of their own; the address says so of the others.
+
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ptr::{copy_nonoverlapping, write_bytes};
+
+mod aws_lc;
+mod mapping;
+mod reserve;
+
+pub use aws_lc::serve_aws_lc;
+pub use reserve::is_short;
+
+/// Above this a piece is a mapping of its own, as with the C library's allocator.
+const LARGE: usize = 128 << 10;
+
+/// The C library's allocator with a reserve behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory;
+
+fn is_large(layout: Layout) -> bool {
+    layout.size() > LARGE && layout.align() <= mapping::ALIGN
+}
+
+// SAFETY: each piece is a mapping, one of the C library's or a slot of the reserve that nobody else
+// has; none unwinds.
+unsafe impl GlobalAlloc for Memory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return mapping::map(layout.size());
+        }
+        // SAFETY: as this function's contract.
+        let piece = unsafe { System.alloc(layout) };
+        if piece.is_null() { reserve::take(layout) } else { piece }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            return mapping::map(layout.size());
+        }
+        // SAFETY: as this function's contract.
+        let piece = unsafe { System.alloc_zeroed(layout) };
+        if !piece.is_null() {
+            return piece;
+        }
+        let piece = reserve::take(layout);
+        if !piece.is_null() {
+            // SAFETY: the slot has room for the layout and is this caller's.
+            unsafe { write_bytes(piece, 0, layout.size()) };
+        }
+        piece
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        if is_large(layout) {
+            // SAFETY: a large piece is a mapping of this size, and is not used any more.
+            unsafe { mapping::unmap(piece, layout.size()) };
+        } else if !reserve::give_back(piece) {
+            // SAFETY: what is neither large nor of the reserve is the C library's.
+            unsafe { System.dealloc(piece, layout) };
+        }
+    }
+
+    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the size is valid for the alignment by contract.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        if is_large(layout) && is_large(wanted) {
+            // SAFETY: a large piece is a mapping of this size.
+            return unsafe { mapping::resize(piece, layout.size(), size) };
+        }
+        if !is_large(layout) && !is_large(wanted) && !reserve::holds(piece) {
+            // SAFETY: what is neither large nor of the reserve is the C library's.
+            let moved = unsafe { System.realloc(piece, layout, size) };
+            if !moved.is_null() {
+                return moved;
+            }
+        }
+        // SAFETY: as this function's contract.
+        unsafe { self.move_to(wanted, piece, layout) }
+    }
+}
+
+impl Memory {
+    /// Moves a piece to a new one; NULL, and the old one as it was, if there is none.
+    ///
+    /// # Safety
+    /// As of [`GlobalAlloc::realloc`].
+    unsafe fn move_to(self, wanted: Layout, piece: *mut u8, layout: Layout) -> *mut u8 {
+        // SAFETY: the size is not zero by contract.
+        let moved = unsafe { self.alloc(wanted) };
+        if !moved.is_null() {
+            let octets = layout.size().min(wanted.size());
+            // SAFETY: both have that much room, and the new piece is apart from the old one.
+            unsafe { copy_nonoverlapping(piece, moved, octets) };
+            // SAFETY: as this function's contract.
+            unsafe { self.dealloc(piece, layout) };
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(size: usize) -> Layout {
+        Layout::from_size_align(size, 8).expect("a layout")
+    }
+
+    #[test]
+    fn a_piece_keeps_its_content_wherever_its_size_takes_it() {
+        let sizes = [10, 5000, LARGE, LARGE + 1, 10 * LARGE, 3 * LARGE, LARGE, 9];
+        // SAFETY: the size is not zero.
+        let mut piece = unsafe { Memory.alloc_zeroed(layout(8)) };
+        // SAFETY: it has eight octets.
+        unsafe { piece.write(77) };
+        let mut had = 8;
+        for size in sizes {
+            // SAFETY: `piece` has the layout of `had`.
+            piece = unsafe { Memory.realloc(piece, layout(had), size) };
+            had = size;
+            // SAFETY: it has more than eight octets.
+            let content = unsafe { piece.cast::<[u8; 8]>().read() };
+            assert_eq!(content, [77, 0, 0, 0, 0, 0, 0, 0], "{size}");
+        }
+        // SAFETY: `piece` has the layout of `had` and is not used any more.
+        unsafe { Memory.dealloc(piece, layout(had)) };
+    }
+
+    #[test]
+    fn a_piece_of_the_reserve_moves_on_and_leaves_its_slot() {
+        let piece = reserve::take(layout(64));
+        assert!(reserve::holds(piece));
+        // SAFETY: the slot has 64 octets.
+        unsafe { piece.write(5) };
+        // SAFETY: it has this layout.
+        let moved = unsafe { Memory.realloc(piece, layout(64), 100) };
+        assert!(!reserve::holds(moved));
+        // SAFETY: it has 100 octets.
+        assert_eq!(unsafe { moved.read() }, 5);
+        // SAFETY: it has this layout and is not used any more.
+        unsafe { Memory.dealloc(moved, layout(100)) };
+    }
+
+    #[test]
+    fn what_is_too_large_for_everything_is_refused() {
+        let huge = layout(1 << 47);
+        // SAFETY: the size is not zero.
+        assert!(unsafe { Memory.alloc(huge) }.is_null());
+        let mut vec = Vec::<u8>::new();
+        assert!(vec.try_reserve(1 << 47).is_err());
+    }
+}

@@ -1,0 +1,179 @@
+//! The peer's answers to Reads and Atomics, and where they go.
+//!
+//! Invariant: an answer is placed only where the oldest request that it can be of told the peer to.
+
+use weft_verbs::Access;
+use weft_verbs::wr::parts;
+use weft_wire::ddp::{TaggedHeader, UntaggedHeader};
+use weft_wire::llp::Placed;
+use weft_wire::rdmap::AtomicResponse;
+use weft_wire::terminate::TerminateCode;
+
+use crate::capability::Peer;
+use crate::fault::{Fault, tagged_code};
+use crate::outbound::Expected;
+use crate::rx::{RxPort, single, take_number};
+use crate::sink;
+
+impl RxPort<'_> {
+    /// The fault of an answer: if it has no place to go to, that is none of the peer's.
+    pub(crate) fn refuse_answer(&mut self, fault: Fault) -> Fault {
+        match (self.sinkless.take(), fault) {
+            (Some(seq), Fault::PeerMisbehaved { terminate, .. }) => {
+                Fault::SinkGone { seq, terminate }
+            }
+            (_, fault) => fault,
+        }
+    }
+
+    pub(crate) fn read_response(
+        &mut self,
+        seq: u64,
+        header: &TaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        if self.any_order() {
+            return self.read_response_in_any_order(seq, header, payload);
+        }
+        let unexpected = TerminateCode::RdmapUnexpectedOpcode;
+        let request = self.stream.outbound.front_mut().ok_or(unexpected)?;
+        let id = request.seq;
+        let Expected::Read { stag, to, size, done } = &mut request.expected else {
+            return Err(unexpected);
+        };
+        let empty = *size == 0 && payload.is_empty();
+        if !empty {
+            if header.stag != *stag {
+                return Err(TerminateCode::TaggedInvalidStag);
+            }
+            let left = u64::from(*size - *done);
+            if header.to != to.wrapping_add(u64::from(*done)) || payload.len() as u64 > left {
+                return Err(TerminateCode::TaggedBounds);
+            }
+        }
+        *done += payload.len() as u32;
+        if header.last != (*done == *size) {
+            return Err(TerminateCode::TaggedBounds);
+        }
+        if !payload.is_empty() {
+            self.place_answer(seq, id, header, payload).inspect_err(|_| self.sinkless = id)?;
+            self.stream.stats.octets_in += payload.len() as u64;
+        }
+        if header.last {
+            self.finish_request(id);
+        }
+        Ok(Placed::Memory)
+    }
+
+    /// Places a segment of the answer to `request`, across its entries if it has several.
+    fn place_answer(
+        &mut self,
+        seq: u64,
+        request: Option<u32>,
+        header: &TaggedHeader,
+        payload: &[u8],
+    ) -> Result<(), TerminateCode> {
+        let (qp, right) = (self.qp, Access::LOCAL_WRITE);
+        if !sink::is_list(header.stag) {
+            return self.place_tagged(seq, header.stag.0, header.to, payload, right);
+        }
+        let sq = qp.sq();
+        let entries = request.map_or(&[][..], |request| sq.sinks(request));
+        let parts = || parts(entries, header.to, payload.len() as u64);
+        for part in parts() {
+            let len = u64::from(part.length);
+            let allowed = qp.regions().check(part.lkey, qp.pd(), part.addr, len, right);
+            allowed.map_err(tagged_code)?;
+        }
+        let mut rest = payload;
+        for part in parts() {
+            let (now, later) = rest.split_at(part.length as usize);
+            rest = later;
+            self.place_tagged(seq, part.lkey, part.addr, now, right)?;
+        }
+        Ok(())
+    }
+
+    /// A segment of the response to any Read under way; the last one is that of the oldest.
+    ///
+    /// Reads may share a sink, so a segment cannot be told to be of one of them, and its octets
+    /// are not counted: that it came before the last one is Shuttle's promise.
+    fn read_response_in_any_order(
+        &mut self,
+        seq: u64,
+        header: &TaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        let (len, last) = (payload.len() as u64, header.last);
+        let fits = |expected: &Expected| {
+            let Expected::Read { stag, to, size, .. } = *expected else { return false };
+            let empty = size == 0 && len == 0;
+            let offset = header.to.wrapping_sub(to);
+            // What is left of the sink from here on, if this is within it at all.
+            let Some(room) = u64::from(size).checked_sub(offset) else { return false };
+            let fits = if last { len == room } else { len <= room };
+            empty || stag == header.stag && fits
+        };
+        let queue = &self.stream.outbound;
+        let found = if last {
+            queue.front().filter(|request| fits(&request.expected))
+        } else {
+            queue.iter().find(|request| fits(&request.expected))
+        };
+        let request = found.ok_or(TerminateCode::TaggedBounds)?.seq;
+        if len > 0 {
+            self.place_answer(seq, request, header, payload)
+                .inspect_err(|_| self.sinkless = request)?;
+            self.stream.stats.octets_in += len;
+        }
+        if last {
+            self.finish_request(request);
+        }
+        Ok(Placed::Memory)
+    }
+
+    fn finish_request(&mut self, seq: Option<u32>) {
+        let request = self.stream.outbound.pop();
+        if let Some(last) = request.and_then(|request| request.confirms) {
+            self.stream.progress.handle_confirmed(last);
+            self.confirmed(last);
+        }
+        match seq {
+            Some(seq) => {
+                let mut sq = self.qp.sq();
+                sq.responded(seq);
+                sq.complete(self.qp.num(), self.qp.send_cq());
+                self.qp.check_drained(&sq);
+            }
+            None if self.stream.peer == Peer::Unknown => self.stream.peer = Peer::Plain,
+            None => {}
+        }
+    }
+
+    pub(crate) fn atomic_response(
+        &mut self,
+        header: &UntaggedHeader,
+        payload: &[u8],
+    ) -> Result<Placed, TerminateCode> {
+        single(header)?;
+        let response = AtomicResponse::parse(payload).map_err(|_| TerminateCode::LlpFraming)?;
+        let unexpected = TerminateCode::RdmapUnexpectedOpcode;
+        let request = *self.stream.outbound.front().ok_or(unexpected)?;
+        if (request.expected != Expected::Atomic { id: response.id }) || request.seq.is_none() {
+            return Err(unexpected);
+        }
+        take_number(&mut self.stream.expect_atomic_response, header)?;
+        if let Some(seq) = request.seq {
+            let sink = self.qp.sq().get(seq).sges().first().copied().unwrap_or_default();
+            let value = response.value.to_ne_bytes();
+            let (pd, right) = (self.qp.pd(), Access::LOCAL_WRITE);
+            self.qp
+                .regions()
+                .write(sink.lkey, pd, sink.addr, &value, right)
+                .map_err(|_| TerminateCode::RdmapStreamCatastrophic)
+                .inspect_err(|_| self.sinkless = request.seq)?;
+        }
+        self.finish_request(request.seq);
+        Ok(Placed::Memory)
+    }
+}

@@ -1,0 +1,139 @@
+//! Cookies and a memory for who waits for one peer, without an [`Endpoint`](super::Endpoint).
+//!
+//! Invariant: a Request that was let in once is not let in again, and where cookies are asked for,
+//! neither is one that was made for another gate.
+
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+
+use weft_wire::shuttle::ConnectionId;
+use weft_wire::shuttle::hello::{Hello, HelloKind, REQUEST_MIN};
+
+use super::cookie::Cookies;
+use super::{Asker, retry};
+use crate::draws::Draws;
+
+/// Requests that are remembered. A peer begins anew seldom, and a cookie is short-lived.
+const KNOWN_MAX: usize = 64;
+
+/// Decides which Requests are looked at.
+pub struct Gate {
+    draws: Draws,
+    /// None if nobody is asked for a cookie.
+    cookies: Option<Cookies>,
+    known: VecDeque<(ConnectionId, u64)>,
+}
+
+/// What is to be done with a datagram.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It may be looked at as a Request.
+    Open,
+    /// It was let in before.
+    Known,
+    /// Its sender is to show that it receives at its address: this goes there, and nothing is kept.
+    Asked(Vec<u8>),
+}
+
+impl Gate {
+    /// One that asks for cookies, or does not. `seed` is fresh randomness.
+    pub fn new(seed: [u8; 32], asks: bool) -> Self {
+        let mut draws = Draws::new(seed);
+        let cookies = asks.then(|| Cookies::new(&mut draws));
+        Self { draws, cookies, known: VecDeque::new() }
+    }
+
+    /// Looks at what came from `remote`.
+    pub fn look(&mut self, now_ns: u64, remote: SocketAddr, datagram: &[u8]) -> Passage {
+        let asks = |hello: &Hello<'_>| hello.kind == HelloKind::Request;
+        let hello = Hello::parse(datagram).ok().filter(asks);
+        let Some(hello) = hello.filter(|_| datagram.len() >= REQUEST_MIN) else {
+            return Passage::Open;
+        };
+        let asker = Asker { remote, cid: hello.from.base(), nonce: hello.nonce };
+        if self.known.contains(&(asker.cid, asker.nonce)) {
+            return Passage::Known;
+        }
+        let Some(cookies) = &mut self.cookies else { return Passage::Open };
+        if cookies.is_right(now_ns, &asker, hello.cookie, &mut self.draws) {
+            return Passage::Open;
+        }
+        Passage::Asked(retry(&hello, &cookies.make(now_ns, &asker, &mut self.draws)))
+    }
+
+    /// The Request with this identity is let in, for the first and last time.
+    pub fn remember(&mut self, identity: (ConnectionId, u64)) {
+        self.known.push_back(identity);
+        if self.known.len() > KNOWN_MAX {
+            self.known.pop_front();
+            // What is forgotten must not come in again.
+            if let Some(cookies) = &mut self.cookies {
+                cookies.forget(&mut self.draws);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_NS: u64 = 1_000_000_000;
+
+    fn request(nonce: u64, cookie: &[u8]) -> Vec<u8> {
+        let hello = Hello::new(HelloKind::Request);
+        let hello = Hello { from: ConnectionId(0x700), nonce, cookie, ..hello };
+        let octets = hello.encode();
+        assert!(octets.len() >= REQUEST_MIN);
+        octets
+    }
+
+    fn remote() -> SocketAddr {
+        ([192, 0, 2, 1], 7).into()
+    }
+
+    /// The Request again, with the cookie that it was asked for.
+    fn asked(gate: &mut Gate, nonce: u64) -> Vec<u8> {
+        let Passage::Asked(answer) = gate.look(NOW_NS, remote(), &request(nonce, &[])) else {
+            panic!("nobody asks for a cookie");
+        };
+        request(nonce, Hello::parse(&answer).unwrap().cookie)
+    }
+
+    #[test]
+    fn who_shows_the_cookie_comes_in_once() {
+        let mut gate = Gate::new([1; 32], true);
+        let first = asked(&mut gate, 1);
+        assert_eq!(gate.look(NOW_NS, remote(), &first), Passage::Open);
+        gate.remember((ConnectionId(0x700), 1));
+        let second = asked(&mut gate, 2);
+        gate.remember((ConnectionId(0x700), 2));
+        for datagram in [&first, &second] {
+            assert_eq!(gate.look(NOW_NS, remote(), datagram), Passage::Known);
+        }
+    }
+
+    #[test]
+    fn a_cookie_of_another_gate_or_of_one_that_has_forgotten_is_worth_nothing() {
+        let mut gate = Gate::new([1; 32], true);
+        let record = asked(&mut gate, 1);
+        let is_asked =
+            |gate: &mut Gate| matches!(gate.look(NOW_NS, remote(), &record), Passage::Asked(_));
+        assert!(is_asked(&mut Gate::new([2; 32], true)));
+        gate.remember((ConnectionId(0x700), 1));
+        for nonce in 2..=KNOWN_MAX as u64 + 1 {
+            assert!(!is_asked(&mut gate));
+            gate.remember((ConnectionId(0x700), nonce));
+        }
+        assert!(is_asked(&mut gate));
+    }
+
+    #[test]
+    fn without_cookies_it_only_remembers() {
+        let mut gate = Gate::new([1; 32], false);
+        assert_eq!(gate.look(NOW_NS, remote(), &request(1, &[])), Passage::Open);
+        gate.remember((ConnectionId(0x700), 1));
+        assert_eq!(gate.look(NOW_NS, remote(), &request(1, &[])), Passage::Known);
+        assert_eq!(gate.look(NOW_NS, remote(), b"something else"), Passage::Open);
+    }
+}
