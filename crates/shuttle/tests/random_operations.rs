@@ -23,6 +23,8 @@ use weft_wire::shuttle::hello::{placement, protection, recovery};
 /// Enough for every day.
 const RUNS: u64 = 300;
 const STREAMS: u8 = 3;
+/// Silence after which the network carries again.
+const SILENCE_NS_MAX: u64 = 10_000 * MS;
 const PLACEMENTS: [(u8, Placement); 3] = [
     (placement::STRICT, Placement::Strict),
     (placement::TAIL, Placement::Tail),
@@ -158,12 +160,23 @@ impl Run {
             _ => self.receive_more(),
         }
         self.tell_credits();
-        // A long time is rare: nothing lasts as long as silence is allowed to.
         let most = of(&mut self.random, &[1, 5, 50, 50, 500, 4000]);
         let wait_ns = self.random.below(most * MS);
         self.pair.run_for(wait_ns);
         if wait_ns > 1000 * MS {
             self.heal();
+        }
+        self.limit_silence();
+    }
+
+    /// Outages that follow each other closely may together outlast the idle timeout of 30 s, by
+    /// which a connection ends as it should. Both ends probe at least every 10 s.
+    fn limit_silence(&mut self) {
+        let heard_ns = [0, 1].map(|host| self.pair.connection(host).heard_ns());
+        if self.pair.now_ns - heard_ns[0].min(heard_ns[1]) > SILENCE_NS_MAX {
+            self.heal();
+            self.pair.network.links = [0, 1].map(|_| Link { loss: 0.02, ..Link::default() });
+            self.pair.run_for(15_000 * MS);
         }
     }
 
