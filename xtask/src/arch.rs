@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::circles;
 use crate::finding::Finding;
 use crate::purity;
 use crate::tree;
@@ -85,11 +86,13 @@ pub fn find_room(package: &str) -> Option<&'static Room> {
     HOUSE.iter().find(|room| room.name == name)
 }
 
-/// Checks the graph, then the sources.
+/// Checks the graph, then the sources: what they may name, and circles among their files.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let packages = packages(&metadata(root)?)?;
     let mut findings = check_graph(root, &packages);
-    findings.extend(purity::check(&packages, &tree::text_files(root)?));
+    let files = tree::text_files(root)?;
+    findings.extend(purity::check(&packages, &files));
+    findings.extend(circles::check(&packages, &files));
     Ok(findings)
 }
 

@@ -7,12 +7,15 @@
 #![forbid(unsafe_code)]
 
 mod arch;
+mod circles;
 mod cost;
 mod finding;
+mod imports;
 mod purity;
 mod source;
 mod suite;
 mod tidy;
+mod tokens;
 mod tree;
 
 use std::path::{Path, PathBuf};
