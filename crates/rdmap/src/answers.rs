@@ -3,7 +3,7 @@
 //! Invariant: an answer is placed only where the oldest request that it can be of told the peer to.
 
 use weft_verbs::Access;
-use weft_verbs::wr::parts;
+use weft_verbs::sge::parts;
 use weft_wire::ddp::{TaggedHeader, UntaggedHeader};
 use weft_wire::llp::Placed;
 use weft_wire::rdmap::AtomicResponse;

@@ -6,11 +6,14 @@ use weft_wire::shuttle::hello::{Limits, Modules, placement, protection, recovery
 use crate::cc;
 use crate::error::Misuse;
 use crate::noise::Credentials;
-use crate::seal::PACKETS_PER_KEY;
 use crate::stream::{Placement, Repair};
 
 /// Streams of a connection at most: the low octet of a connection id names one.
 pub const MAX_STREAMS: u16 = 256;
+/// Paths of a connection at most.
+pub const MAX_PATHS: usize = 16;
+/// Packets under one key at most: half of what RFC 9001, section 6.6, allows for AES-GCM.
+pub const PACKETS_PER_KEY: u64 = 1 << 22;
 /// Octets of the smallest datagram that every path must carry.
 pub const MIN_DATAGRAM: u16 = 1200;
 /// Octets of the largest that is ever sent: UDP over IPv4 ends there.

@@ -14,8 +14,9 @@ use aws_lc_rs::aead::{AES_128_GCM, Algorithm, CHACHA20_POLY1305};
 use aws_lc_rs::hkdf::Prk;
 use weft_wire::datagram::{Cipher, SEALED_LEN, SealedHeader, Sender};
 
+use crate::config::PACKETS_PER_KEY;
 use crate::key::Key;
-use crate::seal::{Keys, PACKETS_PER_KEY, TAG_LEN, expand};
+use crate::seal::{Keys, TAG_LEN, expand};
 
 /// Octets that a sealed datagram has beyond its text.
 pub const LETTER_OVERHEAD: usize = SEALED_LEN + TAG_LEN;

@@ -44,8 +44,10 @@ mod way_back;
 mod window;
 
 pub use capability::capabilities;
-pub use config::{Config, Identity, MAX_DATAGRAM, MAX_STREAMS, MIN_DATAGRAM};
-pub use connection::{Connection, Event, MAX_PATHS, Ports, Request, Stats, TimeWait, Transmit};
+pub use config::{
+    Config, Identity, MAX_DATAGRAM, MAX_PATHS, MAX_STREAMS, MIN_DATAGRAM, PACKETS_PER_KEY,
+};
+pub use connection::{Connection, Event, Ports, Request, Stats, TimeWait, Transmit};
 pub use endpoint::{Arrival, Endpoint, EndpointStats, Gate, Listen, Passage, Ticket};
 pub use error::{End, Misuse, Refusal};
 pub use key::{KEY_FILE_OCTETS_MAX, Key, KeyError, KeyName};
@@ -53,5 +55,4 @@ pub use letter::{Ends, LETTER_OVERHEAD, Opener, Sealer, Unopened};
 pub use noise::Credentials;
 pub use path::Route;
 pub use recovery::RecoveryStats;
-pub use seal::PACKETS_PER_KEY;
 pub use stream::{Credit, Placement, Profile};

@@ -13,7 +13,8 @@ use crate::flight::Flight;
 use crate::grey::{GreyTest, Step};
 use crate::mtu::MtuSearch;
 use crate::pacer::Cap;
-use crate::recovery::{News, Recovery, ack_interval_ns};
+use crate::recovery::{News, Recovery};
+use crate::rtt::ack_interval_ns;
 use crate::spread::Way;
 use crate::way_back::WayBack;
 

@@ -14,15 +14,10 @@ use crate::flight::{Cargo, Flight, Segments};
 use crate::grey::Fates;
 use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
-use crate::rtt::RttEstimate;
+use crate::rtt::{RttEstimate, ack_interval_ns};
 
 /// Packets from the oldest of interest to the newest; a receiver keeps a bit for each (S-44).
 pub(crate) const PN_WINDOW: u64 = 1 << 23;
-/// An acknowledgement is owed within this, or a part of the round trip if that is longer.
-const ACK_INTERVAL_NS: u64 = 1_000_000;
-/// On the shortest paths it is this.
-const ACK_INTERVAL_NS_MIN: u64 = 20_000;
-const ACK_RTT_DIVISOR: u64 = 64;
 /// Probe timeouts without an answer after which the path counts as down (S-55).
 const OUTAGE_PROBES: u32 = 3;
 /// After so many, what is on the path goes out on others too (S-74).
@@ -35,12 +30,6 @@ const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
 const OUTAGE_PART: u64 = 32;
 /// The least that the probe timeout allows for jitter.
 const JITTER_NS: u64 = 1_000_000;
-
-/// Longest time for which a receiver gathers packets before it acknowledges them (S-40): no longer
-/// than a round trip, or senders on short paths would wait for nothing else.
-pub(crate) fn ack_interval_ns(smoothed_ns: u64) -> u64 {
-    smoothed_ns.clamp(ACK_INTERVAL_NS_MIN, ACK_INTERVAL_NS).max(smoothed_ns / ACK_RTT_DIVISOR)
-}
 
 /// What an acknowledgement or a timer tells the streams.
 #[derive(Debug, Default)]

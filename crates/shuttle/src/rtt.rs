@@ -1,6 +1,13 @@
-//! Round trip times of a path (RFC 6298's estimator, without its rounding to seconds).
+//! Round trip times of a path (RFC 6298's estimator, without its rounding to seconds),
+//! and the interval of acknowledgements that follows from them.
 
-use crate::cc::Rtt;
+use crate::cc::controller::Rtt;
+
+/// An acknowledgement is owed within this, or a part of the round trip if that is longer.
+const ACK_INTERVAL_NS: u64 = 1_000_000;
+/// On the shortest paths it is this.
+const ACK_INTERVAL_NS_MIN: u64 = 20_000;
+const ACK_RTT_DIVISOR: u64 = 64;
 
 /// What is known of the round trip of a path.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +51,12 @@ impl RttEstimate {
     pub(crate) fn get(&self) -> Rtt {
         self.now
     }
+}
+
+/// Longest time for which a receiver gathers packets before it acknowledges them (S-40): no longer
+/// than a round trip, or senders on short paths would wait for nothing else.
+pub(crate) fn ack_interval_ns(smoothed_ns: u64) -> u64 {
+    smoothed_ns.clamp(ACK_INTERVAL_NS_MIN, ACK_INTERVAL_NS).max(smoothed_ns / ACK_RTT_DIVISOR)
 }
 
 #[cfg(test)]

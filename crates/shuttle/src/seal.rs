@@ -13,13 +13,11 @@ use aws_lc_rs::hkdf::{self, HKDF_SHA256, Prk};
 use weft_wire::shuttle::hello::protection;
 use zeroize::Zeroizing;
 
-use crate::connection::MAX_PATHS;
+use crate::config::MAX_PATHS;
 use crate::noise::Secrets;
 
 /// Octets of a tag.
 pub(crate) const TAG_LEN: usize = 16;
-/// Packets under one key at most: half of what RFC 9001, section 6.6, allows for AES-GCM.
-pub const PACKETS_PER_KEY: u64 = 1 << 22;
 
 /// Both directions of a connection.
 pub(crate) struct Sealed {

@@ -4,9 +4,8 @@
 
 use std::collections::VecDeque;
 
-use super::{
-    Acked, Controller, Lost, Params, SECOND_NS, Saved, Sent, Spurious, bits_per_second, octets_in,
-};
+use super::controller::{Acked, Controller, Lost, Params, Saved, Sent, Spurious};
+use super::rate::{SECOND_NS, bits_per_second, octets_in};
 
 /// 2/ln 2: doubles the rate in each round (section 4.1.1).
 const HIGH_GAIN: f64 = 2.885;

@@ -1,7 +1,8 @@
 //! `cubic`: the loss-based controller of most of the Internet (RFC 9438), for comparison and for
 //! sharing with its kind.
 
-use super::{Acked, Controller, Ecn, Lost, Params, SECOND_NS, Sent, Spurious, bits_per_second};
+use super::controller::{Acked, Controller, Ecn, Lost, Params, Sent, Spurious};
+use super::rate::{SECOND_NS, bits_per_second};
 
 /// How fast the window grows, in datagrams a second cubed (RFC 9438, section 4.1).
 const C: f64 = 0.4;
@@ -182,7 +183,7 @@ impl Controller for Cubic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cc::Rtt;
+    use crate::cc::controller::Rtt;
 
     const RTT_NS: u64 = 70_000_000;
 

@@ -1,6 +1,7 @@
 //! `fixed`: the rate is given and nothing changes it. For networks that admit flows at a rate.
 
-use super::{Acked, Controller, Lost, Params, Sent, Spurious, octets_in};
+use super::controller::{Acked, Controller, Lost, Params, Sent, Spurious};
+use super::rate::octets_in;
 
 /// Until a round trip is known, one that is long on Earth.
 const UNKNOWN_RTT_NS: u64 = 250_000_000;

@@ -1,6 +1,6 @@
 //! `none`: as fast as the caller drains datagrams. For loopback and for measuring everything else.
 
-use super::{Acked, Controller, Lost, Params, Sent, Spurious};
+use super::controller::{Acked, Controller, Lost, Params, Sent, Spurious};
 
 /// Limits neither rate nor window, unless [`Params::max_rate_bps`] says so.
 #[derive(Debug)]

@@ -19,10 +19,8 @@ mod probe;
 mod share;
 mod start;
 
-use super::{
-    Acked, Controller, Ecn, Lost, Params, SECOND_NS, Saved, Sent, Spurious, bits_per_second,
-    octets_in,
-};
+use super::controller::{Acked, Controller, Ecn, Lost, Params, Saved, Sent, Spurious};
+use super::rate::{SECOND_NS, bits_per_second, octets_in};
 use answer::{Cut, Gap};
 use loss::LossFilter;
 use model::{Model, Round};
@@ -335,7 +333,7 @@ impl Controller for Weave {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cc::{RateSample, Rtt};
+    use crate::cc::controller::{RateSample, Rtt};
 
     const RTT_NS: u64 = 70_000_000;
     const RATE_BPS: u64 = 100_000_000;

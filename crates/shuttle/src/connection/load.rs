@@ -6,9 +6,10 @@ use weft_wire::shuttle::frame::Frame;
 use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
 
 use super::tx::Transmit;
-use super::{Connection, MAX_PATHS, Ports, Stats};
+use super::{Connection, Ports, Stats};
 use crate::account::{Allowance, OF_PATH};
 use crate::cc::octets_in;
+use crate::config::MAX_PATHS;
 use crate::flight::{Cargo, Flight};
 use crate::path::Path;
 use crate::protect::Guard;

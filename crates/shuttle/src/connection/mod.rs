@@ -19,7 +19,7 @@ use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
 use weft_wire::shuttle::hello::{Limits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
-use crate::config::{Config, Identity};
+use crate::config::{Config, Identity, MAX_PATHS};
 use crate::error::{End, Misuse};
 use crate::noise::Agreement;
 use crate::pacer::Cap;
@@ -29,9 +29,6 @@ use crate::recovery::News;
 use crate::stream::set::StreamSet;
 use crate::stream::table::Table;
 use crate::stream::{Credit, Placement, Profile, Repair, Stream};
-
-/// Paths of a connection at most.
-pub const MAX_PATHS: usize = 16;
 
 /// The streams' ends above the seam. The connection borrows one at a time, for one burst or one
 /// segment.

@@ -5,7 +5,8 @@ use weft_wire::llp::UlpduSource;
 use weft_wire::shuttle::frame::{Frame, Frames};
 use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
 
-use super::{Connection, MAX_PATHS, Ports, State};
+use super::{Connection, Ports, State};
+use crate::config::MAX_PATHS;
 use crate::error::End;
 use crate::path::Route;
 use crate::stream::recv::Taken;

@@ -107,7 +107,7 @@ pub(super) fn is_there(piece: MemoryPiece) -> bool {
 
 /// Appends the bytes of an inline work request to `out`: memory that needs no registration
 /// because the caller of post names it for the length of the call.
-pub fn inline_bytes(sges: &[crate::wr::Sge], out: &mut Vec<u8>) {
+pub fn inline_bytes(sges: &[crate::sge::Sge], out: &mut Vec<u8>) {
     for sge in sges.iter().filter(|sge| sge.length > 0) {
         #[allow(clippy::disallowed_methods)]
         // SAFETY: the caller of post vouches for this memory, which nobody writes meanwhile.

@@ -10,7 +10,7 @@ use super::place;
 use super::region::{Party, RegionFault};
 use super::table::Regions;
 use crate::access::Access;
-use crate::wr::{Sge, parts};
+use crate::sge::{Sge, parts};
 
 /// Checked reads of regions that cannot go away while it lives.
 pub struct RegionReader<'a> {

@@ -14,7 +14,7 @@ use super::window::release;
 use crate::access::Access;
 use crate::misuse::Misuse;
 use crate::pd::Pd;
-use crate::wr::{Sge, parts};
+use crate::sge::{Sge, parts};
 
 /// No region or window has a key below this one.
 pub const LEAST_KEY: u32 = 1 << 16;

@@ -4,7 +4,7 @@
 //! takes work out and completes it. The state changes in [`Qp::enter`] and [`Qp::fail`] only. A
 //! failed queue pair flushes what is posted, then and later, each request once.
 
-mod attr;
+pub(crate) mod attr;
 pub mod recv_queue;
 pub mod send_queue;
 mod send_wqe;

@@ -6,8 +6,9 @@ use std::sync::{Arc, Weak};
 
 use crate::channel::Wake;
 use crate::misuse::Misuse;
+use crate::sge::{Sge, SgeList, total_len};
 use crate::srq::Srq;
-use crate::wr::{RecvWr, Sge, SgeList, total_len};
+use crate::wr::RecvWr;
 
 /// A posted receive.
 #[derive(Clone, Debug, Default)]

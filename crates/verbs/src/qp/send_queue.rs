@@ -8,11 +8,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{QpCap, SendWqe};
+use super::attr::QpCap;
+use super::send_wqe::SendWqe;
 use crate::cq::{Cq, Reclaim};
 use crate::misuse::Misuse;
+use crate::sge::{Sge, total_len};
 use crate::wc::{Wc, WcStatus};
-use crate::wr::{Destination, SendFlags, SendOp, SendWr, Sge, total_len};
+use crate::wr::{Destination, SendFlags, SendOp, SendWr};
 
 /// The send queue of a queue pair.
 #[derive(Debug)]

@@ -3,8 +3,9 @@
 use weft_wire::ids::QN_SEND;
 
 use crate::mr::inline_bytes;
+use crate::sge::{Sge, SgeList};
 use crate::wc::WcOpcode;
-use crate::wr::{SendFlags, SendOp, SendWr, Sge, SgeList};
+use crate::wr::{SendFlags, SendOp, SendWr};
 
 /// A posted send and how far it has come.
 #[derive(Clone, Debug)]

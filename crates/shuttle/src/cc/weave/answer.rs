@@ -2,7 +2,8 @@
 //! mistakes, and a path that was gone for a moment.
 
 use super::{Phase, Weave};
-use crate::cc::{Acked, Ecn, Lost, Spurious, octets_in};
+use crate::cc::controller::{Acked, Ecn, Lost, Spurious};
+use crate::cc::rate::octets_in;
 
 /// What is left of the rate after congestion.
 pub(super) const BETA: f64 = 0.8;

@@ -1,7 +1,8 @@
 //! What weave believes of the path: its rate, its round trip, and the rounds that pass.
 
+use crate::cc::controller::Acked;
 use crate::cc::max_filter::MaxFilter;
-use crate::cc::{Acked, octets_in};
+use crate::cc::rate::octets_in;
 
 /// Probe cycles over which the rate is the largest.
 const BW_CYCLES: u64 = 2;
@@ -198,7 +199,7 @@ impl Model {
     /// How much a queue adds to the round trip before it counts as one that stands.
     pub fn queue_ns(&self, datagram_octets: u16) -> u64 {
         let packets = QUEUE_PACKETS * u64::from(datagram_octets);
-        let leave_ns = crate::cc::time_for_ns(packets, self.bw.max());
+        let leave_ns = crate::cc::rate::time_for_ns(packets, self.bw.max());
         self.usual_queue_ns().max(leave_ns).max(self.restless_ns())
     }
 

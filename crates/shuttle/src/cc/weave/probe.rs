@@ -3,7 +3,7 @@
 
 use super::model::Round;
 use super::{Phase, Weave};
-use crate::cc::octets_in;
+use crate::cc::rate::octets_in;
 
 /// No probe for so many round trips after a reaction.
 const CALM_RTTS: u64 = 6;

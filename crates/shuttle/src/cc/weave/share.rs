@@ -3,7 +3,7 @@
 
 use super::model::Round;
 use super::{Phase, Weave};
-use crate::cc::{SECOND_NS, bits_per_second};
+use crate::cc::rate::{SECOND_NS, bits_per_second};
 
 /// Reductions in a row that did not drain the queue: others keep it up.
 const COMPETE_YIELDS: u32 = 4;

@@ -5,8 +5,9 @@
 
 use super::model::Round;
 use super::{INITIAL_PACKETS, Phase, RAMP, Weave};
-use crate::cc::{Acked, bits_per_second, octets_in};
-use crate::recovery::ack_interval_ns;
+use crate::cc::controller::Acked;
+use crate::cc::rate::{bits_per_second, octets_in};
+use crate::rtt::ack_interval_ns;
 
 /// Added to the window for each octet acknowledged: four times as much each round.
 const RAMP_GROWTH: u64 = 3;
