@@ -13,7 +13,7 @@ use rules::{Role, Rules};
 #[path = "../../crates/sockets/src/names.rs"]
 mod names;
 #[allow(dead_code)]
-#[path = "../../crates/sockets/src/parcel.rs"]
+#[path = "../../crates/sockets/src/handoff/message.rs"]
 mod parcel;
 #[allow(dead_code)]
 #[path = "../../crates/sockets/src/rules.rs"]

@@ -13,14 +13,14 @@ use std::ptr;
 use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
 
 use crate::address;
-use crate::center::Center;
-use crate::dial::{self, Detour};
-use crate::host::{self, Given, Host};
+use crate::connect::{self as connecting, Detour};
+use crate::listener::{self, Given, Host};
 use crate::names::Ends;
 use crate::real::next;
+use crate::registry::Center;
 use crate::report::{self, Way};
 use crate::settings::Settings;
-use crate::{epoll, guard, permits_client, permits_server, sys};
+use crate::{guard, permits_client, permits_server, sys, watches};
 
 type WithAddress = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type ForAddress = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
@@ -96,7 +96,7 @@ fn take_connect(fd: RawFd, remote: SocketAddr) -> Detour {
     if weft_memory::is_short() {
         return Detour::Error(libc::ENOMEM);
     }
-    dial::connect(fd, remote)
+    connecting::connect(fd, remote)
 }
 
 /// Waits for a connection that goes on being made since a signal ended the first wait for it.
@@ -226,7 +226,7 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
         return Some(stream);
     }
     let before = sys::flags(stream);
-    match host::accepted(fd, stream, peer) {
+    match listener::accepted(fd, stream, peer) {
         Given::Sdp(theirs) => {
             let nonblocking = flags & libc::SOCK_NONBLOCK;
             sys::inherit(stream, &theirs, nonblocking);
@@ -283,8 +283,8 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         // SAFETY: the program's own argument.
         return unsafe { real(fd) };
     }
-    if !epoll::is_empty() {
-        epoll::forget(fd);
+    if !watches::is_empty() {
+        watches::forget(fd);
     }
     let center = Center::current().filter(|center| center.has_hosts());
     let listener = center.and_then(|center| {
@@ -474,21 +474,21 @@ pub unsafe extern "C" fn epoll_ctl(
     if operation == libc::EPOLL_CTL_DEL || event.is_null() || !may_change(fd) {
         let done = call();
         if done == 0 && operation == libc::EPOLL_CTL_DEL {
-            epoll::drop_one(instance, fd);
+            watches::drop_one(instance, fd);
         }
         return done;
     }
     // Before: something else may be put there between the two.
     // SAFETY: the program vouches for it, as the kernel is about to read it.
-    let before = epoll::note(instance, fd, unsafe { event.read_unaligned() });
+    let before = watches::note(instance, fd, unsafe { event.read_unaligned() });
     let done = call();
     if done == 0 {
         return 0;
     }
     let error = errno();
-    epoll::drop_one(instance, fd);
+    watches::drop_one(instance, fd);
     if let Some(before) = before {
-        epoll::note(instance, fd, before);
+        watches::note(instance, fd, before);
     }
     fail(error)
 }

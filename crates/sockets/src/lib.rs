@@ -6,11 +6,12 @@
 //!
 //! - `hooks`, `sends`: the functions of the C library that are ours; `real`: those behind them;
 //!   `guard` keeps our own calls out.
-//! - `dial`: connecting; `host`: listening and accepting; `desk`: accepting in other processes, of
-//!   whose messages `parcel` has the form; `aides` deal with other users there.
-//! - `conn`: a connection, of `near`, the program's end, and `stream`, the far one; `pump` moves
-//!   octets between them.
-//! - `center`: what the process has; `epoll`: who watches sockets that are being connected.
+//! - `connect`: connecting; `listener`: listening and accepting; `handoff`: accepting in other
+//!   processes.
+//! - `conn`: a connection, of `app_socket`, the application's end, and `stream`, the far one;
+//!   `conn::pump` moves bytes between them; `abandoned`: connects that were given up.
+//! - `registry`: what the process has; `watches`: the epoll instances that watch sockets which are
+//!   being connected.
 //! - `settings`, `rules`, `report`: what the user asks for, and is told; `strict`: where TCP does
 //!   not take the place of SDP.
 //! - `address`, `names`, `sys`: addresses, how sockets are named by them, and system calls.
@@ -23,23 +24,19 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
+mod abandoned;
 mod address;
-mod aides;
-mod center;
+mod app_socket;
 mod conn;
-mod desk;
-mod dial;
-mod epoll;
+mod connect;
 mod guard;
+mod handoff;
 pub mod hooks;
-mod host;
-mod leaver;
+mod listener;
 mod memory;
 mod names;
-mod near;
-mod parcel;
-mod pump;
 mod real;
+mod registry;
 mod report;
 mod rules;
 pub mod sends;
@@ -47,6 +44,7 @@ mod settings;
 mod stream;
 mod strict;
 mod sys;
+mod watches;
 
 use std::ffi::CStr;
 use std::net::SocketAddr;

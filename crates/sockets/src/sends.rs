@@ -12,9 +12,9 @@ use std::ptr;
 
 use libc::{iovec, msghdr, sockaddr, socklen_t};
 
-use crate::center::Center;
 use crate::hooks::{ends_of, errno, fail, is_foreign, is_tcp};
 use crate::real::next;
+use crate::registry::Center;
 use crate::{address, guard, strict};
 
 /// Octets that go the short way at most. More is copied by two threads sooner than by one.

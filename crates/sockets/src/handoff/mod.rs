@@ -12,6 +12,9 @@
 //! Invariant: only who has a connection that was accepted there is answered, only the same user or
 //! root is believed, and the engine's thread never waits for a visitor.
 
+mod message;
+mod workers;
+
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::mem::{MaybeUninit, size_of};
@@ -25,9 +28,9 @@ use weft_io::engine::{Engine, Interest, Readiness, Source, Token};
 use weft_io::fds::HighFd;
 use weft_sync::{Mutex, MutexGuard};
 
-use crate::aides::Aides;
-use crate::host::Host;
-use crate::parcel::{self, Content};
+use self::message::{self as parcel, Content};
+use self::workers::Aides;
+use crate::listener::Host;
 use crate::sys::{self, Inode};
 
 const BACKLOG: i32 = 128;

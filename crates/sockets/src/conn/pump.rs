@@ -9,8 +9,8 @@ use weft_io::engine::Interest;
 use weft_io::warm::Warm;
 use weft_sdp::{Connection, Style};
 
+use crate::app_socket::{Near, Said};
 use crate::conn::{Companion, Inner, Way};
-use crate::near::{Near, Said};
 use crate::stream::Stream;
 use crate::sys;
 

@@ -15,10 +15,10 @@ use weft_io::cm::{CmId, Delivery, EventChannel, EventKind};
 use weft_io::engine::{self, Engine, Interest, Readiness, Source};
 use weft_sync::{Mutex, MutexGuard, TryOnceLock};
 
+use crate::abandoned::Leaver;
 use crate::conn::Conn;
 use crate::guard;
-use crate::host::Host;
-use crate::leaver::Leaver;
+use crate::listener::Host;
 use crate::stream::Stream;
 use crate::sys::{self, Inode};
 

@@ -24,14 +24,14 @@ use weft_io::secrecy::Secrecy;
 use weft_sdp::Names;
 
 use crate::address;
-use crate::center::Center;
+use crate::app_socket::Near;
 use crate::conn::{Companion, Conn, Inner, Part, Way};
-use crate::host::{Lower, param};
+use crate::listener::{Lower, param};
 use crate::names::Ends;
-use crate::near::Near;
+use crate::registry::Center;
 use crate::settings::Settings;
 use crate::stream::Stream;
-use crate::{epoll, report, strict, sys};
+use crate::{report, strict, sys, watches};
 
 /// Where TCP waits for the answer, it waits for so long.
 const FIRST_PATIENCE: Duration = Duration::from_millis(500);
@@ -228,7 +228,7 @@ impl Attempt {
         sys::inherit(fd, &theirs, self.flags);
         Center::get().seat(near.other(), Arc::clone(&self.conn));
         inner.near = Some(near);
-        epoll::carry(fd, || sys::install(&theirs, fd, sys::closes_on_exec(fd)))
+        watches::carry(fd, || sys::install(&theirs, fd, sys::closes_on_exec(fd)))
     }
 
     /// Leaves the program's socket to the kernel.
@@ -460,7 +460,7 @@ impl Inner {
         }
         let mut tcp = Some(tcp);
         for (left, fd) in (0..holders.len()).rev().zip(holders) {
-            epoll::carry(fd, || {
+            watches::carry(fd, || {
                 if let Some(tcp) = &tcp {
                     let _left = sys::install(&tcp.raw(), fd, sys::closes_on_exec(fd));
                 }

@@ -12,7 +12,7 @@ use weft_sync::{Mutex, MutexGuard};
 
 use libc::{c_int, epoll_event};
 
-use crate::center::{self, GENERATIONS};
+use crate::registry::{self, GENERATIONS};
 
 /// A place where a number is watched.
 #[derive(Clone, Copy)]
@@ -29,7 +29,7 @@ static WATCHES: [Mutex<Watches>; GENERATIONS] = [const { Mutex::new(None) }; GEN
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
 
 fn watches() -> MutexGuard<'static, Watches> {
-    WATCHES[center::generation()].lock()
+    WATCHES[registry::generation()].lock()
 }
 
 /// The program watches `fd` so; gives how it did before.

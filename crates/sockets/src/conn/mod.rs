@@ -9,6 +9,8 @@
 //! same, and no octet moves before. The caller decides; the side that accepts waits until it sees
 //! what that was: a message by SDP, or the end of the stream, or something on the TCP connection.
 
+pub mod pump;
+
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -20,11 +22,11 @@ use weft_io::fds::HighFd;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Wake;
 
-use crate::center::Center;
-use crate::dial::Dial;
+use crate::app_socket::Near;
+use crate::conn::pump::Plain;
+use crate::connect::Dial;
 use crate::names::Ends;
-use crate::near::Near;
-use crate::pump::Plain;
+use crate::registry::Center;
 use crate::stream::Stream;
 use crate::{report, strict, sys};
 

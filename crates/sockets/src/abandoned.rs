@@ -12,7 +12,7 @@ use weft_io::cm::CmId;
 use weft_io::engine::{Engine, Readiness, Source};
 use weft_sync::Mutex;
 
-use crate::center::Center;
+use crate::registry::Center;
 use crate::stream::Stream;
 
 /// How long the answer may take: the peer has decided by itself then.

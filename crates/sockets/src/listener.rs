@@ -21,10 +21,10 @@ use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};
 
 use crate::address;
-use crate::center::Center;
 use crate::conn::{Conn, Way};
-use crate::desk::Desk;
+use crate::handoff::Desk;
 use crate::names::Ends;
+use crate::registry::Center;
 use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::sys::{self, Inode};
