@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
-use weft_rnic::{Endpoint, Patience};
+use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
@@ -67,7 +67,7 @@ pub(crate) struct Cell {
     slot: Slot<Option<Box<dyn Drive>>, Notices>,
     attached: AtomicBool,
     /// Its messages wait for their receives without end.
-    endures: AtomicBool,
+    waits_forever: AtomicBool,
     /// The engine it was made under; a forked child has another and leaves it alone.
     generation: usize,
     /// Whether the engine looks at this connection every now and then.
@@ -118,7 +118,7 @@ impl Cell {
         Arc::new_cyclic(|this| Self {
             slot: Slot::new(None),
             attached: AtomicBool::new(false),
-            endures: AtomicBool::new(false),
+            waits_forever: AtomicBool::new(false),
             generation: engine::generation(),
             attended: AtomicBool::new(false),
             rung: AtomicU32::new(0),
@@ -140,15 +140,9 @@ impl Cell {
 
     /// Gives the connection to the queue pair's engine. It is established with the first message
     /// of the peer, if that is `awaited`, else at once.
-    pub fn attach(
-        &self,
-        endpoint: Endpoint,
-        socket: HighFd,
-        watcher: Arc<dyn LinkWatcher>,
-        awaited: bool,
-    ) {
+    pub fn attach(&self, mpa: MpaQp, socket: HighFd, watcher: Arc<dyn LinkWatcher>, awaited: bool) {
         let waker = self.waker();
-        self.hold(Box::new(StreamDrive::new(endpoint, socket, watcher, awaited, waker)));
+        self.hold(Box::new(StreamDrive::new(mpa, socket, watcher, awaited, waker)));
     }
 
     /// Gives any connection to the queue pair's engine.
@@ -156,8 +150,8 @@ impl Cell {
         let Some(this) = self.this.upgrade() else { return };
         driver.register(Arc::clone(&this) as Arc<dyn Source>);
         driver.spoil(self.number);
-        if self.endures.load(Ordering::Acquire) {
-            driver.endure();
+        if self.waits_forever.load(Ordering::Acquire) {
+            driver.wait_for_recv_forever();
         }
         *self.lock() = Some(driver);
         self.attached.store(true, Ordering::Release);
@@ -397,17 +391,17 @@ impl Cell {
     }
 
     /// Says what the program set for its requests; see [`Drive::set_requester`].
-    pub fn set_requester(&self, ord: u16, patience: Patience) {
+    pub fn set_requester(&self, ord: u16, retry_limits: RetryLimits) {
         if self.is_attached() {
-            self.with_driver(|driver| driver.set_requester(ord, patience));
+            self.with_driver(|driver| driver.set_requester(ord, retry_limits));
         }
     }
 
     /// Has messages of this connection, or of the next, wait for their receives without end.
-    pub fn endure(&self) {
-        self.endures.store(true, Ordering::Release);
+    pub fn wait_for_recv_forever(&self) {
+        self.waits_forever.store(true, Ordering::Release);
         if self.is_attached() {
-            self.with_driver(|driver| driver.endure());
+            self.with_driver(|driver| driver.wait_for_recv_forever());
         }
     }
 

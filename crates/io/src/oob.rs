@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use weft_rnic::shuttle::{Gate, Passage, Request, Route};
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
-use weft_rnic::{Association, Binding, Patience, WhenClosed};
+use weft_rnic::{Binding, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::Misuse;
 
 use crate::clock::{self, ns_at};
@@ -48,7 +48,7 @@ pub(crate) struct Requester {
     /// Reads and Atomics that this side keeps outstanding.
     pub max_rd_atomic: u8,
     /// How long they wait for a peer that is silent.
-    pub patience: Patience,
+    pub retry_limits: RetryLimits,
 }
 
 impl Qp {
@@ -95,7 +95,7 @@ impl Qp {
 
     /// Requests may be sent from now on.
     pub(crate) fn speak(&self, requester: Requester) -> Result<(), Misuse> {
-        self.cell.set_requester(requester.max_rd_atomic.into(), requester.patience);
+        self.cell.set_requester(requester.max_rd_atomic.into(), requester.retry_limits);
         Ok(())
     }
 }
@@ -132,7 +132,7 @@ impl Call {
         Binding { config, identity: link::identity(), route, when_closed: WhenClosed::Stay }
     }
 
-    fn ask(&self) -> Result<Association, Misuse> {
+    fn ask(&self) -> Result<ShuttleQp, Misuse> {
         let route = Route {
             local: (self.peer.local, self.port.number()).into(),
             remote: (self.peer.remote, (self.peer.qpn >> 8) as u16).into(),
@@ -140,7 +140,7 @@ impl Call {
         let route = with_interface(route, self.peer.interface);
         let qp = Arc::clone(&self.qp);
         let now_ns = ns_at(clock::now());
-        Association::connect(qp, self.binding(route), &self.greeting(), now_ns)
+        ShuttleQp::connect(qp, self.binding(route), &self.greeting(), now_ns)
             .map_err(|_| Misuse::Invalid("the peer's address cannot be"))
     }
 }
@@ -198,10 +198,10 @@ impl Call {
         self.gate.remember(request.identity());
         let room_octets = greeting.room_octets;
         let (qp, answer) = (Arc::clone(&self.qp), self.greeting());
-        match Association::accept(qp, binding, &mut request, &answer, now_ns) {
-            Ok(mut association) => {
-                association.connection_mut().set_peer_room(u64::from(room_octets) / 2);
-                Admission::Granted(Box::new(association))
+        match ShuttleQp::accept(qp, binding, &mut request, &answer, now_ns) {
+            Ok(mut shuttle) => {
+                shuttle.connection_mut().set_peer_room(u64::from(room_octets) / 2);
+                Admission::Granted(Box::new(shuttle))
             }
             Err(_) => Admission::None,
         }

@@ -6,12 +6,11 @@ mod modify;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use weft_fault::Verb;
 use weft_rnic::mpa::{Agreed, Role};
 use weft_rnic::wire::capability::Capabilities;
-use weft_rnic::{Device, Endpoint, Link, WhenClosed};
+use weft_rnic::{Device, MpaLink, MpaQp, WhenClosed};
 use weft_sync::Mutex;
 use weft_verbs::{
     Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr,
@@ -39,7 +38,7 @@ const LOCAL_RTT_US: u32 = 1000;
 /// How long a message waits for a receive to be posted. iWARP knows no "receiver not ready", but
 /// programs that were written for InfiniBand count on it. Not longer: a peer that disconnects is
 /// not heard either until its last message is read.
-const RECEIVE_PATIENCE: Duration = Duration::from_secs(1);
+const RNR_TIMER_NS: u64 = 1_000_000_000;
 
 /// What a queue pair is made of.
 pub struct QpInit {
@@ -251,8 +250,8 @@ impl Qp {
     /// stays with TCP, whose window closes, and then the sender does not hear either that its peer
     /// has ended the connection. So a peer that is silent is waited for as long as TCP does by
     /// itself. To be called before the connection is made, or when the peer is known to agree.
-    pub fn endure(&self) {
-        self.cell.endure();
+    pub fn wait_for_recv_forever(&self) {
+        self.cell.wait_for_recv_forever();
     }
 
     /// Gives the connection to another queue pair, before anything was sent on it.
@@ -339,20 +338,20 @@ pub(crate) fn take_stream(
     if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
         tcp::congestion_control(fd, "reno");
     }
-    let link = Link {
+    let link = MpaLink {
         role,
         agreed,
         emss: tcp::segment_size(fd),
-        stall_after: Settings::get().stall_after,
+        stall_ns: Settings::get().stall_after.as_nanos() as u64,
         confirm: manner == Manner::OfAdapters,
         when_closed: match manner {
             Manner::OfAdapters => WhenClosed::Stay,
             Manner::OfIwarp => WhenClosed::Fail,
         },
     };
-    let mut endpoint = Endpoint::new(Arc::clone(qp), &link, clock::now());
-    endpoint.set_patience(RECEIVE_PATIENCE);
+    let mut mpa = MpaQp::new(Arc::clone(qp), &link, clock::ns_at(clock::now()));
+    mpa.set_rnr_timer(RNR_TIMER_NS);
     let awaited = role == Role::Responder && agreed.rtr.is_some();
-    cell.attach(endpoint, HighFd::new(socket), watcher, awaited);
+    cell.attach(mpa, HighFd::new(socket), watcher, awaited);
     Ok(())
 }

@@ -33,8 +33,8 @@ fn who_endures_leaves_with_tcp_what_finds_no_receive() {
     const SIZE: usize = 1 << 20;
     const COUNT: u64 = 64;
     let (a, b) = pair();
-    a.qp.endure();
-    b.qp.endure();
+    a.qp.wait_for_recv_forever();
+    b.qp.wait_for_recv_forever();
     let from = a.memory(SIZE, 0x5a, ALL);
     let inbox = b.memory(SIZE, 0, ALL);
     for wr_id in 0..COUNT {
@@ -66,8 +66,8 @@ fn who_endures_and_gives_up_does_not_wait_for_a_peer_that_does_not_read() {
     const SIZE: usize = 1 << 20;
     const COUNT: u64 = 64;
     let (a, b) = pair();
-    a.qp.endure();
-    b.qp.endure();
+    a.qp.wait_for_recv_forever();
+    b.qp.wait_for_recv_forever();
     let from = a.memory(SIZE, 0x5a, ALL);
     for wr_id in 0..COUNT {
         a.send(wr_id, SendOp::Send, &[from.sge(0, SIZE)]);
@@ -95,7 +95,7 @@ fn a_receive_after_the_sender_said_good_bye_still_gets_its_message() {
 fn a_peer_that_resets_while_its_message_waits() {
     let (near, mut far) = sockets();
     let side = Side::new();
-    side.qp.endure();
+    side.qp.wait_for_recv_forever();
     side.attach(near, Role::Initiator, &agreed());
     // A Send of four octets, number 1.
     far.write_all(&frame(b"\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0abcd")).unwrap();

@@ -160,12 +160,12 @@ fn a_message_waits_for_a_receive_of_its_own_queue() {
     world.run_for(1000 * MS);
     queues[1].post(8, &[]);
     let now_ns = world.now_ns;
-    world.ends[1].association.handle_posted(now_ns);
+    world.ends[1].shuttle.handle_posted(now_ns);
     world.run_for(1000 * MS);
     assert_eq!((world.ends[0].statuses(), queues[1].statuses()), (vec![], vec![]));
     queues[0].post(9, &[]);
     let now_ns = world.now_ns;
-    world.ends[1].association.handle_posted(now_ns);
+    world.ends[1].shuttle.handle_posted(now_ns);
     world.run_until_idle();
     assert_eq!(
         (world.ends[0].statuses(), queues[0].statuses()),
@@ -185,7 +185,7 @@ fn a_message_that_waits_for_a_queue_that_goes_away_is_refused() {
     world.run_for(1000 * MS);
     queues[0].srq.retire();
     let now_ns = world.now_ns;
-    world.ends[1].association.handle_posted(now_ns);
+    world.ends[1].shuttle.handle_posted(now_ns);
     world.run_until_idle();
     assert_eq!(world.ends[0].statuses(), [(1, INVALID)]);
 }
@@ -223,7 +223,7 @@ fn a_receive_that_a_message_has_begun_to_fill_is_flushed_where_its_queue_complet
     send(&world.ends[0], 1, SendOp::Send, &[source.sge(0, 1 << 20)], queues[0].number);
     world.run_for(8 * MS);
     let now_ns = world.now_ns;
-    world.ends[1].association.close(now_ns);
+    world.ends[1].shuttle.close(now_ns);
     assert_eq!(queues[0].statuses(), [(4, FLUSHED)]);
 }
 

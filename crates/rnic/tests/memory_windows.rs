@@ -22,7 +22,7 @@ fn write(a: &mut Side, b: &mut Side, to: u64, stag: u32) -> bool {
     let source = b.memory(8, ALL);
     b.send(9, SendOp::Write { to, stag }, &[source.sge(0, 8)]);
     settle(b, a);
-    !a.endpoint.is_dead()
+    !a.mpa.is_dead()
 }
 
 /// The STag of a binding by which something is asked for.

@@ -40,7 +40,7 @@ fn take(step: &Step, me: &mut Player<Side>, peer: &mut Player<Side>) {
             let bytes = me.side.output(usize::from(*octets));
             peer.side.input(&bytes);
         }
-        Step::Segments { emss } => me.side.endpoint.set_emss(*emss),
+        Step::Segments { emss } => me.side.mpa.set_emss(*emss),
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::shuttle::{MS, Side, Weather, World};
 use common::{ALL, Host};
-use weft_rnic::Patience;
+use weft_rnic::RetryLimits;
 use weft_verbs::{QpAttr, QpState, QpType, RecvWr, SendOp, WcStatus};
 
 /// The time of row 14 of the table: 1.28 ms.
@@ -35,7 +35,7 @@ fn post_recv(side: &mut Side, now_ns: u64, wr_id: u64) {
         Some(srq) => srq.post_recv(&wr).unwrap(),
         None => side.host.qp.post_recv(&wr).unwrap(),
     }
-    side.association.handle_posted(now_ns);
+    side.shuttle.handle_posted(now_ns);
 }
 
 const DONE: u32 = WcStatus::Success as u32;
@@ -74,12 +74,12 @@ fn seven_repetitions_are_for_ever_and_nothing_more_is_sent_meanwhile() {
         let mut world = world_of(QpType::Rc, shares, 7);
         world.ends[0].send(1, SendOp::Send, &[]);
         world.run_for(2 * ROUND_NS);
-        let before = world.ends[0].association.stats().segments_out;
+        let before = world.ends[0].shuttle.stats().segments_out;
         for wr_id in 2..5 {
             world.ends[0].send(wr_id, SendOp::Send, &[]);
         }
         world.run_for(3_600_000 * MS);
-        assert_eq!(world.ends[0].association.stats().segments_out, before);
+        assert_eq!(world.ends[0].shuttle.stats().segments_out, before);
         assert_eq!(statuses(&world.ends[0]), []);
         for wr_id in 11..15 {
             let now_ns = world.now_ns;
@@ -145,10 +145,10 @@ fn what_is_unreliable_is_dropped_without_a_receive() {
 
 #[test]
 fn a_peer_that_falls_silent_is_given_the_time_of_the_timeout() {
-    let patience = Patience { timeout_exp: 22, retry_cnt: 1, least_ns: 0 };
-    let limit_ns = patience.limit_ns(None).unwrap();
+    let limits = RetryLimits { timeout_exp: 22, retry_cnt: 1, least_ns: 0 };
+    let limit_ns = limits.limit_ns(None).unwrap();
     let mut world = world_of(QpType::Rc, false, 7);
-    world.ends[0].association.set_patience(patience);
+    world.ends[0].shuttle.set_retry_limits(limits);
     // However long nothing is asked of it.
     world.network.weather.lost = 100;
     world.run_for(10 * limit_ns);
@@ -179,10 +179,10 @@ fn a_peer_that_left_is_noticed_by_the_next_request_only() {
     for (kind, status) in [(QpType::Rc, NO_ANSWER), (QpType::Uc, DONE)] {
         let mut world = world_of(kind, false, 7);
         let now_ns = world.now_ns;
-        world.ends[1].association.close(now_ns);
+        world.ends[1].shuttle.close(now_ns);
         world.run_for(60_000 * MS);
         assert_eq!(world.ends[0].qp.state(), QpState::Rts);
-        assert!(!world.ends[0].association.is_over(world.now_ns));
+        assert!(!world.ends[0].shuttle.is_over(world.now_ns));
         world.ends[0].send(1, SendOp::Send, &[]);
         world.run_until_idle();
         assert_eq!(statuses(&world.ends[0]), [(1, status)]);

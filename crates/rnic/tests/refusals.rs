@@ -76,7 +76,7 @@ impl Victim {
         let statuses = self.side.statuses();
         assert_eq!(statuses.len(), 1, "the receive completes once: {statuses:?}");
         assert_ne!(statuses[0].1, WcStatus::Success as u32);
-        assert!(self.side.endpoint.is_finished());
+        assert!(self.side.mpa.is_finished());
         // Whatever comes after the fault is dropped.
         let late = fpdu(&tagged(Opcode::Write, self.open.key, self.open.addr(), &[1; 8]));
         self.side.input(&late);
@@ -250,7 +250,7 @@ fn zero_length_operations_need_no_key() {
     victim.side.input(&fpdu(&read(0xdead_beef, u64::MAX, 0)));
     let answer = victim.side.output(usize::MAX);
     assert_eq!(common::ulpdus(&answer)[0][1], Opcode::ReadResponse.control());
-    assert!(!victim.side.endpoint.is_dead());
+    assert!(!victim.side.mpa.is_dead());
 }
 
 #[test]

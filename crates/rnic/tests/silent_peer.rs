@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{ALL, Side, agreed};
 use weft_rnic::mpa::{Agreed, Role};
 use weft_verbs::{SendOp, WcStatus};
@@ -16,9 +14,9 @@ fn an_atomic_fails_when_no_answer_comes_and_none_may_be_asked_for() {
     side.send(1, SendOp::FetchAdd { to: 0, stag: 1, add: 1 }, &[result.sge(0, 8)]);
     side.output(usize::MAX);
     assert_eq!(side.statuses(), []);
-    while let Some(due) = side.endpoint.poll_timeout() {
-        assert!(due <= side.now + Duration::from_secs(2), "it decides within a second or two");
-        side.endpoint.handle_timeout(due);
+    while let Some(due) = side.mpa.poll_timeout() {
+        assert!(due <= side.now_ns + 2_000_000_000, "it decides within a second or two");
+        side.mpa.handle_timeout(due);
         side.output(usize::MAX);
     }
     assert_eq!(side.statuses(), [(1, WcStatus::LocQpOpErr as u32)]);
@@ -28,13 +26,13 @@ fn an_atomic_fails_when_no_answer_comes_and_none_may_be_asked_for() {
 fn an_initiator_that_hears_nothing_repeats_itself_once_without_effect() {
     let mut side = Side::new(Role::Initiator, &agreed(), 1460);
     assert_eq!(common::ulpdus(&side.output(usize::MAX)).len(), 1);
-    let due = side.endpoint.poll_timeout().unwrap();
-    side.endpoint.handle_timeout(due);
+    let due = side.mpa.poll_timeout().unwrap();
+    side.mpa.handle_timeout(due);
     let nudge = common::ulpdus(&side.output(usize::MAX));
     assert_eq!(nudge.len(), 1);
     assert_eq!(nudge[0].len(), 14, "a Write of nothing");
-    while let Some(due) = side.endpoint.poll_timeout() {
-        side.endpoint.handle_timeout(due);
+    while let Some(due) = side.mpa.poll_timeout() {
+        side.mpa.handle_timeout(due);
     }
     assert_eq!(side.output(usize::MAX), []);
 }
@@ -44,11 +42,11 @@ fn a_frame_that_stays_incomplete_ends_the_stream() {
     let mut side = Side::new(Role::Responder, &agreed(), 1460);
     side.recv(1, &[]);
     side.input(&[0x00, 0x17, 0x41]);
-    let due = side.endpoint.poll_timeout().unwrap();
-    assert_eq!(due, side.now + Duration::from_secs(60));
-    side.endpoint.handle_timeout(due - Duration::from_millis(1));
+    let due = side.mpa.poll_timeout().unwrap();
+    assert_eq!(due, side.now_ns + 60_000_000_000);
+    side.mpa.handle_timeout(due - 1_000_000);
     assert_eq!(side.statuses(), []);
-    side.endpoint.handle_timeout(due);
+    side.mpa.handle_timeout(due);
     assert_eq!(side.statuses(), [(1, WcStatus::WrFlushErr as u32)]);
-    assert!(side.endpoint.is_dead());
+    assert!(side.mpa.is_dead());
 }

@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::time::Duration;
-
 use common::{ALL, Side, fpdu, terminate_in, ulpdus};
 use weft_rnic::mpa::negotiate::{Initiator, Reply, Responder};
 use weft_rnic::mpa::{Agreed, Offer, Role, Rtr};
@@ -108,7 +106,7 @@ fn whatever_siw_refuses_ends_the_stream_once() {
         assert_eq!(side.statuses(), [(3, WcStatus::WrFlushErr as u32)], "{control:02x?}");
         let kinds: Vec<_> = side.events().iter().map(|e| e.kind).collect();
         assert_eq!(kinds, [AsyncKind::QpFatal]);
-        assert!(side.endpoint.is_finished());
+        assert!(side.mpa.is_finished());
         assert_eq!(side.output(usize::MAX), []);
     }
 }
@@ -136,14 +134,14 @@ fn a_server_may_speak_first_to_siw_after_a_while() {
     side.send(1, SendOp::Send, &[memory.sge(0, 5)]);
     // siw gives up when anything follows the Reply in what it reads.
     assert_eq!(side.output(usize::MAX), []);
-    let due = side.endpoint.poll_timeout().unwrap();
-    assert!(due - side.now >= Duration::from_millis(50));
+    let due = side.mpa.poll_timeout().unwrap();
+    assert!(due - side.now_ns >= 50_000_000);
     // The Reply was lost and is on its way again.
-    side.endpoint.postpone_speaking(due);
-    side.endpoint.handle_timeout(due);
+    side.mpa.postpone_speaking(due);
+    side.mpa.handle_timeout(due);
     assert_eq!(side.output(usize::MAX), []);
-    let due = side.endpoint.poll_timeout().unwrap();
-    side.endpoint.handle_timeout(due);
+    let due = side.mpa.poll_timeout().unwrap();
+    side.mpa.handle_timeout(due);
     let out = ulpdus(&side.output(usize::MAX));
     assert_eq!((out.len(), &out[0][..2]), (1, &[0x41, 0x43][..]));
     assert_eq!(side.statuses(), [(1, 0)]);
@@ -210,9 +208,9 @@ fn an_initiator_that_has_heard_siw_does_not_nudge_it() {
     let memory = side.memory(64, ALL);
     side.recv(1, &[memory.sge(0, 64)]);
     side.output(usize::MAX);
-    let due = side.endpoint.poll_timeout().unwrap();
+    let due = side.mpa.poll_timeout().unwrap();
     side.input(&fpdu(&send(1, b"x")));
-    side.endpoint.handle_timeout(due);
+    side.mpa.handle_timeout(due);
     assert_eq!(side.output(usize::MAX), []);
 }
 

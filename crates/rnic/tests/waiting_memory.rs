@@ -31,14 +31,14 @@ fn a_batch_that_tcp_took_a_part_of_ends_with_its_memory() {
     a.send(1, write, &[source.sge(0, LEN)]);
     assert_eq!(a.output(1500).len(), 1500);
     let mut waited = false;
-    a.endpoint.transmit(|out| {
+    a.mpa.transmit(|out| {
         waited |= names(out.gather(), &source);
         Written::Blocked
     });
     assert!(waited, "nothing of the memory was left to write");
     a.device.regions().deregister(source.key).unwrap();
     let mut left = false;
-    a.endpoint.transmit(|out| {
+    a.mpa.transmit(|out| {
         left |= names(out.gather(), &source);
         Written::Octets(out.gather().len() - out.written())
     });
@@ -55,7 +55,7 @@ fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
     let write = SendOp::Write { to: target.addr(), stag: target.key };
     a.send(1, write, &[source.sge(0, LEN)]);
     let mut waited = false;
-    let outcome = a.association.transmit(
+    let outcome = a.shuttle.transmit(
         || world.now_ns,
         |burst| {
             waited |= names(&burst.transmit().gather, &source);
@@ -67,7 +67,7 @@ fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
     let mut left = false;
     let mut outcome = Sending::More;
     while outcome == Sending::More {
-        outcome = a.association.transmit(
+        outcome = a.shuttle.transmit(
             || world.now_ns,
             |burst| {
                 left |= names(&burst.transmit().gather, &source);

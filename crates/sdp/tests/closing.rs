@@ -32,7 +32,7 @@ fn who_is_over_first_may_part() {
     settle(&mut ends);
     let end = &mut ends[0];
     end.connection.handle_disconnect(&mut end.verbs);
-    ends[1].side.endpoint.close();
+    ends[1].side.mpa.close();
     ends[1].settle();
     assert_eq!(ends[1].connection.fault(), None);
     assert_eq!(ends[0].receive(100), b"unread");
@@ -44,7 +44,7 @@ fn a_lost_connection_is_a_reset_after_what_arrived() {
     let mut ends = pair(&small());
     ends[0].send(b"arrived");
     settle(&mut ends);
-    ends[1].side.endpoint.close();
+    ends[1].side.mpa.close();
     ends[1].settle();
     assert!(ends[1].took_event(Event::Failed(Fault::Reset)));
     assert_eq!(ends[1].receive(100), b"arrived");

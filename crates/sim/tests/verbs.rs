@@ -11,7 +11,7 @@ use degen::spec::PathSpec;
 use weft_rnic::shuttle::{Config, Identity, Request, Route, cc};
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::shuttle::ConnectionId;
-use weft_rnic::{Association, Binding, Sending, WhenClosed, Written};
+use weft_rnic::{Binding, Sending, ShuttleQp, WhenClosed, Written};
 use weft_verbs::{QpState, SendOp};
 
 const MS: u64 = 1_000_000;
@@ -21,7 +21,7 @@ const IP_UDP: u32 = 28;
 /// Two hosts and the two directions of the path between them.
 struct Wan {
     hosts: [Host; 2],
-    associations: Vec<Association>,
+    associations: Vec<ShuttleQp>,
     links: [Link<Vec<u8>>; 2],
     now_ns: u64,
 }
@@ -54,18 +54,18 @@ impl Wan {
         let [there, back] = PathSpec::parse(&words).unwrap().links();
         let hosts = [Host::new(7), Host::new(11)];
         hosts.iter().for_each(|host| host.qp.enter(QpState::Rts));
-        let asks = Association::connect(Arc::clone(&hosts[0].qp), binding(0), b"", 0).unwrap();
+        let asks = ShuttleQp::connect(Arc::clone(&hosts[0].qp), binding(0), b"", 0).unwrap();
         let links = [Link::new(there, 1), Link::new(back, 2)];
         Self { hosts, associations: vec![asks], links, now_ns: 0 }
     }
 
     /// Everything that a host sends now.
     fn send(&mut self, host: usize) {
-        let Some(association) = self.associations.get_mut(host) else { return };
+        let Some(shuttle) = self.associations.get_mut(host) else { return };
         let (link, now_ns) = (&mut self.links[host], self.now_ns);
         let table = Arc::clone(self.hosts[host].device.regions());
         let done = |sending| sending == Sending::Done;
-        while !done(association.transmit(
+        while !done(shuttle.transmit(
             || now_ns,
             |burst| {
                 let (transmit, regions) = (burst.transmit(), table.reader());
@@ -101,7 +101,7 @@ impl Wan {
                 let parsed = Request::parse(&datagram, &grant.config, [3; 32]);
                 let Ok(mut request) = parsed else { continue };
                 let qp = Arc::clone(&self.hosts[host].qp);
-                let granted = Association::accept(qp, grant, &mut request, b"", self.now_ns);
+                let granted = ShuttleQp::accept(qp, grant, &mut request, b"", self.now_ns);
                 self.associations.push(granted.unwrap());
             }
             let route = binding(host).route;
@@ -116,7 +116,7 @@ impl Wan {
             if self.hosts[0].qp.sq().is_idle() {
                 return self.now_ns;
             }
-            let timers = self.associations.iter().filter_map(Association::poll_timeout);
+            let timers = self.associations.iter().filter_map(ShuttleQp::poll_timeout);
             let arrivals = self.links.iter().filter_map(Link::next_due_ns);
             let next_ns = timers.chain(arrivals).min().expect("something is still to come");
             assert!(next_ns < until_ns, "not complete at {} ms", until_ns / MS);

@@ -170,7 +170,7 @@ impl Stream {
     /// In enhanced style the layer below holds back what nobody reads, for as long as that takes.
     fn keep(&mut self, connection: Connection) {
         if connection.style() == Style::Enhanced {
-            self.qp.endure();
+            self.qp.wait_for_recv_forever();
         }
         self.connection = Some(connection);
     }

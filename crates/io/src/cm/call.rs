@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::shuttle::greeting::{self, DATAGRAMS, Greeting, Purpose};
-use weft_rnic::{Association, Binding, Established, Patience, WhenClosed};
+use weft_rnic::{Binding, Established, RetryLimits, ShuttleQp, WhenClosed};
 use weft_sync::MutexGuard;
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
@@ -170,11 +170,11 @@ impl CmId {
         let said = words(purpose, port.room_octets(), &param, 0);
         let route = Route { local, remote: peer };
         let binding = introduced(inner.introduction.take(), binding(route, depths));
-        let mut association = ask(&qp, binding, &said)?;
-        association.set_patience(patience(inner));
-        let cid = association.connection().cid();
+        let mut shuttle = ask(&qp, binding, &said)?;
+        shuttle.set_retry_limits(retry_limits(inner));
+        let cid = shuttle.connection().cid();
         let mandate = Mandate::new(Arc::new(Watcher(self.me())), cid, None);
-        let mut drive = DatagramDrive::managed(association, port, qp.cell.waker(), mandate);
+        let mut drive = DatagramDrive::managed(shuttle, port, qp.cell.waker(), mandate);
         if inner.is_prompt() {
             drive.overlook_silence();
         }
@@ -264,9 +264,9 @@ impl CmId {
         let (qp, purpose) = self.seat(inner, seat, aside, &mut param)?;
         inner.terms.retry_count = ask.retry_count;
         let said = words(purpose, ask.own_room_octets(), &param, ask.qp_num);
-        let (mut association, port) = grant(&qp, ask, depths, &said)?;
-        association.connection_mut().set_peer_room(u64::from(ask.room_octets) / 2);
-        association.set_patience(patience(inner));
+        let (mut shuttle, port) = grant(&qp, ask, depths, &said)?;
+        shuttle.connection_mut().set_peer_room(u64::from(ask.room_octets) / 2);
+        shuttle.set_retry_limits(retry_limits(inner));
         if let Seat::Managed(qp) = seat {
             if aside {
                 reach(inner, qp, ask.qp_num, depths)?;
@@ -274,9 +274,9 @@ impl CmId {
             show_connected(inner, qp, ask.qp_num, depths);
         }
         let guest = Box::new(Guest::new(&ask.station));
-        let cid = association.connection().cid();
+        let cid = shuttle.connection().cid();
         let mandate = Mandate::new(Arc::new(Watcher(self.me())), cid, Some(guest));
-        let drive = DatagramDrive::managed(association, Arc::new(port), qp.cell.waker(), mandate);
+        let drive = DatagramDrive::managed(shuttle, Arc::new(port), qp.cell.waker(), mandate);
         Ok((qp, drive))
     }
 
@@ -397,9 +397,9 @@ fn introduced(introduction: Option<Introduction>, mut binding: Binding) -> Bindi
 
 /// Asks for a connection. It is boxed as soon as it is there: it is large, and some programs accept
 /// and connect on threads whose stacks are small.
-fn ask(qp: &Qp, binding: Binding, said: &[u8]) -> Result<Box<Association>, Misuse> {
+fn ask(qp: &Qp, binding: Binding, said: &[u8]) -> Result<Box<ShuttleQp>, Misuse> {
     let now_ns = ns_at(clock::now());
-    Association::connect(Arc::clone(qp.inner()), binding, said, now_ns)
+    ShuttleQp::connect(Arc::clone(qp.inner()), binding, said, now_ns)
         .map(Box::new)
         .map_err(|_| Misuse::Invalid("the connection cannot be as it was asked for"))
 }
@@ -410,11 +410,11 @@ fn grant(
     ask: &Ask,
     depths: Depths,
     said: &[u8],
-) -> std::io::Result<(Box<Association>, Port)> {
+) -> std::io::Result<(Box<ShuttleQp>, Port)> {
     let Binding { config, when_closed, .. } = binding(ask.route, depths);
     let (connection, port) = ask.grant(config, said, Arc::downgrade(&qp.cell))?;
     let (qp, served) = (Arc::clone(qp.inner()), (depths.ord, depths.ird));
-    Ok((Box::new(Association::granted(qp, *connection, served, when_closed)), port))
+    Ok((Box::new(ShuttleQp::granted(qp, *connection, served, when_closed)), port))
 }
 
 /// A new queue pair that stands in for one that has a connection of its own.
@@ -439,15 +439,15 @@ fn reach(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) -> Result<(), Error>
         qpn: peer,
         max_dest_rd_atomic: octet(depths.ird),
     })?;
-    let (max_rd_atomic, patience) = (octet(depths.ord), patience(inner));
-    Ok(qp.speak(Requester { max_rd_atomic, patience })?)
+    let (max_rd_atomic, retry_limits) = (octet(depths.ord), retry_limits(inner));
+    Ok(qp.speak(Requester { max_rd_atomic, retry_limits })?)
 }
 
 /// How long requests wait for a peer that is silent.
-fn patience(inner: &Inner) -> Patience {
+fn retry_limits(inner: &Inner) -> RetryLimits {
     let (timeout_exp, retry_cnt) = (ack_timeout(inner), inner.terms.retry_count);
     let least_ns = u64::try_from(Settings::get().stall_after.as_nanos()).unwrap_or(u64::MAX);
-    Patience { timeout_exp, retry_cnt, least_ns }
+    RetryLimits { timeout_exp, retry_cnt, least_ns }
 }
 
 fn ack_timeout(inner: &Inner) -> u8 {

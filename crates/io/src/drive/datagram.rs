@@ -12,7 +12,7 @@ use weft_fault::Way;
 use weft_rnic::shuttle::{End, Refusal, Route};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::wire::shuttle::greeting::Greeting;
-use weft_rnic::{Association, Patience, Sending, Written};
+use weft_rnic::{RetryLimits, Sending, ShuttleQp, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
 use absence::{Absence, DOUBT};
@@ -67,7 +67,7 @@ pub(crate) struct DatagramDrive {
     looked: Instant,
     /// Reads and Atomics that the program wants outstanding, and how long its requests wait for a
     /// silent peer, once it has said so.
-    requester: Option<(u16, Patience)>,
+    requester: Option<(u16, RetryLimits)>,
     /// Until when they wait for one that has never answered.
     gives_up_at: Option<Instant>,
     /// When one that has never answered is mentioned, once the application wants to send.
@@ -100,20 +100,20 @@ impl DatagramDrive {
     }
 
     /// Takes over a connection that was asked for or granted.
-    pub fn bound(association: Association, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
-        let qp = Arc::clone(association.qp());
-        Self::new(qp, Stage::Bound(Box::new(association)), port, waker)
+    pub fn bound(shuttle: ShuttleQp, port: Arc<Port>, waker: Weak<dyn Wake>) -> Self {
+        let qp = Arc::clone(shuttle.qp());
+        Self::new(qp, Stage::Bound(Box::new(shuttle)), port, waker)
     }
 
     /// As [`DatagramDrive::bound`], for the connection manager.
     pub fn managed(
-        association: Box<Association>,
+        shuttle: Box<ShuttleQp>,
         port: Arc<Port>,
         waker: Weak<dyn Wake>,
         mandate: Mandate,
     ) -> Self {
-        let qp = Arc::clone(association.qp());
-        let mut drive = Self::new(qp, Stage::Bound(association), port, waker);
+        let qp = Arc::clone(shuttle.qp());
+        let mut drive = Self::new(qp, Stage::Bound(shuttle), port, waker);
         if !mandate.is_guest() {
             drive.begin_silence();
         }
@@ -166,8 +166,8 @@ impl DatagramDrive {
             // Zero where the kernel has nothing to say.
             let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
             self.dropped += dropped;
-            if let (Stage::Bound(association), 1..) = (&mut self.stage, dropped) {
-                association.note_dropped(dropped);
+            if let (Stage::Bound(shuttle), 1..) = (&mut self.stage, dropped) {
+                shuttle.note_dropped(dropped);
             }
             self.absence = None;
             for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
@@ -201,8 +201,8 @@ impl DatagramDrive {
     /// A peer that comes from another address has the socket to itself once it is known to be
     /// there.
     fn follow(&mut self) {
-        let Stage::Bound(association) = &self.stage else { return };
-        let remote = association.connection().route().remote;
+        let Stage::Bound(shuttle) = &self.stage else { return };
+        let remote = shuttle.connection().route().remote;
         if self.mandate.as_ref().is_some_and(Mandate::is_guest) && self.follows != Some(remote) {
             // Where the system refuses, the peer goes on to be heard elsewhere.
             let _connected = self.port.connect(remote);
@@ -229,10 +229,10 @@ impl DatagramDrive {
 
     /// A message without a receive is offered again for each that is posted.
     fn offer_held(&mut self, now: Instant) {
-        let Stage::Bound(association) = &mut self.stage else { return };
-        while association.is_held() && !self.waits {
+        let Stage::Bound(shuttle) = &mut self.stage else { return };
+        while shuttle.is_held() && !self.waits {
             if self.qp.await_recv(Weak::clone(&self.waker)) {
-                association.handle_posted(ns_at(now));
+                shuttle.handle_posted(ns_at(now));
             } else {
                 self.waits = true;
             }
@@ -240,12 +240,12 @@ impl DatagramDrive {
     }
 
     fn transmit(&mut self) {
-        let Stage::Bound(association) = &mut self.stage else { return };
+        let Stage::Bound(shuttle) = &mut self.stage else { return };
         let clock_ns = || ns_at(clock::now());
         let own = self.own.as_ref();
         let outcome = match &mut self.wire {
-            None => association.transmit(clock_ns, |burst| self.port.send(burst, own)),
-            Some(wire) => association.transmit(clock_ns, |burst| match burst.lengths().first() {
+            None => shuttle.transmit(clock_ns, |burst| self.port.send(burst, own)),
+            Some(wire) => shuttle.transmit(clock_ns, |burst| match burst.lengths().first() {
                 Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
                 _ => self.port.send_first(burst, own),
             }),
@@ -255,25 +255,25 @@ impl DatagramDrive {
 
     /// The peer's answer says how much it can hold.
     fn greet(&mut self) {
-        let Stage::Bound(association) = &mut self.stage else { return };
-        let Some(established) = association.take_established() else { return };
+        let Stage::Bound(shuttle) = &mut self.stage else { return };
+        let Some(established) = shuttle.take_established() else { return };
         self.established = true;
         self.silence = None;
         self.doorkeeper = None;
         log::debug!(
             "queue pair {:#x} is connected to {}",
             self.qp.num(),
-            association.connection().route().remote
+            shuttle.connection().route().remote
         );
         if let Some(mandate) = &mut self.mandate {
             mandate.granted(established.clone());
         }
         if let Some(greeting) = Greeting::parse(&established.private_data) {
-            association.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
+            shuttle.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
         }
-        association.limit_ord(established.ord);
+        shuttle.limit_ord(established.ord);
         // A peer on this machine does not move to another address.
-        let route = association.connection().route();
+        let route = shuttle.connection().route();
         if route.local.ip() == route.remote.ip() && self.port.devote(&route) {
             self.own = Some(route);
         }
@@ -284,23 +284,22 @@ impl DatagramDrive {
         if self.port.was_refused() && self.mandate.is_some() {
             self.handle_refusal(now);
         }
-        let (Some(mandate), Stage::Bound(association)) = (&mut self.mandate, &mut self.stage)
-        else {
+        let (Some(mandate), Stage::Bound(shuttle)) = (&mut self.mandate, &mut self.stage) else {
             return;
         };
-        if let Some(end) = association.end().filter(|_| !self.established) {
-            let private_data = association.take_refused().unwrap_or_default();
+        if let Some(end) = shuttle.end().filter(|_| !self.established) {
+            let private_data = shuttle.take_refused().unwrap_or_default();
             mandate.answer(match end {
                 End::Rejected(reason) => Answer::Refused { reason, private_data },
                 end => Answer::None(end),
             });
         }
-        mandate.tell(self.closed || association.end().is_some(), notices);
+        mandate.tell(self.closed || shuttle.end().is_some(), notices);
     }
 
     fn close(&mut self, now: Instant) {
         match &mut self.stage {
-            Stage::Bound(association) => association.close(ns_at(now)),
+            Stage::Bound(shuttle) => shuttle.close(ns_at(now)),
             Stage::Awaited => self.closed = true,
         }
     }
@@ -308,8 +307,8 @@ impl DatagramDrive {
     /// Nothing here needs a connection that the peer has closed; whether it can go. The peer may
     /// not have the answer to its Close: that stays, and the socket where nobody else hears it ask.
     fn leave(&mut self, now: Instant) -> bool {
-        let Stage::Bound(association) = &self.stage else { return true };
-        let Some(owed) = association.time_wait() else { return association.is_over(ns_at(now)) };
+        let Stage::Bound(shuttle) = &self.stage else { return true };
+        let Some(owed) = shuttle.time_wait() else { return shuttle.is_over(ns_at(now)) };
         let until_ns = owed.forget_ns();
         time_wait::keep(owed);
         if !self.mandate.as_ref().is_some_and(Mandate::is_guest) {
@@ -336,12 +335,12 @@ impl DatagramDrive {
     }
 
     fn set_timer(&mut self, now: Instant, this: &Weak<dyn Source>) {
-        let association = match &self.stage {
-            Stage::Bound(association) if association.end().is_some() => {
-                let pause = association.is_dead().then(|| now + ENDED_PAUSE);
-                pause.or(association.orphans_due_ns().map(instant_at))
+        let shuttle = match &self.stage {
+            Stage::Bound(shuttle) if shuttle.end().is_some() => {
+                let pause = shuttle.is_dead().then(|| now + ENDED_PAUSE);
+                pause.or(shuttle.orphans_due_ns().map(instant_at))
             }
-            Stage::Bound(association) => association.poll_timeout().map(instant_at),
+            Stage::Bound(shuttle) => shuttle.poll_timeout().map(instant_at),
             Stage::Awaited => None,
         };
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
@@ -350,7 +349,7 @@ impl DatagramDrive {
         let silence = self.silence.as_ref().and_then(Silence::due);
         let asks_at = self.absence.map(|absence| absence.asks_at);
         let others = [self.gives_up_at, late, believed, silence, asks_at];
-        self.due = association.into_iter().chain(others.into_iter().flatten()).min();
+        self.due = shuttle.into_iter().chain(others.into_iter().flatten()).min();
         // A thread that polls looks at the clock as well.
         let Some(mut due) = self.due.filter(|_| !self.turn.leased) else { return };
         // What cannot be sent stays due; the socket tells when it can.
@@ -377,8 +376,8 @@ impl DatagramDrive {
         self.looked = now;
         // The peer's host will say again that nobody is there.
         self.absence = None;
-        if let Stage::Bound(association) = &mut self.stage {
-            association.handle_stop(stopped.as_nanos() as u64);
+        if let Stage::Bound(shuttle) = &mut self.stage {
+            shuttle.handle_stop(stopped.as_nanos() as u64);
         }
         let doubt = self.doubt.as_mut().map(|(believed, _)| believed);
         self.gives_up_at.iter_mut().chain(doubt).for_each(|at| *at += stopped);
@@ -397,19 +396,19 @@ impl Drive for DatagramDrive {
 
     fn capabilities(&self) -> Option<Capabilities> {
         match &self.stage {
-            Stage::Bound(association) => Some(association.capabilities()),
+            Stage::Bound(shuttle) => Some(shuttle.capabilities()),
             _ => None,
         }
     }
 
-    fn set_requester(&mut self, ord: u16, patience: Patience) {
-        self.requester = Some((ord, patience));
+    fn set_requester(&mut self, ord: u16, retry_limits: RetryLimits) {
+        self.requester = Some((ord, retry_limits));
         if !self.established && self.silence.is_none() {
             self.begin_silence();
         }
-        if let Stage::Bound(association) = &mut self.stage {
-            association.set_ord(ord);
-            association.set_patience(patience);
+        if let Stage::Bound(shuttle) = &mut self.stage {
+            shuttle.set_ord(ord);
+            shuttle.set_retry_limits(retry_limits);
         }
     }
 
@@ -429,8 +428,8 @@ impl Drive for DatagramDrive {
 
     fn work_done(&self) -> (Personality, Work) {
         let mut done = Work::default();
-        if let Stage::Bound(association) = &self.stage {
-            let stats = association.stats();
+        if let Stage::Bound(shuttle) = &self.stage {
+            let stats = shuttle.stats();
             done.connections = u64::from(self.established);
             (done.octets_out, done.octets_in) = (stats.octets_out, stats.octets_in);
             done.operations = self.qp.sq().succeeded();
@@ -476,8 +475,8 @@ impl Drive for DatagramDrive {
         {
             return;
         }
-        if let Stage::Bound(association) = &mut self.stage {
-            association.receive(ns_at(now), route, marked, datagram);
+        if let Stage::Bound(shuttle) = &mut self.stage {
+            shuttle.receive(ns_at(now), route, marked, datagram);
             self.has_news = true;
             self.follow();
         }
@@ -493,8 +492,8 @@ impl Drive for DatagramDrive {
         let posted = work & todo::POSTED != 0;
         let due = work & todo::TIME != 0 || self.is_due(now);
         moved |= due && self.wire.is_some() && self.take_late(now);
-        if due && let Stage::Bound(association) = &mut self.stage {
-            association.handle_timeout(ns_at(clock::now()));
+        if due && let Stage::Bound(shuttle) = &mut self.stage {
+            shuttle.handle_timeout(ns_at(clock::now()));
         }
         self.waits &= !posted;
         self.offer_held(now);
@@ -507,7 +506,7 @@ impl Drive for DatagramDrive {
         if open && !self.has_unsaid && (moved || pressing) {
             self.transmit();
         }
-        self.look_after_patience(now);
+        self.look_after_retries(now);
         if let Some(silence) = &mut self.silence {
             silence.look(now);
         }
@@ -528,8 +527,8 @@ impl Drive for DatagramDrive {
         if let Some(token) = self.token.take() {
             Engine::get().remove(token);
         }
-        if let Stage::Bound(association) = &mut self.stage {
-            association.rebind(Arc::clone(&qp));
+        if let Stage::Bound(shuttle) = &mut self.stage {
+            shuttle.rebind(Arc::clone(&qp));
         }
         (self.qp, self.waker, self.waits) = (qp, waker, false);
         (self.turn, self.watched) = (Turn::default(), Interest::READ);
@@ -556,7 +555,7 @@ impl Drive for DatagramDrive {
         self.report(now, &mut notices);
         let end = match &self.stage {
             // Until the queue pair has failed, its requests are to hear that nobody is there.
-            Stage::Bound(association) if association.is_dead() => association.end(),
+            Stage::Bound(shuttle) if shuttle.is_dead() => shuttle.end(),
             _ => None,
         };
         self.closed = self.closed
@@ -579,8 +578,8 @@ impl Drive for DatagramDrive {
     fn flush_at_exit(&mut self, until: Instant) {
         self.disconnect();
         while !self.closed && clock::now() < until {
-            let Stage::Bound(association) = &self.stage else { return };
-            if association.end().is_some() {
+            let Stage::Bound(shuttle) = &self.stage else { return };
+            if shuttle.end().is_some() {
                 return;
             }
             tcp::wait(self.port.as_fd(), false);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_rnic::Mirror;
+use weft_rnic::LoopbackQp;
 use weft_rnic::wire::capability::Capabilities;
 use weft_verbs::{Qp, Wake};
 
@@ -13,11 +13,11 @@ use crate::drive::{Drive, Notices, Turn};
 use crate::engine::Source;
 use crate::tally::Work;
 
-/// A [`Mirror`] without a socket: what is posted is done at once, and nothing ever arrives.
+/// A [`LoopbackQp`] without a socket: what is posted is done at once, and nothing ever arrives.
 pub(crate) struct MirrorDrive {
     personality: Personality,
     qp: Arc<Qp>,
-    mirror: Mirror,
+    mirror: LoopbackQp,
     /// Is woken when a receive is posted that a message waits for.
     waker: Weak<dyn Wake>,
     turn: Turn,
@@ -26,7 +26,7 @@ pub(crate) struct MirrorDrive {
 impl MirrorDrive {
     /// Joins a queue pair of such a device to itself.
     pub fn new(personality: Personality, qp: Arc<Qp>, ird: u16, waker: Weak<dyn Wake>) -> Self {
-        let mirror = Mirror::new(Arc::clone(&qp), ird);
+        let mirror = LoopbackQp::new(Arc::clone(&qp), ird);
         Self { personality, qp, mirror, waker, turn: Turn::default() }
     }
 }
@@ -55,7 +55,7 @@ impl Drive for MirrorDrive {
         self.mirror.close();
     }
 
-    fn set_requester(&mut self, ord: u16, _: weft_rnic::Patience) {
+    fn set_requester(&mut self, ord: u16, _: weft_rnic::RetryLimits) {
         self.mirror.set_ord(ord);
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::capability::Capabilities;
-use weft_rnic::{Established, Patience};
+use weft_rnic::{Established, RetryLimits};
 use weft_verbs::{Qp, Wake};
 
 use crate::context::Personality;
@@ -136,9 +136,9 @@ pub(crate) trait Drive: Send {
     fn lose_peer(&mut self);
     /// Says what the program set for its requests: how many Reads and Atomics may be outstanding,
     /// and how long a request waits for a peer that does not answer.
-    fn set_requester(&mut self, _ord: u16, _patience: Patience) {}
+    fn set_requester(&mut self, _ord: u16, _patience: RetryLimits) {}
     /// Has messages wait for their receives without end; over TCP.
-    fn endure(&mut self) {}
+    fn wait_for_recv_forever(&mut self) {}
     /// Whose turn it is.
     fn turn(&mut self) -> &mut Turn;
     /// Whether nothing is left of the connection.

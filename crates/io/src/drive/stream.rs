@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_rnic::wire::capability::Capabilities;
-use weft_rnic::{Endpoint, Transmit};
+use weft_rnic::{MpaQp, Transmit};
 use weft_verbs::{Qp, Wake};
 
 use crate::buffers::Buffer;
+use crate::clock::{instant_at, ns_at};
 use crate::context::Personality;
 use crate::drive::{Drive, LINGER, LinkWatcher, Notices, Turn, todo};
 use crate::engine::{Engine, Interest, Source, Token};
@@ -40,7 +41,7 @@ enum Phase {
 
 /// A connection and its socket.
 pub(crate) struct StreamDrive {
-    endpoint: Endpoint,
+    mpa: MpaQp,
     socket: HighFd,
     token: Option<Token>,
     buffer: Option<Buffer>,
@@ -59,7 +60,7 @@ pub(crate) struct StreamDrive {
     /// The watcher knows that it is.
     established: bool,
     /// A peer that says nothing and takes nothing is waited for, as TCP does by itself.
-    endures: bool,
+    waits_forever: bool,
     /// Since when something was perhaps not acknowledged, and when that is looked at.
     unacknowledged: Option<(Instant, Instant)>,
     /// When something is to be done although nothing arrives.
@@ -71,14 +72,14 @@ impl StreamDrive {
     /// Takes over `socket`. The connection is established with the first message of the peer, if
     /// that is `awaited`, else at once.
     pub fn new(
-        endpoint: Endpoint,
+        mpa: MpaQp,
         socket: HighFd,
         watcher: Arc<dyn LinkWatcher>,
         awaited: bool,
         waker: Weak<dyn Wake>,
     ) -> Self {
         Self {
-            endpoint,
+            mpa,
             socket,
             token: None,
             buffer: None,
@@ -91,7 +92,7 @@ impl StreamDrive {
             watcher: Some(watcher),
             awaited,
             established: false,
-            endures: false,
+            waits_forever: false,
             unacknowledged: None,
             due: None,
             wire: None,
@@ -99,7 +100,7 @@ impl StreamDrive {
     }
 
     fn worth_receiving(&self) -> u8 {
-        if self.endpoint.is_held() { 0 } else { todo::RECEIVE }
+        if self.mpa.is_held() { 0 } else { todo::RECEIVE }
     }
 
     fn handle_time(&mut self, now: Instant) {
@@ -108,10 +109,10 @@ impl StreamDrive {
         {
             self.phase = Phase::Closed;
         }
-        if self.endpoint.is_about_to_speak() && tcp::unacknowledged(self.socket.as_fd()) > 0 {
-            self.endpoint.postpone_speaking(now);
+        if self.mpa.is_about_to_speak() && tcp::unacknowledged(self.socket.as_fd()) > 0 {
+            self.mpa.postpone_speaking(ns_at(now));
         }
-        self.endpoint.handle_timeout(now);
+        self.mpa.handle_timeout(ns_at(now));
         self.look_for_silence(now);
     }
 
@@ -137,14 +138,14 @@ impl StreamDrive {
         let stopped = self.due.and_then(|due| clock::stopped_since(due, now));
         if let Some(stopped) = stopped {
             self.due = None;
-            self.endpoint.handle_stop(stopped);
+            self.mpa.handle_stop(stopped.as_nanos() as u64);
         }
         stopped.is_some()
     }
 
     /// Receives what is there; whether something was.
     fn receive(&mut self, now: Instant) -> bool {
-        if self.endpoint.is_held() {
+        if self.mpa.is_held() {
             if tcp::is_broken(self.socket.as_fd()) {
                 self.left();
             }
@@ -167,7 +168,7 @@ impl StreamDrive {
                     received = true;
                     buffer.fill(octets);
                     self.deliver(now);
-                    if octets < room || self.endpoint.is_held() {
+                    if octets < room || self.mpa.is_held() {
                         break;
                     }
                 }
@@ -207,10 +208,10 @@ impl StreamDrive {
         self.deliver_late(now) | received
     }
 
-    /// Gives the endpoint what is due; whether something was.
+    /// Gives the mpa what is due; whether something was.
     fn deliver_late(&mut self, now: Instant) -> bool {
         let mut received = false;
-        while !self.endpoint.is_held()
+        while !self.mpa.is_held()
             && let Some(wire) = &mut self.wire
             && let Some((piece, ())) = wire.line.pop(now)
         {
@@ -227,15 +228,15 @@ impl StreamDrive {
         received
     }
 
-    /// Gives the endpoint what was received. A message that waits for a receive stays in the
+    /// Gives the mpa what was received. A message that waits for a receive stays in the
     /// buffer, and what follows it with TCP, whose window then holds the peer back.
     fn deliver(&mut self, now: Instant) {
         let Some(buffer) = &mut self.buffer else { return };
         loop {
-            let consumed = self.endpoint.receive(buffer.bytes(), now);
+            let consumed = self.mpa.receive(buffer.bytes(), ns_at(now));
             buffer.consume(consumed);
-            let waits = self.endpoint.is_held();
-            if !waits || !self.endpoint.qp().await_recv(Weak::clone(&self.waker)) {
+            let waits = self.mpa.is_held();
+            if !waits || !self.mpa.qp().await_recv(Weak::clone(&self.waker)) {
                 return;
             }
         }
@@ -243,16 +244,16 @@ impl StreamDrive {
 
     fn transmit(&mut self, now: Instant) {
         let socket = self.socket.as_fd();
-        let before = self.endpoint.stats().octets_out;
-        let outcome = self.endpoint.transmit(|out| tcp::send(socket, out));
-        let sent = self.endpoint.stats().octets_out;
-        if sent != before && self.unacknowledged.is_none() && !self.endures {
+        let before = self.mpa.stats().octets_out;
+        let outcome = self.mpa.transmit(|out| tcp::send(socket, out));
+        let sent = self.mpa.stats().octets_out;
+        if sent != before && self.unacknowledged.is_none() && !self.waits_forever {
             let look_at = now + Settings::get().stall_after / SILENCE_LOOKS;
             self.unacknowledged = Some((now, look_at));
         }
         if sent >= self.next_segment_look {
             self.next_segment_look = sent + SEGMENT_LOOK;
-            self.endpoint.set_emss(tcp::segment_size(socket));
+            self.mpa.set_emss(tcp::segment_size(socket));
         }
         match outcome {
             Transmit::Done => self.turn.blocked = false,
@@ -275,8 +276,8 @@ impl StreamDrive {
         if self.phase == Phase::Closed {
             return;
         }
-        self.endpoint.handle_closed();
-        if self.endpoint.is_dead() {
+        self.mpa.handle_closed();
+        if self.mpa.is_dead() {
             return self.closed();
         }
         self.phase = Phase::Left;
@@ -292,9 +293,9 @@ impl StreamDrive {
         self.turn.blocked = false;
     }
 
-    /// What was received and not consumed is of no use to a closed endpoint.
+    /// What was received and not consumed is of no use to a closed mpa.
     fn close_endpoint(&mut self) {
-        self.endpoint.close();
+        self.mpa.close();
         if let Some(buffer) = &mut self.buffer {
             buffer.clear();
         }
@@ -302,7 +303,7 @@ impl StreamDrive {
 
     fn watch(&mut self) {
         let ended = self.wire.as_ref().is_some_and(|wire| wire.closed);
-        let read = !self.endpoint.is_held() && !ended;
+        let read = !self.mpa.is_held() && !ended;
         let interest = if self.turn.leased {
             Interest::NONE
         } else {
@@ -324,7 +325,7 @@ impl StreamDrive {
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
         let look_at = self.unacknowledged.map(|(_, look_at)| look_at);
         let others = lingering.into_iter().chain(late).chain(look_at);
-        self.due = self.endpoint.poll_timeout().into_iter().chain(others).min();
+        self.due = self.mpa.poll_timeout().map(instant_at).into_iter().chain(others).min();
         if let Some(due) = self.due {
             self.turn.set_timer(due, this);
         }
@@ -337,21 +338,21 @@ impl Drive for StreamDrive {
     }
 
     fn capabilities(&self) -> Option<Capabilities> {
-        (!self.is_cut()).then(|| self.endpoint.capabilities())
+        (!self.is_cut()).then(|| self.mpa.capabilities())
     }
 
     fn qp(&self) -> &Arc<Qp> {
-        self.endpoint.qp()
+        self.mpa.qp()
     }
 
     fn spoil(&mut self, number: u32) {
         self.wire = Wire::of(number);
     }
 
-    fn endure(&mut self) {
-        self.endures = true;
+    fn wait_for_recv_forever(&mut self) {
+        self.waits_forever = true;
         self.unacknowledged = None;
-        self.endpoint.endure();
+        self.mpa.wait_for_recv_forever();
         tcp::never_give_up(self.socket.as_fd());
     }
 
@@ -360,7 +361,7 @@ impl Drive for StreamDrive {
     }
 
     fn work_done(&self) -> (Personality, Work) {
-        let (stats, operations) = (self.endpoint.stats(), self.endpoint.qp().sq().succeeded());
+        let (stats, operations) = (self.mpa.stats(), self.mpa.qp().sq().succeeded());
         let (octets_out, octets_in) = (stats.octets_out, stats.octets_in);
         (
             Personality::Iwarp,
@@ -404,7 +405,7 @@ impl Drive for StreamDrive {
         if work & todo::TIME != 0 {
             self.handle_time(now);
         }
-        if work & (todo::POSTED | todo::TIME) != 0 && self.endpoint.is_held() {
+        if work & (todo::POSTED | todo::TIME) != 0 && self.mpa.is_held() {
             self.deliver(now);
             received = true;
         }
@@ -433,7 +434,7 @@ impl Drive for StreamDrive {
             Phase::Lingering(_) | Phase::Closed => {}
         }
         // What is framed might wait for a peer that does not read for as long as that likes.
-        if self.endures && !self.endpoint.is_finished() {
+        if self.waits_forever && !self.mpa.is_finished() {
             self.phase = Phase::Closed;
         }
     }
@@ -445,14 +446,14 @@ impl Drive for StreamDrive {
 
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
-        if !self.established && (!self.awaited || self.endpoint.heard()) {
+        if !self.established && (!self.awaited || self.mpa.heard()) {
             self.established = true;
             notices.established = self.watcher.clone();
         }
-        if self.endpoint.is_dead() {
+        if self.mpa.is_dead() {
             notices.disconnected = self.watcher.take();
         }
-        if self.phase == Phase::Open && self.endpoint.is_finished() {
+        if self.phase == Phase::Open && self.mpa.is_finished() {
             tcp::shutdown_write(self.socket.as_fd());
             self.phase = Phase::Lingering(now + LINGER);
         }
@@ -475,13 +476,13 @@ impl Drive for StreamDrive {
         if self.is_cut() {
             return;
         }
-        self.endpoint.close();
+        self.mpa.close();
         let mut scratch = Buffer::take();
         let mut closing = false;
         while clock::now() < until {
             if !closing {
                 self.transmit(clock::now());
-                closing = self.is_cut() || self.endpoint.is_finished();
+                closing = self.is_cut() || self.mpa.is_finished();
                 if closing {
                     tcp::shutdown_write(self.socket.as_fd());
                 }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use weft_fault::Verb;
-use weft_rnic::Patience;
+use weft_rnic::RetryLimits;
 use weft_verbs::qp::transition;
 use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
@@ -192,12 +192,14 @@ fn peer(attr: &QpAttr) -> Result<Peer, Misuse> {
 }
 
 fn requester(kind: QpType, attr: &QpAttr) -> Requester {
-    let patience = match kind {
+    let retry_limits = match kind {
         // What is unreliable waits for a peer no longer than the path asks for.
-        QpType::Uc => Patience { timeout_exp: 1, ..Patience::default() },
-        _ => {
-            Patience { timeout_exp: attr.timeout, retry_cnt: attr.retry_cnt, ..Patience::default() }
-        }
+        QpType::Uc => RetryLimits { timeout_exp: 1, ..RetryLimits::default() },
+        _ => RetryLimits {
+            timeout_exp: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            ..RetryLimits::default()
+        },
     };
-    Requester { max_rd_atomic: attr.max_rd_atomic, patience }
+    Requester { max_rd_atomic: attr.max_rd_atomic, retry_limits }
 }

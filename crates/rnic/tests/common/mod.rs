@@ -6,13 +6,12 @@ pub mod shuttle;
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use weft_rnic::mpa::{Agreed, Role, Rtr};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::terminate::{Phase, Terminate};
-use weft_rnic::{Device, Endpoint, Link, Outgoing, Transmit, WhenClosed, Written};
+use weft_rnic::{Device, MpaLink, MpaQp, Outgoing, Transmit, WhenClosed, Written};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionReader, RegionSpec};
 use weft_verbs::{
@@ -72,8 +71,8 @@ pub struct Host {
 /// A host whose queue pair is bound to a TCP connection.
 pub struct Side {
     pub host: Host,
-    pub endpoint: Endpoint,
-    pub now: Instant,
+    pub mpa: MpaQp,
+    pub now_ns: u64,
     inbox: Vec<u8>,
 }
 
@@ -177,12 +176,11 @@ impl Side {
     /// The same, whose requests the peer confirms if `confirm` says so.
     pub fn with(role: Role, agreed: &Agreed, emss: u32, confirm: bool) -> Self {
         let host = Host::new(if role == Role::Initiator { 7 } else { 11 });
-        #[allow(clippy::disallowed_methods)]
-        let now = Instant::now();
-        let stall_after = Duration::from_secs(60);
-        let link = Link { role, agreed, emss, stall_after, confirm, when_closed: WhenClosed::Fail };
-        let endpoint = Endpoint::new(Arc::clone(&host.qp), &link, now);
-        Self { host, endpoint, now, inbox: Vec::new() }
+        let (now_ns, stall_ns) = (1_000_000_000, 60_000_000_000);
+        let when_closed = WhenClosed::Fail;
+        let link = MpaLink { role, agreed, emss, stall_ns, confirm, when_closed };
+        let mpa = MpaQp::new(Arc::clone(&host.qp), &link, now_ns);
+        Self { host, mpa, now_ns, inbox: Vec::new() }
     }
 
     /// Everything it sends, at most `room` octets.
@@ -190,7 +188,7 @@ impl Side {
         let mut out = Vec::new();
         let table = Arc::clone(self.device.regions());
         loop {
-            let outcome = self.endpoint.transmit(|batch| {
+            let outcome = self.mpa.transmit(|batch| {
                 let rest = flatten(batch, &table.reader());
                 let take = rest.len().min(room - out.len());
                 if take == 0 {
@@ -208,7 +206,7 @@ impl Side {
     /// Takes octets off the wire.
     pub fn input(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
-        let consumed = self.endpoint.receive(&self.inbox, self.now);
+        let consumed = self.mpa.receive(&self.inbox, self.now_ns);
         self.inbox.drain(..consumed);
     }
 }

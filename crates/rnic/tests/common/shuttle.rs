@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_rnic::shuttle::{Config, Identity, Request, Route};
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::shuttle::ConnectionId;
-use weft_rnic::{Association, Binding, Sending, WhenClosed, Written};
+use weft_rnic::{Binding, Sending, ShuttleQp, WhenClosed, Written};
 use weft_verbs::{Qp, QpState};
 
 use super::player::Player;
@@ -19,7 +19,7 @@ pub const MS: u64 = 1_000_000;
 /// A host whose queue pair is bound to a Shuttle connection.
 pub struct Side {
     pub host: Host,
-    pub association: Association,
+    pub shuttle: ShuttleQp,
 }
 
 impl Deref for Side {
@@ -103,20 +103,20 @@ fn ready(qp: &Arc<Qp>) -> Arc<Qp> {
 
 /// Two bound sides: the Request and its Reply have been carried.
 fn pair([near, far]: [Host; 2], now_ns: u64) -> [Side; 2] {
-    let mut ask = Association::connect(ready(&near.qp), binding(0), b"", now_ns).unwrap();
+    let mut ask = ShuttleQp::connect(ready(&near.qp), binding(0), b"", now_ns).unwrap();
     let mut datagrams = Vec::new();
     output(&mut ask, &near, now_ns, |datagram| datagrams.push(datagram.to_vec()));
     let grant = binding(1);
     let mut request = Request::parse(&datagrams[0], &grant.config, [3; 32]).unwrap();
-    let grant = Association::accept(ready(&far.qp), grant, &mut request, b"", now_ns).unwrap();
-    [Side { host: near, association: ask }, Side { host: far, association: grant }]
+    let grant = ShuttleQp::accept(ready(&far.qp), grant, &mut request, b"", now_ns).unwrap();
+    [Side { host: near, shuttle: ask }, Side { host: far, shuttle: grant }]
 }
 
-/// Everything that an association sends now.
-fn output(association: &mut Association, host: &Host, now_ns: u64, mut take: impl FnMut(&[u8])) {
+/// Everything that an shuttle sends now.
+fn output(shuttle: &mut ShuttleQp, host: &Host, now_ns: u64, mut take: impl FnMut(&[u8])) {
     let table = Arc::clone(host.device.regions());
     loop {
-        let outcome = association.transmit(
+        let outcome = shuttle.transmit(
             || now_ns,
             |burst| {
                 let (transmit, regions) = (burst.transmit(), table.reader());
@@ -187,12 +187,12 @@ impl<T: Holds> World<T> {
     /// Lets whatever is due happen: sends, arrivals, timers. Gives the time of what comes next.
     fn step(&mut self) -> Option<u64> {
         for (at, end) in self.ends.iter_mut().enumerate() {
-            let Side { host, association } = end.side();
+            let Side { host, shuttle } = end.side();
             let (network, now_ns) = (&mut self.network, self.now_ns);
-            output(association, host, now_ns, |datagram| network.send(now_ns, 1 - at, datagram));
+            output(shuttle, host, now_ns, |datagram| network.send(now_ns, 1 - at, datagram));
         }
         let arrival = self.network.flying.first_key_value().map(|(key, _)| key.0);
-        let timers = self.ends.iter_mut().filter_map(|end| end.side().association.poll_timeout());
+        let timers = self.ends.iter_mut().filter_map(|end| end.side().shuttle.poll_timeout());
         timers.chain(arrival).min()
     }
 
@@ -202,11 +202,11 @@ impl<T: Holds> World<T> {
             && entry.key().0 <= self.now_ns
         {
             let (at, mut datagram) = entry.remove();
-            let association = &mut self.ends[at].side().association;
-            association.receive(self.now_ns, route(at), false, &mut datagram);
+            let shuttle = &mut self.ends[at].side().shuttle;
+            shuttle.receive(self.now_ns, route(at), false, &mut datagram);
         }
         for end in &mut self.ends {
-            end.side().association.handle_timeout(self.now_ns);
+            end.side().shuttle.handle_timeout(self.now_ns);
         }
     }
 

@@ -104,7 +104,7 @@ impl End {
 
 fn half(role: Role, config: &Config, emss: u32) -> (Side, Memory, QueuePair) {
     let mut side = Side::new(role, &agreed(), emss);
-    side.endpoint.endure();
+    side.mpa.wait_for_recv_forever();
     let octets = config.private_octets();
     let private = side.memory(octets, Access::LOCAL_WRITE);
     let entropy = rnic::entropy(if role == Role::Initiator { 31 } else { 37 });
@@ -145,11 +145,8 @@ pub fn pair(config: &Config) -> [End; 2] {
 /// it. TCP's window is closed while a message waits for a receive.
 pub fn carry(ends: &mut [End; 2], from: usize, octets: usize) -> bool {
     let before = ends[1 - from].messages;
-    let bytes = if ends[1 - from].side.endpoint.is_held() {
-        Vec::new()
-    } else {
-        ends[from].side.output(octets)
-    };
+    let bytes =
+        if ends[1 - from].side.mpa.is_held() { Vec::new() } else { ends[from].side.output(octets) };
     ends[1 - from].side.input(&bytes);
     ends[1 - from].settle();
     ends[from].settle();

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use weft_rnic::Patience;
+use weft_rnic::RetryLimits;
 use weft_rnic::shuttle::{End, Refusal};
 use weft_rnic::wire::shuttle::PathId;
 use weft_verbs::QpState;
@@ -49,8 +49,7 @@ impl DatagramDrive {
     /// Asks a peer that seems to be gone, and believes it when nothing was heard for long enough.
     pub(super) fn look_after_absence(&mut self, now: Instant) {
         let believed_after = self.absence_counts_after();
-        let (Some(absence), Stage::Bound(association)) = (&mut self.absence, &mut self.stage)
-        else {
+        let (Some(absence), Stage::Bound(shuttle)) = (&mut self.absence, &mut self.stage) else {
             return;
         };
         if absence.asks_at > now {
@@ -58,9 +57,9 @@ impl DatagramDrive {
         }
         absence.asks_at = now + ASK_PAUSE;
         if believed_after.is_none_or(|after| now < absence.since + after) {
-            association.connection_mut().ask();
+            shuttle.connection_mut().ask();
         } else if self.established {
-            association.handle_unreachable(ns_at(now));
+            shuttle.handle_unreachable(ns_at(now));
         } else if let Some(mandate) = &mut self.mandate {
             mandate.answer(Answer::Nobody);
             self.closed = true;
@@ -69,8 +68,8 @@ impl DatagramDrive {
 
     /// How long a peer that seems to be gone must have been silent, if that counts at all.
     fn absence_counts_after(&self) -> Option<Duration> {
-        let Stage::Bound(association) = &self.stage else { return None };
-        let connection = association.connection();
+        let Stage::Bound(shuttle) = &self.stage else { return None };
+        let connection = shuttle.connection();
         let near = || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS);
         match (connection.has_heard(), Secrecy::get().has_key()) {
             (false, false) => Some(Duration::ZERO),
@@ -81,13 +80,14 @@ impl DatagramDrive {
     }
 
     /// Requests that a peer never answers fail, as they would on a wire.
-    pub(super) fn look_after_patience(&mut self, now: Instant) {
+    pub(super) fn look_after_retries(&mut self, now: Instant) {
         if self.established || self.qp.sq().is_idle() {
             self.gives_up_at = None;
             return;
         }
-        let patience = self.requester.map_or(Patience::default(), |(_, patience)| patience);
-        let Some(limit_ns) = patience.limit_ns(None) else { return };
+        let retry_limits =
+            self.requester.map_or(RetryLimits::default(), |(_, retry_limits)| retry_limits);
+        let Some(limit_ns) = retry_limits.limit_ns(None) else { return };
         let at = *self.gives_up_at.get_or_insert(now + Duration::from_nanos(limit_ns));
         if at <= now {
             weft_rnic::give_up(&self.qp);
@@ -100,7 +100,7 @@ impl DatagramDrive {
 
     /// Ends that cannot agree on how to protect what they send are told so, and give up.
     pub(super) fn heed_refusal(&mut self, now: Instant) {
-        if let Stage::Bound(association) = &self.stage {
+        if let Stage::Bound(shuttle) = &self.stage {
             let doubt = |why| match why {
                 // Shuttle has waited already (S-19).
                 Refusal::Stranger => (now, why),
@@ -108,7 +108,7 @@ impl DatagramDrive {
                 _ if self.mandate.is_some() => (now, why),
                 _ => (now + DOUBT, why),
             };
-            let refusal = association.end().and_then(End::refusal);
+            let refusal = shuttle.end().and_then(End::refusal);
             self.doubt = refusal.map(|why| self.doubt.unwrap_or(doubt(why)));
         }
         let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
@@ -130,8 +130,8 @@ impl DatagramDrive {
     pub(super) fn begin_silence(&mut self) {
         let here = self.port.number();
         let awaited = match &self.stage {
-            Stage::Bound(association) => {
-                Awaited::Answer { peer: association.connection().route().remote, here }
+            Stage::Bound(shuttle) => {
+                Awaited::Answer { peer: shuttle.connection().route().remote, here }
             }
             Stage::Awaited => Awaited::Request { peer: self.peer(), here },
         };
@@ -141,7 +141,7 @@ impl DatagramDrive {
     /// The host of the peer.
     fn peer(&self) -> IpAddr {
         match &self.stage {
-            Stage::Bound(association) => association.connection().route().remote.ip(),
+            Stage::Bound(shuttle) => shuttle.connection().route().remote.ip(),
             Stage::Awaited => Ipv6Addr::from(self.qp.attrs().path.dgid).to_canonical(),
         }
     }

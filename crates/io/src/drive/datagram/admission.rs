@@ -1,7 +1,7 @@
 //! Who is let in at the port of a queue pair that is asked for.
 
 use weft_rnic::shuttle::{Refusal, Route};
-use weft_rnic::{Association, Patience};
+use weft_rnic::{RetryLimits, ShuttleQp};
 
 use crate::udp::Port;
 
@@ -16,7 +16,7 @@ pub(crate) trait Doorkeeper: Send {
 /// What a doorkeeper says to a datagram.
 pub(crate) enum Admission {
     /// It is the peer's, who has a connection now.
-    Granted(Box<Association>),
+    Granted(Box<ShuttleQp>),
     /// It seems to be the peer's, who cannot have one.
     Refused(Refusal),
     /// Nothing.
@@ -28,7 +28,7 @@ pub(super) enum Stage {
     /// The peer is to ask for it.
     Awaited,
     /// It was asked for or granted.
-    Bound(Box<Association>),
+    Bound(Box<ShuttleQp>),
 }
 
 impl Stage {
@@ -38,7 +38,7 @@ impl Stage {
     pub(super) fn take(
         &mut self,
         doorkeeper: &mut Option<Box<dyn Doorkeeper>>,
-        requester: Option<(u16, Patience)>,
+        requester: Option<(u16, RetryLimits)>,
         now_ns: u64,
         (route, marked): (Route, bool),
         datagram: &mut [u8],
@@ -46,14 +46,14 @@ impl Stage {
         let admit = |keeper: &mut Box<dyn Doorkeeper>| keeper.admit(now_ns, route, datagram);
         match (doorkeeper.as_mut().map_or(Admission::None, admit), self) {
             (Admission::Granted(mut bound), stage) => {
-                if let Some((ord, patience)) = requester {
+                if let Some((ord, retry_limits)) = requester {
                     bound.set_ord(ord);
-                    bound.set_patience(patience);
+                    bound.set_retry_limits(retry_limits);
                 }
                 *stage = Self::Bound(bound);
             }
             (Admission::Refused(why), Self::Awaited) => return Some(why),
-            (_, Self::Bound(association)) => association.receive(now_ns, route, marked, datagram),
+            (_, Self::Bound(shuttle)) => shuttle.receive(now_ns, route, marked, datagram),
             (_, Self::Awaited) => {}
         }
         None

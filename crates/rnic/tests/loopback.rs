@@ -5,13 +5,13 @@ mod common;
 use std::sync::Arc;
 
 use common::{ALL, Host};
-use weft_rnic::Mirror;
+use weft_rnic::LoopbackQp;
 use weft_verbs::{QpState, SendOp, WcStatus};
 
-fn mirror() -> (Host, Mirror) {
+fn mirror() -> (Host, LoopbackQp) {
     let host = Host::new(5);
     host.qp.enter(QpState::Rts);
-    let mirror = Mirror::new(Arc::clone(&host.qp), 2);
+    let mirror = LoopbackQp::new(Arc::clone(&host.qp), 2);
     (host, mirror)
 }
 

@@ -9,9 +9,9 @@ use weft_wire::llp::{Gather, Piece, Placed, RegisteredMemory, SegmentId, UlpduSi
 /// Octets of a segment.
 const SEGMENT_OCTETS: u16 = 32_000;
 
-/// A queue pair that is its own peer. Call [`Mirror::reflect`] after work was posted, of either
+/// A queue pair that is its own peer. Call [`LoopbackQp::reflect`] after work was posted, of either
 /// kind.
-pub struct Mirror {
+pub struct LoopbackQp {
     qp: Arc<Qp>,
     rdmap: rdmap::Stream,
     /// Requests of its own that it serves at once.
@@ -23,7 +23,7 @@ pub struct Mirror {
     octets: Vec<u8>,
 }
 
-impl Mirror {
+impl LoopbackQp {
     /// The queue pair serves `ird` Reads and Atomics at once.
     pub fn new(qp: Arc<Qp>, ird: u16) -> Self {
         let role = rdmap::Role::Initiator;

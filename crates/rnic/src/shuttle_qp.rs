@@ -13,8 +13,8 @@ use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
 use weft_wire::terminate::{Terminate, TerminateCode};
 
-use crate::outgoing::{Burst, Written};
-use crate::patience::{Patience, Vigil};
+use crate::batch::{Burst, Written};
+use crate::rnr::{RetryLimits, RetryTimers};
 
 /// The stream that a queue pair has to itself.
 const STREAM: StreamId = StreamId(0);
@@ -58,11 +58,11 @@ pub enum Sending {
 
 /// A queue pair bound to a Shuttle connection.
 ///
-/// Order of calls: [`Association::connect`] or [`Association::accept`]; then any of
-/// [`Association::receive`], [`Association::handle_timeout`] and [`Association::transmit`], the
-/// last after each of the others and after work was posted; [`Association::poll_timeout`] says when
+/// Order of calls: [`ShuttleQp::connect`] or [`ShuttleQp::accept`]; then any of
+/// [`ShuttleQp::receive`], [`ShuttleQp::handle_timeout`] and [`ShuttleQp::transmit`], the
+/// last after each of the others and after work was posted; [`ShuttleQp::poll_timeout`] says when
 /// to call again. Times are nanoseconds of one clock.
-pub struct Association {
+pub struct ShuttleQp {
     qp: Arc<Qp>,
     rdmap: rdmap::Stream,
     connection: Connection,
@@ -81,7 +81,7 @@ pub struct Association {
     /// A message waits for a receive.
     held: bool,
     /// What this side waits for.
-    vigil: Vigil,
+    retry_timers: RetryTimers,
 }
 
 /// What the peer's answer said.
@@ -95,7 +95,7 @@ pub struct Established {
     pub ird: u16,
 }
 
-impl Association {
+impl ShuttleQp {
     /// Asks the peer for a connection.
     ///
     /// # Errors
@@ -169,7 +169,7 @@ impl Association {
             end: None,
             left_ns: None,
             held: false,
-            vigil: Vigil::default(),
+            retry_timers: RetryTimers::default(),
         }
     }
 
@@ -210,8 +210,8 @@ impl Association {
     }
 
     /// Says how long requests wait for a peer that is silent; until then it is for ever.
-    pub fn set_patience(&mut self, patience: Patience) {
-        self.vigil.patience = patience;
+    pub fn set_retry_limits(&mut self, limits: RetryLimits) {
+        self.retry_timers.limits = limits;
     }
 
     /// Says how many the peer serves at a time.
@@ -225,12 +225,12 @@ impl Association {
         self.established.take()
     }
 
-    /// What the peer said when it refused; given once. [`Association::end`] has the reason.
+    /// What the peer said when it refused; given once. [`ShuttleQp::end`] has the reason.
     pub fn take_refused(&mut self) -> Option<Vec<u8>> {
         self.refused.take()
     }
 
-    /// Whether a message waits for a receive. The caller has [`Association::handle_posted`] called
+    /// Whether a message waits for a receive. The caller has [`ShuttleQp::handle_posted`] called
     /// when one is posted.
     pub fn is_held(&self) -> bool {
         self.held
@@ -274,7 +274,7 @@ impl Association {
         if self.held {
             self.tell_credit(now_ns);
         }
-        self.vigil.note_short(now_ns, self.rdmap.short());
+        self.retry_timers.note_short(now_ns, self.rdmap.short());
         self.take_events(now_ns);
     }
 
@@ -309,7 +309,7 @@ impl Association {
         let _ = self.connection.set_credit(now_ns, STREAM, credit);
     }
 
-    /// When [`Association::handle_timeout`] and then [`Association::transmit`] are due.
+    /// When [`ShuttleQp::handle_timeout`] and then [`ShuttleQp::transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
         let requests = [self.silence_due_ns(), self.short_due_ns(), self.orphans_due_ns()];
         requests.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
@@ -334,7 +334,7 @@ impl Association {
     /// anything else that follows the stop.
     pub fn handle_stop(&mut self, for_ns: u64) {
         self.connection.handle_stop(for_ns);
-        self.vigil.handle_stop(for_ns);
+        self.retry_timers.handle_stop(for_ns);
     }
 
     fn rtt(&self) -> Option<Rtt> {
@@ -345,19 +345,19 @@ impl Association {
     fn silence_due_ns(&self) -> Option<u64> {
         let open = self.connection.is_open() && !self.rdmap.is_dead();
         let heard_ns = self.connection.heard_ns();
-        self.vigil.silence_due_ns(heard_ns, self.rtt()).filter(|_| open)
+        self.retry_timers.silence_due_ns(heard_ns, self.rtt()).filter(|_| open)
     }
 
     /// When a message of this side has waited long enough for a receive.
     fn short_due_ns(&self) -> Option<u64> {
         let short = self.rdmap.short().filter(|_| !self.rdmap.is_dead())?;
-        self.vigil.short_due_ns(short, &self.qp.attrs(), self.rtt())
+        self.retry_timers.short_due_ns(short, &self.qp.attrs(), self.rtt())
     }
 
-    /// When [`Association::handle_timeout`] fails the requests that the peer has left behind.
+    /// When [`ShuttleQp::handle_timeout`] fails the requests that the peer has left behind.
     pub fn orphans_due_ns(&self) -> Option<u64> {
         let left_ns = self.left_ns.filter(|_| !self.rdmap.is_dead())?;
-        self.vigil.orphans_due_ns(left_ns)
+        self.retry_timers.orphans_due_ns(left_ns)
     }
 
     /// Gives what may leave now to `write`, burst by burst, each until it is written. What is left
@@ -372,7 +372,7 @@ impl Association {
         mut write: impl FnMut(&Burst) -> Written,
     ) -> Sending {
         let mut now_ns = clock_ns();
-        self.vigil.note_work(now_ns, !self.qp.sq().is_idle());
+        self.retry_timers.note_work(now_ns, !self.qp.sq().is_idle());
         let mut outcome = Sending::More;
         for round in 0..ROUNDS_MAX {
             if round > 0 {

@@ -21,7 +21,7 @@ const FOR_EVER: u8 = 7;
 
 /// How long a peer may be silent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryLimits {
     /// Acknowledgement timeout: 4.096 us times two to the power of this; 0 is for ever.
     pub timeout_exp: u8,
     /// How often what is not acknowledged is repeated.
@@ -30,7 +30,7 @@ pub struct Patience {
     pub least_ns: u64,
 }
 
-impl Patience {
+impl RetryLimits {
     /// The time in nanoseconds on a path with the round trip `rtt`, if that is known; `None` is for
     /// ever.
     pub fn limit_ns(&self, rtt: Option<Rtt>) -> Option<u64> {
@@ -59,15 +59,15 @@ impl Patience {
 
 /// What the requests of a connection wait for.
 #[derive(Debug, Default)]
-pub(crate) struct Vigil {
-    pub patience: Patience,
+pub(crate) struct RetryTimers {
+    pub limits: RetryLimits,
     /// Since when there are requests that are not complete.
     busy_since_ns: Option<u64>,
     /// The request that waits for a receive of the peer, and since when.
     short: Option<(u32, u64)>,
 }
 
-impl Vigil {
+impl RetryTimers {
     /// Notes whether there are requests that are not complete.
     pub fn note_work(&mut self, now_ns: u64, busy: bool) {
         self.busy_since_ns = busy.then(|| self.busy_since_ns.unwrap_or(now_ns));
@@ -82,12 +82,12 @@ impl Vigil {
 
     /// When a peer that was heard last at `heard_ns` counts as gone, if a request waits for it.
     pub fn silence_due_ns(&self, heard_ns: u64, rtt: Option<Rtt>) -> Option<u64> {
-        Some(self.busy_since_ns?.max(heard_ns) + self.patience.limit_ns(rtt)?)
+        Some(self.busy_since_ns?.max(heard_ns) + self.limits.limit_ns(rtt)?)
     }
 
     /// When the requests fail of which the peer has said at `ended_ns` that they are in vain.
     pub fn orphans_due_ns(&self, ended_ns: u64) -> Option<u64> {
-        Some(self.busy_since_ns?.max(ended_ns) + self.patience.grace_ns())
+        Some(self.busy_since_ns?.max(ended_ns) + self.limits.grace_ns())
     }
 
     /// Notes which request waits for a receive.
@@ -120,11 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_the_timeout_times_the_tries_and_no_less_than_the_path_asks_for() {
-        let patience =
-            |timeout_exp, retry_cnt| Patience { timeout_exp, retry_cnt, ..Patience::default() };
-        let limit = |timeout_exp, retry_cnt, rtt| patience(timeout_exp, retry_cnt).limit_ns(rtt);
-        let slow = Patience { least_ns: 60_000 * MS, ..patience(14, 7) };
+    fn the_limit_is_the_timeout_times_the_tries_and_no_less_than_the_path_asks_for() {
+        let limits = |timeout_exp, retry_cnt| RetryLimits {
+            timeout_exp,
+            retry_cnt,
+            ..RetryLimits::default()
+        };
+        let limit = |timeout_exp, retry_cnt, rtt| limits(timeout_exp, retry_cnt).limit_ns(rtt);
+        let slow = RetryLimits { least_ns: 60_000 * MS, ..limits(14, 7) };
         assert_eq!(slow.limit_ns(rtt(MS / 10)), Some(60_000 * MS));
         assert_eq!(limit(0, 7, rtt(MS / 10)), None);
         assert_eq!(limit(20, 2, rtt(MS / 10)), Some((4096 << 20) * 3));
@@ -136,48 +139,53 @@ mod tests {
 
     #[test]
     fn a_request_to_a_peer_that_has_left_fails_when_its_repetitions_would_have_ended() {
-        let patience =
-            |timeout_exp, retry_cnt| Patience { timeout_exp, retry_cnt, ..Patience::default() };
-        let grace = |timeout_exp, retry_cnt| patience(timeout_exp, retry_cnt).grace_ns();
+        let limits = |timeout_exp, retry_cnt| RetryLimits {
+            timeout_exp,
+            retry_cnt,
+            ..RetryLimits::default()
+        };
+        let grace = |timeout_exp, retry_cnt| limits(timeout_exp, retry_cnt).grace_ns();
         assert_eq!(grace(14, 7), (4096 << 14) * 8);
         assert_eq!(grace(0, 7), LOCAL_NS);
         assert_eq!(grace(20, 2), LOCAL_NS);
-        let patience = patience(14, 0);
-        let mut vigil = Vigil { patience, ..Vigil::default() };
-        assert_eq!(vigil.orphans_due_ns(MS), None);
-        vigil.note_work(2 * MS, true);
-        assert_eq!(vigil.orphans_due_ns(MS), Some(2 * MS + (4096 << 14)));
-        assert_eq!(vigil.orphans_due_ns(3 * MS), Some(3 * MS + (4096 << 14)));
+        let limits = limits(14, 0);
+        let mut retry_timers = RetryTimers { limits, ..RetryTimers::default() };
+        assert_eq!(retry_timers.orphans_due_ns(MS), None);
+        retry_timers.note_work(2 * MS, true);
+        assert_eq!(retry_timers.orphans_due_ns(MS), Some(2 * MS + (4096 << 14)));
+        assert_eq!(retry_timers.orphans_due_ns(3 * MS), Some(3 * MS + (4096 << 14)));
     }
 
     #[test]
     fn the_time_in_which_a_process_was_stopped_does_not_count() {
-        let patience = Patience { timeout_exp: 20, ..Patience::default() };
-        let mut vigil = Vigil { patience, ..Vigil::default() };
-        let limit = patience.limit_ns(None).unwrap();
-        vigil.handle_stop(MS);
-        assert_eq!(vigil.silence_due_ns(500, None), None);
-        vigil.note_work(500, true);
-        vigil.note_work(600, true);
-        assert_eq!(vigil.silence_due_ns(500, None), Some(500 + limit));
-        vigil.handle_stop(2 * limit);
-        assert_eq!(vigil.silence_due_ns(500, None), Some(500 + 3 * limit));
+        let limits = RetryLimits { timeout_exp: 20, ..RetryLimits::default() };
+        let mut retry_timers = RetryTimers { limits, ..RetryTimers::default() };
+        let limit = limits.limit_ns(None).unwrap();
+        retry_timers.handle_stop(MS);
+        assert_eq!(retry_timers.silence_due_ns(500, None), None);
+        retry_timers.note_work(500, true);
+        retry_timers.note_work(600, true);
+        assert_eq!(retry_timers.silence_due_ns(500, None), Some(500 + limit));
+        retry_timers.handle_stop(2 * limit);
+        assert_eq!(retry_timers.silence_due_ns(500, None), Some(500 + 3 * limit));
     }
 
     #[test]
     fn a_message_waits_for_its_receive_as_often_as_was_allowed() {
-        let mut vigil = Vigil::default();
+        let mut retry_timers = RetryTimers::default();
         let short = Short { seq: 9, wait_us: 640 };
         let attrs = |rnr_retry| QpAttr { rnr_retry, ..QpAttr::default() };
-        vigil.note_short(5 * MS, Some(short));
-        vigil.note_short(6 * MS, Some(short));
-        let due = |vigil: &Vigil, retries| vigil.short_due_ns(short, &attrs(retries), rtt(MS));
-        assert_eq!(due(&vigil, 0), Some(5 * MS + 1_640_000));
-        assert_eq!(due(&vigil, 3), Some(5 * MS + 4 * 1_640_000));
-        assert_eq!(due(&vigil, 7), None);
-        vigil.note_short(7 * MS, Some(Short { seq: 10, wait_us: 640 }));
-        assert_eq!(due(&vigil, 0), Some(7 * MS + 1_640_000));
-        vigil.note_short(8 * MS, None);
-        assert_eq!(due(&vigil, 0), None);
+        retry_timers.note_short(5 * MS, Some(short));
+        retry_timers.note_short(6 * MS, Some(short));
+        let due = |retry_timers: &RetryTimers, retries| {
+            retry_timers.short_due_ns(short, &attrs(retries), rtt(MS))
+        };
+        assert_eq!(due(&retry_timers, 0), Some(5 * MS + 1_640_000));
+        assert_eq!(due(&retry_timers, 3), Some(5 * MS + 4 * 1_640_000));
+        assert_eq!(due(&retry_timers, 7), None);
+        retry_timers.note_short(7 * MS, Some(Short { seq: 10, wait_us: 640 }));
+        assert_eq!(due(&retry_timers, 0), Some(7 * MS + 1_640_000));
+        retry_timers.note_short(8 * MS, None);
+        assert_eq!(due(&retry_timers, 0), None);
     }
 }

@@ -1,15 +1,14 @@
 //! A queue pair bound to its connection.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use weft_mpa::{Agreed, Role, RxFault};
 use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
 use weft_verbs::{Qp, QpState};
 use weft_wire::capability::Capabilities;
 
-use crate::association::WhenClosed;
-use crate::outgoing::{Outgoing, Written};
+use crate::batch::{Outgoing, Written};
+use crate::shuttle_qp::WhenClosed;
 
 /// Batches written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 8;
@@ -18,23 +17,23 @@ const ROUNDS_MAX: usize = 8;
 const BATCH_OCTETS: usize = 512 << 10;
 /// An initiator that has heard nothing this long after its first message repeats it without
 /// effect: Linux siw can miss the first one (it installs its callback after its Reply).
-const NUDGE_AFTER: Duration = Duration::from_millis(200);
+const NUDGE_AFTER_NS: u64 = 200_000_000;
 /// An initiator that has heard nothing this long takes its peer for one without RFC 7306.
-const DECIDE_AFTER: Duration = Duration::from_secs(1);
+const DECIDE_AFTER_NS: u64 = 1_000_000_000;
 /// A responder whose peer does not announce its first message speaks after this long: some
 /// initiators wait for the server's first message, against RFC 5044 section 7.1.2.
-const SPEAK_AFTER: Duration = Duration::from_millis(100);
+const SPEAK_AFTER_NS: u64 = 100_000_000;
 
 /// The connection as its set-up left it.
-pub struct Link<'a> {
+pub struct MpaLink<'a> {
     /// Which side this is.
     pub role: Role,
     /// What was agreed.
     pub agreed: &'a Agreed,
     /// Octets that the path carries in one TCP segment.
     pub emss: u32,
-    /// How long a frame may stay incomplete.
-    pub stall_after: Duration,
+    /// How long a frame may stay incomplete, in nanoseconds.
+    pub stall_ns: u64,
     /// Whether requests complete when the peer, which is Weft, has placed them.
     pub confirm: bool,
     /// What it means that the peer ends the connection.
@@ -53,29 +52,29 @@ pub enum Transmit {
 }
 
 /// A queue pair bound to its connection.
-pub struct Endpoint {
+pub struct MpaQp {
     qp: Arc<Qp>,
     mpa: weft_mpa::Stream,
     rdmap: rdmap::Stream,
     out: Outgoing,
-    nudge_at: Option<Instant>,
-    speak_at: Option<Instant>,
-    decide_at: Option<Instant>,
-    stalled_at: Option<Instant>,
-    /// `None` is for ever, as below.
-    stall_after: Option<Duration>,
+    nudge_at_ns: Option<u64>,
+    speak_at_ns: Option<u64>,
+    decide_at_ns: Option<u64>,
+    stalled_at_ns: Option<u64>,
+    /// `None` is forever, as below.
+    stall_ns: Option<u64>,
     /// Whether a message waits for a receive, and until when.
     held: bool,
-    held_until: Option<Instant>,
-    patience: Option<Duration>,
+    held_until_ns: Option<u64>,
+    rnr_timer_ns: Option<u64>,
     when_closed: WhenClosed,
     /// A frame was cut off in the middle: nothing can follow it.
     broken: bool,
 }
 
-impl Endpoint {
+impl MpaQp {
     /// Binds `qp` to `link` and makes it ready to send.
-    pub fn new(qp: Arc<Qp>, link: &Link<'_>, now: Instant) -> Self {
+    pub fn new(qp: Arc<Qp>, link: &MpaLink<'_>, now_ns: u64) -> Self {
         let agreed = link.agreed;
         let mut mpa = weft_mpa::Stream::new(link.role, agreed);
         mpa.set_emss(link.emss);
@@ -104,28 +103,29 @@ impl Endpoint {
             mpa,
             rdmap: rdmap::Stream::new(config),
             out: Outgoing::default(),
-            nudge_at: initiator.then(|| now + NUDGE_AFTER),
-            speak_at: (!initiator && agreed.rtr.is_none()).then(|| now + SPEAK_AFTER),
-            decide_at: initiator.then(|| now + DECIDE_AFTER),
-            stalled_at: None,
-            stall_after: Some(link.stall_after),
+            nudge_at_ns: initiator.then(|| now_ns + NUDGE_AFTER_NS),
+            speak_at_ns: (!initiator && agreed.rtr.is_none()).then(|| now_ns + SPEAK_AFTER_NS),
+            decide_at_ns: initiator.then(|| now_ns + DECIDE_AFTER_NS),
+            stalled_at_ns: None,
+            stall_ns: Some(link.stall_ns),
             held: false,
-            held_until: None,
-            patience: Some(Duration::ZERO),
+            held_until_ns: None,
+            rnr_timer_ns: Some(0),
             when_closed: link.when_closed,
             broken: false,
         }
     }
 
-    /// Sets how long a message waits for a receive; at first not at all.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = Some(patience);
+    /// Sets for how many nanoseconds a message waits for a receive; at first not at all.
+    pub fn set_rnr_timer(&mut self, rnr_timer_ns: u64) {
+        self.rnr_timer_ns = Some(rnr_timer_ns);
     }
 
-    /// Has messages wait for their receives without end, and frames for the rest of them.
-    pub fn endure(&mut self) {
-        (self.patience, self.held_until) = (None, None);
-        (self.stall_after, self.stalled_at) = (None, None);
+    /// Disables the RNR timer (`rnr_retry` = 7): messages wait for their receives without end, and
+    /// frames for the rest of them.
+    pub fn wait_for_recv_forever(&mut self) {
+        (self.rnr_timer_ns, self.held_until_ns) = (None, None);
+        (self.stall_ns, self.stalled_at_ns) = (None, None);
     }
 
     /// Tells the octets that the path carries in one TCP segment now.
@@ -241,17 +241,17 @@ impl Endpoint {
     }
 
     /// Whether a message waits for a receive: octets that follow are of no use now. The caller
-    /// calls [`Endpoint::receive`] with the same octets when a receive is posted or a timeout due.
+    /// calls [`MpaQp::receive`] with the same octets when a receive is posted or a timeout due.
     pub fn is_held(&self) -> bool {
         self.held
     }
 
     /// Takes the whole frames at the start of `bytes`; gives the octets consumed. The caller
     /// keeps the rest, and calls again with more behind it.
-    pub fn receive(&mut self, bytes: &[u8], now: Instant) -> usize {
-        let anew = self.patience.map(|patience| now + patience);
-        let until = self.held_until.or(anew);
-        let patient = until.is_none_or(|until| now < until);
+    pub fn receive(&mut self, bytes: &[u8], now_ns: u64) -> usize {
+        let anew_ns = self.rnr_timer_ns.map(|timer_ns| now_ns + timer_ns);
+        let until_ns = self.held_until_ns.or(anew_ns);
+        let patient = until_ns.is_none_or(|until_ns| now_ns < until_ns);
         let mut port = RxPort::new(&mut self.rdmap, &self.qp, patient);
         match self.mpa.handle_received(bytes, &mut port) {
             Ok(consumed) => {
@@ -261,9 +261,9 @@ impl Endpoint {
                 }
                 let partial = !held && consumed < bytes.len();
                 // Each message has its own time.
-                let until = if consumed > 0 { anew } else { until };
-                (self.held, self.held_until) = (held, until.filter(|_| held));
-                self.stalled_at = self.stall_after.filter(|_| partial).map(|after| now + after);
+                let until_ns = if consumed > 0 { anew_ns } else { until_ns };
+                (self.held, self.held_until_ns) = (held, until_ns.filter(|_| held));
+                self.stalled_at_ns = self.stall_ns.filter(|_| partial).map(|ns| now_ns + ns);
                 consumed
             }
             Err(fault) => {
@@ -301,53 +301,59 @@ impl Endpoint {
         let whole = self.out.detach(&self.qp.regions().reader()) || self.mpa.forget_unsent();
         self.broken |= !whole;
         self.mpa.release();
-        self.nudge_at = None;
-        self.speak_at = None;
-        self.decide_at = None;
-        self.stalled_at = None;
-        (self.held, self.held_until) = (false, None);
+        self.nudge_at_ns = None;
+        self.speak_at_ns = None;
+        self.decide_at_ns = None;
+        self.stalled_at_ns = None;
+        (self.held, self.held_until_ns) = (false, None);
         self.rdmap.fail(&self.qp, fault);
     }
 
     /// Whether it will speak although the peer has not.
     pub fn is_about_to_speak(&self) -> bool {
-        self.speak_at.is_some() && !self.heard()
+        self.speak_at_ns.is_some() && !self.heard()
     }
 
     /// Waits as long again before it speaks: the peer does not even have the Reply yet, and would
     /// find both together.
-    pub fn postpone_speaking(&mut self, now: Instant) {
+    pub fn postpone_speaking(&mut self, now_ns: u64) {
         if self.is_about_to_speak() {
-            self.speak_at = Some(now + SPEAK_AFTER);
+            self.speak_at_ns = Some(now_ns + SPEAK_AFTER_NS);
         }
     }
 
-    /// Nobody ran at this end for the last `stopped`: its process was stopped, and neither the peer
+    /// Nobody ran at this end for the last `for_ns`: its process was stopped, and neither the peer
     /// nor the application had that time. To be called before anything else that follows the stop.
-    pub fn handle_stop(&mut self, stopped: Duration) {
-        let limits = [&mut self.decide_at, &mut self.stalled_at, &mut self.held_until];
-        limits.into_iter().flatten().for_each(|at| *at += stopped);
+    pub fn handle_stop(&mut self, for_ns: u64) {
+        let limits = [&mut self.decide_at_ns, &mut self.stalled_at_ns, &mut self.held_until_ns];
+        limits.into_iter().flatten().for_each(|at_ns| *at_ns += for_ns);
     }
 
-    /// When [`Endpoint::handle_timeout`] is due.
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let due = [self.nudge_at, self.speak_at, self.decide_at, self.stalled_at, self.held_until];
+    /// When [`MpaQp::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let due = [
+            self.nudge_at_ns,
+            self.speak_at_ns,
+            self.decide_at_ns,
+            self.stalled_at_ns,
+            self.held_until_ns,
+        ];
         due.into_iter().flatten().min()
     }
 
     /// Does what is due; the caller transmits next.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
-        if due(&mut self.nudge_at) && self.rdmap.spoken() && !self.rdmap.heard() {
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        let due = |at: &mut Option<u64>| at.take_if(|at_ns| *at_ns <= now_ns).is_some();
+        if due(&mut self.nudge_at_ns) && self.rdmap.spoken() && !self.rdmap.heard() {
             self.rdmap.nudge();
         }
-        if due(&mut self.speak_at) {
+        if due(&mut self.speak_at_ns) {
             self.mpa.release();
         }
-        if due(&mut self.decide_at) {
+        if due(&mut self.decide_at_ns) {
             self.rdmap.assume_plain();
         }
-        if due(&mut self.stalled_at) {
+        if due(&mut self.stalled_at_ns) {
             self.fail(Fault::Lower(None));
         }
     }
