@@ -385,3 +385,27 @@ impl Path {
         news
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::PN_WINDOW;
+
+    /// The receiver has a bit for each packet from the oldest of interest on: a packet beyond them
+    /// would count as stale, so none is sent until the oldest is settled.
+    #[test]
+    fn nothing_leaves_beyond_what_the_receiver_can_note() {
+        let at = ([10, 0, 0, 1], 4000).into();
+        let route = Route { local: at, remote: at };
+        let mut path = Path::new(PathId(0), route, &Config::default(), 1200);
+        path.handle_sent(0, Flight::new(0, 1, 1200, 1200));
+        let now_ns = 1_000_000_000;
+        // A burst has up to 64 packets, and they must fit.
+        while path.recovery.next_pn() + 64 < PN_WINDOW - 1 {
+            path.recovery.handle_sent_untimed();
+        }
+        assert!(matches!(path.allowance(now_ns, OF_PATH), Allowance::Packets(_)));
+        path.recovery.handle_sent_untimed();
+        assert_eq!(path.allowance(now_ns, OF_PATH), Allowance::Full);
+    }
+}

@@ -429,3 +429,96 @@ impl Recovery {
         self.flights.partition_point(|flight| flight.last_pn() < pn)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::shuttle::PathId;
+    use weft_wire::shuttle::frame::Ranges;
+
+    use super::*;
+    use crate::cc::{Params, none};
+
+    const MS: u64 = 1_000_000;
+
+    fn path() -> (Recovery, [Account; 1]) {
+        (Recovery::new(10 * MS), [Account::new(none(&Params::default()))])
+    }
+
+    fn send(recovery: &mut Recovery, account: &mut Account, now_ns: u64, packets: u8) {
+        let flight = Flight::new(recovery.next_pn(), packets, 1000, 1000);
+        recovery.handle_sent(now_ns, flight, account);
+    }
+
+    /// An acknowledgement of every packet up to `largest`.
+    fn ack(largest: u64, room: &mut Vec<u8>) -> Ack<'_> {
+        let (ranges, _) = Ranges::encode([(0, largest)], 100, room).unwrap();
+        let (path, floor) = (PathId(0), largest + 1);
+        let (delay_us, arrived_us, marked, dropped) = (0, 0, 0, 0);
+        Ack { path, largest, floor, delay_us, arrived_us, marked, dropped, ranges }
+    }
+
+    #[test]
+    fn an_ack_of_a_packet_never_sent_changes_nothing() {
+        let ((mut recovery, mut accounts), mut news) = (path(), News::default());
+        send(&mut recovery, &mut accounts[0], MS, 4);
+        let mut room = Vec::new();
+        for largest in [4, 5, 1 << 40] {
+            let ack = ack(largest, &mut room);
+            assert!(!recovery.handle_ack(2 * MS, &ack, 0, &mut accounts, &mut news));
+            assert_eq!((recovery.in_flight_octets(), recovery.rtt().latest_ns), (4000, 10 * MS));
+        }
+        let ack = ack(3, &mut room);
+        assert!(recovery.handle_ack(2 * MS, &ack, 0, &mut accounts, &mut news));
+        assert_eq!((recovery.in_flight_octets(), recovery.rtt().latest_ns), (0, MS));
+    }
+
+    /// The waits between the probe timeouts of a path on which nothing comes back.
+    fn waits(count: usize) -> Vec<u64> {
+        let ((mut recovery, mut accounts), mut news) = (path(), News::default());
+        let mut now_ns = MS;
+        send(&mut recovery, &mut accounts[0], now_ns, 1);
+        let mut wait = || {
+            let due_ns = recovery.timeout_ns().unwrap();
+            let waited_ns = due_ns - now_ns;
+            now_ns = due_ns;
+            recovery.handle_timeout(now_ns, &mut accounts, &mut news);
+            let probes = recovery.probes();
+            assert!((1..=PROBES).contains(&probes));
+            send(&mut recovery, &mut accounts[0], now_ns, probes);
+            waited_ns
+        };
+        (0..count).map(|_| wait()).collect()
+    }
+
+    #[test]
+    fn probes_of_a_silent_path_come_ever_less_often() {
+        let waits = waits(400);
+        assert_eq!((waits[1], waits[2]), (2 * waits[0], 4 * waits[0]));
+        // Down: one probe a round trip, then in 1/32 of the time that it has been down, then one a
+        // second.
+        let down = &waits[3..];
+        assert_eq!(down[0], 10 * MS);
+        assert!(down.is_sorted());
+        assert_eq!(down.last(), Some(&OUTAGE_INTERVAL_NS));
+        let mut down_ns: u64 = waits[..3].iter().sum();
+        for wait_ns in down {
+            let part_ns = (down_ns / OUTAGE_PART).clamp(10 * MS, OUTAGE_INTERVAL_NS);
+            assert_eq!(*wait_ns, part_ns);
+            down_ns += wait_ns;
+        }
+    }
+
+    #[test]
+    fn an_answer_ends_the_back_off() {
+        let ((mut recovery, mut accounts), mut news) = (path(), News::default());
+        send(&mut recovery, &mut accounts[0], 0, 1);
+        let first_ns = recovery.timeout_ns().unwrap();
+        recovery.handle_timeout(first_ns, &mut accounts, &mut news);
+        send(&mut recovery, &mut accounts[0], first_ns, 2);
+        assert_eq!(recovery.timeout_ns(), Some(3 * first_ns));
+        let mut room = Vec::new();
+        recovery.handle_ack(first_ns, &ack(1, &mut room), 0, &mut accounts, &mut news);
+        let again_ns = recovery.probe_timeout_ns();
+        assert_eq!(recovery.timeout_ns(), Some(first_ns + again_ns));
+    }
+}

@@ -13,7 +13,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, Event, Request};
+use weft_shuttle::{Config, Event, MAX_PATHS, Request};
 use weft_wire::shuttle::frame::{Ack, Frame, Ranges};
 use weft_wire::shuttle::hello::{Hello, protection};
 use weft_wire::shuttle::{CtrlHeader, PathId, StreamId};
@@ -80,14 +80,19 @@ fn mutated_packets_change_nothing() {
     pair.run_until(1000 * MS, Pair::is_complete);
 }
 
-/// A control packet of host 0 as the protocol has it, with any frames in it.
+/// A control packet of host 0 on path 0 as the protocol has it, with any frames in it.
 fn forge(pair: &Pair, pn: u32, frame: &Frame<'_>) -> Vec<u8> {
+    forge_on(pair, PathId(0), pn, frame)
+}
+
+/// The same on any path.
+fn forge_on(pair: &Pair, path: PathId, pn: u32, frame: &Frame<'_>) -> Vec<u8> {
     let hello = |host: usize| {
         let sent = pair.trace.iter().find(|(from, ..)| *from == host).unwrap();
         Hello::parse(&sent.2).unwrap()
     };
     let (request, reply) = (hello(0), hello(1));
-    let header = CtrlHeader { cid: reply.from, path: PathId(0), pn, phase: 0, ack_now: false };
+    let header = CtrlHeader { cid: reply.from, path, pn, phase: 0, ack_now: false };
     let mut octets = header.to_bytes().to_vec();
     frame.encode(&mut octets);
     let mut hasher = SipHasher24::new_with_keys(request.nonce, reply.nonce);
@@ -147,5 +152,20 @@ fn a_peer_may_send_any_frames() {
     }
     pair.hosts[1].ports.post(true, 10_000);
     pair.hosts[0].ports.post(true, 10_000);
+    pair.run_until(1000 * MS, Pair::is_complete);
+}
+
+/// Each path costs a controller and a window of packet numbers.
+#[test]
+fn a_peer_opens_no_more_paths_than_a_connection_may_have() {
+    let mut pair = in_use(protection::CRC32C);
+    for path in 1..=u8::MAX {
+        let challenge = Frame::Challenge { token: u64::from(path) };
+        let octets = forge_on(&pair, PathId(path), 1, &challenge);
+        give(&mut pair, 1, &octets);
+    }
+    let mut has = |path: &u8| pair.connection(1).rtt(PathId(*path)).is_some();
+    assert_eq!((0..=u8::MAX).filter(|path| has(path)).count(), MAX_PATHS);
+    pair.hosts[1].ports.post(true, 10_000);
     pair.run_until(1000 * MS, Pair::is_complete);
 }

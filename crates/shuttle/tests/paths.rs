@@ -105,6 +105,34 @@ fn a_peer_whose_address_changes_is_followed() {
     assert_eq!(ports, Some(5000));
 }
 
+/// What the old address sent last may arrive after the path has moved: it is data as good as any,
+/// but says nothing about where the peer is now (S-72).
+#[test]
+fn packets_that_come_late_from_the_old_address_do_not_move_the_path_back() {
+    let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+    pair.tracing = true;
+    pair.open();
+    pair.run_for(1000 * MS);
+    pair.network.down = true;
+    pair.hosts[0].ports.post(true, 100);
+    pair.run_for(1);
+    let (_, _, mut late) = pair.trace.last().unwrap().clone();
+    pair.network.down = false;
+    pair.network.rebound[0] = 1000;
+    pair.hosts[0].ports.post(true, 10_000);
+    pair.run_until(10_000 * MS, Pair::is_complete);
+    assert_eq!(validated(&pair, 1), [PathId(0)]);
+    let taken = pair.connection(1).stats().packets_in;
+    let now_ns = pair.now_ns;
+    let host = &mut pair.hosts[1];
+    let connection = host.connection.as_mut().unwrap();
+    connection.handle_datagram(now_ns, route(1, 0), false, &mut late, &mut host.ports).unwrap();
+    assert_eq!(connection.stats().packets_in, taken + 1);
+    pair.run_for(5000 * MS);
+    assert_eq!(validated(&pair, 1), [PathId(0)]);
+    assert_eq!(pair.connection(1).route().remote.port(), 5000);
+}
+
 /// What cannot be held counts as lost, but says where it came from.
 #[test]
 fn a_peer_whose_segments_find_no_room_is_followed() {

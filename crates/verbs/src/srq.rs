@@ -216,6 +216,7 @@ mod tests {
         assert_eq!(events.pop(), None);
         srq.modify(None, Some(2)).unwrap();
         assert!(events.pop().is_some());
-        assert!(srq.modify(None, Some(9)).is_err());
+        assert!(srq.modify(None, Some(9)).is_err() && srq.modify(None, Some(8)).is_ok());
+        assert!(srq.modify(Some(0), None).is_err() && srq.modify(Some(1), None).is_ok());
     }
 }

@@ -1,6 +1,8 @@
 //! The attributes of a queue pair.
 
 use crate::access::Access;
+use crate::limits::Limits;
+use crate::misuse::Misuse;
 
 /// What kind of service a queue pair gives; the values of `enum ibv_qp_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +78,31 @@ pub struct QpCap {
     pub max_recv_sge: u32,
     /// Octets of inline data.
     pub max_inline_data: u32,
+}
+
+impl QpCap {
+    /// The sizes that the queue pair gets: at least those asked for, and at least one request of
+    /// one entry and 64 bytes of inline data.
+    ///
+    /// # Errors
+    /// [`Misuse::Invalid`] if a size exceeds `limits`.
+    pub(super) fn granted(self, limits: &Limits) -> Result<Self, Misuse> {
+        let fits = self.max_send_wr <= limits.max_qp_wr
+            && self.max_recv_wr <= limits.max_qp_wr
+            && self.max_send_sge <= limits.max_sge
+            && self.max_recv_sge <= limits.max_sge
+            && self.max_inline_data <= limits.max_inline_data;
+        if !fits {
+            return Err(Misuse::Invalid("the queue pair exceeds the limits of the device"));
+        }
+        Ok(Self {
+            max_send_wr: self.max_send_wr.max(1),
+            max_recv_wr: self.max_recv_wr.max(1),
+            max_send_sge: self.max_send_sge.max(1),
+            max_recv_sge: self.max_recv_sge.max(1),
+            max_inline_data: self.max_inline_data.max(64),
+        })
+    }
 }
 
 /// How the peer is reached: the values of `ibv_ah_attr`, and the GID that its index stood for.
@@ -279,6 +306,36 @@ mod tests {
         let wait = |min_rnr_timer| QpAttr { min_rnr_timer, ..QpAttr::default() }.rnr_wait_us();
         assert_eq!([0, 1, 12, 31].map(wait), [655_360, 10, 640, 491_520]);
         assert!((1..31).all(|row| wait(row) < wait(row + 1)));
+    }
+
+    #[test]
+    fn queues_as_large_as_the_device_allows_are_granted_and_none_larger_by_one() {
+        let limits = crate::limits::IWARP;
+        let largest = QpCap {
+            max_send_wr: limits.max_qp_wr,
+            max_recv_wr: limits.max_qp_wr,
+            max_send_sge: limits.max_sge,
+            max_recv_sge: limits.max_sge,
+            max_inline_data: limits.max_inline_data,
+        };
+        assert_eq!(largest.granted(&limits), Ok(largest));
+        for larger in [
+            QpCap { max_send_wr: limits.max_qp_wr + 1, ..largest },
+            QpCap { max_recv_wr: limits.max_qp_wr + 1, ..largest },
+            QpCap { max_send_sge: limits.max_sge + 1, ..largest },
+            QpCap { max_recv_sge: limits.max_sge + 1, ..largest },
+            QpCap { max_inline_data: limits.max_inline_data + 1, ..largest },
+        ] {
+            assert!(matches!(larger.granted(&limits), Err(Misuse::Invalid(_))), "{larger:?}");
+        }
+        let least = QpCap {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
+        assert_eq!(QpCap::default().granted(&limits), Ok(least));
     }
 
     #[test]

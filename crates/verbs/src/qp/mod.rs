@@ -110,7 +110,7 @@ impl Qp {
         regions: Arc<RegionTable>,
         events: Arc<AsyncQueue>,
     ) -> Result<Self, Misuse> {
-        let cap = grant(init.cap, limits)?;
+        let cap = init.cap.granted(limits)?;
         if init.xrcd.is_some() != (init.kind == QpType::XrcRecv) {
             return Err(Misuse::Invalid("queue pairs that receive for a domain, and only they"));
         }
@@ -536,25 +536,6 @@ impl Qp {
         let wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, status);
         self.push_recv(wqe, wc, true);
     }
-}
-
-/// The sizes that a request is given: at least what it asks for, within the limits.
-fn grant(cap: QpCap, limits: &Limits) -> Result<QpCap, Misuse> {
-    let fits = cap.max_send_wr <= limits.max_qp_wr
-        && cap.max_recv_wr <= limits.max_qp_wr
-        && cap.max_send_sge <= limits.max_sge
-        && cap.max_recv_sge <= limits.max_sge
-        && cap.max_inline_data <= limits.max_inline_data;
-    if !fits {
-        return Err(Misuse::Invalid("the queue pair exceeds the limits of the device"));
-    }
-    Ok(QpCap {
-        max_send_wr: cap.max_send_wr.max(1),
-        max_recv_wr: cap.max_recv_wr.max(1),
-        max_send_sge: cap.max_send_sge.max(1),
-        max_recv_sge: cap.max_recv_sge.max(1),
-        max_inline_data: cap.max_inline_data.max(64),
-    })
 }
 
 /// The flags of a receive completion that carries an invalidated key.

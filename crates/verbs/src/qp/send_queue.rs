@@ -393,6 +393,39 @@ mod tests {
     const READ: SendOp = SendOp::Read { to: 0, stag: 0 };
     const SIGNALED: SendFlags = SendFlags::SIGNALED;
 
+    /// The promised slots may be fewer than those that a power of two gives.
+    #[test]
+    fn a_queue_takes_as_many_requests_as_it_promised_and_none_more() {
+        let (mut queue, _) = queue(3);
+        let wr = SendWr { wr_id: 0, op: SendOp::Send, flags: SIGNALED, sges: &[] };
+        assert!((0..3).all(|_| queue.push(&wr, false, 3).is_ok()));
+        assert_eq!(queue.push(&wr, false, 3), Err(Misuse::Full));
+    }
+
+    #[test]
+    fn a_request_as_large_as_promised_is_taken_and_none_larger_by_one() {
+        let (mut queue, _) = queue(64);
+        let mut push = |op, flags, lengths: &[u32]| {
+            let payload = [0_u8; 17];
+            let addr = payload.as_ptr() as u64;
+            let sges: Vec<_> = lengths.iter().map(|l| Sge { addr, length: *l, lkey: 0 }).collect();
+            queue.push(&SendWr { wr_id: 0, op, flags, sges: &sges }, false, 64).is_ok()
+        };
+        let inline = SendFlags::INLINE;
+        assert!(push(SendOp::Send, SIGNALED, &[1; 2]) && !push(SendOp::Send, SIGNALED, &[1; 3]));
+        assert!(push(SendOp::Send, inline, &[16]) && !push(SendOp::Send, inline, &[17]));
+        assert!(push(SendOp::Send, inline, &[0; 255]) && !push(SendOp::Send, inline, &[0; 256]));
+        let half = 1 << 30;
+        assert!(push(SendOp::Send, SIGNALED, &[half, half]));
+        assert!(!push(SendOp::Send, SIGNALED, &[half, half + 1]));
+        let add = SendOp::FetchAdd { to: 0, stag: 0, add: 1 };
+        assert!(push(add, SIGNALED, &[8]) && !push(add, SIGNALED, &[7]));
+        assert!(!push(add, SIGNALED, &[8, 0]) && !push(add, inline, &[8]));
+        let write = |to| SendOp::AtomicWrite { to, stag: 0 };
+        assert!(push(write(8), SIGNALED, &[8]) && !push(write(8), SIGNALED, &[7]));
+        assert!(!push(write(8), SIGNALED, &[4, 5]) && !push(write(4), SIGNALED, &[8]));
+    }
+
     #[test]
     fn acks_in_a_bad_order_complete_in_posting_order() {
         let (mut queue, cq) = queue(4);
