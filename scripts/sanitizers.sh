@@ -40,7 +40,8 @@ for sanitizer in "${sanitizers[@]}"; do
     echo "sanitizers: $sanitizer" >&2
     CARGO_TARGET_DIR="$target/$sanitizer" RUSTFLAGS="-Zsanitizer=$sanitizer" \
         cargo "+$toolchain" test --tests "${options[@]}" --no-fail-fast --locked --target "$host" \
-        -p weft-verbs -p weft-rdmap -p weft-rnic -p weft-io -- "${skipped[@]}" || status=1
+        -p weft-verbs -p weft-rdmap -p weft-rnic -p weft-os -p weft-reactor -p weft-net \
+        -p weft-io -- "${skipped[@]}" || status=1
 done
 cargo test --locked -p weft-preload --test semantics -- address_sanitizer || status=1
 

@@ -30,12 +30,14 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 25] = [
+pub const HOUSE: [Room; 28] = [
     room("degen", 0, &[], "deny"),
     room("sync", 0, &[], "forbid").sans_io(),
     room("guard", 0, &[], "").sans_io(),
     room("wire", 0, &[], "forbid").sans_io(),
     room("memory", 0, &[], ""),
+    room("os", 0, &[], "deny"),
+    room("reactor", 1, &["os", "sync"], "forbid"),
     room("fault", 0, &[], "forbid").sans_io(),
     room("verbs", 1, &["wire", "sync", "guard"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
@@ -46,18 +48,24 @@ pub const HOUSE: [Room; 25] = [
         .sans_io(),
     room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
     room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
-    room("io", 4, &["rnic", "sync", "verbs", "fault", "memory"], "deny"),
-    room("preload", 5, &["io", "sync", "guard", "verbs", "fault", "memory"], ""),
-    room("sockets", 5, &["io", "sync", "verbs", "sdp", "memory"], ""),
-    room("bench", 5, &[], "deny"),
-    room("perf", 5, &[], "deny"),
-    room("cli", 6, &["degen", "sim", "io", "fault", "bench", "perf"], "deny"),
-    room("interop", 6, &[], "forbid"),
-    room("filters", 6, &[], "forbid"),
-    room("microscope", 7, &["filters"], "forbid"),
-    room("isosurface", 7, &["filters"], "forbid"),
-    room("xtask", 7, &[], "forbid"),
+    room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
+    room("io", 5, IO, "deny"),
+    room("preload", 6, PRELOAD, ""),
+    room("sockets", 6, SOCKETS, ""),
+    room("bench", 6, &[], "deny"),
+    room("perf", 6, &[], "deny"),
+    room("cli", 7, &["degen", "sim", "io", "net", "os", "fault", "bench", "perf"], "deny"),
+    room("interop", 7, &[], "forbid"),
+    room("filters", 7, &[], "forbid"),
+    room("microscope", 8, &["filters"], "forbid"),
+    room("isosurface", 8, &["filters"], "forbid"),
+    room("xtask", 8, &[], "forbid"),
 ];
+
+const IO: &[&str] = &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory"];
+const PRELOAD: &[&str] =
+    &["io", "os", "reactor", "net", "sync", "guard", "verbs", "fault", "memory"];
+const SOCKETS: &[&str] = &["io", "os", "reactor", "net", "sync", "verbs", "sdp", "memory"];
 
 /// Libraries that bring a runtime or a constructor into the process of an unmodified program. That
 /// of aws-lc looks what the processor can do, and is let in.

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use weft_io::secrecy::{Key, new_key, read_key, read_key_file};
+use weft_net::secrecy::{Key, new_key, read_key, read_key_file};
 
 use crate::args::KeyCommand;
 

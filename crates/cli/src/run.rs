@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Error, Result};
 use weft_fault::Plan;
-use weft_io::secrecy::read_key;
+use weft_net::secrecy::read_key;
 
 use crate::args::{Level, Run};
 use crate::program::Program;

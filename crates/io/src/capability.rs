@@ -1,11 +1,11 @@
 //! What the devices do for their programs as this process is set up, and who does it.
 
+use weft_net::secrecy::Secrecy;
 use weft_rnic::mpa::{self, Agreed};
 use weft_rnic::shuttle;
 pub use weft_rnic::wire::capability::{By, Capabilities, Component};
 use weft_rnic::wire::shuttle::hello::protection;
 
-use crate::secrecy::Secrecy;
 use crate::{Personality, Settings};
 
 /// What each device does between itself and another like it, most used first: connections of

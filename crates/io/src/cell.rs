@@ -4,21 +4,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_os::clock;
+use weft_os::fds::HighFd;
+use weft_reactor::{Leased, Readiness, Source};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
+use crate::connections::Connection;
 use crate::drive::stream::StreamDrive;
 use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::{Drive, LinkWatcher, Notices};
-use crate::engine::{self, Engine, Leased, Readiness, Source};
-use crate::faults::Breaker;
-use crate::fds::HighFd;
+use crate::engine::{self, Engine};
+use crate::faults::{self, Breaker};
 use crate::slot::Slot;
 use crate::tally::Tally;
-use crate::{Progress, Settings, clock, faults};
+use crate::{Progress, Settings};
 
 /// Doorbells whose work goes out together.
 const BATCH: u32 = 16;
@@ -155,7 +158,7 @@ impl Cell {
         }
         *self.lock() = Some(driver);
         self.attached.store(true, Ordering::Release);
-        Engine::get().enlist(this);
+        engine::connections().enlist(this);
         self.drive(SEND | RECEIVE | TIME);
     }
 
@@ -168,7 +171,7 @@ impl Cell {
     pub fn release(&self) -> Option<Box<dyn Drive>> {
         let driver = self.lock().take()?;
         self.attached.store(false, Ordering::Release);
-        Engine::get().strike(self);
+        engine::connections().strike(self);
         Some(driver)
     }
 
@@ -240,7 +243,7 @@ impl Cell {
 
     fn tell(&self, notices: Notices) {
         let Some(over) = notices.tell() else { return };
-        Engine::get().strike(self);
+        engine::connections().strike(self);
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
         // Another connection may have been attached meanwhile.
@@ -248,7 +251,7 @@ impl Cell {
             && self.lock().is_some()
             && let Some(this) = self.this.upgrade()
         {
-            Engine::get().enlist(this);
+            engine::connections().enlist(this);
         }
     }
 
@@ -271,17 +274,6 @@ impl Cell {
         // Waiting for the holder, which may need this very core, beats spinning until the scheduler
         // sees to it.
         self.poll_locked(self.lock(), now);
-    }
-
-    /// An application thread found some other completion queue empty: it does the engine's work
-    /// here as well, unless somebody polls this connection for itself.
-    pub fn help(&self, now: Instant) {
-        let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
-        if self.born + owned + POLL_LOOP < now
-            && let Some(guard) = self.slot.try_lock()
-        {
-            self.poll_locked(guard, now);
-        }
     }
 
     fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<dyn Drive>>>, now: Instant) {
@@ -442,20 +434,6 @@ impl Cell {
         }
     }
 
-    /// The process ends, of which its threads see nothing.
-    pub fn hush(&self) {
-        if let Some(qp) = self.qp.upgrade() {
-            qp.hush();
-        }
-    }
-
-    /// The process ends: what was left for its next poll leaves now.
-    pub fn hurry(&self, until: Instant) {
-        if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
-            driver.work(SEND, clock::now());
-        }
-    }
-
     /// Forgets the connection, so that another one may be attached.
     pub fn abandon(&self) {
         if self.is_attached() {
@@ -466,6 +444,29 @@ impl Cell {
 
     fn elapsed(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.born).as_nanos() as u64
+    }
+}
+
+impl Connection for Cell {
+    fn help(&self, now: Instant) {
+        let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
+        if self.born + owned + POLL_LOOP < now
+            && let Some(guard) = self.slot.try_lock()
+        {
+            self.poll_locked(guard, now);
+        }
+    }
+
+    fn hush(&self) {
+        if let Some(qp) = self.qp.upgrade() {
+            qp.hush();
+        }
+    }
+
+    fn hurry(&self, until: Instant) {
+        if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
+            driver.work(SEND, clock::now());
+        }
     }
 }
 

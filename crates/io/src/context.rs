@@ -7,17 +7,17 @@ pub(crate) mod memory;
 use std::sync::{Arc, OnceLock};
 
 use weft_fault::Verb;
+use weft_net::refused;
+use weft_os::{clock, random};
 use weft_rnic::Device;
 use weft_verbs::limits::{IWARP, ROCE};
 use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
-use crate::clock;
 use crate::cq::Cq;
 use crate::engine::Engine;
 use crate::faults::refuse;
 use crate::qp::{Qp, QpInit};
 use crate::srq::{Srq, SrqInit};
-use crate::sys;
 use crate::tally::Tally;
 use crate::xrcd::{Xrcd, XrcdFile};
 
@@ -43,7 +43,7 @@ impl Personality {
     fn device(self) -> &'static Arc<Device> {
         static DEVICES: [OnceLock<Arc<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
         DEVICES[self as usize]
-            .get_or_init(|| Arc::new(Device::new(self.limits(), Box::new(sys::random::random))))
+            .get_or_init(|| Arc::new(Device::new(self.limits(), Box::new(random::random))))
     }
 }
 
@@ -60,7 +60,7 @@ impl Context {
     /// # Errors
     /// If the system has no descriptor or thread left for the engine.
     pub fn open(personality: Personality, wake: Box<dyn Wake>) -> Result<Arc<Self>, Misuse> {
-        Engine::start().map_err(sys::refused)?;
+        Engine::start().map_err(refused)?;
         Tally::note_context(personality);
         let device = Arc::clone(personality.device());
         Ok(Arc::new(Self { personality, device, events: AsyncQueue::new(wake) }))
@@ -147,7 +147,7 @@ impl Context {
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<Qp>, Misuse> {
         refuse(Verb::CreateQp)?;
         // Of the child of a fork it may be the first call.
-        Engine::start().map_err(sys::refused)?;
+        Engine::start().map_err(refused)?;
         Ok(Arc::new(Qp::new(self.personality, &self.device, init, &self.events)?))
     }
 }

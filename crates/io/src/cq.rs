@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_os::clock;
+use weft_reactor::{Readiness, Source};
 use weft_sync::RwLock;
 use weft_verbs::{CqError, Misuse, Wake, Wc};
 
 use crate::cell::Cell;
-use crate::engine::{Engine, Readiness, Source};
-use crate::{Progress, Settings, clock, faults};
+use crate::engine::Engine;
+use crate::{Progress, Settings, faults};
 
 /// Connections looked at by one empty poll.
 const LOOKS_MAX: usize = 4;
@@ -136,7 +138,7 @@ impl Cq {
         if self.inner.has_entries() {
             return true;
         }
-        if let Some(other) = Engine::running().and_then(|e| e.in_turn(turn)) {
+        if let Some(other) = Engine::running().and_then(|(_, all)| all.in_turn(turn)) {
             other.help(now);
         }
         looks > 0

@@ -14,6 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use weft_net::refused;
+use weft_net::secrecy::{Chosen, Lower, Secrecy};
+use weft_net::socket::{self, Kind};
+use weft_os::clock;
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::mpa::negotiate::Responder;
 use weft_rnic::wire::mpa::StartKind;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
@@ -22,12 +28,8 @@ use weft_verbs::Misuse;
 
 use crate::cm::config::ACCEPT_REST;
 use crate::cm::frame::{FrameReader, Progress};
-use crate::cm::socket::{self, Kind};
-use crate::engine::{self, Engine, Interest, Readiness, Source, Token};
-use crate::fds::HighFd;
+use crate::engine::{self, Engine};
 use crate::line::Line;
-use crate::secrecy::{Chosen, Lower, Secrecy};
-use crate::{clock, sys};
 
 /// Queue pairs that share a port.
 const LINES_MAX: usize = 256;
@@ -58,7 +60,7 @@ impl Number {
         if let Some(number) = ports.open.iter().rev().find_map(Port::take) {
             return Ok(number);
         }
-        let port = Port::bind().map_err(sys::refused)?;
+        let port = Port::bind().map_err(refused)?;
         ports.open.push(Arc::clone(&port));
         Port::take(&port).ok_or(Misuse::Full)
     }

@@ -6,13 +6,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use weft_net::udp::Port;
 use weft_sync::MutexGuard;
 use weft_verbs::{Misuse, QpType};
 
 use crate::cell::Cell;
 use crate::qp::Qp;
 use crate::ud::Mailbox;
-use crate::udp::Port;
 
 impl Qp {
     /// Has what comes to `group` by the network interfaces `interfaces` fill receives of this queue

@@ -12,8 +12,8 @@
 //! manager ([`cm`]) has a stream for the queue pair, or [`Qp::modify`] up to RTS where the program
 //! names the peer itself.
 //!
-//! Lock order: driver of a queue pair, then what `weft_verbs` says, then the engine's tables.
-//! Nothing is locked while a [`LinkWatcher`] or a [`engine::Source`] is called.
+//! Lock order: driver of a queue pair, then what `weft_verbs` says, then the reactor's tables.
+//! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Source`] is called.
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -21,12 +21,11 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
-mod buffers;
 pub mod capability;
 mod cell;
-pub mod clock;
 pub mod cm;
 mod config;
+mod connections;
 mod context;
 mod cq;
 pub mod devices;
@@ -34,27 +33,18 @@ mod drive;
 pub mod engine;
 mod exchange;
 mod faults;
-pub mod fds;
 mod group;
 mod line;
 mod link;
 mod oob;
-pub mod path;
 mod process;
 mod qp;
-mod report;
-pub mod secrecy;
-mod silence;
 mod slot;
 mod srq;
 mod sync;
-mod sys;
 pub mod tally;
-mod tcp;
 mod time_wait;
 mod ud;
-mod udp;
-pub mod warm;
 mod xrcd;
 
 pub use config::{Progress, Settings, Transport};
@@ -66,10 +56,6 @@ pub use drive::{Answer, LinkWatcher};
 pub use process::say_last_words;
 pub use qp::{Qp, QpInit};
 pub use srq::{Srq, SrqInit};
-pub use sys::block_signals;
-pub use sys::next::Next;
-pub use sys::random::random_octets;
-pub use sys::thread::spawn as spawn_thread;
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;
 pub use xrcd::{Xrcd, XrcdFile};

@@ -10,6 +10,12 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_net::refused;
+use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
+use weft_net::socket::{self, Kind};
+use weft_os::clock;
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::mpa::negotiate::{Initiator, Reply, Responder};
 use weft_rnic::mpa::{Agreed, Offer, Role};
 use weft_rnic::wire::mpa::StartKind;
@@ -17,17 +23,14 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, QpState};
 
+use crate::Settings;
 use crate::cell::Cell;
 use crate::cm::frame::{FrameReader, Progress};
-use crate::cm::socket::{self, Kind};
 use crate::drive::LinkWatcher;
-use crate::engine::{Engine, Interest, Readiness, Source, Token};
+use crate::engine::Engine;
 use crate::exchange::Number;
-use crate::fds::HighFd;
 use crate::oob::Peer;
 use crate::qp::{Manner, take_stream};
-use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
-use crate::{Settings, clock, sys};
 
 /// How long after the first vain call the peer is called again; twice as long after each further
 /// one, up to the longest pause.
@@ -111,11 +114,11 @@ impl Line {
         log::debug!("queue pair {:#x} {verb} {} {:#x} by TCP", line.number, peer.remote, peer.qpn);
         line.look_again_at(since + MENTIONED_AFTER);
         if calls {
-            line.call().map_err(sys::refused)?;
+            line.call().map_err(refused)?;
         } else {
-            *line.spare.lock() = Some(number.spare().map_err(sys::refused)?);
+            *line.spare.lock() = Some(number.spare().map_err(refused)?);
             let listening = number.await_call(&line);
-            listening.map_err(sys::refused)?;
+            listening.map_err(refused)?;
         }
         Ok(line)
     }

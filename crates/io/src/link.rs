@@ -3,12 +3,14 @@
 
 use std::net::UdpSocket;
 
+use weft_net::secrecy::Secrecy;
+use weft_net::udp;
+use weft_os::random;
 use weft_rnic::shuttle::{Config, Identity, MIN_DATAGRAM, Route, cc};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::hello::{placement, protection};
 
-use crate::secrecy::Secrecy;
-use crate::{Settings, sys, udp};
+use crate::Settings;
 
 /// Octets of a datagram between programs of one machine. Two of them make one bundle, which costs
 /// the kernel one packet.
@@ -34,7 +36,7 @@ pub(crate) fn config(route: &Route) -> Config {
         datagram_octets_goal: goal.max(datagram_octets),
         controller: cc::weave,
         controller_params: cc::Params {
-            seed: u64::from(sys::random::random()),
+            seed: u64::from(random::random()),
             ..cc::Params::default()
         },
         ..Config::default()
@@ -44,9 +46,8 @@ pub(crate) fn config(route: &Route) -> Config {
 
 /// Numbers for one end of a connection.
 pub(crate) fn identity() -> Identity {
-    let word = || u64::from_ne_bytes(sys::random::random_octets());
-    let (cid, entropy) =
-        (ConnectionId(sys::random::random() & !0xff), sys::random::random_octets());
+    let word = || u64::from_ne_bytes(random::random_octets());
+    let (cid, entropy) = (ConnectionId(random::random() & !0xff), random::random_octets());
     Identity { cid, nonce: word(), seed: word(), entropy }
 }
 

@@ -11,20 +11,20 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use weft_net::secrecy::Secrecy;
+use weft_net::udp::Port;
+use weft_os::clock::{self, ns_at};
+use weft_os::random;
 use weft_rnic::shuttle::{Gate, Passage, Request, Route};
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_rnic::{Binding, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::Misuse;
 
-use crate::clock::{self, ns_at};
 use crate::context::Personality;
 use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper};
 use crate::drive::mirror::MirrorDrive;
 use crate::link;
 use crate::qp::Qp;
-use crate::secrecy::Secrecy;
-use crate::sys;
-use crate::udp::Port;
 
 /// What the program said about the peer on the way to RTR.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl Qp {
         }
         let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
         Secrecy::get().permit(peer.local, peer.remote)?;
-        let gate = Gate::new(sys::random::random_octets(), Secrecy::get().has_key());
+        let gate = Gate::new(random::random_octets(), Secrecy::get().has_key());
         let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer, gate };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
         let verb = if asks { "asks" } else { "awaits" };

@@ -4,9 +4,11 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::drive::LINGER;
+use weft_os::{clock, fds, sys};
+use weft_reactor::Reactor;
+
+use crate::connections::{Connections, LINGER};
 use crate::engine::Engine;
-use crate::{clock, fds, sys};
 
 /// Who ends at once waits no longer than this for those who are at work on its connections.
 const LAST_WORDS: Duration = Duration::from_millis(10);
@@ -27,7 +29,7 @@ pub(crate) fn prepare() {
 }
 
 /// The engine, if it is this process's own: a child of `vfork` sees its parent's.
-fn engine() -> Option<&'static Engine> {
+fn engine() -> Option<(&'static Reactor, &'static Connections)> {
     let owned = OWNER.load(Ordering::Acquire) == std::process::id();
     Engine::running().filter(|_| owned)
 }
@@ -36,31 +38,31 @@ fn engine() -> Option<&'static Engine> {
 /// acknowledged, as an adapter would have done before the program saw it. Nothing is closed, and no
 /// lock is waited for that this thread might hold.
 pub fn say_last_words() {
-    if let Some(engine) = engine() {
+    if let Some((_, connections)) = engine() {
         let until = clock::now() + LAST_WORDS;
-        engine.each_cell(|cell| cell.hurry(until));
+        connections.each(|connection| connection.hurry(until));
     }
 }
 
 extern "C" fn exit() {
-    if let Some(engine) = engine() {
+    if let Some((reactor, connections)) = engine() {
         let until = clock::now() + LINGER;
-        engine.each_cell(|cell| cell.hush());
-        for source in engine.all() {
+        connections.each(|connection| connection.hush());
+        for source in reactor.all() {
             source.at_exit(until);
         }
     }
 }
 
 extern "C" fn before_fork() {
-    if let Some(engine) = engine() {
-        engine.hold_still(clock::now() + STILLNESS);
+    if let Some((reactor, _)) = engine() {
+        reactor.park(clock::now() + STILLNESS);
     }
 }
 
 extern "C" fn in_parent() {
-    if let Some(engine) = engine() {
-        engine.go_on();
+    if let Some((reactor, _)) = engine() {
+        reactor.resume();
     }
 }
 

@@ -8,28 +8,28 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use weft_fault::Verb;
+use weft_net::secrecy::{Chosen, Secrecy};
+use weft_net::tcp;
+use weft_net::udp::Port;
+use weft_os::clock;
+use weft_os::fds::HighFd;
 use weft_rnic::mpa::{Agreed, Role};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Device, MpaLink, MpaQp, WhenClosed};
 use weft_sync::Mutex;
-use weft_verbs::{
-    Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr,
-    qp::QpInit as Init,
-};
+use weft_verbs::qp::QpInit as Init;
+use weft_verbs::{Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr};
 
+use crate::Settings;
 use crate::cell::Cell;
 use crate::context::Personality;
 use crate::cq::Cq;
 use crate::drive::LinkWatcher;
 use crate::exchange::Number;
 use crate::faults::refuse;
-use crate::fds::HighFd;
 use crate::line::Line;
-use crate::secrecy::{Chosen, Secrecy};
 use crate::srq::Srq;
-use crate::udp::Port;
 use crate::xrcd::Xrcd;
-use crate::{Settings, clock, tcp};
 
 /// A round trip shorter than this is a local network, where the kernel's loss-based congestion
 /// control fills the path with less work than one that paces.

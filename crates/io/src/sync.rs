@@ -2,5 +2,5 @@
 
 pub use std::sync::atomic::{AtomicU8, Ordering};
 
-pub use crate::sys::thread::{ThreadId, this_thread};
+pub use weft_os::thread::{ThreadId, this_thread};
 pub use weft_sync::{Condvar, Mutex, MutexGuard};

@@ -14,8 +14,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use weft_os::sys;
+
 use crate::context::Personality;
-use crate::sys;
 
 /// The variable that names the file.
 pub const VARIABLE: &str = "WEFT_TALLY";

@@ -14,14 +14,15 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_net::buffers::Buffer;
+use weft_net::udp::{BUNDLE_OCTETS, Port};
+use weft_os::clock::{self, instant_at, ns_at};
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::shuttle::{Route, TimeWait};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_sync::{Mutex, MutexGuard};
 
-use crate::buffers::Buffer;
-use crate::clock::{self, instant_at, ns_at};
-use crate::engine::{self, Engine, Interest, Readiness, Source, Token};
-use crate::udp::{BUNDLE_OCTETS, Port};
+use crate::engine::{self, Engine};
 
 /// Answers that are kept, of about 100 bytes each.
 const ANSWERS_MAX: usize = 4096;

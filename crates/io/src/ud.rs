@@ -12,7 +12,14 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use dropped::Head;
 use weft_fault::Way;
+use weft_net::buffers::Buffer;
+use weft_net::secrecy::Secrecy;
+use weft_net::udp::{BUNDLE_OCTETS, Bundle, Port};
+use weft_net::{path, tcp};
+use weft_os::clock;
+use weft_reactor::{Interest, Source, Token};
 use weft_rnic::Written;
 use weft_rnic::shuttle::{Ends, LETTER_OVERHEAD, Opener, Route, Sealer, Unopened};
 use weft_rnic::wire::capability::Capabilities;
@@ -26,21 +33,13 @@ use weft_verbs::{
     Destination, Misuse, Qp as VerbsQp, QpState, SendFlags, SendOp, Wake, WcFlags, WcStatus,
 };
 
-use dropped::Head;
-
-use crate::buffers::Buffer;
 use crate::capability;
-use crate::clock;
 use crate::context::Personality;
 use crate::drive::{Drive, Notices, Turn, todo};
-use crate::engine::{Engine, Interest, Source, Token};
+use crate::engine::Engine;
 use crate::faults::Wire;
-use crate::path;
 use crate::qp::Qp;
-use crate::secrecy::Secrecy;
 use crate::tally::Work;
-use crate::tcp;
-use crate::udp::{BUNDLE_OCTETS, Bundle, Port};
 
 /// The longest payload: the largest MTU that a port can have. A longer message leaves without a
 /// packet and without an error, InfiniBand architecture, volume 1, C10-93.1.1.

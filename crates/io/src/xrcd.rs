@@ -13,14 +13,15 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock, Weak};
 
+use weft_net::refused;
+use weft_net::report;
+use weft_os::fds::HighFd;
 use weft_rnic::Device;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, Pd};
 
 use crate::cell::Cell;
 use crate::cq::Cq;
-use crate::fds::HighFd;
-use crate::{report, sys};
 
 /// The file that a domain is named by.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +68,8 @@ impl Xrcd {
         file: Option<XrcdFile>,
     ) -> Result<Arc<Self>, Misuse> {
         let Some(file) = file else { return Ok(Self::new(device, cq, None)) };
-        let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(sys::refused)?;
-        let about = own.metadata().map_err(sys::refused)?;
+        let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(refused)?;
+        let about = own.metadata().map_err(refused)?;
         let name = (about.dev(), about.ino());
         let mut named = NAMED.lock();
         named.retain(|_, domain| domain.strong_count() > 0);
@@ -185,7 +186,7 @@ fn lock(file: &File) -> Result<(), Misuse> {
             );
             Err(Misuse::Unsupported("domains that processes share"))
         }
-        Err(TryLockError::Error(error)) => Err(sys::refused(error)),
+        Err(TryLockError::Error(error)) => Err(refused(error)),
     }
 }
 

@@ -32,7 +32,7 @@ fn nothing_is_written_after_the_end_of_a_region() {
                 }
             });
             let last = &target[SIZE - 1];
-            let start = weft_io::clock::now();
+            let start = weft_os::clock::now();
             // The last octet of the first Write is there once all the others are.
             while round % 2 == 0 && last.load(Ordering::Acquire) == 0 {
                 let _ = b.cq.poll(&mut [Default::default()]);

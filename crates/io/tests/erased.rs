@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
-use weft_io::secrecy::{Key, read_key_file};
+use weft_net::secrecy::{Key, read_key_file};
 use weft_rnic::shuttle::{Credentials, Opener, Sealer};
 use weft_rnic::wire::datagram::Cipher;
 

@@ -162,7 +162,7 @@ fn a_peer_that_ends_leaves_a_queue_pair_without_requests_as_it_is() {
     talk(&a, &b);
     a.recv(9, &[]);
     b.qp.destroy().unwrap();
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     let poll = || a.cq.poll(&mut [Default::default()]).unwrap();
     while a.qp.capabilities().is_some() {
         assert_eq!(poll(), 0);

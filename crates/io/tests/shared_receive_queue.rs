@@ -54,7 +54,7 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
             peer.send(wr_id, SendOp::Send, &[]);
         }
     }
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     let mut got: Vec<Wc> = Vec::new();
     while got.len() < 16 {
         let mut out = [Wc::default(); 8];
@@ -120,7 +120,7 @@ fn messages_wait_for_receives_that_come_late() {
     for peer in &peers {
         peer.completions(10);
     }
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     let mut got = [0; 3];
     for wr_id in 0..30 {
         srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap();

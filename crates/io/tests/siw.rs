@@ -159,7 +159,7 @@ fn a_rejected_peer_may_close_first() {
     let server = Server::new();
     let mut peer = raw_peer(server.addr, DEFAULT_REQUEST);
     let request = expect(&server.channel, EventKind::ConnectRequest);
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     request.id.reject(b"no").unwrap();
     let reply = read_exact(&mut peer, DEFAULT_REQUEST.len() + 2);
     assert_eq!((reply[16] & 0x20, &reply[24..]), (0x20, &b"no"[..]));

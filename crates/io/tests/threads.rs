@@ -17,7 +17,7 @@ fn post(side: &Side, source: &Memory, target: &Memory, count: usize) {
         let op = SendOp::Write { to: target.addr(), stag: target.key };
         let sges = [source.sge(0, 1 + i % 3000)];
         let wr = SendWr { wr_id: i as u64, op, flags: SendFlags::SIGNALED, sges: &sges };
-        let start = weft_io::clock::now();
+        let start = weft_os::clock::now();
         loop {
             match side.qp.post_send(&wr) {
                 Ok(()) => break,
@@ -31,7 +31,7 @@ fn post(side: &Side, source: &Memory, target: &Memory, count: usize) {
 }
 
 fn poll(side: &Side, seen: &AtomicUsize, total: usize) {
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     while seen.load(Ordering::Acquire) < total {
         let mut out = [Wc::default(); 4];
         let n = side.cq.poll(&mut out).unwrap();

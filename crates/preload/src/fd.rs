@@ -5,7 +5,7 @@ use std::mem::size_of;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use weft_io::fds;
+use weft_os::fds;
 use weft_verbs::Wake;
 
 use crate::errno;

@@ -11,7 +11,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_io::clock;
+use weft_os::clock;
 use weft_sync::Mutex;
 
 use crate::errno;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-use weft_io::Next;
+use weft_os::next::Next;
 
 use crate::dl::real::{dlopen, dlsym};
 use crate::errno;
@@ -91,7 +91,7 @@ impl<T> Absent for *const T {
 macro_rules! next {
     ($name:ident($($arg:expr),* $(,)?)) => {
         $crate::real::like(
-            weft_io::next_definition!($name, $crate::real::find),
+            weft_os::next_definition!($name, $crate::real::find),
             $name as unsafe extern "C" fn($($crate::real::any!($arg)),*) -> _,
         )
     };

@@ -121,7 +121,7 @@ fn serve(program: &str, args: &[&str], port: &str) -> Server {
     let mut command = preloaded(program.as_ref());
     command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let server = Server(command.spawn().expect("the tool is installed"));
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     while !listens(port) {
         assert!(start.elapsed() < Duration::from_secs(20), "{program} does not listen");
         std::thread::yield_now();

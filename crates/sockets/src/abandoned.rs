@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_io::clock;
 use weft_io::cm::CmId;
-use weft_io::engine::{Engine, Readiness, Source};
+use weft_io::engine::Engine;
+use weft_os::clock;
+use weft_reactor::{Readiness, Source};
 use weft_sync::Mutex;
 
 use crate::registry::Center;

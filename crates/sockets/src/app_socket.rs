@@ -13,8 +13,9 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use weft_io::engine::{Engine, Interest, Source, Token};
-use weft_io::fds::HighFd;
+use weft_io::engine::Engine;
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Source, Token};
 
 use crate::memory::Parts;
 use crate::names::Ends;

@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::c_int;
-use weft_io::clock;
 use weft_io::cm::{CmId, Event, EventKind, PortSpace};
-use weft_io::engine::Interest;
-use weft_io::secrecy::Secrecy;
+use weft_net::secrecy::Secrecy;
+use weft_os::clock;
+use weft_reactor::Interest;
 use weft_sdp::Names;
 
 use crate::address;

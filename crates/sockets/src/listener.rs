@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_io::cm::{CmId, ConnParam, Event, PortSpace};
-use weft_io::secrecy::Secrecy;
-use weft_io::{Personality, Transport, clock};
+use weft_io::{Personality, Transport};
+use weft_net::secrecy::Secrecy;
+use weft_os::clock;
 use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};
 
-use crate::address;
 use crate::conn::{Conn, Way};
 use crate::handoff::Desk;
 use crate::names::Ends;
@@ -28,7 +28,7 @@ use crate::registry::Center;
 use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::sys::{self, Inode};
-use crate::{permits_server, report, strict};
+use crate::{address, permits_server, report, strict};
 
 /// Connections that wait to be accepted.
 const GRANTS_MAX: usize = 1024;

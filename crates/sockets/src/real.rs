@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use weft_io::Next;
+use weft_os::next::Next;
 
 /// The next definition in search order.
 pub fn find(name: &CStr) -> *mut c_void {
@@ -21,7 +21,7 @@ pub fn like<F: Copy>(next: &Next, ours: F) -> F {
 /// The next definition of an exported function: `next!(connect as fn(c_int) -> c_int)`.
 macro_rules! next {
     ($name:ident as $type:ty) => {
-        $crate::real::like(weft_io::next_definition!($name, $crate::real::find), $name as $type)
+        $crate::real::like(weft_os::next_definition!($name, $crate::real::find), $name as $type)
     };
 }
 

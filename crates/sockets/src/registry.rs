@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::{Duration, Instant};
 
-use weft_io::clock;
 use weft_io::cm::{CmId, Delivery, EventChannel, EventKind};
-use weft_io::engine::{self, Engine, Interest, Readiness, Source};
+use weft_io::engine::{self, Engine};
+use weft_os::clock;
+use weft_reactor::{Interest, Readiness, Source};
 use weft_sync::{Mutex, MutexGuard, TryOnceLock};
 
 use crate::abandoned::Leaver;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use weft_io::Transport;
-use weft_io::secrecy::Secrecy;
+use weft_net::secrecy::Secrecy;
 
 use crate::report;
 use crate::rules::Rules;

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use weft_io::secrecy::{Lower, Secrecy};
+use weft_net::secrecy::{Lower, Secrecy};
 
 use crate::settings::Settings;
 use crate::{permits_client, permits_server, sys};

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use libc::{c_int, c_long, c_void, socklen_t};
-use weft_io::fds::HighFd;
+use weft_os::fds::HighFd;
 
 use crate::address;
 use crate::names::Ends;
@@ -411,7 +411,7 @@ pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
 
 /// Random bits that nobody can guess.
 pub fn random() -> u64 {
-    u64::from_ne_bytes(weft_io::random_octets())
+    u64::from_ne_bytes(weft_os::random::random_octets())
 }
 
 /// A counter that is waited for.

@@ -10,26 +10,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_net::secrecy::Secrecy;
+use weft_net::silence::{Awaited, Silence};
+use weft_net::socket;
+use weft_os::clock;
+use weft_reactor::{Interest, Source, Token};
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure};
 use weft_rnic::mpa::negotiate::{Initiator, Reply};
 use weft_rnic::mpa::{MpaError, Offer, Role};
 use weft_rnic::wire::mpa::StartKind;
 
 use super::call::{Seat, check_seat};
-use super::config;
 use super::error::Error;
 use super::frame::{FrameReader, Progress};
 use super::id::{CmId, Inner, PortSpace, Stage, failure};
 use super::link::Handover;
 use super::redial::{Call, Patience};
-use super::refusal;
-use super::socket;
+use super::{config, refusal};
 use crate::Qp;
-use crate::clock;
 use crate::context::Personality;
-use crate::engine::{Engine, Interest, Source, Token};
-use crate::secrecy::Secrecy;
-use crate::silence::{Awaited, Silence};
+use crate::engine::Engine;
 
 /// A connection attempt.
 pub(super) struct Attempt {

@@ -8,6 +8,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
+use weft_net::secrecy::{Lower, Secrecy};
+use weft_net::udp::Port;
+use weft_os::clock::{self, ns_at};
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::shuttle::greeting::{self, DATAGRAMS, Greeting, Purpose};
@@ -15,21 +18,17 @@ use weft_rnic::{Binding, Established, RetryLimits, ShuttleQp, WhenClosed};
 use weft_sync::MutexGuard;
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
-use super::config;
 use super::error::Error;
 use super::id::{CmId, Inner, PortSpace, Stage};
 use super::link::{Watcher, check_ready};
 use super::probe::Introduction;
 use super::sockets::Sockets;
-use super::stand_in;
 use super::station::{Ask, Guest};
-use crate::clock::{self, ns_at};
+use super::{config, stand_in};
 use crate::context::Personality;
 use crate::drive::datagram::DatagramDrive;
 use crate::drive::mandate::Mandate;
 use crate::oob::{Peer, Requester};
-use crate::secrecy::{Lower, Secrecy};
-use crate::udp::Port;
 use crate::{Answer, Qp, Settings, link};
 
 /// Reasons of a refusal: the program says so; nobody serves that here.
@@ -163,7 +162,7 @@ impl CmId {
             return Err(std::io::Error::from_raw_os_error(libc::ECONNREFUSED).into());
         }
         Secrecy::get().permit(local.ip(), peer.ip())?;
-        super::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
+        weft_net::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
         let port = Arc::new(Port::adopt(fd)?);
         let mut param = param.clone();
         let (qp, purpose) = self.seat(inner, seat, false, &mut param)?;

@@ -184,7 +184,7 @@ impl EventChannel {
     fn take_token_back(&self) {
         let fd = self.fd.lock();
         let Some(fd) = fd.as_ref() else { return };
-        crate::sys::take_one(fd.as_fd());
+        weft_os::sys::take_one(fd.as_fd());
     }
 
     fn read_token(&self) -> io::Result<()> {

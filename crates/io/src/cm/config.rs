@@ -88,13 +88,6 @@ pub const AFTER_STOP: Duration = Duration::from_secs(1);
 /// is told, as the kernel's connection manager tells of a process that ends.
 pub const KEEP_ALIVE_FIRST: Duration = Duration::from_secs(1);
 
-/// Silence after which TCP asks whether the peer is still there.
-pub const KEEPALIVE_IDLE_S: i32 = 30;
-/// Time between two such questions.
-pub const KEEPALIVE_INTERVAL_S: i32 = 10;
-/// Questions without an answer after which the connection is over.
-pub const KEEPALIVE_PROBES: i32 = 3;
-
 /// What to offer a peer: CRCs and markers as the process is set to, and a first message by the
 /// initiator so that either side may speak first.
 pub(super) fn offer(depths: Depths, private_data: Vec<u8>) -> Offer {

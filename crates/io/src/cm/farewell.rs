@@ -9,11 +9,13 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_net::tcp;
+use weft_os::clock;
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_sync::Mutex;
 
 use super::config;
-use crate::engine::{Engine, Interest, Readiness, Source, Token};
-use crate::{clock, tcp};
+use crate::engine::Engine;
 
 /// A stream on which everything has been said.
 pub(super) struct Farewell(Mutex<Option<(TcpStream, Token)>>);

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_net::secrecy::Chosen;
+use weft_net::socket::{self, Kind, NoRoute};
 use weft_rnic::cm::{self, Command, Depths, Device, Failure, Manner, State, Terms};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Limits;
@@ -19,11 +21,9 @@ use super::listener::Listener;
 use super::probe::{Introduction, Probe};
 use super::redial::Call;
 use super::request::Request;
-use super::socket::{self, Kind, NoRoute};
 use super::sockets::{self, Manners, Sockets};
 use super::station::Ask;
 use crate::context::Personality;
-use crate::secrecy::Chosen;
 use crate::{Qp, Transport};
 
 /// What the manager must know of each device.

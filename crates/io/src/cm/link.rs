@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_os::clock;
 use weft_rnic::cm::{Close, Depths, Failure, State, Terms};
 use weft_rnic::mpa::{Agreed, Role};
 use weft_verbs::{Misuse, QpState};
@@ -12,7 +13,7 @@ use super::config;
 use super::error::Error;
 use super::id::{CmId, Inner, Stage};
 use crate::context::Personality;
-use crate::{Answer, LinkWatcher, Qp, clock};
+use crate::{Answer, LinkWatcher, Qp};
 
 /// A stream whose ends have agreed, for the queue pair to take.
 pub(super) struct Handover {

@@ -8,6 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_net::secrecy::{Chosen, Lower, Secrecy};
+use weft_net::socket;
+use weft_net::udp::Port;
+use weft_os::clock;
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::cm::{self, Command, Event, State};
 
 use super::channel::Delivery;
@@ -15,16 +21,11 @@ use super::config;
 use super::error::Error;
 use super::id::{CmId, Inner, PortSpace, Stage};
 use super::request::{HalfOpen, Request};
-use super::socket;
 use super::sockets::Sockets;
 use super::station::{Ask, Station};
 use crate::Transport;
-use crate::clock;
 use crate::context::Personality;
-use crate::engine::{Engine, Interest, Readiness, Source, Token};
-use crate::fds::HighFd;
-use crate::secrecy::{Chosen, Lower, Secrecy};
-use crate::udp::Port;
+use crate::engine::Engine;
 
 /// Where streams are accepted.
 struct Door {

@@ -32,7 +32,6 @@ mod probe;
 mod redial;
 mod refusal;
 mod request;
-pub(crate) mod socket;
 mod sockets;
 mod stand_in;
 mod station;

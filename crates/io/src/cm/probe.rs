@@ -21,19 +21,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_net::secrecy::{Chosen, Lower, Secrecy};
+use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
+use weft_net::socket;
+use weft_os::clock;
+use weft_reactor::{Interest, Source, Token};
 use weft_rnic::cm::Failure;
 use weft_rnic::shuttle::Identity;
 use weft_rnic::wire::shuttle::hello::Hello;
 
 use super::config;
 use super::id::{CmId, Inner, Stage, failure};
-use super::socket;
 use super::sockets::Sockets;
 use crate::context::Personality;
-use crate::engine::{Engine, Interest, Source, Token};
-use crate::secrecy::{Chosen, Lower, Secrecy};
-use crate::silence::{Awaited, MENTIONED_AFTER, Silence};
-use crate::{Transport, clock, link};
+use crate::engine::Engine;
+use crate::{Transport, link};
 
 /// Octets of room for an answer; a longer one is none.
 const ANSWER_OCTETS: usize = 256;

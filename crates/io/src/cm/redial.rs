@@ -7,12 +7,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
+use weft_os::clock;
 use weft_rnic::cm::Failure;
 use weft_rnic::mpa::Offer;
 
 use super::config;
 use super::id::{CmId, Inner, Stage};
-use crate::{Qp, clock};
+use crate::Qp;
 
 /// How long refusals are not believed, and when the next call is due.
 #[derive(Clone, Copy)]

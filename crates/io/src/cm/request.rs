@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::cm::{self, Command, ConnParam, Depths, Event, Failure, Terms};
 use weft_rnic::mpa::negotiate::Responder;
 use weft_rnic::mpa::{Agreed, Offer, Role};
@@ -21,7 +22,7 @@ use super::frame::{FrameReader, Progress};
 use super::id::{CmId, IWARP, Stage};
 use super::link::Handover;
 use crate::Qp;
-use crate::engine::{Engine, Interest, Readiness, Source, Token};
+use crate::engine::Engine;
 
 /// An accepted stream whose Request is not whole yet.
 pub(super) struct HalfOpen {
@@ -39,7 +40,7 @@ struct Reading {
 impl HalfOpen {
     /// Waits for the Request of `stream`, on behalf of `listener`.
     pub(super) fn start(listener: Weak<CmId>, stream: TcpStream) -> Arc<HalfOpen> {
-        let deadline = crate::clock::now() + config::REQUEST_TIMEOUT;
+        let deadline = weft_os::clock::now() + config::REQUEST_TIMEOUT;
         let half_open = Arc::new(HalfOpen { listener, reading: Mutex::new(None) });
         // Locked, so that the engine's first call finds the state in place.
         let mut reading = half_open.reading.lock();

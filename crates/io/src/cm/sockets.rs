@@ -7,10 +7,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use weft_net::report;
+use weft_net::socket::{self, Kind};
+use weft_os::clock;
+
 use super::config;
 use super::id::PortSpace;
-use super::socket::{self, Kind};
-use crate::{Transport, clock, report};
+use crate::Transport;
 
 /// How sockets are opened and bound.
 #[derive(Clone, Copy, Debug, Default)]

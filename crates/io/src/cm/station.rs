@@ -17,6 +17,12 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_net::buffers::Buffer;
+use weft_net::secrecy::{Lower, Refused, Secrecy};
+use weft_net::socket;
+use weft_net::udp::{BUNDLE_OCTETS, Port};
+use weft_os::clock::{self, ns_at};
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::cm::{self, Depths, Event};
 use weft_rnic::shuttle::{
     Arrival, Config, Connection, Endpoint, Listen, Misuse, Refusal, Route, Ticket,
@@ -25,20 +31,13 @@ use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
 
-use super::call;
-use super::config;
 use super::id::{CmId, PortSpace, ROCE};
-use super::socket;
-use crate::buffers::Buffer;
+use super::{call, config};
 use crate::cell::Cell;
-use crate::clock::{self, ns_at};
 use crate::drive::mandate::{Lobby, asks, requests};
-use crate::engine::{Engine, Interest, Readiness, Source, Token};
-use crate::link;
-use crate::secrecy::{Lower, Refused, Secrecy};
+use crate::engine::Engine;
 use crate::slot::Outbox;
-use crate::time_wait;
-use crate::udp::{BUNDLE_OCTETS, Port};
+use crate::{link, time_wait};
 
 /// A socket where peers ask for connections.
 pub(super) struct Station {

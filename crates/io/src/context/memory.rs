@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use weft_fault::Verb;
+use weft_os::sys;
 use weft_verbs::mr::{Backing, DeviceMemory, RegionSpec, WindowKind};
 use weft_verbs::usage::Counted;
 use weft_verbs::{Access, Misuse, Pd, Sge};
 
 use super::Context;
 use crate::faults::refuse;
-use crate::sys;
 
 /// What a program is about to do with memory that is registered on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,29 +8,29 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use absence::{Absence, DOUBT};
+pub(crate) use admission::{Admission, Doorkeeper};
+use admission::{Stage, turn_away};
 use weft_fault::Way;
+use weft_net::buffers::Buffer;
+use weft_net::silence::Silence;
+use weft_net::tcp;
+use weft_net::udp::{BUNDLE_OCTETS, Port};
+use weft_os::clock::{self, instant_at, ns_at};
+use weft_reactor::{Interest, Source, Token};
 use weft_rnic::shuttle::{End, Refusal, Route};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{RetryLimits, Sending, ShuttleQp, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
-use absence::{Absence, DOUBT};
-pub(crate) use admission::{Admission, Doorkeeper};
-use admission::{Stage, turn_away};
-
-use crate::buffers::Buffer;
-use crate::clock::{self, instant_at, ns_at};
 use crate::context::Personality;
 use crate::drive::mandate::Mandate;
 use crate::drive::{Answer, Drive, Notices, Turn, todo};
-use crate::engine::{Engine, Interest, Source, Token};
+use crate::engine::Engine;
 use crate::faults::Wire;
-use crate::silence::Silence;
 use crate::tally::Work;
-use crate::tcp;
 use crate::time_wait;
-use crate::udp::{BUNDLE_OCTETS, Port};
 
 /// Bundles received in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 16;

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use weft_os::clock::{self, ns_at};
 use weft_rnic::Established;
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::shuttle::hello::HelloKind;
 use weft_rnic::wire::shuttle::{ConnectionId, Packet};
 
 use super::{Answer, LinkWatcher, Notices};
-use crate::clock::{self, ns_at};
 
 /// The place that a connection was granted at. Whoever asks there from the address of its peer is
 /// heard by the connection's own socket.

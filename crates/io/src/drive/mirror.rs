@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_reactor::Source;
 use weft_rnic::LoopbackQp;
 use weft_rnic::wire::capability::Capabilities;
 use weft_verbs::{Qp, Wake};
@@ -10,7 +11,6 @@ use weft_verbs::{Qp, Wake};
 use crate::capability;
 use crate::context::Personality;
 use crate::drive::{Drive, Notices, Turn};
-use crate::engine::Source;
 use crate::tally::Work;
 
 /// A [`LoopbackQp`] without a socket: what is posted is done at once, and nothing ever arrives.

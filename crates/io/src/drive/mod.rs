@@ -13,15 +13,16 @@ pub(crate) mod stream;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use weft_reactor::{Source, Token};
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Established, RetryLimits};
 use weft_verbs::{Qp, Wake};
 
 use crate::context::Personality;
-use crate::engine::{Engine, Source, Token};
+use crate::engine::Engine;
 use crate::tally::{Tally, Work};
 
 /// What there is to do on a connection.
@@ -37,9 +38,6 @@ pub(crate) mod todo {
     /// A receive was posted that a message waits for.
     pub const POSTED: u8 = 16;
 }
-
-/// How long a closed connection waits for the peer to close as well.
-pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// Learns what becomes of a connection.
 pub trait LinkWatcher: Send + Sync {
@@ -213,11 +211,13 @@ impl Notices {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn timers_that_sooner_ones_replace_do_not_become_more() {
-        let (start, ms) = (crate::clock::now(), Duration::from_millis);
+        let (start, ms) = (weft_os::clock::now(), Duration::from_millis);
         let (mut turn, mut engine) = (Turn::default(), Vec::new());
         for step in 0..1000 {
             let now = start + ms(step);

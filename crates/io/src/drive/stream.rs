@@ -4,20 +4,22 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_net::buffers::Buffer;
+use weft_net::tcp::{self, Received};
+use weft_os::clock::{self, instant_at, ns_at};
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Source, Token};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, Transmit};
 use weft_verbs::{Qp, Wake};
 
-use crate::buffers::Buffer;
-use crate::clock::{instant_at, ns_at};
+use crate::Settings;
+use crate::connections::LINGER;
 use crate::context::Personality;
-use crate::drive::{Drive, LINGER, LinkWatcher, Notices, Turn, todo};
-use crate::engine::{Engine, Interest, Source, Token};
+use crate::drive::{Drive, LinkWatcher, Notices, Turn, todo};
+use crate::engine::Engine;
 use crate::faults::Wire;
-use crate::fds::HighFd;
 use crate::tally::Work;
-use crate::tcp::{self, Received};
-use crate::{Settings, clock};
 
 /// Receives in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 4;

@@ -57,8 +57,9 @@ impl<T> Line<T> {
 mod tests {
     use std::time::Duration;
 
+    use weft_os::clock;
+
     use super::*;
-    use crate::clock;
 
     #[test]
     fn pieces_come_when_they_are_due_and_in_order() {

@@ -16,13 +16,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_fault::{Call, Dice, Fault, Kind, Plan, Verb, When};
-use weft_verbs::Misuse;
-
 pub(crate) use breaker::Breaker;
+use weft_fault::{Call, Dice, Fault, Kind, Plan, Verb, When};
+use weft_os::clock;
+use weft_verbs::Misuse;
 pub(crate) use wire::Wire;
-
-use crate::clock;
 
 /// The variable with the plan.
 const VARIABLE: &str = "WEFT_FAULT";

@@ -8,6 +8,8 @@
 use std::sync::Arc;
 
 use weft_fault::Verb;
+use weft_net::path;
+use weft_net::secrecy::{Chosen, Secrecy};
 use weft_rnic::RetryLimits;
 use weft_verbs::qp::transition;
 use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
@@ -16,8 +18,6 @@ use super::Qp;
 use crate::faults::refuse;
 use crate::line::Line;
 use crate::oob::{Peer, Requester};
-use crate::path;
-use crate::secrecy::{Chosen, Secrecy};
 
 /// The highest values of what InfiniBand carries in five, three, and 24 bits.
 const FIVE_BITS: u8 = 31;

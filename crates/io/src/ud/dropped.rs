@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use weft_net::secrecy::{Lower, Refused, Secrecy};
 use weft_rnic::shuttle::{Route, Unopened};
 use weft_rnic::wire::datagram::{Header, NOTICE_LEN, Notice};
 
 use super::Mailbox;
-use crate::secrecy::{Lower, Refused, Secrecy};
 
 /// What a notice repeats, and what comes before that.
 pub(super) type Head = [u8; NOTICE_LEN];

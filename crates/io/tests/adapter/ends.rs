@@ -164,7 +164,7 @@ impl End {
     /// with the number of pieces that are complete whenever that has changed.
     pub fn write_all(&self, peer: &Self, piece: usize, mut between: impl FnMut(usize)) {
         let pieces = self.bytes.len() / piece;
-        let start = weft_io::clock::now();
+        let start = weft_os::clock::now();
         let (mut posted, mut done) = (0, 0);
         while done < pieces {
             while posted < pieces && posted - done < WINDOW {

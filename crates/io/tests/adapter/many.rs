@@ -22,7 +22,7 @@ fn a_thousand_connections_come_and_go() {
         other.connect(here, here, one.qp.num());
         one.post_recv(round, 0, MESSAGE);
         other.post(round, SendOp::Send, 0, MESSAGE);
-        let start = weft_io::clock::now();
+        let start = weft_os::clock::now();
         let (mut received, mut sent) = (0, 0);
         while (received, sent) != (1, 1) {
             received += one.poll().len();
@@ -57,7 +57,7 @@ fn operations(count: u64) {
         line.far.post_recv(number, place(number), MESSAGE);
     }
     let (mut posted, mut sent, mut received) = (0, 0, 0);
-    let mut heard = weft_io::clock::now();
+    let mut heard = weft_os::clock::now();
     while received < count || sent < count {
         while posted < count && posted < received + RECEIVES && posted < sent + RECEIVES {
             line.near.set(place(posted), posted);
@@ -73,7 +73,7 @@ fn operations(count: u64) {
             assert_eq!(line.far.get(place(received)), received);
             line.far.post_recv(received + RECEIVES, place(received), MESSAGE);
             received += 1;
-            heard = weft_io::clock::now();
+            heard = weft_os::clock::now();
         }
         assert!(heard.elapsed() < DEADLINE, "{received} of {count}");
     }

@@ -87,7 +87,7 @@ fn what_was_recorded_and_comes_again_changes_nothing() {
 
 /// Waits for so many completions at each end.
 fn await_completions(line: &Line, count: usize) {
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     let mut seen = [0, 0];
     while seen != [count, count] {
         for (end, seen) in [&line.near, &line.far].into_iter().zip(&mut seen) {

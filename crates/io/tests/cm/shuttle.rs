@@ -114,7 +114,7 @@ fn what_succeeded_may_be_seen_before_the_end_is_told() {
     pair.far.recv(1, &[room.sge(0, 100)]);
     pair.near.send(2, SendOp::Send, &[octets.sge(0, 100)]);
     assert_eq!(pair.near.completions(1)[0].status, WcStatus::Success as u32);
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     pair.client.id.disconnect().unwrap();
     expect(&pair.server.channel, EventKind::Disconnected);
     assert!(start.elapsed() >= SIGHT, "told after {:?}", start.elapsed());

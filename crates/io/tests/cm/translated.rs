@@ -110,7 +110,7 @@ fn nothing_is_left_of_a_listener_and_its_connections() {
     line.accepted.destroy();
     drop(line.far);
     // The connection ends once its peer has answered.
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     while std::net::UdpSocket::bind(line.at).is_err() {
         assert!(start.elapsed() < DEADLINE);
         std::thread::yield_now();

@@ -127,7 +127,7 @@ impl Side {
 
     /// Polls until `count` completions are there.
     pub fn completions(&self, count: usize) -> Vec<Wc> {
-        let start = weft_io::clock::now();
+        let start = weft_os::clock::now();
         let mut all = Vec::new();
         while all.len() < count {
             let mut out = [Wc::default(); 16];

@@ -73,7 +73,7 @@ impl Receiver {
 
     /// The text of the next message.
     fn next(&self) -> u8 {
-        let start = weft_io::clock::now();
+        let start = weft_os::clock::now();
         let mut out = [Wc::default()];
         while self.cq.poll(&mut out).unwrap() == 0 {
             assert!(start.elapsed() < DEADLINE, "nothing has come");
@@ -96,7 +96,7 @@ struct Sender(Sealer);
 
 impl Sender {
     fn new() -> Self {
-        Self(Sealer::new(&Key::new(KEY), Cipher::Aes128Gcm, weft_io::clock::time_of_day_ns(), 9))
+        Self(Sealer::new(&Key::new(KEY), Cipher::Aes128Gcm, weft_os::clock::time_of_day_ns(), 9))
     }
 
     fn seal(&mut self, from: &str, to: &str, plain: &[u8]) -> Vec<u8> {
@@ -107,7 +107,7 @@ impl Sender {
             &mut slab,
             0,
             &Ends { from: ip(from), to: ip(to) },
-            weft_io::clock::time_of_day_ns(),
+            weft_os::clock::time_of_day_ns(),
         );
         slab
     }

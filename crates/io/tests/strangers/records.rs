@@ -22,7 +22,7 @@ fn is_request(datagram: &[u8]) -> bool {
 /// Waits until the near end has said something, behind what the record had `before`, for which it
 /// must be connected; gives what the record has then.
 fn await_connected(line: &Line, before: usize) -> usize {
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     loop {
         let record = line.relay.recorded(true);
         let protected =
@@ -37,7 +37,7 @@ fn await_connected(line: &Line, before: usize) -> usize {
 
 /// Waits until the record has an answer of this kind, behind `before`.
 fn await_answer(line: &Line, before: usize, wanted: HelloKind) {
-    let start = weft_io::clock::now();
+    let start = weft_os::clock::now();
     while !line.relay.recorded(false)[before..].iter().any(|one| kind(one) == Some(wanted)) {
         assert!(start.elapsed() < DEADLINE, "no {wanted:?}");
         std::thread::yield_now();

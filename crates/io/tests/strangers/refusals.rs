@@ -105,7 +105,7 @@ fn forge(outside: &Outside, own: SocketAddrV4, peer: SocketAddrV4) {
         let raw = socket(AddressFamily::INET, SocketType::RAW, Some(ipproto::ICMP)).unwrap();
         // Nobody ever speaks on it.
         let (_silent, pause) = std::sync::mpsc::channel::<()>();
-        let start = weft_io::clock::now();
+        let start = weft_os::clock::now();
         while start.elapsed() < FORGED_FOR {
             let to = SocketAddrV4::new(host, 0);
             sendto(&raw, &message, SendFlags::empty(), &to).unwrap();

@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use weft_io::cm::{CmId, Event, EventKind};
-use weft_io::spawn_thread;
+use weft_os::thread;
 use weft_sync::Mutex;
 
 use super::abi::{rdma_addrinfo, rdma_cm_id};
@@ -31,7 +31,7 @@ struct Query {
 impl Query {
     /// Waits for the C library, which may ask a name server.
     fn run(self) {
-        weft_io::block_signals();
+        weft_os::sys::block_signals();
         let text = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |t| t.as_ptr());
         // SAFETY: strings of this value, or NULL.
         let answer = unsafe { Answer::find(text(&self.node), text(&self.service), self.wish) };
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
     };
     let (found, cm) = (Arc::clone(&object.found), Arc::clone(&object.cm));
     let query = Query { node: copy(node), service: copy(service), wish, found, cm };
-    match spawn_thread(c"weft-names", || query.run()) {
+    match thread::spawn(c"weft-names", || query.run()) {
         Ok(()) => complete(object),
         Err(e) => errno::minus_one(e.raw_os_error().unwrap_or(libc::EAGAIN)),
     }

@@ -136,7 +136,7 @@ unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
 /// The same as the machine's own clock has it.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
     // SAFETY: as above.
-    weft_io::clock::wall_ns(unsafe { read_completion_ts(cq) })
+    weft_os::clock::wall_ns(unsafe { read_completion_ts(cq) })
 }
 
 /// Defines functions that read one field of the current completion.

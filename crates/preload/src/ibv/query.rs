@@ -183,7 +183,7 @@ pub unsafe extern "C" fn query_rt_values(_: *mut ibv_context, values: *mut ibv_v
     let wants_clock = values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0;
     values.comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
     if wants_clock {
-        let tv_nsec = weft_io::clock::ticks_ns() as i64;
+        let tv_nsec = weft_os::clock::ticks_ns() as i64;
         values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
     }
     0

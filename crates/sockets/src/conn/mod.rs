@@ -15,10 +15,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weft_io::clock;
 use weft_io::cm::{CmId, Event, EventKind};
-use weft_io::engine::{Engine, Interest, Readiness, Source, Token};
-use weft_io::fds::HighFd;
+use weft_io::engine::Engine;
+use weft_os::clock;
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Wake;
 

@@ -5,8 +5,8 @@
 
 use std::io::ErrorKind;
 
-use weft_io::engine::Interest;
-use weft_io::warm::Warm;
+use weft_reactor::Interest;
+use weft_reactor::warm::Warm;
 use weft_sdp::{Connection, Style};
 
 use crate::app_socket::{Near, Said};

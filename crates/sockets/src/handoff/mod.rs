@@ -23,9 +23,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use weft_io::clock;
-use weft_io::engine::{Engine, Interest, Readiness, Source, Token};
-use weft_io::fds::HighFd;
+use weft_io::engine::Engine;
+use weft_os::clock;
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_sync::{Mutex, MutexGuard};
 
 use self::message::{self as parcel, Content};

@@ -63,7 +63,7 @@ impl Aides {
 
     fn work(self) {
         guard::stay();
-        weft_io::block_signals();
+        weft_os::sys::block_signals();
         let mut done = None;
         while let Some((user, errand)) = self.next(done) {
             errand();

@@ -4,6 +4,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use weft_net::secrecy::Secrecy;
+use weft_net::silence::{Awaited, Silence};
+use weft_os::clock::{self, ns_at};
 use weft_rnic::RetryLimits;
 use weft_rnic::shuttle::{End, Refusal};
 use weft_rnic::wire::shuttle::PathId;
@@ -11,10 +14,7 @@ use weft_verbs::QpState;
 
 use super::DatagramDrive;
 use super::admission::Stage;
-use crate::clock::{self, ns_at};
 use crate::drive::Answer;
-use crate::secrecy::Secrecy;
-use crate::silence::{Awaited, Silence};
 
 /// A refusal is believed if nothing better has come after this.
 pub(super) const DOUBT: Duration = Duration::from_millis(300);

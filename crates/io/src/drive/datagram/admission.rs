@@ -1,9 +1,8 @@
 //! Who is let in at the port of a queue pair that is asked for.
 
+use weft_net::udp::Port;
 use weft_rnic::shuttle::{Refusal, Route};
 use weft_rnic::{RetryLimits, ShuttleQp};
-
-use crate::udp::Port;
 
 /// Decides about the Requests that reach the port of a queue pair, until the peer is known to have
 /// its answer.

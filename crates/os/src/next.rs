@@ -39,7 +39,7 @@ impl Next {
 #[macro_export]
 macro_rules! next_definition {
     ($name:ident, $find:expr) => {{
-        static NEXT: $crate::Next = $crate::Next::new(
+        static NEXT: $crate::next::Next = $crate::next::Next::new(
             match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!("a function name has no NUL"),

@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{getrandom, monotonic_ns};
+use crate::sys::{getrandom, monotonic_ns};
 
 static SECRET: OnceLock<RandomState> = OnceLock::new();
 
@@ -20,14 +20,14 @@ static SECRET: OnceLock<RandomState> = OnceLock::new();
 ///
 /// # Errors
 /// The errno of the last source that was tried.
-pub(crate) fn prepare() -> io::Result<()> {
+pub fn prepare() -> io::Result<()> {
     draw(&mut [0; 8])?;
     SECRET.get_or_init(RandomState::new);
     Ok(())
 }
 
 /// 32 random bits.
-pub(crate) fn random() -> u32 {
+pub fn random() -> u32 {
     u32::from_ne_bytes(random_octets())
 }
 

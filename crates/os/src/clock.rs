@@ -14,7 +14,7 @@ const SHUTTLE_START_NS: u64 = 10_000_000_000;
 const STOPPED: Duration = Duration::from_millis(500);
 
 /// For how long before `now` nobody ran, if something was `due` in that time and is only done now.
-pub(crate) fn stopped_since(due: Instant, now: Instant) -> Option<Duration> {
+pub fn stopped_since(due: Instant, now: Instant) -> Option<Duration> {
     let late = now.saturating_duration_since(due);
     (late >= STOPPED).then_some(late)
 }
@@ -44,13 +44,13 @@ pub fn wall_ns(ticks_ns: u64) -> u64 {
 }
 
 /// Nanoseconds on Shuttle's clock, which all connections of the process share.
-pub(crate) fn ns_at(now: Instant) -> u64 {
+pub fn ns_at(now: Instant) -> u64 {
     let past = now.saturating_duration_since(shuttle_start());
     SHUTTLE_START_NS + u64::try_from(past.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
 /// When Shuttle's clock shows `ns`.
-pub(crate) fn instant_at(ns: u64) -> Instant {
+pub fn instant_at(ns: u64) -> Instant {
     shuttle_start() + Duration::from_nanos(ns.saturating_sub(SHUTTLE_START_NS))
 }
 

@@ -63,7 +63,7 @@ fn list(fd: RawFd) -> Option<usize> {
 }
 
 /// Closes every listed descriptor, in the child of a fork.
-pub(crate) fn close_all() {
+pub fn close_all() {
     for slot in &LISTED {
         let fd = slot.swap(FREE, Ordering::AcqRel);
         if fd != FREE {

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// The value of an option that is a number; `None` if it is negative or the kernel knows no such
 /// option.
-pub(crate) fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Option<u32> {
+pub fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int) -> Option<u32> {
     let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let place = (&raw mut value).cast();
@@ -15,7 +15,7 @@ pub(crate) fn option(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_i
 }
 
 /// Sets an option that is a number; whether the kernel did.
-pub(crate) fn set_option(
+pub fn set_option(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,
@@ -25,7 +25,7 @@ pub(crate) fn set_option(
 }
 
 /// Sets an option that is a structure of C, or several numbers; whether the kernel did.
-pub(crate) fn set_value<T: Copy>(
+pub fn set_value<T: Copy>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

@@ -5,25 +5,43 @@
 //! firewall.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::report;
 
 /// How long a peer may be silent before it is mentioned.
-pub(crate) const MENTIONED_AFTER: Duration = Duration::from_millis(1500);
+pub const MENTIONED_AFTER: Duration = Duration::from_millis(1500);
 
 /// Who is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub enum Awaited {
     /// An answer by UDP, from the peer's address and port to this port here.
-    Answer { peer: SocketAddr, here: u16 },
+    Answer {
+        /// Where the peer is.
+        peer: SocketAddr,
+        /// The port here.
+        here: u16,
+    },
     /// A peer that is to ask by UDP, at this port here.
-    Request { peer: std::net::IpAddr, here: u16 },
+    Request {
+        /// Where the peer is.
+        peer: IpAddr,
+        /// The port here.
+        here: u16,
+    },
     /// An answer by TCP, from the peer's address and port.
-    Stream { peer: SocketAddr },
+    Stream {
+        /// Where the peer is.
+        peer: SocketAddr,
+    },
     /// A peer that is to connect by TCP, at this port here.
-    Connect { peer: std::net::IpAddr, here: u16 },
+    Connect {
+        /// Where the peer is.
+        peer: IpAddr,
+        /// The port here.
+        here: u16,
+    },
 }
 
 impl fmt::Display for Awaited {
@@ -56,7 +74,7 @@ impl fmt::Display for Awaited {
 
 /// When a silent peer is mentioned.
 #[derive(Debug)]
-pub(crate) struct Silence {
+pub struct Silence {
     awaited: Awaited,
     due: Option<Instant>,
 }
@@ -90,7 +108,7 @@ impl Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock;
+    use weft_os::clock;
 
     #[test]
     fn is_mentioned_once_and_not_before_its_time() {

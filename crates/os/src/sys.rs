@@ -1,11 +1,6 @@
 //! System calls that the standard library has no safe form of.
 #![allow(unsafe_code)]
 
-pub(crate) mod next;
-pub(crate) mod options;
-pub(crate) mod random;
-pub(crate) mod thread;
-
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -13,15 +8,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use weft_verbs::Misuse;
-
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
-/// What a refusal of the system is to who has called a verb.
-pub(crate) fn refused(error: io::Error) -> Misuse {
-    Misuse::System(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
@@ -31,19 +19,19 @@ fn owned(result: libc::c_int) -> io::Result<OwnedFd> {
 }
 
 /// A new epoll instance.
-pub(crate) fn epoll_create() -> io::Result<OwnedFd> {
+pub fn epoll_create() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
 }
 
 /// A non-blocking counter to wake a sleeper with.
-pub(crate) fn eventfd() -> io::Result<OwnedFd> {
+pub fn eventfd() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
 }
 
 /// Adds, changes or removes (`EPOLL_CTL_*`) the interest of `fd`.
-pub(crate) fn epoll_ctl(
+pub fn epoll_ctl(
     epoll: BorrowedFd<'_>,
     operation: libc::c_int,
     fd: RawFd,
@@ -56,7 +44,7 @@ pub(crate) fn epoll_ctl(
 }
 
 /// Waits for events; `None` waits for ever. Gives how many came, 0 when a signal interrupted.
-pub(crate) fn epoll_wait(
+pub fn epoll_wait(
     epoll: BorrowedFd<'_>,
     events: &mut [libc::epoll_event],
     timeout: Option<Duration>,
@@ -107,33 +95,33 @@ fn epoll_wait_coarsely(
 }
 
 /// Adds one to an eventfd.
-pub(crate) fn notify(fd: BorrowedFd<'_>) {
+pub fn notify(fd: BorrowedFd<'_>) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: `one` is a live array of its own length.
     unsafe { libc::write(fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
 /// Takes everything out of an eventfd.
-pub(crate) fn drain(fd: BorrowedFd<'_>) {
+pub fn drain(fd: BorrowedFd<'_>) {
     let mut count = [0u8; 8];
     // SAFETY: `count` is a live array of its own length.
     unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
 }
 
 /// Copies `fd` to the lowest free number from `from` on.
-pub(crate) fn duplicate(fd: BorrowedFd<'_>, from: RawFd) -> io::Result<OwnedFd> {
+pub fn duplicate(fd: BorrowedFd<'_>, from: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     owned(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, from) })
 }
 
 /// Closes a descriptor by number, for the child of a fork.
-pub(crate) fn close(fd: RawFd) {
+pub fn close(fd: RawFd) {
     // SAFETY: takes no pointers; the caller gives up whatever owned the number.
     unsafe { libc::close(fd) };
 }
 
 /// The highest descriptor number this process may use, exclusive.
-pub(crate) fn descriptor_limit() -> RawFd {
+pub fn descriptor_limit() -> RawFd {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     // SAFETY: `limit` is a live local.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
@@ -142,7 +130,7 @@ pub(crate) fn descriptor_limit() -> RawFd {
 
 /// Up to 256 bytes of the kernel's random numbers, which are never cut short once its pool is
 /// ready.
-pub(crate) fn getrandom(bytes: &mut [u8]) -> io::Result<()> {
+pub fn getrandom(bytes: &mut [u8]) -> io::Result<()> {
     // SAFETY: `bytes` is a live slice of its own length.
     let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(n) {
@@ -154,7 +142,7 @@ pub(crate) fn getrandom(bytes: &mut [u8]) -> io::Result<()> {
 
 /// Takes one from a counter (`EFD_SEMAPHORE`) that is not zero; whether it did. It never sleeps,
 /// whatever the application made of the descriptor's flags.
-pub(crate) fn take_one(fd: BorrowedFd<'_>) -> bool {
+pub fn take_one(fd: BorrowedFd<'_>) -> bool {
     let mut count = [0u8; 8];
     let len = count.len();
     let buffer = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: len };
@@ -172,7 +160,7 @@ pub(crate) fn take_one(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// The user that this process acts as.
-pub(crate) fn user() -> u32 {
+pub fn user() -> u32 {
     // SAFETY: takes no pointers.
     unsafe { libc::geteuid() }
 }
@@ -183,7 +171,7 @@ const PAGE: u64 = 4096;
 /// rights that an access needs. `len` is not zero.
 ///
 /// Asking every page for its rights would bring it in, which takes ten times as long.
-pub(crate) fn check_mapped(addr: u64, len: u64, write: bool) -> io::Result<()> {
+pub fn check_mapped(addr: u64, len: u64, write: bool) -> io::Result<()> {
     let fault = || io::Error::from_raw_os_error(libc::EFAULT);
     let first = addr & !(PAGE - 1);
     let end = addr.checked_add(len).and_then(|e| e.checked_next_multiple_of(PAGE));
@@ -233,7 +221,7 @@ fn can_populate(write: bool) -> bool {
 }
 
 /// Nanoseconds since the machine started.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a live local.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
@@ -241,7 +229,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 }
 
 /// Brings pages in ahead of their use, as far as the kernel can; content and rights stay.
-pub(crate) fn prefetch(addr: u64, len: u64, write: bool) {
+pub fn prefetch(addr: u64, len: u64, write: bool) {
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     let first = addr & !(PAGE - 1);
     let octets = addr.saturating_add(len) - first;
@@ -266,13 +254,13 @@ pub fn block_signals() {
 
 /// Has the kernel wake the calling thread when its time has come, not up to 50 us later so as to
 /// wake several at once.
-pub(crate) fn wake_on_time() {
+pub fn wake_on_time() {
     // SAFETY: takes no pointers.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0_u64, 0_u64, 0_u64) };
 }
 
 /// Maps the first `words` words of a file, shared with every process that does, for ever.
-pub(crate) fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
+pub fn map_words(file: &File, words: usize) -> io::Result<&'static [AtomicU64]> {
     let (len, both) = (words * size_of::<AtomicU64>(), libc::PROT_READ | libc::PROT_WRITE);
     let (fd, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
     // SAFETY: a new mapping, at an address that the kernel chooses.
@@ -286,13 +274,13 @@ pub(crate) fn map_words(file: &File, words: usize) -> io::Result<&'static [Atomi
 }
 
 /// Runs `handler` when the process exits normally.
-pub(crate) fn at_exit(handler: extern "C" fn()) {
+pub fn at_exit(handler: extern "C" fn()) {
     // SAFETY: `handler` is a function of this library, which is never unloaded.
     unsafe { libc::atexit(handler) };
 }
 
 /// Runs `before` every fork, then `parent` and `child` in the two processes.
-pub(crate) fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+pub fn at_fork(before: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
     // SAFETY: they are functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
 }

@@ -11,12 +11,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use weft_os::clock;
 use weft_rnic::shuttle::Unopened;
 use weft_rnic::wire::datagram::{Dropped, Notice};
 use weft_sync::Mutex;
 
 use super::{Refused, Secrecy};
-use crate::{clock, report};
+use crate::report;
 
 /// One source is answered once in this time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,14 +42,14 @@ impl Secrecy {
     }
 
     /// Whether `peer` is a host that the application sends to.
-    pub(crate) fn is_destination(&self, peer: IpAddr) -> bool {
+    pub fn is_destination(&self, peer: IpAddr) -> bool {
         let destinations = DESTINATIONS.lock();
         destinations.as_ref().is_some_and(|known| known.contains(&peer.to_canonical()))
     }
 
     /// The notice about `datagram`, which came from `peer`, no stranger, and is dropped because of
     /// `why`, if it is to be answered now.
-    pub(crate) fn notice(&self, datagram: &[u8], why: Refused, peer: IpAddr) -> Option<Notice> {
+    pub fn notice(&self, datagram: &[u8], why: Refused, peer: IpAddr) -> Option<Notice> {
         static ANSWERED: Mutex<Option<Answered>> = Mutex::new(None);
         let notice = Notice::about(datagram, dropped(why)?)?;
         let mut answered = ANSWERED.lock();
@@ -56,12 +57,12 @@ impl Secrecy {
     }
 
     /// Why a datagram that does not open is dropped.
-    pub(crate) fn why_unopened(&self, why: Unopened) -> Option<Refused> {
+    pub fn why_unopened(&self, why: Unopened) -> Option<Refused> {
         Refused::of_datagram(why, self.has_key())
     }
 
     /// Says why `peer` takes no datagrams of this host, if that can be true.
-    pub(crate) fn report_notice(&self, notice: Notice, peer: IpAddr) {
+    pub fn report_notice(&self, notice: Notice, peer: IpAddr) {
         if let Some(why) = refused(notice.why, self.has_key()) {
             self.tell_of_stranger(why, peer);
         }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use thiserror::Error;
+use weft_os::{clock, random, sys};
 pub use weft_rnic::shuttle::Key;
 use weft_rnic::shuttle::{Config, KEY_FILE_OCTETS_MAX, KeyError, KeyName, Opener, Refusal, Sealer};
 use weft_rnic::wire::datagram::Cipher;
@@ -26,7 +27,7 @@ mod refused;
 
 pub use refused::Refused;
 
-use crate::{clock, report, sys};
+use crate::report;
 
 /// Why a key cannot be used. Nothing of the key is told.
 #[derive(Debug, Error)]
@@ -65,7 +66,7 @@ pub enum KeyFault {
 
 /// A new key, which nobody has.
 pub fn new_key() -> Key {
-    Key::new(sys::random::random_octets())
+    Key::new(random::random_octets())
 }
 
 /// Reads what `WEFT_KEY` says: a key, or `file:` and a path, or an absolute path.
@@ -208,7 +209,7 @@ impl Secrecy {
 
     /// How many hosts a datagram to a group may pass: those of this link, which is where the
     /// system's own groups are, or none but this machine where clear text must not leave it.
-    pub(crate) fn group_hops(&self) -> u8 {
+    pub fn group_hops(&self) -> u8 {
         match self.keys {
             Keys::Shared(_) => 1,
             Keys::None => u8::from(self.insecure),
@@ -267,7 +268,7 @@ impl Secrecy {
     }
 
     /// Has connections sealed, if there is a key.
-    pub(crate) fn protect(&self, config: Config) -> Config {
+    pub fn protect(&self, config: Config) -> Config {
         let credentials = match &self.keys {
             Keys::None => return config,
             Keys::Shared(key) => key.credentials(),
@@ -278,34 +279,34 @@ impl Secrecy {
     }
 
     /// The protections of connections under the key, if there is one.
-    pub(crate) fn protection(&self) -> Option<u8> {
+    pub fn protection(&self) -> Option<u8> {
         (!matches!(self.keys, Keys::None)).then(ciphers)
     }
 
     /// What seals and opens the datagrams of a queue pair, or of its membership in a group, if
     /// there is a key.
-    pub(crate) fn letters(&self, group: bool) -> Option<(Sealer, Opener)> {
+    pub fn letters(&self, group: bool) -> Option<(Sealer, Opener)> {
         let Keys::Shared(key) = &self.keys else { return None };
-        let salt = u64::from_ne_bytes(sys::random::random_octets());
+        let salt = u64::from_ne_bytes(random::random_octets());
         let now_ns = clock::time_of_day_ns();
         let opener = Opener::new(key, now_ns, group);
         Some((Sealer::new(key, best_cipher(), now_ns, salt), opener))
     }
 
     /// Whether clear text is exchanged, and on this machine only.
-    pub(crate) fn is_clear_text_kept(&self) -> bool {
+    pub fn is_clear_text_kept(&self) -> bool {
         matches!(self.keys, Keys::None) && !self.insecure
     }
 
     /// Says that this host and `peer`, which the application has named, have no connection because
     /// of `why`.
-    pub(crate) fn report(&self, why: Refusal, peer: IpAddr) {
+    pub fn report(&self, why: Refusal, peer: IpAddr) {
         let why = Refused::of_connection(why, self.has_key());
         report::error(why.line(peer, self.key_name()));
     }
 
     /// As [`Secrecy::report`], of a peer that has come by itself.
-    pub(crate) fn report_stranger(&self, why: Refusal, peer: IpAddr) {
+    pub fn report_stranger(&self, why: Refusal, peer: IpAddr) {
         // What this host refuses its peer is told in the peer's words.
         if why != Refusal::ClearText {
             self.tell_of_stranger(Refused::of_connection(why, self.has_key()), peer);
@@ -313,7 +314,7 @@ impl Secrecy {
     }
 
     /// Says why nothing of `peer`, which has come by itself, is taken.
-    pub(crate) fn tell_of_stranger(&self, why: Refused, peer: IpAddr) {
+    pub fn tell_of_stranger(&self, why: Refused, peer: IpAddr) {
         report::stranger(peer, || why.line(peer, self.key_name()));
     }
 
@@ -388,7 +389,7 @@ mod tests {
     /// A key file with the mode `mode`, in a directory that is removed.
     fn with_file(content: &str, mode: u32, check: impl FnOnce(Result<Key, KeyFault>)) {
         use std::os::unix::fs::PermissionsExt;
-        let name = format!("weft-key-{}-{:08x}", std::process::id(), sys::random::random());
+        let name = format!("weft-key-{}-{:08x}", std::process::id(), random::random());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, content).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -6,17 +6,16 @@ use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use weft_os::options::{option, set_option};
 use weft_rnic::wire::llp::Piece;
 use weft_rnic::{Outgoing, Written};
-
-use crate::sys::options::{option, set_option};
 
 /// Pieces handed to the kernel in one call, which is the kernel's own limit.
 const PIECES_MAX: usize = 1024;
 
 /// What a receive brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub enum Received {
     /// This many octets.
     Octets(usize),
     /// Nothing, for now.
@@ -30,14 +29,14 @@ fn errno() -> i32 {
 }
 
 /// The addresses of this side and of the peer.
-pub(crate) fn ends(socket: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
+pub fn ends(socket: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
     let stream = TcpStream::from(socket.try_clone_to_owned().ok()?);
     let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
     Some((local.ip().to_canonical(), remote.ip().to_canonical()))
 }
 
 /// Reads what is there, without waiting.
-pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
+pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
     let (ptr, len) = (room.as_mut_ptr().cast(), room.len());
     // SAFETY: `room` is a live slice of `len` octets.
     let n = unsafe { libc::recv(socket.as_raw_fd(), ptr, len, libc::MSG_DONTWAIT) };
@@ -55,7 +54,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
 ///
 /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT` for
 /// memory that the application has unmapped all the same.
-pub(crate) fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
+pub fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
     // Not cleared first: that alone would take longer than to frame a small message.
     let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
     let count = vectors_of(out, &mut vectors);
@@ -114,7 +113,7 @@ fn vectors_of(out: &Outgoing, vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MA
 
 /// What a socket is ready for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ready {
+pub struct Ready {
     /// A receive would bring something.
     pub read: bool,
     /// There is room worth a write.
@@ -122,7 +121,7 @@ pub(crate) struct Ready {
 }
 
 /// Asks without waiting what `socket` is ready for.
-pub(crate) fn ready(socket: BorrowedFd<'_>) -> Ready {
+pub fn ready(socket: BorrowedFd<'_>) -> Ready {
     let mut poll =
         libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 };
     // SAFETY: `poll` is one live entry.
@@ -135,7 +134,7 @@ pub(crate) fn ready(socket: BorrowedFd<'_>) -> Ready {
 }
 
 /// Whether the connection is gone in both directions, so that waiting for it makes no sense.
-pub(crate) fn is_broken(socket: BorrowedFd<'_>) -> bool {
+pub fn is_broken(socket: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: 0, revents: 0 };
     // SAFETY: `poll` is one live entry.
     unsafe { libc::poll(&mut poll, 1, 0) };
@@ -144,7 +143,7 @@ pub(crate) fn is_broken(socket: BorrowedFd<'_>) -> bool {
 
 /// Waits up to a millisecond for octets, for room if `write`, or for an acknowledgement, which
 /// nothing announces.
-pub(crate) fn wait(socket: BorrowedFd<'_>, write: bool) {
+pub fn wait(socket: BorrowedFd<'_>, write: bool) {
     let events = libc::POLLIN | if write { libc::POLLOUT } else { 0 };
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events, revents: 0 };
     // SAFETY: `poll` is one live entry.
@@ -152,19 +151,19 @@ pub(crate) fn wait(socket: BorrowedFd<'_>, write: bool) {
 }
 
 /// Ends the sending half: the peer sees the end after everything written before.
-pub(crate) fn shutdown_write(socket: BorrowedFd<'_>) {
+pub fn shutdown_write(socket: BorrowedFd<'_>) {
     // SAFETY: takes no pointers.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
 }
 
 /// Ends both halves, also for copies of the socket that a forked child holds.
-pub(crate) fn shutdown(socket: BorrowedFd<'_>) {
+pub fn shutdown(socket: BorrowedFd<'_>) {
     // SAFETY: takes no pointers.
     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
 }
 
 /// Octets that the peer has not acknowledged.
-pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
     let mut octets: libc::c_int = 0;
     // SAFETY: `octets` is a live integer of the size that TIOCOUTQ writes.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut octets) };
@@ -172,18 +171,18 @@ pub(crate) fn unacknowledged(socket: BorrowedFd<'_>) -> usize {
 }
 
 /// Octets that TCP puts into one segment.
-pub(crate) fn segment_size(socket: BorrowedFd<'_>) -> u32 {
+pub fn segment_size(socket: BorrowedFd<'_>) -> u32 {
     option(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(1460)
 }
 
 /// The round trip time as TCP has smoothed it, in microseconds.
-pub(crate) fn rtt_us(socket: BorrowedFd<'_>) -> Option<u32> {
+pub fn rtt_us(socket: BorrowedFd<'_>) -> Option<u32> {
     info(socket).map(|info| info.tcpi_rtt)
 }
 
 /// For how long the peer's host has said nothing, not even that nobody reads there, although it was
 /// asked again. `None` when all that was sent is acknowledged.
-pub(crate) fn silence(socket: BorrowedFd<'_>) -> Option<Duration> {
+pub fn silence(socket: BorrowedFd<'_>) -> Option<Duration> {
     let info = info(socket).filter(|_| unacknowledged(socket) > 0)?;
     // One probe of a closed window is always on its way, and the next ones are minutes apart.
     let asked = info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
@@ -204,7 +203,7 @@ fn info(socket: BorrowedFd<'_>) -> Option<libc::tcp_info> {
 }
 
 /// Chooses the congestion control by name; a kernel that lacks it keeps its own.
-pub(crate) fn congestion_control(socket: BorrowedFd<'_>, name: &str) {
+pub fn congestion_control(socket: BorrowedFd<'_>, name: &str) {
     let (ptr, len) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
     // SAFETY: `ptr` points to `len` live octets.
     unsafe {
@@ -213,14 +212,14 @@ pub(crate) fn congestion_control(socket: BorrowedFd<'_>, name: &str) {
 }
 
 /// Sends small frames at once.
-pub(crate) fn no_delay(socket: BorrowedFd<'_>) {
+pub fn no_delay(socket: BorrowedFd<'_>) {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1);
 }
 
 /// Has the kernel find out about a host that has gone without a word while nothing is under way.
 /// [`silence`] tells while something is: the kernel's own limit would also end a connection to a
 /// process that is stopped and does not read.
-pub(crate) fn give_up_after(socket: BorrowedFd<'_>, silence: Duration) {
+pub fn give_up_after(socket: BorrowedFd<'_>, silence: Duration) {
     const PROBES: libc::c_int = 4;
     let interval_s = (silence.as_secs() / 5).clamp(1, 3600) as libc::c_int;
     set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
@@ -230,6 +229,6 @@ pub(crate) fn give_up_after(socket: BorrowedFd<'_>, silence: Duration) {
 }
 
 /// Takes that back.
-pub(crate) fn never_give_up(socket: BorrowedFd<'_>) {
+pub fn never_give_up(socket: BorrowedFd<'_>) {
     set_option(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 0);
 }

@@ -1,8 +1,7 @@
 //! Receive buffers, reused while they are warm.
 
+use weft_reactor::warm::Warm;
 use weft_rnic::mpa::MAX_FPDU_LEN;
-
-use crate::warm::Warm;
 
 /// Octets received at once, behind a frame that is not whole yet.
 const RECEIVE_OCTETS: usize = 512 << 10;
@@ -14,7 +13,7 @@ const KEPT_MAX: usize = 8;
 static POOL: Warm = Warm::new(RECEIVE_OCTETS + MAX_FPDU_LEN, KEPT_MAX);
 
 /// A buffer with received octets that have not been consumed.
-pub(crate) struct Buffer {
+pub struct Buffer {
     bytes: Box<[u8]>,
     /// Where these begin and end.
     start: usize,

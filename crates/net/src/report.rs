@@ -12,9 +12,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use log::Level;
+use weft_os::clock;
 use weft_sync::Mutex;
-
-use crate::clock;
 
 /// Different lines that the application's own calls cause in the life of a process.
 const LINES_MAX: usize = 64;
@@ -27,12 +26,12 @@ const STRANGERS_PAUSE: Duration = Duration::from_secs(2);
 const STRANGERS_MAX: usize = 1024;
 
 /// Tells what the application asked for and cannot have.
-pub(crate) fn error(line: String) {
+pub fn error(line: String) {
     once(Level::Error, line);
 }
 
 /// Tells what is probably not as the person believes.
-pub(crate) fn warning(line: String) {
+pub fn warning(line: String) {
     once(Level::Warn, line);
 }
 
@@ -48,7 +47,7 @@ fn once(level: Level, line: String) {
 
 /// Tells a line about a peer that came by itself, if it is a new one: few for each source, so that
 /// no source uses up what may be said of others. `line` is made if it may be told.
-pub(crate) fn stranger(peer: IpAddr, line: impl FnOnce() -> String) {
+pub fn stranger(peer: IpAddr, line: impl FnOnce() -> String) {
     static STRANGERS: Mutex<Option<Strangers>> = Mutex::new(None);
     let now = clock::now();
     let mut strangers = STRANGERS.lock();
@@ -108,7 +107,7 @@ impl Strangers {
 }
 
 /// Who a peer is: a host of IPv6 has the whole of its link's prefix for addresses.
-pub(crate) fn source_of(peer: IpAddr) -> IpAddr {
+pub fn source_of(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
             let mut octets = v6.octets();

@@ -1,4 +1,4 @@
-//! One of the engine's threads: what it watches, its timers, the leases it looks after.
+//! One of the reactor's threads: what it watches, its timers, the leases it looks after.
 //!
 //! Invariant: what it sleeps for is known to it; whoever brings the time forward wakes it.
 
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_os::fds::HighFd;
+use weft_os::{clock, sys, thread};
 use weft_sync::Mutex;
 
-use super::rest::Rest;
-use super::{AT_THREAD_START, Engine, Interest, Leased, Readiness, Source};
-use crate::fds::HighFd;
-use crate::{clock, sys};
+use crate::fork_gate::ForkGate;
+use crate::source::{Interest, Leased, Readiness, Source, Sources};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 64;
@@ -52,29 +52,53 @@ impl Timers {
 }
 
 thread_local! {
-    /// Which of the engine's threads this is.
+    /// Which of the reactor's threads this is.
     static SELF: Cell<*const Worker> = const { Cell::new(ptr::null()) };
 }
 
-/// A thread of the engine.
+/// What is done to the list of watched descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operation {
+    Add,
+    Modify,
+    Remove,
+}
+
+impl Operation {
+    fn code(self) -> libc::c_int {
+        match self {
+            Self::Add => libc::EPOLL_CTL_ADD,
+            Self::Modify => libc::EPOLL_CTL_MOD,
+            Self::Remove => libc::EPOLL_CTL_DEL,
+        }
+    }
+}
+
+/// A thread of the reactor.
 pub(super) struct Worker {
     epoll: HighFd,
     wake: HighFd,
     timers: Mutex<Timers>,
     leases: Mutex<Vec<Weak<dyn Leased>>>,
     has_leases: AtomicBool,
-    rest: Rest,
+    gate: ForkGate,
+    stops: AtomicBool,
 }
 
 impl Worker {
-    /// Starts a thread for `engine`.
+    /// Starts a thread that serves `sources` and calls `at_start` before anything else.
     ///
     /// # Errors
     /// The errno of the system that has no descriptor or no thread left for it.
-    pub fn start(engine: &'static Engine) -> io::Result<Arc<Self>> {
+    pub fn start(sources: Arc<Sources>, at_start: Option<fn()>) -> io::Result<Arc<Self>> {
         let worker = Arc::new(Self::new()?);
         let own = Arc::clone(&worker);
-        sys::thread::spawn(c"weft", move || own.run(engine))?;
+        thread::spawn(c"weft", move || {
+            if let Some(call) = at_start {
+                call();
+            }
+            own.run(&sources);
+        })?;
         Ok(worker)
     }
 
@@ -91,14 +115,15 @@ impl Worker {
             timers: Mutex::default(),
             leases: Mutex::default(),
             has_leases: AtomicBool::new(false),
-            rest: Rest::new(),
+            gate: ForkGate::new(),
+            stops: AtomicBool::new(false),
         })
     }
 
-    /// Adds, changes or removes (`EPOLL_CTL_*`) what is watched of `fd`. A descriptor that epoll
+    /// Adds, changes or removes what is watched of `fd`. A descriptor that epoll
     /// refuses is never ready; the timers of its owner end it.
-    pub fn control(&self, operation: libc::c_int, fd: RawFd, interest: Interest, token: u64) {
-        let _ = sys::epoll_ctl(self.epoll.as_fd(), operation, fd, interest.bits(), token);
+    pub fn control(&self, operation: Operation, fd: RawFd, interest: Interest, token: u64) {
+        let _ = sys::epoll_ctl(self.epoll.as_fd(), operation.code(), fd, interest.bits(), token);
     }
 
     /// Calls `source` at `deadline`.
@@ -126,44 +151,47 @@ impl Worker {
     }
 
     /// Where its thread is without locks.
-    pub fn rest(&self) -> &Rest {
-        &self.rest
+    pub fn gate(&self) -> &ForkGate {
+        &self.gate
     }
 
-    /// Serves what it watches, for as long as the process lives.
-    fn run(&self, engine: &Engine) -> ! {
+    /// Has the thread end once it has done what it is about.
+    pub fn stop(&self) {
+        self.stops.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Serves what it watches until it is stopped.
+    fn run(&self, sources: &Sources) {
         SELF.set(self);
-        if let Some(call) = AT_THREAD_START.get() {
-            call();
-        }
         sys::block_signals();
         sys::wake_on_time();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         let mut due = None;
-        loop {
+        while !self.stops.load(Ordering::Acquire) {
             let now = clock::now();
             if due.is_some_and(|due| clock::stopped_since(due, now).is_some()) {
-                self.catch_up(engine, &mut events);
+                self.catch_up(sources, &mut events);
             }
             // Timers last, because the end of a lease may set one.
             let deadline = [self.check_leases(now), self.run_timers(now)];
             let timeout = deadline.into_iter().flatten().min();
             due = timeout.map(|timeout| now + timeout);
-            self.rest.enter();
+            self.gate.enter();
             let count = sys::epoll_wait(self.epoll.as_fd(), &mut events, timeout);
-            self.rest.leave();
+            self.gate.leave();
             for event in &events[..count] {
-                self.dispatch(engine, event);
+                self.dispatch(sources, event);
             }
         }
     }
 
     /// The process was stopped: what came meanwhile is taken before any timer says that it did not.
-    fn catch_up(&self, engine: &Engine, events: &mut [libc::epoll_event]) {
+    fn catch_up(&self, sources: &Sources, events: &mut [libc::epoll_event]) {
         for _ in 0..CATCH_UP_MAX {
             let count = sys::epoll_wait(self.epoll.as_fd(), events, Some(Duration::ZERO));
             for event in &events[..count] {
-                self.dispatch(engine, event);
+                self.dispatch(sources, event);
             }
             if count < events.len() {
                 break;
@@ -171,13 +199,13 @@ impl Worker {
         }
     }
 
-    fn dispatch(&self, engine: &Engine, event: &libc::epoll_event) {
+    fn dispatch(&self, sources: &Sources, event: &libc::epoll_event) {
         let (bits, token) = (event.events, event.u64);
         if token == WAKE_TOKEN {
             sys::drain(self.wake.as_fd());
             return;
         }
-        let Some(source) = engine.source(token) else { return };
+        let Some(source) = sources.find(token, |r| Arc::clone(&r.source)) else { return };
         let failed = bits & (libc::EPOLLERR | libc::EPOLLHUP) as u32 != 0;
         source.ready(Readiness {
             read: failed || bits & libc::EPOLLIN as u32 != 0,

@@ -13,6 +13,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use weft_os::fds::HighFd;
+use weft_os::options::{option, set_option, set_value};
+use weft_os::random;
 use weft_rnic::shuttle::{Route, Transmit};
 use weft_rnic::wire::datagram::GROUP_QPN;
 use weft_rnic::wire::llp::Piece;
@@ -22,10 +25,8 @@ use weft_verbs::Misuse;
 use control::Control;
 use names::{address_of, mapped, name_of, unspecified_like};
 
-use crate::cm::socket::{self, Kind};
-use crate::fds::HighFd;
-use crate::sys;
-use crate::sys::options::{option, set_option, set_value};
+use crate::refused;
+use crate::socket::{self, Kind};
 
 /// Pieces of a burst: a header, a piece of memory or a few, and a trailer for each datagram.
 const PIECES_MAX: usize = 1024;
@@ -36,14 +37,14 @@ const BUFFER_OCTETS_DEFAULT: u32 = 212_992;
 /// Octets of the largest bundle that is sent: IPv6's header and UDP's must fit beside it.
 const BUNDLE_OCTETS_SENT: usize = 65_535 - 48;
 /// Octets of the largest bundle that arrives.
-pub(crate) const BUNDLE_OCTETS: usize = 65_536;
+pub const BUNDLE_OCTETS: usize = 65_536;
 
 /// Where datagrams to groups go, as the number of their destination says.
 const GROUP_PORT: u16 = (GROUP_QPN >> 8) as u16;
 
 /// A bound socket.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     fd: HighFd,
     number: u16,
     /// The low octet of the number of the queue pair.
@@ -59,7 +60,7 @@ pub(crate) struct Port {
 
 /// A bundle of datagrams of one sender.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bundle {
+pub struct Bundle {
     /// Octets of all of them.
     pub octets: usize,
     /// Octets of each but the last.
@@ -109,7 +110,7 @@ impl Port {
             on(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS);
         }
         let room_octets = widen_buffers(fd.as_fd());
-        let tag = sys::random::random() & 0xff;
+        let tag = random::random() & 0xff;
         let refused = AtomicBool::new(false);
         let cuts = AtomicBool::new(option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_some());
         Ok(Self { fd: HighFd::new(fd), number, tag, dual, room_octets, refused, cuts })
@@ -120,7 +121,7 @@ impl Port {
     /// # Errors
     /// If the system has none to give.
     pub fn for_queue_pair() -> Result<Self, Misuse> {
-        Self::bind(0).map_err(sys::refused)
+        Self::bind(0).map_err(refused)
     }
 
     /// A port for what comes to `group` by the network interfaces `interfaces`: one of many at the
@@ -129,7 +130,7 @@ impl Port {
     /// # Errors
     /// If none of the interfaces can be a member, or somebody keeps the number for themselves.
     pub fn for_group(group: IpAddr, interfaces: &[u32]) -> Result<Self, Misuse> {
-        Self::join(group, interfaces).map_err(sys::refused)
+        Self::join(group, interfaces).map_err(refused)
     }
 
     fn join(group: IpAddr, interfaces: &[u32]) -> io::Result<Self> {
@@ -543,7 +544,7 @@ fn enter_group(socket: BorrowedFd<'_>, group: IpAddr, interface: u32) -> io::Res
 }
 
 /// Octets of the largest packet that the kernel believes to reach the peer of a connected socket.
-pub(crate) fn path_mtu(socket: &UdpSocket) -> Option<u32> {
+pub fn path_mtu(socket: &UdpSocket) -> Option<u32> {
     let (level, name) = match socket.local_addr().ok()? {
         SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
         SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),

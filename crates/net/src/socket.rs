@@ -11,27 +11,36 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use libc::{c_int, socklen_t};
+use weft_os::fds;
+use weft_os::options::{set_option, set_value};
 
-use super::config;
-use crate::fds;
-use crate::sys::options::{set_option, set_value};
+/// Silence after which TCP asks whether the peer is still there.
+const KEEPALIVE_IDLE_S: c_int = 30;
+/// Time between two such questions.
+const KEEPALIVE_INTERVAL_S: c_int = 10;
+/// Questions without an answer after which the connection is over.
+const KEEPALIVE_PROBES: c_int = 3;
 
 /// A datagram socket keeps a port of the UDP space; a stream socket is for everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// TCP.
     Stream,
+    /// UDP.
     Datagram,
 }
 
 /// How far a non-blocking connect got at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialed {
+pub enum Dialed {
+    /// Connected.
     Done,
+    /// The peer has yet to answer.
     InProgress,
 }
 
 /// Opens a socket of the family of `addr`.
-pub(crate) fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
+pub fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = match kind {
         Kind::Stream => libc::SOCK_STREAM,
@@ -47,7 +56,7 @@ pub(crate) fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
 
 /// Binds to a local address. A port that only connections of the past still hold is taken over;
 /// one that another socket is bound to is not, unless both allow it (`shared`).
-pub(crate) fn bind(fd: BorrowedFd, addr: &SocketAddr, shared: bool) -> io::Result<()> {
+pub fn bind(fd: BorrowedFd, addr: &SocketAddr, shared: bool) -> io::Result<()> {
     set_reuse(fd, shared)?;
     let first = bind_raw(fd, addr);
     let in_use = matches!(&first, Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE));
@@ -68,7 +77,7 @@ fn bind_raw(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<()> {
 
 /// Starts to connect, unless that is done or under way. The first call after a refusal only
 /// clears it away.
-pub(crate) fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
+pub fn connect(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
     match connect_once(fd, addr) {
         Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => connect_once(fd, addr),
         Err(e) if e.raw_os_error() == Some(libc::EISCONN) => Ok(Dialed::Done),
@@ -89,7 +98,7 @@ fn connect_once(fd: BorrowedFd, addr: &SocketAddr) -> io::Result<Dialed> {
 }
 
 /// Lets peers connect. Connections inherit that their address may be reused once they are over.
-pub(crate) fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
+pub fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
     set_reuse(fd, true)?;
     let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
     // SAFETY: listen takes integers only.
@@ -97,13 +106,13 @@ pub(crate) fn listen(fd: BorrowedFd, backlog: usize) -> io::Result<()> {
 }
 
 /// Whether the process or the system has no descriptor or memory left for now.
-pub(crate) fn is_exhausted(error: &io::Error) -> bool {
+pub fn is_exhausted(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }
 
 /// Takes the next stream that waits, if there is memory for a connection.
-pub(crate) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
+pub fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
     if weft_memory::is_short() {
         return Err(io::Error::from_raw_os_error(libc::ENOMEM));
     }
@@ -119,31 +128,27 @@ pub(crate) fn accept(fd: BorrowedFd) -> io::Result<OwnedFd> {
 
 /// What every connection has, as far as the system lets it: no delay for small frames, and probes
 /// that find a dead peer.
-pub(crate) fn prepare_stream(stream: &TcpStream) {
+pub fn prepare_stream(stream: &TcpStream) {
     for (level, option, value) in [
         (libc::IPPROTO_TCP, libc::TCP_NODELAY, 1),
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, config::KEEPALIVE_IDLE_S),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, config::KEEPALIVE_INTERVAL_S),
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, config::KEEPALIVE_PROBES),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, KEEPALIVE_IDLE_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, KEEPALIVE_PROBES),
     ] {
         let _slower_without = set_int(stream.as_fd(), level, option, value);
     }
 }
 
 /// Has a stream reset when it is closed.
-pub(super) fn reset_on_close(fd: BorrowedFd) -> io::Result<()> {
+pub fn reset_on_close(fd: BorrowedFd) -> io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     done(set_value(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger))
 }
 
 /// Binds a datagram socket beside `first`, to an address that this one is bound to or that is
 /// among those, and connects it to `peer`: what comes from there is its own from then on.
-pub(super) fn beside(
-    first: BorrowedFd,
-    local: &SocketAddr,
-    peer: &SocketAddr,
-) -> io::Result<OwnedFd> {
+pub fn beside(first: BorrowedFd, local: &SocketAddr, peer: &SocketAddr) -> io::Result<OwnedFd> {
     let fd = open(local, Kind::Datagram)?;
     // It stays allowed for this one, so that others may listen there once `first` is gone.
     set_reuse(fd.as_fd(), true)?;
@@ -157,30 +162,30 @@ pub(super) fn beside(
 }
 
 /// Allows others to bind to the address of a socket that is there to stay.
-pub(super) fn share(fd: BorrowedFd) -> io::Result<()> {
+pub fn share(fd: BorrowedFd) -> io::Result<()> {
     set_reuse(fd, true)
 }
 
 /// Sets the type of service (RFC 2474) of what is sent.
-pub(super) fn set_tos(fd: BorrowedFd, v6: bool, tos: u8) -> io::Result<()> {
+pub fn set_tos(fd: BorrowedFd, v6: bool, tos: u8) -> io::Result<()> {
     let (level, option) =
         if v6 { (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) } else { (libc::IPPROTO_IP, libc::IP_TOS) };
     set_int(fd, level, option, c_int::from(tos))
 }
 
 /// Says whether an IPv6 wildcard also means IPv4.
-pub(crate) fn set_v6_only(fd: BorrowedFd, only: bool) -> io::Result<()> {
+pub fn set_v6_only(fd: BorrowedFd, only: bool) -> io::Result<()> {
     set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, c_int::from(only))
 }
 
 /// Leaves the choice of a port to connect, which may reuse one that is bound elsewhere, where the
 /// system can.
-pub(crate) fn defer_port(fd: BorrowedFd) {
+pub fn defer_port(fd: BorrowedFd) {
     let _bound_at_once = set_int(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
 }
 
 /// Lets it be bound to addresses that the machine does not have, where the system knows that.
-pub(crate) fn bind_anywhere(fd: BorrowedFd) {
+pub fn bind_anywhere(fd: BorrowedFd) {
     let _older_kernels_refuse = set_int(fd, libc::SOL_IPV6, libc::IPV6_FREEBIND, 1);
     let _of_one_family = set_int(fd, libc::SOL_IP, libc::IP_FREEBIND, 1);
 }
@@ -199,13 +204,13 @@ fn done(worked: bool) -> io::Result<()> {
 }
 
 /// The local address of a socket, whatever its kind.
-pub(crate) fn local_addr(fd: BorrowedFd) -> io::Result<SocketAddr> {
+pub fn local_addr(fd: BorrowedFd) -> io::Result<SocketAddr> {
     // getsockname does not care what the socket is, so a second descriptor seen as a stream does.
     TcpStream::from(fd.try_clone_to_owned()?).local_addr()
 }
 
 /// Why a route was not found.
-pub(super) enum NoRoute {
+pub enum NoRoute {
     /// The source address is none of this machine's.
     Source(io::Error),
     /// Nothing leads to the destination.
@@ -214,7 +219,7 @@ pub(super) enum NoRoute {
 
 /// The address that packets to `dst` leave from, and `dst` itself as the system understands it
 /// (the wildcard address means this machine). Sends nothing.
-pub(super) fn route(src: SocketAddr, dst: SocketAddr) -> Result<(SocketAddr, SocketAddr), NoRoute> {
+pub fn route(src: SocketAddr, dst: SocketAddr) -> Result<(SocketAddr, SocketAddr), NoRoute> {
     let mut src = src;
     src.set_port(0);
     let probe = UdpSocket::bind(src).map_err(NoRoute::Source)?;

@@ -1,5 +1,6 @@
 //! Threads without those of the standard library, which ends the process where it has no memory for
 //! a handle.
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};

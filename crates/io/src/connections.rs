@@ -1,0 +1,55 @@
+//! Every connection that there is: for polling threads, which help with all of them, and for who
+//! ends the process.
+//!
+//! Invariant: a connection is listed from when it is held until nothing is left of it, once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_sync::RwLock;
+
+/// How long a closed connection waits for the peer to close as well.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
+/// A connection, as those see it who have no part in it.
+pub(crate) trait Connection: Send + Sync {
+    /// An application thread found a completion queue empty that is not this one's: it does the
+    /// reactor's work here, unless somebody polls this connection for itself.
+    fn help(&self, now: Instant);
+    /// The process ends at once: acknowledges what was received, waiting no longer than `until`.
+    fn hurry(&self, until: Instant);
+    /// The process ends: nobody is told of what becomes of it any more.
+    fn hush(&self);
+}
+
+/// The connections of one reactor.
+#[derive(Default)]
+pub(crate) struct Connections(RwLock<Vec<Arc<dyn Connection>>>);
+
+impl Connections {
+    /// Adds a connection to those that a polling thread helps with.
+    pub fn enlist(&self, connection: Arc<dyn Connection>) {
+        let mut list = self.0.write();
+        if !list.iter().any(|other| Arc::ptr_eq(other, &connection)) {
+            list.push(connection);
+        }
+    }
+
+    /// Takes it off again.
+    pub fn strike<T: Connection>(&self, connection: &T) {
+        self.0.write().retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), connection));
+    }
+
+    /// The connection whose turn it is.
+    pub fn in_turn(&self, turn: usize) -> Option<Arc<dyn Connection>> {
+        let list = self.0.read();
+        (!list.is_empty()).then(|| Arc::clone(&list[turn % list.len()]))
+    }
+
+    /// Every connection, unless the list is being changed just now.
+    pub fn each(&self, work: impl FnMut(&Arc<dyn Connection>)) {
+        if let Some(list) = self.0.try_read() {
+            list.iter().for_each(work);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Sockets as RDMA needs them, and the policy of who is spoken to under which key.
+//!
+//! [`tcp`] and [`udp`] move bytes between registered memory and the kernel, in as few calls as the
+//! kernel allows (gathered writes, GSO, GRO); [`socket`] makes, binds and connects sockets;
+//! [`secrecy`] decides who may be spoken to at all; [`report`] and [`silence`] tell a person what
+//! no verb can say.
+//!
+//! Invariant: no call here waits for the network, except [`tcp::wait`], which says for how long;
+//! and this crate drives nothing: what is ready, and when, is for `weft-reactor` to say.
+//!
+//! Order of calls: [`Secrecy::decide`](secrecy::Secrecy::decide) or one of its kin before anything
+//! is exchanged with a peer; [`udp::Port::bind`] or [`socket::open`], then what a socket has.
+
+#![deny(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
+
+pub mod buffers;
+pub mod path;
+pub mod report;
+pub mod secrecy;
+pub mod silence;
+pub mod socket;
+pub mod tcp;
+pub mod udp;
+
+use std::io;
+
+use weft_verbs::Misuse;
+
+/// What a refusal of the system is to who has called a verb.
+pub fn refused(error: io::Error) -> Misuse {
+    Misuse::System(error.raw_os_error().unwrap_or(libc::EIO))
+}

@@ -1,0 +1,261 @@
+//! Background threads that wait for everybody: for descriptors to be ready, timers to be due, and
+//! leases to run out.
+//!
+//! A [`Source`] is whatever the reactor calls; it knows nothing of connections. Each source belongs
+//! to one of the threads, so that an application with many busy connections that sleeps until
+//! something happens uses more than one processor. The first thread starts with
+//! [`Reactor::start`], which fails if it cannot; those beyond start with the first source that is
+//! theirs, and the first does their work if they cannot. They end with the [`Reactor`].
+//!
+//! While an application thread polls a connection it holds a lease ([`Leased`]) on it and the
+//! reactor does not watch that connection: otherwise every packet would wake two threads. A lease
+//! lasts as long as it is renewed; when it ends the reactor watches again.
+//!
+//! Invariant: no lock of the reactor is held while a source is called.
+//!
+//! Order of calls: [`Reactor::start`], then [`Reactor::add`] and [`Reactor::set_timer`] for any
+//! source; [`Reactor::remove`] before a descriptor is closed. Who forks calls [`Reactor::park`]
+//! before and [`Reactor::resume`] in the parent; the child has no threads, and makes a reactor of
+//! its own.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
+
+mod fork_gate;
+mod source;
+pub mod warm;
+mod worker;
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
+
+use weft_os::random;
+use weft_sync::TryOnceLock;
+
+use self::fork_gate::ForkGate;
+pub use self::source::{Interest, Leased, Readiness, Source, Token};
+use self::source::{Registered, Sources};
+use self::worker::{Operation, WAKE_TOKEN, Worker};
+
+/// Threads that a reactor can have.
+pub const THREADS_MAX: usize = 16;
+
+/// How a reactor is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Threads, at least one and at most [`THREADS_MAX`].
+    pub threads: usize,
+    /// Which of the reactors in a line of forks it is: no token of another one names anything here.
+    pub generation: usize,
+    /// Called by each thread before anything else.
+    pub at_thread_start: Option<fn()>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { threads: 1, generation: 0, at_thread_start: None }
+    }
+}
+
+/// The background threads and what they watch.
+pub struct Reactor {
+    setup: Setup,
+    first: TryOnceLock<Arc<Worker>>,
+    /// Those beyond the first; none for one that the system had no means for.
+    others: [OnceLock<Option<Arc<Worker>>>; THREADS_MAX - 1],
+    sources: Arc<Sources>,
+    next_token: AtomicU64,
+}
+
+impl Reactor {
+    /// A reactor whose threads have yet to start.
+    pub fn new(setup: Setup) -> Self {
+        let threads = setup.threads.clamp(1, THREADS_MAX);
+        Self {
+            setup: Setup { threads, ..setup },
+            first: TryOnceLock::new(),
+            others: [const { OnceLock::new() }; THREADS_MAX - 1],
+            sources: Arc::default(),
+            next_token: AtomicU64::new(((setup.generation as u64) << 32) + WAKE_TOKEN + 1),
+        }
+    }
+
+    /// Starts the first thread, if it does not run. Whoever makes an object that needs the reactor
+    /// calls this first; without, what is added is watched only if the thread can start then.
+    ///
+    /// # Errors
+    /// The errno of the system that has no descriptor, thread or random numbers left for it.
+    pub fn start(&self) -> io::Result<()> {
+        self.first().map(drop)
+    }
+
+    /// Has the threads stay where they hold no lock, because this one is about to fork; gives up on
+    /// those that have not come by `until`.
+    pub fn park(&self, until: Instant) {
+        self.gates().for_each(ForkGate::park);
+        self.gates().for_each(|gate| gate.wait_parked(until));
+    }
+
+    /// The fork is over: the threads may go on.
+    pub fn resume(&self) {
+        self.gates().for_each(ForkGate::resume);
+    }
+
+    fn workers(&self) -> impl Iterator<Item = &Arc<Worker>> {
+        let others = self.others.iter().filter_map(OnceLock::get).flatten();
+        self.first.get().into_iter().chain(others)
+    }
+
+    fn gates(&self) -> impl Iterator<Item = &ForkGate> {
+        self.workers().map(|worker| worker.gate())
+    }
+
+    /// The thread without which there is no reactor; the first call that can starts it.
+    fn first(&self) -> io::Result<&Worker> {
+        let start = || {
+            random::prepare()?;
+            self.start_worker()
+        };
+        self.first.get_or_try_init(start).map(|worker| &**worker)
+    }
+
+    fn start_worker(&self) -> io::Result<Arc<Worker>> {
+        Worker::start(Arc::clone(&self.sources), self.setup.at_thread_start)
+    }
+
+    /// The thread that sources with this `number` belong to; the first call starts it. None if not
+    /// even the first can be started.
+    fn worker(&self, number: usize) -> Option<&Worker> {
+        let beyond = (number % self.setup.threads).checked_sub(1);
+        let own = beyond.and_then(|index| self.others.get(index));
+        let own = own.and_then(|own| own.get_or_init(|| self.start_worker().ok()).as_deref());
+        own.or_else(|| self.first().ok())
+    }
+
+    /// Watches `fd` for `source`, which is kept alive until [`Reactor::remove`].
+    pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, source: Arc<dyn Source>) -> Token {
+        let token = self.next_token.fetch_add(1, Ordering::Relaxed);
+        let (fd, worker) = (fd.as_raw_fd(), self.worker(source.number()));
+        self.sources.insert(token, Registered { fd, source });
+        if let Some(worker) = worker {
+            worker.control(Operation::Add, fd, interest, token);
+        }
+        Token(token)
+    }
+
+    /// Changes what a source wants to be told.
+    pub fn modify(&self, token: Token, interest: Interest) {
+        let found = self.sources.find(token.0, |r| (r.fd, r.source.number()));
+        if let Some((fd, number)) = found
+            && let Some(worker) = self.worker(number)
+        {
+            worker.control(Operation::Modify, fd, interest, token.0);
+        }
+    }
+
+    /// Stops watching. Call it before the descriptor is closed.
+    pub fn remove(&self, token: Token) {
+        let removed = self.sources.remove(token.0);
+        if let Some(Registered { fd, source }) = removed
+            && let Some(worker) = self.worker(source.number())
+        {
+            worker.control(Operation::Remove, fd, Interest::NONE, token.0);
+        }
+    }
+
+    /// Calls `source.timeout` at `deadline`, if it still exists then. It cannot be cancelled; the
+    /// source looks whether something is due.
+    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Source>) {
+        if let Some(number) = source.upgrade().map(|source| source.number())
+            && let Some(worker) = self.worker(number)
+        {
+            worker.set_timer(deadline, source);
+        }
+    }
+
+    /// Looks after a lease until it can be taken back.
+    pub fn lease(&self, leased: Weak<dyn Leased>) {
+        if let Some(worker) = self.worker(0) {
+            worker.lease(leased);
+        }
+    }
+
+    /// Every source that is watched, for who ends the process.
+    pub fn all(&self) -> Vec<Arc<dyn Source>> {
+        self.sources.all()
+    }
+}
+
+impl Drop for Reactor {
+    fn drop(&mut self) {
+        self.workers().for_each(|worker| worker.stop());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use weft_os::clock;
+
+    use super::*;
+
+    struct Numbered {
+        number: usize,
+        /// Waits until all of them are called, and the test is there.
+        called: Arc<Barrier>,
+    }
+
+    impl Source for Numbered {
+        fn ready(&self, _: Readiness) {}
+
+        fn timeout(&self, _: Instant) {
+            self.called.wait();
+        }
+
+        fn number(&self) -> usize {
+            self.number
+        }
+    }
+
+    fn numbered(count: usize, called: &Arc<Barrier>) -> Vec<Arc<dyn Source>> {
+        let source = |number| {
+            let called = Arc::clone(called);
+            Arc::new(Numbered { number, called }) as Arc<dyn Source>
+        };
+        (0..count).map(source).collect()
+    }
+
+    #[test]
+    fn sources_with_other_numbers_have_other_threads_at_the_same_time() {
+        let count = 3;
+        let called = Arc::new(Barrier::new(count + 1));
+        let reactor = Reactor::new(Setup { threads: count, ..Setup::default() });
+        let sources = numbered(count, &called);
+        for source in &sources {
+            reactor.set_timer(clock::now(), Arc::downgrade(source));
+        }
+        // Were two of them called by one thread, the second would wait for ever.
+        called.wait();
+    }
+
+    #[test]
+    fn its_threads_end_with_it() {
+        let called = Arc::new(Barrier::new(2));
+        let reactor = Reactor::new(Setup::default());
+        let sources = numbered(1, &called);
+        reactor.set_timer(clock::now(), Arc::downgrade(&sources[0]));
+        called.wait();
+        let worker = Arc::downgrade(reactor.workers().next().unwrap());
+        drop(reactor);
+        while worker.strong_count() > 0 {
+            std::thread::yield_now();
+        }
+    }
+}
