@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use weft_interop::{Ended, Lab, Program};
+use weft_testkit::{Ended, Lab, Program};
 
 pub fn good(ended: Ended) -> Ended {
     assert!(ended.status.success(), "{ended}");

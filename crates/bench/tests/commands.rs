@@ -5,6 +5,8 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use weft_testkit::{Dir, text};
+
 fn bench() -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_weft-bench"));
     let library = program.with_file_name("libweft.so");
@@ -16,10 +18,6 @@ fn bench() -> Command {
 
 fn run(line: &str) -> Output {
     bench().args(line.split_whitespace()).output().expect("weft-bench starts")
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -88,11 +86,10 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
-    let scratch = std::env::temp_dir().join(format!("weft-bench-test-{}", std::process::id()));
-    std::fs::create_dir_all(&scratch).unwrap();
+    let scratch = Dir::new("bench-test");
     let mut child = bench()
         .args(["lan", "--rounds", "1", "--seconds", "60", "--only", "blocking"])
-        .env("TMPDIR", &scratch)
+        .env("TMPDIR", scratch.root())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -109,8 +106,7 @@ fn an_interrupt_leaves_nothing_behind() {
     for pid in started {
         assert!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} is still there");
     }
-    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
-    std::fs::remove_dir(&scratch).unwrap();
+    assert_eq!(std::fs::read_dir(scratch.root()).unwrap().count(), 0);
 }
 
 /// The processes that `pid`'s main thread has started.

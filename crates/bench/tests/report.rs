@@ -5,9 +5,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+
+use weft_testkit::Dir;
 
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// How wide the page is, and how its reader has it.
@@ -84,15 +86,6 @@ const OBSERVER: &str = r#"<!doctype html><meta name="color-scheme" content="ligh
 <iframe src="/report.html" style="border:0;width:WIDTHpx;height:800px" onload="look(this)"></iframe>
 "#;
 
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // The browser's own processes may still write to its profile.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn the_report_is_whole_in_a_browser() {
     let found = BROWSERS.iter().find(|name| is_installed(name));
@@ -100,13 +93,12 @@ fn the_report_is_whole_in_a_browser() {
         eprintln!("skipped: none of {BROWSERS:?} is installed");
         return;
     };
-    let scratch = Scratch(std::env::temp_dir().join(format!("weft-report-{}", std::process::id())));
-    std::fs::create_dir_all(&scratch.0).unwrap();
-    let page = report(&scratch.0);
-    pictures_are_whole(&scratch.0);
+    let scratch = Dir::new("report");
+    let page = report(scratch.root());
+    pictures_are_whole(scratch.root());
     for (width, scheme) in LOOKS {
         let site = Site::new(&page, width);
-        let said = look(browser, &scratch.0, &site, scheme);
+        let said = look(browser, scratch.root(), &site, scheme);
         let number = |name: &str| said[name].as_f64().unwrap_or_else(|| panic!("{name}: {said}"));
         assert_eq!(said["errors"].as_array().map(Vec::len), Some(0), "{said}");
         assert!(number("wide") <= 0.0, "at {width} wider than the window: {said}");

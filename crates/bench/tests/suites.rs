@@ -1,24 +1,10 @@
 //! `weft bench` end to end: a suite is measured into a file, a run that was ended is gone on with,
 //! and files are compared.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(test: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("weft-suites-{}-{test}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).unwrap();
-    }
-}
+use weft_testkit::{Dir, text};
 
 fn bench(dir: &Path, args: &[&str]) -> Output {
     let weft = Path::new(env!("CARGO_BIN_EXE_weft-bench")).with_file_name("weft");
@@ -26,10 +12,6 @@ fn bench(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(weft);
     command.arg("bench").args(args).current_dir(dir);
     command.env_remove("WEFT").env_remove("LD_PRELOAD").output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn succeeds(dir: &Path, args: &[&str]) -> String {
@@ -40,18 +22,18 @@ fn succeeds(dir: &Path, args: &[&str]) -> String {
 
 #[test]
 fn every_suite_is_listed_with_its_figures() {
-    let scratch = Scratch::new("list");
-    let list = succeeds(&scratch.0, &["--list"]);
+    let scratch = Dir::new("list");
+    let list = succeeds(scratch.root(), &["--list"]);
     for word in ["latency:", "bandwidth:", "registration:", "after Jin and others"] {
         assert!(list.contains(word), "{word} is not in\n{list}");
     }
-    assert_eq!(bench(&scratch.0, &["nothing"]).status.code(), Some(125));
+    assert_eq!(bench(scratch.root(), &["nothing"]).status.code(), Some(125));
 }
 
 #[test]
 fn a_run_goes_on_and_is_compared() {
-    let scratch = Scratch::new("run");
-    let dir = scratch.0.as_path();
+    let scratch = Dir::new("run");
+    let dir = scratch.root();
     let begin = ["registration", "--rounds", "1", "--out", "a", "--only", "iWARP"];
     let partly = succeeds(dir, &begin);
     let claim = "Registering 1 MiB costs less than locking it";
@@ -76,8 +58,8 @@ fn a_run_goes_on_and_is_compared() {
 
 #[test]
 fn a_figure_stands_beside_kernel_tcp() {
-    let scratch = Scratch::new("figure");
-    let dir = scratch.0.as_path();
+    let scratch = Dir::new("figure");
+    let dir = scratch.root();
     let only =
         ["latency", "--quick", "--rounds", "1", "--seconds", "0.02", "--only", "pingpong 64"];
     let summary = succeeds(dir, &only);
@@ -90,9 +72,9 @@ fn a_figure_stands_beside_kernel_tcp() {
 
 #[test]
 fn programs_of_filters_run_each_way() {
-    let scratch = Scratch::new("filters");
+    let scratch = Dir::new("filters");
     let only = ["apps", "--quick", "--rounds", "1", "--only", "microscope"];
-    let summary = succeeds(&scratch.0, &only);
+    let summary = succeeds(scratch.root(), &only);
     let row = summary.lines().find(|line| line.starts_with("| microscope 1K "));
     let cells = row.expect("a row").split('|').filter(|cell| !cell.trim().is_empty()).count();
     assert_eq!(cells, 6, "{summary}");
@@ -117,9 +99,9 @@ fn copies_are_counted_where_they_are_made() {
         eprintln!("skipped: valgrind and strace are not both installed");
         return;
     }
-    let scratch = Scratch::new("copies");
+    let scratch = Dir::new("copies");
     let only = ["sdp", "--quick", "--rounds", "1", "--only", "SDP over Shuttle: copies"];
-    let summary = succeeds(&scratch.0, &only);
+    let summary = succeeds(scratch.root(), &only);
     // Into or out of SDP's private buffer, which the enhanced style does without; the receiver's
     // also out of datagrams.
     for (end, basic, enhanced) in [("sender", 0.9..1.3, 0.0..0.3), ("receiver", 1.9..2.3, 0.9..1.3)]
@@ -135,9 +117,9 @@ fn copies_are_counted_where_they_are_made() {
 
 #[test]
 fn clients_from_afar_cost_a_server_something() {
-    let scratch = Scratch::new("crowd");
+    let scratch = Dir::new("crowd");
     let only = ["server-load", "--quick", "--rounds", "1", "--seconds", "0.1"];
-    let summary = succeeds(&scratch.0, &[&only[..], &["--only", "across delay=1ms"]].concat());
+    let summary = succeeds(scratch.root(), &[&only[..], &["--only", "across delay=1ms"]].concat());
     let shares = row(&summary, "1");
     assert_eq!(shares.len(), 3, "{summary}");
     assert!(shares.iter().all(|share| (0.05..50.0).contains(share)), "{summary}");

@@ -1,19 +1,18 @@
 //! Programs that link librdmacm: our own, function by function, and those of rdma-core.
 
 mod common;
-#[path = "../../../interop/clients/src/ports.rs"]
-mod ports;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use common::{Dir, library, plain, preloaded, succeed};
+use common::{behind, plain, preloaded};
+use weft_testkit::{free_port, listens_to_tcp, succeed, text};
 
 const TRANSPORTS: [&str; 2] = ["shuttle", "iwarp"];
 
 #[test]
 fn event_channels_serve_a_linked_program() {
-    let dir = Dir::new("cma");
+    let dir = common::dir("cma");
     let program = dir.build("cma.c", "cma", &["-lrdmacm", "-libverbs"]);
     for transport in TRANSPORTS {
         succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
@@ -22,7 +21,7 @@ fn event_channels_serve_a_linked_program() {
 
 #[test]
 fn a_port_that_another_id_has_is_refused_as_the_kernel_refuses_it() {
-    let dir = Dir::new("bindings");
+    let dir = common::dir("bindings");
     let program = dir.build("bindings.c", "bindings", &["-lrdmacm", "-libverbs"]);
     for transport in ["shuttle", "iwarp", "auto"] {
         succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
@@ -31,7 +30,7 @@ fn a_port_that_another_id_has_is_refused_as_the_kernel_refuses_it() {
 
 #[test]
 fn endpoints_serve_a_linked_program() {
-    let dir = Dir::new("endpoint");
+    let dir = common::dir("endpoint");
     let program = dir.build("endpoint.c", "endpoint", &["-lrdmacm", "-libverbs"]);
     for transport in TRANSPORTS {
         succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
@@ -40,7 +39,7 @@ fn endpoints_serve_a_linked_program() {
 
 #[test]
 fn names_are_resolved_while_the_program_goes_on() {
-    let dir = Dir::new("names");
+    let dir = common::dir("names");
     let program = dir.build("names.c", "names", &["-lrdmacm", "-libverbs", "-ldl"]);
     for transport in TRANSPORTS {
         succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
@@ -49,7 +48,7 @@ fn names_are_resolved_while_the_program_goes_on() {
 
 #[test]
 fn events_come_in_the_order_of_a_device() {
-    let dir = Dir::new("order");
+    let dir = common::dir("order");
     let program = dir.build("order.c", "order", &["-lrdmacm", "-libverbs"]);
     for transport in TRANSPORTS {
         succeed(preloaded(&program).arg("1000").env("WEFT_TRANSPORT", transport));
@@ -58,7 +57,7 @@ fn events_come_in_the_order_of_a_device() {
 
 #[test]
 fn what_succeeded_is_seen_before_the_end_however_late_the_application_looks() {
-    let dir = Dir::new("unseen");
+    let dir = common::dir("unseen");
     let program = dir.build("unseen.c", "unseen", &["-lrdmacm", "-libverbs"]);
     for transport in TRANSPORTS {
         succeed(preloaded(&program).env("WEFT_TRANSPORT", transport));
@@ -67,20 +66,18 @@ fn what_succeeded_is_seen_before_the_end_however_late_the_application_looks() {
 
 #[test]
 fn ids_join_groups_and_leave_them() {
-    let dir = Dir::new("joined");
+    let dir = common::dir("joined");
     let program = dir.build("joined.c", "joined", &["-lrdmacm", "-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn address_sanitizer_finds_nothing() {
-    let dir = Dir::new("cma-asan");
-    let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
-    let asan = String::from_utf8(found.stdout).expect("a path");
+    let dir = common::dir("cma-asan");
     for source in ["cma.c", "endpoint.c", "joined.c", "names.c"] {
         let flags = ["-fsanitize=address", "-lrdmacm", "-libverbs"];
         let program = dir.build(source, source, &flags);
-        let both = format!("{}:{}", asan.trim(), library().display());
+        let both = behind("libasan.so");
         for transport in TRANSPORTS {
             let mut command = plain(&program);
             command.env("WEFT_TRANSPORT", transport).env("LD_PRELOAD", &both);
@@ -101,7 +98,7 @@ fn off_leaves_librdmacm_alone() {
 }
 
 fn port() -> String {
-    ports::free_port().to_string()
+    free_port().to_string()
 }
 
 /// A server that is killed when the test ends early.
@@ -122,30 +119,17 @@ fn serve(program: &str, args: &[&str], port: &str) -> Server {
     command.args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let server = Server(command.spawn().expect("the tool is installed"));
     let start = weft_os::clock::now();
-    while !listens(port) {
+    let number = port.parse().expect("a port");
+    while !listens_to_tcp(number) {
         assert!(start.elapsed() < Duration::from_secs(20), "{program} does not listen");
         std::thread::yield_now();
     }
     server
 }
 
-/// Whether some socket listens on `port`.
-fn listens(port: &str) -> bool {
-    let port = format!(":{:04X}", port.parse::<u16>().expect("a port"));
-    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
-        let table = std::fs::read_to_string(table).unwrap_or_default();
-        table.lines().any(|line| {
-            let mut fields = line.split_whitespace().skip(1);
-            let local = fields.next().is_some_and(|local| local.ends_with(&port));
-            local && fields.nth(1) == Some("0A")
-        })
-    })
-}
-
 fn ask(program: &str, args: &[&str]) {
     let out = preloaded(program.as_ref()).args(args).output().expect("the tool is installed");
-    let (stdout, stderr) =
-        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
     assert!(out.status.success(), "{program} {args:?}: {}\n{stdout}\n{stderr}", out.status);
 }
 
@@ -202,7 +186,7 @@ fn rsockets_of_the_real_library_run_over_weft() {
 
 #[test]
 fn rcopy_copies() {
-    let dir = Dir::new("rcopy");
+    let dir = common::dir("rcopy");
     let (from, to) = (dir.path("from"), dir.path("to"));
     let content: Vec<u8> =
         (0..3_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

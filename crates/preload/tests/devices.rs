@@ -4,7 +4,8 @@ mod common;
 
 use std::path::Path;
 
-use common::{Dir, preloaded, stderr, succeed};
+use common::preloaded;
+use weft_testkit::{stderr, succeed};
 
 /// What is said while only `names` are to be seen by `WEFT_DEVICES=list`.
 fn seen(program: &Path, list: &str, names: &[&str]) -> String {
@@ -13,7 +14,7 @@ fn seen(program: &Path, list: &str, names: &[&str]) -> String {
 
 #[test]
 fn the_list_hides_the_other_device_everywhere() {
-    let dir = Dir::new("visible");
+    let dir = common::dir("visible");
     let program = dir.build("visible.c", "visible", &["-libverbs", "-lrdmacm"]);
     for (list, names) in [
         ("", &["weft0", "weft_iw0"][..]),
@@ -31,7 +32,7 @@ fn the_list_hides_the_other_device_everywhere() {
 
 #[test]
 fn the_list_wins_over_the_transport() {
-    let dir = Dir::new("contradiction");
+    let dir = common::dir("contradiction");
     let program = dir.build("visible.c", "visible", &["-libverbs", "-lrdmacm"]);
     let mut command = preloaded(&program);
     command.env("WEFT_DEVICES", "weft0").env("WEFT_TRANSPORT", "iwarp").arg("weft0");
@@ -41,7 +42,7 @@ fn the_list_wins_over_the_transport() {
 
 #[test]
 fn a_device_that_is_asked_for_and_not_here_is_named_once() {
-    let dir = Dir::new("asked");
+    let dir = common::dir("asked");
     let program = dir.build("count.c", "count", &["-libverbs"]);
     let said = stderr(&succeed(preloaded(&program).args(["-d", "mlx5_0"])));
     assert_eq!(said.matches("mlx5_0 is asked for and not here").count(), 1, "{said}");

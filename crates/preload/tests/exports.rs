@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use weft_testkit::{library, succeed};
+
 /// Functions of libibverbs that work on plain values or come back to ours, and so may stay with
 /// the real library.
 const PURE: [&str; 10] = [
@@ -114,16 +116,14 @@ fn exports(library: &Path) -> Vec<String> {
 
 /// The public functions of a real library: default versions, without those for its providers.
 fn public(library: &str) -> BTreeSet<String> {
-    let found = Command::new("cc").arg(format!("-print-file-name={library}")).output();
-    let path = String::from_utf8(found.expect("cc runs").stdout).expect("a path");
-    let names = exports(Path::new(path.trim()));
+    let names = exports(&common::installed(library));
     let public = names.iter().filter_map(|name| name.split_once("@@"));
     public.filter(|(_, v)| !v.contains("PRIVATE")).map(|(name, _)| name.to_owned()).collect()
 }
 
 #[test]
 fn every_public_function_is_served() {
-    let ours: BTreeSet<String> = exports(&common::library()).into_iter().collect();
+    let ours: BTreeSet<String> = exports(&library()).into_iter().collect();
     let verbs = public("libibverbs.so");
     assert!(verbs.len() > 70, "{verbs:?}");
     let missing: Vec<_> =
@@ -138,7 +138,7 @@ fn every_public_function_is_served() {
 /// A name that is missing here reaches the real library, which takes our contexts for its own.
 #[test]
 fn every_name_of_the_newest_rdma_core_is_served() {
-    let ours: BTreeSet<String> = exports(&common::library()).into_iter().collect();
+    let ours: BTreeSet<String> = exports(&library()).into_iter().collect();
     let names = newest();
     let missing: Vec<_> =
         names.iter().filter(|(_, name)| is_ours(name) && !ours.contains(*name)).collect();
@@ -159,13 +159,13 @@ fn the_list_knows_what_is_installed() {
 /// Under every node, also of a library that does not have them yet.
 #[test]
 fn names_are_found_by_their_version_nodes() {
-    let dir = common::Dir::new("nodes");
+    let dir = common::dir("nodes");
     let program = dir.build("nodes.c", "nodes", &["-ldl"]);
     let mut command = common::preloaded(&program);
     for (node, name) in newest().into_iter().filter(|(node, name)| is_ours(name) && *node != "-") {
         command.args([node, name]);
     }
-    common::succeed(&mut command);
+    succeed(&mut command);
 }
 
 /// A version would keep the definition from serving programs linked against another one, and
@@ -174,7 +174,7 @@ fn names_are_found_by_their_version_nodes() {
 fn exports_are_unversioned_and_only_those_that_weft_answers_for() {
     let (linker, ends) = (["dlopen", "dlsym", "dlvsym"], ["_exit", "_Exit"]);
     let signals = ["sigaction", "signal", "bsd_signal", "ssignal", "sysv_signal", "__sysv_signal"];
-    for name in exports(&common::library()) {
+    for name in exports(&library()) {
         let known = ["ibv_", "_ibv_", "rdma_"].iter().any(|prefix| name.starts_with(prefix));
         let hooked =
             [&linker[..], &ends, &signals, &FILES].iter().any(|all| all.contains(&name.as_str()));

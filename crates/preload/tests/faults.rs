@@ -2,11 +2,12 @@
 
 mod common;
 
-use common::{Dir, preloaded, stderr};
+use common::preloaded;
+use weft_testkit::stderr;
 
 /// What becomes of twenty messages under `plan`, line by line.
 fn outcome_with(plan: &str, rnr_retry: &str) -> Vec<String> {
-    let dir = Dir::new(&format!("faults-{:016x}", hash(plan) ^ hash(rnr_retry)));
+    let dir = common::dir(&format!("faults-{:016x}", hash(plan) ^ hash(rnr_retry)));
     let program = dir.build("faults.c", "faults", &["-libverbs"]);
     let out = preloaded(&program).arg(rnr_retry).env("WEFT_FAULT", plan).output();
     let out = out.expect("the program starts");

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Dir, library, plain, preloaded, succeed};
+use common::{plain, preloaded};
+use weft_testkit::{library, succeed};
 
 /// A device, its transport, and the key. On this machine iWARP is clear text under a key as well.
 const RUNS: [[&str; 3]; 4] = [
@@ -16,7 +17,7 @@ const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1
 
 #[test]
 fn an_allocation_that_fails_now_and_then_ends_nothing() {
-    let dir = Dir::new("sparse");
+    let dir = common::dir("sparse");
     let program = dir.build("lean.c", "lean", &["-lrdmacm", "-libverbs"]);
     let starve = dir.build("starve.c", "starve.so", &["-shared", "-fPIC"]);
     let both = format!("{}:{}", starve.display(), library().display());
@@ -29,7 +30,7 @@ fn an_allocation_that_fails_now_and_then_ends_nothing() {
 
 #[test]
 fn a_process_without_memory_is_told_so_and_goes_on() {
-    let dir = Dir::new("short");
+    let dir = common::dir("short");
     let program = dir.build("lean.c", "lean", &["-lrdmacm", "-libverbs"]);
     for [device, transport, key] in RUNS {
         let mut command = preloaded(&program);

@@ -4,11 +4,12 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{Dir, plain, preloaded, stderr, succeed};
+use common::{plain, preloaded};
+use weft_testkit::{Dir, stderr, succeed};
 
 #[test]
 fn a_program_that_opens_the_library_gets_weft() {
-    let dir = Dir::new("opened");
+    let dir = common::dir("opened");
     let program = dir.build("opened.c", "opened", &["-ldl"]);
     for name in ["libibverbs.so.1", "libibverbs.so"] {
         succeed(preloaded(&program).args([name, "real"]));
@@ -18,7 +19,7 @@ fn a_program_that_opens_the_library_gets_weft() {
 /// A path where nothing is stands for a machine without rdma-core.
 #[test]
 fn without_rdma_core_there_is_still_weft() {
-    let dir = Dir::new("absent");
+    let dir = common::dir("absent");
     let program = dir.build("opened.c", "opened", &["-ldl"]);
     let nowhere = dir.path("libibverbs.so.1");
     succeed(preloaded(&program).arg(nowhere).arg("ours"));
@@ -34,7 +35,7 @@ fn plugin(dir: &Dir) -> (PathBuf, PathBuf) {
 
 #[test]
 fn a_plugin_gets_weft_and_keeps_its_place_in_the_search_order() {
-    let dir = Dir::new("plugin");
+    let dir = common::dir("plugin");
     let (host, plugin) = plugin(&dir);
     let out = succeed(preloaded(&host).arg(&plugin));
     assert_eq!(stderr(&out), "devices: 2\n");
@@ -42,7 +43,7 @@ fn a_plugin_gets_weft_and_keeps_its_place_in_the_search_order() {
 
 #[test]
 fn off_is_as_if_weft_were_not_there() {
-    let dir = Dir::new("off");
+    let dir = common::dir("off");
     let program = dir.build("count.c", "count", &["-libverbs"]);
     let without = stderr(&succeed(&mut plain(&program)));
     assert_eq!(stderr(&succeed(preloaded(&program).env("WEFT", "off"))), without);
@@ -59,7 +60,7 @@ fn off_is_as_if_weft_were_not_there() {
 
 #[test]
 fn nothing_happens_in_a_program_without_verbs() {
-    let dir = Dir::new("quiet");
+    let dir = common::dir("quiet");
     let program = dir.build("quiet.c", "quiet", &[]);
     let without = stderr(&succeed(&mut plain(&program)));
     let mut command = preloaded(&program);
@@ -69,7 +70,7 @@ fn nothing_happens_in_a_program_without_verbs() {
 
 #[test]
 fn unknown_variables_are_warned_about_once_and_on_stderr() {
-    let dir = Dir::new("warn");
+    let dir = common::dir("warn");
     let program = dir.build("count.c", "count", &["-libverbs"]);
     let out = succeed(preloaded(&program).env("WEFT_SPEED", "1").env("WEFT_DEV", "mlx5_7"));
     let text = stderr(&out);

@@ -3,10 +3,10 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 
-use common::{Dir, library, limited, plain, preloaded, succeed};
+use common::{behind, plain, preloaded};
+use weft_testkit::{Dir, library, limited, succeed};
 
 const DEVICES: [&str; 2] = ["weft0", "weft_iw0"];
 
@@ -31,7 +31,7 @@ fn hold(name: &str) {
 }
 
 fn build(purpose: &str, name: &str, flags: &[&str]) -> (Dir, PathBuf) {
-    let dir = Dir::new(&format!("{purpose}-{name}"));
+    let dir = common::dir(&format!("{purpose}-{name}"));
     let program = dir.build(&format!("semantics/{name}.c"), name, flags);
     (dir, program)
 }
@@ -83,9 +83,7 @@ const LEAVES: [&str; 3] = ["early_end", "forks", "killed_peers"];
 
 /// Both devices, with the sanitizer's library before ours.
 fn sanitized(name: &str) {
-    let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
-    let asan = String::from_utf8(found.stdout).expect("a path");
-    let both = format!("{}:{}", asan.trim(), library().display());
+    let both = behind("libasan.so");
     let (_dir, program) = build("asan", name, &["-fsanitize=address", "-libverbs"]);
     for device in DEVICES {
         let mut command = plain(&program);

@@ -3,52 +3,52 @@
 mod common;
 
 use std::path::Path;
-use std::process::Command;
 
-use common::{Dir, library, limited, plain, preloaded, succeed};
+use common::{behind, plain, preloaded};
+use weft_testkit::{library, limited, stderr, succeed};
 
 #[test]
 fn every_object_serves_a_linked_program() {
-    let dir = Dir::new("linked");
+    let dir = common::dir("linked");
     let program = dir.build("linked.c", "linked", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn extended_objects_serve_a_linked_program() {
-    let dir = Dir::new("extended");
+    let dir = common::dir("extended");
     let program = dir.build("extended.c", "extended", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn queue_pairs_of_the_adapter_walk_through_their_states() {
-    let dir = Dir::new("adapter");
+    let dir = common::dir("adapter");
     let program = dir.build("adapter.c", "adapter", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn memory_of_every_kind_is_reached_through_its_keys() {
-    let dir = Dir::new("objects");
+    let dir = common::dir("objects");
     let program = dir.build("objects.c", "objects", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn datagrams_arrive_whole_and_say_who_they_are_from() {
-    let dir = Dir::new("datagrams");
+    let dir = common::dir("datagrams");
     let program = dir.build("datagrams.c", "datagrams", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn members_of_a_group_get_what_comes_to_it_with_their_key() {
-    let dir = Dir::new("groups");
+    let dir = common::dir("groups");
     let program = dir.build("groups.c", "groups", &["-libverbs"]);
     for key in ["", KEY] {
         let out = succeed(preloaded(&program).env("WEFT_KEY", key));
-        let near = common::stderr(&out).contains("datagrams to groups stay on this machine");
+        let near = stderr(&out).contains("datagrams to groups stay on this machine");
         assert_eq!(near, key.is_empty());
     }
 }
@@ -58,30 +58,30 @@ const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1
 
 #[test]
 fn a_queue_pair_lets_its_peer_do_what_the_program_said() {
-    let dir = Dir::new("rights");
+    let dir = common::dir("rights");
     let program = dir.build("rights.c", "rights", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn a_message_waits_for_its_receive_and_a_request_for_its_peer_as_long_as_they_may() {
-    let dir = Dir::new("receives");
+    let dir = common::dir("receives");
     let program = dir.build("receives.c", "receives", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
 
 #[test]
 fn a_connection_serves_the_receive_queues_of_a_domain_that_no_other_process_shares() {
-    let dir = Dir::new("shared");
+    let dir = common::dir("shared");
     let program = dir.build("shared.c", "shared", &["-libverbs"]);
     let out = succeed(preloaded(&program).env("FILE", dir.path("domain")));
-    let told = common::stderr(&out);
+    let told = stderr(&out);
     assert!(told.contains("another process has a domain of this file"), "{told}");
 }
 
 #[test]
 fn programs_and_their_children_see_the_devices_in_sys_and_dev() {
-    let dir = Dir::new("view");
+    let dir = common::dir("view");
     let program = dir.build("view.c", "view", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }
@@ -102,12 +102,10 @@ const SOURCES: [&str; 8] = [
 /// and what is not freed at the end is reported.
 #[test]
 fn address_sanitizer_finds_nothing() {
-    let dir = Dir::new("asan");
-    let found = Command::new("cc").arg("-print-file-name=libasan.so").output().expect("cc runs");
-    let asan = String::from_utf8(found.stdout).expect("a path");
+    let dir = common::dir("asan");
     for source in SOURCES {
         let program = dir.build(source, source, &["-fsanitize=address", "-libverbs"]);
-        let both = format!("{}:{}", asan.trim(), library().display());
+        let both = behind("libasan.so");
         let mut command = plain(&program);
         command.env("FILE", dir.path("domain"));
         succeed(command.env("ASAN_OPTIONS", "detect_leaks=1").env("LD_PRELOAD", both));
@@ -118,11 +116,9 @@ fn address_sanitizer_finds_nothing() {
 /// `dlsym`. Races are not looked for: it does not see how this library locks.
 #[test]
 fn a_program_of_thread_sanitizer_runs() {
-    let dir = Dir::new("tsan");
+    let dir = common::dir("tsan");
     let program = dir.build("linked.c", "linked", &["-fsanitize=thread", "-libverbs"]);
-    let found = Command::new("cc").arg("-print-file-name=libtsan.so").output().expect("cc runs");
-    let tsan = String::from_utf8(found.stdout).expect("a path");
-    let both = format!("{}:{}", tsan.trim(), library().display());
+    let both = behind("libtsan.so");
     for preload in [library().display().to_string(), both] {
         let mut command = limited(Path::new("env"), 60);
         command.arg(format!("LD_PRELOAD={preload}")).arg(&program);
@@ -136,7 +132,7 @@ fn the_tools_of_rdma_core_show_the_device() {
         let out = preloaded(tool.as_ref()).output().expect("the tool is installed");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.contains(expected), "{tool}: {text}");
-        assert_eq!(common::stderr(&out), "");
+        assert_eq!(stderr(&out), "");
     }
     let out = preloaded("ibv_devinfo".as_ref()).arg("-v").output().expect("the tool is installed");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();

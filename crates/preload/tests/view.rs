@@ -4,11 +4,12 @@ mod common;
 
 use std::path::Path;
 
-use common::{Dir, preloaded, stderr, succeed};
+use common::preloaded;
+use weft_testkit::{stderr, succeed};
 
 #[test]
 fn the_device_is_in_a_pci_tree_by_every_call() {
-    let dir = Dir::new("tree");
+    let dir = common::dir("tree");
     let flags = ["-O1", "-U_FORTIFY_SOURCE"];
     let program = dir.build("tree.c", "tree", &flags);
     succeed(&mut preloaded(&program));
@@ -16,7 +17,7 @@ fn the_device_is_in_a_pci_tree_by_every_call() {
 
 #[test]
 fn gid_tables_of_verbs_and_files_are_one() {
-    let dir = Dir::new("gids");
+    let dir = common::dir("gids");
     let program = dir.build("gids.c", "gids", &["-libverbs"]);
     succeed(&mut preloaded(&program));
 }

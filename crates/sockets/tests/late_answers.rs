@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Dir, Program};
+use common::Program;
 
 /// Milliseconds of patience that a caller on this machine has about as long as an answer takes.
 const PATIENCE_MS: [&str; 3] = ["0", "1", "2"];
@@ -15,8 +15,8 @@ fn by_sdp(said: &str) -> usize {
 
 #[test]
 fn both_ends_decide_the_same_however_late_the_answer_is() {
-    let dir = Dir::new("late");
-    let program = dir.build("handed.c");
+    let dir = common::dir("late");
+    let program = common::build(&dir, "handed.c");
     for patience in PATIENCE_MS.repeat(TRIES) {
         let mut server = Program::new(&program, true).args(["serve", "fork"]).start();
         let port = server.port();

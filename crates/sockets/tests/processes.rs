@@ -3,15 +3,15 @@
 
 mod common;
 
-use common::{Dir, Program};
+use common::Program;
 
 /// Connections that the callers of `handed.c` make.
 const CALLS: usize = 4;
 
 /// Runs both ends of a C program; gives what each said. The server need not end well.
 fn run(source: &str, how: &str) -> [String; 2] {
-    let dir = Dir::new(&format!("{source}-{how}"));
-    let program = dir.build(source);
+    let dir = common::dir(&format!("{source}-{how}"));
+    let program = common::build(&dir, source);
     let mut server = Program::new(&program, true).args(["serve", how]).start();
     let port = server.port();
     let call = if source == "handed.c" { vec!["call", &port] } else { vec!["call", &port, how] };
@@ -44,8 +44,8 @@ fn listener_at(port: &str) -> String {
 
 #[test]
 fn silent_visitors_keep_nobody_from_what_was_granted() {
-    let dir = Dir::new("visitors");
-    let (program, visitor) = (dir.build("handed.c"), dir.build("visitor.c"));
+    let dir = common::dir("visitors");
+    let (program, visitor) = (common::build(&dir, "handed.c"), common::build(&dir, "visitor.c"));
     for how in ["fork", "nobody"] {
         let mut server = Program::new(&program, true).args(["serve", how]).start();
         let port = server.port();

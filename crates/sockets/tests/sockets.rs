@@ -5,15 +5,15 @@ mod common;
 
 use std::process::Stdio;
 
-use common::{Dir, Program, library};
+use common::{Program, library};
 
 /// Checks that the C program makes, each on a connection of its own.
 const CONNECTIONS: usize = 13;
 
 /// Runs both ends of the C program; gives what each said.
 fn run(test: &str, arguments: &[&str], ours: [bool; 2], variables: &[(&str, &str)]) -> [String; 2] {
-    let dir = Dir::new(test);
-    let program = dir.build("sockets.c");
+    let dir = common::dir(test);
+    let program = common::build(&dir, "sockets.c");
     let start = |mode: &[&str], ours| {
         let mut command = Program::new(&program, ours);
         command.args(mode).args(arguments);
@@ -103,6 +103,6 @@ fn a_program_without_sockets_is_left_alone() {
 
 #[test]
 fn who_watches_a_socket_while_its_way_is_decided_goes_on_watching() {
-    let dir = Dir::new("watched");
-    Program::new(&dir.build("watched.c"), true).start().end();
+    let dir = common::dir("watched");
+    Program::new(&common::build(&dir, "watched.c"), true).start().end();
 }

@@ -29,8 +29,8 @@ struct Lab {
 impl Lab {
     fn new(test: &str) -> Option<Self> {
         let outside = apart(test, &[])?;
-        let dir = Dir::new(test);
-        let program = dir.build("strict.c");
+        let dir = common::dir(test);
+        let program = common::build(&dir, "strict.c");
         Some(Self { outside, _dir: dir, program })
     }
 

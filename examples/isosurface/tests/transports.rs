@@ -3,7 +3,7 @@
 #[path = "../../transports.rs"]
 mod transports;
 
-use weft_interop::Lab;
+use weft_testkit::Lab;
 
 const ISOSURFACE: &str = env!("CARGO_BIN_EXE_isosurface");
 /// Streams between four filters.

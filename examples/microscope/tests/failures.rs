@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use weft_interop::{Ended, Lab, Running};
+use weft_testkit::{Ended, Lab, Running};
 
 const MICROSCOPE: &str = env!("CARGO_BIN_EXE_microscope");
 

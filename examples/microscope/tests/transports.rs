@@ -6,7 +6,7 @@ mod transports;
 use std::fs;
 
 use transports::good;
-use weft_interop::{Lab, Program};
+use weft_testkit::{Lab, Program};
 
 const MICROSCOPE: &str = env!("CARGO_BIN_EXE_microscope");
 /// Streams between five filters.

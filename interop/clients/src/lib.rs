@@ -1,48 +1,14 @@
-//! Unmodified programs over Weft, both ends.
-//!
-//! A test asks for a [`Lab`] that has the programs it needs, describes each end as a [`Program`],
-//! starts it, and looks at what is left when it has [`Ended`]. Programs meet on ports that the
-//! kernel chose, and are waited for by what they do: listen, print, end.
-//!
-//! Invariant: whatever a test starts is gone when the test is over, however that comes about, and
-//! nothing waits longer than [`LIMIT`]. A test that cannot run here says so, by name, on stderr.
-//!
-//! Order: [`Lab::with`], [`Lab::program`], [`Program::start`], [`Running::wait`].
+//! What the tests of one family of applications share, over [`weft_testkit`]: MPI's launchers and
+//! ranks, and rdma-core's tests in Python.
 #![forbid(unsafe_code)]
 
-mod install;
-mod lab;
-mod machine;
+use std::path::{Path, PathBuf};
+
 pub mod mpi;
-mod ports;
-mod program;
 pub mod pyverbs;
-mod running;
-mod traffic;
-mod translator;
-mod wire;
 
-pub use install::{find, library, peer, weft};
-pub use lab::{IWARP, Lab, SHUTTLE};
-pub use machine::{Namespaces, own_address};
-pub use ports::free_port;
-pub use program::Program;
-pub use running::{Ended, LIMIT, Running, now};
-pub use rustix::process::Signal;
-pub use traffic::Traffic;
-pub use translator::Translator;
-pub use wire::Capture;
-
-/// Runs `server` until it listens on `port`, then `client`, and gives both once they have
-/// succeeded.
-///
-/// # Panics
-/// When either fails, or does not end in time, with everything they wrote.
-pub fn pair(server: &Program, client: &Program, port: u16) -> (Ended, Ended) {
-    let server = server.start().listening(port);
-    let client = client.start().wait();
-    if !client.status.success() {
-        panic!("{client}\n{}", server.end());
-    }
-    (server.wait().success(), client)
+/// The source `c/NAME.c` of a test's program, or `c/NAME` if that has an extension.
+pub fn source(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name);
+    if path.extension().is_some() { path } else { path.with_extension("c") }
 }

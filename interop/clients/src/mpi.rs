@@ -4,10 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::install;
-use crate::lab::Lab;
-use crate::program::Program;
-use crate::running::Ended;
+use weft_testkit::{Ended, Lab, Program, weft};
 
 /// All programs; each takes a number of turns, and checks what it gets.
 pub const PROGRAMS: [&str; 3] = ["points", "collectives", "onesided"];
@@ -42,7 +39,7 @@ impl Path {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("mpi-{}-{count}", std::process::id());
-        let weft = install::weft().display();
+        let weft = weft().display();
         // Called like rsh: options, the host, and what is to be run there by a shell.
         let script = format!(
             "#!/bin/sh\nwhile [ \"${{1#-}}\" != \"$1\" ]; do shift; done\nshift\n\
@@ -67,7 +64,7 @@ impl Path {
     /// When they do not use RDMA, or fail.
     pub fn all_right(&self, launcher: &Program) {
         let launcher = launcher.clone().option("--require-traffic").env("WEFT_INSECURE", "1");
-        let wan = format!("{} wan --name {} 5ms 1% 1gbit --", install::weft().display(), self.name);
+        let wan = format!("{} wan --name {} 5ms 1% 1gbit --", weft().display(), self.name);
         launcher.started_by(&wan).run().success();
     }
 }

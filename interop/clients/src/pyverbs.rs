@@ -2,9 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lab::Lab;
-use crate::program::Program;
-use crate::running::Ended;
+use weft_testkit::{Ended, Lab, Program, skip};
 
 /// Debian's, for which it builds its modules; another python may come first along PATH.
 const PYTHON: &str = "/usr/bin/python3";
@@ -81,7 +79,7 @@ impl Suite {
         let here = tests.join("run_tests.py").is_file();
         let module = python.clone().args("-c").arg("import pyverbs.device").on_its_own().run();
         if !here || !module.status.success() {
-            lab.skip("no pyverbs: scripts/deps.sh, then scripts/pyverbs.sh");
+            skip("no pyverbs: scripts/deps.sh, then scripts/pyverbs.sh");
             return None;
         }
         let run = python.option("--stats").arg(tests.join("run_tests.py"));

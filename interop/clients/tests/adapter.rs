@@ -1,6 +1,6 @@
 //! perftest in its default mode, without rdma-cm, over `weft0`.
 
-use weft_interop::{Lab, free_port, pair};
+use weft_testkit::{Lab, free_port, pair};
 
 /// Runs each program on both ends with each of the options.
 fn measure(programs: &[&str], options: &[&str]) {

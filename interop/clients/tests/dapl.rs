@@ -1,6 +1,6 @@
 //! DAPL over its provider that connects by rdma-cm, and over the one that does so by sockets.
 
-use weft_interop::{Ended, IWARP, Lab, Program, SHUTTLE, own_address, pair};
+use weft_testkit::{Ended, IWARP, Lab, Program, SHUTTLE, own_address, pair};
 
 /// Where dtest's server and dapltest's wait: they cannot be told otherwise.
 const DTEST_PORT: u16 = 15828;

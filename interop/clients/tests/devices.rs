@@ -1,6 +1,6 @@
 //! The devices are there, with attributes that make sense.
 
-use weft_interop::Lab;
+use weft_testkit::Lab;
 
 /// The value after `name:` in ibv_devinfo's list.
 fn value<'a>(list: &'a str, name: &str) -> &'a str {

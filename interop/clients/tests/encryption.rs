@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use weft_interop::{Ended, LIMIT, Lab, Namespaces, Program, free_port, library, weft};
+use weft_testkit::{Ended, LIMIT, Lab, Namespaces, Program, free_port, library, weft};
 
 const KEY: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const OTHER: &str = "weft1:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
@@ -48,7 +48,7 @@ fn bandwidth_under_a_key() {
         let port = free_port();
         let end = lab.program(name).args(&format!("-d weft0 -F -p {port} {options}"));
         let end = end.env("WEFT_KEY", KEY);
-        weft_interop::pair(&end, &end.clone().args("127.0.0.1"), port);
+        weft_testkit::pair(&end, &end.clone().args("127.0.0.1"), port);
     }
 }
 

@@ -1,11 +1,12 @@
 //! However one side ends, what it completed arrives, and the other side ends by itself.
 
-use weft_interop::{Ended, Lab, Running, Signal, free_port};
+use weft_interop::source;
+use weft_testkit::{Ended, Lab, Running, Signal, free_port};
 
 /// Sends 200 messages of 64 KiB and ends as `how` says; the receiver must get all.
 fn all_arrives_when_the_sender_ends_by(how: &str, status: Option<i32>) {
     Lab::over_each(&["cc"], |lab| {
-        let (peer, port) = (lab.verbs_program("peer"), free_port());
+        let (peer, port) = (lab.verbs_program(&source("peer")), free_port());
         let receiver = peer.clone().args(&format!("receive {port} 200 65536"));
         let receiver = receiver.start().listening(port);
         let sender = peer.args(&format!("send {port} 200 65536 {how}")).run();
@@ -125,7 +126,7 @@ fn servers_of_perftest_are_told_of_a_killed_client() {
 #[test]
 fn who_only_waits_for_events_is_told_of_a_killed_peer() {
     Lab::over_each(&["cc"], |lab| {
-        let (peer, port) = (lab.verbs_program("peer"), free_port());
+        let (peer, port) = (lab.verbs_program(&source("peer")), free_port());
         let receiver = peer.clone().args(&format!("receive {port} 1 64 event"));
         let receiver = receiver.start().listening(port);
         let sender = peer.args(&format!("send {port} 1 64 stay")).start().printed("staying");

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use weft_interop::{Ended, IWARP, Lab, Program, free_port};
+use weft_testkit::{Ended, IWARP, Lab, Program, free_port};
 
 /// Runs both ends; the client under `plan`.
 fn ends(server: &Program, client: &Program, plan: &str, port: u16) -> (Ended, Ended) {

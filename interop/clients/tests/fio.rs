@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft_interop::{Lab, Program, free_port, now, pair};
+use weft_testkit::{Lab, Program, free_port, now, pair};
 
 /// What one client does to one server.
 #[derive(Clone, Copy, Debug)]
@@ -109,7 +109,7 @@ fn labs(test: impl Fn(&Lab)) {
         let engines = lab.program("fio").on_its_own().arg("--enghelp").run();
         match engines.stdout.split_whitespace().any(|engine| engine == "rdma") {
             true => test(lab),
-            false => lab.skip("this fio has no rdma engine"),
+            false => weft_testkit::skip("this fio has no rdma engine"),
         }
     });
 }

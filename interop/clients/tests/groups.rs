@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weft_interop::{Ended, Lab, Namespaces, Program, own_address};
+use weft_testkit::{Ended, Lab, Namespaces, Program, own_address};
 
 /// Where datagrams to groups go.
 const PORT: u16 = 65_535;

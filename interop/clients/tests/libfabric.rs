@@ -1,6 +1,6 @@
 //! libfabric's verbs provider, as it is and under its reliable datagrams, with the data checked.
 
-use weft_interop::{IWARP, Lab, SHUTTLE, free_port, own_address, pair};
+use weft_testkit::{IWARP, Lab, SHUTTLE, free_port, own_address, pair};
 
 fn ping_pong(provider: &str, endpoint: &str, sizes: &str) {
     Lab::over_each(&["fi_pingpong"], |lab| ping_pong_in(lab, provider, endpoint, sizes));

@@ -3,7 +3,8 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use weft_interop::{Ended, Lab, Program, free_port};
+use weft_interop::source;
+use weft_testkit::{Ended, Lab, Program, free_port};
 
 /// Ends well or with a status of its own, never by a signal.
 fn ends_by_itself(what: &str, end: &Ended) {
@@ -53,7 +54,7 @@ fn too_few_descriptors_for_many_queue_pairs_are_an_errno() {
 #[test]
 fn a_device_that_can_have_no_thread_does_not_open() {
     let Some(lab) = Lab::with(&["ibv_devinfo", "rping", "cc"]) else { return };
-    lab.compile("cc".as_ref(), "deny", &[]);
+    lab.compile("cc".as_ref(), &source("deny"), &[]);
     let deny = lab.path("deny");
     let errno = libc::EAGAIN;
     let denials = [

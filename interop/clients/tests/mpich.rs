@@ -5,7 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use weft_interop::{IWARP, Lab, Program, mpi};
+use weft_interop::{mpi, source};
+use weft_testkit::{IWARP, Lab, Program};
 
 /// Where the programs of an MPICH with libfabric are; nothing, and a line on stderr, if nowhere.
 fn mpich(lab: &Lab) -> Option<PathBuf> {
@@ -21,7 +22,7 @@ fn mpich(lab: &Lab) -> Option<PathBuf> {
         }
     });
     if found.is_none() {
-        lab.skip(
+        weft_testkit::skip(
             "no MPICH with libfabric: python3 -m venv target/mpich, then its pip install mpich",
         );
     }
@@ -38,7 +39,7 @@ fn over_libfabric(mpiexec: Program) -> Program {
 fn run(name: &str, ranks: u32, options: impl Fn(Program) -> Program) {
     Lab::over_each(&["cc"], |lab| {
         let Some(bin) = mpich(lab) else { return };
-        let program = lab.compile(&bin.join("mpicc"), name, &[]);
+        let program = lab.compile(&bin.join("mpicc"), &source(name), &[]);
         let mpiexec = lab.program(&bin.join("mpiexec").to_string_lossy());
         let run = options(over_libfabric(mpiexec)).args(&format!("-n {ranks}"));
         let ended = mpi::all_right(&run.arg(program.path()).arg("1"));
@@ -81,7 +82,7 @@ fn run_far(names: &[&str]) {
     let options = format!("-hosts {} -launcher rsh -n 4 -launcher-exec", mpi::Path::HOSTS);
     let mpiexec = over_libfabric(mpiexec).args(&options).arg(path.launcher());
     for name in names {
-        let program = lab.compile(&bin.join("mpicc"), name, &[]);
+        let program = lab.compile(&bin.join("mpicc"), &source(name), &[]);
         path.all_right(&mpiexec.clone().arg(program.path()).arg("1"));
     }
 }
@@ -109,7 +110,8 @@ fn over_ucx() {
         let mpiexec = mpi::over_ucx(lab.program("mpiexec.mpich"), transport);
         let mpiexec = mpiexec.env("UCX_IB_SEG_SIZE", "8257").env("MPIR_CVAR_NOLOCAL", "1");
         for name in mpi::PROGRAMS {
-            let program = lab.compile(Path::new("mpicc.mpich"), name, &["-Wno-stringop-overflow"]);
+            let program =
+                lab.compile(Path::new("mpicc.mpich"), &source(name), &["-Wno-stringop-overflow"]);
             mpi::all_right(&mpiexec.clone().args("-n 4").arg(program.path()).arg("1"));
         }
     }

@@ -1,6 +1,6 @@
 //! Two machines, as far as the network is concerned.
 
-use weft_interop::{IWARP, Lab, Namespaces, Program, free_port};
+use weft_testkit::{IWARP, Lab, Namespaces, Program, free_port};
 
 fn pair(networks: &Namespaces, server: Program, client: Program, port: u16) {
     let server = server.started_by(&networks.in_first()).start();

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use weft_interop::{IWARP, Lab, Program, SHUTTLE, mpi};
+use weft_interop::{mpi, source};
+use weft_testkit::{IWARP, Lab, Program, SHUTTLE};
 
 const MPIRUN: &str = "mpirun.openmpi";
 const MPICC: &str = "mpicc.openmpi";
@@ -35,7 +36,7 @@ impl Layer {
     }
 
     fn run(self, lab: &Lab, name: &str) {
-        let program = lab.compile(Path::new(MPICC), name, &[]);
+        let program = lab.compile(Path::new(MPICC), &source(name), &[]);
         mpi::all_right(&self.mpirun(lab).env("WEFT_INSECURE", "1").arg(program.path()).arg("1"));
     }
 
@@ -46,7 +47,7 @@ impl Layer {
         let mpirun = self.mpirun(&lab).args(&format!("-H {}", mpi::Path::HOSTS));
         let mpirun = mpirun.args("--mca plm_rsh_agent").arg(path.launcher());
         for name in names {
-            let program = lab.compile(Path::new(MPICC), name, &[]);
+            let program = lab.compile(Path::new(MPICC), &source(name), &[]);
             path.all_right(&mpirun.clone().arg(program.path()).arg("1"));
         }
     }

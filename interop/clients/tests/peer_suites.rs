@@ -4,7 +4,7 @@
 //! docs/pyverbs.md lists what and why. `make peer-suites` prints the score.
 
 use weft_interop::pyverbs::{DEBIAN, NEWEST, Score, Suite};
-use weft_interop::{IWARP, Lab, SHUTTLE};
+use weft_testkit::{IWARP, Lab, SHUTTLE};
 
 /// The line that each device holds: so many tests pass, and none fails.
 const ADAPTER_MIN: [u32; 2] = [143, 154];

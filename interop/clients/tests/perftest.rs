@@ -1,6 +1,6 @@
 //! perftest connected by rdma-cm: every verb, every way to post and to wait.
 
-use weft_interop::{Lab, free_port, pair};
+use weft_testkit::{Lab, free_port, pair};
 
 /// Runs each program on both ends with each of the options.
 fn measure(programs: &[&str], options: &[&str]) {

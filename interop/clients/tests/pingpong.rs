@@ -1,6 +1,6 @@
 //! The ping-pongs of rdma-core, which connect their queue pairs themselves, over `weft0`.
 
-use weft_interop::{Lab, free_port};
+use weft_testkit::{Lab, free_port};
 
 /// Runs both ends of `name`; the first GID is the address that programs take which do not look.
 fn both_ends(name: &str, options: &str) {

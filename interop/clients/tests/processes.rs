@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use weft_interop::{Lab, free_port};
+use weft_interop::source;
+use weft_testkit::{Lab, free_port};
 
 #[test]
 fn a_fork_in_the_middle_disturbs_neither_parent_nor_child() {
     let Some(lab) = Lab::with(&["cc"]) else { return };
-    let (peer, ports) = (lab.verbs_program("peer"), [free_port(), free_port()]);
+    let (peer, ports) = (lab.verbs_program(&source("peer")), [free_port(), free_port()]);
     let receivers = ports.map(|port| {
         peer.clone().args(&format!("receive {port} 40 100000")).start().listening(port)
     });
@@ -21,7 +22,7 @@ fn a_fork_in_the_middle_disturbs_neither_parent_nor_child() {
 #[test]
 fn an_idle_connection_costs_nothing() {
     let Some(lab) = Lab::with(&["cc"]) else { return };
-    let (peer, port) = (lab.verbs_program("peer"), free_port());
+    let (peer, port) = (lab.verbs_program(&source("peer")), free_port());
     let receiver = peer.clone().args(&format!("receive {port} 10 1000 stay"));
     let receiver = receiver.start().listening(port);
     let sender = peer.args(&format!("send {port} 10 1000 stay")).start();

@@ -1,6 +1,6 @@
 //! rdma-core's own tests of rdma-cm, in Python, over either device.
 
-use weft_interop::{IWARP, Lab, SHUTTLE, own_address};
+use weft_testkit::{IWARP, Lab, SHUTTLE, own_address};
 
 /// Where Debian puts them; some files are compressed.
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
@@ -12,7 +12,7 @@ fn tests_of_rdmacm(transport: &'static str, device: &str) -> Option<String> {
     let lab = Lab::with(&["sh", "gunzip", PYTHON])?.over(transport);
     own_address()?;
     if !std::path::Path::new(TESTS).join("base.py.gz").exists() {
-        lab.skip("the tests of rdma-core are not installed");
+        weft_testkit::skip("the tests of rdma-core are not installed");
         return None;
     }
     let copy = format!("cp -r {TESTS} . && gunzip -f tests/*.gz");
@@ -20,7 +20,7 @@ fn tests_of_rdmacm(transport: &'static str, device: &str) -> Option<String> {
     let line = format!("-B tests/run_tests.py -v --dev {device} --port 1 --gid 1");
     let run = lab.program(PYTHON).args(&line).arg("tests.test_rdmacm").run();
     if run.stderr.contains("No module named 'pyverbs'") {
-        lab.skip("pyverbs is not installed");
+        weft_testkit::skip("pyverbs is not installed");
         return None;
     }
     Some(run.stderr)

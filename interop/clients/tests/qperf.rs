@@ -1,6 +1,6 @@
 //! qperf's reliable connections by rdma-cm. Its server forks for each client.
 
-use weft_interop::{Lab, free_port, pair};
+use weft_testkit::{Lab, free_port, pair};
 
 #[test]
 fn latency_and_bandwidth_of_each_verb() {

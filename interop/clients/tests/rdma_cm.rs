@@ -1,6 +1,6 @@
 //! librdmacm's own programs for its own calls.
 
-use weft_interop::{Lab, free_port, pair};
+use weft_testkit::{Lab, free_port, pair};
 
 fn ucmatose(lab: &Lab, options: &str) {
     let port = free_port();

@@ -1,6 +1,6 @@
 //! rping reads, writes and compares.
 
-use weft_interop::{Lab, free_port, pair};
+use weft_testkit::{Lab, free_port, pair};
 
 const COUNT: usize = 10;
 

@@ -1,6 +1,6 @@
 //! librdmacm's rsockets, whose code runs as it is.
 
-use weft_interop::{Lab, free_port, pair};
+use weft_testkit::{Lab, free_port, pair};
 
 /// Both ends of `program`; the client's table has a line for each test.
 fn stream(lab: &Lab, program: &str, options: &str, lines: usize) {

@@ -1,7 +1,8 @@
 //! Clients where a system call that Weft can do without fails, as old kernels and the filters of
 //! containers have it: they run all the same.
 
-use weft_interop::{LIMIT, Lab, Program, free_port};
+use weft_interop::source;
+use weft_testkit::{LIMIT, Lab, Program, free_port};
 
 /// `EPERM` is what filters answer, `ENOSYS` what kernels do.
 const ERRNOS: [i32; 2] = [libc::EPERM, libc::ENOSYS];
@@ -140,7 +141,7 @@ fn failures(lab: &Lab, rule: &Rule, errno: i32) -> Vec<String> {
 
 fn without_each(rules: &[Rule]) {
     let Some(lab) = Lab::with(&["rping", "ibv_rc_pingpong", "nc", "cc"]) else { return };
-    lab.compile("cc".as_ref(), "deny", &[]);
+    lab.compile("cc".as_ref(), &source("deny"), &[]);
     let each = rules.iter().flat_map(|rule| ERRNOS.map(|errno| (rule, errno)));
     let failed: Vec<_> = each.flat_map(|(rule, errno)| failures(&lab, rule, errno)).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));

@@ -1,6 +1,6 @@
 //! A wrapped program is the program: its children, its output, its exit status.
 
-use weft_interop::{Lab, free_port};
+use weft_testkit::{Lab, free_port};
 
 #[test]
 fn children_of_a_shell_have_the_device() {

@@ -2,7 +2,7 @@
 //! however the connection is made; and so is one whose datagrams are dropped because of its key.
 //! A device that an application does not find is mentioned too.
 
-use weft_interop::{Lab, Namespaces, Program, Running, free_port};
+use weft_testkit::{Lab, Namespaces, Program, Running, free_port};
 
 /// Starts `client` in the second namespace once `server` listens in the first.
 fn start(networks: &Namespaces, server: Program, client: Program, port: u16) -> [Running; 2] {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_interop::{IWARP, Lab, Program, Running, SHUTTLE, Signal, free_port};
+use weft_testkit::{IWARP, Lab, Program, Running, SHUTTLE, Signal, free_port};
 
 /// What a peer may leave unacknowledged, in milliseconds, and how long programs are stopped.
 const STALL_TIMEOUT_MS: &str = "1000";

@@ -1,6 +1,7 @@
 //! What `weft run` says about the traffic of real programs, however they end.
 
-use weft_interop::{Ended, IWARP, Lab, Program, Traffic, free_port};
+use weft_interop::source;
+use weft_testkit::{Ended, IWARP, Lab, Program, Traffic, free_port};
 
 /// A lab where programs connect over `weft_iw0`.
 fn lab(programs: &[&str]) -> Option<Lab> {
@@ -34,7 +35,7 @@ fn both_ends_and_their_shell_are_one_run() {
 #[test]
 fn what_was_done_before_a_kill_counts() {
     let Some(lab) = lab(&["cc"]) else { return };
-    let (peer, port) = (lab.verbs_program("peer"), free_port());
+    let (peer, port) = (lab.verbs_program(&source("peer")), free_port());
     let receiver = counted(peer.clone()).args(&format!("receive {port} 200 65536"));
     let receiver = receiver.start().listening(port);
     let sender = counted(peer).args(&format!("send {port} 200 65536 kill")).run();
@@ -50,7 +51,7 @@ fn what_was_done_before_a_kill_counts() {
 #[test]
 fn a_child_counts_as_its_parent_does() {
     let Some(lab) = lab(&["cc"]) else { return };
-    let (peer, ports) = (lab.verbs_program("peer"), [free_port(), free_port()]);
+    let (peer, ports) = (lab.verbs_program(&source("peer")), [free_port(), free_port()]);
     let receivers = ports.map(|port| {
         peer.clone().args(&format!("receive {port} 40 100000")).start().listening(port)
     });

@@ -1,6 +1,6 @@
 //! A client behind a box that translates addresses, and begins to do so anew in the middle.
 
-use weft_interop::{Lab, SHUTTLE, Translator, free_port};
+use weft_testkit::{Lab, SHUTTLE, Translator, free_port};
 
 /// Octets between two changes.
 const SPAN: u64 = 4 << 20;

@@ -4,7 +4,7 @@
 //! What UCX does not offer is refused by UCX, with a message that is expected here, so that a row
 //! that begins to work is noticed.
 
-use weft_interop::{Lab, Program, free_port};
+use weft_testkit::{Lab, Program, free_port};
 
 /// UCX's name of a transport, long and short.
 const CONNECTIONS: [&str; 2] = ["rc_verbs", "rc_v"];

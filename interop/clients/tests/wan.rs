@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use weft_interop::{Ended, Lab, library, weft};
+use weft_testkit::{Ended, Lab, library, weft};
 
 const LOSES: &str = "70ms 200mbit 1%";
 const REORDERS: &str = "70ms 200mbit reorder=25%:5ms";

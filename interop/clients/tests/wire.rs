@@ -1,6 +1,6 @@
 //! Wireshark understands every octet that passes between two programs, and finds no fault.
 
-use weft_interop::{Capture, IWARP, Lab, Program, free_port, pair};
+use weft_testkit::{Capture, IWARP, Lab, Program, free_port, pair};
 
 /// Runs the programs under a capture; gives what Wireshark says.
 fn decode(programs: &[(&str, &str)], markers: bool) -> Option<String> {

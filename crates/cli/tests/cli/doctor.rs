@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::common::{Scratch, text, weft};
+use crate::common::{Dir, text, weft};
 
 const NOTHING: &str = "int main(void) { return 0; }\n";
 
@@ -34,7 +34,7 @@ fn a_machine_and_a_program_that_are_well_are_0() {
 
 #[test]
 fn what_cannot_be_intercepted_is_explained() {
-    let scratch = Scratch::new("doctor");
+    let scratch = Dir::new("doctor");
     let still = scratch.compile("still", NOTHING, &["-static"]);
     assert!(complaint(&still).contains("statically linked"));
     // As the Go compiler marks its programs.
@@ -52,7 +52,7 @@ fn what_cannot_be_intercepted_is_explained() {
 
 #[test]
 fn a_library_that_is_missing_is_named() {
-    let scratch = Scratch::new("missing");
+    let scratch = Dir::new("missing");
     let library = scratch.compile("libgone.so", "int gone(void) { return 0; }\n", &["-shared"]);
     let source = "int gone(void);\nint main(void) { return gone(); }\n";
     let program = scratch.compile(
@@ -68,7 +68,7 @@ fn a_library_that_is_missing_is_named() {
 
 #[test]
 fn a_sanitizer_is_noted_and_nothing_to_worry_about() {
-    let scratch = Scratch::new("sanitized");
+    let scratch = Dir::new("sanitized");
     let program = scratch.compile("clean", NOTHING, &["-fsanitize=address"]);
     let output = doctor(&[&program]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use crate::common::{Scratch, run, text, weft};
+use crate::common::{Dir, run, text, weft};
 
 /// The shared objects in a process, in the order in which the dynamic linker searches them.
 const LIST_OBJECTS: &str = "
@@ -46,8 +46,8 @@ fn the_library_is_in_cmd_and_in_its_children() {
 
 #[test]
 fn the_library_is_found_by_option_and_by_variable() {
-    let scratch = Scratch::new("lib");
-    let copy = scratch.path("libweft.so");
+    let scratch = Dir::new("lib");
+    let copy = scratch.text_path("libweft.so");
     let library = std::path::Path::new(env!("CARGO_BIN_EXE_weft")).with_file_name("libweft.so");
     std::fs::copy(library, &copy).unwrap();
     let maps = ["cat", "/proc/self/maps"];
@@ -72,7 +72,7 @@ fn what_was_preloaded_stays_and_twice_is_once() {
 
 #[test]
 fn a_sanitized_program_gets_its_runtime_first() {
-    let scratch = Scratch::new("asan");
+    let scratch = Dir::new("asan");
     let objects = scratch.compile("objects", LIST_OBJECTS, &["-fsanitize=address"]);
     let output = run(&[&objects]);
     assert_eq!(text(&output.stderr), "");
@@ -85,7 +85,7 @@ fn a_sanitized_program_gets_its_runtime_first() {
 
 #[test]
 fn a_sanitizer_still_finds_what_it_looks_for() {
-    let scratch = Scratch::new("overflow");
+    let scratch = Dir::new("overflow");
     let program = scratch.compile("overflow", OVERFLOW, &["-fsanitize=address"]);
     let output = run(&[&program]);
     assert!(!output.status.success());
@@ -130,7 +130,7 @@ fn unknown_variables_are_warned_about() {
 
 #[test]
 fn a_static_program_runs_with_a_warning() {
-    let scratch = Scratch::new("static");
+    let scratch = Dir::new("static");
     let program = scratch.compile("still", "int main(void) { return 7; }\n", &["-static"]);
     let output = run(&[&program]);
     assert_eq!(output.status.code(), Some(7));

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use crate::common::{Scratch, run, text, weft};
+use crate::common::{Dir, run, text, weft};
 
 #[test]
 fn the_status_is_cmds_own() {
@@ -27,8 +27,8 @@ fn our_own_failures_are_125() {
 
 #[test]
 fn what_is_not_executable_is_126() {
-    let scratch = Scratch::new("126");
-    let file = scratch.path("text");
+    let scratch = Dir::new("126");
+    let file = scratch.text_path("text");
     std::fs::write(&file, "true\n").unwrap();
     for command in [file.as_str(), "/"] {
         let output = run(&[command]);
@@ -127,14 +127,14 @@ fn arguments_and_environment_pass_untouched() {
 
 #[test]
 fn a_text_without_interpreter_runs_in_the_shell() {
-    let scratch = Scratch::new("bare");
+    let scratch = Dir::new("bare");
     let script = scratch.script("bare", "echo ran\n");
     assert_eq!(text(&run(&[&script]).stdout), "ran\n");
 }
 
 #[test]
 fn a_script_whose_interpreter_is_missing_is_127() {
-    let scratch = Scratch::new("orphan");
+    let scratch = Dir::new("orphan");
     let script = scratch.script("orphan", "#!/nonexistent/interpreter\n");
     assert_eq!(run(&[&script]).status.code(), Some(127));
 }

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{Scratch, run, text, weft};
+use crate::common::{Dir, run, text, weft};
 
 const IDLE: &str = "weft: no RDMA device was opened\n";
 
@@ -16,7 +16,7 @@ fn an_idle_run_that_must_not_be_is_123() {
     assert_eq!(text(&output.stdout), "done\n");
     let said = text(&output.stderr);
     assert!(said.starts_with("weft: no RDMA operation ran") && said.contains("doctor"), "{said}");
-    let scratch = Scratch::new("idle");
+    let scratch = Dir::new("idle");
     let program = scratch.compile("still", "int main(void) { return 0; }\n", &["-static"]);
     assert_eq!(run(&["--require-traffic", &program]).status.code(), Some(123));
 }

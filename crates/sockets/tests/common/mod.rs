@@ -7,50 +7,25 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
+pub use weft_testkit::Dir;
+use weft_testkit::limited;
+
 /// Seconds after which a program that hangs is ended.
-const LIMIT: &str = "60";
+const LIMIT_SECONDS: u32 = 60;
 
 /// The library under test: cargo puts it beside the test programs.
 pub fn library() -> PathBuf {
-    let program = std::env::current_exe().expect("the test has a path");
-    let library = program.parent().expect("a directory").join("libweft_sockets.so");
-    assert!(library.exists(), "{} is missing", library.display());
-    library
+    weft_testkit::beside("libweft_sockets.so")
 }
 
-/// A directory that goes away with the value.
-pub struct Dir(PathBuf);
-
-impl Dir {
-    /// A new empty directory.
-    pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("weft-sockets-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).expect("a temporary directory");
-        Self(path)
-    }
-
-    /// The path of `name` in it.
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// Compiles `tests/c/SOURCE` here.
-    pub fn build(&self, source: &str) -> PathBuf {
-        let program = self.path(source.trim_end_matches(".c"));
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(source);
-        let mut cc = Command::new("cc");
-        cc.args(["-g", "-Wall", "-Werror", "-pthread", "-o"]).arg(&program).arg(&source);
-        let done = cc.output().expect("a C compiler is installed");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        program
-    }
+/// A directory that goes away with the value, where programs of `tests/c` are built.
+pub fn dir(name: &str) -> Dir {
+    Dir::of(env!("CARGO_MANIFEST_DIR"), &format!("sockets-{name}"))
 }
 
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// Builds a program of `tests/c` in `dir`.
+pub fn build(dir: &Dir, source: &str) -> PathBuf {
+    dir.build(source, source.trim_end_matches(".c"), &[])
 }
 
 /// A program that is to be run.
@@ -60,13 +35,7 @@ impl Program {
     /// `program`, with the library if it is to be `ours`, and none of Weft's variables but the one
     /// that has it say which way connections go.
     pub fn new(program: &Path, ours: bool) -> Self {
-        let mut command = Command::new("timeout");
-        command.arg(LIMIT).arg(program);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("WEFT") || name == "LD_PRELOAD" {
-                command.env_remove(name);
-            }
-        }
+        let mut command = limited(program, LIMIT_SECONDS);
         if ours {
             command.env("LD_PRELOAD", library()).env("WEFT_SOCKETS_VERBOSE", "on");
             // This machine may be busy with other tests.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use libtest_mimic::Failed;
 
-use crate::common::{Dir, Program};
+use crate::common::{Dir, Program, dir};
 use crate::{Ours, content, free_port, judge, path, program, same, serve};
 
 /// Has curl fetch the file from a server; gives what it said.
@@ -16,7 +16,7 @@ fn fetch(port: &str, ours: bool, copy: &Path) -> String {
 }
 
 pub fn python(ours: Ours) -> Result<(), Failed> {
-    let (dir, port) = (Dir::new(&format!("http-{ours:?}")), free_port());
+    let (dir, port) = (dir(&format!("http-{ours:?}")), free_port());
     let (_, octets) = content(&dir);
     let mut command = program("python3", ours.server());
     command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
@@ -116,7 +116,7 @@ fn nginx_conf(port: &str, home: &Path) -> String {
 }
 
 pub fn nginx(ours: Ours) -> Result<(), Failed> {
-    let (dir, port) = (Dir::new(&format!("nginx-{ours:?}")), free_port());
+    let (dir, port) = (dir(&format!("nginx-{ours:?}")), free_port());
     let (_, octets) = content(&dir);
     let conf = dir.path("conf");
     std::fs::write(&conf, nginx_conf(&port, &dir.path("")))?;
@@ -171,7 +171,7 @@ fn build_go(dir: &Dir, name: &str, source: &str) -> PathBuf {
 /// Programs of Go make their system calls themselves, so they go by TCP, with the library or
 /// without, and whatever the other end is.
 pub fn go(ours: Ours) -> Result<(), Failed> {
-    let dir = Dir::new(&format!("go-{ours:?}"));
+    let dir = dir(&format!("go-{ours:?}"));
     let (_, octets) = content(&dir);
     let copy = dir.path("copy");
     let port = free_port();

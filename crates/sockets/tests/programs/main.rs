@@ -7,25 +7,19 @@ mod http;
 mod services;
 mod streams;
 
-use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use common::{Dir, Program, Running};
 use libtest_mimic::{Arguments, Failed, Trial};
+use weft_testkit::{listens_to_tcp, listens_to_udp};
 
 /// Octets that programs fetch.
 const OCTETS: usize = 5 << 20;
-/// Ports below those that the kernel gives out.
-const PORTS: std::ops::Range<u16> = 21_000..31_000;
 /// How often it is looked whether a server listens, and how many times.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOKS: usize = 6000;
-/// States of sockets in the kernel's tables.
-const LISTENS: &str = "0A";
-const UNCONNECTED: &str = "07";
 
 /// Which ends of a check are under the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,19 +129,9 @@ fn program(name: &str, ours: bool) -> Program {
     Program::new(&path(name), ours)
 }
 
-/// A number that is free in TCP and UDP, and that the kernel gives to nobody.
+/// A port that nobody has in TCP or UDP.
 fn free_port() -> String {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let span = PORTS.end - PORTS.start;
-    loop {
-        let turn = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(7);
-        let port = PORTS.start + (std::process::id() as u16).wrapping_add(turn) % span;
-        let free =
-            |at| TcpListener::bind((at, port)).is_ok() && UdpSocket::bind((at, port)).is_ok();
-        if free("127.0.0.1") {
-            return port.to_string();
-        }
-    }
+    weft_testkit::free_port().to_string()
 }
 
 /// Whether what the ends said on stderr fits: a caller that is ours says which way it went, and so
@@ -170,7 +154,7 @@ fn serve(command: &mut Program, port: &str, ours: bool) -> Running {
     let port = port.parse().expect("a number");
     // To call it would be to be served.
     for _ in 0..LOOKS {
-        if is_open("tcp", LISTENS, port) && (!ours || is_open("udp", UNCONNECTED, port)) {
+        if listens_to_tcp(port) && (!ours || listens_to_udp(port)) {
             return server;
         }
         assert!(server.runs(), "it has ended: {}", server.rest());
@@ -185,18 +169,6 @@ fn pause() {
     std::thread::sleep(LOOK);
 }
 
-/// Whether a socket at this number is in this state, as the kernel's tables say.
-fn is_open(protocol: &str, state: &str, port: u16) -> bool {
-    let at = format!(":{port:04X}");
-    let is_it = |line: &str| {
-        let mut words = line.split_whitespace().skip(1);
-        words.next().is_some_and(|local| local.ends_with(&at)) && words.nth(1) == Some(state)
-    };
-    let tables = ["", "6"].map(|version| format!("/proc/net/{protocol}{version}"));
-    let tables = tables.map(std::fs::read_to_string);
-    tables.iter().flatten().any(|table| table.lines().any(is_it))
-}
-
 /// A file that is not the same twice.
 fn content(dir: &Dir) -> (PathBuf, Vec<u8>) {
     let octets: Vec<u8> = (0..OCTETS as u64).map(|at| ((at * at) >> 7) as u8).collect();
@@ -208,12 +180,6 @@ fn content(dir: &Dir) -> (PathBuf, Vec<u8>) {
 fn same(file: &Path, octets: &[u8]) -> Result<(), Failed> {
     let found = std::fs::read(file)?;
     if found == octets { Ok(()) } else { Err(format!("{} octets differ", found.len()).into()) }
-}
-
-/// Whether this user may do everything.
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().expect("id is installed");
-    id.stdout.trim_ascii() == b"0"
 }
 
 impl Running {

@@ -4,15 +4,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use libtest_mimic::Failed;
+use weft_testkit::is_root;
 
-use crate::common::{Dir, Program, library};
-use crate::{Ours, content, free_port, is_root, judge, path, program, same, serve};
+use crate::common::{Dir, Program, dir, library};
+use crate::{Ours, content, free_port, judge, path, program, same, serve};
 
 /// The user that has no rights.
 const NOBODY: &str = "65534";
 
 pub fn redis(ours: Ours) -> Result<(), Failed> {
-    let (dir, port) = (Dir::new(&format!("redis-{ours:?}")), free_port());
+    let (dir, port) = (dir(&format!("redis-{ours:?}")), free_port());
     let mut command = program("redis-server", ours.server());
     command.args(["--port", &port, "--bind", "127.0.0.1", "--save", ""]).dir(&dir.path(""));
     let server = serve(command.stdout(Stdio::null()), &port, ours.server());
@@ -63,7 +64,7 @@ fn sshd(dir: &Dir, ours: bool, conf: &Path) -> Program {
 }
 
 pub fn ssh(ours: Ours) -> Result<(), Failed> {
-    let (dir, port) = (Dir::new(&format!("ssh-{ours:?}")), free_port());
+    let (dir, port) = (dir(&format!("ssh-{ours:?}")), free_port());
     let (file, octets) = content(&dir);
     let (conf, user, copy) = (dir.path("conf"), dir.path("user"), dir.path("copy"));
     new_key(&dir.path("host"));
@@ -110,7 +111,7 @@ fn unprivileged(name: &str, ours: bool, dir: &Dir) -> Program {
 }
 
 pub fn postgresql(ours: Ours) -> Result<(), Failed> {
-    let (dir, port) = (Dir::new(&format!("postgres-{ours:?}")), free_port());
+    let (dir, port) = (dir(&format!("postgres-{ours:?}")), free_port());
     if is_root() {
         run(Command::new("chown").arg(NOBODY).arg(dir.path("")));
     }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use libtest_mimic::Failed;
 
-use crate::common::Dir;
+use crate::common::dir;
 use crate::{Ours, content, free_port, judge, program, same, serve};
 
 pub fn iperf3(ours: Ours) -> Result<(), Failed> {
@@ -22,7 +22,7 @@ pub fn iperf3(ours: Ours) -> Result<(), Failed> {
 }
 
 pub fn netcat(ours: Ours) -> Result<(), Failed> {
-    let (dir, port) = (Dir::new(&format!("nc-{ours:?}")), free_port());
+    let (dir, port) = (dir(&format!("nc-{ours:?}")), free_port());
     let (file, octets) = content(&dir);
     let copy = dir.path("copy");
     let mut command = program("nc", ours.server());
@@ -38,7 +38,7 @@ pub fn netcat(ours: Ours) -> Result<(), Failed> {
 
 /// NetPIPE compares what comes back octet by octet if it is asked to.
 pub fn netpipe(ours: Ours) -> Result<(), Failed> {
-    let (dir, port) = (Dir::new(&format!("netpipe-{ours:?}")), free_port());
+    let (dir, port) = (dir(&format!("netpipe-{ours:?}")), free_port());
     let how = ["-i", "-n", "5", "-u", "65536", "-P", &port];
     let mut command = program("NPtcp", ours.server());
     let server =

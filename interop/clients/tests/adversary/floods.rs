@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 
-use weft_interop::Program;
+use weft_testkit::Program;
 
 use crate::kit::{Scene, VICTIM, keyed, unkeyed_request};
 

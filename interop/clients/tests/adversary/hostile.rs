@@ -2,7 +2,7 @@
 //! Shuttle. Each breach ends its own connection with the Terminate that the RFCs name, leaves the
 //! memory of the program alone, and the program serves the next peer.
 
-use weft_interop::{Running, free_port};
+use weft_testkit::{Running, free_port};
 use weft_wire::ids::STag;
 use weft_wire::rdmap::{AtomicOp, AtomicRequest, Opcode, ReadRequest};
 use weft_wire::terminate::TerminateCode as T;

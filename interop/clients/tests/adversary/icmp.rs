@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use weft_interop::{Program, free_port};
+use weft_testkit::{Program, free_port};
 
 use crate::kit::{ATTACKER, Scene, VICTIM, keyed};
 

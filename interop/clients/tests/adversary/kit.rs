@@ -13,7 +13,7 @@ use std::time::Duration;
 use degen::namespace::Namespace;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, socket, sockopt};
-use weft_interop::{Ended, LIMIT, Lab, Namespaces, Program, Running, free_port};
+use weft_testkit::{Ended, LIMIT, Lab, Namespaces, Program, Running, free_port};
 use weft_wire::shuttle::ConnectionId;
 use weft_wire::shuttle::hello::{
     Hello, HelloKind, Limits, Modules, placement, protection, recovery,

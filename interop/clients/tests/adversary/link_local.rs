@@ -3,7 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
 use rustix::net::netdevice::name_to_index;
-use weft_interop::Program;
+use weft_interop::source;
+use weft_testkit::Program;
 use weft_wire::datagram::Header;
 
 use crate::kit::{ATTACKER, ATTACKER_V6, Scene, VICTIM, VICTIM_V6, unkeyed_request};
@@ -38,7 +39,7 @@ fn datagram(to: u32, bytes: usize) -> Vec<u8> {
 fn a_source_address_of_the_link_opens_no_queue_pair_for_datagrams() {
     let Some(scene) = Scene::with(&["cc", "ip"]) else { return };
     scene.add_ipv6();
-    let program = scene.lab.verbs_program("target").args(&format!("datagrams {VICTIM}"));
+    let program = scene.lab.verbs_program(&source("target")).args(&format!("datagrams {VICTIM}"));
     let target = started(&scene, shuttle(program)).printed("queue pair ").printed("\n");
     let number = target.stdout().trim_start_matches("queue pair ").trim().parse::<u32>().unwrap();
     let port = (number >> 8) as u16;

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weft_interop::{LIMIT, now};
 use weft_shuttle::{Config, Connection, End, Event, Identity, Key, Route, Transmit};
+use weft_testkit::{LIMIT, now};
 use weft_wire::crc::Crc32c;
 use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_wire::ids::{Msn, STag};

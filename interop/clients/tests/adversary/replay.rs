@@ -3,8 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::SystemTime;
 
-use weft_interop::{Running, free_port};
+use weft_interop::source;
 use weft_shuttle::{Ends, Key, Sealer};
+use weft_testkit::{Running, free_port};
 use weft_wire::datagram::{Cipher, GROUP_QPN, Header};
 use weft_wire::rdmap::Opcode;
 use weft_wire::shuttle::greeting::Purpose;
@@ -141,7 +142,8 @@ fn recorded_datagrams_to_a_group_open_for_no_member_again() {
     let Some(scene) = Scene::with(&["cc", "ip"]) else { return };
     scene.route_groups();
     let member = || {
-        let program = scene.lab.verbs_program("target").args(&format!("group {VICTIM} {GROUP}"));
+        let program =
+            scene.lab.verbs_program(&source("target")).args(&format!("group {VICTIM} {GROUP}"));
         started(&scene, keyed(program)).printed("queue pair ")
     };
     let old = member();

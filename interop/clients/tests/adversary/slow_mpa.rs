@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use weft_interop::Program;
+use weft_testkit::Program;
 
 use crate::kit::{MPA_REQUEST, Scene, VICTIM};
 

@@ -1,6 +1,7 @@
 //! The program `c/target.c` on the victim's host, which says what it sees.
 
-use weft_interop::{Program, Running};
+use weft_interop::source;
+use weft_testkit::{Program, Running};
 
 use crate::kit::{Scene, VICTIM, keyed};
 
@@ -42,7 +43,8 @@ pub fn started(scene: &Scene, program: Program) -> Running {
 }
 
 fn listening(scene: &Scene, port: u16, what: &str) -> Running {
-    let program = scene.lab.verbs_program("target").args(&format!("{what} {VICTIM} {port}"));
+    let program =
+        scene.lab.verbs_program(&source("target")).args(&format!("{what} {VICTIM} {port}"));
     started(scene, keyed(program)).until("listened", |_| scene.networks.first_listens(port))
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weft_interop::{Ended, IWARP, Lab, Program, Running, free_port, own_address};
+use weft_testkit::{Ended, IWARP, Lab, Program, Running, free_port, own_address};
 
 use crate::{Client, counted, debian, operations};
 
@@ -13,7 +13,7 @@ pub const CEPH: Client = Client {
     refuses: None,
     run: |lab| {
         if ["ceph-mon", "ceph-osd", "ceph-common"].iter().any(|name| debian(name).is_none()) {
-            lab.skip("no Ceph: scripts/deps.sh ceph-mon ceph-osd ceph-common");
+            weft_testkit::skip("no Ceph: scripts/deps.sh ceph-mon ceph-osd ceph-common");
             return None;
         }
         let cluster = Cluster::start(lab, own_address()?);

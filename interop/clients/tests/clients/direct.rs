@@ -1,7 +1,7 @@
 //! Programs that call verbs and rdma-cm themselves, most of them rdma-core's own.
 
 use weft_interop::pyverbs::{NEWEST, Score};
-use weft_interop::{Ended, Lab, Program, free_port, own_address, pair};
+use weft_testkit::{Ended, Lab, Program, free_port, own_address, pair};
 
 use crate::{Client, counted, debian, first_gid, operations};
 
@@ -89,7 +89,7 @@ pub const PYVERBS: Client = Client {
         let (score, ended) = NEWEST.run(lab)?;
         let Score { passed, failed, .. } = score;
         assert!(failed == 0 && passed > 0, "{score:?}\n{ended}");
-        Some(weft_interop::Traffic::of(&ended, lab.device()).operations)
+        Some(weft_testkit::Traffic::of(&ended, lab.device()).operations)
     },
 };
 

@@ -1,6 +1,6 @@
 //! What lies between applications and verbs: libfabric's own tests, and a Rust library.
 
-use weft_interop::{Lab, free_port, own_address, pair, peer};
+use weft_testkit::{Lab, free_port, own_address, pair, peer};
 
 use crate::{Client, counted, first_gid, operations, said_version};
 
@@ -56,7 +56,7 @@ const MEETING: [&str; 4] = [
 
 fn fabtests(lab: &Lab) -> Option<u64> {
     let Some(home) = peer("peers/fabtests") else {
-        lab.skip("no fabtests: scripts/peers.sh fabtests");
+        weft_testkit::skip("no fabtests: scripts/peers.sh fabtests");
         return None;
     };
     let address = own_address()?;
@@ -84,7 +84,7 @@ fn fabtests(lab: &Lab) -> Option<u64> {
 
 fn sideway(lab: &Lab) -> Option<u64> {
     let Some(home) = peer("peers/sideway/bin") else {
-        lab.skip("no sideway: scripts/peers.sh sideway");
+        weft_testkit::skip("no sideway: scripts/peers.sh sideway");
         return None;
     };
     let port = free_port();

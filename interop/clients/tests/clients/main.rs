@@ -13,7 +13,7 @@ mod table;
 
 use std::process::Command;
 
-use weft_interop::{Ended, IWARP, Lab, Program, SHUTTLE, Traffic};
+use weft_testkit::{Ended, IWARP, Lab, Program, SHUTTLE, Traffic};
 
 /// A program of another project, and what is done with it.
 struct Client {

@@ -3,7 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use weft_interop::{Lab, Program, free_port, mpi, own_address, pair, peer};
+use weft_interop::{mpi, source};
+use weft_testkit::{Lab, Program, free_port, own_address, pair, peer};
 
 use crate::{Client, counted, debian, operations, said_version};
 
@@ -53,7 +54,7 @@ pub const MPICH: Client = Client {
     refuses: None,
     run: |lab| {
         let Some(bin) = peer("mpich/bin") else {
-            lab.skip("no MPICH with libfabric: scripts/mpich.sh");
+            weft_testkit::skip("no MPICH with libfabric: scripts/mpich.sh");
             return None;
         };
         let mpiexec = lab.program(&bin.join("mpiexec").to_string_lossy()).args("-n 4");
@@ -70,10 +71,10 @@ pub const GLOO: Client = Client {
     refuses: None,
     run: |lab| {
         if debian("libgloo-dev").is_none() {
-            lab.skip("no libgloo-dev: scripts/deps.sh libgloo-dev");
+            weft_testkit::skip("no libgloo-dev: scripts/deps.sh libgloo-dev");
             return None;
         }
-        let ranks = counted(lab.compile(Path::new("c++"), "allreduce.cc", &["-lgloo"]));
+        let ranks = counted(lab.compile(Path::new("c++"), &source("allreduce.cc"), &["-lgloo"]));
         let meeting = lab.path("meeting");
         std::fs::create_dir(&meeting).expect("the lab's directory is writable");
         let ranks = ranks.args(&format!("{} 1", lab.device())).arg(meeting);
@@ -127,7 +128,7 @@ fn open_mpi(lab: &Lab) -> Program {
 fn jobs(lab: &Lab, launcher: &Program, compiler: &str, options: &[&str]) -> u64 {
     let launcher = launcher.clone().option("--stats");
     let run = |name: &&str| {
-        let program = lab.compile(Path::new(compiler), name, options);
+        let program = lab.compile(Path::new(compiler), &source(name), options);
         operations(lab, mpi::all_right(&launcher.clone().arg(program.path()).arg("1")))
     };
     mpi::PROGRAMS.iter().map(run).sum()
@@ -135,7 +136,7 @@ fn jobs(lab: &Lab, launcher: &Program, compiler: &str, options: &[&str]) -> u64 
 
 fn intel_mpi(lab: &Lab) -> Option<u64> {
     let Some(home) = peer("peers/impi") else {
-        lab.skip("no Intel MPI: scripts/peers.sh impi");
+        weft_testkit::skip("no Intel MPI: scripts/peers.sh impi");
         return None;
     };
     let mpiexec = lab.program(&home.join("bin/mpiexec").to_string_lossy()).args("-n 4");

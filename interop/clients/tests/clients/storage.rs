@@ -6,7 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use weft_interop::{Lab, Namespaces, Running, SHUTTLE, free_port, own_address, pair, peer};
+use weft_interop::source;
+use weft_testkit::{Lab, Namespaces, Running, SHUTTLE, free_port, own_address, pair, peer};
 
 use crate::{Client, counted, debian, operations, said_version};
 
@@ -28,12 +29,12 @@ pub const RPMA: Client = Client {
     refuses: None,
     run: |lab| {
         if debian("librpma-dev").is_none() {
-            lab.skip("no librpma-dev: scripts/deps.sh");
+            weft_testkit::skip("no librpma-dev: scripts/deps.sh");
             return None;
         }
         // It takes an id's device, and rdma-cm gives an adapter's none on loopback.
         let (address, port) = (own_address()?, free_port());
-        let program = counted(lab.compile(Path::new("cc"), "rpma", &["-lrpma"]));
+        let program = counted(lab.compile(Path::new("cc"), &source("rpma"), &["-lrpma"]));
         let end = |role: &str| program.clone().args(&format!("{role} {address} {port}"));
         let (server, client) = pair(&end("server"), &end("client"), port);
         let ends = [server, client].map(|end| end.said("all right"));
@@ -83,7 +84,7 @@ const SIZES_BLOCKS: [u32; 2] = [8, 512];
 /// In a namespace of its own, for the sake of the port.
 fn iser(lab: &Lab) -> Option<u64> {
     let (Some(tgt), Some(_)) = (peer(TGT), debian("libiscsi-bin")) else {
-        lab.skip("no tgt or no libiscsi: scripts/deps.sh, scripts/servers.sh");
+        weft_testkit::skip("no tgt or no libiscsi: scripts/deps.sh, scripts/servers.sh");
         return None;
     };
     // Says by itself why there are none.
@@ -118,7 +119,7 @@ fn iser(lab: &Lab) -> Option<u64> {
 /// A machine that has memory and nothing else is moved to another process.
 fn migration(lab: &Lab) -> Option<u64> {
     if debian("qemu-system-x86").is_none() {
-        lab.skip("no QEMU: scripts/deps.sh");
+        weft_testkit::skip("no QEMU: scripts/deps.sh");
         return None;
     }
     let (address, port) = (own_address()?, free_port());
@@ -155,7 +156,7 @@ impl Monitor {
                 Err(error) => panic!("no monitor: {error}"),
             }
         };
-        stream.set_read_timeout(Some(weft_interop::LIMIT)).expect("a limit is not zero");
+        stream.set_read_timeout(Some(weft_testkit::LIMIT)).expect("a limit is not zero");
         let mut this = Self(stream);
         this.prompt();
         this

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use weft_interop::{Lab, Program, free_port, peer};
+use weft_testkit::{Lab, Program, free_port, peer};
 
 use crate::{Client, counted, operations, said_version};
 
@@ -55,7 +55,7 @@ pub const INFINISTORE: Client = Client {
 /// The program `py/NAME`, with the packages of one of `scripts/peers.sh`'s environments.
 fn python(lab: &Lab, packages: &str, name: &str) -> Option<Program> {
     let Some(home) = peer(&format!("peers/{packages}/bin")) else {
-        lab.skip(&format!("no {packages}: scripts/peers.sh {packages}"));
+        weft_testkit::skip(&format!("no {packages}: scripts/peers.sh {packages}"));
         return None;
     };
     let program = lab.program(&home.join("python").to_string_lossy());
@@ -74,7 +74,7 @@ fn wheel(environment: &str, package: &str) -> Option<String> {
 
 fn valkey(lab: &Lab) -> Option<u64> {
     let Some(home) = peer("peers/valkey") else {
-        lab.skip("no Valkey: scripts/peers.sh valkey");
+        weft_testkit::skip("no Valkey: scripts/peers.sh valkey");
         return None;
     };
     let program = |name: &str| counted(lab.program(&home.join(name).to_string_lossy()));

@@ -4,7 +4,7 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use weft_interop::{IWARP, Lab, SHUTTLE};
+use weft_testkit::{IWARP, Lab, SHUTTLE};
 
 use crate::{Client, ceph, direct, fabrics, ranks, storage, stores};
 

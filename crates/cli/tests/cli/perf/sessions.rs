@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use super::Server;
-use crate::common::{Scratch, text, weft};
+use crate::common::{Dir, text, weft};
 
 const SHORT: &str = "-n 20";
 
@@ -96,8 +96,8 @@ fn both_sides_outlive_each_other() {
 
 #[test]
 fn with_a_key_both_sides_need_it() {
-    let scratch = Scratch::new("perf-key");
-    let file = scratch.path("key");
+    let scratch = Dir::new("perf-key");
+    let file = scratch.text_path("key");
     assert!(weft().args(["key", "new", &file]).status().unwrap().success());
     let server = Server::start(&["--key", &file]);
     let run = &server.json(&format!("{SHORT} --verify --key {file}"))["runs"][0];

@@ -1,13 +1,14 @@
 //! What a test has to itself: its turn on the machine, a directory, and the programs it named.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::dir::{self, Dir};
 use crate::install;
+use crate::machine;
 use crate::program::Program;
 
 /// Over Shuttle: what rdma-cm connects by, as `WEFT_TRANSPORT` has it.
@@ -20,7 +21,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 /// A test's place to work, removed with everything in it.
 pub struct Lab {
-    directory: PathBuf,
+    dir: Dir,
     transport: Option<&'static str>,
     _turn: MutexGuard<'static, ()>,
 }
@@ -33,10 +34,8 @@ impl Lab {
             return None;
         }
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = format!("weft-{}-{}", std::process::id(), test_name().replace("::", "-"));
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).expect("the temporary directory is writable");
-        Some(Self { directory, transport: None, _turn: turn })
+        let dir = Dir::new(&test_name().replace("::", "-"));
+        Some(Self { dir, transport: None, _turn: turn })
     }
 
     /// Calls `test` over each transport of rdma-cm, with a lab that has `programs`.
@@ -65,21 +64,16 @@ impl Lab {
 
     /// The same for a test that only root can make.
     pub fn of_root(programs: &[&str]) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
+        if !machine::is_root() {
             skip("only root may do this");
             return None;
         }
         Self::with(programs)
     }
 
-    /// Says that the calling test does not run, and why.
-    pub fn skip(&self, why: &str) {
-        skip(why);
-    }
-
     /// The program `name`, to be run by `weft run` in this lab's directory.
     pub fn program(&self, name: &str) -> Program {
-        self.with_transport(Program::new(name, &self.directory))
+        self.with_transport(Program::new(name, self.dir.root()))
     }
 
     fn with_transport(&self, program: Program) -> Program {
@@ -91,51 +85,39 @@ impl Lab {
 
     /// The path of `name` in this lab's directory.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        self.dir.path(name)
     }
 
     /// Writes a file.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.path(name);
-        fs::write(&path, content).expect("the lab's directory is writable");
-        path
+        self.dir.write(name, content)
     }
 
-    /// Compiles the program `c/NAME.c` with `compiler`, or `c/NAME` if that has an extension.
+    /// Compiles the program of the file `source` with `compiler`; it has the file's name.
     ///
     /// # Panics
     /// When it does not compile.
-    pub fn compile(&self, compiler: &Path, name: &str, libraries: &[&str]) -> Program {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
-        let source = match Path::new(name).extension() {
-            Some(_) => sources.join(name),
-            None => sources.join(format!("{name}.c")),
-        };
-        let program = self.path(name).with_extension("");
+    pub fn compile(&self, compiler: &Path, source: &Path, libraries: &[&str]) -> Program {
+        let program = self.dir.root().join(source.file_stem().expect("a file has a name"));
         let mut cc = Command::new(compiler);
         cc.args(["-O1", "-g", "-Wall", "-Werror", "-pthread", "-o"]).arg(&program).arg(source);
-        let done = cc.args(libraries).output().expect("the compiler starts");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        dir::run(cc.args(libraries));
         let program = program.to_str().expect("a UTF-8 path");
-        self.with_transport(Program::new(program, &self.directory))
+        self.with_transport(Program::new(program, self.dir.root()))
     }
 
-    /// Compiles the verbs program `c/NAME.c`.
-    pub fn verbs_program(&self, name: &str) -> Program {
-        self.compile(Path::new("cc"), name, &["-lrdmacm", "-libverbs"])
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        // What cannot be removed does not make a test fail.
-        let _ = fs::remove_dir_all(&self.directory);
+    /// Compiles a program that uses rdma-cm and verbs.
+    ///
+    /// # Panics
+    /// When it does not compile.
+    pub fn verbs_program(&self, source: &Path) -> Program {
+        self.compile(Path::new("cc"), source, &["-lrdmacm", "-libverbs"])
     }
 }
 
 /// Says that the calling test does not run, and why. Not by `eprintln`, which the test harness
 /// keeps to itself when a test passes.
-pub(crate) fn skip(why: &str) {
+pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED {}: {why}", test_name());
 }
 

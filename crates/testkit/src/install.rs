@@ -20,7 +20,11 @@ pub fn sockets_library() -> PathBuf {
     beside("libweft_sockets.so")
 }
 
-fn beside(name: &str) -> PathBuf {
+/// The library `name` of this build, which cargo puts beside the test programs.
+///
+/// # Panics
+/// When the crate of the test does not have it as a dependency, so that it is not built.
+pub fn beside(name: &str) -> PathBuf {
     let library = deps().join(name);
     assert!(library.is_file(), "{} is missing", library.display());
     library

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::command::without_settings;
 use crate::install;
 use crate::running::{Ended, Running};
 
@@ -93,13 +94,7 @@ impl Program {
         let (stdout, stderr) = (self.file(), self.file());
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).current_dir(&self.directory).process_group(0);
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            let ours = text.starts_with("WEFT") || text.starts_with("VERBS_");
-            if ours || text == "LD_PRELOAD" || text == "CI" {
-                command.env_remove(&name);
-            }
-        }
+        without_settings(&mut command);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command.stdout(stdout.try_clone().expect("a file can be shared"));

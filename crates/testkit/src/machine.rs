@@ -7,18 +7,34 @@ use std::process::Command;
 
 use crate::lab::skip;
 
-/// Whether a socket listens on `port`: state 0A in the kernel's tables of TCP, and in those of UDP
-/// 07, which has no peer.
-pub(crate) fn listens(port: u16) -> bool {
+/// Whether a socket of TCP or UDP listens on `port`.
+pub fn listens(port: u16) -> bool {
+    listens_to_tcp(port) || listens_to_udp(port)
+}
+
+/// Whether a socket of TCP listens on `port`: state 0A in the kernel's tables.
+pub fn listens_to_tcp(port: u16) -> bool {
+    is_in_state(port, "0A", ["tcp", "tcp6"])
+}
+
+/// Whether a socket of UDP without a peer has `port`: state 07 in the kernel's tables.
+pub fn listens_to_udp(port: u16) -> bool {
+    is_in_state(port, "07", ["udp", "udp6"])
+}
+
+fn is_in_state(port: u16, state: &str, tables: [&str; 2]) -> bool {
     let suffix = format!(":{port:04X}");
-    let listens = |line: &str, state: &str| {
+    let is_it = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         fields.next().is_some_and(|local| local.ends_with(&suffix)) && fields.nth(1) == Some(state)
     };
-    [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")].iter().any(|(table, state)| {
-        let text = fs::read_to_string(format!("/proc/net/{table}"));
-        text.is_ok_and(|text| text.lines().any(|line| listens(line, state)))
-    })
+    let tables = tables.map(|table| fs::read_to_string(format!("/proc/net/{table}")));
+    tables.iter().flatten().any(|table| table.lines().any(is_it))
+}
+
+/// Whether this process has all rights.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// An address of this machine other than loopback's, which libfabric and DAPL insist on; nothing,
