@@ -56,7 +56,7 @@ pub const HOUSE: [Room; 29] = [
     room("bench", 6, &[], "deny"),
     room("perf", 6, &[], "deny"),
     room("cli", 7, &["degen", "sim", "io", "net", "os", "fault", "bench", "perf"], "deny"),
-    room("interop", 7, &[], "forbid"),
+    room("interop", 7, &["testkit"], "forbid"),
     room("filters", 7, &[], "forbid"),
     room("microscope", 8, &["filters"], "forbid"),
     room("isosurface", 8, &["filters"], "forbid"),
