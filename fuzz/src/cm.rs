@@ -10,7 +10,7 @@ use weft_rnic::wire::mpa::{HEADER_LEN, StartKind};
 
 // The module by itself: the engine around it has threads.
 #[allow(dead_code)]
-#[path = "../../crates/io/src/cm/frame.rs"]
+#[path = "../../crates/net/src/mpa_frame.rs"]
 mod frame;
 
 /// Private data of a start frame at most (RFC 5044, section 7.1.1).

@@ -18,10 +18,10 @@ use crate::drive::stream::StreamDrive;
 use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::{Drive, LinkWatcher, Notices};
 use crate::engine::{self, Engine};
-use crate::faults::{self, Breaker};
+use crate::qp_faults::QpFaultInjector;
 use crate::slot::Slot;
 use crate::tally::Tally;
-use crate::{Progress, Settings};
+use crate::{Progress, Settings, faults};
 
 /// Doorbells whose work goes out together.
 const BATCH: u32 = 16;
@@ -99,7 +99,7 @@ pub(crate) struct Cell {
     cqs: [Arc<Cq>; 2],
     /// Its number among the queue pairs of the process, and what is to go wrong with it.
     number: u32,
-    breaker: Option<Breaker>,
+    faults: Option<QpFaultInjector>,
     this: Weak<Self>,
 }
 
@@ -107,7 +107,7 @@ impl Cell {
     /// A place for the connection of `qp`.
     pub fn new(qp: &Arc<Qp>) -> Arc<Self> {
         let number = faults::number_queue_pair();
-        Self::numbered(qp, number, Breaker::of(number))
+        Self::numbered(qp, number, QpFaultInjector::of(number))
     }
 
     /// A place for one more connection of `qp`, of which this one is the first; nothing is posted
@@ -116,7 +116,7 @@ impl Cell {
         Self::numbered(qp, self.number, None)
     }
 
-    fn numbered(qp: &Arc<Qp>, number: u32, breaker: Option<Breaker>) -> Arc<Self> {
+    fn numbered(qp: &Arc<Qp>, number: u32, faults: Option<QpFaultInjector>) -> Arc<Self> {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
             slot: Slot::new(None),
@@ -136,7 +136,7 @@ impl Cell {
             qp: Arc::downgrade(qp),
             cqs,
             number,
-            breaker,
+            faults,
             this: this.clone(),
         })
     }
@@ -163,8 +163,8 @@ impl Cell {
     }
 
     /// What is to go wrong with it at the verbs.
-    pub fn breaker(&self) -> Option<&Breaker> {
-        self.breaker.as_ref()
+    pub fn faults(&self) -> Option<&QpFaultInjector> {
+        self.faults.as_ref()
     }
 
     /// Gives the connection away, so that another one may be held.
@@ -229,8 +229,8 @@ impl Cell {
 
     fn act(&self, driver: &mut dyn Drive, work: u8, now: Instant) -> Notices {
         driver.work(work, now);
-        if let Some(breaker) = &self.breaker
-            && let Some(again) = breaker.act(driver, now)
+        if let Some(faults) = &self.faults
+            && let Some(again) = faults.act(driver, now)
         {
             Engine::get().set_timer(again, self.this.clone());
         }

@@ -10,10 +10,10 @@ use weft_fault::Verb;
 use weft_net::refused;
 use weft_os::{clock, random};
 use weft_rnic::Device;
-use weft_verbs::limits::{IWARP, ROCE};
 use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
 use crate::cq::Cq;
+use crate::device_kind::Personality;
 use crate::engine::Engine;
 use crate::faults::refuse;
 use crate::qp::{Qp, QpInit};
@@ -21,30 +21,11 @@ use crate::srq::{Srq, SrqInit};
 use crate::tally::Tally;
 use crate::xrcd::{Xrcd, XrcdFile};
 
-/// What a device looks like, and which transport is below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Personality {
-    /// An RNIC over TCP, `weft_iw0`.
-    Iwarp,
-    /// A channel adapter on Ethernet over UDP, `weft0`.
-    Roce,
-}
-
-impl Personality {
-    /// What such a device can hold.
-    pub fn limits(self) -> &'static Limits {
-        match self {
-            Self::Iwarp => &IWARP,
-            Self::Roce => &ROCE,
-        }
-    }
-
-    /// The one device of this process that looks like this.
-    fn device(self) -> &'static Arc<Device> {
-        static DEVICES: [OnceLock<Arc<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
-        DEVICES[self as usize]
-            .get_or_init(|| Arc::new(Device::new(self.limits(), Box::new(random::random))))
-    }
+/// The one device of this process that looks like this.
+fn device(personality: Personality) -> &'static Arc<Device> {
+    static DEVICES: [OnceLock<Arc<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
+    DEVICES[personality as usize]
+        .get_or_init(|| Arc::new(Device::new(personality.limits(), Box::new(random::random))))
 }
 
 /// A device as one opener sees it: the objects are the device's, the events its own.
@@ -62,7 +43,7 @@ impl Context {
     pub fn open(personality: Personality, wake: Box<dyn Wake>) -> Result<Arc<Self>, Misuse> {
         Engine::start().map_err(refused)?;
         Tally::note_context(personality);
-        let device = Arc::clone(personality.device());
+        let device = Arc::clone(device(personality));
         Ok(Arc::new(Self { personality, device, events: AsyncQueue::new(wake) }))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::Transport;
-use crate::context::Personality;
+use crate::device_kind::Personality;
 
 /// The name of the iWARP device.
 pub const IWARP_NAME: &str = "weft_iw0";

@@ -22,12 +22,12 @@ use weft_verbs::{Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr
 
 use crate::Settings;
 use crate::cell::Cell;
-use crate::context::Personality;
 use crate::cq::Cq;
+use crate::device_kind::Personality;
 use crate::drive::LinkWatcher;
-use crate::exchange::Number;
 use crate::faults::refuse;
-use crate::line::Line;
+use crate::iwarp_connect::IwarpConnect;
+use crate::iwarp_ports::Number;
 use crate::srq::Srq;
 use crate::xrcd::Xrcd;
 
@@ -76,7 +76,7 @@ pub struct Qp {
     /// The same for an RNIC's.
     number: Option<Number>,
     /// Its way to the peer that the program named.
-    line: Mutex<Option<Arc<Line>>>,
+    iwarp: Mutex<Option<Arc<IwarpConnect>>>,
     /// The groups whose datagrams come to it, and its places for them.
     pub(crate) groups: Mutex<Vec<(IpAddr, Arc<Cell>)>>,
 }
@@ -121,7 +121,7 @@ impl Qp {
                 recv_cq.join(&cell);
             }
         }
-        let (device, line, groups) = (Arc::clone(device), Mutex::default(), Mutex::default());
+        let (device, iwarp, groups) = (Arc::clone(device), Mutex::default(), Mutex::default());
         Ok(Self {
             inner,
             device,
@@ -131,7 +131,7 @@ impl Qp {
             xrcd: init.xrcd,
             port,
             number,
-            line,
+            iwarp,
             groups,
         })
     }
@@ -180,9 +180,9 @@ impl Qp {
     fn post(&self, op: &SendOp, post: impl FnOnce() -> Result<(), Misuse>) -> Result<(), Misuse> {
         self.check_owner()?;
         refuse(Verb::PostSend)?;
-        match self.cell.breaker() {
+        match self.cell.faults() {
             None => post(),
-            Some(breaker) => breaker.post(&self.inner, op, post),
+            Some(faults) => faults.post(&self.inner, op, post),
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_os::sys;
 
-use crate::context::Personality;
+use crate::device_kind::Personality;
 
 /// The variable that names the file.
 pub const VARIABLE: &str = "WEFT_TALLY";

@@ -34,7 +34,7 @@ use weft_verbs::{
 };
 
 use crate::capability;
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::drive::{Drive, Notices, Turn, todo};
 use crate::engine::Engine;
 use crate::faults::Wire;

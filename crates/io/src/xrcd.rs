@@ -195,7 +195,8 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
-    use crate::context::{Context, Personality};
+    use crate::context::Context;
+    use crate::device_kind::Personality;
 
     struct Silent;
     impl weft_verbs::Wake for Silent {

@@ -18,6 +18,7 @@
 )]
 
 pub mod buffers;
+pub mod mpa_frame;
 pub mod path;
 pub mod report;
 pub mod secrecy;

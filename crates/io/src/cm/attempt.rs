@@ -1,51 +1,68 @@
-//! The active side: from a bound socket to a peer's answer.
+//! A connection attempt over TCP: from a socket that connects to the peer's Reply.
 //!
-//! The stream is non-blocking from the start; the engine calls when TCP has connected and when the
-//! Reply comes. A peer that closes without a word on a Request of RFC 6581 is asked once more
-//! without it, because an older peer would do just that.
+//! The stream is non-blocking from the start; the reactor calls when TCP has connected and when the
+//! Reply comes. A peer that closes without a word on a Request of RFC 6581 may be an older one,
+//! which did not understand it.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weft_net::secrecy::Secrecy;
+use weft_net::mpa_frame::{FrameReader, Progress};
 use weft_net::silence::{Awaited, Silence};
 use weft_net::socket;
 use weft_os::clock;
 use weft_reactor::{Interest, Source, Token};
-use weft_rnic::cm::{Command, ConnParam, Depths, Failure};
+use weft_rnic::cm::Failure;
 use weft_rnic::mpa::negotiate::{Initiator, Reply};
-use weft_rnic::mpa::{MpaError, Offer, Role};
+use weft_rnic::mpa::{MpaError, Offer};
 use weft_rnic::wire::mpa::StartKind;
 
-use super::call::{Seat, check_seat};
-use super::error::Error;
-use super::frame::{FrameReader, Progress};
-use super::id::{CmId, Inner, PortSpace, Stage, failure};
-use super::link::Handover;
-use super::redial::{Call, Patience};
-use super::{config, refusal};
+use super::config;
+use super::device::failure;
 use crate::Qp;
-use crate::context::Personality;
 use crate::engine::Engine;
+
+/// How long refusals are not believed, and when the next call is due.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) until: Instant,
+    pub(super) pause: Duration,
+}
+
+impl Patience {
+    /// That of a new attempt.
+    pub(super) fn new() -> Self {
+        let until = clock::now() + config::REFUSED_PATIENCE;
+        Self { until, pause: config::REDIAL_PAUSE }
+    }
+}
+
+/// Whom to call from where, and what to ask.
+pub(super) struct Call {
+    pub(super) fd: OwnedFd,
+    pub(super) offer: Offer,
+    pub(super) qp: Weak<Qp>,
+    pub(super) patience: Patience,
+}
 
 /// A connection attempt.
 pub(super) struct Attempt {
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
     token: Token,
     dialed: bool,
     offer: Offer,
     initiator: Initiator,
     reader: FrameReader,
-    qp: Weak<Qp>,
+    pub(super) qp: Weak<Qp>,
     patience: Patience,
-    silence: Silence,
+    pub(super) silence: Silence,
 }
 
 /// What one call of the engine brought.
-enum Step {
+pub(super) enum Step {
     /// Nothing that matters yet.
     Wait,
     /// TCP is connected and the Request is out.
@@ -58,7 +75,12 @@ enum Step {
 
 impl Attempt {
     /// The attempt that begins with `call`, whose socket is connecting.
-    fn new(call: Call, initiator: Initiator, peer: SocketAddr, source: Arc<dyn Source>) -> Attempt {
+    pub(super) fn new(
+        call: Call,
+        initiator: Initiator,
+        peer: SocketAddr,
+        source: Arc<dyn Source>,
+    ) -> Attempt {
         let Call { fd, offer, qp, patience } = call;
         let stream = TcpStream::from(fd);
         // Connected or not, the next step is the engine's: the socket is writable then.
@@ -84,12 +106,12 @@ impl Attempt {
     }
 
     /// What another attempt begins with.
-    fn into_call(self) -> Call {
+    pub(super) fn into_call(self) -> Call {
         let Attempt { stream, offer, qp, patience, .. } = self;
         Call { fd: stream.into(), offer, qp, patience }
     }
 
-    fn step(&mut self) -> Step {
+    pub(super) fn step(&mut self) -> Step {
         if self.dialed { self.read_reply() } else { self.finish_dial() }
     }
 
@@ -129,154 +151,5 @@ impl Attempt {
     fn closed(&self, failure: Failure) -> Step {
         let silent = failure == Failure::Reset && self.reader.is_empty();
         if silent && self.offer.enhanced { Step::Misunderstood } else { Step::Failed(failure) }
-    }
-}
-
-impl CmId {
-    /// Starts to connect to the address that was resolved, with `qp` at this end. The outcome is an
-    /// event.
-    ///
-    /// # Errors
-    /// The wrong state, bad parameters, or a queue pair that is not ready to be connected.
-    pub fn connect(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
-        let mut inner = self.lock();
-        if self.space() != PortSpace::Tcp {
-            return Err(Error::PortSpace);
-        }
-        inner.machine.may(Command::Connect)?;
-        check_seat(qp, inner.device)?;
-        let depths = inner.machine.connect(param)?;
-        if inner.device == Some(Personality::Roce) {
-            return self.call(inner, param, depths, Seat::Managed(Arc::clone(qp)));
-        }
-        if let Some((local, peer)) = inner.local.zip(inner.peer)
-            && let Err(why) = Secrecy::get().permit_stream(inner.chosen(), local.ip(), peer.ip())
-        {
-            self.give_up(&mut inner, Failure::from_errno(why.errno()));
-            return Ok(());
-        }
-        let offer = config::offer(depths, param.private_data.clone());
-        inner.qp = Arc::downgrade(qp);
-        let Stage::Bound(mut sockets) = inner.leave_stage() else {
-            return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
-        };
-        let (qp, patience) = (Arc::downgrade(qp), Patience::new());
-        match sockets.take_fresh_stream().map_or_else(|| inner.reopen(), Ok) {
-            Ok(fd) => self.dial(&mut inner, Call { fd, offer, qp, patience }),
-            Err(error) => self.give_up(&mut inner, Failure::from_errno(error.errno())),
-        }
-        Ok(())
-    }
-
-    /// Calls the peer.
-    pub(super) fn dial(&self, inner: &mut Inner, call: Call) {
-        if let Some(peer) = inner.peer {
-            log::debug!("connecting to {peer} over TCP");
-        }
-        match self.start(inner, &call) {
-            Ok((initiator, peer, source)) => {
-                let attempt = Attempt::new(call, initiator, peer, source);
-                if let Some(due) = attempt.silence.due() {
-                    Engine::get().set_timer(due, self.me());
-                }
-                inner.stage = Stage::Dialing(Box::new(attempt));
-                self.limit_time(inner, config::DIAL_TIMEOUT);
-            }
-            Err(failure) => self.dial_failed(inner, failure, call),
-        }
-    }
-
-    fn start(
-        &self,
-        inner: &Inner,
-        call: &Call,
-    ) -> Result<(Initiator, SocketAddr, Arc<dyn Source>), Failure> {
-        let initiator = Initiator::new(call.offer.clone()).map_err(|_| Failure::Protocol)?;
-        let source = self.me().upgrade().ok_or(Failure::Aborted)?;
-        let peer = inner.peer.ok_or(Failure::Aborted)?;
-        socket::connect(call.fd.as_fd(), &peer).map_err(|e| failure(&e))?;
-        Ok((initiator, peer, source))
-    }
-
-    /// Gives the present step a time limit; [`Source::timeout`] enforces it.
-    pub(super) fn limit_time(&self, inner: &mut Inner, limit: Duration) {
-        let deadline = clock::now() + limit;
-        inner.deadline = Some(deadline);
-        Engine::get().set_timer(deadline, self.me());
-    }
-
-    /// The engine says that the attempt can go on. Returns a stream that is ready for the queue
-    /// pair.
-    pub(super) fn advance(&self, inner: &mut Inner) -> Option<Handover> {
-        let Stage::Dialing(attempt) = &mut inner.stage else { return None };
-        match attempt.step() {
-            Step::Wait => {}
-            Step::Dialed => {
-                inner.local = attempt.stream.local_addr().ok().or(inner.local);
-                self.limit_time(inner, config::REPLY_TIMEOUT);
-            }
-            Step::Misunderstood => self.dial_again(inner),
-            Step::Failed(failure) => {
-                if let Stage::Dialing(attempt) = inner.leave_stage() {
-                    self.dial_failed(inner, failure, attempt.into_call());
-                }
-            }
-            Step::Answered(reply) => return self.handle_reply(inner, reply),
-        }
-        None
-    }
-
-    pub(super) fn give_up(&self, inner: &mut Inner, failure: Failure) {
-        if let Some(peer) = inner.peer {
-            log::debug!("connection to {peer}: {failure:?}");
-        }
-        inner.leave_stage();
-        inner.machine.handle_failed(failure);
-        self.publish(inner);
-    }
-
-    fn dial_again(&self, inner: &mut Inner) {
-        let Stage::Dialing(attempt) = inner.leave_stage() else { return };
-        let Call { fd, offer, qp, patience } = attempt.into_call();
-        drop(fd);
-        // The peer may still remember the port of the first attempt.
-        if let Some(local) = &mut inner.local {
-            local.set_port(0);
-        }
-        let offer = Offer { enhanced: false, peer_to_peer: false, ..offer };
-        match inner.reopen() {
-            Ok(fd) => self.dial(inner, Call { fd, offer, qp, patience }),
-            Err(error) => self.give_up(inner, Failure::from_errno(error.errno())),
-        }
-    }
-
-    fn handle_reply(&self, inner: &mut Inner, reply: Reply) -> Option<Handover> {
-        match reply {
-            Reply::Accepted(mut agreed) => {
-                let Stage::Dialing(attempt) = inner.leave_stage() else { return None };
-                let Attempt { stream, qp, .. } = *attempt;
-                let Some(qp) = qp.upgrade() else {
-                    self.give_up(inner, Failure::Aborted);
-                    return None;
-                };
-                self.begin_link(inner, &mut agreed, Role::Initiator);
-                Some(Handover { qp, stream, agreed, role: Role::Initiator })
-            }
-            Reply::Rejected { private_data, peer_ird, peer_ord } => {
-                inner.leave_stage();
-                let peer = Depths { ird: peer_ird.unwrap_or(0), ord: peer_ord.unwrap_or(0) };
-                inner.machine.handle_rejected(peer, private_data);
-                self.publish(inner);
-                None
-            }
-            Reply::Unacceptable { agreed, error } => {
-                if let Stage::Dialing(attempt) = &inner.stage {
-                    let last_word = refusal::terminate(&agreed, error);
-                    let _peer_may_be_gone = (&attempt.stream).write(&last_word);
-                }
-                self.give_up(inner, Failure::Protocol);
-                None
-            }
-        }
     }
 }

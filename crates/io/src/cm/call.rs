@@ -13,35 +13,25 @@ use weft_net::udp::Port;
 use weft_os::clock::{self, ns_at};
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
 use weft_rnic::shuttle::{End, Route};
-use weft_rnic::wire::shuttle::greeting::{self, DATAGRAMS, Greeting, Purpose};
+use weft_rnic::wire::shuttle::greeting::{DATAGRAMS, Greeting, Purpose};
 use weft_rnic::{Binding, Established, RetryLimits, ShuttleQp, WhenClosed};
 use weft_sync::MutexGuard;
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
+use super::device::{PortSpace, wildcard};
 use super::error::Error;
-use super::id::{CmId, Inner, PortSpace, Stage};
+use super::id::{CmId, Inner, Stage};
 use super::link::{Watcher, check_ready};
 use super::probe::Introduction;
+use super::shuttle_listener::{ConnRequest, ListenerRef};
 use super::sockets::Sockets;
-use super::station::{Ask, Guest};
+use super::words::{self, NOT_HERE, padded, terms, words};
 use super::{config, stand_in};
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::drive::datagram::DatagramDrive;
 use crate::drive::mandate::Mandate;
-use crate::oob::{Peer, Requester};
+use crate::roce_connect::{Peer, Requester};
 use crate::{Answer, Qp, Settings, link};
-
-/// Reasons of a refusal: the program says so; nobody serves that here.
-const REFUSED: u16 = 28;
-pub(super) const NOT_HERE: u16 = 8;
-
-/// Octets of private data that InfiniBand delivers, filled up with zeroes, in a request, its
-/// answer and a rejection; and in those of datagrams.
-const WORDS_REQUEST: usize = 56;
-const WORDS_REPLY: usize = 196;
-const WORDS_REJECT: usize = 148;
-const WORDS_DATAGRAM_REQUEST: usize = 180;
-const WORDS_DATAGRAM_REPLY: usize = 136;
 
 /// InfiniBand's largest packet, and the time that its connection manager grants an
 /// acknowledgement on Ethernet.
@@ -55,42 +45,6 @@ pub(super) enum Seat {
     Managed(Arc<Qp>),
     /// One that the program connects by itself, or that takes datagrams.
     Elsewhere,
-}
-
-/// As much private data as InfiniBand delivers at least.
-pub(super) fn padded(words: &[u8], octets: usize) -> Vec<u8> {
-    let mut words = words.to_vec();
-    words.resize(words.len().max(octets), 0);
-    words
-}
-
-/// Octets of private data in a request of this port space.
-pub(super) fn words_in_request(space: PortSpace) -> usize {
-    match space {
-        PortSpace::Tcp => WORDS_REQUEST,
-        PortSpace::Udp => WORDS_DATAGRAM_REQUEST,
-    }
-}
-
-/// What a greeting says of the peer's queue pair.
-pub(super) fn terms(greeting: &Greeting<'_>) -> Terms {
-    let greeting::Terms { flow_control, srq, retry_count, rnr_retry_count } = greeting.terms;
-    let qkey = if greeting.purpose == Purpose::Datagrams { greeting.to } else { 0 };
-    Terms { qp_num: greeting.from, qkey, flow_control, srq, retry_count, rnr_retry_count }
-}
-
-/// What is said to the peer.
-fn words(purpose: Purpose, room_octets: u32, param: &ConnParam, to: u32) -> Vec<u8> {
-    let Terms { qp_num, flow_control, srq, retry_count, rnr_retry_count, .. } = param.terms;
-    Greeting {
-        purpose,
-        terms: greeting::Terms { flow_control, srq, retry_count, rnr_retry_count },
-        room_octets,
-        from: qp_num,
-        to,
-        private_data: &param.private_data,
-    }
-    .encode()
 }
 
 impl CmId {
@@ -153,7 +107,7 @@ impl CmId {
             return Err(Misuse::Invalid("the id has no socket").into());
         };
         let peer = inner.peer.ok_or(Misuse::Invalid("nobody to connect to"))?;
-        let local = inner.local.unwrap_or_else(|| super::id::wildcard(&peer));
+        let local = inner.local.unwrap_or_else(|| wildcard(&peer));
         log::debug!("connecting to {peer} from {local} over Shuttle");
         // Where nobody is, that is what is reported, not the policy.
         if inner.introduction.as_ref().is_some_and(|known| known.refused)
@@ -253,7 +207,7 @@ impl CmId {
     fn grant(
         &self,
         inner: &mut Inner,
-        ask: &Ask,
+        ask: &ConnRequest,
         param: &ConnParam,
         depths: Depths,
         seat: &Seat,
@@ -272,7 +226,7 @@ impl CmId {
             }
             show_connected(inner, qp, ask.qp_num, depths);
         }
-        let guest = Box::new(Guest::new(&ask.station));
+        let guest = Box::new(ListenerRef::new(&ask.listener));
         let cid = shuttle.connection().cid();
         let mandate = Mandate::new(Arc::new(Watcher(self.me())), cid, Some(guest));
         let drive = DatagramDrive::managed(shuttle, Arc::new(port), qp.cell.waker(), mandate);
@@ -295,14 +249,14 @@ impl CmId {
                 let greeting = Greeting::parse(&private_data);
                 match greeting {
                     Some(greeting) if reason == DATAGRAMS => {
-                        let words = padded(greeting.private_data, WORDS_DATAGRAM_REPLY);
+                        let words = padded(greeting.private_data, words::DATAGRAM_REPLY);
                         inner.machine.handle_link_up(words, terms(&greeting));
                     }
                     _ if reason == NOT_HERE => inner.machine.handle_failed(Failure::Refused),
                     greeting => {
                         let words = greeting.map_or(&[][..], |greeting| greeting.private_data);
                         let none = Depths { ird: 0, ord: 0 };
-                        inner.machine.handle_rejected(none, padded(words, WORDS_REJECT));
+                        inner.machine.handle_rejected(none, padded(words, words::REJECT));
                     }
                 }
             }
@@ -334,7 +288,7 @@ impl CmId {
             inner.machine.handle_link_up(Vec::new(), Terms::default());
             return self.publish(&mut inner);
         };
-        let (words, terms) = (padded(greeting.private_data, WORDS_REPLY), terms(&greeting));
+        let (words, terms) = (padded(greeting.private_data, words::REPLY), terms(&greeting));
         inner.peer_qp_num = terms.qp_num;
         let Some(qp) = inner.managed.as_ref().map(Weak::upgrade) else {
             inner.machine.handle_response(words, terms);
@@ -368,12 +322,6 @@ impl CmId {
         let _later = reach(&inner, qp, peer, depths);
         inner
     }
-
-    /// Says no to a Request over Shuttle.
-    pub(super) fn refuse(ask: &Ask, private_data: &[u8]) {
-        let param = ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() };
-        ask.refuse(REFUSED, &words(ask.purpose, 0, &param, ask.qp_num));
-    }
 }
 
 fn binding(route: Route, depths: Depths) -> Binding {
@@ -406,7 +354,7 @@ fn ask(qp: &Qp, binding: Binding, said: &[u8]) -> Result<Box<ShuttleQp>, Misuse>
 /// Grants a connection, which gets a socket of its own.
 fn grant(
     qp: &Qp,
-    ask: &Ask,
+    ask: &ConnRequest,
     depths: Depths,
     said: &[u8],
 ) -> std::io::Result<(Box<ShuttleQp>, Port)> {

@@ -141,8 +141,8 @@ impl EventChannel {
             let mut queue = self.queue.lock();
             let delivery = queue.pop_front()?;
             // Counted before the queue is released: a destroyer that finds the event gone from the
-            // queue must find it on the account.
-            delivery.owner().account().add();
+            // queue must find it counted.
+            delivery.owner().unacked().add();
             delivery
         };
         if let (Some(listen), EventKind::ConnectRequest) = (&delivery.listen, delivery.event.kind) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weft_rnic::cm::Depths;
 use weft_rnic::mpa::Offer;
 
-use super::id::IWARP;
+use super::device::IWARP;
 use crate::Settings;
 
 /// How long an accepted stream may take to send its whole MPA Request.

@@ -1,48 +1,29 @@
 //! Connection manager ids: creation, addresses, options, and the end.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use weft_net::secrecy::Chosen;
-use weft_net::socket::{self, Kind, NoRoute};
-use weft_rnic::cm::{self, Command, Depths, Device, Failure, Manner, State, Terms};
+use weft_net::socket::{self, Kind};
+use weft_rnic::cm::{self, Command, Depths, State, Terms};
 use weft_sync::{Mutex, MutexGuard};
-use weft_verbs::Limits;
 
-use super::account::Account;
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Call};
 use super::channel::{Delivery, EventChannel};
+use super::device::{PortSpace, likely};
 use super::error::Error;
 use super::groups::Membership;
 use super::listener::Listener;
 use super::probe::{Introduction, Probe};
-use super::redial::Call;
 use super::request::Request;
+use super::shuttle_listener::ConnRequest;
 use super::sockets::{self, Manners, Sockets};
-use super::station::Ask;
-use crate::context::Personality;
+use super::unacked::UnackedEvents;
+use crate::device_kind::Personality;
 use crate::{Qp, Transport};
-
-/// What the manager must know of each device.
-pub(super) const IWARP: Device = device(&weft_verbs::limits::IWARP, Manner::Iwarp);
-pub(super) const ROCE: Device = device(&weft_verbs::limits::ROCE, Manner::InfiniBand);
-
-const fn device(limits: &Limits, manner: Manner) -> Device {
-    let (ird, ord) = (limits.max_qp_rd_atom as u16, limits.max_qp_init_rd_atom as u16);
-    Device { depths: Depths { ird, ord }, manner }
-}
-
-/// Where the ports of an id come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortSpace {
-    /// Reliable connections.
-    Tcp,
-    /// Datagrams: an id finds, or says, which queue pair takes them.
-    Udp,
-}
 
 /// What an id owns besides its state.
 #[derive(Default)]
@@ -63,7 +44,7 @@ pub(super) enum Stage {
     /// A peer's stream and its Request.
     Requested(Request),
     /// A peer's Request over Shuttle.
-    Asked(Box<Ask>),
+    Asked(Box<ConnRequest>),
     /// The queue pair has the stream, or takes it over; or it has a connection of Shuttle, which
     /// makes its handshake itself.
     Linked,
@@ -79,7 +60,7 @@ impl Stage {
             Stage::Requested(request) => {
                 let _peer_may_be_gone = request.reject(&[]);
             }
-            Stage::Asked(ask) => CmId::refuse(&ask, &[]),
+            Stage::Asked(ask) => ask.decline(&[]),
             _ => {}
         }
     }
@@ -131,7 +112,7 @@ pub struct CmId {
     me: Weak<CmId>,
     space: PortSpace,
     cookie: AtomicU64,
-    account: Account,
+    unacked: UnackedEvents,
     /// Held while a request is accepted, before anything else.
     pub(super) accepting: Mutex<()>,
     inner: Mutex<Inner>,
@@ -156,7 +137,7 @@ impl CmId {
             me: me.clone(),
             space,
             cookie: AtomicU64::new(0),
-            account: Account::default(),
+            unacked: UnackedEvents::default(),
             accepting: Mutex::default(),
             inner: Mutex::new(Inner {
                 machine,
@@ -190,8 +171,8 @@ impl CmId {
         self.me.clone()
     }
 
-    pub(super) fn account(&self) -> &Account {
-        &self.account
+    pub(super) fn unacked(&self) -> &UnackedEvents {
+        &self.unacked
     }
 
     /// What [`CmId::set_cookie`] has left here, at first 0.
@@ -310,63 +291,6 @@ impl CmId {
         Ok(())
     }
 
-    /// Finds the way to `dst` and the device that leads there, and with it a source address unless
-    /// the id has one; `src` is used if the id is not bound. The outcome is an event, not much
-    /// later than in `limit`.
-    ///
-    /// # Errors
-    /// The wrong state, two address families, or a source address that cannot be bound.
-    pub fn resolve_addr(
-        &self,
-        src: Option<SocketAddr>,
-        dst: SocketAddr,
-        limit: Duration,
-    ) -> Result<(), Error> {
-        let mut inner = self.lock();
-        inner.machine.may(Command::ResolveAddr)?;
-        let src = inner.local.or(src).unwrap_or_else(|| wildcard(&dst));
-        if src.is_ipv4() != dst.is_ipv4() {
-            return Err(Error::Family);
-        }
-        let found = match socket::route(src, dst) {
-            Ok((mut from, to)) => {
-                from.set_port(src.port());
-                inner.settle_source(self.space, from)?;
-                inner.peer = Some(to);
-                Ok(to)
-            }
-            Err(NoRoute::Source(e)) => return Err(e.into()),
-            Err(NoRoute::Destination(e)) => Err(failure(&e)),
-        };
-        inner.machine.resolve_addr()?;
-        let outcome = match (found, inner.only_device(self.space)) {
-            (Ok(to), None) if to.port() != 0 && !to.ip().is_multicast() => {
-                self.probe(&mut inner, to, limit);
-                return Ok(());
-            }
-            (Ok(_), only) => {
-                inner.settle_device(only.unwrap_or(Personality::Roce));
-                Ok(())
-            }
-            (Err(failure), _) => Err(failure),
-        };
-        inner.machine.handle_addr(outcome);
-        self.publish(&mut inner);
-        Ok(())
-    }
-
-    /// Finds the route, which IP has already done. The outcome is an event.
-    ///
-    /// # Errors
-    /// The wrong state.
-    pub fn resolve_route(&self) -> Result<(), Error> {
-        let mut inner = self.lock();
-        inner.machine.resolve_route()?;
-        inner.machine.handle_route(Ok(()));
-        self.publish(&mut inner);
-        Ok(())
-    }
-
     /// Confirms a connection whose queue pair the program has connected.
     ///
     /// # Errors
@@ -394,7 +318,7 @@ impl CmId {
                 channel.push(delivery);
             }
         }
-        self.account.wait();
+        self.unacked.wait();
     }
 
     /// The channel that events go to.
@@ -404,7 +328,7 @@ impl CmId {
 
     /// An event of this id that was delivered has been dealt with.
     pub fn acknowledge(&self) {
-        self.account.settle();
+        self.unacked.settle();
     }
 
     /// Ends whatever the id was about, drops its events that were not delivered, and returns once
@@ -433,7 +357,7 @@ impl CmId {
                 delivery.id.destroy();
             }
         }
-        self.account.wait();
+        self.unacked.wait();
     }
 
     /// Queues the events of the state machine.
@@ -483,27 +407,6 @@ impl Inner {
         self.apply_tos()
     }
 
-    /// The device to the peer, where there is no other.
-    fn only_device(&self, space: PortSpace) -> Option<Personality> {
-        let served = matches!(&self.stage, Stage::Bound(sockets) if sockets.datagram.is_some());
-        match self.transport {
-            _ if space == PortSpace::Udp => Some(Personality::Roce),
-            Transport::Iwarp => Some(Personality::Iwarp),
-            _ if !served => Some(Personality::Iwarp),
-            Transport::Shuttle if self.options.prompt => Some(Personality::Roce),
-            Transport::Auto | Transport::Shuttle => None,
-        }
-    }
-
-    /// The way to the peer, or from it, is by this device.
-    pub(super) fn settle_device(&mut self, device: Personality) {
-        self.device = Some(device);
-        self.machine.settle(match device {
-            Personality::Iwarp => IWARP,
-            Personality::Roce => ROCE,
-        });
-    }
-
     /// Who has decided on iWARP, where the id is to use that.
     pub(super) fn chosen(&self) -> Chosen {
         match self.transport {
@@ -531,19 +434,6 @@ impl Inner {
         Ok(fd)
     }
 
-    /// Binds to `from` unless bound already; a wildcard's place is taken by the route's address.
-    fn settle_source(&mut self, space: PortSpace, from: SocketAddr) -> Result<(), Error> {
-        match &mut self.local {
-            Some(local) => {
-                if local.ip().is_unspecified() {
-                    local.set_ip(from.ip());
-                }
-                Ok(())
-            }
-            None => self.take_address(space, from),
-        }
-    }
-
     fn apply_tos(&self) -> Result<(), Error> {
         let (Some(tos), Some(local)) = (self.options.tos, self.local) else { return Ok(()) };
         let set = |fd: BorrowedFd<'_>| socket::set_tos(fd, local.is_ipv6(), tos);
@@ -561,23 +451,4 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-/// The device that an id is on until it is known where it leads.
-fn likely(transport: Transport) -> Device {
-    if transport == Transport::Iwarp { IWARP } else { ROCE }
-}
-
-/// "Any address" of the family of `addr`.
-pub(super) fn wildcard(addr: &SocketAddr) -> SocketAddr {
-    if addr.is_ipv4() {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
-    }
-}
-
-/// An error of a socket call as an outcome of a connection attempt.
-pub(super) fn failure(error: &std::io::Error) -> Failure {
-    Failure::from_errno(error.raw_os_error().unwrap_or(libc::EIO))
 }

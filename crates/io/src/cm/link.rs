@@ -12,7 +12,7 @@ use weft_verbs::{Misuse, QpState};
 use super::config;
 use super::error::Error;
 use super::id::{CmId, Inner, Stage};
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::{Answer, LinkWatcher, Qp};
 
 /// A stream whose ends have agreed, for the queue pair to take.

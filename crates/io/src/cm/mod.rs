@@ -15,29 +15,36 @@
 //! Order of locks: a half-open stream before nothing, a listener's id before its new ids, an id
 //! before its channel's queue. No lock is held while a queue pair is called, because it calls back.
 
-mod account;
+mod accept;
 mod attempt;
 mod call;
 mod channel;
 pub mod config;
+mod connect;
+mod device;
 mod error;
-mod farewell;
-pub(crate) mod frame;
 mod groups;
 mod id;
+mod lingering_reject;
 mod link;
+mod listen;
 mod listener;
+mod multicast;
 mod posted;
 mod probe;
-mod redial;
 mod refusal;
 mod request;
+mod resolve;
+mod shuttle_listener;
 mod sockets;
+mod source;
 mod stand_in;
-mod station;
+mod unacked;
+mod words;
 
 pub use channel::{Delivery, EventChannel};
+pub use device::PortSpace;
 pub use error::Error;
 pub use groups::Join;
-pub use id::{CmId, PortSpace};
+pub use id::CmId;
 pub use weft_rnic::cm::{ConnParam, DEPTH_DEVICE_MAX, Event, EventKind, State, Terms};

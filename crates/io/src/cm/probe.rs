@@ -10,8 +10,8 @@
 //! The Probe has the id and the nonce that the Request will have, and its answer a cookie for them:
 //! so the round trip by which a peer shows that it receives is this one (S-17).
 //!
-//! TCP is no way to another host where iWARP is not meant there ([`Secrecy::decide`]): then nobody
-//! but who takes Requests is looked for.
+//! TCP is no way to another host where iWARP is not meant there
+//! ([`weft_net::secrecy::Secrecy::decide`]): then nobody but who takes Requests is looked for.
 //!
 //! Invariant: the id keeps its number in both spaces until the verdict.
 
@@ -21,7 +21,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_net::secrecy::{Chosen, Lower, Secrecy};
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
 use weft_net::socket;
 use weft_os::clock;
@@ -31,9 +30,9 @@ use weft_rnic::shuttle::Identity;
 use weft_rnic::wire::shuttle::hello::Hello;
 
 use super::config;
-use super::id::{CmId, Inner, Stage, failure};
+use super::device::failure;
 use super::sockets::Sockets;
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::engine::Engine;
 use crate::{Transport, link};
 
@@ -45,7 +44,7 @@ const GRACE_MIN: Duration = Duration::from_millis(20);
 
 /// What was found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Device(Personality),
     /// There is no answer to learn it from.
     Nobody,
@@ -62,14 +61,14 @@ pub(super) struct Introduction {
 
 /// A question under way.
 pub(super) struct Probe {
-    peer: SocketAddr,
-    transport: Transport,
+    pub(super) peer: SocketAddr,
+    pub(super) transport: Transport,
     stream: Option<TcpStream>,
     datagram: UdpSocket,
     token: Token,
     introduction: Introduction,
     /// The host said that nobody takes Requests.
-    refused: bool,
+    pub(super) refused: bool,
     check: Option<Check>,
     began: Instant,
     pause: Duration,
@@ -79,7 +78,7 @@ pub(super) struct Probe {
     patience: Instant,
     /// It must be settled by then.
     limit: Instant,
-    silence: Silence,
+    pub(super) silence: Silence,
 }
 
 /// What the stream finds out: whether anybody is there.
@@ -93,7 +92,7 @@ struct Check {
 }
 
 impl Probe {
-    fn start(
+    pub(super) fn start(
         sockets: Sockets,
         peer: SocketAddr,
         transport: Transport,
@@ -138,7 +137,7 @@ impl Probe {
     }
 
     /// The sockets, for what comes next, and what the Request is to begin with.
-    fn into_parts(self) -> (Sockets, Introduction) {
+    pub(super) fn into_parts(self) -> (Sockets, Introduction) {
         let connected = self.check.and_then(|check| check.up).map(|(since, _)| since);
         let stream = self.stream.map(OwnedFd::from);
         let sockets = Sockets { stream, connected, datagram: Some(self.datagram.into()) };
@@ -152,7 +151,7 @@ impl Probe {
     }
 
     /// Looks at what has happened.
-    fn look(&mut self, source: &Arc<dyn Source>) -> Option<Verdict> {
+    pub(super) fn look(&mut self, source: &Arc<dyn Source>) -> Option<Verdict> {
         if self.hear() {
             return Some(Verdict::Device(Personality::Roce));
         }
@@ -213,7 +212,7 @@ impl Probe {
     }
 
     /// Asks once more, all who may have begun to listen meanwhile.
-    fn again(&mut self) {
+    pub(super) fn again(&mut self) {
         self.refused = false;
         if self.check.as_ref().is_some_and(|check| check.refused) {
             self.check = None;
@@ -222,7 +221,7 @@ impl Probe {
     }
 
     /// How long to wait for news.
-    fn pause(&mut self) -> Duration {
+    pub(super) fn pause(&mut self) -> Duration {
         if self.is_nobody_there() && !self.redials {
             (self.redials, self.pause) = (true, config::REDIAL_PAUSE);
         }
@@ -282,93 +281,5 @@ impl Check {
         self.stop();
         self.token = None;
         Ok(self.up.is_some())
-    }
-}
-
-impl CmId {
-    /// Begins to find out by which transport the peer is reached; the outcome is an event.
-    pub(super) fn probe(&self, inner: &mut Inner, peer: SocketAddr, limit: Duration) {
-        let Stage::Bound(sockets) = inner.leave_stage() else { return };
-        let Some(source) = self.me().upgrade() else { return };
-        let transport = inner.transport_towards(peer);
-        match Probe::start(sockets, peer, transport, limit, source) {
-            Ok(mut probe) => {
-                log::debug!("finding out by which transport {peer} is reached");
-                let pause = probe.pause();
-                inner.stage = Stage::Probing(Box::new(probe));
-                self.limit_time(inner, pause);
-            }
-            Err(e) => {
-                inner.machine.handle_addr(Err(failure(&e)));
-                self.publish(inner);
-            }
-        }
-    }
-
-    /// Something may have happened.
-    pub(super) fn probed(&self, inner: &mut Inner) {
-        let Some(source) = self.me().upgrade() else { return };
-        let source: Arc<dyn Source> = source;
-        let Stage::Probing(probe) = &mut inner.stage else { return };
-        match probe.look(&source) {
-            Some(verdict) => self.settle(inner, verdict),
-            None => {
-                let pause = probe.pause();
-                self.limit_time(inner, pause);
-            }
-        }
-    }
-
-    /// Nothing has happened for a while.
-    pub(super) fn probe_again(&self, inner: &mut Inner) {
-        let Some(source) = self.me().upgrade() else { return };
-        let source: Arc<dyn Source> = source;
-        let Stage::Probing(probe) = &mut inner.stage else { return };
-        if let Some(verdict) = probe.look(&source) {
-            return self.settle(inner, verdict);
-        }
-        let pause = probe.pause();
-        probe.again();
-        self.limit_time(inner, pause);
-    }
-
-    fn settle(&self, inner: &mut Inner, verdict: Verdict) {
-        let Stage::Probing(mut probe) = inner.leave_stage() else { return };
-        // Over Shuttle alone the connection that comes next does it.
-        let waited = probe.transport == Transport::Auto && !probe.refused;
-        if waited && verdict == Verdict::Nobody {
-            probe.silence.mention();
-        }
-        log::debug!("{} is reached by: {verdict:?}", probe.peer);
-        let (mut sockets, introduction) = probe.into_parts();
-        inner.introduction = Some(introduction);
-        let device = match verdict {
-            Verdict::Failed(failure) => Err(failure),
-            Verdict::Device(device) => Ok(device),
-            // Whose peer is likely to be found at last.
-            Verdict::Nobody => Ok(Personality::Roce),
-        };
-        let outcome = device.map(|device| {
-            match device {
-                Personality::Iwarp => sockets.datagram = None,
-                Personality::Roce => sockets.give_stream_up(),
-            }
-            inner.settle_device(device);
-        });
-        inner.stage = Stage::Bound(sockets);
-        inner.machine.handle_addr(outcome);
-        self.publish(inner);
-    }
-}
-
-impl Inner {
-    /// The transports by which `peer` may be reached.
-    fn transport_towards(&self, peer: SocketAddr) -> Transport {
-        let Some(local) = self.local else { return self.transport };
-        let stream = Lower::Iwarp(Chosen::ByDefault);
-        match Secrecy::get().decide(stream, local.ip(), peer.ip()) {
-            Ok(()) => self.transport,
-            Err(_) => Transport::Shuttle,
-        }
     }
 }

@@ -7,26 +7,30 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_net::mpa_frame::{FrameReader, Progress};
 use weft_reactor::{Interest, Readiness, Source, Token};
-use weft_rnic::cm::{self, Command, ConnParam, Depths, Event, Failure, Terms};
+use weft_rnic::cm::{self, Depths, Event, Failure, Terms};
 use weft_rnic::mpa::negotiate::Responder;
-use weft_rnic::mpa::{Agreed, Offer, Role};
+use weft_rnic::mpa::{Agreed, Offer};
 use weft_rnic::wire::mpa::StartKind;
 use weft_sync::Mutex;
 
-use super::call::{Seat, check_seat};
 use super::config;
-use super::error::Error;
-use super::farewell::Farewell;
-use super::frame::{FrameReader, Progress};
-use super::id::{CmId, IWARP, Stage};
-use super::link::Handover;
-use crate::Qp;
+use super::device::{IWARP, failure};
+use super::lingering_reject::LingeringReject;
 use crate::engine::Engine;
+
+/// Who has accepted streams, and wants the Requests that come by them.
+pub(super) trait Listening: Send + Sync {
+    /// This stream has come to something, or to nothing.
+    fn forget_half_open(&self, gone: &HalfOpen);
+    /// A stream has brought its Request.
+    fn announce(&self, request: Request);
+}
 
 /// An accepted stream whose Request is not whole yet.
 pub(super) struct HalfOpen {
-    listener: Weak<CmId>,
+    listener: Weak<dyn Listening>,
     reading: Mutex<Option<Reading>>,
 }
 
@@ -39,7 +43,7 @@ struct Reading {
 
 impl HalfOpen {
     /// Waits for the Request of `stream`, on behalf of `listener`.
-    pub(super) fn start(listener: Weak<CmId>, stream: TcpStream) -> Arc<HalfOpen> {
+    pub(super) fn start(listener: Weak<dyn Listening>, stream: TcpStream) -> Arc<HalfOpen> {
         let deadline = weft_os::clock::now() + config::REQUEST_TIMEOUT;
         let half_open = Arc::new(HalfOpen { listener, reading: Mutex::new(None) });
         // Locked, so that the engine's first call finds the state in place.
@@ -131,7 +135,7 @@ impl Request {
         (machine, event)
     }
 
-    fn accept(self, offer: &Offer) -> Result<(TcpStream, Agreed), Failure> {
+    pub(super) fn accept(self, offer: &Offer) -> Result<(TcpStream, Agreed), Failure> {
         self.check_silent()?;
         let (reply, agreed) = self.responder.accept(offer).map_err(|_| Failure::Protocol)?;
         send_whole(&self.stream, &reply)?;
@@ -141,7 +145,7 @@ impl Request {
     pub(super) fn reject(self, private_data: &[u8]) -> Result<(), Failure> {
         let reply = self.responder.reject(private_data).map_err(|_| Failure::Protocol)?;
         send_whole(&self.stream, &reply)?;
-        Farewell::say(self.stream);
+        LingeringReject::say(self.stream);
         Ok(())
     }
 
@@ -152,7 +156,7 @@ impl Request {
             Ok(0) => Err(Failure::Reset),
             Ok(_) => Err(Failure::Protocol),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            Err(e) => Err(super::id::failure(&e)),
+            Err(e) => Err(failure(&e)),
         }
     }
 }
@@ -162,65 +166,6 @@ fn send_whole(mut stream: &TcpStream, frame: &[u8]) -> Result<(), Failure> {
     match stream.write(frame) {
         Ok(n) if n == frame.len() => Ok(()),
         Ok(_) => Err(Failure::Reset),
-        Err(e) => Err(super::id::failure(&e)),
-    }
-}
-
-impl CmId {
-    /// Says yes to the request, with `qp` at this end. That the connection is established is an
-    /// event.
-    ///
-    /// # Errors
-    /// The wrong state, bad parameters or a queue pair that cannot be connected: nothing has
-    /// changed. `ECONNRESET` or `EPROTO` when the peer is gone or broke the protocol, and whatever
-    /// the queue pair says to the stream: the id is of no more use.
-    pub fn accept(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
-        let _accepting = self.accepting.lock();
-        let handover = {
-            let mut inner = self.lock();
-            inner.machine.may(Command::Accept)?;
-            check_seat(qp, inner.device)?;
-            let depths = inner.machine.accept(param)?;
-            if matches!(inner.stage, Stage::Asked(_)) {
-                return self.answer(inner, param, depths, Seat::Managed(Arc::clone(qp)));
-            }
-            let Stage::Requested(request) = inner.leave_stage() else {
-                return Err(weft_verbs::Misuse::Invalid("the id has no request").into());
-            };
-            let offer = config::offer(depths, param.private_data.clone());
-            let (stream, mut agreed) = match request.accept(&offer) {
-                Ok(accepted) => accepted,
-                Err(failure) => {
-                    inner.machine.handle_failed(failure);
-                    inner.machine.poll_event();
-                    return Err(io::Error::from_raw_os_error(failure.errno()).into());
-                }
-            };
-            inner.qp = Arc::downgrade(qp);
-            self.begin_link(&mut inner, &mut agreed, Role::Responder);
-            Handover { qp: qp.clone(), stream, agreed, role: Role::Responder }
-        };
-        self.link(handover).map_err(|misuse| {
-            // The caller learns it from the result, so there is no event.
-            self.lock().machine.poll_event();
-            Error::from(misuse)
-        })
-    }
-
-    /// Says no to the request, with at most [`cm::PRIVATE_DATA_MAX`] octets of private data.
-    ///
-    /// # Errors
-    /// The wrong state, or too much private data. A peer that left is none.
-    pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
-        let mut inner = self.lock();
-        inner.machine.reject(private_data)?;
-        match inner.leave_stage() {
-            Stage::Requested(request) => {
-                let _peer_may_be_gone = request.reject(private_data);
-            }
-            Stage::Asked(ask) => CmId::refuse(&ask, private_data),
-            _ => {}
-        }
-        Ok(())
+        Err(e) => Err(failure(&e)),
     }
 }

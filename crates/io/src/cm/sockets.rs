@@ -12,7 +12,7 @@ use weft_net::socket::{self, Kind};
 use weft_os::clock;
 
 use super::config;
-use super::id::PortSpace;
+use super::device::PortSpace;
 use crate::Transport;
 
 /// How sockets are opened and bound.

@@ -24,7 +24,7 @@ use weft_rnic::wire::shuttle::greeting::Greeting;
 use weft_rnic::{RetryLimits, Sending, ShuttleQp, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::drive::mandate::Mandate;
 use crate::drive::{Answer, Drive, Notices, Turn, todo};
 use crate::engine::Engine;

@@ -9,7 +9,7 @@ use weft_rnic::wire::capability::Capabilities;
 use weft_verbs::{Qp, Wake};
 
 use crate::capability;
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::drive::{Drive, Notices, Turn};
 use crate::tally::Work;
 

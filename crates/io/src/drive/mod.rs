@@ -21,7 +21,7 @@ use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Established, RetryLimits};
 use weft_verbs::{Qp, Wake};
 
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::engine::Engine;
 use crate::tally::{Tally, Work};
 

@@ -15,7 +15,7 @@ use weft_verbs::{Qp, Wake};
 
 use crate::Settings;
 use crate::connections::LINGER;
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::drive::{Drive, LinkWatcher, Notices, Turn, todo};
 use crate::engine::Engine;
 use crate::faults::Wire;

@@ -1,14 +1,13 @@
 //! Faults on purpose, as `WEFT_FAULT` asks for them (docs/faults.md).
 //!
-//! Each has one place. At the verbs: a [`Breaker`] holds back the request of a queue pair that is
-//! to fail and fails it in its turn, [`refuse`] fails calls, [`completions_until_overflow`] ends a
-//! completion queue. Below them: a [`Wire`] between a connection and its socket loses, changes and
-//! delays what arrives.
+//! Each has one place. At the verbs: a [`crate::qp_faults::QpFaultInjector`] holds back the request
+//! of a queue pair that is to fail and fails it in its turn, [`refuse`] fails calls,
+//! [`completions_until_overflow`] ends a completion queue. Below them: a [`Wire`] between a
+//! connection and its socket loses, changes and delays what arrives.
 //!
-//! Invariant: without a plan there is no breaker and no wire, and what looks for them is a test of
+//! Invariant: without a plan there is no injector and no wire, and what looks for them is a test of
 //! an `Option` that is `None`.
 
-mod breaker;
 mod line;
 mod wire;
 
@@ -16,7 +15,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use breaker::Breaker;
 use weft_fault::{Call, Dice, Fault, Kind, Plan, Verb, When};
 use weft_os::clock;
 use weft_verbs::Misuse;
@@ -26,7 +24,7 @@ pub(crate) use wire::Wire;
 const VARIABLE: &str = "WEFT_FAULT";
 
 /// The plan of this process, and how far its calls have come.
-struct Faults {
+pub(crate) struct Faults {
     plan: Plan,
     seed: u64,
     calls: Vec<(Call, u64, AtomicU64)>,
@@ -34,13 +32,13 @@ struct Faults {
 
 impl Faults {
     /// The plan, read once. A text that is no plan is none; the preload says so.
-    fn get() -> Option<&'static Self> {
+    pub(crate) fn get() -> Option<&'static Self> {
         static FAULTS: OnceLock<Option<Faults>> = OnceLock::new();
         let read = || Some(Self::new(Plan::parse(&std::env::var(VARIABLE).ok()?).ok()?));
         FAULTS.get_or_init(read).as_ref()
     }
 
-    fn new(plan: Plan) -> Self {
+    pub(crate) fn new(plan: Plan) -> Self {
         let call = |fault: &Fault| match (fault.kind, fault.when) {
             (Kind::Call(call), When::After(count)) => Some((call, count, AtomicU64::new(0))),
             _ => None,
@@ -50,7 +48,7 @@ impl Faults {
     }
 
     /// The faults for the object `number` of its kind, each with its dice.
-    fn of(&self, number: u32) -> impl Iterator<Item = (&Fault, Dice)> {
+    pub(crate) fn of(&self, number: u32) -> impl Iterator<Item = (&Fault, Dice)> {
         let faults = self.plan.faults.iter().enumerate();
         let own = faults.filter(move |(_, fault)| fault.is_for(number));
         own.map(move |(place, fault)| (fault, Dice::new(self.seed, place, number)))
@@ -89,7 +87,7 @@ pub(crate) fn completions_until_overflow() -> Option<u64> {
 }
 
 /// When it is so long after the first connection, at the earliest of which this was called.
-fn at(ns: u64) -> Instant {
+pub(crate) fn at(ns: u64) -> Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     *START.get_or_init(clock::now) + Duration::from_nanos(ns)
 }

@@ -16,8 +16,8 @@ use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
 use super::Qp;
 use crate::faults::refuse;
-use crate::line::Line;
-use crate::oob::{Peer, Requester};
+use crate::iwarp_connect::IwarpConnect;
+use crate::roce_connect::{Peer, Requester};
 
 /// The highest values of what InfiniBand carries in five, three, and 24 bits.
 const FIVE_BITS: u8 = 31;
@@ -96,21 +96,21 @@ impl Qp {
         }
         Secrecy::get().permit_stream(Chosen::ByName, peer.local, peer.remote)?;
         let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
-        let line = Line::open(qp, cell, number, peer)?;
-        *self.line.lock() = Some(line);
+        let iwarp = IwarpConnect::open(qp, cell, number, peer)?;
+        *self.iwarp.lock() = Some(iwarp);
         Ok(())
     }
 
     fn has_line(&self) -> bool {
-        self.line.lock().is_some()
+        self.iwarp.lock().is_some()
     }
 
     /// Looks for no peer any more.
     pub(super) fn hang_up(&self) {
-        let line = self.line.lock().take();
-        if let (Some(line), Some(number)) = (line, &self.number) {
+        let iwarp = self.iwarp.lock().take();
+        if let (Some(iwarp), Some(number)) = (iwarp, &self.number) {
             number.forget_call();
-            line.hang_up();
+            iwarp.hang_up();
         }
     }
 

@@ -1,11 +1,11 @@
-//! The passive side over Shuttle: a socket where peers ask for connections.
+//! The passive side over Shuttle: a UDP socket where peers ask for connections.
 //!
 //! The socket serves Requests only. A connection that is granted gets a socket of its own at the
 //! same number, connected to its peer, so that the kernel finds whom a datagram is for and the
 //! peer sees one port. What asks for a connection from the address of such a peer is heard by that
 //! socket, which hands it on ([`Lobby`]). What comes for such a connection from elsewhere is heard
 //! here, and handed to it: its peer is behind a box that has begun to translate its address anew.
-//! For that a station outlasts its listener, until its last connection is over, or until somebody
+//! For that it outlasts the id that listens, until its last connection is over, or until somebody
 //! asks for a connection, who may mean another listener at the same number.
 //!
 //! Invariant: a Request is announced and answered at most once each, however often it comes, and
@@ -23,7 +23,7 @@ use weft_net::socket;
 use weft_net::udp::{BUNDLE_OCTETS, Port};
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Interest, Readiness, Source, Token};
-use weft_rnic::cm::{self, Depths, Event};
+use weft_rnic::cm::{self, ConnParam, Depths, Event};
 use weft_rnic::shuttle::{
     Arrival, Config, Connection, Endpoint, Listen, Misuse, Refusal, Route, Ticket,
 };
@@ -31,18 +31,25 @@ use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
 
-use super::id::{CmId, PortSpace, ROCE};
-use super::{call, config};
+use super::config;
+use super::device::{PortSpace, ROCE};
+use super::words::{self, NOT_HERE, REFUSED};
 use crate::cell::Cell;
 use crate::drive::mandate::{Lobby, asks, requests};
 use crate::engine::Engine;
 use crate::slot::Outbox;
 use crate::{link, time_wait};
 
+/// Who answers the Requests that come to a listener.
+pub(super) trait Answering: Send + Sync {
+    /// Tells of a Request, whose id has the state `machine`, by `event`.
+    fn announce_ask(&self, request: ConnRequest, machine: cm::Id, event: Event);
+}
+
 /// A socket where peers ask for connections.
-pub(super) struct Station {
-    me: Weak<Station>,
-    listener: Weak<CmId>,
+pub(super) struct ShuttleListener {
+    me: Weak<ShuttleListener>,
+    owner: Weak<dyn Answering>,
     space: PortSpace,
     post: Mutex<Post>,
     endpoint: Mutex<Endpoint<Weak<Cell>>>,
@@ -54,9 +61,9 @@ pub(super) struct Station {
 
 /// A Request as it came: when, under which ticket, and what it asks for if it is for the connection
 /// manager.
-type Asked = (u64, Ticket, Option<(Ask, cm::Id, Event)>);
+type Asked = (u64, Ticket, Option<(ConnRequest, cm::Id, Event)>);
 
-/// What a station stands at, and for whom.
+/// The socket of a listener, and for whom it is kept.
 #[derive(Default)]
 struct Post {
     /// Until nobody needs it; Requests that wait keep the socket longer.
@@ -65,12 +72,12 @@ struct Post {
     /// Requests are taken.
     listens: bool,
     /// Connections that were granted here.
-    guests: usize,
+    connections: usize,
 }
 
 /// A Request that waits for an answer.
-pub(super) struct Ask {
-    pub station: Arc<Station>,
+pub(super) struct ConnRequest {
+    pub listener: Arc<ShuttleListener>,
     port: Arc<Port>,
     ticket: Ticket,
     pub route: Route,
@@ -83,12 +90,12 @@ pub(super) struct Ask {
     pub retry_count: u8,
 }
 
-impl Station {
-    /// Takes Requests for `listener` on `port`, which is bound to `at`. With `at_once` they are
-    /// told to the listener's owner while their senders have yet to show that they receive, unless
+impl ShuttleListener {
+    /// Takes Requests for `owner` on `port`, which is bound to `at`. With `at_once` they are
+    /// told to the application while their senders have yet to show that they receive, unless
     /// there is a key: a recorded Request would be told then.
     pub fn open(
-        listener: Weak<CmId>,
+        owner: Weak<dyn Answering>,
         space: PortSpace,
         port: Port,
         at: SocketAddr,
@@ -100,19 +107,19 @@ impl Station {
         let at_once = at_once && !Secrecy::get().has_key();
         let retry_above = if at_once { listen.retry_above } else { 0 };
         endpoint.listen(Some(Listen { retry_above, ..listen }));
-        let station = Arc::new_cyclic(|me| Self {
+        let listener = Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            listener,
+            owner,
             space,
             post: Mutex::default(),
             endpoint: Mutex::new(endpoint),
             receiving: Mutex::default(),
             asked: Outbox::new(),
         });
-        let source: Arc<dyn Source> = station.clone();
+        let source: Arc<dyn Source> = listener.clone();
         let token = Some(Engine::get().add(port.as_fd(), Interest::READ, source));
-        *station.post() = Post { port: Some(port), token, listens: true, guests: 0 };
-        station
+        *listener.post() = Post { port: Some(port), token, listens: true, connections: 0 };
+        listener
     }
 
     /// Takes no more Requests; those that wait may still be answered.
@@ -138,7 +145,7 @@ impl Station {
 
     /// Gives the socket up if nobody needs it.
     fn leave_if_idle(&self, post: MutexGuard<'_, Post>) {
-        if !post.listens && post.guests == 0 {
+        if !post.listens && post.connections == 0 {
             self.leave(post);
         }
     }
@@ -208,7 +215,7 @@ impl Station {
         &self,
         endpoint: &Endpoint<Weak<Cell>>,
         ticket: Ticket,
-    ) -> Option<(Ask, cm::Id, Event)> {
+    ) -> Option<(ConnRequest, cm::Id, Event)> {
         let (request, route) = endpoint.request(ticket)?;
         let greeting = Greeting::parse(request.private_data())?;
         let datagrams = match greeting.purpose {
@@ -220,12 +227,12 @@ impl Station {
             return None;
         }
         let peer = Depths { ird: request.ird(), ord: request.ord() };
-        let terms = call::terms(&greeting);
-        let words = call::padded(greeting.private_data, call::words_in_request(self.space));
+        let terms = words::terms(&greeting);
+        let words = words::padded(greeting.private_data, words::words_in_request(self.space));
         let mut machine = cm::Id::from_request(ROCE, peer, words, terms);
         let event = machine.poll_event()?;
-        let ask = Ask {
-            station: self.me.upgrade()?,
+        let ask = ConnRequest {
+            listener: self.me.upgrade()?,
             port: self.port()?,
             ticket,
             route,
@@ -238,11 +245,11 @@ impl Station {
     }
 
     fn announce(&self, (now_ns, ticket, ask): Asked) {
-        match (ask, self.listener.upgrade()) {
-            (Some((ask, machine, event)), Some(listener)) => {
-                listener.announce_ask(ask, machine, event);
+        match (ask, self.owner.upgrade()) {
+            (Some((ask, machine, event)), Some(owner)) => {
+                owner.announce_ask(ask, machine, event);
             }
-            _ => self.refuse(now_ns, ticket, (call::NOT_HERE, &[]), self.port().as_deref()),
+            _ => self.refuse(now_ns, ticket, (NOT_HERE, &[]), self.port().as_deref()),
         }
     }
 
@@ -290,7 +297,7 @@ impl Station {
     }
 }
 
-impl Ask {
+impl ConnRequest {
     /// Octets that this side's socket holds.
     pub fn own_room_octets(&self) -> u32 {
         self.port.room_octets()
@@ -309,7 +316,7 @@ impl Ask {
         let now_ns = ns_at(clock::now());
         let fd = socket::beside(self.port.as_fd(), &self.route.local, &self.route.remote)?;
         let port = Port::adopt(fd)?;
-        let mut endpoint = self.station.endpoint();
+        let mut endpoint = self.listener.endpoint();
         let connection = match endpoint.accept(now_ns, self.ticket, config, private_data) {
             Ok(connection) => Box::new(connection),
             Err(misuse) => return Err(std::io::Error::from_raw_os_error(errno(misuse))),
@@ -318,39 +325,45 @@ impl Ask {
         Ok((connection, port))
     }
 
+    /// Says no to the peer's application.
+    pub fn decline(&self, private_data: &[u8]) {
+        let param = ConnParam { private_data: private_data.to_vec(), ..ConnParam::default() };
+        self.refuse(REFUSED, &words::words(self.purpose, 0, &param, self.qp_num));
+    }
+
     /// Refuses it.
     pub fn refuse(&self, reason: u16, private_data: &[u8]) {
         let now_ns = ns_at(clock::now());
-        self.station.refuse(now_ns, self.ticket, (reason, private_data), Some(&self.port));
+        self.listener.refuse(now_ns, self.ticket, (reason, private_data), Some(&self.port));
     }
 }
 
 /// A connection's share in the place that it was granted at.
-pub(super) struct Guest(Arc<Station>);
+pub(super) struct ListenerRef(Arc<ShuttleListener>);
 
-impl Guest {
+impl ListenerRef {
     /// Of a connection that was granted there.
-    pub fn new(station: &Arc<Station>) -> Self {
-        station.post().guests += 1;
-        Self(Arc::clone(station))
+    pub fn new(listener: &Arc<ShuttleListener>) -> Self {
+        listener.post().connections += 1;
+        Self(Arc::clone(listener))
     }
 }
 
-impl Drop for Guest {
+impl Drop for ListenerRef {
     fn drop(&mut self) {
         let mut post = self.0.post();
-        post.guests -= 1;
+        post.connections -= 1;
         self.0.leave_if_idle(post);
     }
 }
 
-impl Lobby for Guest {
+impl Lobby for ListenerRef {
     fn sort(&self, now_ns: u64, route: Route, datagram: &[u8]) -> bool {
         let own = self.0.handle(now_ns, on_link(route), datagram).is_some();
         if !own {
             // A connection is locked here, and others are looked at before a Request is announced.
-            let station: Weak<dyn Source> = self.0.me.clone();
-            Engine::get().set_timer(clock::now(), station);
+            let listener: Weak<dyn Source> = self.0.me.clone();
+            Engine::get().set_timer(clock::now(), listener);
         }
         own
     }
@@ -364,7 +377,7 @@ impl Lobby for Guest {
     }
 }
 
-impl Source for Station {
+impl Source for ShuttleListener {
     fn ready(&self, _: Readiness) {
         self.receive();
     }

@@ -8,7 +8,7 @@ use weft_rnic::wire::mpa::{HEADER_LEN, StartKind, frame_len};
 
 /// How far the frame is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub enum Progress {
     /// More has to come.
     Pending,
     /// This is it.
@@ -18,7 +18,7 @@ pub(crate) enum Progress {
 }
 
 /// A start frame that is being read.
-pub(crate) struct FrameReader {
+pub struct FrameReader {
     kind: StartKind,
     bytes: Vec<u8>,
     /// Octets until the next decision: first the header's, then the frame's.
@@ -26,17 +26,18 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    pub(crate) fn new(kind: StartKind) -> FrameReader {
+    /// Reads a frame of this kind.
+    pub fn new(kind: StartKind) -> FrameReader {
         FrameReader { kind, bytes: Vec::with_capacity(HEADER_LEN), wanted: HEADER_LEN }
     }
 
     /// Whether nothing of the frame has come yet.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
     /// Takes what there is. An end of the stream is a [`Failure::Reset`].
-    pub(crate) fn read(&mut self, mut stream: impl Read) -> Progress {
+    pub fn read(&mut self, mut stream: impl Read) -> Progress {
         loop {
             match self.fill(&mut stream) {
                 Ok(()) => {}

@@ -18,18 +18,18 @@ use super::config;
 use crate::engine::Engine;
 
 /// A stream on which everything has been said.
-pub(super) struct Farewell(Mutex<Option<(TcpStream, Token)>>);
+pub(super) struct LingeringReject(Mutex<Option<(TcpStream, Token)>>);
 
-impl Farewell {
+impl LingeringReject {
     /// Closes `stream` when the peer does, or in a while.
     pub(super) fn say(stream: TcpStream) {
-        let farewell = Arc::new(Self(Mutex::new(None)));
+        let lingering = Arc::new(Self(Mutex::new(None)));
         // Locked, so that the engine's first call finds the state in place.
-        let mut state = farewell.0.lock();
-        let token = Engine::get().add(stream.as_fd(), Interest::READ, farewell.clone());
+        let mut state = lingering.0.lock();
+        let token = Engine::get().add(stream.as_fd(), Interest::READ, lingering.clone());
         *state = Some((stream, token));
         drop(state);
-        let weak: Weak<Self> = Arc::downgrade(&farewell);
+        let weak: Weak<Self> = Arc::downgrade(&lingering);
         Engine::get().set_timer(clock::now() + config::FAREWELL, weak);
     }
 
@@ -42,7 +42,7 @@ impl Farewell {
     }
 }
 
-impl Source for Farewell {
+impl Source for LingeringReject {
     fn ready(&self, _: Readiness) {
         self.close();
     }

@@ -20,7 +20,7 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_rnic::{Binding, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::Misuse;
 
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper};
 use crate::drive::mirror::MirrorDrive;
 use crate::link;

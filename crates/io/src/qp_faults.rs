@@ -4,8 +4,8 @@
 //! everything before it is complete its turn has come, and it fails, or waits as it would for a
 //! receiver that is not ready. So the program sees as many requests succeed as the plan says.
 //!
-//! Order: [`Breaker::post`] for each request, [`Breaker::act`] after each step of the connection.
-//! Lock order: driver, breaker, send queue.
+//! Order: [`QpFaultInjector::post`] for each request, [`QpFaultInjector::act`] after each step of
+//! the connection. Lock order: driver, fault injector, send queue.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use weft_fault::{Dice, Fault, Kind, Status, When};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
 
-use super::{Faults, at};
-use crate::context::Personality;
+use crate::device_kind::Personality;
 use crate::drive::{Drive, todo};
+use crate::faults::{Faults, at};
 
 /// How long a request waits for a receiver that is not ready.
 const RNR_WAIT: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ const RNR_WAIT: Duration = Duration::from_millis(1);
 const RNR_ENDLESS: u8 = 7;
 
 /// The faults of one queue pair.
-pub(crate) struct Breaker(Mutex<State>);
+pub(crate) struct QpFaultInjector(Mutex<State>);
 
 struct State {
     faults: Vec<Planned>,
@@ -89,8 +89,8 @@ fn needs_receive(op: &SendOp) -> bool {
     sends || matches!(op, SendOp::WriteImm { .. })
 }
 
-impl Breaker {
-    /// The breaker of the queue pair `number`, if it has one.
+impl QpFaultInjector {
+    /// The faults of the queue pair `number`, if it has one.
     pub fn of(number: u32) -> Option<Self> {
         let faults: Vec<_> = Faults::get()?.of(number).filter_map(Planned::new).collect();
         let state = State { faults, holding: None, refusals: 0, waits_until: None };

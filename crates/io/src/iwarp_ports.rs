@@ -1,10 +1,10 @@
 //! Where queue pairs over TCP are reached that programs connect by themselves.
 //!
-//! As with UDP ([`crate::oob`]), the number of a queue pair leads to it: its upper sixteen bits are
-//! a TCP port, which up to 256 queue pairs of a process share, and the lower eight tell them apart.
-//! Nobody listens there until a program names a peer. A stream that arrives says in the private
-//! data of its Request between which queue pairs it is to be; it goes to the [`Line`] that waits
-//! for just that, or is kept for a moment until the program is so far.
+//! As with UDP ([`crate::roce_connect`]), the number of a queue pair leads to it: its upper sixteen
+//! bits are a TCP port, which up to 256 queue pairs of a process share, and the lower eight tell
+//! them apart. Nobody listens there until a program names a peer. A stream that arrives says in the
+//! private data of its Request between which queue pairs it is to be; it goes to the
+//! [`IwarpConnect`] that waits for just that, or is kept for a moment until the program is so far.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -27,12 +27,12 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
 use crate::cm::config::ACCEPT_REST;
-use crate::cm::frame::{FrameReader, Progress};
 use crate::engine::{self, Engine};
-use crate::line::Line;
+use crate::iwarp_connect::IwarpConnect;
+use weft_net::mpa_frame::{FrameReader, Progress};
 
 /// Queue pairs that share a port.
-const LINES_MAX: usize = 256;
+const SHARED_MAX: usize = 256;
 /// Streams that are in the queue of the kernel.
 const BACKLOG: usize = 256;
 /// Streams accepted in one go.
@@ -75,30 +75,30 @@ impl Number {
         Ok(HighFd::new(self.port.socket.as_fd().try_clone_to_owned()?))
     }
 
-    /// Has streams for this queue pair given to `line`.
-    pub fn await_call(&self, line: &Arc<Line>) -> io::Result<()> {
+    /// Has streams for this queue pair given to `attempt`.
+    pub fn await_call(&self, attempt: &Arc<IwarpConnect>) -> io::Result<()> {
         self.port.listen()?;
         let mut state = self.port.state();
-        state.lines.insert(self.value(), Arc::downgrade(line));
-        let wanted = |early: &Early| early.greets(self.value(), line.peer_number());
+        state.attempts.insert(self.value(), Arc::downgrade(attempt));
+        let wanted = |early: &Early| early.greets(self.value(), attempt.peer_number());
         let found = state.early.iter().position(wanted).and_then(|at| state.early.remove(at));
         drop(state);
         if let Some(Early { stream, responder, .. }) = found {
-            line.answer(stream, responder);
+            attempt.answer(stream, responder);
         }
         Ok(())
     }
 
     /// Has nothing given to it any more.
     pub fn forget_call(&self) {
-        self.port.state().lines.remove(&self.value());
+        self.port.state().attempts.remove(&self.value());
     }
 }
 
 impl Drop for Number {
     fn drop(&mut self) {
         let mut state = self.port.state();
-        state.lines.remove(&self.value());
+        state.attempts.remove(&self.value());
         state.taken[self.index] = false;
     }
 }
@@ -126,10 +126,10 @@ struct Port {
 }
 
 struct State {
-    taken: [bool; LINES_MAX],
+    taken: [bool; SHARED_MAX],
     /// Where the search for a free number goes on, so that one is not used again soon.
     next: usize,
-    lines: HashMap<u32, Weak<Line>>,
+    attempts: HashMap<u32, Weak<IwarpConnect>>,
     callers: VecDeque<Arc<Caller>>,
     early: VecDeque<Early>,
 }
@@ -163,9 +163,9 @@ impl Port {
         let fd = v6.or(v4)?;
         let number = socket::local_addr(fd.as_fd())?.port();
         let state = State {
-            taken: [false; LINES_MAX],
+            taken: [false; SHARED_MAX],
             next: 0,
-            lines: HashMap::new(),
+            attempts: HashMap::new(),
             callers: VecDeque::new(),
             early: VecDeque::new(),
         };
@@ -181,8 +181,8 @@ impl Port {
 
     fn take(port: &Arc<Self>) -> Option<Number> {
         let mut state = port.state();
-        let free = |i: &usize| !state.taken[i % LINES_MAX];
-        let index = (state.next..state.next + LINES_MAX).find(free)? % LINES_MAX;
+        let free = |i: &usize| !state.taken[i % SHARED_MAX];
+        let index = (state.next..state.next + SHARED_MAX).find(free)? % SHARED_MAX;
         state.taken[index] = true;
         state.next = index + 1;
         Some(Number { port: Arc::clone(port), index })
@@ -219,8 +219,8 @@ impl Port {
 
     /// Gives up a descriptor that a queue pair keeps for its stream; whether there was one.
     fn spend_spare(&self) -> bool {
-        let lines: Vec<_> = self.state().lines.values().filter_map(Weak::upgrade).collect();
-        lines.iter().any(|line| line.spend_spare())
+        let attempts: Vec<_> = self.state().attempts.values().filter_map(Weak::upgrade).collect();
+        attempts.iter().any(|attempt| attempt.spend_spare())
     }
 
     fn accept_stream(&self) -> io::Result<OwnedFd> {
@@ -264,10 +264,10 @@ impl Port {
             return;
         }
         let mut state = self.state();
-        let line = state.lines.get(&to).and_then(Weak::upgrade);
-        if let Some(line) = line.filter(|line| line.peer_number() == from) {
+        let attempt = state.attempts.get(&to).and_then(Weak::upgrade);
+        if let Some(attempt) = attempt.filter(|attempt| attempt.peer_number() == from) {
             drop(state);
-            line.answer(stream, responder);
+            attempt.answer(stream, responder);
             return;
         }
         let now = clock::now();

@@ -1,15 +1,15 @@
-//! How many events of an id the application has read and not acknowledged yet.
+//! The count of an id's events that the application has read and not acknowledged yet.
 
 use weft_sync::{Condvar, Mutex};
 
-/// The events of one id that were delivered and not acknowledged.
+/// The events of one id that were delivered and not acknowledged: a count to wait on.
 #[derive(Default)]
-pub(super) struct Account {
+pub(super) struct UnackedEvents {
     open: Mutex<u64>,
     settled: Condvar,
 }
 
-impl Account {
+impl UnackedEvents {
     /// An event was delivered.
     pub(super) fn add(&self) {
         *self.open.lock() += 1;

@@ -1,7 +1,7 @@
 //! The way of a queue pair over TCP to the peer that its program named.
 //!
 //! Who has the smaller number calls the port that the other one's number names, and says for which
-//! queue pair; the other one waits there ([`crate::exchange`]). A peer that is not there yet is
+//! queue pair; the other one waits there ([`crate::iwarp_ports`]). A peer that is not there yet is
 //! called again. The stream goes to the queue pair once both ends have agreed.
 
 use std::io::{self, ErrorKind, Write};
@@ -25,12 +25,12 @@ use weft_verbs::{Misuse, QpState};
 
 use crate::Settings;
 use crate::cell::Cell;
-use crate::cm::frame::{FrameReader, Progress};
 use crate::drive::LinkWatcher;
 use crate::engine::Engine;
-use crate::exchange::Number;
-use crate::oob::Peer;
+use crate::iwarp_ports::Number;
 use crate::qp::{Manner, take_stream};
+use crate::roce_connect::Peer;
+use weft_net::mpa_frame::{FrameReader, Progress};
 
 /// How long after the first vain call the peer is called again; twice as long after each further
 /// one, up to the longest pause.
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_LOOK: Duration = Duration::from_secs(1);
 
 /// A queue pair on its way to its peer.
-pub(crate) struct Line {
+pub(crate) struct IwarpConnect {
     qp: Arc<weft_verbs::Qp>,
     cell: Arc<Cell>,
     number: u32,
@@ -55,7 +55,7 @@ pub(crate) struct Line {
     /// A descriptor that is kept for the stream of the peer, so that the lack of one is an error of
     /// the verb that connects and not a wait without end.
     spare: Mutex<Option<HighFd>>,
-    this: Weak<Line>,
+    this: Weak<IwarpConnect>,
 }
 
 enum Stage {
@@ -83,7 +83,7 @@ enum Step {
     Agreed(Agreed),
 }
 
-impl Line {
+impl IwarpConnect {
     /// Sets out from the queue pair with this `number` and `cell`.
     pub fn open(
         qp: Arc<weft_verbs::Qp>,
@@ -98,7 +98,7 @@ impl Line {
         } else {
             Awaited::Connect { peer: peer.remote, here: (number.value() >> 8) as u16 }
         };
-        let line = Arc::new_cyclic(|this| Self {
+        let attempt = Arc::new_cyclic(|this| Self {
             qp,
             cell,
             number: number.value(),
@@ -111,16 +111,21 @@ impl Line {
             this: this.clone(),
         });
         let verb = if calls { "calls" } else { "awaits" };
-        log::debug!("queue pair {:#x} {verb} {} {:#x} by TCP", line.number, peer.remote, peer.qpn);
-        line.look_again_at(since + MENTIONED_AFTER);
+        log::debug!(
+            "queue pair {:#x} {verb} {} {:#x} by TCP",
+            attempt.number,
+            peer.remote,
+            peer.qpn
+        );
+        attempt.look_again_at(since + MENTIONED_AFTER);
         if calls {
-            line.call().map_err(refused)?;
+            attempt.call().map_err(refused)?;
         } else {
-            *line.spare.lock() = Some(number.spare().map_err(refused)?);
-            let listening = number.await_call(&line);
+            *attempt.spare.lock() = Some(number.spare().map_err(refused)?);
+            let listening = number.await_call(&attempt);
             listening.map_err(refused)?;
         }
-        Ok(line)
+        Ok(attempt)
     }
 
     /// The number of the peer.
@@ -206,7 +211,7 @@ impl Line {
     }
 
     fn look_again_at(&self, at: Instant) {
-        let this: Weak<Line> = self.this.clone();
+        let this: Weak<IwarpConnect> = self.this.clone();
         Engine::get().set_timer(at, this);
     }
 
@@ -281,7 +286,7 @@ impl Call {
     }
 }
 
-impl Source for Line {
+impl Source for IwarpConnect {
     fn ready(&self, _: Readiness) {
         let mut stage = self.stage();
         let Stage::Calling(call, pause) = &mut *stage else { return };
