@@ -9,7 +9,6 @@ use weft_wire::llp::Placed;
 use weft_wire::rdmap::AtomicResponse;
 use weft_wire::terminate::TerminateCode;
 
-use crate::capability::Peer;
 use crate::fault::{Fault, tagged_code};
 use crate::outbound::Expected;
 use crate::rx::{RxPort, single, take_number};
@@ -138,15 +137,11 @@ impl RxPort<'_> {
             self.stream.progress.handle_confirmed(last);
             self.confirmed(last);
         }
-        match seq {
-            Some(seq) => {
-                let mut sq = self.qp.sq();
-                sq.responded(seq);
-                sq.complete(self.qp.num(), self.qp.send_cq());
-                self.qp.check_drained(&sq);
-            }
-            None if self.stream.peer == Peer::Unknown => self.stream.peer = Peer::Plain,
-            None => {}
+        if let Some(seq) = seq {
+            let mut sq = self.qp.sq();
+            sq.responded(seq);
+            sq.complete(self.qp.num(), self.qp.send_cq());
+            self.qp.check_drained(&sq);
         }
     }
 

@@ -28,6 +28,7 @@ mod outbound;
 mod progress;
 mod rx;
 mod sink;
+mod state;
 mod stream;
 mod tx;
 

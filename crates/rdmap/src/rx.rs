@@ -20,6 +20,7 @@ use weft_wire::terminate::{Phase, Terminate, TerminateCode};
 use crate::capability::{self, Peer};
 use crate::fault::{Fault, invalidate_code, quotes_request, read_code, tagged_code};
 use crate::inbound::Inbound;
+use crate::state::{DiscoveryEvent, Greeting};
 use crate::stream::{Lower, Receiving, Role, Stream};
 
 /// Messages of which parts may arrive before those of an earlier one. Each takes a posted receive,
@@ -59,8 +60,8 @@ impl<'a> RxPort<'a> {
     fn segment(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
         let (header, payload) = Header::parse(ulpdu).map_err(|error| Fault::ddp(error, ulpdu))?;
         let opcode = header.opcode().map_err(|code| Fault::peer(code, ulpdu, false))?;
-        let first = !std::mem::replace(&mut self.stream.heard, true);
-        if first && !self.any_order() {
+        let first = !self.stream.heard();
+        if first {
             self.recognise(&header, payload);
         }
         let placed = self.place(seq, ulpdu, (header, opcode, payload), first)?;
@@ -107,7 +108,7 @@ impl<'a> RxPort<'a> {
             }
             // RFC 7306 has no Send with immediate data: only Weft may send one.
             (Header::Untagged(_), _)
-                if opcode.brings_immediate() && self.stream.peer != Peer::Extended =>
+                if opcode.brings_immediate() && self.stream.peer() != Peer::Extended =>
             {
                 Err(refuse(TerminateCode::RdmapUnexpectedOpcode))
             }
@@ -159,9 +160,10 @@ impl<'a> RxPort<'a> {
     fn recognise(&mut self, header: &Header, payload: &[u8]) {
         let hello = matches!(header, Header::Tagged(h)
             if payload.is_empty() && capability::is_hello(h.stag, h.to));
-        self.stream.peer = if hello { Peer::Extended } else { Peer::Plain };
+        let event = if hello { DiscoveryEvent::HeardHello } else { DiscoveryEvent::HeardOther };
+        self.stream.discovery = self.stream.discovery.after(event);
         if hello && self.stream.config.role == Role::Responder {
-            self.stream.own.hello = true;
+            self.stream.own.greeting = Some(Greeting::Hello);
         }
     }
 
@@ -403,7 +405,7 @@ impl UlpduSink for RxPort<'_> {
     type Fault = Fault;
 
     fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
-        if self.stream.dead {
+        if self.stream.is_dead() {
             return Ok(Placed::Dropped);
         }
         let early = self.any_order() && seq > self.stream.frontier;

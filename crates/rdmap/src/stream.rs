@@ -15,6 +15,7 @@ use crate::fault::Fault;
 use crate::inbound::InboundQueue;
 use crate::outbound::OutboundQueue;
 use crate::progress::Progress;
+use crate::state::{Discovery, DiscoveryEvent, Greeting, Life, LifeEvent, Turn};
 
 /// Who asked for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,14 +98,8 @@ pub struct Short {
 /// Messages that the protocol sends on its own account.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// The RTR message.
-    pub rtr: Option<Rtr>,
-    /// The message that says this peer's name.
-    pub hello: bool,
-    /// A Read that finds out whether the peer will say its own.
-    pub probe: bool,
-    /// A message without effect, to make the peer look at its socket.
-    pub nudge: bool,
+    /// The first message.
+    pub greeting: Option<Greeting>,
     /// The last message.
     pub terminate: Option<Terminate>,
 }
@@ -126,7 +121,9 @@ pub(crate) enum Current {
 #[derive(Debug)]
 pub struct Stream {
     pub(crate) config: Config,
-    pub(crate) peer: Peer,
+    pub(crate) discovery: Discovery,
+    pub(crate) life: Life,
+    pub(crate) turn: Turn,
     pub(crate) own: Own,
     pub(crate) current: Current,
     pub(crate) inbound: InboundQueue,
@@ -147,14 +144,6 @@ pub struct Stream {
     pub(crate) short: Option<Short>,
     /// Octets of the Write being placed, and of the one that just ended.
     pub(crate) write_octets: (u32, Option<u32>),
-    /// The last message to go out was a response, so a request may go first.
-    pub(crate) responded_last: bool,
-    pub(crate) asked: bool,
-    pub(crate) heard: bool,
-    pub(crate) spoken: bool,
-    pub(crate) dead: bool,
-    /// The Terminate is out, and nothing follows it.
-    pub(crate) silent: bool,
     /// Why it ends, if the peer is to know.
     pub(crate) reason: Option<TerminateCode>,
     /// What the sending side found to be impossible; taken by [`crate::TxPort::into_fault`] or
@@ -175,13 +164,16 @@ impl Stream {
     /// The stream of a connection that was just agreed.
     pub fn new(config: Config) -> Self {
         let initiator = config.role == Role::Initiator;
+        let greeting = config.rtr.map(|rtr| match rtr {
+            Rtr::Write => Greeting::Hello,
+            Rtr::Read => Greeting::Read,
+        });
         Self {
             config,
-            peer: match config.lower {
-                Lower::Mpa => Peer::Unknown,
-                Lower::Shuttle => Peer::Extended,
-            },
-            own: Own { rtr: config.rtr.filter(|_| initiator), ..Own::default() },
+            discovery: Discovery::new(config.lower),
+            life: Life::Open,
+            turn: Turn::Response,
+            own: Own { greeting: greeting.filter(|_| initiator), terminate: None },
             current: Current::Nothing,
             inbound: InboundQueue::new(config.ird),
             outbound: OutboundQueue::new(config.ord),
@@ -196,12 +188,6 @@ impl Stream {
             receiving: VecDeque::new(),
             short: None,
             write_octets: (0, None),
-            responded_last: false,
-            asked: false,
-            heard: false,
-            spoken: false,
-            dead: false,
-            silent: false,
             reason: None,
             fault: None,
             gone: Cell::new(None),
@@ -212,19 +198,19 @@ impl Stream {
         }
     }
 
-    /// Whether anything has arrived.
+    /// Whether a segment has arrived over MPA; `true` from the start over Shuttle.
     pub fn heard(&self) -> bool {
-        self.heard
+        self.discovery.is_heard()
     }
 
-    /// Whether anything has been sent.
+    /// Whether a segment has been handed to the lower layer.
     pub fn spoken(&self) -> bool {
-        self.spoken
+        self.stats.segments_out > 0
     }
 
     /// What the peer has said of itself.
     pub fn peer(&self) -> Peer {
-        self.peer
+        self.discovery.peer()
     }
 
     /// Changes how many requests are kept outstanding.
@@ -235,19 +221,17 @@ impl Stream {
 
     /// Takes a peer that has said nothing for one that does not speak RFC 7306.
     pub fn assume_plain(&mut self) {
-        if self.peer == Peer::Unknown {
-            self.peer = Peer::Plain;
-        }
+        self.discovery = self.discovery.after(DiscoveryEvent::TimedOut);
     }
 
     /// Whether the stream has failed: nothing more is placed, and only a Terminate goes out.
     pub fn is_dead(&self) -> bool {
-        self.dead
+        self.life != Life::Open
     }
 
     /// Whether it has failed and said what it had to say about that.
     pub fn is_finished(&self) -> bool {
-        self.dead && (self.silent || self.own.terminate.is_none())
+        self.life == Life::Ended
     }
 
     /// What the peer is to be told about the end of the stream, if anything.
@@ -273,19 +257,12 @@ impl Stream {
     /// Sends a message without effect when there is a moment for it: Linux siw can miss that the
     /// first message is there, and sees it when a second one arrives.
     pub fn nudge(&mut self) {
-        self.own.nudge = true;
+        self.own.greeting.get_or_insert(Greeting::Hello);
     }
 
-    /// Asks, once, by a Read of nothing whether the peer speaks RFC 7306.
-    pub(crate) fn ask_for_capabilities(&mut self) {
-        if !self.asked {
-            self.asked = true;
-            self.own.probe = true;
-        }
-    }
-
+    /// Whether a Read of nothing is to find out now whether the peer speaks RFC 7306.
     pub(crate) fn wants_to_probe(&self) -> bool {
-        self.own.probe && self.outbound.has_room()
+        self.discovery == Discovery::ProbeDue && self.outbound.has_room()
     }
 
     /// Why the stream must end, if the sending side found a request or response impossible.
@@ -300,7 +277,6 @@ impl Stream {
     }
 
     pub(crate) fn note_out(&mut self, id: &SegmentId) {
-        self.spoken = true;
         self.stats.octets_out += u64::from(id.len);
         self.stats.segments_out += 1;
     }
@@ -318,16 +294,17 @@ impl Stream {
     /// Ends the stream because of `fault`: the queue pair fails with what the fault says, and a
     /// Terminate goes out if the fault calls for one.
     pub fn fail(&mut self, qp: &Qp, fault: Fault) {
-        if self.dead {
+        if self.is_dead() {
             return;
         }
-        self.dead = true;
         let terminate = fault.terminate();
         self.reason = terminate.map(|terminate| terminate.code);
-        self.own = Own {
-            terminate: terminate.filter(|_| self.config.lower == Lower::Mpa),
-            ..Own::default()
-        };
+        let terminate = terminate.filter(|_| self.config.lower == Lower::Mpa);
+        self.life = self.life.after(match terminate {
+            Some(_) => LifeEvent::FailedWithTerminate,
+            None => LifeEvent::Failed,
+        });
+        self.own = Own { greeting: None, terminate };
         self.current = Current::Nothing;
         fault.report(self, qp);
         if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))

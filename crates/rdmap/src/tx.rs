@@ -20,7 +20,8 @@ use crate::fault::Fault;
 use crate::gather::expected;
 use crate::inbound::Inbound;
 use crate::outbound::{Expected, Outbound};
-use crate::stream::{Current, Lower, Rtr, Short, Stream};
+use crate::state::{DiscoveryEvent, Greeting, Life, LifeEvent, Turn};
+use crate::stream::{Current, Lower, Short, Stream};
 
 /// The bits of [`SegmentId::wqe`] that count messages of one kind.
 pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
@@ -119,20 +120,13 @@ impl<'a> TxPort<'a> {
         if own.terminate.is_some() {
             return segment(OWN_TERMINATE, 0);
         }
-        if let Some(rtr) = own.rtr.take() {
-            return match rtr {
-                Rtr::Write => segment(OWN_HELLO, 0),
-                Rtr::Read => self.own_read(None),
-            };
-        }
-        if std::mem::take(&mut own.hello) {
-            return segment(OWN_HELLO, 0);
-        }
-        if std::mem::take(&mut own.nudge) {
-            return segment(OWN_HELLO, 0);
+        match own.greeting.take() {
+            Some(Greeting::Hello) => return segment(OWN_HELLO, 0),
+            Some(Greeting::Read) => return self.own_read(None),
+            None => {}
         }
         if self.stream.wants_to_probe() {
-            self.stream.own.probe = false;
+            self.stream.discovery = self.stream.discovery.after(DiscoveryEvent::ProbeSent);
             return self.own_read(None);
         }
         if let Some((last, count)) = self.stream.unconfirmed
@@ -181,16 +175,16 @@ impl<'a> TxPort<'a> {
     /// Picks the message that goes next; `false` when there is none that may go.
     fn begin(&mut self) -> bool {
         let response = self.stream.inbound.pending();
-        let request_first = self.stream.responded_last || response.is_none();
+        let request_first = self.stream.turn == Turn::Request || response.is_none();
         if request_first && self.begin_request() {
-            self.stream.responded_last = false;
+            self.stream.turn = Turn::Response;
             return true;
         }
         if self.stream.fault.is_some() {
             return false;
         }
         if let Some(id) = response {
-            self.stream.responded_last = true;
+            self.stream.turn = Turn::Request;
             return self.begin_response(id);
         }
         false
@@ -248,11 +242,11 @@ impl<'a> TxPort<'a> {
 
     /// Whether a message of RFC 7306 may go to this peer; finds out if that is not known.
     fn may_extend(&mut self, seq: u32) -> bool {
-        match self.stream.peer {
+        match self.stream.peer() {
             Peer::Extended => true,
             Peer::Plain => self.give_up(seq, WcStatus::LocQpOpErr),
             Peer::Unknown => {
-                self.stream.ask_for_capabilities();
+                self.stream.discovery = self.stream.discovery.after(DiscoveryEvent::Needed);
                 false
             }
         }
@@ -380,7 +374,7 @@ impl<'a> TxPort<'a> {
 impl UlpduSource for TxPort<'_> {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         loop {
-            if self.stream.fault.is_some() || self.stream.silent {
+            if self.stream.fault.is_some() || self.stream.life == Life::Ended {
                 return None;
             }
             if self.stream.current == Current::Nothing
@@ -390,7 +384,7 @@ impl UlpduSource for TxPort<'_> {
                 self.stream.note_out(&id);
                 return Some(id);
             }
-            if self.stream.dead {
+            if self.stream.is_dead() {
                 return None;
             }
             if self.stream.current == Current::Nothing && !self.begin() {
@@ -442,7 +436,7 @@ impl UlpduSource for TxPort<'_> {
         let known = self.stream.short.is_some_and(|short| {
             !self.sq.is_placed(short.seq) && self.sq.get(short.seq).msn == credit.next().0
         });
-        if !known && !self.stream.dead {
+        if !known && !self.stream.is_dead() {
             let seq = self.sq.under_way(credit.next().0);
             self.stream.short = seq.map(|seq| Short { seq, wait_us });
         }
@@ -456,7 +450,7 @@ impl TxPort<'_> {
         let msn: &mut Msn = match id.wqe & SEQ_MASK {
             OWN_READ => &mut stream.msn_read,
             OWN_TERMINATE => {
-                stream.silent = true;
+                stream.life = stream.life.after(LifeEvent::TerminateSent);
                 return;
             }
             _ => return,

@@ -1,0 +1,179 @@
+//! The states of a stream and the only transitions between them: its life ([`Life`]), what is known
+//! of the peer ([`Discovery`]), and which message goes next ([`Turn`], [`Greeting`]).
+
+use crate::capability::Peer;
+use crate::stream::Lower;
+
+/// Whether a stream carries work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Life {
+    /// Segments go out and are placed.
+    Open,
+    /// It has failed: nothing is placed, and only the Terminate goes out.
+    Terminating,
+    /// It has failed, and nothing goes out.
+    Ended,
+}
+
+/// What changes the life of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LifeEvent {
+    /// It failed, and a Terminate tells the peer why.
+    FailedWithTerminate,
+    /// It failed, and the peer is told by other means or not at all.
+    Failed,
+    /// The Terminate went out.
+    TerminateSent,
+}
+
+impl Life {
+    /// The state after `event`. The first failure counts, later ones change nothing.
+    pub(crate) fn after(self, event: LifeEvent) -> Self {
+        match (self, event) {
+            (Self::Open, LifeEvent::FailedWithTerminate) => Self::Terminating,
+            (Self::Open, LifeEvent::Failed) => Self::Ended,
+            (Self::Terminating, LifeEvent::TerminateSent) => Self::Ended,
+            (state, _) => state,
+        }
+    }
+}
+
+/// What is known of the peer: over MPA its first segment tells whether it speaks RFC 7306.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Discovery {
+    /// Nothing has arrived.
+    Unheard,
+    /// Nothing has arrived, and a request waits for the answer: a Read of nothing is due.
+    ProbeDue,
+    /// The Read is out.
+    Probed,
+    /// Nothing arrived in time: the peer is taken for one without RFC 7306.
+    AssumedPlain,
+    /// Its first segment was not the message of a Weft peer.
+    Plain,
+    /// Its first segment was, or only a Weft peer can be there.
+    Extended,
+}
+
+/// What tells something of the peer, or asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum DiscoveryEvent {
+    /// A request must know whether the peer speaks RFC 7306.
+    Needed,
+    /// The Read that finds out went out.
+    ProbeSent,
+    /// The first segment arrived, and it is the message of a Weft peer.
+    HeardHello,
+    /// The first segment arrived, and it is another one.
+    HeardOther,
+    /// The time for the first segment is over.
+    TimedOut,
+}
+
+impl Discovery {
+    /// What is known before anything has arrived: only Weft speaks Shuttle.
+    pub(crate) fn new(lower: Lower) -> Self {
+        match lower {
+            Lower::Mpa => Self::Unheard,
+            Lower::Shuttle => Self::Extended,
+        }
+    }
+
+    /// The state after `event`.
+    pub(crate) fn after(self, event: DiscoveryEvent) -> Self {
+        use DiscoveryEvent::{HeardHello, HeardOther, Needed, ProbeSent, TimedOut};
+        match (self, event) {
+            (Self::Unheard, Needed) => Self::ProbeDue,
+            (Self::ProbeDue, ProbeSent) => Self::Probed,
+            (Self::Unheard | Self::ProbeDue | Self::Probed, TimedOut) => Self::AssumedPlain,
+            // A late first segment corrects the assumption.
+            (state, HeardHello) if !state.is_heard() => Self::Extended,
+            (state, HeardOther) if !state.is_heard() => Self::Plain,
+            (state, _) => state,
+        }
+    }
+
+    /// Whether anything has arrived, or need not arrive to know the peer.
+    pub(crate) fn is_heard(self) -> bool {
+        matches!(self, Self::Plain | Self::Extended)
+    }
+
+    /// The same in the words of the public interface.
+    pub(crate) fn peer(self) -> Peer {
+        match self {
+            Self::Unheard | Self::ProbeDue | Self::Probed => Peer::Unknown,
+            Self::AssumedPlain | Self::Plain => Peer::Plain,
+            Self::Extended => Peer::Extended,
+        }
+    }
+}
+
+/// Who goes first at the next message boundary where both a request and a response wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A request: the message before was a response.
+    Request,
+    /// A response: the message before was a request, or there was none.
+    Response,
+}
+
+/// A message without effect on the application that is to go out before any request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// The zero-length Write that names a Weft peer.
+    Hello,
+    /// A zero-length Read.
+    Read,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_fails_once_and_says_so_once() {
+        use LifeEvent::{Failed, FailedWithTerminate, TerminateSent};
+        let table = [
+            (Life::Open, FailedWithTerminate, Life::Terminating),
+            (Life::Open, Failed, Life::Ended),
+            (Life::Open, TerminateSent, Life::Open),
+            (Life::Terminating, FailedWithTerminate, Life::Terminating),
+            (Life::Terminating, Failed, Life::Terminating),
+            (Life::Terminating, TerminateSent, Life::Ended),
+            (Life::Ended, FailedWithTerminate, Life::Ended),
+            (Life::Ended, Failed, Life::Ended),
+            (Life::Ended, TerminateSent, Life::Ended),
+        ];
+        for (before, event, after) in table {
+            assert_eq!(before.after(event), after, "{before:?} {event:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_segment_decides_and_the_read_goes_out_once() {
+        use Discovery::{AssumedPlain, Extended, Plain, ProbeDue, Probed, Unheard};
+        use DiscoveryEvent::{HeardHello, HeardOther, Needed, ProbeSent, TimedOut};
+        // One row for each state: what follows each event.
+        let events = [Needed, ProbeSent, HeardHello, HeardOther, TimedOut];
+        let table = [
+            (Unheard, [ProbeDue, Unheard, Extended, Plain, AssumedPlain]),
+            (ProbeDue, [ProbeDue, Probed, Extended, Plain, AssumedPlain]),
+            (Probed, [Probed, Probed, Extended, Plain, AssumedPlain]),
+            (AssumedPlain, [AssumedPlain, AssumedPlain, Extended, Plain, AssumedPlain]),
+            (Plain, [Plain; 5]),
+            (Extended, [Extended; 5]),
+        ];
+        for (before, row) in table {
+            for (event, after) in events.into_iter().zip(row) {
+                assert_eq!(before.after(event), after, "{before:?} {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn over_shuttle_the_peer_is_known_from_the_start() {
+        assert_eq!(Discovery::new(Lower::Mpa).peer(), Peer::Unknown);
+        assert_eq!(Discovery::new(Lower::Shuttle).peer(), Peer::Extended);
+        assert_eq!(Discovery::AssumedPlain.peer(), Peer::Plain);
+    }
+}
