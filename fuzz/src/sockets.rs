@@ -4,17 +4,17 @@
 
 use std::net::SocketAddr;
 
+use message::HandoffContent;
 use names::Ends;
-use parcel::Content;
 use rules::{Role, Rules};
 
 // Not by the crate, which puts itself before the C library.
 #[allow(dead_code)]
+#[path = "../../crates/sockets/src/handoff/message.rs"]
+mod message;
+#[allow(dead_code)]
 #[path = "../../crates/sockets/src/names.rs"]
 mod names;
-#[allow(dead_code)]
-#[path = "../../crates/sockets/src/handoff/message.rs"]
-mod parcel;
 #[allow(dead_code)]
 #[path = "../../crates/sockets/src/rules.rs"]
 mod rules;
@@ -44,19 +44,19 @@ pub fn desk(data: &[u8]) {
     let Some((&octets, rest)) = rest.split_first() else { return };
     let (word, control) = rest.split_at(rest.len().min(usize::from(octets % 3)));
     let cut = cut & 1 != 0;
-    match parcel::unpack(word, control, cut) {
-        Content::Nothing => assert!(!cut && word == [parcel::WORD] && control.is_empty()),
-        Content::One(fd) => {
-            assert!(!cut && word == [parcel::WORD]);
-            assert!(control.starts_with(&parcel::pack(fd)));
+    match message::unpack(word, control, cut) {
+        HandoffContent::Nothing => assert!(!cut && word == [message::WORD] && control.is_empty()),
+        HandoffContent::One(fd) => {
+            assert!(!cut && word == [message::WORD]);
+            assert!(control.starts_with(&message::pack(fd)));
         }
-        Content::Bad(fds) => {
+        HandoffContent::Bad(fds) => {
             assert!(fds.len() <= control.len() / 4);
             // What is cut off, or no word, changes nothing about what has to be closed.
-            match parcel::unpack(&[parcel::WORD], control, false) {
-                Content::Nothing => assert!(fds.is_empty()),
-                Content::One(fd) => assert_eq!(fds, [fd]),
-                Content::Bad(all) => assert_eq!(fds, all),
+            match message::unpack(&[message::WORD], control, false) {
+                HandoffContent::Nothing => assert!(fds.is_empty()),
+                HandoffContent::One(fd) => assert_eq!(fds, [fd]),
+                HandoffContent::Bad(all) => assert_eq!(fds, all),
             }
         }
     }

@@ -1,9 +1,10 @@
-//! A call by SDP that was given up before its answer came.
+//! Connects by SDP that were given up before the peer answered.
 //!
-//! To end it at once would leave the peer to wait for a caller that is gone: Shuttle says nothing
-//! before it has an answer. So the call goes on for a while, and ends when the answer is there,
-//! which the peer then hears.
+//! Shuttle sends nothing before the peer has answered, so a connect that ended at once would leave
+//! the peer waiting. It stays until the answer is there, which tells the peer, or for
+//! [`ANSWER_LIMIT`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,38 +14,58 @@ use weft_os::clock;
 use weft_reactor::{Readiness, Source};
 use weft_sync::Mutex;
 
-use crate::registry::Center;
 use crate::stream::Stream;
 
-/// How long the answer may take: the peer has decided by itself then.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the answer may take; the peer gives up by itself in that time.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Abandoned connects that are kept; those beyond end at once.
+const ABANDONED_MAX: usize = 64;
 
-/// Such a call.
-pub struct Leaver {
+/// The abandoned connects of a process, by the ids of their connections.
+#[derive(Default)]
+pub struct AbandonedConnects(Mutex<HashMap<u64, Arc<AbandonedConnect>>>);
+
+struct AbandonedConnect {
     id: u64,
     cm: Arc<CmId>,
+    /// Keeps the queue pair.
     _stream: Mutex<Stream>,
+    table: &'static AbandonedConnects,
 }
 
-impl Leaver {
-    /// That of the connection with this `id`, which [`Center::part`] ends.
-    pub fn new(id: u64, cm: Arc<CmId>, stream: Stream) -> Arc<Self> {
-        let leaver = Arc::new(Self { id, cm, _stream: Mutex::new(stream) });
-        let source: Arc<dyn Source> = leaver.clone();
-        Engine::get().set_timer(clock::now() + PATIENCE, Arc::downgrade(&source));
-        leaver
+impl AbandonedConnects {
+    /// Keeps the connect of connection `id` until [`AbandonedConnects::end`] or the time limit.
+    pub fn add(&'static self, id: u64, cm: Arc<CmId>, stream: Stream) {
+        let mut all = self.0.lock();
+        if all.len() < ABANDONED_MAX {
+            let _stream = Mutex::new(stream);
+            let connect = Arc::new(AbandonedConnect { id, cm, _stream, table: self });
+            let source: Arc<dyn Source> = connect.clone();
+            Engine::get().set_timer(clock::now() + ANSWER_LIMIT, Arc::downgrade(&source));
+            all.insert(id, connect);
+        } else {
+            drop(all);
+            cm.destroy();
+        }
+    }
+
+    /// Ends that of connection `id`, if there is one.
+    pub fn end(&self, id: u64) {
+        // Dropped without the lock.
+        let connect = self.0.lock().remove(&id);
+        drop(connect);
     }
 }
 
-impl Source for Leaver {
+impl Source for AbandonedConnect {
     fn ready(&self, _: Readiness) {}
 
     fn timeout(&self, _: Instant) {
-        Center::get().part(self.id);
+        self.table.end(self.id);
     }
 }
 
-impl Drop for Leaver {
+impl Drop for AbandonedConnect {
     fn drop(&mut self) {
         self.cm.destroy();
     }

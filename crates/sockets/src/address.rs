@@ -1,11 +1,11 @@
-//! Addresses: as C has them, and as Rust has them.
+//! Socket addresses, converted between C and Rust.
 
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{sockaddr_storage, socklen_t};
 
-/// The same address without the form that IPv6 has for IPv4.
+/// `address`, with an IPv4-mapped IPv6 address as IPv4.
 pub fn plain(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         IpAddr::V4(v4) => SocketAddrV4::new(v4, address.port()).into(),
@@ -13,7 +13,7 @@ pub fn plain(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The sixteen octets of an address, IPv4 in the last four.
+/// The 16 octets of an address as a Hello has it, IPv4 in the last four.
 pub fn octets(ip: IpAddr) -> [u8; 16] {
     match ip.to_canonical() {
         IpAddr::V4(v4) => {
@@ -25,7 +25,7 @@ pub fn octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// An address as C has it.
+/// A C address and its length in bytes.
 pub fn to_raw(address: &SocketAddr) -> (sockaddr_storage, socklen_t) {
     // SAFETY: all zeroes is valid: an address of no family.
     let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -58,7 +58,7 @@ pub fn to_raw(address: &SocketAddr) -> (sockaddr_storage, socklen_t) {
     (storage, len as socklen_t)
 }
 
-/// The address in `storage`, if it is one of IP.
+/// The address in `storage`, if it is an IP address.
 pub fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let place = &raw const *storage;
     match i32::from(storage.ss_family) {
@@ -78,10 +78,10 @@ pub fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// The address that a program gives, if it is one of IP and whole.
+/// The address that an application passes, if it is a whole IP address.
 ///
 /// # Safety
-/// `address` is null or has `len` readable octets.
+/// `address` is null or has `len` readable bytes.
 pub unsafe fn from_raw(address: *const libc::sockaddr, len: socklen_t) -> Option<SocketAddr> {
     let len = len as usize;
     if address.is_null() || len < offset_of!(libc::sockaddr, sa_data) {
@@ -90,21 +90,21 @@ pub unsafe fn from_raw(address: *const libc::sockaddr, len: socklen_t) -> Option
     // SAFETY: all zeroes is valid.
     let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
     let octets = len.min(size_of::<sockaddr_storage>());
-    // SAFETY: both have so many octets, and they do not overlap.
+    // SAFETY: both have so many bytes, and they do not overlap.
     unsafe {
         std::ptr::copy_nonoverlapping(address.cast(), (&raw mut storage).cast::<u8>(), octets)
     };
     let whole = match i32::from(storage.ss_family) {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
-        // Programs of old leave the scope out.
+        // Old applications leave the scope out.
         libc::AF_INET6 => offset_of!(libc::sockaddr_in6, sin6_scope_id),
         _ => return None,
     };
     (len >= whole).then(|| from_storage(&storage)).flatten()
 }
 
-/// Gives a program an address, as `getpeername` does: cut to the room that it has, with the whole
-/// length.
+/// Writes an address for an application, as `getpeername` does: truncated to `len` bytes, with the
+/// whole length.
 ///
 /// # Safety
 /// `len` is writable and says how much room there is at `into`.
@@ -131,7 +131,7 @@ mod tests {
             let address: SocketAddr = text.parse().unwrap();
             let (raw, len) = to_raw(&address);
             let place = (&raw const raw).cast();
-            // SAFETY: the storage has more than `len` octets.
+            // SAFETY: the storage has more than `len` bytes.
             assert_eq!(unsafe { from_raw(place, len) }, Some(address));
             // SAFETY: as above.
             assert_eq!(unsafe { from_raw(place, 7) }, None);

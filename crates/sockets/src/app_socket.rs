@@ -1,12 +1,12 @@
-//! The program's end of a connection: one socket of a connected pair of `AF_UNIX`.
+//! The application's end of a connection: one socket of a connected `AF_UNIX` pair.
 //!
-//! The program has one socket of the pair at the number where its TCP socket was, this library the
-//! other. What the program writes is read here and sent by SDP; what comes by SDP is written here.
-//! So all that a program can do with a descriptor (poll it, edge-triggered or not, duplicate it,
-//! hand it to a child, read it by `sendfile` or io_uring) is done by the kernel.
+//! The application has one socket of the pair, at the descriptor of its TCP socket; this library
+//! has the other. What the application writes is read here and sent by SDP; what comes by SDP is
+//! written here. So the kernel itself does all that an application can do with a descriptor: poll
+//! it, edge-triggered or not, duplicate it, pass it to a child, read it by `sendfile` or io_uring.
 //!
-//! Invariant: octets are taken from the far end only when all that were taken before have been
-//! written here, so that what a program does not read stays with its sender.
+//! Invariant: bytes are taken from the far end only when all earlier ones have been written here,
+//! so that what an application does not read stays with its sender.
 
 use std::ffi::c_int;
 use std::io::{self, ErrorKind};
@@ -17,55 +17,57 @@ use weft_io::engine::Engine;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Source, Token};
 
-use crate::memory::Parts;
+use crate::memory::MemoryParts;
 use crate::names::Ends;
 use crate::sys::{self, Inode};
 
-/// Tries to find a name that is free.
+/// Attempts to find a free name.
 const NAME_TRIES: u32 = 8;
-/// Octets of a jam that are written at once, fewer each time one does not fit.
-const JAM: [usize; 3] = [1 << 16, 1 << 10, 1];
+/// Sizes in bytes of the writes that fill a socket; each is used until one does not fit.
+const JAM_BYTES: [usize; 3] = [1 << 16, 1 << 10, 1];
 
-/// What the program has to say.
+/// What the application has written.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum AppRead {
     /// Nothing for now.
     Nothing,
-    /// So many octets.
-    Octets(usize),
-    /// An urgent octet.
+    /// This many bytes.
+    Bytes(usize),
+    /// An urgent byte.
     Urgent(u8),
-    /// It will send no more.
+    /// The end of its stream.
     End,
-    /// It has closed the connection without reading all that is there.
+    /// It has closed its socket with unread data.
     Reset,
 }
 
-/// Our end of a pair.
-pub struct Near {
+/// This library's end of a pair.
+pub struct AppSocket {
     fd: HighFd,
-    /// The program's socket, and the number where it was put.
+    /// The application's socket, and the descriptor where it was put.
     other: Inode,
     at: RawFd,
     token: Option<Token>,
     interest: Interest,
-    /// Octets for the program that it has no room for yet, and how many of them are gone.
+    /// Bytes that the socket had no room for, and how many of them are written.
     rest: Vec<u8>,
     written: usize,
-    /// It had no room for all of what it was offered.
-    full: bool,
+    /// The socket had no room for all of what it was offered.
+    is_full: bool,
     urgent: Option<u8>,
-    /// Octets that the program did not write, which keep it from writing, and what room its socket
-    /// had then.
+    /// Filler bytes that keep the application from writing, and the size of its send buffer then.
     jam: usize,
     jammed_room: Option<c_int>,
-    /// The program reads no more.
-    pub deaf: bool,
+    /// Nobody reads: what is written is dropped.
+    is_shut: bool,
 }
 
-impl Near {
-    /// A pair: the program's end, to be put at the number `at`, and ours, which `source` is called
-    /// for.
+impl AppSocket {
+    /// Makes a pair: the application's socket, to be put at the descriptor `at`, and this library's
+    /// end, whose events go to `source`.
+    ///
+    /// # Errors
+    /// Without descriptors or memory, or if no name is free.
     pub fn pair(ends: &Ends, at: RawFd, source: Arc<dyn Source>) -> io::Result<(OwnedFd, Self)> {
         let (theirs, ours) = sys::stream_pair()?;
         let raw = theirs.as_raw_fd();
@@ -81,7 +83,7 @@ impl Near {
         let fd = HighFd::new(ours);
         let interest = Interest::NONE;
         let token = Some(Engine::get().add(fd.as_fd(), interest, source));
-        let near = Self {
+        let socket = Self {
             fd,
             other,
             at,
@@ -89,16 +91,16 @@ impl Near {
             interest,
             rest: Vec::new(),
             written: 0,
-            full: false,
+            is_full: false,
             urgent: None,
             jam: 0,
             jammed_room: None,
-            deaf: false,
+            is_shut: false,
         };
-        Ok((theirs, near))
+        Ok((theirs, socket))
     }
 
-    /// The socket that the program has.
+    /// The application's socket.
     pub fn other(&self) -> Inode {
         self.other
     }
@@ -107,63 +109,63 @@ impl Near {
         self.fd.as_fd().as_raw_fd()
     }
 
-    /// Keeps the program's end from being written to, as that of a connection which is being made.
+    /// Fills the application's socket, so that it is not writable while the connection is made.
     pub fn jam(&mut self, theirs: &OwnedFd) {
         self.jammed_room = sys::room(theirs.as_raw_fd());
-        for octets in JAM {
-            let filler = vec![0; octets];
+        for bytes in JAM_BYTES {
+            let filler = vec![0; bytes];
             while let Ok(count) = sys::send(theirs.as_raw_fd(), &filler, 0) {
                 self.jam += count;
             }
         }
     }
 
-    /// Lets the program write.
+    /// Makes the application's socket writable.
     pub fn clear_jam(&mut self, scratch: &mut [u8]) {
         while self.jam > 0 {
             let most = self.jam.min(scratch.len());
             let Ok(count @ 1..) = sys::receive(self.raw(), &mut scratch[..most], 0) else { return };
             self.jam -= count;
         }
-        // Not before, for a jam has to fill it; and not if the program has chosen another.
+        // Not before, since the jam has to fill it; and not if the application has chosen a size.
         let is_theirs = sys::inode(self.at) == Some(self.other);
         if is_theirs && self.jammed_room.is_some_and(|room| sys::room(self.at) == Some(room)) {
             sys::set_room(self.at);
         }
     }
 
-    /// What the program says next, which `take` receives from the descriptor.
-    pub fn hear(&mut self, take: impl FnOnce(RawFd) -> io::Result<usize>) -> Said {
-        // The mark stays where the urgent octet was until something behind it is read.
-        let mut octet = [0];
+    /// Reads what the application has written, by `take` from the descriptor.
+    pub fn read(&mut self, take: impl FnOnce(RawFd) -> io::Result<usize>) -> AppRead {
+        // The mark stays at the urgent byte until a byte behind it is read.
+        let mut byte = [0];
         if sys::is_at_mark(self.raw())
-            && let Ok(1) = sys::receive(self.raw(), &mut octet, libc::MSG_OOB)
+            && let Ok(1) = sys::receive(self.raw(), &mut byte, libc::MSG_OOB)
         {
-            return Said::Urgent(octet[0]);
+            return AppRead::Urgent(byte[0]);
         }
         match take(self.raw()) {
-            Ok(0) => Said::End,
-            Ok(count) => Said::Octets(count),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Said::Nothing,
-            Err(error) if error.kind() == ErrorKind::Interrupted => Said::Nothing,
-            Err(_) => Said::Reset,
+            Ok(0) => AppRead::End,
+            Ok(count) => AppRead::Bytes(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => AppRead::Nothing,
+            Err(error) if error.kind() == ErrorKind::Interrupted => AppRead::Nothing,
+            Err(_) => AppRead::Reset,
         }
     }
 
-    /// Whether the program has nothing to say for now.
+    /// Whether there is nothing to read for now.
     pub fn is_silent(&self) -> bool {
         sys::poll_now(self.raw(), libc::POLLIN | libc::POLLPRI | libc::POLLRDHUP) == 0
     }
 
-    /// Whether all that was told or offered is with the program.
-    pub fn is_told(&self) -> bool {
-        self.rest.len() == self.written && self.urgent.is_none() && !self.full
+    /// Whether all that was written or offered is in the application's socket.
+    pub fn is_flushed(&self) -> bool {
+        self.rest.len() == self.written && self.urgent.is_none() && !self.is_full
     }
 
-    /// Writes for the program those of `parts` that there is room for; how many octets.
-    pub fn offer(&mut self, mut parts: Parts<'_>) -> usize {
-        if self.deaf {
-            return parts.octets();
+    /// Writes as much of `parts` as there is room for; returns the number of bytes.
+    pub fn offer(&mut self, mut parts: MemoryParts<'_>) -> usize {
+        if self.is_shut {
+            return parts.bytes();
         }
         let count = match parts.send(self.raw()) {
             Ok(count) => count,
@@ -174,47 +176,47 @@ impl Near {
             }
             // Nobody reads any more.
             Err(_) => {
-                self.deaf = true;
-                parts.octets()
+                self.is_shut = true;
+                parts.bytes()
             }
         };
-        self.full = count < parts.octets();
+        self.is_full = count < parts.bytes();
         count
     }
 
-    /// Writes `octets` for the program, and keeps what there is no room for.
-    pub fn tell(&mut self, octets: &[u8]) {
+    /// Writes `bytes`, and keeps what there is no room for.
+    pub fn write(&mut self, bytes: &[u8]) {
         self.rest.clear();
         self.written = 0;
-        let count = if self.deaf { octets.len() } else { self.write(octets) };
-        self.rest.extend_from_slice(&octets[count..]);
+        let count = if self.is_shut { bytes.len() } else { self.try_write(bytes) };
+        self.rest.extend_from_slice(&bytes[count..]);
     }
 
-    /// The same with an urgent octet.
-    pub fn tell_urgent(&mut self, octet: u8) {
-        self.urgent = Some(octet);
-        self.tell_rest();
+    /// Writes an urgent byte.
+    pub fn write_urgent(&mut self, byte: u8) {
+        self.urgent = Some(byte);
+        self.write_rest();
     }
 
-    /// Writes what was kept, as far as there is room; whether there was any. What was offered may
+    /// Writes what was kept, as far as there is room; whether any was written. What was offered may
     /// be offered again.
-    pub fn tell_rest(&mut self) -> bool {
-        self.full = false;
+    pub fn write_rest(&mut self) -> bool {
+        self.is_full = false;
         let before = self.written;
         if self.written < self.rest.len() {
             let rest = std::mem::take(&mut self.rest);
-            self.written += self.write(&rest[self.written..]);
+            self.written += self.try_write(&rest[self.written..]);
             self.rest = rest;
-            if self.deaf {
+            if self.is_shut {
                 self.written = self.rest.len();
             }
         }
         if self.rest.len() == self.written
-            && let Some(octet) = self.urgent
+            && let Some(byte) = self.urgent
         {
-            let sent = sys::send(self.raw(), &[octet], libc::MSG_OOB);
-            let full = sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-            if !full || self.deaf {
+            let sent = sys::send(self.raw(), &[byte], libc::MSG_OOB);
+            let is_full = sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+            if !is_full || self.is_shut {
                 self.urgent = None;
                 return true;
             }
@@ -222,34 +224,34 @@ impl Near {
         self.written > before
     }
 
-    fn write(&mut self, octets: &[u8]) -> usize {
+    fn try_write(&mut self, bytes: &[u8]) -> usize {
         let mut written = 0;
-        while written < octets.len() {
-            match sys::send(self.raw(), &octets[written..], 0) {
+        while written < bytes.len() {
+            match sys::send(self.raw(), &bytes[written..], 0) {
                 Ok(count) => written += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 // Nobody reads any more.
                 Err(_) => {
-                    self.deaf = true;
-                    return octets.len();
+                    self.is_shut = true;
+                    return bytes.len();
                 }
             }
         }
         written
     }
 
-    /// Tells the program that no more will come.
-    pub fn tell_end(&self) {
+    /// Writes the end of the stream.
+    pub fn write_end(&self) {
         sys::shut(self.raw(), libc::SHUT_WR);
     }
 
-    /// Whether nobody has the program's end any more, or it was shut down both ways.
+    /// Whether every descriptor of the application's socket is closed, or both halves are shut.
     pub fn is_left(&self) -> bool {
         sys::poll_now(self.raw(), 0) & libc::POLLHUP != 0
     }
 
-    /// Watches for what is wanted.
+    /// Changes what the engine watches it for.
     pub fn watch(&mut self, interest: Interest) {
         if let Some(token) = self.token
             && self.interest != interest
@@ -259,23 +261,23 @@ impl Near {
         }
     }
 
-    /// Whether it is watched.
+    /// Whether the engine watches it.
     pub fn is_watched(&self) -> bool {
         self.token.is_some()
     }
 
-    /// Watches no more.
+    /// Ends the watch for good.
     pub fn ignore(&mut self) {
         if let Some(token) = self.token.take() {
             Engine::get().remove(token);
         }
     }
 
-    /// Has the program find that the connection was reset: its kernel says so if we go and leave
-    /// something unread, so there must be something.
+    /// Makes the application find a reset: the kernel reports one if this end is closed with unread
+    /// data, so there must be some.
     pub fn reset(self) {
         for fd in self.holders() {
-            // A number may have got another meaning meanwhile; a second descriptor has not.
+            // The descriptor may be reused meanwhile; a duplicate is not.
             let Ok(theirs) = sys::borrow(&fd).try_clone_to_owned() else { continue };
             let raw = theirs.as_raw_fd();
             if sys::inode(raw) == Some(self.other) && sys::send(raw, &[0], 0).is_ok() {
@@ -284,7 +286,7 @@ impl Near {
         }
     }
 
-    /// Where this process has the program's end.
+    /// The descriptors of this process that lead to the application's socket.
     pub fn holders(&self) -> Vec<RawFd> {
         if sys::inode(self.at) == Some(self.other) && !self.may_be_elsewhere() {
             return vec![self.at];
@@ -292,14 +294,14 @@ impl Near {
         sys::find(self.other)
     }
 
-    /// Whether another number of this process may lead to it too. It is not worth finding out
-    /// before the connection is in use.
+    /// Whether another descriptor of this process may lead to it too: not looked for before the
+    /// connection is in use.
     fn may_be_elsewhere(&self) -> bool {
         self.jam == 0
     }
 }
 
-impl Drop for Near {
+impl Drop for AppSocket {
     fn drop(&mut self) {
         self.ignore();
     }

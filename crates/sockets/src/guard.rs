@@ -1,4 +1,4 @@
-//! Keeps this library's own calls, and those of the libraries in it, from its hooks.
+//! Keeps the library's own calls out of its hooks, per thread.
 
 use std::cell::Cell;
 
@@ -6,21 +6,21 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While it lives, the hooks of this thread pass everything on.
+/// The hooks of this thread call the real functions until it is dropped.
 pub struct Guard(());
 
-/// Begins a stretch of own calls.
+/// Begins calls of the library itself; they may nest.
 pub fn enter() -> Guard {
     DEPTH.set(DEPTH.get() + 1);
     Guard(())
 }
 
-/// Whether such a stretch is under way.
+/// Whether this thread calls for the library itself.
 pub fn is_inside() -> bool {
     DEPTH.get() > 0
 }
 
-/// This thread is the library's own.
+/// Every call of this thread is the library's own.
 pub fn stay() {
     DEPTH.set(DEPTH.get().max(1 << 16));
 }

@@ -1,26 +1,28 @@
-//! The functions of the C library that are ours.
+//! Interposed functions of the C library.
 //!
-//! Each calls the real one unless this library has something to add, and mostly does so first: what
-//! a program does with a socket that is not ours costs it nothing. Reading, polling and
-//! duplicating are not here: the kernel does them. Sending is in `sends`.
+//! Each calls the real function unless this library has something to add, and mostly does so first,
+//! so that other sockets cost nothing. Reading, polling and duplicating are not interposed: the
+//! kernel does them. Sending is in `sends`.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{MaybeUninit, size_of};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::Arc;
 
 use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
 
+use crate::accept::{AcceptResult, accepted};
 use crate::address;
-use crate::connect::{self as connecting, Detour};
-use crate::listener::{self, Given, Host};
+use crate::conn::Conn;
+use crate::connect::{self as connecting, ConnectResult};
+use crate::listener::ListenerTable;
 use crate::names::Ends;
 use crate::real::next;
-use crate::registry::Center;
-use crate::report::{self, Way};
-use crate::settings::Settings;
-use crate::{guard, permits_client, permits_server, sys, watches};
+use crate::registry::Registry;
+use crate::report::Carrier;
+use crate::{guard, sys};
 
 type WithAddress = unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int;
 type ForAddress = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int;
@@ -40,13 +42,24 @@ pub(crate) fn fail(error: c_int) -> c_int {
     -1
 }
 
-/// Whether this call is not ours to look at.
+/// Whether a call comes from this library itself.
 pub(crate) fn is_foreign() -> bool {
     guard::is_inside()
 }
 
 pub(crate) fn is_tcp(fd: RawFd) -> bool {
     sys::option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+}
+
+/// The connection behind a descriptor of the application.
+fn conn_of(fd: RawFd) -> Option<Arc<Conn>> {
+    Registry::current()?.conns.find(fd)
+}
+
+/// The listeners of this process, if it serves any.
+fn own_listeners() -> Option<&'static ListenerTable> {
+    let listeners = &Registry::current()?.listeners;
+    (!listeners.is_empty()).then_some(listeners)
 }
 
 /// `connect`.
@@ -57,56 +70,56 @@ pub(crate) fn is_tcp(fd: RawFd) -> bool {
 pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let real = next!(connect as WithAddress);
     if !is_foreign() {
-        // SAFETY: the program vouches for its address.
+        // SAFETY: the application vouches for its address.
         let remote = unsafe { address::from_raw(address, len) };
-        match remote.map_or(Detour::Bypass, |remote| take_connect(fd, remote)) {
-            Detour::Done => return 0,
-            Detour::Error(error) => return fail(error),
-            Detour::Bypass => {}
+        match remote.map_or(ConnectResult::Bypass, |remote| take_connect(fd, remote)) {
+            ConnectResult::Done => return 0,
+            ConnectResult::Error(error) => return fail(error),
+            ConnectResult::Bypass => {}
         }
     }
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     unsafe { real(fd, address, len) }
 }
 
-fn take_connect(fd: RawFd, remote: SocketAddr) -> Detour {
+fn take_connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
     let _inside = guard::enter();
     if !is_tcp(fd) {
         if sys::ends(fd).is_none() {
-            return Detour::Bypass;
+            return ConnectResult::Bypass;
         }
-        let dialing = Center::current().and_then(|center| center.seated(fd));
-        return match dialing.is_some_and(|conn| conn.ends().1) {
-            false => Detour::Error(libc::EISCONN),
+        return match conn_of(fd).is_some_and(|conn| conn.is_connecting()) {
+            false => ConnectResult::Error(libc::EISCONN),
             true if sys::flags(fd).is_ok_and(|flags| flags & libc::O_NONBLOCK == 0) => {
                 await_outcome(fd)
             }
-            true => Detour::Error(libc::EALREADY),
+            true => ConnectResult::Error(libc::EALREADY),
         };
     }
-    // One that is connected, or connecting, or not even a socket, is the kernel's to answer for.
+    // The kernel answers for a socket that is connected or connecting, and for what is no socket.
     let idle = sys::remote(fd).is_err() && !sys::is_connecting(fd);
-    if !idle || Settings::get().off || remote.port() == 0 || remote.ip().is_multicast() {
-        return Detour::Bypass;
+    let env = Registry::get().env();
+    if !idle || env.settings.off || remote.port() == 0 || remote.ip().is_multicast() {
+        return ConnectResult::Bypass;
     }
-    if !permits_client(remote) {
-        report::connected(remote, Way::Tcp("a rule says so"));
-        return Detour::Bypass;
+    if !env.settings.permits_client(remote) {
+        env.reports.connected(remote, Carrier::Tcp("a rule says so"));
+        return ConnectResult::Bypass;
     }
     if weft_memory::is_short() {
-        return Detour::Error(libc::ENOMEM);
+        return ConnectResult::Error(libc::ENOMEM);
     }
     connecting::connect(fd, remote)
 }
 
-/// Waits for a connection that goes on being made since a signal ended the first wait for it.
-fn await_outcome(fd: RawFd) -> Detour {
+/// Waits for a connect that a signal has interrupted.
+fn await_outcome(fd: RawFd) -> ConnectResult {
     if let Err(error) = sys::poll(fd, libc::POLLOUT, None) {
-        return Detour::Error(error.raw_os_error().unwrap_or(libc::EINTR));
+        return ConnectResult::Error(error.raw_os_error().unwrap_or(libc::EINTR));
     }
     match sys::take_error(fd) {
-        Some(error) => Detour::Error(error),
-        None => Detour::Done,
+        Some(error) => ConnectResult::Error(error),
+        None => ConnectResult::Done,
     }
 }
 
@@ -117,24 +130,34 @@ fn await_outcome(fd: RawFd) -> Detour {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let real = next!(listen as unsafe extern "C" fn(c_int, c_int) -> c_int);
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     let done = unsafe { real(fd, backlog) };
     if done == 0 && !is_foreign() {
         let _inside = guard::enter();
         if is_tcp(fd)
             && let Ok(at) = sys::local(fd)
-            && !Settings::get().off
         {
-            let ways = if permits_server(at) { Host::open(fd) } else { Err("a rule says so") };
-            if let Err(why) = ways {
-                report::listens(at, Way::Tcp(why));
-                if permits_server(at) && Settings::get().strict {
-                    report::unserved(at, why);
-                }
-            }
+            serve(fd, at);
         }
     }
     done
+}
+
+/// Serves the listener `fd` at the address `at` by SDP too, if settings and rules permit.
+fn serve(fd: RawFd, at: SocketAddr) {
+    let Registry { conns, listeners, .. } = Registry::get();
+    let (settings, reports) = (&conns.env.settings, &conns.env.reports);
+    if settings.off {
+        return;
+    }
+    let permitted = settings.permits_server(at);
+    let served = if permitted { listeners.open(conns, fd) } else { Err("a rule says so") };
+    if let Err(why) = served {
+        reports.listens(at, Carrier::Tcp(why));
+        if permitted && settings.strict {
+            reports.unserved(at, why);
+        }
+    }
 }
 
 /// `accept`.
@@ -145,12 +168,12 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let real = next!(accept as ForAddress);
     if is_foreign() {
-        // SAFETY: the program's own arguments.
+        // SAFETY: the application's own arguments.
         return unsafe { real(fd, address, len) };
     }
     // SAFETY: there is room for the address.
     let call = |storage, room| unsafe { real(fd, storage, room) };
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     unsafe { take_accept(fd, address, len, 0, call) }
 }
 
@@ -168,17 +191,17 @@ pub unsafe extern "C" fn accept4(
     type Type = unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int;
     let real = next!(accept4 as Type);
     if is_foreign() {
-        // SAFETY: the program's own arguments.
+        // SAFETY: the application's own arguments.
         return unsafe { real(fd, address, len, flags) };
     }
     // SAFETY: there is room for the address.
     let call = |storage, room| unsafe { real(fd, storage, room, flags) };
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     unsafe { take_accept(fd, address, len, flags, call) }
 }
 
-/// Accepts by `real`, and gives the program its own end if the connection goes by SDP. A peer that
-/// may not go by TCP is gone before its connection is accepted, as far as the program can tell.
+/// Accepts by `real`, and replaces the socket if SDP carries the connection. A peer that may not
+/// use TCP is reset, and the next connection is accepted in its place.
 ///
 /// # Safety
 /// `address` and `len` are what the program gave.
@@ -205,29 +228,28 @@ unsafe fn take_accept(
         return stream;
     }
     if !address.is_null() && !len.is_null() {
-        // SAFETY: the program says how much room there is.
+        // SAFETY: the application says how much room there is.
         let room = unsafe { len.read() }.min(whole) as usize;
         let from = (&raw const storage).cast::<u8>();
         // SAFETY: there is so much room, and no more was received than the storage has.
         unsafe { ptr::copy_nonoverlapping(from, address.cast::<u8>(), room) };
-        // SAFETY: the program's own.
+        // SAFETY: the application's own.
         unsafe { len.write(whole) };
     }
     stream
 }
 
-/// Puts what the program is to have at the number of `stream`, which it has accepted at the
-/// listener `fd`: gives that number, or a failure of `accept`, or nothing for a peer that is turned
-/// away.
+/// Replaces `stream`, which was accepted at the listener `fd`, by what the application gets.
+/// Returns that descriptor, a failure of `accept`, or nothing for a peer that is turned away.
 fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Option<c_int> {
     let Some(peer) = address::from_storage(peer) else { return Some(stream) };
     let _inside = guard::enter();
-    if !is_tcp(stream) || Settings::get().off {
+    if !is_tcp(stream) || Registry::get().env().settings.off {
         return Some(stream);
     }
     let before = sys::flags(stream);
-    match listener::accepted(fd, stream, peer) {
-        Given::Sdp(theirs) => {
+    match accepted(fd, stream, peer) {
+        AcceptResult::Sdp(theirs) => {
             let nonblocking = flags & libc::SOCK_NONBLOCK;
             sys::inherit(stream, &theirs, nonblocking);
             if sys::install(&theirs, stream, flags & libc::SOCK_CLOEXEC != 0).is_err() {
@@ -235,13 +257,13 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
                 return Some(fail(libc::ECONNABORTED));
             }
         }
-        Given::Tcp => {
+        AcceptResult::Tcp => {
             if let Ok(flags) = before {
-                // It may have been on its way to be ours.
+                // A claim that failed may have changed them.
                 let _ = sys::set_flags(stream, flags);
             }
         }
-        Given::Nothing => {
+        AcceptResult::Nothing => {
             sys::reset_at_close(stream);
             sys::close(stream);
             return None;
@@ -250,7 +272,7 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
     Some(stream)
 }
 
-/// `bind`: a number of UDP that the program wants is not kept for Shuttle.
+/// `bind`: Shuttle gives up a UDP port that the application binds.
 ///
 /// # Safety
 /// As for the C function.
@@ -258,21 +280,21 @@ fn give(fd: RawFd, stream: RawFd, peer: &sockaddr_storage, flags: c_int) -> Opti
 pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let real = next!(bind as WithAddress);
     if !is_foreign()
-        && let Some(center) = Center::current().filter(|center| center.has_hosts())
+        && let Some(listeners) = own_listeners()
     {
-        // SAFETY: the program vouches for its address.
+        // SAFETY: the application vouches for its address.
         let at = unsafe { address::from_raw(address, len) };
         let _inside = guard::enter();
         let datagrams = sys::option(fd, libc::SOL_SOCKET, libc::SO_TYPE) == Some(libc::SOCK_DGRAM);
         if let Some(at) = at.filter(|at| datagrams && at.port() != 0) {
-            center.dismiss(|_, place| place.port() == at.port());
+            listeners.dismiss(|_, place| place.port() == at.port());
         }
     }
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     unsafe { real(fd, address, len) }
 }
 
-/// `close`: a listener that is gone is served no more.
+/// `close`: a closed listener is no longer served.
 ///
 /// # Safety
 /// As for the C function.
@@ -280,23 +302,23 @@ pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     let real = next!(close as unsafe extern "C" fn(c_int) -> c_int);
     if is_foreign() {
-        // SAFETY: the program's own argument.
+        // SAFETY: the application's own argument.
         return unsafe { real(fd) };
     }
-    if !watches::is_empty() {
-        watches::forget(fd);
+    let watches = Registry::current().map(|registry| &registry.env().watches);
+    if let Some(watches) = watches.filter(|watches| !watches.is_empty()) {
+        watches.forget(fd);
     }
-    let center = Center::current().filter(|center| center.has_hosts());
-    let listener = center.and_then(|center| {
+    let listener = own_listeners().and_then(|listeners| {
         let socket = sys::inode(fd)?;
-        center.host_of(socket).map(|_| (center, socket))
+        listeners.find(socket).map(|_| (listeners, socket))
     });
-    // SAFETY: the program's own argument.
+    // SAFETY: the application's own argument.
     let done = unsafe { real(fd) };
-    if let Some((center, socket)) = listener {
+    if let Some((listeners, socket)) = listener {
         let error = errno();
         let _inside = guard::enter();
-        center.dismiss(|other, _| other == socket && sys::find(socket).is_empty());
+        listeners.dismiss(|other, _| other == socket && sys::find(socket).is_empty());
         if done != 0 {
             return fail(error);
         }
@@ -316,11 +338,11 @@ pub unsafe extern "C" fn getsockname(
 ) -> c_int {
     let real = next!(getsockname as ForAddress);
     if let Some(ends) = ends_for(fd, address, len) {
-        // SAFETY: the program's own arguments.
+        // SAFETY: the application's own arguments.
         unsafe { address::give(&ends.local, address, len) };
         return 0;
     }
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     unsafe { real(fd, address, len) }
 }
 
@@ -336,25 +358,24 @@ pub unsafe extern "C" fn getpeername(
 ) -> c_int {
     let real = next!(getpeername as ForAddress);
     if let Some(ends) = ends_for(fd, address, len) {
-        let conn = Center::current().and_then(|center| center.seated(fd));
-        if conn.is_some_and(|conn| conn.ends().1) {
+        if conn_of(fd).is_some_and(|conn| conn.is_connecting()) {
             return fail(libc::ENOTCONN);
         }
-        // SAFETY: the program's own arguments.
+        // SAFETY: the application's own arguments.
         unsafe { address::give(&ends.remote, address, len) };
         return 0;
     }
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     unsafe { real(fd, address, len) }
 }
 
-/// The ends of a connection of ours, for a program that has room for one of them.
+/// The ends of a connection of this library, if the application has room for an address.
 fn ends_for(fd: RawFd, address: *mut sockaddr, len: *mut socklen_t) -> Option<Ends> {
     let room = !address.is_null() && !len.is_null();
     (room && !is_foreign()).then(|| ends_of(fd)).flatten()
 }
 
-/// The ends of a connection of ours; nothing of the program's errno is lost.
+/// The ends of a connection of this library; keeps errno.
 pub(crate) fn ends_of(fd: RawFd) -> Option<Ends> {
     let error = errno();
     let ends = sys::ends(fd);
@@ -376,7 +397,7 @@ pub unsafe extern "C" fn getsockopt(
 ) -> c_int {
     type Type = unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int;
     let real = next!(getsockopt as Type);
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     let done = unsafe { real(fd, level, name, value, len) };
     if is_foreign() {
         return done;
@@ -394,7 +415,7 @@ pub unsafe extern "C" fn getsockopt(
         unsafe { value.cast::<c_int>().write_unaligned(truth) };
         return 0;
     }
-    // SAFETY: the program's own arguments, for another socket.
+    // SAFETY: the application's own arguments, for another socket.
     on_tcp(fd, ends, |tcp| unsafe { real(tcp, level, name, value, len) })
 }
 
@@ -412,7 +433,7 @@ pub unsafe extern "C" fn setsockopt(
 ) -> c_int {
     type Type = unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int;
     let real = next!(setsockopt as Type);
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     let done = unsafe { real(fd, level, name, value, len) };
     if is_foreign() {
         return done;
@@ -420,9 +441,8 @@ pub unsafe extern "C" fn setsockopt(
     if done == 0 && level == libc::SOL_SOCKET && name == libc::SO_LINGER {
         // SAFETY: the kernel has read such a structure there.
         let linger = unsafe { value.cast::<libc::linger>().read_unaligned() };
-        let conn = Center::current().and_then(|center| center.seated(fd));
-        if let Some(conn) = conn {
-            conn.lock().abortive = linger.l_onoff != 0 && linger.l_linger == 0;
+        if let Some(conn) = conn_of(fd) {
+            conn.lock().is_abortive = linger.l_onoff != 0 && linger.l_linger == 0;
         }
     }
     if done == 0 || !is_of_ip(level) {
@@ -430,20 +450,19 @@ pub unsafe extern "C" fn setsockopt(
     }
     let error = errno();
     let Some(ends) = ends_of(fd) else { return fail(error) };
-    // SAFETY: the program's own arguments, for another socket.
+    // SAFETY: the application's own arguments, for another socket.
     on_tcp(fd, ends, |tcp| unsafe { real(tcp, level, name, value, len) })
 }
 
-/// Whether options of a level are those of TCP or IP, which a socket of `AF_UNIX` has none of.
+/// Whether options of a level are those of TCP or IP, which an `AF_UNIX` socket does not have.
 fn is_of_ip(level: c_int) -> bool {
     matches!(level, libc::IPPROTO_TCP | libc::IPPROTO_IP | libc::IPPROTO_IPV6)
 }
 
-/// Does something to the TCP connection beside one of ours. Where another process has that, a new
-/// socket says what would be.
+/// Runs `act` on the TCP connection beside a stream. Where another process has that, `act` runs on
+/// a new socket, whose answer is the same.
 fn on_tcp(fd: RawFd, ends: Ends, act: impl Fn(RawFd) -> c_int) -> c_int {
-    let conn = Center::current().and_then(|center| center.seated(fd));
-    if let Some(done) = conn.and_then(|conn| conn.with_companion(&act)) {
+    if let Some(done) = conn_of(fd).and_then(|conn| conn.with_shadow(&act)) {
         return done;
     }
     let _inside = guard::enter();
@@ -453,7 +472,7 @@ fn on_tcp(fd: RawFd, ends: Ends, act: impl Fn(RawFd) -> c_int) -> c_int {
     }
 }
 
-/// `epoll_ctl`: sockets that may be connected later are remembered.
+/// `epoll_ctl`: registrations of sockets that may be replaced are remembered.
 ///
 /// # Safety
 /// As for the C function.
@@ -466,51 +485,57 @@ pub unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     type Type = unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int;
     let real = next!(epoll_ctl as Type);
-    // SAFETY: the program's own arguments.
+    // SAFETY: the application's own arguments.
     let call = || unsafe { real(instance, operation, fd, event) };
     if is_foreign() {
         return call();
     }
     if operation == libc::EPOLL_CTL_DEL || event.is_null() || !may_change(fd) {
         let done = call();
-        if done == 0 && operation == libc::EPOLL_CTL_DEL {
-            watches::drop_one(instance, fd);
+        if done == 0
+            && operation == libc::EPOLL_CTL_DEL
+            && let Some(registry) = Registry::current()
+        {
+            registry.env().watches.remove(instance, fd);
         }
         return done;
     }
-    // Before: something else may be put there between the two.
-    // SAFETY: the program vouches for it, as the kernel is about to read it.
-    let before = watches::note(instance, fd, unsafe { event.read_unaligned() });
+    let watches = {
+        let _inside = guard::enter();
+        &Registry::get().env().watches
+    };
+    // Before the call: the socket may be replaced between the two.
+    // SAFETY: the application vouches for it, as the kernel is about to read it.
+    let before = watches.add(instance, fd, unsafe { event.read_unaligned() });
     let done = call();
     if done == 0 {
         return 0;
     }
     let error = errno();
-    watches::drop_one(instance, fd);
+    watches.remove(instance, fd);
     if let Some(before) = before {
-        watches::note(instance, fd, before);
+        watches.add(instance, fd, before);
     }
     fail(error)
 }
 
-/// Whether something else may be put at this number.
+/// Whether another socket may take this descriptor's place.
 fn may_change(fd: RawFd) -> bool {
     let _inside = guard::enter();
     if is_tcp(fd) {
         let listens = sys::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN) == Some(1);
         return !listens && sys::remote(fd).is_err();
     }
-    let conn = Center::current().and_then(|center| center.seated(fd));
-    conn.is_some_and(|conn| conn.ends().1)
+    conn_of(fd).is_some_and(|conn| conn.is_connecting())
 }
 
-/// `_exit`: what the program has written still arrives.
+/// `_exit`: what the application has written still arrives.
 ///
 /// # Safety
 /// As for the C function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn _exit(status: c_int) -> ! {
-    Center::linger();
+    Registry::linger();
     // SAFETY: plain arguments; it does not come back.
     unsafe { libc::syscall(libc::SYS_exit_group, status) };
     std::process::abort()
@@ -523,6 +548,6 @@ pub unsafe extern "C" fn _exit(status: c_int) -> ! {
 #[allow(non_snake_case, reason = "its name in C")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn _Exit(status: c_int) -> ! {
-    // SAFETY: the program's own argument.
+    // SAFETY: the application's own argument.
     unsafe { _exit(status) }
 }

@@ -1,23 +1,26 @@
-//! libweft_sockets.so: TCP sockets of unmodified programs over SDP.
+//! libweft_sockets.so: TCP sockets of unmodified applications over SDP.
 //!
-//! A program that is started with this library in `LD_PRELOAD` reaches peers that have it too by
-//! SDP over Shuttle (or iWARP), and all others by TCP as before. docs/sockets.md says what a
-//! program sees of that.
+//! An application that is started with this library in `LD_PRELOAD` reaches peers that have it too
+//! by SDP over Shuttle (or iWARP), and all others by TCP as before. docs/sockets.md says what an
+//! application sees of that.
 //!
-//! - `hooks`, `sends`: the functions of the C library that are ours; `real`: those behind them;
-//!   `guard` keeps our own calls out.
-//! - `connect`: connecting; `listener`: listening and accepting; `handoff`: accepting in other
-//!   processes.
-//! - `conn`: a connection, of `app_socket`, the application's end, and `stream`, the far one;
-//!   `conn::pump` moves bytes between them; `abandoned`: connects that were given up.
-//! - `registry`: what the process has; `watches`: the epoll instances that watch sockets which are
-//!   being connected.
-//! - `settings`, `rules`, `report`: what the user asks for, and is told; `strict`: where TCP does
-//!   not take the place of SDP.
-//! - `address`, `names`, `sys`: addresses, how sockets are named by them, and system calls.
+//! From the hooks down; imports go down only:
 //!
-//! Invariants: nothing happens before the first TCP socket connects or listens, nothing is ever
-//! written to stdout, and whatever cannot be carried is left to the kernel as it was.
+//! - `hooks`, `sends`: interposed functions of the C library; `real`: those behind them; `guard`
+//!   keeps the library's own calls out.
+//! - `connect`, `accept`: what the hooks of the same names do.
+//! - `registry`: the connections and listeners of the process.
+//! - `listener`: a listener that is served by SDP too; `handoff`: other processes that accept from
+//!   it.
+//! - `conn`: a connection of `app_socket`, the application's end, and `stream`, the far one, with
+//!   its `shadow_tcp`; `conn::state` has the phases, `conn::pump` moves bytes.
+//! - `env`: what all connections use; `cm_events`, `watches`, `report`, `settings`, `rules`.
+//! - `strict`: where TCP does not take the place of SDP; `fabric`: the transport below SDP;
+//!   `abandoned`: connects that were given up; `generations`: one registry per process.
+//! - `address`, `names`, `memory`, `sys`: addresses, the names of sockets, memory, system calls.
+//!
+//! Invariants: nothing happens before the first TCP socket connects, listens or is watched, nothing
+//! is ever written to stdout, and what cannot be carried is left to the kernel as it was.
 
 #![cfg_attr(
     not(test),
@@ -25,10 +28,15 @@
 )]
 
 mod abandoned;
+mod accept;
 mod address;
 mod app_socket;
+mod cm_events;
 mod conn;
 mod connect;
+mod env;
+mod fabric;
+mod generations;
 mod guard;
 mod handoff;
 pub mod hooks;
@@ -41,42 +49,12 @@ mod report;
 mod rules;
 pub mod sends;
 mod settings;
+mod shadow_tcp;
 mod stream;
 mod strict;
 mod sys;
 mod watches;
 
-use std::ffi::CStr;
-use std::net::SocketAddr;
-
-use crate::rules::Role;
-use crate::settings::Settings;
-
-/// What fails in this library ends no program.
+/// Serves from a reserve what the C library refuses, so that no allocation ends an application.
 #[global_allocator]
 static MEMORY: weft_memory::Memory = weft_memory::Memory;
-
-unsafe extern "C" {
-    /// The last part of the path that the program was started by.
-    static program_invocation_short_name: *const libc::c_char;
-}
-
-fn program() -> String {
-    // SAFETY: the C library sets it before any program begins.
-    let name = unsafe { program_invocation_short_name };
-    if name.is_null() {
-        return String::new();
-    }
-    // SAFETY: it is a string that lives as long as the process.
-    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-}
-
-/// Whether a listener at `at` may be reached by SDP.
-fn permits_server(at: SocketAddr) -> bool {
-    Settings::get().rules.permit(Role::Server, at, &program())
-}
-
-/// Whether a peer at `remote` may be reached by SDP.
-fn permits_client(remote: SocketAddr) -> bool {
-    Settings::get().rules.permit(Role::Client, remote, &program())
-}

@@ -1,202 +1,120 @@
-//! A listener of the program, where peers can ask for SDP as well.
+//! Listeners that are served by SDP as well as by TCP.
 //!
-//! The program's own socket listens as before, and the kernel's queue holds every connection that
-//! waits to be accepted. At the same number of the layer below this library takes Hellos. A peer
-//! that speaks SDP sends one before it calls by TCP, so it is here when the program accepts, and is
-//! found by the peer's address.
+//! The kernel's TCP connection stays the entry in the listener's queue. A peer that speaks SDP
+//! sends its Hello before it connects by TCP, so it is granted SDP before the application accepts
+//! the TCP connection; both are matched by the peer's address.
 //!
-//! Invariant: a TCP connection that was accepted as such is never granted SDP, and one that was
-//! granted SDP is never given to the program as TCP, unless its peer has given SDP up.
+//! Invariant: a peer that was accepted by TCP is not granted SDP for the same connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_io::cm::{CmId, ConnParam, Event, PortSpace};
-use weft_io::{Personality, Transport};
-use weft_net::secrecy::Secrecy;
+use weft_io::cm::{CmId, Event, PortSpace};
 use weft_os::clock;
 use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};
 
-use crate::conn::{Conn, Way};
-use crate::handoff::Desk;
+use crate::conn::Conn;
+use crate::conn::state::Phase;
+use crate::conn::table::ConnTable;
+use crate::fabric::Fabric;
+use crate::handoff::{Grants, HandoffServer};
 use crate::names::Ends;
-use crate::registry::Center;
-use crate::settings::Settings;
-use crate::stream::Stream;
+use crate::report::Carrier;
 use crate::sys::{self, Inode};
-use crate::{address, permits_server, report, strict};
+use crate::{address, strict};
 
-/// Connections that wait to be accepted.
+/// Granted connections that wait to be accepted, at most.
 const GRANTS_MAX: usize = 1024;
-/// Peers that were accepted as TCP, which may still ask for SDP.
-const PLAIN_MAX: usize = 4096;
-const PLAIN_FOR: Duration = Duration::from_secs(10);
-/// iWARP's listener has another number than the program's, in the same space.
-const IWARP_PORT: u16 = 0x8000;
+/// Peers that were accepted by TCP and may still ask for SDP, at most.
+const TCP_PEERS_MAX: usize = 4096;
+/// How long such a peer is remembered, and how long nobody tries again to serve a listener.
+const TCP_PEER_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Times a Send is repeated that finds no receive: without end.
-pub const PATIENT: u8 = 7;
-
-/// How the layer below is reached.
-pub struct Lower {
-    pub personality: Personality,
-    pub transport: Transport,
-    /// Its name, for people.
-    pub name: &'static str,
-    /// Whether a peer is asked before it is called by TCP, because an answer takes longer.
-    pub first: bool,
-}
-
-impl Lower {
-    /// What the environment says.
-    pub fn get() -> Self {
-        if Settings::get().iwarp {
-            let (personality, transport) = (Personality::Iwarp, Transport::Iwarp);
-            Self { personality, transport, name: "iWARP", first: true }
-        } else {
-            let (personality, transport) = (Personality::Roce, Transport::Shuttle);
-            // Under a key a listener has its peer show that it receives, which takes longer.
-            let first = Secrecy::get().has_key();
-            Self { personality, transport, name: "Shuttle", first }
-        }
-    }
-
-    /// The address below that of a socket.
-    pub fn below(&self, mut at: SocketAddr) -> SocketAddr {
-        if self.personality == Personality::Iwarp {
-            at.set_port(at.port() ^ IWARP_PORT);
-        }
-        at
-    }
-}
-
-/// What the ends tell each other about a queue pair.
-pub fn param(private_data: Vec<u8>) -> ConnParam {
-    let mut param = ConnParam { private_data, ..ConnParam::device_max() };
-    param.terms.rnr_retry_count = PATIENT;
-    param.terms.retry_count = PATIENT;
-    param
-}
-
+/// The peers of a listener that the application has not accepted, or lately by TCP.
 #[derive(Default)]
-struct Guests {
-    /// By the address of their sockets.
+struct Peers {
+    /// By the addresses of their TCP sockets.
     granted: HashMap<SocketAddr, Arc<Conn>>,
-    plain: VecDeque<(SocketAddr, Instant)>,
+    tcp: VecDeque<(SocketAddr, Instant)>,
 }
 
-/// A listener that is served.
-pub struct Host {
+/// A listener that is served by SDP.
+pub struct SdpListener {
     /// Names it among those of the process.
-    pub id: u64,
-    /// Where the program listens.
-    pub at: SocketAddr,
-    /// Others may listen there too, and the kernel chooses among them.
-    shared: bool,
-    lower: Lower,
+    id: u64,
+    /// Where the application listens.
+    at: SocketAddr,
+    /// `SO_REUSEPORT`: others may listen there too, and the kernel chooses among them.
+    is_shared: bool,
+    fabric: Fabric,
     cm: Arc<CmId>,
-    guests: Mutex<Guests>,
-    desk: Mutex<Option<Desk>>,
+    peers: Mutex<Peers>,
+    handoff: Mutex<Option<HandoffServer>>,
+    conns: &'static ConnTable,
 }
 
-impl Host {
-    /// Serves the listener behind `fd` as well, if that is possible and nobody does.
-    ///
-    /// # Errors
-    /// Why peers reach it by TCP alone.
-    pub fn open(fd: RawFd) -> Result<(), &'static str> {
-        let at = sys::local(fd).map_err(|_| "it has no address")?;
-        let socket = sys::inode(fd).ok_or("it is no socket")?;
-        let center = Center::get();
-        if center.host_of(socket).is_some() {
-            return Ok(());
-        }
-        let shared = sys::option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT) == Some(1);
-        if shared && !sys::is_only_listener(at.port()) {
-            return Err("others listen there too");
-        }
-        // A listener of the past may keep the number.
-        center.dismiss(|old, place| place.port() == at.port() && sys::find(old).is_empty());
-        let lower = Lower::get();
-        let channel = center.channel().map_err(|_| "the system has no descriptor left for it")?;
-        let cm = CmId::new(channel, PortSpace::Tcp, lower.transport);
-        let id = center.next_id();
-        cm.set_cookie(id);
-        // A Retry would lose the race with the connection of TCP, which has its own round trip.
-        cm.set_prompt();
-        let bound = bind(&cm, fd, lower.below(at));
-        if bound.is_none() {
-            cm.destroy();
-            return Err("its number is taken in the layer below");
-        }
-        let desk = Mutex::new(None);
-        let host = Arc::new(Self { id, at, shared, lower, cm, guests: Mutex::default(), desk });
-        *host.desk.lock() = Desk::open(socket, Arc::downgrade(&host)).ok();
-        report::listens(at, report::Way::Sdp(host.lower.name, "and TCP"));
-        center.host(socket, host);
-        Ok(())
-    }
-
-    /// Serves it no more. Those who wait to be accepted are reset.
-    pub fn stop(&self) {
+impl SdpListener {
+    /// Ends it. Granted connections that wait to be accepted are reset.
+    fn stop(&self) {
         self.cm.destroy();
-        *self.desk.lock() = None;
-        let granted = std::mem::take(&mut self.guests().granted);
+        *self.handoff.lock() = None;
+        let granted = std::mem::take(&mut self.peers().granted);
         for conn in granted.into_values() {
-            conn.give_up();
+            conn.revoke();
         }
     }
 
-    fn guests(&self) -> MutexGuard<'_, Guests> {
-        self.guests.lock()
+    fn peers(&self) -> MutexGuard<'_, Peers> {
+        self.peers.lock()
     }
 
-    /// A peer asks for a connection.
+    /// Grants the peer that asks by `id` a connection, or rejects it.
     pub fn admit(&self, id: &Arc<CmId>, event: &Event) {
-        if let Err(_refused) = self.try_admit(id, event) {
+        if self.try_admit(id, event).is_none() {
             // A peer that has left needs no answer.
             let _ = id.reject(&[]);
             id.destroy();
         }
     }
 
-    fn try_admit(&self, id: &Arc<CmId>, event: &Event) -> Result<(), ()> {
-        let request = Request::parse(&event.private_data).map_err(drop)?;
+    fn try_admit(&self, id: &Arc<CmId>, event: &Event) -> Option<()> {
+        let request = Request::parse(&event.private_data).ok()?;
         let names = request.names();
         let from = Ipv6Addr::from(names.from);
-        let ip = if names.ip_version == 4 { v4(names.from) } else { IpAddr::V6(from) };
-        let seen = id.peer_addr().ok_or(())?.ip().to_canonical();
-        // Who is seen under another address than its own is so by TCP too, and would not be found.
+        let ip = if names.ip_version == 4 { last_four(names.from) } else { IpAddr::V6(from) };
+        let seen = id.peer_addr()?.ip().to_canonical();
+        // A peer behind address translation would not be found by its TCP address.
         if seen != ip || !self.is_meant(id, &names.to) {
-            return Err(());
+            return None;
         }
-        if self.shared && !sys::is_only_listener(self.at.port()) {
-            return Err(());
+        if self.is_shared && !sys::is_only_listener(self.at.port()) {
+            return None;
         }
-        let key = SocketAddr::new(ip, names.port);
+        let peer = SocketAddr::new(ip, names.port);
         {
-            let mut guests = self.guests();
+            let mut peers = self.peers();
             let now = clock::now();
-            guests.plain.retain(|(_, since)| now < *since + PLAIN_FOR);
-            guests.granted.retain(|_, conn| !conn.lock().over);
-            let plain = guests.plain.iter().any(|(peer, _)| *peer == key);
-            if plain || guests.granted.len() >= GRANTS_MAX {
-                return Err(());
+            peers.tcp.retain(|(_, since)| now < *since + TCP_PEER_LIFETIME);
+            peers.granted.retain(|_, conn| !conn.lock().is_over());
+            let is_tcp = peers.tcp.iter().any(|(other, _)| *other == peer);
+            if is_tcp || peers.granted.len() >= GRANTS_MAX {
+                return None;
             }
         }
-        let conn = self.grant(id, seen, key, request).ok_or(())?;
-        let old = self.guests().granted.insert(key, conn);
+        let conn = self.grant(id, seen, peer, request)?;
+        let old = self.peers().granted.insert(peer, conn);
         if let Some(old) = old {
-            old.give_up();
+            old.revoke();
         }
-        Ok(())
+        Some(())
     }
 
-    /// Whether the peer means an address of this listener, and not one that leads here on the way.
+    /// Whether the peer means an address of this listener, not one that is translated to it.
     fn is_meant(&self, id: &CmId, to: &[u8; 16]) -> bool {
         let local = id.local_addr().map(|at| at.ip()).unwrap_or(self.at.ip());
         local.is_unspecified() || address::octets(local) == *to
@@ -206,130 +124,160 @@ impl Host {
         &self,
         id: &Arc<CmId>,
         seen: IpAddr,
-        key: SocketAddr,
+        remote: SocketAddr,
         request: Request,
     ) -> Option<Arc<Conn>> {
-        let center = Center::get();
-        let conn = Conn::new(center.next_id(), Ends { local: self.at, remote: key });
+        let conn = Conn::new(self.conns, Ends { local: self.at, remote }, Phase::Offered);
         id.set_cookie(conn.id);
-        center.keep(Arc::clone(&conn));
-        let granted = conn.grant(id, &self.lower, seen, request);
+        let granted = conn.grant(id, &self.fabric, seen, request);
         if !granted {
-            center.forget(conn.id);
+            self.conns.remove(conn.id);
             return None;
         }
         Some(conn)
     }
+}
 
-    /// The program has accepted `stream` from `peer`, which was put at the number `at`; gives what
-    /// it gets instead, if the peer speaks SDP.
-    pub fn claim(&self, stream: RawFd, at: Option<RawFd>, peer: SocketAddr) -> Option<OwnedFd> {
-        // What was asked before the stream was connected has been heard after this.
+impl Grants for SdpListener {
+    fn port(&self) -> u16 {
+        self.at.port()
+    }
+
+    fn claim(&self, stream: RawFd, at: Option<RawFd>, peer: SocketAddr) -> Option<OwnedFd> {
+        // Requests that were sent before the TCP connection was made are handled after this.
         self.cm.look();
-        Center::get().drain();
+        let env = &self.conns.env;
+        env.events.drain();
         let key = address::plain(peer);
-        let granted = self.guests().granted.remove(&key);
-        match granted.and_then(|conn| conn.claim(stream, at)) {
-            Some(theirs) => Some(theirs),
-            None => {
-                let mut guests = self.guests();
-                guests.plain.push_back((key, clock::now()));
-                if guests.plain.len() > PLAIN_MAX {
-                    guests.plain.pop_front();
-                }
-                let here = sys::local(stream).map_or(self.at, |at| at);
-                if !strict::forbids_tcp(here.ip(), peer.ip()) {
-                    report::accepted(peer, report::Way::Tcp("it did not ask for SDP"));
-                }
-                None
-            }
+        let granted = self.peers().granted.remove(&key);
+        if let Some(theirs) = granted.and_then(|conn| conn.claim(stream, at)) {
+            return Some(theirs);
         }
+        let mut peers = self.peers();
+        peers.tcp.push_back((key, clock::now()));
+        if peers.tcp.len() > TCP_PEERS_MAX {
+            peers.tcp.pop_front();
+        }
+        let here = sys::local(stream).map_or(self.at, |at| at);
+        if !strict::forbids_tcp(&env.settings, here.ip(), peer.ip()) {
+            env.reports.accepted(peer, Carrier::Tcp("it did not ask for SDP"));
+        }
+        None
     }
 }
 
-fn v4(octets: [u8; 16]) -> IpAddr {
+/// The listeners of a process that are served by SDP.
+#[derive(Default)]
+pub struct ListenerTable {
+    by_socket: Mutex<HashMap<Inode, Arc<SdpListener>>>,
+    /// Their number, readable without the lock.
+    count: AtomicUsize,
+    /// The listener that could not be served last, and since when.
+    failed: Mutex<Option<(Inode, Instant)>>,
+}
+
+impl ListenerTable {
+    /// Serves the listener behind `fd`, whose peers use `conns`, unless somebody does.
+    ///
+    /// # Errors
+    /// Why peers reach it by TCP only.
+    pub fn open(&self, conns: &'static ConnTable, fd: RawFd) -> Result<(), &'static str> {
+        let env = &conns.env;
+        let at = sys::local(fd).map_err(|_| "it has no address")?;
+        let socket = sys::inode(fd).ok_or("it is no socket")?;
+        if self.find(socket).is_some() {
+            return Ok(());
+        }
+        let is_shared = sys::option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT) == Some(1);
+        if is_shared && !sys::is_only_listener(at.port()) {
+            return Err("others listen there too");
+        }
+        // A closed listener may still have the port.
+        self.dismiss(|old, place| place.port() == at.port() && sys::find(old).is_empty());
+        let fabric = Fabric::new(env.settings.iwarp);
+        let channel = env.events.channel();
+        let channel = channel.map_err(|_| "the system has no descriptor left for it")?;
+        let cm = CmId::new(channel, PortSpace::Tcp, fabric.transport);
+        let id = env.next_id();
+        cm.set_cookie(id);
+        // A Retry takes a round trip more, and TCP would be connected first.
+        cm.set_prompt();
+        if listen(&cm, fd, fabric.address_for(at)).is_none() {
+            cm.destroy();
+            return Err("its port is taken in the transport below");
+        }
+        env.reports.listens(at, Carrier::Sdp(fabric.name, "and TCP"));
+        let (peers, handoff) = (Mutex::default(), Mutex::default());
+        let listener =
+            Arc::new(SdpListener { id, at, is_shared, fabric, cm, peers, handoff, conns });
+        let weak = Arc::downgrade(&listener);
+        *listener.handoff.lock() = HandoffServer::open(socket, weak).ok();
+        let mut all = self.by_socket.lock();
+        all.insert(socket, listener);
+        self.count.store(all.len(), Ordering::Release);
+        Ok(())
+    }
+
+    /// Serves a listener again whose process is gone, or that comes from an application without
+    /// this library, from the next connection on.
+    pub fn take_over(&self, conns: &'static ConnTable, fd: RawFd, socket: Inode) {
+        let permitted = sys::local(fd).is_ok_and(|at| conns.env.settings.permits_server(at));
+        let Some(mut failed) = self.failed.try_lock() else { return };
+        let now = clock::now();
+        let lately =
+            failed.is_some_and(|(last, at)| last == socket && now < at + TCP_PEER_LIFETIME);
+        if permitted && !lately {
+            *failed = Some((socket, now));
+            // On failure it stays as it is.
+            let _ = self.open(conns, fd);
+        }
+    }
+
+    /// The listener behind a socket, if it is served here.
+    pub fn find(&self, socket: Inode) -> Option<Arc<SdpListener>> {
+        if self.is_empty() {
+            return None;
+        }
+        self.by_socket.lock().get(&socket).cloned()
+    }
+
+    /// Whether no listener is served here.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// The listener with this id.
+    pub fn find_id(&self, id: u64) -> Option<Arc<SdpListener>> {
+        self.by_socket.lock().values().find(|listener| listener.id == id).cloned()
+    }
+
+    /// Ends the listeners for which `is_over` holds.
+    pub fn dismiss(&self, is_over: impl Fn(Inode, SocketAddr) -> bool) {
+        let mut gone = Vec::new();
+        {
+            let mut all = self.by_socket.lock();
+            all.retain(|socket, listener| {
+                let keep = !is_over(*socket, listener.at);
+                if !keep {
+                    gone.push(Arc::clone(listener));
+                }
+                keep
+            });
+            self.count.store(all.len(), Ordering::Release);
+        }
+        gone.iter().for_each(|listener| listener.stop());
+    }
+}
+
+fn last_four(octets: [u8; 16]) -> IpAddr {
     IpAddr::from([octets[12], octets[13], octets[14], octets[15]])
 }
 
-fn bind(cm: &CmId, fd: RawFd, at: SocketAddr) -> Option<()> {
+fn listen(cm: &CmId, fd: RawFd, at: SocketAddr) -> Option<()> {
     if at.is_ipv6() {
         let only = sys::option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1);
         cm.set_v6_only(only).ok()?;
     }
     cm.bind(at).ok()?;
     cm.listen(0).ok()
-}
-
-/// What becomes of a connection that a program has accepted.
-pub enum Given {
-    /// The program gets this in its place: the peer speaks SDP.
-    Sdp(OwnedFd),
-    /// It is the program's as it is.
-    Tcp,
-    /// The program does not hear of it.
-    Nothing,
-}
-
-/// What becomes of `stream`, which a program has accepted from `peer` at the listener `fd`.
-pub fn accepted(fd: RawFd, stream: RawFd, peer: SocketAddr) -> Given {
-    match sys::inode(fd).and_then(|socket| claimed(fd, socket, stream, peer)) {
-        Some(theirs) => Given::Sdp(theirs),
-        None if strict::turns_away(fd, stream, peer) => Given::Nothing,
-        None => Given::Tcp,
-    }
-}
-
-fn claimed(fd: RawFd, socket: Inode, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
-    if let Some(host) = Center::current().and_then(|center| center.host_of(socket)) {
-        return host.claim(stream, Some(stream), peer);
-    }
-    match Desk::ask(socket, stream) {
-        Ok(answer) => answer,
-        Err(_nobody) => {
-            take_over(fd, socket);
-            None
-        }
-    }
-}
-
-/// Serves a listener whose process is gone, or that came from a program without this library, from
-/// the next connection on.
-fn take_over(fd: RawFd, socket: Inode) {
-    static TRIED: Mutex<Option<(Inode, Instant)>> = Mutex::new(None);
-    let permitted = sys::local(fd).is_ok_and(permits_server);
-    // In the child of a fork the lock may be taken for ever.
-    let Some(mut tried) = TRIED.try_lock() else { return };
-    let now = clock::now();
-    let lately = tried.is_some_and(|(last, at)| last == socket && now < at + PLAIN_FOR);
-    if permitted && !lately {
-        *tried = Some((socket, now));
-        // It stays as it is.
-        let _ = Host::open(fd);
-    }
-}
-
-impl Conn {
-    /// Grants the peer that asks by `id` an SDP stream.
-    fn grant(&self, id: &Arc<CmId>, lower: &Lower, seen: IpAddr, hello: Request) -> bool {
-        let mut inner = self.lock();
-        let accepted = Stream::accept(lower.personality, seen, hello, self.waker());
-        let Ok((stream, answer)) = accepted else { return false };
-        if id.accept(&param(answer), stream.qp()).is_err() {
-            return false;
-        }
-        (inner.stream, inner.cm) = (Some(stream), Some(Arc::clone(id)));
-        inner.guest = Some(lower.name);
-        self.limit_reaching(&mut inner);
-        drop(inner);
-        self.work();
-        true
-    }
-
-    /// Resets it, unless it is the program's already.
-    pub fn give_up(&self) {
-        let mut inner = self.lock();
-        if !inner.over && inner.way == Way::Open && inner.near.is_none() {
-            self.finish(&mut inner);
-        }
-    }
 }

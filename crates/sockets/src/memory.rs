@@ -1,7 +1,7 @@
 //! The private memory of a connection, and system calls on parts of it.
 //!
-//! Invariant: no reference to it is ever made. The kernel reads and writes it for this library, and
-//! the engine's threads do so for what is posted.
+//! Invariant: no reference to it is ever made: the kernel reads and writes it for this library, and
+//! the engine's threads for posted work requests.
 
 use std::ffi::c_void;
 use std::io;
@@ -13,85 +13,94 @@ use weft_sdp::Stretch;
 
 use crate::sys::check;
 
-/// Parts of a system call at most.
+/// Most parts of a system call.
 const PARTS_MAX: usize = 8;
 
-/// Memory of this process that nothing else uses.
+/// An anonymous mapping.
 #[derive(Debug)]
-pub struct Memory {
+pub struct PrivateMemory {
     addr: *mut c_void,
-    octets: usize,
+    bytes: usize,
 }
 
-// SAFETY: it is an address and a length; who may use the memory is the owner's to see to.
-unsafe impl Send for Memory {}
+// SAFETY: it is an address and a length; its owner decides who uses the memory.
+unsafe impl Send for PrivateMemory {}
 
-impl Memory {
-    /// So much of it; pages that are never used are never there.
-    pub fn map(octets: usize) -> io::Result<Self> {
+impl PrivateMemory {
+    /// Maps so many bytes; pages that are never used take no memory.
+    ///
+    /// # Errors
+    /// If the kernel has no address space left.
+    pub fn map(bytes: usize) -> io::Result<Self> {
         let (rights, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
         let kind = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: new memory, at a place of the kernel's choice.
-        let addr = unsafe { libc::mmap(std::ptr::null_mut(), octets, rights, kind, -1, 0) };
+        let addr = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, kind, -1, 0) };
         if addr == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { addr, octets })
+        Ok(Self { addr, bytes })
     }
 
-    /// Its first octet.
+    /// The address of its first byte.
     pub fn addr(&self) -> u64 {
         self.addr as u64
     }
 }
 
-impl Drop for Memory {
+impl Drop for PrivateMemory {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and its owner has ended every use.
-        unsafe { libc::munmap(self.addr, self.octets) };
+        unsafe { libc::munmap(self.addr, self.bytes) };
     }
 }
 
 /// Parts of the memory, for one system call.
-pub struct Parts<'a> {
+pub struct MemoryParts<'a> {
     parts: [iovec; PARTS_MAX],
     count: usize,
-    octets: usize,
-    memory: PhantomData<&'a Memory>,
+    bytes: usize,
+    memory: PhantomData<&'a PrivateMemory>,
 }
 
-impl Memory {
-    /// The first of `stretches`, as many as a system call takes; none of those that are not in the
-    /// memory.
-    pub fn parts(&self, stretches: impl Iterator<Item = Stretch>) -> Parts<'_> {
+impl PrivateMemory {
+    /// The first of `stretches`, as many as a system call takes, up to one that is outside.
+    pub fn parts(&self, stretches: impl Iterator<Item = Stretch>) -> MemoryParts<'_> {
         let none = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut all = Parts { parts: [none; PARTS_MAX], count: 0, octets: 0, memory: PhantomData };
+        let mut all =
+            MemoryParts { parts: [none; PARTS_MAX], count: 0, bytes: 0, memory: PhantomData };
         for (place, Stretch { at, len }) in all.parts.iter_mut().zip(stretches) {
             let end = at.checked_add(u64::from(len));
-            if end.is_none_or(|end| end > self.octets as u64) {
+            if end.is_none_or(|end| end > self.bytes as u64) {
                 break;
             }
             let iov_base = self.addr.cast::<u8>().wrapping_add(at as usize).cast();
             *place = iovec { iov_base, iov_len: len as usize };
             all.count += 1;
-            all.octets += len as usize;
+            all.bytes += len as usize;
         }
         all
     }
 }
 
-impl Parts<'_> {
-    /// Octets of all.
-    pub fn octets(&self) -> usize {
-        self.octets
+impl MemoryParts<'_> {
+    /// Bytes of all parts.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Receives into them without waiting.
+    ///
+    /// # Errors
+    /// Those of `recvmsg`.
     pub fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
         self.call(libc::SYS_recvmsg, fd, libc::MSG_DONTWAIT)
     }
 
     /// Sends from them without waiting, and without a signal.
+    ///
+    /// # Errors
+    /// Those of `sendmsg`.
     pub fn send(&mut self, fd: RawFd) -> io::Result<usize> {
         self.call(libc::SYS_sendmsg, fd, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     }
@@ -119,7 +128,7 @@ mod tests {
 
     #[test]
     fn parts_are_filled_and_sent_in_their_order() {
-        let memory = Memory::map(100).unwrap();
+        let memory = PrivateMemory::map(100).unwrap();
         let (theirs, ours) = stream_pair().unwrap();
         let [theirs, ours] = [theirs.as_raw_fd(), ours.as_raw_fd()];
         send(theirs, b"abcdef", 0).unwrap();
@@ -132,9 +141,9 @@ mod tests {
 
     #[test]
     fn parts_end_where_the_memory_does_and_where_a_call_does() {
-        let memory = Memory::map(100).unwrap();
-        assert_eq!(memory.parts(stretches(&[(0, 60), (60, 41), (0, 1)])).octets(), 60);
-        assert_eq!(memory.parts(stretches(&[(u64::MAX, 2)])).octets(), 0);
-        assert_eq!(memory.parts(stretches(&[(0, 1); 2 * PARTS_MAX])).octets(), PARTS_MAX);
+        let memory = PrivateMemory::map(100).unwrap();
+        assert_eq!(memory.parts(stretches(&[(0, 60), (60, 41), (0, 1)])).bytes(), 60);
+        assert_eq!(memory.parts(stretches(&[(u64::MAX, 2)])).bytes(), 0);
+        assert_eq!(memory.parts(stretches(&[(0, 1); 2 * PARTS_MAX])).bytes(), PARTS_MAX);
     }
 }

@@ -1,28 +1,28 @@
-//! The name of a socket that stands for a connection: both addresses of that.
+//! The abstract name of an application's socket: the addresses of its connection.
 //!
-//! Invariant: who asks a socket of ours for its name finds both addresses of its connection there,
-//! in whatever process; so no table has to follow a descriptor through `dup`, `fork` and `exec`.
+//! Invariant: the name of each socket of this library has both addresses of its connection, in all
+//! processes; so no table has to follow a descriptor through `dup`, `fork` and `exec`.
 
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What the names of our sockets begin with.
+/// The prefix of all names of this library.
 const TAG: &[u8] = b"weft-sockets/1";
-/// An address in a name: version, address, port, scope.
+/// Bytes of an address in a name: version, address, port, scope.
 const ADDRESS_OCTETS: usize = 1 + 16 + 2 + 4;
-/// A number that no other name has.
+/// Bytes of a number that makes the name unique.
 const UNIQUE_OCTETS: usize = 8;
 
-/// The two ends of a connection, as its program knows them.
+/// The addresses of a connection, as its application knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// This end.
+    /// The address of this end.
     pub local: SocketAddr,
-    /// The other.
+    /// The address of the peer.
     pub remote: SocketAddr,
 }
 
 impl Ends {
-    /// A name for the socket that stands for this connection.
+    /// A name for the application's socket.
     pub fn name(&self, unique: u64) -> Vec<u8> {
         let mut name = TAG.to_vec();
         encode(&self.local, &mut name);
@@ -31,7 +31,7 @@ impl Ends {
         name
     }
 
-    /// The ends that a name tells.
+    /// The addresses in a name.
     pub fn parse(name: &[u8]) -> Option<Self> {
         let rest = name.strip_prefix(TAG)?;
         if rest.len() != 2 * ADDRESS_OCTETS + UNIQUE_OCTETS {

@@ -1,4 +1,4 @@
-//! The definitions behind ours.
+//! The functions behind the interposed ones.
 
 use std::ffi::{CStr, c_void};
 
@@ -10,11 +10,11 @@ pub fn find(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }
 
-/// What `next` leads to, as a function of the same type as `ours`, the one that is exported.
+/// The definition behind `ours`, as a function of the same type.
 pub fn like<F: Copy>(next: &Next, ours: F) -> F {
     // SAFETY: the C library's function has the signature of the one that stands in for it.
     let real = unsafe { next.like(ours) };
-    // The C library has had each of these for longer than this system exists.
+    // Every C library has each of these.
     real.unwrap_or_else(|| std::process::abort())
 }
 

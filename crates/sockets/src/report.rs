@@ -1,4 +1,4 @@
-//! What is said on stderr: one line each, never anything on stdout.
+//! Reports on stderr, one line each; nothing ever goes to stdout.
 
 use std::collections::BTreeSet;
 use std::fmt::Arguments;
@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use weft_sync::Mutex;
 
-use crate::settings::Settings;
-
-/// Different lines about peers that were not connected to, in the life of a process.
+/// Different lines about refused connections, in the life of a process.
 const REFUSALS_MAX: usize = 64;
 
 /// What makes SDP possible, or TCP permitted.
@@ -17,16 +15,23 @@ const REMEDY: &str = "run the program there by `weft run --sockets` with the sam
     have firewalls let UDP through to that port, or permit TCP by WEFT_SOCKETS=prefer or a rule in \
     WEFT_SOCKETS_RULES";
 
-/// Which way a connection went, or a listener is reached.
+/// What carries a connection, or reaches a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way<'a> {
-    /// SDP over a device, in a style.
+pub enum Carrier<'a> {
+    /// SDP over a fabric, in a style.
     Sdp(&'a str, &'a str),
     /// The kernel's TCP, for this reason.
     Tcp(&'a str),
 }
 
-/// Writes what the engine logs.
+/// The reports of a process.
+pub struct Reports {
+    verbose: bool,
+    /// Lines that are written once.
+    told: Mutex<BTreeSet<String>>,
+}
+
+/// Writes the engine's log.
 struct EngineLog;
 
 impl Log for EngineLog {
@@ -47,82 +52,91 @@ impl Log for EngineLog {
     fn flush(&self) {}
 }
 
-/// Has the engine's lines written from now on, as far as `WEFT_LOG` says.
-pub fn take_engine_lines() {
+/// Writes the engine's log from now on, up to the level of `WEFT_LOG`.
+pub fn write_engine_log() {
     // Only the first call can succeed, and there is one.
     let _set = log::set_logger(&EngineLog);
     let level = std::env::var("WEFT_LOG").ok().and_then(|value| value.parse().ok());
     log::set_max_level(level.unwrap_or(LevelFilter::Warn));
 }
 
-/// Says what went wrong, or will not be as the user believes.
+/// Warns that something failed, or differs from what the user asked for.
 pub fn warn(text: Arguments<'_>) {
     line(format_args!("weft: warning: {text}"));
 }
 
-/// Says that there is no connection to `peer`, which may not be reached by TCP in place of SDP.
-pub fn refused(peer: SocketAddr, why: &str) {
-    once(format!("weft: error: refused to connect to {peer} by clear TCP: {why}; {REMEDY}"));
-}
-
-/// Says that `peer` has not said anything by UDP, and may not be reached by TCP in place of SDP.
-pub fn silent(peer: SocketAddr) {
-    let (ip, port) = (peer.ip(), peer.port());
-    once(format!(
-        "weft: error: no answer by UDP from {ip} port {port}, which is not connected to by clear \
-         TCP: {REMEDY}"
-    ));
-}
-
-/// Says that a listener at `at` serves this machine alone.
-pub fn unserved(at: SocketAddr, why: &str) {
-    once(format!(
-        "weft: warning: callers of other hosts are refused at {at}: {why}, and clear TCP is for \
-         this machine; WEFT_SOCKETS=prefer or a rule in WEFT_SOCKETS_RULES permits it"
-    ));
-}
-
-/// Programs try again and again.
-fn once(text: String) {
-    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    // In the child of a fork the lock may be taken for ever.
-    let Some(mut told) = TOLD.try_lock() else { return };
-    if told.len() < REFUSALS_MAX && !told.contains(&text) {
-        line(format_args!("{text}"));
-        told.insert(text);
+impl Reports {
+    /// Those of a process. A child of a fork does not repeat the lines of its `parent`, unless
+    /// another thread of that held the lock at the fork.
+    pub fn new(verbose: bool, parent: Option<&Self>) -> Self {
+        let told = parent.and_then(|parent| parent.told.try_lock().map(|told| told.clone()));
+        Self { verbose, told: Mutex::new(told.unwrap_or_default()) }
     }
-}
 
-/// Says which way a connection to `peer` went.
-pub fn connected(peer: SocketAddr, way: Way<'_>) {
-    told("connected to", peer, way);
-}
-
-/// Says which way a connection from `peer` came.
-pub fn accepted(peer: SocketAddr, way: Way<'_>) {
-    told("accepted", peer, way);
-}
-
-/// Says how a listener at `at` is reached.
-pub fn listens(at: SocketAddr, way: Way<'_>) {
-    told("listens at", at, way);
-}
-
-fn told(what: &str, peer: SocketAddr, way: Way<'_>) {
-    if !Settings::get().verbose {
-        return;
+    /// There is no connection to `peer`: SDP has failed, and TCP is forbidden.
+    pub fn refused(&self, peer: SocketAddr, why: &str) {
+        self.once(format!(
+            "weft: error: refused to connect to {peer} by clear TCP: {why}; {REMEDY}"
+        ));
     }
-    let id = std::process::id();
-    match way {
-        Way::Sdp(device, style) => {
-            line(format_args!("weft: {id}: {what} {peer}: SDP over {device}, {style}"));
+
+    /// `peer` has not answered by UDP, and TCP is forbidden.
+    pub fn silent(&self, peer: SocketAddr) {
+        let (ip, port) = (peer.ip(), peer.port());
+        self.once(format!(
+            "weft: error: no answer by UDP from {ip} port {port}, which is not connected to by \
+             clear TCP: {REMEDY}"
+        ));
+    }
+
+    /// A listener at `at` serves this machine alone.
+    pub fn unserved(&self, at: SocketAddr, why: &str) {
+        self.once(format!(
+            "weft: warning: callers of other hosts are refused at {at}: {why}, and clear TCP is \
+             for this machine; WEFT_SOCKETS=prefer or a rule in WEFT_SOCKETS_RULES permits it"
+        ));
+    }
+
+    /// Writes a line once: applications try again and again.
+    fn once(&self, text: String) {
+        let mut told = self.told.lock();
+        if told.len() < REFUSALS_MAX && !told.contains(&text) {
+            line(format_args!("{text}"));
+            told.insert(text);
         }
-        Way::Tcp(why) => line(format_args!("weft: {id}: {what} {peer}: TCP, {why}")),
+    }
+
+    /// A connection to `peer` was made.
+    pub fn connected(&self, peer: SocketAddr, carrier: Carrier<'_>) {
+        self.tell("connected to", peer, carrier);
+    }
+
+    /// A connection from `peer` was made.
+    pub fn accepted(&self, peer: SocketAddr, carrier: Carrier<'_>) {
+        self.tell("accepted", peer, carrier);
+    }
+
+    /// An application listens at `at`.
+    pub fn listens(&self, at: SocketAddr, carrier: Carrier<'_>) {
+        self.tell("listens at", at, carrier);
+    }
+
+    fn tell(&self, what: &str, peer: SocketAddr, carrier: Carrier<'_>) {
+        if !self.verbose {
+            return;
+        }
+        let id = std::process::id();
+        match carrier {
+            Carrier::Sdp(fabric, style) => {
+                line(format_args!("weft: {id}: {what} {peer}: SDP over {fabric}, {style}"));
+            }
+            Carrier::Tcp(why) => line(format_args!("weft: {id}: {what} {peer}: TCP, {why}")),
+        }
     }
 }
 
-/// One write, so that lines of several threads and processes do not mix. Without a stderr there is
-/// nobody to tell.
+/// One write, so that lines of several threads and processes do not mix; without a stderr it fails,
+/// and nobody is there to be told.
 fn line(text: Arguments<'_>) {
     let text = format!("{text}\n");
     // SAFETY: the buffer is `text`, alive and of this length.

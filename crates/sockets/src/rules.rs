@@ -1,17 +1,18 @@
-//! Which sockets are ours to carry: rules by role, program, address and port, as libsdp had them.
+//! Rules that choose the sockets SDP may carry: by role, program, address and port, as libsdp has
+//! them.
 //!
 //! A rule is `use WAY ROLE PROGRAM ADDRESS:PORT`; rules are separated by `;` or line ends, and the
-//! first that matches counts. Without one, both ways are tried.
+//! first that matches counts. Without a match, SDP and TCP are both tried.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-/// Rules, most important first.
+/// Rules; the first that matches counts.
 #[derive(Debug, Default)]
 pub struct Rules(Vec<Rule>);
 
-/// Who opens a connection, and who waits for it.
+/// The role of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A socket that connects; the address is the peer's.
@@ -30,7 +31,7 @@ struct Rule {
     ports: RangeInclusive<u16>,
 }
 
-/// Why a rule is none.
+/// A line that is not a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RuleError(String);
 
@@ -70,7 +71,7 @@ impl Rules {
         Ok(Self(rules.collect::<Result<_, _>>()?))
     }
 
-    /// Whether a socket of this program may go by SDP.
+    /// Whether SDP may carry a socket of this program.
     pub fn permit(&self, role: Role, address: SocketAddr, program: &str) -> bool {
         let rule = self.0.iter().find(|rule| rule.matches(role, address, program));
         rule.is_none_or(|rule| rule.both)

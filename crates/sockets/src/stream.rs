@@ -1,10 +1,10 @@
-//! A stream of octets over a queue pair of `weft-io`: SDP, its private memory and its completions.
+//! A byte stream over a queue pair of `weft-io`: SDP, its private memory and its completions.
 //!
 //! Invariant: the memory outlives its registration, and that outlives the queue pair.
 //!
 //! Order of calls: [`Stream::open`] gives the Hello, [`Stream::finish`] takes the answer; or
 //! [`Stream::accept`] does both. From then on [`Stream::settle`] whenever the waker was called, and
-//! [`Stream::ring`] after anything that may send.
+//! [`Stream::ring`] after each call that may send.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,45 +16,55 @@ use weft_sdp::{
 use weft_sync::TryOnceLock;
 use weft_verbs::{Access, CompChannel, Misuse, Pd, QpCap, QpType, Sge, Wake, Wc};
 
-use crate::memory::{Memory, Parts};
-use crate::settings::Settings;
+use crate::memory::{MemoryParts, PrivateMemory};
 use crate::sys;
 
-/// Buffers towards this machine, and their octets: so few stay in the caches.
-const NEAR: (u16, u32) = (64, 32 << 10);
-/// Towards others. All that is on its way must find a buffer, and a fast path of 200 ms holds so
-/// much; buffers that are never used are never there.
-const FAR: (u16, u32) = (512, 64 << 10);
-/// Requests beyond those for the buffers.
+/// Buffers and their size in bytes within this machine: few enough to stay in the caches.
+const LOCAL: (u16, u32) = (64, 32 << 10);
+/// The same to other hosts: each byte in flight needs a buffer, and 32 MiB fill a path of
+/// 1.3 Gbit/s with a round trip of 200 ms. Pages of buffers that are never used are never mapped.
+const REMOTE: (u16, u32) = (512, 64 << 10);
+/// Work requests beyond one per buffer.
 const SPARE_REQUESTS: u32 = 16;
-/// Completions taken at once.
+/// Completions polled at once.
 const BATCH: usize = 64;
 
-/// A device as this process uses it.
+/// An open device and its protection domain.
 struct Device {
     context: Arc<Context>,
     pd: Arc<Pd>,
 }
 
-impl Device {
-    fn get(personality: Personality) -> Result<&'static Self, Misuse> {
-        static DEVICES: [TryOnceLock<Device>; 2] = [TryOnceLock::new(), TryOnceLock::new()];
-        DEVICES[personality as usize].get_or_try_init(|| {
+/// The devices of a process, opened at their first use.
+pub struct Devices {
+    slots: [TryOnceLock<Device>; 2],
+    /// SDP is used in basic style only.
+    basic: bool,
+}
+
+impl Devices {
+    /// No device is open yet.
+    pub const fn new(basic: bool) -> Self {
+        Self { slots: [TryOnceLock::new(), TryOnceLock::new()], basic }
+    }
+
+    fn get(&self, personality: Personality) -> Result<&Device, Misuse> {
+        self.slots[personality as usize].get_or_try_init(|| {
             let context = Context::open(personality, Box::new(Unheard))?;
             let pd = context.alloc_pd();
-            Ok(Self { context, pd })
+            Ok(Device { context, pd })
         })
     }
 }
 
-/// Events of a device say nothing that its connections do not say as well.
+/// Ignores asynchronous events of a device: its connections report the same.
 struct Unheard;
 
 impl Wake for Unheard {
     fn wake(&self) {}
 }
 
-/// A stream that is being opened, is open or was.
+/// A stream: opening, open or closed.
 pub struct Stream {
     personality: Personality,
     device: &'static Device,
@@ -66,48 +76,58 @@ pub struct Stream {
     connection: Option<Connection>,
     opening: Option<Opening>,
     armed: bool,
-    memory: Memory,
+    memory: PrivateMemory,
 }
 
 impl Stream {
-    /// Begins to open one to `remote`; gives the Hello too. `waker` is called when completions
-    /// wait.
+    /// Begins to open a stream to `remote`; returns its Hello too. `waker` is called when
+    /// completions wait.
+    ///
+    /// # Errors
+    /// Without memory or resources for a queue pair.
     pub fn open(
+        devices: &'static Devices,
         personality: Personality,
         remote: IpAddr,
         names: Names,
         waker: Box<dyn Wake>,
     ) -> Result<(Self, Vec<u8>), Fault> {
-        let config = config(personality, is_here(&names, remote));
-        let mut stream = Self::new(personality, &config, waker)?;
+        let config = config(personality, devices.basic, is_here(&names, remote));
+        let mut stream = Self::new(devices, personality, &config, waker)?;
         let opening = Opening::new(&config, names, &mut stream.verbs)?;
         let hello = opening.hello();
         stream.opening = Some(opening);
         Ok((stream, hello))
     }
 
-    /// Opens the one that `request` asks for; gives the HelloAck too.
+    /// Opens the stream that `request` asks for; returns the HelloAck too.
+    ///
+    /// # Errors
+    /// As [`Stream::open`], and if the terms of the request cannot be met.
     pub fn accept(
+        devices: &'static Devices,
         personality: Personality,
         remote: IpAddr,
         request: Request,
         waker: Box<dyn Wake>,
     ) -> Result<(Self, Vec<u8>), Fault> {
-        let config = config(personality, is_here(&request.names(), remote));
-        let mut stream = Self::new(personality, &config, waker)?;
+        let config = config(personality, devices.basic, is_here(&request.names(), remote));
+        let mut stream = Self::new(devices, personality, &config, waker)?;
         let (connection, answer) = request.accept(&config, &mut stream.verbs)?;
         stream.keep(connection);
         Ok((stream, answer))
     }
 
     fn new(
+        devices: &'static Devices,
         personality: Personality,
         config: &Config,
         waker: Box<dyn Wake>,
     ) -> Result<Self, Misuse> {
-        let device = Device::get(personality)?;
+        let device = devices.get(personality)?;
         let octets = config.private_octets();
-        let memory = Memory::map(octets as usize).map_err(|_| Misuse::System(libc::ENOMEM))?;
+        let memory =
+            PrivateMemory::map(octets as usize).map_err(|_| Misuse::System(libc::ENOMEM))?;
         let requests = u32::from(config.buffers) + SPARE_REQUESTS;
         let channel = CompChannel::new(waker);
         let cq = device.context.create_cq(2 * requests, Some(Arc::clone(&channel)), 0)?;
@@ -155,19 +175,23 @@ impl Stream {
         })
     }
 
-    /// The queue pair, to be connected.
+    /// The queue pair, which the caller connects.
     pub fn qp(&self) -> &Arc<Qp> {
         &self.qp
     }
 
-    /// The peer has said yes, with this HelloAck.
+    /// The peer has accepted, with this HelloAck.
+    ///
+    /// # Errors
+    /// If the HelloAck is malformed.
     pub fn finish(&mut self, answer: &[u8]) -> Result<(), Fault> {
         let opening = self.opening.take().ok_or(Misuse::Invalid("it is open"))?;
         self.keep(opening.finish(answer)?);
         Ok(())
     }
 
-    /// In enhanced style the layer below holds back what nobody reads, for as long as that takes.
+    /// Enhanced style relies on the transport's flow control, so a message waits for its receive
+    /// without limit.
     fn keep(&mut self, connection: Connection) {
         if connection.style() == Style::Enhanced {
             self.qp.wait_for_recv_forever();
@@ -175,8 +199,7 @@ impl Stream {
         self.connection = Some(connection);
     }
 
-    /// Takes the completions that wait, and has the waker called for the next; whether there were
-    /// any.
+    /// Handles the completions that wait, and arms the waker for the next; whether there were any.
     pub fn settle(&mut self) -> bool {
         let Some(connection) = &mut self.connection else { return false };
         let mut any = false;
@@ -185,7 +208,7 @@ impl Stream {
             self.armed = false;
         }
         loop {
-            // A queue that overflowed has failed its queue pair, which is told too.
+            // An overflow fails the queue pair too, which is reported.
             let count = self.qp.queues().recv_cq().poll(&mut wcs).unwrap_or(0);
             for completion in wcs[..count].iter().filter_map(Completion::of) {
                 connection.handle_completion(&mut self.verbs, completion);
@@ -203,58 +226,57 @@ impl Stream {
         any
     }
 
-    /// What was posted leaves.
+    /// Sends what was posted.
     pub fn ring(&self) {
         self.qp.ring();
     }
 
-    /// The connection, once it is open, and the verbs below it.
+    /// The connection, once it is open, and the verbs that carry it.
     pub fn parts(&mut self) -> Option<(&mut Connection, &mut QueuePair)> {
         Some((self.connection.as_mut()?, &mut self.verbs))
     }
 
-    /// Whether octets that were sent may be on their way.
+    /// Whether sent bytes may be in flight.
     pub fn is_flying(&self) -> bool {
         self.connection.as_ref().is_some_and(|connection| connection.flying() > 0)
     }
 
-    /// Where the next octets to be sent may be put, which is nowhere in basic style;
-    /// [`Stream::commit`] sends them.
-    pub fn vacant(&self) -> Option<Parts<'_>> {
+    /// Memory for the next bytes to send, which [`Stream::commit`] sends; none in basic style.
+    pub fn vacant(&self) -> Option<MemoryParts<'_>> {
         let connection = self.connection.as_ref()?;
         Some(self.memory.parts(connection.vacant()))
     }
 
-    /// Sends the first `octets` of what [`Stream::vacant`] gave.
-    pub fn commit(&mut self, octets: usize) {
+    /// Sends the first `bytes` of what [`Stream::vacant`] returned.
+    pub fn commit(&mut self, bytes: usize) {
         if let Some(connection) = &mut self.connection {
-            // A connection that has failed says so by itself.
-            let _ = connection.commit(&mut self.verbs, octets as u32);
+            // A connection that has failed reports it in its state.
+            let _ = connection.commit(&mut self.verbs, bytes as u32);
         }
     }
 
-    /// The octets that have arrived, up to an urgent one, until [`Stream::consume`]; none in basic
+    /// The bytes that have arrived, up to an urgent one, until [`Stream::consume`]; none in basic
     /// style.
-    pub fn arrived(&self) -> Option<Parts<'_>> {
+    pub fn arrived(&self) -> Option<MemoryParts<'_>> {
         let connection = self.connection.as_ref()?;
         Some(self.memory.parts(connection.arrived()))
     }
 
-    /// The first `octets` of what [`Stream::arrived`] gave have been read.
-    pub fn consume(&mut self, octets: usize) {
+    /// The first `bytes` of what [`Stream::arrived`] returned were read.
+    pub fn consume(&mut self, bytes: usize) {
         if let Some(connection) = &mut self.connection {
             // As above.
-            let _ = connection.consume(&mut self.verbs, octets);
+            let _ = connection.consume(&mut self.verbs, bytes);
         }
     }
 
-    /// Whether it notices by itself that the process of the peer has ended, and may have octets
-    /// until then that are read later: it has a TCP connection of its own.
+    /// Whether the transport itself reports the end of the peer's process, after all data that were
+    /// sent before: iWARP has a TCP connection of its own.
     pub fn outlasts_peer(&self) -> bool {
         self.personality == Personality::Iwarp
     }
 
-    /// How it is used, in words.
+    /// The style of SDP, for reports.
     pub fn style(&self) -> &'static str {
         match self.connection.as_ref().map(Connection::style) {
             Some(Style::Basic) => "basic",
@@ -266,7 +288,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Nothing of it is of use any more, whatever the order in which that is found out.
+        // Failures leave nothing that is still in use.
         let _ = self.qp.destroy();
         let _ = self.device.context.dereg_mr(self.key);
         let _ = self.cq.destroy();
@@ -277,16 +299,16 @@ fn is_here(names: &Names, remote: IpAddr) -> bool {
     remote.to_canonical().is_loopback() || names.from == names.to
 }
 
-fn config(personality: Personality, here: bool) -> Config {
+fn config(personality: Personality, basic: bool, here: bool) -> Config {
     let all = capability::capabilities();
     let below = all.iter().find(|(device, _)| *device == personality);
     let mut config = below.map(|(_, below)| Config::over(below)).unwrap_or_default();
-    if Settings::get().basic {
+    if basic {
         config.style = Choice::Only(Style::Basic);
     }
-    let (buffers, octets) = if here { NEAR } else { FAR };
+    let (buffers, octets) = if here { LOCAL } else { REMOTE };
     (config.buffers, config.buffer_octets, config.buffer_octets_max) = (buffers, octets, octets);
-    // The layer below takes all that there are buffers for.
+    // The transport takes as much as there are buffers for.
     config.high_octets = u32::from(buffers) * octets;
     config.low_octets = config.high_octets / 4;
     config

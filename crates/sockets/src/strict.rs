@@ -1,11 +1,10 @@
-//! Where the kernel's TCP does not take the place of SDP.
+//! Strict mode: TCP does not take the place of SDP.
 //!
-//! Once there is a key, or `WEFT_SOCKETS=strict` says so, a socket speaks to another host by SDP or
-//! not at all, unless a rule leaves it to TCP. What stays on this machine may go by TCP, as it may
-//! by iWARP.
+//! With a key, or with `WEFT_SOCKETS=strict`, a socket reaches another host by SDP or not at all,
+//! unless a rule leaves it to TCP. Connections within this machine may use TCP, as they may iWARP.
 //!
-//! Invariant: no octet of a program goes to another host, or comes from one, by a TCP connection
-//! for which [`forbids_tcp`] holds.
+//! Invariant: no byte of an application goes to another host, or comes from one, by a TCP
+//! connection for which [`forbids_tcp`] holds.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,30 +14,30 @@ use std::time::Duration;
 use weft_net::secrecy::{Lower, Secrecy};
 
 use crate::settings::Settings;
-use crate::{permits_client, permits_server, sys};
+use crate::sys;
 
-/// What `connect` fails with: nobody there takes what this program may send.
+/// The errno of `connect` where only TCP would reach the peer.
 pub const REFUSED: c_int = libc::ECONNREFUSED;
-/// How long a peer may be silent before it is mentioned.
-pub const MENTIONED_AFTER: Duration = Duration::from_millis(1500);
-/// How long it may take to answer: there is nothing else to be done in its place, and packets that
-/// were lost are sent again by then.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a peer may be silent before that is reported.
+pub const REPORTED_AFTER: Duration = Duration::from_millis(1500);
+/// How long a peer may take to answer: lost packets are retransmitted in that time, and there is
+/// nothing to fall back on.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Whether nothing may pass by TCP between `local` and `remote`, of what no rule leaves to it.
-pub fn forbids_tcp(local: IpAddr, remote: IpAddr) -> bool {
+/// Whether TCP between `local` and `remote` is forbidden, where no rule leaves it to TCP.
+pub fn forbids_tcp(settings: &Settings, local: IpAddr, remote: IpAddr) -> bool {
     let decide = || Secrecy::get().decide(Lower::Sockets, local, remote);
-    Settings::get().strict && decide().is_err()
+    settings.strict && decide().is_err()
 }
 
-/// Whether the program's TCP socket `fd` may not be connected to `remote` by TCP itself.
-pub fn forbids_call(fd: RawFd, remote: SocketAddr) -> bool {
+/// Whether the application's TCP socket `fd` may not be connected to `remote` by TCP.
+pub fn forbids_connect(settings: &Settings, fd: RawFd, remote: SocketAddr) -> bool {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let local = sys::local(fd).map_or(any, |at| at.ip());
-    !Settings::get().off && permits_client(remote) && forbids_tcp(local, remote.ip())
+    !settings.off && settings.permits_client(remote) && forbids_tcp(settings, local, remote.ip())
 }
 
-/// Why the kernel would have no way to `remote`, if it had none.
+/// The errno of a connect to `remote` without a route, if there is none.
 pub fn route_error(remote: SocketAddr) -> Option<c_int> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -48,20 +47,19 @@ pub fn route_error(remote: SocketAddr) -> Option<c_int> {
     UdpSocket::bind((any, 0)).ok()?.connect(remote).err()?.raw_os_error()
 }
 
-/// Whether `stream`, which the program has accepted from `peer` at `listener`, is not to be served;
-/// says so.
-pub fn turns_away(listener: RawFd, stream: RawFd, peer: SocketAddr) -> bool {
-    let ours = sys::local(listener).is_ok_and(permits_server);
-    ours && sys::local(stream).is_ok_and(|at| refuses_caller(at.ip(), peer.ip()))
+/// Whether `stream`, which was accepted from `peer` at `listener`, is to be reset; reports it.
+pub fn turns_away(settings: &Settings, listener: RawFd, stream: RawFd, peer: SocketAddr) -> bool {
+    let ours = sys::local(listener).is_ok_and(|at| settings.permits_server(at));
+    ours && sys::local(stream).is_ok_and(|at| refuses_peer(settings, at.ip(), peer.ip()))
 }
 
-/// Whether a caller that does not speak SDP is not to be served; says so.
-pub fn refuses_caller(local: IpAddr, peer: IpAddr) -> bool {
-    forbids_tcp(local, peer) && Secrecy::get().admit(Lower::Sockets, local, peer).is_err()
+/// Whether a peer that does not speak SDP is refused; reports it.
+pub fn refuses_peer(settings: &Settings, local: IpAddr, peer: IpAddr) -> bool {
+    forbids_tcp(settings, local, peer) && Secrecy::get().admit(Lower::Sockets, local, peer).is_err()
 }
 
-/// Has a TCP socket that is not connected, or no more to be, end as one does that is refused: the
-/// kernel tells whoever polls, in whichever process.
+/// Makes the kernel report a refused connect on a TCP socket that is not connected, to whoever
+/// polls it, in any process.
 pub fn refuse(tcp: RawFd, remote: SocketAddr) {
     sys::disconnect(tcp);
     let nobody = match remote.ip() {
@@ -71,7 +69,7 @@ pub fn refuse(tcp: RawFd, remote: SocketAddr) {
         }
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
-    // Nobody can listen at port 0, and this machine says so. Where even that cannot be asked the
-    // socket is not connected, which is no less true.
+    // Nobody can listen at port 0, so this machine refuses. If the connect fails at once the socket
+    // stays unconnected, which serves as well.
     let _refused = sys::connect(tcp, &SocketAddr::new(nobody, 0));
 }

@@ -1,4 +1,4 @@
-//! The system calls of this library, made past its own hooks.
+//! System calls that bypass the hooks of this library.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -12,20 +12,23 @@ use weft_os::fds::HighFd;
 use crate::address;
 use crate::names::Ends;
 
-/// What names a socket for as long as it exists, whatever its descriptors are.
+/// The inode of a socket: its identity, whatever its descriptors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Inode(u64);
 
 /// `SIOCATMARK`, which libc leaves out.
 const SIOCATMARK: libc::c_ulong = 0x8905;
 
-/// What a system call gave.
+/// The result of a system call.
+///
+/// # Errors
+/// errno, if `result` is negative.
 pub fn check(result: c_long) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Octets that may wait in a socket of a pair, which the kernel doubles for what it needs itself.
-const ROOM_OCTETS: c_int = 512 << 10;
+/// Send buffer of a socket of a pair in bytes; the kernel doubles it for its own overhead.
+const ROOM_BYTES: c_int = 512 << 10;
 
 fn owned(result: c_long) -> io::Result<OwnedFd> {
     let raw = check(result)? as RawFd;
@@ -33,19 +36,19 @@ fn owned(result: c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// The descriptor as what is borrowed for a call.
+/// The descriptor, borrowed for a call.
 pub fn borrow(fd: &RawFd) -> BorrowedFd<'_> {
-    // SAFETY: the number comes from the program, which keeps it open during its call; if it does
-    // not, the calls made on it fail.
+    // SAFETY: the application keeps the descriptor open during its call; otherwise calls on it
+    // fail.
     unsafe { BorrowedFd::borrow_raw(*fd) }
 }
 
-/// A second descriptor, out of the program's way.
+/// A duplicate above the descriptors that applications use.
 pub fn duplicate(fd: RawFd) -> io::Result<HighFd> {
     Ok(HighFd::new(borrow(&fd).try_clone_to_owned()?))
 }
 
-/// Two sockets that are connected to each other; the second never waits.
+/// A connected pair; the second socket does not block.
 pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut pair = [-1; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
@@ -57,10 +60,10 @@ pub fn stream_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((first, second))
 }
 
-/// Lets more wait in a socket than the kernel's default: whoever has filled it is woken when three
-/// quarters are gone. Where the kernel allows less, it is less.
+/// Sets the send buffer to [`ROOM_BYTES`], or the kernel's limit if that is less: a writer that has
+/// filled it is woken when three quarters are free.
 pub fn set_room(fd: RawFd) {
-    let (room, len) = (ROOM_OCTETS, size_of::<c_int>());
+    let (room, len) = (ROOM_BYTES, size_of::<c_int>());
     let at = &raw const room;
     // SAFETY: the value is there.
     unsafe {
@@ -68,19 +71,19 @@ pub fn set_room(fd: RawFd) {
     }
 }
 
-/// How much may wait in a socket, as the kernel counts it.
+/// The send buffer in bytes, as the kernel counts it.
 pub fn room(fd: RawFd) -> Option<c_int> {
     option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF)
 }
 
-/// A socket of messages in the abstract name space, on which nothing waits.
+/// An `AF_UNIX` socket of messages (`SOCK_SEQPACKET`).
 pub fn message_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     // SAFETY: plain arguments.
     owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) }.into())
 }
 
-/// Limits how long a socket waits for room at its peer's, or for a connection there.
+/// Limits how long a socket blocks in `send` and `connect`.
 pub fn limit_sending(fd: RawFd, limit: Duration) -> io::Result<()> {
     let limit = libc::timeval { tv_sec: limit.as_secs() as _, tv_usec: limit.subsec_micros() as _ };
     let len = size_of::<libc::timeval>() as socklen_t;
@@ -101,21 +104,21 @@ fn abstract_name(name: &[u8]) -> (libc::sockaddr_un, socklen_t) {
     (address, len as socklen_t)
 }
 
-/// Gives a socket of `AF_UNIX` a name in the abstract name space; it has 107 octets at most.
+/// Binds an `AF_UNIX` socket to an abstract name of at most 107 bytes.
 pub fn bind_name(fd: RawFd, name: &[u8]) -> io::Result<()> {
     let (address, len) = abstract_name(name);
     // SAFETY: the address is whole and of the length given.
     check(unsafe { libc::syscall(libc::SYS_bind, fd, &raw const address, len) }).map(drop)
 }
 
-/// Connects to such a name.
+/// Connects to an abstract name.
 pub fn connect_name(fd: RawFd, name: &[u8]) -> io::Result<()> {
     let (address, len) = abstract_name(name);
     // SAFETY: the address is whole and of the length given.
     check(unsafe { libc::syscall(libc::SYS_connect, fd, &raw const address, len) }).map(drop)
 }
 
-/// The name of a socket of `AF_UNIX` in the abstract name space.
+/// The abstract name of an `AF_UNIX` socket.
 fn name_of(fd: RawFd) -> Option<Vec<u8>> {
     // SAFETY: all zeroes is valid.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -131,58 +134,58 @@ fn name_of(fd: RawFd) -> Option<Vec<u8>> {
     (address.sun_path[0] == 0).then(|| path.iter().map(|octet| *octet as u8).collect())
 }
 
-/// The connection that the program's socket stands for, if it is one of ours.
+/// The addresses of the connection of an application's socket, if it is one of this library.
 pub fn ends(fd: RawFd) -> Option<Ends> {
     Ends::parse(&name_of(fd)?)
 }
 
-/// Lets others connect.
+/// Listens on a socket.
 pub fn listen(fd: RawFd, backlog: c_int) -> io::Result<()> {
     // SAFETY: plain arguments.
     check(unsafe { libc::syscall(libc::SYS_listen, fd, backlog) }).map(drop)
 }
 
-/// Takes the next that has connected.
+/// Accepts a connection.
 pub fn accept(fd: RawFd) -> io::Result<OwnedFd> {
     let (address, len) = (std::ptr::null_mut::<c_void>(), std::ptr::null_mut::<c_void>());
     // SAFETY: the peer's address is not asked for.
     owned(unsafe { libc::syscall(libc::SYS_accept4, fd, address, len, libc::SOCK_CLOEXEC) })
 }
 
-/// Binds a socket.
+/// Binds a socket to an IP address.
 pub fn bind(fd: RawFd, at: &SocketAddr) -> io::Result<()> {
     let (address, len) = address::to_raw(at);
     // SAFETY: the address is whole and of the length given.
     check(unsafe { libc::syscall(libc::SYS_bind, fd, &raw const address, len) }).map(drop)
 }
 
-/// Connects a socket, or begins to.
+/// Connects a socket to an IP address, or begins to if it does not block.
 pub fn connect(fd: RawFd, to: &SocketAddr) -> io::Result<()> {
     let (address, len) = address::to_raw(to);
     // SAFETY: the address is whole and of the length given.
     check(unsafe { libc::syscall(libc::SYS_connect, fd, &raw const address, len) }).map(drop)
 }
 
-/// Ends what a socket is connected to, or about to be; nothing of that is told by it any more.
+/// Dissolves a connection or a connect in progress, with its pending error.
 pub fn disconnect(fd: RawFd) {
     let nobody = libc::sockaddr { sa_family: libc::AF_UNSPEC as _, sa_data: [0; 14] };
     let len = size_of::<libc::sockaddr>() as socklen_t;
-    // SAFETY: the address is whole and of the length given. What is not connected stays so.
+    // SAFETY: the address is whole and of the length given. An unconnected socket stays so.
     unsafe { libc::syscall(libc::SYS_connect, fd, &raw const nobody, len) };
     take_error(fd);
 }
 
-/// The error that a socket keeps for its program, which it does no more.
+/// Takes the pending error of a socket (`SO_ERROR`).
 pub fn take_error(fd: RawFd) -> Option<c_int> {
     option(fd, libc::SOL_SOCKET, libc::SO_ERROR).filter(|error| *error != 0)
 }
 
-/// The address of this end.
+/// The local address of a socket.
 pub fn local(fd: RawFd) -> io::Result<SocketAddr> {
     name(libc::SYS_getsockname, fd)
 }
 
-/// The address of the other end.
+/// The peer's address of a socket.
 pub fn remote(fd: RawFd) -> io::Result<SocketAddr> {
     name(libc::SYS_getpeername, fd)
 }
@@ -214,13 +217,13 @@ pub fn send(fd: RawFd, from: &[u8], flags: c_int) -> io::Result<usize> {
     check(unsafe { libc::syscall(libc::SYS_sendto, fd, at, len, flags, none, 0) })
 }
 
-/// Ends one direction, or both.
+/// Shuts down one half, or both.
 pub fn shut(fd: RawFd, how: c_int) {
-    // SAFETY: plain arguments. What is over cannot be ended, which is as good.
+    // SAFETY: plain arguments. A failure means that it is over.
     unsafe { libc::syscall(libc::SYS_shutdown, fd, how) };
 }
 
-/// Whether the next octet is an urgent one.
+/// Whether the next byte is urgent.
 pub fn is_at_mark(fd: RawFd) -> bool {
     let mut at = 0 as c_int;
     // SAFETY: the kernel writes an int.
@@ -228,12 +231,12 @@ pub fn is_at_mark(fd: RawFd) -> bool {
     done == 0 && at != 0
 }
 
-/// What of `events` holds now, or of the ends that are always told.
+/// Which of `events`, and of those that are always reported, hold now.
 pub fn poll_now(fd: RawFd, events: i16) -> i16 {
     poll(fd, events, Some(Duration::ZERO)).unwrap_or(0)
 }
 
-/// Waits for `events`; gives none after `limit`.
+/// Waits for `events`; returns none after `limit`.
 pub fn poll(fd: RawFd, events: i16, limit: Option<Duration>) -> io::Result<i16> {
     let mut wanted = libc::pollfd { fd, events, revents: 0 };
     let limit = limit.map(|limit| libc::timespec {
@@ -246,14 +249,14 @@ pub fn poll(fd: RawFd, events: i16, limit: Option<Duration>) -> io::Result<i16> 
     Ok(wanted.revents)
 }
 
-/// Puts `fd` at the number `at`, in place of what is there.
+/// Duplicates `fd` to the descriptor `at`, in place of what is open there.
 pub fn install(fd: &impl AsRawFd, at: RawFd, on_exec: bool) -> io::Result<()> {
     let flags = if on_exec { libc::O_CLOEXEC } else { 0 };
     // SAFETY: plain arguments.
     check(unsafe { libc::syscall(libc::SYS_dup3, fd.as_raw_fd(), at, flags) }).map(drop)
 }
 
-/// Whether a number is closed when another program begins.
+/// Whether a descriptor is closed by `exec`.
 pub fn closes_on_exec(fd: RawFd) -> bool {
     // SAFETY: plain arguments.
     unsafe {
@@ -261,19 +264,19 @@ pub fn closes_on_exec(fd: RawFd) -> bool {
     }
 }
 
-/// The flags of what is open there.
+/// The file status flags of a descriptor.
 pub fn flags(fd: RawFd) -> io::Result<c_int> {
     // SAFETY: plain arguments.
     check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_GETFL) }).map(|flags| flags as c_int)
 }
 
-/// Sets these.
+/// Sets the file status flags.
 pub fn set_flags(fd: RawFd, flags: c_int) -> io::Result<()> {
     // SAFETY: plain arguments.
     check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFL, flags) }).map(drop)
 }
 
-/// What names the socket behind a descriptor.
+/// The inode of the socket behind a descriptor; none for other files.
 pub fn inode(fd: RawFd) -> Option<Inode> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the place has room for the structure.
@@ -283,37 +286,37 @@ pub fn inode(fd: RawFd) -> Option<Inode> {
     }
     // SAFETY: the kernel has filled it.
     let stat = unsafe { stat.assume_init() };
-    // Files have numbers of their own.
+    // Inodes of files are numbered per file system.
     (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(Inode(stat.st_ino))
 }
 
-/// The numbers of this process that lead to a socket.
+/// The descriptors of this process for a socket.
 pub fn find(socket: Inode) -> Vec<RawFd> {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
     let numbers = open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter(|fd: &RawFd| inode(*fd) == Some(socket)).collect()
 }
 
-/// Closes a number of the program's.
+/// Closes a descriptor of the application.
 pub fn close(fd: RawFd) {
-    // SAFETY: plain arguments; the caller says that the program needs it no more.
+    // SAFETY: plain arguments; the application does not need it any more.
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
-/// Sleeps.
+/// Sleeps for `time`, or until a signal.
 pub fn pause(time: Duration) {
-    // No descriptor, so that nothing but time ends it; a signal may, too.
+    // No descriptor, so that only time or a signal ends it.
     let _ = poll(-1, 0, Some(time));
 }
 
 impl Inode {
-    /// Its number.
+    /// The inode's number.
     pub fn number(self) -> u64 {
         self.0
     }
 }
 
-/// An option that is a number.
+/// The value of a socket option that is an `int`.
 pub fn option(fd: RawFd, level: c_int, name: c_int) -> Option<c_int> {
     let mut value = 0 as c_int;
     let mut len = size_of::<c_int>() as socklen_t;
@@ -324,7 +327,7 @@ pub fn option(fd: RawFd, level: c_int, name: c_int) -> Option<c_int> {
     Some(value)
 }
 
-/// Has urgent octets of a TCP socket stay in their places in the stream.
+/// Keeps urgent bytes of a TCP socket in line.
 pub fn keep_urgent_inline(fd: RawFd) {
     let (on, len) = (1 as c_int, size_of::<c_int>() as socklen_t);
     let (level, name, at) = (libc::SOL_SOCKET, libc::SO_OOBINLINE, &raw const on);
@@ -332,7 +335,7 @@ pub fn keep_urgent_inline(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, len) };
 }
 
-/// Has the peer of a TCP socket find a reset when it is closed.
+/// Makes the close of a TCP socket a reset (`SO_LINGER` of zero).
 pub fn reset_at_close(fd: RawFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let len = size_of::<libc::linger>() as socklen_t;
@@ -341,7 +344,7 @@ pub fn reset_at_close(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_setsockopt, fd, level, name, at, len) };
 }
 
-/// What names the network that a socket is in, if the kernel tells.
+/// The cookie of a socket's network namespace, if the kernel has one.
 pub fn network(fd: RawFd) -> Option<u64> {
     let mut cookie = 0_u64;
     let mut len = size_of::<u64>() as socklen_t;
@@ -352,7 +355,7 @@ pub fn network(fd: RawFd) -> Option<u64> {
     Some(cookie)
 }
 
-/// Sets an option of one socket to what it is at another.
+/// Copies a socket option.
 pub fn copy_option(from: RawFd, to: RawFd, name: c_int) {
     let mut value = [0_u8; 32];
     let mut len = value.len() as socklen_t;
@@ -360,12 +363,12 @@ pub fn copy_option(from: RawFd, to: RawFd, name: c_int) {
     // SAFETY: the value has the room that `len` says.
     let got = unsafe { libc::syscall(libc::SYS_getsockopt, from, level, name, at, &raw mut len) };
     if got == 0 {
-        // SAFETY: the kernel has filled `len` octets of it.
+        // SAFETY: the kernel has filled `len` bytes of it.
         unsafe { libc::syscall(libc::SYS_setsockopt, to, level, name, at, len) };
     }
 }
 
-/// Whether TCP is being connected: its peer has no answer yet.
+/// Whether TCP is in SYN-SENT: the peer has not answered.
 pub fn is_connecting(fd: RawFd) -> bool {
     const SYN_SENT: u8 = 2;
     let mut state = [0_u8; 8];
@@ -376,14 +379,14 @@ pub fn is_connecting(fd: RawFd) -> bool {
     got == 0 && state[0] == SYN_SENT
 }
 
-/// Whether one socket alone listens at this number.
+/// Whether at most one socket listens at this port.
 pub fn is_only_listener(port: u16) -> bool {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(std::fs::read_to_string);
     let lines = tables.iter().flatten().flat_map(|table| table.lines());
     lines.filter(|line| is_listener(line, port)).count() <= 1
 }
 
-/// Whether a line of the kernel's table is about a socket that listens at this number.
+/// Whether a line of the kernel's table is about a socket that listens at this port.
 fn is_listener(line: &str, port: u16) -> bool {
     const LISTEN: &str = "0A";
     let mut words = line.split_whitespace().skip(1);
@@ -392,45 +395,48 @@ fn is_listener(line: &str, port: u16) -> bool {
     number == Some(port) && state == Some(LISTEN)
 }
 
-/// A TCP socket that is not connected.
+/// A new TCP socket.
 pub fn tcp_socket(v4: bool) -> io::Result<OwnedFd> {
     let family = if v4 { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: plain arguments.
     owned(unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) }.into())
 }
 
-/// Gives the program's end what its socket had.
+/// Copies the options and flags of a socket to the one that replaces it.
 pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
     let raw = to.as_raw_fd();
     for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_OOBINLINE, libc::SO_RCVLOWAT] {
         copy_option(from, raw, name);
     }
-    // A new socket takes the flag.
+    // A new socket takes any flag.
     let _ = set_flags(raw, libc::O_RDWR | nonblocking & libc::O_NONBLOCK);
 }
 
-/// Random bits that nobody can guess.
+/// 64 unpredictable bits.
 pub fn random() -> u64 {
     u64::from_ne_bytes(weft_os::random::random_octets())
 }
 
-/// A counter that is waited for.
+/// An eventfd.
 pub fn event() -> io::Result<OwnedFd> {
     // SAFETY: plain arguments.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }.into())
 }
 
-/// Wakes who waits for it.
+/// Raises an eventfd.
 pub fn raise(fd: RawFd) {
     let one = 1_u64;
-    // SAFETY: eight readable octets.
+    // SAFETY: eight readable bytes.
     unsafe { libc::write(fd, (&raw const one).cast(), size_of::<u64>()) };
 }
 
-/// Waits until it is raised. A signal handler that asks for that lets the wait go on.
+/// Waits until an eventfd is raised. A signal handler without `SA_RESTART` ends the wait.
+///
+/// # Errors
+/// `EINTR` then.
 pub fn wait_raised(fd: RawFd) -> io::Result<()> {
     let mut count = 0_u64;
-    // SAFETY: eight writable octets.
+    // SAFETY: eight writable bytes.
     check(unsafe { libc::read(fd, (&raw mut count).cast(), size_of::<u64>()) } as c_long).map(drop)
 }
 

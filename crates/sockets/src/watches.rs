@@ -1,92 +1,135 @@
-//! Which epoll instances watch a socket whose connection is not made.
+//! The epoll instances that watch a socket which is not connected yet.
 //!
-//! The kernel watches what is open, not its number. When something else is put at the number, it is
-//! watched again in the same way, so that a program which registered its socket before it called
-//! `connect`, or while that was under way, is told what it expects.
+//! The kernel watches an open file, not a descriptor. When another socket takes a descriptor's
+//! place, it is registered in the same instances with the same events, so an application that
+//! registered its socket before `connect`, or while it was under way, sees the events it expects.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use libc::{c_int, epoll_event};
 use weft_sync::{Mutex, MutexGuard};
 
-use libc::{c_int, epoll_event};
-
-use crate::registry::{self, GENERATIONS};
-
-/// A place where a number is watched.
+/// A registration of a descriptor.
 #[derive(Clone, Copy)]
-struct Watch {
+struct Registration {
     epoll: RawFd,
     event: epoll_event,
 }
 
-type Watches = Option<HashMap<RawFd, Vec<Watch>>>;
+type ByDescriptor = HashMap<RawFd, Vec<Registration>>;
 
-/// For each process in a line of forks: the lock of a parent may be taken for ever in its child.
-static WATCHES: [Mutex<Watches>; GENERATIONS] = [const { Mutex::new(None) }; GENERATIONS];
-/// How many numbers are watched, for who has no time to look.
-static WATCHED: AtomicUsize = AtomicUsize::new(0);
-
-fn watches() -> MutexGuard<'static, Watches> {
-    WATCHES[registry::generation()].lock()
+/// The registrations of a process, by descriptor.
+#[derive(Default)]
+pub struct Watches {
+    all: Mutex<ByDescriptor>,
+    /// Watched descriptors, readable without the lock.
+    count: AtomicUsize,
 }
 
-/// The program watches `fd` so; gives how it did before.
-pub fn note(epoll: RawFd, fd: RawFd, event: epoll_event) -> Option<epoll_event> {
-    let mut watches = watches();
-    let list = watches.get_or_insert_default().entry(fd).or_default();
-    let before = list.iter().position(|watch| watch.epoll == epoll);
-    let before = before.map(|at| list.swap_remove(at).event);
-    list.push(Watch { epoll, event });
-    WATCHED.store(watches.as_ref().map_or(0, HashMap::len), Ordering::Release);
-    before
-}
+impl Watches {
+    /// Those that a `parent` had, unless another of its threads held the lock at the fork.
+    pub fn new(parent: Option<&Self>) -> Self {
+        let inherited = parent.and_then(|parent| parent.all.try_lock().map(|all| all.clone()));
+        let all = inherited.unwrap_or_default();
+        Self { count: AtomicUsize::new(all.len()), all: Mutex::new(all) }
+    }
 
-/// It does not any more.
-pub fn drop_one(epoll: RawFd, fd: RawFd) {
-    if let Some(watches) = watches().as_mut()
-        && let Some(list) = watches.get_mut(&fd)
-    {
-        list.retain(|watch| watch.epoll != epoll);
-        if list.is_empty() {
-            watches.remove(&fd);
-            WATCHED.store(watches.len(), Ordering::Release);
+    /// Changes the registrations by `change`.
+    fn update<T>(&self, change: impl FnOnce(&mut ByDescriptor) -> T) -> T {
+        let mut all = self.all.lock();
+        let done = change(&mut all);
+        self.count.store(all.len(), Ordering::Release);
+        done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ByDescriptor> {
+        self.all.lock()
+    }
+
+    /// `epoll` watches `fd` for `event`; returns the event of an earlier registration.
+    pub fn add(&self, epoll: RawFd, fd: RawFd, event: epoll_event) -> Option<epoll_event> {
+        self.update(|all| {
+            let list = all.entry(fd).or_default();
+            let before = list.iter().position(|watch| watch.epoll == epoll);
+            let before = before.map(|at| list.swap_remove(at).event);
+            list.push(Registration { epoll, event });
+            before
+        })
+    }
+
+    /// `epoll` no longer watches `fd`.
+    pub fn remove(&self, epoll: RawFd, fd: RawFd) {
+        self.update(|all| {
+            let Some(list) = all.get_mut(&fd) else { return };
+            list.retain(|watch| watch.epoll != epoll);
+            if list.is_empty() {
+                all.remove(&fd);
+            }
+        });
+    }
+
+    /// The descriptor was closed.
+    pub fn forget(&self, fd: RawFd) {
+        self.update(|all| all.remove(&fd));
+    }
+
+    /// Whether no descriptor is watched.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Replaces what is open at `fd` by `replace`, and registers it as what was there before.
+    pub fn carry<T>(&self, fd: RawFd, replace: impl FnOnce() -> T) -> T {
+        let all = self.lock();
+        let list = all.get(&fd).cloned().unwrap_or_default();
+        // An instance that was closed, or watches another file at this descriptor, is left out.
+        let alive: Vec<Registration> =
+            list.into_iter().filter(|watch| control(watch, libc::EPOLL_CTL_DEL, fd)).collect();
+        let done = replace();
+        for watch in &alive {
+            control(watch, libc::EPOLL_CTL_ADD, fd);
         }
+        done
     }
 }
 
-/// The number has another meaning, or none.
-pub fn forget(fd: RawFd) {
-    if let Some(watches) = watches().as_mut() {
-        watches.remove(&fd);
-        WATCHED.store(watches.len(), Ordering::Release);
-    }
-}
-
-/// Whether anything is known of any number.
-pub fn is_empty() -> bool {
-    WATCHED.load(Ordering::Acquire) == 0
-}
-
-/// Puts something else at `fd` by `change`, which is watched as what was there.
-pub fn carry<T>(fd: RawFd, change: impl FnOnce() -> T) -> T {
-    let watches = watches();
-    let list = watches.as_ref().and_then(|watches| watches.get(&fd)).cloned().unwrap_or_default();
-    // What is not watched any more, or was never what is meant, is not watched afterwards.
-    let alive: Vec<Watch> =
-        list.into_iter().filter(|watch| control(watch, libc::EPOLL_CTL_DEL, fd)).collect();
-    let done = change();
-    for watch in &alive {
-        control(watch, libc::EPOLL_CTL_ADD, fd);
-    }
-    done
-}
-
-/// Whether an instance did it: one that is closed, or has forgotten the number, does not.
-fn control(watch: &Watch, operation: c_int, fd: RawFd) -> bool {
+/// Whether the instance took it: one that is closed, or does not have the descriptor, does not.
+fn control(watch: &Registration, operation: c_int, fd: RawFd) -> bool {
     let mut event = watch.event;
     let at = &raw mut event;
     // SAFETY: the event outlives the call.
     unsafe { libc::syscall(libc::SYS_epoll_ctl, watch.epoll, operation, fd, at) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EVENT: epoll_event = epoll_event { events: 1, u64: 7 };
+
+    #[test]
+    fn a_child_inherits_what_its_parent_watches() {
+        let parent = Watches::new(None);
+        assert!(parent.is_empty());
+        assert!(parent.add(3, 4, EVENT).is_none());
+        let child = Watches::new(Some(&parent));
+        assert!(!child.is_empty());
+        child.remove(3, 4);
+        assert!(child.is_empty() && !parent.is_empty());
+        let held = parent.lock();
+        assert!(Watches::new(Some(&parent)).is_empty());
+        drop(held);
+    }
+
+    #[test]
+    fn an_instance_watches_a_descriptor_once() {
+        let watches = Watches::new(None);
+        watches.add(3, 4, EVENT);
+        let before = watches.add(3, 4, epoll_event { events: 2, u64: 8 });
+        assert_eq!(before.map(|event| event.u64), Some(7));
+        watches.forget(4);
+        assert!(watches.is_empty());
+    }
 }

@@ -1,98 +1,87 @@
-//! How octets get from one end of a connection to the other.
+//! Moves bytes between the two ends of a connection.
 //!
-//! Invariant: what is taken from one end is with the other, or kept in one bounded place between
-//! them, before more is taken.
+//! Invariant: what was taken from one end is at the other, or in one bounded buffer between them,
+//! before more is taken.
 
 use std::io::ErrorKind;
 
 use weft_reactor::Interest;
-use weft_reactor::warm::Warm;
 use weft_sdp::{Connection, Style};
 
-use crate::app_socket::{Near, Said};
-use crate::conn::{Companion, Inner, Way};
+use super::inner::ConnInner;
+use super::state::{AppHalf, Phase};
+use crate::app_socket::{AppRead, AppSocket};
+use crate::env::SCRATCH_BYTES;
 use crate::stream::Stream;
 use crate::sys;
 
-/// Octets moved at once.
-const SCRATCH_OCTETS: usize = 256 << 10;
-/// The same where memory is short.
-const LEAST_OCTETS: usize = 4 << 10;
-/// Turns at a connection before the others have theirs.
-const TURNS: usize = 8;
+/// Size of the buffer in bytes where memory is short.
+const SCRATCH_BYTES_LEAST: usize = 4 << 10;
+/// Passes over a connection before the engine serves the others.
+const PASSES_MAX: usize = 8;
 
-/// Room for octets on their way.
-static SCRATCH: Warm = Warm::new(SCRATCH_OCTETS, 1);
-
-/// What the kernel's TCP did not take yet, and how it ended.
-#[derive(Default)]
-pub struct Plain {
-    rest: Vec<u8>,
-    /// The program's half has ended, and so has the kernel's.
-    shut: bool,
-    /// The peer is gone.
-    pub failed: bool,
-}
-
-impl Inner {
-    /// Moves what there is to move; whether there may be more.
+impl ConnInner {
+    /// Moves all bytes that can be moved; whether there may be more.
     pub fn pump(&mut self) -> bool {
-        let mut scratch = SCRATCH.take(LEAST_OCTETS);
+        let env = self.env();
+        let mut scratch = env.scratch.take(SCRATCH_BYTES_LEAST);
         let mut more = true;
-        for _ in 0..TURNS {
-            more = self.turn(&mut scratch);
+        for _ in 0..PASSES_MAX {
+            more = self.pass(&mut scratch);
             if !more {
                 break;
             }
         }
-        SCRATCH.put(scratch);
+        env.scratch.put(scratch);
         self.watch();
         more
     }
 
-    /// Whether `count` octets can be sent behind everything that the program has written: there is
-    /// room for all of them, and nothing waits before them. A stream of calls is not for this: two
-    /// threads move it sooner than one.
-    pub fn may_say(&mut self, count: usize) -> bool {
-        let open = self.way == Way::Sdp && self.dial.is_none() && !self.ended;
+    /// Whether `count` bytes can be sent on the application's own thread: there is room for all of
+    /// them, and nothing waits before them. A stream in flight is not for this: two threads move it
+    /// sooner than one.
+    pub fn may_send_inline(&mut self, count: usize) -> bool {
+        let open = self.phase() == Phase::Sdp && self.app_half == AppHalf::Open;
         let is_streaming = self.stream.as_ref().is_none_or(Stream::is_flying);
         open && !is_streaming
             && self.far_room() >= count
-            && self.near.as_ref().is_some_and(Near::is_silent)
+            && self.app.as_ref().is_some_and(AppSocket::is_silent)
     }
 
-    /// Sends `octets`, which [`Inner::may_say`] allowed.
-    pub fn say(&mut self, octets: &[u8]) -> bool {
+    /// Sends `bytes`, which [`ConnInner::may_send_inline`] allowed.
+    pub fn send_inline(&mut self, bytes: &[u8]) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         let Some((connection, verbs)) = stream.parts() else { return false };
-        let sent = connection.send(verbs, octets).is_ok();
+        let sent = connection.send(verbs, bytes).is_ok();
         stream.ring();
         self.watch();
         sent
     }
 
-    /// The program may write: the connection is made.
+    /// Makes the application's socket writable: the connection is made.
     pub fn clear_jam(&mut self) {
-        let mut scratch = SCRATCH.take(LEAST_OCTETS);
-        if let Some(near) = &mut self.near {
-            near.clear_jam(&mut scratch);
+        let env = self.env();
+        let mut scratch = env.scratch.take(SCRATCH_BYTES_LEAST);
+        if let Some(app) = &mut self.app {
+            app.clear_jam(&mut scratch);
         }
-        SCRATCH.put(scratch);
+        env.scratch.put(scratch);
     }
 
-    fn turn(&mut self, scratch: &mut [u8]) -> bool {
+    fn pass(&mut self, scratch: &mut [u8]) -> bool {
         let settled = self.settle();
-        if self.way == Way::Open {
+        if self.phase().is_undecided() {
             let over = |(connection, _): (&mut Connection, _)| connection.is_over();
-            if self.is_unclaimed() && self.stream.as_mut().and_then(Stream::parts).is_some_and(over)
+            if self.phase().is_unclaimed()
+                && self.stream.as_mut().and_then(Stream::parts).is_some_and(over)
             {
                 self.limit_unclaimed();
             }
             return settled;
         }
-        if self.way == Way::Tcp {
-            // First: what it makes room for may be the last that the program has said.
-            self.flush_plain();
+        if self.phase() == Phase::Tcp {
+            // First: the room that this makes may be for the last bytes of the application.
+            self.flush_relay();
         }
         let pulled = self.pull(scratch);
         let pushed = self.push(scratch);
@@ -102,271 +91,237 @@ impl Inner {
         settled || pulled || pushed
     }
 
-    /// From the program to the far end.
+    /// From the application to the far end; whether anything has moved.
     fn pull(&mut self, scratch: &mut [u8]) -> bool {
         let room = self.far_room().min(scratch.len());
-        let Some(near) = &mut self.near else { return false };
-        if !self.near_stirs || room == 0 && !self.ended {
+        let has_ended = self.app_half > AppHalf::Open;
+        let phase = self.phase();
+        let Some(app) = &mut self.app else { return false };
+        if !self.is_app_ready || room == 0 && !has_ended {
             return false;
         }
-        if self.ended {
-            self.near_stirs = false;
-            return near.is_left() && self.close_far();
+        if has_ended {
+            self.is_app_ready = false;
+            return app.is_left() && self.close_far();
         }
-        let stream = self.stream.as_ref().filter(|_| self.way == Way::Sdp);
+        let stream = self.stream.as_ref().filter(|_| phase == Phase::Sdp);
         let shared = stream.and_then(Stream::vacant);
-        let shared = shared.filter(|parts| parts.octets() > 0);
+        let shared = shared.filter(|parts| parts.bytes() > 0);
         let is_shared = shared.is_some();
-        let (said, room) = match shared {
-            Some(mut parts) => (near.hear(|fd| parts.receive(fd)), parts.octets()),
-            None => (near.hear(|fd| sys::receive(fd, &mut scratch[..room], 0)), room),
+        let (read, room) = match shared {
+            Some(mut parts) => (app.read(|fd| parts.receive(fd)), parts.bytes()),
+            None => (app.read(|fd| sys::receive(fd, &mut scratch[..room], 0)), room),
         };
-        match said {
-            Said::Nothing => {
-                self.near_stirs = false;
+        match read {
+            AppRead::Nothing => {
+                self.is_app_ready = false;
                 false
             }
-            Said::Octets(count) => {
-                // What is less than there is room for is all; the kernel says when there is more.
-                self.near_stirs = count == room || !near.is_watched();
+            AppRead::Bytes(count) => {
+                // Less than there is room for is all; the kernel reports more.
+                self.is_app_ready = count == room || !app.is_watched();
                 match &mut self.stream {
                     Some(stream) if is_shared => stream.commit(count),
                     _ => self.send_far(&scratch[..count]),
                 }
                 true
             }
-            Said::Urgent(octet) => {
-                self.send_far_urgent(octet);
+            AppRead::Urgent(byte) => {
+                self.send_far_urgent(byte);
                 true
             }
-            Said::End if near.is_left() => self.close_far(),
-            Said::End => {
-                self.ended = true;
+            AppRead::End if app.is_left() => self.close_far(),
+            AppRead::End => {
+                self.end_app_half();
                 self.shut_far();
                 true
             }
-            Said::Reset => {
+            AppRead::Reset => {
                 self.abort_far();
-                self.leave();
+                self.handle_app_closed();
                 true
             }
         }
     }
 
-    /// Octets that the far end takes.
+    /// Bytes that the far end takes.
     fn far_room(&mut self) -> usize {
-        match self.way {
-            Way::Open => 0,
-            Way::Tcp => {
-                if self.plain.rest.is_empty() {
-                    SCRATCH_OCTETS
-                } else {
-                    0
-                }
-            }
-            Way::Sdp => {
+        match self.phase() {
+            Phase::Sdp => {
                 let parts = self.stream.as_mut().and_then(Stream::parts);
                 parts.map_or(0, |(connection, _)| connection.writable() as usize)
             }
+            Phase::Tcp if self.relay.is_flushed() => SCRATCH_BYTES,
+            _ => 0,
         }
     }
 
-    fn send_far(&mut self, octets: &[u8]) {
-        if self.way == Way::Tcp {
-            let sent = self.companion.as_ref().map(|tcp| sys::send(tcp.raw(), octets, 0));
-            let count = match sent {
-                Some(Ok(count)) => count,
-                Some(Err(error)) if error.kind() == ErrorKind::WouldBlock => 0,
-                _ => octets.len(),
-            };
-            self.plain.rest.extend_from_slice(&octets[count..]);
+    fn send_far(&mut self, bytes: &[u8]) {
+        if self.phase() == Phase::Tcp {
+            self.relay.send(self.shadow.as_ref(), bytes);
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
-            // There is room for all of it; a connection that has failed says so by itself.
-            let _ = connection.send(verbs, octets);
+            // There is room for all of it; a connection that has failed reports it in its state.
+            let _ = connection.send(verbs, bytes);
         }
     }
 
-    fn send_far_urgent(&mut self, octet: u8) {
-        if self.way == Way::Tcp {
-            if let Some(tcp) = &self.companion {
-                // TCP's urgent data may be lost as well when much of it is sent.
-                let _ = sys::send(tcp.raw(), &[octet], libc::MSG_OOB);
+    fn send_far_urgent(&mut self, byte: u8) {
+        if self.phase() == Phase::Tcp {
+            if let Some(tcp) = &self.shadow {
+                // TCP may lose urgent data as well when much of it is sent.
+                let _ = sys::send(tcp.raw(), &[byte], libc::MSG_OOB);
             }
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             // As above.
-            let _ = connection.send_urgent(verbs, octet);
+            let _ = connection.send_urgent(verbs, byte);
         }
     }
 
     fn shut_far(&mut self) {
-        if self.way == Way::Tcp {
-            self.flush_plain();
+        if self.phase() == Phase::Tcp {
+            self.flush_relay();
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             // As above.
             let _ = connection.shutdown(verbs);
         }
     }
 
-    /// The program is gone; what it wrote still arrives.
+    /// The application has closed its socket; what it has written still arrives.
     fn close_far(&mut self) -> bool {
-        self.ended = true;
-        if self.way == Way::Tcp {
-            self.flush_plain();
-        } else if self.abortive {
+        self.end_app_half();
+        if self.phase() == Phase::Tcp {
+            self.flush_relay();
+        } else if self.is_abortive {
             self.abort_far();
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             connection.close(verbs);
         }
-        self.leave();
+        self.handle_app_closed();
         true
     }
 
     fn abort_far(&mut self) {
-        self.ended = true;
-        if let (Way::Tcp, Some(tcp)) = (self.way, &self.companion) {
-            self.plain.rest.clear();
-            // An end in order would come before the reset.
-            self.plain.shut = true;
-            sys::reset_at_close(tcp.raw());
+        self.end_app_half();
+        if let (Phase::Tcp, Some(tcp)) = (self.phase(), &self.shadow) {
+            self.relay.reset(tcp);
         } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
             connection.abort(verbs);
         }
     }
 
-    /// From the far end to the program.
+    /// From the far end to the application; whether anything has moved.
     fn push(&mut self, scratch: &mut [u8]) -> bool {
-        let Some(near) = &mut self.near else { return false };
-        if !near.is_told() {
-            let moved = near.tell_rest();
-            if moved || !near.is_told() {
+        let phase = self.phase();
+        let Some(app) = &mut self.app else { return false };
+        if !app.is_flushed() {
+            let moved = app.write_rest();
+            if moved || !app.is_flushed() {
                 return moved;
             }
         }
-        match self.way {
-            Way::Open => false,
-            Way::Tcp => self.push_plain(scratch),
-            Way::Sdp => {
-                let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) else {
-                    return false;
-                };
-                if connection.is_at_mark()
-                    && let Some(octet) = connection.receive_urgent()
-                {
-                    near.tell_urgent(octet);
-                    return true;
-                }
-                if connection.is_at_end() {
-                    let first = !std::mem::replace(&mut self.told_end, true);
-                    if first {
-                        near.tell_end();
-                    }
-                    return first;
-                }
-                if connection.style() == Style::Enhanced {
-                    return self.push_shared();
-                }
-                match connection.receive(verbs, scratch) {
-                    Ok(0) | Err(_) => false,
-                    Ok(count) => {
-                        near.tell(&scratch[..count]);
-                        true
-                    }
-                }
+        match phase {
+            Phase::Tcp => self.push_relay(scratch),
+            Phase::Sdp => self.push_stream(scratch),
+            _ => false,
+        }
+    }
+
+    fn push_stream(&mut self, scratch: &mut [u8]) -> bool {
+        let Some(app) = &mut self.app else { return false };
+        let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) else {
+            return false;
+        };
+        if connection.is_at_mark()
+            && let Some(byte) = connection.receive_urgent()
+        {
+            app.write_urgent(byte);
+            return true;
+        }
+        if connection.is_at_end() {
+            let first = !std::mem::replace(&mut self.is_end_told, true);
+            if first {
+                app.write_end();
+            }
+            return first;
+        }
+        if connection.style() == Style::Enhanced {
+            return self.push_shared();
+        }
+        match connection.receive(verbs, scratch) {
+            Ok(0) | Err(_) => false,
+            Ok(count) => {
+                app.write(&scratch[..count]);
+                true
             }
         }
     }
 
-    /// The same from where it has arrived.
+    /// The same without a copy, from the receive buffers.
     fn push_shared(&mut self) -> bool {
-        let (Some(near), Some(stream)) = (&mut self.near, &mut self.stream) else { return false };
-        let Some(parts) = stream.arrived().filter(|parts| parts.octets() > 0) else { return false };
-        let count = near.offer(parts);
+        let (Some(app), Some(stream)) = (&mut self.app, &mut self.stream) else { return false };
+        let Some(parts) = stream.arrived().filter(|parts| parts.bytes() > 0) else { return false };
+        let count = app.offer(parts);
         stream.consume(count);
-        count > 0 && near.is_told()
+        count > 0 && app.is_flushed()
     }
 
-    fn push_plain(&mut self, scratch: &mut [u8]) -> bool {
-        let (Some(near), Some(tcp)) = (&mut self.near, &self.companion) else { return false };
-        if self.told_end {
+    fn push_relay(&mut self, scratch: &mut [u8]) -> bool {
+        let (Some(app), Some(tcp)) = (&mut self.app, &self.shadow) else { return false };
+        if self.is_end_told {
             return false;
         }
-        // A read stops in front of an urgent octet, which is alone then.
+        // A read stops before an urgent byte, which then stands alone.
         let urgent = sys::is_at_mark(tcp.raw());
         let most = if urgent { 1 } else { scratch.len() };
         match sys::receive(tcp.raw(), &mut scratch[..most], 0) {
             Ok(1) if urgent => {
-                near.tell_urgent(scratch[0]);
+                app.write_urgent(scratch[0]);
                 true
             }
             Ok(0) => {
-                self.told_end = true;
-                near.tell_end();
+                self.is_end_told = true;
+                app.write_end();
                 true
             }
             Ok(count) => {
-                near.tell(&scratch[..count]);
+                app.write(&scratch[..count]);
                 true
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             Err(error) if error.kind() == ErrorKind::Interrupted => true,
             Err(_) => {
-                (self.plain.failed, self.told_end, self.ended) = (true, true, true);
+                self.relay.fail();
+                self.is_end_told = true;
+                self.end_app_half();
                 false
             }
         }
     }
 
-    /// Has the kernel's TCP take what it would not take before, and the end behind it.
-    fn flush_plain(&mut self) {
-        let Some(tcp) = &self.companion else { return };
-        while !self.plain.rest.is_empty() {
-            match sys::send(tcp.raw(), &self.plain.rest, 0) {
-                Ok(count) => drop(self.plain.rest.drain(..count)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => self.plain.rest.clear(),
-            }
-        }
-        if self.ended && !self.plain.shut {
-            self.plain.shut = true;
-            sys::shut(tcp.raw(), libc::SHUT_WR);
-        }
+    fn flush_relay(&mut self) {
+        self.relay.flush(self.shadow.as_ref(), self.app_half > AppHalf::Open);
     }
 
-    /// Whether a connection that went by TCP after all is done with.
-    pub fn is_plain_over(&self) -> bool {
-        let sent = self.plain.rest.is_empty() && self.ended;
-        let told = self.left || self.told_end && self.near.as_ref().is_none_or(Near::is_told);
-        sent && told
-    }
-
-    /// Watches for what the next turn needs.
+    /// Has the engine watch for what the next pass needs.
     fn watch(&mut self) {
         let room = self.far_room() > 0;
-        let (way, ended, told_end) = (self.way, self.ended, self.told_end);
-        let mut told = true;
-        if let Some(near) = &mut self.near {
-            told = near.is_told();
-            let read = room && !ended;
-            if !read && !ended && near.is_left() {
-                // What is to be done once there is room is known, and the kernel would say nothing
-                // else. It was only looked for octets before.
-                near.ignore();
-                self.near_stirs = true;
+        let has_ended = self.app_half > AppHalf::Open;
+        let mut flushed = true;
+        if let Some(app) = &mut self.app {
+            flushed = app.is_flushed();
+            let read = room && !has_ended;
+            if !read && !has_ended && app.is_left() {
+                // The close is known and waits for room; the kernel would report it over and over.
+                // So far the socket was only polled for bytes.
+                app.ignore();
+                self.is_app_ready = true;
             } else {
-                near.watch(Interest { read, write: !told });
+                app.watch(Interest { read, write: !flushed });
             }
         }
-        if let (Way::Tcp, Some(tcp)) = (way, &mut self.companion) {
-            tcp.watch(Interest { read: told && !told_end, write: !self.plain.rest.is_empty() });
+        if let (Phase::Tcp, Some(tcp)) = (self.phase(), &mut self.shadow) {
+            let read = flushed && !self.is_end_told;
+            tcp.watch(Interest { read, write: !self.relay.is_flushed() });
         }
-    }
-}
-
-impl Companion {
-    /// Whether TCP is connected, or has failed.
-    pub fn verdict(&self) -> Option<bool> {
-        let events = sys::poll_now(self.raw(), libc::POLLOUT);
-        let failed = events & (libc::POLLERR | libc::POLLHUP) != 0;
-        (events != 0).then_some(!failed)
     }
 }

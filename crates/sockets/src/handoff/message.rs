@@ -1,38 +1,38 @@
-//! The message that two processes exchange at a desk: one octet, and beside it a descriptor, or
-//! none. Nothing is sent or received here.
+//! The message that two processes exchange about an accepted connection: one byte, with one
+//! descriptor or none. Nothing is sent or received here.
 //!
-//! Control data are those of Linux: messages of a header (length, level, type) and data, each of
-//! which begins at a multiple of the size of an address.
+//! Control data are those of Linux: messages of a header (length, level, type) and data, each
+//! aligned to the size of an address.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::RawFd;
 
 use libc::{c_int, cmsghdr};
 
-/// The octet.
+/// The byte.
 pub const WORD: u8 = 0;
-/// Octets of a descriptor, and of the header before it.
+/// Bytes of a descriptor, and of the header before it.
 const FD: usize = size_of::<RawFd>();
 const HEADER: usize = size_of::<cmsghdr>();
-/// Octets of control data with a descriptor. The kernel hands over as many as there is room for, so
-/// there is no more.
+/// Bytes of control data with a descriptor. The kernel passes as many descriptors as there is room
+/// for, so this is all the room that a receiver has.
 pub const CONTROL: usize = HEADER + FD;
 
-/// What has come.
+/// The content of a message.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Content {
-    /// The octet alone.
+pub enum HandoffContent {
+    /// The byte without a descriptor.
     Nothing,
-    /// A descriptor.
+    /// The byte with a descriptor.
     One(RawFd),
-    /// Something that nobody sends who means well; all descriptors that came with it.
+    /// A malformed message, and all descriptors that came with it.
     Bad(Vec<RawFd>),
 }
 
-/// The control data that hand over a descriptor.
+/// The control data that pass a descriptor.
 pub fn pack(fd: RawFd) -> [u8; CONTROL] {
     let mut control = [0; CONTROL];
-    let mut put = |at: usize, octets: &[u8]| control[at..at + octets.len()].copy_from_slice(octets);
+    let mut put = |at: usize, bytes: &[u8]| control[at..at + bytes.len()].copy_from_slice(bytes);
     put(offset_of!(cmsghdr, cmsg_len), &CONTROL.to_ne_bytes());
     put(offset_of!(cmsghdr, cmsg_level), &libc::SOL_SOCKET.to_ne_bytes());
     put(offset_of!(cmsghdr, cmsg_type), &libc::SCM_RIGHTS.to_ne_bytes());
@@ -40,18 +40,18 @@ pub fn pack(fd: RawFd) -> [u8; CONTROL] {
     control
 }
 
-/// What is in a message with this word and these control data, of which some were `cut` off or not.
-pub fn unpack(word: &[u8], control: &[u8], cut: bool) -> Content {
+/// The content of a message of this word and these control data, which may be `cut` off.
+pub fn unpack(word: &[u8], control: &[u8], cut: bool) -> HandoffContent {
     let (fds, understood) = descriptors(control);
     match fds[..] {
-        _ if word != [WORD] || cut || !understood => Content::Bad(fds),
-        [] => Content::Nothing,
-        [fd] => Content::One(fd),
-        _ => Content::Bad(fds),
+        _ if word != [WORD] || cut || !understood => HandoffContent::Bad(fds),
+        [] => HandoffContent::Nothing,
+        [fd] => HandoffContent::One(fd),
+        _ => HandoffContent::Bad(fds),
     }
 }
 
-/// All descriptors in control data, and whether there is nothing else.
+/// The descriptors in control data, and whether there is nothing else.
 fn descriptors(mut control: &[u8]) -> (Vec<RawFd>, bool) {
     let mut fds = Vec::new();
     let mut understood = true;
@@ -69,7 +69,7 @@ fn descriptors(mut control: &[u8]) -> (Vec<RawFd>, bool) {
     (fds, understood)
 }
 
-/// The length of the first message, and whether it hands over descriptors.
+/// The length in bytes of the first message, and whether it passes descriptors.
 fn header(control: &[u8]) -> Option<(usize, bool)> {
     let int = |at: usize| Some(c_int::from_ne_bytes(*control.get(at..)?.first_chunk()?));
     let len = control.get(offset_of!(cmsghdr, cmsg_len)..)?.first_chunk()?;
@@ -85,18 +85,18 @@ mod tests {
 
     #[test]
     fn what_was_packed_is_there() {
-        assert_eq!(unpack(&[WORD], &pack(7), false), Content::One(7));
-        assert_eq!(unpack(&[WORD], &[], false), Content::Nothing);
+        assert_eq!(unpack(&[WORD], &pack(7), false), HandoffContent::One(7));
+        assert_eq!(unpack(&[WORD], &[], false), HandoffContent::Nothing);
     }
 
     #[test]
     fn descriptors_of_a_bad_message_are_told_to_be_closed() {
-        assert_eq!(unpack(&[], &pack(7), false), Content::Bad(vec![7]));
-        assert_eq!(unpack(&[WORD], &pack(7), true), Content::Bad(vec![7]));
+        assert_eq!(unpack(&[], &pack(7), false), HandoffContent::Bad(vec![7]));
+        assert_eq!(unpack(&[WORD], &pack(7), true), HandoffContent::Bad(vec![7]));
         let mut two = pack(7).to_vec();
         two.extend(8_i32.to_ne_bytes());
         two[..size_of::<usize>()].copy_from_slice(&(CONTROL + FD).to_ne_bytes());
-        assert_eq!(unpack(&[WORD], &two, false), Content::Bad(vec![7, 8]));
-        assert_eq!(unpack(&[WORD], &pack(7)[..CONTROL - 1], false), Content::Bad(vec![]));
+        assert_eq!(unpack(&[WORD], &two, false), HandoffContent::Bad(vec![7, 8]));
+        assert_eq!(unpack(&[WORD], &pack(7)[..CONTROL - 1], false), HandoffContent::Bad(vec![]));
     }
 }

@@ -1,16 +1,16 @@
-//! How a process that has a listener from another one gets connections that are granted there.
+//! Handing granted connections to other processes that accept from the same listener.
 //!
-//! A listener is inherited by `fork`, handed on by `exec` or over a socket. Whoever accepts from it
-//! asks the process that serves it, by a name in the abstract name space that is the number of the
-//! listener's socket: here is a connection, is it granted SDP? The answer has the program's end of
-//! it, or nothing. Servers have their children give their rights up, so they may have another user.
+//! A listener is inherited by `fork`, kept over `exec` or passed over a socket. A process that
+//! accepts from it sends the accepted TCP socket to the process that serves it, at an abstract
+//! `AF_UNIX` name with the inode of the listener's socket. The answer has the application's end of
+//! the connection if that was granted SDP, or nothing. Children of servers often have other users.
 //!
-//! Everybody on this machine can come here. So nobody is waited for: a visitor is looked at when it
-//! has said something, and is sent away when it has not for a while, or when too many of its user
-//! are here. Those of other users are left to [`Aides`] for that.
+//! Every process of this machine can connect here, so nothing waits for a client: its message is
+//! read when it is there, and the client is disconnected if it sends none in time, or if its user
+//! has too many clients. Clients of other users are handled by [`ForeignUserWorkers`].
 //!
-//! Invariant: only who has a connection that was accepted there is answered, only the same user or
-//! root is believed, and the engine's thread never waits for a visitor.
+//! Invariant: only a client that sends an accepted connection is answered, only the same user or
+//! root is trusted, and the engine's thread never waits for a client.
 
 mod message;
 mod workers;
@@ -29,145 +29,163 @@ use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_sync::{Mutex, MutexGuard};
 
-use self::message::{self as parcel, Content};
-use self::workers::Aides;
-use crate::listener::Host;
+use self::message::HandoffContent;
+use self::workers::ForeignUserWorkers;
 use crate::sys::{self, Inode};
 
+/// Pending clients of the socket, at most.
 const BACKLOG: i32 = 128;
-/// Visitors that are let in before others have their turn.
-const ENTRANTS: usize = 32;
-/// How long a process that has asked may take to say what, and how long it waits for the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Visitors of one user, and all. One more sends the oldest away, which had the time of all the
-/// others to say the one thing that there is to say.
-const OF_ONE_USER: usize = 64;
-const VISITORS_MAX: usize = 256;
+/// Clients accepted at once, before the engine serves other sources.
+const ACCEPTS_MAX: usize = 32;
+/// How long a client may take to send its message, and waits for the answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// Silent clients of one user, and of all, at most. One more disconnects the oldest, which had the
+/// most time to send its message.
+const CLIENTS_OF_USER_MAX: usize = 64;
+const CLIENTS_MAX: usize = 256;
 
-/// Where other processes ask.
-pub struct Desk {
-    clerk: Arc<Clerk>,
+/// What a listener grants.
+pub trait Grants: Send + Sync {
+    /// The TCP port of the listener.
+    fn port(&self) -> u16;
+
+    /// Returns the application's socket for the connection from `peer`, which was accepted as
+    /// `stream`, to be put at the descriptor `at` if that is one of this process; none if the peer
+    /// was not granted SDP.
+    fn claim(&self, stream: RawFd, at: Option<RawFd>, peer: SocketAddr) -> Option<OwnedFd>;
+}
+
+/// Serves other processes until it is dropped.
+pub struct HandoffServer {
+    shared: Arc<HandoffSocket>,
     token: Token,
 }
 
-struct Clerk {
-    me: Weak<Clerk>,
+/// The listening socket and its clients, as a source of the engine.
+struct HandoffSocket {
+    me: Weak<HandoffSocket>,
     fd: HighFd,
     token: OnceLock<Token>,
-    host: Weak<Host>,
-    aides: Aides,
-    /// Those who have not said anything, the oldest first.
-    visitors: Mutex<VecDeque<Arc<Visitor>>>,
+    listener: Weak<dyn Grants>,
+    workers: ForeignUserWorkers,
+    /// Clients that have not sent a message, the oldest first.
+    clients: Mutex<VecDeque<Arc<HandoffClient>>>,
 }
 
-/// A process that has come to ask.
-struct Visitor {
-    clerk: Weak<Clerk>,
+/// A process that asks.
+struct HandoffClient {
+    server: Weak<HandoffSocket>,
+    /// Its user id.
     user: u32,
     until: Instant,
-    /// Its socket and the name of that in the engine, until it leaves.
-    seat: Mutex<Option<(HighFd, Token)>>,
+    /// Its socket and the engine's token for it, until its message is read.
+    socket: Mutex<Option<(HighFd, Token)>>,
 }
 
-impl Desk {
-    /// Opens the one of a listener.
-    pub fn open(socket: Inode, host: Weak<Host>) -> io::Result<Self> {
+impl HandoffServer {
+    /// Serves the listener behind `socket`.
+    ///
+    /// # Errors
+    /// Without descriptors, or if another process serves it.
+    pub fn open(socket: Inode, listener: Weak<dyn Grants>) -> io::Result<Self> {
         let fd = sys::message_socket()?;
         sys::bind_name(fd.as_raw_fd(), &name(socket))?;
         sys::listen(fd.as_raw_fd(), BACKLOG)?;
         sys::set_flags(fd.as_raw_fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
-        let clerk = Arc::new_cyclic(|me| Clerk {
+        let shared = Arc::new_cyclic(|me| HandoffSocket {
             me: me.clone(),
             fd: HighFd::new(fd),
             token: OnceLock::new(),
-            host,
-            aides: Aides::default(),
-            visitors: Mutex::default(),
+            listener,
+            workers: ForeignUserWorkers::default(),
+            clients: Mutex::default(),
         });
-        let token = Engine::get().add(clerk.fd.as_fd(), Interest::READ, clerk.clone());
-        let _first = clerk.token.set(token);
-        Ok(Self { clerk, token })
+        let token = Engine::get().add(shared.fd.as_fd(), Interest::READ, shared.clone());
+        let _first = shared.token.set(token);
+        Ok(Self { shared, token })
     }
 
-    /// Asks at the one of a listener about `stream`, which was accepted there.
+    /// Asks the process that serves the listener behind `socket` for the connection that was
+    /// accepted as `stream`.
     ///
     /// # Errors
-    /// There is none, or it does not answer.
+    /// No process serves it, or it does not answer in time.
     pub fn ask(socket: Inode, stream: RawFd) -> io::Result<Option<OwnedFd>> {
         let fd = sys::message_socket()?;
         let raw = fd.as_raw_fd();
-        sys::limit_sending(raw, PATIENCE)?;
+        sys::limit_sending(raw, ANSWER_LIMIT)?;
         sys::connect_name(raw, &name(socket))?;
         if !user(raw).is_some_and(is_trusted) {
             return Err(ErrorKind::PermissionDenied.into());
         }
         send(raw, Some(stream))?;
-        if sys::poll(raw, libc::POLLIN, Some(PATIENCE))? == 0 {
+        if sys::poll(raw, libc::POLLIN, Some(ANSWER_LIMIT))? == 0 {
             return Err(ErrorKind::TimedOut.into());
         }
         receive(raw)
     }
 }
 
-impl Drop for Desk {
+impl Drop for HandoffServer {
     fn drop(&mut self) {
         Engine::get().remove(self.token);
-        let visitors = std::mem::take(&mut *self.clerk.visitors());
-        visitors.iter().for_each(|visitor| self.clerk.dismiss(visitor));
+        let clients = std::mem::take(&mut *self.shared.clients());
+        clients.iter().for_each(|client| self.shared.dismiss(client));
     }
 }
 
-impl Clerk {
-    fn visitors(&self) -> MutexGuard<'_, VecDeque<Arc<Visitor>>> {
-        self.visitors.lock()
+impl HandoffSocket {
+    fn clients(&self) -> MutexGuard<'_, VecDeque<Arc<HandoffClient>>> {
+        self.clients.lock()
     }
 
-    /// Lets a visitor in.
+    /// Adds a client.
     fn admit(&self, fd: OwnedFd) -> Option<()> {
         let user = user(fd.as_raw_fd())?;
         sys::set_flags(fd.as_raw_fd(), libc::O_RDWR | libc::O_NONBLOCK).ok()?;
-        let until = clock::now() + PATIENCE;
-        let visitor =
-            Arc::new(Visitor { clerk: self.me.clone(), user, until, seat: Mutex::default() });
+        let until = clock::now() + ANSWER_LIMIT;
+        let (server, socket) = (self.me.clone(), Mutex::default());
+        let client = Arc::new(HandoffClient { server, user, until, socket });
         let gone = {
-            let mut visitors = self.visitors();
-            if visitors.is_empty() {
-                self.look_at(until);
+            let mut clients = self.clients();
+            if clients.is_empty() {
+                self.set_timer(until);
             }
-            visitors.push_back(Arc::clone(&visitor));
-            let crowd = visitors.iter().filter(|other| other.user == user).count();
-            let leaves = |other: &Arc<Visitor>| crowd <= OF_ONE_USER || other.user == user;
-            let crowded = crowd > OF_ONE_USER || visitors.len() > VISITORS_MAX;
-            let oldest = visitors.iter().position(leaves).filter(|_| crowded);
-            oldest.and_then(|at| visitors.remove(at))
+            clients.push_back(Arc::clone(&client));
+            let of_user = clients.iter().filter(|other| other.user == user).count();
+            let user_is_over = of_user > CLIENTS_OF_USER_MAX;
+            let leaves = |other: &Arc<HandoffClient>| !user_is_over || other.user == user;
+            let is_over = user_is_over || clients.len() > CLIENTS_MAX;
+            let oldest = clients.iter().position(leaves).filter(|_| is_over);
+            oldest.and_then(|at| clients.remove(at))
         };
         if let Some(gone) = gone {
             self.dismiss(&gone);
         }
-        visitor.sit(HighFd::new(fd));
+        client.begin(HighFd::new(fd));
         Some(())
     }
 
-    /// Has the engine look at the time.
-    fn look_at(&self, until: Instant) {
+    /// Sets the engine's timer.
+    fn set_timer(&self, until: Instant) {
         let me: Weak<Self> = self.me.clone();
         Engine::get().set_timer(until, me);
     }
 
-    fn forget(&self, gone: &Visitor) {
-        self.visitors().retain(|other| !std::ptr::eq(Arc::as_ptr(other), gone));
+    fn forget(&self, gone: &HandoffClient) {
+        self.clients().retain(|other| !std::ptr::eq(Arc::as_ptr(other), gone));
     }
 
-    /// Sends away who has not said anything.
-    fn dismiss(&self, visitor: &Visitor) {
-        if let Some(fd) = visitor.leave() {
-            self.attend(visitor.user, move || drop(fd));
+    /// Disconnects a client that has not sent a message.
+    fn dismiss(&self, client: &HandoffClient) {
+        if let Some(fd) = client.end() {
+            self.run(client.user, move || drop(fd));
         }
     }
 
-    /// Does something about a visitor of this user.
-    fn attend(&self, user: u32, act: impl FnOnce() + Send + 'static) {
-        if is_trusted(user) { act() } else { self.aides.send(user, act) }
+    /// Runs `act`, which touches the descriptors of a client of this user.
+    fn run(&self, user: u32, act: impl FnOnce() + Send + 'static) {
+        if is_trusted(user) { act() } else { self.workers.send(user, act) }
     }
 
     fn watch(&self, interest: Interest) {
@@ -177,28 +195,28 @@ impl Clerk {
     }
 }
 
-/// Answers a visitor who has said something. Who asks badly gets no answer.
-fn serve(host: &Weak<Host>, visitor: HighFd) {
-    let _answered = answer(host, visitor.as_fd().as_raw_fd());
+/// Answers a client that has sent a message; a malformed one gets no answer.
+fn serve(listener: &Weak<dyn Grants>, client: HighFd) {
+    let _answered = answer(listener, client.as_fd().as_raw_fd());
 }
 
-fn answer(host: &Weak<Host>, visitor: RawFd) -> Option<()> {
-    let stream = receive(visitor).ok()??;
-    let host = host.upgrade()?;
-    let peer = accepted_from(stream.as_raw_fd(), visitor, host.at.port())?;
-    let claimed = host.claim(stream.as_raw_fd(), None, peer);
-    send(visitor, claimed.as_ref().map(AsRawFd::as_raw_fd)).ok()
+fn answer(listener: &Weak<dyn Grants>, client: RawFd) -> Option<()> {
+    let stream = receive(client).ok()??;
+    let listener = listener.upgrade()?;
+    let peer = accepted_from(stream.as_raw_fd(), client, listener.port())?;
+    let claimed = listener.claim(stream.as_raw_fd(), None, peer);
+    send(client, claimed.as_ref().map(AsRawFd::as_raw_fd)).ok()
 }
 
-impl Source for Clerk {
+impl Source for HandoffSocket {
     fn ready(&self, _: Readiness) {
-        if self.aides.are_busy() {
+        if self.workers.are_busy() {
             self.watch(Interest::NONE);
-            return self.look_at(clock::now() + PATIENCE);
+            return self.set_timer(clock::now() + ANSWER_LIMIT);
         }
-        for _ in 0..ENTRANTS {
+        for _ in 0..ACCEPTS_MAX {
             let Ok(fd) = sys::accept(self.fd.as_fd().as_raw_fd()) else { break };
-            // One that cannot be told from others is not let in.
+            // A client whose user is unknown is disconnected.
             let _ = self.admit(fd);
         }
     }
@@ -207,39 +225,39 @@ impl Source for Clerk {
         self.watch(Interest::READ);
         let mut gone = Vec::new();
         {
-            let mut visitors = self.visitors();
-            while visitors.front().is_some_and(|visitor| visitor.until <= now) {
-                gone.extend(visitors.pop_front());
+            let mut clients = self.clients();
+            while clients.front().is_some_and(|client| client.until <= now) {
+                gone.extend(clients.pop_front());
             }
-            if let Some(next) = visitors.front() {
-                self.look_at(next.until);
+            if let Some(next) = clients.front() {
+                self.set_timer(next.until);
             }
         }
-        gone.iter().for_each(|visitor| self.dismiss(visitor));
+        gone.iter().for_each(|client| self.dismiss(client));
     }
 }
 
-impl Visitor {
-    fn sit(self: &Arc<Self>, fd: HighFd) {
-        // Locked, so that the engine's first call finds it in place.
-        let mut seat = self.seat.lock();
+impl HandoffClient {
+    fn begin(self: &Arc<Self>, fd: HighFd) {
+        // Locked, so that the engine's first call finds the socket.
+        let mut socket = self.socket.lock();
         let token = Engine::get().add(fd.as_fd(), Interest::READ, self.clone());
-        *seat = Some((fd, token));
+        *socket = Some((fd, token));
     }
 
-    fn leave(&self) -> Option<HighFd> {
-        let (fd, token) = self.seat.lock().take()?;
+    fn end(&self) -> Option<HighFd> {
+        let (fd, token) = self.socket.lock().take()?;
         Engine::get().remove(token);
         Some(fd)
     }
 }
 
-impl Source for Visitor {
+impl Source for HandoffClient {
     fn ready(&self, _: Readiness) {
-        let (Some(clerk), Some(fd)) = (self.clerk.upgrade(), self.leave()) else { return };
-        clerk.forget(self);
-        let host = clerk.host.clone();
-        clerk.attend(self.user, move || serve(&host, fd));
+        let (Some(server), Some(fd)) = (self.server.upgrade(), self.end()) else { return };
+        server.forget(self);
+        let listener = server.listener.clone();
+        server.run(self.user, move || serve(&listener, fd));
     }
 
     fn timeout(&self, _: Instant) {}
@@ -250,17 +268,18 @@ fn name(socket: Inode) -> Vec<u8> {
 }
 
 /// The peer of `stream`, if that is a connection of the listener at `port`. Its two addresses prove
-/// that, for no other socket here can have both; one in another network could, so if the kernel
-/// cannot tell networks apart the visitor must be of the same user.
-fn accepted_from(stream: RawFd, visitor: RawFd, port: u16) -> Option<SocketAddr> {
+/// that, since no other socket of this network namespace can have both. Where the kernel does not
+/// tell namespaces apart, the client must be of the same user.
+fn accepted_from(stream: RawFd, client: RawFd, port: u16) -> Option<SocketAddr> {
     let tcp = sys::option(stream, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
-    let here = sys::network(stream).is_some_and(|network| sys::network(visitor) == Some(network));
+    let here = sys::network(stream).is_some_and(|network| sys::network(client) == Some(network));
     let met = tcp && sys::local(stream).is_ok_and(|at| at.port() == port);
-    let known = || here || user(visitor).is_some_and(is_trusted);
+    let known = || here || user(client).is_some_and(is_trusted);
     sys::remote(stream).ok().filter(|_| met && known())
 }
 
-/// Whose process is at the other end of a socket of `AF_UNIX`, as of when it connected or listened.
+/// The user id of the process at the other end of an `AF_UNIX` socket, when that connected or began
+/// to listen.
 fn user(fd: RawFd) -> Option<u32> {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -271,16 +290,16 @@ fn user(fd: RawFd) -> Option<u32> {
     (done == 0).then_some(who.uid)
 }
 
-/// Whether what a user's process says is as good as if it came from this one.
+/// Whether processes of a user are trusted as this one is.
 fn is_trusted(user: u32) -> bool {
     // SAFETY: the call takes nothing and cannot fail.
     user == 0 || user == unsafe { libc::geteuid() }
 }
 
 fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
-    let mut word = parcel::WORD;
+    let mut word = message::WORD;
     let mut part = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 1 };
-    let mut control = fd.map(parcel::pack);
+    let mut control = fd.map(message::pack);
     // SAFETY: an all-zero header is valid: no name, no parts, no control data.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
@@ -293,11 +312,11 @@ fn send(to: RawFd, fd: Option<RawFd>) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What has come, without waiting for it.
+/// Receives a message without waiting for it.
 fn receive(from: RawFd) -> io::Result<Option<OwnedFd>> {
     let mut word = [0_u8; 2];
     let mut part = libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word.len() };
-    let mut control = [0_u8; parcel::CONTROL];
+    let mut control = [0_u8; message::CONTROL];
     // SAFETY: an all-zero header is valid: no name, no parts, no control data.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
@@ -309,12 +328,12 @@ fn receive(from: RawFd) -> io::Result<Option<OwnedFd>> {
     let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
     let cut = header.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC) != 0;
     let control = control.get(..header.msg_controllen).unwrap_or_default();
-    // SAFETY: the kernel has made each descriptor that it tells of for us.
+    // SAFETY: the kernel has made each descriptor of the message for this process.
     let own = |fd| unsafe { OwnedFd::from_raw_fd(fd) };
-    match parcel::unpack(word.get(..count).unwrap_or_default(), control, cut) {
-        Content::Nothing => Ok(None),
-        Content::One(fd) => Ok(Some(own(fd))),
-        Content::Bad(fds) => {
+    match message::unpack(word.get(..count).unwrap_or_default(), control, cut) {
+        HandoffContent::Nothing => Ok(None),
+        HandoffContent::One(fd) => Ok(Some(own(fd))),
+        HandoffContent::Bad(fds) => {
             fds.into_iter().map(own).for_each(drop);
             Err(ErrorKind::InvalidData.into())
         }
@@ -356,12 +375,12 @@ mod tests {
     fn more_descriptors_than_one_are_all_closed() {
         let [here, there] = pair();
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let mut control = [parcel::pack(writer.as_raw_fd()).as_slice(), &[0; 8]].concat();
-        control[..8].copy_from_slice(&(parcel::CONTROL + 8).to_ne_bytes());
-        for at in [parcel::CONTROL, parcel::CONTROL + 4] {
+        let mut control = [message::pack(writer.as_raw_fd()).as_slice(), &[0; 8]].concat();
+        control[..8].copy_from_slice(&(message::CONTROL + 8).to_ne_bytes());
+        for at in [message::CONTROL, message::CONTROL + 4] {
             control[at..at + 4].copy_from_slice(&writer.as_raw_fd().to_ne_bytes());
         }
-        let mut word = parcel::WORD;
+        let mut word = message::WORD;
         let mut part = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 1 };
         // SAFETY: an all-zero header is valid.
         let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };

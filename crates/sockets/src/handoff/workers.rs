@@ -1,10 +1,10 @@
-//! Threads that deal with visitors of other users.
+//! Threads that handle the descriptors of clients of other users.
 //!
-//! What such a visitor hands over can hold up whoever touches it: a socket that lingers when it is
-//! closed, or that its owner keeps locked, a file whose file system does not answer. So the
-//! engine's thread does not touch it, not even to let go of it.
+//! A descriptor from such a client can block whoever touches it: a socket that lingers at its close
+//! or is locked by its owner, a file whose file system does not answer. So the engine's thread does
+//! not touch it, not even to close it.
 //!
-//! Invariant: whoever is held up by one user is one of a few, and others serve the other users.
+//! Invariant: one user can block [`THREADS_OF_USER_MAX`] threads; the others serve other users.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -14,96 +14,96 @@ use weft_sync::Mutex;
 
 use crate::guard;
 
-/// Threads for one user, and in all. Each ends when there is nothing to do.
-const OF_ONE_USER: usize = 4;
-const AIDES_MAX: usize = 16;
-/// Errands that are not done. With more nobody is let in, for they all hold a descriptor.
-const ERRANDS_MAX: usize = 256;
+/// Threads for one user, and for all, at most. Each ends when no job is left.
+const THREADS_OF_USER_MAX: usize = 4;
+const THREADS_MAX: usize = 16;
+/// Open jobs. With more no client is accepted, since each job holds a descriptor.
+const JOBS_MAX: usize = 256;
 
-/// What is to be done.
-type Errand = Box<dyn FnOnce() + Send>;
+/// A job.
+type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads, and what they have to do.
+/// The threads and their jobs.
 #[derive(Clone, Default)]
-pub struct Aides(Arc<Mutex<Errands>>);
+pub struct ForeignUserWorkers(Arc<Mutex<Jobs>>);
 
 #[derive(Default)]
-struct Errands {
-    of: HashMap<u32, Queue>,
-    aides: usize,
-    /// Those that wait and those under way.
+struct Jobs {
+    by_user: HashMap<u32, UserJobs>,
+    threads: usize,
+    /// Jobs that wait or run.
     open: usize,
 }
 
-/// The errands of one user.
+/// The jobs of one user.
 #[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Errand>,
-    working: usize,
+struct UserJobs {
+    waiting: VecDeque<Job>,
+    running: usize,
 }
 
-impl Aides {
-    /// Has something done for a visitor of this user.
-    pub fn send(&self, user: u32, errand: impl FnOnce() + Send + 'static) {
-        let mut errands = self.0.lock();
-        errands.open += 1;
-        errands.of.entry(user).or_default().waiting.push_back(Box::new(errand));
-        if errands.aides < AIDES_MAX && errands.is_any_ready() {
-            let aides = self.clone();
-            let started = thread::Builder::new().name("weft-desk".into()).spawn(|| aides.work());
-            // Where there is no thread to be had, the next one has two errands.
-            errands.aides += usize::from(started.is_ok());
+impl ForeignUserWorkers {
+    /// Runs a job for a client of this user.
+    pub fn send(&self, user: u32, job: impl FnOnce() + Send + 'static) {
+        let mut jobs = self.0.lock();
+        jobs.open += 1;
+        jobs.by_user.entry(user).or_default().waiting.push_back(Box::new(job));
+        if jobs.threads < THREADS_MAX && jobs.is_any_ready() {
+            let workers = self.clone();
+            let thread = thread::Builder::new().name("weft-handoff".into());
+            // Without a thread the job waits for the next one.
+            jobs.threads += usize::from(thread.spawn(|| workers.work()).is_ok());
         }
     }
 
-    /// Whether there is too much to do.
+    /// Whether there are too many open jobs.
     pub fn are_busy(&self) -> bool {
-        self.0.lock().open >= ERRANDS_MAX
+        self.0.lock().open >= JOBS_MAX
     }
 
     fn work(self) {
         guard::stay();
         weft_os::sys::block_signals();
         let mut done = None;
-        while let Some((user, errand)) = self.next(done) {
-            errand();
+        while let Some((user, job)) = self.next(done) {
+            job();
             done = Some(user);
         }
     }
 
-    /// What an aide does next, who has just done something for the user `done`; nothing ends it.
-    fn next(&self, done: Option<u32>) -> Option<(u32, Errand)> {
-        let mut errands = self.0.lock();
+    /// The next job of a thread that has just run one of the user `done`; without one it ends.
+    fn next(&self, done: Option<u32>) -> Option<(u32, Job)> {
+        let mut jobs = self.0.lock();
         if let Some(user) = done {
-            errands.open -= 1;
-            let queue = errands.of.entry(user).or_default();
-            queue.working -= 1;
-            if queue.working == 0 && queue.waiting.is_empty() {
-                errands.of.remove(&user);
+            jobs.open -= 1;
+            let own = jobs.by_user.entry(user).or_default();
+            own.running -= 1;
+            if own.running == 0 && own.waiting.is_empty() {
+                jobs.by_user.remove(&user);
             }
         }
-        let next = errands.take();
-        errands.aides -= usize::from(next.is_none());
+        let next = jobs.take();
+        jobs.threads -= usize::from(next.is_none());
         next
     }
 }
 
-impl Errands {
+impl Jobs {
     fn is_any_ready(&self) -> bool {
-        self.of.values().any(Queue::is_ready)
+        self.by_user.values().any(UserJobs::is_ready)
     }
 
-    fn take(&mut self) -> Option<(u32, Errand)> {
-        let (user, queue) = self.of.iter_mut().find(|(_, queue)| queue.is_ready())?;
-        let errand = queue.waiting.pop_front()?;
-        queue.working += 1;
-        Some((*user, errand))
+    fn take(&mut self) -> Option<(u32, Job)> {
+        let (user, own) = self.by_user.iter_mut().find(|(_, own)| own.is_ready())?;
+        let job = own.waiting.pop_front()?;
+        own.running += 1;
+        Some((*user, job))
     }
 }
 
-impl Queue {
+impl UserJobs {
     fn is_ready(&self) -> bool {
-        self.working < OF_ONE_USER && !self.waiting.is_empty()
+        self.running < THREADS_OF_USER_MAX && !self.waiting.is_empty()
     }
 }
 
@@ -114,24 +114,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_held_up_by_one_user_keeps_no_other_waiting() {
-        let aides = Aides::default();
+    fn a_user_that_blocks_its_threads_does_not_block_others() {
+        let workers = ForeignUserWorkers::default();
         let (held, (said, hears)) = (Arc::new(Mutex::new(())), channel());
         let lock = held.lock();
-        for _ in 0..ERRANDS_MAX {
+        for _ in 0..JOBS_MAX {
             let held = Arc::clone(&held);
-            aides.send(1, move || drop(held.lock()));
+            workers.send(1, move || drop(held.lock()));
         }
-        assert!(aides.are_busy());
+        assert!(workers.are_busy());
         for user in 2..10 {
             let said = said.clone();
-            aides.send(user, move || said.send(user).unwrap());
+            workers.send(user, move || said.send(user).unwrap());
         }
         let mut heard: Vec<u32> = hears.iter().take(8).collect();
         heard.sort_unstable();
         assert_eq!(heard, (2..10).collect::<Vec<_>>());
         drop(lock);
-        aides.send(1, move || said.send(1).unwrap());
+        workers.send(1, move || said.send(1).unwrap());
         assert_eq!(hears.recv(), Ok(1));
     }
 }

@@ -1,0 +1,43 @@
+//! What becomes of the connections that an application accepts.
+
+use std::net::SocketAddr;
+use std::os::fd::{OwnedFd, RawFd};
+
+use crate::handoff::{Grants, HandoffServer};
+use crate::registry::Registry;
+use crate::strict;
+use crate::sys::{self, Inode};
+
+/// What an application gets for a connection that it has accepted.
+pub enum AcceptResult {
+    /// This socket in place of TCP's: the peer speaks SDP.
+    Sdp(OwnedFd),
+    /// The TCP socket as it is.
+    Tcp,
+    /// Nothing: the peer was turned away, and the application does not hear of it.
+    Nothing,
+}
+
+/// What the application gets for `stream`, which it has accepted from `peer` at the listener `fd`.
+pub fn accepted(fd: RawFd, stream: RawFd, peer: SocketAddr) -> AcceptResult {
+    let settings = &Registry::get().env().settings;
+    match sys::inode(fd).and_then(|socket| claim(fd, socket, stream, peer)) {
+        Some(theirs) => AcceptResult::Sdp(theirs),
+        None if strict::turns_away(settings, fd, stream, peer) => AcceptResult::Nothing,
+        None => AcceptResult::Tcp,
+    }
+}
+
+fn claim(fd: RawFd, socket: Inode, stream: RawFd, peer: SocketAddr) -> Option<OwnedFd> {
+    let registry = Registry::get();
+    if let Some(listener) = registry.listeners.find(socket) {
+        return listener.claim(stream, Some(stream), peer);
+    }
+    match HandoffServer::ask(socket, stream) {
+        Ok(answer) => answer,
+        Err(_nobody) => {
+            registry.listeners.take_over(&registry.conns, fd, socket);
+            None
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The channel on which the connection manager reports to this process.
+//!
+//! Invariant: events are handled by one thread at a time, in the order of their arrival.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_io::cm::{Delivery, EventChannel};
+use weft_io::engine::{self, Engine};
+use weft_reactor::{Interest, Readiness, Source};
+use weft_sync::{Mutex, TryOnceLock};
+
+use crate::{guard, sys};
+
+/// The events of a process.
+pub struct CmEvents {
+    channel: TryOnceLock<Arc<EventChannel>>,
+    draining: Mutex<()>,
+    handlers: CmHandlers,
+}
+
+/// What is called for the events of a process.
+#[derive(Clone, Copy)]
+pub struct CmHandlers {
+    /// Called once the channel is open, and the engine runs.
+    pub opened: fn(),
+    /// Called for each event.
+    pub dispatch: fn(Delivery),
+}
+
+/// Handles the events of a channel that has become readable.
+struct ChannelSource(&'static CmEvents);
+
+impl Source for ChannelSource {
+    fn ready(&self, _: Readiness) {
+        self.0.drain();
+    }
+
+    fn timeout(&self, _: Instant) {}
+}
+
+impl CmEvents {
+    /// Has `handlers` called.
+    pub const fn new(handlers: CmHandlers) -> Self {
+        Self { channel: TryOnceLock::new(), draining: Mutex::new(()), handlers }
+    }
+
+    /// The channel for new ids; the first call opens it.
+    ///
+    /// # Errors
+    /// If the system has no descriptor or thread left.
+    pub fn channel(&'static self) -> io::Result<Arc<EventChannel>> {
+        self.channel.get_or_try_init(|| self.open()).map(Arc::clone)
+    }
+
+    fn open(&'static self) -> io::Result<Arc<EventChannel>> {
+        // Calls of the engine's threads are not the application's.
+        engine::at_thread_start(guard::stay);
+        let channel = EventChannel::new()?;
+        sys::set_flags(channel.fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
+        let fd = channel.fd();
+        Engine::get().add(sys::borrow(&fd), Interest::READ, Arc::new(ChannelSource(self)));
+        (self.handlers.opened)();
+        Ok(channel)
+    }
+
+    /// Handles every event that was reported before the call, also if another thread has begun to.
+    pub fn drain(&self) {
+        let Some(channel) = self.channel.get() else { return };
+        let _draining = self.draining.lock();
+        while let Ok(delivery) = channel.wait() {
+            delivery.owner().acknowledge();
+            (self.handlers.dispatch)(delivery);
+        }
+    }
+}

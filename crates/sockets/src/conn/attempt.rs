@@ -1,0 +1,275 @@
+//! A connect in progress: what SDP and TCP have answered, and what follows from that.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use crate::fabric::Fabric;
+use crate::strict;
+
+/// How long the connect by TCP waits for the answer by SDP where that comes first.
+const SDP_FIRST_LIMIT: Duration = Duration::from_millis(500);
+
+/// What a connect has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// SDP.
+    Sdp,
+    /// TCP, for this reason; an empty one if TCP itself has failed.
+    Tcp(&'static str),
+    /// Neither, for this reason: TCP is forbidden.
+    Neither(&'static str),
+}
+
+/// The connect by TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TcpLeg {
+    Idle,
+    Calling,
+    Up { since: Instant, took: Duration },
+    Failed,
+}
+
+/// The connect by SDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SdpLeg {
+    Asked,
+    Agreed,
+    Refused(&'static str),
+}
+
+/// How far a connect is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Parts of the connection are missing.
+    Preparing,
+    /// Answers are awaited.
+    Waiting,
+    Decided(Decision),
+}
+
+/// A connect in progress.
+pub struct ConnectAttempt {
+    /// The peer.
+    pub remote: SocketAddr,
+    /// The fabric of SDP.
+    pub fabric: Fabric,
+    /// TCP is forbidden.
+    strict: bool,
+    /// Least time for the answer by SDP.
+    limit: Duration,
+    began: Instant,
+    tcp: TcpLeg,
+    sdp: SdpLeg,
+    progress: Progress,
+    /// Raised at the decision, where a thread of the application waits for it.
+    waiter: Option<OwnedFd>,
+    /// stderr has a line that says why the peer is not reached.
+    is_reported: bool,
+}
+
+impl ConnectAttempt {
+    /// A connect to `remote` that begins at `now`. `limit` is the least time for the answer by SDP;
+    /// `strict` forbids TCP.
+    pub fn new(
+        remote: SocketAddr,
+        fabric: Fabric,
+        strict: bool,
+        limit: Duration,
+        now: Instant,
+    ) -> Self {
+        Self {
+            remote,
+            fabric: Fabric { sdp_first: fabric.sdp_first || strict, ..fabric },
+            strict,
+            limit,
+            began: now,
+            tcp: TcpLeg::Idle,
+            sdp: SdpLeg::Asked,
+            progress: Progress::Preparing,
+            waiter: None,
+            is_reported: false,
+        }
+    }
+
+    /// All parts of the connection are there. `waiter` is raised at the decision.
+    pub fn begin_waiting(&mut self, waiter: Option<OwnedFd>) {
+        self.waiter = waiter;
+        self.progress = Progress::Waiting;
+    }
+
+    /// No thread waits any more; the application polls its socket.
+    pub fn stop_waiting(&mut self) {
+        self.waiter = None;
+    }
+
+    /// The descriptor to raise at the decision.
+    pub fn waiter(&self) -> Option<RawFd> {
+        self.waiter.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Whether a decision can be made, and is not.
+    pub fn is_waiting(&self) -> bool {
+        self.progress == Progress::Waiting
+    }
+
+    /// The decision, once made.
+    pub fn decision(&self) -> Option<Decision> {
+        match self.progress {
+            Progress::Decided(decision) => Some(decision),
+            Progress::Preparing | Progress::Waiting => None,
+        }
+    }
+
+    /// The connect has come to this.
+    pub fn decide(&mut self, decision: Decision) {
+        self.progress = Progress::Decided(decision);
+    }
+
+    /// The connect by TCP begins at `now`.
+    pub fn call_tcp(&mut self, now: Instant) {
+        (self.tcp, self.began) = (TcpLeg::Calling, now);
+    }
+
+    /// The connect by TCP has succeeded at `now`, or failed.
+    pub fn end_tcp(&mut self, now: Instant, succeeded: bool) {
+        let up = TcpLeg::Up { since: now, took: now - self.began };
+        self.tcp = if succeeded { up } else { TcpLeg::Failed };
+    }
+
+    /// Whether the connect by TCP awaits its answer.
+    pub fn is_calling_tcp(&self) -> bool {
+        self.tcp == TcpLeg::Calling
+    }
+
+    /// Whether the connect by TCP has not begun.
+    pub fn is_tcp_idle(&self) -> bool {
+        self.tcp == TcpLeg::Idle
+    }
+
+    /// Whether the connect by TCP has failed.
+    pub fn has_tcp_failed(&self) -> bool {
+        self.tcp == TcpLeg::Failed
+    }
+
+    /// The peer has agreed to SDP.
+    pub fn agree(&mut self) {
+        self.sdp = SdpLeg::Agreed;
+    }
+
+    /// The peer has refused SDP, or has left. `is_reported` says that stderr has a line about it.
+    pub fn refuse(&mut self, why: &'static str, is_reported: bool) {
+        self.sdp = SdpLeg::Refused(why);
+        self.is_reported |= is_reported;
+    }
+
+    /// Whether the peer has agreed to SDP.
+    pub fn has_agreed(&self) -> bool {
+        self.sdp == SdpLeg::Agreed
+    }
+
+    /// Whether the peer has refused SDP, or has left.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.sdp, SdpLeg::Refused(_))
+    }
+
+    /// Whether the peer may still answer by SDP.
+    pub fn is_unanswered(&self) -> bool {
+        self.sdp == SdpLeg::Asked && self.tcp != TcpLeg::Failed
+    }
+
+    /// Whether stderr has a line that says why the peer is not reached.
+    pub fn is_reported(&self) -> bool {
+        self.is_reported
+    }
+
+    /// The decision at `now`, or the time of the next look at it, if time alone changes it.
+    pub fn judge(&self, now: Instant) -> Result<Decision, Option<Instant>> {
+        let first = if self.strict { strict::ANSWER_LIMIT } else { SDP_FIRST_LIMIT };
+        let until = match (self.tcp, self.sdp) {
+            (TcpLeg::Failed, _) => return Ok(Decision::Tcp("")),
+            (_, SdpLeg::Refused(why)) => return Ok(self.without_sdp(why)),
+            (TcpLeg::Up { .. }, SdpLeg::Agreed) => return Ok(Decision::Sdp),
+            // The answer may take another of TCP's round trips.
+            (TcpLeg::Up { since, took }, SdpLeg::Asked) => since + took.max(self.limit),
+            (TcpLeg::Idle, _) => self.began + first.max(self.limit),
+            (TcpLeg::Calling, _) => return Err(None),
+        };
+        if now >= until { Ok(self.without_sdp("it does not answer")) } else { Err(Some(until)) }
+    }
+
+    fn without_sdp(&self, why: &'static str) -> Decision {
+        if self.strict { Decision::Neither(why) } else { Decision::Tcp(why) }
+    }
+
+    /// When a silent peer is to be reported, which cannot be reached by TCP.
+    pub fn report_due(&self) -> Option<Instant> {
+        let silent = self.strict && !self.is_reported && self.sdp != SdpLeg::Agreed;
+        silent.then(|| self.began + strict::REPORTED_AFTER)
+    }
+
+    /// stderr has a line that says why the peer is not reached.
+    pub fn set_reported(&mut self) {
+        self.is_reported = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(50);
+    const TOOK: Duration = Duration::from_millis(80);
+
+    fn attempt(strict: bool) -> (ConnectAttempt, Instant) {
+        let now = weft_os::clock::now();
+        let remote = SocketAddr::from(([192, 0, 2, 1], 80));
+        (ConnectAttempt::new(remote, Fabric::new(true), strict, LIMIT, now), now)
+    }
+
+    #[test]
+    fn both_answers_make_it_sdp() {
+        let (mut attempt, began) = attempt(false);
+        attempt.agree();
+        assert_eq!(attempt.judge(began), Err(Some(began + SDP_FIRST_LIMIT)));
+        attempt.call_tcp(began);
+        assert_eq!(attempt.judge(began), Err(None));
+        attempt.end_tcp(began + TOOK, true);
+        assert_eq!(attempt.judge(began + TOOK), Ok(Decision::Sdp));
+    }
+
+    #[test]
+    fn a_late_answer_leaves_the_connection_to_tcp() {
+        let (mut attempt, began) = attempt(false);
+        attempt.call_tcp(began);
+        attempt.end_tcp(began + TOOK, true);
+        assert_eq!(attempt.judge(began + TOOK), Err(Some(began + TOOK + TOOK)));
+        let late = attempt.judge(began + TOOK + TOOK);
+        assert_eq!(late, Ok(Decision::Tcp("it does not answer")));
+        assert!(attempt.is_unanswered());
+    }
+
+    #[test]
+    fn a_refusal_counts_after_an_agreement_too() {
+        let (mut attempt, began) = attempt(false);
+        attempt.agree();
+        attempt.call_tcp(began);
+        attempt.end_tcp(began, true);
+        attempt.refuse("SDP has failed", false);
+        assert_eq!(attempt.judge(began), Ok(Decision::Tcp("SDP has failed")));
+        attempt.end_tcp(began, false);
+        assert_eq!(attempt.judge(began), Ok(Decision::Tcp("")));
+    }
+
+    #[test]
+    fn where_tcp_is_forbidden_nothing_takes_its_place() {
+        let (mut attempt, began) = attempt(true);
+        assert_eq!(attempt.report_due(), Some(began + strict::REPORTED_AFTER));
+        assert_eq!(attempt.judge(began), Err(Some(began + strict::ANSWER_LIMIT)));
+        let silent = attempt.judge(began + strict::ANSWER_LIMIT);
+        assert_eq!(silent, Ok(Decision::Neither("it does not answer")));
+        attempt.refuse("it does not take SDP", true);
+        assert_eq!(attempt.judge(began), Ok(Decision::Neither("it does not take SDP")));
+        assert_eq!(attempt.report_due(), None);
+    }
+}

@@ -1,0 +1,212 @@
+//! The steps of a connect: the call by TCP, the peer's answer by SDP, and the decision.
+
+use std::io::ErrorKind;
+use std::time::Instant;
+
+use libc::c_int;
+use weft_io::cm::{Event, EventKind};
+use weft_os::clock;
+use weft_reactor::Interest;
+
+use super::Conn;
+use super::attempt::Decision;
+use super::inner::ConnInner;
+use super::state::Change;
+use crate::report::Carrier;
+use crate::stream::Stream;
+use crate::{strict, sys};
+
+impl ConnInner {
+    /// Begins to connect by TCP.
+    ///
+    /// # Errors
+    /// The errno of a connect that failed at once.
+    pub fn call_tcp(&mut self) -> Result<(), c_int> {
+        let (Some(attempt), Some(tcp)) = (&mut self.attempt, &mut self.shadow) else {
+            return Ok(());
+        };
+        attempt.call_tcp(clock::now());
+        if let Err(error) = sys::connect(tcp.raw(), &attempt.remote)
+            && error.kind() != ErrorKind::WouldBlock
+            && error.raw_os_error() != Some(libc::EINPROGRESS)
+        {
+            return Err(error.raw_os_error().unwrap_or(libc::ECONNREFUSED));
+        }
+        tcp.watch(Interest::WRITE);
+        Ok(())
+    }
+
+    /// The same for an application that does not wait; whether it has begun. If not, the socket
+    /// reports a refused connect.
+    fn call_tcp_unwaited(&mut self) -> bool {
+        let called = self.call_tcp().is_ok();
+        if let (false, Some(attempt), Some(tcp)) = (called, &self.attempt, &self.shadow) {
+            strict::refuse(tcp.raw(), attempt.remote);
+        }
+        called
+    }
+
+    /// The peer has agreed to SDP, with this HelloAck.
+    pub fn handle_agreed(&mut self, answer: &[u8]) {
+        let finished = self.stream.as_mut().map(|stream| stream.finish(answer));
+        let Some(attempt) = &mut self.attempt else { return };
+        match finished {
+            Some(Ok(())) => attempt.agree(),
+            _ => attempt.refuse("its HelloAck makes no sense", false),
+        }
+    }
+
+    /// The peer has refused SDP, or nobody is there who could answer.
+    pub fn handle_refused(&mut self, event: &Event) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let why = match event.kind {
+            EventKind::Rejected => "it does not take SDP",
+            EventKind::Unreachable => "it does not answer",
+            _ => "SDP has failed",
+        };
+        // Keys that differ were reported where that was found.
+        attempt.refuse(why, event.status == -libc::EACCES);
+    }
+
+    /// Takes the result of the connect by TCP.
+    fn poll_tcp(&mut self) {
+        let (Some(attempt), Some(tcp)) = (&mut self.attempt, &mut self.shadow) else { return };
+        if !attempt.is_calling_tcp() {
+            return;
+        }
+        if let Some(succeeded) = tcp.connect_result() {
+            attempt.end_tcp(clock::now(), succeeded);
+            if succeeded {
+                tcp.watch(Interest::NONE);
+            }
+        }
+    }
+
+    /// SDP carries the data from now on.
+    pub fn go_by_sdp(&mut self) {
+        let Some(attempt) = self.attempt.take() else { return };
+        self.change(Change::SdpChosen);
+        self.due = None;
+        if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            // The peer waits for this. A connection that has failed reports it in its state.
+            let _ = connection.greet(verbs);
+        }
+        let style = self.stream.as_ref().map_or("over", Stream::style);
+        let carrier = Carrier::Sdp(attempt.fabric.name, style);
+        self.env().reports.connected(attempt.remote, carrier);
+        if let Some(tcp) = &mut self.shadow {
+            tcp.watch(Interest::READ);
+        }
+        self.clear_jam();
+    }
+
+    /// Puts the application's TCP socket back in its place; whether nothing is left to do here. If
+    /// only other processes have the place, this process relays their data by TCP.
+    fn go_by_tcp(&mut self) -> bool {
+        let Some(app) = &self.app else { return true };
+        let holders = app.holders();
+        if holders.is_empty() && !app.is_left() {
+            self.change(Change::TcpChosen);
+            self.attempt = None;
+            self.clear_jam();
+            return false;
+        }
+        let Some(mut tcp) = self.shadow.take() else { return true };
+        tcp.ignore();
+        // What the application has set meanwhile holds.
+        if let Some(first) = holders.first() {
+            let _ = sys::flags(*first).and_then(|flags| sys::set_flags(tcp.raw(), flags));
+        }
+        let watches = &self.env().watches;
+        let mut tcp = Some(tcp);
+        for (left, fd) in (0..holders.len()).rev().zip(holders) {
+            watches.carry(fd, || {
+                if let Some(tcp) = &tcp {
+                    let _left = sys::install(&tcp.raw(), fd, sys::closes_on_exec(fd));
+                }
+                // Dropped before the socket is watched again: the application's close must be the
+                // last one.
+                tcp = tcp.take().filter(|_| left > 0);
+            });
+        }
+        true
+    }
+
+    /// Sets the time of the next look at a connect, and reports a silent peer.
+    fn look_again(&mut self, now: Instant, until: Instant) {
+        let Some(attempt) = &mut self.attempt else { return };
+        let report_due = attempt.report_due();
+        if report_due.is_some_and(|due| due <= now) {
+            attempt.set_reported();
+            let remote = attempt.remote;
+            self.env().reports.silent(remote);
+        }
+        let report_due = report_due.filter(|due| *due > now);
+        self.due = Some(report_due.map_or(until, |due| due.min(until)));
+    }
+}
+
+impl Conn {
+    /// Decides between SDP and TCP, if the answers allow it.
+    pub(super) fn decide(&self, inner: &mut ConnInner) {
+        inner.poll_tcp();
+        let Some(attempt) = &mut inner.attempt else { return };
+        if !attempt.is_waiting() {
+            return;
+        }
+        if attempt.has_agreed() && attempt.is_tcp_idle() {
+            if !inner.call_tcp_unwaited()
+                && let Some(attempt) = &mut inner.attempt
+            {
+                attempt.end_tcp(clock::now(), false);
+            }
+            return self.decide(inner);
+        }
+        let now = clock::now();
+        match attempt.judge(now) {
+            Err(None) => {}
+            Err(Some(until)) => inner.look_again(now, until),
+            Ok(decision) => self.carry_out(inner, decision),
+        }
+    }
+
+    fn carry_out(&self, inner: &mut ConnInner, decision: Decision) {
+        let reports = &inner.env().reports;
+        let Some(attempt) = &mut inner.attempt else { return };
+        attempt.decide(decision);
+        inner.due = None;
+        match decision {
+            Decision::Sdp => {}
+            Decision::Tcp(_) if attempt.has_tcp_failed() => inner.drop_stream(),
+            Decision::Tcp(why) => {
+                let is_late = attempt.is_tcp_idle() && attempt.waiter().is_none();
+                reports.connected(attempt.remote, Carrier::Tcp(why));
+                inner.drop_stream();
+                if is_late {
+                    inner.call_tcp_unwaited();
+                }
+            }
+            Decision::Neither(why) => {
+                if !attempt.is_reported() {
+                    reports.refused(attempt.remote, why);
+                }
+                if let (None, Some(tcp)) = (attempt.waiter(), &inner.shadow) {
+                    strict::refuse(tcp.raw(), attempt.remote);
+                }
+                inner.drop_stream();
+            }
+        }
+        let Some(attempt) = &mut inner.attempt else { return };
+        if let Some(waiter) = attempt.waiter() {
+            sys::raise(waiter);
+            if let Some(tcp) = &mut inner.shadow {
+                tcp.watch(Interest::NONE);
+            }
+        } else if decision == Decision::Sdp {
+            inner.go_by_sdp();
+        } else if inner.go_by_tcp() {
+            inner.attempt = None;
+            self.finish(inner);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The phases of a connection and the only transitions between them.
+//!
+//! The end that connects decides between SDP and TCP. The end that accepts learns the decision from
+//! what the peer does: a message by SDP, or data or the end of the stream on the TCP connection.
+
+/// The phase of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// This end connects and has not decided.
+    Connecting,
+    /// A peer was granted SDP. It may not know, and the application has not accepted it.
+    Offered,
+    /// The peer knows; the application has not accepted it.
+    Reached,
+    /// The peer has sent by SDP; the application has not accepted it.
+    Heard,
+    /// The application has accepted the peer, which may not know of SDP.
+    Accepted,
+    /// The application has accepted the peer, which knows and decides.
+    Deciding,
+    /// SDP carries the data.
+    Sdp,
+    /// TCP carries the data.
+    Tcp,
+    /// The connection has ended and holds no resources.
+    Over,
+}
+
+/// What changes the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// The transport is established: the peer knows of the grant.
+    PeerReached,
+    /// A message has come by SDP.
+    SdpHeard,
+    /// The application has accepted the connection.
+    AppAccepted,
+    /// This end has decided for SDP.
+    SdpChosen,
+    /// This end or the peer has decided for TCP.
+    TcpChosen,
+    /// All resources were released.
+    Finished,
+}
+
+impl Phase {
+    /// The phase after `change`, or nothing where it changes nothing.
+    pub fn after(self, change: Change) -> Option<Phase> {
+        use Phase::*;
+        match (change, self) {
+            (Change::PeerReached, Offered) => Some(Reached),
+            (Change::PeerReached, Accepted) => Some(Deciding),
+            (Change::SdpHeard, Offered | Reached) => Some(Heard),
+            (Change::SdpHeard, Accepted | Deciding) => Some(Sdp),
+            (Change::AppAccepted, Offered) => Some(Accepted),
+            (Change::AppAccepted, Reached) => Some(Deciding),
+            (Change::AppAccepted, Heard) => Some(Sdp),
+            (Change::SdpChosen, Connecting) => Some(Sdp),
+            (Change::TcpChosen, Connecting | Offered | Reached | Accepted | Deciding) => Some(Tcp),
+            (Change::Finished, state) if state != Over => Some(Over),
+            _ => None,
+        }
+    }
+
+    /// Whether neither SDP nor TCP carries data yet.
+    pub fn is_undecided(self) -> bool {
+        !matches!(self, Phase::Sdp | Phase::Tcp | Phase::Over)
+    }
+
+    /// Whether a peer was granted the connection and the application has not accepted it.
+    pub fn is_unclaimed(self) -> bool {
+        matches!(self, Phase::Offered | Phase::Reached | Phase::Heard)
+    }
+}
+
+/// The application's half of the stream: what it may still send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AppHalf {
+    /// It may send.
+    Open,
+    /// It has shut down sending, or may send no more.
+    ShutDown,
+    /// It has closed its socket.
+    Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Phase::*;
+    use super::*;
+
+    const PHASES: [Phase; 9] =
+        [Connecting, Offered, Reached, Heard, Accepted, Deciding, Sdp, Tcp, Over];
+
+    /// One row per change, one letter per phase in the order of `PHASES`: the phase it leads to, or
+    /// `.` where nothing changes.
+    const TABLE: [(Change, &str); 6] = [
+        (Change::PeerReached, ".r..d...."),
+        (Change::SdpHeard, ".hh.ss..."),
+        (Change::AppAccepted, ".ads....."),
+        (Change::SdpChosen, "s........"),
+        (Change::TcpChosen, "ttt.tt..."),
+        (Change::Finished, "xxxxxxxx."),
+    ];
+
+    fn named(letter: char) -> Option<Phase> {
+        let phase = match letter {
+            'r' => Reached,
+            'h' => Heard,
+            'a' => Accepted,
+            'd' => Deciding,
+            's' => Sdp,
+            't' => Tcp,
+            'x' => Over,
+            _ => return None,
+        };
+        Some(phase)
+    }
+
+    #[test]
+    fn every_phase_takes_every_change_as_the_table_says() {
+        for (change, row) in TABLE {
+            assert_eq!(row.len(), PHASES.len());
+            for (phase, letter) in PHASES.into_iter().zip(row.chars()) {
+                assert_eq!(phase.after(change), named(letter), "{change:?} in {phase:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_decision_is_final() {
+        for phase in [Sdp, Tcp] {
+            for (change, _) in TABLE.iter().filter(|(change, _)| *change != Change::Finished) {
+                assert_eq!(phase.after(*change), None);
+            }
+            assert!(!phase.is_undecided() && !phase.is_unclaimed());
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The connections of a process.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use weft_io::cm::{Event, EventKind};
+use weft_sync::Mutex;
+
+use super::Conn;
+use crate::abandoned::AbandonedConnects;
+use crate::env::Env;
+use crate::sys::{self, Inode};
+
+/// The connections of a process, and what they use.
+pub struct ConnTable {
+    /// What connections use.
+    pub env: Env,
+    /// Connects that were given up.
+    pub abandoned: AbandonedConnects,
+    by_id: Mutex<HashMap<u64, Arc<Conn>>>,
+    /// By the socket that the application has.
+    by_socket: Mutex<HashMap<Inode, Arc<Conn>>>,
+    has_app_sockets: AtomicBool,
+}
+
+impl ConnTable {
+    /// No connections, which will use `env`.
+    pub fn new(env: Env) -> Self {
+        Self {
+            env,
+            abandoned: AbandonedConnects::default(),
+            by_id: Mutex::default(),
+            by_socket: Mutex::default(),
+            has_app_sockets: AtomicBool::new(false),
+        }
+    }
+
+    /// Handles an event of the id whose connection is `id`.
+    pub fn handle_event(&self, id: u64, event: &Event) {
+        let conn = self.by_id.lock().get(&id).cloned();
+        if let Some(conn) = conn {
+            conn.handle_event(event);
+        }
+        if !matches!(event.kind, EventKind::AddrResolved | EventKind::RouteResolved) {
+            self.abandoned.end(id);
+        }
+    }
+
+    /// Keeps a connection until [`ConnTable::remove`].
+    pub fn add(&self, conn: Arc<Conn>) {
+        self.by_id.lock().insert(conn.id, conn);
+    }
+
+    /// Releases a connection.
+    pub fn remove(&self, id: u64) {
+        // Dropped without the lock.
+        let conn = self.by_id.lock().remove(&id);
+        drop(conn);
+    }
+
+    /// Every connection.
+    pub fn all(&self) -> Vec<Arc<Conn>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+
+    /// The application has `socket` for the connection.
+    pub fn add_app_socket(&self, socket: Inode, conn: Arc<Conn>) {
+        self.by_socket.lock().insert(socket, conn);
+        self.has_app_sockets.store(true, Ordering::Release);
+    }
+
+    /// Whether the application has, or had, such a socket.
+    pub fn has_app_sockets(&self) -> bool {
+        self.has_app_sockets.load(Ordering::Acquire)
+    }
+
+    /// The application no longer has the socket.
+    pub fn remove_app_socket(&self, socket: Inode) {
+        let conn = self.by_socket.lock().remove(&socket);
+        drop(conn);
+    }
+
+    /// Every socket that the application has for a connection.
+    pub fn app_sockets(&self) -> Vec<Inode> {
+        self.by_socket.lock().keys().copied().collect()
+    }
+
+    /// The connection behind a descriptor of the application.
+    pub fn find(&self, fd: RawFd) -> Option<Arc<Conn>> {
+        let socket = sys::inode(fd)?;
+        self.by_socket.lock().get(&socket).cloned()
+    }
+
+    /// The same, or none where another thread holds the lock.
+    pub fn try_find(&self, fd: RawFd) -> Option<Arc<Conn>> {
+        let socket = sys::inode(fd)?;
+        self.by_socket.try_lock()?.get(&socket).cloned()
+    }
+}

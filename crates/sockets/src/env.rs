@@ -1,0 +1,58 @@
+//! What every connection and listener of a process uses: settings, reports, devices, buffers,
+//! events of the connection manager, and the epoll instances of the application.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use weft_reactor::warm::Warm;
+
+use crate::cm_events::{CmEvents, CmHandlers};
+use crate::report::Reports;
+use crate::settings::Settings;
+use crate::stream::Devices;
+use crate::watches::Watches;
+
+/// Bytes moved between the two ends of a connection at once.
+pub const SCRATCH_BYTES: usize = 256 << 10;
+
+/// The environment of the connections of a process.
+pub struct Env {
+    /// What the user asks for.
+    pub settings: Arc<Settings>,
+    /// Lines on stderr.
+    pub reports: Reports,
+    /// The devices below SDP.
+    pub devices: Devices,
+    /// Buffers of [`SCRATCH_BYTES`] for bytes in transit.
+    pub scratch: Warm,
+    /// Events of the connection manager.
+    pub events: CmEvents,
+    /// The epoll instances that watch sockets which may be replaced.
+    pub watches: Watches,
+    next_id: AtomicU64,
+}
+
+impl Env {
+    /// The environment of a process, whose connection manager calls `handlers`. A child of a fork
+    /// inherits the settings of its `parent` and what that watches.
+    pub fn new(parent: Option<&Self>, handlers: CmHandlers) -> Self {
+        let settings = match parent {
+            Some(parent) => Arc::clone(&parent.settings),
+            None => Arc::new(Settings::read()),
+        };
+        Self {
+            reports: Reports::new(settings.verbose, parent.map(|parent| &parent.reports)),
+            devices: Devices::new(settings.basic),
+            scratch: Warm::new(SCRATCH_BYTES, 1),
+            events: CmEvents::new(handlers),
+            watches: Watches::new(parent.map(|parent| &parent.watches)),
+            next_id: AtomicU64::new(1),
+            settings,
+        }
+    }
+
+    /// An id that nothing else of this process has.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,56 @@
+//! The transport below SDP, and the parameters of connections over it.
+
+use std::net::SocketAddr;
+
+use weft_io::cm::ConnParam;
+use weft_io::{Personality, Transport};
+use weft_net::secrecy::Secrecy;
+
+/// Flips the port of a TCP listener into that of its iWARP listener, which is in the same space.
+const IWARP_PORT_BIT: u16 = 0x8000;
+/// `rnr_retry_count` and `retry_count` without limit.
+const RETRIES_UNLIMITED: u8 = 7;
+
+/// A device, and the transport that connects its queue pairs.
+#[derive(Clone, Copy)]
+pub struct Fabric {
+    /// The device.
+    pub personality: Personality,
+    /// Its transport.
+    pub transport: Transport,
+    /// The transport's name, for people.
+    pub name: &'static str,
+    /// Whether the peer's answer by SDP comes before the connect by TCP: it takes longer then.
+    pub sdp_first: bool,
+}
+
+impl Fabric {
+    /// iWARP, or Shuttle.
+    pub fn new(iwarp: bool) -> Self {
+        if iwarp {
+            let (personality, transport) = (Personality::Iwarp, Transport::Iwarp);
+            Self { personality, transport, name: "iWARP", sdp_first: true }
+        } else {
+            let (personality, transport) = (Personality::Roce, Transport::Shuttle);
+            // Under a key a listener has its peer prove its address: one round trip more.
+            let sdp_first = Secrecy::get().has_key();
+            Self { personality, transport, name: "Shuttle", sdp_first }
+        }
+    }
+
+    /// The address of SDP for the TCP socket at `at`.
+    pub fn address_for(&self, mut at: SocketAddr) -> SocketAddr {
+        if self.personality == Personality::Iwarp {
+            at.set_port(at.port() ^ IWARP_PORT_BIT);
+        }
+        at
+    }
+}
+
+/// The connection parameters of both ends, with a Hello or HelloAck as private data.
+pub fn conn_param(private_data: Vec<u8>) -> ConnParam {
+    let mut param = ConnParam { private_data, ..ConnParam::device_max() };
+    param.terms.rnr_retry_count = RETRIES_UNLIMITED;
+    param.terms.retry_count = RETRIES_UNLIMITED;
+    param
+}
