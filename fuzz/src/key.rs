@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_shuttle::{Ends, Key, LETTER_OVERHEAD, Opener};
+use weft_shuttle::{AddressPair, Key, Opener, SEALED_OVERHEAD};
 use weft_wire::datagram::SealedHeader;
 
 /// The key of what [`letters`] opens.
@@ -20,8 +20,8 @@ pub fn key_file(data: &[u8]) {
 pub const NOW_NS: u64 = 1_800_000_000_000_000_000;
 
 /// As [`NOW_NS`].
-pub fn ends() -> Ends {
-    Ends { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into() }
+pub fn ends() -> AddressPair {
+    AddressPair { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into() }
 }
 
 /// `data` as datagrams, each after its length in two octets: each opens once at most.
@@ -35,7 +35,7 @@ pub fn letters(mut data: &[u8]) {
             assert_eq!(header.to_bytes(), datagram[..header.to_bytes().len()]);
         }
         if let Ok(text) = opener.open(&mut datagram.to_vec(), &ends(), NOW_NS) {
-            assert_eq!(text.len() + LETTER_OVERHEAD, datagram.len());
+            assert_eq!(text.len() + SEALED_OVERHEAD, datagram.len());
             assert!(opened.insert(datagram), "opened twice");
         }
     }

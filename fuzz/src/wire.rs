@@ -4,7 +4,7 @@
 use weft_wire::ddp::Header;
 use weft_wire::mpa::{Enhanced, StartFrame, StartKind};
 use weft_wire::rdmap::{AtomicRequest, AtomicResponse, Control, ImmediateData, ReadRequest};
-use weft_wire::terminate::{Phase, Terminate, TerminateCode};
+use weft_wire::terminate::{Terminate, TerminateCode, TerminatePhase};
 use weft_wire::{datagram, iwpm, sdp};
 
 /// `data` as a start frame of either kind.
@@ -53,7 +53,7 @@ pub fn segment(data: &[u8]) {
 
 /// `data` as the payload of a Terminate.
 pub fn terminate(data: &[u8]) {
-    for phase in [Phase::Setup, Phase::Operation] {
+    for phase in [TerminatePhase::Setup, TerminatePhase::Operation] {
         let Ok(terminate) = Terminate::parse(data, phase) else { continue };
         assert_eq!(TerminateCode::from_word(terminate.code.to_word()), terminate.code);
         let mut bytes = Vec::new();

@@ -21,7 +21,7 @@ use weft_net::{path, tcp};
 use weft_os::clock;
 use weft_reactor::{Interest, Source, Token};
 use weft_rnic::Written;
-use weft_rnic::shuttle::{Ends, LETTER_OVERHEAD, Opener, Route, Sealer, Unopened};
+use weft_rnic::shuttle::{AddressPair, Opener, Route, SEALED_OVERHEAD, Sealer, Unopened};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::wire::datagram::{
     GROUP_QPN, HEADER_LEN_MAX, Header, ROUTE_LEN, SealedHeader, route_header,
@@ -86,7 +86,7 @@ pub(crate) struct Mailbox {
     /// What seals and opens, if there is a key.
     letters: Option<(Sealer, Opener)>,
     /// The addresses between which clear text went last that may, so that not each datagram asks.
-    trusted: Option<Ends>,
+    trusted: Option<AddressPair>,
     /// What comes from outside by IPv6 is cut by the kernel, where clear text must not come from
     /// there.
     screened: bool,
@@ -193,7 +193,7 @@ impl Mailbox {
         }
         let head: Option<Head> = datagram.first_chunk().copied();
         if let Some((_, opener)) = &mut self.letters {
-            let ends = Ends { from, to: route.local.ip() };
+            let ends = AddressPair { from, to: route.local.ip() };
             let opened = opener.open(datagram, &ends, clock::time_of_day_ns());
             return opened.inspect_err(|why| self.drop_unopened(head, *why, route)).ok();
         }
@@ -212,7 +212,7 @@ impl Mailbox {
         if claims && !self.screened {
             return false;
         }
-        let ends = Ends { from: route.remote.ip(), to: route.local.ip() };
+        let ends = AddressPair { from: route.remote.ip(), to: route.local.ip() };
         if self.trusted != Some(ends) && !self.admits(head, route) {
             return false;
         }
@@ -230,7 +230,7 @@ impl Mailbox {
         if route.remote.ip().is_multicast() {
             return self.groups_limited && Secrecy::get().permit_groups().is_ok();
         }
-        let ends = Ends { from: route.remote.ip(), to: route.local.ip() };
+        let ends = AddressPair { from: route.remote.ip(), to: route.local.ip() };
         if self.trusted != Some(ends) && Secrecy::get().permit(ends.to, ends.from).is_err() {
             return false;
         }
@@ -297,7 +297,7 @@ impl Mailbox {
         let Some(to) = sq.destination(first).copied() else { return false };
         let drop_it = wqe.len > PAYLOAD_MAX;
         let route = self.route(&to);
-        let ends = route.map(|route| Ends { from: route.local.ip(), to: route.remote.ip() });
+        let ends = route.map(|route| AddressPair { from: route.local.ip(), to: route.remote.ip() });
         self.staged.clear();
         let (mut count, mut each) = (0_u32, 0);
         let regions = qp.regions().reader();
@@ -410,7 +410,7 @@ fn stage(
     wqe: &SendWqe,
     to: &Destination,
     regions: &RegionReader<'_>,
-    sealer: Option<(&mut Sealer, Ends)>,
+    sealer: Option<(&mut Sealer, AddressPair)>,
     out: &mut Vec<u8>,
 ) -> bool {
     if wqe.len > PAYLOAD_MAX {
@@ -448,7 +448,7 @@ fn stage_text(
         },
         solicited: wqe.flags.contains(SendFlags::SOLICITED),
     };
-    out.reserve(HEADER_LEN_MAX + wqe.len as usize + LETTER_OVERHEAD);
+    out.reserve(HEADER_LEN_MAX + wqe.len as usize + SEALED_OVERHEAD);
     out.extend_from_slice(&header.to_bytes()[..header.len()]);
     if let Some(inline) = wqe.inline() {
         out.extend_from_slice(inline);

@@ -17,7 +17,7 @@ use crate::sink;
 impl RxPort<'_> {
     /// The fault of an answer: if it has no place to go to, that is none of the peer's.
     pub(crate) fn refuse_answer(&mut self, fault: Fault) -> Fault {
-        match (self.sinkless.take(), fault) {
+        match (self.unplaceable.take(), fault) {
             (Some(seq), Fault::PeerMisbehaved { terminate, .. }) => {
                 Fault::SinkGone { seq, terminate }
             }
@@ -55,7 +55,7 @@ impl RxPort<'_> {
             return Err(TerminateCode::TaggedBounds);
         }
         if !payload.is_empty() {
-            self.place_answer(seq, id, header, payload).inspect_err(|_| self.sinkless = id)?;
+            self.place_answer(seq, id, header, payload).inspect_err(|_| self.unplaceable = id)?;
             self.stream.stats.octets_in += payload.len() as u64;
         }
         if header.last {
@@ -122,7 +122,7 @@ impl RxPort<'_> {
         let request = found.ok_or(TerminateCode::TaggedBounds)?.seq;
         if len > 0 {
             self.place_answer(seq, request, header, payload)
-                .inspect_err(|_| self.sinkless = request)?;
+                .inspect_err(|_| self.unplaceable = request)?;
             self.stream.stats.octets_in += len;
         }
         if last {
@@ -166,7 +166,7 @@ impl RxPort<'_> {
                 .regions()
                 .write(sink.lkey, pd, sink.addr, &value, right)
                 .map_err(|_| TerminateCode::RdmapStreamCatastrophic)
-                .inspect_err(|_| self.sinkless = request.seq)?;
+                .inspect_err(|_| self.unplaceable = request.seq)?;
         }
         self.finish_request(request.seq);
         Ok(Placed::Memory)

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct EarlyWrites {
     /// By key and address of the first octet: the end, and the number of the segment that wrote it.
-    stretches: BTreeMap<(u32, u64), Stretch>,
+    stretches: BTreeMap<(u32, u64), EarlyRange>,
     /// The largest number among them.
     latest: u64,
     /// How many of them call for a sweep: twice what the last one left, so that a peer that keeps
@@ -25,7 +25,7 @@ pub struct EarlyWrites {
 const KEPT_MIN: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct EarlyRange {
     end: u64,
     seq: u64,
 }
@@ -76,7 +76,7 @@ impl EarlyWrites {
         for (from, stretch) in covered {
             self.stretches.remove(&(key, from));
             if from < start {
-                self.stretches.insert((key, from), Stretch { end: start, ..stretch });
+                self.stretches.insert((key, from), EarlyRange { end: start, ..stretch });
             }
             if stretch.end > end {
                 self.stretches.insert((key, end), stretch);
@@ -92,14 +92,14 @@ impl EarlyWrites {
             && stretch.seq + 1 == seq
         {
             debug_assert!(from < start);
-            *stretch = Stretch { end, seq };
+            *stretch = EarlyRange { end, seq };
             return;
         }
-        self.stretches.insert((key, start), Stretch { end, seq });
+        self.stretches.insert((key, start), EarlyRange { end, seq });
     }
 
     /// The stretches of `key` that have octets in common with `start..end`, in order.
-    fn within(&self, key: u32, start: u64, end: u64) -> impl Iterator<Item = (u64, Stretch)> {
+    fn within(&self, key: u32, start: u64, end: u64) -> impl Iterator<Item = (u64, EarlyRange)> {
         let before = self.stretches.range((key, 0)..(key, start)).next_back();
         let from_start = self.stretches.range((key, start)..(key, end));
         before

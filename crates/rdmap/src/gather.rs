@@ -98,7 +98,7 @@ impl TxPort<'_> {
                 let to = request.sink_to.wrapping_add(u64::from(id.offset));
                 out.push_bytes(&tagged(Opcode::ReadResponse, request.sink_stag, to, last));
                 let Some(regions) = self.regions.filter(|_| id.len > 0) else { return };
-                let (key, who) = (request.src_stag.0, self.qp.party());
+                let (key, who) = (request.src_stag.0, self.qp.accessor());
                 let from = request.src_to + u64::from(id.offset);
                 let len = u32::from(id.len);
                 let right = Access::REMOTE_READ;

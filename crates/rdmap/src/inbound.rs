@@ -27,14 +27,14 @@ pub enum Inbound {
 /// acknowledged, so that the response can be gathered again.
 #[derive(Debug)]
 pub struct InboundQueue {
-    entries: VecDeque<(Inbound, Progress)>,
+    entries: VecDeque<(Inbound, ResponseProgress)>,
     first: u32,
     next: u32,
     limit: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+struct ResponseProgress {
     unacked: u32,
     sent: bool,
 }
@@ -54,7 +54,7 @@ impl InboundQueue {
         if waiting >= self.limit {
             return false;
         }
-        self.entries.push_back((request, Progress::default()));
+        self.entries.push_back((request, ResponseProgress::default()));
         true
     }
 

@@ -35,5 +35,5 @@ mod tx;
 pub use capability::Peer;
 pub use fault::Fault;
 pub use rx::RxPort;
-pub use stream::{Config, Lower, Role, Rtr, Short, Stats, Stream};
+pub use stream::{Config, Lower, RnrWait, Role, Rtr, Stats, Stream};
 pub use tx::TxPort;

@@ -15,12 +15,12 @@ use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_wire::ids::{Msn, QN_SEND, QN_SHARED};
 use weft_wire::llp::{Placed, UlpduSink};
 use weft_wire::rdmap::{AtomicRequest, ImmediateData, Opcode, ReadRequest};
-use weft_wire::terminate::{Phase, Terminate, TerminateCode};
+use weft_wire::terminate::{Terminate, TerminateCode, TerminatePhase};
 
 use crate::capability::{self, Peer};
 use crate::fault::{Fault, invalidate_code, quotes_request, read_code, tagged_code};
 use crate::inbound::Inbound;
-use crate::state::{DiscoveryEvent, Greeting};
+use crate::state::{DiscoveryEvent, FirstMessage};
 use crate::stream::{Lower, Receiving, Role, Stream};
 
 /// Messages of which parts may arrive before those of an earlier one. Each takes a posted receive,
@@ -31,20 +31,28 @@ const MESSAGES_AHEAD_MAX: u32 = 1 << 16;
 pub struct RxPort<'a> {
     pub(crate) stream: &'a mut Stream,
     pub(crate) qp: &'a Qp,
-    patient: bool,
+    hold_unmatched: bool,
     /// Drops a message that has no receive, since nobody would send it again.
-    careless: bool,
+    drop_unmatched: bool,
     held: bool,
     written: bool,
     /// The request whose answer cannot be placed: its memory may not be written, or is not there.
-    pub(crate) sinkless: Option<u32>,
+    pub(crate) unplaceable: Option<u32>,
 }
 
 impl<'a> RxPort<'a> {
     /// The receiving side of `stream`. A message that no receive was posted for is a fault of the
-    /// peer, unless it is `patient`: then the lower layer holds it.
-    pub fn new(stream: &'a mut Stream, qp: &'a Qp, patient: bool) -> Self {
-        Self { stream, qp, patient, careless: false, held: false, written: false, sinkless: None }
+    /// peer, unless it is `hold_unmatched`: then the lower layer holds it.
+    pub fn new(stream: &'a mut Stream, qp: &'a Qp, hold_unmatched: bool) -> Self {
+        Self {
+            stream,
+            qp,
+            hold_unmatched,
+            drop_unmatched: false,
+            held: false,
+            written: false,
+            unplaceable: None,
+        }
     }
 
     /// Whether a message is held back.
@@ -163,7 +171,7 @@ impl<'a> RxPort<'a> {
         let event = if hello { DiscoveryEvent::HeardHello } else { DiscoveryEvent::HeardOther };
         self.stream.discovery = self.stream.discovery.after(event);
         if hello && self.stream.config.role == Role::Responder {
-            self.stream.own.greeting = Some(Greeting::Hello);
+            self.stream.own.first_message = Some(FirstMessage::Hello);
         }
     }
 
@@ -195,7 +203,7 @@ impl<'a> RxPort<'a> {
     ) -> Result<(), TerminateCode> {
         let regions = self.qp.regions();
         let write = |to: u64, octets: &[u8]| {
-            regions.write(key, self.qp.party(), to, octets, right).map_err(tagged_code)
+            regions.write(key, self.qp.accessor(), to, octets, right).map_err(tagged_code)
         };
         if !self.any_order() {
             return write(start, payload);
@@ -210,7 +218,7 @@ impl<'a> RxPort<'a> {
         }
         // The check of the whole comes before the first octet of a part.
         let len = payload.len() as u64;
-        regions.check(key, self.qp.party(), start, len, right).map_err(tagged_code)?;
+        regions.check(key, self.qp.accessor(), start, len, right).map_err(tagged_code)?;
         for (from, to) in early.gaps(key, seq, start, start + len) {
             write(from, &payload[(from - start) as usize..(to - start) as usize])?;
             early.note(key, seq, from, to);
@@ -230,7 +238,7 @@ impl<'a> RxPort<'a> {
             self.qp.permit(right).map_err(read_code)?;
             self.qp
                 .regions()
-                .check(request.src_stag.0, self.qp.party(), request.src_to, len, right)
+                .check(request.src_stag.0, self.qp.accessor(), request.src_to, len, right)
                 .map_err(read_code)?;
         }
         self.queue(Inbound::Read(request))
@@ -252,7 +260,7 @@ impl<'a> RxPort<'a> {
         self.qp.permit(Access::REMOTE_ATOMIC).map_err(read_code)?;
         self.qp
             .regions()
-            .check(request.stag.0, self.qp.party(), request.to, 8, Access::REMOTE_ATOMIC)
+            .check(request.stag.0, self.qp.accessor(), request.to, 8, Access::REMOTE_ATOMIC)
             .map_err(read_code)?;
         self.queue(Inbound::Atomic { request, old: None, msn: 0 })
     }
@@ -354,7 +362,7 @@ impl<'a> RxPort<'a> {
         }
         while self.stream.receiving.len() <= ahead {
             let wqe = self.take_recv(header.qn)?;
-            if wqe.is_none() && !self.careless {
+            if wqe.is_none() && !self.drop_unmatched {
                 return Err(TerminateCode::UntaggedNoBuffer);
             }
             let room = wqe.as_ref().map_or(u64::MAX, RecvWqe::room);
@@ -409,11 +417,11 @@ impl UlpduSink for RxPort<'_> {
             return Ok(Placed::Dropped);
         }
         let early = self.any_order() && seq > self.stream.frontier;
-        self.careless = self.qp.kind() == QpType::Uc && !early;
+        self.drop_unmatched = self.qp.kind() == QpType::Uc && !early;
         match self.segment(seq, ulpdu) {
             // What came before its time may be right, or wrong, when its time has come.
             Err(_) if early => Ok(Placed::Held),
-            Err(fault) if self.patient && fault.lacks_receive() => {
+            Err(fault) if self.hold_unmatched && fault.lacks_receive() => {
                 self.held = true;
                 Ok(Placed::Held)
             }
@@ -451,7 +459,7 @@ pub(crate) fn take_number(
 }
 
 fn terminated(payload: &[u8], first: bool) -> Fault {
-    let phase = if first { Phase::Setup } else { Phase::Operation };
+    let phase = if first { TerminatePhase::Setup } else { TerminatePhase::Operation };
     let told = Terminate::parse(payload, phase);
     Fault::Terminated(told.unwrap_or(Terminate::bare(TerminateCode::RdmapOperation)))
 }

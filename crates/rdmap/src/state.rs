@@ -1,5 +1,5 @@
 //! The states of a stream and the only transitions between them: its life ([`Life`]), what is known
-//! of the peer ([`Discovery`]), and which message goes next ([`Turn`], [`Greeting`]).
+//! of the peer ([`Discovery`]), and which message goes next ([`Turn`], [`FirstMessage`]).
 
 use crate::capability::Peer;
 use crate::stream::Lower;
@@ -119,7 +119,7 @@ pub(crate) enum Turn {
 
 /// A message without effect on the application that is to go out before any request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Greeting {
+pub(crate) enum FirstMessage {
     /// The zero-length Write that names a Weft peer.
     Hello,
     /// A zero-length Read.

@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::inbound::InboundQueue;
 use crate::outbound::OutboundQueue;
 use crate::progress::Progress;
-use crate::state::{Discovery, DiscoveryEvent, Greeting, Life, LifeEvent, Turn};
+use crate::state::{Discovery, DiscoveryEvent, FirstMessage, Life, LifeEvent, Turn};
 
 /// Who asked for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub(crate) struct Receiving {
 
 /// A message of this side that found no receive at the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Short {
+pub struct RnrWait {
     /// The request.
     pub seq: u32,
     /// How long it should wait at a time, in microseconds.
@@ -99,7 +99,7 @@ pub struct Short {
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     /// The first message.
-    pub greeting: Option<Greeting>,
+    pub first_message: Option<FirstMessage>,
     /// The last message.
     pub terminate: Option<Terminate>,
 }
@@ -141,7 +141,7 @@ pub struct Stream {
     /// Receives that messages are being placed into, from `expect_send` on.
     pub(crate) receiving: VecDeque<Receiving>,
     /// Waits for the peer to post a receive; until then no other message leaves that needs one.
-    pub(crate) short: Option<Short>,
+    pub(crate) rnr: Option<RnrWait>,
     /// Octets of the Write being placed, and of the one that just ended.
     pub(crate) write_octets: (u32, Option<u32>),
     /// Why it ends, if the peer is to know.
@@ -164,16 +164,16 @@ impl Stream {
     /// The stream of a connection that was just agreed.
     pub fn new(config: Config) -> Self {
         let initiator = config.role == Role::Initiator;
-        let greeting = config.rtr.map(|rtr| match rtr {
-            Rtr::Write => Greeting::Hello,
-            Rtr::Read => Greeting::Read,
+        let first_message = config.rtr.map(|rtr| match rtr {
+            Rtr::Write => FirstMessage::Hello,
+            Rtr::Read => FirstMessage::Read,
         });
         Self {
             config,
             discovery: Discovery::new(config.lower),
             life: Life::Open,
             turn: Turn::Response,
-            own: Own { greeting: greeting.filter(|_| initiator), terminate: None },
+            own: Own { first_message: first_message.filter(|_| initiator), terminate: None },
             current: Current::Nothing,
             inbound: InboundQueue::new(config.ird),
             outbound: OutboundQueue::new(config.ord),
@@ -186,7 +186,7 @@ impl Stream {
             frontier: 0,
             early: EarlyWrites::default(),
             receiving: VecDeque::new(),
-            short: None,
+            rnr: None,
             write_octets: (0, None),
             reason: None,
             fault: None,
@@ -240,8 +240,8 @@ impl Stream {
     }
 
     /// The message of this side that waits for a receive of the peer.
-    pub fn short(&self) -> Option<Short> {
-        self.short
+    pub fn rnr(&self) -> Option<RnrWait> {
+        self.rnr
     }
 
     /// The last message of the peer that had a receive.
@@ -257,7 +257,7 @@ impl Stream {
     /// Sends a message without effect when there is a moment for it: Linux siw can miss that the
     /// first message is there, and sees it when a second one arrives.
     pub fn nudge(&mut self) {
-        self.own.greeting.get_or_insert(Greeting::Hello);
+        self.own.first_message.get_or_insert(FirstMessage::Hello);
     }
 
     /// Whether a Read of nothing is to find out now whether the peer speaks RFC 7306.
@@ -304,7 +304,7 @@ impl Stream {
             Some(_) => LifeEvent::FailedWithTerminate,
             None => LifeEvent::Failed,
         });
-        self.own = Own { greeting: None, terminate };
+        self.own = Own { first_message: None, terminate };
         self.current = Current::Nothing;
         fault.report(self, qp);
         if qp.fail(self.receiving.drain(..).filter_map(|receiving| receiving.wqe))

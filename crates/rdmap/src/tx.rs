@@ -20,8 +20,8 @@ use crate::fault::Fault;
 use crate::gather::expected;
 use crate::inbound::Inbound;
 use crate::outbound::{Expected, Outbound};
-use crate::state::{DiscoveryEvent, Greeting, Life, LifeEvent, Turn};
-use crate::stream::{Current, Lower, Short, Stream};
+use crate::state::{DiscoveryEvent, FirstMessage, Life, LifeEvent, Turn};
+use crate::stream::{Current, Lower, RnrWait, Stream};
 
 /// The bits of [`SegmentId::wqe`] that count messages of one kind.
 pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
@@ -81,7 +81,7 @@ impl<'a> TxPort<'a> {
     /// response whose memory that is.
     pub fn fault_of_gone(self) -> Fault {
         let Some(regions) = self.regions else { return Fault::Closed };
-        let (pd, who) = (self.qp.pd(), self.qp.party());
+        let (pd, who) = (self.qp.pd(), self.qp.accessor());
         let request = self.sq.find(|wqe| {
             let is_source = !wqe.op.awaits_response() && wqe.inline().is_none();
             is_source && wqe.is_out() && regions.is_gone(pd, wqe.sges())
@@ -120,9 +120,9 @@ impl<'a> TxPort<'a> {
         if own.terminate.is_some() {
             return segment(OWN_TERMINATE, 0);
         }
-        match own.greeting.take() {
-            Some(Greeting::Hello) => return segment(OWN_HELLO, 0),
-            Some(Greeting::Read) => return self.own_read(None),
+        match own.first_message.take() {
+            Some(FirstMessage::Hello) => return segment(OWN_HELLO, 0),
+            Some(FirstMessage::Read) => return self.own_read(None),
             None => {}
         }
         if self.stream.wants_to_probe() {
@@ -200,7 +200,7 @@ impl<'a> TxPort<'a> {
             return false;
         }
         let op = wqe.op;
-        if self.stream.short.is_some() && op.takes_receive() {
+        if self.stream.rnr.is_some() && op.takes_receive() {
             return false;
         }
         let immediate = matches!(op, SendOp::WriteImm { .. } | SendOp::SendImm { .. });
@@ -322,7 +322,7 @@ impl<'a> TxPort<'a> {
         if let Inbound::Atomic { request, .. } = request {
             let Some(regions) = self.regions else { return false };
             let operate = |old| atomic::apply(&request, old);
-            match regions.atomic(request.stag.0, self.qp.party(), request.to, operate) {
+            match regions.atomic(request.stag.0, self.qp.accessor(), request.to, operate) {
                 Ok(old) => {
                     let msn = self.stream.msn_atomic_response;
                     self.stream.msn_atomic_response = msn.next();
@@ -366,7 +366,7 @@ impl<'a> TxPort<'a> {
         let Some(regions) = self.regions.filter(|_| len > 0) else { return Ok(()) };
         let to = request.src_to + u64::from(offset);
         let mut dry = Gather::new();
-        let who = self.qp.party();
+        let who = self.qp.accessor();
         regions.gather_region(request.src_stag.0, who, to, len, Access::REMOTE_READ, &mut dry)
     }
 }
@@ -421,8 +421,8 @@ impl UlpduSource for TxPort<'_> {
             REQUEST | IMMEDIATE => {
                 let seq = widen(seq, self.sq.tail());
                 self.sq.segments_acked(seq, count);
-                if self.stream.short.is_some_and(|short| self.sq.is_placed(short.seq)) {
-                    self.stream.short = None;
+                if self.stream.rnr.is_some_and(|rnr| self.sq.is_placed(rnr.seq)) {
+                    self.stream.rnr = None;
                 }
                 self.sq.complete(self.qp.num(), self.qp.send_cq());
                 self.qp.check_drained(&self.sq);
@@ -432,13 +432,13 @@ impl UlpduSource for TxPort<'_> {
         }
     }
 
-    fn short_of_receives(&mut self, credit: Msn, wait_us: u32) {
-        let known = self.stream.short.is_some_and(|short| {
-            !self.sq.is_placed(short.seq) && self.sq.get(short.seq).msn == credit.next().0
+    fn receiver_not_ready(&mut self, credit: Msn, wait_us: u32) {
+        let known = self.stream.rnr.is_some_and(|rnr| {
+            !self.sq.is_placed(rnr.seq) && self.sq.get(rnr.seq).msn == credit.next().0
         });
         if !known && !self.stream.is_dead() {
             let seq = self.sq.under_way(credit.next().0);
-            self.stream.short = seq.map(|seq| Short { seq, wait_us });
+            self.stream.rnr = seq.map(|seq| RnrWait { seq, wait_us });
         }
     }
 }

@@ -5,7 +5,7 @@
 //! and one that found no receive after the time that its answer named. Shuttle repeats as the path
 //! asks for, so what is kept of the counts is the time that they take together.
 
-use weft_rdmap::Short;
+use weft_rdmap::RnrWait;
 use weft_shuttle::cc::Rtt;
 use weft_verbs::QpAttr;
 
@@ -91,7 +91,7 @@ impl RetryTimers {
     }
 
     /// Notes which request waits for a receive.
-    pub fn note_short(&mut self, now_ns: u64, short: Option<Short>) {
+    pub fn note_short(&mut self, now_ns: u64, short: Option<RnrWait>) {
         let since = |seq| match self.short {
             Some(known) if known.0 == seq => known,
             _ => (seq, now_ns),
@@ -101,7 +101,7 @@ impl RetryTimers {
 
     /// When `short` has waited for as long as `attrs` say. Each repetition would have taken a round
     /// trip too.
-    pub fn short_due_ns(&self, short: Short, attrs: &QpAttr, rtt: Option<Rtt>) -> Option<u64> {
+    pub fn short_due_ns(&self, short: RnrWait, attrs: &QpAttr, rtt: Option<Rtt>) -> Option<u64> {
         let (_, since_ns) = self.short.filter(|_| attrs.rnr_retry < FOR_EVER)?;
         let round_ns = rtt.map_or(0, |rtt| rtt.smoothed_ns);
         let once_ns = 1000 * u64::from(short.wait_us) + round_ns;
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_message_waits_for_its_receive_as_often_as_was_allowed() {
         let mut retry_timers = RetryTimers::default();
-        let short = Short { seq: 9, wait_us: 640 };
+        let short = RnrWait { seq: 9, wait_us: 640 };
         let attrs = |rnr_retry| QpAttr { rnr_retry, ..QpAttr::default() };
         retry_timers.note_short(5 * MS, Some(short));
         retry_timers.note_short(6 * MS, Some(short));
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(due(&retry_timers, 0), Some(5 * MS + 1_640_000));
         assert_eq!(due(&retry_timers, 3), Some(5 * MS + 4 * 1_640_000));
         assert_eq!(due(&retry_timers, 7), None);
-        retry_timers.note_short(7 * MS, Some(Short { seq: 10, wait_us: 640 }));
+        retry_timers.note_short(7 * MS, Some(RnrWait { seq: 10, wait_us: 640 }));
         assert_eq!(due(&retry_timers, 0), Some(7 * MS + 1_640_000));
         retry_timers.note_short(8 * MS, None);
         assert_eq!(due(&retry_timers, 0), None);

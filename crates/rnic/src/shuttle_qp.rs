@@ -274,7 +274,7 @@ impl ShuttleQp {
         if self.held {
             self.tell_credit(now_ns);
         }
-        self.retry_timers.note_short(now_ns, self.rdmap.short());
+        self.retry_timers.note_short(now_ns, self.rdmap.rnr());
         self.take_events(now_ns);
     }
 
@@ -321,7 +321,7 @@ impl ShuttleQp {
         if self.silence_due_ns().is_some_and(|at_ns| at_ns <= now_ns) {
             self.give_up(now_ns);
         }
-        if let Some(short) = self.rdmap.short()
+        if let Some(short) = self.rdmap.rnr()
             && self.short_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
         {
             self.fail(now_ns, Fault::NoReceive { seq: short.seq });
@@ -350,7 +350,7 @@ impl ShuttleQp {
 
     /// When a message of this side has waited long enough for a receive.
     fn short_due_ns(&self) -> Option<u64> {
-        let short = self.rdmap.short().filter(|_| !self.rdmap.is_dead())?;
+        let short = self.rdmap.rnr().filter(|_| !self.rdmap.is_dead())?;
         self.retry_timers.short_due_ns(short, &self.qp.attrs(), self.rtt())
     }
 

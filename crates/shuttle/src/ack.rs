@@ -9,12 +9,12 @@ use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::{Ack, Ranges};
 
 use crate::recovery::PN_WINDOW;
-use crate::window::{Seen, Window};
+use crate::window::{Seen, SeenWindow};
 
 /// The receiver's memory of a path.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
-    seen: Window,
+    seen: SeenWindow,
     largest: Option<u64>,
     largest_at_ns: u64,
     due_ns: Option<u64>,
@@ -34,7 +34,7 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     pub(crate) fn new() -> Self {
         Self {
-            seen: Window::new(PN_WINDOW),
+            seen: SeenWindow::new(PN_WINDOW),
             largest: None,
             largest_at_ns: 0,
             due_ns: None,

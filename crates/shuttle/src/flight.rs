@@ -43,8 +43,8 @@ pub(crate) struct Flight {
     pub(crate) first_pn: u64,
     pub(crate) sent_ns: u64,
     pub(crate) cargo: Cargo,
-    /// Who answers for it, among the accounts of its path.
-    pub(crate) account: u16,
+    /// Who answers for it, among the budgets of its path.
+    pub(crate) budget: u16,
     pub(crate) snapshot: Snapshot,
     /// When the newest loss among them was declared.
     pub(crate) lost_ns: u64,
@@ -63,7 +63,7 @@ impl Flight {
             first_pn,
             sent_ns: 0,
             cargo: Cargo::Frames,
-            account: 0,
+            budget: 0,
             snapshot: Snapshot::default(),
             lost_ns: 0,
             acked: 0,

@@ -15,32 +15,32 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
-mod account;
 mod ack;
+mod ack_path;
 mod capability;
 pub mod cc;
 mod config;
 mod connection;
-mod draws;
+mod csprng;
 mod endpoint;
 mod error;
 mod flight;
-mod grey;
 mod key;
-mod letter;
 mod mtu;
+mod mtu_suspect;
 mod noise;
 mod pacer;
 mod path;
+mod path_budget;
 mod protect;
 mod ranges;
 mod recovery;
 mod reorder;
 mod rtt;
+mod scheduler;
 mod seal;
-mod spread;
+mod sealed_datagram;
 mod stream;
-mod way_back;
 mod window;
 
 pub use capability::capabilities;
@@ -51,8 +51,8 @@ pub use connection::{Connection, Event, Ports, Request, Stats, TimeWait, Transmi
 pub use endpoint::{Arrival, Endpoint, EndpointStats, Gate, Listen, Passage, Ticket};
 pub use error::{End, Misuse, Refusal};
 pub use key::{KEY_FILE_OCTETS_MAX, Key, KeyError, KeyName};
-pub use letter::{Ends, LETTER_OVERHEAD, Opener, Sealer, Unopened};
 pub use noise::Credentials;
 pub use path::Route;
 pub use recovery::RecoveryStats;
+pub use sealed_datagram::{AddressPair, Opener, SEALED_OVERHEAD, Sealer, Unopened};
 pub use stream::{Credit, Placement, Profile};

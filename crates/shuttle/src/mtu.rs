@@ -91,7 +91,7 @@ impl MtuSearch {
 
     /// The size in use is lost more often than smaller ones. Gives the size to go on with; the
     /// search goes on in the lower half, since a probe or two says nothing of one a little smaller.
-    pub(crate) fn handle_grey(&mut self) -> u16 {
+    pub(crate) fn handle_suspect(&mut self) -> u16 {
         self.high = self.base + (self.low - self.base) / 2;
         self.low = self.base;
         (self.waiting, self.losses, self.next_ns) = (false, 0, 0);
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(search.poll(2), None);
         assert_eq!(search.poll(1 + AGAIN_NS), Some(9000));
         assert_eq!(search.handle_acked(9000), Some(9000));
-        assert_eq!(search.handle_grey(), 1200);
+        assert_eq!(search.handle_suspect(), 1200);
         assert_eq!(search.poll(5), Some(1200 + 3900 / 2));
         assert_eq!(search.handle_black_hole(), 1200);
         assert_eq!(search.poll(5), Some(9000));

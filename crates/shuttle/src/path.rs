@@ -5,18 +5,18 @@ use core::net::SocketAddr;
 use weft_wire::shuttle::frame::Ack;
 use weft_wire::shuttle::{PathId, StreamId};
 
-use crate::account::{Account, Allowance, OF_PATH};
 use crate::ack::Arrivals;
+use crate::ack_path::AckPath;
 use crate::cc::{Controller, Make, Params, Saved};
 use crate::config::Config;
 use crate::flight::Flight;
-use crate::grey::{GreyTest, Step};
 use crate::mtu::MtuSearch;
+use crate::mtu_suspect::{MtuSuspect, SuspectStep};
 use crate::pacer::Cap;
-use crate::recovery::{News, Recovery};
+use crate::path_budget::{Allowance, PathBudget, SHARED_BUDGET};
+use crate::recovery::{AckOutcome, Recovery};
 use crate::rtt::ack_interval_ns;
-use crate::spread::Way;
-use crate::way_back::WayBack;
+use crate::scheduler::PathOutlook;
 
 /// A sender asks for an immediate acknowledgement once in this at most, or in a part of the round
 /// trip if that is shorter.
@@ -63,15 +63,15 @@ pub(crate) struct Path {
     pub(crate) response: Option<(u64, Route)>,
     pub(crate) recovery: Recovery,
     pub(crate) arrivals: Arrivals,
-    /// Its own account, then those of streams with a controller of their own.
-    accounts: Vec<Account>,
-    /// Which account a stream has, by the stream's number.
-    accounts_of: Vec<u16>,
+    /// Its own budget, then those of streams with a controller of their own.
+    budgets: Vec<PathBudget>,
+    /// Which budget a stream has, by the stream's number.
+    budgets_of: Vec<u16>,
     pub(crate) datagram_octets: u16,
     /// Octets of the datagrams that every path is taken to carry.
     pub(crate) base_octets: u16,
     pub(crate) mtu: MtuSearch,
-    grey: GreyTest,
+    suspect: MtuSuspect,
     /// Something that is acknowledged should leave.
     pub(crate) ping: bool,
     /// Octets that the peer's socket holds.
@@ -84,7 +84,7 @@ pub(crate) struct Path {
     pub(crate) cap: Cap,
     /// How the peer's acknowledgements come, and how far apart the peer wants ours, as it said in
     /// packet 0.
-    pub(crate) back: WayBack,
+    pub(crate) ack_path: AckPath,
     peer_interval: (u64, u64),
     /// What the peer is to send at most, and whether it must hear of that.
     pub(crate) rate_wanted_bps: u64,
@@ -106,19 +106,19 @@ impl Path {
             response: None,
             recovery: Recovery::new(config.initial_rtt_ns),
             arrivals: Arrivals::new(),
-            accounts: vec![Account::new((config.controller)(&params))],
-            accounts_of: Vec::new(),
+            budgets: vec![PathBudget::new((config.controller)(&params))],
+            budgets_of: Vec::new(),
             datagram_octets,
             base_octets: datagram_octets,
             mtu: MtuSearch::new(datagram_octets, datagram_octets),
-            grey: GreyTest::new(),
+            suspect: MtuSuspect::new(),
             ping: false,
             room_octets: u64::MAX,
             peer_floor: 0,
             granted_bps: u64::MAX,
             peer_rate: None,
             cap: Cap::default(),
-            back: WayBack::default(),
+            ack_path: AckPath::default(),
             peer_interval: (0, 0),
             rate_wanted_bps: u64::MAX,
             rate_owed: false,
@@ -129,7 +129,7 @@ impl Path {
 
     /// The controller of the path itself.
     pub(crate) fn controller(&self) -> &dyn Controller {
-        &*self.accounts[usize::from(OF_PATH)].controller
+        &*self.budgets[usize::from(SHARED_BUDGET)].controller
     }
 
     /// Whether packets other than probes are worth sending: nothing makes it look dead.
@@ -138,11 +138,12 @@ impl Path {
     }
 
     /// What a packet that leaves at the next turn may count on.
-    pub(crate) fn outlook(&self, now_ns: u64) -> Way {
+    pub(crate) fn outlook(&self, now_ns: u64) -> PathOutlook {
         let smoothed_ns = self.recovery.rtt().smoothed_ns;
-        let (due_ns, rate_bps) = self.accounts[usize::from(OF_PATH)].outlook(now_ns, smoothed_ns);
+        let (due_ns, rate_bps) =
+            self.budgets[usize::from(SHARED_BUDGET)].outlook(now_ns, smoothed_ns);
         let rate_bps = rate_bps.min(self.cap.rate_bps());
-        Way { arrives_ns: due_ns.saturating_add(smoothed_ns / 2), rate_bps }
+        PathOutlook { arrives_ns: due_ns.saturating_add(smoothed_ns / 2), rate_bps }
     }
 
     /// Begins with what an earlier connection learnt, if the path is still as long (S-65).
@@ -151,20 +152,22 @@ impl Path {
         let near =
             |saved: &Saved| rtt_ns.abs_diff(saved.min_rtt_ns) <= saved.min_rtt_ns / RESUME_DIVISOR;
         if let Some(saved) = saved.filter(near) {
-            self.accounts[usize::from(OF_PATH)].controller.on_path_changed(now_ns, Some(saved));
+            self.budgets[usize::from(SHARED_BUDGET)]
+                .controller
+                .on_path_changed(now_ns, Some(saved));
         }
     }
 
-    /// What may leave now in `account`.
-    pub(crate) fn allowance(&mut self, now_ns: u64, account: u16) -> Allowance {
-        let allowed = self.allow(now_ns, account);
+    /// What may leave now in `budget`.
+    pub(crate) fn allowance(&mut self, now_ns: u64, budget: u16) -> Allowance {
+        let allowed = self.allow(now_ns, budget);
         if matches!(allowed, Allowance::Full) {
-            self.accounts[usize::from(account)].let_go();
+            self.budgets[usize::from(budget)].let_go();
         }
         allowed
     }
 
-    fn allow(&mut self, now_ns: u64, account: u16) -> Allowance {
+    fn allow(&mut self, now_ns: u64, budget: u16) -> Allowance {
         if self.recovery.is_outage() || !self.recovery.has_room() {
             return Allowance::Full;
         }
@@ -174,7 +177,7 @@ impl Path {
         if left == 0 && self.recovery.in_flight_octets() > 0 {
             return Allowance::Full;
         }
-        let allowed = self.accounts[usize::from(account)].allowance(now_ns, octets);
+        let allowed = self.budgets[usize::from(budget)].allowance(now_ns, octets);
         match (allowed, self.cap.burst(now_ns, octets)) {
             (Allowance::Packets(packets), Ok(burst)) => {
                 Allowance::Packets(packets.min(burst).min(left.max(1)))
@@ -185,33 +188,33 @@ impl Path {
         }
     }
 
-    /// The account of a stream with a controller of its own.
-    pub(crate) fn account_of(&mut self, stream: StreamId, own: &(Make, Params)) -> u16 {
+    /// The budget of a stream with a controller of its own.
+    pub(crate) fn budget_of(&mut self, stream: StreamId, own: &(Make, Params)) -> u16 {
         let at = usize::from(stream.0);
-        if self.accounts_of.len() <= at {
-            self.accounts_of.resize(at + 1, OF_PATH);
+        if self.budgets_of.len() <= at {
+            self.budgets_of.resize(at + 1, SHARED_BUDGET);
         }
-        if self.accounts_of[at] == OF_PATH {
+        if self.budgets_of[at] == SHARED_BUDGET {
             let (make, params) = own;
             let mut params = params.clone();
             params.datagram_octets = self.datagram_octets;
             params.seed = params.seed.wrapping_add(u64::from(self.id.0));
-            self.accounts_of[at] = self.accounts.len() as u16;
-            self.accounts.push(Account::new(make(&params)));
+            self.budgets_of[at] = self.budgets.len() as u16;
+            self.budgets.push(PathBudget::new(make(&params)));
         }
-        self.accounts_of[at]
+        self.budgets_of[at]
     }
 
     /// The controller that a stream has of its own here.
     pub(crate) fn controller_of(&self, stream: StreamId) -> Option<&dyn Controller> {
-        let account = *self.accounts_of.get(usize::from(stream.0))?;
-        let own = self.accounts.get(usize::from(account)).filter(|_| account != OF_PATH)?;
+        let budget = *self.budgets_of.get(usize::from(stream.0))?;
+        let own = self.budgets.get(usize::from(budget)).filter(|_| budget != SHARED_BUDGET)?;
         Some(&*own.controller)
     }
 
-    /// Nothing was left to send although `account` would have let it go.
-    pub(crate) fn handle_app_limited(&mut self, account: u16) {
-        self.accounts[usize::from(account)].handle_app_limited();
+    /// Nothing was left to send although `budget` would have let it go.
+    pub(crate) fn handle_app_limited(&mut self, budget: u16) {
+        self.budgets[usize::from(budget)].handle_app_limited();
     }
 
     /// On a long path the peer reads many times in a round trip, and its socket limits nothing.
@@ -222,8 +225,8 @@ impl Path {
     /// A flight left.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, flight: Flight) {
         self.cap.handle_sent(now_ns, flight.octets());
-        let account = &mut self.accounts[usize::from(flight.account)];
-        self.recovery.handle_sent(now_ns, flight, account);
+        let budget = &mut self.budgets[usize::from(flight.budget)];
+        self.recovery.handle_sent(now_ns, flight, budget);
     }
 
     /// The peer wants no more than `rate_bps`; it said so in packet `pn`. Older news is ignored.
@@ -241,26 +244,26 @@ impl Path {
     }
 
     /// Does what is due.
-    pub(crate) fn handle_timeout(&mut self, now_ns: u64, news: &mut News) {
+    pub(crate) fn handle_timeout(&mut self, now_ns: u64, outcome: &mut AckOutcome) {
         let was_down = self.recovery.is_outage();
-        self.recovery.handle_timeout(now_ns, &mut self.accounts, news);
-        self.handle_probes(now_ns, news);
+        self.recovery.handle_timeout(now_ns, &mut self.budgets, outcome);
+        self.handle_probes(now_ns, outcome);
         if self.recovery.is_outage() && !was_down {
             let octets = self.mtu.handle_black_hole();
             self.use_datagrams_of(octets);
-            self.grey = GreyTest::new();
+            self.suspect = MtuSuspect::new();
         }
     }
 
     /// An acknowledgement arrived.
-    pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, news: &mut News) {
+    pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, outcome: &mut AckOutcome) {
         self.peer_floor = self.peer_floor.max(ack.floor);
         let rtt = self.recovery.rtt();
         let usual_ns = ack_interval_ns(rtt.smoothed_ns);
-        let waited_ns = self.back.handle_ack(now_ns, ack, rtt.min_ns, usual_ns);
-        self.recovery.asked_interval_ns = self.back.interval_ns();
-        self.recovery.handle_ack(now_ns, ack, waited_ns, &mut self.accounts, news);
-        self.handle_probes(now_ns, news);
+        let waited_ns = self.ack_path.handle_ack(now_ns, ack, rtt.min_ns, usual_ns);
+        self.recovery.asked_interval_ns = self.ack_path.interval_ns();
+        self.recovery.handle_ack(now_ns, ack, waited_ns, &mut self.budgets, outcome);
+        self.handle_probes(now_ns, outcome);
     }
 
     /// Every path is taken to carry datagrams of `octets`.
@@ -269,40 +272,40 @@ impl Path {
         self.use_datagrams_of(octets);
     }
 
-    /// Looks for datagrams of up to `goal` octets. Whatever was found before, was on another way.
+    /// Looks for datagrams of up to `goal` octets. Whatever was found before, was on another path.
     pub(crate) fn search_mtu(&mut self, goal: u16) {
         self.use_datagrams_of(self.base_octets);
         self.mtu = MtuSearch::new(self.base_octets, goal);
-        self.grey = GreyTest::new();
+        self.suspect = MtuSuspect::new();
     }
 
     /// Applies what became of datagrams of some size.
-    fn handle_probes(&mut self, now_ns: u64, news: &mut News) {
-        for (octets, fates) in news.fates.drain(..) {
-            let octets = match self.grey.handle(now_ns, octets > self.base_octets, fates) {
-                Some(Step::Small) => self.base_octets,
-                Some(Step::Large) => self.mtu.found(),
-                Some(Step::GiveUp) => self.mtu.handle_grey(),
+    fn handle_probes(&mut self, now_ns: u64, outcome: &mut AckOutcome) {
+        for (octets, fates) in outcome.fates.drain(..) {
+            let octets = match self.suspect.handle(now_ns, octets > self.base_octets, fates) {
+                Some(SuspectStep::Small) => self.base_octets,
+                Some(SuspectStep::Large) => self.mtu.found(),
+                Some(SuspectStep::GiveUp) => self.mtu.handle_suspect(),
                 None => continue,
             };
             self.use_datagrams_of(octets);
         }
-        self.rate_owed |= std::mem::take(&mut news.rate_lost);
-        self.back.owed |= std::mem::take(&mut news.interval_lost);
-        for (octets, arrived) in news.probes.drain(..) {
+        self.rate_owed |= std::mem::take(&mut outcome.rate_lost);
+        self.ack_path.owed |= std::mem::take(&mut outcome.interval_lost);
+        for (octets, arrived) in outcome.probes.drain(..) {
             if !arrived {
                 self.mtu.handle_lost(octets);
             } else if let Some(octets) = self.mtu.handle_acked(octets) {
                 self.use_datagrams_of(octets);
-                self.grey = GreyTest::new();
+                self.suspect = MtuSuspect::new();
             }
         }
     }
 
     pub(crate) fn use_datagrams_of(&mut self, octets: u16) {
         self.datagram_octets = octets;
-        for account in &mut self.accounts {
-            account.controller.on_datagram_octets(octets);
+        for budget in &mut self.budgets {
+            budget.controller.on_datagram_octets(octets);
         }
     }
 
@@ -346,7 +349,7 @@ impl Path {
     /// the path.
     pub(crate) fn handle_stop(&mut self) {
         self.recovery.handle_stop();
-        self.accounts.iter_mut().for_each(Account::handle_app_limited);
+        self.budgets.iter_mut().for_each(PathBudget::handle_app_limited);
     }
 
     /// Begins to try `route`, unless it is being tried.
@@ -369,15 +372,15 @@ impl Path {
         Some((challenge.token, challenge.route))
     }
 
-    /// A Response arrived (S-71, S-72). Gives whether the path now goes another way.
+    /// A Response arrived (S-71, S-72). Gives whether the path has moved.
     pub(crate) fn handle_response(&mut self, now_ns: u64, token: u64) -> bool {
         let Some(challenge) = self.challenge.take_if(|challenge| challenge.token == token) else {
             return false;
         };
         let moved = std::mem::replace(&mut self.route, challenge.route) != challenge.route;
         if moved && self.validated {
-            for account in &mut self.accounts {
-                account.controller.on_path_changed(now_ns, None);
+            for budget in &mut self.budgets {
+                budget.controller.on_path_changed(now_ns, None);
             }
         }
         let news = moved || !self.validated;
@@ -404,8 +407,8 @@ mod tests {
         while path.recovery.next_pn() + 64 < PN_WINDOW - 1 {
             path.recovery.handle_sent_untimed();
         }
-        assert!(matches!(path.allowance(now_ns, OF_PATH), Allowance::Packets(_)));
+        assert!(matches!(path.allowance(now_ns, SHARED_BUDGET), Allowance::Packets(_)));
         path.recovery.handle_sent_untimed();
-        assert_eq!(path.allowance(now_ns, OF_PATH), Allowance::Full);
+        assert_eq!(path.allowance(now_ns, SHARED_BUDGET), Allowance::Full);
     }
 }

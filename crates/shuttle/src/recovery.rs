@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 use weft_wire::shuttle::frame::Ack;
 
-use crate::account::{Account, Report};
 use crate::cc::Rtt;
 use crate::flight::{Cargo, Flight, Segments};
-use crate::grey::Fates;
+use crate::mtu_suspect::PacketFates;
+use crate::path_budget::{PathBudget, Report};
 use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
 use crate::rtt::{RttEstimate, ack_interval_ns};
@@ -33,13 +33,13 @@ const JITTER_NS: u64 = 1_000_000;
 
 /// What an acknowledgement or a timer tells the streams.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct AckOutcome {
     /// The peer has these.
     pub(crate) received: Vec<Segments>,
     /// The packets that carried these are lost.
     pub(crate) lost: Vec<Segments>,
     /// What became of packets with segments, by their octets.
-    pub(crate) fates: Vec<(u16, Fates)>,
+    pub(crate) fates: Vec<(u16, PacketFates)>,
     /// Probes of the datagram size: octets, and whether they arrived.
     pub(crate) probes: Vec<(u16, bool)>,
     /// What told the peer its rate, or the interval of its acknowledgements, was lost.
@@ -49,10 +49,10 @@ pub(crate) struct News {
     pub(crate) silent: bool,
 }
 
-impl News {
+impl AckOutcome {
     fn note_fates(&mut self, flight: &Flight, arrived: u32, lost: u32) {
         if let Cargo::Segments { .. } = flight.cargo {
-            self.fates.push((flight.packet_octets(), Fates { arrived, lost }));
+            self.fates.push((flight.packet_octets(), PacketFates { arrived, lost }));
         }
     }
 }
@@ -187,10 +187,10 @@ impl Recovery {
     }
 
     /// The segments of all packets whose fate is open. They stay open: nobody has lost them yet.
-    pub(crate) fn give_back(&self, news: &mut News) {
+    pub(crate) fn give_back(&self, outcome: &mut AckOutcome) {
         for flight in &self.flights {
             let open = flight.open(flight.mask(flight.first_pn, flight.last_pn()));
-            news.lost.extend(flight.segments(open));
+            outcome.lost.extend(flight.segments(open));
         }
     }
 
@@ -200,13 +200,13 @@ impl Recovery {
     }
 
     /// A flight left; its packets are the next ones.
-    pub(crate) fn handle_sent(&mut self, now_ns: u64, mut flight: Flight, account: &mut Account) {
+    pub(crate) fn handle_sent(&mut self, now_ns: u64, mut flight: Flight, budget: &mut PathBudget) {
         debug_assert_eq!(flight.first_pn, self.next_pn);
         if self.in_flight_octets == 0 {
             self.silent_since_ns = now_ns;
         }
         flight.sent_ns = now_ns;
-        account.handle_sent(now_ns, &mut flight);
+        budget.handle_sent(now_ns, &mut flight);
         let packets = flight.count();
         self.next_pn += u64::from(packets);
         self.in_flight_octets += flight.octets();
@@ -223,8 +223,8 @@ impl Recovery {
         now_ns: u64,
         ack: &Ack<'_>,
         waited_ns: u64,
-        accounts: &mut [Account],
-        news: &mut News,
+        budgets: &mut [PathBudget],
+        outcome: &mut AckOutcome,
     ) -> bool {
         if ack.largest >= self.next_pn {
             return false;
@@ -232,14 +232,14 @@ impl Recovery {
         let mut newest = None;
         let floor = self.floor();
         if ack.floor > floor {
-            self.cover(now_ns, floor, ack.floor - 1, accounts, &mut newest, news);
+            self.cover(now_ns, floor, ack.floor - 1, budgets, &mut newest, outcome);
         }
         let mut at = None;
         for (first, last) in ack.ranges.iter().take_while(|run| run.1 >= floor) {
             let first = first.max(floor);
             // Most runs have been told before.
             if !self.acked.holds(first, last, &mut at) {
-                self.cover(now_ns, first, last, accounts, &mut newest, news);
+                self.cover(now_ns, first, last, budgets, &mut newest, outcome);
             }
         }
         let Some((newest_pn, sent_ns)) = newest else { return false };
@@ -253,8 +253,8 @@ impl Recovery {
         }
         (self.probe_timeouts, self.probes) = (0, 0);
         self.silent_since_ns = self.last_sent_ns;
-        accounts.iter_mut().for_each(|account| account.report_spurious(now_ns));
-        self.detect_losses(now_ns, accounts, news);
+        budgets.iter_mut().for_each(|budget| budget.report_spurious(now_ns));
+        self.detect_losses(now_ns, budgets, outcome);
         self.stats.dropped_by_peer = self.stats.dropped_by_peer.max(ack.dropped);
         let marked = ack.marked.saturating_sub(self.marked);
         self.marked += marked;
@@ -263,8 +263,8 @@ impl Recovery {
         let one_way_us = ack.arrived_us.wrapping_sub((sent_ns / 1000) as u32) as i32;
         let one_way_ns = i64::from(one_way_us) * 1000;
         let report = Report { now_ns, rtt, timed, one_way_ns, marked };
-        accounts.iter_mut().for_each(|account| account.report(&report));
-        self.forget(now_ns, accounts);
+        budgets.iter_mut().for_each(|budget| budget.report(&report));
+        self.forget(now_ns, budgets);
         true
     }
 
@@ -275,9 +275,9 @@ impl Recovery {
         now_ns: u64,
         first: u64,
         last: u64,
-        accounts: &mut [Account],
+        budgets: &mut [PathBudget],
         newest: &mut Option<(u64, u64)>,
-        news: &mut News,
+        outcome: &mut AckOutcome,
     ) {
         let Self { acked, flights, stats, in_flight_octets, reordering, .. } = self;
         let newest_before = self.newest;
@@ -289,15 +289,15 @@ impl Recovery {
                 if new == 0 {
                     continue;
                 }
-                accounts[usize::from(flight.account)].handle_arrived(flight, new, spurious);
+                budgets[usize::from(flight.budget)].handle_arrived(flight, new, spurious);
                 *in_flight_octets -= flight.octets_of(new & !spurious);
                 stats.spurious_packets += u64::from(spurious.count_ones());
                 *newest = (*newest).max(Some((flight.newest_of(new), flight.sent_ns)));
-                news.received.extend(flight.segments(new));
+                outcome.received.extend(flight.segments(new));
                 if flight.cargo == Cargo::MtuProbe {
-                    news.probes.push((flight.octets() as u16, true));
+                    outcome.probes.push((flight.octets() as u16, true));
                 }
-                news.note_fates(flight, (new & !spurious).count_ones(), 0);
+                outcome.note_fates(flight, (new & !spurious).count_ones(), 0);
                 if let Some((pn, sent_ns)) = newest_before
                     && flight.first_pn < pn
                 {
@@ -309,7 +309,7 @@ impl Recovery {
     }
 
     /// Declares lost what newer packets have overtaken for too long (S-50).
-    fn detect_losses(&mut self, now_ns: u64, accounts: &mut [Account], news: &mut News) {
+    fn detect_losses(&mut self, now_ns: u64, budgets: &mut [PathBudget], outcome: &mut AckOutcome) {
         self.loss_at_ns = None;
         let Some((newest_pn, newest_sent_ns)) = self.newest else { return };
         let rtt = self.rtt.get();
@@ -330,17 +330,17 @@ impl Recovery {
                 let octets = flight.octets_of(open);
                 let probes = flight.cargo == Cargo::MtuProbe;
                 self.in_flight_octets -= octets;
-                accounts[usize::from(flight.account)].handle_lost(now_ns, flight, open, !probes);
+                budgets[usize::from(flight.budget)].handle_lost(now_ns, flight, open, !probes);
                 if probes {
-                    news.probes.push((octets as u16, false));
+                    outcome.probes.push((octets as u16, false));
                     continue;
                 }
                 self.stats.lost_packets += u64::from(open.count_ones());
                 self.stats.lost_octets += octets;
-                news.rate_lost |= flight.cargo == Cargo::Rate;
-                news.interval_lost |= flight.cargo == Cargo::Interval;
-                news.lost.extend(flight.segments(open));
-                news.note_fates(flight, 0, open.count_ones());
+                outcome.rate_lost |= flight.cargo == Cargo::Rate;
+                outcome.interval_lost |= flight.cargo == Cargo::Interval;
+                outcome.lost.extend(flight.segments(open));
+                outcome.note_fates(flight, 0, open.count_ones());
             }
             if !flight.is_resolved() {
                 scan_pn.get_or_insert(flight.first_pn);
@@ -354,14 +354,14 @@ impl Recovery {
 
     /// Drops flights whose fate is settled. A loss may still turn out to be none for a round trip
     /// (S-53).
-    fn forget(&mut self, now_ns: u64, accounts: &mut [Account]) {
+    fn forget(&mut self, now_ns: u64, budgets: &mut [PathBudget]) {
         let keep_ns = self.rtt.get().smoothed_ns;
         while let Some(flight) = self.flights.front()
             && flight.is_resolved()
             && (flight.missing() == 0 || now_ns >= flight.lost_ns + keep_ns)
         {
             let missing = flight.missing().count_ones();
-            accounts[usize::from(flight.account)].forget_missing(missing);
+            budgets[usize::from(flight.budget)].forget_missing(missing);
             self.flights.pop_front();
         }
         let floor = self.floor();
@@ -405,22 +405,22 @@ impl Recovery {
     pub(crate) fn handle_timeout(
         &mut self,
         now_ns: u64,
-        accounts: &mut [Account],
-        news: &mut News,
+        budgets: &mut [PathBudget],
+        outcome: &mut AckOutcome,
     ) {
         if self.loss_at_ns.is_some_and(|at| at <= now_ns) {
-            self.detect_losses(now_ns, accounts, news);
-            accounts.iter_mut().for_each(Account::forget_losses);
-            self.forget(now_ns, accounts);
+            self.detect_losses(now_ns, budgets, outcome);
+            budgets.iter_mut().for_each(PathBudget::forget_losses);
+            self.forget(now_ns, budgets);
         } else if self.loss_at_ns.is_none() && self.probe_at_ns().is_some_and(|at| at <= now_ns) {
             self.probe_timeouts += 1;
             self.silent_since_ns = now_ns;
             self.stats.probe_timeouts += 1;
             self.probes = if self.is_outage() { 1 } else { PROBES };
-            news.silent |= self.probe_timeouts == GIVE_BACK_PROBES;
+            outcome.silent |= self.probe_timeouts == GIVE_BACK_PROBES;
             if self.probe_timeouts == OUTAGE_PROBES {
                 self.stats.outages += 1;
-                accounts.iter_mut().for_each(|account| account.controller.on_outage(now_ns));
+                budgets.iter_mut().for_each(|budget| budget.controller.on_outage(now_ns));
             }
         }
     }
@@ -440,13 +440,13 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn path() -> (Recovery, [Account; 1]) {
-        (Recovery::new(10 * MS), [Account::new(none(&Params::default()))])
+    fn path() -> (Recovery, [PathBudget; 1]) {
+        (Recovery::new(10 * MS), [PathBudget::new(none(&Params::default()))])
     }
 
-    fn send(recovery: &mut Recovery, account: &mut Account, now_ns: u64, packets: u8) {
+    fn send(recovery: &mut Recovery, budget: &mut PathBudget, now_ns: u64, packets: u8) {
         let flight = Flight::new(recovery.next_pn(), packets, 1000, 1000);
-        recovery.handle_sent(now_ns, flight, account);
+        recovery.handle_sent(now_ns, flight, budget);
     }
 
     /// An acknowledgement of every packet up to `largest`.
@@ -459,32 +459,32 @@ mod tests {
 
     #[test]
     fn an_ack_of_a_packet_never_sent_changes_nothing() {
-        let ((mut recovery, mut accounts), mut news) = (path(), News::default());
-        send(&mut recovery, &mut accounts[0], MS, 4);
+        let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
+        send(&mut recovery, &mut budgets[0], MS, 4);
         let mut room = Vec::new();
         for largest in [4, 5, 1 << 40] {
             let ack = ack(largest, &mut room);
-            assert!(!recovery.handle_ack(2 * MS, &ack, 0, &mut accounts, &mut news));
+            assert!(!recovery.handle_ack(2 * MS, &ack, 0, &mut budgets, &mut outcome));
             assert_eq!((recovery.in_flight_octets(), recovery.rtt().latest_ns), (4000, 10 * MS));
         }
         let ack = ack(3, &mut room);
-        assert!(recovery.handle_ack(2 * MS, &ack, 0, &mut accounts, &mut news));
+        assert!(recovery.handle_ack(2 * MS, &ack, 0, &mut budgets, &mut outcome));
         assert_eq!((recovery.in_flight_octets(), recovery.rtt().latest_ns), (0, MS));
     }
 
     /// The waits between the probe timeouts of a path on which nothing comes back.
     fn waits(count: usize) -> Vec<u64> {
-        let ((mut recovery, mut accounts), mut news) = (path(), News::default());
+        let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
         let mut now_ns = MS;
-        send(&mut recovery, &mut accounts[0], now_ns, 1);
+        send(&mut recovery, &mut budgets[0], now_ns, 1);
         let mut wait = || {
             let due_ns = recovery.timeout_ns().unwrap();
             let waited_ns = due_ns - now_ns;
             now_ns = due_ns;
-            recovery.handle_timeout(now_ns, &mut accounts, &mut news);
+            recovery.handle_timeout(now_ns, &mut budgets, &mut outcome);
             let probes = recovery.probes();
             assert!((1..=PROBES).contains(&probes));
-            send(&mut recovery, &mut accounts[0], now_ns, probes);
+            send(&mut recovery, &mut budgets[0], now_ns, probes);
             waited_ns
         };
         (0..count).map(|_| wait()).collect()
@@ -510,14 +510,14 @@ mod tests {
 
     #[test]
     fn an_answer_ends_the_back_off() {
-        let ((mut recovery, mut accounts), mut news) = (path(), News::default());
-        send(&mut recovery, &mut accounts[0], 0, 1);
+        let ((mut recovery, mut budgets), mut outcome) = (path(), AckOutcome::default());
+        send(&mut recovery, &mut budgets[0], 0, 1);
         let first_ns = recovery.timeout_ns().unwrap();
-        recovery.handle_timeout(first_ns, &mut accounts, &mut news);
-        send(&mut recovery, &mut accounts[0], first_ns, 2);
+        recovery.handle_timeout(first_ns, &mut budgets, &mut outcome);
+        send(&mut recovery, &mut budgets[0], first_ns, 2);
         assert_eq!(recovery.timeout_ns(), Some(3 * first_ns));
         let mut room = Vec::new();
-        recovery.handle_ack(first_ns, &ack(1, &mut room), 0, &mut accounts, &mut news);
+        recovery.handle_ack(first_ns, &ack(1, &mut room), 0, &mut budgets, &mut outcome);
         let again_ns = recovery.probe_timeout_ns();
         assert_eq!(recovery.timeout_ns(), Some(first_ns + again_ns));
     }

@@ -22,7 +22,7 @@ pub(crate) const TAG_LEN: usize = 16;
 /// Both directions of a connection.
 pub(crate) struct Sealed {
     algorithm: &'static Algorithm,
-    out: Keys,
+    out: PhaseKeys,
     packets_out: u64,
     packets_per_key: u64,
     /// The first packet of each path under the key in use, where there was one.
@@ -30,11 +30,11 @@ pub(crate) struct Sealed {
     /// The peer has one of them.
     confirmed: bool,
     /// The key before the newest that the peer has used, that one, and the one after it.
-    inward: [Option<Keys>; 3],
+    inward: [Option<PhaseKeys>; 3],
 }
 
 /// The keys of one direction for one phase.
-pub(crate) struct Keys {
+pub(crate) struct PhaseKeys {
     phase: u8,
     key: LessSafeKey,
     iv: Zeroizing<[u8; 12]>,
@@ -52,11 +52,11 @@ impl Sealed {
         let aes = chosen == protection::AES128GCM;
         let algorithm = if aes { &AES_128_GCM } else { &CHACHA20_POLY1305 };
         let [out, inward] = if initiator { [0, 1] } else { [1, 0] };
-        let current = Keys::derive(algorithm, &secrets[inward], 0);
+        let current = PhaseKeys::derive(algorithm, &secrets[inward], 0);
         let next = current.after(algorithm);
         Self {
             algorithm,
-            out: Keys::derive(algorithm, &secrets[out], 0),
+            out: PhaseKeys::derive(algorithm, &secrets[out], 0),
             packets_out: 0,
             packets_per_key,
             began: [None; MAX_PATHS],
@@ -106,7 +106,7 @@ impl Sealed {
         datagram: &'a mut [u8],
         header_len: usize,
     ) -> Option<&'a [u8]> {
-        let find = |keys: &Option<Keys>| keys.as_ref().is_some_and(|keys| keys.phase == phase);
+        let find = |keys: &Option<PhaseKeys>| keys.as_ref().is_some_and(|keys| keys.phase == phase);
         let at = self.inward.iter().position(find)?;
         let text = self.inward[at].as_ref()?.open(path, pn, datagram, header_len)?;
         if at == 2 {
@@ -117,7 +117,7 @@ impl Sealed {
     }
 }
 
-impl Keys {
+impl PhaseKeys {
     #[expect(clippy::expect_used, reason = "the key has the cipher's length, aws-lc the reserve")]
     pub(crate) fn derive(algorithm: &'static Algorithm, secret: &[u8; 32], phase: u8) -> Self {
         let prk = Prk::new_less_safe(HKDF_SHA256, secret);
@@ -182,7 +182,7 @@ impl Keys {
         slab.extend_from_slice(tag.as_ref());
     }
 
-    /// Opens a text in place that [`Keys::seal_with`] has sealed.
+    /// Opens a text in place that [`PhaseKeys::seal_with`] has sealed.
     pub(crate) fn open_with<'a>(
         &self,
         number: u64,

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-/// What [`Window::insert`] found.
+/// What [`SeenWindow::insert`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// Seen for the first time.
@@ -17,7 +17,7 @@ pub(crate) enum Seen {
 
 /// Numbers seen so far.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct SeenWindow {
     /// Every number below has been seen.
     frontier: u64,
     /// Bits of the numbers from `word * 64` on; bits below the frontier are set.
@@ -26,7 +26,7 @@ pub(crate) struct Window {
     limit: u64,
 }
 
-impl Window {
+impl SeenWindow {
     /// Nothing seen; room for `limit` numbers above the frontier.
     pub(crate) fn new(limit: u64) -> Self {
         Self { frontier: 0, words: VecDeque::new(), word: 0, limit }
@@ -155,7 +155,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_notes_what_it_saw(ops in prop::collection::vec((any::<bool>(), 0..300_u64), 0..300)) {
-            let (mut window, mut model) = (Window::new(LIMIT), BTreeSet::new());
+            let (mut window, mut model) = (SeenWindow::new(LIMIT), BTreeSet::new());
             let mut frontier = 0;
             for (raise, number) in ops {
                 if raise && number % 16 == 0 {

@@ -25,7 +25,7 @@ struct Inner {
     limit: u32,
 }
 
-struct Uses {
+struct SrqUses {
     _pd: InUse<Pd>,
     member: Option<Member>,
 }
@@ -43,7 +43,7 @@ pub struct Srq {
     pd: Arc<Pd>,
     number: Option<u32>,
     /// What is in use until it is retired.
-    uses: Mutex<Option<Uses>>,
+    uses: Mutex<Option<SrqUses>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
     users: Users,
@@ -76,7 +76,7 @@ impl Srq {
             inner: Mutex::new(inner),
             pd: Arc::clone(pd),
             number: None,
-            uses: Mutex::new(Some(Uses { _pd: InUse::of(pd), member: None })),
+            uses: Mutex::new(Some(SrqUses { _pd: InUse::of(pd), member: None })),
             events,
             cookie,
             users: Users::default(),
@@ -92,7 +92,7 @@ impl Srq {
             cq: InUse::of(cq),
         };
         self.number = Some(number);
-        let uses = Uses { _pd: InUse::of(&self.pd), member: Some(member) };
+        let uses = SrqUses { _pd: InUse::of(&self.pd), member: Some(member) };
         *self.uses() = Some(uses);
         self.pd.invite(domain.pd().id());
         let this = Arc::new(self);
@@ -114,7 +114,7 @@ impl Srq {
     /// may still know it.
     pub fn retire(&self) {
         let uses = self.uses().take();
-        if let (Some(Uses { member: Some(member), .. }), Some(number)) = (uses, self.number) {
+        if let (Some(SrqUses { member: Some(member), .. }), Some(number)) = (uses, self.number) {
             member.domain.strike(number);
             self.pd.dismiss(member.domain.pd().id());
         }
@@ -124,12 +124,12 @@ impl Srq {
 
     /// Completes a receive of a queue of a domain, unless it is retired.
     pub(crate) fn complete(&self, wc: Wc, solicited: bool) {
-        if let Some(Uses { member: Some(member), .. }) = &*self.uses() {
+        if let Some(SrqUses { member: Some(member), .. }) = &*self.uses() {
             member.cq.push(wc, None, solicited);
         }
     }
 
-    fn uses(&self) -> MutexGuard<'_, Option<Uses>> {
+    fn uses(&self) -> MutexGuard<'_, Option<SrqUses>> {
         self.uses.lock()
     }
 

@@ -236,7 +236,7 @@ pub trait UlpduSource {
     }
     /// From an LLP whose peer says so: the peer has no receive for the messages after `credit`,
     /// and who sent them should wait for about `wait_us` at a time until it has one.
-    fn short_of_receives(&mut self, credit: Msn, wait_us: u32) {
+    fn receiver_not_ready(&mut self, credit: Msn, wait_us: u32) {
         let _ = (credit, wait_us);
     }
 }
@@ -266,8 +266,8 @@ impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
         (**self).lost(id);
     }
 
-    fn short_of_receives(&mut self, credit: Msn, wait_us: u32) {
-        (**self).short_of_receives(credit, wait_us);
+    fn receiver_not_ready(&mut self, credit: Msn, wait_us: u32) {
+        (**self).receiver_not_ready(credit, wait_us);
     }
 }
 

@@ -122,7 +122,7 @@ impl TerminateCode {
 
 /// When a Terminate arrives; decides the few codes that mean two things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum TerminatePhase {
     /// As the first message after the start frames: it may carry an error of RFC 6581.
     Setup,
     /// After other messages.
@@ -218,7 +218,7 @@ impl Terminate {
 
     /// Reads the payload of a received Terminate. Only the control octets must be there: a header
     /// that is announced and missing reads as absent, because the stream ends in any case.
-    pub fn parse(payload: &[u8], phase: Phase) -> Result<Self, ShortTerminate> {
+    pub fn parse(payload: &[u8], phase: TerminatePhase) -> Result<Self, ShortTerminate> {
         let (&[first, code, bits, _], rest) =
             payload.split_first_chunk::<CONTROL_LEN>().ok_or(ShortTerminate)?;
         let word = u16::from_be_bytes([first, code]);
@@ -257,7 +257,7 @@ fn headers(rest: &[u8], bits: u8, layout: &HeaderBits) -> Terminate {
 /// The code of a Terminate without header bits, which do not tell the two forms apart: what the
 /// RFCs define holds, and what only siw's order makes sense of is siw's. MPA's codes 5 to 7 belong
 /// to connection set-up; later on the same octets are siw's RDMAP operation errors.
-fn bare_code(word: u16, phase: Phase) -> TerminateCode {
+fn bare_code(word: u16, phase: TerminatePhase) -> TerminateCode {
     let rfc = TerminateCode::from_word(word);
     let siw = TerminateCode::from_word(swap_nibbles(word));
     let only_in_setup = matches!(
@@ -266,7 +266,7 @@ fn bare_code(word: u16, phase: Phase) -> TerminateCode {
             | TerminateCode::LlpInsufficientIrd
             | TerminateCode::LlpNoRtr
     );
-    let trust_rfc = rfc.is_defined() && !(only_in_setup && phase == Phase::Operation);
+    let trust_rfc = rfc.is_defined() && !(only_in_setup && phase == TerminatePhase::Operation);
     if trust_rfc || !siw.is_defined() { rfc } else { siw }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     fn parse(bytes: &[u8]) -> TerminateCode {
-        Terminate::parse(bytes, Phase::Operation).unwrap().code
+        Terminate::parse(bytes, TerminatePhase::Operation).unwrap().code
     }
 
     #[test]
@@ -319,7 +319,8 @@ mod tests {
 
     #[test]
     fn setup_errors_keep_their_meaning_during_setup() {
-        let parse = |code| Terminate::parse(&[0x20, code, 0, 0], Phase::Setup).unwrap().code;
+        let parse =
+            |code| Terminate::parse(&[0x20, code, 0, 0], TerminatePhase::Setup).unwrap().code;
         assert_eq!(parse(5), TerminateCode::LlpCatastrophic);
         assert_eq!(parse(6), TerminateCode::LlpInsufficientIrd);
         assert_eq!(parse(7), TerminateCode::LlpNoRtr);
@@ -339,7 +340,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 terminate.encode(&mut bytes);
                 assert!(bytes.len() <= Terminate::MAX_LEN);
-                assert_eq!(Terminate::parse(&bytes, Phase::Setup), Ok(terminate));
+                assert_eq!(Terminate::parse(&bytes, TerminatePhase::Setup), Ok(terminate));
             }
         }
     }
@@ -350,7 +351,7 @@ mod tests {
         let mut bytes = vec![0x10, 0x00, 0x07, 0x00, 0, 0, 0x41, 0x41];
         bytes.extend([0; 16]);
         bytes.extend([9; READ_REQUEST_LEN]);
-        let terminate = Terminate::parse(&bytes, Phase::Operation).unwrap();
+        let terminate = Terminate::parse(&bytes, TerminatePhase::Operation).unwrap();
         assert_eq!(terminate.code, TerminateCode::RdmapInvalidStag);
         assert_eq!(terminate.ddp.unwrap().as_bytes(), &bytes[6..24]);
         assert_eq!(terminate.rdmap, Some([9; READ_REQUEST_LEN]));
@@ -367,7 +368,7 @@ mod tests {
         let mut bytes = Vec::new();
         full.encode(&mut bytes);
         for len in 0..bytes.len() {
-            let parsed = Terminate::parse(&bytes[..len], Phase::Operation);
+            let parsed = Terminate::parse(&bytes[..len], TerminatePhase::Operation);
             assert_eq!(parsed.map(|t| t.code).ok(), (len >= 4).then_some(full.code));
             assert!(parsed.is_err() || parsed.unwrap().ddp.is_none());
         }

@@ -13,7 +13,7 @@ use weft_wire::mpa::{Enhanced, StartError, StartFrame, StartKind};
 use weft_wire::rdmap::{
     AtomicRequest, AtomicResponse, ImmediateData, Opcode, ReadRequest, VERSION,
 };
-use weft_wire::terminate::{Phase, Terminate, TerminateCode};
+use weft_wire::terminate::{Terminate, TerminateCode, TerminatePhase};
 use weft_wire::{iwpm, sdp};
 
 /// What a field was parsed to.
@@ -193,7 +193,7 @@ fn describe_message(opcode: Opcode, rest: &[u8], fields: &mut Fields, bytes: &mu
 }
 
 fn describe_terminate(rest: &[u8], fields: &mut Fields, bytes: &mut Vec<u8>) {
-    let terminate = Terminate::parse(rest, Phase::Operation).unwrap();
+    let terminate = Terminate::parse(rest, TerminatePhase::Operation).unwrap();
     let word = terminate.code.to_word();
     fields.number("layer", word >> 12);
     fields.number("etype", word >> 8 & 0xf);
@@ -244,7 +244,7 @@ fn check_too_much_private_data(vector: &Vector) {
 fn check_siw_terminate(vector: &Vector) {
     let (header, rest) = Header::parse(vector.ulpdu()).unwrap();
     assert_eq!(header.opcode(), Ok(Opcode::Terminate));
-    let terminate = Terminate::parse(rest, Phase::Operation).unwrap();
+    let terminate = Terminate::parse(rest, TerminatePhase::Operation).unwrap();
     assert_eq!(terminate, Terminate::bare(TerminateCode::LlpCrc));
 }
 

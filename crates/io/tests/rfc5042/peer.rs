@@ -10,7 +10,7 @@ use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_rnic::wire::ids::{Msn, STag};
 use weft_rnic::wire::rdmap::{Opcode, ReadRequest};
-use weft_rnic::wire::terminate::{Phase, Terminate, TerminateCode};
+use weft_rnic::wire::terminate::{Terminate, TerminateCode, TerminatePhase};
 use weft_verbs::{QpCap, QpType};
 
 use crate::side::{DEADLINE, Side, sockets};
@@ -62,7 +62,7 @@ impl Peer {
             let ulpdu = self.hear();
             let (header, payload) = Header::parse(&ulpdu).unwrap();
             if header.opcode() == Ok(Opcode::Terminate) {
-                break Terminate::parse(payload, Phase::Operation).unwrap();
+                break Terminate::parse(payload, TerminatePhase::Operation).unwrap();
             }
         };
         assert_eq!(terminate.code, code);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use weft_io::{Context, Cq, Pd, Personality, Qp, QpInit};
-use weft_rnic::shuttle::{Ends, Key, Sealer};
+use weft_rnic::shuttle::{AddressPair, Key, Sealer};
 use weft_rnic::wire::datagram::{Cipher, GROUP_QPN, Header, ROUTE_LEN};
 use weft_verbs::{Access, QpAttrMask, QpCap, QpState, QpType, RecvWr, Sge, Wc};
 
@@ -106,7 +106,7 @@ impl Sender {
         self.0.seal(
             &mut slab,
             0,
-            &Ends { from: ip(from), to: ip(to) },
+            &AddressPair { from: ip(from), to: ip(to) },
             weft_os::clock::time_of_day_ns(),
         );
         slab

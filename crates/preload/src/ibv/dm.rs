@@ -121,7 +121,7 @@ unsafe extern "C" fn memcpy_to_dm(
                 piece.len(),
             )
         };
-        memory.copy_in(offset + done as u64, piece)
+        memory.write(offset + done as u64, piece)
     });
     errno::positive(copied)
 }
@@ -139,7 +139,7 @@ unsafe extern "C" fn memcpy_from_dm(
     let copied = (0..length).step_by(AT_ONCE).try_for_each(|done| {
         bytes.clear();
         let octets = AT_ONCE.min(length - done) as u32;
-        memory.copy_out(offset + done as u64, octets, &mut bytes)?;
+        memory.read_append(offset + done as u64, octets, &mut bytes)?;
         // SAFETY: the program passes `length` writable octets, of which these are some.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), to.wrapping_byte_add(done).cast(), bytes.len())

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_rnic::mpa::{Agreed, Role, Rtr};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
-use weft_rnic::wire::terminate::{Phase, Terminate};
+use weft_rnic::wire::terminate::{Terminate, TerminatePhase};
 use weft_rnic::{Device, MpaLink, MpaQp, Outgoing, Transmit, WhenClosed, Written};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionReader, RegionSpec};
@@ -248,7 +248,7 @@ pub fn ulpdus(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 /// The Terminate among `bytes`, which must be the last frame.
 pub fn terminate_in(bytes: &[u8]) -> Option<Terminate> {
     let last = ulpdus(bytes).pop()?;
-    (last[1] & 0x0f == 7).then(|| Terminate::parse(&last[18..], Phase::Operation).unwrap())
+    (last[1] & 0x0f == 7).then(|| Terminate::parse(&last[18..], TerminatePhase::Operation).unwrap())
 }
 
 /// Carries octets both ways until nothing moves.

@@ -14,7 +14,7 @@ const OFFER_NS: u64 = 1_000_000_000;
 const CANCEL_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SourceStage {
     /// What was sent before still waits.
     Queued,
     /// The peer may read, for as long as this.
@@ -31,14 +31,14 @@ pub(super) struct Source {
     memory: Memory,
     /// Octets that the peer has.
     taken: u32,
-    stage: Stage,
+    stage: SourceStage,
     asked_ns: u64,
 }
 
 impl Source {
     /// Whether the peer may be reading it.
     fn is_read(&self) -> bool {
-        matches!(self.stage, Stage::Offered { .. } | Stage::Cancelled { .. })
+        matches!(self.stage, SourceStage::Offered { .. } | SourceStage::Cancelled { .. })
     }
 }
 
@@ -72,7 +72,8 @@ impl Connection {
         }
         let key = verbs.register(addr, len, false)?;
         let memory = Memory { addr, len, key };
-        self.source = Some(Source { memory, taken: 0, stage: Stage::Queued, asked_ns: now_ns });
+        self.source =
+            Some(Source { memory, taken: 0, stage: SourceStage::Queued, asked_ns: now_ns });
         self.try_to(verbs, Self::flush)
     }
 
@@ -91,8 +92,10 @@ impl Connection {
     /// When [`Connection::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<u64> {
         match self.source.as_ref().filter(|_| self.fault.is_none())?.stage {
-            Stage::Queued | Stage::Writing => None,
-            Stage::Offered { until_ns } | Stage::Cancelled { until_ns } => Some(until_ns),
+            SourceStage::Queued | SourceStage::Writing => None,
+            SourceStage::Offered { until_ns } | SourceStage::Cancelled { until_ns } => {
+                Some(until_ns)
+            }
         }
     }
 
@@ -101,7 +104,7 @@ impl Connection {
         let Some(_) = self.poll_timeout().filter(|due| *due <= now_ns) else { return };
         // What failed is kept, and told as an event.
         let _ = self.try_to(verbs, |this, verbs| match this.source.map(|source| source.stage) {
-            Some(Stage::Cancelled { .. }) => Err(Fault::Reset),
+            Some(SourceStage::Cancelled { .. }) => Err(Fault::Reset),
             _ => {
                 this.withdraw(verbs, now_ns)?;
                 this.flush(verbs)
@@ -111,14 +114,14 @@ impl Connection {
 
     /// Whether the memory that is sent from waits for its turn.
     pub(super) fn is_source_queued(&self) -> bool {
-        self.source.as_ref().is_some_and(|source| source.stage == Stage::Queued)
+        self.source.as_ref().is_some_and(|source| source.stage == SourceStage::Queued)
     }
 
     /// Has at most `octets` of the memory written; gives it.
     pub(super) fn begin_write(&mut self, octets: u32) -> Option<Memory> {
         let source = self.source.as_mut()?;
         let len = source.memory.len.min(octets);
-        (source.stage, source.taken) = (Stage::Writing, len);
+        (source.stage, source.taken) = (SourceStage::Writing, len);
         Some(Memory { len, ..source.memory })
     }
 
@@ -132,26 +135,27 @@ impl Connection {
     pub(super) fn recall_source(&mut self, verbs: &mut impl Verbs) {
         let Some(source) = &mut self.source else { return };
         match source.stage {
-            Stage::Offered { .. } => source.stage = Stage::Queued,
-            Stage::Cancelled { .. } => self.finish_source(verbs),
-            Stage::Queued | Stage::Writing => {}
+            SourceStage::Offered { .. } => source.stage = SourceStage::Queued,
+            SourceStage::Cancelled { .. } => self.finish_source(verbs),
+            SourceStage::Queued | SourceStage::Writing => {}
         }
     }
 
     /// Whether payload must wait for the memory that is sent from.
     pub(super) fn is_source_open(&self) -> bool {
-        self.source.as_ref().is_some_and(|source| source.stage != Stage::Queued)
+        self.source.as_ref().is_some_and(|source| source.stage != SourceStage::Queued)
     }
 
     /// Advertises the memory, if it is its turn; tells whether it was.
     pub(super) fn advertise(&mut self, verbs: &mut impl Verbs) -> Result<bool, Fault> {
         let turn =
             self.outbox.is_empty() && self.outbox.has_control() && self.credits.permit_data();
-        let Some(source) = self.source.as_mut().filter(|s| turn && s.stage == Stage::Queued) else {
+        let Some(source) = self.source.as_mut().filter(|s| turn && s.stage == SourceStage::Queued)
+        else {
             return Ok(false);
         };
         self.invitations.sent = self.invitations.sent.wrapping_add(1);
-        source.stage = Stage::Offered { until_ns: source.asked_ns + OFFER_NS };
+        source.stage = SourceStage::Offered { until_ns: source.asked_ns + OFFER_NS };
         let along = Memory { len: ALONG, ..source.memory };
         let along = (self.terms.send == Mode::Combined).then_some(along);
         source.taken = along.map_or(0, |along| along.len);
@@ -196,12 +200,12 @@ impl Connection {
     fn withdraw(&mut self, verbs: &mut impl Verbs, now_ns: u64) -> Result<(), Fault> {
         let Some(source) = &mut self.source else { return Ok(()) };
         match source.stage {
-            Stage::Queued => self.finish_source(verbs),
-            Stage::Offered { .. } => {
-                source.stage = Stage::Cancelled { until_ns: now_ns + CANCEL_NS };
+            SourceStage::Queued => self.finish_source(verbs),
+            SourceStage::Offered { .. } => {
+                source.stage = SourceStage::Cancelled { until_ns: now_ns + CANCEL_NS };
                 self.queue(Message::Plain(MessageId::SrcAvailCancel))?;
             }
-            Stage::Cancelled { .. } | Stage::Writing => {}
+            SourceStage::Cancelled { .. } | SourceStage::Writing => {}
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ const FULL_ROUNDS: u32 = 3;
 const UNKNOWN_RTT_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
+enum BbrMode {
     Startup,
     Drain,
     ProbeBw,
@@ -35,7 +35,7 @@ enum Mode {
 /// BBR, version 1.
 #[derive(Debug)]
 pub struct Bbr1 {
-    mode: Mode,
+    mode: BbrMode,
     /// Largest rates of recent rounds, falling; with the round of each.
     bandwidths: VecDeque<(u64, u64)>,
     round: u64,
@@ -58,7 +58,7 @@ impl Bbr1 {
     /// A controller at start-up.
     pub fn new(params: &Params) -> Self {
         Self {
-            mode: Mode::Startup,
+            mode: BbrMode::Startup,
             bandwidths: VecDeque::new(),
             round: 0,
             round_ends_at: 0,
@@ -94,10 +94,10 @@ impl Bbr1 {
 
     fn gains(&self) -> (f64, f64) {
         match self.mode {
-            Mode::Startup => (HIGH_GAIN, HIGH_GAIN),
-            Mode::Drain => (1.0 / HIGH_GAIN, HIGH_GAIN),
-            Mode::ProbeBw => (CYCLE[self.phase], WINDOW_GAIN),
-            Mode::ProbeRtt(_) => (1.0, 1.0),
+            BbrMode::Startup => (HIGH_GAIN, HIGH_GAIN),
+            BbrMode::Drain => (1.0 / HIGH_GAIN, HIGH_GAIN),
+            BbrMode::ProbeBw => (CYCLE[self.phase], WINDOW_GAIN),
+            BbrMode::ProbeRtt(_) => (1.0, 1.0),
         }
     }
 
@@ -139,10 +139,10 @@ impl Bbr1 {
     fn change_mode(&mut self, acked: &Acked, new_round: bool) {
         let in_flight = acked.in_flight_octets;
         match self.mode {
-            Mode::Startup if self.is_full => self.mode = Mode::Drain,
-            Mode::Drain if in_flight <= self.bdp(1.0) => self.begin_cycle(acked.now_ns),
-            Mode::ProbeBw => self.next_phase(acked),
-            Mode::ProbeRtt(until) => self.probe_rtt(acked, until, new_round),
+            BbrMode::Startup if self.is_full => self.mode = BbrMode::Drain,
+            BbrMode::Drain if in_flight <= self.bdp(1.0) => self.begin_cycle(acked.now_ns),
+            BbrMode::ProbeBw => self.next_phase(acked),
+            BbrMode::ProbeRtt(until) => self.probe_rtt(acked, until, new_round),
             _ => {}
         }
     }
@@ -150,7 +150,7 @@ impl Bbr1 {
     /// Begins anywhere in the cycle but in its draining phase (section 4.3.4.3).
     fn begin_cycle(&mut self, now_ns: u64) {
         self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        self.mode = Mode::ProbeBw;
+        self.mode = BbrMode::ProbeBw;
         self.phase = [0, 2, 3, 4, 5, 6, 7][(self.random >> 33) as usize % 7];
         self.phase_at_ns = now_ns;
         self.lost_in_phase = false;
@@ -179,7 +179,7 @@ impl Bbr1 {
         let small = self.min_window();
         match until {
             None if acked.in_flight_octets <= small => {
-                self.mode = Mode::ProbeRtt(Some(acked.now_ns + PROBE_RTT_NS));
+                self.mode = BbrMode::ProbeRtt(Some(acked.now_ns + PROBE_RTT_NS));
             }
             Some(until_ns) if acked.now_ns >= until_ns && new_round => {
                 self.min_rtt_at_ns = acked.now_ns;
@@ -187,7 +187,7 @@ impl Bbr1 {
                 if self.is_full {
                     self.begin_cycle(acked.now_ns);
                 } else {
-                    self.mode = Mode::Startup;
+                    self.mode = BbrMode::Startup;
                 }
             }
             _ => {}
@@ -201,9 +201,9 @@ impl Bbr1 {
             self.min_rtt_ns = Some(rtt.latest_ns);
             self.min_rtt_at_ns = acked.now_ns;
         }
-        if expired && !matches!(self.mode, Mode::ProbeRtt(_)) {
+        if expired && !matches!(self.mode, BbrMode::ProbeRtt(_)) {
             self.window_before_probe = self.window;
-            self.mode = Mode::ProbeRtt(None);
+            self.mode = BbrMode::ProbeRtt(None);
         }
     }
 
@@ -259,7 +259,7 @@ impl Controller for Bbr1 {
 
     fn window_octets(&self) -> u64 {
         match self.mode {
-            Mode::ProbeRtt(_) => self.min_window(),
+            BbrMode::ProbeRtt(_) => self.min_window(),
             _ => self.window,
         }
     }

@@ -17,7 +17,7 @@ const PACING: [(u64, u64); 2] = [(2, 1), (5, 4)];
 
 /// What a reaction changes, so that it can be taken back.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct CubicWindow {
     /// The congestion window in octets.
     cwnd: f64,
     ssthresh: f64,
@@ -34,9 +34,9 @@ struct Window {
 /// CUBIC in octets, with pacing.
 #[derive(Debug)]
 pub struct Cubic {
-    window: Window,
+    window: CubicWindow,
     /// Before the last reaction.
-    before: Option<Window>,
+    before: Option<CubicWindow>,
     /// Losses among what was sent before this are of the congestion event reacted to.
     reacted_ns: Option<u64>,
     datagram: f64,
@@ -49,7 +49,7 @@ impl Cubic {
     /// A controller in slow start.
     pub fn new(params: &Params) -> Self {
         let datagram = f64::from(params.datagram_octets);
-        let window = Window {
+        let window = CubicWindow {
             cwnd: datagram * INITIAL_DATAGRAMS as f64,
             ssthresh: f64::INFINITY,
             w_max: 0.0,
@@ -75,7 +75,7 @@ impl Cubic {
         }
         self.reacted_ns = Some(now_ns);
         self.before = Some(self.window);
-        let Window { cwnd, w_max, .. } = self.window;
+        let CubicWindow { cwnd, w_max, .. } = self.window;
         let converging = cwnd < w_max;
         self.window.w_max = if converging { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         self.window.cwnd = (cwnd * BETA).max(2.0 * self.datagram);

@@ -46,7 +46,7 @@ const REFRESH_NS: u64 = 100_000_000;
 const REFRESH_WINDOW: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
+enum WeavePhase {
     /// Four times as much each round.
     Ramp { train: Train, full_bps: u64, full_rounds: u32 },
     /// The rate that the ramp found; rounds so far.
@@ -67,7 +67,7 @@ pub struct Weave {
     params: Params,
     model: Model,
     loss: LossFilter,
-    phase: Phase,
+    phase: WeavePhase,
     /// The window of the ramp; in other phases it follows from the model.
     window: u64,
     latest_rtt_ns: u64,
@@ -151,28 +151,28 @@ impl Weave {
         let is_limited = acked.rate.is_some_and(|sample| sample.app_limited);
         let above_ns = self.above_min_ns(self.latest_rtt_ns);
         match self.phase {
-            Phase::Ramp { .. } => self.on_ramp_ack(acked),
-            Phase::Down { .. }
+            WeavePhase::Ramp { .. } => self.on_ramp_ack(acked),
+            WeavePhase::Down { .. }
                 if acked.in_flight_octets <= self.bdp() || above_ns < queue_ns / 8 =>
             {
                 self.cruise(now_ns);
             }
-            Phase::Cruise { .. } if self.model.min_rtt_is_old(now_ns) => {
-                self.phase = Phase::Refresh { end_ns: None, floor_ns: u64::MAX };
+            WeavePhase::Cruise { .. } if self.model.min_rtt_is_old(now_ns) => {
+                self.phase = WeavePhase::Refresh { end_ns: None, floor_ns: u64::MAX };
             }
             // A probe that nothing fills would teach nothing.
-            Phase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns && !is_limited => {
+            WeavePhase::Cruise { probe_at_ns, .. } if now_ns >= probe_at_ns && !is_limited => {
                 self.probe();
             }
-            Phase::Up(_) if !self.competes && above_ns > queue_ns => self.end_probe(now_ns),
-            Phase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
+            WeavePhase::Up(_) if !self.competes && above_ns > queue_ns => self.end_probe(now_ns),
+            WeavePhase::Refresh { end_ns, floor_ns } => self.refresh(acked, end_ns, floor_ns),
             _ => {}
         }
     }
 
     fn cruise(&mut self, now_ns: u64) {
         let wait_ns = PROBE_NS + self.draw(PROBE_SPREAD_NS);
-        self.phase = Phase::Cruise { probe_at_ns: now_ns + wait_ns, rounds: 0 };
+        self.phase = WeavePhase::Cruise { probe_at_ns: now_ns + wait_ns, rounds: 0 };
     }
 
     fn refresh(&mut self, acked: &Acked, end_ns: Option<u64>, floor_ns: u64) {
@@ -183,7 +183,7 @@ impl Weave {
             other => other,
         };
         let floor_ns = acked.rtt.map_or(floor_ns, |rtt| floor_ns.min(rtt.latest_ns));
-        self.phase = Phase::Refresh { end_ns, floor_ns };
+        self.phase = WeavePhase::Refresh { end_ns, floor_ns };
         if end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
             self.model.forget_min_rtt(now_ns, floor_ns);
             self.cruise(now_ns);
@@ -191,21 +191,21 @@ impl Weave {
     }
 
     fn on_round(&mut self, now_ns: u64, round: &Round) {
-        if matches!(self.phase, Phase::Ramp { .. }) {
+        if matches!(self.phase, WeavePhase::Ramp { .. }) {
             return self.on_ramp_round(now_ns, round);
         }
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns();
-        let settled = !matches!(self.phase, Phase::Refresh { .. });
+        let settled = !matches!(self.phase, WeavePhase::Refresh { .. });
         if settled && self.loss.is_congestion(round, is_queued) {
             return self.react(now_ns);
         }
         match self.phase {
-            Phase::Up(probe) => self.on_probe_round(now_ns, round, probe),
-            Phase::Drain { rounds } => self.on_drain_round(now_ns, round, rounds + 1),
-            Phase::Down { rounds } if rounds + 1 >= DOWN_ROUNDS => self.cruise(now_ns),
-            Phase::Down { rounds } => self.phase = Phase::Down { rounds: rounds + 1 },
-            Phase::Cruise { probe_at_ns, rounds } => {
-                self.phase = Phase::Cruise { probe_at_ns, rounds: rounds + 1 };
+            WeavePhase::Up(probe) => self.on_probe_round(now_ns, round, probe),
+            WeavePhase::Drain { rounds } => self.on_drain_round(now_ns, round, rounds + 1),
+            WeavePhase::Down { rounds } if rounds + 1 >= DOWN_ROUNDS => self.cruise(now_ns),
+            WeavePhase::Down { rounds } => self.phase = WeavePhase::Down { rounds: rounds + 1 },
+            WeavePhase::Cruise { probe_at_ns, rounds } => {
+                self.phase = WeavePhase::Cruise { probe_at_ns, rounds: rounds + 1 };
                 // Who sends little has no part in a queue.
                 if rounds > 0 && !round.app_limited {
                     self.on_cruise_round(now_ns, round);
@@ -214,7 +214,10 @@ impl Weave {
             _ => {}
         }
         if !is_queued
-            && matches!(self.phase, Phase::Drain { .. } | Phase::Cruise { .. } | Phase::Down { .. })
+            && matches!(
+                self.phase,
+                WeavePhase::Drain { .. } | WeavePhase::Cruise { .. } | WeavePhase::Down { .. }
+            )
         {
             self.loss.learn(round);
         }
@@ -222,9 +225,9 @@ impl Weave {
 
     fn pacing_gain(&self) -> f64 {
         match self.phase {
-            Phase::Down { .. } => DOWN_GAIN,
-            Phase::Up(_) if self.competes => COMPETE_GAIN,
-            Phase::Up(Probe { extra, .. }) => {
+            WeavePhase::Down { .. } => DOWN_GAIN,
+            WeavePhase::Up(_) if self.competes => COMPETE_GAIN,
+            WeavePhase::Up(Probe { extra, .. }) => {
                 PROBE_PACING * (1.0 + extra as f64 / self.bdp().max(1) as f64)
             }
             _ => MARGIN,
@@ -244,7 +247,7 @@ impl Weave {
     }
 }
 
-const RAMP: Phase = Phase::Ramp { train: Train::EMPTY, full_bps: 0, full_rounds: 0 };
+const RAMP: WeavePhase = WeavePhase::Ramp { train: Train::EMPTY, full_bps: 0, full_rounds: 0 };
 
 impl Controller for Weave {
     fn on_sent(&mut self, _: &Sent) {}
@@ -297,7 +300,7 @@ impl Controller for Weave {
 
     fn pacing_rate_bps(&self) -> u64 {
         let rate_bps = match self.phase {
-            Phase::Ramp { .. } => {
+            WeavePhase::Ramp { .. } => {
                 bits_per_second(self.window, self.min_rtt_ns()) as f64 * self.ramp_pacing()
             }
             _ => self.model.bw_bps() as f64 * self.pacing_gain() * self.loss.inflation(),
@@ -308,12 +311,12 @@ impl Controller for Weave {
     fn window_octets(&self) -> u64 {
         let (bdp, slack) = (self.bdp() as f64, self.model.slack_octets());
         let window = match self.phase {
-            Phase::Ramp { .. } => self.window,
-            Phase::Drain { .. } => (bdp as u64).saturating_add(slack),
-            Phase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
+            WeavePhase::Ramp { .. } => self.window,
+            WeavePhase::Drain { .. } => (bdp as u64).saturating_add(slack),
+            WeavePhase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
             _ if self.competes && self.is_cut => (bdp * CUT_WINDOW) as u64,
             _ if self.competes => (bdp * COMPETE_WINDOW) as u64,
-            Phase::Up(Probe { extra, .. }) => (bdp as u64).saturating_add(extra + slack),
+            WeavePhase::Up(Probe { extra, .. }) => (bdp as u64).saturating_add(extra + slack),
             _ => ((bdp * CRUISE_WINDOW) as u64).saturating_add(slack),
         };
         window.max(self.least_octets())
@@ -368,7 +371,8 @@ mod tests {
             let step = octets_in(sent_bps.min(RATE_BPS), 1_000_000);
             self.now_ns += RTT_NS;
             let began_ns = self.now_ns;
-            while self.delivered < prior + window && matches!(self.weave.phase, Phase::Ramp { .. })
+            while self.delivered < prior + window
+                && matches!(self.weave.phase, WeavePhase::Ramp { .. })
             {
                 self.now_ns += 1_000_000;
                 let arrived_ns = self.now_ns - began_ns;
@@ -437,7 +441,11 @@ mod tests {
             let mut path = Self::new();
             (0..5).for_each(|_| path.flight());
             (0..4).for_each(|_| path.round(0));
-            assert!(matches!(path.weave.phase, Phase::Cruise { .. }), "{:?}", path.weave.phase);
+            assert!(
+                matches!(path.weave.phase, WeavePhase::Cruise { .. }),
+                "{:?}",
+                path.weave.phase
+            );
             path
         }
     }
@@ -447,7 +455,7 @@ mod tests {
         let mut path = Path::new();
         path.flight();
         assert_eq!(path.weave.window_octets(), 4 * INITIAL_PACKETS * 1250);
-        while matches!(path.weave.phase, Phase::Ramp { .. }) {
+        while matches!(path.weave.phase, WeavePhase::Ramp { .. }) {
             path.flight();
         }
         assert!(path.delivered < octets_in(RATE_BPS, RTT_NS), "{}", path.delivered);
@@ -535,7 +543,7 @@ mod tests {
         for _ in 0..100 {
             path.say(100);
         }
-        assert!(matches!(path.weave.phase, Phase::Ramp { .. }), "{:?}", path.weave.phase);
+        assert!(matches!(path.weave.phase, WeavePhase::Ramp { .. }), "{:?}", path.weave.phase);
         assert_eq!(path.weave.window_octets(), INITIAL_PACKETS * 1250);
         (0..5).for_each(|_| path.flight());
         let bw_bps = path.weave.model.bw_bps();
@@ -548,7 +556,7 @@ mod tests {
         let before_bps = path.weave.model.bw_bps();
         path.weave.probe();
         path.mark();
-        assert!(matches!(path.weave.phase, Phase::Down { .. }), "{:?}", path.weave.phase);
+        assert!(matches!(path.weave.phase, WeavePhase::Down { .. }), "{:?}", path.weave.phase);
         assert_eq!(path.weave.model.bw_bps(), before_bps);
         (0..4).for_each(|_| path.round(0));
         path.mark();
@@ -563,7 +571,7 @@ mod tests {
         path.weave.on_outage(path.now_ns);
         path.now_ns += 2 * SECOND_NS;
         path.round(0);
-        assert!(matches!(path.weave.phase, Phase::Ramp { .. }));
+        assert!(matches!(path.weave.phase, WeavePhase::Ramp { .. }));
         path.flight();
         let bw_bps = path.weave.model.bw_bps();
         assert!(bw_bps.abs_diff(RATE_BPS) < RATE_BPS / 100, "{bw_bps} {:?}", path.weave);
@@ -576,8 +584,8 @@ mod tests {
         path.round(stands_ns);
         path.weave.probe();
         (0..4).for_each(|_| path.round(stands_ns));
-        assert!(matches!(path.weave.phase, Phase::Up(_)), "{:?}", path.weave.phase);
+        assert!(matches!(path.weave.phase, WeavePhase::Up(_)), "{:?}", path.weave.phase);
         (0..2).for_each(|_| path.round(2 * stands_ns + 100_000));
-        assert!(!matches!(path.weave.phase, Phase::Up(_)), "{:?}", path.weave.phase);
+        assert!(!matches!(path.weave.phase, WeavePhase::Up(_)), "{:?}", path.weave.phase);
     }
 }

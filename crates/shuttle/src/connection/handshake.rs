@@ -8,7 +8,7 @@ use weft_wire::shuttle::{ConnectionId, ShuttleError, VERSION};
 
 use super::{Connection, Event, Order, Reply, Session, State};
 use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of, repair_of};
-use crate::draws::Draws;
+use crate::csprng::Csprng;
 use crate::error::{End, Misuse, Refusal};
 use crate::noise::Agreement;
 use crate::path::Route;
@@ -324,8 +324,8 @@ impl Connection {
             return;
         }
         let hello = Hello { cookie, ..hello };
-        let mut draws = Draws::new(self.identity.entropy);
-        let entropy = (0..=*retries).fold([0; 32], |_, _| draws.draw());
+        let mut csprng = Csprng::new(self.identity.entropy);
+        let entropy = (0..=*retries).fold([0; 32], |_, _| csprng.next_bytes());
         let Some((sealed, keys)) = request_of(&self.config, entropy, &hello) else { return };
         (*request, *agreement) = (sealed, keys);
         *asked = hello.encode_inner();

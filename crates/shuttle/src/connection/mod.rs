@@ -1,8 +1,8 @@
 //! A connection: its state, its commands, its timers. What it sends is in `tx`, what it receives
 //! in `rx`, how it begins in `handshake`, what it tells of itself in `status`.
 
+mod flights;
 mod handshake;
-mod load;
 mod rx;
 mod status;
 mod time_wait;
@@ -25,10 +25,10 @@ use crate::noise::Agreement;
 use crate::pacer::Cap;
 use crate::path::{Path, Route};
 use crate::protect::Guard;
-use crate::recovery::News;
+use crate::recovery::AckOutcome;
 use crate::stream::set::StreamSet;
 use crate::stream::table::Table;
-use crate::stream::{Credit, Placement, Profile, Repair, Stream};
+use crate::stream::{Credit, Placement, Profile, Repair, StreamState};
 
 /// The streams' ends above the seam. The connection borrows one at a time, for one burst or one
 /// segment.
@@ -174,7 +174,7 @@ pub struct Connection {
     /// The stream at hand has nothing more to send.
     dry: bool,
     tokens: u64,
-    news: News,
+    outcome: AckOutcome,
     frames: Vec<u8>,
     segment: Gather,
     stats: Stats,
@@ -211,7 +211,7 @@ impl Connection {
             waits: false,
             dry: false,
             tokens: 0,
-            news: News::default(),
+            outcome: AckOutcome::default(),
             frames: Vec::new(),
             segment: Gather::new(),
             stats: Stats::default(),
@@ -416,9 +416,9 @@ impl Connection {
         self.end(now_ns, End::Silence);
     }
 
-    fn stream(&mut self, id: StreamId, order: Order) -> &mut Stream {
+    fn stream(&mut self, id: StreamId, order: Order) -> &mut StreamState {
         let (held_octets, Order { placement, repair }) = (self.config.held_octets, order);
-        self.streams.open(id, || Stream::new(placement, repair, held_octets))
+        self.streams.open(id, || StreamState::new(placement, repair, held_octets))
     }
 
     fn add_path(&mut self, id: PathId, route: Route) -> usize {
@@ -453,15 +453,15 @@ impl Connection {
     }
 
     /// Applies what an acknowledgement or a timer found to the streams.
-    fn apply_news(&mut self) {
-        let Self { news, streams, .. } = self;
-        for found in news.received.drain(..) {
+    fn apply_outcome(&mut self) {
+        let Self { outcome, streams, .. } = self;
+        for found in outcome.received.drain(..) {
             if let Some(stream) = streams.get_mut(found.stream) {
                 stream.send.handle_received(found.first, found.last);
                 streams.change(found.stream);
             }
         }
-        for found in news.lost.drain(..) {
+        for found in outcome.lost.drain(..) {
             if let Some(stream) = streams.get_mut(found.stream) {
                 stream.send.handle_lost(found.first, found.last);
                 streams.wake(found.stream);

@@ -138,7 +138,7 @@ impl Connection {
         if elicits && matches!(self.state, State::Open { .. }) {
             self.owe_ack(now_ns, header.path, header.ack_now);
         }
-        self.apply_news();
+        self.apply_outcome();
         self.schedule_queries(now_ns);
         taken
     }
@@ -213,7 +213,7 @@ impl Connection {
             Frame::Ping => {}
             Frame::Ack(ref ack) => {
                 if let Some(path) = self.paths.get_mut(usize::from(ack.path.0)) {
-                    path.handle_ack(now_ns, ack, &mut self.news);
+                    path.handle_ack(now_ns, ack, &mut self.outcome);
                     if let Some(session) = &mut self.session {
                         session.guard.handle_acked(ack.path, ack.largest);
                     }
@@ -226,7 +226,7 @@ impl Connection {
                 if let (Some(_), Some(mut source)) =
                     (self.streams.get(stream), ports.source(stream))
                 {
-                    source.short_of_receives(Msn(limit), wait_us);
+                    source.receiver_not_ready(Msn(limit), wait_us);
                 }
             }
             Frame::Query { stream } => {

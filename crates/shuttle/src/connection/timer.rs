@@ -93,14 +93,14 @@ impl Connection {
             self.paths[0].ping = self.is_open();
         }
         for at in 0..self.paths.len() {
-            self.paths[at].handle_timeout(now_ns, &mut self.news);
+            self.paths[at].handle_timeout(now_ns, &mut self.outcome);
             // Others can carry what this one may have lost (S-74).
-            let silent = std::mem::take(&mut self.news.silent);
+            let silent = std::mem::take(&mut self.outcome.silent);
             if silent && self.paths.iter().any(Path::is_well) {
-                self.paths[at].recovery.give_back(&mut self.news);
+                self.paths[at].recovery.give_back(&mut self.outcome);
             }
         }
-        self.apply_news();
+        self.apply_outcome();
         self.schedule_queries(now_ns);
     }
 

@@ -1,15 +1,15 @@
-//! What leaves: handshake packets, control packets when something is owed, then flights (`load`).
+//! Transmission: handshake packets, control packets that are due, then segments (`flights`).
 
 use weft_wire::llp::{Gather, RegisteredMemory};
 use weft_wire::shuttle::frame::{Frame, MAX_PLAIN_FRAME};
 use weft_wire::shuttle::{CtrlHeader, StreamId};
 
 use super::{Connection, Ports, State};
-use crate::account::OF_PATH;
 use crate::flight::{Cargo, Flight};
 use crate::path::{Path, Route};
+use crate::path_budget::SHARED_BUDGET;
 use crate::stream::table::Table;
-use crate::stream::{Credit, Stream};
+use crate::stream::{Credit, StreamState};
 
 /// Octets of ranges in a control packet at most: beyond this, older runs take turns.
 const RANGES_MAX: usize = 1000;
@@ -210,9 +210,9 @@ impl Connection {
             && path.recovery.probes() == 0
             && !path.mtu.is_due(now_ns)
             && path.arrivals.due_ns().is_none_or(|due_ns| due_ns > now_ns)
-            && self.allowance(now_ns, 0, OF_PATH).is_some();
+            && self.allowance(now_ns, 0, SHARED_BUDGET).is_some();
         if drained {
-            self.paths[0].handle_app_limited(OF_PATH);
+            self.paths[0].handle_app_limited(SHARED_BUDGET);
             self.schedule_queries(now_ns);
         }
         drained
@@ -365,13 +365,13 @@ fn put_wish(path: &mut Path, frames: &mut Vec<u8>) -> Option<Cargo> {
         Frame::Rate { path: path.id, rate_bps: path.rate_wanted_bps }.encode(frames);
         return Some(Cargo::Rate);
     }
-    let owed = std::mem::take(&mut path.back.owed);
-    let interval_us = path.back.interval_ns() / 1000;
+    let owed = std::mem::take(&mut path.ack_path.owed);
+    let interval_us = path.ack_path.interval_ns() / 1000;
     owed.then(|| Frame::Interval { path: path.id, interval_us }.encode(frames))?;
     Some(Cargo::Interval)
 }
 
-fn put_stream(id: StreamId, stream: &Stream, frames: &mut Vec<u8>) {
+fn put_stream(id: StreamId, stream: &StreamState, frames: &mut Vec<u8>) {
     Frame::Stream { stream: id, frontier: stream.recv.frontier() }.encode(frames);
     if let Some(Credit { limit, wait_us }) = stream.credit {
         Frame::Credit { stream: id, limit: limit.0, wait_us }.encode(frames);

@@ -9,7 +9,7 @@ use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24x128};
 
 use super::Asker;
-use crate::draws::Draws;
+use crate::csprng::Csprng;
 
 /// Time for which a secret makes cookies.
 const SECRET_NS: u64 = 8_000_000_000;
@@ -27,13 +27,13 @@ pub(super) struct Cookies {
 }
 
 impl Cookies {
-    pub(super) fn new(draws: &mut Draws) -> Self {
-        Self { secrets: [secret(draws), secret(draws)], turn_at_ns: 0 }
+    pub(super) fn new(csprng: &mut Csprng) -> Self {
+        Self { secrets: [secret(csprng), secret(csprng)], turn_at_ns: 0 }
     }
 
     /// The cookie for `asker`.
-    pub(super) fn make(&mut self, now_ns: u64, asker: &Asker, draws: &mut Draws) -> Cookie {
-        self.turn(now_ns, draws);
+    pub(super) fn make(&mut self, now_ns: u64, asker: &Asker, csprng: &mut Csprng) -> Cookie {
+        self.turn(now_ns, csprng);
         mac(self.secrets[0], asker)
     }
 
@@ -43,32 +43,32 @@ impl Cookies {
         now_ns: u64,
         asker: &Asker,
         cookie: &[u8],
-        draws: &mut Draws,
+        csprng: &mut Csprng,
     ) -> bool {
-        self.turn(now_ns, draws);
+        self.turn(now_ns, csprng);
         self.secrets.iter().any(|secret| mac(*secret, asker) == cookie)
     }
 
     /// Knows no cookie any more that was made before.
-    pub(super) fn forget(&mut self, draws: &mut Draws) {
-        self.secrets = [secret(draws), secret(draws)];
+    pub(super) fn forget(&mut self, csprng: &mut Csprng) {
+        self.secrets = [secret(csprng), secret(csprng)];
     }
 
-    fn turn(&mut self, now_ns: u64, draws: &mut Draws) {
+    fn turn(&mut self, now_ns: u64, csprng: &mut Csprng) {
         if now_ns < self.turn_at_ns {
             return;
         }
         let long_ago = now_ns - self.turn_at_ns >= SECRET_NS;
-        let before = if long_ago { secret(draws) } else { self.secrets[0] };
-        self.secrets = [secret(draws), before];
+        let before = if long_ago { secret(csprng) } else { self.secrets[0] };
+        self.secrets = [secret(csprng), before];
         let from_ns = if long_ago { now_ns } else { self.turn_at_ns };
         self.turn_at_ns = from_ns.saturating_add(SECRET_NS);
     }
 }
 
 /// A key for SipHash.
-pub(super) fn secret(draws: &mut Draws) -> [u64; 2] {
-    let [first, second, ..] = draws.numbers();
+pub(super) fn secret(csprng: &mut Csprng) -> [u64; 2] {
+    let [first, second, ..] = csprng.next_words();
     [first, second]
 }
 
@@ -97,12 +97,12 @@ mod tests {
 
     #[test]
     fn a_cookie_is_for_one_asker_and_for_a_while() {
-        let mut draws = Draws::new([3; 32]);
-        let mut cookies = Cookies::new(&mut draws);
+        let mut csprng = Csprng::new([3; 32]);
+        let mut cookies = Cookies::new(&mut csprng);
         let (now_ns, who) = (77 * SECRET_NS, asker(1, 2, 3));
-        let cookie = cookies.make(now_ns, &who, &mut draws);
+        let cookie = cookies.make(now_ns, &who, &mut csprng);
         let mut right =
-            |now_ns, who: &Asker, cookie: &[u8]| cookies.is_right(now_ns, who, cookie, &mut draws);
+            |now_ns, who: &Asker, cookie: &[u8]| cookies.is_right(now_ns, who, cookie, &mut csprng);
         for other in [asker(2, 2, 3), asker(1, 3, 3), asker(1, 2, 4)] {
             assert!(!right(now_ns, &other, &cookie));
         }
@@ -119,10 +119,10 @@ mod tests {
 
     #[test]
     fn secrets_of_long_ago_are_gone() {
-        let mut draws = Draws::new([3; 32]);
-        let mut cookies = Cookies::new(&mut draws);
+        let mut csprng = Csprng::new([3; 32]);
+        let mut cookies = Cookies::new(&mut csprng);
         let who = asker(1, 2, 3);
-        let cookie = cookies.make(0, &who, &mut draws);
-        assert!(!cookies.is_right(9 * SECRET_NS, &who, &cookie, &mut draws));
+        let cookie = cookies.make(0, &who, &mut csprng);
+        assert!(!cookies.is_right(9 * SECRET_NS, &who, &cookie, &mut csprng));
     }
 }

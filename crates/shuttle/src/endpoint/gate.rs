@@ -11,14 +11,14 @@ use weft_wire::shuttle::hello::{Hello, HelloKind, REQUEST_MIN};
 
 use super::cookie::Cookies;
 use super::{Asker, retry};
-use crate::draws::Draws;
+use crate::csprng::Csprng;
 
 /// Requests that are remembered. A peer begins anew seldom, and a cookie is short-lived.
 const KNOWN_MAX: usize = 64;
 
 /// Decides which Requests are looked at.
 pub struct Gate {
-    draws: Draws,
+    csprng: Csprng,
     /// None if nobody is asked for a cookie.
     cookies: Option<Cookies>,
     known: VecDeque<(ConnectionId, u64)>,
@@ -38,9 +38,9 @@ pub enum Passage {
 impl Gate {
     /// One that asks for cookies, or does not. `seed` is fresh randomness.
     pub fn new(seed: [u8; 32], asks: bool) -> Self {
-        let mut draws = Draws::new(seed);
-        let cookies = asks.then(|| Cookies::new(&mut draws));
-        Self { draws, cookies, known: VecDeque::new() }
+        let mut csprng = Csprng::new(seed);
+        let cookies = asks.then(|| Cookies::new(&mut csprng));
+        Self { csprng, cookies, known: VecDeque::new() }
     }
 
     /// Looks at what came from `remote`.
@@ -55,10 +55,10 @@ impl Gate {
             return Passage::Known;
         }
         let Some(cookies) = &mut self.cookies else { return Passage::Open };
-        if cookies.is_right(now_ns, &asker, hello.cookie, &mut self.draws) {
+        if cookies.is_right(now_ns, &asker, hello.cookie, &mut self.csprng) {
             return Passage::Open;
         }
-        Passage::Asked(retry(&hello, &cookies.make(now_ns, &asker, &mut self.draws)))
+        Passage::Asked(retry(&hello, &cookies.make(now_ns, &asker, &mut self.csprng)))
     }
 
     /// The Request with this identity is let in, for the first and last time.
@@ -68,7 +68,7 @@ impl Gate {
             self.known.pop_front();
             // What is forgotten must not come in again.
             if let Some(cookies) = &mut self.cookies {
-                cookies.forget(&mut self.draws);
+                cookies.forget(&mut self.csprng);
             }
         }
     }

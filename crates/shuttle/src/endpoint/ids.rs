@@ -6,7 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use weft_wire::shuttle::ConnectionId;
 
-use crate::draws::Draws;
+use crate::csprng::Csprng;
 
 /// An id is not drawn again for this long: what is on its way to the old connection is gone then.
 const QUARANTINE_NS: u64 = 30_000_000_000;
@@ -57,7 +57,7 @@ impl<K> Ids<K> {
     }
 
     /// An id that no connection has or had a while ago; `None` if there are too many.
-    pub(super) fn draw(&mut self, now_ns: u64, draws: &mut Draws) -> Option<ConnectionId> {
+    pub(super) fn draw(&mut self, now_ns: u64, csprng: &mut Csprng) -> Option<ConnectionId> {
         while let Some((until_ns, cid)) = self.quarantine.front()
             && *until_ns <= now_ns
         {
@@ -65,7 +65,7 @@ impl<K> Ids<K> {
             self.quarantine.pop_front();
         }
         let free = |cid: &ConnectionId| cid.0 != 0 && !self.slots.contains_key(&cid.0);
-        let mut cids = (0..DRAWS).map(|_| ConnectionId(draws.numbers()[0] as u32).base());
+        let mut cids = (0..DRAWS).map(|_| ConnectionId(csprng.next_words()[0] as u32).base());
         let cid = cids.find(free)?;
         self.slots.insert(cid.0, Slot::Drawn);
         Some(cid)
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn ids_are_unique_spread_and_kept_back() {
-        let (mut ids, mut draws) = (Ids::new(), Draws::new([1; 32]));
-        let drawn: Vec<_> = (0..3000).map(|_| ids.draw(0, &mut draws).unwrap()).collect();
+        let (mut ids, mut csprng) = (Ids::new(), Csprng::new([1; 32]));
+        let drawn: Vec<_> = (0..3000).map(|_| ids.draw(0, &mut csprng).unwrap()).collect();
         assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), drawn.len());
         assert!(drawn.iter().all(|cid| cid.0 & 0xff == 0 && cid.0 != 0));
         let high = drawn.iter().filter(|cid| cid.0 >> 31 == 1).count();
@@ -117,9 +117,9 @@ mod tests {
         ids.release(9, drawn[7]);
         ids.release(9, drawn[7]);
         assert_eq!((ids.find(drawn[7]), ids.quarantine.len()), (None, 1));
-        ids.draw(QUARANTINE_NS, &mut draws);
+        ids.draw(QUARANTINE_NS, &mut csprng);
         assert!(ids.slots.contains_key(&drawn[7].0));
-        ids.draw(QUARANTINE_NS + 9, &mut draws);
+        ids.draw(QUARANTINE_NS + 9, &mut csprng);
         assert!(!ids.slots.contains_key(&drawn[7].0));
     }
 }

@@ -25,10 +25,10 @@ use weft_wire::shuttle::{ConnectionId, Packet};
 use self::cookie::Cookies;
 pub use self::gate::{Gate, Passage};
 use self::ids::Ids;
-use self::records::{Records, Stage};
+use self::records::{RecordStage, Records};
 use crate::config::{Config, Identity};
 use crate::connection::{Connection, Request};
-use crate::draws::Draws;
+use crate::csprng::Csprng;
 use crate::error::{Misuse, Refusal};
 use crate::path::Route;
 
@@ -110,7 +110,7 @@ pub struct Endpoint<K> {
     ids: Ids<K>,
     records: Records,
     cookies: Cookies,
-    draws: Draws,
+    csprng: Csprng,
     /// Key of the names of askers.
     naming: [u64; 2],
     strangers: usize,
@@ -122,14 +122,14 @@ impl<K> Endpoint<K> {
     /// Without connections. `seed` is fresh randomness; every id, nonce, key and cookie follows
     /// from it.
     pub fn new(seed: [u8; 32]) -> Self {
-        let mut draws = Draws::new(seed);
+        let mut csprng = Csprng::new(seed);
         Self {
             listen: None,
             ids: Ids::new(),
             records: Records::new(),
-            cookies: Cookies::new(&mut draws),
-            naming: cookie::secret(&mut draws),
-            draws,
+            cookies: Cookies::new(&mut csprng),
+            naming: cookie::secret(&mut csprng),
+            csprng,
             strangers: 0,
             strangers_until_ns: 0,
             stats: EndpointStats::default(),
@@ -158,9 +158,9 @@ impl<K> Endpoint<K> {
     /// # Errors
     /// If there are too many connections.
     pub fn identity(&mut self, now_ns: u64) -> Result<Identity, Misuse> {
-        let cid = self.ids.draw(now_ns, &mut self.draws).ok_or(Misuse::TooMany)?;
-        let [nonce, seed, ..] = self.draws.numbers();
-        Ok(Identity { cid, nonce, seed, entropy: self.draws.draw() })
+        let cid = self.ids.draw(now_ns, &mut self.csprng).ok_or(Misuse::TooMany)?;
+        let [nonce, seed, ..] = self.csprng.next_words();
+        Ok(Identity { cid, nonce, seed, entropy: self.csprng.next_bytes() })
     }
 
     /// What arrives for the connection with id `cid` is for `key` from now on.
@@ -222,7 +222,7 @@ impl<K> Endpoint<K> {
         let hello = Hello::parse(datagram).ok()?;
         let answer = hello.probed()?;
         let asker = Asker { remote: route.remote, cid: hello.from.base(), nonce: hello.nonce };
-        let cookie = self.cookies.make(now_ns, &asker, &mut self.draws);
+        let cookie = self.cookies.make(now_ns, &asker, &mut self.csprng);
         let answer = Hello { cookie: &cookie, ..answer }.encode();
         (answer.len() <= datagram.len()).then_some(answer)
     }
@@ -246,9 +246,9 @@ impl<K> Endpoint<K> {
         if let Some(stage) = self.records.hear(now_ns, name) {
             self.stats.repeated += 1;
             return match stage {
-                Stage::Asked(..) | Stage::Lapsed => Arrival::Nothing,
-                Stage::Refused(answer) => Arrival::Answer(answer.clone()),
-                Stage::Granted(cid) => {
+                RecordStage::Asked(..) | RecordStage::Lapsed => Arrival::Nothing,
+                RecordStage::Refused(answer) => Arrival::Answer(answer.clone()),
+                RecordStage::Granted(cid) => {
                     let cid = *cid;
                     self.arrival_for(cid)
                 }
@@ -257,10 +257,10 @@ impl<K> Endpoint<K> {
         let crowd = self.records.half_open();
         let strangers = if now_ns < self.strangers_until_ns { self.strangers } else { 0 };
         if crowd + strangers >= listen.retry_above
-            && !self.cookies.is_right(now_ns, &asker, hello.cookie, &mut self.draws)
+            && !self.cookies.is_right(now_ns, &asker, hello.cookie, &mut self.csprng)
         {
             self.stats.retries += 1;
-            let cookie = self.cookies.make(now_ns, &asker, &mut self.draws);
+            let cookie = self.cookies.make(now_ns, &asker, &mut self.csprng);
             return Arrival::Answer(retry(&hello, &cookie));
         }
         if crowd >= listen.half_open_max {
@@ -281,7 +281,7 @@ impl<K> Endpoint<K> {
     ) -> Arrival<'_, K> {
         let Some(Listen { config, .. }) = &self.listen else { return Arrival::Nothing };
         let keyed = !hello.key_message.is_empty();
-        let entropy = if keyed { self.draws.draw() } else { [0; 32] };
+        let entropy = if keyed { self.csprng.next_bytes() } else { [0; 32] };
         let refused = match Request::judge(datagram, config, entropy) {
             Ok(request) => {
                 self.stats.requests += 1;
@@ -357,7 +357,7 @@ impl<K> Endpoint<K> {
         let answer = request.refusal(reason, private_data)?;
         if self.records.refuse(now_ns, ticket.0, answer.clone()) {
             // A Request whose refusal was forgotten must not count as a new one.
-            self.cookies.forget(&mut self.draws);
+            self.cookies.forget(&mut self.csprng);
         }
         Ok((route, answer))
     }
@@ -370,7 +370,7 @@ impl<K> Endpoint<K> {
     /// The connection with id `cid` is no more. Its id is not used again for a while.
     pub fn release(&mut self, now_ns: u64, cid: ConnectionId) {
         if self.records.release(now_ns, cid) {
-            self.cookies.forget(&mut self.draws);
+            self.cookies.forget(&mut self.csprng);
         }
         self.ids.release(now_ns, cid);
     }

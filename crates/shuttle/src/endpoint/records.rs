@@ -28,10 +28,10 @@ const REFUSALS_MAX: usize = 1024;
 /// Names that are known of what was dropped before its cookie was.
 const SPENT_MAX: usize = 65_536;
 /// What they stand for.
-const SPENT: &Stage = &Stage::Lapsed;
+const SPENT: &RecordStage = &RecordStage::Lapsed;
 
 /// What became of a Request.
-pub(super) enum Stage {
+pub(super) enum RecordStage {
     /// It waits for an answer.
     Asked(Box<Request>, Route),
     /// It was refused, in these octets.
@@ -43,7 +43,7 @@ pub(super) enum Stage {
 }
 
 struct Record {
-    stage: Stage,
+    stage: RecordStage,
     half_open: bool,
     /// When it is over; of a connection that is established never.
     until_ns: u64,
@@ -91,24 +91,26 @@ impl Records {
             let half_open = std::mem::take(&mut record.half_open);
             self.half_open -= usize::from(half_open);
             // Its connection says itself that it is over.
-            if half_open && matches!(record.stage, Stage::Granted(_)) {
+            if half_open && matches!(record.stage, RecordStage::Granted(_)) {
                 record.until_ns = u64::MAX;
                 continue;
             }
             if half_open {
-                record.stage = Stage::Lapsed;
+                record.stage = RecordStage::Lapsed;
                 self.keep(name, now_ns.saturating_add(REFUSED_NS));
                 continue;
             }
-            if let Some(Record { stage: Stage::Granted(cid), .. }) = self.records.remove(&name) {
+            if let Some(Record { stage: RecordStage::Granted(cid), .. }) =
+                self.records.remove(&name)
+            {
                 self.granted.remove(&cid.0);
             }
         }
     }
 
     /// The Request of `name` came. Gives what became of it when it came before.
-    pub(super) fn hear(&mut self, now_ns: u64, name: u64) -> Option<&Stage> {
-        let asked = |record: &Record| matches!(record.stage, Stage::Asked(..));
+    pub(super) fn hear(&mut self, now_ns: u64, name: u64) -> Option<&RecordStage> {
+        let asked = |record: &Record| matches!(record.stage, RecordStage::Asked(..));
         if self.records.get(&name).is_some_and(asked) {
             self.keep(name, now_ns.saturating_add(KEEP_NS));
         }
@@ -136,7 +138,7 @@ impl Records {
     /// A Request of a newcomer waits for an answer.
     pub(super) fn ask(&mut self, now_ns: u64, name: u64, request: Request, route: Route) {
         self.half_open += 1;
-        let stage = Stage::Asked(Box::new(request), route);
+        let stage = RecordStage::Asked(Box::new(request), route);
         self.records.insert(name, Record { stage, half_open: true, until_ns: u64::MAX });
         self.keep(name, now_ns.saturating_add(KEEP_NS));
     }
@@ -144,7 +146,7 @@ impl Records {
     /// What `name` asks for, if it waits for an answer.
     pub(super) fn asked(&self, name: u64) -> Option<(&Request, Route)> {
         match &self.records.get(&name)?.stage {
-            Stage::Asked(request, route) => Some((request, *route)),
+            RecordStage::Asked(request, route) => Some((request, *route)),
             _ => None,
         }
     }
@@ -152,7 +154,7 @@ impl Records {
     /// As [`Records::asked`].
     pub(super) fn asked_mut(&mut self, name: u64) -> Option<(&mut Request, Route)> {
         match &mut self.records.get_mut(&name)?.stage {
-            Stage::Asked(request, route) => Some((request, *route)),
+            RecordStage::Asked(request, route) => Some((request, *route)),
             _ => None,
         }
     }
@@ -160,7 +162,7 @@ impl Records {
     /// `name`, which waited, is refused; whether a Request had to be forgotten for it.
     pub(super) fn refuse(&mut self, now_ns: u64, name: u64, answer: Vec<u8>) -> bool {
         let Some(record) = self.records.get_mut(&name) else { return false };
-        record.stage = Stage::Refused(answer);
+        record.stage = RecordStage::Refused(answer);
         self.half_open -= usize::from(std::mem::take(&mut record.half_open));
         self.keep(name, now_ns.saturating_add(REFUSED_NS));
         self.refused.push_back(name);
@@ -173,7 +175,7 @@ impl Records {
     }
 
     fn drop_refusal(&mut self, now_ns: u64, name: u64) -> bool {
-        let refused = |record: &Record| matches!(record.stage, Stage::Refused(_));
+        let refused = |record: &Record| matches!(record.stage, RecordStage::Refused(_));
         if self.records.get(&name).is_some_and(refused)
             && let Some(record) = self.records.remove(&name)
         {
@@ -186,7 +188,7 @@ impl Records {
     /// `name`, which waited, has become connection `cid`.
     pub(super) fn grant(&mut self, now_ns: u64, name: u64, cid: ConnectionId) {
         if let Some(record) = self.records.get_mut(&name) {
-            record.stage = Stage::Granted(cid);
+            record.stage = RecordStage::Granted(cid);
             self.granted.insert(cid.0, name);
             self.keep(name, now_ns.saturating_add(KEEP_NS));
         }
@@ -243,7 +245,7 @@ mod tests {
         let mut records = Records::new();
         for number in 1..=2 * ENDED_MAX as u64 {
             let cid = ConnectionId((number as u32) << 8);
-            let stage = Stage::Refused(Vec::new());
+            let stage = RecordStage::Refused(Vec::new());
             records.records.insert(number, Record { stage, half_open: false, until_ns: 0 });
             records.grant(number, number, cid);
             records.release(number, cid);

@@ -47,7 +47,7 @@ pub struct Credit {
 }
 
 /// Both directions.
-pub(crate) struct Stream {
+pub(crate) struct StreamState {
     pub(crate) send: SendStream,
     pub(crate) recv: RecvStream,
     /// What the peer is to hear of the receives that are posted here.
@@ -60,7 +60,7 @@ pub(crate) struct Stream {
     query_listed_ns: Option<u64>,
 }
 
-impl Stream {
+impl StreamState {
     pub(crate) fn new(placement: Placement, repair: Repair, held_octets_max: usize) -> Self {
         Self {
             send: SendStream::new(1, repair),

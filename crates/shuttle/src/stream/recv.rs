@@ -12,7 +12,7 @@ use weft_wire::rdmap::Opcode;
 
 use super::send::DSN_WINDOW;
 use super::{Placement, Repair};
-use crate::window::Window;
+use crate::window::SeenWindow;
 
 /// What became of a segment that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub(crate) enum Taken {
 /// The receiving half of a stream.
 #[derive(Debug)]
 pub(crate) struct RecvStream {
-    placed: Window,
+    placed: SeenWindow,
     held: BTreeMap<u64, Vec<u8>>,
     /// Numbers that are or were held; those below its frontier are placed or held.
-    noted: Window,
+    noted: SeenWindow,
     held_octets: usize,
     held_octets_max: usize,
     /// Everything before this has arrived, and of what waits behind a message without a receive
@@ -48,9 +48,9 @@ pub(crate) struct RecvStream {
 impl RecvStream {
     pub(crate) fn new(placement: Placement, repair: Repair, held_octets_max: usize) -> Self {
         Self {
-            placed: Window::new(DSN_WINDOW),
+            placed: SeenWindow::new(DSN_WINDOW),
             held: BTreeMap::new(),
-            noted: Window::new(DSN_WINDOW),
+            noted: SeenWindow::new(DSN_WINDOW),
             held_octets: 0,
             held_octets_max,
             answered: 0,

@@ -12,7 +12,7 @@ use weft_wire::shuttle::StreamId;
 
 use super::agenda::Agenda;
 use super::set::StreamSet;
-use super::{Profile, Stream};
+use super::{Profile, StreamState};
 use crate::error::Misuse;
 
 /// Octets that a turn of a stream of weight 1 lasts for: no less than a burst.
@@ -21,7 +21,7 @@ const TURN_OCTETS: i64 = 1 << 16;
 /// The streams of a connection.
 #[derive(Default)]
 pub(crate) struct Table {
-    slots: Vec<Option<Box<Stream>>>,
+    slots: Vec<Option<Box<StreamState>>>,
     open: usize,
     /// Those that may have something to send; the first has its turn.
     ready: VecDeque<StreamId>,
@@ -38,17 +38,21 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) fn get(&self, id: StreamId) -> Option<&Stream> {
+    pub(crate) fn get(&self, id: StreamId) -> Option<&StreamState> {
         self.slots.get(usize::from(id.0))?.as_deref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut StreamState> {
         self.slots.get_mut(usize::from(id.0))?.as_deref_mut()
     }
 
     /// The stream `id`, which `make` makes if it is not open. A new one has its turn.
     #[expect(clippy::expect_used, reason = "the stream was opened just before")]
-    pub(crate) fn open(&mut self, id: StreamId, make: impl FnOnce() -> Stream) -> &mut Stream {
+    pub(crate) fn open(
+        &mut self,
+        id: StreamId,
+        make: impl FnOnce() -> StreamState,
+    ) -> &mut StreamState {
         let at = usize::from(id.0);
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, || None);
@@ -61,7 +65,7 @@ impl Table {
         self.slots[at].as_mut().expect("it is open")
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &Stream)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (StreamId, &StreamState)> {
         let streams = self.slots.iter().enumerate();
         streams.filter_map(|(at, stream)| Some((StreamId(at as u8), stream.as_deref()?)))
     }
@@ -235,7 +239,7 @@ mod tests {
     fn table(streams: u8) -> Table {
         let mut table = Table::default();
         for id in 0..streams {
-            table.open(StreamId(id), || Stream::new(Placement::Tail, Repair::Full, 0));
+            table.open(StreamId(id), || StreamState::new(Placement::Tail, Repair::Full, 0));
         }
         table
     }

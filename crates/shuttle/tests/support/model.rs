@@ -227,7 +227,7 @@ impl UlpduSource for Source {
         }
     }
 
-    fn short_of_receives(&mut self, credit: Msn, _: u32) {
+    fn receiver_not_ready(&mut self, credit: Msn, _: u32) {
         let waits = |posted: &&Posted| !posted.message.write && posted.msn == credit.next();
         let waits = self.messages.iter().position(|posted| waits(&posted));
         let ends = |id: &SegmentId| {

@@ -92,19 +92,19 @@ impl DeviceMemory {
     ///
     /// # Errors
     /// If the range is not within it, or not of whole words.
-    pub fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Misuse> {
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Misuse> {
         let to = self.words(offset, bytes.len() as u64)?;
-        place::copy_in(to, bytes).then_some(()).ok_or(Misuse::Fault)
+        place::write_app(to, bytes).then_some(()).ok_or(Misuse::Fault)
     }
 
     /// Appends `octets` from `offset` to `out`.
     ///
     /// # Errors
     /// If the range is not within it, or not of whole words.
-    pub fn copy_out(&self, offset: u64, octets: u32, out: &mut Vec<u8>) -> Result<(), Misuse> {
+    pub fn read_append(&self, offset: u64, octets: u32, out: &mut Vec<u8>) -> Result<(), Misuse> {
         let addr = self.words(offset, u64::from(octets))?;
         let piece = MemoryPiece { addr, len: octets };
-        place::copy_out(piece, out).then_some(()).ok_or(Misuse::Fault)
+        place::read_app_append(piece, out).then_some(()).ok_or(Misuse::Fault)
     }
 }
 
@@ -121,12 +121,12 @@ mod tests {
     #[test]
     fn what_is_copied_in_comes_out_and_only_whole_words_do() {
         let memory = DeviceMemory::allocate(&Budget::new(100), 100).unwrap();
-        memory.copy_in(4, &[1, 2, 3, 4]).unwrap();
+        memory.write(4, &[1, 2, 3, 4]).unwrap();
         let mut out = Vec::new();
-        memory.copy_out(0, 12, &mut out).unwrap();
+        memory.read_append(0, 12, &mut out).unwrap();
         assert_eq!(out, [0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0]);
         for (offset, octets) in [(3, 4), (4, 3), (104, 4), (0, 104), (u64::MAX - 3, 4)] {
-            assert!(memory.copy_out(offset, octets, &mut out).is_err());
+            assert!(memory.read_append(offset, octets, &mut out).is_err());
         }
     }
 

@@ -15,6 +15,6 @@ mod window;
 pub use device::{Budget, DeviceMemory};
 pub use place::inline_bytes;
 pub use reader::RegionReader;
-pub use region::{Backing, Party, Probe, RegionFault, RegionSpec};
+pub use region::{Accessor, Backing, Probe, RegionFault, RegionSpec};
 pub use table::{Invalidate, LEAST_KEY, RegionTable};
 pub use window::{Bind, WindowKind};

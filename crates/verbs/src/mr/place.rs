@@ -16,7 +16,7 @@ use weft_wire::llp::MemoryPiece;
 /// Programs poll the last byte of a Write, so it must not become visible before the rest. Eight
 /// bytes that lie in one word appear at once, as an atomic write promises.
 #[must_use]
-pub(super) fn copy_in(addr: u64, bytes: &[u8]) -> bool {
+pub(super) fn write_app(addr: u64, bytes: &[u8]) -> bool {
     if bytes.len() == 8 && addr.is_multiple_of(8) {
         // SAFETY: as below.
         return unsafe { guard::write(addr, bytes) };
@@ -32,7 +32,7 @@ pub(super) fn copy_in(addr: u64, bytes: &[u8]) -> bool {
 
 /// Copies the bytes from `addr` on to `out`; whether they are there. If not, `out` has zeroes.
 #[must_use]
-pub(super) fn copy_over(addr: u64, out: &mut [u8]) -> bool {
+pub(super) fn read_app_into(addr: u64, out: &mut [u8]) -> bool {
     // SAFETY: the caller checked as many bytes from `addr` as `out` has against a region under
     // the table's lock, and `out` is our own buffer.
     let is_there = unsafe { guard::read(addr, out.as_mut_ptr(), out.len()) };
@@ -44,7 +44,7 @@ pub(super) fn copy_over(addr: u64, out: &mut [u8]) -> bool {
 
 /// Appends the bytes at `piece` to `out`; whether they are there. If not, `out` has zeroes instead.
 #[must_use]
-pub(super) fn copy_out(piece: MemoryPiece, out: &mut Vec<u8>) -> bool {
+pub(super) fn read_app_append(piece: MemoryPiece, out: &mut Vec<u8>) -> bool {
     let len = piece.len as usize;
     if len == 0 {
         return true;
@@ -145,12 +145,12 @@ mod tests {
             let bytes: Vec<u8> = (0..len).map(|i| i as u8 ^ 0x5a).collect();
             let target = vec![0u8; len + 2];
             let addr = target.as_ptr() as u64 + 1;
-            assert!(copy_in(addr, &bytes));
+            assert!(write_app(addr, &bytes));
             let mut back = vec![9];
-            assert!(copy_out(MemoryPiece { addr, len: len as u32 }, &mut back));
+            assert!(read_app_append(MemoryPiece { addr, len: len as u32 }, &mut back));
             assert_eq!(&back[1..], bytes);
             let mut over = vec![7; len];
-            assert!(copy_over(addr, &mut over));
+            assert!(read_app_into(addr, &mut over));
             assert_eq!(over, bytes);
             assert_eq!((target[0], target[len + 1]), (0, 0));
             let crc = crc32c(Crc32c::new(), MemoryPiece { addr, len: len as u32 });

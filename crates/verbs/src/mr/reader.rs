@@ -7,7 +7,7 @@ use weft_wire::crc::Crc32c;
 use weft_wire::llp::{Gather, MemoryPiece, Piece, RegisteredMemory};
 
 use super::place;
-use super::region::{Party, RegionFault};
+use super::region::{Accessor, RegionFault};
 use super::table::Regions;
 use crate::access::Access;
 use crate::sge::{Sge, parts};
@@ -49,7 +49,7 @@ impl<'a> RegionReader<'a> {
     }
 
     /// The same of a range that a peer wants to read.
-    pub fn is_region_gone(&self, key: u32, who: impl Into<Party>, to: u64, len: u32) -> bool {
+    pub fn is_region_gone(&self, key: u32, who: impl Into<Accessor>, to: u64, len: u32) -> bool {
         let mut pieces = Gather::new();
         let named = self.gather_region(key, who, to, len, Access::REMOTE_READ, &mut pieces);
         named.is_err() || !are_there(&pieces)
@@ -59,7 +59,7 @@ impl<'a> RegionReader<'a> {
     pub fn gather_region(
         &self,
         key: u32,
-        who: impl Into<Party>,
+        who: impl Into<Accessor>,
         to: u64,
         len: u32,
         right: Access,
@@ -94,7 +94,7 @@ impl<'a> RegionReader<'a> {
     pub fn atomic(
         &self,
         key: u32,
-        who: impl Into<Party>,
+        who: impl Into<Accessor>,
         to: u64,
         operate: impl Fn(u64) -> Option<u64>,
     ) -> Result<u64, RegionFault> {
@@ -124,7 +124,7 @@ impl RegisteredMemory for RegionReader<'_> {
     }
 
     fn copy_to(&self, piece: MemoryPiece, out: &mut Vec<u8>) {
-        if !place::copy_out(piece, out) {
+        if !place::read_app_append(piece, out) {
             self.found_gone.set(true);
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::device::DeviceMemory;
-use super::window::Window;
+use super::window::WindowBinding;
 use crate::access::Access;
 use crate::misuse::Misuse;
 use crate::pd::Pd;
@@ -72,14 +72,14 @@ impl RegionSpec {
 
 /// Who reaches for a region: a protection domain, and the queue pair if a peer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Party {
+pub struct Accessor {
     /// The protection domain.
     pub pd: u32,
     /// The queue pair that the peer is connected to.
     pub qp: Option<u32>,
 }
 
-impl From<u32> for Party {
+impl From<u32> for Accessor {
     fn from(pd: u32) -> Self {
         Self { pd, qp: None }
     }
@@ -98,7 +98,7 @@ pub(super) struct Region {
     _device: Option<InUse<DeviceMemory>>,
     pub valid: bool,
     /// What makes it a window.
-    pub window: Option<Window>,
+    pub window: Option<WindowBinding>,
     /// Windows that are bound to it.
     pub bound: u32,
 }
@@ -134,7 +134,13 @@ impl Region {
     }
 
     /// The address in this process of `to`, if `who` has `right` to `len` octets from there.
-    pub fn check(&self, who: Party, to: u64, len: u64, right: Access) -> Result<u64, RegionFault> {
+    pub fn check(
+        &self,
+        who: Accessor,
+        to: u64,
+        len: u64,
+        right: Access,
+    ) -> Result<u64, RegionFault> {
         if !self.valid {
             return Err(RegionFault::InvalidStag);
         }

@@ -9,7 +9,7 @@ use weft_sync::{RwLock, RwLockWriteGuard};
 
 use super::place;
 use super::reader::RegionReader;
-use super::region::{Party, Region, RegionFault, RegionSpec};
+use super::region::{Accessor, Region, RegionFault, RegionSpec};
 use super::window::release;
 use crate::access::Access;
 use crate::misuse::Misuse;
@@ -160,17 +160,17 @@ impl RegionTable {
     pub fn invalidate(
         &self,
         key: u32,
-        party: impl Into<Party>,
+        accessor: impl Into<Accessor>,
         who: Invalidate,
     ) -> Result<(), RegionFault> {
-        let party = party.into();
+        let accessor = accessor.into();
         let mut regions = self.lock();
         let region = regions.find_mut(key).ok_or(RegionFault::InvalidStag)?;
-        if !region.pd.admits(party.pd) {
+        if !region.pd.admits(accessor.pd) {
             return Err(RegionFault::WrongPd);
         }
         let reached = who == Invalidate::Local || region.access.is_remote();
-        if !reached || region.valid && !region.may_be_invalidated(party) {
+        if !reached || region.valid && !region.may_be_invalidated(accessor) {
             return Err(RegionFault::Access);
         }
         let left = region.unbind();
@@ -184,7 +184,7 @@ impl RegionTable {
     pub fn write(
         &self,
         key: u32,
-        who: impl Into<Party>,
+        who: impl Into<Accessor>,
         to: u64,
         bytes: &[u8],
         right: Access,
@@ -192,7 +192,7 @@ impl RegionTable {
         let regions = self.regions.read();
         let region = regions.find(key).ok_or(RegionFault::InvalidStag)?;
         let addr = region.check(who.into(), to, bytes.len() as u64, right)?;
-        let is_there = region.is_null() || place::copy_in(addr, bytes);
+        let is_there = region.is_null() || place::write_app(addr, bytes);
         is_there.then_some(()).ok_or(RegionFault::Bounds)
     }
 
@@ -200,7 +200,7 @@ impl RegionTable {
     pub fn read(
         &self,
         key: u32,
-        who: impl Into<Party>,
+        who: impl Into<Accessor>,
         from: u64,
         out: &mut [u8],
     ) -> Result<(), RegionFault> {
@@ -211,7 +211,7 @@ impl RegionTable {
             out.fill(0);
             return Ok(());
         }
-        place::copy_over(addr, out).then_some(()).ok_or(RegionFault::Bounds)
+        place::read_app_into(addr, out).then_some(()).ok_or(RegionFault::Bounds)
     }
 
     /// Writes `bytes` into the list of entries, `offset` octets into it.
@@ -236,7 +236,7 @@ impl RegionTable {
     pub fn check(
         &self,
         key: u32,
-        who: impl Into<Party>,
+        who: impl Into<Accessor>,
         to: u64,
         len: u64,
         right: Access,
@@ -255,7 +255,7 @@ impl RegionTable {
     }
 }
 
-/// Keys are random already, so one multiplication spreads them.
+/// KeySource are random already, so one multiplication spreads them.
 #[derive(Default)]
 pub struct KeyHasher(u64);
 
@@ -282,8 +282,8 @@ mod tests {
     use super::*;
     use crate::usage::Counted;
 
-    struct Keys(u32);
-    impl Keys {
+    struct KeySource(u32);
+    impl KeySource {
         fn next(&mut self) -> u32 {
             self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             self.0
@@ -294,7 +294,7 @@ mod tests {
         let table = RegionTable::new();
         let pd = Arc::new(Pd::new(3));
         let base = memory.as_ptr() as u64;
-        let mut keys = Keys(1);
+        let mut keys = KeySource(1);
         let spec = RegionSpec {
             pd: Arc::clone(&pd),
             addr: base,

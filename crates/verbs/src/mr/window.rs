@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::region::{Backing, Party, Region, RegionFault, RegionSpec};
+use super::region::{Accessor, Backing, Region, RegionFault, RegionSpec};
 use super::table::{RegionTable, Regions, index};
 use crate::access::Access;
 use crate::misuse::Misuse;
@@ -57,7 +57,7 @@ impl Bind {
 
 /// What makes a region a window.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct WindowBinding {
     kind: WindowKind,
     /// The region that it is bound to, by the part of its key that stays.
     region: Option<u32>,
@@ -65,9 +65,9 @@ pub(super) struct Window {
     qp: Option<u32>,
 }
 
-impl Window {
+impl WindowBinding {
     /// Peers reach memory through it; this side names the region itself.
-    pub fn admit(&self, who: Party, right: Access) -> Result<(), RegionFault> {
+    pub fn admit(&self, who: Accessor, right: Access) -> Result<(), RegionFault> {
         if !right.is_remote() {
             return Err(RegionFault::InvalidStag);
         }
@@ -93,7 +93,7 @@ impl RegionTable {
         self.insert(entropy, |key| {
             let mut window = Region::new(key, &spec);
             window.valid = false;
-            window.window = Some(Window { kind, region: None, qp: None });
+            window.window = Some(WindowBinding { kind, region: None, qp: None });
             window
         })
     }
@@ -116,7 +116,7 @@ impl RegionTable {
     /// # Errors
     /// If the window or the region is not one of its protection domain, the window has other bits
     /// in its key or is of type 2 and bound, or the region does not grant what is asked for.
-    pub fn bind(&self, who: Party, bind: &Bind) -> Result<(), RegionFault> {
+    pub fn bind(&self, who: Accessor, bind: &Bind) -> Result<(), RegionFault> {
         let mut regions = self.lock();
         let target = regions.target(who, bind)?;
         let window = regions.get_mut(&index(bind.window)).ok_or(RegionFault::InvalidStag)?;
@@ -174,7 +174,7 @@ pub(super) fn release(regions: &mut Regions, region: Option<u32>) {
 
 impl Regions {
     /// Where a binding leads; nowhere if it unbinds.
-    fn target(&self, who: Party, bind: &Bind) -> Result<Option<Target>, RegionFault> {
+    fn target(&self, who: Accessor, bind: &Bind) -> Result<Option<Target>, RegionFault> {
         if bind.len == 0 {
             return Ok(None);
         }
@@ -202,7 +202,7 @@ impl Region {
         self.access = bind.access;
         self.backing = target.backing;
         self.valid = true;
-        self.window = Some(Window { kind, region: Some(index(bind.region)), qp });
+        self.window = Some(WindowBinding { kind, region: Some(index(bind.region)), qp });
     }
 
     /// Ends the binding of a window; gives the region it was bound to.
@@ -214,7 +214,7 @@ impl Region {
     }
 
     /// Whether a work request may invalidate it: a region without windows, or a window of type 2.
-    pub(super) fn may_be_invalidated(&self, who: Party) -> bool {
+    pub(super) fn may_be_invalidated(&self, who: Accessor) -> bool {
         match &self.window {
             None => self.bound == 0,
             Some(window) => window.kind == WindowKind::Type2 && window.qp == who.qp,

@@ -27,7 +27,7 @@ use crate::cq::Cq;
 use crate::event::{AsyncKind, AsyncQueue};
 use crate::limits::Limits;
 use crate::misuse::Misuse;
-use crate::mr::{Invalidate, Party, RegionFault, RegionTable};
+use crate::mr::{Accessor, Invalidate, RegionFault, RegionTable};
 use crate::pd::Pd;
 use crate::srq::Srq;
 use crate::usage::InUse;
@@ -65,7 +65,7 @@ pub struct QpInit {
 
 /// What cannot be destroyed before the queue pair is. The connection of a destroyed queue pair
 /// may live on for a moment, but it keeps nothing busy.
-struct Uses {
+struct QpUses {
     _pd: InUse<Pd>,
     _send_cq: InUse<Cq>,
     _recv_cq: InUse<Cq>,
@@ -83,7 +83,7 @@ pub struct Qp {
     xrcd: Option<Arc<Xrcd>>,
     /// The queue of the domain that had no receive when it was asked last.
     lacking: Mutex<Weak<Srq>>,
-    uses: Mutex<Option<Uses>>,
+    uses: Mutex<Option<QpUses>>,
     sq: Mutex<SendQueue>,
     rq: Mutex<RecvQueue>,
     state: AtomicU8,
@@ -121,7 +121,7 @@ impl Qp {
         Ok(Self {
             num,
             kind: init.kind,
-            uses: Mutex::new(Some(Uses {
+            uses: Mutex::new(Some(QpUses {
                 _pd: InUse::of(&init.pd),
                 _send_cq: InUse::of(&init.send_cq),
                 _recv_cq: InUse::of(&init.recv_cq),
@@ -165,8 +165,8 @@ impl Qp {
     }
 
     /// Itself as the one through which its peer reaches for memory.
-    pub fn party(&self) -> Party {
-        Party { pd: self.pd.id(), qp: Some(self.num) }
+    pub fn accessor(&self) -> Accessor {
+        Accessor { pd: self.pd.id(), qp: Some(self.num) }
     }
 
     /// The protection domain whose regions `wqe` names.
@@ -398,7 +398,7 @@ impl Qp {
 
     /// Invalidates a key on behalf of the peer or of a work request.
     pub fn invalidate(&self, stag: u32, who: Invalidate) -> Result<(), RegionFault> {
-        self.regions.invalidate(stag, self.party(), who)
+        self.regions.invalidate(stag, self.accessor(), who)
     }
 
     /// Does what concerns memory of this side only, if the request `seq` is still posted, and
@@ -413,7 +413,7 @@ impl Qp {
                 self.invalidate(stag, Invalidate::Local).map_err(|_| WcStatus::LocProtErr)?;
             }
             SendOp::BindMw(bind) => {
-                let bound = self.regions.bind(self.party(), &bind);
+                let bound = self.regions.bind(self.accessor(), &bind);
                 bound.map_err(|_| WcStatus::MwBindErr)?;
             }
             _ => return Ok(()),

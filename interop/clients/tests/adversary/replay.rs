@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::SystemTime;
 
 use weft_interop::source;
-use weft_shuttle::{Ends, Key, Sealer};
+use weft_shuttle::{AddressPair, Key, Sealer};
 use weft_testkit::{Running, free_port};
 use weft_wire::datagram::{Cipher, GROUP_QPN, Header};
 use weft_wire::rdmap::Opcode;
@@ -115,7 +115,7 @@ impl Sender {
         let mut payload = vec![0; Sealer::HEADER_LEN];
         payload.extend_from_slice(&header.to_bytes()[..header.len()]);
         payload.resize(payload.len() + bytes, 5);
-        let ends = Ends { from: ATTACKER.into(), to: GROUP.into() };
+        let ends = AddressPair { from: ATTACKER.into(), to: GROUP.into() };
         self.sealer.seal(&mut payload, 0, &ends, time_of_day_ns());
         let from = SocketAddrV4::new(ATTACKER, self.socket.local_addr().unwrap().port());
         let to = SocketAddrV4::new(GROUP, GROUP_PORT);

@@ -1,7 +1,7 @@
 //! Answers to congestion: losses beyond chance, and marks. And what is none: losses that were
 //! mistakes, and a path that was gone for a moment.
 
-use super::{Phase, Weave};
+use super::{Weave, WeavePhase};
 use crate::cc::controller::{Acked, Ecn, Lost, Spurious};
 use crate::cc::rate::octets_in;
 
@@ -51,8 +51,8 @@ impl Weave {
         }
         match self.phase {
             // That more was sent than the path carries is the answer that these ask for.
-            Phase::Ramp { train, .. } => self.end_ramp(ecn.now_ns, &train),
-            Phase::Up(_) if !self.competes => {
+            WeavePhase::Ramp { train, .. } => self.end_ramp(ecn.now_ns, &train),
+            WeavePhase::Up(_) if !self.competes => {
                 self.answered_ns = ecn.now_ns;
                 self.end_probe(ecn.now_ns);
             }

@@ -2,7 +2,7 @@
 //! flow, half as much again each round until a queue shows.
 
 use super::model::Round;
-use super::{Phase, Weave};
+use super::{Weave, WeavePhase};
 use crate::cc::rate::octets_in;
 
 /// No probe for so many round trips after a reaction.
@@ -39,7 +39,7 @@ impl Weave {
     pub(super) fn probe(&mut self) {
         self.model.begin_cycle();
         self.is_cut = false;
-        self.phase = Phase::Up(Probe {
+        self.phase = WeavePhase::Up(Probe {
             extra: PROBE_PACKETS * u64::from(self.params.datagram_octets),
             rounds: 0,
             before_bps: self.model.bw_bps(),
@@ -51,7 +51,7 @@ impl Weave {
     /// The queue that a reaction answered is gone: whether the reaction was too much shows soon.
     pub(super) fn probe_soon(&mut self, now_ns: u64) {
         let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
-        if let Phase::Cruise { probe_at_ns, .. } = &mut self.phase
+        if let WeavePhase::Cruise { probe_at_ns, .. } = &mut self.phase
             && self.is_cut
         {
             *probe_at_ns = (*probe_at_ns).min(calm_ns.max(now_ns));
@@ -73,13 +73,13 @@ impl Weave {
         let more = if is_queued { 0 } else { probe.extra / PROBE_GROWTH_PART };
         let before_bps = if fresh { bw_bps } else { probe.before_bps };
         let extra = probe.extra + more;
-        self.phase = Phase::Up(Probe { extra, rounds, before_bps, is_queued, ..probe });
+        self.phase = WeavePhase::Up(Probe { extra, rounds, before_bps, is_queued, ..probe });
     }
 
     pub(super) fn end_probe(&mut self, now_ns: u64) {
         if self.competes {
             return self.cruise(now_ns);
         }
-        self.phase = Phase::Down { rounds: 0 };
+        self.phase = WeavePhase::Down { rounds: 0 };
     }
 }

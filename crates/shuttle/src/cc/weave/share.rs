@@ -2,7 +2,7 @@
 //! belongs to flows that fill buffers, and weave competes with those.
 
 use super::model::Round;
-use super::{Phase, Weave};
+use super::{Weave, WeavePhase};
 use crate::cc::rate::{SECOND_NS, bits_per_second};
 
 /// Reductions in a row that did not drain the queue: others keep it up.
@@ -78,6 +78,6 @@ impl Weave {
         let bw_bps = share_bps as f64 * (1.0 - queued.min(YIELD_MAX));
         self.model.set_bw(bw_bps as u64, now_ns + self.smoothed_rtt_ns);
         let probe_at_ns = now_ns + SHARED_PROBE_NS + self.draw(SHARED_PROBE_SPREAD_NS);
-        self.phase = Phase::Cruise { probe_at_ns, rounds: 0 };
+        self.phase = WeavePhase::Cruise { probe_at_ns, rounds: 0 };
     }
 }

@@ -4,7 +4,7 @@
 //! from a rate that once was. Rounds without enough to send teach nothing: the ramp waits.
 
 use super::model::Round;
-use super::{INITIAL_PACKETS, Phase, RAMP, Weave};
+use super::{INITIAL_PACKETS, RAMP, Weave, WeavePhase};
 use crate::cc::controller::Acked;
 use crate::cc::rate::{bits_per_second, octets_in};
 use crate::rtt::ack_interval_ns;
@@ -65,7 +65,7 @@ impl Weave {
     }
 
     pub(super) fn on_ramp_ack(&mut self, acked: &Acked) {
-        let Phase::Ramp { mut train, full_bps, full_rounds } = self.phase else { return };
+        let WeavePhase::Ramp { mut train, full_bps, full_rounds } = self.phase else { return };
         if acked.rate.is_some_and(|sample| sample.app_limited) {
             return;
         }
@@ -73,7 +73,7 @@ impl Weave {
         let is_queued = acked.rtt.map(|rtt| self.above_min_ns(rtt.latest_ns) > limit_ns);
         let is_losing = self.loss.is_congestion(&Round::of(acked), false);
         train.take(acked, if is_losing { Some(true) } else { is_queued });
-        self.phase = Phase::Ramp { train, full_bps, full_rounds };
+        self.phase = WeavePhase::Ramp { train, full_bps, full_rounds };
         if train.full == 0 {
             self.window = self.window.saturating_add(RAMP_GROWTH * acked.octets);
         } else if train.full > TRAIN {
@@ -82,7 +82,7 @@ impl Weave {
     }
 
     pub(super) fn on_ramp_round(&mut self, now_ns: u64, round: &Round) {
-        let Phase::Ramp { train, full_bps, full_rounds } = self.phase else { return };
+        let WeavePhase::Ramp { train, full_bps, full_rounds } = self.phase else { return };
         if self.loss.is_congestion(round, false) {
             return self.end_ramp(now_ns, &train);
         }
@@ -98,8 +98,8 @@ impl Weave {
             return self.end_ramp(now_ns, &train);
         }
         self.phase = match grows {
-            true => Phase::Ramp { train, full_bps: bw_bps, full_rounds: 0 },
-            false => Phase::Ramp { train, full_bps, full_rounds: full_rounds + 1 },
+            true => WeavePhase::Ramp { train, full_bps: bw_bps, full_rounds: 0 },
+            false => WeavePhase::Ramp { train, full_bps, full_rounds: full_rounds + 1 },
         };
     }
 
@@ -109,7 +109,7 @@ impl Weave {
         self.model.set_bw(self.model.bw_bps().max(train.fastest_bps), now_ns);
         self.answered_ns = now_ns;
         self.is_cut = true;
-        self.phase = Phase::Drain { rounds: 0 };
+        self.phase = WeavePhase::Drain { rounds: 0 };
     }
 
     /// A round at the rate that the ramp found; the first still tells of the ramp. If a queue
@@ -119,7 +119,7 @@ impl Weave {
         if rounds > 1 && !is_queued {
             return self.cruise(now_ns);
         }
-        self.phase = Phase::Drain { rounds };
+        self.phase = WeavePhase::Drain { rounds };
         if round.app_limited {
             return self.cruise(now_ns);
         }

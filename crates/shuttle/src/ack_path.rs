@@ -26,7 +26,7 @@ const CALM_RTTS: u64 = 16;
 
 /// What is known of the way back.
 #[derive(Debug, Default)]
-pub(crate) struct WayBack {
+pub(crate) struct AckPath {
     /// The shortest time on the way, in this stretch and the one before, by clocks that differ.
     least_us: [Option<u32>; 2],
     stretch_ns: u64,
@@ -41,7 +41,7 @@ pub(crate) struct WayBack {
     pub(crate) owed: bool,
 }
 
-impl WayBack {
+impl AckPath {
     /// An acknowledgement arrived; gives how long it waited on its way. `rtt_ns` is the smallest
     /// round trip, `usual_ns` the interval of a peer that nobody asks for another.
     pub(crate) fn handle_ack(
@@ -114,7 +114,7 @@ mod tests {
     /// A way that carries an acknowledgement each `apart_ns`; runs for `ns`, and gives how long the
     /// last one waited.
     struct Way {
-        back: WayBack,
+        back: AckPath,
         now_ns: u64,
         free_ns: u64,
         apart_ns: u64,
@@ -148,14 +148,14 @@ mod tests {
 
     #[test]
     fn a_way_that_is_wide_enough_is_left_alone() {
-        let mut way = Way { back: WayBack::default(), now_ns: 0, free_ns: 0, apart_ns: 100_000 };
+        let mut way = Way { back: AckPath::default(), now_ns: 0, free_ns: 0, apart_ns: 100_000 };
         assert_eq!(way.run(10_000_000_000), 0);
         assert_eq!((way.back.interval_ns(), way.back.owed), (0, false));
     }
 
     #[test]
     fn a_narrow_way_is_not_filled_and_a_wide_one_is_used_again() {
-        let mut way = Way { back: WayBack::default(), now_ns: 0, free_ns: 0, apart_ns: 6_000_000 };
+        let mut way = Way { back: AckPath::default(), now_ns: 0, free_ns: 0, apart_ns: 6_000_000 };
         way.run(2_000_000_000);
         for _ in 0..100 {
             let wait_ns = way.run(100_000_000);

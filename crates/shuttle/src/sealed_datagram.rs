@@ -16,10 +16,10 @@ use weft_wire::datagram::{Cipher, SEALED_LEN, SealedHeader, Sender};
 
 use crate::config::PACKETS_PER_KEY;
 use crate::key::Key;
-use crate::seal::{Keys, TAG_LEN, expand};
+use crate::seal::{PhaseKeys, TAG_LEN, expand};
 
 /// Octets that a sealed datagram has beyond its text.
-pub const LETTER_OVERHEAD: usize = SEALED_LEN + TAG_LEN;
+pub const SEALED_OVERHEAD: usize = SEALED_LEN + TAG_LEN;
 /// Senders that are remembered at a time.
 const SENDERS_MAX: usize = 16_384;
 /// How far the clocks of two hosts may differ, and how long a datagram may be on its way.
@@ -29,7 +29,7 @@ const TIMELY_NS: u64 = 120_000_000_000;
 /// pair, which the text names, is as new as the queue pair.
 const AHEAD_NS: u64 = 1_000_000_000;
 /// Octets of two addresses.
-const ENDS_LEN: usize = 32;
+const ADDRESS_PAIR_LEN: usize = 32;
 /// Words of a sender's window. One of them is always in part ahead of the newest number.
 const WORDS: usize = 33;
 /// How far behind the newest a number may come and still be known as new.
@@ -41,7 +41,7 @@ pub struct Sealer {
     cipher: Cipher,
     sender: Sender,
     number: u64,
-    keys: (u64, Keys),
+    keys: (u64, PhaseKeys),
 }
 
 impl Sealer {
@@ -58,8 +58,8 @@ impl Sealer {
     }
 
     /// Seals what stands from `start` on in `slab`: room for [`Sealer::HEADER_LEN`] octets of
-    /// header, and the text. It is to go between `ends` at the time of day `now_ns`.
-    pub fn seal(&mut self, slab: &mut Vec<u8>, start: usize, ends: &Ends, now_ns: u64) {
+    /// header, and the text. It is to go between `addresses` at the time of day `now_ns`.
+    pub fn seal(&mut self, slab: &mut Vec<u8>, start: usize, addresses: &AddressPair, now_ns: u64) {
         let number = self.number;
         // 2^64 datagrams are centuries.
         self.number += 1;
@@ -70,7 +70,7 @@ impl Sealer {
         let (cipher, sender) = (self.cipher, self.sender);
         let header = SealedHeader { cipher, sender, number, time_ns: now_ns };
         slab[start..start + SEALED_LEN].copy_from_slice(&header.to_bytes());
-        self.keys.1.seal_with(number, &associated(ends, &header), slab, start + SEALED_LEN);
+        self.keys.1.seal_with(number, &associated(addresses, &header), slab, start + SEALED_LEN);
     }
 
     /// Octets of the header.
@@ -79,7 +79,7 @@ impl Sealer {
 
 /// The addresses that a datagram goes between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct AddressPair {
     /// Of the sender.
     pub from: IpAddr,
     /// Of the receiver, or of the group.
@@ -87,16 +87,19 @@ pub struct Ends {
 }
 
 /// What is sealed with the text without being part of it: both addresses and the header.
-fn associated(ends: &Ends, header: &SealedHeader) -> [u8; ENDS_LEN + SEALED_LEN] {
+fn associated(
+    addresses: &AddressPair,
+    header: &SealedHeader,
+) -> [u8; ADDRESS_PAIR_LEN + SEALED_LEN] {
     let wide = |ip: IpAddr| match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         IpAddr::V6(v6) => v6,
     };
     let octets = |ip: IpAddr| Ipv6Addr::octets(&wide(ip));
-    let mut all = [0; ENDS_LEN + SEALED_LEN];
-    all[..16].copy_from_slice(&octets(ends.from));
-    all[16..ENDS_LEN].copy_from_slice(&octets(ends.to));
-    all[ENDS_LEN..].copy_from_slice(&header.to_bytes());
+    let mut all = [0; ADDRESS_PAIR_LEN + SEALED_LEN];
+    all[..16].copy_from_slice(&octets(addresses.from));
+    all[16..ADDRESS_PAIR_LEN].copy_from_slice(&octets(addresses.to));
+    all[ADDRESS_PAIR_LEN..].copy_from_slice(&header.to_bytes());
     all
 }
 
@@ -129,9 +132,9 @@ pub struct Opener {
 /// A sender that has shown that it has the key.
 struct Known {
     cipher: Cipher,
-    window: Window,
+    window: ReplayWindow,
     /// The keys of the epochs heard last, by the parity of the epoch.
-    keys: [Option<(u64, Keys)>; 2],
+    keys: [Option<(u64, PhaseKeys)>; 2],
 }
 
 impl Opener {
@@ -147,15 +150,15 @@ impl Opener {
         Self { root, senders, senders_max, forgotten_ns: None, since_ns }
     }
 
-    /// Opens a datagram in place that has come between `ends`, at the time of day `now_ns`; gives
-    /// its text.
+    /// Opens a datagram in place that was received between `addresses` at the time of day `now_ns`;
+    /// returns its text.
     ///
     /// # Errors
     /// If it is not to be believed; then nothing has changed.
     pub fn open<'a>(
         &mut self,
         datagram: &'a mut [u8],
-        ends: &Ends,
+        addresses: &AddressPair,
         now_ns: u64,
     ) -> Result<&'a [u8], Unopened> {
         let Some(header) = SealedHeader::parse(datagram) else {
@@ -166,7 +169,7 @@ impl Opener {
             header.time_ns >= self.since_ns && now_ns.abs_diff(header.time_ns) <= TIMELY_NS;
         let SealedHeader { cipher, sender, number, .. } = header;
         let epoch = number / PACKETS_PER_KEY;
-        let associated = associated(ends, &header);
+        let associated = associated(addresses, &header);
         let datagram = &mut datagram[SEALED_LEN..];
         let Some(known) = self.senders.get_mut(&sender).filter(|_| timely) else {
             return self.open_first(&header, &associated, timely, datagram);
@@ -210,7 +213,7 @@ impl Opener {
         if !timely {
             return Err(Unopened::Untimely);
         }
-        let mut known = Known { cipher, window: Window::default(), keys: [None, None] };
+        let mut known = Known { cipher, window: ReplayWindow::default(), keys: [None, None] };
         known.window.note(number);
         known.keys[(epoch % 2) as usize] = Some((epoch, keys));
         self.senders.insert(sender, known);
@@ -224,19 +227,19 @@ impl Opener {
 }
 
 /// The numbers of a sender that were opened.
-struct Window {
+struct ReplayWindow {
     /// One above the newest.
     end: u64,
     words: [u64; WORDS],
 }
 
-impl Default for Window {
+impl Default for ReplayWindow {
     fn default() -> Self {
         Self { end: 0, words: [0; WORDS] }
     }
 }
 
-impl Window {
+impl ReplayWindow {
     fn is_new(&self, number: u64) -> bool {
         if number >= self.end {
             return true;
@@ -264,7 +267,7 @@ fn place_of(number: u64) -> (usize, u64) {
 }
 
 /// The keys of an epoch of a sender (D-3).
-fn keys_of(root: &Prk, cipher: Cipher, sender: Sender, epoch: u64) -> Keys {
+fn keys_of(root: &Prk, cipher: Cipher, sender: Sender, epoch: u64) -> PhaseKeys {
     let mut info = b"weft sender".to_vec();
     info.push(cipher as u8);
     for part in [sender.born_ns, sender.salt, epoch] {
@@ -272,7 +275,7 @@ fn keys_of(root: &Prk, cipher: Cipher, sender: Sender, epoch: u64) -> Keys {
     }
     let mut secret = [0; 32];
     expand(root, &info, &mut secret);
-    Keys::derive(algorithm(cipher), &secret, 0)
+    PhaseKeys::derive(algorithm(cipher), &secret, 0)
 }
 
 fn algorithm(cipher: Cipher) -> &'static Algorithm {
@@ -291,8 +294,8 @@ mod tests {
     /// The time of day.
     const NOW_NS: u64 = 1_800_000_000_000_000_000;
 
-    fn ends() -> Ends {
-        Ends { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into() }
+    fn addresses() -> AddressPair {
+        AddressPair { from: [192, 0, 2, 1].into(), to: [192, 0, 2, 2].into() }
     }
 
     fn opener() -> Opener {
@@ -306,12 +309,12 @@ mod tests {
     fn seal(sealer: &mut Sealer, text: &[u8]) -> Vec<u8> {
         let mut slab = vec![0xaa; 5 + SEALED_LEN];
         slab.extend_from_slice(text);
-        sealer.seal(&mut slab, 5, &ends(), NOW_NS);
+        sealer.seal(&mut slab, 5, &addresses(), NOW_NS);
         slab.split_off(5)
     }
 
     fn open(opener: &mut Opener, datagram: &[u8]) -> Result<Vec<u8>, Unopened> {
-        opener.open(&mut datagram.to_vec(), &ends(), NOW_NS).map(<[u8]>::to_vec)
+        opener.open(&mut datagram.to_vec(), &addresses(), NOW_NS).map(<[u8]>::to_vec)
     }
 
     #[test]
@@ -322,7 +325,7 @@ mod tests {
             let first = seal(&mut sealer, b"first");
             for known in [false, true] {
                 let datagram = seal(&mut sealer, b"text");
-                assert_eq!(datagram.len(), 4 + LETTER_OVERHEAD);
+                assert_eq!(datagram.len(), 4 + SEALED_OVERHEAD);
                 assert!(!datagram.windows(4).any(|window| window == b"text"));
                 for bit in 0..datagram.len() * 8 {
                     let mut flipped = datagram.clone();
@@ -350,24 +353,27 @@ mod tests {
         const SECOND_NS: u64 = 1_000_000_000;
         let mut sealer = Sealer::new(&key(), CIPHERS[0], 1, 2);
         let record = seal(&mut sealer, b"text");
-        let replay = |mut opener: Opener, ends: &Ends, now_ns: u64| {
-            opener.open(&mut record.clone(), ends, now_ns).map(<[u8]>::to_vec)
+        let replay = |mut opener: Opener, addresses: &AddressPair, now_ns: u64| {
+            opener.open(&mut record.clone(), addresses, now_ns).map(<[u8]>::to_vec)
         };
         let member = |since_ns| Opener::new(&key(), since_ns, true);
         let text = Ok(b"text".to_vec());
-        assert_eq!(replay(member(NOW_NS), &ends(), NOW_NS), text);
-        assert_eq!(replay(member(NOW_NS + 1), &ends(), NOW_NS + 1), Err(Unopened::Untimely));
-        assert_eq!(replay(opener(), &ends(), NOW_NS + 119 * SECOND_NS), text);
+        assert_eq!(replay(member(NOW_NS), &addresses(), NOW_NS), text);
+        assert_eq!(replay(member(NOW_NS + 1), &addresses(), NOW_NS + 1), Err(Unopened::Untimely));
+        assert_eq!(replay(opener(), &addresses(), NOW_NS + 119 * SECOND_NS), text);
         for now_ns in [NOW_NS + 121 * SECOND_NS, NOW_NS - 121 * SECOND_NS] {
-            assert_eq!(replay(member(0), &ends(), now_ns), Err(Unopened::Untimely));
+            assert_eq!(replay(member(0), &addresses(), now_ns), Err(Unopened::Untimely));
         }
         let later = Opener::new(&key(), NOW_NS + 2 * SECOND_NS, false);
-        assert_eq!(replay(later, &ends(), NOW_NS + 2 * SECOND_NS), Err(Unopened::Untimely));
+        assert_eq!(replay(later, &addresses(), NOW_NS + 2 * SECOND_NS), Err(Unopened::Untimely));
         let elsewhere: IpAddr = [192, 0, 2, 3].into();
-        for ends in [Ends { from: elsewhere, ..ends() }, Ends { to: elsewhere, ..ends() }] {
-            assert_eq!(replay(opener(), &ends, NOW_NS), Err(Unopened::Foreign));
+        for addresses in [
+            AddressPair { from: elsewhere, ..addresses() },
+            AddressPair { to: elsewhere, ..addresses() },
+        ] {
+            assert_eq!(replay(opener(), &addresses, NOW_NS), Err(Unopened::Foreign));
         }
-        assert_eq!(opener().open(&mut [0xe1; 80], &ends(), NOW_NS), Err(Unopened::Version));
+        assert_eq!(opener().open(&mut [0xe1; 80], &addresses(), NOW_NS), Err(Unopened::Version));
     }
 
     #[test]
@@ -401,7 +407,7 @@ mod tests {
 
     #[test]
     fn the_window_is_a_set_of_what_is_not_too_old() {
-        let mut window = Window::default();
+        let mut window = ReplayWindow::default();
         let mut model = std::collections::BTreeSet::new();
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut at = 0_u64;

@@ -1,9 +1,9 @@
-//! Accounts: who answers for the packets of a path.
+//! Budgets: who answers for the packets of a path.
 //!
-//! A path has an account, and a stream that asked for a controller of its own has one on each path
-//! that it uses. An account has a controller, its pacing, and what of it was delivered.
+//! A path has a budget, and a stream that asked for a controller of its own has one on each path
+//! that it uses. A budget has a controller, its pacing, and what of it was delivered.
 //!
-//! Invariant: every flight is in one account from its sending on; what is in flight in all accounts
+//! Invariant: every flight is in one budget from its sending on; what is in flight in all budgets
 //! is what is in flight on the path.
 
 use crate::cc::{
@@ -12,8 +12,8 @@ use crate::cc::{
 use crate::flight::{Cargo, Flight, Snapshot};
 use crate::pacer::Pacer;
 
-/// The account of the path itself among its accounts.
-pub(crate) const OF_PATH: u16 = 0;
+/// The budget of the path itself among its budgets.
+pub(crate) const SHARED_BUDGET: u16 = 0;
 
 /// What may leave now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Allowance {
 }
 
 /// A controller and what it answers for.
-pub(crate) struct Account {
+pub(crate) struct PathBudget {
     pub(crate) controller: Box<dyn Controller>,
     pacer: Pacer,
     in_flight_octets: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Report {
     pub(crate) marked: u64,
 }
 
-impl Account {
+impl PathBudget {
     pub(crate) fn new(controller: Box<dyn Controller>) -> Self {
         Self {
             controller,
@@ -282,31 +282,31 @@ mod tests {
         }
     }
 
-    fn send(account: &mut Account, now_ns: u64) -> Flight {
+    fn send(budget: &mut PathBudget, now_ns: u64) -> Flight {
         let mut flight = Flight::new(0, 1, 100, 100);
         flight.sent_ns = now_ns;
-        account.handle_sent(now_ns, &mut flight);
+        budget.handle_sent(now_ns, &mut flight);
         flight
     }
 
-    fn arrive(account: &mut Account, now_ns: u64, flight: &Flight) {
-        account.handle_arrived(flight, 1, 0);
+    fn arrive(budget: &mut PathBudget, now_ns: u64, flight: &Flight) {
+        budget.handle_arrived(flight, 1, 0);
         let rtt = Rtt { latest_ns: 1000, smoothed_ns: 1000, var_ns: 0, min_ns: 1000 };
-        account.report(&Report { now_ns, rtt, timed: true, one_way_ns: 0, marked: 0 });
+        budget.report(&Report { now_ns, rtt, timed: true, one_way_ns: 0, marked: 0 });
     }
 
     #[test]
     fn a_message_with_nothing_behind_it_does_not_measure_the_path() {
         let (tell, told) = channel();
-        let mut account = Account::new(Box::new(Teller(tell)));
+        let mut budget = PathBudget::new(Box::new(Teller(tell)));
         for now_ns in [10_000, 20_000] {
-            let flight = send(&mut account, now_ns);
-            account.handle_app_limited();
-            arrive(&mut account, now_ns + 5000, &flight);
+            let flight = send(&mut budget, now_ns);
+            budget.handle_app_limited();
+            arrive(&mut budget, now_ns + 5000, &flight);
             assert!(told.recv().unwrap());
         }
-        let full = send(&mut account, 30_000);
-        arrive(&mut account, 32_000, &full);
+        let full = send(&mut budget, 30_000);
+        arrive(&mut budget, 32_000, &full);
         assert!(!told.recv().unwrap(), "there was more to send");
     }
 }

@@ -7,14 +7,14 @@ use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
 
 use super::tx::Transmit;
 use super::{Connection, Ports, Stats};
-use crate::account::{Allowance, OF_PATH};
 use crate::cc::octets_in;
 use crate::config::MAX_PATHS;
 use crate::flight::{Cargo, Flight};
 use crate::path::Path;
+use crate::path_budget::{Allowance, SHARED_BUDGET};
 use crate::protect::Guard;
-use crate::spread::{Way, arrival_ns};
-use crate::stream::Stream;
+use crate::scheduler::{PathOutlook, arrival_ns};
+use crate::stream::StreamState;
 use crate::stream::send::SendStream;
 
 impl Connection {
@@ -56,9 +56,11 @@ impl Connection {
             let id = oldest.stream;
             let queued = alone && stream.send.queue_probes(packets);
             let own = stream.own.as_ref();
-            let account = own.map_or(OF_PATH, |own| self.paths[at].account_of(id, own));
+            let budget = own.map_or(SHARED_BUDGET, |own| self.paths[at].budget_of(id, own));
             self.streams.wake(id);
-            if queued && self.load(now_ns, at, (id, account), packets, ports, memory, out) {
+            if queued
+                && self.put_stream_flight(now_ns, at, (id, budget), packets, ports, memory, out)
+            {
                 return true;
             }
         }
@@ -77,11 +79,12 @@ impl Connection {
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
     ) -> bool {
-        let Some(packets) = self.allowance(now_ns, at, OF_PATH) else { return false };
+        let Some(packets) = self.allowance(now_ns, at, SHARED_BUDGET) else { return false };
         let octets = self.paths[at].datagram_octets;
         while let Some((id, burst)) = self.streams.turn(now_ns, octets) {
             let packets = packets.min(burst);
-            if self.load(now_ns, at, (id, OF_PATH), packets, ports, memory, out) {
+            if self.put_stream_flight(now_ns, at, (id, SHARED_BUDGET), packets, ports, memory, out)
+            {
                 return true;
             }
             // What waits for another path is nobody's turn here, and stays where it is.
@@ -89,7 +92,7 @@ impl Connection {
                 break;
             }
         }
-        self.paths[at].handle_app_limited(OF_PATH);
+        self.paths[at].handle_app_limited(SHARED_BUDGET);
         false
     }
 
@@ -106,7 +109,7 @@ impl Connection {
             let Some(id) = self.streams.next_own() else { break };
             let Some(stream) = self.streams.get(id) else { continue };
             let path = &mut self.paths[at];
-            let account = stream.own.as_ref().map_or(OF_PATH, |own| path.account_of(id, own));
+            let budget = stream.own.as_ref().map_or(SHARED_BUDGET, |own| path.budget_of(id, own));
             let burst = match stream.cap.burst(now_ns, path.datagram_octets) {
                 Ok(burst) => burst,
                 Err(at_ns) => {
@@ -114,11 +117,19 @@ impl Connection {
                     continue;
                 }
             };
-            let Some(packets) = self.allowance(now_ns, at, account) else { continue };
-            if self.load(now_ns, at, (id, account), packets.min(burst), ports, memory, out) {
+            let Some(packets) = self.allowance(now_ns, at, budget) else { continue };
+            if self.put_stream_flight(
+                now_ns,
+                at,
+                (id, budget),
+                packets.min(burst),
+                ports,
+                memory,
+                out,
+            ) {
                 return true;
             }
-            self.paths[at].handle_app_limited(account);
+            self.paths[at].handle_app_limited(budget);
             if !self.waits {
                 self.streams.retire_own(id);
             }
@@ -126,10 +137,10 @@ impl Connection {
         false
     }
 
-    /// Packets that may leave now on path `at` in `account`; notes when some may if none may.
-    pub(super) fn allowance(&mut self, now_ns: u64, at: usize, account: u16) -> Option<u64> {
+    /// Packets that may leave now on path `at` in `budget`; notes when some may if none may.
+    pub(super) fn allowance(&mut self, now_ns: u64, at: usize, budget: u16) -> Option<u64> {
         let path = &mut self.paths[at];
-        match path.allowance(now_ns, account) {
+        match path.allowance(now_ns, budget) {
             Allowance::Packets(packets) => match self.cap.burst(now_ns, path.datagram_octets) {
                 Ok(burst) => return Some(packets.min(burst)),
                 Err(at_ns) => self.wait_until(at_ns),
@@ -144,14 +155,14 @@ impl Connection {
         self.send_at_ns = Some(self.send_at_ns.map_or(at_ns, |other| other.min(at_ns)));
     }
 
-    /// A flight of up to `packets` packets of a stream, in an account of path `at`; false if the
+    /// A flight of up to `packets` packets of a stream, in a budget of path `at`; false if the
     /// stream has nothing to send.
     #[expect(clippy::too_many_arguments, reason = "the caller's arguments and three of its own")]
-    fn load<P: Ports>(
+    fn put_stream_flight<P: Ports>(
         &mut self,
         now_ns: u64,
         at: usize,
-        (id, account): (StreamId, u16),
+        (id, budget): (StreamId, u16),
         packets: u64,
         ports: &mut P,
         memory: &impl RegisteredMemory,
@@ -164,16 +175,17 @@ impl Connection {
         else {
             return false;
         };
-        let may = choose(now_ns, paths, at, &stream.send, &source);
-        *waits = may != May::ALL;
+        let sendable = choose(now_ns, paths, at, &stream.send, &source);
+        *waits = sendable != Sendable::ALL;
         let (path, guard) = (&mut paths[at], &mut session.guard);
         let cid = session.peer_cid.with_stream(id);
         let header = CtrlHeader { cid, path: path.id, pn: 0, phase: 0, ack_now: false };
-        let mut loading = Loading { now_ns, path, guard, header, source, segment, stats, may };
-        let (loaded, next) = loading.load(id, stream, packets, memory, out);
+        let mut builder =
+            FlightBuilder { now_ns, path, guard, header, source, segment, stats, sendable };
+        let (flight, next) = builder.build(id, stream, packets, memory, out);
         *dry = next.is_none();
-        let Some(mut flight) = loaded else { return false };
-        flight.account = account;
+        let Some(mut flight) = flight else { return false };
+        flight.budget = budget;
         stream.send.deficit -= flight.octets() as i64;
         stream.cap.handle_sent(now_ns, flight.octets());
         cap.handle_sent(now_ns, flight.octets());
@@ -189,12 +201,12 @@ impl Connection {
 
 /// What a stream may send on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct May {
+struct Sendable {
     holes: bool,
     new: bool,
 }
 
-impl May {
+impl Sendable {
     const ALL: Self = Self { holes: true, new: true };
 }
 
@@ -206,31 +218,31 @@ fn choose(
     at: usize,
     send: &SendStream,
     source: &impl UlpduSource,
-) -> May {
+) -> Sendable {
     if paths.len() == 1 {
-        return May::ALL;
+        return Sendable::ALL;
     }
-    let mut ways = [Way { arrives_ns: u64::MAX, rate_bps: 0 }; MAX_PATHS];
+    let mut outlooks = [PathOutlook { arrives_ns: u64::MAX, rate_bps: 0 }; MAX_PATHS];
     let mut count = 0;
     let (mut room, mut octets) = (0, 0);
     for path in paths.iter().filter(|path| path.is_well()) {
-        ways[count] = path.outlook(now_ns);
+        outlooks[count] = path.outlook(now_ns);
         // A path whose rate nothing bounds has room for all there is.
-        let of_path = octets_in(ways[count].rate_bps, path.recovery.rtt().smoothed_ns);
+        let of_path = octets_in(outlooks[count].rate_bps, path.recovery.rtt().smoothed_ns);
         room = u64::saturating_add(room, of_path);
         octets = octets.max(u64::from(path.datagram_octets));
         count += 1;
     }
     if count < 2 || !paths[at].is_well() {
-        return May::ALL;
+        return Sendable::ALL;
     }
-    let ways = &mut ways[..count];
+    let outlooks = &mut outlooks[..count];
     let here_ns = paths[at].outlook(now_ns).arrives_ns;
     let holes = send.holes(room / octets + 1) * octets;
     let left = holes.saturating_add(source.left(room));
-    May {
-        holes: holes == 0 || here_ns <= arrival_ns(ways, holes),
-        new: left >= room || here_ns <= arrival_ns(ways, left),
+    Sendable {
+        holes: holes == 0 || here_ns <= arrival_ns(outlooks, holes),
+        new: left >= room || here_ns <= arrival_ns(outlooks, left),
     }
 }
 
@@ -238,7 +250,7 @@ fn choose(
 type Next = (u64, SegmentId, bool);
 
 /// A flight being put together.
-struct Loading<'a, S> {
+struct FlightBuilder<'a, S> {
     now_ns: u64,
     path: &'a mut Path,
     guard: &'a mut Guard,
@@ -247,16 +259,16 @@ struct Loading<'a, S> {
     source: S,
     segment: &'a mut Gather,
     stats: &'a mut Stats,
-    may: May,
+    sendable: Sendable,
 }
 
-impl<S: UlpduSource> Loading<'_, S> {
+impl<S: UlpduSource> FlightBuilder<'_, S> {
     /// Up to `packets` packets with consecutive segments: of those to be sent again first. Gives
     /// the segment that would follow, too.
-    fn load(
+    fn build(
         &mut self,
         id: StreamId,
-        stream: &mut Stream,
+        stream: &mut StreamState,
         packets: u64,
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
@@ -316,12 +328,12 @@ impl<S: UlpduSource> Loading<'_, S> {
         (flight, next)
     }
 
-    fn next(&mut self, stream: &mut Stream, mulpdu: u16) -> Option<Next> {
+    fn next(&mut self, stream: &mut StreamState, mulpdu: u16) -> Option<Next> {
         let send = &mut stream.send;
-        if let Some(dsn) = send.next_resend().filter(|_| self.may.holes) {
+        if let Some(dsn) = send.next_resend().filter(|_| self.sendable.holes) {
             return Some((dsn, send.name(dsn), true));
         }
-        if !self.may.new || !send.may_send_new() {
+        if !self.sendable.new || !send.may_send_new() {
             return None;
         }
         let name = send.peek(mulpdu, &mut self.source)?;

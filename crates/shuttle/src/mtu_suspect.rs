@@ -17,7 +17,7 @@ const REST_NS: u64 = 60_000_000_000;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum SuspectStep {
     /// Small datagrams are to be used.
     Small,
     /// Large ones are to be used.
@@ -27,7 +27,7 @@ pub(crate) enum Step {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum SuspectStage {
     Watch,
     Small,
     Again,
@@ -35,57 +35,62 @@ enum Stage {
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Fates {
+pub(crate) struct PacketFates {
     pub(crate) arrived: u32,
     pub(crate) lost: u32,
 }
 
 /// The test on one path.
 #[derive(Debug)]
-pub(crate) struct GreyTest {
-    stage: Stage,
-    large: Fates,
-    small: Fates,
+pub(crate) struct MtuSuspect {
+    stage: SuspectStage,
+    large: PacketFates,
+    small: PacketFates,
     rest_until_ns: u64,
 }
 
-impl GreyTest {
+impl MtuSuspect {
     pub(crate) fn new() -> Self {
-        let (large, small) = (Fates::default(), Fates::default());
-        Self { stage: Stage::Watch, large, small, rest_until_ns: 0 }
+        let (large, small) = (PacketFates::default(), PacketFates::default());
+        Self { stage: SuspectStage::Watch, large, small, rest_until_ns: 0 }
     }
 
     /// Something became of packets, large ones or small ones.
-    pub(crate) fn handle(&mut self, now_ns: u64, large: bool, fates: Fates) -> Option<Step> {
+    pub(crate) fn handle(
+        &mut self,
+        now_ns: u64,
+        large: bool,
+        fates: PacketFates,
+    ) -> Option<SuspectStep> {
         let counted = if large { &mut self.large } else { &mut self.small };
-        if large != (self.stage == Stage::Small) {
+        if large != (self.stage == SuspectStage::Small) {
             counted.arrived += fates.arrived;
             counted.lost += fates.lost;
         }
         match self.stage {
-            Stage::Watch if self.large.is_enough() => {
+            SuspectStage::Watch if self.large.is_enough() => {
                 let suspect = self.large.part() * SUSPECT_ONE_IN >= 1.0;
                 if suspect && now_ns >= self.rest_until_ns {
-                    (self.stage, self.small) = (Stage::Small, Fates::default());
-                    return Some(Step::Small);
+                    (self.stage, self.small) = (SuspectStage::Small, PacketFates::default());
+                    return Some(SuspectStep::Small);
                 }
-                self.large = Fates::default();
+                self.large = PacketFates::default();
                 None
             }
-            Stage::Small if self.small.is_enough() => {
+            SuspectStage::Small if self.small.is_enough() => {
                 let again = self.large.exceeds(self.small);
-                self.large = Fates::default();
+                self.large = PacketFates::default();
                 if again {
-                    self.stage = Stage::Again;
+                    self.stage = SuspectStage::Again;
                 } else {
                     self.rest(now_ns);
                 }
-                Some(Step::Large)
+                Some(SuspectStep::Large)
             }
-            Stage::Again if self.large.is_enough() => {
+            SuspectStage::Again if self.large.is_enough() => {
                 let to_blame = self.large.exceeds(self.small);
                 self.rest(now_ns);
-                to_blame.then_some(Step::GiveUp)
+                to_blame.then_some(SuspectStep::GiveUp)
             }
             _ => None,
         }
@@ -96,7 +101,7 @@ impl GreyTest {
     }
 }
 
-impl Fates {
+impl PacketFates {
     fn is_enough(self) -> bool {
         self.arrived + self.lost >= SAMPLE
     }
@@ -121,13 +126,13 @@ mod tests {
 
     /// The steps taken while large and small packets are lost as `lost` says, in thousandths, of
     /// 20,000 packets one after the other.
-    fn steps(lost: impl Fn(u32, bool) -> u32) -> Vec<Step> {
-        let (mut test, mut large, mut steps) = (GreyTest::new(), true, Vec::new());
+    fn steps(lost: impl Fn(u32, bool) -> u32) -> Vec<SuspectStep> {
+        let (mut test, mut large, mut steps) = (MtuSuspect::new(), true, Vec::new());
         for packet in 0..20_000 {
             let is_lost = packet * 7919 % 1000 < lost(packet, large);
-            let fates = Fates { arrived: u32::from(!is_lost), lost: u32::from(is_lost) };
+            let fates = PacketFates { arrived: u32::from(!is_lost), lost: u32::from(is_lost) };
             let step = test.handle(u64::from(packet), large, fates);
-            large = !matches!(step, Some(Step::Small)) && (large || step.is_some());
+            large = !matches!(step, Some(SuspectStep::Small)) && (large || step.is_some());
             steps.extend(step);
         }
         steps
@@ -136,14 +141,14 @@ mod tests {
     #[test]
     fn a_size_is_to_blame_if_only_it_is_lost() {
         assert_eq!(steps(|_, _| 10), []);
-        assert_eq!(steps(|_, _| 60), [Step::Small, Step::Large]);
-        let grey = steps(|_, large| if large { 60 } else { 10 });
-        assert_eq!(grey, [Step::Small, Step::Large, Step::GiveUp]);
+        assert_eq!(steps(|_, _| 60), [SuspectStep::Small, SuspectStep::Large]);
+        let suspect = steps(|_, large| if large { 60 } else { 10 });
+        assert_eq!(suspect, [SuspectStep::Small, SuspectStep::Large, SuspectStep::GiveUp]);
     }
 
     #[test]
     fn losses_that_go_away_are_nobodys_fault() {
         let early = steps(|packet, _| if packet < 900 { 100 } else { 0 });
-        assert_eq!(early, [Step::Small, Step::Large]);
+        assert_eq!(early, [SuspectStep::Small, SuspectStep::Large]);
     }
 }

@@ -7,7 +7,7 @@
 
 /// What is known of a path that may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct PathOutlook {
     /// When a packet that leaves at its next turn arrives.
     pub(crate) arrives_ns: u64,
     /// Bits per second from then on.
@@ -15,17 +15,17 @@ pub(crate) struct Way {
 }
 
 /// When `octets` have arrived if the paths share them for the best.
-pub(crate) fn arrival_ns(ways: &mut [Way], octets: u64) -> u64 {
-    ways.sort_unstable_by_key(|way| way.arrives_ns);
+pub(crate) fn arrival_ns(outlooks: &mut [PathOutlook], octets: u64) -> u64 {
+    outlooks.sort_unstable_by_key(|outlook| outlook.arrives_ns);
     let bits = octets as f64 * 8e9;
     // With the first paths alone: rates and what they would have carried since time 0.
     let (mut rate, mut before, mut end) = (0.0, 0.0, f64::MAX);
-    for way in ways {
-        if way.arrives_ns as f64 >= end {
+    for outlook in outlooks {
+        if outlook.arrives_ns as f64 >= end {
             break;
         }
-        rate += way.rate_bps as f64;
-        before += way.rate_bps as f64 * way.arrives_ns as f64;
+        rate += outlook.rate_bps as f64;
+        before += outlook.rate_bps as f64 * outlook.arrives_ns as f64;
         end = (bits + before) / f64::max(rate, 1.0);
     }
     end as u64
@@ -38,23 +38,23 @@ mod tests {
     const MS: u64 = 1_000_000;
     const GBIT: u64 = 1_000_000_000;
 
-    fn ways() -> [Way; 2] {
-        let way = |ms, gbit| Way { arrives_ns: ms * MS, rate_bps: gbit * GBIT };
+    fn outlooks() -> [PathOutlook; 2] {
+        let way = |ms, gbit| PathOutlook { arrives_ns: ms * MS, rate_bps: gbit * GBIT };
         [way(50, 9), way(10, 1)]
     }
 
     #[test]
     fn little_takes_the_near_path_and_much_takes_both() {
         // A megabit takes a millisecond on the near path.
-        assert_eq!(arrival_ns(&mut ways(), 125_000), 11 * MS);
+        assert_eq!(arrival_ns(&mut outlooks(), 125_000), 11 * MS);
         // 40 Mbit are there when the far path's first packet comes; ten more take another 1 ms.
-        assert_eq!(arrival_ns(&mut ways(), 5_000_000), 50 * MS);
-        assert_eq!(arrival_ns(&mut ways(), 6_250_000), 51 * MS);
+        assert_eq!(arrival_ns(&mut outlooks(), 5_000_000), 50 * MS);
+        assert_eq!(arrival_ns(&mut outlooks(), 6_250_000), 51 * MS);
     }
 
     #[test]
     fn nothing_has_arrived_with_the_first_packet() {
-        assert_eq!(arrival_ns(&mut ways(), 0), 10 * MS);
+        assert_eq!(arrival_ns(&mut outlooks(), 0), 10 * MS);
         assert_eq!(arrival_ns(&mut [], 1), u64::MAX);
     }
 }

@@ -9,18 +9,18 @@ use zeroize::Zeroizing;
 use crate::seal::expand;
 
 /// A stream of such numbers.
-pub(crate) struct Draws {
+pub(crate) struct Csprng {
     state: Zeroizing<[u8; 32]>,
 }
 
-impl Draws {
+impl Csprng {
     /// `seed` is fresh randomness.
     pub(crate) fn new(seed: [u8; 32]) -> Self {
         Self { state: Zeroizing::new(seed) }
     }
 
     /// 32 octets that were never drawn before.
-    pub(crate) fn draw(&mut self) -> [u8; 32] {
+    pub(crate) fn next_bytes(&mut self) -> [u8; 32] {
         let prk = Prk::new_less_safe(HKDF_SHA256, self.state.as_slice());
         let mut drawn = [0; 32];
         expand(&prk, b"shuttle draw", &mut drawn);
@@ -29,8 +29,8 @@ impl Draws {
     }
 
     /// Four numbers from one draw.
-    pub(crate) fn numbers(&mut self) -> [u64; 4] {
-        let drawn = self.draw();
+    pub(crate) fn next_words(&mut self) -> [u64; 4] {
+        let drawn = self.next_bytes();
         let number = |at: usize| std::array::from_fn(|octet| drawn[at * 8 + octet]);
         std::array::from_fn(|at| u64::from_be_bytes(number(at)))
     }
@@ -42,13 +42,13 @@ mod tests {
 
     #[test]
     fn each_draw_is_new_and_follows_from_the_seed() {
-        let (mut one, mut same) = (Draws::new([1; 32]), Draws::new([1; 32]));
-        let drawn: Vec<_> = (0..100).map(|_| one.draw()).collect();
-        assert!(drawn.iter().all(|draw| *draw == same.draw()));
+        let (mut one, mut same) = (Csprng::new([1; 32]), Csprng::new([1; 32]));
+        let drawn: Vec<_> = (0..100).map(|_| one.next_bytes()).collect();
+        assert!(drawn.iter().all(|draw| *draw == same.next_bytes()));
         let mut sorted = drawn.clone();
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(sorted.len(), drawn.len());
-        assert_ne!(Draws::new([2; 32]).draw(), drawn[0]);
+        assert_ne!(Csprng::new([2; 32]).next_bytes(), drawn[0]);
     }
 }
