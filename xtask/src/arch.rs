@@ -30,8 +30,9 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 29] = [
-    room("degen", 0, &[], "deny"),
+pub const HOUSE: [Room; 30] = [
+    room("units", 0, &[], "forbid").sans_io(),
+    room("degen", 1, &["units"], "deny"),
     room("testkit", 0, &[], "forbid"),
     room("sync", 0, &[], "forbid").sans_io(),
     room("guard", 0, &[], "").sans_io(),
@@ -39,7 +40,7 @@ pub const HOUSE: [Room; 29] = [
     room("memory", 0, &[], ""),
     room("os", 0, &[], "deny"),
     room("reactor", 1, &["os", "sync"], "forbid"),
-    room("fault", 0, &[], "forbid").sans_io(),
+    room("fault", 1, &["units"], "forbid").sans_io(),
     room("verbs", 1, &["wire", "sync", "guard"], "deny").sans_io(),
     room("mpa", 1, &["wire"], "forbid").sans_io(),
     room("shuttle", 1, &["wire", "memory"], "forbid").sans_io(),
@@ -48,13 +49,13 @@ pub const HOUSE: [Room; 29] = [
     room("rnic", 3, &["wire", "sync", "verbs", "rdmap", "mpa", "shuttle", "cm"], "forbid")
         .sans_io(),
     room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
-    room("sim", 4, &["wire", "shuttle", "degen"], "forbid"),
+    room("sim", 4, &["wire", "shuttle", "degen", "units"], "forbid"),
     room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
     room("io", 5, IO, "deny"),
     room("preload", 6, PRELOAD, ""),
     room("sockets", 6, SOCKETS, ""),
     room("bench", 6, &[], "deny"),
-    room("perf", 6, &[], "deny"),
+    room("perf", 6, &["units"], "deny"),
     room("cli", 7, &["degen", "sim", "io", "net", "os", "fault", "bench", "perf"], "deny"),
     room("interop", 7, &["testkit"], "forbid"),
     room("filters", 7, &[], "forbid"),

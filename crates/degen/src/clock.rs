@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::units::NS_PER_SEC;
+use weft_units::NS_PER_SEC;
 
 /// Nanoseconds since it was started.
 #[derive(Clone, Copy, Debug)]

@@ -17,8 +17,8 @@ use crate::measure;
 use crate::profile;
 use crate::spec::{PathSpec, SETTINGS};
 use crate::stats::Report;
-use crate::units::{Bitrate, NS_PER_SEC, show_octets, show_time};
 use crate::wan::{Captures, Side};
+use weft_units::{Bitrate, CONVENTION, NS_PER_SEC, show_bytes, show_time};
 
 /// The exit status of a failure that is ours and not CMD's, as `env` has it.
 pub const OUR_FAILURE: u8 = 125;
@@ -263,8 +263,8 @@ fn describe(report: &Report) -> String {
         let bps = way.link.delivered_octets as f64 * 8.0 / seconds;
         if bps < 1.0 { "0".into() } else { Bitrate::new(bps as u64).to_string() }
     });
-    row("queue now", &|way| show_octets(way.queue_octets));
-    row("queue at most", &|way| show_octets(way.link.queue_octets_peak));
+    row("queue now", &|way| show_bytes(way.queue_octets));
+    row("queue at most", &|way| show_bytes(way.link.queue_octets_peak));
     row("dropped, queue full", &|way| way.link.dropped_queue.to_string());
     row("dropped by the policer", &|way| way.link.dropped_policer.to_string());
     row("lost at random", &|way| way.link.lost.to_string());
@@ -285,7 +285,8 @@ fn sections() -> String {
         .iter()
         .map(|(key, value, about)| format!("    {:<26} {about}\n", format!("{key}={value}")))
         .collect();
-    format!("{EXAMPLES}\n\nSETTINGS\n{settings}{NOTES}", NOTES = NOTES)
+    let units: String = CONVENTION.lines().map(|line| format!("    {line}\n")).collect();
+    format!("{EXAMPLES}\n\nSETTINGS\n{settings}\nUNITS\n{units}{NOTES}")
 }
 
 const EXAMPLES: &str = "\

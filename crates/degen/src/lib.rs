@@ -37,5 +37,4 @@ pub mod router;
 pub mod spec;
 pub mod stats;
 pub mod tun;
-pub mod units;
 pub mod wan;

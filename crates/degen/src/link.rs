@@ -22,11 +22,11 @@ pub use bottleneck::Policer;
 pub use loss::Loss;
 pub use schedule::{Outage, Stepped};
 
-use crate::units::{Bitrate, Share};
 use bottleneck::{Admission, Bottleneck, Bucket};
 use flight::Flight;
 use loss::LossState;
 use random::Random;
+use weft_units::{Bitrate, Share};
 
 /// What one direction does to packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -18,8 +18,8 @@ use crate::clock::Clock;
 use crate::namespace::{self, Namespace};
 use crate::spec::PathSpec;
 use crate::stats::{Histogram, Quantiles};
-use crate::units::{Bitrate, NS_PER_SEC, show_time};
 use crate::wan::{Captures, Side, Wan};
+use weft_units::{Bitrate, NS_PER_SEC, show_time};
 
 /// What was found.
 #[derive(Clone, Debug, Serialize)]

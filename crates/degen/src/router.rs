@@ -20,7 +20,7 @@ use crate::packet::{BUNDLE_OCTETS_MAX, Frame, OFFLOAD_OCTETS, Run, plain_offload
 use crate::pcapng::Writer;
 use crate::stats::{DirectionStats, Histogram};
 use crate::tun::{self, Tun};
-use crate::units::NS_PER_SEC;
+use weft_units::NS_PER_SEC;
 
 /// A capture that both directions write to.
 pub type Capture = Arc<Mutex<Writer<BufWriter<File>>>>;

@@ -11,9 +11,8 @@ use serde::Serialize;
 
 use crate::link::{Config, Jitter, Loss, Outage, Policer, Reorder, Stepped};
 use crate::profile;
-use crate::units::{
-    Bitrate, Malformed, Share, begins_with_digit, malformed, number, parse_octets, parse_time_ns,
-    show_octets, show_time,
+use weft_units::{
+    Bitrate, Malformed, Share, number, parse_bytes, parse_time_ns, show_bytes, show_time,
 };
 
 /// Both directions of a path, and what belongs to both.
@@ -218,9 +217,9 @@ impl PathSpec {
             }
             "mtu" => {
                 let mtu = value.parse().ok().filter(|mtu| *mtu >= MTU_MIN);
-                self.mtu = mtu.ok_or_else(|| malformed(value, MTU))?;
+                self.mtu = mtu.ok_or_else(|| Malformed::new(value, MTU))?;
             }
-            _ => self.seed = value.parse().map_err(|_| malformed(value, SEED))?,
+            _ => self.seed = value.parse().map_err(|_| Malformed::new(value, SEED))?,
         }
         Ok(())
     }
@@ -244,7 +243,7 @@ impl PathSpec {
                 _ => None,
             });
             let fastest = rates.chain(direction.rate).max()?;
-            Some(fastest.octets_in(rtt_ns).saturating_add(direction.queue_octets_max(rtt_ns)))
+            Some(fastest.bytes_in(rtt_ns).saturating_add(direction.queue_octets_max(rtt_ns)))
         };
         [&self.forward, &self.back].into_iter().filter_map(of).max().unwrap_or(0)
     }
@@ -262,7 +261,7 @@ impl Direction {
             }
             "burst" => {
                 let packets = number(value).filter(|packets| *packets >= 1.0);
-                self.burst_packets = Some(packets.ok_or_else(|| malformed(value, BURST))?);
+                self.burst_packets = Some(packets.ok_or_else(|| Malformed::new(value, BURST))?);
             }
             "gilbert" => self.gilbert = Some(parse_gilbert(value)?),
             "jitter" => self.jitter = Some(parse_jitter(value)?),
@@ -278,9 +277,9 @@ impl Direction {
             "ecn" => self.mark_above_ns = Some(parse_time_ns(value)?),
             "policer" => {
                 let (rate, burst) = pair(value)?;
-                let (rate, burst_octets) = (rate.parse()?, parse_octets(burst)?);
+                let (rate, burst_octets) = (rate.parse()?, parse_bytes(burst)?);
                 if burst_octets < u64::from(MTU_MIN) {
-                    return Err(malformed(burst, BUCKET));
+                    return Err(Malformed::new(burst, BUCKET));
                 }
                 self.policer = Some(Policer { rate, burst_octets });
             }
@@ -294,7 +293,7 @@ impl Direction {
             Step::Rate(rate) => Some(*rate),
             _ => None,
         });
-        let bdp_octets = self.rate.or(first_step).map_or(0, |rate| rate.octets_in(rtt_ns));
+        let bdp_octets = self.rate.or(first_step).map_or(0, |rate| rate.bytes_in(rtt_ns));
         match self.queue {
             Queue::Usual => bdp_octets.max(QUEUE_OCTETS_MIN),
             Queue::Bdp(times) => (bdp_octets as f64 * times) as u64,
@@ -361,7 +360,7 @@ impl Direction {
     /// What it does beside delaying.
     fn describe(&self, rtt_ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rate) = self.rate {
-            let queue = show_octets(self.queue_octets_max(rtt_ns));
+            let queue = show_bytes(self.queue_octets_max(rtt_ns));
             write!(f, ", {rate}, queue {queue}")?;
         }
         if self.loss > Share::NONE {
@@ -382,19 +381,28 @@ impl Direction {
     }
 }
 
+/// Whether a text begins as a number does, so that its unit is what may be wrong.
+fn begins_with_digit(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+}
+
 fn names() -> String {
     SETTINGS.map(|(name, ..)| name).join(", ")
 }
 
 fn pair(value: &str) -> Result<(&str, &str), Malformed> {
-    value.split_once(':').ok_or_else(|| malformed(value, PAIR))
+    value.split_once(':').ok_or_else(|| Malformed::new(value, PAIR))
 }
 
 fn parse_queue(value: &str) -> Result<Queue, Malformed> {
     if let Some(times) = value.strip_suffix("bdp") {
-        return number(times).map(Queue::Bdp).ok_or_else(|| malformed(value, QUEUE));
+        return number(times).map(Queue::Bdp).ok_or_else(|| Malformed::new(value, QUEUE));
     }
-    parse_octets(value).map(Queue::Octets).map_err(|_| malformed(value, QUEUE))
+    if value.ends_with(|c: char| c.is_ascii_digit()) {
+        // netem's limit is in packets: a number alone would be taken for that.
+        return Err(Malformed::new(value, QUEUE));
+    }
+    parse_bytes(value).map(Queue::Octets).map_err(|_| Malformed::new(value, QUEUE))
 }
 
 fn parse_gilbert(value: &str) -> Result<Loss, Malformed> {
@@ -404,7 +412,7 @@ fn parse_gilbert(value: &str) -> Result<Loss, Malformed> {
         None => Ok(Share::new(usual)),
     };
     if !(2..=4).contains(&shares.len()) {
-        return Err(malformed(value, PAIR));
+        return Err(Malformed::new(value, PAIR));
     }
     Ok(Loss::Gilbert {
         to_bad: at(0, 0.0)?,
@@ -417,14 +425,14 @@ fn parse_gilbert(value: &str) -> Result<Loss, Malformed> {
 fn parse_jitter(value: &str) -> Result<Jitter, Malformed> {
     let (by, reorders) = match value.split_once(':') {
         Some((by, "reorder")) => (by, true),
-        Some(_) => return Err(malformed(value, JITTER)),
+        Some(_) => return Err(Malformed::new(value, JITTER)),
         None => (value, false),
     };
     Ok(Jitter { by_ns: parse_time_ns(by)?, reorders })
 }
 
 fn parse_outage(value: &str) -> Result<Outage, Malformed> {
-    let (at, rest) = value.split_once('+').ok_or_else(|| malformed(value, OUTAGE))?;
+    let (at, rest) = value.split_once('+').ok_or_else(|| Malformed::new(value, OUTAGE))?;
     let (lasts, every) = match rest.split_once('/') {
         Some((lasts, every)) => (lasts, Some(parse_time_ns(every)?)),
         None => (rest, None),
@@ -432,18 +440,18 @@ fn parse_outage(value: &str) -> Result<Outage, Malformed> {
     let outage =
         Outage { at_ns: parse_time_ns(at)?, for_ns: parse_time_ns(lasts)?, every_ns: every };
     if every.is_some_and(|every_ns| every_ns <= outage.for_ns) {
-        return Err(malformed(value, OUTAGE));
+        return Err(Malformed::new(value, OUTAGE));
     }
     Ok(outage)
 }
 
 fn parse_step(value: &str) -> Result<(u64, Step), Malformed> {
-    let (at, change) = value.split_once(':').ok_or_else(|| malformed(value, STEP))?;
+    let (at, change) = value.split_once(':').ok_or_else(|| Malformed::new(value, STEP))?;
     let step = match change.split_once('=') {
         Some(("rate", rate)) => Step::Rate(rate.parse()?),
         Some(("loss", loss)) => Step::Loss(loss.parse()?),
         Some(("delay", delay)) => Step::DelayNs(parse_time_ns(delay)?),
-        _ => return Err(malformed(value, STEP)),
+        _ => return Err(Malformed::new(value, STEP)),
     };
     Ok((parse_time_ns(at)?, step))
 }

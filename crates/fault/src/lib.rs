@@ -22,9 +22,11 @@ mod word;
 
 pub use dice::Dice;
 pub use parse::{PlanError, forms};
-pub use word::Share;
+pub use weft_units::Share;
 
 use std::fmt;
+
+use weft_units::show_time_exactly;
 
 /// What is to go wrong.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -205,12 +207,12 @@ impl fmt::Display for Fault {
             (Kind::Call(call), _) => format!("fail={}", call.verb.name()),
             (Kind::Drop(share, _), _) => format!("drop={share}"),
             (Kind::Corrupt(share), _) => format!("corrupt={share}"),
-            (Kind::Delay { delay_ns, .. }, _) => format!("delay={}", word::show_time(delay_ns)),
+            (Kind::Delay { delay_ns, .. }, _) => format!("delay={}", show_time_exactly(delay_ns)),
         };
         match self.when {
             When::After(0) | When::Chance(_) => {}
             When::After(count) => settings.push(format!("after={count}")),
-            When::AtNs(ns) => settings.push(format!("at={}", word::show_time(ns))),
+            When::AtNs(ns) => settings.push(format!("at={}", show_time_exactly(ns))),
         }
         match self.kind {
             Kind::QpError(status) => settings.push(format!("status={}", status.name)),
@@ -221,7 +223,7 @@ impl fmt::Display for Fault {
             Kind::Drop(_, Way::In) => settings.push("way=in".to_owned()),
             Kind::Drop(_, Way::Out) => settings.push("way=out".to_owned()),
             Kind::Delay { jitter_ns, .. } if jitter_ns > 0 => {
-                settings.push(format!("jitter={}", word::show_time(jitter_ns)));
+                settings.push(format!("jitter={}", show_time_exactly(jitter_ns)));
             }
             _ => {}
         }

@@ -1,40 +1,11 @@
-//! Times, shares, errors and statuses as people write them.
+//! Errors and statuses by name, and the times and shares that a fault may have.
 
-use std::fmt;
+use weft_units::{NS_PER_SEC, Share, parse_time_ns};
 
 use crate::Status;
 
-/// A probability.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share(f64);
-
-impl Share {
-    /// `probability` of 1.
-    ///
-    /// # Panics
-    /// Outside 0 to 1.
-    pub fn new(probability: f64) -> Self {
-        assert!((0.0..=1.0).contains(&probability), "{probability} is no probability");
-        Self(probability)
-    }
-
-    /// From 0 to 1.
-    pub fn probability(self) -> f64 {
-        self.0
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Shortest without the noise that a division by 100 leaves.
-        write!(f, "{}%", (self.0 * 1e8).round() / 1e6)
-    }
-}
-
-const TIMES: [(&str, u64); 5] =
-    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000)];
 /// An hour: no test waits longer.
-const TIME_NS_MAX: f64 = 3.6e12;
+const TIME_NS_MAX: u64 = 3_600 * NS_PER_SEC;
 
 /// What calls of the verbs fail with; the numbers are those of Linux on every machine.
 const ERRNOS: [(&str, i32); 8] = [
@@ -67,25 +38,12 @@ pub const RETRY_EXC: Status = Status { code: 12, name: "retry-exc" };
 
 /// A probability in percent.
 pub fn share(text: &str) -> Option<Share> {
-    let percent = text.strip_suffix('%').and_then(number);
-    percent.filter(|percent| *percent <= 100.0).map(|percent| Share(percent / 100.0))
+    text.parse().ok()
 }
 
-/// A time, in nanoseconds.
+/// A time of at most an hour, in nanoseconds.
 pub fn time_ns(text: &str) -> Option<u64> {
-    let found = TIMES.iter().find_map(|(suffix, scale)| {
-        let value = number(text.strip_suffix(suffix)?)?;
-        Some((value * *scale as f64).round())
-    });
-    found.filter(|ns| *ns <= TIME_NS_MAX).map(|ns| ns as u64)
-}
-
-/// A time that [`time_ns`] reads as the same.
-pub fn show_time(ns: u64) -> String {
-    let whole = |scale: u64| ns.is_multiple_of(scale).then(|| ns / scale);
-    let unit = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
-    let found = unit.iter().find_map(|(name, scale)| Some(format!("{}{name}", whole(*scale)?)));
-    found.unwrap_or_else(|| format!("{ns}ns"))
+    parse_time_ns(text).ok().filter(|ns| *ns <= TIME_NS_MAX)
 }
 
 /// An error by its name.
@@ -114,24 +72,12 @@ pub fn statuses() -> String {
     STATUSES.map(|(name, _)| name).join(", ")
 }
 
-/// A number without sign, exponent or infinity.
-fn number(text: &str) -> Option<f64> {
-    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    if plain { text.parse().ok() } else { None }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn words_are_read_and_shown() {
-        assert_eq!(share("0.1%"), Some(Share(0.001)));
-        assert_eq!(share("0.1%").unwrap().to_string(), "0.1%");
-        for (text, ns) in [("5ms", 5_000_000), ("2s", 2_000_000_000), ("7us", 7_000), ("3ns", 3)] {
-            assert_eq!((time_ns(text), show_time(ns).as_str()), (Some(ns), text));
-        }
-        assert_eq!(time_ns("1.5ms"), Some(1_500_000));
         for (name, number) in ERRNOS {
             assert_eq!((errno(name), show_errno(number)), (Some(number), name));
         }
@@ -143,12 +89,7 @@ mod tests {
 
     #[test]
     fn other_words_are_not() {
-        for text in ["", "%", "1", "101%", "-1%", "NaN%", "1e1%"] {
-            assert_eq!(share(text), None, "{text}");
-        }
-        for text in ["", "s", "5", "-5s", "inf s", "999min", "1..2s"] {
-            assert_eq!(time_ns(text), None, "{text}");
-        }
+        assert_eq!((share("101%"), time_ns("5"), time_ns("61min")), (None, None, None));
         assert_eq!((errno("enomem"), status("success")), (None, None));
     }
 }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use weft_units::parse_bytes_u32;
 
 use crate::client::{self, End};
 use crate::run::SILENT_MAX;
 use crate::server;
 use crate::test::{Amount, Operation, Test, VERSION, depth_for};
-use crate::units::parse_octets;
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -101,8 +101,10 @@ struct Client {
     #[arg(long)]
     latency: bool,
 
-    /// Octets of a message, or several sizes: `64,4K,1M` [default: 64K; with --latency 64]
-    #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_octets)]
+    /// Bytes of a message, or several sizes: `64,4K,1M` [default: 64K; with --latency 64]
+    ///
+    /// K, M and G are powers of 1024, whether small or capital, and kB, MB and GB of 1000.
+    #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_bytes_u32)]
     size: Vec<u32>,
 
     /// All sizes from 2 octets to 8 MiB

@@ -23,5 +23,4 @@ mod report;
 mod run;
 mod server;
 pub mod test;
-mod units;
 mod verbs;

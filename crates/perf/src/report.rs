@@ -5,13 +5,13 @@ use std::io::{Write, stdout};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use weft_units::show_bytes_exactly;
 
 use crate::client::Options;
 use crate::control::Moved;
 use crate::histogram::{Histogram, Percentiles};
 use crate::run::{Ended, Interval};
 use crate::test::{Amount, Test};
-use crate::units::show_octets;
 
 /// What the document is, for programs that read it.
 const SCHEMA: u32 = 1;
@@ -58,8 +58,11 @@ impl Report {
             return Ok(());
         }
         let host = self.server["host"].as_str().unwrap_or_default();
-        let size =
-            if self.sweep { String::new() } else { format!(" of {}", show_octets(test.octets)) };
+        let size = if self.sweep {
+            String::new()
+        } else {
+            format!(" of {}", show_bytes_exactly(test.octets.into()))
+        };
         let what = if test.latency { " latency" } else { "" };
         let way = if test.latency { "" } else { way(test) };
         let mut text =
@@ -158,7 +161,7 @@ impl Report {
 
 /// What a server says of a test that it has served.
 pub fn served(test: &Test, device: &str, ended: &Ended) -> String {
-    let size = show_octets(test.octets);
+    let size = show_bytes_exactly(test.octets.into());
     let head = format!("{} of {size} over {device}", test.operation);
     let own = test.down.then_some(&ended.own);
     let theirs = test.up.then_some(&ended.theirs);
@@ -226,7 +229,7 @@ fn table_head(test: &Test) -> String {
 }
 
 fn table_row(test: &Test, ended: &Ended) -> String {
-    let size = show_octets(test.octets);
+    let size = show_bytes_exactly(test.octets.into());
     if test.latency {
         let Some(p) = ended.times.percentiles() else { return format!("{size:>8}{:>12}", 0) };
         let values =

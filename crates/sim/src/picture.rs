@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use degen::units::{Bitrate, parse_octets, parse_time_ns};
+use weft_units::{Bitrate, parse_bytes, parse_time_ns};
 
 use crate::run::Outcome;
 
@@ -93,7 +93,7 @@ fn number(text: &str) -> Option<f64> {
     let bare = text.trim_end_matches('%').trim_end_matches("bdp");
     let rate = || text.parse::<Bitrate>().ok().map(|rate| rate.bps() as f64);
     let time = || parse_time_ns(text).ok().map(|ns| ns as f64);
-    let octets = || parse_octets(text).ok().map(|octets| octets as f64);
+    let octets = || parse_bytes(text).ok().map(|octets| octets as f64);
     bare.parse().ok().or_else(rate).or_else(time).or_else(octets)
 }
 

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use degen::link::Config;
 use degen::spec::PathSpec;
-use degen::units::parse_time_ns;
 use serde::Deserialize;
+use weft_units::parse_time_ns;
 
 use crate::reference::Shape;
 use crate::report::{Figure, Metric, Table, Target};

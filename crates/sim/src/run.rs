@@ -201,7 +201,7 @@ fn controller(flow: &RunFlow, seed: u64) -> Result<(cc::Make, Params), UnknownCo
         Some((name, rate)) => (name, Some(rate)),
         None => (flow.controller.as_str(), None),
     };
-    let rate = rate.map(|rate| rate.parse::<degen::units::Bitrate>().map_err(|_| unknown()));
+    let rate = rate.map(|rate| rate.parse::<weft_units::Bitrate>().map_err(|_| unknown()));
     let params = Params {
         datagram_octets: flow.shape.datagram_octets as u16,
         initial_rate_bps: rate.transpose()?.map(|rate| rate.bps()),
@@ -295,7 +295,7 @@ fn link_outcome(run: &Run, link: usize, network: &Network, meter: &Meter) -> Lin
     let config = &run.links[link].configs[0];
     let counters = network.link(forward(link)).counters();
     let rate = config.rate.clone().at(0);
-    let bdp_octets = rate.map_or(0, |rate| rate.octets_in(run.links[link].rtt_ns));
+    let bdp_octets = rate.map_or(0, |rate| rate.bytes_in(run.links[link].rtt_ns));
     let packet = counters.offered_octets as f64 / counters.offered.max(1) as f64;
     LinkOutcome {
         name: run.links[link].name.clone(),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use super::schedule::Stepped;
-use crate::units::Bitrate;
+use weft_units::Bitrate;
 
 /// A token bucket that drops what comes faster than its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

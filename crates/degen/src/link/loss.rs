@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::random::Random;
 use super::schedule::Stepped;
-use crate::units::Share;
+use weft_units::Share;
 
 /// A model of loss.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -3,7 +3,7 @@
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::units::Share;
+use weft_units::Share;
 
 /// A stream of random numbers of its own for each purpose.
 #[derive(Clone, Debug)]

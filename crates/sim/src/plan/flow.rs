@@ -1,8 +1,8 @@
 //! What a plan says about its flows.
 
-use degen::units::{Bitrate, parse_octets};
 use serde::Deserialize;
 use weft_shuttle::{MAX_PATHS, MAX_STREAMS};
+use weft_units::{Bitrate, parse_bytes};
 use weft_wire::shuttle::hello::protection;
 
 use super::{PlanError, RunFlow, RunLink, time, wrong};
@@ -187,7 +187,7 @@ impl FlowPlan {
         let stop = self.stop.as_ref().map(|stop| time("stop", &fill(stop))).transpose()?;
         let size = self.size.as_ref().map(|size| {
             let size = fill(size);
-            parse_octets(&size).map_err(|error| wrong("size", &size, &error.to_string()))
+            parse_bytes(&size).map_err(|error| wrong("size", &size, &error.to_string()))
         });
         Ok(Shape {
             datagram_octets: mtu - overhead_octets,
