@@ -30,7 +30,7 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 30] = [
+pub const HOUSE: [Room; 31] = [
     room("units", 0, &[], "forbid").sans_io(),
     room("degen", 1, &["units"], "deny"),
     room("testkit", 0, &[], "forbid"),
@@ -52,6 +52,7 @@ pub const HOUSE: [Room; 30] = [
     room("sim", 4, &["wire", "shuttle", "degen", "units"], "forbid"),
     room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
     room("io", 5, IO, "deny"),
+    room("rdma", 6, &["io", "os", "sync", "verbs"], "forbid"),
     room("preload", 6, PRELOAD, ""),
     room("sockets", 6, SOCKETS, ""),
     room("bench", 6, &[], "deny"),

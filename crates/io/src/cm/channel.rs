@@ -11,7 +11,9 @@ use std::os::fd::FromRawFd;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use weft_os::clock;
 use weft_rnic::cm::{Event, EventKind};
 use weft_sync::Mutex;
 
@@ -103,6 +105,44 @@ impl EventChannel {
                 return Ok(delivery);
             }
         }
+    }
+
+    /// The next event; sleeps until `until` at most, or for ever, whatever the flags of the
+    /// descriptor.
+    ///
+    /// # Errors
+    /// What the system says about the descriptor; `EBADF` once the channel is closed.
+    pub fn wait_until(&self, until: Option<Instant>) -> io::Result<Option<Delivery>> {
+        loop {
+            let has_token = match self.fd.lock().as_ref() {
+                Some(fd) => weft_os::sys::take_one(fd.as_fd()),
+                None => return Err(io::Error::from_raw_os_error(libc::EBADF)),
+            };
+            // The event may have been dropped or moved between the wake-up and now.
+            if has_token && let Some(delivery) = self.take() {
+                return Ok(Some(delivery));
+            }
+            let left = until.map(|until| until.saturating_duration_since(clock::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(None);
+            }
+            self.sleep(left)?;
+        }
+    }
+
+    /// Sleeps until the descriptor is readable, a signal handler ran, or `limit` is over.
+    fn sleep(&self, limit: Option<Duration>) -> io::Result<()> {
+        // Rounded up, so that nobody comes back a moment too early over and over.
+        let millis = limit.map_or(-1, |limit| {
+            i32::try_from(limit.as_millis().saturating_add(1)).unwrap_or(i32::MAX)
+        });
+        let mut poll = libc::pollfd { fd: self.raw, events: libc::POLLIN, revents: 0 };
+        // SAFETY: `poll` is one live entry.
+        if unsafe { libc::poll(&mut poll, 1, millis) } >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
     }
 
     /// Sleeps as a reader sleeps whose channel was closed meanwhile, and gives the errno of the

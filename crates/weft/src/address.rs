@@ -1,0 +1,57 @@
+//! Addresses of queue pairs, for applications that carry them to each other by themselves.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use weft_verbs::{AddressVector, Destination};
+
+/// Where a queue pair is reached. It is plain data that a peer sends, by [`Address::to_bytes`] or
+/// in any other form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// An address of its host, not a link-local one.
+    pub ip: IpAddr,
+    /// Its number, 24 bits.
+    pub number: u32,
+    /// The key of its datagrams; 0 for a connection.
+    pub qkey: u32,
+}
+
+impl Address {
+    /// Bytes of its encoding.
+    pub const LEN: usize = 24;
+
+    /// Its encoding: the address as one of IPv6, number and key, big-endian.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..16].copy_from_slice(&gid(self.ip));
+        bytes[16..20].copy_from_slice(&self.number.to_be_bytes());
+        bytes[20..].copy_from_slice(&self.qkey.to_be_bytes());
+        bytes
+    }
+
+    /// What a peer has encoded; `None` if there are fewer bytes than that takes. Bytes after it are
+    /// left alone.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (ip, rest) = bytes.split_first_chunk::<16>()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let qkey = u32::from_be_bytes(*rest.first_chunk()?);
+        let ip = Ipv6Addr::from(*ip).to_canonical();
+        Some(Self { ip, number: u32::from_be_bytes(*number), qkey })
+    }
+
+    pub(crate) fn path(self, local: IpAddr) -> AddressVector {
+        let (sgid, dgid) = (gid(local), gid(self.ip));
+        AddressVector { sgid, dgid, is_global: true, port: 1, ..AddressVector::default() }
+    }
+
+    pub(crate) fn destination(self, local: IpAddr) -> Destination {
+        Destination { path: self.path(local), qpn: self.number, qkey: self.qkey }
+    }
+}
+
+fn gid(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}

@@ -1,0 +1,325 @@
+//! Connections by rdma-cm: who listens, who connects, and what they tell each other meanwhile.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use weft_io::cm::{self, CmId, ConnParam, Event, EventChannel, EventKind};
+use weft_os::clock;
+
+use crate::device::Device;
+use crate::host;
+use crate::qp::QueuePair;
+use crate::{Error, Result};
+
+/// How long a peer whose connection was accepted may take to confirm it. The engine gives up
+/// before this.
+const CONFIRM: Duration = Duration::from_secs(60);
+
+/// An id and the channel of its events.
+struct Id {
+    id: Arc<CmId>,
+    channel: Arc<EventChannel>,
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        self.id.destroy();
+    }
+}
+
+impl Id {
+    /// The next event, and the new id of a request.
+    fn event(&self, until: Option<Instant>) -> Result<Option<(Event, Arc<CmId>)>> {
+        let during = "waiting for an event of rdma-cm";
+        let delivery = self.channel.wait_until(until);
+        let delivery = delivery.map_err(|source| Error::System { during, source })?;
+        Ok(delivery.map(|delivery| {
+            delivery.owner().acknowledge();
+            (delivery.event, delivery.id)
+        }))
+    }
+
+    /// Waits for the event `wanted`, which says that the last command has worked.
+    fn expect(&self, peer: SocketAddr, wanted: EventKind, limit: Duration) -> Result<Event> {
+        let found = self.event(clock::now().checked_add(limit))?;
+        let Some((event, _)) = found else {
+            return Err(Error::TimedOut { during: "connecting", after: limit });
+        };
+        match event.kind {
+            kind if kind == wanted => Ok(event),
+            EventKind::Rejected => {
+                let Event { status, private_data, .. } = event;
+                Err(Error::Rejected { peer, status, private_data })
+            }
+            _ => Err(Error::Unreachable { peer, source: reason(&event) }),
+        }
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.id.local_addr().unwrap_or_else(nowhere)
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.id.peer_addr().unwrap_or_else(nowhere)
+    }
+}
+
+/// What stands for an address that is not known.
+fn nowhere() -> SocketAddr {
+    (Ipv4Addr::UNSPECIFIED, 0).into()
+}
+
+fn reason(event: &Event) -> io::Error {
+    match event.status {
+        errno @ ..0 => io::Error::from_raw_os_error(-errno),
+        _ => io::Error::other(format!("{:?}", event.kind)),
+    }
+}
+
+fn refused(during: &'static str) -> impl FnOnce(cm::Error) -> Error {
+    move |error| match error {
+        cm::Error::Verbs(misuse) => Error::of(during)(misuse),
+        cm::Error::System(source) => Error::System { during, source },
+        other => Error::Invalid { during, why: other.to_string().into() },
+    }
+}
+
+/// Waits for connections.
+pub struct Listener {
+    id: Id,
+    device: Device,
+}
+
+impl Listener {
+    /// Listens at `addr` for peers of the device; port 0 means any that is free.
+    ///
+    /// # Errors
+    /// [`Error::System`] if the address is not this host's, or taken.
+    pub fn bind(device: &Device, addr: SocketAddr) -> Result<Self> {
+        let during = "listening";
+        let channel = host::event_channel(during)?;
+        let id = host::cm_id(&channel, device.kind());
+        let id = Id { id, channel };
+        id.id.bind(addr).map_err(refused(during))?;
+        id.id.listen(0).map_err(refused(during))?;
+        Ok(Self { id, device: device.clone() })
+    }
+
+    /// The address that it listens at.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.id.local_addr()
+    }
+
+    /// Waits for the next request of a peer.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn accept(&self) -> Result<Incoming> {
+        loop {
+            if let Some(incoming) = self.next(None)? {
+                return Ok(incoming);
+            }
+        }
+    }
+
+    /// The same, for `limit` at most.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], [`Error::System`].
+    pub fn accept_within(&self, limit: Duration) -> Result<Incoming> {
+        let incoming = self.next(clock::now().checked_add(limit))?;
+        incoming.ok_or(Error::TimedOut { during: "waiting for a peer", after: limit })
+    }
+
+    fn next(&self, until: Option<Instant>) -> Result<Option<Incoming>> {
+        while let Some((event, id)) = self.id.event(until)? {
+            if event.kind == EventKind::ConnectRequest {
+                return self.welcome(event, id).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a request a channel of its own.
+    fn welcome(&self, event: Event, id: Arc<CmId>) -> Result<Incoming> {
+        let channel = match host::event_channel("accepting a connection") {
+            Ok(channel) => channel,
+            Err(error) => {
+                id.destroy();
+                return Err(error);
+            }
+        };
+        id.migrate(&channel);
+        Ok(Incoming { id: Id { id, channel }, event, device: self.device.clone() })
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Listener").field(&self.local_addr()).finish()
+    }
+}
+
+/// A peer that wants to connect. Dropping it refuses.
+pub struct Incoming {
+    id: Id,
+    event: Event,
+    device: Device,
+}
+
+impl Incoming {
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.id.peer_addr()
+    }
+
+    /// What the peer said along. On `weft0` it is filled up with zeroes to 56 bytes at least, as
+    /// InfiniBand does.
+    pub fn private_data(&self) -> &[u8] {
+        &self.event.private_data
+    }
+
+    /// The device that the connection is to be one of.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Accepts, with `qp` at this end and at most 196 bytes for the peer; returns once the peer
+    /// has confirmed. Receives may be posted before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a queue pair of another device or one that is not new, or too much
+    /// private data; [`Error::Unreachable`] if the peer is gone.
+    pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Connection> {
+        let during = "accepting a connection";
+        let peer = self.peer_addr();
+        let param = ConnParam {
+            responder_resources: self.event.responder_resources,
+            initiator_depth: self.event.initiator_depth,
+            private_data: private_data.to_vec(),
+            ..unhurried()
+        };
+        self.id.id.accept(&param, qp.engine()).map_err(refused(during))?;
+        self.id.expect(peer, EventKind::Established, CONFIRM)?;
+        Ok(Connection::new(self.id, qp, self.event.private_data))
+    }
+
+    /// Refuses, with at most 148 bytes for the peer.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for too much private data.
+    pub fn reject(self, private_data: &[u8]) -> Result<()> {
+        self.id.id.reject(private_data).map_err(refused("refusing a connection"))
+    }
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Incoming").field(&self.peer_addr()).finish()
+    }
+}
+
+/// Parameters of a connection whose requests wait for receives of the peer for ever.
+fn unhurried() -> ConnParam {
+    let mut param = ConnParam::device_max();
+    (param.terms.retry_count, param.terms.rnr_retry_count) = (7, 7);
+    param
+}
+
+/// A connection of a queue pair. It ends when this is dropped.
+pub struct Connection {
+    id: Id,
+    qp: QueuePair,
+    private_data: Vec<u8>,
+    is_over: AtomicBool,
+}
+
+impl Connection {
+    fn new(id: Id, qp: &QueuePair, private_data: Vec<u8>) -> Self {
+        Self { id, qp: qp.clone(), private_data, is_over: AtomicBool::new(false) }
+    }
+
+    /// Connects `qp`, a new queue pair, to whom listens at `to`, with at most 56 bytes for it;
+    /// returns once the peer has accepted. Each step may take `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] by the peer, [`Error::Unreachable`] with the reason,
+    /// [`Error::TimedOut`], [`Error::Invalid`] for a queue pair that is not new.
+    pub fn open(
+        qp: &QueuePair,
+        to: SocketAddr,
+        private_data: &[u8],
+        limit: Duration,
+    ) -> Result<Self> {
+        let during = "connecting";
+        let channel = host::event_channel(during)?;
+        let id = host::cm_id(&channel, qp.device());
+        let id = Id { id, channel };
+        id.id.resolve_addr(None, to, limit).map_err(refused(during))?;
+        id.expect(to, EventKind::AddrResolved, limit)?;
+        id.id.resolve_route().map_err(refused(during))?;
+        id.expect(to, EventKind::RouteResolved, limit)?;
+        let param = ConnParam { private_data: private_data.to_vec(), ..unhurried() };
+        id.id.connect(&param, qp.engine()).map_err(refused(during))?;
+        let event = id.expect(to, EventKind::Established, limit)?;
+        Ok(Self::new(id, qp, event.private_data))
+    }
+
+    /// The queue pair at this end.
+    pub fn queue_pair(&self) -> &QueuePair {
+        &self.qp
+    }
+
+    /// The address of this end.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.id.local_addr()
+    }
+
+    /// The address of the peer.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.id.peer_addr()
+    }
+
+    /// What the peer said along when the connection was made. On `weft0` it is filled up with
+    /// zeroes, as InfiniBand does.
+    pub fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    /// Ends the connection. Requests that are not complete fail.
+    ///
+    /// # Errors
+    /// None that an application could do something about.
+    pub fn disconnect(&self) -> Result<()> {
+        self.id.id.disconnect().map_err(refused("disconnecting"))
+    }
+
+    /// Waits until the connection is over, by either end or because it failed, for `limit` at
+    /// most; whether it is.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub fn wait_end(&self, limit: Duration) -> Result<bool> {
+        let until = clock::now().checked_add(limit);
+        while !self.is_over.load(Ordering::Acquire) {
+            let Some((event, _)) = self.id.event(until)? else { return Ok(false) };
+            if event.kind == EventKind::Disconnected {
+                self.is_over.store(true, Ordering::Release);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Connection")
+            .field("peer", &self.peer_addr())
+            .field("qp", &self.qp)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,214 @@
+//! Completion queues: by polling, by waiting, and as futures.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use weft_os::clock;
+use weft_sync::Mutex;
+use weft_verbs::{CompChannel, Wake, Wc};
+
+use crate::bell::Bell;
+use crate::completion::Completion;
+use crate::device::Device;
+use crate::posted::Posted;
+use crate::{Error, Result};
+
+/// Completions taken from the engine at once.
+const BATCH: usize = 16;
+
+/// The channel's end of the bell.
+struct Rope(Arc<Bell>);
+
+impl Wake for Rope {
+    fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+struct Inner {
+    device: Device,
+    cq: Arc<weft_io::Cq>,
+    channel: Arc<CompChannel>,
+    bell: Arc<Bell>,
+    /// The queue pairs that complete here, by number. Locked while completions are taken, so that
+    /// none is taken for a queue pair that has gone.
+    queues: Mutex<HashMap<u32, Arc<Posted>>>,
+}
+
+/// A completion queue.
+#[derive(Clone)]
+pub struct CompletionQueue {
+    inner: Arc<Inner>,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(device: &Device, entries: u32) -> Result<Self> {
+        let bell = Arc::new(Bell::default());
+        let channel = CompChannel::new(Box::new(Rope(Arc::clone(&bell))));
+        let cq = device.context().create_cq(entries, Some(Arc::clone(&channel)), 0);
+        let cq = cq.map_err(Error::of("making a completion queue"))?;
+        let (device, queues) = (device.clone(), Mutex::default());
+        Ok(Self { inner: Arc::new(Inner { device, cq, channel, bell, queues }) })
+    }
+
+    /// Takes the oldest completion, if there is one. A thread that polls also drives the
+    /// connections of the queue.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] once completions were lost.
+    pub fn poll(&self) -> Result<Option<Completion>> {
+        let mut first = None;
+        self.take(1, |completion| first = Some(completion))?;
+        Ok(first)
+    }
+
+    /// Appends the oldest completions to `out`, at most `max`; gives how many.
+    ///
+    /// # Errors
+    /// As [`CompletionQueue::poll`].
+    pub fn poll_into(&self, out: &mut Vec<Completion>, max: usize) -> Result<usize> {
+        let before = out.len();
+        self.take(max, |completion| out.push(completion))?;
+        Ok(out.len() - before)
+    }
+
+    /// The oldest completion; sleeps until there is one, or for `limit`.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if none came, [`Error::Overflow`] once completions were lost.
+    pub fn wait(&self, limit: Duration) -> Result<Completion> {
+        let start = clock::now();
+        loop {
+            let seen = self.inner.bell.rung();
+            if let Some(completion) = self.poll_armed()? {
+                return Ok(completion);
+            }
+            let left = limit.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(Error::TimedOut { during: "waiting for a completion", after: limit });
+            }
+            self.inner.bell.wait(seen, left);
+        }
+    }
+
+    /// The next completion, as a future that any executor may drive. Its waker is called by a
+    /// thread that drives connections, so it should only note that the task is due, as those of
+    /// executors do, and not run it.
+    pub fn next(&self) -> Next {
+        Next { cq: self.clone(), token: None }
+    }
+
+    /// Takes a completion, or sees to it that the bell is rung at the next one.
+    fn poll_armed(&self) -> Result<Option<Completion>> {
+        if let Some(completion) = self.poll()? {
+            return Ok(Some(completion));
+        }
+        while self.inner.channel.pop().is_some() {}
+        self.inner.cq.req_notify(false);
+        // One that came in between may not ring.
+        self.poll()
+    }
+
+    fn take(&self, max: usize, mut give: impl FnMut(Completion)) -> Result<()> {
+        let queues = self.inner.queues.lock();
+        let mut left = max;
+        while left > 0 {
+            let mut out = [Wc::default(); BATCH];
+            let room = left.min(BATCH);
+            let polled = self.inner.cq.poll(&mut out[..room]);
+            let count = polled.map_err(|_| Error::Overflow)?;
+            for wc in &out[..count] {
+                let posted = queues.get(&wc.qp_num);
+                if let Some(id) = posted.and_then(|posted| posted.complete(wc.wr_id)) {
+                    give(Completion::new(id, wc));
+                    left -= 1;
+                }
+            }
+            if count < room {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<weft_io::Cq> {
+        &self.inner.cq
+    }
+
+    pub(crate) fn join(&self, number: u32, posted: &Arc<Posted>) {
+        self.inner.queues.lock().insert(number, Arc::clone(posted));
+    }
+
+    pub(crate) fn leave(&self, number: u32, posted: &Arc<Posted>) {
+        let mut queues = self.inner.queues.lock();
+        if queues.get(&number).is_some_and(|known| Arc::ptr_eq(known, posted)) {
+            queues.remove(&number);
+        }
+    }
+}
+
+impl Device {
+    /// Makes a completion queue for `entries` completions. Once more than these wait to be taken
+    /// the queue fails, so it needs as many as all requests that may be outstanding there.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for none, or more than the device has.
+    pub fn completion_queue(&self, entries: u32) -> Result<CompletionQueue> {
+        CompletionQueue::new(self, entries)
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.inner.cq.cqe();
+        out.debug_struct("CompletionQueue").field("entries", &entries).finish_non_exhaustive()
+    }
+}
+
+/// The future of [`CompletionQueue::next`]. Dropping it loses no completion.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Next {
+    cq: CompletionQueue,
+    token: Option<u64>,
+}
+
+impl Next {
+    fn leave(&mut self) {
+        if let Some(token) = self.token.take() {
+            self.cq.inner.bell.leave(token);
+        }
+    }
+}
+
+impl Future for Next {
+    type Output = Result<Completion>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.leave();
+        // Before the queue is armed: a ring in between must find the waker.
+        self.token = Some(self.cq.inner.bell.enlist(context.waker().clone()));
+        match self.cq.poll_armed().transpose() {
+            Some(outcome) => {
+                self.leave();
+                Poll::Ready(outcome)
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Next {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,100 @@
+//! Devices and protection domains; what is made of them stands beside it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weft_io::Context;
+use weft_verbs::Pd;
+
+use crate::host::{self, DeviceKind};
+use crate::{Error, Result};
+
+/// An open device.
+#[derive(Clone)]
+pub struct Device {
+    context: Arc<Context>,
+    kind: DeviceKind,
+}
+
+impl Device {
+    /// Opens a device, and starts the threads of this process that work for it.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there is no descriptor or thread left.
+    pub fn open(kind: DeviceKind) -> Result<Self> {
+        Ok(Self { context: host::open(kind)?, kind })
+    }
+
+    /// Which of the devices it is.
+    pub fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// Makes a protection domain: queue pairs reach only regions of their own domain.
+    pub fn protection_domain(&self) -> ProtectionDomain {
+        let pd = self.context.alloc_pd();
+        ProtectionDomain { inner: Arc::new(Domain { device: self.clone(), pd }) }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("Device").field(&self.kind).finish()
+    }
+}
+
+/// What a protection domain is made of; it ends with the last handle.
+struct Domain {
+    device: Device,
+    pd: Arc<Pd>,
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // All that is made in the domain holds it, so nothing uses it any more.
+        let _unused = self.device.context.dealloc_pd(&self.pd);
+    }
+}
+
+/// A protection domain.
+#[derive(Clone)]
+pub struct ProtectionDomain {
+    inner: Arc<Domain>,
+}
+
+impl ProtectionDomain {
+    /// The device that it is a domain of.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    pub(crate) fn pd(&self) -> &Arc<Pd> {
+        &self.inner.pd
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.inner.device.context
+    }
+
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Whether `other` is open on the same device as this.
+    pub(crate) fn check_device(&self, during: &'static str, other: &Device) -> Result<()> {
+        if self.inner.device.kind == other.kind {
+            return Ok(());
+        }
+        Err(Error::invalid(during, "the completion queue is one of another device"))
+    }
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("ProtectionDomain").field(&self.inner.pd.id()).finish()
+    }
+}

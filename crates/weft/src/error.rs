@@ -1,0 +1,188 @@
+//! Errors: what happened, in which call, and what to do about it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use weft_verbs::Misuse;
+
+use crate::completion::Completion;
+
+/// Why a call failed. Its text says what happened, in which call, and what to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The call does not fit its arguments or the state of the object.
+    Invalid {
+        /// The call.
+        during: &'static str,
+        /// What is wrong.
+        why: Cow<'static, str>,
+    },
+    /// The queue holds as many requests as it was made for.
+    QueueFull {
+        /// The call.
+        during: &'static str,
+    },
+    /// Bytes beyond the end of a region or of a remote key.
+    Range {
+        /// The call.
+        during: &'static str,
+        /// Where the range begins, in bytes.
+        offset: u64,
+        /// Its length in bytes.
+        len: u64,
+        /// How many bytes there are.
+        size: u64,
+    },
+    /// The device does not do this.
+    Unsupported {
+        /// The call.
+        during: &'static str,
+        /// What it does not do.
+        what: &'static str,
+    },
+    /// The policy of this host forbids to speak with the peer.
+    Forbidden {
+        /// The call.
+        during: &'static str,
+        /// Which rule forbids it.
+        why: &'static str,
+    },
+    /// The operating system refused.
+    System {
+        /// The call.
+        during: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// More completions came than the queue holds, and some are lost.
+    Overflow,
+    /// A request failed.
+    Failed(Completion),
+    /// The peer, or its host, refused the connection.
+    Rejected {
+        /// The peer.
+        peer: SocketAddr,
+        /// A negative errno, or a reason of InfiniBand: 8 if nobody listens, 28 if the
+        /// application said no.
+        status: i32,
+        /// What the application at the peer said along.
+        private_data: Vec<u8>,
+    },
+    /// The connection did not come about.
+    Unreachable {
+        /// The peer.
+        peer: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What was waited for did not come in time.
+    TimedOut {
+        /// The call.
+        during: &'static str,
+        /// How long it waited.
+        after: Duration,
+    },
+}
+
+impl Error {
+    /// What to do about it, in a few words.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Invalid { .. } => "correct the call",
+            Self::QueueFull { .. } => "take completions first, or make the queue larger",
+            Self::Range { .. } => "name a range within the region",
+            Self::Unsupported { .. } => "use the other device, or another operation",
+            Self::Forbidden { .. } => "set WEFT_KEY to the same key on both hosts",
+            Self::System { .. } => "look at the limits of the process",
+            Self::Overflow => "make the completion queue larger than all queues that use it",
+            Self::Failed(_) => "make a new queue pair: this one takes no more requests",
+            Self::Rejected { .. } => "look whether the peer listens, and what it expects",
+            Self::Unreachable { .. } => "look at the address, the firewall and the keys of both",
+            Self::TimedOut { .. } => "wait longer, or look whether the peer is alive",
+        }
+    }
+
+    /// An error of the layer below, met in the call `during`.
+    pub(crate) fn of(during: &'static str) -> impl FnOnce(Misuse) -> Self {
+        move |misuse| match misuse {
+            Misuse::Full => Self::QueueFull { during },
+            Misuse::Unsupported(what) => Self::Unsupported { during, what },
+            Misuse::Refused(why) => Self::Forbidden { during, why },
+            Misuse::NoMemory | Misuse::System(_) => {
+                let source = io::Error::from_raw_os_error(misuse.errno());
+                Self::System { during, source }
+            }
+            Misuse::Invalid(why) => Self::Invalid { during, why: why.into() },
+            Misuse::Busy | Misuse::NotFound | Misuse::Fault => {
+                Self::Invalid { during, why: misuse.to_string().into() }
+            }
+        }
+    }
+
+    /// A call that does not fit.
+    pub(crate) fn invalid(during: &'static str, why: &'static str) -> Self {
+        Self::Invalid { during, why: why.into() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid { during, why } => write!(out, "{during}: {why}")?,
+            Self::QueueFull { during } => write!(out, "{during}: the queue is full")?,
+            Self::Range { during, offset, len, size } => {
+                write!(out, "{during}: {len} bytes from {offset} on, of {size}")?;
+            }
+            Self::Unsupported { during, what } => {
+                write!(out, "{during}: the device does not offer {what}")?;
+            }
+            Self::Forbidden { during, why } => write!(out, "{during}: {why}")?,
+            Self::System { during, source } => write!(out, "{during}: {source}")?,
+            Self::Overflow => write!(out, "taking completions: the queue overflowed")?,
+            Self::Failed(completion) => write!(
+                out,
+                "request {} of queue pair {:#x} failed: {:?}",
+                completion.id, completion.qp_number, completion.status
+            )?,
+            Self::Rejected { peer, status, .. } => {
+                write!(out, "connecting to {peer}: refused ({status})")?;
+            }
+            Self::Unreachable { peer, source } => write!(out, "connecting to {peer}: {source}")?,
+            Self::TimedOut { during, after } => {
+                write!(out, "{during}: nothing within {} ms", after.as_millis())?;
+            }
+        }
+        write!(out, "; {}", self.advice())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System { source, .. } | Self::Unreachable { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_what_happened_where_and_what_to_do() {
+        let full = Error::of("posting a send")(Misuse::Full).to_string();
+        assert!(full.starts_with("posting a send: the queue is full; take completions"), "{full}");
+        let system = Error::of("opening a device")(Misuse::System(24));
+        assert!(
+            matches!(&system, Error::System { source, .. } if source.raw_os_error() == Some(24))
+        );
+        assert!(std::error::Error::source(&system).is_some());
+        let forbidden = Error::of("connecting")(Misuse::Refused("no key")).to_string();
+        assert!(forbidden.contains("no key; set WEFT_KEY"), "{forbidden}");
+    }
+}

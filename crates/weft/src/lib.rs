@@ -1,0 +1,78 @@
+//! RDMA over any IP network, in user space: verbs and rdma-cm as a safe Rust API.
+//!
+//! There are two devices. [`DeviceKind::Iwarp`] (`weft_iw0`) is an RNIC over TCP, by the iWARP
+//! RFCs; [`DeviceKind::Roce`] (`weft0`) is a channel adapter over UDP, by Weft's own protocol
+//! Shuttle, and it also has unreliable connections and datagrams. Neither needs hardware, a kernel
+//! module or root. Peers may be C programs under `weft run`; over TCP also any other RNIC.
+//!
+//! # The invariant
+//!
+//! A peer writes into registered memory at any time. So a [`Region`] owns its memory, no reference
+//! into it is ever handed out, and it is deregistered before it is freed. A request that was posted
+//! keeps its regions until its [`Completion`] was taken or its queue pair is gone. Use after
+//! deregistration cannot be written down, in whatever order objects are dropped.
+//!
+//! # Order of calls
+//!
+//! 1. [`Device::open`], [`Device::protection_domain`], [`Device::completion_queue`];
+//! 2. [`ProtectionDomain::register`] for regions, [`ProtectionDomain::queue_pair`] for queue pairs;
+//! 3. [`Listener::bind`] and [`Listener::accept`] at one end, [`Connection::open`] at the other; or
+//!    [`QueuePair::address`] and [`QueuePair::connect_to`] where the application carries addresses
+//!    itself;
+//! 4. [`QueuePair::recv`] before the peer sends; [`QueuePair::send`], [`QueuePair::write`],
+//!    [`QueuePair::read`], or [`QueuePair::post`] with any [`Work`];
+//! 5. completions by [`CompletionQueue::poll`], [`CompletionQueue::wait`] or, in `async` code,
+//!    [`CompletionQueue::next`].
+//!
+//! All objects are handles: cloning one is cheap, any thread may use it, and what it stands for
+//! ends with its last handle.
+//!
+//! # Environment
+//!
+//! `WEFT_KEY`, `WEFT_INSECURE`, `WEFT_THREADS` and the other variables of Weft are read once, when
+//! the first device is opened. Between hosts `weft0` needs the same `WEFT_KEY` at both ends; over
+//! loopback it needs none.
+//!
+//! # Example
+//!
+//! One message over loopback, connected by rdma-cm:
+//!
+//! ```
+#![doc = include_str!("../examples/send_recv.rs")]
+//! ```
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
+
+mod address;
+mod bell;
+mod cm;
+mod completion;
+mod cq;
+mod device;
+mod error;
+mod exchange;
+mod host;
+mod posted;
+mod qp;
+mod region;
+mod srq;
+mod work;
+
+pub use address::Address;
+pub use cm::{Connection, Incoming, Listener};
+pub use completion::Completion;
+pub use cq::{CompletionQueue, Next};
+pub use device::{Device, ProtectionDomain};
+pub use error::Error;
+pub use host::DeviceKind;
+pub use qp::{QueuePair, QueuePairOptions};
+pub use region::{Region, RegionSlice, RemoteKey};
+pub use srq::SharedReceiveQueue;
+pub use weft_verbs::{Access, QpState, QpType, WcOpcode, WcStatus};
+pub use work::{Slices, Work};
+
+/// What a call of this crate gives.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,87 @@
+//! Receive queues that several queue pairs take from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weft_io::{Srq, SrqInit};
+use weft_verbs::RecvWr;
+
+use crate::device::ProtectionDomain;
+use crate::posted::{Kept, PostedReceives};
+use crate::work::{Entries, Slices};
+use crate::{Error, Result};
+
+struct Inner {
+    srq: Arc<Srq>,
+    posted: Arc<PostedReceives>,
+    domain: ProtectionDomain,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Queue pairs that use it hold it, so none does any more.
+        let _unused = self.domain.context().destroy_srq(&self.srq, 0);
+    }
+}
+
+/// A shared receive queue.
+#[derive(Clone)]
+pub struct SharedReceiveQueue {
+    inner: Arc<Inner>,
+}
+
+impl SharedReceiveQueue {
+    fn new(domain: &ProtectionDomain, depth: u32, slices: u32) -> Result<Self> {
+        let init = SrqInit {
+            pd: Arc::clone(domain.pd()),
+            max_wr: depth,
+            max_sge: slices,
+            limit: 0,
+            cookie: 0,
+            home: None,
+        };
+        let srq = domain.context().create_srq(init);
+        let srq = srq.map_err(Error::of("making a shared receive queue"))?;
+        let (posted, domain) = (Arc::default(), domain.clone());
+        Ok(Self { inner: Arc::new(Inner { srq, posted, domain }) })
+    }
+
+    /// Posts a receive: a message of any peer comes into `slices`, and `id` names its completion.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]; [`Error::Invalid`] for slices of another protection domain, or too
+    /// many.
+    pub fn recv<'a>(&self, id: u64, slices: impl Into<Slices<'a>>) -> Result<()> {
+        let during = "posting a receive";
+        let slices = slices.into().0;
+        let entries = Entries::new(during, &self.inner.domain, slices)?;
+        self.inner.posted.post(id, Kept::all(slices), |wr_id| {
+            let wr = RecvWr { wr_id, sges: entries.as_slice() };
+            self.inner.srq.post_recv(&wr).map_err(Error::of(during))
+        })
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Srq> {
+        &self.inner.srq
+    }
+
+    pub(crate) fn posted(&self) -> &Arc<PostedReceives> {
+        &self.inner.posted
+    }
+}
+
+impl ProtectionDomain {
+    /// Makes a receive queue for several queue pairs, of `depth` requests of up to `slices` slices.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it exceeds the limits of the device.
+    pub fn shared_receive_queue(&self, depth: u32, slices: u32) -> Result<SharedReceiveQueue> {
+        SharedReceiveQueue::new(self, depth, slices)
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SharedReceiveQueue").finish_non_exhaustive()
+    }
+}
