@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 
 use message::HandoffContent;
-use names::Ends;
-use rules::{Role, Rules};
+use names::SocketEnds;
+use rules::{Rules, SocketRole};
 
 // Not by the crate, which puts itself before the C library.
 #[allow(dead_code)]
@@ -28,7 +28,7 @@ pub fn rules(data: &[u8]) {
         Ok(rules) => {
             let near = SocketAddr::from(([127, 0, 0, 1], 80));
             let far = SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 65535));
-            for (role, address) in [(Role::Client, near), (Role::Server, far)] {
+            for (role, address) in [(SocketRole::Client, near), (SocketRole::Server, far)] {
                 // A socket that is kept from SDP is so by some rule.
                 let permitted = |part| Rules::parse(part).unwrap().permit(role, address, "nc");
                 assert!(rules.permit(role, address, "nc") || !parts().all(permitted));
@@ -64,7 +64,7 @@ pub fn desk(data: &[u8]) {
 
 /// `data` as a name.
 pub fn socket_name(data: &[u8]) {
-    if let Some(ends) = Ends::parse(data) {
-        assert_eq!(Ends::parse(&ends.name(0)), Some(ends));
+    if let Some(ends) = SocketEnds::parse(data) {
+        assert_eq!(SocketEnds::parse(&ends.name(0)), Some(ends));
     }
 }

@@ -23,17 +23,17 @@ const HEAD: &str = "\
 |---|---|---:|---:|---:|---:|---:|---:|---:|";
 
 /// A run of the program.
-struct Row {
+struct CostRow {
     about: &'static str,
     words: &'static str,
     limit: Option<u64>,
 }
 
-const fn row(about: &'static str, words: &'static str, limit: Option<u64>) -> Row {
-    Row { about, words, limit }
+const fn row(about: &'static str, words: &'static str, limit: Option<u64>) -> CostRow {
+    CostRow { about, words, limit }
 }
 
-const ROWS: [Row; 7] = [
+const ROWS: [CostRow; 7] = [
     row("clear, 1472 octets", "stream none 1472 10 1000 0 2000 5000", Some(LIMIT)),
     row("clear, 1200 octets", "stream none 1200 10 1000 0 2000 5000", Some(LIMIT)),
     row("clear, 1 % lost", "stream none 1472 10 1000 10 5000 10000", Some(LIMIT)),
@@ -44,7 +44,7 @@ const ROWS: [Row; 7] = [
 ];
 
 /// More and more in flight: what a packet costs must not follow that.
-const FAR: [Row; 4] = [
+const FAR: [CostRow; 4] = [
     row("1 Gbit/s x 7 ms, 1 % lost", "stream none 1472 1 7000 10 5000 20000", Some(LIMIT)),
     row("2 Gbit/s x 70 ms, 1 % lost", "stream none 1472 2 70000 10 36000 20000", None),
     row("10 Gbit/s x 70 ms, 1 % lost", "stream none 1472 10 70000 10 180000 60000", Some(LIMIT)),
@@ -96,7 +96,7 @@ fn count(program: &Path, words: &str, out: &Path) -> Result<String> {
 }
 
 /// Prints a line for each side; gives what is wrong with it.
-fn report(row: &Row, profile: &str, said: &str) -> Result<Vec<Finding>> {
+fn report(row: &CostRow, profile: &str, said: &str) -> Result<Vec<Finding>> {
     let of = |side, what| calls_of(profile, &format!("cost::counted::{side}_{what}"));
     let units: u64 = row.words.rsplit(' ').next().context("no words")?.parse()?;
     let mut findings = Vec::new();
@@ -118,15 +118,15 @@ fn report(row: &Row, profile: &str, said: &str) -> Result<Vec<Finding>> {
 
 /// How often a function was called, and what that cost with all that it called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Calls {
+struct VerbCalls {
     count: u64,
     instructions: u64,
 }
 
 /// Sums the calls of `function` in a file of callgrind's: `cfn=` names who is called, `calls=` says
 /// how often, and the line after it where from and at what cost.
-fn calls_of(profile: &str, function: &str) -> Calls {
-    let (mut calls, mut named) = (Calls::default(), false);
+fn calls_of(profile: &str, function: &str) -> VerbCalls {
+    let (mut calls, mut named) = (VerbCalls::default(), false);
     let mut lines = profile.lines();
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix("cfn=") {
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn calls_are_summed_over_their_places() {
         let calls = calls_of(PROFILE, "cost::counted::sender_sends");
-        assert_eq!(calls, Calls { count: 4, instructions: 640 });
-        assert_eq!(calls_of(PROFILE, "nobody"), Calls::default());
+        assert_eq!(calls, VerbCalls { count: 4, instructions: 640 });
+        assert_eq!(calls_of(PROFILE, "nobody"), VerbCalls::default());
     }
 
     #[test]

@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::tokens::Token;
+use crate::tokens::CodeToken;
 
 /// The place of a module in its crate, from the root: `["cc", "weave"]`; none for the root.
 pub type Module = Vec<String>;
 
 /// The modules that `module` imports, itself aside, each with the first line that says so. `known`
 /// are the modules of the crate that have a file.
-pub fn of(module: &Module, tokens: &[Token], known: &BTreeSet<Module>) -> BTreeMap<Module, usize> {
+pub fn of(
+    module: &Module,
+    tokens: &[CodeToken],
+    known: &BTreeSet<Module>,
+) -> BTreeMap<Module, usize> {
     let mut found = BTreeMap::new();
     for (line, path) in paths(tokens) {
         let Some(target) = resolve(module, &path, known) else { continue };
@@ -46,7 +50,7 @@ fn resolve(module: &Module, path: &[String], known: &BTreeSet<Module>) -> Option
 }
 
 /// Every path in the code, each with its line; those of a `use` one by one.
-fn paths(tokens: &[Token]) -> Vec<(usize, Vec<String>)> {
+fn paths(tokens: &[CodeToken]) -> Vec<(usize, Vec<String>)> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
@@ -71,7 +75,7 @@ fn paths(tokens: &[Token]) -> Vec<(usize, Vec<String>)> {
 }
 
 /// The names of the path that begins at `at`, and where it ends.
-fn plain_path(tokens: &[Token], mut at: usize) -> (Vec<String>, usize) {
+fn plain_path(tokens: &[CodeToken], mut at: usize) -> (Vec<String>, usize) {
     let mut names = Vec::new();
     while at < tokens.len() && tokens[at].is_word() {
         names.push(tokens[at].text.clone());
@@ -86,7 +90,7 @@ fn plain_path(tokens: &[Token], mut at: usize) -> (Vec<String>, usize) {
 
 /// Reads the use tree at `at`, whose paths begin with `before`; gives where it ends.
 fn tree(
-    tokens: &[Token],
+    tokens: &[CodeToken],
     at: usize,
     before: &[String],
     found: &mut Vec<(usize, Vec<String>)>,
@@ -106,7 +110,7 @@ fn tree(
         _ => {
             found.push((first.line, path));
             // A `*`, or the name that it is given here.
-            let ends = |token: &Token| matches!(token.text.as_str(), ";" | "," | "}");
+            let ends = |token: &CodeToken| matches!(token.text.as_str(), ";" | "," | "}");
             at + tokens[at..].iter().position(ends).unwrap_or(tokens.len() - at)
         }
     }

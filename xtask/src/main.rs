@@ -1,7 +1,8 @@
 //! The project's chores, run as `cargo xtask NAME`.
 //!
 //! `arch` keeps the crate graph and the purity of the protocol crates, `tidy` the style of the
-//! text, `cost` what a packet costs; `test` runs all tests. Invariant: a chore reads the tree and
+//! text, `cost` what a packet costs; `test` runs all tests, and `types` lists type names that are
+//! declared more than once. Invariant: a chore reads the tree and
 //! prints what is wrong with it as `file:line: message`; it never changes a file, and there is no
 //! way to except one.
 #![forbid(unsafe_code)]
@@ -25,7 +26,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::finding::Finding;
 
-const USAGE: &str = "usage: cargo xtask arch | tidy | test | cost | cost-far";
+const USAGE: &str = "usage: cargo xtask arch | tidy | types | test | cost | cost-far";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -50,11 +51,20 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<Vec<Finding>> {
     match chore.as_str() {
         "arch" => arch::check(&root),
         "tidy" => tidy::check(&root),
+        "types" => print_repeated_types(&root),
         "test" => suite::check(&root),
         "cost" => cost::check(&root, false),
         "cost-far" => cost::check(&root, true),
         _ => bail!("no chore is called {chore:?}\n{USAGE}"),
     }
+}
+
+/// Prints what `xtask/src/tidy/types.txt` would have now.
+fn print_repeated_types(root: &Path) -> Result<Vec<Finding>> {
+    for name in tidy::types::repeated(&tree::text_files(root)?) {
+        println!("{name}");
+    }
+    Ok(Vec::new())
 }
 
 /// The directory of the workspace: the parent of this crate's own.

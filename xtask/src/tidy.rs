@@ -1,7 +1,7 @@
 //! The style of the text, as a test.
 //!
-//! Every rule looks at one file and needs nothing else, but for links, names of tests and fuzz
-//! targets, which need the tree.
+//! Every rule looks at one file and needs nothing else, but for links, names of tests and of types,
+//! and fuzz targets, which need the tree.
 
 mod evidence;
 mod functions;
@@ -9,6 +9,7 @@ mod fuzz;
 mod links;
 mod rust;
 mod text;
+pub mod types;
 
 use std::path::Path;
 
@@ -21,6 +22,7 @@ use crate::tree;
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let files = tree::text_files(root)?;
     let mut findings = fuzz::check(root, &files);
+    findings.extend(types::check(&files));
     for file in files.iter().filter(|file| !file.is("lock")) {
         findings.extend(text::check(file));
         if file.is("rs") {

@@ -13,14 +13,14 @@ const ITEMS: [&str; 12] = [
 
 /// One word, `::`, or a mark of one character.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct CodeToken {
     /// What stands there.
     pub text: String,
     /// Its line, from 1.
     pub line: usize,
 }
 
-impl Token {
+impl CodeToken {
     /// Whether it is an identifier or a keyword.
     pub fn is_word(&self) -> bool {
         self.text.starts_with(|c: char| c.is_alphabetic() || c == '_')
@@ -31,7 +31,7 @@ impl Token {
 #[derive(Clone, Debug)]
 pub struct Product {
     /// In their order.
-    pub tokens: Vec<Token>,
+    pub tokens: Vec<CodeToken>,
     /// Names of `#[cfg(test)] mod NAME;`.
     pub test_modules: Vec<String>,
 }
@@ -61,7 +61,7 @@ pub fn product(file: &TextFile) -> Product {
     product
 }
 
-fn split(line: &str, number: usize, into: &mut Vec<Token>) {
+fn split(line: &str, number: usize, into: &mut Vec<CodeToken>) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut rest = line.trim_start();
     while let Some(first) = rest.chars().next() {
@@ -73,23 +73,23 @@ fn split(line: &str, number: usize, into: &mut Vec<Token>) {
         let (text, after) = rest.split_at(len);
         // The insides of literals are quotation marks.
         if first != '"' {
-            into.push(Token { text: text.to_owned(), line: number });
+            into.push(CodeToken { text: text.to_owned(), line: number });
         }
         rest = after.trim_start();
     }
 }
 
-fn starts_with(tokens: &[Token], words: &[&str]) -> bool {
+fn starts_with(tokens: &[CodeToken], words: &[&str]) -> bool {
     tokens.len() >= words.len() && tokens.iter().zip(words).all(|(token, word)| token.text == *word)
 }
 
-fn is_test_attribute(tokens: &[Token]) -> bool {
+fn is_test_attribute(tokens: &[CodeToken]) -> bool {
     starts_with(tokens, &["#", "[", "cfg", "(", "test", ")", "]"])
         || starts_with(tokens, &["#", "[", "cfg", "(", "all", "(", "test", ","])
 }
 
 /// The length of the item or field that begins here with its attributes.
-fn item_len(tokens: &[Token]) -> usize {
+fn item_len(tokens: &[CodeToken]) -> usize {
     let mut at = 0;
     while starts_with(&tokens[at..], &["#", "["]) {
         at += 1 + group_len(&tokens[at + 1..]);
@@ -116,7 +116,7 @@ fn item_len(tokens: &[Token]) -> usize {
 }
 
 /// The length of the group of brackets that begins here.
-fn group_len(tokens: &[Token]) -> usize {
+fn group_len(tokens: &[CodeToken]) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         match token.text.as_str() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use weft_io::Devices;
 
-use crate::log::{self, Level};
+use crate::log::{self, LogLevel};
 
 /// What the names of devices of the kernel's drivers begin with, before a number.
 const KNOWN: [&str; 16] = [
@@ -93,7 +93,7 @@ fn mention(absent: &str, names: &[&str]) {
         "the device {absent} is asked for and not here; of Weft's there are: {here} \
          (WEFT_DEV={absent} gives weft0 that name)"
     );
-    log::write(Level::Warn, line);
+    log::write(LogLevel::Warn, line);
 }
 
 /// The device that an option names: a word that begins with a letter and ends with a number, behind

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use weft_fault::Plan;
 use weft_io::Devices;
 
-use crate::log::{self, Level};
+use crate::log::{self, LogLevel};
 
 /// The variables that some part of Weft reads.
 const KNOWN: [&str; 20] = [
@@ -40,24 +40,24 @@ const KNOWN: [&str; 20] = [
 
 /// The settings of this process.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct PreloadSettings {
     /// `WEFT=off`: every function passes to the real library.
     pub off: bool,
     /// Least severity that is written.
-    pub log: Level,
+    pub log: LogLevel,
     /// `VERBS_LOG_FILE`: where diagnostics go instead of stderr.
     pub log_file: Option<CString>,
 }
 
-impl Default for Settings {
+impl Default for PreloadSettings {
     fn default() -> Self {
-        Self { off: false, log: Level::Warn, log_file: None }
+        Self { off: false, log: LogLevel::Warn, log_file: None }
     }
 }
 
 /// The settings, read from the environment at the first call.
-pub fn settings() -> &'static Settings {
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+pub fn settings() -> &'static PreloadSettings {
+    static SETTINGS: OnceLock<PreloadSettings> = OnceLock::new();
     let (mut warnings, mut complaints) = (Vec::new(), &[][..]);
     let settings = SETTINGS.get_or_init(|| {
         let settings = parse(std::env::vars_os(), &mut warnings);
@@ -66,10 +66,10 @@ pub fn settings() -> &'static Settings {
         settings
     });
     for complaint in complaints {
-        log::write(Level::Error, format_args!("{complaint}"));
+        log::write(LogLevel::Error, format_args!("{complaint}"));
     }
     for warning in warnings {
-        log::write(Level::Warn, format_args!("{warning}"));
+        log::write(LogLevel::Warn, format_args!("{warning}"));
     }
     settings
 }
@@ -91,8 +91,11 @@ pub fn off_now() -> bool {
     unsafe { CStr::from_ptr(value) == c"off" }
 }
 
-fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<String>) -> Settings {
-    let mut settings = Settings::default();
+fn parse(
+    vars: impl Iterator<Item = (OsString, OsString)>,
+    warnings: &mut Vec<String>,
+) -> PreloadSettings {
+    let mut settings = PreloadSettings::default();
     let mut weft_log = None;
     let mut verbs_log = None;
     for (name, value) in vars {
@@ -103,7 +106,7 @@ fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<St
                 b"on" => {}
                 _ => warnings.push("WEFT is neither on nor off; taken as on".into()),
             },
-            b"WEFT_LOG" => match Level::parse(value) {
+            b"WEFT_LOG" => match LogLevel::parse(value) {
                 Some(level) => weft_log = Some(level),
                 None => {
                     warnings.push("WEFT_LOG is none of off, error, warn, info, debug, trace".into())
@@ -117,7 +120,7 @@ fn parse(vars: impl Iterator<Item = (OsString, OsString)>, warnings: &mut Vec<St
             b"WEFT_INSECURE" if !matches!(value, b"0" | b"1") => {
                 warnings.push("WEFT_INSECURE is neither 0 nor 1; taken as 0".into());
             }
-            b"VERBS_LOG_LEVEL" => verbs_log = Level::parse_number(value),
+            b"VERBS_LOG_LEVEL" => verbs_log = LogLevel::parse_number(value),
             b"VERBS_LOG_FILE" => settings.log_file = CString::new(value).ok(),
             name if name.starts_with(b"WEFT_") && !is_known(name) => {
                 let name = String::from_utf8_lossy(name);
@@ -138,7 +141,7 @@ fn is_known(name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn parsed(vars: &[(&str, &str)]) -> (Settings, Vec<String>) {
+    fn parsed(vars: &[(&str, &str)]) -> (PreloadSettings, Vec<String>) {
         let mut warnings = Vec::new();
         let vars = vars.iter().map(|(n, v)| (OsString::from(n), OsString::from(v)));
         (parse(vars, &mut warnings), warnings)
@@ -146,13 +149,13 @@ mod tests {
 
     #[test]
     fn an_empty_environment_is_the_default_without_warnings() {
-        assert_eq!(parsed(&[("HOME", "/")]), (Settings::default(), Vec::new()));
+        assert_eq!(parsed(&[("HOME", "/")]), (PreloadSettings::default(), Vec::new()));
     }
 
     #[test]
     fn off_is_off_and_nonsense_warns() {
         assert!(parsed(&[("WEFT", "off")]).0.off);
-        assert_eq!(parsed(&[("WEFT", "on")]), (Settings::default(), Vec::new()));
+        assert_eq!(parsed(&[("WEFT", "on")]), (PreloadSettings::default(), Vec::new()));
         let (settings, warnings) = parsed(&[("WEFT", "perhaps")]);
         assert!(!settings.off);
         assert_eq!(warnings.len(), 1);
@@ -175,10 +178,10 @@ mod tests {
 
     #[test]
     fn our_level_wins_over_that_of_rdma_core() {
-        assert_eq!(parsed(&[("VERBS_LOG_LEVEL", "4")]).0.log, Level::Debug);
+        assert_eq!(parsed(&[("VERBS_LOG_LEVEL", "4")]).0.log, LogLevel::Debug);
         let both = [("WEFT_LOG", "error"), ("VERBS_LOG_LEVEL", "4")];
-        assert_eq!(parsed(&both).0.log, Level::Error);
-        assert_eq!(parsed(&[("VERBS_LOG_LEVEL", "loud")]).0.log, Level::Warn);
+        assert_eq!(parsed(&both).0.log, LogLevel::Error);
+        assert_eq!(parsed(&[("VERBS_LOG_LEVEL", "loud")]).0.log, LogLevel::Warn);
         assert_eq!(parsed(&[("VERBS_LOG_FILE", "/x")]).0.log_file, Some(c"/x".into()));
     }
 }

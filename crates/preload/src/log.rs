@@ -14,7 +14,7 @@ use crate::env;
 
 /// How severe a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum LogLevel {
     /// Nothing is written at this level; it silences all others.
     Silent,
     /// Something the program asked for could not be done.
@@ -27,7 +27,7 @@ pub enum Level {
     Debug,
 }
 
-impl Level {
+impl LogLevel {
     /// The level that `WEFT_LOG` names.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let level = match value.to_ascii_lowercase().as_slice() {
@@ -69,7 +69,7 @@ impl Level {
     }
 }
 
-impl From<::log::Level> for Level {
+impl From<::log::Level> for LogLevel {
     fn from(level: ::log::Level) -> Self {
         match level {
             ::log::Level::Error => Self::Error,
@@ -81,9 +81,9 @@ impl From<::log::Level> for Level {
 }
 
 /// Writes what the engine logs.
-struct EngineLog;
+struct PreloadLog;
 
-impl Log for EngineLog {
+impl Log for PreloadLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.level() <= ::log::max_level()
     }
@@ -96,14 +96,14 @@ impl Log for EngineLog {
 }
 
 /// Has the engine's lines written from now on, if `level` or more severe.
-pub fn take_engine_lines(level: Level) {
+pub fn take_engine_lines(level: LogLevel) {
     // Only the first call can succeed, and there is one.
-    let _set = ::log::set_logger(&EngineLog);
+    let _set = ::log::set_logger(&PreloadLog);
     ::log::set_max_level(level.filter());
 }
 
 /// Writes one line if `level` is severe enough.
-pub fn write(level: Level, message: fmt::Arguments<'_>) {
+pub fn write(level: LogLevel, message: fmt::Arguments<'_>) {
     let settings = env::settings();
     if level > settings.log {
         return;
@@ -117,7 +117,7 @@ pub fn write(level: Level, message: fmt::Arguments<'_>) {
 /// Writes a line: `log!(Warn, "port {} is down", port)`.
 macro_rules! log {
     ($level:ident, $($text:tt)*) => {
-        $crate::log::write($crate::log::Level::$level, format_args!($($text)*))
+        $crate::log::write($crate::log::LogLevel::$level, format_args!($($text)*))
     };
 }
 pub(crate) use log;
@@ -140,11 +140,11 @@ mod tests {
 
     #[test]
     fn numbers_and_names_agree_on_severity() {
-        assert_eq!(Level::parse(b"WARN"), Some(Level::Warn));
-        assert_eq!(Level::parse(b"loud"), None);
-        assert_eq!(Level::parse_number(b"0"), Some(Level::Silent));
-        assert_eq!(Level::parse_number(b"99"), Some(Level::Debug));
-        assert_eq!(Level::parse_number(b"x"), None);
-        assert!(Level::Error < Level::Warn && Level::Info < Level::Debug);
+        assert_eq!(LogLevel::parse(b"WARN"), Some(LogLevel::Warn));
+        assert_eq!(LogLevel::parse(b"loud"), None);
+        assert_eq!(LogLevel::parse_number(b"0"), Some(LogLevel::Silent));
+        assert_eq!(LogLevel::parse_number(b"99"), Some(LogLevel::Debug));
+        assert_eq!(LogLevel::parse_number(b"x"), None);
+        assert!(LogLevel::Error < LogLevel::Warn && LogLevel::Info < LogLevel::Debug);
     }
 }

@@ -19,7 +19,7 @@ use crate::fd::Owned;
 
 /// One interface that is up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct NetInterface {
     /// Its name, as in `ip link`.
     pub name: Vec<u8>,
     /// The kernel's index.
@@ -38,8 +38,8 @@ pub struct Interface {
 const FRESH: Duration = Duration::from_millis(10);
 
 /// The interfaces that are up and have an address, loopback last.
-pub fn interfaces() -> Arc<Vec<Interface>> {
-    static ANSWER: Mutex<Option<(Instant, Arc<Vec<Interface>>)>> = Mutex::new(None);
+pub fn interfaces() -> Arc<Vec<NetInterface>> {
+    static ANSWER: Mutex<Option<(Instant, Arc<Vec<NetInterface>>)>> = Mutex::new(None);
     let mut answer = ANSWER.lock();
     let now = clock::now();
     match &*answer {
@@ -61,7 +61,7 @@ pub fn interfaces() -> Arc<Vec<Interface>> {
 /// The C library has no memory or descriptor to ask the kernel with.
 struct Shortage;
 
-fn ask() -> Result<Vec<Interface>, Shortage> {
+fn ask() -> Result<Vec<NetInterface>, Shortage> {
     let mut found = Vec::new();
     let mut list = ptr::null_mut();
     // SAFETY: `list` receives the head of a list that is freed below.
@@ -84,14 +84,14 @@ fn ask() -> Result<Vec<Interface>, Shortage> {
     Ok(found)
 }
 
-fn by_ioctl() -> Vec<Interface> {
+fn by_ioctl() -> Vec<NetInterface> {
     let mut found = Vec::new();
     ioctl::each(|item| add(&mut found, item));
     found
 }
 
 /// What can be used of what is there, in order.
-fn settle(mut found: Vec<Interface>) -> Vec<Interface> {
+fn settle(mut found: Vec<NetInterface>) -> Vec<NetInterface> {
     let v6 = speaks_v6();
     for interface in &mut found {
         interface.addresses.retain(|address| v6 || address.is_ipv4());
@@ -104,11 +104,11 @@ fn settle(mut found: Vec<Interface>) -> Vec<Interface> {
 }
 
 /// The Ethernet address of the first interface that has one, up or not.
-pub fn first_mac(interfaces: &[Interface]) -> Option<[u8; 6]> {
+pub fn first_mac(interfaces: &[NetInterface]) -> Option<[u8; 6]> {
     interfaces.iter().find_map(|i| i.mac)
 }
 
-fn add(found: &mut Vec<Interface>, item: &libc::ifaddrs) {
+fn add(found: &mut Vec<NetInterface>, item: &libc::ifaddrs) {
     let up = item.ifa_flags & libc::IFF_UP as u32 != 0;
     if !up || item.ifa_addr.is_null() {
         return;
@@ -120,7 +120,7 @@ fn add(found: &mut Vec<Interface>, item: &libc::ifaddrs) {
         // SAFETY: the name is NUL-terminated.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
         let (name, addresses) = (name.to_bytes().to_vec(), Vec::new());
-        found.push(Interface { name, index, loopback, mac: None, mtu: 0, addresses });
+        found.push(NetInterface { name, index, loopback, mac: None, mtu: 0, addresses });
         found.len() - 1
     });
     let interface = &mut found[position];

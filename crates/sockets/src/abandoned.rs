@@ -14,7 +14,7 @@ use weft_os::clock;
 use weft_reactor::{Readiness, Source};
 use weft_sync::Mutex;
 
-use crate::stream::Stream;
+use crate::stream::SdpStream;
 
 /// How long the answer may take; the peer gives up by itself in that time.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -29,13 +29,13 @@ struct AbandonedConnect {
     id: u64,
     cm: Arc<CmId>,
     /// Keeps the queue pair.
-    _stream: Mutex<Stream>,
+    _stream: Mutex<SdpStream>,
     table: &'static AbandonedConnects,
 }
 
 impl AbandonedConnects {
     /// Keeps the connect of connection `id` until [`AbandonedConnects::end`] or the time limit.
-    pub fn add(&'static self, id: u64, cm: Arc<CmId>, stream: Stream) {
+    pub fn add(&'static self, id: u64, cm: Arc<CmId>, stream: SdpStream) {
         let mut all = self.0.lock();
         if all.len() < ABANDONED_MAX {
             let _stream = Mutex::new(stream);

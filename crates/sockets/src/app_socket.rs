@@ -18,7 +18,7 @@ use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Source, Token};
 
 use crate::memory::MemoryParts;
-use crate::names::Ends;
+use crate::names::SocketEnds;
 use crate::sys::{self, Inode};
 
 /// Attempts to find a free name.
@@ -68,7 +68,11 @@ impl AppSocket {
     ///
     /// # Errors
     /// Without descriptors or memory, or if no name is free.
-    pub fn pair(ends: &Ends, at: RawFd, source: Arc<dyn Source>) -> io::Result<(OwnedFd, Self)> {
+    pub fn pair(
+        ends: &SocketEnds,
+        at: RawFd,
+        source: Arc<dyn Source>,
+    ) -> io::Result<(OwnedFd, Self)> {
         let (theirs, ours) = sys::stream_pair()?;
         let raw = theirs.as_raw_fd();
         sys::set_room(ours.as_raw_fd());

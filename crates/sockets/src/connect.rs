@@ -25,15 +25,15 @@ use weft_sdp::Names;
 use crate::app_socket::AppSocket;
 use crate::conn::attempt::{ConnectAttempt, Decision};
 use crate::conn::inner::ConnInner;
-use crate::conn::state::Phase;
+use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
-use crate::conn::{Conn, Part};
+use crate::conn::{Conn, ConnPart};
 use crate::fabric::{Fabric, conn_param};
-use crate::names::Ends;
+use crate::names::SocketEnds;
 use crate::registry::Registry;
 use crate::report::Carrier;
 use crate::shadow_tcp::ShadowTcp;
-use crate::stream::Stream;
+use crate::stream::SdpStream;
 use crate::{address, strict, sys};
 
 /// How long address resolution may take: the answer is in the kernel's tables.
@@ -95,7 +95,7 @@ impl ConnectCall {
             local = sys::local(fd).map_err(|_| "it has no address")?;
         }
         let strict = strict::forbids_tcp(&table.env.settings, local.ip(), meant(remote).ip());
-        let conn = Conn::new(table, Ends { local, remote }, Phase::Connecting);
+        let conn = Conn::new(table, SocketEnds { local, remote }, ConnPhase::Connecting);
         let asked = ask(table, &conn, local, meant(remote), strict);
         if let Err(why) = asked {
             conn.finish(&mut conn.lock());
@@ -126,7 +126,7 @@ impl ConnectCall {
         sys::set_flags(self.fd, self.flags | libc::O_NONBLOCK).map_err(|_| None)?;
         let raised = waiter.as_raw_fd();
         let mut inner = self.conn.lock();
-        let source = self.conn.fd_source(Part::Shadow);
+        let source = self.conn.fd_source(ConnPart::Shadow);
         inner.shadow = Some(ShadowTcp::new(tcp, Interest::NONE, source));
         let attempt = inner.attempt.as_ref().ok_or(None)?;
         if !attempt.fabric.sdp_first {
@@ -197,7 +197,7 @@ impl ConnectCall {
     fn install(&self, inner: &mut ConnInner, jammed: bool) -> std::io::Result<()> {
         let fd = self.fd;
         inner.ends.local = sys::local(fd)?;
-        let source = self.conn.fd_source(Part::App);
+        let source = self.conn.fd_source(ConnPart::App);
         let (theirs, mut app) = AppSocket::pair(&inner.ends, fd, source)?;
         if jammed {
             app.jam(&theirs);
@@ -249,7 +249,7 @@ fn ask(
         from: address::octets(from),
         to: address::octets(to.ip()),
     };
-    let opened = Stream::open(&env.devices, fabric.personality, to.ip(), names, conn.waker());
+    let opened = SdpStream::open(&env.devices, fabric.personality, to.ip(), names, conn.waker());
     let (stream, hello) = opened.map_err(|_| "no queue pair is to be had")?;
     let limit = env.settings.answer_limit;
     inner.attempt = Some(ConnectAttempt::new(remote, fabric, strict, limit, clock::now()));

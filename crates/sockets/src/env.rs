@@ -8,8 +8,8 @@ use weft_reactor::warm::Warm;
 
 use crate::cm_events::{CmEvents, CmHandlers};
 use crate::report::Reports;
-use crate::settings::Settings;
-use crate::stream::Devices;
+use crate::settings::SocketSettings;
+use crate::stream::SdpDevices;
 use crate::watches::Watches;
 
 /// Bytes moved between the two ends of a connection at once.
@@ -18,11 +18,11 @@ pub const SCRATCH_BYTES: usize = 256 << 10;
 /// The environment of the connections of a process.
 pub struct Env {
     /// What the user asks for.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<SocketSettings>,
     /// Lines on stderr.
     pub reports: Reports,
     /// The devices below SDP.
-    pub devices: Devices,
+    pub devices: SdpDevices,
     /// Buffers of [`SCRATCH_BYTES`] for bytes in transit.
     pub scratch: Warm,
     /// Events of the connection manager.
@@ -38,11 +38,11 @@ impl Env {
     pub fn new(parent: Option<&Self>, handlers: CmHandlers) -> Self {
         let settings = match parent {
             Some(parent) => Arc::clone(&parent.settings),
-            None => Arc::new(Settings::read()),
+            None => Arc::new(SocketSettings::read()),
         };
         Self {
             reports: Reports::new(settings.verbose, parent.map(|parent| &parent.reports)),
-            devices: Devices::new(settings.basic),
+            devices: SdpDevices::new(settings.basic),
             scratch: Warm::new(SCRATCH_BYTES, 1),
             events: CmEvents::new(handlers),
             watches: Watches::new(parent.map(|parent| &parent.watches)),

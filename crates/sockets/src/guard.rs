@@ -7,12 +7,12 @@ thread_local! {
 }
 
 /// The hooks of this thread call the real functions until it is dropped.
-pub struct Guard(());
+pub struct HookGuard(());
 
 /// Begins calls of the library itself; they may nest.
-pub fn enter() -> Guard {
+pub fn enter() -> HookGuard {
     DEPTH.set(DEPTH.get() + 1);
-    Guard(())
+    HookGuard(())
 }
 
 /// Whether this thread calls for the library itself.
@@ -25,7 +25,7 @@ pub fn stay() {
     DEPTH.set(DEPTH.get().max(1 << 16));
 }
 
-impl Drop for Guard {
+impl Drop for HookGuard {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
     }

@@ -18,7 +18,7 @@ use crate::address;
 use crate::conn::Conn;
 use crate::connect::{self as connecting, ConnectResult};
 use crate::listener::ListenerTable;
-use crate::names::Ends;
+use crate::names::SocketEnds;
 use crate::real::next;
 use crate::registry::Registry;
 use crate::report::Carrier;
@@ -370,13 +370,13 @@ pub unsafe extern "C" fn getpeername(
 }
 
 /// The ends of a connection of this library, if the application has room for an address.
-fn ends_for(fd: RawFd, address: *mut sockaddr, len: *mut socklen_t) -> Option<Ends> {
+fn ends_for(fd: RawFd, address: *mut sockaddr, len: *mut socklen_t) -> Option<SocketEnds> {
     let room = !address.is_null() && !len.is_null();
     (room && !is_foreign()).then(|| ends_of(fd)).flatten()
 }
 
 /// The ends of a connection of this library; keeps errno.
-pub(crate) fn ends_of(fd: RawFd) -> Option<Ends> {
+pub(crate) fn ends_of(fd: RawFd) -> Option<SocketEnds> {
     let error = errno();
     let ends = sys::ends(fd);
     fail(error);
@@ -461,7 +461,7 @@ fn is_of_ip(level: c_int) -> bool {
 
 /// Runs `act` on the TCP connection beside a stream. Where another process has that, `act` runs on
 /// a new socket, whose answer is the same.
-fn on_tcp(fd: RawFd, ends: Ends, act: impl Fn(RawFd) -> c_int) -> c_int {
+fn on_tcp(fd: RawFd, ends: SocketEnds, act: impl Fn(RawFd) -> c_int) -> c_int {
     if let Some(done) = conn_of(fd).and_then(|conn| conn.with_shadow(&act)) {
         return done;
     }

@@ -19,11 +19,11 @@ use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};
 
 use crate::conn::Conn;
-use crate::conn::state::Phase;
+use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
 use crate::fabric::Fabric;
 use crate::handoff::{Grants, HandoffServer};
-use crate::names::Ends;
+use crate::names::SocketEnds;
 use crate::report::Carrier;
 use crate::sys::{self, Inode};
 use crate::{address, strict};
@@ -127,7 +127,7 @@ impl SdpListener {
         remote: SocketAddr,
         request: Request,
     ) -> Option<Arc<Conn>> {
-        let conn = Conn::new(self.conns, Ends { local: self.at, remote }, Phase::Offered);
+        let conn = Conn::new(self.conns, SocketEnds { local: self.at, remote }, ConnPhase::Offered);
         id.set_cookie(conn.id);
         let granted = conn.grant(id, &self.fabric, seen, request);
         if !granted {

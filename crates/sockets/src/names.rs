@@ -14,14 +14,14 @@ const UNIQUE_OCTETS: usize = 8;
 
 /// The addresses of a connection, as its application knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
+pub struct SocketEnds {
     /// The address of this end.
     pub local: SocketAddr,
     /// The address of the peer.
     pub remote: SocketAddr,
 }
 
-impl Ends {
+impl SocketEnds {
     /// A name for the application's socket.
     pub fn name(&self, unique: u64) -> Vec<u8> {
         let mut name = TAG.to_vec();
@@ -75,12 +75,13 @@ mod tests {
             ("[fe80::1%3]:80", "[2001:db8::2]:1"),
             ("[::ffff:192.0.2.1]:80", "[::ffff:192.0.2.2]:443"),
         ] {
-            let ends = Ends { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
+            let ends =
+                SocketEnds { local: local.parse().unwrap(), remote: remote.parse().unwrap() };
             let name = ends.name(u64::MAX);
             assert!(name.len() <= 107);
-            assert_eq!(Ends::parse(&name), Some(ends));
-            assert_eq!(Ends::parse(&name[1..]), None);
-            assert_eq!(Ends::parse(&name[..name.len() - 1]), None);
+            assert_eq!(SocketEnds::parse(&name), Some(ends));
+            assert_eq!(SocketEnds::parse(&name[1..]), None);
+            assert_eq!(SocketEnds::parse(&name[..name.len() - 1]), None);
         }
     }
 }

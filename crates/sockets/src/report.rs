@@ -32,9 +32,9 @@ pub struct Reports {
 }
 
 /// Writes the engine's log.
-struct EngineLog;
+struct StderrLog;
 
-impl Log for EngineLog {
+impl Log for StderrLog {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.level() <= log::max_level()
     }
@@ -55,7 +55,7 @@ impl Log for EngineLog {
 /// Writes the engine's log from now on, up to the level of `WEFT_LOG`.
 pub fn write_engine_log() {
     // Only the first call can succeed, and there is one.
-    let _set = log::set_logger(&EngineLog);
+    let _set = log::set_logger(&StderrLog);
     let level = std::env::var("WEFT_LOG").ok().and_then(|value| value.parse().ok());
     log::set_max_level(level.unwrap_or(LevelFilter::Warn));
 }

@@ -10,11 +10,11 @@ use std::ops::RangeInclusive;
 
 /// Rules; the first that matches counts.
 #[derive(Debug, Default)]
-pub struct Rules(Vec<Rule>);
+pub struct Rules(Vec<SocketRule>);
 
 /// The role of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum SocketRole {
     /// A socket that connects; the address is the peer's.
     Client,
     /// A socket that listens; the address is its own.
@@ -22,9 +22,9 @@ pub enum Role {
 }
 
 #[derive(Debug)]
-struct Rule {
+struct SocketRule {
     both: bool,
-    role: Option<Role>,
+    role: Option<SocketRole>,
     /// `*` or the name of an executable, which may end in `*`.
     program: String,
     net: Option<(IpAddr, u8)>,
@@ -67,18 +67,19 @@ impl Rules {
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let lines = text.split([';', '\n']).map(|line| line.split('#').next().unwrap_or_default());
         let lines = lines.map(str::trim).filter(|line| !line.is_empty());
-        let rules = lines.map(|line| Rule::parse(line).ok_or_else(|| RuleError(line.to_owned())));
+        let rules =
+            lines.map(|line| SocketRule::parse(line).ok_or_else(|| RuleError(line.to_owned())));
         Ok(Self(rules.collect::<Result<_, _>>()?))
     }
 
     /// Whether SDP may carry a socket of this program.
-    pub fn permit(&self, role: Role, address: SocketAddr, program: &str) -> bool {
+    pub fn permit(&self, role: SocketRole, address: SocketAddr, program: &str) -> bool {
         let rule = self.0.iter().find(|rule| rule.matches(role, address, program));
         rule.is_none_or(|rule| rule.both)
     }
 }
 
-impl Rule {
+impl SocketRule {
     fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let ["use", way, role, program, place] = words[..] else { return None };
@@ -88,8 +89,8 @@ impl Rule {
             _ => return None,
         };
         let role = match role {
-            "server" => Some(Role::Server),
-            "client" => Some(Role::Client),
+            "server" => Some(SocketRole::Server),
+            "client" => Some(SocketRole::Client),
             "*" => None,
             _ => return None,
         };
@@ -103,7 +104,7 @@ impl Rule {
         })
     }
 
-    fn matches(&self, role: Role, address: SocketAddr, program: &str) -> bool {
+    fn matches(&self, role: SocketRole, address: SocketAddr, program: &str) -> bool {
         let name = match self.program.strip_suffix('*') {
             Some(stem) => program.starts_with(stem),
             None => program == self.program,
@@ -148,28 +149,38 @@ fn is_within(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn permits(rules: &str, role: Role, address: &str, program: &str) -> bool {
+    fn permits(rules: &str, role: SocketRole, address: &str, program: &str) -> bool {
         Rules::parse(rules).unwrap().permit(role, address.parse().unwrap(), program)
     }
 
     #[test]
     fn the_first_rule_that_matches_counts() {
         let rules = "use both client curl 10.0.0.0/8:443\nuse tcp * * *:1-1023; # the rest is ours";
-        assert!(permits(rules, Role::Client, "10.1.2.3:443", "curl"));
-        assert!(!permits(rules, Role::Client, "11.1.2.3:443", "curl"));
-        assert!(!permits(rules, Role::Server, "10.1.2.3:443", "curl"));
-        assert!(!permits(rules, Role::Client, "10.1.2.3:443", "wget"));
-        assert!(permits(rules, Role::Client, "11.1.2.3:8080", "wget"));
-        assert!(permits("", Role::Client, "11.1.2.3:80", "wget"));
+        assert!(permits(rules, SocketRole::Client, "10.1.2.3:443", "curl"));
+        assert!(!permits(rules, SocketRole::Client, "11.1.2.3:443", "curl"));
+        assert!(!permits(rules, SocketRole::Server, "10.1.2.3:443", "curl"));
+        assert!(!permits(rules, SocketRole::Client, "10.1.2.3:443", "wget"));
+        assert!(permits(rules, SocketRole::Client, "11.1.2.3:8080", "wget"));
+        assert!(permits("", SocketRole::Client, "11.1.2.3:80", "wget"));
     }
 
     #[test]
     fn programs_and_networks_are_compared_as_written() {
-        assert!(!permits("use tcp * redis* *:*", Role::Server, "[::]:6379", "redis-server"));
-        assert!(permits("use tcp * redis *:*", Role::Server, "[::]:6379", "redis-server"));
-        assert!(!permits("use tcp * * [2001:db8::]/32:*", Role::Server, "[2001:db8::7]:1", "x"));
-        assert!(permits("use tcp * * 0.0.0.0/0:*", Role::Server, "[2001:db8::7]:1", "x"));
-        assert!(!permits("use tcp * * 0.0.0.0/0:*", Role::Client, "[::ffff:10.0.0.1]:1", "x"));
+        assert!(!permits("use tcp * redis* *:*", SocketRole::Server, "[::]:6379", "redis-server"));
+        assert!(permits("use tcp * redis *:*", SocketRole::Server, "[::]:6379", "redis-server"));
+        assert!(!permits(
+            "use tcp * * [2001:db8::]/32:*",
+            SocketRole::Server,
+            "[2001:db8::7]:1",
+            "x"
+        ));
+        assert!(permits("use tcp * * 0.0.0.0/0:*", SocketRole::Server, "[2001:db8::7]:1", "x"));
+        assert!(!permits(
+            "use tcp * * 0.0.0.0/0:*",
+            SocketRole::Client,
+            "[::ffff:10.0.0.1]:1",
+            "x"
+        ));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use weft_io::Transport;
 use weft_net::secrecy::Secrecy;
 
 use crate::report;
-use crate::rules::{Role, Rules};
+use crate::rules::{Rules, SocketRole};
 
 /// How long the answer by SDP may take after that by TCP.
 const ANSWER_LIMIT: Duration = Duration::from_millis(50);
@@ -20,7 +20,7 @@ unsafe extern "C" {
 
 /// The settings of this process.
 #[derive(Debug)]
-pub struct Settings {
+pub struct SocketSettings {
     /// `WEFT=off`: nothing is intercepted.
     pub off: bool,
     /// `WEFT_SOCKETS_VERBOSE=on`: each connection is reported.
@@ -40,7 +40,7 @@ pub struct Settings {
     executable: String,
 }
 
-impl Settings {
+impl SocketSettings {
     /// Reads the environment, and has the engine's log written from now on.
     pub fn read() -> Self {
         report::write_engine_log();
@@ -76,12 +76,12 @@ impl Settings {
 
     /// Whether a listener at `at` may be reached by SDP.
     pub fn permits_server(&self, at: SocketAddr) -> bool {
-        self.rules.permit(Role::Server, at, &self.executable)
+        self.rules.permit(SocketRole::Server, at, &self.executable)
     }
 
     /// Whether a peer at `remote` may be reached by SDP.
     pub fn permits_client(&self, remote: SocketAddr) -> bool {
-        self.rules.permit(Role::Client, remote, &self.executable)
+        self.rules.permit(SocketRole::Client, remote, &self.executable)
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Invariant: the memory outlives its registration, and that outlives the queue pair.
 //!
-//! Order of calls: [`Stream::open`] gives the Hello, [`Stream::finish`] takes the answer; or
-//! [`Stream::accept`] does both. From then on [`Stream::settle`] whenever the waker was called, and
-//! [`Stream::ring`] after each call that may send.
+//! Order of calls: [`SdpStream::open`] gives the Hello, [`SdpStream::finish`] takes the answer; or
+//! [`SdpStream::accept`] does both. From then on [`SdpStream::settle`] whenever the waker was
+//! called, and [`SdpStream::ring`] after each call that may send.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,29 +30,29 @@ const SPARE_REQUESTS: u32 = 16;
 const BATCH: usize = 64;
 
 /// An open device and its protection domain.
-struct Device {
+struct SdpDevice {
     context: Arc<Context>,
     pd: Arc<Pd>,
 }
 
 /// The devices of a process, opened at their first use.
-pub struct Devices {
-    slots: [TryOnceLock<Device>; 2],
+pub struct SdpDevices {
+    slots: [TryOnceLock<SdpDevice>; 2],
     /// SDP is used in basic style only.
     basic: bool,
 }
 
-impl Devices {
+impl SdpDevices {
     /// No device is open yet.
     pub const fn new(basic: bool) -> Self {
         Self { slots: [TryOnceLock::new(), TryOnceLock::new()], basic }
     }
 
-    fn get(&self, personality: Personality) -> Result<&Device, Misuse> {
+    fn get(&self, personality: Personality) -> Result<&SdpDevice, Misuse> {
         self.slots[personality as usize].get_or_try_init(|| {
             let context = Context::open(personality, Box::new(Unheard))?;
             let pd = context.alloc_pd();
-            Ok(Device { context, pd })
+            Ok(SdpDevice { context, pd })
         })
     }
 }
@@ -65,9 +65,9 @@ impl Wake for Unheard {
 }
 
 /// A stream: opening, open or closed.
-pub struct Stream {
+pub struct SdpStream {
     personality: Personality,
-    device: &'static Device,
+    device: &'static SdpDevice,
     qp: Arc<Qp>,
     cq: Arc<Cq>,
     channel: Arc<CompChannel>,
@@ -79,14 +79,14 @@ pub struct Stream {
     memory: PrivateMemory,
 }
 
-impl Stream {
+impl SdpStream {
     /// Begins to open a stream to `remote`; returns its Hello too. `waker` is called when
     /// completions wait.
     ///
     /// # Errors
     /// Without memory or resources for a queue pair.
     pub fn open(
-        devices: &'static Devices,
+        devices: &'static SdpDevices,
         personality: Personality,
         remote: IpAddr,
         names: Names,
@@ -103,9 +103,9 @@ impl Stream {
     /// Opens the stream that `request` asks for; returns the HelloAck too.
     ///
     /// # Errors
-    /// As [`Stream::open`], and if the terms of the request cannot be met.
+    /// As [`SdpStream::open`], and if the terms of the request cannot be met.
     pub fn accept(
-        devices: &'static Devices,
+        devices: &'static SdpDevices,
         personality: Personality,
         remote: IpAddr,
         request: Request,
@@ -119,7 +119,7 @@ impl Stream {
     }
 
     fn new(
-        devices: &'static Devices,
+        devices: &'static SdpDevices,
         personality: Personality,
         config: &Config,
         waker: Box<dyn Wake>,
@@ -241,13 +241,13 @@ impl Stream {
         self.connection.as_ref().is_some_and(|connection| connection.flying() > 0)
     }
 
-    /// Memory for the next bytes to send, which [`Stream::commit`] sends; none in basic style.
+    /// Memory for the next bytes to send, which [`SdpStream::commit`] sends; none in basic style.
     pub fn vacant(&self) -> Option<MemoryParts<'_>> {
         let connection = self.connection.as_ref()?;
         Some(self.memory.parts(connection.vacant()))
     }
 
-    /// Sends the first `bytes` of what [`Stream::vacant`] returned.
+    /// Sends the first `bytes` of what [`SdpStream::vacant`] returned.
     pub fn commit(&mut self, bytes: usize) {
         if let Some(connection) = &mut self.connection {
             // A connection that has failed reports it in its state.
@@ -255,14 +255,14 @@ impl Stream {
         }
     }
 
-    /// The bytes that have arrived, up to an urgent one, until [`Stream::consume`]; none in basic
-    /// style.
+    /// The bytes that have arrived, up to an urgent one, until [`SdpStream::consume`]; none in
+    /// basic style.
     pub fn arrived(&self) -> Option<MemoryParts<'_>> {
         let connection = self.connection.as_ref()?;
         Some(self.memory.parts(connection.arrived()))
     }
 
-    /// The first `bytes` of what [`Stream::arrived`] returned were read.
+    /// The first `bytes` of what [`SdpStream::arrived`] returned were read.
     pub fn consume(&mut self, bytes: usize) {
         if let Some(connection) = &mut self.connection {
             // As above.
@@ -286,7 +286,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for SdpStream {
     fn drop(&mut self) {
         // Failures leave nothing that is still in use.
         let _ = self.qp.destroy();

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use weft_net::secrecy::{Lower, Secrecy};
 
-use crate::settings::Settings;
+use crate::settings::SocketSettings;
 use crate::sys;
 
 /// The errno of `connect` where only TCP would reach the peer.
@@ -25,13 +25,13 @@ pub const REPORTED_AFTER: Duration = Duration::from_millis(1500);
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether TCP between `local` and `remote` is forbidden, where no rule leaves it to TCP.
-pub fn forbids_tcp(settings: &Settings, local: IpAddr, remote: IpAddr) -> bool {
+pub fn forbids_tcp(settings: &SocketSettings, local: IpAddr, remote: IpAddr) -> bool {
     let decide = || Secrecy::get().decide(Lower::Sockets, local, remote);
     settings.strict && decide().is_err()
 }
 
 /// Whether the application's TCP socket `fd` may not be connected to `remote` by TCP.
-pub fn forbids_connect(settings: &Settings, fd: RawFd, remote: SocketAddr) -> bool {
+pub fn forbids_connect(settings: &SocketSettings, fd: RawFd, remote: SocketAddr) -> bool {
     let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     let local = sys::local(fd).map_or(any, |at| at.ip());
     !settings.off && settings.permits_client(remote) && forbids_tcp(settings, local, remote.ip())
@@ -48,13 +48,18 @@ pub fn route_error(remote: SocketAddr) -> Option<c_int> {
 }
 
 /// Whether `stream`, which was accepted from `peer` at `listener`, is to be reset; reports it.
-pub fn turns_away(settings: &Settings, listener: RawFd, stream: RawFd, peer: SocketAddr) -> bool {
+pub fn turns_away(
+    settings: &SocketSettings,
+    listener: RawFd,
+    stream: RawFd,
+    peer: SocketAddr,
+) -> bool {
     let ours = sys::local(listener).is_ok_and(|at| settings.permits_server(at));
     ours && sys::local(stream).is_ok_and(|at| refuses_peer(settings, at.ip(), peer.ip()))
 }
 
 /// Whether a peer that does not speak SDP is refused; reports it.
-pub fn refuses_peer(settings: &Settings, local: IpAddr, peer: IpAddr) -> bool {
+pub fn refuses_peer(settings: &SocketSettings, local: IpAddr, peer: IpAddr) -> bool {
     forbids_tcp(settings, local, peer) && Secrecy::get().admit(Lower::Sockets, local, peer).is_err()
 }
 

@@ -10,7 +10,7 @@ use libc::{c_int, c_long, c_void, socklen_t};
 use weft_os::fds::HighFd;
 
 use crate::address;
-use crate::names::Ends;
+use crate::names::SocketEnds;
 
 /// The inode of a socket: its identity, whatever its descriptors are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,8 +135,8 @@ fn name_of(fd: RawFd) -> Option<Vec<u8>> {
 }
 
 /// The addresses of the connection of an application's socket, if it is one of this library.
-pub fn ends(fd: RawFd) -> Option<Ends> {
-    Ends::parse(&name_of(fd)?)
+pub fn ends(fd: RawFd) -> Option<SocketEnds> {
+    SocketEnds::parse(&name_of(fd)?)
 }
 
 /// Listens on a socket.

@@ -171,8 +171,8 @@ pub struct ibv_parent_domain_init_attr {
     pub pd: *mut ibv_pd,
     pub td: *mut ibv_td,
     pub comp_mask: u32,
-    pub alloc: Slot,
-    pub free: Slot,
+    pub alloc: UnusedSlot,
+    pub free: UnusedSlot,
     pub pd_context: *mut c_void,
 }
 

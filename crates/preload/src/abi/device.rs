@@ -9,7 +9,7 @@ pub const IBV_SYSFS_PATH_MAX: usize = 256;
 
 #[repr(C)]
 pub struct ibv_device {
-    pub _ops: [Slot; 2],
+    pub _ops: [UnusedSlot; 2],
     pub node_type: c_int,
     pub transport_type: c_int,
     pub name: [c_char; IBV_SYSFS_NAME_MAX],
@@ -21,24 +21,24 @@ pub struct ibv_device {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_context_ops {
-    pub _compat_query: [Slot; 7],
+    pub _compat_query: [UnusedSlot; 7],
     pub alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, c_int) -> *mut ibv_mw>,
     pub bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut c_void) -> c_int>,
     pub dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
-    pub _compat_create_cq: Slot,
+    pub _compat_create_cq: UnusedSlot,
     pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
-    pub _compat_cq: [Slot; 3],
-    pub _compat_srq: [Slot; 4],
+    pub _compat_cq: [UnusedSlot; 3],
+    pub _compat_srq: [UnusedSlot; 4],
     pub post_srq_recv: Option<
         unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
     >,
-    pub _compat_qp: [Slot; 4],
+    pub _compat_qp: [UnusedSlot; 4],
     pub post_send:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
     pub post_recv:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
-    pub _compat_rest: [Slot; 5],
+    pub _compat_rest: [UnusedSlot; 5],
 }
 
 #[repr(C)]
@@ -67,37 +67,37 @@ pub struct verbs_context {
     pub advise_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, c_int, u32, *mut ibv_sge, u32) -> c_int>,
     pub alloc_null_mr: Option<unsafe extern "C" fn(*mut ibv_pd) -> *mut ibv_mr>,
-    pub read_counters: Slot,
-    pub attach_counters_point_flow: Slot,
-    pub create_counters: Slot,
-    pub destroy_counters: Slot,
+    pub read_counters: UnusedSlot,
+    pub attach_counters_point_flow: UnusedSlot,
+    pub create_counters: UnusedSlot,
+    pub destroy_counters: UnusedSlot,
     pub reg_dm_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr>,
     pub alloc_dm:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm>,
     pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
-    pub modify_flow_action_esp: Slot,
-    pub destroy_flow_action: Slot,
-    pub create_flow_action_esp: Slot,
-    pub modify_qp_rate_limit: Slot,
+    pub modify_flow_action_esp: UnusedSlot,
+    pub destroy_flow_action: UnusedSlot,
+    pub create_flow_action_esp: UnusedSlot,
+    pub modify_qp_rate_limit: UnusedSlot,
     pub alloc_parent_domain: Option<
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
     >,
     pub dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,
     pub alloc_td:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_td_init_attr) -> *mut ibv_td>,
-    pub modify_cq: Slot,
-    pub post_srq_ops: Slot,
-    pub destroy_rwq_ind_table: Slot,
-    pub create_rwq_ind_table: Slot,
-    pub destroy_wq: Slot,
-    pub modify_wq: Slot,
-    pub create_wq: Slot,
+    pub modify_cq: UnusedSlot,
+    pub post_srq_ops: UnusedSlot,
+    pub destroy_rwq_ind_table: UnusedSlot,
+    pub create_rwq_ind_table: UnusedSlot,
+    pub destroy_wq: UnusedSlot,
+    pub modify_wq: UnusedSlot,
+    pub create_wq: UnusedSlot,
     pub query_rt_values:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int>,
     pub create_cq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
-    pub private: Slot,
+    pub private: UnusedSlot,
     pub query_device_ex: Option<
         unsafe extern "C" fn(
             *mut ibv_context,
@@ -106,11 +106,11 @@ pub struct verbs_context {
             usize,
         ) -> c_int,
     >,
-    pub ibv_destroy_flow: Slot,
-    pub _placeholder2: Slot,
-    pub ibv_create_flow: Slot,
-    pub _placeholder1: Slot,
-    pub open_qp: Slot,
+    pub ibv_destroy_flow: UnusedSlot,
+    pub _placeholder2: UnusedSlot,
+    pub ibv_create_flow: UnusedSlot,
+    pub _placeholder1: UnusedSlot,
+    pub open_qp: UnusedSlot,
     pub create_qp_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
     pub get_srq_num: Option<unsafe extern "C" fn(*mut ibv_srq, *mut u32) -> c_int>,

@@ -8,7 +8,7 @@ use core::mem::{offset_of, size_of};
 use super::*;
 
 /// A C expression (`sizeof` or `offsetof`) and the value it has on x86-64.
-pub type Figure = (&'static str, usize);
+pub type LayoutFigure = (&'static str, usize);
 
 macro_rules! layout {
     ($($c:literal as $rust:ty: $size:literal { $($field:ident $(. $sub:ident)*
@@ -25,7 +25,7 @@ macro_rules! layout {
         };
 
         /// Every figure asserted here.
-        pub const LAYOUT: &[Figure] = &[
+        pub const LAYOUT: &[LayoutFigure] = &[
             $(
                 (concat!("sizeof(", $c, ")"), $size),
                 $((

@@ -21,4 +21,4 @@ pub use objects::*;
 pub use wr::*;
 
 /// A slot that no program compiled against a current header calls, or that Weft leaves empty.
-pub type Slot = *mut core::ffi::c_void;
+pub type UnusedSlot = *mut core::ffi::c_void;

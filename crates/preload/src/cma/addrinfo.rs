@@ -106,7 +106,7 @@ impl Hints {
 }
 
 /// What the C library found.
-struct Entry {
+struct FoundAddress {
     addr: SocketAddr,
     canonical_name: Option<CString>,
 }
@@ -119,7 +119,7 @@ unsafe fn look_up(
     node: *const c_char,
     service: *const c_char,
     hints: Hints,
-) -> Result<Entry, c_int> {
+) -> Result<FoundAddress, c_int> {
     let hints = hints.to_libc();
     let mut list = ptr::null_mut();
     // SAFETY: the caller passes strings or NULL; `list` receives a list that is freed below.
@@ -136,7 +136,7 @@ unsafe fn look_up(
 
 /// # Safety
 /// `list` is NULL or a list from getaddrinfo.
-unsafe fn first(list: *const libc::addrinfo) -> Option<Entry> {
+unsafe fn first(list: *const libc::addrinfo) -> Option<FoundAddress> {
     // SAFETY: the caller passes NULL or a live list.
     let entry = unsafe { list.as_ref() }?;
     // SAFETY: an entry has a whole address.
@@ -146,7 +146,7 @@ unsafe fn first(list: *const libc::addrinfo) -> Option<Entry> {
         // SAFETY: names are NUL-terminated.
         false => Some(unsafe { CStr::from_ptr(entry.ai_canonname) }.to_owned()),
     };
-    Some(Entry { addr, canonical_name })
+    Some(FoundAddress { addr, canonical_name })
 }
 
 /// `rdma_getaddrinfo`. Gives an error of getaddrinfo (`EAI_*`) where the C library found nothing,
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
         return errno::minus_one(code);
     }
     // SAFETY: the caller passes strings or NULL.
-    match unsafe { Answer::find(node, service, wish) } {
+    match unsafe { AddrInfo::find(node, service, wish) } {
         Ok(answer) => {
             // SAFETY: the caller passes a writable pointer.
             unsafe { res.write(answer.into_raw()) };
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
 
 /// A result in the making.
 #[derive(Clone)]
-pub struct Answer {
+pub struct AddrInfo {
     wish: Hints,
     family: c_int,
     src: Option<SocketAddr>,
@@ -194,7 +194,7 @@ pub struct Answer {
     dst_name: Option<CString>,
 }
 
-impl Answer {
+impl AddrInfo {
     /// Asks the C library for the names that are not NULL; or its error, one of `EAI_*`.
     ///
     /// # Safety
@@ -203,8 +203,8 @@ impl Answer {
         node: *const c_char,
         service: *const c_char,
         wish: Hints,
-    ) -> Result<Answer, c_int> {
-        let mut answer = Answer::new(wish);
+    ) -> Result<AddrInfo, c_int> {
+        let mut answer = AddrInfo::new(wish);
         if !node.is_null() || !service.is_null() {
             // SAFETY: strings or NULL by contract.
             answer.take(unsafe { look_up(node, service, wish) }?, wish.is_passive());
@@ -212,12 +212,12 @@ impl Answer {
         Ok(answer)
     }
 
-    fn new(wish: Hints) -> Answer {
+    fn new(wish: Hints) -> AddrInfo {
         let (src, dst) = (wish.src, wish.dst);
-        Answer { wish, family: wish.family, src, dst, src_name: None, dst_name: None }
+        AddrInfo { wish, family: wish.family, src, dst, src_name: None, dst_name: None }
     }
 
-    fn take(&mut self, found: Entry, passive: bool) {
+    fn take(&mut self, found: FoundAddress, passive: bool) {
         self.family = if found.addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
         if passive {
             (self.src, self.src_name) = (Some(found.addr), found.canonical_name);

@@ -49,8 +49,8 @@ pub unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn
     }
     drop(first);
     let called = match queue_pair(object, &mut wanted) {
-        Some(Seat::Here(qp)) => object.cm.connect(&wanted, &qp),
-        Some(Seat::Elsewhere) => object.cm.connect_elsewhere(&wanted),
+        Some(ConnectEnd::Here(qp)) => object.cm.connect(&wanted, &qp),
+        Some(ConnectEnd::Elsewhere) => object.cm.connect_elsewhere(&wanted),
         None => return errno::minus_one(libc::EINVAL),
     };
     completed(object, called)
@@ -68,8 +68,8 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
     // SAFETY: the caller passes NULL or readable parameters.
     let mut wanted = unsafe { read_param(param) };
     let accepted = match queue_pair(object, &mut wanted) {
-        Some(Seat::Here(qp)) => object.cm.accept(&wanted, &qp),
-        Some(Seat::Elsewhere) => object.cm.accept_elsewhere(&wanted),
+        Some(ConnectEnd::Here(qp)) => object.cm.accept(&wanted, &qp),
+        Some(ConnectEnd::Elsewhere) => object.cm.accept_elsewhere(&wanted),
         None => return errno::minus_one(libc::EINVAL),
     };
     if accepted.is_ok() {
@@ -106,7 +106,7 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
 }
 
 /// What is at this end of a connection.
-enum Seat {
+enum ConnectEnd {
     /// A queue pair that is connected here.
     Here(Arc<Qp>),
     /// One that the program connects by itself, or that takes datagrams.
@@ -114,7 +114,7 @@ enum Seat {
 }
 
 /// The queue pair of the id, or the one that the parameters number; those are to say which it is.
-fn queue_pair(object: &IdObject, wanted: &mut ConnParam) -> Option<Seat> {
+fn queue_pair(object: &IdObject, wanted: &mut ConnParam) -> Option<ConnectEnd> {
     let own = object.head.id.qp.get();
     let terms = &mut wanted.terms;
     if !own.is_null() {
@@ -124,15 +124,15 @@ fn queue_pair(object: &IdObject, wanted: &mut ConnParam) -> Option<Seat> {
         terms.srq |= !object.head.id.srq.get().is_null();
         if object.cm.space() == PortSpace::Udp {
             terms.qkey = core.query().qkey;
-            return Some(Seat::Elsewhere);
+            return Some(ConnectEnd::Elsewhere);
         }
-        return Some(Seat::Here(core.clone()));
+        return Some(ConnectEnd::Here(core.clone()));
     }
     match object.personality() {
-        Personality::Iwarp => qp::by_number(Personality::Iwarp, terms.qp_num).map(Seat::Here),
+        Personality::Iwarp => qp::by_number(Personality::Iwarp, terms.qp_num).map(ConnectEnd::Here),
         Personality::Roce => {
             terms.qkey = RDMA_UDP_QKEY;
-            Some(Seat::Elsewhere)
+            Some(ConnectEnd::Elsewhere)
         }
     }
 }

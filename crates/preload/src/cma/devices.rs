@@ -12,35 +12,35 @@ use crate::ibv::{context, device, pd_mr};
 use crate::real::pass_when_off;
 
 /// The context and the protection domain that ids share.
-pub struct Device {
+pub struct CmaDevice {
     pub context: *mut ibv_context,
     pub pd: *mut ibv_pd,
 }
 
 // SAFETY: both objects may be used by any thread.
-unsafe impl Send for Device {}
+unsafe impl Send for CmaDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Device {}
+unsafe impl Sync for CmaDevice {}
 
-impl Device {
+impl CmaDevice {
     /// The device that looks like `personality`; made ready at the first call, for good. Nothing
     /// if it cannot be opened, or is hidden.
-    pub fn get(personality: Personality) -> Option<&'static Device> {
+    pub fn get(personality: Personality) -> Option<&'static CmaDevice> {
         if !device::personalities().contains(&personality) {
             return None;
         }
-        static DEVICES: [OnceLock<Option<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
-        DEVICES[personality as usize].get_or_init(|| Device::open(personality)).as_ref()
+        static DEVICES: [OnceLock<Option<CmaDevice>>; 2] = [OnceLock::new(), OnceLock::new()];
+        DEVICES[personality as usize].get_or_init(|| CmaDevice::open(personality)).as_ref()
     }
 
-    fn open(personality: Personality) -> Option<Device> {
+    fn open(personality: Personality) -> Option<CmaDevice> {
         let context = context::weft_context(personality);
         if context.is_null() {
             return None;
         }
         // SAFETY: the context is never closed.
         let pd = unsafe { pd_mr::ibv_alloc_pd(context) };
-        (!pd.is_null()).then_some(Device { context, pd })
+        (!pd.is_null()).then_some(CmaDevice { context, pd })
     }
 }
 
@@ -52,7 +52,7 @@ impl Device {
 pub unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
     pass_when_off!(rdma_get_devices(count));
     let devices: Option<Vec<_>> =
-        device::personalities().iter().map(|p| Device::get(*p).map(|d| d.context)).collect();
+        device::personalities().iter().map(|p| CmaDevice::get(*p).map(|d| d.context)).collect();
     let Some(contexts) = devices.filter(|contexts| !contexts.is_empty()) else {
         return errno::null(libc::ENODEV);
     };

@@ -15,7 +15,7 @@ use super::abi::{
     RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, Storage, rdma_cm_id,
     rdma_event_channel,
 };
-use super::devices::Device;
+use super::devices::CmaDevice;
 use super::events::{complete, release};
 use super::object::{ChannelObject, IdObject};
 use super::sockaddr;
@@ -67,7 +67,7 @@ pub fn create(
     let channel = if sync { ChannelObject::create()? } else { channel };
     let events = ChannelObject::live(channel).ok_or(libc::EINVAL)?;
     let cm = CmId::new(events, space, Settings::get().transport);
-    Device::get(cm.personality()).ok_or(libc::ENODEV)?;
+    CmaDevice::get(cm.personality()).ok_or(libc::ENODEV)?;
     let object = IdObject::create(cm, channel, context, port_space);
     // SAFETY: the object was just made.
     unsafe { &*object }.head.sync.set(c_int::from(sync));
@@ -268,35 +268,35 @@ pub unsafe extern "C" fn rdma_set_option(
         return errno::minus_one(libc::EINVAL);
     };
     match (option, number) {
-        (RDMA_OPTION_ID_TOS, Number::Octet(tos)) => result(object.cm.set_tos(tos)),
-        (RDMA_OPTION_ID_ACK_TIMEOUT, Number::Octet(exponent)) => {
+        (RDMA_OPTION_ID_TOS, OptionNumber::Octet(tos)) => result(object.cm.set_tos(tos)),
+        (RDMA_OPTION_ID_ACK_TIMEOUT, OptionNumber::Octet(exponent)) => {
             object.cm.set_ack_timeout(exponent);
             0
         }
-        (RDMA_OPTION_ID_REUSEADDR, Number::Int(on)) => result(object.cm.set_shared(on != 0)),
-        (RDMA_OPTION_ID_AFONLY, Number::Int(on)) => result(object.cm.set_v6_only(on != 0)),
+        (RDMA_OPTION_ID_REUSEADDR, OptionNumber::Int(on)) => result(object.cm.set_shared(on != 0)),
+        (RDMA_OPTION_ID_AFONLY, OptionNumber::Int(on)) => result(object.cm.set_v6_only(on != 0)),
         (RDMA_OPTION_ID_TOS..=RDMA_OPTION_ID_ACK_TIMEOUT, _) => errno::minus_one(libc::EINVAL),
         _ => errno::minus_one(libc::ENOSYS),
     }
 }
 
-enum Number {
+enum OptionNumber {
     Octet(u8),
     Int(c_int),
 }
 
 /// # Safety
 /// `value` has `len` readable octets.
-unsafe fn read_number(value: *const c_void, len: usize) -> Option<Number> {
+unsafe fn read_number(value: *const c_void, len: usize) -> Option<OptionNumber> {
     const INT: usize = size_of::<c_int>();
     match len {
         1 => {
             // SAFETY: one octet is readable.
-            Some(Number::Octet(unsafe { ptr::read(value.cast()) }))
+            Some(OptionNumber::Octet(unsafe { ptr::read(value.cast()) }))
         }
         INT => {
             // SAFETY: as many octets as an int has are readable.
-            Some(Number::Int(unsafe { ptr::read_unaligned(value.cast()) }))
+            Some(OptionNumber::Int(unsafe { ptr::read_unaligned(value.cast()) }))
         }
         _ => None,
     }

@@ -10,21 +10,21 @@ use weft_os::thread;
 use weft_sync::Mutex;
 
 use super::abi::{rdma_addrinfo, rdma_cm_id};
-use super::addrinfo::{Answer, Hints};
+use super::addrinfo::{AddrInfo, Hints};
 use super::events::complete;
 use super::id::object;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// The last result for an id: shared with the thread that looks for it, which may outlive the id.
-pub type Found = Arc<Mutex<Option<Answer>>>;
+pub type SharedAddrInfo = Arc<Mutex<Option<AddrInfo>>>;
 
 /// What to look up, and whom to tell.
 struct Query {
     node: Option<CString>,
     service: Option<CString>,
     wish: Hints,
-    found: Found,
+    found: SharedAddrInfo,
     cm: Arc<CmId>,
 }
 
@@ -34,7 +34,7 @@ impl Query {
         weft_os::sys::block_signals();
         let text = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |t| t.as_ptr());
         // SAFETY: strings of this value, or NULL.
-        let answer = unsafe { Answer::find(text(&self.node), text(&self.service), self.wish) };
+        let answer = unsafe { AddrInfo::find(text(&self.node), text(&self.service), self.wish) };
         let event = match &answer {
             Ok(_) => Event::plain(EventKind::AddrinfoResolved),
             Err(status) => Event { status: *status, ..Event::plain(EventKind::AddrinfoError) },

@@ -16,8 +16,8 @@ use super::abi::{
     IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, rdma_cm_id, rdma_event_channel,
     rdma_ib_addr,
 };
-use super::devices::Device;
-use super::names::Found;
+use super::devices::CmaDevice;
+use super::names::SharedAddrInfo;
 use super::sockaddr;
 use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
 use crate::errno::needs_memory;
@@ -107,7 +107,7 @@ pub struct IdObject {
     /// Goes in front of the private data of a connect (`ai_connect`).
     pub connect_data: RefCell<Vec<u8>>,
     /// What names resolved to (`rdma_resolve_addrinfo`).
-    pub found: Found,
+    pub found: SharedAddrInfo,
     pub local_ece: Cell<ibv_ece>,
     /// Number of the queue pair that was made for the id.
     pub qp_num: Cell<u32>,
@@ -133,7 +133,7 @@ impl IdObject {
             cm: cm.clone(),
             request_qp: Cell::new(None),
             connect_data: RefCell::default(),
-            found: Found::default(),
+            found: SharedAddrInfo::default(),
             local_ece: Cell::new(ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 }),
             qp_num: Cell::new(0),
         }));
@@ -201,7 +201,7 @@ impl IdObject {
     pub fn show_device(&self) {
         let bound = self.cm.local_addr().is_some_and(|addr| !addr.ip().is_unspecified());
         let id = &self.head.id;
-        let Some(device) = Device::get(self.personality()).filter(|_| bound) else { return };
+        let Some(device) = CmaDevice::get(self.personality()).filter(|_| bound) else { return };
         if id.verbs.get() == device.context {
             return;
         }

@@ -9,17 +9,17 @@ use crate::errno;
 use crate::real::pass_when_off;
 
 /// What a function answers that is not offered.
-trait Refusal {
+trait AbsentResult {
     fn refuse() -> Self;
 }
 
-impl Refusal for c_int {
+impl AbsentResult for c_int {
     fn refuse() -> Self {
         errno::code(libc::EOPNOTSUPP)
     }
 }
 
-impl<T> Refusal for *mut T {
+impl<T> AbsentResult for *mut T {
     fn refuse() -> Self {
         errno::null(libc::EOPNOTSUPP)
     }
@@ -36,7 +36,7 @@ macro_rules! refuse {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $kind),*) -> $result {
                 pass_when_off!($name($($arg),*));
-                Refusal::refuse()
+                AbsentResult::refuse()
             }
         )*
     };

@@ -24,20 +24,20 @@ use crate::net;
 use crate::real::pass_when_off;
 
 /// What is behind an address handle.
-pub struct Tail {
+pub struct AhTail {
     /// Where it leads.
     pub path: AddressVector,
     _pd: InUse<Pd>,
     _context: Held,
 }
 
-type AhObject = Object<ibv_ah, Tail>;
+type AhObject = Object<ibv_ah, AhTail>;
 
 /// What is behind `ah`.
 ///
 /// # Safety
 /// `ah` came from [`ibv_create_ah`] and is not destroyed while the reference lives.
-pub unsafe fn tail<'a>(ah: *mut ibv_ah) -> &'a Tail {
+pub unsafe fn tail<'a>(ah: *mut ibv_ah) -> &'a AhTail {
     // SAFETY: as this function's contract.
     unsafe { AhObject::tail(ah) }
 }
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     }
     // SAFETY: alive by contract.
     let domain = &unsafe { pd_mr::pd_tail(pd) }.core;
-    let tail = Tail { path, _pd: InUse::of(domain), _context: held };
+    let tail = AhTail { path, _pd: InUse::of(domain), _context: held };
     AhObject::make(ibv_ah { context, pd, handle: handle() }, tail)
 }
 
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     }
     // SAFETY: 40 readable octets by contract.
     let header = unsafe { ptr::read_unaligned(grh.cast::<[u8; 40]>()) };
-    let route = Route::read(&header);
+    let route = AhRoute::read(&header);
     let Some(sgid_index) = row_of(device, route.to) else {
         return errno::minus_one(libc::ENOENT);
     };
@@ -234,14 +234,14 @@ fn row_of(device: Personality, to: IpAddr) -> Option<u8> {
 
 /// What a route header says.
 #[derive(Debug, PartialEq, Eq)]
-struct Route {
+struct AhRoute {
     from: IpAddr,
     to: IpAddr,
     traffic_class: u8,
     flow_label: u32,
 }
 
-impl Route {
+impl AhRoute {
     /// Reads the header before the payload of a datagram: one of IPv6, or one of IPv4 in the last
     /// 20 octets, which its version, length and checksum tell.
     fn read(header: &[u8; 40]) -> Self {
@@ -279,20 +279,20 @@ mod tests {
         let mut header = [0u8; 40];
         let v4 = [0x45, 7, 0, 60, 0, 0, 0, 0, 64, 17, 0xf6, 0xa6, 192, 0, 2, 1, 192, 0, 2, 2];
         header[20..].copy_from_slice(&v4);
-        let route = Route::read(&header);
+        let route = AhRoute::read(&header);
         assert_eq!(route.from, "192.0.2.1".parse::<IpAddr>().unwrap());
         assert_eq!(route.to, "192.0.2.2".parse::<IpAddr>().unwrap());
         assert_eq!(route.traffic_class, 7);
 
         header[30] ^= 1;
-        assert!(Route::read(&header).from.is_ipv6());
+        assert!(AhRoute::read(&header).from.is_ipv6());
         let mut header = [0u8; 40];
         header[..4].copy_from_slice(&[0x61, 0x23, 0x45, 0x67]);
         header[23] = 1;
         header[39] = 2;
         let (from, to) = ("::1".parse().unwrap(), "::2".parse().unwrap());
-        let expected = Route { from, to, traffic_class: 0x12, flow_label: 0x34567 };
-        assert_eq!(Route::read(&header), expected);
+        let expected = AhRoute { from, to, traffic_class: 0x12, flow_label: 0x34567 };
+        assert_eq!(AhRoute::read(&header), expected);
     }
 
     #[test]

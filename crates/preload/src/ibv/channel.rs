@@ -15,32 +15,32 @@ use weft_verbs::CompChannel;
 use super::context::Held;
 use super::cq;
 use super::object::Object;
-use super::registry::{self, Source};
+use super::registry::{self, EventSource};
 use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::fd::{EventFd, Waker};
 use crate::real::pass_when_off;
 
 /// What is behind a channel.
-pub struct Tail {
+pub struct CompChannelTail {
     /// The queue of events.
     pub core: Arc<CompChannel>,
     fd: Arc<EventFd>,
     _context: Held,
 }
 
-type ChannelObject = Object<ibv_comp_channel, Tail>;
+type CompChannelObject = Object<ibv_comp_channel, CompChannelTail>;
 
 /// What is behind `channel`.
 ///
 /// # Safety
 /// `channel` came from [`ibv_create_comp_channel`] and is not destroyed while the reference lives.
-pub unsafe fn tail<'a>(channel: *mut ibv_comp_channel) -> &'a Tail {
+pub unsafe fn tail<'a>(channel: *mut ibv_comp_channel) -> &'a CompChannelTail {
     // SAFETY: as this function's contract.
-    unsafe { ChannelObject::tail(channel) }
+    unsafe { CompChannelObject::tail(channel) }
 }
 
-impl Tail {
+impl CompChannelTail {
     /// Drops the queued events of a completion queue that goes away.
     pub fn forget(&self, cookie: u64) {
         self.fd.retract(self.core.forget(cookie));
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     let core = CompChannel::new(Box::new(Waker(Arc::clone(&fd))));
     // SAFETY: open by contract.
     let context = unsafe { Held::new(context) };
-    ChannelObject::make(public, Tail { core, fd, _context: context })
+    CompChannelObject::make(public, CompChannelTail { core, fd, _context: context })
 }
 
 /// `ibv_destroy_comp_channel`: `EBUSY` while a completion queue uses it. A thread that waits for
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
         return errno::code(libc::EBUSY);
     }
     // SAFETY: not used afterwards by contract.
-    unsafe { ChannelObject::free(channel) };
+    unsafe { CompChannelObject::free(channel) };
     0
 }
 
@@ -114,7 +114,8 @@ pub unsafe extern "C" fn ibv_get_cq_event(
         if let Err(code) = fd.take() {
             return errno::minus_one(code);
         }
-        let object = core.pop().and_then(|c| registry::report::<ibv_cq>(c, Source::Completion));
+        let object =
+            core.pop().and_then(|c| registry::report::<ibv_cq>(c, EventSource::Completion));
         // Nothing when the queue was destroyed after its event was counted.
         let Some(object) = object else { continue };
         // SAFETY: writable by contract.

@@ -27,7 +27,7 @@ use crate::real::pass_when_off;
 const COMP_VECTORS: c_int = 1;
 
 /// What is behind a context.
-pub struct Tail {
+pub struct ContextTail {
     /// The engine's context.
     pub core: Arc<Context>,
     /// `async_fd`.
@@ -37,7 +37,7 @@ pub struct Tail {
 
 #[repr(C)]
 struct ContextObject {
-    tail: Tail,
+    tail: ContextTail,
     verbs: verbs_context,
 }
 
@@ -46,7 +46,7 @@ struct ContextObject {
 /// # Safety
 /// `context` came from [`ibv_open_device`] or [`weft_context`] and is not closed while the
 /// reference lives.
-pub unsafe fn tail<'a>(context: *mut ibv_context) -> &'a Tail {
+pub unsafe fn tail<'a>(context: *mut ibv_context) -> &'a ContextTail {
     let object = object(context);
     // SAFETY: the object is alive by contract; the tail is only shared.
     unsafe { &(*object).tail }
@@ -76,7 +76,7 @@ impl Held {
     }
 
     /// What is behind the context.
-    pub fn tail(&self) -> &Tail {
+    pub fn tail(&self) -> &ContextTail {
         // SAFETY: a context with objects is not freed.
         unsafe { tail(self.0) }
     }
@@ -97,18 +97,18 @@ pub fn weft_context(personality: Personality) -> *mut ibv_context {
     }
     match open(personality) {
         // Of two threads that come here at once, one wins; the other's is left open unused.
-        Ok(context) => slot.get_or_init(|| Shared(context)).0,
+        Ok(context) => slot.get_or_init(|| SharedContext(context)).0,
         Err(code) => errno::null(code),
     }
 }
 
-struct Shared(*mut ibv_context);
+struct SharedContext(*mut ibv_context);
 // SAFETY: a context may be used from any thread.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedContext {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedContext {}
 
-static SHARED: [OnceLock<Shared>; 2] = [OnceLock::new(), OnceLock::new()];
+static SHARED: [OnceLock<SharedContext>; 2] = [OnceLock::new(), OnceLock::new()];
 
 fn is_shared(context: *mut ibv_context) -> bool {
     SHARED.iter().any(|slot| slot.get().is_some_and(|shared| shared.0 == context))
@@ -121,7 +121,7 @@ pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
     let core = Context::open(personality, Box::new(Waker(Arc::clone(&events))));
     let core = core.map_err(|misuse| misuse.errno())?;
     let async_fd = events.raw();
-    let tail = Tail { core, events, objects: AtomicUsize::new(0) };
+    let tail = ContextTail { core, events, objects: AtomicUsize::new(0) };
     let object =
         Box::into_raw(Box::new(ContextObject { tail, verbs: verbs(personality, async_fd) }));
     crate::asked::note_opened();

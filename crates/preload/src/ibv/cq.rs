@@ -15,14 +15,14 @@ use weft_io::Cq;
 
 use super::channel;
 use super::context::Held;
-use super::object::{Acks, Object, SpanLock, handle};
+use super::object::{AckCounts, Object, SpanLock, handle};
 use super::registry;
 use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What is behind a completion queue.
-pub struct Tail {
+pub struct CqTail {
     /// The engine's queue.
     pub core: Arc<Cq>,
     cookie: u64,
@@ -35,21 +35,21 @@ pub struct Tail {
 
 // SAFETY: `current` is only touched between `start_poll` and `end_poll`, which `span` makes
 // exclusive or the program promised to be.
-unsafe impl Sync for Tail {}
+unsafe impl Sync for CqTail {}
 
-type CqObject = Object<ibv_cq_ex, Tail>;
+type CqObject = Object<ibv_cq_ex, CqTail>;
 
 /// What is behind `cq`, an `ibv_cq` or `ibv_cq_ex`.
 ///
 /// # Safety
 /// `cq` came from [`create`] and is not destroyed while the reference lives.
-pub unsafe fn tail<'a, Q>(cq: *mut Q) -> &'a Tail {
+pub unsafe fn tail<'a, Q>(cq: *mut Q) -> &'a CqTail {
     // SAFETY: as this function's contract.
     unsafe { CqObject::tail(cq) }
 }
 
 /// What a program asks for.
-pub struct Request {
+pub struct CqRequest {
     /// Entries.
     pub cqe: u32,
     /// The program's own word.
@@ -68,7 +68,7 @@ pub struct Request {
 ///
 /// # Safety
 /// `context` is open; the channel is NULL or alive.
-pub unsafe fn create(context: *mut ibv_context, request: &Request) -> *mut ibv_cq_ex {
+pub unsafe fn create(context: *mut ibv_context, request: &CqRequest) -> *mut ibv_cq_ex {
     needs_memory!(errno::null);
     // SAFETY: open by contract.
     let vectors = unsafe { (*context).num_comp_vectors };
@@ -97,12 +97,12 @@ pub unsafe fn create(context: *mut ibv_context, request: &Request) -> *mut ibv_c
     public.base = head(context, request, core.cqe());
     let span = (!request.single_threaded).then(SpanLock::new);
     let current = UnsafeCell::new(ibv_wc::default());
-    let cq = CqObject::make(public, Tail { core, cookie, _context: held, span, current });
+    let cq = CqObject::make(public, CqTail { core, cookie, _context: held, span, current });
     registry::add(cookie, cq);
     cq
 }
 
-fn head(context: *mut ibv_context, request: &Request, cqe: u32) -> ibv_cq {
+fn head(context: *mut ibv_context, request: &CqRequest, cqe: u32) -> ibv_cq {
     ibv_cq {
         context,
         channel: request.channel,
@@ -117,15 +117,15 @@ fn head(context: *mut ibv_context, request: &Request, cqe: u32) -> ibv_cq {
 }
 
 /// The acknowledged completion events of `cq`.
-pub fn completion_acks(cq: *mut ibv_cq) -> Acks {
+pub fn completion_acks(cq: *mut ibv_cq) -> AckCounts {
     let completed = offset_of!(ibv_cq, comp_events_completed);
-    Acks::at(cq, [offset_of!(ibv_cq, mutex), offset_of!(ibv_cq, cond), completed])
+    AckCounts::at(cq, [offset_of!(ibv_cq, mutex), offset_of!(ibv_cq, cond), completed])
 }
 
 /// The acknowledged asynchronous events of `cq`.
-pub fn async_acks(cq: *mut ibv_cq) -> Acks {
+pub fn async_acks(cq: *mut ibv_cq) -> AckCounts {
     let completed = offset_of!(ibv_cq, async_events_completed);
-    Acks::at(cq, [offset_of!(ibv_cq, mutex), offset_of!(ibv_cq, cond), completed])
+    AckCounts::at(cq, [offset_of!(ibv_cq, mutex), offset_of!(ibv_cq, cond), completed])
 }
 
 /// `ibv_create_cq`.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         return errno::null(libc::EINVAL);
     };
     let (stamped, single_threaded) = (false, false);
-    let request = Request { cqe, cq_context, channel, comp_vector, stamped, single_threaded };
+    let request = CqRequest { cqe, cq_context, channel, comp_vector, stamped, single_threaded };
     // SAFETY: as this function's contract.
     unsafe { create(context, &request) }.cast()
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use super::cq::{self, Request, Tail};
+use super::cq::{self, CqRequest, CqTail};
 use crate::abi::*;
 use crate::errno;
 
@@ -28,7 +28,7 @@ pub unsafe extern "C" fn create_cq_ex(
     if attr.wc_flags & !(IBV_WC_STANDARD_FLAGS | stamps) != 0 {
         return errno::null(libc::EOPNOTSUPP);
     }
-    let request = Request {
+    let request = CqRequest {
         cqe: attr.cqe,
         cq_context: attr.cq_context,
         channel: attr.channel,
@@ -102,7 +102,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 ///
 /// # Safety
 /// `cq` is alive, within a span, and `tail` is behind it.
-unsafe fn advance(cq: *mut ibv_cq_ex, tail: &Tail) -> c_int {
+unsafe fn advance(cq: *mut ibv_cq_ex, tail: &CqTail) -> c_int {
     let mut wc = [ibv_wc::default()];
     match tail.core.poll(&mut wc) {
         Ok(0) => return libc::ENOENT,

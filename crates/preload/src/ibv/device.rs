@@ -26,11 +26,11 @@ struct DeviceObject {
     tail: [u64; TAIL_WORDS],
 }
 
-struct Shared(*mut DeviceObject);
+struct SharedDevice(*mut DeviceObject);
 // SAFETY: the object is written before it is shared and only read afterwards.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedDevice {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedDevice {}
 
 /// The personalities of the devices that are visible, in the order of the list.
 pub fn personalities() -> &'static [Personality] {
@@ -39,9 +39,9 @@ pub fn personalities() -> &'static [Personality] {
 
 /// The device that looks like `personality`.
 pub fn device(personality: Personality) -> *mut ibv_device {
-    static DEVICES: [OnceLock<Shared>; 2] = [OnceLock::new(), OnceLock::new()];
+    static DEVICES: [OnceLock<SharedDevice>; 2] = [OnceLock::new(), OnceLock::new()];
     DEVICES[personality as usize]
-        .get_or_init(|| Shared(Box::into_raw(Box::new(make(personality)))))
+        .get_or_init(|| SharedDevice(Box::into_raw(Box::new(make(personality)))))
         .0
         .cast()
 }

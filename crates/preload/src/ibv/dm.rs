@@ -7,19 +7,19 @@ use std::sync::Arc;
 use weft_verbs::mr::DeviceMemory;
 
 use super::context::Held;
-use super::import::{self, Shared};
+use super::import::{self, ImportedObject};
 use super::object::{Object, handle};
 use super::pd_mr;
 use crate::abi::*;
 use crate::errno::{self, needs_memory};
 
 /// What is behind device memory.
-struct Tail {
+struct DmTail {
     core: Arc<DeviceMemory>,
     context: Held,
 }
 
-type DmObject = Object<ibv_dm, Tail>;
+type DmObject = Object<ibv_dm, DmTail>;
 
 /// Octets that are copied at once, with no memory of the process for more.
 const AT_ONCE: usize = 4096;
@@ -28,7 +28,7 @@ const ALIGNMENT_MAX: u32 = 12;
 
 /// # Safety
 /// `dm` came from [`alloc_dm`] and is not freed while the reference lives.
-unsafe fn tail<'a>(dm: *mut ibv_dm) -> &'a Tail {
+unsafe fn tail<'a>(dm: *mut ibv_dm) -> &'a DmTail {
     // SAFETY: as this function's contract.
     unsafe { DmObject::tail(dm) }
 }
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn alloc_dm(
         Err(misuse) => return errno::null(misuse.errno()),
     };
     let handle = handle();
-    import::offer(handle, held.tail().core.personality(), Shared::Dm(Arc::clone(&core)));
+    import::offer(handle, held.tail().core.personality(), ImportedObject::Dm(Arc::clone(&core)));
     // SAFETY: open by contract.
     unsafe { make(context, core, handle) }
 }
@@ -72,7 +72,7 @@ pub unsafe fn make(context: *mut ibv_context, core: Arc<DeviceMemory>, handle: u
         handle,
     };
     // SAFETY: open by contract.
-    DmObject::make(public, Tail { core, context: unsafe { Held::new(context) } })
+    DmObject::make(public, DmTail { core, context: unsafe { Held::new(context) } })
 }
 
 /// Ends an object, and the memory only if it was the last for it.

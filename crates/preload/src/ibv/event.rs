@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use weft_verbs::{AsyncEvent, AsyncKind};
 
-use super::object::Acks;
-use super::registry::{self, Source};
+use super::object::AckCounts;
+use super::registry::{self, EventSource};
 use super::{context, cq, qp, srq};
 use crate::abi::*;
 use crate::errno;
@@ -50,7 +50,7 @@ fn resolve(event: AsyncEvent) -> Option<ibv_async_event> {
 }
 
 fn find<T>(cookie: u64) -> Option<*mut T> {
-    registry::report(cookie, Source::Asynchronous)
+    registry::report(cookie, EventSource::Asynchronous)
 }
 
 /// `ibv_ack_async_event`.
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     }
 }
 
-fn acks(event: ibv_async_event) -> Option<Acks> {
+fn acks(event: ibv_async_event) -> Option<AckCounts> {
     let element = event.element;
     Some(match event.event_type {
         // SAFETY: events of this type name a completion queue.

@@ -12,7 +12,7 @@ use super::device::guid;
 use super::query::{PORT, copy_prefix, personality};
 use crate::abi::*;
 use crate::errno;
-use crate::net::{self, Interface};
+use crate::net::{self, NetInterface};
 use crate::real::pass_when_off;
 
 /// Rows of the tables; unused ones are empty.
@@ -57,7 +57,7 @@ pub fn gid_of(address: IpAddr) -> [u8; 16] {
 
 /// Row 0 is the Ethernet address followed by zeroes, as an RNIC has it; then come the machine's
 /// addresses, IPv4 ones as IPv4-mapped.
-fn rnic_rows(interfaces: &[Interface]) -> Vec<Gid> {
+fn rnic_rows(interfaces: &[NetInterface]) -> Vec<Gid> {
     let mut first = [0; 16];
     let named = interfaces.iter().find(|i| i.mac.is_some());
     match named.and_then(|i| i.mac) {
@@ -78,8 +78,8 @@ fn rnic_rows(interfaces: &[Interface]) -> Vec<Gid> {
 /// The machine's addresses in the order in which programs that take a row without looking are best
 /// served: where Linux has its default GID, the link-local address of the interface that IPv4
 /// goes through; then IPv4, the wider IPv6 addresses, the other link-local ones, and loopback.
-fn adapter_rows(interfaces: &[Interface]) -> Vec<Gid> {
-    let serves = |i: &&Interface| !i.loopback && i.addresses.iter().any(IpAddr::is_ipv4);
+fn adapter_rows(interfaces: &[NetInterface]) -> Vec<Gid> {
+    let serves = |i: &&NetInterface| !i.loopback && i.addresses.iter().any(IpAddr::is_ipv4);
     let main = interfaces.iter().find(serves).map(|i| i.index);
     let mut rows: Vec<(u8, Gid)> = Vec::new();
     let mut default_is_open = true;
@@ -230,8 +230,8 @@ mod tests {
 
     use super::*;
 
-    fn interface(index: u32, loopback: bool, addresses: &[&str]) -> Interface {
-        Interface {
+    fn interface(index: u32, loopback: bool, addresses: &[&str]) -> NetInterface {
+        NetInterface {
             name: vec![b'x'],
             index,
             loopback,

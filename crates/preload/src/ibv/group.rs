@@ -15,7 +15,7 @@ use crate::real::pass_when_off;
 /// The network interfaces by which datagrams to a group of an id with the address `local` come.
 pub fn interfaces_of(local: Option<IpAddr>) -> Vec<u32> {
     let all = net::interfaces();
-    let of_local = |i: &&net::Interface| local.is_none_or(|local| i.addresses.contains(&local));
+    let of_local = |i: &&net::NetInterface| local.is_none_or(|local| i.addresses.contains(&local));
     all.iter().filter(of_local).map(|i| i.index).collect()
 }
 

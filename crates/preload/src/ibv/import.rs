@@ -19,7 +19,7 @@ use crate::real::pass_when_off;
 
 /// What a handle stands for.
 #[derive(Clone)]
-pub enum Shared {
+pub enum ImportedObject {
     /// A protection domain.
     Pd(Arc<Pd>),
     /// A region, by its keys.
@@ -28,7 +28,7 @@ pub enum Shared {
     Dm(Arc<DeviceMemory>),
 }
 
-type Handles = BTreeMap<u32, (Personality, Shared)>;
+type Handles = BTreeMap<u32, (Personality, ImportedObject)>;
 
 fn handles() -> MutexGuard<'static, Handles> {
     static HANDLES: Mutex<Handles> = Mutex::new(Handles::new());
@@ -36,7 +36,7 @@ fn handles() -> MutexGuard<'static, Handles> {
 }
 
 /// Lets `handle` stand for an object of a device.
-pub fn offer(handle: u32, device: Personality, object: Shared) {
+pub fn offer(handle: u32, device: Personality, object: ImportedObject) {
     handles().insert(handle, (device, object));
 }
 
@@ -47,7 +47,7 @@ pub fn withdraw(handle: u32) {
 
 /// # Safety
 /// `context` is open.
-unsafe fn find(context: *mut ibv_context, handle: u32) -> Option<Shared> {
+unsafe fn find(context: *mut ibv_context, handle: u32) -> Option<ImportedObject> {
     // SAFETY: open by contract.
     let device = unsafe { context::tail(context) }.core.personality();
     handles().get(&handle).filter(|(owner, _)| *owner == device).map(|(_, object)| object.clone())
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -
     // SAFETY: open by contract.
     match unsafe { find(context, handle) } {
         // SAFETY: open by contract.
-        Some(Shared::Pd(core)) => unsafe { pd_mr::import_pd(context, core, handle) },
+        Some(ImportedObject::Pd(core)) => unsafe { pd_mr::import_pd(context, core, handle) },
         _ => errno::null(libc::ENOENT),
     }
 }
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv
     // SAFETY: the context of a live domain is open.
     match unsafe { find(context, handle) } {
         // SAFETY: alive by contract.
-        Some(Shared::Mr(keys)) => unsafe { pd_mr::import_mr(pd, keys, handle) },
+        Some(ImportedObject::Mr(keys)) => unsafe { pd_mr::import_mr(pd, keys, handle) },
         _ => errno::null(libc::ENOENT),
     }
 }
@@ -138,7 +138,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -
     // SAFETY: open by contract.
     match unsafe { find(context, handle) } {
         // SAFETY: open by contract.
-        Some(Shared::Dm(core)) => unsafe { dm::make(context, core, handle) },
+        Some(ImportedObject::Dm(core)) => unsafe { dm::make(context, core, handle) },
         _ => errno::null(libc::ENOENT),
     }
 }

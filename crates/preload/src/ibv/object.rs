@@ -75,13 +75,13 @@ impl SpanLock {
 }
 
 /// The count of acknowledged events of an object, where the C structure keeps it.
-pub struct Acks {
+pub struct AckCounts {
     mutex: *mut libc::pthread_mutex_t,
     cond: *mut libc::pthread_cond_t,
     completed: *mut u32,
 }
 
-impl Acks {
+impl AckCounts {
     /// The count of `object`, whose mutex, condition and counter are at these offsets.
     pub fn at<P>(object: *mut P, [mutex, cond, completed]: [usize; 3]) -> Self {
         Self {
@@ -157,7 +157,7 @@ mod tests {
         let address = (&raw mut object) as usize;
         let offsets =
             [offset_of!(Public, mutex), offset_of!(Public, cond), offset_of!(Public, completed)];
-        let acks = move || Acks::at(address as *mut Public, offsets);
+        let acks = move || AckCounts::at(address as *mut Public, offsets);
         std::thread::scope(|scope| {
             // SAFETY: the object outlives the scope.
             scope.spawn(move || unsafe { acks().wait(1) });

@@ -8,7 +8,7 @@ use weft_io::{Advice, Pd};
 use weft_verbs::{Access, Misuse};
 
 use super::context::Held;
-use super::import::{self, Shared};
+use super::import::{self, ImportedObject};
 use super::object::{Object, handle};
 use super::post;
 use crate::abi::*;
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     let held = unsafe { Held::new(context) };
     let core = held.tail().core.alloc_pd();
     let handle = handle();
-    import::offer(handle, held.tail().core.personality(), Shared::Pd(Arc::clone(&core)));
+    import::offer(handle, held.tail().core.personality(), ImportedObject::Pd(Arc::clone(&core)));
     make_pd(ibv_pd { context, handle }, core, std::ptr::null_mut(), held)
 }
 
@@ -250,7 +250,7 @@ pub unsafe fn make_mr(
     // SAFETY: the context of a live domain is open.
     let held = unsafe { Held::new(context) };
     let handle = handle();
-    import::offer(handle, held.tail().core.personality(), Shared::Mr([key, key]));
+    import::offer(handle, held.tail().core.personality(), ImportedObject::Mr([key, key]));
     MrObject::make(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }, held)
 }
 
@@ -372,7 +372,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         errno::set(libc::EINVAL);
         return IBV_REREG_MR_ERR_INPUT;
     }
-    let change = Change {
+    let change = Reregistration {
         pd: wants(IBV_REREG_MR_CHANGE_PD).then_some(pd),
         range: moved.then_some((addr, length)),
         access: wants(IBV_REREG_MR_CHANGE_ACCESS).then_some(access as u32),
@@ -388,13 +388,13 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 }
 
 /// What a re-registration changes.
-struct Change {
+struct Reregistration {
     pd: Option<*mut ibv_pd>,
     range: Option<(*mut c_void, usize)>,
     access: Option<u32>,
 }
 
-impl Change {
+impl Reregistration {
     /// # Safety
     /// `mr` and the new domain, if any, are alive.
     unsafe fn apply(self, mr: *mut ibv_mr) -> Result<(), Misuse> {

@@ -17,7 +17,7 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 
 use super::context::Held;
-use super::object::{Acks, Object, handle};
+use super::object::{AckCounts, Object, handle};
 use super::qp_ex::Builder;
 use super::{cq, pd_mr, qp_attr, registry, srq, xrcd};
 use crate::abi::*;
@@ -25,7 +25,7 @@ use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What is behind a queue pair.
-pub struct Tail {
+pub struct QpTail {
     /// The engine's queue pair.
     pub core: Arc<Qp>,
     /// The work requests that a program is building.
@@ -37,29 +37,29 @@ pub struct Tail {
     sq_sig_all: c_int,
 }
 
-impl Tail {
+impl QpTail {
     /// What its device looks like.
     pub fn personality(&self) -> Personality {
         self.context.tail().core.personality()
     }
 }
 
-type QpObject = Object<ibv_qp_ex, Tail>;
+type QpObject = Object<ibv_qp_ex, QpTail>;
 
 /// What is behind `qp`, an `ibv_qp` or `ibv_qp_ex`.
 ///
 /// # Safety
 /// `qp` came from [`ibv_create_qp`] or its extended form and is not destroyed while the reference
 /// lives.
-pub unsafe fn tail<'a, Q>(qp: *mut Q) -> &'a Tail {
+pub unsafe fn tail<'a, Q>(qp: *mut Q) -> &'a QpTail {
     // SAFETY: as this function's contract.
     unsafe { QpObject::tail(qp) }
 }
 
 /// The acknowledged events of `qp`.
-pub fn acks(qp: *mut ibv_qp) -> Acks {
+pub fn acks(qp: *mut ibv_qp) -> AckCounts {
     let completed = offset_of!(ibv_qp, events_completed);
-    Acks::at(qp, [offset_of!(ibv_qp, mutex), offset_of!(ibv_qp, cond), completed])
+    AckCounts::at(qp, [offset_of!(ibv_qp, mutex), offset_of!(ibv_qp, cond), completed])
 }
 
 /// Copies the state of the queue pair to the field that programs read.
@@ -75,14 +75,14 @@ pub unsafe fn refresh(qp: *mut ibv_qp) {
 
 /// What a queue pair is in.
 #[derive(Clone, Copy)]
-pub enum Home {
+pub enum QpDomain {
     /// A protection domain.
     Pd(*mut ibv_pd),
     /// A domain of extended reliable connections.
     Xrcd(*mut ibv_xrcd),
 }
 
-impl Home {
+impl QpDomain {
     /// The protection domain that the program sees.
     fn pd(self) -> *mut ibv_pd {
         match self {
@@ -99,7 +99,7 @@ impl Home {
 /// `context` is open; `home` and the objects that `init` names are alive.
 pub unsafe fn create(
     context: *mut ibv_context,
-    home: Home,
+    home: QpDomain,
     init: &mut ibv_qp_init_attr,
     extended: bool,
 ) -> *mut ibv_qp_ex {
@@ -126,7 +126,7 @@ pub unsafe fn create(
     public.qp_base = head(context, home.pd(), init, &core);
     let qp = QpObject::make(
         public,
-        Tail {
+        QpTail {
             core,
             builder: Builder::new(),
             extended,
@@ -149,10 +149,10 @@ fn kind(personality: Personality, raw: c_int) -> Option<QpType> {
 }
 
 /// Each device has numbers of its own.
-type Numbers = BTreeMap<(u8, u32), Weak<Qp>>;
+type QpsByNumber = BTreeMap<(u8, u32), Weak<Qp>>;
 
-fn numbers() -> MutexGuard<'static, Numbers> {
-    static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers::new());
+fn numbers() -> MutexGuard<'static, QpsByNumber> {
+    static NUMBERS: Mutex<QpsByNumber> = Mutex::new(QpsByNumber::new());
     NUMBERS.lock()
 }
 
@@ -168,7 +168,7 @@ pub fn by_number(personality: Personality, num: u32) -> Option<Arc<Qp>> {
 /// `home` and the objects that `init` names are alive.
 unsafe fn engine_init(
     kind: QpType,
-    home: Home,
+    home: QpDomain,
     init: &ibv_qp_init_attr,
     cookie: u64,
 ) -> Option<QpInit> {
@@ -180,7 +180,7 @@ unsafe fn engine_init(
         init.cap;
     let cap = QpCap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data };
     let sq_sig_all = init.sq_sig_all != 0;
-    if let Home::Xrcd(xrcd) = home {
+    if let QpDomain::Xrcd(xrcd) = home {
         // SAFETY: alive by contract.
         let domain = unsafe { xrcd::tail(xrcd) }.core.clone();
         let (pd, cq) = (domain.pd().clone(), domain.cq().clone());
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };
     // SAFETY: as this function's contract; the context of a live domain is open.
-    let qp = unsafe { create(context, Home::Pd(pd), &mut asked, false) };
+    let qp = unsafe { create(context, QpDomain::Pd(pd), &mut asked, false) };
     if !qp.is_null() {
         // Only the sizes: the header passes an extended structure here too, whose next field lies
         // in this one's padding.

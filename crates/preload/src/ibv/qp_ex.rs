@@ -10,7 +10,7 @@ use weft_io::Personality;
 use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr, limits};
 
 use super::object::SpanLock;
-use super::qp::{self, Home, Tail};
+use super::qp::{self, QpDomain, QpTail};
 use super::query::personality;
 use super::{ah, mw, post};
 use crate::abi::*;
@@ -37,7 +37,7 @@ fn supported(personality: Personality) -> u64 {
 }
 
 /// A request that is being built.
-struct Pending {
+struct PendingRequest {
     wr_id: u64,
     flags: SendFlags,
     op: SendOp,
@@ -50,9 +50,9 @@ struct Pending {
 }
 
 /// The requests of one span.
-struct Span {
+struct RequestSpan {
     /// Slots are kept for the next span, so that nothing is allocated in the steady state.
-    slots: Vec<Pending>,
+    slots: Vec<PendingRequest>,
     used: usize,
     error: c_int,
 }
@@ -60,7 +60,7 @@ struct Span {
 /// The builder of a queue pair: locked from `wr_start` to `wr_complete` or `wr_abort`.
 pub struct Builder {
     lock: SpanLock,
-    span: UnsafeCell<Span>,
+    span: UnsafeCell<RequestSpan>,
 }
 
 // SAFETY: `span` is only touched while `lock` is held.
@@ -69,12 +69,12 @@ unsafe impl Sync for Builder {}
 impl Builder {
     /// With nothing to build.
     pub fn new() -> Self {
-        let span = Span { slots: Vec::new(), used: 0, error: 0 };
+        let span = RequestSpan { slots: Vec::new(), used: 0, error: 0 };
         Self { lock: SpanLock::new(), span: UnsafeCell::new(span) }
     }
 }
 
-impl Span {
+impl RequestSpan {
     fn clear(&mut self) {
         (self.used, self.error) = (0, 0);
     }
@@ -86,7 +86,7 @@ impl Span {
                 return;
             }
             let (sges, inline) = (Vec::new(), Vec::new());
-            self.slots.push(Pending { wr_id, flags, op, to: None, srqn: 0, sges, inline });
+            self.slots.push(PendingRequest { wr_id, flags, op, to: None, srqn: 0, sges, inline });
         }
         let slot = &mut self.slots[self.used];
         (slot.wr_id, slot.flags, slot.op) = (wr_id, flags, op);
@@ -97,7 +97,7 @@ impl Span {
     }
 
     /// The request begun last; without one the span fails.
-    fn last(&mut self) -> Option<&mut Pending> {
+    fn last(&mut self) -> Option<&mut PendingRequest> {
         if self.used == 0 {
             self.error = libc::EINVAL;
             return None;
@@ -106,7 +106,7 @@ impl Span {
     }
 
     /// Posts the requests in order. The first that is refused ends it.
-    fn post(&mut self, tail: &Tail) -> c_int {
+    fn post(&mut self, tail: &QpTail) -> c_int {
         if self.error != 0 {
             return self.error;
         }
@@ -164,8 +164,8 @@ pub unsafe extern "C" fn create_qp_ex(
         return errno::null(libc::EOPNOTSUPP);
     }
     let home = match (has(IBV_QP_INIT_ATTR_XRCD), has(IBV_QP_INIT_ATTR_PD)) {
-        (true, _) if !attr.xrcd.is_null() => Home::Xrcd(attr.xrcd),
-        (false, true) => Home::Pd(attr.pd),
+        (true, _) if !attr.xrcd.is_null() => QpDomain::Xrcd(attr.xrcd),
+        (false, true) => QpDomain::Pd(attr.pd),
         _ => return errno::null(libc::EINVAL),
     };
     let mut init = ibv_qp_init_attr {
@@ -217,7 +217,7 @@ fn fill(qp: &mut ibv_qp_ex) {
 ///
 /// # Safety
 /// `qp` is alive, and this thread has begun a span and holds no other reference to it.
-unsafe fn span<'a>(qp: *mut ibv_qp_ex) -> &'a mut Span {
+unsafe fn span<'a>(qp: *mut ibv_qp_ex) -> &'a mut RequestSpan {
     // SAFETY: alive by contract.
     let builder = unsafe { &qp::tail(qp).builder };
     // SAFETY: the lock is held by this thread.

@@ -13,7 +13,7 @@ use weft_sync::{Mutex, MutexGuard};
 
 /// Events that the program was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reported {
+pub struct EventCounts {
     /// From completion channels.
     pub completion: u32,
     /// Asynchronous ones.
@@ -22,19 +22,19 @@ pub struct Reported {
 
 /// Where an event comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum EventSource {
     /// A completion channel.
     Completion,
     /// The asynchronous queue of the context.
     Asynchronous,
 }
 
-struct Entry {
+struct RegistryEntry {
     address: usize,
-    reported: Reported,
+    reported: EventCounts,
 }
 
-static ENTRIES: Mutex<BTreeMap<u64, Entry>> = Mutex::new(BTreeMap::new());
+static ENTRIES: Mutex<BTreeMap<u64, RegistryEntry>> = Mutex::new(BTreeMap::new());
 
 /// A new cookie.
 pub fn cookie() -> u64 {
@@ -44,28 +44,28 @@ pub fn cookie() -> u64 {
 
 /// Lets `cookie` stand for the object at `address`.
 pub fn add<T>(cookie: u64, address: *mut T) {
-    let entry = Entry { address: address as usize, reported: Reported::default() };
+    let entry = RegistryEntry { address: address as usize, reported: EventCounts::default() };
     entries().insert(cookie, entry);
 }
 
 /// The object of `cookie`, with one more event counted as reported; `None` if it is gone.
-pub fn report<T>(cookie: u64, source: Source) -> Option<*mut T> {
+pub fn report<T>(cookie: u64, source: EventSource) -> Option<*mut T> {
     let mut entries = entries();
     let entry = entries.get_mut(&cookie)?;
     let count = match source {
-        Source::Completion => &mut entry.reported.completion,
-        Source::Asynchronous => &mut entry.reported.asynchronous,
+        EventSource::Completion => &mut entry.reported.completion,
+        EventSource::Asynchronous => &mut entry.reported.asynchronous,
     };
     *count = count.wrapping_add(1);
     Some(entry.address as *mut T)
 }
 
 /// Forgets the object of `cookie`; gives how many events the program has to acknowledge.
-pub fn remove(cookie: u64) -> Reported {
-    entries().remove(&cookie).map_or(Reported::default(), |e| e.reported)
+pub fn remove(cookie: u64) -> EventCounts {
+    entries().remove(&cookie).map_or(EventCounts::default(), |e| e.reported)
 }
 
-fn entries() -> MutexGuard<'static, BTreeMap<u64, Entry>> {
+fn entries() -> MutexGuard<'static, BTreeMap<u64, RegistryEntry>> {
     ENTRIES.lock()
 }
 
@@ -76,13 +76,13 @@ mod tests {
     #[test]
     fn events_are_counted_while_the_object_lives_and_dropped_afterwards() {
         let cookie = cookie();
-        assert_eq!(report::<u8>(cookie, Source::Completion), None);
+        assert_eq!(report::<u8>(cookie, EventSource::Completion), None);
         add(cookie, 8 as *mut u8);
-        assert_eq!(report(cookie, Source::Completion), Some(8 as *mut u8));
-        assert_eq!(report(cookie, Source::Completion), Some(8 as *mut u8));
-        assert_eq!(report(cookie, Source::Asynchronous), Some(8 as *mut u8));
-        assert_eq!(remove(cookie), Reported { completion: 2, asynchronous: 1 });
-        assert_eq!(report::<u8>(cookie, Source::Completion), None);
-        assert_eq!(remove(cookie), Reported::default());
+        assert_eq!(report(cookie, EventSource::Completion), Some(8 as *mut u8));
+        assert_eq!(report(cookie, EventSource::Completion), Some(8 as *mut u8));
+        assert_eq!(report(cookie, EventSource::Asynchronous), Some(8 as *mut u8));
+        assert_eq!(remove(cookie), EventCounts { completion: 2, asynchronous: 1 });
+        assert_eq!(report::<u8>(cookie, EventSource::Completion), None);
+        assert_eq!(remove(cookie), EventCounts::default());
     }
 }

@@ -7,36 +7,36 @@ use std::sync::Arc;
 use weft_io::{Cq, Srq, SrqInit, Xrcd};
 
 use super::context::Held;
-use super::object::{Acks, Object, handle};
+use super::object::{AckCounts, Object, handle};
 use super::{cq, pd_mr, registry, xrcd};
 use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 
 /// What is behind a shared receive queue.
-pub struct Tail {
+pub struct SrqTail {
     /// The engine's queue.
     pub core: Arc<Srq>,
     cookie: u64,
     context: Held,
 }
 
-type SrqObject = Object<ibv_srq, Tail>;
+type SrqObject = Object<ibv_srq, SrqTail>;
 
 /// What is behind `srq`.
 ///
 /// # Safety
 /// `srq` came from [`ibv_create_srq`] or its extended form and is not destroyed while the reference
 /// lives.
-pub unsafe fn tail<'a>(srq: *mut ibv_srq) -> &'a Tail {
+pub unsafe fn tail<'a>(srq: *mut ibv_srq) -> &'a SrqTail {
     // SAFETY: as this function's contract.
     unsafe { SrqObject::tail(srq) }
 }
 
 /// The acknowledged events of `srq`.
-pub fn acks(srq: *mut ibv_srq) -> Acks {
+pub fn acks(srq: *mut ibv_srq) -> AckCounts {
     let completed = offset_of!(ibv_srq, events_completed);
-    Acks::at(srq, [offset_of!(ibv_srq, mutex), offset_of!(ibv_srq, cond), completed])
+    AckCounts::at(srq, [offset_of!(ibv_srq, mutex), offset_of!(ibv_srq, cond), completed])
 }
 
 /// `ibv_create_srq`: writes what was granted back to the attributes.
@@ -92,7 +92,7 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
-    let srq = SrqObject::make(public, Tail { core, cookie, context: held });
+    let srq = SrqObject::make(public, SrqTail { core, cookie, context: held });
     registry::add(cookie, srq);
     srq
 }

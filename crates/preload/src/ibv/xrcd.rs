@@ -11,19 +11,19 @@ use crate::abi::*;
 use crate::errno::{self, needs_memory};
 
 /// What is behind a domain.
-pub struct Tail {
+pub struct XrcdTail {
     /// The engine's domain.
     pub core: Arc<Xrcd>,
     _context: Held,
 }
 
-type XrcdObject = Object<ibv_xrcd, Tail>;
+type XrcdObject = Object<ibv_xrcd, XrcdTail>;
 
 /// What is behind `xrcd`.
 ///
 /// # Safety
 /// `xrcd` came from [`open_xrcd`] and is not closed while the reference lives.
-pub unsafe fn tail<'a>(xrcd: *mut ibv_xrcd) -> &'a Tail {
+pub unsafe fn tail<'a>(xrcd: *mut ibv_xrcd) -> &'a XrcdTail {
     // SAFETY: as this function's contract.
     unsafe { XrcdObject::tail(xrcd) }
 }
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn open_xrcd(
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
     };
-    XrcdObject::make(ibv_xrcd { context }, Tail { core, _context: held })
+    XrcdObject::make(ibv_xrcd { context }, XrcdTail { core, _context: held })
 }
 
 /// Slot `close_xrcd`: `EBUSY` while a queue pair or a shared receive queue is in it.

@@ -9,7 +9,7 @@ use std::fs;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::tree::{Found, Last, Node};
+use super::tree::{Last, Node, ViewPath};
 use super::{handles, lookup};
 use crate::real::next;
 use crate::{env, errno};
@@ -56,7 +56,7 @@ fn path() -> Option<String> {
 }
 
 /// Goes to what was found.
-fn enter(found: &Found) -> c_int {
+fn enter(found: &ViewPath) -> c_int {
     match found.node {
         Node::Directory => {}
         Node::Missing(code) => return errno::minus_one(code),
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     // SAFETY: as for the C function.
     match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
         None => left(real(path)),
-        Some(Found { node: Node::Elsewhere(target), .. }) => left(real(target.as_ptr())),
+        Some(ViewPath { node: Node::Elsewhere(target), .. }) => left(real(target.as_ptr())),
         Some(found) => enter(&found),
     }
 }

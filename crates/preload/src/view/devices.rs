@@ -10,12 +10,12 @@ use std::{fs, iter};
 
 use weft_io::Personality;
 
-use super::tree::{Entry, Tree};
+use super::tree::{Tree, ViewEntry};
 use crate::abi::IBV_PORT_ACTIVE;
 use crate::ibv::device::{guid, name, personalities, system_guid};
 use crate::ibv::gid;
 use crate::ibv::query::{port_attr, version};
-use crate::net::{self, Interface};
+use crate::net::{self, NetInterface};
 
 /// The PCI domain of the devices and their vendor, "WF", which nobody has registered.
 pub const PCI_DOMAIN: &str = "5746:";
@@ -49,7 +49,7 @@ pub fn is_function(path: &str) -> bool {
 
 /// The files as they are for the machine's interfaces now.
 pub fn tree() -> Arc<Tree> {
-    type Cached = (Arc<Vec<Interface>>, Arc<Tree>);
+    type Cached = (Arc<Vec<NetInterface>>, Arc<Tree>);
     static CACHE: Mutex<Option<Cached>> = Mutex::new(None);
     let interfaces = net::interfaces();
     // Not waited for: a child of fork may find the lock held by a thread that it does not have.
@@ -64,13 +64,13 @@ pub fn tree() -> Arc<Tree> {
     }
 }
 
-fn plant(interfaces: &[Interface]) -> Tree {
+fn plant(interfaces: &[NetInterface]) -> Tree {
     let mut tree = Tree::default();
     for root in [CLASS, VERBS_CLASS, NODES, HOST_BRIDGE] {
         tree.add_root(root);
     }
     tree.add_line(format!("{VERBS_CLASS}/abi_version"), "6");
-    let node = Entry::Device { major: MISC_MAJOR, minor: MISC_MINOR };
+    let node = ViewEntry::Device { major: MISC_MAJOR, minor: MISC_MINOR };
     tree.add(format!("{NODES}/rdma_cm"), node);
     let bus = format!("{PCI_BUSES}/{BUS}");
     tree.add_root(bus.clone());
@@ -78,7 +78,7 @@ fn plant(interfaces: &[Interface]) -> Tree {
     let affinity = Affinity::of(interfaces.first());
     tree.add_line(format!("{HOST_BRIDGE}/pci_bus/{BUS}/cpulistaffinity"), &affinity.cpulist);
     for personality in personalities().iter().copied() {
-        let device = Device::new(personality, interfaces);
+        let device = DeviceFiles::new(personality, interfaces);
         device.add_function(&mut tree, &affinity);
         device.add_verbs(&mut tree);
         device.add_adapter(&mut tree);
@@ -95,7 +95,7 @@ struct Affinity {
 }
 
 impl Affinity {
-    fn of(interface: Option<&Interface>) -> Self {
+    fn of(interface: Option<&NetInterface>) -> Self {
         let read = |path: &str| {
             let text = fs::read_to_string(path).ok()?;
             Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -132,7 +132,7 @@ impl Affinity {
 }
 
 /// One device, and where its files are.
-struct Device {
+struct DeviceFiles {
     personality: Personality,
     name: String,
     /// The name of its node of verbs.
@@ -145,8 +145,8 @@ struct Device {
     interface: Option<String>,
 }
 
-impl Device {
-    fn new(personality: Personality, interfaces: &[Interface]) -> Self {
+impl DeviceFiles {
+    fn new(personality: Personality, interfaces: &[NetInterface]) -> Self {
         let name = name(personality).to_owned();
         let place = match personality {
             Personality::Roce => 0,
@@ -210,7 +210,7 @@ impl Device {
     fn add_verbs(&self, tree: &mut Tree) {
         let Self { node, address, .. } = self;
         let (major, minor) = (VERBS_MAJOR, VERBS_MINOR + self.place);
-        tree.add(format!("{NODES}/{node}"), Entry::Device { major, minor });
+        tree.add(format!("{NODES}/{node}"), ViewEntry::Device { major, minor });
         let root = format!("{}/infiniband_verbs/{node}", self.function());
         tree.add_line(format!("{root}/ibdev"), &self.name);
         tree.add_line(format!("{root}/abi_version"), "1");
@@ -249,7 +249,7 @@ impl Device {
         tree.add_link(format!("{CLASS}/{name}"), target);
     }
 
-    fn add_port(&self, tree: &mut Tree, interfaces: &[Interface]) {
+    fn add_port(&self, tree: &mut Tree, interfaces: &[NetInterface]) {
         let root = format!("{}/ports/1", self.adapter());
         let attr = port_attr(self.personality);
         let active = attr.state == IBV_PORT_ACTIVE;
@@ -290,14 +290,17 @@ impl Device {
     fn add_network(&self, tree: &mut Tree) {
         let Some(interface) = &self.interface else { return };
         let real = format!("/sys/class/net/{interface}");
-        tree.add(format!("{}/net/{interface}", self.function()), Entry::Elsewhere(real.clone()));
+        tree.add(
+            format!("{}/net/{interface}", self.function()),
+            ViewEntry::Elsewhere(real.clone()),
+        );
         let adapters = format!("{real}/device/infiniband");
         tree.add_link(format!("{adapters}/{}", self.name), self.adapter());
         tree.add_root(adapters);
     }
 }
 
-fn name_of(interfaces: &[Interface], index: u32) -> Option<String> {
+fn name_of(interfaces: &[NetInterface], index: u32) -> Option<String> {
     let owner = interfaces.iter().find(|interface| interface.index == index)?;
     Some(String::from_utf8_lossy(&owner.name).into_owned())
 }

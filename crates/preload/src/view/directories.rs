@@ -10,15 +10,15 @@ use weft_sync::{Mutex, MutexGuard};
 
 use super::files::Lacking;
 use super::status::inode;
-use super::tree::{Found, Kind, Last, Node};
+use super::tree::{DirentKind, Last, Node, ViewPath};
 use super::{handles, lookup, shared};
 use crate::errno;
 use crate::real::next;
 
 /// A directory that is being read.
-struct Stream {
+struct DirStream {
     path: String,
-    names: Vec<(String, Kind)>,
+    names: Vec<(String, DirentKind)>,
     next: usize,
     /// The descriptor that it was made of, or that the application wanted to know.
     fd: Option<c_int>,
@@ -35,9 +35,9 @@ fn streams() -> MutexGuard<'static, Vec<usize>> {
     OPEN.lock()
 }
 
-impl Stream {
+impl DirStream {
     /// Opens the directory that was found.
-    fn open(found: Found, fd: Option<c_int>) -> *mut libc::DIR {
+    fn open(found: ViewPath, fd: Option<c_int>) -> *mut libc::DIR {
         match found.node {
             Node::Directory => {}
             Node::Missing(code) => return errno::null(code),
@@ -47,7 +47,7 @@ impl Stream {
         let names = dots.into_iter().chain(lookup::children(&found.path)).collect();
         // SAFETY: all zeroes is valid: integers.
         let entry = unsafe { std::mem::zeroed() };
-        let stream = Stream { path: found.path, names, next: 0, fd, entry };
+        let stream = DirStream { path: found.path, names, next: 0, fd, entry };
         let stream = Box::into_raw(Box::new(stream));
         streams().push(stream as usize);
         COUNT.fetch_add(1, Ordering::AcqRel);
@@ -58,10 +58,10 @@ impl Stream {
     ///
     /// # Safety
     /// A stream of ours is used by one thread at a time, as the C library asks for any stream.
-    unsafe fn of<'a>(dir: *mut libc::DIR) -> Option<&'a mut Stream> {
+    unsafe fn of<'a>(dir: *mut libc::DIR) -> Option<&'a mut DirStream> {
         let ours = COUNT.load(Ordering::Acquire) > 0 && streams().contains(&(dir as usize));
         // SAFETY: an address on the list is that of a live stream, which nobody else uses now.
-        ours.then(|| unsafe { &mut *dir.cast::<Stream>() })
+        ours.then(|| unsafe { &mut *dir.cast::<DirStream>() })
     }
 
     fn close(&mut self) -> c_int {
@@ -88,7 +88,7 @@ impl Stream {
 }
 
 /// The entry of a name in the directory at `path`.
-pub fn entry(path: &str, name: &str, kind: Kind, position: usize) -> libc::dirent64 {
+pub fn entry(path: &str, name: &str, kind: DirentKind, position: usize) -> libc::dirent64 {
     // SAFETY: all zeroes is valid: integers.
     let mut entry: libc::dirent64 = unsafe { std::mem::zeroed() };
     entry.d_ino = inode(&format!("{path}/{name}"));
@@ -118,8 +118,8 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
     // SAFETY: as for the C function.
     match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
         None => watched(real(path)),
-        Some(Found { node: Node::Elsewhere(target), .. }) => watched(real(target.as_ptr())),
-        Some(found) => Stream::open(found, None),
+        Some(ViewPath { node: Node::Elsewhere(target), .. }) => watched(real(target.as_ptr())),
+        Some(found) => DirStream::open(found, None),
     }
 }
 
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
 pub unsafe extern "C" fn fdopendir(fd: c_int) -> *mut libc::DIR {
     let path = handles::path_of(fd);
     match (path.and_then(|path| lookup::find(&path, Last::Keep)), next!(fdopendir(fd))) {
-        (Some(found), _) => Stream::open(found, Some(fd)),
+        (Some(found), _) => DirStream::open(found, Some(fd)),
         // SAFETY: as for the C function.
         (None, Some(real)) => shared::watched(unsafe { real(fd) }, || fd),
         (None, None) => Lacking::lacking(),
@@ -158,7 +158,7 @@ macro_rules! hooks {
                     None => Lacking::lacking(),
                 };
                 // SAFETY: as for the C function.
-                match unsafe { Stream::of($dir) } {
+                match unsafe { DirStream::of($dir) } {
                     Some($stream) => $answer,
                     None => $other,
                 }
@@ -178,11 +178,12 @@ hooks! {
         |stream| stream.next = usize::try_from(position).unwrap_or(0),
         |real| { shared::rewind(dir); real() };
     dirfd(dir) -> c_int = |stream| stream.descriptor(), |real| real();
-    closedir(dir) -> c_int = |stream| Stream::close(stream), |real| { shared::close(dir); real() };
+    closedir(dir) -> c_int =
+        |stream| DirStream::close(stream), |real| { shared::close(dir); real() };
 }
 
-type Filter = Option<unsafe extern "C" fn(*const libc::dirent64) -> c_int>;
-type Order =
+type ScanFilter = Option<unsafe extern "C" fn(*const libc::dirent64) -> c_int>;
+type ScanOrder =
     Option<unsafe extern "C" fn(*mut *const libc::dirent64, *mut *const libc::dirent64) -> c_int>;
 type List = *mut *mut *mut libc::dirent64;
 
@@ -194,8 +195,8 @@ type List = *mut *mut *mut libc::dirent64;
 pub unsafe extern "C" fn scandir(
     path: *const c_char,
     list: List,
-    filter: Filter,
-    order: Order,
+    filter: ScanFilter,
+    order: ScanOrder,
 ) -> c_int {
     let real = next!(scandir(path, list, filter, order));
     // SAFETY: as for the C function.
@@ -210,8 +211,8 @@ pub unsafe extern "C" fn scandir(
 pub unsafe extern "C" fn scandir64(
     path: *const c_char,
     list: List,
-    filter: Filter,
-    order: Order,
+    filter: ScanFilter,
+    order: ScanOrder,
 ) -> c_int {
     let real = next!(scandir64(path, list, filter, order));
     // SAFETY: as for the C function.
@@ -221,19 +222,19 @@ pub unsafe extern "C" fn scandir64(
 /// # Safety
 /// As for `scandir`.
 unsafe fn scan(
-    real: Option<unsafe extern "C" fn(*const c_char, List, Filter, Order) -> c_int>,
+    real: Option<unsafe extern "C" fn(*const c_char, List, ScanFilter, ScanOrder) -> c_int>,
     path: *const c_char,
     list: List,
-    filter: Filter,
-    order: Order,
+    filter: ScanFilter,
+    order: ScanOrder,
 ) -> c_int {
     // SAFETY: as for the C function.
     let dir = match unsafe { lookup::at(libc::AT_FDCWD, path, Last::Follow) } {
-        Some(Found { node: Node::Elsewhere(target), .. }) => {
+        Some(ViewPath { node: Node::Elsewhere(target), .. }) => {
             // SAFETY: as for the C function.
             return real.map_or(-1, |real| unsafe { real(target.as_ptr(), list, filter, order) });
         }
-        Some(found) => Stream::open(found, None),
+        Some(found) => DirStream::open(found, None),
         // SAFETY: NUL-terminated, as for the C function.
         None if unsafe { shared::is_shared(path) } => unsafe { opendir(path) },
         // SAFETY: as for the C function.
@@ -263,7 +264,11 @@ unsafe fn scan(
 ///
 /// # Safety
 /// `dir` is a stream that nobody else has; the functions are the program's.
-unsafe fn collect(dir: *mut libc::DIR, filter: Filter, order: Order) -> Vec<*mut libc::dirent64> {
+unsafe fn collect(
+    dir: *mut libc::DIR,
+    filter: ScanFilter,
+    order: ScanOrder,
+) -> Vec<*mut libc::dirent64> {
     let mut found = Vec::new();
     loop {
         // SAFETY: by contract.

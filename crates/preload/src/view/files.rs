@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
 use super::status::{access as access_found, write_stat, write_statx};
-use super::tree::{Entry, Found, Last, Node};
+use super::tree::{Last, Node, ViewEntry, ViewPath};
 use super::{devices, handles, lookup};
 use crate::real::next;
 use crate::{dl, errno};
@@ -36,7 +36,7 @@ macro_rules! hooks {
                 // SAFETY: as for the C function.
                 match unsafe { lookup::at($dir, $path, $last) } {
                     None => real($path),
-                    Some(Found { node: Node::Elsewhere(target), .. }) => real(target.as_ptr()),
+                    Some(ViewPath { node: Node::Elsewhere(target), .. }) => real(target.as_ptr()),
                     // SAFETY: as for the C function, for those that write to its arguments.
                     Some($found) => unsafe { $answer },
                 }
@@ -169,7 +169,7 @@ descriptor_hooks! {
 }
 
 /// A descriptor of what was found. Nothing is behind the device nodes.
-fn open_found(found: &Found, flags: c_int) -> c_int {
+fn open_found(found: &ViewPath, flags: c_int) -> c_int {
     let only_path = flags & libc::O_PATH != 0;
     let writes = !only_path && flags & libc::O_ACCMODE != libc::O_RDONLY;
     let refused = match &found.node {
@@ -179,11 +179,11 @@ fn open_found(found: &Found, flags: c_int) -> c_int {
         _ if flags & libc::O_CREAT != 0 && flags & libc::O_EXCL != 0 => libc::EEXIST,
         Node::Directory if writes => libc::EISDIR,
         Node::Directory => return handles::make(&found.path, "", flags),
-        Node::Entry(Entry::Link(_)) if !only_path => libc::ELOOP,
+        Node::Entry(ViewEntry::Link(_)) if !only_path => libc::ELOOP,
         Node::Entry(_) if flags & libc::O_DIRECTORY != 0 => libc::ENOTDIR,
-        Node::Entry(Entry::Device { .. }) if !only_path => libc::ENXIO,
+        Node::Entry(ViewEntry::Device { .. }) if !only_path => libc::ENXIO,
         Node::Entry(_) if writes => libc::EACCES,
-        Node::Entry(Entry::Text(text)) => return handles::make(&found.path, text, flags),
+        Node::Entry(ViewEntry::Text(text)) => return handles::make(&found.path, text, flags),
         Node::Entry(_) => return handles::make(&found.path, "", flags),
     };
     errno::minus_one(refused)
@@ -191,7 +191,7 @@ fn open_found(found: &Found, flags: c_int) -> c_int {
 
 /// # Safety
 /// `mode` is NUL-terminated.
-unsafe fn open_stream(found: &Found, mode: *const c_char) -> *mut libc::FILE {
+unsafe fn open_stream(found: &ViewPath, mode: *const c_char) -> *mut libc::FILE {
     // SAFETY: NUL-terminated by contract.
     let letters = unsafe { CStr::from_ptr(mode) }.to_bytes();
     let writes = letters.iter().any(|c| b"wa+".contains(c));
@@ -206,9 +206,9 @@ unsafe fn open_stream(found: &Found, mode: *const c_char) -> *mut libc::FILE {
 
 /// # Safety
 /// `out` has room for `room` bytes.
-unsafe fn read_link(found: &Found, out: *mut c_char, room: usize) -> isize {
+unsafe fn read_link(found: &ViewPath, out: *mut c_char, room: usize) -> isize {
     let target = match &found.node {
-        Node::Entry(Entry::Link(target)) => target.as_bytes(),
+        Node::Entry(ViewEntry::Link(target)) => target.as_bytes(),
         Node::Missing(code) => return errno::minus_one(*code) as isize,
         _ => return errno::minus_one(libc::EINVAL) as isize,
     };
@@ -220,7 +220,7 @@ unsafe fn read_link(found: &Found, out: *mut c_char, room: usize) -> isize {
 
 /// # Safety
 /// `out` is NULL or has room for the longest path.
-unsafe fn real_path(found: Found, out: *mut c_char) -> *mut c_char {
+unsafe fn real_path(found: ViewPath, out: *mut c_char) -> *mut c_char {
     if let Node::Missing(code) = found.node {
         return errno::null(code);
     }
@@ -238,7 +238,7 @@ unsafe fn real_path(found: Found, out: *mut c_char) -> *mut c_char {
     unsafe { libc::strcpy(out, path.as_ptr()) }
 }
 
-fn no_attribute(found: &Found) -> isize {
+fn no_attribute(found: &ViewPath) -> isize {
     let code = if let Node::Missing(code) = found.node { code } else { libc::ENOTSUP };
     errno::minus_one(code) as isize
 }

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
 use super::devices::{self, PCI_DOMAIN};
-use super::tree::{Found, Kind, Last, Tree};
+use super::tree::{DirentKind, Last, Tree, ViewPath};
 use super::{current, handles};
 use crate::env;
 
@@ -22,7 +22,7 @@ const TOPS: [&[u8]; 2] = [b"/sys/", b"/dev/"];
 ///
 /// # Safety
 /// `path` is NULL or NUL-terminated.
-pub unsafe fn at(dir: c_int, path: *const c_char, last: Last) -> Option<Found> {
+pub unsafe fn at(dir: c_int, path: *const c_char, last: Last) -> Option<ViewPath> {
     if path.is_null() {
         return None;
     }
@@ -57,21 +57,21 @@ pub unsafe fn at(dir: c_int, path: *const c_char, last: Last) -> Option<Found> {
     if may_be_ours(path.as_bytes()) { find(path, last) } else { None }
 }
 
-fn beside(base: &str, path: &str, last: Last) -> Found {
+fn beside(base: &str, path: &str, last: Last) -> ViewPath {
     if path.is_empty() {
-        return find(base, Last::Keep).unwrap_or_else(|| Found::elsewhere(base, &[]));
+        return find(base, Last::Keep).unwrap_or_else(|| ViewPath::elsewhere(base, &[]));
     }
     let path = format!("{base}/{path}");
-    find(&path, last).unwrap_or_else(|| Found::elsewhere(&path, &[]))
+    find(&path, last).unwrap_or_else(|| ViewPath::elsewhere(&path, &[]))
 }
 
 /// Resolves an absolute path in the tree.
-pub fn find(path: &str, last: Last) -> Option<Found> {
+pub fn find(path: &str, last: Last) -> Option<ViewPath> {
     with_tree(|tree| tree.resolve(path, last)).flatten()
 }
 
 /// The names in the directory at a canonical path of the tree.
-pub fn children(path: &str) -> Vec<(String, Kind)> {
+pub fn children(path: &str) -> Vec<(String, DirentKind)> {
     with_tree(|tree| tree.children(path)).unwrap_or_default()
 }
 

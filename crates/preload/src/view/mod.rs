@@ -36,13 +36,13 @@ mod tree;
 
 use std::ffi::CStr;
 
-use tree::{Entry, Found, Last, Node};
+use tree::{Last, Node, ViewEntry, ViewPath};
 
 /// What the file at `path` says, if it is one of the view's.
 pub fn text(path: &CStr) -> Option<String> {
     // SAFETY: NUL-terminated.
     match unsafe { lookup::at(libc::AT_FDCWD, path.as_ptr(), Last::Follow) } {
-        Some(Found { node: Node::Entry(Entry::Text(text)), .. }) => Some(text),
+        Some(ViewPath { node: Node::Entry(ViewEntry::Text(text)), .. }) => Some(text),
         _ => None,
     }
 }

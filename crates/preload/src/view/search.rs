@@ -7,7 +7,7 @@ use std::mem;
 
 use super::directories::{closedir, opendir, readdir64};
 use super::files::{Lacking, lstat, stat};
-use super::tree::{Found, Last, Node};
+use super::tree::{Last, Node, ViewPath};
 use super::{current, lookup, shared};
 use crate::errno;
 use crate::real::next;
@@ -103,7 +103,7 @@ unsafe fn search(
 
 /// What `nftw` tells beside the path.
 #[repr(C)]
-pub struct Place {
+pub struct FtwPlace {
     base: c_int,
     level: c_int,
 }
@@ -126,7 +126,8 @@ const SKIP_SUBTREE: c_int = 2;
 const SKIP_SIBLINGS: c_int = 3;
 
 type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
-type VisitAt = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut Place) -> c_int;
+type VisitAt =
+    unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut FtwPlace) -> c_int;
 
 /// Whose function is called for each file.
 #[derive(Clone, Copy)]
@@ -161,7 +162,7 @@ macro_rules! walks {
                         // SAFETY: as for the C function.
                         unsafe { walk(path, $visitor, $how) }
                     }
-                    None | Some(Found { node: Node::Elsewhere(_), .. }) => {
+                    None | Some(ViewPath { node: Node::Elsewhere(_), .. }) => {
                         match next!($name(path, $visit, descriptors $(, $flags)?)) {
                             // SAFETY: as for the C function.
                             Some(real) => unsafe { real(path, $visit, descriptors $(, $flags)?) },
@@ -247,7 +248,7 @@ impl Walk {
             // SAFETY: the application's function, as for the C function.
             Visitor::Plain(visit) => unsafe { visit(path.as_ptr(), status, kind) },
             Visitor::Placed(visit) => {
-                let mut place = Place { base, level };
+                let mut place = FtwPlace { base, level };
                 // SAFETY: as above.
                 unsafe { visit(path.as_ptr(), status, kind, &raw mut place) }
             }

@@ -12,7 +12,7 @@ use weft_sync::Mutex;
 use super::devices::SHARED;
 use super::directories::entry;
 use super::lookup;
-use super::tree::Kind;
+use super::tree::DirentKind;
 use crate::errno;
 
 /// What the view has in a directory that is being read.
@@ -20,7 +20,7 @@ struct Guests {
     /// The address of the C library's stream.
     dir: usize,
     path: &'static str,
-    names: Vec<(String, Kind)>,
+    names: Vec<(String, DirentKind)>,
     next: usize,
     /// What was given last; the next one overwrites it.
     entry: Box<libc::dirent64>,

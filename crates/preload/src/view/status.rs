@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use super::tree::{Entry, Found, Node};
+use super::tree::{Node, ViewEntry, ViewPath};
 use crate::errno;
 
 /// Kinds and rights of what is shown.
@@ -38,15 +38,15 @@ fn sysfs() -> u64 {
 fn mode(node: &Node) -> Result<libc::mode_t, c_int> {
     match node {
         Node::Directory => Ok(DIRECTORY),
-        Node::Entry(Entry::Text(_)) => Ok(FILE),
-        Node::Entry(Entry::Link(_)) => Ok(LINK),
-        Node::Entry(Entry::Device { .. }) => Ok(DEVICE),
-        Node::Entry(Entry::Elsewhere(_)) | Node::Elsewhere(_) => Err(libc::ENOENT),
+        Node::Entry(ViewEntry::Text(_)) => Ok(FILE),
+        Node::Entry(ViewEntry::Link(_)) => Ok(LINK),
+        Node::Entry(ViewEntry::Device { .. }) => Ok(DEVICE),
+        Node::Entry(ViewEntry::Elsewhere(_)) | Node::Elsewhere(_) => Err(libc::ENOENT),
         Node::Missing(code) => Err(*code),
     }
 }
 
-fn status(found: &Found) -> Result<libc::stat, c_int> {
+fn status(found: &ViewPath) -> Result<libc::stat, c_int> {
     // SAFETY: all zeroes is valid: integers.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
     stat.st_mode = mode(&found.node)?;
@@ -56,8 +56,8 @@ fn status(found: &Found) -> Result<libc::stat, c_int> {
     stat.st_blksize = BLOCK;
     match &found.node {
         // Not the page that sysfs says: copies would be filled up with zeroes.
-        Node::Entry(Entry::Text(text)) => stat.st_size = text.len() as i64,
-        Node::Entry(Entry::Device { major, minor }) => {
+        Node::Entry(ViewEntry::Text(text)) => stat.st_size = text.len() as i64,
+        Node::Entry(ViewEntry::Device { major, minor }) => {
             stat.st_rdev = libc::makedev(*major, *minor);
         }
         _ => {}
@@ -69,7 +69,7 @@ fn status(found: &Found) -> Result<libc::stat, c_int> {
 ///
 /// # Safety
 /// `out` is writable.
-pub unsafe fn write_stat(found: &Found, out: *mut libc::stat) -> c_int {
+pub unsafe fn write_stat(found: &ViewPath, out: *mut libc::stat) -> c_int {
     match status(found) {
         // SAFETY: writable by contract.
         Ok(stat) => unsafe { out.write(stat) },
@@ -82,7 +82,7 @@ pub unsafe fn write_stat(found: &Found, out: *mut libc::stat) -> c_int {
 ///
 /// # Safety
 /// `out` is writable.
-pub unsafe fn write_statx(found: &Found, out: *mut libc::statx) -> c_int {
+pub unsafe fn write_statx(found: &ViewPath, out: *mut libc::statx) -> c_int {
     let stat = match status(found) {
         Ok(stat) => stat,
         Err(code) => return errno::minus_one(code),
@@ -104,7 +104,7 @@ pub unsafe fn write_statx(found: &Found, out: *mut libc::statx) -> c_int {
 }
 
 /// Answers an `access`: nothing can be written but the device nodes, and root is told so too.
-pub fn access(found: &Found, wanted: c_int) -> c_int {
+pub fn access(found: &ViewPath, wanted: c_int) -> c_int {
     match mode(&found.node) {
         Err(code) => errno::minus_one(code),
         Ok(mode) if wanted as libc::mode_t & !mode & 0o7 != 0 => errno::minus_one(libc::EACCES),

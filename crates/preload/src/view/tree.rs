@@ -9,7 +9,7 @@ use std::ffi::{CString, c_int};
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum ViewEntry {
     /// A file with this text.
     Text(String),
     /// A character device with these numbers, which nobody can open.
@@ -25,8 +25,8 @@ pub enum Entry {
 pub enum Node {
     /// A directory of the tree.
     Directory,
-    /// Any entry but [`Entry::Elsewhere`].
-    Entry(Entry),
+    /// Any entry but [`ViewEntry::Elsewhere`].
+    Entry(ViewEntry),
     /// A path that the kernel resolves.
     Elsewhere(CString),
     /// Nothing, for the reason that `errno` gives.
@@ -35,7 +35,7 @@ pub enum Node {
 
 /// A path that leads into the tree, or out of it by way of one of its links.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ViewPath {
     /// The canonical path, unless it is elsewhere or missing.
     pub path: String,
     /// What is there.
@@ -43,7 +43,7 @@ pub struct Found {
 }
 
 /// The kinds of children, as `readdir` names them: `DT_DIR` and its like.
-pub type Kind = u8;
+pub type DirentKind = u8;
 
 /// What happens to a link that is the last component of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ const LINKS_MAX: usize = 40;
 /// The entries, by path.
 #[derive(Debug, Default)]
 pub struct Tree {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, ViewEntry>,
     roots: Vec<String>,
 }
 
@@ -68,21 +68,21 @@ impl Tree {
         self.roots.push(path.into());
     }
 
-    pub fn add(&mut self, path: String, entry: Entry) {
+    pub fn add(&mut self, path: String, entry: ViewEntry) {
         self.entries.insert(path, entry);
     }
 
     /// A file with a line of text.
     pub fn add_line(&mut self, path: String, line: &str) {
-        self.add(path, Entry::Text(format!("{line}\n")));
+        self.add(path, ViewEntry::Text(format!("{line}\n")));
     }
 
     pub fn add_link(&mut self, path: String, target: impl Into<String>) {
-        self.add(path, Entry::Link(target.into()));
+        self.add(path, ViewEntry::Link(target.into()));
     }
 
     /// Resolves an absolute path; `None` if the kernel would come to the same without the tree.
-    pub fn resolve(&self, path: &str, last: Last) -> Option<Found> {
+    pub fn resolve(&self, path: &str, last: Last) -> Option<ViewPath> {
         let mut at = String::new();
         let mut rest: Vec<&str> = path.split('/').rev().collect();
         let mut links = 0;
@@ -100,40 +100,40 @@ impl Tree {
             let next = format!("{at}/{part}");
             entered |= self.is_ours(&next);
             match self.entries.get(&next) {
-                Some(Entry::Link(target)) if last == Last::Follow || !rest.is_empty() => {
+                Some(ViewEntry::Link(target)) if last == Last::Follow || !rest.is_empty() => {
                     links += 1;
                     if links > LINKS_MAX {
-                        return Some(Found::missing(libc::ELOOP));
+                        return Some(ViewPath::missing(libc::ELOOP));
                     }
                     if target.starts_with('/') {
                         at.clear();
                     }
                     rest.extend(target.split('/').rev());
                 }
-                Some(Entry::Elsewhere(target)) => {
+                Some(ViewEntry::Elsewhere(target)) => {
                     // With its slash the path of a link means the directory that it leads to.
                     let rest = if rest.is_empty() { &[""] } else { &rest[..] };
-                    return Some(Found::elsewhere(target, rest));
+                    return Some(ViewPath::elsewhere(target, rest));
                 }
-                Some(Entry::Text(_) | Entry::Device { .. }) if !rest.is_empty() => {
-                    return Some(Found::missing(libc::ENOTDIR));
+                Some(ViewEntry::Text(_) | ViewEntry::Device { .. }) if !rest.is_empty() => {
+                    return Some(ViewPath::missing(libc::ENOTDIR));
                 }
                 Some(_) => at = next,
                 None if self.has_below(&next) => at = next,
-                None if self.is_ours(&at) => return Some(Found::missing(libc::ENOENT)),
-                None => return entered.then(|| Found::elsewhere(&next, &rest)),
+                None if self.is_ours(&at) => return Some(ViewPath::missing(libc::ENOENT)),
+                None => return entered.then(|| ViewPath::elsewhere(&next, &rest)),
             }
         }
         if !self.is_ours(&at) {
-            return entered.then(|| Found::elsewhere(&at, &[]));
+            return entered.then(|| ViewPath::elsewhere(&at, &[]));
         }
         let node = self.entries.get(&at).cloned().map_or(Node::Directory, Node::Entry);
-        Some(Found { path: at, node })
+        Some(ViewPath { path: at, node })
     }
 
     /// The names in the directory at a canonical path, with their kinds.
-    pub fn children(&self, path: &str) -> Vec<(String, Kind)> {
-        let mut children: Vec<(String, Kind)> = Vec::new();
+    pub fn children(&self, path: &str) -> Vec<(String, DirentKind)> {
+        let mut children: Vec<(String, DirentKind)> = Vec::new();
         for (place, entry) in self.below(path) {
             let rest = &place[path.len() + 1..];
             let (name, kind) = match rest.split_once('/') {
@@ -147,7 +147,7 @@ impl Tree {
         children
     }
 
-    fn below(&self, path: &str) -> impl Iterator<Item = (&String, &Entry)> {
+    fn below(&self, path: &str) -> impl Iterator<Item = (&String, &ViewEntry)> {
         let prefix = format!("{path}/");
         let from = self.entries.range(prefix.clone()..);
         from.take_while(move |(place, _)| place.starts_with(&prefix))
@@ -165,8 +165,8 @@ impl Tree {
     }
 }
 
-impl Entry {
-    fn kind(&self) -> Kind {
+impl ViewEntry {
+    fn kind(&self) -> DirentKind {
         match self {
             Self::Text(_) => libc::DT_REG,
             Self::Device { .. } => libc::DT_CHR,
@@ -176,7 +176,7 @@ impl Entry {
     }
 }
 
-impl Found {
+impl ViewPath {
     fn missing(code: c_int) -> Self {
         Self { path: String::new(), node: Node::Missing(code) }
     }
@@ -203,14 +203,14 @@ mod tests {
         tree.add_line("/sys/devices/p/f/x/d/text".into(), "1");
         tree.add_link("/sys/devices/p/f/x/d/device".into(), "../../../f");
         tree.add_line("/sys/devices/p/f/vendor".into(), "2");
-        tree.add("/sys/devices/p/f/net/e".into(), Entry::Elsewhere("/sys/class/net/e".into()));
+        tree.add("/sys/devices/p/f/net/e".into(), ViewEntry::Elsewhere("/sys/class/net/e".into()));
         tree.add_link("/sys/devices/p/f/bus".into(), "../../../bus/y");
         tree.add_link("/sys/devices/p/f/a".into(), "b");
         tree.add_link("/sys/devices/p/f/b".into(), "a");
         tree
     }
 
-    fn at(path: &str, last: Last) -> Found {
+    fn at(path: &str, last: Last) -> ViewPath {
         tree().resolve(path, last).unwrap_or_else(|| panic!("{path} is the kernel's"))
     }
 
@@ -238,7 +238,7 @@ mod tests {
     fn the_last_link_is_kept_if_the_caller_says_so_and_no_slash_follows() {
         let kept = at("/sys/class/x/d", Last::Keep);
         assert_eq!(kept.path, "/sys/class/x/d");
-        assert_eq!(kept.node, Node::Entry(Entry::Link("../../devices/p/f/x/d".into())));
+        assert_eq!(kept.node, Node::Entry(ViewEntry::Link("../../devices/p/f/x/d".into())));
         assert_eq!(at("/sys/class/x/d/", Last::Keep).node, Node::Directory);
     }
 

@@ -40,7 +40,7 @@ enum SdpLeg {
 
 /// How far a connect is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+enum AttemptProgress {
     /// Parts of the connection are missing.
     Preparing,
     /// Answers are awaited.
@@ -61,7 +61,7 @@ pub struct ConnectAttempt {
     began: Instant,
     tcp: TcpLeg,
     sdp: SdpLeg,
-    progress: Progress,
+    progress: AttemptProgress,
     /// Raised at the decision, where a thread of the application waits for it.
     waiter: Option<OwnedFd>,
     /// stderr has a line that says why the peer is not reached.
@@ -86,7 +86,7 @@ impl ConnectAttempt {
             began: now,
             tcp: TcpLeg::Idle,
             sdp: SdpLeg::Asked,
-            progress: Progress::Preparing,
+            progress: AttemptProgress::Preparing,
             waiter: None,
             is_reported: false,
         }
@@ -95,7 +95,7 @@ impl ConnectAttempt {
     /// All parts of the connection are there. `waiter` is raised at the decision.
     pub fn begin_waiting(&mut self, waiter: Option<OwnedFd>) {
         self.waiter = waiter;
-        self.progress = Progress::Waiting;
+        self.progress = AttemptProgress::Waiting;
     }
 
     /// No thread waits any more; the application polls its socket.
@@ -110,20 +110,20 @@ impl ConnectAttempt {
 
     /// Whether a decision can be made, and is not.
     pub fn is_waiting(&self) -> bool {
-        self.progress == Progress::Waiting
+        self.progress == AttemptProgress::Waiting
     }
 
     /// The decision, once made.
     pub fn decision(&self) -> Option<Decision> {
         match self.progress {
-            Progress::Decided(decision) => Some(decision),
-            Progress::Preparing | Progress::Waiting => None,
+            AttemptProgress::Decided(decision) => Some(decision),
+            AttemptProgress::Preparing | AttemptProgress::Waiting => None,
         }
     }
 
     /// The connect has come to this.
     pub fn decide(&mut self, decision: Decision) {
-        self.progress = Progress::Decided(decision);
+        self.progress = AttemptProgress::Decided(decision);
     }
 
     /// The connect by TCP begins at `now`.

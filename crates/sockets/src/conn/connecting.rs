@@ -11,9 +11,9 @@ use weft_reactor::Interest;
 use super::Conn;
 use super::attempt::Decision;
 use super::inner::ConnInner;
-use super::state::Change;
+use super::state::ConnChange;
 use crate::report::Carrier;
-use crate::stream::Stream;
+use crate::stream::SdpStream;
 use crate::{strict, sys};
 
 impl ConnInner {
@@ -85,13 +85,13 @@ impl ConnInner {
     /// SDP carries the data from now on.
     pub fn go_by_sdp(&mut self) {
         let Some(attempt) = self.attempt.take() else { return };
-        self.change(Change::SdpChosen);
+        self.change(ConnChange::SdpChosen);
         self.due = None;
-        if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             // The peer waits for this. A connection that has failed reports it in its state.
             let _ = connection.greet(verbs);
         }
-        let style = self.stream.as_ref().map_or("over", Stream::style);
+        let style = self.stream.as_ref().map_or("over", SdpStream::style);
         let carrier = Carrier::Sdp(attempt.fabric.name, style);
         self.env().reports.connected(attempt.remote, carrier);
         if let Some(tcp) = &mut self.shadow {
@@ -106,7 +106,7 @@ impl ConnInner {
         let Some(app) = &self.app else { return true };
         let holders = app.holders();
         if holders.is_empty() && !app.is_left() {
-            self.change(Change::TcpChosen);
+            self.change(ConnChange::TcpChosen);
             self.attempt = None;
             self.clear_jam();
             return false;

@@ -7,14 +7,14 @@ use weft_io::cm::CmId;
 use weft_os::clock;
 
 use super::attempt::ConnectAttempt;
-use super::state::{AppHalf, Change, Phase};
+use super::state::{AppHalf, ConnChange, ConnPhase};
 use super::table::ConnTable;
 use crate::app_socket::AppSocket;
 use crate::env::Env;
-use crate::names::Ends;
+use crate::names::SocketEnds;
 use crate::report::Carrier;
 use crate::shadow_tcp::{ShadowTcp, TcpRelay};
-use crate::stream::Stream;
+use crate::stream::SdpStream;
 use crate::{strict, sys};
 
 /// Grace period for in-flight SDP data after the shadow TCP connection has closed.
@@ -31,14 +31,14 @@ const GAVE_UP: &str = "it has given SDP up";
 pub struct ConnInner {
     pub table: &'static ConnTable,
     /// The addresses of both ends, as the application knows them.
-    pub ends: Ends,
+    pub ends: SocketEnds,
     /// Changed by [`ConnInner::change`] only.
-    phase: Phase,
+    phase: ConnPhase,
     pub app: Option<AppSocket>,
-    pub stream: Option<Stream>,
+    pub stream: Option<SdpStream>,
     pub cm: Option<Arc<CmId>>,
     pub shadow: Option<ShadowTcp>,
-    /// Present in [`Phase::Connecting`], once the peer was asked.
+    /// Present in [`ConnPhase::Connecting`], once the peer was asked.
     pub attempt: Option<ConnectAttempt>,
     /// The fabric of an accepted connection, until its carrier is reported.
     pub unreported_fabric: Option<&'static str>,
@@ -60,7 +60,7 @@ pub struct ConnInner {
 
 impl ConnInner {
     /// A connection between `ends` that begins in `phase`.
-    pub fn new(table: &'static ConnTable, ends: Ends, phase: Phase) -> Self {
+    pub fn new(table: &'static ConnTable, ends: SocketEnds, phase: ConnPhase) -> Self {
         Self {
             table,
             ends,
@@ -86,25 +86,25 @@ impl ConnInner {
         &self.table.env
     }
 
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> ConnPhase {
         self.phase
     }
 
     /// Takes `change`; whether the phase is another one now.
-    pub fn change(&mut self, change: Change) -> bool {
+    pub fn change(&mut self, change: ConnChange) -> bool {
         let next = self.phase.after(change);
         self.phase = next.unwrap_or(self.phase);
         next.is_some()
     }
 
     pub fn is_over(&self) -> bool {
-        self.phase == Phase::Over
+        self.phase == ConnPhase::Over
     }
 
     /// The peer of a granted connection knows of it. It may still have chosen TCP, if the answer
     /// came too late; from now on its first message, or its close, says which.
     pub fn handle_reached(&mut self) {
-        self.change(Change::PeerReached);
+        self.change(ConnChange::PeerReached);
         if self.phase.is_undecided() {
             self.due = None;
         }
@@ -115,7 +115,7 @@ impl ConnInner {
         let Some(stream) = &mut self.stream else { return false };
         let any = stream.settle();
         let heard = stream.parts().is_some_and(|(connection, _)| connection.has_heard());
-        if heard && self.change(Change::SdpHeard) {
+        if heard && self.change(ConnChange::SdpHeard) {
             self.due = None;
         }
         any
@@ -127,8 +127,8 @@ impl ConnInner {
             && self.app.is_some()
             && let Some(fabric) = self.unreported_fabric.take()
         {
-            let style = self.stream.as_ref().map_or("over", Stream::style);
-            let is_sdp = self.phase == Phase::Sdp;
+            let style = self.stream.as_ref().map_or("over", SdpStream::style);
+            let is_sdp = self.phase == ConnPhase::Sdp;
             let carrier = if is_sdp { Carrier::Sdp(fabric, style) } else { Carrier::Tcp(GAVE_UP) };
             self.env().reports.accepted(self.ends.remote, carrier);
         }
@@ -138,10 +138,10 @@ impl ConnInner {
     pub fn handle_lost(&mut self) {
         // What has arrived before counts.
         self.settle();
-        if self.phase.is_undecided() && self.phase != Phase::Heard {
+        if self.phase.is_undecided() && self.phase != ConnPhase::Heard {
             // The peer has chosen TCP before it knew of the grant.
             self.turn_to_tcp();
-        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             connection.handle_disconnect(verbs);
         }
     }
@@ -149,9 +149,9 @@ impl ConnInner {
     /// The peer of a granted connection uses TCP.
     pub fn turn_to_tcp(&mut self) {
         self.drop_stream();
-        self.change(Change::TcpChosen);
+        self.change(ConnChange::TcpChosen);
         self.due = None;
-        let Ends { local, remote } = self.ends;
+        let SocketEnds { local, remote } = self.ends;
         if strict::refuses_peer(&self.env().settings, local.ip(), remote.ip()) {
             // No byte has moved. Without its TCP connection it is over.
             self.unreported_fabric = None;
@@ -180,7 +180,7 @@ impl ConnInner {
         let Some(shadow) = self.shadow.as_ref().filter(|shadow| shadow.is_watched()) else {
             return;
         };
-        if self.phase == Phase::Tcp || !std::mem::take(&mut self.is_shadow_ready) {
+        if self.phase == ConnPhase::Tcp || !std::mem::take(&mut self.is_shadow_ready) {
             return;
         }
         let ends = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
@@ -197,10 +197,10 @@ impl ConnInner {
                 shadow.ignore();
             }
             let in_order = events & (libc::POLLHUP | libc::POLLERR) == 0;
-            if !(in_order && self.stream.as_ref().is_some_and(Stream::outlasts_peer)) {
+            if !(in_order && self.stream.as_ref().is_some_and(SdpStream::outlasts_peer)) {
                 self.due = Some(clock::now() + SHADOW_GRACE);
             }
-        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             // The peer takes this for a TCP connection; an abort corrects that.
             connection.abort(verbs);
         }
@@ -213,7 +213,7 @@ impl ConnInner {
         }
         self.due = None;
         if !self.phase.is_undecided() {
-            if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+            if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
                 connection.abort(verbs);
             }
         } else if self.app.is_some() {
@@ -228,19 +228,19 @@ impl ConnInner {
         if self.relay.has_failed() {
             return true;
         }
-        let parts = self.stream.as_mut().and_then(Stream::parts);
+        let parts = self.stream.as_mut().and_then(SdpStream::parts);
         parts.is_some_and(|(connection, _)| connection.fault().is_some())
     }
 
     /// Whether nothing is left to do.
     pub fn is_done(&mut self) -> bool {
         match self.phase {
-            Phase::Over => true,
-            Phase::Tcp => self.shadow.is_none() || self.is_relay_done(),
-            Phase::Sdp => {
+            ConnPhase::Over => true,
+            ConnPhase::Tcp => self.shadow.is_none() || self.is_relay_done(),
+            ConnPhase::Sdp => {
                 let closed = self.app_half == AppHalf::Closed;
                 let told = self.app.as_ref().is_none_or(AppSocket::is_flushed) || closed;
-                let Some((connection, _)) = self.stream.as_mut().and_then(Stream::parts) else {
+                let Some((connection, _)) = self.stream.as_mut().and_then(SdpStream::parts) else {
                     return true;
                 };
                 let read = connection.readable() == 0 || closed;

@@ -27,13 +27,13 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Wake;
 
 use self::inner::ConnInner;
-use self::state::{Change, Phase};
+use self::state::{ConnChange, ConnPhase};
 use self::table::ConnTable;
 use crate::app_socket::AppSocket;
 use crate::fabric::{Fabric, conn_param};
-use crate::names::Ends;
+use crate::names::SocketEnds;
 use crate::shadow_tcp::ShadowTcp;
-use crate::stream::Stream;
+use crate::stream::SdpStream;
 use crate::sys;
 
 /// How long a peer that was granted SDP may take to show that it knows.
@@ -50,7 +50,7 @@ pub struct Conn {
 
 /// Which descriptor of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ConnPart {
     /// This library's end of the application's pair.
     App,
     /// The TCP connection.
@@ -58,15 +58,15 @@ pub enum Part {
 }
 
 /// A descriptor of a connection, as a source of the engine.
-struct FdSource(Weak<Conn>, Part);
+struct FdSource(Weak<Conn>, ConnPart);
 
 impl Source for FdSource {
     fn ready(&self, _: Readiness) {
         let Some(conn) = self.0.upgrade() else { return };
         let mut inner = conn.lock();
         match self.1 {
-            Part::App => inner.is_app_ready = true,
-            Part::Shadow => inner.is_shadow_ready = true,
+            ConnPart::App => inner.is_app_ready = true,
+            ConnPart::Shadow => inner.is_shadow_ready = true,
         }
         conn.work_locked(&mut inner);
     }
@@ -86,7 +86,7 @@ impl Wake for ConnWaker {
 
 impl Conn {
     /// A connection between `ends` that begins in `phase`, in the table.
-    pub fn new(table: &'static ConnTable, ends: Ends, phase: Phase) -> Arc<Self> {
+    pub fn new(table: &'static ConnTable, ends: SocketEnds, phase: ConnPhase) -> Arc<Self> {
         let conn = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             id: table.env.next_id(),
@@ -98,7 +98,7 @@ impl Conn {
     }
 
     /// The source for one of its descriptors.
-    pub fn fd_source(&self, part: Part) -> Arc<dyn Source> {
+    pub fn fd_source(&self, part: ConnPart) -> Arc<dyn Source> {
         Arc::new(FdSource(self.me.clone(), part))
     }
 
@@ -160,7 +160,7 @@ impl Conn {
 
     /// Ends the connection and releases all its parts.
     pub fn finish(&self, inner: &mut ConnInner) {
-        inner.change(Change::Finished);
+        inner.change(ConnChange::Finished);
         inner.due = None;
         let failed = inner.has_failed();
         if let Some(app) = inner.app.take() {
@@ -196,7 +196,7 @@ impl Conn {
     pub fn grant(&self, id: &Arc<CmId>, fabric: &Fabric, peer: IpAddr, hello: Request) -> bool {
         let mut inner = self.lock();
         let devices = &self.table.env.devices;
-        let accepted = Stream::accept(devices, fabric.personality, peer, hello, self.waker());
+        let accepted = SdpStream::accept(devices, fabric.personality, peer, hello, self.waker());
         let Ok((stream, answer)) = accepted else { return false };
         if id.accept(&conn_param(answer), stream.qp()).is_err() {
             return false;
@@ -228,19 +228,20 @@ impl Conn {
         let shadow = sys::duplicate(stream).ok()?;
         // Nothing on it waits.
         sys::set_flags(stream, libc::O_RDWR | libc::O_NONBLOCK).ok()?;
-        inner.ends = Ends { local: sys::local(stream).ok()?, remote: sys::remote(stream).ok()? };
-        let source = self.fd_source(Part::App);
+        inner.ends =
+            SocketEnds { local: sys::local(stream).ok()?, remote: sys::remote(stream).ok()? };
+        let source = self.fd_source(ConnPart::App);
         let (theirs, app) = AppSocket::pair(&inner.ends, at.unwrap_or(-1), source).ok()?;
         sys::set_room(theirs.as_raw_fd());
         self.table.add_app_socket(app.other(), self.me.upgrade()?);
         inner.app = Some(app);
-        let source = self.fd_source(Part::Shadow);
+        let source = self.fd_source(ConnPart::Shadow);
         inner.shadow = Some(ShadowTcp::new(shadow, Interest::READ, source));
         inner.due = None;
-        inner.change(Change::AppAccepted);
+        inner.change(ConnChange::AppAccepted);
         inner.settle();
         inner.report_carrier();
-        if inner.phase() == Phase::Accepted {
+        if inner.phase() == ConnPhase::Accepted {
             self.limit_reach(&mut inner);
         }
         self.set_timer(clock::now());
@@ -260,7 +261,7 @@ impl Conn {
         if inner.is_over() || inner.phase().is_unclaimed() {
             return false;
         }
-        match inner.stream.as_mut().and_then(Stream::parts) {
+        match inner.stream.as_mut().and_then(SdpStream::parts) {
             Some((connection, _)) => !connection.is_flushed() && connection.fault().is_none(),
             None => !inner.is_relay_done(),
         }

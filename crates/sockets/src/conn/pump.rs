@@ -9,10 +9,10 @@ use weft_reactor::Interest;
 use weft_sdp::{Connection, Style};
 
 use super::inner::ConnInner;
-use super::state::{AppHalf, Phase};
+use super::state::{AppHalf, ConnPhase};
 use crate::app_socket::{AppRead, AppSocket};
 use crate::env::SCRATCH_BYTES;
-use crate::stream::Stream;
+use crate::stream::SdpStream;
 use crate::sys;
 
 /// Size of the buffer in bytes where memory is short.
@@ -41,8 +41,8 @@ impl ConnInner {
     /// them, and nothing waits before them. A stream in flight is not for this: two threads move it
     /// sooner than one.
     pub fn may_send_inline(&mut self, count: usize) -> bool {
-        let open = self.phase() == Phase::Sdp && self.app_half == AppHalf::Open;
-        let is_streaming = self.stream.as_ref().is_none_or(Stream::is_flying);
+        let open = self.phase() == ConnPhase::Sdp && self.app_half == AppHalf::Open;
+        let is_streaming = self.stream.as_ref().is_none_or(SdpStream::is_flying);
         open && !is_streaming
             && self.far_room() >= count
             && self.app.as_ref().is_some_and(AppSocket::is_silent)
@@ -73,13 +73,13 @@ impl ConnInner {
         if self.phase().is_undecided() {
             let over = |(connection, _): (&mut Connection, _)| connection.is_over();
             if self.phase().is_unclaimed()
-                && self.stream.as_mut().and_then(Stream::parts).is_some_and(over)
+                && self.stream.as_mut().and_then(SdpStream::parts).is_some_and(over)
             {
                 self.limit_unclaimed();
             }
             return settled;
         }
-        if self.phase() == Phase::Tcp {
+        if self.phase() == ConnPhase::Tcp {
             // First: the room that this makes may be for the last bytes of the application.
             self.flush_relay();
         }
@@ -104,8 +104,8 @@ impl ConnInner {
             self.is_app_ready = false;
             return app.is_left() && self.close_far();
         }
-        let stream = self.stream.as_ref().filter(|_| phase == Phase::Sdp);
-        let shared = stream.and_then(Stream::vacant);
+        let stream = self.stream.as_ref().filter(|_| phase == ConnPhase::Sdp);
+        let shared = stream.and_then(SdpStream::vacant);
         let shared = shared.filter(|parts| parts.bytes() > 0);
         let is_shared = shared.is_some();
         let (read, room) = match shared {
@@ -147,40 +147,40 @@ impl ConnInner {
     /// Bytes that the far end takes.
     fn far_room(&mut self) -> usize {
         match self.phase() {
-            Phase::Sdp => {
-                let parts = self.stream.as_mut().and_then(Stream::parts);
+            ConnPhase::Sdp => {
+                let parts = self.stream.as_mut().and_then(SdpStream::parts);
                 parts.map_or(0, |(connection, _)| connection.writable() as usize)
             }
-            Phase::Tcp if self.relay.is_flushed() => SCRATCH_BYTES,
+            ConnPhase::Tcp if self.relay.is_flushed() => SCRATCH_BYTES,
             _ => 0,
         }
     }
 
     fn send_far(&mut self, bytes: &[u8]) {
-        if self.phase() == Phase::Tcp {
+        if self.phase() == ConnPhase::Tcp {
             self.relay.send(self.shadow.as_ref(), bytes);
-        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             // There is room for all of it; a connection that has failed reports it in its state.
             let _ = connection.send(verbs, bytes);
         }
     }
 
     fn send_far_urgent(&mut self, byte: u8) {
-        if self.phase() == Phase::Tcp {
+        if self.phase() == ConnPhase::Tcp {
             if let Some(tcp) = &self.shadow {
                 // TCP may lose urgent data as well when much of it is sent.
                 let _ = sys::send(tcp.raw(), &[byte], libc::MSG_OOB);
             }
-        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             // As above.
             let _ = connection.send_urgent(verbs, byte);
         }
     }
 
     fn shut_far(&mut self) {
-        if self.phase() == Phase::Tcp {
+        if self.phase() == ConnPhase::Tcp {
             self.flush_relay();
-        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             // As above.
             let _ = connection.shutdown(verbs);
         }
@@ -189,11 +189,11 @@ impl ConnInner {
     /// The application has closed its socket; what it has written still arrives.
     fn close_far(&mut self) -> bool {
         self.end_app_half();
-        if self.phase() == Phase::Tcp {
+        if self.phase() == ConnPhase::Tcp {
             self.flush_relay();
         } else if self.is_abortive {
             self.abort_far();
-        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             connection.close(verbs);
         }
         self.handle_app_closed();
@@ -202,9 +202,9 @@ impl ConnInner {
 
     fn abort_far(&mut self) {
         self.end_app_half();
-        if let (Phase::Tcp, Some(tcp)) = (self.phase(), &self.shadow) {
+        if let (ConnPhase::Tcp, Some(tcp)) = (self.phase(), &self.shadow) {
             self.relay.reset(tcp);
-        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) {
+        } else if let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) {
             connection.abort(verbs);
         }
     }
@@ -220,15 +220,15 @@ impl ConnInner {
             }
         }
         match phase {
-            Phase::Tcp => self.push_relay(scratch),
-            Phase::Sdp => self.push_stream(scratch),
+            ConnPhase::Tcp => self.push_relay(scratch),
+            ConnPhase::Sdp => self.push_stream(scratch),
             _ => false,
         }
     }
 
     fn push_stream(&mut self, scratch: &mut [u8]) -> bool {
         let Some(app) = &mut self.app else { return false };
-        let Some((connection, verbs)) = self.stream.as_mut().and_then(Stream::parts) else {
+        let Some((connection, verbs)) = self.stream.as_mut().and_then(SdpStream::parts) else {
             return false;
         };
         if connection.is_at_mark()
@@ -319,7 +319,7 @@ impl ConnInner {
                 app.watch(Interest { read, write: !flushed });
             }
         }
-        if let (Phase::Tcp, Some(tcp)) = (self.phase(), &mut self.shadow) {
+        if let (ConnPhase::Tcp, Some(tcp)) = (self.phase(), &mut self.shadow) {
             let read = flushed && !self.is_end_told;
             tcp.watch(Interest { read, write: !self.relay.is_flushed() });
         }

@@ -5,7 +5,7 @@
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
+pub enum ConnPhase {
     /// This end connects and has not decided.
     Connecting,
     /// A peer was granted SDP. It may not know, and the application has not accepted it.
@@ -28,7 +28,7 @@ pub enum Phase {
 
 /// What changes the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum ConnChange {
     /// The transport is established: the peer knows of the grant.
     PeerReached,
     /// A message has come by SDP.
@@ -43,33 +43,35 @@ pub enum Change {
     Finished,
 }
 
-impl Phase {
+impl ConnPhase {
     /// The phase after `change`, or nothing where it changes nothing.
-    pub fn after(self, change: Change) -> Option<Phase> {
-        use Phase::*;
+    pub fn after(self, change: ConnChange) -> Option<ConnPhase> {
+        use ConnPhase::*;
         match (change, self) {
-            (Change::PeerReached, Offered) => Some(Reached),
-            (Change::PeerReached, Accepted) => Some(Deciding),
-            (Change::SdpHeard, Offered | Reached) => Some(Heard),
-            (Change::SdpHeard, Accepted | Deciding) => Some(Sdp),
-            (Change::AppAccepted, Offered) => Some(Accepted),
-            (Change::AppAccepted, Reached) => Some(Deciding),
-            (Change::AppAccepted, Heard) => Some(Sdp),
-            (Change::SdpChosen, Connecting) => Some(Sdp),
-            (Change::TcpChosen, Connecting | Offered | Reached | Accepted | Deciding) => Some(Tcp),
-            (Change::Finished, state) if state != Over => Some(Over),
+            (ConnChange::PeerReached, Offered) => Some(Reached),
+            (ConnChange::PeerReached, Accepted) => Some(Deciding),
+            (ConnChange::SdpHeard, Offered | Reached) => Some(Heard),
+            (ConnChange::SdpHeard, Accepted | Deciding) => Some(Sdp),
+            (ConnChange::AppAccepted, Offered) => Some(Accepted),
+            (ConnChange::AppAccepted, Reached) => Some(Deciding),
+            (ConnChange::AppAccepted, Heard) => Some(Sdp),
+            (ConnChange::SdpChosen, Connecting) => Some(Sdp),
+            (ConnChange::TcpChosen, Connecting | Offered | Reached | Accepted | Deciding) => {
+                Some(Tcp)
+            }
+            (ConnChange::Finished, state) if state != Over => Some(Over),
             _ => None,
         }
     }
 
     /// Whether neither SDP nor TCP carries data yet.
     pub fn is_undecided(self) -> bool {
-        !matches!(self, Phase::Sdp | Phase::Tcp | Phase::Over)
+        !matches!(self, ConnPhase::Sdp | ConnPhase::Tcp | ConnPhase::Over)
     }
 
     /// Whether a peer was granted the connection and the application has not accepted it.
     pub fn is_unclaimed(self) -> bool {
-        matches!(self, Phase::Offered | Phase::Reached | Phase::Heard)
+        matches!(self, ConnPhase::Offered | ConnPhase::Reached | ConnPhase::Heard)
     }
 }
 
@@ -86,24 +88,24 @@ pub enum AppHalf {
 
 #[cfg(test)]
 mod tests {
-    use super::Phase::*;
+    use super::ConnPhase::*;
     use super::*;
 
-    const PHASES: [Phase; 9] =
+    const PHASES: [ConnPhase; 9] =
         [Connecting, Offered, Reached, Heard, Accepted, Deciding, Sdp, Tcp, Over];
 
     /// One row per change, one letter per phase in the order of `PHASES`: the phase it leads to, or
     /// `.` where nothing changes.
-    const TABLE: [(Change, &str); 6] = [
-        (Change::PeerReached, ".r..d...."),
-        (Change::SdpHeard, ".hh.ss..."),
-        (Change::AppAccepted, ".ads....."),
-        (Change::SdpChosen, "s........"),
-        (Change::TcpChosen, "ttt.tt..."),
-        (Change::Finished, "xxxxxxxx."),
+    const TABLE: [(ConnChange, &str); 6] = [
+        (ConnChange::PeerReached, ".r..d...."),
+        (ConnChange::SdpHeard, ".hh.ss..."),
+        (ConnChange::AppAccepted, ".ads....."),
+        (ConnChange::SdpChosen, "s........"),
+        (ConnChange::TcpChosen, "ttt.tt..."),
+        (ConnChange::Finished, "xxxxxxxx."),
     ];
 
-    fn named(letter: char) -> Option<Phase> {
+    fn named(letter: char) -> Option<ConnPhase> {
         let phase = match letter {
             'r' => Reached,
             'h' => Heard,
@@ -130,7 +132,7 @@ mod tests {
     #[test]
     fn a_decision_is_final() {
         for phase in [Sdp, Tcp] {
-            for (change, _) in TABLE.iter().filter(|(change, _)| *change != Change::Finished) {
+            for (change, _) in TABLE.iter().filter(|(change, _)| *change != ConnChange::Finished) {
                 assert_eq!(phase.after(*change), None);
             }
             assert!(!phase.is_undecided() && !phase.is_unclaimed());

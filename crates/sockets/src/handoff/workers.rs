@@ -21,7 +21,7 @@ const THREADS_MAX: usize = 16;
 const JOBS_MAX: usize = 256;
 
 /// A job.
-type Job = Box<dyn FnOnce() + Send>;
+type UserJob = Box<dyn FnOnce() + Send>;
 
 /// The threads and their jobs.
 #[derive(Clone, Default)]
@@ -38,7 +38,7 @@ struct Jobs {
 /// The jobs of one user.
 #[derive(Default)]
 struct UserJobs {
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<UserJob>,
     running: usize,
 }
 
@@ -72,7 +72,7 @@ impl ForeignUserWorkers {
     }
 
     /// The next job of a thread that has just run one of the user `done`; without one it ends.
-    fn next(&self, done: Option<u32>) -> Option<(u32, Job)> {
+    fn next(&self, done: Option<u32>) -> Option<(u32, UserJob)> {
         let mut jobs = self.0.lock();
         if let Some(user) = done {
             jobs.open -= 1;
@@ -93,7 +93,7 @@ impl Jobs {
         self.by_user.values().any(UserJobs::is_ready)
     }
 
-    fn take(&mut self) -> Option<(u32, Job)> {
+    fn take(&mut self) -> Option<(u32, UserJob)> {
         let (user, own) = self.by_user.iter_mut().find(|(_, own)| own.is_ready())?;
         let job = own.waiting.pop_front()?;
         own.running += 1;
