@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use serde::Serialize;
 use weft_io::capability::{Capabilities, capabilities};
-use weft_io::{Devices, Personality};
+use weft_io::{Host, Personality};
 
 use crate::args::Info;
 
@@ -34,12 +34,12 @@ struct Answer {
 /// # Errors
 /// Stdout cannot be written.
 pub fn main(options: &Info) -> anyhow::Result<()> {
-    let devices = Devices::get();
+    let devices = Host::get().devices();
     for complaint in devices.complaints() {
         // Without a stderr there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "weft: {complaint}");
     }
-    let mut layers = Vec::from(capabilities());
+    let mut layers = Vec::from(capabilities(Host::get()));
     layers.retain(|(personality, _)| devices.visible().contains(personality));
     let text = if options.json { to_json(&layers)? } else { to_text(&layers) };
     std::io::stdout().write_all(text.as_bytes())?;
@@ -47,7 +47,7 @@ pub fn main(options: &Info) -> anyhow::Result<()> {
 }
 
 fn device(personality: Personality) -> &'static str {
-    Devices::get().name(personality)
+    Host::get().devices().name(personality)
 }
 
 fn to_json(layers: &[(Personality, Capabilities)]) -> anyhow::Result<String> {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn each_layer_says_all_eight() {
-        let layers = capabilities();
+        let layers = capabilities(Host::get());
         let text = to_text(&layers);
         assert_eq!(text.lines().filter(|line| line.starts_with("  ")).count(), 3 * 8);
         let json: serde_json::Value = serde_json::from_str(&to_json(&layers).unwrap()).unwrap();

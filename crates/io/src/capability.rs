@@ -1,31 +1,31 @@
 //! What the devices do for their programs as this process is set up, and who does it.
 
-use weft_net::secrecy::Secrecy;
 use weft_rnic::mpa::{self, Agreed};
 use weft_rnic::shuttle;
 pub use weft_rnic::wire::capability::{By, Capabilities, Component};
 use weft_rnic::wire::shuttle::hello::protection;
 
-use crate::{Personality, Settings};
+use crate::Personality;
+use crate::host::Host;
 
 /// What each device does between itself and another like it, most used first: connections of
 /// `weft0`, its datagrams, connections of `weft_iw0`.
-pub fn capabilities() -> [(Personality, Capabilities); 3] {
-    let settings = Settings::get();
+pub fn capabilities(host: &Host) -> [(Personality, Capabilities); 3] {
+    let settings = host.settings();
     let clear = if settings.crc { protection::CRC32C } else { protection::NONE };
-    let chosen = Secrecy::get().protection().unwrap_or(clear);
+    let chosen = host.secrecy().protection().unwrap_or(clear);
     let (markers, crc) = (settings.markers, settings.crc);
     let agreed = Agreed { crc, markers_in: markers, markers_out: markers, ..Agreed::default() };
     [
         (Personality::Roce, shuttle::capabilities(chosen)),
-        (Personality::Roce, datagrams()),
+        (Personality::Roce, datagrams(host)),
         (Personality::Iwarp, mpa::capabilities(&agreed)),
     ]
 }
 
 /// What is done for queue pairs of type UD.
-pub(crate) fn datagrams() -> Capabilities {
-    let sealed = Secrecy::get().protection().map(shuttle::capabilities);
+pub(crate) fn datagrams(host: &Host) -> Capabilities {
+    let sealed = host.secrecy().protection().map(shuttle::capabilities);
     let cipher = sealed.map_or(By::Nobody, |sealed| sealed.by(Component::Encryption));
     let check = sealed.map_or(By::Kernel("UDP's checksum"), |sealed| sealed.by(Component::Crc));
     Capabilities::of_layer("datagrams over UDP")

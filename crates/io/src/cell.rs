@@ -13,15 +13,14 @@ use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
+use crate::Progress;
 use crate::connections::Connection;
 use crate::drive::stream::StreamDrive;
 use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::drive::{Drive, LinkWatcher, Notices};
-use crate::engine::{self, Engine};
+use crate::host::Host;
 use crate::qp_faults::QpFaultInjector;
 use crate::slot::Slot;
-use crate::tally::Tally;
-use crate::{Progress, Settings, faults};
 
 /// Doorbells whose work goes out together.
 const BATCH: u32 = 16;
@@ -66,12 +65,13 @@ impl Bar {
 
 /// A queue pair's place for its connection.
 pub(crate) struct Cell {
+    host: Arc<Host>,
     /// Boxed, because a step may take it out, and moving it costs even a step that does not.
     slot: Slot<Option<Box<dyn Drive>>, Notices>,
     attached: AtomicBool,
     /// Its messages wait for their receives without end.
     waits_forever: AtomicBool,
-    /// The engine it was made under; a forked child has another and leaves it alone.
+    /// The process it was made in; a forked child leaves it alone.
     generation: usize,
     /// Whether the engine looks at this connection every now and then.
     attended: AtomicBool,
@@ -105,24 +105,30 @@ pub(crate) struct Cell {
 
 impl Cell {
     /// A place for the connection of `qp`.
-    pub fn new(qp: &Arc<Qp>) -> Arc<Self> {
-        let number = faults::number_queue_pair();
-        Self::numbered(qp, number, QpFaultInjector::of(number))
+    pub fn new(host: &Arc<Host>, qp: &Arc<Qp>) -> Arc<Self> {
+        let number = host.number_queue_pair();
+        Self::numbered(host, qp, number, QpFaultInjector::of(host, number))
     }
 
     /// A place for one more connection of `qp`, of which this one is the first; nothing is posted
     /// on it.
     pub fn beside(&self, qp: &Arc<Qp>) -> Arc<Self> {
-        Self::numbered(qp, self.number, None)
+        Self::numbered(&self.host, qp, self.number, None)
     }
 
-    fn numbered(qp: &Arc<Qp>, number: u32, faults: Option<QpFaultInjector>) -> Arc<Self> {
+    fn numbered(
+        host: &Arc<Host>,
+        qp: &Arc<Qp>,
+        number: u32,
+        faults: Option<QpFaultInjector>,
+    ) -> Arc<Self> {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
+            host: Arc::clone(host),
             slot: Slot::new(None),
             attached: AtomicBool::new(false),
             waits_forever: AtomicBool::new(false),
-            generation: engine::generation(),
+            generation: host.generation(),
             attended: AtomicBool::new(false),
             rung: AtomicU32::new(0),
             streaming: AtomicBool::new(false),
@@ -158,8 +164,13 @@ impl Cell {
         }
         *self.lock() = Some(driver);
         self.attached.store(true, Ordering::Release);
-        engine::connections().enlist(this);
+        self.host.local().connections.enlist(this);
         self.drive(SEND | RECEIVE | TIME);
+    }
+
+    /// The host whose device the queue pair is one of.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
     }
 
     /// What is to go wrong with it at the verbs.
@@ -171,7 +182,7 @@ impl Cell {
     pub fn release(&self) -> Option<Box<dyn Drive>> {
         let driver = self.lock().take()?;
         self.attached.store(false, Ordering::Release);
-        engine::connections().strike(self);
+        self.host.local().connections.strike(self);
         Some(driver)
     }
 
@@ -191,7 +202,7 @@ impl Cell {
 
     /// Whether it was made before the process was forked: its connections are the parent's.
     pub fn is_inherited(&self) -> bool {
-        self.generation != engine::generation()
+        self.generation != self.host.generation()
     }
 
     /// Who does what below the verbs, while there is a connection.
@@ -232,9 +243,9 @@ impl Cell {
         if let Some(faults) = &self.faults
             && let Some(again) = faults.act(driver, now)
         {
-            Engine::get().set_timer(again, self.this.clone());
+            self.host.reactor().set_timer(again, self.this.clone());
         }
-        if let Some(tally) = Tally::get() {
+        if let Some(tally) = self.host.tally() {
             driver.note_work(tally);
         }
         let this: Weak<dyn Source> = self.this.clone();
@@ -243,7 +254,7 @@ impl Cell {
 
     fn tell(&self, notices: Notices) {
         let Some(over) = notices.tell() else { return };
-        engine::connections().strike(self);
+        self.host.local().connections.strike(self);
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
         // Another connection may have been attached meanwhile.
@@ -251,7 +262,7 @@ impl Cell {
             && self.lock().is_some()
             && let Some(this) = self.this.upgrade()
         {
-            engine::connections().enlist(this);
+            self.host.local().connections.enlist(this);
         }
     }
 
@@ -280,7 +291,7 @@ impl Cell {
         let Some(driver) = guard.as_deref_mut() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
-        let looping = Settings::get().progress == Progress::Inline
+        let looping = self.host.settings().progress == Progress::Inline
             || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
         // Who waits for an event may stop polling at any moment.
         let lease = looping
@@ -341,7 +352,7 @@ impl Cell {
     /// the engine finds the work within a millisecond and there are no more batches for this
     /// program until it streams again.
     pub fn ring(&self) {
-        if Settings::get().progress == Progress::Engine {
+        if self.host.settings().progress == Progress::Engine {
             self.with_driver(|driver| driver.turn().blocked = true);
             return;
         }
@@ -378,7 +389,7 @@ impl Cell {
     fn attend(&self) {
         self.deferred_at.store(self.elapsed(clock::now()), Ordering::Release);
         if !self.attended.swap(true, Ordering::SeqCst) {
-            Engine::get().lease(self.this.clone());
+            self.host.reactor().lease(self.this.clone());
         }
     }
 
@@ -499,7 +510,7 @@ impl Source for Cell {
     fn at_exit(&self, until: Instant) {
         if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
             driver.flush_at_exit(until);
-            if let Some(tally) = Tally::get() {
+            if let Some(tally) = self.host.tally() {
                 driver.note_work(tally);
             }
         }
@@ -541,7 +552,7 @@ mod tests {
 
     #[test]
     fn a_lease_stays_with_the_thread_that_is_at_work() {
-        let context = Context::open(Personality::Iwarp, Box::new(Silent)).unwrap();
+        let context = Context::open(Host::get(), Personality::Iwarp, Box::new(Silent)).unwrap();
         let cq = || context.create_cq(1, None, 0).unwrap();
         let qp = context.create_qp(QpInit {
             kind: QpType::Rc,

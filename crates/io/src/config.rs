@@ -1,11 +1,10 @@
 //! What the environment sets. Values that make no sense are reported by the preload, and the
 //! default holds.
 
-use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
-use crate::Devices;
+use weft_reactor::THREADS_MAX;
 
 /// Who makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +48,6 @@ pub struct Settings {
 
 /// Threads that the engine has at most, unless `WEFT_THREADS` asks for more.
 const THREADS: usize = 4;
-/// Threads that the engine can have.
-pub(crate) const THREADS_MAX: usize = 16;
 
 /// Of the processors that this process may use, as many as serve connections by themselves.
 fn processors() -> usize {
@@ -58,16 +55,13 @@ fn processors() -> usize {
 }
 
 impl Settings {
-    /// The settings, read once.
+    /// The settings of the host of this process.
     pub fn get() -> &'static Self {
-        static SETTINGS: OnceLock<Settings> = OnceLock::new();
-        SETTINGS.get_or_init(|| {
-            let settings = Self::read(|name| std::env::var(name).ok());
-            Self { transport: Devices::get().transport(settings.transport), ..settings }
-        })
+        crate::Host::get().settings()
     }
 
-    fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+    /// The settings, by what the variables say.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let switch = |name, default: bool| match variable(name).as_deref() {
             Some("on") => true,
             Some("off") => false,

@@ -4,47 +4,45 @@
 
 pub(crate) mod memory;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use weft_fault::Verb;
 use weft_net::refused;
-use weft_os::{clock, random};
+use weft_os::clock;
 use weft_rnic::Device;
 use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
 use crate::cq::Cq;
 use crate::device_kind::Personality;
-use crate::engine::Engine;
-use crate::faults::refuse;
+use crate::host::Host;
 use crate::qp::{Qp, QpInit};
 use crate::srq::{Srq, SrqInit};
-use crate::tally::Tally;
 use crate::xrcd::{Xrcd, XrcdFile};
-
-/// The one device of this process that looks like this.
-fn device(personality: Personality) -> &'static Arc<Device> {
-    static DEVICES: [OnceLock<Arc<Device>>; 2] = [OnceLock::new(), OnceLock::new()];
-    DEVICES[personality as usize]
-        .get_or_init(|| Arc::new(Device::new(personality.limits(), Box::new(random::random))))
-}
 
 /// A device as one opener sees it: the objects are the device's, the events its own.
 pub struct Context {
+    host: Arc<Host>,
     personality: Personality,
     device: Arc<Device>,
     events: Arc<AsyncQueue>,
 }
 
 impl Context {
-    /// Opens a device. `wake` is called once for each asynchronous event.
+    /// Opens a device of `host`. `wake` is called once for each asynchronous event.
     ///
     /// # Errors
     /// If the system has no descriptor or thread left for the engine.
-    pub fn open(personality: Personality, wake: Box<dyn Wake>) -> Result<Arc<Self>, Misuse> {
-        Engine::start().map_err(refused)?;
-        Tally::note_context(personality);
-        let device = Arc::clone(device(personality));
-        Ok(Arc::new(Self { personality, device, events: AsyncQueue::new(wake) }))
+    pub fn open(
+        host: &Arc<Host>,
+        personality: Personality,
+        wake: Box<dyn Wake>,
+    ) -> Result<Arc<Self>, Misuse> {
+        host.start().map_err(refused)?;
+        if let Some(tally) = host.tally() {
+            tally.note_context(personality);
+        }
+        let (host, device) = (Arc::clone(host), Arc::clone(host.adapter(personality)));
+        Ok(Arc::new(Self { host, personality, device, events: AsyncQueue::new(wake) }))
     }
 
     /// What the device looks like.
@@ -90,20 +88,20 @@ impl Context {
         cookie: u64,
         stamped: bool,
     ) -> Result<Arc<Cq>, Misuse> {
-        refuse(Verb::CreateCq)?;
+        self.host.refuse(Verb::CreateCq)?;
         let max = self.limits().max_cqe;
         if cqe == 0 || cqe > max {
             return Err(Misuse::Invalid("the completion queue exceeds the limits of the device"));
         }
         let cq = weft_verbs::Cq::new(cqe, channel, Arc::clone(&self.events), cookie);
         let clock = stamped.then_some(clock::ticks_ns as fn() -> u64);
-        Ok(Cq::new(cq.with_clock(clock), max))
+        Ok(Cq::new(&self.host, cq.with_clock(clock), max))
     }
 
     /// Makes a shared receive queue.
     pub fn create_srq(&self, init: SrqInit) -> Result<Arc<Srq>, Misuse> {
-        refuse(Verb::CreateSrq)?;
-        Ok(Arc::new(Srq::new(init, &self.device, &self.events)?))
+        self.host.refuse(Verb::CreateSrq)?;
+        Ok(Arc::new(Srq::new(&self.host, init, &self.device, &self.events)?))
     }
 
     /// Ends a shared receive queue that nothing uses; gives how many of its events were announced
@@ -121,14 +119,14 @@ impl Context {
         if self.personality == Personality::Iwarp {
             return Err(Misuse::Unsupported("extended reliable connections"));
         }
-        Xrcd::open(&self.device, self.create_cq(1, None, 0)?, file)
+        Xrcd::open(&self.host, &self.device, self.create_cq(1, None, 0)?, file)
     }
 
     /// Makes a queue pair.
     pub fn create_qp(&self, init: QpInit) -> Result<Arc<Qp>, Misuse> {
-        refuse(Verb::CreateQp)?;
+        self.host.refuse(Verb::CreateQp)?;
         // Of the child of a fork it may be the first call.
-        Engine::start().map_err(refused)?;
-        Ok(Arc::new(Qp::new(self.personality, &self.device, init, &self.events)?))
+        self.host.start().map_err(refused)?;
+        Ok(Arc::new(Qp::new(&self.host, self.personality, &self.device, init, &self.events)?))
     }
 }

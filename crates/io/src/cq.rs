@@ -12,9 +12,9 @@ use weft_reactor::{Readiness, Source};
 use weft_sync::RwLock;
 use weft_verbs::{CqError, Misuse, Wake, Wc};
 
+use crate::Progress;
 use crate::cell::Cell;
-use crate::engine::Engine;
-use crate::{Progress, Settings, faults};
+use crate::host::Host;
 
 /// Connections looked at by one empty poll.
 const LOOKS_MAX: usize = 4;
@@ -25,6 +25,7 @@ const THINNED: u32 = 4;
 
 /// A completion queue and the queue pairs that complete into it.
 pub struct Cq {
+    host: Arc<Host>,
     inner: Arc<weft_verbs::Cq>,
     cells: RwLock<Vec<Arc<Cell>>>,
     turn: AtomicUsize,
@@ -36,14 +37,18 @@ pub struct Cq {
 }
 
 impl Cq {
-    pub(crate) fn new(inner: weft_verbs::Cq, max_cqe: u32) -> Arc<Self> {
+    pub(crate) fn new(host: &Arc<Host>, inner: weft_verbs::Cq, max_cqe: u32) -> Arc<Self> {
+        let overflow = host
+            .faults()
+            .and_then(|faults| faults.completions_until_overflow(host.number_completion_queue()));
         Arc::new_cyclic(|this: &Weak<Self>| Self {
-            inner: Arc::new(inner.with_warden(Box::new(Warden(this.clone())))),
+            host: Arc::clone(host),
+            inner: Arc::new(inner.with_warden(Box::new(Warden(Arc::clone(host), this.clone())))),
             cells: RwLock::default(),
             turn: AtomicUsize::new(0),
             quiet: AtomicU32::new(0),
             max_cqe,
-            left: faults::completions_until_overflow().map(AtomicU64::new),
+            left: overflow.map(AtomicU64::new),
         })
     }
 
@@ -122,10 +127,10 @@ impl Cq {
     }
 
     /// Makes progress on some of the queue pairs, in turn, and on one of the others of the
-    /// process: a thread that polls in a loop has time, and may need the core that the engine
+    /// host: a thread that polls in a loop has time, and may need the core that the engine
     /// waits for. Gives whether the queue can have anything new.
     fn look(&self) -> bool {
-        if Settings::get().progress == Progress::Engine {
+        if self.host.settings().progress == Progress::Engine {
             return true;
         }
         let now = clock::now();
@@ -138,7 +143,7 @@ impl Cq {
         if self.inner.has_entries() {
             return true;
         }
-        if let Some(other) = Engine::running().and_then(|(_, all)| all.in_turn(turn)) {
+        if let Some(other) = self.host.running().and_then(|local| local.connections.in_turn(turn)) {
             other.help(now);
         }
         looks > 0
@@ -174,12 +179,12 @@ impl Cq {
 }
 
 /// Has the engine break a completion queue down: whoever finds that it has no room holds locks.
-struct Warden(Weak<Cq>);
+struct Warden(Arc<Host>, Weak<Cq>);
 
 impl Wake for Warden {
     fn wake(&self) {
-        let cq: Weak<dyn Source> = self.0.clone();
-        Engine::get().set_timer(clock::now(), cq);
+        let cq: Weak<dyn Source> = self.1.clone();
+        self.0.reactor().set_timer(clock::now(), cq);
     }
 }
 

@@ -1,7 +1,5 @@
 //! The names of the devices, and which of them this process is to see.
 
-use std::sync::OnceLock;
-
 use crate::Transport;
 use crate::device_kind::Personality;
 
@@ -22,12 +20,6 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// The devices as the environment has them, which is read once.
-    pub fn get() -> &'static Self {
-        static DEVICES: OnceLock<Devices> = OnceLock::new();
-        DEVICES.get_or_init(|| Self::read(|name| std::env::var(name).ok()))
-    }
-
     /// The devices, by `WEFT_DEV` and `WEFT_DEVICES`.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let mut complaints = Vec::new();

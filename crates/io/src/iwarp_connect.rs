@@ -23,11 +23,9 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, QpState};
 
-use crate::Settings;
 use crate::cell::Cell;
 use crate::drive::LinkWatcher;
-use crate::engine::Engine;
-use crate::iwarp_ports::Number;
+use crate::iwarp_ports::{AwaitsStream, Number};
 use crate::qp::{Manner, take_stream};
 use crate::roce_connect::Peer;
 use weft_net::mpa_frame::{FrameReader, Progress};
@@ -79,6 +77,8 @@ struct Call {
 /// What one call of the engine brought.
 enum Step {
     Wait,
+    /// TCP is connected and the Request is out.
+    Dialed,
     Failed,
     Agreed(Agreed),
 }
@@ -122,15 +122,11 @@ impl IwarpConnect {
             attempt.call().map_err(refused)?;
         } else {
             *attempt.spare.lock() = Some(number.spare().map_err(refused)?);
-            let listening = number.await_call(&attempt);
+            let waiting: Arc<dyn AwaitsStream> = attempt.clone();
+            let listening = number.await_call(&waiting);
             listening.map_err(refused)?;
         }
         Ok(attempt)
-    }
-
-    /// The number of the peer.
-    pub fn peer_number(&self) -> u32 {
-        self.peer.qpn
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {
@@ -141,12 +137,12 @@ impl IwarpConnect {
     pub fn hang_up(&self) {
         let stage = std::mem::replace(&mut *self.stage(), Stage::Done);
         if let Stage::Calling(call, _) = stage {
-            Engine::get().remove(call.token);
+            self.cell.host().reactor().remove(call.token);
         }
     }
 
     fn offer(&self) -> Offer {
-        let settings = Settings::get();
+        let settings = self.cell.host().settings();
         let greeting = Greeting {
             purpose: Purpose::QueuePair,
             room_octets: 0,
@@ -200,7 +196,7 @@ impl IwarpConnect {
         let initiator = Initiator::new(self.offer()).map_err(io::Error::other)?;
         let stream = TcpStream::from(fd);
         let source = self.this.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        let token = Engine::get().add(stream.as_fd(), Interest::WRITE, source);
+        let token = self.cell.host().reactor().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
         Ok(Call { stream, token, dialed: false, initiator, reader })
     }
@@ -212,29 +208,7 @@ impl IwarpConnect {
 
     fn look_again_at(&self, at: Instant) {
         let this: Weak<IwarpConnect> = self.this.clone();
-        Engine::get().set_timer(at, this);
-    }
-
-    /// Gives up the descriptor that is kept for the peer's stream; whether there was one.
-    pub fn spend_spare(&self) -> bool {
-        self.spare.lock().take().is_some()
-    }
-
-    /// Says yes to a peer that has called.
-    pub fn answer(&self, stream: TcpStream, responder: Responder) {
-        {
-            let mut stage = self.stage();
-            let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
-            if !local || !waits(&stream) || !matches!(*stage, Stage::Resting { .. }) {
-                return;
-            }
-            *stage = Stage::Done;
-        }
-        self.spend_spare();
-        let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
-        if (&stream).write(&reply).is_ok_and(|n| n == reply.len()) {
-            self.link(stream, &agreed, Role::Responder);
-        }
+        self.cell.host().reactor().set_timer(at, this);
     }
 
     fn link(&self, stream: TcpStream, agreed: &Agreed, role: Role) {
@@ -281,8 +255,33 @@ impl Call {
         }
         socket::prepare_stream(&self.stream);
         self.dialed = true;
-        Engine::get().modify(self.token, Interest::READ);
-        Step::Wait
+        Step::Dialed
+    }
+}
+
+impl AwaitsStream for IwarpConnect {
+    fn peer_number(&self) -> u32 {
+        self.peer.qpn
+    }
+
+    fn spend_spare(&self) -> bool {
+        self.spare.lock().take().is_some()
+    }
+
+    fn answer(&self, stream: TcpStream, responder: Responder) {
+        {
+            let mut stage = self.stage();
+            let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
+            if !local || !waits(&stream) || !matches!(*stage, Stage::Resting { .. }) {
+                return;
+            }
+            *stage = Stage::Done;
+        }
+        self.spend_spare();
+        let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
+        if (&stream).write(&reply).is_ok_and(|n| n == reply.len()) {
+            self.link(stream, &agreed, Role::Responder);
+        }
     }
 }
 
@@ -293,12 +292,13 @@ impl Source for IwarpConnect {
         let (step, token, pause) = (call.step(), call.token, *pause);
         match step {
             Step::Wait => {}
+            Step::Dialed => self.cell.host().reactor().modify(token, Interest::READ),
             Step::Failed => {
-                Engine::get().remove(token);
+                self.cell.host().reactor().remove(token);
                 self.rest(&mut stage, pause);
             }
             Step::Agreed(agreed) => {
-                Engine::get().remove(token);
+                self.cell.host().reactor().remove(token);
                 let stage_before = std::mem::replace(&mut *stage, Stage::Done);
                 drop(stage);
                 if let Stage::Calling(call, _) = stage_before {

@@ -4,7 +4,7 @@
 //! bits are a TCP port, which up to 256 queue pairs of a process share, and the lower eight tell
 //! them apart. Nobody listens there until a program names a peer. A stream that arrives says in the
 //! private data of its Request between which queue pairs it is to be; it goes to the
-//! [`IwarpConnect`] that waits for just that, or is kept for a moment until the program is so far.
+//! queue pair that waits for just that, or is kept for a moment until the program is so far.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weft_net::refused;
-use weft_net::secrecy::{Chosen, Lower, Secrecy};
+use weft_net::secrecy::{Chosen, Lower};
 use weft_net::socket::{self, Kind};
 use weft_os::clock;
 use weft_os::fds::HighFd;
@@ -27,8 +27,7 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
 use crate::cm::config::ACCEPT_REST;
-use crate::engine::{self, Engine};
-use crate::iwarp_connect::IwarpConnect;
+use crate::host::Host;
 use weft_net::mpa_frame::{FrameReader, Progress};
 
 /// Queue pairs that share a port.
@@ -50,18 +49,13 @@ pub(crate) struct Number {
 
 impl Number {
     /// Takes a number that no other queue pair of this machine has.
-    pub fn take() -> Result<Self, Misuse> {
-        let mut ports = ports();
-        if ports.generation != engine::generation() {
-            // They are the parent's, and closed.
-            std::mem::forget(std::mem::take(&mut ports.open));
-            ports.generation = engine::generation();
-        }
-        if let Some(number) = ports.open.iter().rev().find_map(Port::take) {
+    pub fn take(host: &Arc<Host>) -> Result<Self, Misuse> {
+        let mut open = host.local().iwarp_ports.0.lock();
+        if let Some(number) = open.iter().rev().find_map(Port::take) {
             return Ok(number);
         }
-        let port = Port::bind().map_err(refused)?;
-        ports.open.push(Arc::clone(&port));
+        let port = Port::bind(Arc::downgrade(host)).map_err(refused)?;
+        open.push(Arc::clone(&port));
         Port::take(&port).ok_or(Misuse::Full)
     }
 
@@ -76,7 +70,7 @@ impl Number {
     }
 
     /// Has streams for this queue pair given to `attempt`.
-    pub fn await_call(&self, attempt: &Arc<IwarpConnect>) -> io::Result<()> {
+    pub fn await_call(&self, attempt: &Arc<dyn AwaitsStream>) -> io::Result<()> {
         self.port.listen()?;
         let mut state = self.port.state();
         state.attempts.insert(self.value(), Arc::downgrade(attempt));
@@ -103,19 +97,23 @@ impl Drop for Number {
     }
 }
 
+/// The ports of one process.
 #[derive(Default)]
-struct Ports {
-    generation: usize,
-    open: Vec<Arc<Port>>,
-}
+pub(crate) struct IwarpPorts(Mutex<Vec<Arc<Port>>>);
 
-fn ports() -> MutexGuard<'static, Ports> {
-    static PORTS: Mutex<Ports> = Mutex::new(Ports { generation: 0, open: Vec::new() });
-    PORTS.lock()
+/// Who waits at a port for the stream of a peer.
+pub(crate) trait AwaitsStream: Send + Sync {
+    /// The number of the peer.
+    fn peer_number(&self) -> u32;
+    /// Says yes to a peer that has called.
+    fn answer(&self, stream: TcpStream, responder: Responder);
+    /// Gives up the descriptor that is kept for the peer's stream; whether there was one.
+    fn spend_spare(&self) -> bool;
 }
 
 /// A TCP port and the queue pairs behind it.
 struct Port {
+    host: Weak<Host>,
     socket: HighFd,
     number: u16,
     listens: AtomicBool,
@@ -129,7 +127,7 @@ struct State {
     taken: [bool; SHARED_MAX],
     /// Where the search for a free number goes on, so that one is not used again soon.
     next: usize,
-    attempts: HashMap<u32, Weak<IwarpConnect>>,
+    attempts: HashMap<u32, Weak<dyn AwaitsStream>>,
     callers: VecDeque<Arc<Caller>>,
     early: VecDeque<Early>,
 }
@@ -150,7 +148,7 @@ impl Early {
 }
 
 impl Port {
-    fn bind() -> io::Result<Arc<Self>> {
+    fn bind(host: Weak<Host>) -> io::Result<Arc<Self>> {
         let any = [(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()];
         let [v6, v4] = any.map(|addr: SocketAddr| {
             let fd = socket::open(&addr, Kind::Stream)?;
@@ -170,6 +168,7 @@ impl Port {
             early: VecDeque::new(),
         };
         Ok(Arc::new_cyclic(|this| Self {
+            host,
             socket: HighFd::new(fd),
             number,
             listens: AtomicBool::new(false),
@@ -197,16 +196,16 @@ impl Port {
             return Ok(());
         }
         socket::listen(self.socket.as_fd(), BACKLOG)?;
-        if let Some(this) = self.this.upgrade() {
-            let token = Engine::get().add(self.socket.as_fd(), Interest::READ, this);
+        if let (Some(this), Some(host)) = (self.this.upgrade(), self.host.upgrade()) {
+            let token = host.reactor().add(self.socket.as_fd(), Interest::READ, this);
             let _first = self.token.set(token);
         }
         Ok(())
     }
 
     fn watch(&self, interest: Interest) {
-        if let Some(token) = self.token.get() {
-            Engine::get().modify(*token, interest);
+        if let (Some(token), Some(host)) = (self.token.get(), self.host.upgrade()) {
+            host.reactor().modify(*token, interest);
         }
     }
 
@@ -214,7 +213,9 @@ impl Port {
     fn rest(&self) {
         self.watch(Interest::NONE);
         let this: Weak<Self> = self.this.clone();
-        Engine::get().set_timer(clock::now() + ACCEPT_REST, this);
+        if let Some(host) = self.host.upgrade() {
+            host.reactor().set_timer(clock::now() + ACCEPT_REST, this);
+        }
     }
 
     /// Gives up a descriptor that a queue pair keeps for its stream; whether there was one.
@@ -234,15 +235,16 @@ impl Port {
 
     fn accept(&self) -> io::Result<()> {
         let stream = TcpStream::from(self.accept_stream()?);
+        let Some(host) = self.host.upgrade() else { return Ok(()) };
         // Without addresses it has ended already.
         let (Ok(here), Ok(there)) = (stream.local_addr(), stream.peer_addr()) else {
             return Ok(());
         };
-        if Secrecy::get().admit(Lower::Iwarp(Chosen::ByName), here.ip(), there.ip()).is_err() {
+        if host.secrecy().admit(Lower::Iwarp(Chosen::ByName), here.ip(), there.ip()).is_err() {
             return Ok(());
         }
         socket::prepare_stream(&stream);
-        let caller = Caller::start(self.this.clone(), stream);
+        let caller = Caller::start(&host, self.this.clone(), stream);
         let mut state = self.state();
         state.callers.push_back(caller);
         let now = clock::now();
@@ -303,6 +305,7 @@ impl Source for Port {
 
 /// An accepted stream whose Request is not whole yet.
 struct Caller {
+    host: Weak<Host>,
     port: Weak<Port>,
     reading: Mutex<Option<Reading>>,
     until: Instant,
@@ -315,12 +318,13 @@ struct Reading {
 }
 
 impl Caller {
-    fn start(port: Weak<Port>, stream: TcpStream) -> Arc<Self> {
+    fn start(host: &Arc<Host>, port: Weak<Port>, stream: TcpStream) -> Arc<Self> {
         let until = clock::now() + PATIENCE;
-        let caller = Arc::new(Self { port, reading: Mutex::new(None), until });
+        let caller =
+            Arc::new(Self { host: Arc::downgrade(host), port, reading: Mutex::new(None), until });
         // Locked, so that the engine's first call finds the state in place.
         let mut reading = caller.reading.lock();
-        let token = Engine::get().add(stream.as_fd(), Interest::READ, caller.clone());
+        let token = host.reactor().add(stream.as_fd(), Interest::READ, caller.clone());
         *reading = Some(Reading { stream, token, reader: FrameReader::new(StartKind::Request) });
         drop(reading);
         caller
@@ -328,7 +332,9 @@ impl Caller {
 
     fn hang_up(&self) -> Option<TcpStream> {
         let reading = self.reading.lock().take()?;
-        Engine::get().remove(reading.token);
+        if let Some(host) = self.host.upgrade() {
+            host.reactor().remove(reading.token);
+        }
         Some(reading.stream)
     }
 }

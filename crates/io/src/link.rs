@@ -3,14 +3,13 @@
 
 use std::net::UdpSocket;
 
-use weft_net::secrecy::Secrecy;
 use weft_net::udp;
 use weft_os::random;
 use weft_rnic::shuttle::{Config, Identity, MIN_DATAGRAM, Route, cc};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::hello::{placement, protection};
 
-use crate::Settings;
+use crate::host::Host;
 
 /// Octets of a datagram between programs of one machine. Two of them make one bundle, which costs
 /// the kernel one packet.
@@ -21,9 +20,9 @@ const IDLE_NS: u64 = 3600 * 1_000_000_000;
 /// Octets of IP and UDP headers, with IPv6.
 const HEADERS: u32 = 48;
 
-/// The configuration for a connection over `route`.
-pub(crate) fn config(route: &Route) -> Config {
-    let settings = Settings::get();
+/// The configuration for a connection of `host` over `route`.
+pub(crate) fn config(host: &Host, route: &Route) -> Config {
+    let settings = host.settings();
     let carries = carries(route);
     let local = carries > u32::from(u16::MAX);
     let datagram_octets = if local { LOCAL_DATAGRAM } else { MIN_DATAGRAM };
@@ -41,7 +40,7 @@ pub(crate) fn config(route: &Route) -> Config {
         },
         ..Config::default()
     };
-    Secrecy::get().protect(config)
+    host.secrecy().protect(config)
 }
 
 /// Numbers for one end of a connection.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use weft_fault::Verb;
-use weft_net::secrecy::{Chosen, Secrecy};
+use weft_net::secrecy::Chosen;
 use weft_net::tcp;
 use weft_net::udp::Port;
 use weft_os::clock;
@@ -20,12 +20,11 @@ use weft_sync::Mutex;
 use weft_verbs::qp::QpInit as Init;
 use weft_verbs::{Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr};
 
-use crate::Settings;
 use crate::cell::Cell;
 use crate::cq::Cq;
 use crate::device_kind::Personality;
 use crate::drive::LinkWatcher;
-use crate::faults::refuse;
+use crate::host::Host;
 use crate::iwarp_connect::IwarpConnect;
 use crate::iwarp_ports::Number;
 use crate::srq::Srq;
@@ -83,6 +82,7 @@ pub struct Qp {
 
 impl Qp {
     pub(crate) fn new(
+        host: &Arc<Host>,
         personality: Personality,
         device: &Arc<Device>,
         init: QpInit,
@@ -106,14 +106,14 @@ impl Qp {
             cookie: init.cookie,
         };
         let (port, number) = match personality {
-            Personality::Iwarp => (None, Some(Number::take()?)),
+            Personality::Iwarp => (None, Some(Number::take(host)?)),
             Personality::Roce => (Some(Arc::new(Port::for_queue_pair()?)), None),
         };
         let led = number.as_ref().map(Number::value);
         let led = led.or(port.as_ref().map(|port| port.qp_number())).unwrap_or_default();
         let inner = device.create_qp_numbered(led, inner, events)?;
         let inner = Arc::new(inner);
-        let cell = Cell::new(&inner);
+        let cell = Cell::new(host, &inner);
         match &init.xrcd {
             Some(domain) => domain.join(&cell),
             None => {
@@ -134,6 +134,11 @@ impl Qp {
             iwarp,
             groups,
         })
+    }
+
+    /// The host whose device it is one of.
+    pub fn host(&self) -> &Arc<Host> {
+        self.cell.host()
     }
 
     pub(crate) fn port(&self) -> Option<&Arc<Port>> {
@@ -179,7 +184,7 @@ impl Qp {
 
     fn post(&self, op: &SendOp, post: impl FnOnce() -> Result<(), Misuse>) -> Result<(), Misuse> {
         self.check_owner()?;
-        refuse(Verb::PostSend)?;
+        self.host().refuse(Verb::PostSend)?;
         match self.cell.faults() {
             None => post(),
             Some(faults) => faults.post(&self.inner, op, post),
@@ -215,7 +220,7 @@ impl Qp {
     /// Queues a receive.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
         self.check_owner()?;
-        refuse(Verb::PostRecv)?;
+        self.host().refuse(Verb::PostRecv)?;
         self.inner.post_recv(wr)
     }
 
@@ -331,10 +336,11 @@ pub(crate) fn take_stream(
     }
     let fd = socket.as_fd();
     if let Some((local, remote)) = tcp::ends(fd) {
-        Secrecy::get().permit_stream(Chosen::ByName, local, remote)?;
+        cell.host().secrecy().permit_stream(Chosen::ByName, local, remote)?;
     }
     tcp::no_delay(fd);
-    tcp::give_up_after(fd, Settings::get().stall_after);
+    let stall_after = cell.host().settings().stall_after;
+    tcp::give_up_after(fd, stall_after);
     if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
         tcp::congestion_control(fd, "reno");
     }
@@ -342,7 +348,7 @@ pub(crate) fn take_stream(
         role,
         agreed,
         emss: tcp::segment_size(fd),
-        stall_ns: Settings::get().stall_after.as_nanos() as u64,
+        stall_ns: stall_after.as_nanos() as u64,
         confirm: manner == Manner::OfAdapters,
         when_closed: match manner {
             Manner::OfAdapters => WhenClosed::Stay,

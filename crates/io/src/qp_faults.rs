@@ -16,7 +16,8 @@ use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
 
 use crate::device_kind::Personality;
 use crate::drive::{Drive, todo};
-use crate::faults::{Faults, at};
+use crate::faults::Faults;
+use crate::host::Host;
 
 /// How long a request waits for a receiver that is not ready.
 const RNR_WAIT: Duration = Duration::from_millis(1);
@@ -24,7 +25,10 @@ const RNR_WAIT: Duration = Duration::from_millis(1);
 const RNR_ENDLESS: u8 = 7;
 
 /// The faults of one queue pair.
-pub(crate) struct QpFaultInjector(Mutex<State>);
+pub(crate) struct QpFaultInjector {
+    host: Arc<Host>,
+    state: Mutex<State>,
+}
 
 struct State {
     faults: Vec<Planned>,
@@ -72,12 +76,12 @@ impl Planned {
     }
 
     /// Whether it is time, for a fault of the whole queue pair; else when it may be.
-    fn is_due(&self, qp: &Qp, now: Instant) -> (bool, Option<Instant>) {
+    fn is_due(&self, qp: &Qp, faults: &Faults, now: Instant) -> (bool, Option<Instant>) {
         // Until then the program still walks it through its states.
         let ready = matches!(qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd);
         match (self.kind, self.when) {
             _ if self.spent => (false, None),
-            (_, When::AtNs(ns)) => (ready && at(ns) <= now, Some(at(ns))),
+            (_, When::AtNs(ns)) => (ready && faults.at(ns) <= now, Some(faults.at(ns))),
             (Kind::PeerGone, When::After(count)) => (ready && qp.sq().succeeded() >= count, None),
             _ => (false, None),
         }
@@ -90,15 +94,16 @@ fn needs_receive(op: &SendOp) -> bool {
 }
 
 impl QpFaultInjector {
-    /// The faults of the queue pair `number`, if it has one.
-    pub fn of(number: u32) -> Option<Self> {
-        let faults: Vec<_> = Faults::get()?.of(number).filter_map(Planned::new).collect();
+    /// The faults of the queue pair `number` of `host`, if it has some.
+    pub fn of(host: &Arc<Host>, number: u32) -> Option<Self> {
+        let faults: Vec<_> = host.faults()?.of(number).filter_map(Planned::new).collect();
+        let planned = !faults.is_empty();
         let state = State { faults, holding: None, refusals: 0, waits_until: None };
-        (!state.faults.is_empty()).then(|| Self(Mutex::new(state)))
+        planned.then(|| Self { host: Arc::clone(host), state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
+        self.state.lock()
     }
 
     /// Posts a request by `post`, and holds it back if it is to fail.
@@ -132,11 +137,12 @@ impl QpFaultInjector {
     /// Does what it is time for; gives when to call again, where nothing else calls.
     pub fn act(&self, driver: &mut dyn Drive, now: Instant) -> Option<Instant> {
         let qp = Arc::clone(driver.qp());
+        let faults = self.host.faults()?;
         let mut state = self.lock();
         let mut again = None;
         for place in 0..state.faults.len() {
             let fault = &mut state.faults[place];
-            let (due, later) = fault.is_due(&qp, now);
+            let (due, later) = fault.is_due(&qp, faults, now);
             if due {
                 fault.spent = true;
                 match fault.kind {

@@ -11,7 +11,6 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weft_net::secrecy::Secrecy;
 use weft_net::udp::Port;
 use weft_os::clock::{self, ns_at};
 use weft_os::random;
@@ -23,6 +22,7 @@ use weft_verbs::Misuse;
 use crate::device_kind::Personality;
 use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper};
 use crate::drive::mirror::MirrorDrive;
+use crate::host::Host;
 use crate::link;
 use crate::qp::Qp;
 
@@ -62,9 +62,10 @@ impl Qp {
             return Ok(());
         }
         let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
-        Secrecy::get().permit(peer.local, peer.remote)?;
-        let gate = Gate::new(random::random_octets(), Secrecy::get().has_key());
-        let call = Call { qp: Arc::clone(&qp), port: Arc::clone(port), peer, gate };
+        self.host().secrecy().permit(peer.local, peer.remote)?;
+        let gate = Gate::new(random::random_octets(), self.host().secrecy().has_key());
+        let host = Arc::clone(self.host());
+        let call = Call { host, qp: Arc::clone(&qp), port: Arc::clone(port), peer, gate };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
         let verb = if asks { "asks" } else { "awaits" };
         log::debug!("queue pair {:#x} {verb} {} {:#x} by UDP", self.num(), peer.remote, peer.qpn);
@@ -102,6 +103,7 @@ impl Qp {
 
 /// A queue pair on its way to its peer.
 struct Call {
+    host: Arc<Host>,
     qp: Arc<weft_verbs::Qp>,
     port: Arc<Port>,
     peer: Peer,
@@ -123,7 +125,7 @@ impl Call {
     }
 
     fn binding(&self, route: Route) -> Binding {
-        let mut config = link::config(&route);
+        let mut config = link::config(&self.host, &route);
         // Until RTS nothing is known of the program's own requests.
         config.ord = u16::MAX;
         config.ird = self.peer.max_dest_rd_atomic.into();

@@ -8,7 +8,7 @@ use weft_verbs::usage::Counted;
 use weft_verbs::{AsyncQueue, Misuse, Pd, RecvWr};
 
 use crate::cq::Cq;
-use crate::engine;
+use crate::host::Host;
 use crate::xrcd::Xrcd;
 
 /// What a shared receive queue is made of.
@@ -31,6 +31,7 @@ pub struct SrqInit {
 pub struct Srq {
     inner: Arc<weft_verbs::Srq>,
     home: Option<Arc<Xrcd>>,
+    host: Arc<Host>,
     /// Which process made it, of a line of forks.
     generation: usize,
 }
@@ -45,6 +46,7 @@ impl Deref for Srq {
 
 impl Srq {
     pub(crate) fn new(
+        host: &Arc<Host>,
         init: SrqInit,
         device: &Device,
         events: &Arc<AsyncQueue>,
@@ -56,12 +58,12 @@ impl Srq {
         }
         let events = Arc::clone(events);
         let srq = weft_verbs::Srq::new(&pd, max_wr, max_sge.max(1), limit, events, cookie);
-        let generation = engine::generation();
+        let (host, generation) = (Arc::clone(host), host.generation());
         let Some((domain, cq)) = home else {
-            return Ok(Self { inner: Arc::new(srq), home: None, generation });
+            return Ok(Self { inner: Arc::new(srq), home: None, host, generation });
         };
         let inner = domain.take_in(srq, &cq)?;
-        Ok(Self { inner, home: Some(domain), generation })
+        Ok(Self { inner, home: Some(domain), host, generation })
     }
 
     /// Queues a receive.
@@ -69,7 +71,7 @@ impl Srq {
     /// # Errors
     /// The queue is full, the request is malformed, or the queue is the parent process's.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
-        if self.generation != engine::generation() {
+        if self.generation != self.host.generation() {
             return Err(Misuse::Invalid("the receive queue is the parent process's"));
         }
         self.inner.post_recv(wr)

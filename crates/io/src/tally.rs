@@ -11,7 +11,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_os::sys;
@@ -122,18 +121,14 @@ impl Tally {
         Ok(Self(sys::map_words(&file, WORDS)?))
     }
 
-    /// The tally that this process adds to, if there is one. It is looked for once.
-    pub(crate) fn get() -> Option<&'static Self> {
-        static TALLY: OnceLock<Option<Tally>> = OnceLock::new();
-        let find = || Self::open(Path::new(&std::env::var_os(VARIABLE)?)).ok();
-        TALLY.get_or_init(find).as_ref()
+    /// The tally that this process adds to, if there is one.
+    pub(crate) fn from_environment() -> Option<Self> {
+        Self::open(Path::new(&std::env::var_os(VARIABLE)?)).ok()
     }
 
     /// Notes that a device was opened.
-    pub(crate) fn note_context(personality: Personality) {
-        if let Some(tally) = Self::get() {
-            tally.note(slot(personality), &Work { contexts: 1, ..Work::default() });
-        }
+    pub(crate) fn note_context(&self, personality: Personality) {
+        self.note(slot(personality), &Work { contexts: 1, ..Work::default() });
     }
 
     /// Adds what was done on a connection since `noted`, which then is what was `done`.

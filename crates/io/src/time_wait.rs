@@ -1,7 +1,7 @@
 //! TIME_WAIT: what is left of connections over Shuttle that their peer has closed and this side has
 //! dropped (S-20). The peer repeats its Close until it has the answer, which may have been lost.
 //!
-//! One table of the process has the answers by connection id. A Close that comes again arrives at
+//! One table of a host has the answers by connection id. A Close that comes again arrives at
 //! the socket of the listener that granted the connection; where there is none, at the connection's
 //! own, which stays open for that while there are few of them. A peer that gets no answer gives up
 //! by itself after its last repetition.
@@ -20,9 +20,9 @@ use weft_os::clock::{self, instant_at, ns_at};
 use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::shuttle::{Route, TimeWait};
 use weft_rnic::wire::shuttle::ConnectionId;
-use weft_sync::{Mutex, MutexGuard};
+use weft_sync::Mutex;
 
-use crate::engine::{self, Engine};
+use crate::host::Host;
 
 /// Answers that are kept, of about 100 bytes each.
 const ANSWERS_MAX: usize = 4096;
@@ -33,8 +33,6 @@ const RECEIVES_MAX: usize = 16;
 
 #[derive(Default)]
 struct Table {
-    /// The engine under which it was filled; a forked child leaves its parent's alone.
-    generation: usize,
     answers: HashMap<ConnectionId, TimeWait>,
     /// Their ids, oldest first.
     order: VecDeque<ConnectionId>,
@@ -43,6 +41,7 @@ struct Table {
 
 /// The socket of a connection that is no more.
 struct Socket {
+    host: Weak<Host>,
     port: Arc<Port>,
     /// The route that the socket is devoted to, if it is.
     own: Option<Route>,
@@ -50,81 +49,78 @@ struct Socket {
     token: Mutex<Option<Token>>,
 }
 
-fn table() -> MutexGuard<'static, Option<Table>> {
-    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
-    let mut table = TABLE.lock();
-    if table.as_ref().is_some_and(|table| table.generation != engine::generation()) {
-        // The sockets are the parent's, and closed.
-        std::mem::forget(table.take());
+/// The answers and sockets of one process.
+#[derive(Default)]
+pub(crate) struct TimeWaits(Mutex<Table>);
+
+impl TimeWaits {
+    /// Answers for a connection from now on.
+    pub fn keep(&self, time_wait: TimeWait) {
+        let mut table = self.0.lock();
+        let Table { answers, order, .. } = &mut *table;
+        let now_ns = ns_at(clock::now());
+        while let Some(oldest) = order.front()
+            && (order.len() >= ANSWERS_MAX
+                || answers.get(oldest).is_none_or(|answer| answer.forget_ns() <= now_ns))
+        {
+            answers.remove(oldest);
+            order.pop_front();
+        }
+        order.push_back(time_wait.cid());
+        answers.insert(time_wait.cid(), time_wait);
     }
-    table
+
+    /// Answers `datagram`, which came over `route` and is for no connection that there is, if it
+    /// may be a Close that comes again.
+    pub fn answer(&self, port: &Port, route: &Route, datagram: &[u8]) {
+        let Some(cid) = TimeWait::cid_of(datagram) else { return };
+        let table = self.0.lock();
+        if let Some(bytes) = table.answers.get(&cid).and_then(|known| known.answer(datagram)) {
+            // What cannot leave is lost, as on the way.
+            let _written = port.send_staged(route, bytes, bytes.len());
+        }
+    }
 }
 
-/// Answers for a connection from now on.
-pub(crate) fn keep(time_wait: TimeWait) {
-    let mut table = table();
-    let fresh = || Table { generation: engine::generation(), ..Table::default() };
-    let Table { answers, order, .. } = table.get_or_insert_with(fresh);
-    let now_ns = ns_at(clock::now());
-    while let Some(oldest) = order.front()
-        && (order.len() >= ANSWERS_MAX
-            || answers.get(oldest).is_none_or(|answer| answer.forget_ns() <= now_ns))
-    {
-        answers.remove(oldest);
-        order.pop_front();
-    }
-    order.push_back(time_wait.cid());
-    answers.insert(time_wait.cid(), time_wait);
-}
-
-/// Hears what comes to the socket of a connection, which nobody else hears any more, until
-/// `until_ns` of Shuttle's clock, or until others need the room.
-pub(crate) fn keep_socket(port: Arc<Port>, own: Option<Route>, until_ns: u64) {
+/// Hears what comes to the socket of a connection of `host`, which nobody else hears any more,
+/// until `until_ns` of Shuttle's clock, or until others need the room.
+pub(crate) fn keep_socket(host: &Arc<Host>, port: Arc<Port>, own: Option<Route>, until_ns: u64) {
     let until = instant_at(until_ns);
-    let socket = Arc::new(Socket { port, own, until, token: Mutex::new(None) });
+    let weak_host = Arc::downgrade(host);
+    let socket = Arc::new(Socket { host: weak_host, port, own, until, token: Mutex::new(None) });
     let source: Arc<dyn Source> = socket.clone();
-    let token = Engine::get().add(socket.port.as_fd(), Interest::READ, source);
+    let token = host.reactor().add(socket.port.as_fd(), Interest::READ, source);
     *socket.token.lock() = Some(token);
     let weak: Weak<Socket> = Arc::downgrade(&socket);
-    let oldest = table().as_mut().and_then(|table| {
+    let oldest = {
+        let mut table = host.local().time_waits.0.lock();
         table.sockets.push_back(socket);
         (table.sockets.len() > SOCKETS_MAX).then(|| table.sockets.pop_front()).flatten()
-    });
-    Engine::get().set_timer(until, weak);
+    };
+    host.reactor().set_timer(until, weak);
     if let Some(oldest) = oldest {
-        oldest.close();
-    }
-}
-
-/// Answers `datagram`, which came over `route` and is for no connection that there is, if it may be
-/// a Close that comes again.
-pub(crate) fn answer(port: &Port, route: &Route, datagram: &[u8]) {
-    let Some(cid) = TimeWait::cid_of(datagram) else { return };
-    let table = table();
-    let known = table.as_ref().and_then(|table| table.answers.get(&cid));
-    if let Some(octets) = known.and_then(|known| known.answer(datagram)) {
-        // What cannot leave is lost, as on the way.
-        let _written = port.send_staged(route, octets, octets.len());
+        oldest.close(host);
     }
 }
 
 impl Socket {
-    /// The engine lets go of it, and with the last reference it is closed.
-    fn close(&self) {
+    /// The reactor lets go of it, and with the last reference it is closed.
+    fn close(&self, host: &Host) {
         if let Some(token) = self.token.lock().take() {
-            Engine::get().remove(token);
+            host.reactor().remove(token);
         }
     }
 }
 
 impl Source for Socket {
     fn ready(&self, _: Readiness) {
+        let Some(host) = self.host.upgrade() else { return };
         let mut buffer = Buffer::take();
         let room = &mut buffer.room()[..BUNDLE_OCTETS];
         for _ in 0..RECEIVES_MAX {
             let Some(bundle) = self.port.receive(room, self.own.as_ref()) else { break };
             for datagram in room[..bundle.octets].chunks(bundle.each) {
-                answer(&self.port, &bundle.route, datagram);
+                host.local().time_waits.answer(&self.port, &bundle.route, datagram);
             }
         }
         buffer.put();
@@ -134,9 +130,8 @@ impl Source for Socket {
         if now < self.until {
             return;
         }
-        if let Some(table) = table().as_mut() {
-            table.sockets.retain(|socket| !std::ptr::eq(&**socket, self));
-        }
-        self.close();
+        let Some(host) = self.host.upgrade() else { return };
+        host.local().time_waits.0.lock().sockets.retain(|kept| !std::ptr::eq(&**kept, self));
+        self.close(&host);
     }
 }

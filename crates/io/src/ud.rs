@@ -15,7 +15,6 @@ use std::time::Instant;
 use dropped::Head;
 use weft_fault::Way;
 use weft_net::buffers::Buffer;
-use weft_net::secrecy::Secrecy;
 use weft_net::udp::{BUNDLE_OCTETS, Bundle, Port};
 use weft_net::{path, tcp};
 use weft_os::clock;
@@ -106,8 +105,8 @@ impl Mailbox {
         waker: Weak<dyn Wake>,
         group: Option<IpAddr>,
     ) -> Self {
-        let groups_limited = port.limit_groups(Secrecy::get().group_hops());
-        let screened = !Secrecy::get().is_clear_text_kept() || port.screen();
+        let groups_limited = port.limit_groups(crate::Host::get().secrecy().group_hops());
+        let screened = !crate::Host::get().secrecy().is_clear_text_kept() || port.screen();
         let mut scratch = Buffer::take();
         for _ in 0..STALE_MAX {
             if port.receive(&mut scratch.room()[..BUNDLE_OCTETS], None).is_none() {
@@ -125,7 +124,7 @@ impl Mailbox {
             waits: false,
             arrived: None,
             staged: Vec::new(),
-            letters: Secrecy::get().letters(group.is_some()),
+            letters: crate::Host::get().secrecy().letters(group.is_some()),
             trusted: None,
             screened,
             watched: Interest::READ,
@@ -228,10 +227,12 @@ impl Mailbox {
     /// Whether datagrams may leave by `route`.
     fn may_send(&mut self, route: &Route) -> bool {
         if route.remote.ip().is_multicast() {
-            return self.groups_limited && Secrecy::get().permit_groups().is_ok();
+            return self.groups_limited && crate::Host::get().secrecy().permit_groups().is_ok();
         }
         let ends = AddressPair { from: route.remote.ip(), to: route.local.ip() };
-        if self.trusted != Some(ends) && Secrecy::get().permit(ends.to, ends.from).is_err() {
+        if self.trusted != Some(ends)
+            && crate::Host::get().secrecy().permit(ends.to, ends.from).is_err()
+        {
             return false;
         }
         self.trusted = Some(ends);
@@ -472,7 +473,7 @@ impl Drive for Mailbox {
     }
 
     fn capabilities(&self) -> Option<Capabilities> {
-        Some(capability::datagrams())
+        Some(capability::datagrams(crate::Host::get()))
     }
 
     fn qp(&self) -> &Arc<VerbsQp> {
@@ -480,7 +481,7 @@ impl Drive for Mailbox {
     }
 
     fn spoil(&mut self, number: u32) {
-        self.wire = Wire::of(number);
+        self.wire = Wire::of(crate::Host::get().faults(), number);
     }
 
     fn lose_peer(&mut self) {

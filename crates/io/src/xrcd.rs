@@ -7,11 +7,10 @@
 //! live in processes: another one that names the same file would wait for messages that go to the
 //! first, and is told so instead.
 
-use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 
 use weft_net::refused;
 use weft_net::report;
@@ -22,6 +21,7 @@ use weft_verbs::{Misuse, Pd};
 
 use crate::cell::Cell;
 use crate::cq::Cq;
+use crate::host::Host;
 
 /// The file that a domain is named by.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +55,10 @@ struct Members {
     cqs: Vec<(u32, Arc<Cq>)>,
 }
 
-/// The domains that have a file, by its device and number.
-type Named = HashMap<(u64, u64), Weak<Xrcd>>;
-
-static NAMED: LazyLock<Mutex<Named>> = LazyLock::new(Mutex::default);
-
 impl Xrcd {
     /// Opens a domain of its own, or the one that `file` stands for; `cq` is for nothing else.
     pub(crate) fn open(
+        host: &Host,
         device: &Arc<Device>,
         cq: Arc<Cq>,
         file: Option<XrcdFile>,
@@ -71,9 +67,10 @@ impl Xrcd {
         let own = File::open(format!("/proc/self/fd/{}", file.fd)).map_err(refused)?;
         let about = own.metadata().map_err(refused)?;
         let name = (about.dev(), about.ino());
-        let mut named = NAMED.lock();
+        let mut named = host.named();
         named.retain(|_, domain| domain.strong_count() > 0);
-        if let Some(domain) = named.get(&name).and_then(Weak::upgrade) {
+        let known = named.get(&name).and_then(Weak::upgrade);
+        if let Some(domain) = known.and_then(|known| known.downcast::<Self>().ok()) {
             if file.exclusive {
                 return Err(Misuse::Invalid("there is a domain of this file"));
             }
@@ -85,7 +82,8 @@ impl Xrcd {
         }
         lock(&own)?;
         let domain = Self::new(device, cq, Some(HighFd::new(own.into())));
-        named.insert(name, Arc::downgrade(&domain));
+        let weak: Weak<Self> = Arc::downgrade(&domain);
+        named.insert(name, weak);
         Ok(domain)
     }
 
@@ -212,7 +210,7 @@ mod tests {
     }
 
     fn open(fd: RawFd, create: bool, exclusive: bool) -> Result<Arc<Xrcd>, i32> {
-        let context = Context::open(Personality::Roce, Box::new(Silent)).unwrap();
+        let context = Context::open(Host::get(), Personality::Roce, Box::new(Silent)).unwrap();
         let file = XrcdFile { fd, create, exclusive };
         context.open_xrcd(Some(file)).map_err(|misuse| misuse.errno())
     }

@@ -11,11 +11,10 @@ mod side;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use weft_io::cm::{CmId, EventChannel, EventKind, PortSpace};
-use weft_io::{Personality, Transport};
-use weft_verbs::{AddressVector, QpAttr, QpAttrMask, QpState, SendOp};
-
 use common::*;
+use weft_io::cm::{CmId, EventChannel, EventKind, PortSpace};
+use weft_io::{Host, Personality, Transport};
+use weft_verbs::{AddressVector, QpAttr, QpAttrMask, QpState, SendOp};
 
 /// Descriptors that a connection on its way in or out may have, at both ends together, and those
 /// of the ended ones whose peer may not know yet: of all connections of the process.
@@ -86,7 +85,7 @@ struct Peers {
 impl Peers {
     fn new(device: Personality, way: Way) -> Self {
         let listener = (way == Way::Manager).then(|| {
-            let channel = EventChannel::new().unwrap();
+            let channel = EventChannel::new(Host::get()).unwrap();
             let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, transport(device));
             id.bind(loopback()).unwrap();
             id.listen(0).unwrap();
@@ -112,7 +111,7 @@ impl Peers {
         for side in [near, far] {
             side.qp.modify(&attr(QpState::Init, 0), init_mask(self.device)).unwrap();
         }
-        let channel = EventChannel::new().unwrap();
+        let channel = EventChannel::new(Host::get()).unwrap();
         let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, transport(self.device));
         id.resolve_addr(None, listener.local_addr().unwrap(), DEADLINE).unwrap();
         expect(&channel, EventKind::AddrResolved);

@@ -11,7 +11,6 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use thiserror::Error;
 use weft_os::{clock, random, sys};
@@ -28,6 +27,7 @@ mod refused;
 pub use refused::Refused;
 
 use crate::report;
+use notice::Acquaintances;
 
 /// Why a key cannot be used. Nothing of the key is told.
 #[derive(Debug, Error)]
@@ -120,6 +120,7 @@ fn read_some(file: File) -> std::io::Result<Zeroizing<Vec<u8>>> {
 pub struct Secrecy {
     keys: Keys,
     insecure: bool,
+    acquaintances: Acquaintances,
 }
 
 /// What carries the bytes.
@@ -152,22 +153,28 @@ enum Keys {
 }
 
 impl Secrecy {
-    /// What holds for this process: read once, and told if it makes no sense.
-    pub fn get() -> &'static Self {
-        static SECRECY: OnceLock<Secrecy> = OnceLock::new();
-        SECRECY.get_or_init(|| {
-            let value = std::env::var_os("WEFT_KEY").filter(|value| !value.is_empty());
-            let keys = match value.map(|value| read_key(&value)) {
-                None => Keys::None,
-                Some(Ok(key)) => Keys::Shared(key),
-                Some(Err(fault)) => {
-                    report::error(format!("{fault}; nothing is sent or received without it"));
-                    Keys::Unusable
-                }
-            };
-            let insecure = std::env::var_os("WEFT_INSECURE").is_some_and(|value| value == "1");
-            Self { keys, insecure }
-        })
+    /// Under `key`, if there is one; clear text with other hosts is meant if it is `insecure`.
+    pub fn new(key: Option<Key>, insecure: bool) -> Self {
+        Self::of(key.map_or(Keys::None, Keys::Shared), insecure)
+    }
+
+    fn of(keys: Keys, insecure: bool) -> Self {
+        Self { keys, insecure, acquaintances: Acquaintances::default() }
+    }
+
+    /// What the environment says; told if it makes no sense.
+    pub fn from_environment() -> Self {
+        let value = std::env::var_os("WEFT_KEY").filter(|value| !value.is_empty());
+        let keys = match value.map(|value| read_key(&value)) {
+            None => Keys::None,
+            Some(Ok(key)) => Keys::Shared(key),
+            Some(Err(fault)) => {
+                report::error(format!("{fault}; nothing is sent or received without it"));
+                Keys::Unusable
+            }
+        };
+        let insecure = std::env::var_os("WEFT_INSECURE").is_some_and(|value| value == "1");
+        Self::of(keys, insecure)
     }
 
     /// Whether what goes between `local` and `remote` by `lower` is permitted: everything that is
@@ -375,7 +382,7 @@ mod tests {
     const TEXT: &str = "weft1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
     fn secrecy(keys: Keys, insecure: bool) -> Secrecy {
-        Secrecy { keys, insecure }
+        Secrecy::of(keys, insecure)
     }
 
     fn shared() -> Keys {

@@ -4,9 +4,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use weft_io::Devices;
-
 use crate::log::{self, LogLevel};
+use crate::rdma;
 
 /// What the names of devices of the kernel's drivers begin with, before a number.
 const KNOWN: [&str; 16] = [
@@ -82,7 +81,7 @@ fn arguments() -> String {
 
 /// What the devices that the application sees are called.
 fn names() -> Vec<&'static str> {
-    let devices = Devices::get();
+    let devices = rdma::host().devices();
     devices.visible().iter().map(|device| devices.name(*device)).collect()
 }
 

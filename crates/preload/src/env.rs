@@ -10,9 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
 use weft_fault::Plan;
-use weft_io::Devices;
 
 use crate::log::{self, LogLevel};
+use crate::rdma;
 
 /// The variables that some part of Weft reads.
 const KNOWN: [&str; 20] = [
@@ -62,7 +62,7 @@ pub fn settings() -> &'static PreloadSettings {
     let settings = SETTINGS.get_or_init(|| {
         let settings = parse(std::env::vars_os(), &mut warnings);
         log::take_engine_lines(settings.log);
-        complaints = Devices::get().complaints();
+        complaints = rdma::host().devices().complaints();
         settings
     });
     for complaint in complaints {

@@ -40,6 +40,7 @@ mod fd;
 mod ibv;
 mod log;
 mod net;
+mod rdma;
 mod real;
 #[cfg(not(test))]
 mod signals;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_io::cm::CmId;
-use weft_io::engine::Engine;
 use weft_os::clock;
 use weft_reactor::{Readiness, Source};
 use weft_sync::Mutex;
 
+use crate::rdma;
 use crate::stream::SdpStream;
 
 /// How long the answer may take; the peer gives up by itself in that time.
@@ -41,7 +41,7 @@ impl AbandonedConnects {
             let _stream = Mutex::new(stream);
             let connect = Arc::new(AbandonedConnect { id, cm, _stream, table: self });
             let source: Arc<dyn Source> = connect.clone();
-            Engine::get().set_timer(clock::now() + ANSWER_LIMIT, Arc::downgrade(&source));
+            rdma::host().reactor().set_timer(clock::now() + ANSWER_LIMIT, Arc::downgrade(&source));
             all.insert(id, connect);
         } else {
             drop(all);

@@ -13,12 +13,12 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use weft_io::engine::Engine;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Source, Token};
 
 use crate::memory::MemoryParts;
 use crate::names::SocketEnds;
+use crate::rdma;
 use crate::sys::{self, Inode};
 
 /// Attempts to find a free name.
@@ -86,7 +86,7 @@ impl AppSocket {
         let other = sys::inode(raw).ok_or(ErrorKind::NotFound)?;
         let fd = HighFd::new(ours);
         let interest = Interest::NONE;
-        let token = Some(Engine::get().add(fd.as_fd(), interest, source));
+        let token = Some(rdma::host().reactor().add(fd.as_fd(), interest, source));
         let socket = Self {
             fd,
             other,
@@ -261,7 +261,7 @@ impl AppSocket {
             && self.interest != interest
         {
             self.interest = interest;
-            Engine::get().modify(token, interest);
+            rdma::host().reactor().modify(token, interest);
         }
     }
 
@@ -273,7 +273,7 @@ impl AppSocket {
     /// Ends the watch for good.
     pub fn ignore(&mut self) {
         if let Some(token) = self.token.take() {
-            Engine::get().remove(token);
+            rdma::host().reactor().remove(token);
         }
     }
 

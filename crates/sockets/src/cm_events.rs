@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weft_io::cm::{Delivery, EventChannel};
-use weft_io::engine::{self, Engine};
+use weft_io::engine;
 use weft_reactor::{Interest, Readiness, Source};
 use weft_sync::{Mutex, TryOnceLock};
 
-use crate::{guard, sys};
+use crate::{guard, rdma, sys};
 
 /// The events of a process.
 pub struct CmEvents {
@@ -57,10 +57,10 @@ impl CmEvents {
     fn open(&'static self) -> io::Result<Arc<EventChannel>> {
         // Calls of the engine's threads are not the application's.
         engine::at_thread_start(guard::stay);
-        let channel = EventChannel::new()?;
+        let channel = EventChannel::new(rdma::host())?;
         sys::set_flags(channel.fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
         let fd = channel.fd();
-        Engine::get().add(sys::borrow(&fd), Interest::READ, Arc::new(ChannelSource(self)));
+        rdma::host().reactor().add(sys::borrow(&fd), Interest::READ, Arc::new(ChannelSource(self)));
         (self.handlers.opened)();
         Ok(channel)
     }

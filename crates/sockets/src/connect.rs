@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use libc::c_int;
 use weft_io::cm::{CmId, PortSpace};
-use weft_net::secrecy::Secrecy;
 use weft_os::clock;
 use weft_reactor::Interest;
 use weft_sdp::Names;
@@ -34,7 +33,7 @@ use crate::registry::Registry;
 use crate::report::Carrier;
 use crate::shadow_tcp::ShadowTcp;
 use crate::stream::SdpStream;
-use crate::{address, strict, sys};
+use crate::{address, rdma, strict, sys};
 
 /// How long address resolution may take: the answer is in the kernel's tables.
 const ROUTE_LIMIT: Duration = Duration::from_secs(1);
@@ -240,7 +239,7 @@ fn ask(
     let to = address::plain(fabric.address_for(remote));
     cm.resolve_addr(source, to, ROUTE_LIMIT).map_err(|_| "there is no way to it")?;
     let from = cm.local_addr().ok_or("there is no way to it")?.ip();
-    if !Secrecy::get().permits(from, to.ip()) {
+    if !rdma::host().secrecy().permits(from, to.ip()) {
         return Err("there is no key for other hosts");
     }
     let names = Names {

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use weft_io::cm::ConnParam;
 use weft_io::{Personality, Transport};
-use weft_net::secrecy::Secrecy;
+
+use crate::rdma;
 
 /// Flips the port of a TCP listener into that of its iWARP listener, which is in the same space.
 const IWARP_PORT_BIT: u16 = 0x8000;
@@ -33,7 +34,7 @@ impl Fabric {
         } else {
             let (personality, transport) = (Personality::Roce, Transport::Shuttle);
             // Under a key a listener has its peer prove its address: one round trip more.
-            let sdp_first = Secrecy::get().has_key();
+            let sdp_first = rdma::host().secrecy().has_key();
             Self { personality, transport, name: "Shuttle", sdp_first }
         }
     }

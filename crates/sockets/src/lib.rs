@@ -43,6 +43,7 @@ pub mod hooks;
 mod listener;
 mod memory;
 mod names;
+mod rdma;
 mod real;
 mod registry;
 mod report;

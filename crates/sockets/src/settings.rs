@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_io::Transport;
-use weft_net::secrecy::Secrecy;
 
-use crate::report;
 use crate::rules::{Rules, SocketRole};
+use crate::{rdma, report};
 
 /// How long the answer by SDP may take after that by TCP.
 const ANSWER_LIMIT: Duration = Duration::from_millis(50);
@@ -51,7 +50,7 @@ impl SocketSettings {
         let strict = match std::env::var("WEFT_SOCKETS").as_deref() {
             Ok("strict") => true,
             Ok("prefer") => false,
-            _ => Secrecy::get().has_key(),
+            _ => rdma::host().secrecy().has_key(),
         };
         let mut off = is("WEFT", "off");
         let rules = Rules::read(&rules).unwrap_or_else(|error| {
@@ -68,7 +67,7 @@ impl SocketSettings {
             strict,
             basic: is("WEFT_SOCKETS_STYLE", "basic"),
             answer_limit: limit.map_or(ANSWER_LIMIT, Duration::from_millis),
-            iwarp: weft_io::Settings::get().transport == Transport::Iwarp,
+            iwarp: rdma::host().settings().transport == Transport::Iwarp,
             rules,
             executable: executable(),
         }

@@ -7,11 +7,10 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
-use weft_io::engine::Engine;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Source, Token};
 
-use crate::sys;
+use crate::{rdma, sys};
 
 /// The TCP socket, and how the engine watches it.
 pub struct ShadowTcp {
@@ -23,7 +22,7 @@ pub struct ShadowTcp {
 impl ShadowTcp {
     /// Has the engine call `source` for `interest`.
     pub fn new(fd: HighFd, interest: Interest, source: Arc<dyn Source>) -> Self {
-        let token = Some(Engine::get().add(fd.as_fd(), interest, source));
+        let token = Some(rdma::host().reactor().add(fd.as_fd(), interest, source));
         Self { fd, token, interest }
     }
 
@@ -38,7 +37,7 @@ impl ShadowTcp {
             && self.interest != interest
         {
             self.interest = interest;
-            Engine::get().modify(token, interest);
+            rdma::host().reactor().modify(token, interest);
         }
     }
 
@@ -50,7 +49,7 @@ impl ShadowTcp {
     /// Ends the watch for good.
     pub fn ignore(&mut self) {
         if let Some(token) = self.token.take() {
-            Engine::get().remove(token);
+            rdma::host().reactor().remove(token);
         }
     }
 

@@ -17,7 +17,7 @@ use weft_sync::TryOnceLock;
 use weft_verbs::{Access, CompChannel, Misuse, Pd, QpCap, QpType, Sge, Wake, Wc};
 
 use crate::memory::{MemoryParts, PrivateMemory};
-use crate::sys;
+use crate::{rdma, sys};
 
 /// Buffers and their size in bytes within this machine: few enough to stay in the caches.
 const LOCAL: (u16, u32) = (64, 32 << 10);
@@ -50,7 +50,7 @@ impl SdpDevices {
 
     fn get(&self, personality: Personality) -> Result<&SdpDevice, Misuse> {
         self.slots[personality as usize].get_or_try_init(|| {
-            let context = Context::open(personality, Box::new(Unheard))?;
+            let context = Context::open(rdma::host(), personality, Box::new(Unheard))?;
             let pd = context.alloc_pd();
             Ok(SdpDevice { context, pd })
         })
@@ -300,7 +300,7 @@ fn is_here(names: &Names, remote: IpAddr) -> bool {
 }
 
 fn config(personality: Personality, basic: bool, here: bool) -> Config {
-    let all = capability::capabilities();
+    let all = capability::capabilities(rdma::host());
     let below = all.iter().find(|(device, _)| *device == personality);
     let mut config = below.map(|(_, below)| Config::over(below)).unwrap_or_default();
     if basic {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weft_io::cm::{CmId, EventChannel, PortSpace};
-use weft_io::{Context, Transport};
+use weft_io::{Context, Host, Transport};
 use weft_verbs::Wake;
 
 pub use weft_io::Personality as DeviceKind;
@@ -19,12 +19,12 @@ impl Wake for Silent {
 
 /// Opens a device.
 pub(crate) fn open(kind: DeviceKind) -> Result<Arc<Context>> {
-    Context::open(kind, Box::new(Silent)).map_err(Error::of("opening a device"))
+    Context::open(Host::get(), kind, Box::new(Silent)).map_err(Error::of("opening a device"))
 }
 
 /// A queue of events of rdma-cm.
 pub(crate) fn event_channel(during: &'static str) -> Result<Arc<EventChannel>> {
-    EventChannel::new().map_err(|source| Error::System { during, source })
+    EventChannel::new(Host::get()).map_err(|source| Error::System { during, source })
 }
 
 /// An id of rdma-cm for connections by a device.

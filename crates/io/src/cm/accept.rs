@@ -34,7 +34,8 @@ impl CmId {
             let Stage::Requested(request) = inner.leave_stage() else {
                 return Err(weft_verbs::Misuse::Invalid("the id has no request").into());
             };
-            let offer = config::offer(depths, param.private_data.clone());
+            let offer =
+                config::offer(inner.channel.host().settings(), depths, param.private_data.clone());
             let (stream, mut agreed) = match request.accept(&offer) {
                 Ok(accepted) => accepted,
                 Err(failure) => {

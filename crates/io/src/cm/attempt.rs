@@ -23,7 +23,7 @@ use weft_rnic::wire::mpa::StartKind;
 use super::config;
 use super::device::failure;
 use crate::Qp;
-use crate::engine::Engine;
+use crate::host::Host;
 
 /// How long refusals are not believed, and when the next call is due.
 #[derive(Clone, Copy)]
@@ -50,6 +50,7 @@ pub(super) struct Call {
 
 /// A connection attempt.
 pub(super) struct Attempt {
+    host: Arc<Host>,
     pub(super) stream: TcpStream,
     token: Token,
     dialed: bool,
@@ -76,6 +77,7 @@ pub(super) enum Step {
 impl Attempt {
     /// The attempt that begins with `call`, whose socket is connecting.
     pub(super) fn new(
+        host: &Arc<Host>,
         call: Call,
         initiator: Initiator,
         peer: SocketAddr,
@@ -84,10 +86,22 @@ impl Attempt {
         let Call { fd, offer, qp, patience } = call;
         let stream = TcpStream::from(fd);
         // Connected or not, the next step is the engine's: the socket is writable then.
-        let token = Engine::get().add(stream.as_fd(), Interest::WRITE, source);
+        let token = host.reactor().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
         let silence = Silence::new(Awaited::Stream { peer }, clock::now());
-        Attempt { stream, token, dialed: false, offer, initiator, reader, qp, patience, silence }
+        let host = Arc::clone(host);
+        Attempt {
+            host,
+            stream,
+            token,
+            dialed: false,
+            offer,
+            initiator,
+            reader,
+            qp,
+            patience,
+            silence,
+        }
     }
 
     /// Time has passed: a peer that TCP has not reached is mentioned.
@@ -98,7 +112,7 @@ impl Attempt {
     }
 
     pub(super) fn stop(&self) {
-        Engine::get().remove(self.token);
+        self.host.reactor().remove(self.token);
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -132,7 +146,7 @@ impl Attempt {
             Err(e) => return self.closed(failure(&e)),
         }
         self.dialed = true;
-        Engine::get().modify(self.token, Interest::READ);
+        self.host.reactor().modify(self.token, Interest::READ);
         Step::Dialed
     }
 

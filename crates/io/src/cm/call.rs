@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use weft_net::secrecy::{Lower, Secrecy};
+use weft_net::secrecy::Lower;
 use weft_net::udp::Port;
 use weft_os::clock::{self, ns_at};
 use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
@@ -18,6 +18,7 @@ use weft_rnic::{Binding, Established, RetryLimits, ShuttleQp, WhenClosed};
 use weft_sync::MutexGuard;
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
+use super::config;
 use super::device::{PortSpace, wildcard};
 use super::error::Error;
 use super::id::{CmId, Inner, Stage};
@@ -26,12 +27,12 @@ use super::probe::Introduction;
 use super::shuttle_listener::{ConnRequest, ListenerRef};
 use super::sockets::Sockets;
 use super::words::{self, NOT_HERE, padded, terms, words};
-use super::{config, stand_in};
 use crate::device_kind::Personality;
 use crate::drive::datagram::DatagramDrive;
 use crate::drive::mandate::Mandate;
+use crate::host::Host;
 use crate::roce_connect::{Peer, Requester};
-use crate::{Answer, Qp, Settings, link};
+use crate::{Answer, Qp, link};
 
 /// InfiniBand's largest packet, and the time that its connection manager grants an
 /// acknowledgement on Ethernet.
@@ -111,18 +112,19 @@ impl CmId {
         log::debug!("connecting to {peer} from {local} over Shuttle");
         // Where nobody is, that is what is reported, not the policy.
         if inner.introduction.as_ref().is_some_and(|known| known.refused)
-            && Secrecy::get().decide(Lower::Shuttle, local.ip(), peer.ip()).is_err()
+            && inner.channel.host().secrecy().decide(Lower::Shuttle, local.ip(), peer.ip()).is_err()
         {
             return Err(std::io::Error::from_raw_os_error(libc::ECONNREFUSED).into());
         }
-        Secrecy::get().permit(local.ip(), peer.ip())?;
+        inner.channel.host().secrecy().permit(local.ip(), peer.ip())?;
         weft_net::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
         let port = Arc::new(Port::adopt(fd)?);
         let mut param = param.clone();
         let (qp, purpose) = self.seat(inner, seat, false, &mut param)?;
         let said = words(purpose, port.room_octets(), &param, 0);
         let route = Route { local, remote: peer };
-        let binding = introduced(inner.introduction.take(), binding(route, depths));
+        let binding =
+            introduced(inner.introduction.take(), binding(inner.channel.host(), route, depths));
         let mut shuttle = ask(&qp, binding, &said)?;
         shuttle.set_retry_limits(retry_limits(inner));
         let cid = shuttle.connection().cid();
@@ -212,7 +214,7 @@ impl CmId {
         depths: Depths,
         seat: &Seat,
     ) -> Result<(Arc<Qp>, DatagramDrive), Error> {
-        Secrecy::get().permit(ask.route.local.ip(), ask.route.remote.ip())?;
+        inner.channel.host().secrecy().permit(ask.route.local.ip(), ask.route.remote.ip())?;
         let (mut param, aside) = (param.clone(), ask.purpose == Purpose::Aside);
         let (qp, purpose) = self.seat(inner, seat, aside, &mut param)?;
         inner.terms.retry_count = ask.retry_count;
@@ -324,8 +326,8 @@ impl CmId {
     }
 }
 
-fn binding(route: Route, depths: Depths) -> Binding {
-    let mut config = link::config(&route);
+fn binding(host: &Host, route: Route, depths: Depths) -> Binding {
+    let mut config = link::config(host, &route);
     (config.ord, config.ird) = (depths.ord, depths.ird);
     config.handshake_ns = config::ANSWER_TIMEOUT.as_nanos() as u64;
     config.may_wait = true;
@@ -358,7 +360,7 @@ fn grant(
     depths: Depths,
     said: &[u8],
 ) -> std::io::Result<(Box<ShuttleQp>, Port)> {
-    let Binding { config, when_closed, .. } = binding(ask.route, depths);
+    let Binding { config, when_closed, .. } = binding(qp.host(), ask.route, depths);
     let (connection, port) = ask.grant(config, said, Arc::downgrade(&qp.cell))?;
     let (qp, served) = (Arc::clone(qp.inner()), (depths.ord, depths.ird));
     Ok((Box::new(ShuttleQp::granted(qp, *connection, served, when_closed)), port))
@@ -366,7 +368,7 @@ fn grant(
 
 /// A new queue pair that stands in for one that has a connection of its own.
 fn stand_in(inner: &mut Inner) -> Result<Arc<Qp>, Error> {
-    let qp = stand_in::make()?;
+    let qp = inner.channel.stand_ins().make(inner.channel.host())?;
     inner.stand_in = Some(Arc::clone(&qp));
     Ok(qp)
 }
@@ -393,7 +395,8 @@ fn reach(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) -> Result<(), Error>
 /// How long requests wait for a peer that is silent.
 fn retry_limits(inner: &Inner) -> RetryLimits {
     let (timeout_exp, retry_cnt) = (ack_timeout(inner), inner.terms.retry_count);
-    let least_ns = u64::try_from(Settings::get().stall_after.as_nanos()).unwrap_or(u64::MAX);
+    let least_ns =
+        u64::try_from(inner.channel.host().settings().stall_after.as_nanos()).unwrap_or(u64::MAX);
     RetryLimits { timeout_exp, retry_cnt, least_ns }
 }
 

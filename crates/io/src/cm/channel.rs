@@ -19,7 +19,8 @@ use weft_sync::Mutex;
 
 use super::groups::Join;
 use super::id::CmId;
-use crate::engine::Engine;
+use super::stand_in::StandIns;
+use crate::host::Host;
 
 /// An event and the ids that it is about.
 pub struct Delivery {
@@ -47,6 +48,8 @@ impl Delivery {
 
 /// A queue of events.
 pub struct EventChannel {
+    host: Arc<Host>,
+    stand_ins: StandIns,
     fd: Mutex<Option<OwnedFd>>,
     raw: RawFd,
     queue: Mutex<VecDeque<Delivery>>,
@@ -56,12 +59,12 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// A new channel with a descriptor of its own.
+    /// A new channel for ids of `host`, with a descriptor of its own.
     ///
     /// # Errors
-    /// When the process or the system is out of descriptors, for it or for the engine.
-    pub fn new() -> io::Result<Arc<EventChannel>> {
-        Engine::start()?;
+    /// When the process or the system is out of descriptors, for it or for the reactor.
+    pub fn new(host: &Arc<Host>) -> io::Result<Arc<EventChannel>> {
+        host.start()?;
         // SAFETY: eventfd takes integers only.
         let raw = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
         if raw < 0 {
@@ -70,7 +73,19 @@ impl EventChannel {
         // SAFETY: the descriptor is new, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         let (fd, queue) = (Mutex::new(Some(fd)), Mutex::default());
-        Ok(Arc::new(EventChannel { fd, raw, queue, looks: AtomicBool::new(false) }))
+        let (host, stand_ins) = (Arc::clone(host), StandIns::default());
+        let looks = AtomicBool::new(false);
+        Ok(Arc::new(EventChannel { host, stand_ins, fd, raw, queue, looks }))
+    }
+
+    /// The host whose ids it is for.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// What makes queue pairs that stand in for those of the application.
+    pub(super) fn stand_ins(&self) -> &StandIns {
+        &self.stand_ins
     }
 
     /// The descriptor: readable while events are queued. Programs set `O_NONBLOCK` on it.

@@ -88,10 +88,9 @@ pub const AFTER_STOP: Duration = Duration::from_secs(1);
 /// is told, as the kernel's connection manager tells of a process that ends.
 pub const KEEP_ALIVE_FIRST: Duration = Duration::from_secs(1);
 
-/// What to offer a peer: CRCs and markers as the process is set to, and a first message by the
+/// What to offer a peer: CRCs and markers as the host is set to, and a first message by the
 /// initiator so that either side may speak first.
-pub(super) fn offer(depths: Depths, private_data: Vec<u8>) -> Offer {
-    let settings = Settings::get();
+pub(super) fn offer(settings: &Settings, depths: Depths, private_data: Vec<u8>) -> Offer {
     Offer {
         ird_max: IWARP.depths.ird,
         crc: settings.crc,

@@ -12,7 +12,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_net::secrecy::Secrecy;
 use weft_net::socket;
 use weft_os::clock;
 use weft_reactor::Source;
@@ -29,7 +28,6 @@ use super::link::Handover;
 use super::{config, refusal};
 use crate::Qp;
 use crate::device_kind::Personality;
-use crate::engine::Engine;
 
 impl CmId {
     /// Starts to connect to the address that was resolved, with `qp` at this end. The outcome is an
@@ -49,12 +47,14 @@ impl CmId {
             return self.call(inner, param, depths, Seat::Managed(Arc::clone(qp)));
         }
         if let Some((local, peer)) = inner.local.zip(inner.peer)
-            && let Err(why) = Secrecy::get().permit_stream(inner.chosen(), local.ip(), peer.ip())
+            && let Err(why) =
+                inner.channel.host().secrecy().permit_stream(inner.chosen(), local.ip(), peer.ip())
         {
             self.give_up(&mut inner, Failure::from_errno(why.errno()));
             return Ok(());
         }
-        let offer = config::offer(depths, param.private_data.clone());
+        let offer =
+            config::offer(inner.channel.host().settings(), depths, param.private_data.clone());
         inner.qp = Arc::downgrade(qp);
         let Stage::Bound(mut sockets) = inner.leave_stage() else {
             return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
@@ -74,9 +74,9 @@ impl CmId {
         }
         match self.start(inner, &call) {
             Ok((initiator, peer, source)) => {
-                let attempt = Attempt::new(call, initiator, peer, source);
+                let attempt = Attempt::new(inner.channel.host(), call, initiator, peer, source);
                 if let Some(due) = attempt.silence.due() {
-                    Engine::get().set_timer(due, self.me());
+                    inner.channel.host().reactor().set_timer(due, self.me());
                 }
                 inner.stage = Stage::Dialing(Box::new(attempt));
                 self.limit_time(inner, config::DIAL_TIMEOUT);
@@ -101,7 +101,7 @@ impl CmId {
     pub(super) fn limit_time(&self, inner: &mut Inner, limit: Duration) {
         let deadline = clock::now() + limit;
         inner.deadline = Some(deadline);
-        Engine::get().set_timer(deadline, self.me());
+        inner.channel.host().reactor().set_timer(deadline, self.me());
     }
 
     /// The engine says that the attempt can go on. Returns a stream that is ready for the queue

@@ -15,28 +15,31 @@ use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_sync::Mutex;
 
 use super::config;
-use crate::engine::Engine;
+use crate::host::Host;
 
 /// A stream on which everything has been said.
-pub(super) struct LingeringReject(Mutex<Option<(TcpStream, Token)>>);
+pub(super) struct LingeringReject {
+    host: Arc<Host>,
+    stream: Mutex<Option<(TcpStream, Token)>>,
+}
 
 impl LingeringReject {
     /// Closes `stream` when the peer does, or in a while.
-    pub(super) fn say(stream: TcpStream) {
-        let lingering = Arc::new(Self(Mutex::new(None)));
+    pub(super) fn say(host: &Arc<Host>, stream: TcpStream) {
+        let lingering = Arc::new(Self { host: Arc::clone(host), stream: Mutex::new(None) });
         // Locked, so that the engine's first call finds the state in place.
-        let mut state = lingering.0.lock();
-        let token = Engine::get().add(stream.as_fd(), Interest::READ, lingering.clone());
+        let mut state = lingering.stream.lock();
+        let token = host.reactor().add(stream.as_fd(), Interest::READ, lingering.clone());
         *state = Some((stream, token));
         drop(state);
         let weak: Weak<Self> = Arc::downgrade(&lingering);
-        Engine::get().set_timer(clock::now() + config::FAREWELL, weak);
+        host.reactor().set_timer(clock::now() + config::FAREWELL, weak);
     }
 
     fn close(&self) {
-        let state = self.0.lock().take();
+        let state = self.stream.lock().take();
         if let Some((stream, token)) = state {
-            Engine::get().remove(token);
+            self.host.reactor().remove(token);
             drop(stream);
         }
     }
@@ -52,7 +55,7 @@ impl Source for LingeringReject {
     }
 
     fn at_exit(&self, until: Instant) {
-        let state = self.0.lock();
+        let state = self.stream.lock();
         if let Some((stream, _)) = &*state {
             while !tcp::ready(stream.as_fd()).read && clock::now() < until {
                 tcp::wait(stream.as_fd(), false);

@@ -51,29 +51,38 @@ impl CmId {
         sockets: Sockets,
         backlog: usize,
     ) -> Result<(), Error> {
+        let host = Arc::clone(inner.channel.host());
         let source = self.me().upgrade();
-        let door = sockets.stream.zip(source).map(|(fd, source)| Door::open(fd, source));
+        let door = sockets.stream.zip(source).map(|(fd, source)| Door::open(&host, fd, source));
         let shuttle = match (sockets.datagram, inner.local) {
             (Some(fd), Some(at)) => {
                 let port = Port::adopt(fd)?;
-                Some(ShuttleListener::open(self.me(), self.space(), port, at, inner.is_prompt()))
+                Some(ShuttleListener::open(
+                    &host,
+                    self.me(),
+                    self.space(),
+                    port,
+                    at,
+                    inner.is_prompt(),
+                ))
             }
             _ => None,
         };
-        inner.stage = Stage::Listening(Listener::new(door, shuttle, backlog));
+        inner.stage = Stage::Listening(Listener::new(&host, door, shuttle, backlog));
         Ok(())
     }
 
     /// Streams wait to be accepted.
     pub(super) fn accept_streams(&self, inner: &mut Inner) {
         let chosen = inner.chosen();
+        let host = Arc::clone(inner.channel.host());
         let Stage::Listening(listener) = &mut inner.stage else { return };
         for _ in 0..config::ACCEPT_BATCH {
             if listener.is_full() {
                 return listener.arm(false);
             }
             match listener.accept(chosen) {
-                Ok(stream) => listener.add(HalfOpen::start(self.me(), stream)),
+                Ok(stream) => listener.add(HalfOpen::start(&host, self.me(), stream)),
                 Err(e) => match setback(&e) {
                     Setback::Empty => return,
                     Setback::OneLost => {}

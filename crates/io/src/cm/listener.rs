@@ -7,7 +7,7 @@ use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use weft_net::secrecy::{Chosen, Lower, Secrecy};
+use weft_net::secrecy::{Chosen, Lower};
 use weft_net::socket;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Source, Token};
@@ -17,7 +17,7 @@ use super::config;
 use super::id::CmId;
 use super::request::HalfOpen;
 use super::shuttle_listener::ShuttleListener;
-use crate::engine::Engine;
+use crate::host::Host;
 
 /// Where streams are accepted.
 pub(super) struct Door {
@@ -27,15 +27,16 @@ pub(super) struct Door {
 
 impl Door {
     /// Has `source` called when streams wait at `fd`.
-    pub(super) fn open(fd: OwnedFd, source: Arc<dyn Source>) -> Self {
+    pub(super) fn open(host: &Host, fd: OwnedFd, source: Arc<dyn Source>) -> Self {
         let socket = HighFd::new(fd);
-        let token = Engine::get().add(socket.as_fd(), Interest::READ, source);
+        let token = host.reactor().add(socket.as_fd(), Interest::READ, source);
         Self { socket, token }
     }
 }
 
 /// Listening sockets, and the streams accepted that have not come to anything yet.
 pub(super) struct Listener {
+    host: Arc<Host>,
     door: Option<Door>,
     pub(super) shuttle: Option<Arc<ShuttleListener>>,
     armed: bool,
@@ -51,6 +52,7 @@ impl Listener {
     /// At these sockets; at most `backlog` requests over TCP wait for the application (0 means
     /// [`config::BACKLOG_MAX`]).
     pub(super) fn new(
+        host: &Arc<Host>,
         door: Option<Door>,
         shuttle: Option<Arc<ShuttleListener>>,
         backlog: usize,
@@ -60,7 +62,8 @@ impl Listener {
             some => some.min(config::BACKLOG_MAX),
         };
         let (half_open, announced) = (VecDeque::new(), Vec::new());
-        Self { door, shuttle, armed: true, backlog, unread: 0, half_open, announced }
+        let host = Arc::clone(host);
+        Self { host, door, shuttle, armed: true, backlog, unread: 0, half_open, announced }
     }
 
     /// Does something to each socket.
@@ -80,7 +83,7 @@ impl Listener {
     /// Stops to accept, and closes every stream that has not sent its Request.
     pub(super) fn stop(&self) {
         if let Some(door) = &self.door {
-            Engine::get().remove(door.token);
+            self.host.reactor().remove(door.token);
         }
         if let Some(shuttle) = &self.shuttle {
             shuttle.stop();
@@ -95,7 +98,7 @@ impl Listener {
             self.armed = on;
             let interest = if on { Interest::READ } else { Interest::NONE };
             if let Some(door) = &self.door {
-                Engine::get().modify(door.token, interest);
+                self.host.reactor().modify(door.token, interest);
             }
         }
     }
@@ -109,7 +112,7 @@ impl Listener {
         let door = self.door.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
         let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
         let (here, there) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
-        if Secrecy::get().admit(Lower::Iwarp(chosen), here, there).is_err() {
+        if self.host.secrecy().admit(Lower::Iwarp(chosen), here, there).is_err() {
             return Err(io::Error::from_raw_os_error(libc::ECONNABORTED));
         }
         socket::prepare_stream(&stream);

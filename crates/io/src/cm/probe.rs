@@ -33,7 +33,7 @@ use super::config;
 use super::device::failure;
 use super::sockets::Sockets;
 use crate::device_kind::Personality;
-use crate::engine::Engine;
+use crate::host::Host;
 use crate::{Transport, link};
 
 /// Octets of room for an answer; a longer one is none.
@@ -61,6 +61,7 @@ pub(super) struct Introduction {
 
 /// A question under way.
 pub(super) struct Probe {
+    host: Arc<Host>,
     pub(super) peer: SocketAddr,
     pub(super) transport: Transport,
     stream: Option<TcpStream>,
@@ -93,6 +94,7 @@ struct Check {
 
 impl Probe {
     pub(super) fn start(
+        host: &Arc<Host>,
         sockets: Sockets,
         peer: SocketAddr,
         transport: Transport,
@@ -102,10 +104,11 @@ impl Probe {
         let Sockets { stream, datagram, .. } = sockets;
         let datagram = UdpSocket::from(datagram.ok_or(ErrorKind::NotConnected)?);
         datagram.connect(peer)?;
-        let token = Engine::get().add(datagram.as_fd(), Interest::READ, source);
+        let token = host.reactor().add(datagram.as_fd(), Interest::READ, source);
         let began = clock::now();
         let here = datagram.local_addr()?.port();
         let probe = Self {
+            host: Arc::clone(host),
             peer,
             transport,
             stream: stream.map(TcpStream::from),
@@ -130,9 +133,9 @@ impl Probe {
     }
 
     pub(super) fn stop(&self) {
-        Engine::get().remove(self.token);
+        self.host.reactor().remove(self.token);
         if let Some(check) = &self.check {
-            check.stop();
+            check.stop(&self.host);
         }
     }
 
@@ -156,7 +159,7 @@ impl Probe {
             return Some(Verdict::Device(Personality::Roce));
         }
         if let (Some(check), Some(stream)) = (&mut self.check, &self.stream) {
-            match check.look(stream) {
+            match check.look(&self.host, stream) {
                 Err(failure) => return Some(Verdict::Failed(failure)),
                 // Who refused before may have begun to listen, to both, just now.
                 Ok(true) => {
@@ -169,7 +172,7 @@ impl Probe {
         let now = clock::now();
         let silent = now.duration_since(self.began) >= config::PROBE_SILENCE;
         if self.check.is_none() && self.transport == Transport::Auto && (self.refused || silent) {
-            let start = |stream| Check::start(stream, self.peer, Arc::clone(source));
+            let start = |stream| Check::start(&self.host, stream, self.peer, Arc::clone(source));
             self.check = self.stream.as_ref().and_then(start);
         }
         if !self.refused {
@@ -245,25 +248,30 @@ fn grace(took: Duration) -> Duration {
 }
 
 impl Check {
-    fn start(stream: &TcpStream, peer: SocketAddr, source: Arc<dyn Source>) -> Option<Self> {
+    fn start(
+        host: &Host,
+        stream: &TcpStream,
+        peer: SocketAddr,
+        source: Arc<dyn Source>,
+    ) -> Option<Self> {
         let refused = match socket::connect(stream.as_fd(), &peer) {
             Ok(_) => false,
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => true,
             Err(_) => return None,
         };
-        let watch = || Engine::get().add(stream.as_fd(), Interest::WRITE, source);
+        let watch = || host.reactor().add(stream.as_fd(), Interest::WRITE, source);
         let token = (!refused).then(watch);
         Some(Self { token, began: clock::now(), up: None, refused })
     }
 
-    fn stop(&self) {
+    fn stop(&self, host: &Host) {
         if let Some(token) = self.token {
-            Engine::get().remove(token);
+            host.reactor().remove(token);
         }
     }
 
     /// Looks whether TCP has an answer; says whether somebody turned out to be there.
-    fn look(&mut self, stream: &TcpStream) -> Result<bool, Failure> {
+    fn look(&mut self, host: &Host, stream: &TcpStream) -> Result<bool, Failure> {
         if self.refused || self.up.is_some() {
             return Ok(false);
         }
@@ -278,7 +286,7 @@ impl Check {
                 other => return Err(other),
             },
         }
-        self.stop();
+        self.stop(host);
         self.token = None;
         Ok(self.up.is_some())
     }

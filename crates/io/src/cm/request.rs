@@ -18,7 +18,7 @@ use weft_sync::Mutex;
 use super::config;
 use super::device::{IWARP, failure};
 use super::lingering_reject::LingeringReject;
-use crate::engine::Engine;
+use crate::host::Host;
 
 /// Who has accepted streams, and wants the Requests that come by them.
 pub(super) trait Listening: Send + Sync {
@@ -30,6 +30,7 @@ pub(super) trait Listening: Send + Sync {
 
 /// An accepted stream whose Request is not whole yet.
 pub(super) struct HalfOpen {
+    host: Arc<Host>,
     listener: Weak<dyn Listening>,
     reading: Mutex<Option<Reading>>,
 }
@@ -43,17 +44,22 @@ struct Reading {
 
 impl HalfOpen {
     /// Waits for the Request of `stream`, on behalf of `listener`.
-    pub(super) fn start(listener: Weak<dyn Listening>, stream: TcpStream) -> Arc<HalfOpen> {
+    pub(super) fn start(
+        host: &Arc<Host>,
+        listener: Weak<dyn Listening>,
+        stream: TcpStream,
+    ) -> Arc<HalfOpen> {
         let deadline = weft_os::clock::now() + config::REQUEST_TIMEOUT;
-        let half_open = Arc::new(HalfOpen { listener, reading: Mutex::new(None) });
+        let half_open =
+            Arc::new(HalfOpen { host: Arc::clone(host), listener, reading: Mutex::new(None) });
         // Locked, so that the engine's first call finds the state in place.
         let mut reading = half_open.reading.lock();
-        let token = Engine::get().add(stream.as_fd(), Interest::READ, half_open.clone());
+        let token = host.reactor().add(stream.as_fd(), Interest::READ, half_open.clone());
         let reader = FrameReader::new(StartKind::Request);
         *reading = Some(Reading { stream, token, reader, deadline });
         drop(reading);
         let weak: Weak<HalfOpen> = Arc::downgrade(&half_open);
-        Engine::get().set_timer(deadline, weak);
+        host.reactor().set_timer(deadline, weak);
         half_open
     }
 
@@ -64,7 +70,7 @@ impl HalfOpen {
 
     fn finish(&self) -> Option<TcpStream> {
         let reading = self.reading.lock().take()?;
-        Engine::get().remove(reading.token);
+        self.host.reactor().remove(reading.token);
         Some(reading.stream)
     }
 
@@ -94,7 +100,7 @@ impl Source for HalfOpen {
         };
         let Some(stream) = self.leave() else { return };
         if let (Some(responder), Some(listener)) = (answer, self.listener.upgrade()) {
-            listener.announce(Request { stream, responder });
+            listener.announce(Request { host: Arc::clone(&self.host), stream, responder });
         }
     }
 
@@ -111,6 +117,7 @@ impl Source for HalfOpen {
 
 /// A Request that waits for an answer.
 pub(super) struct Request {
+    host: Arc<Host>,
     pub(super) stream: TcpStream,
     responder: Responder,
 }
@@ -145,7 +152,7 @@ impl Request {
     pub(super) fn reject(self, private_data: &[u8]) -> Result<(), Failure> {
         let reply = self.responder.reject(private_data).map_err(|_| Failure::Protocol)?;
         send_whole(&self.stream, &reply)?;
-        LingeringReject::say(self.stream);
+        LingeringReject::say(&self.host, self.stream);
         Ok(())
     }
 

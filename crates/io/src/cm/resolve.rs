@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_net::secrecy::{Chosen, Lower, Secrecy};
+use weft_net::secrecy::{Chosen, Lower};
 use weft_net::socket::{self, NoRoute};
 use weft_reactor::Source;
 use weft_rnic::cm::Command;
@@ -80,7 +80,7 @@ impl CmId {
         let Stage::Bound(sockets) = inner.leave_stage() else { return };
         let Some(source) = self.me().upgrade() else { return };
         let transport = inner.transport_towards(peer);
-        match Probe::start(sockets, peer, transport, limit, source) {
+        match Probe::start(inner.channel.host(), sockets, peer, transport, limit, source) {
             Ok(mut probe) => {
                 log::debug!("finding out by which transport {peer} is reached");
                 let pause = probe.pause();
@@ -189,7 +189,7 @@ impl Inner {
     fn transport_towards(&self, peer: SocketAddr) -> Transport {
         let Some(local) = self.local else { return self.transport };
         let stream = Lower::Iwarp(Chosen::ByDefault);
-        match Secrecy::get().decide(stream, local.ip(), peer.ip()) {
+        match self.channel.host().secrecy().decide(stream, local.ip(), peer.ip()) {
             Ok(()) => self.transport,
             Err(_) => Transport::Shuttle,
         }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_net::buffers::Buffer;
-use weft_net::secrecy::{Lower, Refused, Secrecy};
+use weft_net::secrecy::{Lower, Refused};
 use weft_net::socket;
 use weft_net::udp::{BUNDLE_OCTETS, Port};
 use weft_os::clock::{self, ns_at};
@@ -36,9 +36,9 @@ use super::device::{PortSpace, ROCE};
 use super::words::{self, NOT_HERE, REFUSED};
 use crate::cell::Cell;
 use crate::drive::mandate::{Lobby, asks, requests};
-use crate::engine::Engine;
+use crate::host::Host;
+use crate::link;
 use crate::slot::Outbox;
-use crate::{link, time_wait};
 
 /// Who answers the Requests that come to a listener.
 pub(super) trait Answering: Send + Sync {
@@ -48,6 +48,7 @@ pub(super) trait Answering: Send + Sync {
 
 /// A socket where peers ask for connections.
 pub(super) struct ShuttleListener {
+    host: Arc<Host>,
     me: Weak<ShuttleListener>,
     owner: Weak<dyn Answering>,
     space: PortSpace,
@@ -95,6 +96,7 @@ impl ShuttleListener {
     /// told to the application while their senders have yet to show that they receive, unless
     /// there is a key: a recorded Request would be told then.
     pub fn open(
+        host: &Arc<Host>,
         owner: Weak<dyn Answering>,
         space: PortSpace,
         port: Port,
@@ -103,11 +105,12 @@ impl ShuttleListener {
     ) -> Arc<Self> {
         let port = Arc::new(port);
         let mut endpoint = Endpoint::new(link::identity().entropy);
-        let listen = Listen::new(link::config(&Route { local: at, remote: at }));
-        let at_once = at_once && !Secrecy::get().has_key();
+        let listen = Listen::new(link::config(host, &Route { local: at, remote: at }));
+        let at_once = at_once && !host.secrecy().has_key();
         let retry_above = if at_once { listen.retry_above } else { 0 };
         endpoint.listen(Some(Listen { retry_above, ..listen }));
         let listener = Arc::new_cyclic(|me| Self {
+            host: Arc::clone(host),
             me: me.clone(),
             owner,
             space,
@@ -117,7 +120,7 @@ impl ShuttleListener {
             asked: Outbox::new(),
         });
         let source: Arc<dyn Source> = listener.clone();
-        let token = Some(Engine::get().add(port.as_fd(), Interest::READ, source));
+        let token = Some(host.reactor().add(port.as_fd(), Interest::READ, source));
         *listener.post() = Post { port: Some(port), token, listens: true, connections: 0 };
         listener
     }
@@ -154,7 +157,7 @@ impl ShuttleListener {
         let (port, token) = (post.port.take(), post.token.take());
         drop(post);
         if let Some(token) = token {
-            Engine::get().remove(token);
+            self.host.reactor().remove(token);
         }
         drop(port);
     }
@@ -180,13 +183,13 @@ impl ShuttleListener {
             }
             Arrival::Answer(answer) => answer,
             Arrival::Refused { answer, why } => {
-                Secrecy::get().report_stranger(why, route.remote.ip());
+                self.host.secrecy().report_stranger(why, route.remote.ip());
                 answer
             }
             Arrival::Nothing => {
                 drop(endpoint);
                 if let Some(port) = self.port() {
-                    time_wait::answer(&port, &route, datagram);
+                    self.host.local().time_waits.answer(&port, &route, datagram);
                 }
                 return None;
             }
@@ -201,7 +204,7 @@ impl ShuttleListener {
     /// Whether who asks for a connection by `route` is heard; it is told if it is not.
     fn admits(&self, route: &Route, request: &[u8]) -> bool {
         let (here, there) = (route.local.ip(), route.remote.ip());
-        let admitted = Secrecy::get().admit(Lower::Shuttle, here, there);
+        let admitted = self.host.secrecy().admit(Lower::Shuttle, here, there);
         if admitted == Err(Refused::ClearText)
             && let (Some(answer), Some(port)) = (Refusal::ClearText.answer(request), self.port())
         {
@@ -363,7 +366,7 @@ impl Lobby for ListenerRef {
         if !own {
             // A connection is locked here, and others are looked at before a Request is announced.
             let listener: Weak<dyn Source> = self.0.me.clone();
-            Engine::get().set_timer(clock::now(), listener);
+            self.0.host.reactor().set_timer(clock::now(), listener);
         }
         own
     }

@@ -6,6 +6,7 @@ use weft_sync::TryOnceLock;
 use weft_verbs::{Misuse, Pd, QpCap, QpType, Wake};
 
 use crate::cq::Cq;
+use crate::host::Host;
 use crate::{Context, Personality, Qp, QpInit};
 
 struct Silent;
@@ -20,28 +21,33 @@ struct Home {
     cq: Arc<Cq>,
 }
 
-/// A new one.
-///
-/// # Errors
-/// If the system has no port to give.
-pub(super) fn make() -> Result<Arc<Qp>, Misuse> {
-    static HOME: TryOnceLock<Home> = TryOnceLock::new();
-    let home = HOME.get_or_try_init(|| {
-        let context = Context::open(Personality::Roce, Box::new(Silent))?;
-        let pd = context.alloc_pd();
-        let cq = context.create_cq(1, None, 0)?;
-        Ok::<_, Misuse>(Home { context, pd, cq })
-    })?;
-    let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
-    home.context.create_qp(QpInit {
-        kind: QpType::Rc,
-        pd: Arc::clone(&home.pd),
-        send_cq: Arc::clone(&home.cq),
-        recv_cq: Arc::clone(&home.cq),
-        srq: None,
-        xrcd: None,
-        cap,
-        sq_sig_all: false,
-        cookie: 0,
-    })
+/// Makes queue pairs that stand in for others, all of one device.
+#[derive(Default)]
+pub(super) struct StandIns(TryOnceLock<Home>);
+
+impl StandIns {
+    /// A new one, of `host`.
+    ///
+    /// # Errors
+    /// If the system has no port to give.
+    pub(super) fn make(&self, host: &Arc<Host>) -> Result<Arc<Qp>, Misuse> {
+        let home = self.0.get_or_try_init(|| {
+            let context = Context::open(host, Personality::Roce, Box::new(Silent))?;
+            let pd = context.alloc_pd();
+            let cq = context.create_cq(1, None, 0)?;
+            Ok::<_, Misuse>(Home { context, pd, cq })
+        })?;
+        let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
+        home.context.create_qp(QpInit {
+            kind: QpType::Rc,
+            pd: Arc::clone(&home.pd),
+            send_cq: Arc::clone(&home.cq),
+            recv_cq: Arc::clone(&home.cq),
+            srq: None,
+            xrcd: None,
+            cap,
+            sq_sig_all: false,
+            cookie: 0,
+        })
+    }
 }

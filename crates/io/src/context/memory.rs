@@ -9,7 +9,6 @@ use weft_verbs::usage::Counted;
 use weft_verbs::{Access, Misuse, Pd, Sge};
 
 use super::Context;
-use crate::faults::refuse;
 
 /// What a program is about to do with memory that is registered on demand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ impl Context {
         iova: u64,
         access: Access,
     ) -> Result<u32, Misuse> {
-        refuse(Verb::RegMr)?;
+        self.host.refuse(Verb::RegMr)?;
         let iova = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
         let backing = if access.contains(Access::ON_DEMAND) {
             Backing::OnDemand(is_mapped)

@@ -310,12 +310,12 @@ impl DatagramDrive {
         let Stage::Bound(shuttle) = &self.stage else { return true };
         let Some(owed) = shuttle.time_wait() else { return shuttle.is_over(ns_at(now)) };
         let until_ns = owed.forget_ns();
-        time_wait::keep(owed);
+        crate::Host::get().local().time_waits.keep(owed);
         if !self.mandate.as_ref().is_some_and(Mandate::is_guest) {
             if let Some(token) = self.token.take() {
                 Engine::get().remove(token);
             }
-            time_wait::keep_socket(Arc::clone(&self.port), self.own, until_ns);
+            time_wait::keep_socket(crate::Host::get(), Arc::clone(&self.port), self.own, until_ns);
         }
         true
     }
@@ -417,7 +417,7 @@ impl Drive for DatagramDrive {
     }
 
     fn spoil(&mut self, number: u32) {
-        self.wire = Wire::of(number);
+        self.wire = Wire::of(crate::Host::get().faults(), number);
     }
 
     fn lose_peer(&mut self) {

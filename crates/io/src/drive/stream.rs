@@ -348,7 +348,7 @@ impl Drive for StreamDrive {
     }
 
     fn spoil(&mut self, number: u32) {
-        self.wire = Wire::of(number);
+        self.wire = Wire::of(crate::Host::get().faults(), number);
     }
 
     fn wait_for_recv_forever(&mut self) {

@@ -12,7 +12,7 @@ mod line;
 mod wire;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_fault::{Call, Dice, Fault, Kind, Plan, Verb, When};
@@ -23,19 +23,19 @@ pub(crate) use wire::Wire;
 /// The variable with the plan.
 const VARIABLE: &str = "WEFT_FAULT";
 
-/// The plan of this process, and how far its calls have come.
+/// The plan of a host, and how far its calls have come.
 pub(crate) struct Faults {
     plan: Plan,
     seed: u64,
     calls: Vec<(Call, u64, AtomicU64)>,
+    /// When it was first asked what time it is.
+    start: OnceLock<Instant>,
 }
 
 impl Faults {
-    /// The plan, read once. A text that is no plan is none; the preload says so.
-    pub(crate) fn get() -> Option<&'static Self> {
-        static FAULTS: OnceLock<Option<Faults>> = OnceLock::new();
-        let read = || Some(Self::new(Plan::parse(&std::env::var(VARIABLE).ok()?).ok()?));
-        FAULTS.get_or_init(read).as_ref()
+    /// What the environment asks for. A text that is no plan is none; the preload says so.
+    pub(crate) fn plan_from_environment() -> Option<Plan> {
+        Plan::parse(&std::env::var(VARIABLE).ok()?).ok()
     }
 
     pub(crate) fn new(plan: Plan) -> Self {
@@ -44,7 +44,33 @@ impl Faults {
             _ => None,
         };
         let calls = plan.faults.iter().filter_map(call).collect();
-        Self { seed: plan.seed.unwrap_or(0), calls, plan }
+        Self { seed: plan.seed.unwrap_or(0), calls, plan, start: OnceLock::new() }
+    }
+
+    /// Fails a call that is to fail.
+    pub(crate) fn refuse(&self, verb: Verb) -> Result<(), Misuse> {
+        for (call, after, made) in self.calls.iter().filter(|(call, _, _)| call.verb == verb) {
+            let made = made.fetch_add(1, Ordering::Relaxed);
+            if (*after..after.saturating_add(call.times)).contains(&made) {
+                return Err(Misuse::System(call.errno));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many completions the application is to see of the completion queue `number`; without
+    /// end if nothing is said.
+    pub(crate) fn completions_until_overflow(&self, number: u32) -> Option<u64> {
+        let overflow = |(fault, _): (&Fault, Dice)| match (fault.kind, fault.when) {
+            (Kind::CqOverflow, When::After(count)) => Some(count),
+            _ => None,
+        };
+        self.of(number).filter_map(overflow).min()
+    }
+
+    /// When it is so long after the first connection, at the earliest of which this was called.
+    pub(crate) fn at(&self, ns: u64) -> Instant {
+        *self.start.get_or_init(clock::now) + Duration::from_nanos(ns)
     }
 
     /// The faults for the object `number` of its kind, each with its dice.
@@ -53,43 +79,6 @@ impl Faults {
         let own = faults.filter(move |(_, fault)| fault.is_for(number));
         own.map(move |(place, fault)| (fault, Dice::new(self.seed, place, number)))
     }
-}
-
-/// Counts the queue pairs of the process.
-pub(crate) fn number_queue_pair() -> u32 {
-    static MADE: AtomicU32 = AtomicU32::new(1);
-    MADE.fetch_add(1, Ordering::Relaxed)
-}
-
-/// Fails a call that is to fail.
-pub(crate) fn refuse(verb: Verb) -> Result<(), Misuse> {
-    let Some(faults) = Faults::get() else { return Ok(()) };
-    for (call, after, made) in faults.calls.iter().filter(|(call, _, _)| call.verb == verb) {
-        let made = made.fetch_add(1, Ordering::Relaxed);
-        if (*after..after.saturating_add(call.times)).contains(&made) {
-            return Err(Misuse::System(call.errno));
-        }
-    }
-    Ok(())
-}
-
-/// How many completions the program is to see of the completion queue that is made now; for ever
-/// if nothing is said.
-pub(crate) fn completions_until_overflow() -> Option<u64> {
-    static MADE: AtomicU32 = AtomicU32::new(1);
-    let faults = Faults::get()?;
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
-    let overflow = |(fault, _): (&Fault, Dice)| match (fault.kind, fault.when) {
-        (Kind::CqOverflow, When::After(count)) => Some(count),
-        _ => None,
-    };
-    faults.of(number).filter_map(overflow).min()
-}
-
-/// When it is so long after the first connection, at the earliest of which this was called.
-pub(crate) fn at(ns: u64) -> Instant {
-    static START: OnceLock<Instant> = OnceLock::new();
-    *START.get_or_init(clock::now) + Duration::from_nanos(ns)
 }
 
 #[cfg(test)]

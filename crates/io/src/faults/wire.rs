@@ -22,8 +22,8 @@ pub(crate) struct Wire<T> {
 
 impl<T> Wire<T> {
     /// The wire of the queue pair `number`, if it has one.
-    pub fn of(number: u32) -> Option<Box<Self>> {
-        Self::planned(Faults::get()?, number)
+    pub fn of(faults: Option<&Faults>, number: u32) -> Option<Box<Self>> {
+        Self::planned(faults?, number)
     }
 
     fn planned(faults: &Faults, number: u32) -> Option<Box<Self>> {

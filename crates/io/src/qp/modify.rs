@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use weft_fault::Verb;
 use weft_net::path;
-use weft_net::secrecy::{Chosen, Secrecy};
+use weft_net::secrecy::Chosen;
 use weft_rnic::RetryLimits;
 use weft_verbs::qp::transition;
 use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
 use super::Qp;
-use crate::faults::refuse;
 use crate::iwarp_connect::IwarpConnect;
 use crate::roce_connect::{Peer, Requester};
 
@@ -27,7 +26,7 @@ const NUMBER_MAX: u32 = 0x00ff_ffff;
 impl Qp {
     /// Changes attributes, and the state if `mask` says so. Nothing has changed after an error.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
-        refuse(Verb::ModifyQp)?;
+        self.host().refuse(Verb::ModifyQp)?;
         if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != self.state() {
             return Err(Misuse::Invalid("the queue pair is not in that state"));
         }
@@ -55,7 +54,7 @@ impl Qp {
                 // The peer may have called already, and then this is past RTR.
                 self.inner.proceed(Init, Rtr);
             }
-            (Rtr, Rts) if self.has_line() || self.cell.is_attached() => {
+            (Rtr, Rts) if self.has_iwarp_peer() || self.cell.is_attached() => {
                 self.inner.proceed(Rtr, Rts)
             }
             (Rts, Rts) | (Failed, Sqd) => {}
@@ -94,14 +93,14 @@ impl Qp {
             self.reach_itself(&peer);
             return Ok(());
         }
-        Secrecy::get().permit_stream(Chosen::ByName, peer.local, peer.remote)?;
+        self.host().secrecy().permit_stream(Chosen::ByName, peer.local, peer.remote)?;
         let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
         let iwarp = IwarpConnect::open(qp, cell, number, peer)?;
         *self.iwarp.lock() = Some(iwarp);
         Ok(())
     }
 
-    fn has_line(&self) -> bool {
+    fn has_iwarp_peer(&self) -> bool {
         self.iwarp.lock().is_some()
     }
 

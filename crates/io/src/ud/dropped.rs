@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use weft_net::secrecy::{Lower, Refused, Secrecy};
+use weft_net::secrecy::{Lower, Refused};
 use weft_rnic::shuttle::{Route, Unopened};
 use weft_rnic::wire::datagram::{Header, NOTICE_LEN, Notice};
 
@@ -14,7 +14,7 @@ pub(super) type Head = [u8; NOTICE_LEN];
 impl Mailbox {
     /// A datagram that begins with `head` did not open: says why, here and to its sender.
     pub(super) fn drop_unopened(&self, head: Option<Head>, why: Unopened, route: &Route) {
-        let secrecy = Secrecy::get();
+        let secrecy = crate::Host::get().secrecy();
         let Some(why) = secrecy.why_unopened(why) else { return };
         secrecy.tell_of_stranger(why, route.remote.ip());
         self.notify(head, why, route);
@@ -23,7 +23,7 @@ impl Mailbox {
     /// Whether clear text between these is taken; its sender is told if it is not.
     pub(super) fn admits(&self, head: Option<Head>, route: &Route) -> bool {
         let (here, there): (IpAddr, IpAddr) = (route.local.ip(), route.remote.ip());
-        let admitted = Secrecy::get().admit(Lower::Shuttle, here, there);
+        let admitted = crate::Host::get().secrecy().admit(Lower::Shuttle, here, there);
         admitted.inspect_err(|why| self.notify(head, *why, route)).is_ok()
     }
 
@@ -31,7 +31,7 @@ impl Mailbox {
     /// group, which all members would answer.
     fn notify(&self, head: Option<Head>, why: Refused, route: &Route) {
         let Some(head) = head.filter(|head| self.is_of_acquaintance(head, route)) else { return };
-        if let Some(notice) = Secrecy::get().notice(&head, why, route.remote.ip()) {
+        if let Some(notice) = crate::Host::get().secrecy().notice(&head, why, route.remote.ip()) {
             // What cannot leave is lost, as on the way.
             let _written = self.port.send_staged(route, &notice.to_bytes(), NOTICE_LEN);
         }
@@ -42,7 +42,7 @@ impl Mailbox {
         let (here, there) = (route.local.ip(), route.remote.ip());
         let names_this = || Header::parse(head).is_some_and(|(header, _)| self.is_wanted(&header));
         // Both addresses are one where this machine speaks to itself.
-        let known = || here == there || Secrecy::get().is_destination(there);
+        let known = || here == there || crate::Host::get().secrecy().is_destination(there);
         self.group.is_none() && (names_this() || known())
     }
 
@@ -58,7 +58,7 @@ impl Mailbox {
             }
         };
         if is_own && self.group.is_none() {
-            Secrecy::get().report_notice(notice, route.remote.ip());
+            crate::Host::get().secrecy().report_notice(notice, route.remote.ip());
         }
         true
     }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_io::{Context, Cq, Pd, Personality, Qp, QpInit};
+use weft_io::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
 use weft_verbs::{
     Access, AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp,
     SendWr, Sge, Wake, Wc, WcStatus,
@@ -36,7 +36,7 @@ pub struct End {
 impl End {
     /// An end with `octets` of memory.
     pub fn new(octets: usize) -> Self {
-        let context = Context::open(Personality::Roce, Box::new(Silent)).unwrap();
+        let context = Context::open(Host::get(), Personality::Roce, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4 * DEPTH, None, 1).unwrap();
         let cap = QpCap {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_io::Transport;
 use weft_io::cm::{CmId, ConnParam, Delivery, EventChannel, EventKind, PortSpace};
+use weft_io::{Host, Transport};
 
 pub use crate::side::{DEADLINE, Side};
 
@@ -59,7 +59,7 @@ impl Server {
     }
 
     pub fn at(addr: SocketAddr, backlog: usize) -> Server {
-        let channel = EventChannel::new().unwrap();
+        let channel = EventChannel::new(Host::get()).unwrap();
         let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
         id.bind(addr).unwrap();
         id.listen(backlog).unwrap();
@@ -96,7 +96,7 @@ pub struct Client {
 impl Client {
     /// An id that has a route to `to`.
     pub fn towards(to: SocketAddr) -> Client {
-        let channel = EventChannel::new().unwrap();
+        let channel = EventChannel::new(Host::get()).unwrap();
         let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
         id.resolve_addr(None, to, DEADLINE).unwrap();
         expect(&channel, EventKind::AddrResolved);

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use weft_io::Transport;
 use weft_io::cm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, State};
+use weft_io::{Host, Transport};
 use weft_verbs::SendOp;
 
 use crate::common::*;
@@ -178,7 +178,7 @@ fn the_ipv6_wildcard_serves_ipv4_unless_it_must_not() {
     assert!(accepted.peer_addr().unwrap().is_ipv6());
     expect(&client.channel, EventKind::Established);
 
-    let channel = EventChannel::new().unwrap();
+    let channel = EventChannel::new(Host::get()).unwrap();
     let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     id.set_v6_only(true).unwrap();
     id.bind("[::]:0".parse().unwrap()).unwrap();
@@ -209,7 +209,7 @@ fn the_wildcard_is_this_machine() {
 
 #[test]
 fn a_listener_without_an_address_takes_one() {
-    let channel = EventChannel::new().unwrap();
+    let channel = EventChannel::new(Host::get()).unwrap();
     let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     id.listen(0).unwrap();
     let addr = id.local_addr().unwrap();

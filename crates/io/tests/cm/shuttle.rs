@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_io::cm::{CmId, ConnParam, Delivery, Event, EventChannel, EventKind, PortSpace, Terms};
-use weft_io::{Personality, Transport};
+use weft_io::{Host, Personality, Transport};
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 
 use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server};
@@ -21,7 +21,7 @@ pub struct End {
 
 impl End {
     pub fn new(transport: Transport, space: PortSpace) -> Self {
-        let channel = EventChannel::new().unwrap();
+        let channel = EventChannel::new(Host::get()).unwrap();
         let id = CmId::new(Arc::clone(&channel), space, transport);
         Self { channel, id }
     }

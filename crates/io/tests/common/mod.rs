@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use weft_io::mpa::{Agreed, Role, Rtr};
-use weft_io::{Context, Cq, LinkWatcher, Pd, Personality, Qp, QpInit};
+use weft_io::{Context, Cq, Host, LinkWatcher, Pd, Personality, Qp, QpInit};
 use weft_verbs::{Access, QpCap, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, Wake, Wc};
 
 /// How long anything may take before a test gives up.
@@ -79,7 +79,7 @@ impl Side {
     }
 
     pub fn on(personality: Personality) -> Self {
-        let context = Context::open(personality, Box::new(Silent)).unwrap();
+        let context = Context::open(Host::get(), personality, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4096, None, 1).unwrap();
         let cap = QpCap {

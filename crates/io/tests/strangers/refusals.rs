@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
 use weft_io::cm::{CmId, EventChannel, EventKind, PortSpace};
-use weft_io::{Personality, Transport};
+use weft_io::{Host, Personality, Transport};
 use weft_verbs::{QpAttrMask, QpState, SendOp};
 
 use super::common::{expect, loopback, params};
@@ -36,7 +36,7 @@ struct End {
 
 impl End {
     fn new() -> Self {
-        let channel = EventChannel::new().unwrap();
+        let channel = EventChannel::new(Host::get()).unwrap();
         let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Shuttle);
         Self { channel, id, side: side() }
     }

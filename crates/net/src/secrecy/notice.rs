@@ -27,15 +27,19 @@ const SOURCES_MAX: usize = 256;
 /// Hosts that are remembered as destinations.
 const DESTINATIONS_MAX: usize = 4096;
 
-/// Hosts that the application has an address handle for, or had.
-static DESTINATIONS: Mutex<Option<HashSet<IpAddr>>> = Mutex::new(None);
+/// Whom the application sends datagrams to, and who was answered.
+#[derive(Default)]
+pub(super) struct Acquaintances {
+    /// Hosts that the application has an address handle for, or had.
+    destinations: Mutex<HashSet<IpAddr>>,
+    answered: Mutex<Answered>,
+}
 
 impl Secrecy {
     /// The application means to send datagrams to `peer`, which is told from now on if its own are
     /// dropped.
     pub fn add_destination(&self, peer: IpAddr) {
-        let mut destinations = DESTINATIONS.lock();
-        let destinations = destinations.get_or_insert_default();
+        let mut destinations = self.acquaintances.destinations.lock();
         if destinations.len() < DESTINATIONS_MAX {
             destinations.insert(peer.to_canonical());
         }
@@ -43,17 +47,15 @@ impl Secrecy {
 
     /// Whether `peer` is a host that the application sends to.
     pub fn is_destination(&self, peer: IpAddr) -> bool {
-        let destinations = DESTINATIONS.lock();
-        destinations.as_ref().is_some_and(|known| known.contains(&peer.to_canonical()))
+        self.acquaintances.destinations.lock().contains(&peer.to_canonical())
     }
 
     /// The notice about `datagram`, which came from `peer`, no stranger, and is dropped because of
     /// `why`, if it is to be answered now.
     pub fn notice(&self, datagram: &[u8], why: Refused, peer: IpAddr) -> Option<Notice> {
-        static ANSWERED: Mutex<Option<Answered>> = Mutex::new(None);
         let notice = Notice::about(datagram, dropped(why)?)?;
-        let mut answered = ANSWERED.lock();
-        answered.get_or_insert_default().admits(peer, clock::now()).then_some(notice)
+        let mut answered = self.acquaintances.answered.lock();
+        answered.admits(peer, clock::now()).then_some(notice)
     }
 
     /// Why a datagram that does not open is dropped.

@@ -3,11 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr;
-
 use std::time::Duration;
 
 use weft_io::Personality;
-use weft_io::Settings;
 use weft_io::cm::{CmId, Error, PortSpace};
 
 use super::abi::{
@@ -20,6 +18,7 @@ use super::events::{complete, release};
 use super::object::{ChannelObject, IdObject};
 use super::sockaddr;
 use crate::errno::{self, needs_memory};
+use crate::rdma;
 use crate::real::pass_when_off;
 
 /// The object behind `id`; returns from the calling function with `EINVAL` if there is none.
@@ -66,7 +65,7 @@ pub fn create(
     let sync = channel.is_null();
     let channel = if sync { ChannelObject::create()? } else { channel };
     let events = ChannelObject::live(channel).ok_or(libc::EINVAL)?;
-    let cm = CmId::new(events, space, Settings::get().transport);
+    let cm = CmId::new(events, space, rdma::host().settings().transport);
     CmaDevice::get(cm.personality()).ok_or(libc::ENODEV)?;
     let object = IdObject::create(cm, channel, context, port_space);
     // SAFETY: the object was just made.

@@ -3,10 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::mem;
 use std::net::SocketAddr;
-use std::ptr;
 use std::sync::Arc;
+use std::{mem, ptr};
 
 use weft_io::Personality;
 use weft_io::cm::{CmId, EventChannel};
@@ -23,6 +22,7 @@ use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
 use crate::errno::needs_memory;
 use crate::ibv::qp;
 use crate::log::log;
+use crate::rdma;
 
 /// Says that [`ibv_qp_attr::timeout`] is set.
 const IBV_QP_TIMEOUT: c_int = 1 << 9;
@@ -62,7 +62,8 @@ impl ChannelObject {
     /// A new channel, for [`ChannelObject::destroy`] to take back; or an errno.
     pub fn create() -> Result<*mut rdma_event_channel, c_int> {
         needs_memory!(Err);
-        let channel = EventChannel::new().map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
+        let channel =
+            EventChannel::new(rdma::host()).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO))?;
         let head = Box::into_raw(Box::new(rdma_event_channel { fd: channel.fd() }));
         channels().insert(head.addr(), channel);
         Ok(head)

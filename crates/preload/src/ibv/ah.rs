@@ -9,7 +9,6 @@ use std::ptr;
 
 use weft_io::Personality;
 use weft_net::path;
-use weft_net::secrecy::Secrecy;
 use weft_verbs::usage::InUse;
 use weft_verbs::{AddressVector, Destination, Misuse, Pd, WcFlags};
 
@@ -20,8 +19,8 @@ use super::query::{PORT, personality};
 use super::{pd_mr, qp_attr};
 use crate::abi::*;
 use crate::errno::{self, needs_memory};
-use crate::net;
 use crate::real::pass_when_off;
+use crate::{net, rdma};
 
 /// What is behind an address handle.
 pub struct AhTail {
@@ -78,7 +77,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
     let (Some(path), Some((local, remote))) = (found, ends) else {
         return errno::null(libc::EINVAL);
     };
-    let secrecy = Secrecy::get();
+    let secrecy = rdma::host().secrecy();
     let permitted = match remote.is_multicast() {
         true => secrecy.permit_groups(),
         false => secrecy.permit(local, remote),

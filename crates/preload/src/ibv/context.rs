@@ -21,6 +21,7 @@ use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::fd::{self, EventFd, Waker};
 use crate::log::log;
+use crate::rdma;
 use crate::real::pass_when_off;
 
 /// One: there are no interrupts to spread.
@@ -118,7 +119,7 @@ fn is_shared(context: *mut ibv_context) -> bool {
 pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
     needs_memory!(Err);
     let events = Arc::new(EventFd::new()?);
-    let core = Context::open(personality, Box::new(Waker(Arc::clone(&events))));
+    let core = Context::open(rdma::host(), personality, Box::new(Waker(Arc::clone(&events))));
     let core = core.map_err(|misuse| misuse.errno())?;
     let async_fd = events.raw();
     let tail = ContextTail { core, events, objects: AtomicUsize::new(0) };

@@ -9,12 +9,11 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use weft_io::{Devices, Personality};
+use weft_io::Personality;
 
 use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
-use crate::net;
 use crate::real::pass_when_off;
-use crate::{asked, errno};
+use crate::{asked, errno, net, rdma};
 
 /// Zeroes behind the device: more than any provider's own device structure has before the
 /// pointer that identifies it.
@@ -34,7 +33,7 @@ unsafe impl Sync for SharedDevice {}
 
 /// The personalities of the devices that are visible, in the order of the list.
 pub fn personalities() -> &'static [Personality] {
-    Devices::get().visible()
+    rdma::host().devices().visible()
 }
 
 /// The device that looks like `personality`.
@@ -53,7 +52,7 @@ pub fn personality(device: *mut ibv_device) -> Option<Personality> {
 
 /// The name of the device that looks like `personality`.
 pub fn name(personality: Personality) -> &'static str {
-    Devices::get().name(personality)
+    rdma::host().devices().name(personality)
 }
 
 /// The entries with a NULL behind them, as the C library's own memory; NULL if there is none.

@@ -19,7 +19,6 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_io::cm::{CmId, Event, EventKind};
-use weft_io::engine::Engine;
 use weft_os::clock;
 use weft_reactor::{Interest, Readiness, Source};
 use weft_sdp::Request;
@@ -34,7 +33,7 @@ use crate::fabric::{Fabric, conn_param};
 use crate::names::SocketEnds;
 use crate::shadow_tcp::ShadowTcp;
 use crate::stream::SdpStream;
-use crate::sys;
+use crate::{rdma, sys};
 
 /// How long a peer that was granted SDP may take to show that it knows.
 const REACH_LIMIT: Duration = Duration::from_secs(5);
@@ -80,7 +79,7 @@ struct ConnWaker(Weak<Conn>);
 impl Wake for ConnWaker {
     fn wake(&self) {
         let conn: Weak<dyn Source> = self.0.clone();
-        Engine::get().set_timer(clock::now(), conn);
+        rdma::host().reactor().set_timer(clock::now(), conn);
     }
 }
 
@@ -155,7 +154,7 @@ impl Conn {
 
     fn set_timer(&self, at: Instant) {
         let conn: Weak<dyn Source> = self.me.clone();
-        Engine::get().set_timer(at, conn);
+        rdma::host().reactor().set_timer(at, conn);
     }
 
     /// Ends the connection and releases all its parts.

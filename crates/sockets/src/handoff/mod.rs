@@ -23,7 +23,6 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use weft_io::engine::Engine;
 use weft_os::clock;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Readiness, Source, Token};
@@ -31,6 +30,7 @@ use weft_sync::{Mutex, MutexGuard};
 
 use self::message::HandoffContent;
 use self::workers::ForeignUserWorkers;
+use crate::rdma;
 use crate::sys::{self, Inode};
 
 /// Pending clients of the socket, at most.
@@ -100,7 +100,7 @@ impl HandoffServer {
             workers: ForeignUserWorkers::default(),
             clients: Mutex::default(),
         });
-        let token = Engine::get().add(shared.fd.as_fd(), Interest::READ, shared.clone());
+        let token = rdma::host().reactor().add(shared.fd.as_fd(), Interest::READ, shared.clone());
         let _first = shared.token.set(token);
         Ok(Self { shared, token })
     }
@@ -128,7 +128,7 @@ impl HandoffServer {
 
 impl Drop for HandoffServer {
     fn drop(&mut self) {
-        Engine::get().remove(self.token);
+        rdma::host().reactor().remove(self.token);
         let clients = std::mem::take(&mut *self.shared.clients());
         clients.iter().for_each(|client| self.shared.dismiss(client));
     }
@@ -169,7 +169,7 @@ impl HandoffSocket {
     /// Sets the engine's timer.
     fn set_timer(&self, until: Instant) {
         let me: Weak<Self> = self.me.clone();
-        Engine::get().set_timer(until, me);
+        rdma::host().reactor().set_timer(until, me);
     }
 
     fn forget(&self, gone: &HandoffClient) {
@@ -190,7 +190,7 @@ impl HandoffSocket {
 
     fn watch(&self, interest: Interest) {
         if let Some(token) = self.token.get() {
-            Engine::get().modify(*token, interest);
+            rdma::host().reactor().modify(*token, interest);
         }
     }
 }
@@ -241,13 +241,13 @@ impl HandoffClient {
     fn begin(self: &Arc<Self>, fd: HighFd) {
         // Locked, so that the engine's first call finds the socket.
         let mut socket = self.socket.lock();
-        let token = Engine::get().add(fd.as_fd(), Interest::READ, self.clone());
+        let token = rdma::host().reactor().add(fd.as_fd(), Interest::READ, self.clone());
         *socket = Some((fd, token));
     }
 
     fn end(&self) -> Option<HighFd> {
         let (fd, token) = self.socket.lock().take()?;
-        Engine::get().remove(token);
+        rdma::host().reactor().remove(token);
         Some(fd)
     }
 }

@@ -4,7 +4,6 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use weft_net::secrecy::Secrecy;
 use weft_net::silence::{Awaited, Silence};
 use weft_os::clock::{self, ns_at};
 use weft_rnic::RetryLimits;
@@ -71,7 +70,7 @@ impl DatagramDrive {
         let Stage::Bound(shuttle) = &self.stage else { return None };
         let connection = shuttle.connection();
         let near = || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS);
-        match (connection.has_heard(), Secrecy::get().has_key()) {
+        match (connection.has_heard(), crate::Host::get().secrecy().has_key()) {
             (false, false) => Some(Duration::ZERO),
             (false, true) => Some(DOUBT),
             (true, false) => Some(if near() { UNANSWERED } else { UNANSWERED_FAR }),
@@ -114,7 +113,7 @@ impl DatagramDrive {
         let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
         self.silence = None;
         if self.qp.state() != QpState::Err {
-            Secrecy::get().report(why, self.peer());
+            crate::Host::get().secrecy().report(why, self.peer());
             weft_rnic::give_up(&self.qp);
             self.close(now);
         }

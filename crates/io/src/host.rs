@@ -1,0 +1,261 @@
+//! A host: one machine as RDMA sees it, with its devices, settings, policy, faults and threads.
+//!
+//! It is a value, handed as `Arc<Host>` to what needs it: a process may have several, with other
+//! keys and settings, which speak to each other like machines.
+//!
+//! A host outlives the forks of its process. What only one process can have, its threads and what
+//! they watch, each process in a line of forks makes anew ([`Host::forget`]).
+//!
+//! Invariant: nothing here names a connection or a queue pair; those name their host.
+//!
+//! Order of calls: [`Host::new`] or [`Host::from_environment`], then [`Host::start`] by whoever
+//! makes the first object that needs its threads.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
+
+use weft_fault::{Plan, Verb};
+use weft_net::secrecy::Secrecy;
+use weft_os::random;
+use weft_reactor::{Reactor, Setup as ReactorSetup};
+use weft_rnic::Device;
+use weft_sync::{Mutex, MutexGuard};
+use weft_verbs::Misuse;
+
+use crate::config::Settings;
+use crate::connections::Connections;
+use crate::device_kind::Personality;
+use crate::devices::Devices;
+use crate::faults::Faults;
+use crate::iwarp_ports::IwarpPorts;
+use crate::tally::Tally;
+use crate::time_wait::TimeWaits;
+
+/// Processes in a line of forks that have threads of their own; deeper lines share the last's.
+const GENERATIONS: usize = 64;
+
+/// Made when it is first needed: what makes no sense in an environment is told then.
+type Late<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
+
+/// What a host is made of.
+pub struct HostSetup {
+    /// What applications could set by the environment.
+    pub settings: Settings,
+    /// The names of the devices, and which are visible.
+    pub devices: Devices,
+    /// Whom it speaks to, and under which key.
+    pub secrecy: Box<dyn FnOnce() -> Secrecy + Send>,
+    /// What is to go wrong.
+    pub faults: Option<Plan>,
+    /// Called by each of its threads before anything else.
+    pub at_thread_start: Option<fn()>,
+}
+
+impl Default for HostSetup {
+    /// Clear text on this machine alone, and nothing that deviates from the documented defaults.
+    fn default() -> Self {
+        Self {
+            settings: Settings::read(|_| None),
+            devices: Devices::read(|_| None),
+            secrecy: Box::new(|| Secrecy::new(None, false)),
+            faults: None,
+            at_thread_start: None,
+        }
+    }
+}
+
+impl HostSetup {
+    /// As the environment of the process says. Keys are read when they are needed.
+    pub fn from_environment() -> Self {
+        let variable = |name: &str| std::env::var(name).ok();
+        let devices = Devices::read(variable);
+        let settings = Settings::read(variable);
+        let transport = devices.transport(settings.transport);
+        Self {
+            settings: Settings { transport, ..settings },
+            devices,
+            secrecy: Box::new(Secrecy::from_environment),
+            faults: Faults::plan_from_environment(),
+            at_thread_start: None,
+        }
+    }
+}
+
+/// What each process in a line of forks has of its own.
+pub(crate) struct Local {
+    pub reactor: Reactor,
+    pub connections: Connections,
+    pub time_waits: TimeWaits,
+    pub iwarp_ports: IwarpPorts,
+}
+
+/// One machine as RDMA sees it.
+pub struct Host {
+    settings: Settings,
+    devices: Devices,
+    secrecy: Late<Secrecy>,
+    faults: Option<Faults>,
+    tally: LazyLock<Option<Tally>>,
+    at_thread_start: Option<fn()>,
+    /// The process that made the present [`Local`].
+    owner: AtomicU32,
+    generation: AtomicUsize,
+    locals: [OnceLock<Box<Local>>; GENERATIONS],
+    adapters: [OnceLock<Arc<Device>>; 2],
+    /// What files stand for, by their device and inode: domains of extended reliable connections.
+    named: Mutex<Named>,
+    queue_pairs: AtomicU32,
+    completion_queues: AtomicU32,
+}
+
+/// Objects by the file that stands for them.
+pub(crate) type Named = HashMap<(u64, u64), Weak<dyn Any + Send + Sync>>;
+
+impl Host {
+    /// A host as `setup` says. It has no threads yet.
+    pub fn new(setup: HostSetup) -> Arc<Self> {
+        let HostSetup { settings, devices, secrecy, faults, at_thread_start } = setup;
+        Arc::new(Self {
+            settings,
+            devices,
+            secrecy: LazyLock::new(secrecy),
+            faults: faults.map(Faults::new),
+            tally: LazyLock::new(Tally::from_environment),
+            at_thread_start,
+            owner: AtomicU32::new(0),
+            generation: AtomicUsize::new(0),
+            locals: [const { OnceLock::new() }; GENERATIONS],
+            adapters: [const { OnceLock::new() }; 2],
+            named: Mutex::default(),
+            queue_pairs: AtomicU32::new(1),
+            completion_queues: AtomicU32::new(1),
+        })
+    }
+
+    /// A host as the environment of the process says.
+    pub fn from_environment() -> Arc<Self> {
+        Self::new(HostSetup::from_environment())
+    }
+
+    /// Starts its threads, if they do not run.
+    ///
+    /// # Errors
+    /// The errno of the system that has no descriptor, thread or random numbers left for them.
+    pub fn start(&self) -> io::Result<()> {
+        self.reactor().start()
+    }
+
+    /// Its threads. Whoever makes an object that needs them calls [`Host::start`] first; without,
+    /// what is added is watched only if a thread can start now.
+    pub fn reactor(&self) -> &Reactor {
+        &self.local().reactor
+    }
+
+    pub(crate) fn local(&self) -> &Local {
+        self.slot().get_or_init(|| {
+            self.owner.store(std::process::id(), Ordering::Release);
+            let reactor = Reactor::new(ReactorSetup {
+                threads: self.settings.threads,
+                generation: self.generation(),
+                at_thread_start: self.at_thread_start,
+            });
+            Box::new(Local {
+                reactor,
+                connections: Connections::default(),
+                time_waits: TimeWaits::default(),
+                iwarp_ports: IwarpPorts::default(),
+            })
+        })
+    }
+
+    /// What this process has of its own, if it has begun. A child of `vfork` sees its parent's,
+    /// which is none of its own.
+    pub(crate) fn running(&self) -> Option<&Local> {
+        let owned = self.owner.load(Ordering::Acquire) == std::process::id();
+        self.slot().get().filter(|_| owned).map(|local| &**local)
+    }
+
+    fn slot(&self) -> &OnceLock<Box<Local>> {
+        &self.locals[self.generation().min(GENERATIONS - 1)]
+    }
+
+    /// Counts the processes in a line of forks that had threads.
+    pub(crate) fn generation(&self) -> usize {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Forgets the threads of the parent, in the child of a fork: they are not here.
+    pub fn forget(&self) {
+        if self.slot().get().is_some() {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// What is set.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The names of its devices, and which are visible.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Whom it speaks to, and under which key.
+    pub fn secrecy(&self) -> &Secrecy {
+        &self.secrecy
+    }
+
+    /// What is to go wrong.
+    pub(crate) fn faults(&self) -> Option<&Faults> {
+        self.faults.as_ref()
+    }
+
+    /// What this process adds its work to, if it belongs to a run that counts.
+    pub(crate) fn tally(&self) -> Option<&Tally> {
+        self.tally.as_ref()
+    }
+
+    /// Fails a call that is to fail.
+    pub(crate) fn refuse(&self, verb: Verb) -> Result<(), Misuse> {
+        self.faults().map_or(Ok(()), |faults| faults.refuse(verb))
+    }
+
+    /// The one device of this host that looks like this.
+    pub(crate) fn adapter(&self, kind: Personality) -> &Arc<Device> {
+        self.adapters[kind as usize]
+            .get_or_init(|| Arc::new(Device::new(kind.limits(), Box::new(random::random))))
+    }
+
+    /// What files stand for.
+    pub(crate) fn named(&self) -> MutexGuard<'_, Named> {
+        self.named.lock()
+    }
+
+    /// Counts its queue pairs, from 1.
+    pub(crate) fn number_queue_pair(&self) -> u32 {
+        self.queue_pairs.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Counts its completion queues where faults need that, from 1.
+    pub(crate) fn number_completion_queue(&self) -> u32 {
+        self.completion_queues.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Drop for Host {
+    /// What the parent of a forked child had is the parent's: its descriptors are closed here, and
+    /// their numbers may be the application's.
+    fn drop(&mut self) {
+        let own = match self.owner.load(Ordering::Acquire) == std::process::id() {
+            true => self.generation().min(GENERATIONS - 1),
+            false => GENERATIONS,
+        };
+        for local in self.locals.iter_mut().take(own) {
+            std::mem::forget(local.take());
+        }
+    }
+}
