@@ -19,7 +19,7 @@ help: ## This list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
-	@$(TARGET)/release/weft-bench demo
+	@$(TARGET)/release/weft bench demo
 
 test: deps mpich pyverbs servers lint build ## Everything that must hold: style, lints, all tests
 	$(CARGO) xtask test
@@ -45,13 +45,13 @@ release: ## weft, libweft.so and libweft_sockets.so in target/release
 bench-wan: deps release ## weft0 beside kernel TCP and QUIC across a WAN of 70 ms (ARGS="--quick")
 	@$(CARGO) build --release --locked --target-dir $(TARGET)/quic \
 	    --manifest-path interop/quic/Cargo.toml
-	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft-bench wan $(ARGS)
+	@PATH="$(abspath $(TARGET))/quic/release:$$PATH" $(TARGET)/release/weft bench table wan $(ARGS)
 
 bench-quick: deps release ## A look at the papers' figures on this machine (below five minutes)
 	@$(TARGET)/release/weft bench all --quick $(ARGS)
 
 bench: deps release ## Weft beside its peers in one run, as a table (ARGS="--quick")
-	@$(TARGET)/release/weft-bench lan $(ARGS)
+	@$(TARGET)/release/weft bench table lan $(ARGS)
 
 examples: release ## The programs of examples/ over TCP and both kinds of SDP (a minute)
 	@$(TARGET)/release/weft bench apps $(ARGS)

@@ -5,7 +5,7 @@ mod measure;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::{compare, cost, floors, report, sys, tables};
+use crate::{compare, cost, demo, floors, lan, report, sys, wan};
 
 /// The arguments.
 #[derive(Debug, Args)]
@@ -31,6 +31,11 @@ enum What {
     /// The page stands alone: no network, no script. Each figure has what the paper published, what
     /// is measured here in its place, what of it came out again, and all its numbers in a table.
     Report(report::Options),
+    /// Verified RDMA between two processes, beside kernel TCP
+    Demo(demo::Options),
+    /// Print one of the project's own tables
+    #[command(subcommand)]
+    Table(Table),
     /// One end of a floor probe
     #[command(hide = true)]
     Floor(floors::Floor),
@@ -39,8 +44,16 @@ enum What {
     Cost(cost::Cost),
 }
 
-/// The words that lead to the subcommands of this one.
-const WORDS: &str = "bench";
+#[derive(Debug, Subcommand)]
+enum Table {
+    /// Every row of the LAN table
+    Lan(lan::Options),
+    /// Rates, delivery times and processor time across a WAN that is made for it
+    Wan(wan::Options),
+}
+
+/// The status of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 const SECTIONS: &str = "\
 EXAMPLES
@@ -59,6 +72,10 @@ EXAMPLES
         weft bench latency --out after.jsonl
         weft bench compare before.jsonl after.jsonl
 
+    Whether it works here, in a minute; the project's own tables:
+        weft bench demo
+        weft bench table lan --quick
+
     A page to look at:
         weft bench report results.jsonl -o report.html --png figures
 
@@ -76,7 +93,7 @@ EXIT STATUS
 pub fn main(command: &Command) -> u8 {
     match run(command) {
         Ok(()) => 0,
-        Err(_) if sys::interrupted() => tables::INTERRUPTED,
+        Err(_) if sys::interrupted() => INTERRUPTED,
         Err(error) => {
             eprintln!("weft bench: {error:#}");
             1
@@ -89,6 +106,9 @@ fn run(command: &Command) -> Result<()> {
         None => measure::run(&command.run),
         Some(What::Compare(options)) => compare::run(options),
         Some(What::Report(options)) => report::run(options),
+        Some(What::Demo(options)) => demo::run(options),
+        Some(What::Table(Table::Lan(options))) => lan::run(options),
+        Some(What::Table(Table::Wan(options))) => wan::run(options),
         Some(What::Floor(floor)) => floors::run(floor),
         Some(What::Cost(cost)) => cost::run(cost),
     }

@@ -1,4 +1,4 @@
-//! `weft-bench demo`: unmodified programs move data between two processes through Weft, some of
+//! `weft bench demo`: unmodified programs move data between two processes through Weft, some of
 //! them checking every octet, beside kernel TCP in the same run.
 
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::probes::iperf::Stream;
 use crate::probes::perftest::Bandwidth;
 use crate::process::Spec;
 use crate::progress::Progress;
-use crate::{machine, table};
+use crate::{machine, sys, table};
 
 /// The options of the demonstration.
 #[derive(Debug, Args)]
@@ -44,7 +44,8 @@ pub fn run(options: &Options) -> Result<()> {
     for program in ["rping", "fio", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
         ensure!(is_installed(program), "{program} is not installed; `make deps` installs it");
     }
-    let lab = Lab::new("", &options.address, options.seconds)?;
+    sys::catch_interrupts()?;
+    let lab = Lab::new(&options.address, options.seconds)?;
     let progress = Progress::new(6);
     let mut lines = Vec::new();
     progress.show(0, "rping -V");

@@ -18,10 +18,8 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// A place to measure in. Its directory goes away with it.
 #[derive(Debug)]
 pub struct Lab {
-    /// The `weft` command of this build.
+    /// The `weft` command of this build, which is this program.
     pub weft: PathBuf,
-    /// This program, and the words that lead to its subcommands.
-    own: (PathBuf, &'static str),
     /// The address that servers are reached at.
     pub address: String,
     /// How long one measurement is to take.
@@ -32,28 +30,25 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A lab on this machine, in which a measurement takes about `seconds`. This program has its
-    /// subcommands behind `words`.
+    /// A lab on this machine, in which a measurement takes about `seconds`.
     ///
     /// # Errors
     /// The build is not complete, or there is no place for files.
-    pub fn new(words: &'static str, address: &str, seconds: f64) -> Result<Self> {
-        let own = std::env::current_exe().context("finding this program")?;
-        let weft = own.with_file_name("weft");
-        ensure!(weft.is_file(), "{} is missing; build the workspace", weft.display());
-        let libraries = ["libweft.so", "../lib/weft/libweft.so"].map(|l| own.with_file_name(l));
+    pub fn new(address: &str, seconds: f64) -> Result<Self> {
+        let weft = std::env::current_exe().context("finding this program")?;
+        let libraries = ["libweft.so", "../lib/weft/libweft.so"].map(|l| weft.with_file_name(l));
         let found = libraries.iter().any(|library| library.is_file());
         ensure!(found, "{} is missing; build the workspace", libraries[0].display());
         let dir = std::env::temp_dir().join(format!("weft-bench-{}", std::process::id()));
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
         let cpus = if several { [Some(1), Some(0)] } else { [None, None] };
-        Ok(Self { weft, own: (own, words), address: address.to_owned(), seconds, cpus, dir })
+        Ok(Self { weft, address: address.to_owned(), seconds, cpus, dir })
     }
 
-    /// This program, about to be called with one of its subcommands.
+    /// `weft bench`, about to be called with one of its subcommands.
     pub fn own(&self) -> Spec {
-        Spec::at(&self.own.0).args(self.own.1)
+        Spec::at(&self.weft).args("bench")
     }
 
     /// A file of the lab's own.

@@ -1,4 +1,4 @@
-//! `weft-bench lan`: what one machine reaches over loopback, and the table of the rows.
+//! `weft bench table lan`: what one machine reaches over loopback, and the table of the rows.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::lab::Lab;
 use crate::probes::{Probe, api, floor, iperf, libfabric, perftest, sockperf, ucx};
 use crate::rounds::{self, Results};
 use crate::rows::{Outcome, ROWS, series};
-use crate::{machine, table};
+use crate::{machine, sys, table};
 
 /// The options of the LAN benchmark.
 #[derive(Debug, Args)]
@@ -42,7 +42,8 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<()> {
     let (rounds, seconds) =
         if options.quick { (2, 0.5) } else { (options.rounds, options.seconds) };
-    let lab = Lab::new("", &options.address, seconds)?;
+    sys::catch_interrupts()?;
+    let lab = Lab::new(&options.address, seconds)?;
     let results = rounds::measure(&lab, probes(), options.only.as_deref(), rounds)?;
     let text = if options.json { json(&results)? } else { markdown(&results) };
     results.hand_in(&text, options.out.as_deref())

@@ -1,9 +1,9 @@
 //! Benchmarks of Weft: unmodified verbs programs over it, beside what else this machine offers,
 //! measured in turn in one run.
 //!
-//! [`command`] is `weft bench`: suites of figures, after those of the papers. [`tables`] is
-//! `weft-bench`: `demo` shows that it works, `lan` how fast it is on one machine, `wan` across long
-//! and lossy paths. Invariant: every number stands beside one of a peer from the same run, and
+//! [`command`] is `weft bench`: suites of figures, after those of the papers; `demo` shows that it
+//! works, `table lan` how fast it is on one machine, `table wan` across long and lossy paths.
+//! Invariant: every number stands beside one of a peer from the same run, and
 //! nothing that was started is left behind.
 #![deny(unsafe_code)]
 // Measuring is what the clock is for.
@@ -32,5 +32,4 @@ mod suites;
 mod summary;
 mod sys;
 mod table;
-pub mod tables;
 mod wan;

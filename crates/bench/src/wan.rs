@@ -1,5 +1,5 @@
-//! `weft-bench wan`: bulk data across long and lossy paths, beside kernel TCP and QUIC over the
-//! same ones.
+//! `weft bench table wan`: bulk data across long and lossy paths, beside kernel TCP and QUIC over
+//! the same ones.
 
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ use crate::lab::Lab;
 use crate::probes::Probe;
 use crate::probes::wan::{Amount, Mover, PATIENCE_S, RECEIVER, SENDER, START, Transfer};
 use crate::rounds::{self, Results};
+use crate::sys;
 use crate::table::{self, number};
 
 /// The options of the WAN benchmark.
@@ -65,7 +66,8 @@ const MOVERS: [Mover; 4] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic"),
 pub fn run(options: &Options) -> Result<()> {
     ensure!(options.streams.iter().all(|count| *count > 0), "no transfer has 0 streams");
     let rounds = if options.quick { 1 } else { options.rounds };
-    let lab = Lab::new("", "127.0.0.1", options.seconds)?;
+    sys::catch_interrupts()?;
+    let lab = Lab::new("127.0.0.1", options.seconds)?;
     let results = rounds::measure(&lab, options.probes(), options.only.as_deref(), rounds)?;
     let text = match options.json {
         true => serde_json::to_string_pretty(&options.json(&results))? + "\n",

@@ -5,19 +5,19 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use weft_testkit::{Dir, text};
+use weft_testkit::{Dir, text, weft, without_settings};
 
 fn bench() -> Command {
-    let program = Path::new(env!("CARGO_BIN_EXE_weft-bench"));
-    let library = program.with_file_name("libweft.so");
+    let library = weft().with_file_name("libweft.so");
     assert!(library.is_file(), "{} is missing: run `make build` first", library.display());
-    let mut command = Command::new(program);
-    command.env_remove("WEFT").env_remove("LD_PRELOAD");
+    let mut command = Command::new(weft());
+    without_settings(&mut command);
+    command.arg("bench");
     command
 }
 
 fn run(line: &str) -> Output {
-    bench().args(line.split_whitespace()).output().expect("weft-bench starts")
+    bench().args(line.split_whitespace()).output().expect("weft starts")
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn the_demonstration_moves_verified_data() {
 
 #[test]
 fn a_measurement_comes_out_as_json() {
-    let output = run("lan --rounds 1 --seconds 0.1 --json --only spinning");
+    let output = run("table lan --rounds 1 --seconds 0.1 --json --only spinning");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let series = &report["series"]["floor: TCP ping-pong, spinning"];
@@ -44,7 +44,7 @@ fn a_measurement_comes_out_as_json() {
 #[test]
 fn deliveries_across_a_wan_are_timed() {
     let path = "--rtt 5ms --gbps 0.1 --loss 0 --megabytes 1";
-    let line = format!("wan --quick --json {path} --only");
+    let line = format!("table wan --quick --json {path} --only");
     let output = bench().args(line.split_whitespace()).arg("1 MB").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -57,7 +57,7 @@ fn deliveries_across_a_wan_are_timed() {
 
 #[test]
 fn rates_across_a_wan_leave_the_start_out() {
-    let line = "wan --quick --json --rtt 5ms --gbps 0.1 --loss 0 --omit 1 --seconds 1 --only";
+    let line = "table wan --quick --json --rtt 5ms --gbps 0.1 --loss 0 --omit 1 --seconds 1 --only";
     for mover in ["weft0", "bbr"] {
         let only = format!("{mover}, 0 %, streams");
         let output = bench().args(line.split_whitespace()).arg(only).output().unwrap();
@@ -81,14 +81,14 @@ fn what_is_missing_is_named() {
     let output = bench().arg("demo").env("PATH", "/nonexistent").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is not installed"), "{}", text(&output.stderr));
-    assert_eq!(run("lan --only nothing-is-called-this").status.code(), Some(1));
+    assert_eq!(run("table lan --only nothing-is-called-this").status.code(), Some(1));
 }
 
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let scratch = Dir::new("bench-test");
     let mut child = bench()
-        .args(["lan", "--rounds", "1", "--seconds", "60", "--only", "blocking"])
+        .args(["table", "lan", "--rounds", "1", "--seconds", "60", "--only", "blocking"])
         .env("TMPDIR", scratch.root())
         .stdout(Stdio::piped())
         .spawn()

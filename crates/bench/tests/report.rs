@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use weft_testkit::Dir;
+use weft_testkit::{Dir, find, weft};
 
 const BROWSERS: [&str; 3] = ["chromium-headless-shell", "chromium", "google-chrome"];
 /// How wide the page is, and how its reader has it.
@@ -88,7 +88,7 @@ const OBSERVER: &str = r#"<!doctype html><meta name="color-scheme" content="ligh
 
 #[test]
 fn the_report_is_whole_in_a_browser() {
-    let found = BROWSERS.iter().find(|name| is_installed(name));
+    let found = BROWSERS.iter().find(|name| find(name).is_some());
     let Some(browser) = found else {
         eprintln!("skipped: none of {BROWSERS:?} is installed");
         return;
@@ -142,14 +142,8 @@ fn pictures_are_whole(dir: &Path) {
 }
 
 fn succeeds(dir: &Path, args: &[&str]) {
-    let weft = Path::new(env!("CARGO_BIN_EXE_weft-bench")).with_file_name("weft");
-    let output = Command::new(weft).arg("bench").args(args).current_dir(dir).output().unwrap();
+    let output = Command::new(weft()).arg("bench").args(args).current_dir(dir).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// What the observer says of the page.

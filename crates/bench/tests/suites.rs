@@ -4,12 +4,10 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use weft_testkit::{Dir, text};
+use weft_testkit::{Dir, text, weft};
 
 fn bench(dir: &Path, args: &[&str]) -> Output {
-    let weft = Path::new(env!("CARGO_BIN_EXE_weft-bench")).with_file_name("weft");
-    assert!(weft.is_file(), "{} is missing: run `make build` first", weft.display());
-    let mut command = Command::new(weft);
+    let mut command = Command::new(weft());
     command.arg("bench").args(args).current_dir(dir);
     command.env_remove("WEFT").env_remove("LD_PRELOAD").output().unwrap()
 }

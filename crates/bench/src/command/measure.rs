@@ -7,7 +7,6 @@ use anyhow::{Result, bail, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueHint};
 
-use super::WORDS;
 use crate::figure::Figure;
 use crate::journal::{Head, Journal, SCHEMA};
 use crate::lab::Lab;
@@ -80,7 +79,7 @@ pub fn run(options: &Options) -> Result<()> {
     probes.retain(|probe| options.only.as_ref().is_none_or(|text| probe.name().contains(text)));
     ensure!(!probes.is_empty(), "no measurement has {:?} in its name", options.only);
     sys::catch_interrupts()?;
-    let lab = Lab::new(WORDS, "127.0.0.1", head.seconds)?;
+    let lab = Lab::new("127.0.0.1", head.seconds)?;
     let ended = rounds::take_turns(&lab, &mut probes, rounds, &mut journal);
     if sys::interrupted() {
         eprintln!("weft bench: `weft bench --resume {}` goes on with it", path.display());

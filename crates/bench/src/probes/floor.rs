@@ -16,7 +16,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// The floor that `weft-bench floor ARGUMENTS` measures; `label` begins the names of its
+    /// The floor that `weft bench floor ARGUMENTS` measures; `label` begins the names of its
     /// series.
     pub fn new(arguments: &'static str, label: &str) -> Self {
         Self { arguments, label: label.to_owned() }

@@ -2,7 +2,7 @@
 //!
 //! After table 1 and figure 9 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::pattern::{Pattern, Program, Way};
 

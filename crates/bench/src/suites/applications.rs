@@ -3,7 +3,7 @@
 //! After figure 4 of Balaji and others' paper on SDP over hybrid stacks. The programs are those of
 //! `examples/`.
 
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::Probe;
 use crate::probes::examples::{Example, Filters};

@@ -3,7 +3,7 @@
 //!
 //! After figures 3 and 5 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::libfabric::Writes;
 use crate::probes::pattern::{Pattern, Program, Way};

@@ -3,7 +3,7 @@
 //! After figure 6 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
 use super::bandwidth::{LINK, STREAM};
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::pattern::{Pattern, Program, Way};
 

@@ -3,7 +3,7 @@
 //! After figures 2 and 4 of Dalessandro and Wyckoff's paper on the Ammasso adapter, and figures 3
 //! and 8 of Jin and others' on RDMA over IP in the WAN.
 
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::libfabric::PingPong;
 use crate::probes::pattern::{Pattern, Program, Way};

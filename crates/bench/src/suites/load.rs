@@ -2,7 +2,7 @@
 //!
 //! After figures 5, 6 and 7 of Jin and others' paper on RDMA over IP in the WAN.
 
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::pattern::{Pattern, Program, Way};
 

@@ -3,7 +3,7 @@
 //! After figures 7 and 8 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
 use super::bandwidth::STREAM;
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Relation, Scale};
 use crate::probes::Probe;
 use crate::probes::mpi::Mpi;

@@ -4,7 +4,7 @@
 //! or by both.
 
 use super::bandwidth::STREAM;
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::pattern::{Pattern, Way};
 

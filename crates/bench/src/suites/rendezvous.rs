@@ -4,7 +4,7 @@
 //! After figure 9 of Jin and others' paper on RDMA over IP in the WAN, and the connecting line of
 //! table 1 of Dalessandro and Wyckoff's on the Ammasso adapter.
 
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::pattern::{Pattern, Program, Way};
 

@@ -3,8 +3,8 @@
 //! After figures 2 and 3 of Balaji and others' paper on SDP over hybrid stacks.
 
 use super::bandwidth::STREAM;
+use super::draft::{Draft, Scope, Words};
 use super::latency::PINGPONG;
-use super::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::copies::{Count, ENDS, End, Stream};
 use crate::probes::pattern::{Pattern, Program, Way};

@@ -3,7 +3,7 @@
 //! After the tables of appendix A.1 and A.2 of the HP-WAN gap analysis. `make bench-wan` has the
 //! whole grid, with deliveries and processor time.
 
-use super::{Draft, Scope, Words};
+use super::draft::{Draft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::wan::{Amount, Mover, Transfer};
 

@@ -1,0 +1,132 @@
+//! A figure that is being put together, with the probes of its points.
+
+use crate::figure::{Axis, Bound, Claim, Curve, Figure, Point, Relation, Scale};
+use crate::probes::Probe;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// A look: few points.
+    pub quick: bool,
+    /// What everything random on paths follows from.
+    pub seed: u64,
+}
+
+/// A figure that is being put together, and its probes.
+pub struct Draft {
+    /// The figure.
+    pub figure: Figure,
+    /// What its points come from.
+    pub probes: Vec<Box<dyn Probe>>,
+}
+
+/// The words of a figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// [`Figure::id`].
+    pub id: &'static str,
+    /// [`Figure::title`].
+    pub title: &'static str,
+    /// [`Figure::paper`].
+    pub paper: &'static str,
+    /// [`Figure::shape`].
+    pub shape: &'static str,
+    /// [`Figure::here`].
+    pub here: &'static str,
+    /// [`Figure::limits`].
+    pub limits: &'static str,
+}
+
+impl Scope {
+    /// Of a quick look the first, the middle one and the last, else all.
+    pub fn some(&self, all: &[u64]) -> Vec<u64> {
+        match all {
+            [first, .., last] if self.quick => vec![*first, all[all.len() / 2], *last],
+            _ => all.to_vec(),
+        }
+    }
+
+    /// A path in the words of `weft wan`, with the run's seed.
+    pub fn path(&self, words: &str) -> String {
+        format!("{words} seed={}", self.seed)
+    }
+}
+
+impl Draft {
+    /// A figure without curves.
+    pub fn new(words: Words, x: (&str, Scale), y: (&str, Scale)) -> Self {
+        let axis = |(label, scale): (&str, Scale)| Axis { label: label.to_owned(), scale };
+        let figure = Figure {
+            id: words.id.to_owned(),
+            title: words.title.to_owned(),
+            paper: words.paper.to_owned(),
+            shape: words.shape.to_owned(),
+            here: words.here.to_owned(),
+            limits: words.limits.to_owned(),
+            x: axis(x),
+            y: axis(y),
+            ..Figure::default()
+        };
+        Self { figure, probes: Vec::new() }
+    }
+
+    /// A point whose height is the main series of a probe.
+    pub fn point(&mut self, curve: &str, x: u64, probe: impl Probe + 'static) {
+        let series = probe.name();
+        self.measure(probe);
+        self.place(curve, x, "", series);
+    }
+
+    /// A probe whose series are placed by themselves.
+    pub fn measure(&mut self, probe: impl Probe + 'static) {
+        self.probes.push(Box::new(probe));
+    }
+
+    /// A point whose height is a series of some probe.
+    pub fn place(&mut self, curve: &str, x: u64, place: &str, series: String) {
+        let (place, relation) = (place.to_owned(), Relation::Alone);
+        let point = Point { x: x as f64, place, series, relation };
+        match self.figure.curves.iter_mut().find(|known| known.name == curve) {
+            Some(known) => known.points.push(point),
+            None => {
+                self.figure.curves.push(Curve { name: curve.to_owned(), points: vec![point] });
+            }
+        }
+    }
+
+    /// What the height of a curve's last point is of its series.
+    pub fn relate(&mut self, curve: &str, relation: Relation) {
+        let known = self.figure.curves.iter_mut().find(|known| known.name == curve);
+        if let Some(last) = known.and_then(|known| known.points.last_mut()) {
+            last.relation = relation;
+        }
+    }
+
+    /// A claim about two series.
+    pub fn claim_series(
+        &mut self,
+        text: &str,
+        (over, under): (String, String),
+        bound: Bound,
+        otherwise: &str,
+    ) {
+        let (text, otherwise) = (text.to_owned(), otherwise.to_owned());
+        self.figure.claims.push(Claim { text, over, under, bound, otherwise });
+    }
+
+    /// A claim about two points, each of a curve and a place; it is left out where one of them is
+    /// not measured.
+    pub fn claim(
+        &mut self,
+        text: &str,
+        (over, under): ((&str, u64), (&str, u64)),
+        bound: Bound,
+        otherwise: &str,
+    ) {
+        let series =
+            |(curve, x): (&str, u64)| Some(self.figure.curve(curve)?.at(x as f64)?.series.clone());
+        if let (Some(over), Some(under)) = (series(over), series(under)) {
+            self.claim_series(text, (over, under), bound, otherwise);
+        }
+    }
+}
