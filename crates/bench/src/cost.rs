@@ -1,4 +1,4 @@
-//! `weft-bench cost`: a program on one side of a WAN, whose processor time both sides' end reports.
+//! `weft bench cost`: a program on one side of a WAN, whose processor time both sides' end reports.
 //!
 //! The far side tells its time through a FIFO, because it is killed when the near side ends. The
 //! near side waits for that and prints both as its last line.
@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::sys;
 
@@ -68,7 +69,8 @@ pub fn split(stdout: &str) -> Result<(&str, [f64; 2])> {
 
 /// Makes the FIFO.
 pub fn make_fifo(path: &Path) -> Result<()> {
-    sys::make_fifo(path).with_context(|| format!("making {}", path.display()))
+    mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)
+        .with_context(|| format!("making {}", path.display()))
 }
 
 #[cfg(test)]

@@ -10,14 +10,12 @@ mod pingpong;
 mod stream;
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use rustix::net::sockopt::set_tcp_congestion;
 use serde_json::Value;
-
-use crate::sys;
 
 /// A floor, and which end of it.
 #[derive(Debug, Args)]
@@ -117,7 +115,7 @@ pub fn run(floor: &Floor) -> Result<()> {
 /// A socket without delay, under `congestion` if that is allowed.
 fn prepare(socket: TcpStream, congestion: &str) -> Result<TcpStream> {
     socket.set_nodelay(true)?;
-    let _ = sys::set_congestion(socket.as_fd(), congestion);
+    let _ = set_tcp_congestion(&socket, congestion);
     Ok(socket)
 }
 

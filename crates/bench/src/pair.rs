@@ -1,9 +1,9 @@
 //! A server and a client, each in its own process, over one address of this machine.
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
 
 use crate::ports;
 use crate::process::{Finished, Running, Spec};
@@ -22,7 +22,7 @@ pub enum ServerEnds {
     /// After its client.
     ByItself,
     /// When it is asked to, with this signal.
-    On(i32),
+    On(Signal),
 }
 
 /// What the two sides left.
@@ -78,8 +78,7 @@ fn wait_until_listening(server: &mut Running, port: u16) -> Result<()> {
             bail!("it ended before it listened on port {port}");
         }
         ensure!(Instant::now() < deadline, "it does not listen on port {port}");
-        let end: Vec<BorrowedFd<'_>> = server.end().into_iter().collect();
-        sys::wait_readable(&end, LOOK)?;
+        sys::wait_readable(server.end(), LOOK)?;
     }
     Ok(())
 }
@@ -97,8 +96,8 @@ fn watch(server: &mut Running, client: &mut Running, deadline: Instant) -> Resul
             deadline = deadline.min(Instant::now() + END);
         }
         let live_server = server.end().filter(|_| !server_gone);
-        let fds: Vec<BorrowedFd<'_>> = client.end().into_iter().chain(live_server).collect();
-        sys::wait_readable(&fds, deadline.saturating_duration_since(Instant::now()))?;
+        let fds = client.end().into_iter().chain(live_server);
+        sys::wait_readable(fds, deadline.saturating_duration_since(Instant::now()))?;
     }
     Ok(())
 }
@@ -131,7 +130,7 @@ mod tests {
     #[test]
     fn a_client_that_fails_is_reported_and_the_server_ended() {
         let port = ports::free().unwrap();
-        let end = ServerEnds::On(libc::SIGTERM);
+        let end = ServerEnds::On(Signal::TERM);
         let error = run(&iperf_server(port), &Spec::new("false"), port, end, LIMIT).unwrap_err();
         assert!(format!("{error:#}").contains("the client: false failed"), "{error:#}");
         assert!(!ports::is_listening(port).unwrap());

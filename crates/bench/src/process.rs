@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
 use crate::sys::{self, Reaped};
 
@@ -118,10 +119,10 @@ impl Spec {
         command.process_group(0);
         sys::tie_down(&mut command, self.cpu);
         let child = command.spawn().with_context(|| format!("starting {}", self.name))?;
-        let pid = child.id();
+        let pid = Pid::from_child(&child);
         let mut running =
             Running { name: self.name.clone(), pid, ended: None, reaped: None, stdout, stderr };
-        running.ended = Some(sys::pidfd(pid)?);
+        running.ended = Some(pidfd_open(pid, PidfdFlags::empty())?);
         Ok(running)
     }
 }
@@ -142,7 +143,7 @@ fn anonymous_file() -> Result<File> {
 #[derive(Debug)]
 pub struct Running {
     name: String,
-    pid: u32,
+    pid: Pid,
     /// Readable when the process has ended.
     ended: Option<OwnedFd>,
     reaped: Option<Reaped>,
@@ -186,25 +187,23 @@ impl Running {
             if now >= deadline {
                 bail!("{} did not end in time{}", self.name, self.tail());
             }
-            let fds: Vec<BorrowedFd<'_>> = self.end().into_iter().collect();
-            sys::wait_readable(&fds, deadline - now)?;
+            sys::wait_readable(self.end(), deadline - now)?;
         }
         self.check()?;
         self.finished()
     }
 
     /// Asks it to end with `signal`, for servers that never do by themselves, and waits.
-    pub fn finish(mut self, signal: i32, deadline: Instant) -> Result<Finished> {
+    pub fn finish(mut self, signal: Signal, deadline: Instant) -> Result<Finished> {
         if self.has_ended()? {
             self.check()?;
             return self.finished();
         }
-        sys::send_signal(self.pid, signal)?;
+        kill_process(self.pid, signal)?;
         while !self.has_ended()? {
             let now = Instant::now();
             ensure!(now < deadline, "{} did not end when asked to", self.name);
-            let fds: Vec<BorrowedFd<'_>> = self.end().into_iter().collect();
-            sys::wait_readable(&fds, deadline - now)?;
+            sys::wait_readable(self.end(), deadline - now)?;
         }
         self.finished()
     }
@@ -241,9 +240,8 @@ impl Drop for Running {
     fn drop(&mut self) {
         // Failing here would hide why we are here; the kernel kills it with us anyhow.
         while self.reaped.is_none() {
-            let _ = sys::kill_group(self.pid);
-            let fds: Vec<BorrowedFd<'_>> = self.end().into_iter().collect();
-            let _ = sys::wait_readable(&fds, Duration::from_millis(100));
+            let _ = kill_process_group(self.pid, Signal::KILL);
+            let _ = sys::wait_readable(self.end(), Duration::from_millis(100));
             match sys::reap(self.pid) {
                 Ok(reaped) => self.reaped = reaped,
                 Err(_) => break,
@@ -300,7 +298,7 @@ mod tests {
         let pid = running.pid;
         let error = running.wait(Instant::now() + Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("did not end in time"), "{error}");
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        assert!(!Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists());
     }
 
     #[test]
@@ -321,7 +319,7 @@ mod tests {
     #[test]
     fn servers_end_when_asked() {
         let running = shell("exec sleep 1000").start().unwrap();
-        assert!(running.finish(libc::SIGTERM, soon()).is_ok());
+        assert!(running.finish(Signal::TERM, soon()).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rustix::net::sockopt::set_socket_linger;
 use serde_json::{Value, json};
 
 use crate::sys;
@@ -56,7 +57,7 @@ pub fn measure(
         return Ok(report(received.saturating_sub(before)));
     }
     let acknowledged = sent.saturating_sub(sys::unacknowledged(socket.as_fd())?);
-    sys::reset_on_close(socket.as_fd())?;
+    set_socket_linger(&socket, Some(Duration::ZERO))?;
     Ok(report(acknowledged))
 }
 

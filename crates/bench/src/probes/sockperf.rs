@@ -1,6 +1,7 @@
 //! sockperf: a TCP ping-pong that does not block.
 
 use anyhow::{Context, Result};
+use rustix::process::Signal;
 
 use super::Probe;
 use crate::lab::Lab;
@@ -32,7 +33,7 @@ impl Probe for PingPong {
     }
 
     fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
-        let pair = lab.pair(ServerEnds::On(libc::SIGINT), |port| {
+        let pair = lab.pair(ServerEnds::On(Signal::INT), |port| {
             let where_ = format!("--tcp --nonblocked -i {} -p {port}", lab.address);
             let (size, time) = (self.size, lab.seconds.ceil());
             let server = Spec::new("sockperf").args(&format!("sr {where_}"));

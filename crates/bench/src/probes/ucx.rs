@@ -1,6 +1,7 @@
 //! UCX over TCP.
 
 use anyhow::Result;
+use rustix::process::Signal;
 
 use super::{Pace, Probe, last_numbers};
 use crate::lab::Lab;
@@ -27,7 +28,7 @@ impl Ucx {
     }
 
     fn numbers(&self, lab: &Lab, count: u64) -> Result<Numbers> {
-        let pair = lab.pair(ServerEnds::On(libc::SIGTERM), |port| {
+        let pair = lab.pair(ServerEnds::On(Signal::TERM), |port| {
             let side =
                 Spec::new("ucx_perftest").env("UCX_TLS", "tcp").env("UCX_LOG_LEVEL", "error");
             let server = side.clone().args(&format!("-p {port}"));
