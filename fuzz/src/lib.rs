@@ -15,4 +15,5 @@ pub mod sdp;
 pub mod shuttle;
 pub mod sim;
 pub mod sockets;
+pub mod ud;
 pub mod wire;

@@ -2,6 +2,7 @@
 
 use weft_rnic::mpa::{self, Agreed};
 use weft_rnic::shuttle;
+use weft_rnic::ud_capabilities;
 pub use weft_rnic::wire::capability::{By, Capabilities, Component};
 use weft_rnic::wire::shuttle::hello::protection;
 
@@ -18,26 +19,7 @@ pub fn capabilities(host: &Host) -> [(Personality, Capabilities); 3] {
     let agreed = Agreed { crc, markers_in: markers, markers_out: markers, ..Agreed::default() };
     [
         (Personality::Roce, shuttle::capabilities(chosen)),
-        (Personality::Roce, datagrams(host)),
+        (Personality::Roce, ud_capabilities(host.secrecy().protection())),
         (Personality::Iwarp, mpa::capabilities(&agreed)),
     ]
-}
-
-/// What is done for queue pairs of type UD.
-pub(crate) fn datagrams(host: &Host) -> Capabilities {
-    let sealed = host.secrecy().protection().map(shuttle::capabilities);
-    let cipher = sealed.map_or(By::Nobody, |sealed| sealed.by(Component::Encryption));
-    let check = sealed.map_or(By::Kernel("UDP's checksum"), |sealed| sealed.by(Component::Crc));
-    Capabilities::of_layer("datagrams over UDP")
-        .with(Component::Crc, check)
-        .with(Component::Demultiplexing, By::Kernel("a UDP socket for each queue pair"))
-        .with(Component::Segmentation, By::Kernel("IP cuts what the path does not carry"))
-        .with(Component::Encryption, cipher)
-}
-
-/// What is done for a queue pair that is its own peer.
-pub(crate) fn mirror() -> Capabilities {
-    Capabilities::of_layer("the queue pair itself")
-        .with(Component::Ordering, By::Layer("segments are placed as they are gathered"))
-        .with(Component::FlowControl, By::Layer("messages wait for a receive"))
 }

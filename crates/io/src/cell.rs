@@ -147,11 +147,9 @@ impl Cell {
         })
     }
 
-    /// Gives the connection to the queue pair's engine. It is established with the first message
-    /// of the peer, if that is `awaited`, else at once.
-    pub fn attach(&self, mpa: MpaQp, socket: HighFd, watcher: Arc<dyn LinkWatcher>, awaited: bool) {
-        let waker = self.waker();
-        self.hold(Box::new(StreamDrive::new(mpa, socket, watcher, awaited, waker)));
+    /// Gives a TCP connection to the queue pair's reactor.
+    pub fn attach(&self, mpa: MpaQp, socket: HighFd, watcher: Arc<dyn LinkWatcher>) {
+        self.hold(Box::new(StreamDrive::new(mpa, socket, watcher, self.waker())));
     }
 
     /// Gives any connection to the queue pair's engine.

@@ -32,7 +32,8 @@ impl Qp {
         let port = Arc::new(Port::for_group(group, interfaces)?);
         let qp = Arc::clone(self.inner());
         let cell = self.cell.beside(&qp);
-        cell.hold(Box::new(Mailbox::new(qp, port, cell.waker(), Some(group))));
+        let host = Arc::clone(cell.host());
+        cell.hold(Box::new(Mailbox::new(host, qp, port, cell.waker(), Some(group))));
         self.recv_cq().join(&cell);
         groups.push((group, cell));
         Ok(())

@@ -357,7 +357,6 @@ pub(crate) fn take_stream(
     };
     let mut mpa = MpaQp::new(Arc::clone(qp), &link, clock::ns_at(clock::now()));
     mpa.set_rnr_timer(RNR_TIMER_NS);
-    let awaited = role == Role::Responder && agreed.rtr.is_some();
-    cell.attach(mpa, HighFd::new(socket), watcher, awaited);
+    cell.attach(mpa, HighFd::new(socket), watcher);
     Ok(())
 }

@@ -19,13 +19,14 @@
 
 pub mod buffers;
 pub mod mpa_frame;
-pub mod path;
 pub mod report;
 pub mod secrecy;
 pub mod silence;
 pub mod socket;
 pub mod tcp;
 pub mod udp;
+
+pub use weft_rnic::path;
 
 use std::io;
 

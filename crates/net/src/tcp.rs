@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use weft_os::options::{option, set_option};
 use weft_rnic::wire::llp::Piece;
-use weft_rnic::{Outgoing, Written};
+use weft_rnic::{Batch, Written};
 
 /// Pieces handed to the kernel in one call, which is the kernel's own limit.
 const PIECES_MAX: usize = 1024;
@@ -54,7 +54,7 @@ pub fn receive(socket: BorrowedFd<'_>, room: &mut [u8]) -> Received {
 ///
 /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT` for
 /// memory that the application has unmapped all the same.
-pub fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
+pub fn send(socket: BorrowedFd<'_>, out: &Batch<'_>) -> Written {
     // Not cleared first: that alone would take longer than to frame a small message.
     let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
     let count = vectors_of(out, &mut vectors);
@@ -87,8 +87,8 @@ pub fn send(socket: BorrowedFd<'_>, out: &Outgoing) -> Written {
     }
 }
 
-fn vectors_of(out: &Outgoing, vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MAX]) -> usize {
-    let (gather, mut skip, mut count) = (out.gather(), out.written(), 0);
+fn vectors_of(out: &Batch<'_>, vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MAX]) -> usize {
+    let (gather, mut skip, mut count) = (out.gather, out.written, 0);
     for piece in gather.pieces() {
         let (base, len) = match piece {
             Piece::Slab { start, len } => {

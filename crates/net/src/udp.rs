@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weft_os::fds::HighFd;
 use weft_os::options::{option, set_option, set_value};
 use weft_os::random;
-use weft_rnic::shuttle::{Route, Transmit};
+use weft_rnic::shuttle::Route;
 use weft_rnic::wire::datagram::GROUP_QPN;
-use weft_rnic::wire::llp::Piece;
-use weft_rnic::{Burst, Written};
+use weft_rnic::wire::llp::{Gather, Piece};
+use weft_rnic::{Batch, Written};
 use weft_verbs::Misuse;
 
 use control::Control;
@@ -261,8 +261,8 @@ impl Port {
     /// The registered memory it names is held in place by the caller; the kernel answers `EFAULT`
     /// for memory that the application has unmapped all the same. `own` is the route that the
     /// socket is devoted to, if it is.
-    pub fn send(&self, burst: &Burst, own: Option<&Route>) -> Written {
-        let bundle = first_bundle(burst.lengths());
+    pub fn send(&self, burst: &Batch<'_>, own: Option<&Route>) -> Written {
+        let bundle = first_bundle(burst.lengths);
         if bundle.len() < 2 || !self.cuts.load(Ordering::Relaxed) {
             return self.send_first(burst, own);
         }
@@ -275,18 +275,17 @@ impl Port {
     }
 
     /// The same with the first datagram only.
-    pub fn send_first(&self, burst: &Burst, own: Option<&Route>) -> Written {
-        self.send_bundle(burst, &burst.lengths()[..burst.lengths().len().min(1)], own)
+    pub fn send_first(&self, burst: &Batch<'_>, own: Option<&Route>) -> Written {
+        self.send_bundle(burst, &burst.lengths[..burst.lengths.len().min(1)], own)
     }
 
-    fn send_bundle(&self, burst: &Burst, bundle: &[u16], own: Option<&Route>) -> Written {
-        let out = burst.transmit();
-        let Some(route) = out.route else { return Written::Octets(0) };
+    fn send_bundle(&self, burst: &Batch<'_>, bundle: &[u16], own: Option<&Route>) -> Written {
+        let Some(route) = burst.route else { return Written::Octets(0) };
         let mut vectors = [const { MaybeUninit::<libc::iovec>::uninit() }; PIECES_MAX];
         let octets = bundle.iter().map(|length| usize::from(*length)).sum();
-        let count = vectors_of(out, burst.written(), octets, &mut vectors);
+        let count = vectors_of(burst.gather, burst.written, octets, &mut vectors);
         let each = (bundle.len() > 1).then(|| bundle[0]);
-        let route = (own != Some(&route)).then_some(&route);
+        let route = (own != Some(route)).then_some(route);
         self.send_vectors(route, &vectors[..count], each)
     }
 
@@ -475,16 +474,16 @@ fn first_bundle(lengths: &[u16]) -> &[u16] {
 
 /// Names `octets` of the datagrams from `skip` on.
 fn vectors_of(
-    out: &Transmit,
+    gather: &Gather,
     mut skip: usize,
     mut octets: usize,
     vectors: &mut [MaybeUninit<libc::iovec>; PIECES_MAX],
 ) -> usize {
     let mut count = 0;
-    for piece in out.gather.pieces() {
+    for piece in gather.pieces() {
         let (base, len) = match piece {
             Piece::Slab { start, len } => {
-                (out.gather.staged(*start, *len).as_ptr() as u64, *len as usize)
+                (gather.staged(*start, *len).as_ptr() as u64, *len as usize)
             }
             Piece::Memory(memory) => (memory.addr, memory.len as usize),
         };

@@ -1,12 +1,26 @@
-//! What is on its way to the kernel: a batch of frames, or a burst of datagrams.
+//! What leaves next: frames of a byte stream, or datagrams.
 
+use weft_shuttle::Route;
 use weft_verbs::mr::RegionReader;
 use weft_wire::llp::{Gather, Piece, RegisteredMemory};
+
+/// What is to be written next.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Where the datagrams go; `None` for a byte stream.
+    pub route: Option<&'a Route>,
+    /// The pieces, and the bytes that they are staged in.
+    pub gather: &'a Gather,
+    /// The lengths in bytes of the datagrams that are left; none for a byte stream.
+    pub lengths: &'a [u16],
+    /// Bytes at the front that are written already.
+    pub written: usize,
+}
 
 /// How much of a batch the kernel took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// This many octets.
+    /// This many bytes; of datagrams, whole ones.
     Octets(usize),
     /// Nothing, for now.
     Blocked,
@@ -16,23 +30,17 @@ pub enum Written {
     Gone,
 }
 
-/// A batch and how much of it is written.
+/// Frames, and how much of them is written.
 #[derive(Default)]
-pub struct Outgoing {
-    pub(crate) gather: Gather,
+pub(crate) struct Outgoing {
+    pub gather: Gather,
     written: usize,
     generation: u64,
 }
 
 impl Outgoing {
-    /// The pieces and the bytes they are staged in.
-    pub fn gather(&self) -> &Gather {
-        &self.gather
-    }
-
-    /// Octets that are written already.
-    pub fn written(&self) -> usize {
-        self.written
+    pub fn batch(&self) -> Batch<'_> {
+        Batch { route: None, gather: &self.gather, lengths: &[], written: self.written }
     }
 
     /// Whether nothing is left to write.
@@ -40,22 +48,22 @@ impl Outgoing {
         self.written == self.gather.len()
     }
 
-    pub(crate) fn restart(&mut self, generation: u64) {
+    pub fn restart(&mut self, generation: u64) {
         self.gather.clear();
         self.written = 0;
         self.generation = generation;
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.restart(self.generation);
     }
 
-    pub(crate) fn advance(&mut self, octets: usize) {
+    pub fn advance(&mut self, octets: usize) {
         self.written += octets;
     }
 
     /// Whether the memory that is left to write is still registered.
-    pub(crate) fn is_current(&mut self, regions: &RegionReader<'_>) -> bool {
+    pub fn is_current(&mut self, regions: &RegionReader<'_>) -> bool {
         if self.generation == regions.generation() {
             return true;
         }
@@ -74,7 +82,7 @@ impl Outgoing {
 
     /// Copies what is left, so that the memory it names may go away. `false` when some of that
     /// memory is gone already: then nothing is left, and the last frame stays incomplete.
-    pub(crate) fn detach(&mut self, regions: &RegionReader<'_>) -> bool {
+    pub fn detach(&mut self, regions: &RegionReader<'_>) -> bool {
         if self.is_drained() {
             return true;
         }
@@ -100,8 +108,8 @@ impl Outgoing {
 
 /// Datagrams that leave together.
 #[derive(Default)]
-pub struct Burst {
-    pub(crate) transmit: weft_shuttle::Transmit,
+pub(crate) struct Burst {
+    pub transmit: weft_shuttle::Transmit,
     /// Datagrams and octets that are written.
     written: (usize, usize),
     /// The rest is still to be written; the generation of the regions that it names.
@@ -109,14 +117,10 @@ pub struct Burst {
 }
 
 impl Burst {
-    /// Where the datagrams go, and what is in them.
-    pub fn transmit(&self) -> &weft_shuttle::Transmit {
-        &self.transmit
-    }
-
-    /// Octets that are written already.
-    pub fn written(&self) -> usize {
-        self.written.1
+    pub fn batch(&self) -> Batch<'_> {
+        let weft_shuttle::Transmit { gather, route, .. } = &self.transmit;
+        let (route, lengths, written) = (route.as_ref(), self.lengths(), self.written.1);
+        Batch { route, gather, lengths, written }
     }
 
     /// Lengths of the datagrams that are left.
@@ -126,7 +130,7 @@ impl Burst {
 
     /// Notes that the first `octets` of what was left are written, whole datagrams. Gives whether
     /// any are left.
-    pub(crate) fn advance(&mut self, octets: usize) -> bool {
+    pub fn advance(&mut self, octets: usize) -> bool {
         let end = self.written.1 + octets;
         while let Some(length) = self.lengths().first()
             && self.written.1 < end
@@ -137,15 +141,15 @@ impl Burst {
     }
 
     /// Whether it is still to be written, and the memory it names is where it was.
-    pub(crate) fn waits(&self, generation: u64) -> bool {
+    pub fn waits(&self, generation: u64) -> bool {
         self.waiting == Some(generation)
     }
 
-    pub(crate) fn keep(&mut self, generation: u64) {
+    pub fn keep(&mut self, generation: u64) {
         self.waiting = Some(generation);
     }
 
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.waiting = None;
         self.written = (0, 0);
     }

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
+use weft_shuttle::End;
 use weft_verbs::Qp;
+use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::llp::{Gather, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource};
+
+use crate::conn::Event;
 
 /// Octets of a segment.
 const SEGMENT_OCTETS: u16 = 32_000;
 
-/// A queue pair that is its own peer. Call [`LoopbackQp::reflect`] after work was posted, of either
-/// kind.
+/// A queue pair that is its own peer. Call [`LoopbackQp::poll_transmit`] after requests or receives
+/// were posted.
 pub struct LoopbackQp {
     qp: Arc<Qp>,
     rdmap: rdmap::Stream,
@@ -21,6 +25,10 @@ pub struct LoopbackQp {
     /// The segment that is under way.
     segment: Option<SegmentId>,
     octets: Vec<u8>,
+    /// A message waits for a receive.
+    held: bool,
+    /// That it has ended was told.
+    told: bool,
 }
 
 impl LoopbackQp {
@@ -29,8 +37,8 @@ impl LoopbackQp {
         let role = rdmap::Role::Initiator;
         let (lower, rtr, ord, confirm) = (rdmap::Lower::Shuttle, None, ird, false);
         let config = rdmap::Config { lower, role, rtr, ird, ord, confirm };
-        let rdmap = rdmap::Stream::new(config);
-        Self { qp, rdmap, ird, placed: 0, segment: None, octets: Vec::new() }
+        let (rdmap, octets) = (rdmap::Stream::new(config), Vec::new());
+        Self { qp, rdmap, ird, placed: 0, segment: None, octets, held: false, told: false }
     }
 
     /// Says how many Reads and Atomics the program wants outstanding.
@@ -48,17 +56,43 @@ impl LoopbackQp {
         self.rdmap.is_dead()
     }
 
-    /// Does all that is posted; whether a message waits for a receive.
-    pub fn reflect(&mut self) -> bool {
+    /// The queue pair.
+    pub fn qp(&self) -> &Arc<Qp> {
+        &self.qp
+    }
+
+    /// Who does what below the verbs.
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities::of_layer("the queue pair itself")
+            .with(Component::Ordering, By::Layer("segments are placed as they are gathered"))
+            .with(Component::FlowControl, By::Layer("messages wait for a receive"))
+    }
+
+    /// Whether a message waits for a receive.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Does all that is posted. A message without a receive stays, and what follows it.
+    pub fn poll_transmit(&mut self) {
+        self.held = false;
         while !self.rdmap.is_dead() && (self.segment.is_some() || self.take_segment()) {
             let mut port = RxPort::new(&mut self.rdmap, &self.qp, true);
             match port.place(self.placed, &self.octets) {
-                Ok(Placed::Held) => return true,
+                Ok(Placed::Held) => {
+                    self.held = true;
+                    return;
+                }
                 Ok(_) => self.acknowledge(),
                 Err(fault) => self.fail(fault),
             }
         }
-        false
+    }
+
+    /// That it has ended; told once.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let ended = self.is_dead() && !std::mem::replace(&mut self.told, true);
+        ended.then(|| Event::Ended { end: End::Local, private_data: Vec::new() })
     }
 
     /// Gathers the next segment; `false` if there is none.
@@ -118,7 +152,7 @@ impl LoopbackQp {
             Fault::PeerMisbehaved { terminate, receive: None } => Fault::Terminated(terminate),
             fault => fault,
         };
-        self.segment = None;
+        (self.segment, self.held) = (None, false);
         self.rdmap.fail(&self.qp, fault);
     }
 }

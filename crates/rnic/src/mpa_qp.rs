@@ -1,4 +1,4 @@
-//! A queue pair bound to its connection.
+//! A queue pair bound to its TCP connection, by MPA.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
 use weft_verbs::{Qp, QpState};
 use weft_wire::capability::Capabilities;
 
-use crate::batch::{Outgoing, Written};
-use crate::shuttle_qp::WhenClosed;
+use crate::batch::{Batch, Outgoing, Written};
+use crate::conn::{End, Established, Event, Sending, WhenClosed};
 
 /// Batches written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 8;
@@ -40,18 +40,19 @@ pub struct MpaLink<'a> {
     pub when_closed: WhenClosed,
 }
 
-/// Where a transmission stands.
+/// What [`MpaQp::poll_event`] has told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transmit {
-    /// Everything is written.
-    Done,
-    /// The kernel takes no more for now, or others should have a turn.
-    More,
-    /// The connection is gone.
-    Failed,
+enum Told {
+    Nothing,
+    Established,
+    Ended,
 }
 
-/// A queue pair bound to its connection.
+/// A queue pair bound to its TCP connection.
+///
+/// Order of calls: any of [`MpaQp::receive`], [`MpaQp::handle_timeout`] and
+/// [`MpaQp::poll_transmit`], the last after each of the others and after work was posted; then
+/// [`MpaQp::poll_event`] and [`MpaQp::poll_timeout`]. Times are nanoseconds of one clock.
 pub struct MpaQp {
     qp: Arc<Qp>,
     mpa: weft_mpa::Stream,
@@ -68,6 +69,13 @@ pub struct MpaQp {
     held_until_ns: Option<u64>,
     rnr_timer_ns: Option<u64>,
     when_closed: WhenClosed,
+    /// The peer has yet to send its first message, which establishes the connection.
+    awaits_peer: bool,
+    /// Reads and Atomics that this side may have outstanding, and serves.
+    depths: (u16, u16),
+    told: Told,
+    /// Who has ended it, if that is known: else this side.
+    end: End,
     /// A frame was cut off in the middle: nothing can follow it.
     broken: bool,
 }
@@ -112,6 +120,10 @@ impl MpaQp {
             held_until_ns: None,
             rnr_timer_ns: Some(0),
             when_closed: link.when_closed,
+            awaits_peer: !initiator && agreed.rtr.is_some(),
+            depths: (agreed.ord, agreed.ird),
+            told: Told::Nothing,
+            end: End::Local,
             broken: false,
         }
     }
@@ -164,20 +176,20 @@ impl MpaQp {
     }
 
     /// Turns work into frames and gives them to `write`, batch by batch.
-    pub fn transmit(&mut self, mut write: impl FnMut(&Outgoing) -> Written) -> Transmit {
+    pub fn poll_transmit(&mut self, mut write: impl FnMut(&Batch<'_>) -> Written) -> Sending {
         for _ in 0..ROUNDS_MAX {
             if self.broken {
-                return Transmit::Failed;
+                return Sending::Failed;
             }
             if let Some(outcome) = self.transmit_batch(&mut write) {
                 return outcome;
             }
         }
-        Transmit::More
+        Sending::More
     }
 
     /// One batch; `None` when another may follow at once.
-    fn transmit_batch(&mut self, write: &mut impl FnMut(&Outgoing) -> Written) -> Option<Transmit> {
+    fn transmit_batch(&mut self, write: &mut impl FnMut(&Batch<'_>) -> Written) -> Option<Sending> {
         let qp = Arc::clone(&self.qp);
         let fresh = self.out.is_drained();
         let (fault, written) = {
@@ -197,7 +209,7 @@ impl MpaQp {
             let written = match regions.found_gone() {
                 true => Written::Gone,
                 false if nothing => Written::Octets(0),
-                false => write(&self.out),
+                false => write(&self.out.batch()),
             };
             (fault, written)
         };
@@ -210,9 +222,9 @@ impl MpaQp {
         }
         // A new batch that is short took all there was; what was posted since rings for itself.
         let dry = fresh && self.out.is_drained() && self.out.gather.len() < BATCH_OCTETS;
-        match outcome.or(dry.then_some(Transmit::Done)) {
+        match outcome.or(dry.then_some(Sending::Done)) {
             // What waited for the queue pair's own work comes next.
-            Some(Transmit::Done) if settled => None,
+            Some(Sending::Done) if settled => None,
             outcome => outcome,
         }
     }
@@ -226,17 +238,17 @@ impl MpaQp {
         TxPort::new(&mut self.rdmap, &self.qp, sq, Some(&regions)).fault_of_gone()
     }
 
-    fn account(&mut self, written: Written) -> Option<Transmit> {
+    fn account(&mut self, written: Written) -> Option<Sending> {
         match written {
-            Written::Octets(0) | Written::Gone => Some(Transmit::Done),
+            Written::Octets(0) | Written::Gone => Some(Sending::Done),
             Written::Octets(octets) => {
                 self.out.advance(octets);
                 let mut port = TxPort::new(&mut self.rdmap, &self.qp, self.qp.sq(), None);
                 self.mpa.handle_transmitted(octets, &mut port);
                 None
             }
-            Written::Blocked => Some(Transmit::More),
-            Written::Failed => Some(Transmit::Failed),
+            Written::Blocked => Some(Sending::Blocked),
+            Written::Failed => Some(Sending::Failed),
         }
     }
 
@@ -285,6 +297,7 @@ impl MpaQp {
     /// The peer has ended the connection. A queue pair that stays as it is fails once it has a
     /// request: to be called again whenever something was posted.
     pub fn handle_closed(&mut self) {
+        self.end = End::Peer(0);
         let idle = self.qp.sq().is_idle();
         match self.when_closed {
             WhenClosed::Fail => self.fail(Fault::Closed),
@@ -329,7 +342,25 @@ impl MpaQp {
         limits.into_iter().flatten().for_each(|at_ns| *at_ns += for_ns);
     }
 
-    /// When [`MpaQp::handle_timeout`] is due.
+    /// What has come about: that the connection is established, then that it has ended.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let established = !self.awaits_peer || self.rdmap.heard();
+        let event = match self.told {
+            Told::Nothing if established => {
+                let (ord, ird) = self.depths;
+                Event::Established(Established { private_data: Vec::new(), ord, ird })
+            }
+            Told::Nothing | Told::Established if self.rdmap.is_dead() => {
+                Event::Ended { end: self.end, private_data: Vec::new() }
+            }
+            _ => return None,
+        };
+        let ended = matches!(event, Event::Ended { .. });
+        self.told = if ended { Told::Ended } else { Told::Established };
+        Some(event)
+    }
+
+    /// When [`MpaQp::handle_timeout`] is due, in nanoseconds.
     pub fn poll_timeout(&self) -> Option<u64> {
         let due = [
             self.nudge_at_ns,
@@ -341,7 +372,7 @@ impl MpaQp {
         due.into_iter().flatten().min()
     }
 
-    /// Does what is due; the caller transmits next.
+    /// Does what is due; [`MpaQp::poll_transmit`] comes next.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         let due = |at: &mut Option<u64>| at.take_if(|at_ns| *at_ns <= now_ns).is_some();
         if due(&mut self.nudge_at_ns) && self.rdmap.spoken() && !self.rdmap.heard() {

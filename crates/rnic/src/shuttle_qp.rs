@@ -1,19 +1,20 @@
 //! A queue pair bound to a Shuttle connection.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
+use weft_shuttle as shuttle;
 use weft_shuttle::cc::Rtt;
-use weft_shuttle::{
-    Config, Connection, Credit, End, Event, Identity, Misuse, Request, Route, TimeWait,
-};
+use weft_shuttle::{Config, Connection, Credit, End, Identity, Misuse, Request, Route, TimeWait};
 use weft_verbs::mr::RegionReader;
 use weft_verbs::{Qp, QpState, QpType, WcStatus};
 use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
 use weft_wire::terminate::{Terminate, TerminateCode};
 
-use crate::batch::{Burst, Written};
+use crate::batch::{Batch, Burst, Written};
+use crate::conn::{Established, Event, Sending, WhenClosed};
 use crate::rnr::{RetryLimits, RetryTimers};
 
 /// The stream that a queue pair has to itself.
@@ -22,16 +23,6 @@ const STREAM: StreamId = StreamId(0);
 const ROUNDS_MAX: usize = 16;
 /// A close that has a Terminate code for its reason says so by this bit; 0 is an orderly one.
 const TERMINATED: u64 = 1 << 16;
-
-/// What becomes of the queue pair when its peer closes the connection, over Shuttle in good order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenClosed {
-    /// It fails: the connection manager tells the program.
-    Fail,
-    /// It stays as it is, as a queue pair does whose peer is destroyed, until a request cannot be
-    /// delivered.
-    Stay,
-}
 
 /// What a connection is made with.
 pub struct Binding {
@@ -45,21 +36,10 @@ pub struct Binding {
     pub when_closed: WhenClosed,
 }
 
-/// Where a transmission stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sending {
-    /// Nothing more may leave now.
-    Done,
-    /// Others should have a turn first.
-    More,
-    /// The socket takes no more for now.
-    Blocked,
-}
-
 /// A queue pair bound to a Shuttle connection.
 ///
 /// Order of calls: [`ShuttleQp::connect`] or [`ShuttleQp::accept`]; then any of
-/// [`ShuttleQp::receive`], [`ShuttleQp::handle_timeout`] and [`ShuttleQp::transmit`], the
+/// [`ShuttleQp::receive`], [`ShuttleQp::handle_timeout`] and [`ShuttleQp::poll_transmit`], the
 /// last after each of the others and after work was posted; [`ShuttleQp::poll_timeout`] says when
 /// to call again. Times are nanoseconds of one clock.
 pub struct ShuttleQp {
@@ -68,9 +48,10 @@ pub struct ShuttleQp {
     connection: Connection,
     burst: Burst,
     when_closed: WhenClosed,
-    established: Option<Established>,
+    /// What is yet to be told.
+    events: VecDeque<Event>,
     /// What the peer said when it refused.
-    refused: Option<Vec<u8>>,
+    refused: Vec<u8>,
     /// Reads and Atomics that the program wants outstanding, and that the peer serves.
     ord: u16,
     ord_max: u16,
@@ -82,17 +63,6 @@ pub struct ShuttleQp {
     held: bool,
     /// What this side waits for.
     retry_timers: RetryTimers,
-}
-
-/// What the peer's answer said.
-#[derive(Clone, Debug)]
-pub struct Established {
-    /// The peer's private data.
-    pub private_data: Vec<u8>,
-    /// Reads and Atomics that this side may have outstanding.
-    pub ord: u16,
-    /// Reads and Atomics of the peer that this side serves at a time.
-    pub ird: u16,
 }
 
 impl ShuttleQp {
@@ -162,8 +132,8 @@ impl ShuttleQp {
             connection,
             burst: Burst::default(),
             when_closed,
-            established: None,
-            refused: None,
+            events: VecDeque::new(),
+            refused: Vec::new(),
             ord,
             ord_max: u16::MAX,
             end: None,
@@ -220,14 +190,9 @@ impl ShuttleQp {
         self.rdmap.set_ord(self.ord.min(ord_max));
     }
 
-    /// What the peer's answer said; given once.
-    pub fn take_established(&mut self) -> Option<Established> {
-        self.established.take()
-    }
-
-    /// What the peer said when it refused; given once. [`ShuttleQp::end`] has the reason.
-    pub fn take_refused(&mut self) -> Option<Vec<u8>> {
-        self.refused.take()
+    /// What has come about: how the handshake ended, and that the connection is over.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
     /// Whether a message waits for a receive. The caller has [`ShuttleQp::handle_posted`] called
@@ -309,7 +274,7 @@ impl ShuttleQp {
         let _ = self.connection.set_credit(now_ns, STREAM, credit);
     }
 
-    /// When [`ShuttleQp::handle_timeout`] and then [`ShuttleQp::transmit`] are due.
+    /// When [`ShuttleQp::handle_timeout`] and then [`ShuttleQp::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
         let requests = [self.silence_due_ns(), self.short_due_ns(), self.orphans_due_ns()];
         requests.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
@@ -366,10 +331,10 @@ impl ShuttleQp {
     ///
     /// `clock_ns` tells the time for each burst: were one dated back to the first, the path would
     /// seem to take longer whenever this process waits for a processor.
-    pub fn transmit(
+    pub fn poll_transmit(
         &mut self,
         mut clock_ns: impl FnMut() -> u64,
-        mut write: impl FnMut(&Burst) -> Written,
+        mut write: impl FnMut(&Batch<'_>) -> Written,
     ) -> Sending {
         let mut now_ns = clock_ns();
         self.retry_timers.note_work(now_ns, !self.qp.sq().is_idle());
@@ -397,7 +362,7 @@ impl ShuttleQp {
     fn transmit_burst(
         &mut self,
         now_ns: u64,
-        write: &mut impl FnMut(&Burst) -> Written,
+        write: &mut impl FnMut(&Batch<'_>) -> Written,
     ) -> Option<Sending> {
         let regions = self.qp.regions().reader();
         if !self.burst.waits(regions.generation()) {
@@ -414,7 +379,7 @@ impl ShuttleQp {
             }
         }
         loop {
-            match write(&self.burst) {
+            match write(&self.burst.batch()) {
                 Written::Octets(octets) if self.burst.advance(octets) => {}
                 Written::Blocked => {
                     self.burst.keep(regions.generation());
@@ -467,18 +432,25 @@ impl ShuttleQp {
     fn take_events(&mut self, now_ns: u64) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                Event::Established { private_data, ord, ird } => {
-                    self.established = Some(Established { private_data, ord, ird });
+                shuttle::Event::Established { private_data, ord, ird } => {
+                    let established = Established { private_data, ord, ird };
+                    self.events.push_back(Event::Established(established));
                 }
-                Event::Rejected { private_data } => self.refused = Some(private_data),
-                Event::PathValidated { .. } => {}
-                Event::Ended(end) => self.handle_end(now_ns, end),
+                shuttle::Event::Rejected { private_data } => self.refused = private_data,
+                shuttle::Event::PathValidated { .. } => {}
+                shuttle::Event::Ended(end) => self.handle_end(now_ns, end),
             }
         }
     }
 
-    fn handle_end(&mut self, now_ns: u64, end: End) {
+    fn note_end(&mut self, end: End) {
         self.end = Some(end);
+        let private_data = std::mem::take(&mut self.refused);
+        self.events.push_back(Event::Ended { end, private_data });
+    }
+
+    fn handle_end(&mut self, now_ns: u64, end: End) {
+        self.note_end(end);
         self.held = false;
         match end {
             End::Peer(reason) if reason & TERMINATED != 0 => {
@@ -510,7 +482,9 @@ impl ShuttleQp {
             self.fail(now_ns, Fault::Unreachable);
             return;
         }
-        self.end.get_or_insert(End::Silence);
+        if self.end.is_none() {
+            self.note_end(End::Silence);
+        }
         self.connection.close(now_ns, 0);
         self.qp.sq().let_go(self.qp.num(), self.qp.send_cq());
     }

@@ -8,16 +8,16 @@ use common::{ALL, Host};
 use weft_rnic::LoopbackQp;
 use weft_verbs::{QpState, SendOp, WcStatus};
 
-fn mirror() -> (Host, LoopbackQp) {
+fn loopback() -> (Host, LoopbackQp) {
     let host = Host::new(5);
     host.qp.enter(QpState::Rts);
-    let mirror = LoopbackQp::new(Arc::clone(&host.qp), 2);
-    (host, mirror)
+    let loopback = LoopbackQp::new(Arc::clone(&host.qp), 2);
+    (host, loopback)
 }
 
 #[test]
 fn every_operation_comes_back() {
-    let (host, mut mirror) = mirror();
+    let (host, mut loopback) = loopback();
     let (from, to) = (host.memory(100_000, ALL), host.memory(100_000, ALL));
     host.qp.regions().write(from.key, host.pd.id(), from.addr(), &[5; 100_000], ALL).unwrap();
     let (at, stag) = (to.addr(), to.key);
@@ -29,7 +29,8 @@ fn every_operation_comes_back() {
     for id in 6..10 {
         host.send(id, SendOp::Read { to: at, stag }, &[from.sge(0, 8)]);
     }
-    assert!(!mirror.reflect());
+    loopback.poll_transmit();
+    assert!(!loopback.is_held());
     let done = host.statuses();
     assert_eq!(done.len(), 9);
     assert!(done.iter().all(|(_, status)| *status == 0), "{done:?}");
@@ -39,24 +40,27 @@ fn every_operation_comes_back() {
 
 #[test]
 fn a_message_waits_for_its_receive() {
-    let (host, mut mirror) = mirror();
+    let (host, mut loopback) = loopback();
     host.send(1, SendOp::Send, &[]);
-    assert!(mirror.reflect());
+    loopback.poll_transmit();
+    assert!(loopback.is_held());
     assert!(host.statuses().is_empty());
     host.recv(2, &[]);
-    assert!(!mirror.reflect());
+    loopback.poll_transmit();
+    assert!(!loopback.is_held());
     assert_eq!(host.statuses().len(), 2);
 }
 
 #[test]
 fn a_wrong_key_fails_the_request_that_has_it() {
-    let (host, mut mirror) = mirror();
+    let (host, mut loopback) = loopback();
     let from = host.memory(8, ALL);
     host.send(1, SendOp::Write { to: 0, stag: 7 << 20 }, &[from.sge(0, 8)]);
     host.send(2, SendOp::Send, &[]);
-    assert!(!mirror.reflect());
+    loopback.poll_transmit();
+    assert!(!loopback.is_held());
     let (refused, flushed) = (WcStatus::RemAccessErr as u32, WcStatus::WrFlushErr as u32);
     assert_eq!(host.statuses(), [(1, refused), (2, flushed)]);
-    assert!(mirror.is_dead());
+    assert!(loopback.is_dead());
     assert_eq!(host.qp.state(), QpState::Err);
 }

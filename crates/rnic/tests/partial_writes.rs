@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use weft_rnic::{Transmit, Written};
+use weft_rnic::{Sending, Written};
 use weft_verbs::SendOp;
 
 #[test]
@@ -17,7 +17,7 @@ fn what_is_posted_behind_a_partial_write_goes_out_with_the_rest() {
     assert_eq!(a.output(10).len(), 10);
     a.send(2, write, &[source.sge(0, 64)]);
     // One call, as when the socket has room again: nobody rings for the second request any more.
-    let outcome = a.mpa.transmit(|out| Written::Octets(out.gather().len() - out.written()));
-    assert_eq!(outcome, Transmit::Done);
+    let outcome = a.mpa.poll_transmit(|out| Written::Octets(out.gather.len() - out.written));
+    assert_eq!(outcome, Sending::Done);
     assert_eq!(a.statuses(), [(1, 0), (2, 0)]);
 }

@@ -31,16 +31,16 @@ fn a_batch_that_tcp_took_a_part_of_ends_with_its_memory() {
     a.send(1, write, &[source.sge(0, LEN)]);
     assert_eq!(a.output(1500).len(), 1500);
     let mut waited = false;
-    a.mpa.transmit(|out| {
-        waited |= names(out.gather(), &source);
+    a.mpa.poll_transmit(|out| {
+        waited |= names(out.gather, &source);
         Written::Blocked
     });
     assert!(waited, "nothing of the memory was left to write");
     a.device.regions().deregister(source.key).unwrap();
     let mut left = false;
-    a.mpa.transmit(|out| {
-        left |= names(out.gather(), &source);
-        Written::Octets(out.gather().len() - out.written())
+    a.mpa.poll_transmit(|out| {
+        left |= names(out.gather, &source);
+        Written::Octets(out.gather.len() - out.written)
     });
     assert!(!left, "memory was read that is not registered any more");
     assert_eq!(a.statuses(), [(1, FLUSHED)]);
@@ -55,10 +55,10 @@ fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
     let write = SendOp::Write { to: target.addr(), stag: target.key };
     a.send(1, write, &[source.sge(0, LEN)]);
     let mut waited = false;
-    let outcome = a.shuttle.transmit(
+    let outcome = a.shuttle.poll_transmit(
         || world.now_ns,
         |burst| {
-            waited |= names(&burst.transmit().gather, &source);
+            waited |= names(burst.gather, &source);
             Written::Blocked
         },
     );
@@ -67,11 +67,11 @@ fn a_burst_that_waits_for_its_socket_ends_with_its_memory() {
     let mut left = false;
     let mut outcome = Sending::More;
     while outcome == Sending::More {
-        outcome = a.shuttle.transmit(
+        outcome = a.shuttle.poll_transmit(
             || world.now_ns,
             |burst| {
-                left |= names(&burst.transmit().gather, &source);
-                Written::Octets(burst.lengths().iter().map(|len| usize::from(*len)).sum())
+                left |= names(burst.gather, &source);
+                Written::Octets(burst.lengths.iter().map(|len| usize::from(*len)).sum())
             },
         );
     }

@@ -5,11 +5,10 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{ALL, Host, Memory, entropy};
+use common::{ALL, Host, Memory, entropy, flatten};
 use degen::link::Link;
 use degen::spec::PathSpec;
 use weft_rnic::shuttle::{Config, Identity, Request, Route, cc};
-use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::{Binding, Sending, ShuttleQp, WhenClosed, Written};
 use weft_verbs::{QpState, SendOp};
@@ -65,21 +64,12 @@ impl Wan {
         let (link, now_ns) = (&mut self.links[host], self.now_ns);
         let table = Arc::clone(self.hosts[host].device.regions());
         let done = |sending| sending == Sending::Done;
-        while !done(shuttle.transmit(
+        while !done(shuttle.poll_transmit(
             || now_ns,
             |burst| {
-                let (transmit, regions) = (burst.transmit(), table.reader());
-                let mut all = Vec::new();
-                for piece in transmit.gather.pieces() {
-                    match piece {
-                        Piece::Slab { start, len } => {
-                            all.extend_from_slice(transmit.gather.staged(*start, *len));
-                        }
-                        Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
-                    }
-                }
+                let all = flatten(burst, &table.reader());
                 let mut rest = &all[..];
-                for length in &transmit.lengths {
+                for length in burst.lengths {
                     let (datagram, after) = rest.split_at(usize::from(*length));
                     link.handle(now_ns, u32::from(*length) + IP_UDP, false, datagram.to_vec());
                     rest = after;

@@ -147,6 +147,12 @@ impl Srq {
         self.uses().is_none() || inner.queue.await_one(who)
     }
 
+    /// Whether a receive is posted, or never will be.
+    pub fn has_recv(&self) -> bool {
+        let inner = self.inner();
+        self.uses().is_none() || !inner.queue.is_empty()
+    }
+
     /// Takes the oldest receive; tells when the limit is undercut, once for each arming.
     pub fn take(&self) -> Option<RecvWqe> {
         let mut inner = self.inner();

@@ -21,7 +21,7 @@ use weft_reactor::{Interest, Source, Token};
 use weft_rnic::shuttle::{End, Refusal, Route};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::wire::shuttle::greeting::Greeting;
-use weft_rnic::{RetryLimits, Sending, ShuttleQp, Written};
+use weft_rnic::{Established, Event, RetryLimits, Sending, ShuttleQp, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
 use crate::device_kind::Personality;
@@ -53,6 +53,8 @@ pub(crate) struct DatagramDrive {
     /// It will be.
     waits: bool,
     established: bool,
+    /// How the handshake came to nothing, until the connection manager is told.
+    failed: Option<Answer>,
     watched: Interest,
     turn: Turn,
     /// Something was received that nothing has been concluded from yet.
@@ -132,6 +134,7 @@ impl DatagramDrive {
             waker,
             waits: false,
             established: false,
+            failed: None,
             watched: Interest::READ,
             turn: Turn::default(),
             has_news: false,
@@ -244,8 +247,8 @@ impl DatagramDrive {
         let clock_ns = || ns_at(clock::now());
         let own = self.own.as_ref();
         let outcome = match &mut self.wire {
-            None => shuttle.transmit(clock_ns, |burst| self.port.send(burst, own)),
-            Some(wire) => shuttle.transmit(clock_ns, |burst| match burst.lengths().first() {
+            None => shuttle.poll_transmit(clock_ns, |burst| self.port.send(burst, own)),
+            Some(wire) => shuttle.poll_transmit(clock_ns, |burst| match burst.lengths.first() {
                 Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
                 _ => self.port.send_first(burst, own),
             }),
@@ -253,10 +256,27 @@ impl DatagramDrive {
         self.turn.blocked = outcome != Sending::Done;
     }
 
+    /// Takes what has come about on the connection.
+    fn take_events(&mut self) {
+        while let Stage::Bound(shuttle) = &mut self.stage
+            && let Some(event) = shuttle.poll_event()
+        {
+            match event {
+                Event::Established(established) => self.greet(&established),
+                Event::Ended { end, private_data } if !self.established => {
+                    self.failed = Some(match end {
+                        End::Rejected(reason) => Answer::Refused { reason, private_data },
+                        end => Answer::None(end),
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The peer's answer says how much it can hold.
-    fn greet(&mut self) {
+    fn greet(&mut self, established: &Established) {
         let Stage::Bound(shuttle) = &mut self.stage else { return };
-        let Some(established) = shuttle.take_established() else { return };
         self.established = true;
         self.silence = None;
         self.doorkeeper = None;
@@ -284,15 +304,12 @@ impl DatagramDrive {
         if self.port.was_refused() && self.mandate.is_some() {
             self.handle_refusal(now);
         }
-        let (Some(mandate), Stage::Bound(shuttle)) = (&mut self.mandate, &mut self.stage) else {
+        self.take_events();
+        let (Some(mandate), Stage::Bound(shuttle)) = (&mut self.mandate, &self.stage) else {
             return;
         };
-        if let Some(end) = shuttle.end().filter(|_| !self.established) {
-            let private_data = shuttle.take_refused().unwrap_or_default();
-            mandate.answer(match end {
-                End::Rejected(reason) => Answer::Refused { reason, private_data },
-                end => Answer::None(end),
-            });
+        if let Some(answer) = self.failed.take() {
+            mandate.answer(answer);
         }
         mandate.tell(self.closed || shuttle.end().is_some(), notices);
     }
@@ -497,7 +514,7 @@ impl Drive for DatagramDrive {
         }
         self.waits &= !posted;
         self.offer_held(now);
-        self.greet();
+        self.take_events();
         self.heed_refusal(now);
         self.look_after_absence(now);
         let open = !self.turn.blocked || work & todo::WRITABLE != 0;

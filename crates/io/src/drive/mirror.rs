@@ -8,7 +8,6 @@ use weft_rnic::LoopbackQp;
 use weft_rnic::wire::capability::Capabilities;
 use weft_verbs::{Qp, Wake};
 
-use crate::capability;
 use crate::device_kind::Personality;
 use crate::drive::{Drive, Notices, Turn};
 use crate::tally::Work;
@@ -35,7 +34,7 @@ impl Drive for MirrorDrive {
     fn register(&mut self, _: Arc<dyn Source>) {}
 
     fn capabilities(&self) -> Option<Capabilities> {
-        Some(capability::mirror())
+        Some(self.mirror.capabilities())
     }
 
     fn work_done(&self) -> (Personality, Work) {
@@ -76,7 +75,10 @@ impl Drive for MirrorDrive {
     }
 
     fn work(&mut self, _: u8, _: Instant) {
-        while self.mirror.reflect() && self.qp.await_recv(Weak::clone(&self.waker)) {}
+        self.mirror.poll_transmit();
+        while self.mirror.is_held() && self.qp.await_recv(Weak::clone(&self.waker)) {
+            self.mirror.poll_transmit();
+        }
     }
 
     fn finds_nothing(&mut self, _: Instant) -> bool {
@@ -84,7 +86,7 @@ impl Drive for MirrorDrive {
     }
 
     fn disconnect(&mut self) {
-        self.mirror.reflect();
+        self.mirror.poll_transmit();
         self.mirror.close();
     }
 

@@ -10,7 +10,7 @@ use weft_os::clock::{self, instant_at, ns_at};
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Source, Token};
 use weft_rnic::wire::capability::Capabilities;
-use weft_rnic::{MpaQp, Transmit};
+use weft_rnic::{Event, MpaQp, Sending};
 use weft_verbs::{Qp, Wake};
 
 use crate::Settings;
@@ -57,10 +57,6 @@ pub(crate) struct StreamDrive {
     next_segment_look: u64,
     phase: Phase,
     watcher: Option<Arc<dyn LinkWatcher>>,
-    /// It is established with the first message of the peer.
-    awaited: bool,
-    /// The watcher knows that it is.
-    established: bool,
     /// A peer that says nothing and takes nothing is waited for, as TCP does by itself.
     waits_forever: bool,
     /// Since when something was perhaps not acknowledged, and when that is looked at.
@@ -71,13 +67,11 @@ pub(crate) struct StreamDrive {
 }
 
 impl StreamDrive {
-    /// Takes over `socket`. The connection is established with the first message of the peer, if
-    /// that is `awaited`, else at once.
+    /// Takes over `socket`.
     pub fn new(
         mpa: MpaQp,
         socket: HighFd,
         watcher: Arc<dyn LinkWatcher>,
-        awaited: bool,
         waker: Weak<dyn Wake>,
     ) -> Self {
         Self {
@@ -92,8 +86,6 @@ impl StreamDrive {
             next_segment_look: SEGMENT_LOOK,
             phase: Phase::Open,
             watcher: Some(watcher),
-            awaited,
-            established: false,
             waits_forever: false,
             unacknowledged: None,
             due: None,
@@ -247,7 +239,7 @@ impl StreamDrive {
     fn transmit(&mut self, now: Instant) {
         let socket = self.socket.as_fd();
         let before = self.mpa.stats().octets_out;
-        let outcome = self.mpa.transmit(|out| tcp::send(socket, out));
+        let outcome = self.mpa.poll_transmit(|out| tcp::send(socket, out));
         let sent = self.mpa.stats().octets_out;
         if sent != before && self.unacknowledged.is_none() && !self.waits_forever {
             let look_at = now + Settings::get().stall_after / SILENCE_LOOKS;
@@ -258,9 +250,9 @@ impl StreamDrive {
             self.mpa.set_emss(tcp::segment_size(socket));
         }
         match outcome {
-            Transmit::Done => self.turn.blocked = false,
-            Transmit::More => self.turn.blocked = true,
-            Transmit::Failed => {
+            Sending::Done => self.turn.blocked = false,
+            Sending::More | Sending::Blocked => self.turn.blocked = true,
+            Sending::Failed => {
                 // What the peer said before it went, a Terminate above all, is still to be read.
                 while !self.is_cut() && self.receive(now) {}
                 self.left();
@@ -448,12 +440,12 @@ impl Drive for StreamDrive {
 
     fn conclude(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
         let mut notices = Notices::default();
-        if !self.established && (!self.awaited || self.mpa.heard()) {
-            self.established = true;
-            notices.established = self.watcher.clone();
-        }
-        if self.mpa.is_dead() {
-            notices.disconnected = self.watcher.take();
+        while let Some(event) = self.mpa.poll_event() {
+            match event {
+                Event::Established(_) => notices.established = self.watcher.clone(),
+                Event::Ended { .. } => notices.disconnected = self.watcher.take(),
+                Event::Dropped(_) | Event::Notice { .. } => {}
+            }
         }
         if self.phase == Phase::Open && self.mpa.is_finished() {
             tcp::shutdown_write(self.socket.as_fd());

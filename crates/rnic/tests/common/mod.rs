@@ -3,6 +3,7 @@
 
 pub mod player;
 pub mod shuttle;
+pub mod ud;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use weft_rnic::mpa::{Agreed, Role, Rtr};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::terminate::{Terminate, TerminatePhase};
-use weft_rnic::{Device, MpaLink, MpaQp, Outgoing, Transmit, WhenClosed, Written};
+use weft_rnic::{Batch, Device, MpaLink, MpaQp, Sending, WhenClosed, Written};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionReader, RegionSpec};
 use weft_verbs::{
@@ -188,7 +189,7 @@ impl Side {
         let mut out = Vec::new();
         let table = Arc::clone(self.device.regions());
         loop {
-            let outcome = self.mpa.transmit(|batch| {
+            let outcome = self.mpa.poll_transmit(|batch| {
                 let rest = flatten(batch, &table.reader());
                 let take = rest.len().min(room - out.len());
                 if take == 0 {
@@ -197,7 +198,7 @@ impl Side {
                 out.extend_from_slice(&rest[..take]);
                 Written::Octets(take)
             });
-            if outcome != Transmit::More || out.len() >= room {
+            if outcome != Sending::More || out.len() >= room {
                 return out;
             }
         }
@@ -212,8 +213,8 @@ impl Side {
 }
 
 /// What a batch holds, as the kernel would read it.
-fn flatten(batch: &Outgoing, regions: &RegionReader<'_>) -> Vec<u8> {
-    let gather = batch.gather();
+pub fn flatten(batch: &Batch<'_>, regions: &RegionReader<'_>) -> Vec<u8> {
+    let gather = batch.gather;
     let mut all = Vec::new();
     for piece in gather.pieces() {
         match piece {
@@ -221,7 +222,7 @@ fn flatten(batch: &Outgoing, regions: &RegionReader<'_>) -> Vec<u8> {
             Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
         }
     }
-    all.split_off(batch.written())
+    all.split_off(batch.written)
 }
 
 /// A frame around `ulpdu`.

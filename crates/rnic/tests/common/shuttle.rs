@@ -6,13 +6,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use weft_rnic::shuttle::{Config, Identity, Request, Route};
-use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::{Binding, Sending, ShuttleQp, WhenClosed, Written};
 use weft_verbs::{Qp, QpState};
 
 use super::player::Player;
-use super::{Host, entropy};
+use super::{Host, entropy, flatten};
 
 pub const MS: u64 = 1_000_000;
 
@@ -116,21 +115,12 @@ fn pair([near, far]: [Host; 2], now_ns: u64) -> [Side; 2] {
 fn output(shuttle: &mut ShuttleQp, host: &Host, now_ns: u64, mut take: impl FnMut(&[u8])) {
     let table = Arc::clone(host.device.regions());
     loop {
-        let outcome = shuttle.transmit(
+        let outcome = shuttle.poll_transmit(
             || now_ns,
             |burst| {
-                let (transmit, regions) = (burst.transmit(), table.reader());
-                let mut all = Vec::new();
-                for piece in transmit.gather.pieces() {
-                    match piece {
-                        Piece::Slab { start, len } => {
-                            all.extend_from_slice(transmit.gather.staged(*start, *len));
-                        }
-                        Piece::Memory(memory) => regions.copy_to(*memory, &mut all),
-                    }
-                }
+                let all = flatten(burst, &table.reader());
                 let mut rest = &all[..];
-                for length in &transmit.lengths {
+                for length in burst.lengths {
                     let (datagram, later) = rest.split_at(usize::from(*length));
                     take(datagram);
                     rest = later;

@@ -350,6 +350,14 @@ impl Qp {
         }
     }
 
+    /// Whether a receive is posted, or never will be.
+    pub fn has_recv(&self) -> bool {
+        match &self.srq {
+            Some(srq) => srq.has_recv(),
+            None => !self.rq().is_empty(),
+        }
+    }
+
     /// Takes the receive for the next message.
     pub fn take_recv(&self) -> Option<RecvWqe> {
         match &self.srq {

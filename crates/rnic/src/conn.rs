@@ -1,0 +1,278 @@
+//! A queue pair bound to what carries it: one interface over MPA, Shuttle, unreliable datagrams and
+//! loopback.
+//!
+//! Order of calls: any of [`Conn::handle`] and [`Conn::poll_transmit`], the latter after each of
+//! the former and after work was posted; then [`Conn::poll_event`] until there is none, and
+//! [`Conn::poll_timeout`], which says when [`Input::Timeout`] is due. Times are nanoseconds of one
+//! clock of the caller's; for datagrams that are sealed it is the time of day.
+
+use core::net::IpAddr;
+use std::sync::Arc;
+
+use weft_rdmap::Stats;
+pub use weft_shuttle::End;
+use weft_shuttle::{Route, Unopened};
+use weft_verbs::Qp;
+use weft_wire::capability::Capabilities;
+use weft_wire::datagram::{NOTICE_LEN, Notice};
+
+use crate::batch::{Batch, Written};
+use crate::loopback::LoopbackQp;
+use crate::mpa_qp::MpaQp;
+use crate::rnr::RetryLimits;
+use crate::shuttle_qp::ShuttleQp;
+use crate::ud_qp::UdQp;
+
+/// What becomes of the queue pair when its peer closes the connection, over Shuttle in good order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenClosed {
+    /// It fails: the connection manager tells the application.
+    Fail,
+    /// It stays as it is, as a queue pair does whose peer is destroyed, until a request cannot be
+    /// delivered.
+    Stay,
+}
+
+/// What happens to a connection. What does not fit its transport is ignored.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// The stream from the first byte on that was not consumed (MPA).
+    Bytes(&'a [u8]),
+    /// A datagram, which may be opened in place (Shuttle, unreliable datagrams).
+    Datagram {
+        /// From where, and to which of this host's addresses.
+        route: Route,
+        /// The network marked it as congested (ECN).
+        marked: bool,
+        /// Its bytes.
+        bytes: &'a mut [u8],
+    },
+    /// Receives were posted (Shuttle, loopback; elsewhere the bytes are offered again).
+    Posted,
+    /// What [`Conn::poll_timeout`] has named may be due.
+    Timeout,
+    /// Nobody ran at this end for so long: its process was stopped. Comes before anything else that
+    /// follows the stop.
+    Stopped {
+        /// For so many nanoseconds.
+        for_ns: u64,
+    },
+    /// The peer has closed its end of the stream, or is known to be gone.
+    PeerGone,
+    /// This side ends the connection: what is not complete is flushed.
+    Close,
+}
+
+/// Where a transmission stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// Nothing more may leave now.
+    Done,
+    /// Other connections should have their turn first.
+    More,
+    /// The socket takes no more for now.
+    Blocked,
+    /// The stream is gone.
+    Failed,
+}
+
+/// What the peer's answer said.
+#[derive(Clone, Debug)]
+pub struct Established {
+    /// The peer's private data, where the handshake was not the connection manager's own.
+    pub private_data: Vec<u8>,
+    /// Reads and Atomics that this side may have outstanding.
+    pub ord: u16,
+    /// Reads and Atomics of the peer that this side serves at a time.
+    pub ird: u16,
+}
+
+/// What has come about on a connection.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Both ends know of the connection. Of datagrams and loopback there is none.
+    Established(Established),
+    /// The connection is over, or never came to be. Comes once.
+    Ended {
+        /// How.
+        end: End,
+        /// What the peer said, if it refused.
+        private_data: Vec<u8>,
+    },
+    /// A datagram was dropped that its sender may want to know of.
+    Dropped(DroppedDatagram),
+    /// The receiver at `from` says that it drops the datagrams of this queue pair.
+    Notice {
+        /// What it says.
+        notice: Notice,
+        /// From where.
+        from: IpAddr,
+    },
+}
+
+/// A datagram that was dropped because of how it is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DroppedDatagram {
+    /// Why it did not open; `None` for clear text that is not taken.
+    pub unopened: Option<Unopened>,
+    /// Its first bytes, which a notice to its sender repeats; none where no notice is due.
+    pub head: Option<[u8; NOTICE_LEN]>,
+    /// It names this queue pair, and has its queue key.
+    pub names_qp: bool,
+    /// From where, and to which address.
+    pub route: Route,
+}
+
+/// A queue pair bound to what carries it.
+pub enum Conn {
+    /// A TCP connection, by MPA (RFC 5044).
+    Mpa(Box<MpaQp>),
+    /// A Shuttle connection, over UDP.
+    Shuttle(Box<ShuttleQp>),
+    /// Unreliable datagrams, over UDP.
+    Datagram(Box<UdQp>),
+    /// Itself.
+    Loopback(Box<LoopbackQp>),
+}
+
+impl Conn {
+    /// Takes what happens. Gives how many of the bytes are consumed: what is left of a stream, or a
+    /// datagram of which none are, is to be offered again once [`Conn::is_held`] is over.
+    pub fn handle(&mut self, input: Input<'_>, now_ns: u64) -> usize {
+        match self {
+            Self::Mpa(mpa) => match input {
+                Input::Bytes(bytes) => return mpa.receive(bytes, now_ns),
+                Input::Timeout => mpa.handle_timeout(now_ns),
+                Input::Stopped { for_ns } => mpa.handle_stop(for_ns),
+                Input::PeerGone => mpa.handle_closed(),
+                Input::Close => mpa.close(),
+                Input::Datagram { .. } | Input::Posted => {}
+            },
+            Self::Shuttle(shuttle) => match input {
+                Input::Datagram { route, marked, bytes } => {
+                    shuttle.receive(now_ns, route, marked, bytes);
+                    return bytes.len();
+                }
+                Input::Posted => shuttle.handle_posted(now_ns),
+                Input::Timeout => shuttle.handle_timeout(now_ns),
+                Input::Stopped { for_ns } => shuttle.handle_stop(for_ns),
+                Input::PeerGone => shuttle.handle_unreachable(now_ns),
+                Input::Close => shuttle.close(now_ns),
+                Input::Bytes(_) => {}
+            },
+            Self::Datagram(ud) => match input {
+                Input::Datagram { route, bytes, .. } => return ud.receive(now_ns, &route, bytes),
+                Input::Close => ud.close(),
+                _ => {}
+            },
+            Self::Loopback(loopback) => match input {
+                Input::Posted => loopback.poll_transmit(),
+                Input::PeerGone | Input::Close => loopback.close(),
+                _ => {}
+            },
+        }
+        0
+    }
+
+    /// Gives what may leave now to `write`, batch by batch, until it takes no more. Of datagrams
+    /// those that cannot leave are lost, as on the path; `clock_ns` tells the time of each burst.
+    pub fn poll_transmit(
+        &mut self,
+        clock_ns: impl FnMut() -> u64,
+        write: impl FnMut(&Batch<'_>) -> Written,
+    ) -> Sending {
+        match self {
+            Self::Mpa(mpa) => mpa.poll_transmit(write),
+            Self::Shuttle(shuttle) => shuttle.poll_transmit(clock_ns, write),
+            Self::Datagram(ud) => ud.poll_transmit(clock_ns, write),
+            Self::Loopback(loopback) => {
+                loopback.poll_transmit();
+                Sending::Done
+            }
+        }
+    }
+
+    /// When [`Input::Timeout`] is due, in nanoseconds.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        match self {
+            Self::Mpa(mpa) => mpa.poll_timeout(),
+            Self::Shuttle(shuttle) => shuttle.poll_timeout(),
+            // Nothing is repeated and nobody is waited for.
+            Self::Datagram(_) | Self::Loopback(_) => None,
+        }
+    }
+
+    /// The next of what has come about.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        match self {
+            Self::Mpa(mpa) => mpa.poll_event(),
+            Self::Shuttle(shuttle) => shuttle.poll_event(),
+            Self::Datagram(ud) => ud.poll_event(),
+            Self::Loopback(loopback) => loopback.poll_event(),
+        }
+    }
+
+    /// The queue pair.
+    pub fn qp(&self) -> &Arc<Qp> {
+        match self {
+            Self::Mpa(mpa) => mpa.qp(),
+            Self::Shuttle(shuttle) => shuttle.qp(),
+            Self::Datagram(ud) => ud.qp(),
+            Self::Loopback(loopback) => loopback.qp(),
+        }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> Stats {
+        match self {
+            Self::Mpa(mpa) => mpa.stats(),
+            Self::Shuttle(shuttle) => shuttle.stats(),
+            Self::Datagram(ud) => ud.stats(),
+            Self::Loopback(loopback) => loopback.stats(),
+        }
+    }
+
+    /// Who does what below the verbs.
+    pub fn capabilities(&self) -> Capabilities {
+        match self {
+            Self::Mpa(mpa) => mpa.capabilities(),
+            Self::Shuttle(shuttle) => shuttle.capabilities(),
+            Self::Datagram(ud) => ud.capabilities(),
+            Self::Loopback(loopback) => loopback.capabilities(),
+        }
+    }
+
+    /// Whether a message waits for a receive, and what follows it with it.
+    pub fn is_held(&self) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.is_held(),
+            Self::Shuttle(shuttle) => shuttle.is_held(),
+            Self::Datagram(ud) => ud.is_held(),
+            Self::Loopback(loopback) => loopback.is_held(),
+        }
+    }
+
+    /// Whether it has failed or was closed: nothing is placed any more.
+    pub fn is_dead(&self) -> bool {
+        match self {
+            Self::Mpa(mpa) => mpa.is_dead(),
+            Self::Shuttle(shuttle) => shuttle.is_dead(),
+            Self::Datagram(ud) => ud.is_dead(),
+            Self::Loopback(loopback) => loopback.is_dead(),
+        }
+    }
+
+    /// Says what the application has set for its requests, where the handshake did not: how many
+    /// Reads and Atomics may be outstanding, and how long a request waits for a silent peer.
+    pub fn set_requester(&mut self, ord: u16, limits: RetryLimits) {
+        match self {
+            Self::Shuttle(shuttle) => {
+                shuttle.set_ord(ord);
+                shuttle.set_retry_limits(limits);
+            }
+            Self::Loopback(loopback) => loopback.set_ord(ord),
+            // MPA has agreed on depths, TCP waits by itself; datagrams have neither.
+            Self::Mpa(_) | Self::Datagram(_) => {}
+        }
+    }
+}
