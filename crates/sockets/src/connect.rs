@@ -26,7 +26,7 @@ use crate::conn::attempt::{ConnectAttempt, Decision};
 use crate::conn::inner::ConnInner;
 use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
-use crate::conn::{Conn, ConnPart};
+use crate::conn::{ConnPart, SdpConn};
 use crate::fabric::{Fabric, conn_param};
 use crate::names::SocketEnds;
 use crate::registry::Registry;
@@ -75,7 +75,7 @@ struct ConnectCall {
     flags: c_int,
     remote: SocketAddr,
     strict: bool,
-    conn: Arc<Conn>,
+    conn: Arc<SdpConn>,
     table: &'static ConnTable,
 }
 
@@ -94,7 +94,7 @@ impl ConnectCall {
             local = sys::local(fd).map_err(|_| "it has no address")?;
         }
         let strict = strict::forbids_tcp(&table.env.settings, local.ip(), meant(remote).ip());
-        let conn = Conn::new(table, SocketEnds { local, remote }, ConnPhase::Connecting);
+        let conn = SdpConn::new(table, SocketEnds { local, remote }, ConnPhase::Connecting);
         let asked = ask(table, &conn, local, meant(remote), strict);
         if let Err(why) = asked {
             conn.finish(&mut conn.lock());
@@ -221,7 +221,7 @@ impl ConnectCall {
 /// Sends the Hello.
 fn ask(
     table: &'static ConnTable,
-    conn: &Arc<Conn>,
+    conn: &Arc<SdpConn>,
     local: SocketAddr,
     remote: SocketAddr,
     strict: bool,

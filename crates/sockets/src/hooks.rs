@@ -15,7 +15,7 @@ use libc::{epoll_event, sockaddr, sockaddr_storage, socklen_t};
 
 use crate::accept::{AcceptResult, accepted};
 use crate::address;
-use crate::conn::Conn;
+use crate::conn::SdpConn;
 use crate::connect::{self as connecting, ConnectResult};
 use crate::listener::ListenerTable;
 use crate::names::SocketEnds;
@@ -52,7 +52,7 @@ pub(crate) fn is_tcp(fd: RawFd) -> bool {
 }
 
 /// The connection behind a descriptor of the application.
-fn conn_of(fd: RawFd) -> Option<Arc<Conn>> {
+fn conn_of(fd: RawFd) -> Option<Arc<SdpConn>> {
     Registry::current()?.conns.find(fd)
 }
 

@@ -18,7 +18,7 @@ use weft_os::clock;
 use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};
 
-use crate::conn::Conn;
+use crate::conn::SdpConn;
 use crate::conn::state::ConnPhase;
 use crate::conn::table::ConnTable;
 use crate::fabric::Fabric;
@@ -39,7 +39,7 @@ const TCP_PEER_LIFETIME: Duration = Duration::from_secs(10);
 #[derive(Default)]
 struct Peers {
     /// By the addresses of their TCP sockets.
-    granted: HashMap<SocketAddr, Arc<Conn>>,
+    granted: HashMap<SocketAddr, Arc<SdpConn>>,
     tcp: VecDeque<(SocketAddr, Instant)>,
 }
 
@@ -126,8 +126,9 @@ impl SdpListener {
         seen: IpAddr,
         remote: SocketAddr,
         request: Request,
-    ) -> Option<Arc<Conn>> {
-        let conn = Conn::new(self.conns, SocketEnds { local: self.at, remote }, ConnPhase::Offered);
+    ) -> Option<Arc<SdpConn>> {
+        let conn =
+            SdpConn::new(self.conns, SocketEnds { local: self.at, remote }, ConnPhase::Offered);
         id.set_cookie(conn.id);
         let granted = conn.grant(id, &self.fabric, seen, request);
         if !granted {

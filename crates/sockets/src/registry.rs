@@ -11,7 +11,7 @@ use weft_io::cm::Delivery;
 use weft_os::clock;
 
 use crate::cm_events::CmHandlers;
-use crate::conn::Conn;
+use crate::conn::SdpConn;
 use crate::conn::table::ConnTable;
 use crate::env::Env;
 use crate::generations::PerProcess;
@@ -118,7 +118,7 @@ impl Registry {
         sockets.into_iter().flat_map(sys::find).for_each(sys::close);
         let until = clock::now() + LINGER_LIMIT;
         while clock::now() < until {
-            let open: Vec<Arc<Conn>> = conns.all();
+            let open: Vec<Arc<SdpConn>> = conns.all();
             if !open.iter().any(|conn| conn.has_unsent()) {
                 return;
             }

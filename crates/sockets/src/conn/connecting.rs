@@ -8,7 +8,7 @@ use weft_io::cm::{Event, EventKind};
 use weft_os::clock;
 use weft_reactor::Interest;
 
-use super::Conn;
+use super::SdpConn;
 use super::attempt::Decision;
 use super::inner::ConnInner;
 use super::state::ConnChange;
@@ -146,7 +146,7 @@ impl ConnInner {
     }
 }
 
-impl Conn {
+impl SdpConn {
     /// Decides between SDP and TCP, if the answers allow it.
     pub(super) fn decide(&self, inner: &mut ConnInner) {
         inner.poll_tcp();

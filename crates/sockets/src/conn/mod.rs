@@ -39,8 +39,8 @@ use crate::{rdma, sys};
 const REACH_LIMIT: Duration = Duration::from_secs(5);
 
 /// A connection of this process.
-pub struct Conn {
-    me: Weak<Conn>,
+pub struct SdpConn {
+    me: Weak<SdpConn>,
     /// Names it among those of the process.
     pub id: u64,
     table: &'static ConnTable,
@@ -57,7 +57,7 @@ pub enum ConnPart {
 }
 
 /// A descriptor of a connection, as a source of the engine.
-struct FdSource(Weak<Conn>, ConnPart);
+struct FdSource(Weak<SdpConn>, ConnPart);
 
 impl Source for FdSource {
     fn ready(&self, _: Readiness) {
@@ -74,7 +74,7 @@ impl Source for FdSource {
 }
 
 /// Schedules a connection on the engine: whoever adds a completion holds locks.
-struct ConnWaker(Weak<Conn>);
+struct ConnWaker(Weak<SdpConn>);
 
 impl Wake for ConnWaker {
     fn wake(&self) {
@@ -83,7 +83,7 @@ impl Wake for ConnWaker {
     }
 }
 
-impl Conn {
+impl SdpConn {
     /// A connection between `ends` that begins in `phase`, in the table.
     pub fn new(table: &'static ConnTable, ends: SocketEnds, phase: ConnPhase) -> Arc<Self> {
         let conn = Arc::new_cyclic(|me| Self {
@@ -277,7 +277,7 @@ impl Conn {
     }
 }
 
-impl Source for Conn {
+impl Source for SdpConn {
     fn ready(&self, _: Readiness) {}
 
     fn timeout(&self, _: Instant) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weft_io::cm::{Event, EventKind};
 use weft_sync::Mutex;
 
-use super::Conn;
+use super::SdpConn;
 use crate::abandoned::AbandonedConnects;
 use crate::env::Env;
 use crate::sys::{self, Inode};
@@ -19,9 +19,9 @@ pub struct ConnTable {
     pub env: Env,
     /// Connects that were given up.
     pub abandoned: AbandonedConnects,
-    by_id: Mutex<HashMap<u64, Arc<Conn>>>,
+    by_id: Mutex<HashMap<u64, Arc<SdpConn>>>,
     /// By the socket that the application has.
-    by_socket: Mutex<HashMap<Inode, Arc<Conn>>>,
+    by_socket: Mutex<HashMap<Inode, Arc<SdpConn>>>,
     has_app_sockets: AtomicBool,
 }
 
@@ -49,7 +49,7 @@ impl ConnTable {
     }
 
     /// Keeps a connection until [`ConnTable::remove`].
-    pub fn add(&self, conn: Arc<Conn>) {
+    pub fn add(&self, conn: Arc<SdpConn>) {
         self.by_id.lock().insert(conn.id, conn);
     }
 
@@ -61,12 +61,12 @@ impl ConnTable {
     }
 
     /// Every connection.
-    pub fn all(&self) -> Vec<Arc<Conn>> {
+    pub fn all(&self) -> Vec<Arc<SdpConn>> {
         self.by_id.lock().values().cloned().collect()
     }
 
     /// The application has `socket` for the connection.
-    pub fn add_app_socket(&self, socket: Inode, conn: Arc<Conn>) {
+    pub fn add_app_socket(&self, socket: Inode, conn: Arc<SdpConn>) {
         self.by_socket.lock().insert(socket, conn);
         self.has_app_sockets.store(true, Ordering::Release);
     }
@@ -88,13 +88,13 @@ impl ConnTable {
     }
 
     /// The connection behind a descriptor of the application.
-    pub fn find(&self, fd: RawFd) -> Option<Arc<Conn>> {
+    pub fn find(&self, fd: RawFd) -> Option<Arc<SdpConn>> {
         let socket = sys::inode(fd)?;
         self.by_socket.lock().get(&socket).cloned()
     }
 
     /// The same, or none where another thread holds the lock.
-    pub fn try_find(&self, fd: RawFd) -> Option<Arc<Conn>> {
+    pub fn try_find(&self, fd: RawFd) -> Option<Arc<SdpConn>> {
         let socket = sys::inode(fd)?;
         self.by_socket.try_lock()?.get(&socket).cloned()
     }
