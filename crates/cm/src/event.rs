@@ -63,7 +63,7 @@ pub struct Event {
     /// The counterpart of `responder_resources`: the peer's inbound depth in a request, the own
     /// inbound depth once established.
     pub initiator_depth: u8,
-    /// What the peer sent along; at most 512 octets (RFC 5044, section 7.1.1).
+    /// What the peer sent along; at most 512 bytes (RFC 5044, section 7.1.1).
     pub private_data: Vec<u8>,
     /// What the peer said about its queue pair.
     pub terms: Terms,

@@ -6,8 +6,8 @@ use crate::error::Misuse;
 /// In a [`ConnParam`], as many as the device has.
 pub const DEPTH_DEVICE_MAX: u8 = 0xFF;
 
-/// Octets of private data that can be sent, whatever the peer: the RFC allows 512 with the 4 of
-/// RFC 6581, Linux's siw takes 256 with them and counts in a single octet when it sends.
+/// Bytes of private data that can be sent, whatever the peer: the RFC allows 512 with the 4 of
+/// RFC 6581, Linux's siw takes 256 with them and counts in a single byte when it sends.
 pub const PRIVATE_DATA_MAX: usize = 251;
 
 /// How many RDMA Reads may be outstanding: towards this side, and from it.
@@ -63,7 +63,7 @@ pub struct ConnParam {
     pub responder_resources: u8,
     /// Outbound read depth, or [`DEPTH_DEVICE_MAX`].
     pub initiator_depth: u8,
-    /// At most [`PRIVATE_DATA_MAX`] octets.
+    /// At most [`PRIVATE_DATA_MAX`] bytes.
     pub private_data: Vec<u8>,
     /// About this side's queue pair.
     pub terms: Terms,
@@ -132,7 +132,7 @@ impl Depths {
     }
 }
 
-/// A depth as an event carries it: one octet, and below the value that means "all".
+/// A depth as an event carries it: one byte, and below the value that means "all".
 pub(crate) fn event_depth(depth: u16) -> u8 {
     depth.min(u16::from(DEPTH_DEVICE_MAX - 1)) as u8
 }

@@ -5,8 +5,8 @@
 //! ([`Stream::poll_transmit`], [`Stream::handle_transmitted`]) and takes frames apart
 //! ([`Stream::handle_received`]).
 //!
-//! Invariant: DDP sees the octets of an FPDU only after its bounds are known and its CRC, where
-//! one was agreed, is right; after the first octet that is wrong it sees nothing more.
+//! Invariant: DDP sees the bytes of an FPDU only after its bounds are known and its CRC, where
+//! one was agreed, is right; after the first byte that is wrong it sees nothing more.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,20 +1,20 @@
-//! Markers: four octets every 512 octets of TCP stream that point back to the frame around them
+//! Markers: four bytes every 512 bytes of TCP stream that point back to the frame around them
 //! (RFC 5044, section 4.3).
 //!
-//! Positions count stream octets of one direction from the first marker, markers included. Frames
+//! Positions count stream bytes of one direction from the first marker, markers included. Frames
 //! and the interval are multiples of four, so a marker never splits a length or a CRC.
 
-/// Octets from one marker to the next.
+/// Bytes from one marker to the next.
 pub(crate) const INTERVAL: usize = 512;
-/// Octets of a marker.
+/// Bytes of a marker.
 pub(crate) const LEN: usize = 4;
 
-/// Octets from `position` to the next marker, 0 if one is due.
+/// Bytes from `position` to the next marker, 0 if one is due.
 pub(crate) fn distance(position: u64) -> usize {
     (position.wrapping_neg() % INTERVAL as u64) as usize
 }
 
-/// Octets of the markers among `content` octets that start at `position`. One that is due right
+/// Bytes of the markers among `content` bytes that start at `position`. One that is due right
 /// after them belongs to what follows.
 pub(crate) fn overhead(position: u64, content: usize) -> usize {
     match content.checked_sub(distance(position)) {
@@ -23,13 +23,13 @@ pub(crate) fn overhead(position: u64, content: usize) -> usize {
     }
 }
 
-/// A marker `back` octets after the length field of its frame, 0 if it stands before that.
+/// A marker `back` bytes after the length field of its frame, 0 if it stands before that.
 pub(crate) fn encode(back: u64) -> [u8; LEN] {
     let [high, low] = (back as u16).to_be_bytes();
     [0, 0, high, low]
 }
 
-/// Whether `octets` is the marker that belongs `back` octets after the length field. Reserved bits
+/// Whether `octets` is the marker that belongs `back` bytes after the length field. Reserved bits
 /// and the lowest two bits of the pointer count as zero.
 pub(crate) fn matches(octets: [u8; LEN], back: u64) -> bool {
     u16::from_be_bytes([octets[2], octets[3]]) & !3 == back as u16

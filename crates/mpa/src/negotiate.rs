@@ -52,7 +52,7 @@ pub struct Offer {
     pub peer_to_peer: bool,
     /// Initiator: whether to use RFC 6581. A responder does as the initiator asks.
     pub enhanced: bool,
-    /// For the application at the other end, at most [`MAX_PRIVATE_DATA`] octets.
+    /// For the application at the other end, at most [`MAX_PRIVATE_DATA`] bytes.
     pub private_data: Vec<u8>,
 }
 
@@ -89,9 +89,9 @@ impl Offer {
 /// The first message of an initiator, which tells the responder that it may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rtr {
-    /// A Write of no octets.
+    /// A Write of no bytes.
     Write,
-    /// A Read of no octets.
+    /// A Read of no bytes.
     Read,
 }
 

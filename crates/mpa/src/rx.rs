@@ -15,7 +15,7 @@ const CRC_LEN: usize = 4;
 pub(crate) struct Deframer {
     crc: bool,
     markers: bool,
-    /// Stream octets before the next frame.
+    /// Stream bytes before the next frame.
     position: u64,
     /// Number of the next segment.
     next: u64,
@@ -44,7 +44,7 @@ impl Deframer {
         self.first_arrived
     }
 
-    /// Places the whole frames at the start of `buf` and tells how many octets they are. It stops
+    /// Places the whole frames at the start of `buf` and tells how many bytes they are. It stops
     /// at a frame that the sink holds; the next call offers that one again.
     pub(crate) fn handle_received<S: UlpduSink>(
         &mut self,
@@ -99,7 +99,7 @@ impl Deframer {
 struct Frame<'a> {
     /// From the marker before it or its length field to its CRC.
     octets: &'a [u8],
-    /// Octets of the marker before it.
+    /// Bytes of the marker before it.
     leading: usize,
     ulpdu_len: usize,
 }

@@ -14,7 +14,7 @@ use crate::tx::Framer;
 pub const MIN_MULPDU: u16 = 128;
 /// The largest: with all markers the pointer of the last one still has its 16 bits.
 pub const MAX_MULPDU: u16 = 64768;
-/// Octets of the longest frame that a length field can announce, markers included: what a receive
+/// Bytes of the longest frame that a length field can announce, markers included: what a receive
 /// buffer must hold.
 pub const MAX_FPDU_LEN: usize = 65544 + 130 * marker::LEN;
 
@@ -34,7 +34,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream whose first octet, in both directions, is the first after the start frames.
+    /// A stream whose first byte, in both directions, is the first after the start frames.
     pub fn new(role: Role, agreed: &Agreed) -> Self {
         let mut stream = Self {
             framer: Framer::new(agreed.crc, agreed.markers_out),
@@ -83,7 +83,7 @@ impl Stream {
         self.held && !self.has_received_first()
     }
 
-    /// Frames segments of `source` into `out` until that has `limit` octets or the source is dry;
+    /// Frames segments of `source` into `out` until that has `limit` bytes or the source is dry;
     /// returns how many. The last frame may pass the limit. None while [`Stream::is_held`].
     pub fn poll_transmit(
         &mut self,
@@ -115,7 +115,7 @@ impl Stream {
     }
 
     /// Takes the whole frames at the start of `buf` apart: places each segment, then delivers up
-    /// to the last. Returns the octets of those frames; the caller keeps the rest and calls again
+    /// to the last. Returns the bytes of those frames; the caller keeps the rest and calls again
     /// with it in front. A buffer of [`MAX_FPDU_LEN`] never stands still.
     ///
     /// # Errors

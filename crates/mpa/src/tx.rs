@@ -18,13 +18,13 @@ const COPY_BELOW: u32 = 1024;
 pub(crate) struct Framer {
     crc: bool,
     markers: bool,
-    /// Stream octets framed so far.
+    /// Stream bytes framed so far.
     framed: u64,
-    /// Stream octets that TCP took.
+    /// Stream bytes that TCP took.
     transmitted: u64,
     /// Where the last frame ends that TCP took whole.
     boundary: u64,
-    /// Segments that TCP has not taken in full, with the stream octet at which each ends.
+    /// Segments that TCP has not taken in full, with the stream byte at which each ends.
     in_flight: VecDeque<(u64, SegmentId)>,
     ulpdu: Gather,
 }
@@ -105,7 +105,7 @@ struct Fpdu<'a, M> {
     memory: &'a M,
     /// The CRC before `staged_from`; `None` if none was agreed.
     crc: Option<Crc32c>,
-    /// Where in the slab the octets begin that the CRC does not cover yet.
+    /// Where in the slab the bytes begin that the CRC does not cover yet.
     staged_from: usize,
     markers: bool,
     position: u64,
@@ -158,7 +158,7 @@ impl<'a, M: RegisteredMemory> Fpdu<'a, M> {
         }
     }
 
-    /// Octets before the next marker, after putting one that is due.
+    /// Bytes before the next marker, after putting one that is due.
     fn room(&mut self) -> usize {
         if !self.markers {
             return usize::MAX;

@@ -1,5 +1,5 @@
 //! The exchange of start frames: our two ends against each other in every combination, and each
-//! against frames made octet by octet, as Linux siw and other peers send them.
+//! against frames made byte by byte, as Linux siw and other peers send them.
 
 use weft_mpa::negotiate::{Initiator, MAX_PRIVATE_DATA, Reply, Responder, frame_len};
 use weft_mpa::{Agreed, MpaError, Offer, Rtr};

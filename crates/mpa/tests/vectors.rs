@@ -1,4 +1,4 @@
-//! The vectors that contain frames: taken apart and built again octet by octet, and the start
+//! The vectors that contain frames: taken apart and built again byte by byte, and the start
 //! frames as what our own ends say.
 
 mod support;
@@ -84,7 +84,7 @@ fn without_markers(vector: &Vector) -> Vec<u8> {
     octets[2..2 + len].to_vec()
 }
 
-/// The stated pointer of the marker `at` octets into the vector.
+/// The stated pointer of the marker `at` bytes into the vector.
 fn markers_pointer(vector: &Vector, at: usize) -> serde_json::Value {
     let offset = vector.number("stream_offset").unwrap_or(0);
     let (_, markers) = vector.fields.iter().find(|(key, _)| key == "markers").unwrap();
@@ -92,7 +92,7 @@ fn markers_pointer(vector: &Vector, at: usize) -> serde_json::Value {
     markers.as_array().unwrap().iter().find(here).unwrap()[1].clone()
 }
 
-/// One stream from its first octet on.
+/// One stream from its first byte on.
 const STRETCH: [&str; 5] = [
     "marker_send_rfc5044_fig5",
     "marker_write_1000",
@@ -101,7 +101,7 @@ const STRETCH: [&str; 5] = [
     "marker_between_fpdus",
 ];
 
-/// Begins 492 octets into a stream.
+/// Begins 492 bytes into a stream.
 const FIGURE_6: &str = "marker_send_rfc5044_fig6";
 
 #[test]

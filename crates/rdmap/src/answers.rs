@@ -1,6 +1,6 @@
-//! The peer's answers to Reads and Atomics, and where they go.
+//! Responses of the peer to Reads and Atomics, and their placement.
 //!
-//! Invariant: an answer is placed only where the oldest request that it can be of told the peer to.
+//! Invariant: a response is placed only in the sink that an outstanding request advertised.
 
 use weft_verbs::Access;
 use weft_verbs::sge::parts;
@@ -15,7 +15,7 @@ use crate::rx::{RxPort, single, take_number};
 use crate::sink;
 
 impl RxPort<'_> {
-    /// The fault of an answer: if it has no place to go to, that is none of the peer's.
+    /// Fault of a response; if its sink is gone, the peer is not to blame.
     pub(crate) fn refuse_answer(&mut self, fault: Fault) -> Fault {
         match (self.unplaceable.take(), fault) {
             (Some(seq), Fault::PeerMisbehaved { terminate, .. }) => {
@@ -64,7 +64,7 @@ impl RxPort<'_> {
         Ok(Placed::Memory)
     }
 
-    /// Places a segment of the answer to `request`, across its entries if it has several.
+    /// Places a segment of the response to `request`, across its scatter list.
     fn place_answer(
         &mut self,
         seq: u64,
@@ -93,10 +93,11 @@ impl RxPort<'_> {
         Ok(())
     }
 
-    /// A segment of the response to any Read under way; the last one is that of the oldest.
+    /// Places a segment of the response to any outstanding Read; the last segment belongs to the
+    /// oldest.
     ///
-    /// Reads may share a sink, so a segment cannot be told to be of one of them, and its octets
-    /// are not counted: that it came before the last one is Shuttle's promise.
+    /// Reads may share a sink, so a segment cannot be attributed to one of them, and its bytes are
+    /// not counted. Shuttle guarantees that all precede the last one.
     fn read_response_in_any_order(
         &mut self,
         seq: u64,
@@ -108,7 +109,7 @@ impl RxPort<'_> {
             let Expected::Read { stag, to, size, .. } = *expected else { return false };
             let empty = size == 0 && len == 0;
             let offset = header.to.wrapping_sub(to);
-            // What is left of the sink from here on, if this is within it at all.
+            // Room in the sink from this offset on, if it lies within.
             let Some(room) = u64::from(size).checked_sub(offset) else { return false };
             let fits = if last { len == room } else { len <= room };
             empty || stag == header.stag && fits

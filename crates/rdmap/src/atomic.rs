@@ -1,8 +1,8 @@
-//! What an atomic operation does to the word it names (RFC 7306, section 5.1).
+//! Semantics of atomic operations (RFC 7306, section 5.1).
 
 use weft_wire::rdmap::{AtomicOp, AtomicRequest};
 
-/// The word after the operation, or `None` when it stays as it is.
+/// New value of the word, or `None` if it is unchanged.
 pub fn apply(request: &AtomicRequest, old: u64) -> Option<u64> {
     match request.op {
         Ok(AtomicOp::FetchAdd) => Some(masked_add(old, request.data, request.mask)),
@@ -14,8 +14,8 @@ pub fn apply(request: &AtomicRequest, old: u64) -> Option<u64> {
     }
 }
 
-/// Adds field by field: a bit of `tops` is the most significant bit of a field, whose carry is
-/// dropped.
+/// Adds field by field: each bit of `tops` marks the most significant bit of a field, whose carry
+/// is dropped.
 fn masked_add(a: u64, b: u64, tops: u64) -> u64 {
     ((a & !tops).wrapping_add(b & !tops)) ^ ((a ^ b) & tops)
 }

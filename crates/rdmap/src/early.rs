@@ -1,27 +1,27 @@
-//! Where tagged segments were placed before their turn, so that an earlier one that comes late
-//! does not overwrite what a later one has written: peers see Writes in the order in which they
-//! were posted, and so do Reads into one sink, although they are placed as they arrive.
+//! Log of tagged segments placed out of order, so that a late earlier segment does not overwrite a
+//! later one: memory ends as if Writes had arrived in the order of posting, and so do Reads into
+//! one sink.
 //!
-//! Invariant: every octet that was written by a segment from the frontier on is in one stretch,
-//! with the latest of those segments' numbers.
+//! Invariant: every byte written by a segment at or above the frontier is in one range, with the
+//! largest of those segments' numbers.
 
 use std::collections::BTreeMap;
 
-/// The stretches written ahead of the frontier.
+/// Ranges of memory written ahead of the frontier.
 #[derive(Debug, Default)]
 pub struct EarlyWrites {
-    /// By key and address of the first octet: the end, and the number of the segment that wrote it.
+    /// By STag and start address: end address, and number of the writing segment.
     stretches: BTreeMap<(u32, u64), EarlyRange>,
-    /// The largest number among them.
+    /// Largest segment number among them.
     latest: u64,
-    /// How many of them call for a sweep: twice what the last one left, so that a peer that keeps
-    /// many open pays for each with a segment.
+    /// Count of ranges that triggers a sweep: twice the rest of the last one, so that the amortised
+    /// cost is constant per segment.
     sweep_above: usize,
     #[cfg(test)]
     swept: usize,
 }
 
-/// Stretches that are never swept.
+/// Least count of ranges that triggers a sweep.
 const KEPT_MIN: usize = 64;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ struct EarlyRange {
 }
 
 impl EarlyWrites {
-    /// Forgets what lies before `frontier`: nothing can come late there any more.
+    /// Drops ranges of segments before `frontier`: no earlier segment can arrive any more.
     pub fn pass(&mut self, frontier: u64) {
         if self.latest < frontier {
             self.stretches.clear();
@@ -45,12 +45,12 @@ impl EarlyWrites {
         }
     }
 
-    /// Whether segment `seq` may have something in its way.
+    /// Whether a later segment than `seq` has written anything.
     pub fn concerns(&self, seq: u64) -> bool {
         !self.stretches.is_empty() && seq < self.latest
     }
 
-    /// The parts of `start..end` in the region `key` that no later segment than `seq` has written.
+    /// Parts of `start..end` in region `key` that no segment later than `seq` has written.
     pub fn gaps(&self, key: u32, seq: u64, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
@@ -69,8 +69,8 @@ impl EarlyWrites {
         gaps
     }
 
-    /// Notes that segment `seq` has written `start..end` of the region `key`, which is not before
-    /// its turn if it is the one at the frontier.
+    /// Records that segment `seq` has written `start..end` of region `key`, unless it is the one at
+    /// the frontier.
     pub fn note(&mut self, key: u32, seq: u64, start: u64, end: u64) {
         let covered: Vec<_> = self.within(key, start, end).collect();
         for (from, stretch) in covered {
@@ -83,9 +83,8 @@ impl EarlyWrites {
             }
         }
         self.latest = self.latest.max(seq);
-        // Segments that follow each other in memory and in number are one stretch with the number
-        // of the last: whatever comes late is earlier than all of them, or none of its octets lie
-        // here.
+        // Segments consecutive in memory and number merge into one range with the last number: a
+        // late segment precedes all of them, or does not overlap.
         if let Some((&(at, from), stretch)) = self.stretches.range_mut(..(key, start)).next_back()
             && at == key
             && stretch.end == start
@@ -98,7 +97,7 @@ impl EarlyWrites {
         self.stretches.insert((key, start), EarlyRange { end, seq });
     }
 
-    /// The stretches of `key` that have octets in common with `start..end`, in order.
+    /// Ranges of `key` that overlap `start..end`, in order.
     fn within(&self, key: u32, start: u64, end: u64) -> impl Iterator<Item = (u64, EarlyRange)> {
         let before = self.stretches.range((key, 0)..(key, start)).next_back();
         let from_start = self.stretches.range((key, start)..(key, end));

@@ -1,6 +1,7 @@
-//! Why a stream ends: who is at fault, what the peer is told, what the application is told.
+//! Faults that end a stream: the Terminate for the peer, the completion status and event for the
+//! application.
 //!
-//! The one place where faults become Terminate codes, completion statuses and events.
+//! The only mapping of faults to Terminate codes, completion statuses and events.
 
 use weft_verbs::qp::SendWqe;
 use weft_verbs::{AsyncKind, Qp, RegionFault, SendOp, WcStatus};
@@ -11,43 +12,43 @@ use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
 
 use crate::stream::{Lower, Receiving, Stream};
 
-/// Why a stream ends.
+/// Cause of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The peer broke the rules; `terminate` tells it how, with the headers of its segment.
+    /// Protocol error of the peer; `terminate` quotes the headers of its segment.
     PeerMisbehaved {
-        /// The message for the peer.
+        /// Terminate message for the peer.
         terminate: Terminate,
-        /// How the receive that was being filled ends, if it was the victim.
+        /// Completion status of the receive being filled, if there is one.
         receive: Option<WcStatus>,
     },
     /// A work request of this side cannot be carried out.
     Request {
-        /// Which.
+        /// Sequence number of the request.
         seq: u32,
-        /// How it ends.
+        /// Completion status of the request.
         status: WcStatus,
     },
-    /// An answer is right, but its place may not be written, or is not there.
+    /// A response is valid, but its sink may not be written or is unmapped.
     SinkGone {
         /// The Read or Atomic that was answered.
         seq: u32,
         /// The message for the peer, with the headers of its segment.
         terminate: Terminate,
     },
-    /// The peer may not have what it asked to read any more.
+    /// Memory that the peer reads is no longer accessible.
     SourceGone(RegionFault),
     /// The peer sent a Terminate.
     Terminated(Terminate),
-    /// The lower layer failed, RFC 5044 section 8.
+    /// Failure of the lower layer (RFC 5044, section 8).
     Lower(Option<TerminateCode>),
-    /// The connection closed.
+    /// The connection was closed.
     Closed,
     /// The peer is gone or cannot be reached.
     Unreachable,
-    /// The peer posted no receive for a message of this side in time.
+    /// RNR timeout: the peer posted no receive for a message of this side in time.
     NoReceive {
-        /// Which request.
+        /// Sequence number of the request.
         seq: u32,
     },
 }
@@ -58,25 +59,25 @@ impl Fault {
         Self::peer(error.terminate_code(), ulpdu, false)
     }
 
-    /// The fault of the segment `ulpdu`; `request` when it holds a Read Request to quote.
+    /// Fault of segment `ulpdu`; `request` if it holds a Read Request to quote.
     pub(crate) fn peer(code: TerminateCode, ulpdu: &[u8], request: bool) -> Self {
         let terminate = about(code, ulpdu, request);
         Self::PeerMisbehaved { terminate, receive: None }
     }
 
-    /// The same when a receive is its victim.
+    /// The same, for a fault that fails the receive being filled.
     pub(crate) fn receive(code: TerminateCode, ulpdu: &[u8], status: WcStatus) -> Self {
         let terminate = about(code, ulpdu, false);
         Self::PeerMisbehaved { terminate, receive: Some(status) }
     }
 
-    /// Whether all that is wrong is that no receive was posted.
+    /// Whether the only fault is a missing receive.
     pub(crate) fn lacks_receive(&self) -> bool {
         matches!(self, Self::PeerMisbehaved { terminate, .. }
             if terminate.code == TerminateCode::UntaggedNoBuffer)
     }
 
-    /// What goes to the peer. A peer that has closed or ended the stream is told nothing.
+    /// Terminate message for the peer; `None` if the peer has closed or ended the stream.
     pub(crate) fn terminate(&self) -> Option<Terminate> {
         match self {
             Self::PeerMisbehaved { terminate, .. } | Self::SinkGone { terminate, .. } => {
@@ -89,11 +90,11 @@ impl Fault {
         }
     }
 
-    /// The asynchronous event for the application.
+    /// Asynchronous event for the application.
     pub(crate) fn event(&self) -> Option<AsyncKind> {
         match self {
             Self::PeerMisbehaved { terminate, receive } => match (terminate.code, receive) {
-                // An atomic that is not aligned.
+                // Misaligned Atomic.
                 (TerminateCode::RdmapStreamCatastrophic, None) => Some(AsyncKind::QpReqErr),
                 (code, _) => Some(event_for(code)),
             },
@@ -107,7 +108,7 @@ impl Fault {
         }
     }
 
-    /// Completes the requests that the fault itself is about; the rest is flushed after it.
+    /// Completes the requests that the fault is about; the rest is flushed after it.
     pub(crate) fn report(&self, stream: &mut Stream, qp: &Qp) {
         match self {
             Self::Request { seq, status } => {
@@ -135,13 +136,13 @@ impl Fault {
     }
 }
 
-/// Ends the request that the peer's Terminate is about. Where that is known, what was posted before
-/// it is with the peer. Else a Read that is refused is the oldest one outstanding; anything else is
-/// the oldest request that is not complete.
+/// Fails the request that the peer's Terminate is about. If its headers identify it, earlier
+/// requests are complete. Otherwise a refused Read is the oldest outstanding one, and anything else
+/// the oldest incomplete request.
 fn blame(stream: &mut Stream, qp: &Qp, terminate: &Terminate) {
     let mut sq = qp.sq();
     let known = match (stream.config.lower, terminate.ddp) {
-        // Its close has acknowledged what came before the segment that was refused.
+        // The peer's close acknowledged everything before the refused segment.
         (Lower::Shuttle, _) => sq.find(SendWqe::is_out),
         (Lower::Mpa, Some(quoted)) => match Header::parse(quoted.as_bytes()) {
             Ok((header, _)) => sq.find(|wqe| is_of(wqe, &header)),
@@ -165,7 +166,7 @@ fn blame(stream: &mut Stream, qp: &Qp, terminate: &Terminate) {
     sq.fail(seq, qp.num(), qp.send_cq(), status, code);
 }
 
-/// Whether a segment with this header is of this request.
+/// Whether a segment with this header belongs to this request.
 fn is_of(wqe: &SendWqe, header: &Header) -> bool {
     match (header, wqe.op) {
         (
@@ -184,7 +185,7 @@ fn is_of(wqe: &SendWqe, header: &Header) -> bool {
     }
 }
 
-/// How the victim of a Terminate ends.
+/// Completion status of a request that the peer refused.
 fn status_for(code: TerminateCode) -> WcStatus {
     use TerminateCode as T;
     match code {
@@ -215,7 +216,8 @@ fn event_for(code: TerminateCode) -> AsyncKind {
     }
 }
 
-/// The code for a refused tagged segment, RFC 5041 section 7.2. DDP has none for a missing right.
+/// Terminate code for a refused tagged segment (RFC 5041, section 7.2). DDP has none for a missing
+/// right.
 pub(crate) fn tagged_code(fault: RegionFault) -> TerminateCode {
     match fault {
         RegionFault::InvalidStag => TerminateCode::TaggedInvalidStag,
@@ -226,7 +228,7 @@ pub(crate) fn tagged_code(fault: RegionFault) -> TerminateCode {
     }
 }
 
-/// The code for a refused Read or Atomic, RFC 5040 section 4.8.
+/// Terminate code for a refused Read or Atomic (RFC 5040, section 4.8).
 pub(crate) fn read_code(fault: RegionFault) -> TerminateCode {
     match fault {
         RegionFault::InvalidStag => TerminateCode::RdmapInvalidStag,
@@ -237,7 +239,7 @@ pub(crate) fn read_code(fault: RegionFault) -> TerminateCode {
     }
 }
 
-/// The code for a key that a Send may not invalidate, RFC 5040 section 4.8.
+/// Terminate code for a key that a Send may not invalidate (RFC 5040, section 4.8).
 pub(crate) fn invalidate_code(fault: RegionFault) -> TerminateCode {
     match fault {
         RegionFault::WrongPd | RegionFault::Access => TerminateCode::RdmapCannotInvalidate,

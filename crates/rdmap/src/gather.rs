@@ -1,7 +1,7 @@
-//! The octets of a segment: DDP and RDMAP headers, and where its payload lies.
+//! Contents of a segment: DDP and RDMAP headers, and pieces of payload.
 //!
-//! Everything is derived from the work request or the inbound request that a segment belongs to,
-//! so a segment can be gathered any number of times.
+//! Everything derives from the work request or inbound request that a segment belongs to, so a
+//! segment can be gathered any number of times.
 
 use weft_verbs::qp::SendWqe;
 use weft_verbs::{Access, SendFlags, SendOp, WcStatus};
@@ -83,7 +83,7 @@ impl TxPort<'_> {
             out.push_bytes(&inline[offset..offset + usize::from(id.len)]);
         } else if let Some(regions) = self.regions {
             let (offset, len) = (u64::from(id.offset), u64::from(id.len));
-            // Checked when the segment was handed out; but it may be sent again much later.
+            // Checked when the segment was made, but it may be retransmitted much later.
             if regions.gather(self.qp.pd(), wqe.sges(), offset, len, out).is_err() {
                 let fault = Fault::Request { seq, status: WcStatus::LocProtErr };
                 self.stream.gone.set(Some(fault));
@@ -145,7 +145,7 @@ impl TxPort<'_> {
     }
 }
 
-/// What the response to a Read or an Atomic must look like.
+/// Expected response to a Read or an Atomic.
 pub(crate) fn expected(wqe: &SendWqe, msn: u32) -> Expected {
     if wqe.op.is_atomic() {
         return Expected::Atomic { id: msn };

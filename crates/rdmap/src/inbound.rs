@@ -5,25 +5,25 @@ use std::collections::VecDeque;
 
 use weft_wire::rdmap::{AtomicRequest, ReadRequest};
 
-/// A request to answer.
+/// A request to respond to.
 #[derive(Clone, Copy, Debug)]
 pub enum Inbound {
-    /// A Read.
+    /// An RDMA Read.
     Read(ReadRequest),
-    /// An Atomic, with its result once it was executed.
+    /// An Atomic, with its result once executed.
     Atomic {
-        /// The request.
+        /// The request as received.
         request: AtomicRequest,
-        /// The value before the operation.
+        /// Value before the operation; `None` until executed.
         old: Option<u64>,
-        /// The number of the response in its queue.
+        /// Message sequence number of the response.
         msn: u32,
     },
 }
 
-/// The queue of them.
+/// Queue of inbound requests, bounded by IRD.
 ///
-/// An entry is named by its count since the stream began and is kept until its response is
+/// An entry's id is its count since the stream began. It is kept until its response is
 /// acknowledged, so that the response can be gathered again.
 #[derive(Debug)]
 pub struct InboundQueue {
@@ -42,7 +42,8 @@ struct ResponseProgress {
 impl InboundQueue {
     /// A queue that serves `ird` requests at once.
     ///
-    /// Linux siw rounds the depth it was granted up to a power of two, so that much is let pass.
+    /// Linux siw rounds the granted depth up to a power of two, so that many requests, and one
+    /// more, are accepted.
     pub fn new(ird: u16) -> Self {
         let limit = usize::from(ird.max(1)).next_power_of_two() + 1;
         Self { entries: VecDeque::new(), first: 0, next: 0, limit }
@@ -58,12 +59,12 @@ impl InboundQueue {
         true
     }
 
-    /// The name of the request whose response is to be sent next.
+    /// Id of the request whose response is to be sent next.
     pub fn pending(&self) -> Option<u32> {
         (self.index(self.next) < self.entries.len()).then_some(self.next)
     }
 
-    /// The request named `id`.
+    /// The request with `id`.
     pub fn get(&self, id: u32) -> Option<&Inbound> {
         self.entries.get(self.index(id)).map(|(request, _)| request)
     }
@@ -73,7 +74,7 @@ impl InboundQueue {
         self.entries.iter().map(|(request, _)| request)
     }
 
-    /// Notes the result of an atomic.
+    /// Records the result of an Atomic.
     pub fn set_result(&mut self, id: u32, value: u64, number: u32) {
         let index = self.index(id);
         if let Some((Inbound::Atomic { old, msn, .. }, _)) = self.entries.get_mut(index) {
@@ -82,7 +83,7 @@ impl InboundQueue {
         }
     }
 
-    /// Notes that a segment of the response to `id` went out.
+    /// Notes that a segment of the response to `id` was sent.
     pub fn segment_out(&mut self, id: u32, last: bool) {
         let index = self.index(id);
         if let Some((_, progress)) = self.entries.get_mut(index) {

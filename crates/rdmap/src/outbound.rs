@@ -1,42 +1,42 @@
-//! Reads and Atomics of this side that wait for their responses, in the order they were sent.
+//! Outstanding Reads and Atomics of this side, in the order of sending.
 
 use std::collections::VecDeque;
 
 use weft_wire::ids::STag;
 
-/// What a response must look like.
+/// Expected response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// A Read Response of `size` octets to this sink, `done` of them placed.
+    /// A Read Response of `size` bytes to this sink, `done` of them placed.
     Read {
-        /// Sink.
+        /// STag of the sink.
         stag: STag,
-        /// Offset of its first octet.
+        /// Tagged offset of its first byte.
         to: u64,
-        /// Octets asked for.
+        /// Size in bytes.
         size: u32,
-        /// Octets placed so far.
+        /// Bytes placed so far.
         done: u32,
     },
     /// An Atomic Response that repeats this id.
     Atomic {
-        /// The id of the request.
+        /// Request id.
         id: u32,
     },
 }
 
-/// A request under way.
+/// An outstanding request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outbound {
     /// The work request; `None` for a Read of the protocol's own.
     pub seq: Option<u32>,
     /// The response says that the peer has placed everything up to this work request.
     pub confirms: Option<u32>,
-    /// Its response.
+    /// The expected response.
     pub expected: Expected,
 }
 
-/// The requests under way, at most ORD of them.
+/// Outstanding requests, at most ORD.
 #[derive(Debug)]
 pub struct OutboundQueue {
     requests: VecDeque<Outbound>,
@@ -64,27 +64,27 @@ impl OutboundQueue {
         self.requests.is_empty()
     }
 
-    /// Adds a request that goes out now.
+    /// Adds a request that is sent now.
     pub fn push(&mut self, request: Outbound) {
         self.requests.push_back(request);
     }
 
-    /// The request whose response is due.
+    /// The oldest request, whose response comes next.
     pub fn front(&self) -> Option<&Outbound> {
         self.requests.front()
     }
 
-    /// The same, to count what is placed.
+    /// The oldest request, mutable.
     pub fn front_mut(&mut self) -> Option<&mut Outbound> {
         self.requests.front_mut()
     }
 
-    /// All of them, the oldest first.
+    /// All requests, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Outbound> {
         self.requests.iter()
     }
 
-    /// Ends the request whose response is complete.
+    /// Removes the oldest request: its response is complete.
     pub fn pop(&mut self) -> Option<Outbound> {
         self.requests.pop_front()
     }

@@ -1,46 +1,46 @@
-//! How far the peer has placed the messages of this end, and this end those of the peer, where
-//! completions depend on it ([`crate::Config::confirm`]).
+//! Placement counts of both ends, for completions that wait for placement at the peer
+//! ([`crate::Config::confirm`]).
 //!
-//! Both ends count the messages that an application sends: Sends, Writes and Immediate Data. Before
-//! a request leaves, the peer is told how many of its messages are placed; so whatever may be a
-//! reply comes behind the word that completes what it replies to, and nothing else is complete.
+//! Both ends count the messages of an application: Sends, Writes and Immediate Data. Before a
+//! request is sent, the peer is told how many of its messages were placed. So a message that may be
+//! a reply follows the confirmation of what it replies to, and nothing else is confirmed by it.
 //!
-//! Invariant: no request is taken for placed before the peer has said so.
+//! Invariant: no request counts as placed before the peer has confirmed it.
 
 use std::collections::VecDeque;
 
-/// The counts of a stream.
+/// Placement counts of a stream, modulo 2^32.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Messages of the peer that are placed, and how many of them it has been told of.
+    /// Messages of the peer placed here, and the count last sent to it.
     placed: u32,
     told: u32,
-    /// Messages of this end that the peer is known to have placed.
+    /// Messages of this end that the peer has confirmed.
     known: u32,
-    /// For each message after those, the last request that is placed once it is.
+    /// For each message not confirmed yet, the last request that is placed with it.
     out: VecDeque<u32>,
 }
 
 impl Progress {
-    /// A message of the peer is placed.
+    /// Counts a placed message of the peer.
     pub fn note_placed(&mut self) {
         self.placed = self.placed.wrapping_add(1);
     }
 
-    /// What the peer is to be told now, if anything: messages of it that are placed.
+    /// Count of placed messages to send to the peer, if it changed.
     pub fn tell(&mut self) -> Option<u32> {
         let news = self.placed != self.told;
         self.told = self.placed;
         news.then_some(self.placed)
     }
 
-    /// A message is out; once it is placed, so is everything up to the request `last`.
+    /// Notes that a message was sent; its placement confirms everything up to request `last`.
     pub fn note_out(&mut self, last: u32) {
         self.out.push_back(last);
     }
 
-    /// The peer says that it has placed `count` messages; gives the last request among them, if
-    /// that is news. What cannot be is ignored.
+    /// Handles the peer's count of placed messages; returns the last request among them, if any is
+    /// newly confirmed. An impossible count is ignored.
     pub fn handle_told(&mut self, count: u32) -> Option<u32> {
         let news = count.wrapping_sub(self.known) as usize;
         if news > self.out.len() {
@@ -50,7 +50,7 @@ impl Progress {
         self.out.drain(..news).next_back()
     }
 
-    /// The peer has placed everything up to the request `last`, as is known in another way.
+    /// Notes that the peer placed everything up to request `last`, as a Read response has shown.
     pub fn handle_confirmed(&mut self, last: u32) {
         while self.out.front().is_some_and(|seq| last.wrapping_sub(*seq) as i32 >= 0) {
             self.out.pop_front();

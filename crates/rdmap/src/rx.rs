@@ -1,6 +1,6 @@
-//! Segments to memory and completions.
+//! Reception: segments to memory and completions.
 //!
-//! Every check comes before the first octet is placed. The first segment that fails one ends the
+//! Every check comes before the first byte is placed. The first segment that fails one ends the
 //! stream: it and all later ones leave no trace but the fault (RFC 5041, section 7.1).
 //!
 //! The last segment of a message comes after everything before it, whatever the lower layer, so a
@@ -23,8 +23,8 @@ use crate::inbound::Inbound;
 use crate::state::{DiscoveryEvent, FirstMessage};
 use crate::stream::{Lower, Receiving, Role, Stream};
 
-/// Messages of which parts may arrive before those of an earlier one. Each takes a posted receive,
-/// so this bounds nothing but nonsense.
+/// Most messages that may be in reassembly at a time: each takes a posted receive, so this only
+/// bounds invalid numbers.
 const MESSAGES_AHEAD_MAX: u32 = 1 << 16;
 
 /// The receiving side of a stream: takes segments for a queue pair from the lower layer.
@@ -32,17 +32,17 @@ pub struct RxPort<'a> {
     pub(crate) stream: &'a mut Stream,
     pub(crate) qp: &'a Qp,
     hold_unmatched: bool,
-    /// Drops a message that has no receive, since nobody would send it again.
+    /// UC: drop the message if no receive is posted.
     drop_unmatched: bool,
     held: bool,
     written: bool,
-    /// The request whose answer cannot be placed: its memory may not be written, or is not there.
+    /// Request whose response cannot be placed: its memory is not writable or unmapped.
     pub(crate) unplaceable: Option<u32>,
 }
 
 impl<'a> RxPort<'a> {
-    /// The receiving side of `stream`. A message that no receive was posted for is a fault of the
-    /// peer, unless it is `hold_unmatched`: then the lower layer holds it.
+    /// The receiving side of `stream`. A message without a posted receive is a fault of the peer;
+    /// with `hold_unmatched` the lower layer holds it.
     pub fn new(stream: &'a mut Stream, qp: &'a Qp, hold_unmatched: bool) -> Self {
         Self {
             stream,
@@ -55,12 +55,12 @@ impl<'a> RxPort<'a> {
         }
     }
 
-    /// Whether a message is held back.
+    /// Whether a message was held for want of a receive.
     pub fn held(&self) -> bool {
         self.held
     }
 
-    /// Whether a Write ended that left something in memory.
+    /// Whether a Write of at least one byte was completed.
     pub fn written(&self) -> bool {
         self.written
     }
@@ -124,8 +124,8 @@ impl<'a> RxPort<'a> {
         }
     }
 
-    /// Counts the messages of the peer's application, and heeds how many of this side's the peer
-    /// has placed: those are complete before its next message is placed.
+    /// Counts the messages of the peer, and handles its confirmations: requests complete before the
+    /// peer's next message is placed.
     fn count(&mut self, header: &Header, opcode: Opcode, payload: &[u8]) {
         let progress = &mut self.stream.progress;
         match header {
@@ -150,7 +150,7 @@ impl<'a> RxPort<'a> {
         self.qp.check_drained(&sq);
     }
 
-    /// Whether the queue pair can have receives in this queue.
+    /// Whether queue `qn` exists for this type of queue pair.
     fn has_queue(&self, qn: u32) -> bool {
         match self.qp.kind() {
             QpType::XrcSend => false,
@@ -159,12 +159,12 @@ impl<'a> RxPort<'a> {
         }
     }
 
-    /// Whether segments that do not end a message come in any order.
+    /// Whether segments other than the last of a message may arrive out of order.
     pub(crate) fn any_order(&self) -> bool {
         self.stream.config.lower == Lower::Shuttle
     }
 
-    /// Learns from the first segment whether the peer is one that speaks RFC 7306.
+    /// Learns from the first segment whether the peer supports RFC 7306.
     fn recognise(&mut self, header: &Header, payload: &[u8]) {
         let hello = matches!(header, Header::Tagged(h)
             if payload.is_empty() && capability::is_hello(h.stag, h.to));
@@ -192,7 +192,7 @@ impl<'a> RxPort<'a> {
         Ok(Placed::Memory)
     }
 
-    /// Places octets of a tagged segment, but for those that a later one has written already.
+    /// Places a tagged segment, except for bytes that a later segment has written.
     pub(crate) fn place_tagged(
         &mut self,
         seq: u64,
@@ -216,7 +216,7 @@ impl<'a> RxPort<'a> {
             }
             return Ok(());
         }
-        // The check of the whole comes before the first octet of a part.
+        // The whole range is checked before any part is written.
         let len = payload.len() as u64;
         regions.check(key, self.qp.accessor(), start, len, right).map_err(tagged_code)?;
         for (from, to) in early.gaps(key, seq, start, start + len) {
@@ -343,8 +343,8 @@ impl<'a> RxPort<'a> {
         Ok(Placed::Memory)
     }
 
-    /// The receive that this segment goes to, taken from the queue with those before it if it is
-    /// the first of its message.
+    /// The receive that this segment goes to; the first segment of a message takes it from the
+    /// queue, after those of earlier messages.
     fn receiving(&mut self, header: &UntaggedHeader) -> Result<&mut Receiving, TerminateCode> {
         let ahead = header.msn.since(self.stream.expect_send);
         let ahead_max = if self.any_order() && !header.last { MESSAGES_AHEAD_MAX } else { 0 };
@@ -356,8 +356,8 @@ impl<'a> RxPort<'a> {
             return Err(TerminateCode::UntaggedInvalidMo);
         }
         if self.stream.receiving.len() < ahead && header.qn != QN_SEND {
-            // Which queues the messages before it are for is not known, and receives are taken in
-            // the order of messages: this one is too early.
+            // Receives are taken in the order of messages, and the queues of earlier messages are
+            // not known yet.
             return Err(TerminateCode::UntaggedInvalidMsn);
         }
         while self.stream.receiving.len() <= ahead {
@@ -419,7 +419,7 @@ impl UlpduSink for RxPort<'_> {
         let early = self.any_order() && seq > self.stream.frontier;
         self.drop_unmatched = self.qp.kind() == QpType::Uc && !early;
         match self.segment(seq, ulpdu) {
-            // What came before its time may be right, or wrong, when its time has come.
+            // A fault out of order may be none in order.
             Err(_) if early => Ok(Placed::Held),
             Err(fault) if self.hold_unmatched && fault.lacks_receive() => {
                 self.held = true;
@@ -439,7 +439,7 @@ impl UlpduSink for RxPort<'_> {
     }
 }
 
-/// A message that fits one segment by its nature.
+/// Checks that a message is a single segment.
 pub(crate) fn single(header: &UntaggedHeader) -> Result<(), TerminateCode> {
     if header.mo != 0 || !header.last {
         return Err(TerminateCode::UntaggedInvalidMo);

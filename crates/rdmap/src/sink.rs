@@ -1,8 +1,8 @@
-//! Where the answer to a Read goes.
+//! Sinks of Reads: the STag and offset that a Read advertises.
 //!
 //! A Read Request names one place (RFC 5040, section 4.4). One entry is named as it is. A list of
 //! entries has a name that means something on this stream alone, and only until the answer is
-//! complete; offsets in it count from the list's first octet. The peer repeats the name and need
+//! complete; offsets in it count from the list's first byte. The peer repeats the name and need
 //! not know what it stands for.
 //!
 //! Invariant: the name of a list is the key of no region, and of no other list of a Read under way.
@@ -11,11 +11,11 @@ use weft_verbs::mr::LEAST_KEY;
 use weft_verbs::qp::SendWqe;
 use weft_wire::ids::STag;
 
-/// The names of lists: from here up to the least key of a region. There are many times as many as
-/// a queue pair has Reads under way.
+/// First STag of scatter lists; they end at the least key of a region. There are many times as many
+/// as a queue pair has outstanding Reads.
 const FIRST: u32 = LEAST_KEY / 2;
 
-/// The name and the offset of the place that the answer to this Read goes to.
+/// STag and offset to advertise for the response of this Read.
 pub fn advertise(wqe: &SendWqe) -> (STag, u64) {
     match wqe.sges() {
         [] => (STag(0), 0),
@@ -24,7 +24,7 @@ pub fn advertise(wqe: &SendWqe) -> (STag, u64) {
     }
 }
 
-/// Whether a name is that of a list.
+/// Whether an STag names a scatter list.
 pub fn is_list(stag: STag) -> bool {
     (FIRST..LEAST_KEY).contains(&stag.0)
 }

@@ -1,4 +1,4 @@
-//! The protocol state of one connected queue pair.
+//! Protocol state of one connected queue pair.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,107 +17,107 @@ use crate::outbound::OutboundQueue;
 use crate::progress::Progress;
 use crate::state::{Discovery, DiscoveryEvent, FirstMessage, Life, LifeEvent, Turn};
 
-/// Who asked for the connection.
+/// Role in connection setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// This side.
+    /// This side sent the Request.
     Initiator,
-    /// The peer.
+    /// The peer sent the Request.
     Responder,
 }
 
-/// The message with which an initiator opens a peer-to-peer connection (RFC 6581, section 9).
+/// RTR message: the first message of an initiator in a peer-to-peer connection (RFC 6581, section
+/// 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rtr {
-    /// A zero-length Write.
+    /// A zero-length RDMA Write.
     Write,
-    /// A zero-length Read.
+    /// A zero-length RDMA Read.
     Read,
 }
 
-/// What carries the segments.
+/// Lower layer protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lower {
     /// MPA: in order, to any peer of the iWARP suite.
     Mpa,
-    /// Shuttle: in any order but for the last segment of each message, which comes after
-    /// everything before it; to a Weft peer. The reason that Shuttle gives for a close takes the
-    /// place of the Terminate.
+    /// Shuttle: segments in any order, except that the last of a message follows everything before
+    /// it; to a Weft peer. The reason of Shuttle's Close replaces the Terminate.
     Shuttle,
 }
 
-/// What the set-up of the connection agreed on.
+/// Parameters agreed in connection setup.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// What carries the segments.
+    /// Lower layer protocol.
     pub lower: Lower,
-    /// Who asked for the connection.
+    /// Role in connection setup.
     pub role: Role,
-    /// How the initiator says that it is ready, if it has to.
+    /// RTR message of the initiator, if one was agreed.
     pub rtr: Option<Rtr>,
-    /// Requests of the peer served at once.
+    /// IRD: requests of the peer served at a time.
     pub ird: u16,
-    /// Requests of this side kept outstanding.
+    /// ORD: requests of this side kept outstanding.
     pub ord: u16,
-    /// A Send or Write completes when the peer has placed it, not when the lower layer has it. A
-    /// Read of nothing that follows tells, or the peer before its next message.
+    /// A Send or Write completes when the peer has placed it, not when the lower layer has accepted
+    /// it. A zero-length Read after it confirms, or the peer before its next message.
     pub confirm: bool,
 }
 
-/// Counters of one stream.
+/// Counters of one stream since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Segments handed to the lower layer.
     pub segments_out: u64,
-    /// Payload octets handed to the lower layer.
+    /// Payload bytes handed to the lower layer.
     pub octets_out: u64,
     /// Segments taken from the lower layer.
     pub segments_in: u64,
-    /// Payload octets placed.
+    /// Payload bytes placed.
     pub octets_in: u64,
 }
 
-/// A receive that a message is being placed into.
+/// Reassembly of a message into a receive.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    /// Without one the message is dropped.
+    /// The receive; without one the message is dropped.
     pub wqe: Option<RecvWqe>,
     pub room: u64,
     pub placed: u32,
 }
 
-/// A message of this side that found no receive at the peer.
+/// A message of this side that waits for a receive of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RnrWait {
-    /// The request.
+    /// Sequence number of the request.
     pub seq: u32,
-    /// How long it should wait at a time, in microseconds.
+    /// RNR timer of the peer, in microseconds.
     pub wait_us: u32,
 }
 
-/// Messages that the protocol sends on its own account.
+/// Messages of the protocol itself that are yet to be sent.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
-    /// The first message.
+    /// First message, before any request.
     pub first_message: Option<FirstMessage>,
-    /// The last message.
+    /// Last message of the stream.
     pub terminate: Option<Terminate>,
 }
 
-/// What goes out next is part of this message.
+/// Message in transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Current {
-    /// Nothing has begun.
+    /// None: at a message boundary.
     Nothing,
-    /// A work request, from this octet on.
+    /// A work request, from this byte on.
     Request { seq: u32, offset: u32 },
     /// The immediate data that follows a Write.
     Immediate { seq: u32 },
-    /// The response to an inbound request, from this octet on.
+    /// The response to an inbound request, from this byte on.
     Response { id: u32, offset: u32 },
 }
 
-/// The protocol state of one connected queue pair.
+/// Protocol state of one connected queue pair.
 #[derive(Debug)]
 pub struct Stream {
     pub(crate) config: Config,
@@ -134,34 +134,33 @@ pub struct Stream {
     pub(crate) expect_send: Msn,
     pub(crate) expect_read: Msn,
     pub(crate) expect_atomic_response: Msn,
-    /// The lower layer has placed every segment before this.
+    /// Frontier of the lower layer: every segment before this is placed.
     pub(crate) frontier: u64,
-    /// Where Writes were placed before their turn.
+    /// Ranges written out of order.
     pub(crate) early: EarlyWrites,
-    /// Receives that messages are being placed into, from `expect_send` on.
+    /// Messages in reassembly, from `expect_send` on.
     pub(crate) receiving: VecDeque<Receiving>,
-    /// Waits for the peer to post a receive; until then no other message leaves that needs one.
+    /// Receiver not ready at the peer: no message that takes a receive is sent.
     pub(crate) rnr: Option<RnrWait>,
-    /// Octets of the Write being placed, and of the one that just ended.
+    /// Bytes of the Write in progress, and of the last complete one.
     pub(crate) write_octets: (u32, Option<u32>),
-    /// Why it ends, if the peer is to know.
+    /// Terminate code for the peer, if it is to be told.
     pub(crate) reason: Option<TerminateCode>,
-    /// What the sending side found to be impossible; taken by [`crate::TxPort::into_fault`] or
+    /// Fault found by the sending side; taken by [`crate::TxPort::into_fault`] or
     /// [`Stream::take_fault`].
     pub(crate) fault: Option<Fault>,
-    /// Memory of a request or response is gone, which only showed when it was to be sent again.
+    /// Fault of memory that was unmapped before a retransmission.
     pub(crate) gone: Cell<Option<Fault>>,
-    /// The last request that the peer is to confirm, and how many there are.
+    /// Last request to be confirmed by the peer, and count of them.
     pub(crate) unconfirmed: Option<(u32, u32)>,
     pub(crate) progress: Progress,
-    /// The next request, if the queue pair does it by itself: to be done while the regions are not
-    /// held for reading.
+    /// Local request that comes next: executed while the regions are not locked for reading.
     pub(crate) local: Option<u32>,
     pub(crate) stats: Stats,
 }
 
 impl Stream {
-    /// The stream of a connection that was just agreed.
+    /// A stream at the end of connection setup.
     pub fn new(config: Config) -> Self {
         let initiator = config.role == Role::Initiator;
         let first_message = config.rtr.map(|rtr| match rtr {
@@ -208,18 +207,18 @@ impl Stream {
         self.stats.segments_out > 0
     }
 
-    /// What the peer has said of itself.
+    /// Extensions that the peer supports, as far as known.
     pub fn peer(&self) -> Peer {
         self.discovery.peer()
     }
 
-    /// Changes how many requests are kept outstanding.
+    /// Changes ORD.
     pub fn set_ord(&mut self, ord: u16) {
         self.config.ord = ord;
         self.outbound.set_ord(ord);
     }
 
-    /// Takes a peer that has said nothing for one that does not speak RFC 7306.
+    /// Treats a silent peer as one without RFC 7306.
     pub fn assume_plain(&mut self) {
         self.discovery = self.discovery.after(DiscoveryEvent::TimedOut);
     }
@@ -229,49 +228,48 @@ impl Stream {
         self.life != Life::Open
     }
 
-    /// Whether it has failed and said what it had to say about that.
+    /// Whether it has failed and its Terminate, if any, was sent.
     pub fn is_finished(&self) -> bool {
         self.life == Life::Ended
     }
 
-    /// What the peer is to be told about the end of the stream, if anything.
+    /// Terminate code for the peer, if it is to be told why the stream ended.
     pub fn reason(&self) -> Option<TerminateCode> {
         self.reason
     }
 
-    /// The message of this side that waits for a receive of the peer.
+    /// Message of this side that waits for a receive of the peer, if any.
     pub fn rnr(&self) -> Option<RnrWait> {
         self.rnr
     }
 
-    /// The last message of the peer that had a receive.
+    /// Number of the peer's last message that had a receive.
     pub fn credit(&self) -> Msn {
         Msn(self.expect_send.0.wrapping_sub(1))
     }
 
-    /// Counters.
+    /// The counters so far.
     pub fn stats(&self) -> Stats {
         self.stats
     }
 
-    /// Sends a message without effect when there is a moment for it: Linux siw can miss that the
-    /// first message is there, and sees it when a second one arrives.
+    /// Schedules a message without effect: Linux siw can miss the arrival of the first message, and
+    /// sees it when a second one arrives.
     pub fn nudge(&mut self) {
         self.own.first_message.get_or_insert(FirstMessage::Hello);
     }
 
-    /// Whether a Read of nothing is to find out now whether the peer speaks RFC 7306.
+    /// Whether a zero-length Read is due that finds out whether the peer supports RFC 7306.
     pub(crate) fn wants_to_probe(&self) -> bool {
         self.discovery == Discovery::ProbeDue && self.outbound.has_room()
     }
 
-    /// Why the stream must end, if the sending side found a request or response impossible.
+    /// Takes the fault found by the sending side.
     pub fn take_fault(&mut self) -> Option<Fault> {
         self.fault.take().or_else(|| self.gone.take())
     }
 
-    /// Ends the stream for a reason that was found outside of it, at the next
-    /// [`Stream::take_fault`].
+    /// Sets a fault found outside of the stream, for the next [`Stream::take_fault`].
     pub fn set_fault(&mut self, fault: Fault) {
         self.fault.get_or_insert(fault);
     }
@@ -281,8 +279,8 @@ impl Stream {
         self.stats.segments_out += 1;
     }
 
-    /// Carries out what could not be done while the regions were held for reading; whether there
-    /// was anything. What was posted after it has waited for it and may go out now.
+    /// Executes a local request, which needs the regions unlocked; returns whether there was one.
+    /// Requests posted after it may be sent now.
     pub fn settle(&mut self, qp: &Qp) -> bool {
         let Some(seq) = self.local.take() else { return false };
         if let Err(status) = qp.carry_out(seq) {
@@ -291,8 +289,8 @@ impl Stream {
         true
     }
 
-    /// Ends the stream because of `fault`: the queue pair fails with what the fault says, and a
-    /// Terminate goes out if the fault calls for one.
+    /// Ends the stream with `fault`: the queue pair fails, and a Terminate is sent if the fault
+    /// calls for one.
     pub fn fail(&mut self, qp: &Qp, fault: Fault) {
         if self.is_dead() {
             return;

@@ -1,8 +1,7 @@
-//! Work requests and responses to segments.
+//! Transmission: work requests and responses to segments.
 //!
-//! At each message boundary the order is: a Terminate, and nothing after it; the protocol's own
-//! messages; then responses and requests in turn, so that neither side of the traffic starves
-//! the other.
+//! Order at each message boundary: a Terminate, and nothing after it; the protocol's own messages;
+//! then responses and requests alternately, so that neither starves the other.
 
 use std::sync::MutexGuard;
 
@@ -23,19 +22,20 @@ use crate::outbound::{Expected, Outbound};
 use crate::state::{DiscoveryEvent, FirstMessage, Life, LifeEvent, Turn};
 use crate::stream::{Current, Lower, RnrWait, Stream};
 
-/// The bits of [`SegmentId::wqe`] that count messages of one kind.
+/// Bits of [`SegmentId::wqe`] for the sequence number of a message.
 pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
 
-/// Requests that one confirmation is for at most.
+/// Most requests per confirmation: one Read in 16 requests costs little, and bounds the delay of
+/// completions.
 const CONFIRM_AFTER: u32 = 16;
 
-/// The kinds of messages, in the upper bits of [`SegmentId::wqe`].
+/// Kinds of messages, in the upper three bits of [`SegmentId::wqe`].
 const REQUEST: u32 = 0;
 const IMMEDIATE: u32 = 1;
 const RESPONSE: u32 = 2;
 const OWN: u32 = 3;
 
-/// The protocol's own messages, named in the lower bits.
+/// The protocol's own messages, by the lower bits of [`SegmentId::wqe`].
 pub(crate) const OWN_TERMINATE: u32 = 0;
 pub(crate) const OWN_HELLO: u32 = 1;
 pub(crate) const OWN_PLACED: u32 = 2;
@@ -45,15 +45,14 @@ fn name(kind: u32, seq: u32) -> u32 {
     kind << 29 | seq & SEQ_MASK
 }
 
-/// The whole sequence number of which `seq` has the lower bits, counted from `tail`.
+/// Full sequence number whose lower bits are `seq`, at or after `tail`.
 fn widen(seq: u32, tail: u32) -> u32 {
     tail.wrapping_add(seq.wrapping_sub(tail) & SEQ_MASK)
 }
 
 /// The sending side of a stream: hands segments of a queue pair to the lower layer.
 ///
-/// It holds the send queue and every region in place for as long as it lives, which should be one
-/// batch.
+/// It locks the send queue and the region table for as long as it lives, which should be one batch.
 pub struct TxPort<'a> {
     pub(crate) stream: &'a mut Stream,
     pub(crate) qp: &'a Qp,
@@ -62,7 +61,7 @@ pub struct TxPort<'a> {
 }
 
 impl<'a> TxPort<'a> {
-    /// The sending side of `stream`. Without `regions` it can only take acknowledgements.
+    /// The sending side of `stream`. Without `regions` it only handles acknowledgements.
     pub fn new(
         stream: &'a mut Stream,
         qp: &'a Qp,
@@ -72,13 +71,13 @@ impl<'a> TxPort<'a> {
         Self { stream, qp, sq, regions }
     }
 
-    /// Why the stream ends, if a request or a response turned out to be impossible.
+    /// Fault of a request or response that turned out to be impossible.
     pub fn into_fault(self) -> Option<Fault> {
         self.stream.take_fault()
     }
 
-    /// Why the stream ends if memory that was to be sent is not there: the first request or
-    /// response whose memory that is.
+    /// Fault of memory that was to be sent and is unmapped: the first request or response that uses
+    /// it.
     pub fn fault_of_gone(self) -> Fault {
         let Some(regions) = self.regions else { return Fault::Closed };
         let (pd, who) = (self.qp.pd(), self.qp.accessor());
@@ -95,7 +94,7 @@ impl<'a> TxPort<'a> {
             None if self.stream.inbound.iter().any(response) => {
                 Fault::SourceGone(RegionFault::Bounds)
             }
-            // The application mapped something else there meanwhile.
+            // The application has mapped other memory there since.
             None => Fault::Closed,
         }
     }
@@ -145,12 +144,12 @@ impl<'a> TxPort<'a> {
         None
     }
 
-    /// Whether there is a request that may follow.
+    /// Whether a request may follow.
     fn will_send(&self) -> bool {
         self.sq.has_pending() && self.qp.state() != QpState::Sqd
     }
 
-    /// All of `seq` is out: it is complete when the peer says so, if that was agreed.
+    /// Notes that request `seq` was sent entirely: it awaits confirmation, if that was agreed.
     fn request_out(&mut self, seq: u32) {
         if self.confirms() {
             let count = self.stream.unconfirmed.map_or(0, |(_, count)| count);
@@ -160,7 +159,7 @@ impl<'a> TxPort<'a> {
         }
     }
 
-    /// Whether requests complete when the peer says so.
+    /// Whether requests complete on the peer's confirmation.
     fn confirms(&self) -> bool {
         let config = &self.stream.config;
         config.confirm && config.ord > 0
@@ -172,7 +171,7 @@ impl<'a> TxPort<'a> {
         Some(SegmentId { wqe: name(OWN, OWN_READ), offset: 0, len: 0 })
     }
 
-    /// Picks the message that goes next; `false` when there is none that may go.
+    /// Chooses the next message; `false` if none may be sent.
     fn begin(&mut self) -> bool {
         let response = self.stream.inbound.pending();
         let request_first = self.stream.turn == Turn::Request || response.is_none();
@@ -227,7 +226,7 @@ impl<'a> TxPort<'a> {
         true
     }
 
-    /// A request that needs a response can never go when ORD is zero.
+    /// Fails a request that needs a response if ORD is zero.
     fn refuse_if_never(&mut self, seq: u32) -> bool {
         if self.stream.config.ord == 0 {
             return self.give_up(seq, WcStatus::LocQpOpErr);
@@ -240,7 +239,7 @@ impl<'a> TxPort<'a> {
         false
     }
 
-    /// Whether a message of RFC 7306 may go to this peer; finds out if that is not known.
+    /// Whether the peer supports RFC 7306; starts to find out if that is unknown.
     fn may_extend(&mut self, seq: u32) -> bool {
         match self.stream.peer() {
             Peer::Extended => true,
@@ -259,7 +258,7 @@ impl<'a> TxPort<'a> {
         wqe.inline().is_some() || regions.check(self.qp.pd(), wqe.sges(), right).is_ok()
     }
 
-    /// Gives the message of `seq` its number in the queue it goes to, and expects the response.
+    /// Numbers the message of `seq` in its queue, and expects its response.
     fn number(&mut self, seq: u32, op: SendOp) {
         let stream = &mut *self.stream;
         let msn = match op {
@@ -444,7 +443,7 @@ impl UlpduSource for TxPort<'_> {
 }
 
 impl TxPort<'_> {
-    /// The protocol's own untagged messages carry their number where a request has its offset.
+    /// Own untagged messages carry their message number in the offset field.
     fn number_own(&mut self, id: &mut SegmentId) {
         let stream = &mut *self.stream;
         let msn: &mut Msn = match id.wqe & SEQ_MASK {

@@ -42,20 +42,20 @@ pub struct Config {
     pub holds: bool,
     /// Receive buffers, and as many for sending; 8 at least.
     pub buffers: u16,
-    /// Octets of a message that fit a receive buffer, headers included; 128 at least.
+    /// Bytes of a message that fit a receive buffer, headers included; 128 at least.
     pub buffer_octets: u32,
     /// What they can be enlarged to when the peer asks for it. Memory that is not used costs only
     /// addresses.
     pub buffer_octets_max: u32,
-    /// Enhanced style: once so many octets are with the layer below, others wait and grow.
+    /// Enhanced style: once so many bytes are with the layer below, others wait and grow.
     pub high_octets: u32,
     /// Enhanced style: once no more than so many are left there, they go.
     pub low_octets: u32,
-    /// Octets from which on it pays to have the peer read memory instead of sending it.
+    /// Bytes from which on it pays to have the peer read memory instead of sending it.
     pub zero_copy_octets: u32,
-    /// Free room for sending, in octets, from which on a connection is writable.
+    /// Free room for sending, in bytes, from which on a connection is writable.
     pub writable_octets: u32,
-    /// Octets received from which on a connection is readable.
+    /// Bytes received from which on a connection is readable.
     pub readable_octets: u32,
 }
 
@@ -89,7 +89,7 @@ impl Config {
         Self { holds, ..Self::default() }
     }
 
-    /// Octets of private memory that a connection needs.
+    /// Bytes of private memory that a connection needs.
     pub fn private_octets(&self) -> u64 {
         let octets = self.sound().buffer_octets_max;
         let slots = 2 * u64::from(self.sound().buffers);

@@ -14,10 +14,10 @@ pub enum Event {
     /// Urgent data is here or on its way.
     Urgent,
     /// The memory of a [`Connection::send_from`](crate::Connection::send_from) is the owner's
-    /// again, and the peer has so many octets of it.
+    /// again, and the peer has so many bytes of it.
     Sent(u32),
     /// The memory of a [`Connection::receive_into`](crate::Connection::receive_into) is the
-    /// owner's again, with so many octets in it.
+    /// owner's again, with so many bytes in it.
     Received(u32),
     /// The peer will send no more.
     End,

@@ -24,7 +24,7 @@ pub struct Names {
     pub ip_version: u8,
     /// Port of the socket that connects.
     pub port: u16,
-    /// Its address; IPv4 in the last four octets.
+    /// Its address; IPv4 in the last four bytes.
     pub from: [u8; 16],
     /// The address that it connects to, likewise.
     pub to: [u8; 16],

@@ -1,7 +1,7 @@
 //! What was received and not yet read.
 //!
 //! Payload stays in the slot that it arrived in until it is read; then the slot is posted again.
-//! Where the last urgent octet stood, a read stops, and the next one begins behind it (SD-31).
+//! Where the last urgent byte stood, a read stops, and the next one begins behind it (SD-31).
 
 use std::collections::VecDeque;
 
@@ -14,9 +14,9 @@ use crate::verbs::Verbs;
 #[derive(Clone, Copy, Debug)]
 struct Item {
     slot: u16,
-    /// Offset of the next octet in private memory.
+    /// Offset of the next byte in private memory.
     at: u64,
-    /// Octets from there.
+    /// Bytes from there.
     len: u64,
 }
 
@@ -24,25 +24,25 @@ struct Item {
 #[derive(Debug, Default)]
 pub struct Inbox {
     items: VecDeque<Item>,
-    /// Octets of the stream that have been read.
+    /// Bytes of the stream that have been read.
     read: u64,
-    /// Octets of the stream that are in `items`.
+    /// Bytes of the stream that are in `items`.
     len: u64,
-    /// How much of the stream stands before the last urgent octet.
+    /// How much of the stream stands before the last urgent byte.
     mark: Option<u64>,
-    /// Urgent octets are part of the stream.
+    /// Urgent bytes are part of the stream.
     inline: bool,
-    /// The last urgent octet, until it is taken.
+    /// The last urgent byte, until it is taken.
     urgent: Option<u8>,
 }
 
 impl Inbox {
-    /// Whether urgent octets that arrive stay in the stream; otherwise they are read apart.
+    /// Whether urgent bytes that arrive stay in the stream; otherwise they are read apart.
     pub fn set_inline(&mut self, inline: bool) {
         self.inline = inline;
     }
 
-    /// `len` octets of payload at `at` in `slot`, one at least; the last of them is urgent if
+    /// `len` bytes of payload at `at` in `slot`, one at least; the last of them is urgent if
     /// `urgent`. Tells whether the slot is kept.
     pub fn push(
         &mut self,
@@ -67,28 +67,28 @@ impl Inbox {
         Ok(len > 0)
     }
 
-    /// Octets that reads will give.
+    /// Bytes that reads will give.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether the next read begins at the last urgent octet.
+    /// Whether the next read begins at the last urgent byte.
     pub fn is_at_mark(&self) -> bool {
         self.mark == Some(self.read)
     }
 
-    /// Takes the last urgent octet.
+    /// Takes the last urgent byte.
     pub fn take_urgent(&mut self) -> Option<u8> {
         self.urgent.take()
     }
 
-    /// Octets that a read gives at most, as urgent octets have it.
+    /// Bytes that a read gives at most, as urgent bytes have it.
     fn limit(&self) -> u64 {
         let to_mark = self.mark.map_or(0, |mark| mark.saturating_sub(self.read));
         if to_mark > 0 { to_mark } else { u64::MAX }
     }
 
-    /// Where the octets lie that a read gives, slot by slot.
+    /// Where the bytes lie that a read gives, slot by slot.
     pub fn arrived(&self) -> impl Iterator<Item = Stretch> {
         let mut left = self.limit();
         let part = move |item: &Item| {

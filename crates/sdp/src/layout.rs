@@ -7,16 +7,16 @@ use crate::config::Config;
 
 /// Slots for messages without payload.
 pub const CONTROLS: u16 = 8;
-/// Octets of such a slot.
+/// Bytes of such a slot.
 pub const CONTROL_OCTETS: u64 = 64;
 const _: () = assert!(CONTROL_OCTETS as usize >= HEAD_LEN_MAX);
 
 /// A stretch of private memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Offset of its first octet.
+    /// Offset of its first byte.
     pub at: u64,
-    /// Octets, one at least.
+    /// Bytes, one at least.
     pub len: u32,
 }
 
@@ -25,7 +25,7 @@ pub struct Stretch {
 pub struct Layout {
     /// Slots for receiving, and as many for sending with payload.
     pub buffers: u16,
-    /// Octets of such a slot.
+    /// Bytes of such a slot.
     pub octets: u32,
 }
 

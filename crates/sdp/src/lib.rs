@@ -1,7 +1,7 @@
 //! Sockets Direct Protocol: a byte stream, as sockets have it, out of the verbs' messages.
 //! [docs/sdp.md](../../../docs/sdp.md) has the rules that comments cite as `SD-n`.
 //!
-//! Invariant: every octet that [`Connection::send`] took arrives at the peer's
+//! Invariant: every byte that [`Connection::send`] took arrives at the peer's
 //! [`Connection::receive`] once and in order, followed by the end of the stream if this side was
 //! shut down, or the connection fails on both sides.
 //!

@@ -16,7 +16,7 @@ use crate::verbs::Verbs;
 pub struct Draft {
     /// Where it lies.
     pub slot: u16,
-    /// Octets of payload.
+    /// Bytes of payload.
     pub len: u32,
     /// Whether the last of them is urgent.
     pub urgent: bool,
@@ -26,7 +26,7 @@ pub struct Draft {
 #[derive(Debug)]
 pub struct Outbox {
     layout: Layout,
-    /// Octets of payload that the peer's buffers and ours have room for.
+    /// Bytes of payload that the peer's buffers and ours have room for.
     payload_max: u32,
     /// Whether what waits takes more in (SD-14).
     appends: bool,
@@ -35,7 +35,7 @@ pub struct Outbox {
     urgent: u16,
     free: Vec<u16>,
     free_controls: Vec<u16>,
-    /// Octets of payload in each slot that is with the queue pair.
+    /// Bytes of payload in each slot that is with the queue pair.
     posted: Vec<u32>,
     /// All of these.
     flying: u64,
@@ -57,7 +57,7 @@ impl Outbox {
         }
     }
 
-    /// Octets that [`Outbox::push`] would take.
+    /// Bytes that [`Outbox::push`] would take.
     pub fn room(&self) -> u64 {
         self.free.len() as u64 * u64::from(self.payload_max) + u64::from(self.room_in_last())
     }
@@ -67,7 +67,7 @@ impl Outbox {
         open.map_or(0, |last| self.payload_max - last.len)
     }
 
-    /// Where the next octets of payload belong: message by message, in the order in which they are
+    /// Where the next bytes of payload belong: message by message, in the order in which they are
     /// sent.
     pub fn vacant(&self) -> impl Iterator<Item = Stretch> {
         let room = self.room_in_last();
@@ -95,7 +95,7 @@ impl Outbox {
         }
     }
 
-    /// Queues the octets at the start of `data` that there is room for; tells how many.
+    /// Queues the bytes at the start of `data` that there is room for; tells how many.
     pub fn push(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Misuse> {
         let mut rest = data;
         while !rest.is_empty() {
@@ -109,7 +109,7 @@ impl Outbox {
         Ok(data.len() - rest.len())
     }
 
-    /// The last octet that was queued is urgent.
+    /// The last byte that was queued is urgent.
     pub fn mark_urgent(&mut self) {
         if let Some(last) = self.waiting.back_mut() {
             last.urgent = true;
@@ -117,7 +117,7 @@ impl Outbox {
         }
     }
 
-    /// Whether an urgent octet waits.
+    /// Whether an urgent byte waits.
     pub fn has_urgent(&self) -> bool {
         self.urgent > 0
     }
@@ -127,7 +127,7 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// Octets of payload that our own slots have room for.
+    /// Bytes of payload that our own slots have room for.
     pub fn payload_limit(&self) -> usize {
         self.layout.octets as usize - BASE_LEN
     }
@@ -141,12 +141,12 @@ impl Outbox {
         larger
     }
 
-    /// Octets of payload in a message at most.
+    /// Bytes of payload in a message at most.
     pub fn payload_max(&self) -> u32 {
         self.payload_max
     }
 
-    /// Octets of payload that the queue pair has and has not sent.
+    /// Bytes of payload that the queue pair has and has not sent.
     pub fn flying(&self) -> u64 {
         self.flying
     }

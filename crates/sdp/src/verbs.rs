@@ -19,9 +19,9 @@ pub enum Work {
 /// Memory of the program, registered under `key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// First octet.
+    /// First byte.
     pub addr: u64,
-    /// Octets.
+    /// Bytes.
     pub len: u32,
     /// Its key.
     pub key: u32,
@@ -58,7 +58,7 @@ pub struct Completion {
     pub work: Work,
     /// Whether it did what it should.
     pub ok: bool,
-    /// Octets received.
+    /// Bytes received.
     pub octets: u32,
 }
 
@@ -70,7 +70,7 @@ impl Completion {
     }
 }
 
-/// A queue pair, and private memory that is registered for it. Offsets are from the first octet of
+/// A queue pair, and private memory that is registered for it. Offsets are from the first byte of
 /// that memory, of which there are [`Config::private_octets`](crate::Config::private_octets).
 pub trait Verbs {
     /// Copies `octets` to private memory at `at`.
@@ -85,13 +85,13 @@ pub trait Verbs {
     /// The range is not within the private memory.
     fn fetch(&self, at: u64, into: &mut [u8]) -> Result<(), Misuse>;
 
-    /// Posts a receive of at most `len` octets of private memory from `at` on.
+    /// Posts a receive of at most `len` bytes of private memory from `at` on.
     ///
     /// # Errors
     /// The queue pair does not take it.
     fn post_recv(&mut self, work: Work, at: u64, len: u32) -> Result<(), Misuse>;
 
-    /// Posts a Send of `len` octets of private memory from `at` on and then `tail`, signaled;
+    /// Posts a Send of `len` bytes of private memory from `at` on and then `tail`, signaled;
     /// `solicited` if the peer is to be woken for it first of all.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ pub trait Verbs {
     /// The queue pair does not take it.
     fn post_write(&mut self, work: Work, from: Memory, to: Advert) -> Result<(), Misuse>;
 
-    /// Registers `len` octets of this process from `addr` on, for the peer to read, or, if they are
+    /// Registers `len` bytes of this process from `addr` on, for the peer to read, or, if they are
     /// to be `written`, for what is read from it or what it writes; gives the key. The owner
     /// vouches for the memory until it is deregistered.
     ///
@@ -133,7 +133,7 @@ pub trait Verbs {
 pub(crate) mod tests {
     use super::*;
 
-    /// Takes receives, which it counts, and nothing else. The octets of its memory are their own
+    /// Takes receives, which it counts, and nothing else. The bytes of its memory are their own
     /// offsets.
     #[derive(Default)]
     pub struct Receives(pub u16);

@@ -1,5 +1,5 @@
-//! Random operations on both ends of a connection, carried in pieces of any size. Every octet must
-//! arrive once and in order, with the end and the urgent octets where they were, and nothing may
+//! Random operations on both ends of a connection, carried in pieces of any size. Every byte must
+//! arrive once and in order, with the end and the urgent bytes where they were, and nothing may
 //! stand still for ever.
 
 mod common;

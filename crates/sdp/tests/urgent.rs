@@ -1,4 +1,4 @@
-//! Urgent octets: told ahead of what is before them, and read apart (SD-30, SD-31).
+//! Urgent bytes: told ahead of what is before them, and read apart (SD-30, SD-31).
 
 mod common;
 

@@ -26,7 +26,7 @@ fn send_from(end: &mut End, memory: &Memory) {
     end.connection.send_from(&mut end.verbs, memory.addr(), LEN, 0).unwrap();
 }
 
-/// Reads all that is there, in place as far as possible, `step` octets at a time.
+/// Reads all that is there, in place as far as possible, `step` bytes at a time.
 fn fetch(ends: &mut [End; 2], memory: &Memory, step: u32) -> u32 {
     let mut done = 0;
     loop {
@@ -64,7 +64,7 @@ fn a_reader_fetches_it_into_place() {
         assert_eq!((ends[1].connection.readable(), ends[1].connection.advertised()), (1, LEN - 1));
         let before = ends[0].messages;
         if step == 1 {
-            // Octet by octet would take long; one is enough to see that it is counted.
+            // Octet by byte would take long; one is enough to see that it is counted.
             fetch_one(&mut ends, &sink);
             continue;
         }

@@ -1,9 +1,9 @@
-//! What the receiver of a path owes its sender: which packets arrived, told in time.
+//! Receiver side of a path: which packets arrived, and when the sender is told.
 //!
-//! An acknowledgement is due an interval after the previous one, however many packets came; at
-//! once when the sender asks, or when nothing came for longer than that. Each tells of the newest
-//! packets as far as it has room; what is older takes turns in what room is left, and news that
-//! has no room follows at once in more acknowledgements (S-40 to S-44).
+//! An acknowledgement is due one interval after the previous one, however many packets came; at
+//! once if the sender asks, or if the last one is older than the interval. Each covers the newest
+//! packets as far as the datagram has room, then older runs in rotation; newly arrived packets that
+//! found no room follow at once in further acknowledgements (S-40 to S-44).
 
 use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::frame::{Ack, Ranges};
@@ -11,7 +11,7 @@ use weft_wire::shuttle::frame::{Ack, Ranges};
 use crate::recovery::PN_WINDOW;
 use crate::window::{Seen, SeenWindow};
 
-/// The receiver's memory of a path.
+/// Packet numbers received on a path, and the state of their acknowledgement.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     seen: SeenWindow,
@@ -19,15 +19,16 @@ pub(crate) struct Arrivals {
     largest_at_ns: u64,
     due_ns: Option<u64>,
     sent_ns: Option<u64>,
-    /// Runs from here down take their turn next.
+    /// The next report continues with the older runs from this number down.
     turn: Option<u64>,
-    /// The largest number that the acknowledgement before told of.
+    /// Largest packet number covered by the previous acknowledgement.
     told: Option<u64>,
-    /// News that had no room: runs from the first number down to above the second.
+    /// New packets not yet reported for want of room: runs from the first number down to above the
+    /// second.
     news: Option<(u64, Option<u64>)>,
     pub(crate) marked: u64,
     pub(crate) dropped: u64,
-    /// Where ranges are put together.
+    /// Buffer in which ranges are encoded.
     room: Vec<u8>,
 }
 
@@ -48,22 +49,22 @@ impl Arrivals {
         }
     }
 
-    /// Octets of memory that it takes.
+    /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         self.seen.kept_octets()
     }
 
-    /// A number close to that of the next packet, for widening.
+    /// Expected next packet number, from which truncated numbers are widened.
     pub(crate) fn near(&self) -> u64 {
         self.largest.map_or(0, |largest| largest + 1)
     }
 
-    /// Whether packet `pn` has arrived before, or is too far from the others to be believed.
+    /// Whether packet `pn` is a duplicate or lies beyond the receive window.
     pub(crate) fn is_stale(&self, pn: u64) -> bool {
         self.seen.contains(pn) || pn - self.seen.frontier() >= self.seen.limit()
     }
 
-    /// Packet `pn`, which was not stale, arrived.
+    /// Records the arrival of packet `pn`, which must not be stale.
     pub(crate) fn handle_packet(&mut self, now_ns: u64, pn: u64) {
         let seen = self.seen.insert(pn);
         debug_assert_eq!(seen, Seen::New);
@@ -73,28 +74,28 @@ impl Arrivals {
         }
     }
 
-    /// The sender has no interest in packets below `pn` any more. Whatever it says, that is no
-    /// more than what has arrived.
+    /// Raises the floor: the sender no longer tracks packets below `pn`. Limited to what has
+    /// arrived, whatever the sender says.
     pub(crate) fn handle_floor(&mut self, pn: u64) {
         if let Some(largest) = self.largest {
             self.seen.raise(pn.min(largest + 1));
         }
     }
 
-    /// An acknowledgement is owed: `at_once`, or in its interval.
+    /// Schedules an acknowledgement: now if `at_once`, otherwise within `interval_ns`.
     pub(crate) fn owe(&mut self, now_ns: u64, interval_ns: u64, at_once: bool) {
         let next_ns = self.sent_ns.map_or(now_ns, |sent_ns| (sent_ns + interval_ns).max(now_ns));
         let at_ns = if at_once { now_ns } else { next_ns };
         self.due_ns = Some(self.due_ns.map_or(at_ns, |due_ns| due_ns.min(at_ns)));
     }
 
-    /// When an acknowledgement must leave.
+    /// Time at which an acknowledgement is due, if one is owed.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         self.due_ns
     }
 
-    /// Calls `put` with what there is to say, in frames whose ranges take about `limit` octets
-    /// together. Nothing is owed afterwards unless there is news that had no room.
+    /// Calls `put` with the acknowledgement frames that are due, whose ranges take about `limit`
+    /// bytes together. Nothing is owed afterwards unless new packets found no room.
     pub(crate) fn report(
         &mut self,
         now_ns: u64,

@@ -1,49 +1,49 @@
-//! The way back of a path: how long acknowledgements wait on it, and how far apart they must be
-//! to wait no longer (S-46).
+//! Queueing delay of acknowledgements on the reverse path, and the interval that avoids it (S-46).
 //!
-//! Every acknowledgement says when it left by the peer's clock, so differences of the time that
-//! they take are known although the clocks have nothing in common. Invariant: what is asked for is
-//! no shorter than the peer's usual interval, and no longer than a part of the round trip.
+//! Every acknowledgement carries its departure time by the peer's clock, so differences of the
+//! one-way delay are known without synchronised clocks. Invariant: the interval asked for is no
+//! shorter than the peer's usual one, and no longer than a fraction of the round trip.
 
 use weft_wire::shuttle::frame::Ack;
 
-/// The shortest time is that of the last one to two of these: clocks drift.
+/// Memory of the smallest one-way delay, 2 to 4 s: clocks drift.
 const MEMORY_NS: u64 = 2_000_000_000;
-/// Acknowledgements that wait for less, or for a part of the round trip if that is more, do no
-/// harm.
+/// Harmless queueing delay of an acknowledgement, 4 ms.
 const WAIT_NS: u64 = 4_000_000;
+/// The same as a fraction of the round trip: 1/16.
 const WAIT_PART: u64 = 16;
-/// A wait that is shorter than this may be chance.
+/// Delays below 1 ms are noise and not subtracted from round trips.
 const CERTAIN_NS: u64 = 1_000_000;
-/// So many in a row that wait show how many the way carries.
+/// Consecutive delayed acknowledgements that measure the capacity of the reverse path.
 const SAMPLE: u64 = 4;
-/// The longest interval, as a part of the round trip.
+/// Longest interval that is asked for: 1/4 of the round trip, so that loss detection stays timely.
 const LONGEST_PART: u64 = 4;
-/// An answer shows after so many round trips; and so many pass without a wait before less is
-/// asked for.
+/// Round trips after which a longer interval shows in the delay.
 const ANSWER_RTTS: u64 = 2;
+/// Round trips without delay before the interval is shortened by 1/8.
 const CALM_RTTS: u64 = 16;
 
-/// What is known of the way back.
+/// State of the reverse path.
 #[derive(Debug, Default)]
 pub(crate) struct AckPath {
-    /// The shortest time on the way, in this stretch and the one before, by clocks that differ.
+    /// Smallest one-way delay of this memory period and of the one before, in µs, offset by the
+    /// unknown difference of the clocks.
     least_us: [Option<u32>; 2],
     stretch_ns: u64,
-    /// Since when acknowledgements have been waiting, and how many came.
+    /// Start of the current run of delayed acknowledgements, and their count.
     waiting: Option<(u64, u64)>,
-    /// What the peer was asked for; 0 for nothing.
+    /// Interval that the peer was asked for; 0 means its usual one.
     interval_ns: u64,
-    /// When more, and when less, may be asked for.
+    /// Earliest times at which a longer, and a shorter, interval may be asked for.
     more_ns: u64,
     less_ns: u64,
-    /// The peer must hear of it.
+    /// The peer has yet to be told the interval.
     pub(crate) owed: bool,
 }
 
 impl AckPath {
-    /// An acknowledgement arrived; gives how long it waited on its way. `rtt_ns` is the smallest
-    /// round trip, `usual_ns` the interval of a peer that nobody asks for another.
+    /// Processes an acknowledgement; returns its queueing delay on the reverse path. `rtt_ns` is
+    /// the smallest round trip, `usual_ns` the interval that the peer chooses by itself.
     pub(crate) fn handle_ack(
         &mut self,
         now_ns: u64,
@@ -62,7 +62,7 @@ impl AckPath {
             self.waiting = Some((since_ns, count + 1));
         }
         if now_ns >= self.more_ns && wait_ns > harmless_ns && count >= SAMPLE {
-            // Half of what the way carries lets the queue drain.
+            // Half of the capacity lets the queue drain.
             let apart_ns = (now_ns - since_ns) / count;
             self.ask((2 * apart_ns).max(self.interval_ns), rtt_ns, usual_ns);
             self.more_ns = now_ns + ANSWER_RTTS * (rtt_ns + wait_ns);
@@ -75,7 +75,7 @@ impl AckPath {
         if wait_ns > CERTAIN_NS { wait_ns } else { 0 }
     }
 
-    /// The interval that the peer was asked for, if it was.
+    /// Interval that the peer was asked for; 0 if none.
     pub(crate) fn interval_ns(&self) -> u64 {
         self.interval_ns
     }
@@ -87,7 +87,7 @@ impl AckPath {
         self.interval_ns = interval_ns;
     }
 
-    /// How much longer than the shortest `way_us` is.
+    /// Excess of `way_us` over the smallest one-way delay.
     fn wait_ns(&mut self, now_ns: u64, way_us: u32) -> u64 {
         if now_ns >= self.stretch_ns + MEMORY_NS {
             self.least_us = [None, self.least_us[0]];

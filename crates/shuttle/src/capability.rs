@@ -1,10 +1,10 @@
-//! What Shuttle does for DDP, and who does it.
+//! Capabilities of a Shuttle connection: which layer provides which service to DDP.
 
 use weft_wire::capability::{By, Capabilities, Component, crc32c};
 use weft_wire::shuttle::hello::protection;
 
-/// Who does what below DDP on a connection under `chosen`, one bit of [`protection`], or the best
-/// of several.
+/// Capabilities below DDP on a connection under `chosen`, one bit of [`protection`], or the best of
+/// several.
 pub fn capabilities(chosen: u8) -> Capabilities {
     let aes = chosen & protection::AES128GCM != 0;
     let cipher = match () {

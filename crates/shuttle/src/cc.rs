@@ -1,10 +1,10 @@
-//! Rate control: how fast a path may be used.
+//! Rate control: pacing rate and window of a path.
 //!
 //! A [`Controller`] belongs to one path (or to one stream that asked for its own). It never sees
 //! the connection: it is told what happened and answers two numbers. Time is an argument, and
 //! whatever it draws at random comes from [`Params::seed`].
 //!
-//! Units: times are nanoseconds of one clock, sizes are octets of UDP payload, rates are bits of
+//! Units: times are nanoseconds of one clock, sizes are bytes of UDP payload, rates are bits of
 //! UDP payload per second.
 
 mod bbr1;
@@ -26,12 +26,12 @@ pub use none::Unlimited;
 pub use rate::{SECOND_NS, bits_per_second, octets_in, time_for_ns};
 pub use weave::Weave;
 
-/// Makes `none`: no limit at all.
+/// Makes `none`: no limit.
 pub fn none(params: &Params) -> Box<dyn Controller> {
     Box::new(Unlimited::new(params))
 }
 
-/// Makes `fixed`: one rate, whatever happens.
+/// Makes `fixed`: a constant rate.
 pub fn fixed(params: &Params) -> Box<dyn Controller> {
     Box::new(Fixed::new(params))
 }
@@ -46,17 +46,18 @@ pub fn bbr1(params: &Params) -> Box<dyn Controller> {
     Box::new(Bbr1::new(params))
 }
 
-/// Makes `weave`: a rate from what the path delivers, deaf to losses by chance.
+/// Makes `weave`: the path's delivery rate, tolerant of random loss.
 pub fn weave(params: &Params) -> Box<dyn Controller> {
     Box::new(Weave::new(params))
 }
 
-/// The maker of the module called `name`, as `weft run --shuttle cc=NAME` spells it.
+/// Constructor of the module `name`, as spelled in `weft run --shuttle cc=NAME`.
 pub fn by_name(name: &str) -> Option<Make> {
     let (_, make) = MODULES.into_iter().find(|(module, _)| *module == name)?;
     Some(make)
 }
 
+/// All modules by name.
 const MODULES: [(&str, Make); 5] =
     [("none", none), ("fixed", fixed), ("cubic", cubic), ("bbr1", bbr1), ("weave", weave)];
 

@@ -1,4 +1,4 @@
-//! What one end brings to the handshake.
+//! Configuration of one end of a connection, checked before the handshake.
 
 use weft_wire::shuttle::ConnectionId;
 use weft_wire::shuttle::hello::{Limits, Modules, placement, protection, recovery};
@@ -8,72 +8,74 @@ use crate::error::Misuse;
 use crate::noise::Credentials;
 use crate::stream::{Placement, Repair};
 
-/// Streams of a connection at most: the low octet of a connection id names one.
+/// Most streams of a connection, 256: the low byte of a connection id names one.
 pub const MAX_STREAMS: u16 = 256;
-/// Paths of a connection at most.
+/// Most paths of a connection, 16: each costs a controller, and a key epoch under a cipher.
 pub const MAX_PATHS: usize = 16;
 /// Packets under one key at most: half of what RFC 9001, section 6.6, allows for AES-GCM.
 pub const PACKETS_PER_KEY: u64 = 1 << 22;
-/// Octets of the smallest datagram that every path must carry.
+/// Smallest path MTU supported, in bytes of UDP payload (RFC 9000 requires the same).
 pub const MIN_DATAGRAM: u16 = 1200;
-/// Octets of the largest that is ever sent: UDP over IPv4 ends there.
+/// Largest datagram, in bytes: the maximum UDP payload over IPv4.
 pub const MAX_DATAGRAM: u16 = 65507;
 
-/// What one end can do and wants.
+/// Capabilities and preferences of one end.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Protections that are acceptable, as bits of [`weft_wire::shuttle::hello::protection`]. The
     /// strongest that both accept is used.
     pub protection: u8,
-    /// What tells the two ends from strangers, if a cipher is among the protections.
+    /// Authentication of the peers, if a cipher is among the protections.
     pub credentials: Credentials,
     /// Placements that are acceptable, as bits of [`weft_wire::shuttle::hello::placement`]. Tail is
     /// preferred, then strict.
     pub placement: u8,
     /// Packets under one key of a cipher, after which it changes: 1 to [`PACKETS_PER_KEY`].
     pub packets_per_key: u64,
-    /// What may be done about losses, as bits of [`weft_wire::shuttle::hello::recovery`]. Sending
-    /// the tail twice is preferred, then full recovery; nothing at all only if that is common.
+    /// Loss recovery that is acceptable, as bits of [`weft_wire::shuttle::hello::recovery`].
+    /// Duplicated tails are preferred, then full recovery; none only if that is the only one in
+    /// common.
     pub recovery: u8,
     /// Streams that the peer may use, 1 to [`MAX_STREAMS`].
     pub streams: u16,
-    /// Octets of a datagram to begin with: one that the path carries for certain.
+    /// Initial datagram size in bytes: one that the path carries for certain.
     pub datagram_octets: u16,
-    /// Octets of the largest datagram that may be tried on a path: what the host's interface
-    /// carries. Not larger than `datagram_octets` means that nothing is tried.
+    /// Largest datagram size in bytes that path MTU discovery tries: the MTU of the host's
+    /// interface. Discovery is off unless it exceeds `datagram_octets`.
     pub datagram_octets_goal: u16,
-    /// Octets of the largest datagram that can be received.
+    /// Largest datagram in bytes that this end can receive.
     pub datagram_octets_max: u16,
-    /// Reads and Atomics that this end will have outstanding.
+    /// ORD: Reads and Atomics that this end keeps outstanding.
     pub ord: u16,
-    /// Reads and Atomics of the peer that this end serves at a time.
+    /// IRD: Reads and Atomics of the peer that this end serves at a time.
     pub ird: u16,
-    /// Silence after which the connection is given up. The smaller of both ends' counts.
+    /// Idle timeout in nanoseconds; the smaller of both ends' values holds.
     pub idle_ns: u64,
-    /// Whether this end asks for a sign of life before the silence is that long.
+    /// Whether this end sends keep-alives before the idle timeout.
     pub keep_alive: bool,
-    /// Silence after data has come until the first of these questions; each further silence may be
-    /// twice as long, up to a third of `idle_ns` and 10 s.
+    /// Silence until the first keep-alive, in nanoseconds; doubles with each further one, up to a
+    /// third of `idle_ns` and 10 s.
     pub keep_alive_ns: u64,
-    /// Time for the handshake.
+    /// Handshake timeout in nanoseconds.
     pub handshake_ns: u64,
-    /// The peer may let a Request wait: the time until its answer says nothing about the path.
+    /// The peer may delay its answer to a Request: the handshake does not measure the round trip.
     pub may_wait: bool,
-    /// Round trip to assume before one is measured.
+    /// Assumed round trip in nanoseconds until one is measured.
     pub initial_rtt_ns: u64,
-    /// Octets of segments that a stream holds until they may be placed.
+    /// Reassembly buffer of a stream in bytes: segments held until they may be placed.
     pub held_octets: usize,
-    /// What the peer may send in all, in bits of UDP payload per second; `u64::MAX` for no limit.
+    /// Rate limit for the peer over all paths, in bits of UDP payload per second; `u64::MAX` for
+    /// none.
     pub receive_rate_bps: u64,
-    /// What an earlier connection learnt of the way to this peer ([`crate::Connection::saved`]); it
-    /// is used if the round trip is still about the same.
+    /// Path properties saved from an earlier connection to this peer
+    /// ([`crate::Connection::saved`]); used if the round trip is within a fifth of the saved one.
     pub saved: Option<cc::Saved>,
-    /// A cookie that the peer has made for this end's [`Identity`] in its answer to a Probe (S-9);
-    /// it saves a Retry. May be empty.
+    /// Address-validation cookie from the peer's answer to a Probe with this end's [`Identity`]
+    /// (S-9); it saves a Retry. May be empty.
     pub cookie: Vec<u8>,
-    /// Makes the controller of each path.
+    /// Constructor of each path's rate controller.
     pub controller: cc::Make,
-    /// What to make it from.
+    /// Parameters of the controller.
     pub controller_params: cc::Params,
 }
 
@@ -110,18 +112,18 @@ impl Default for Config {
     }
 }
 
-/// What must be unguessable or unique about a connection, drawn and given by its owner.
+/// Random values of a connection, supplied by its owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// Where the peer's packets go: unique among the owner's connections, unguessable, its low
-    /// octet zero.
+    /// Connection id that the peer's packets carry: unique among the owner's connections, random,
+    /// its low byte zero.
     pub cid: ConnectionId,
-    /// Half of the connection's secret: fresh randomness.
+    /// This end's half of the connection's secret: 64 random bits.
     pub nonce: u64,
-    /// Seed of every other random number of the connection: fresh randomness.
+    /// Seed of the connection's other random numbers: 64 random bits.
     pub seed: u64,
-    /// Of the key that this end draws when it asks for a connection under a cipher: fresh
-    /// randomness. Who grants gives it to [`crate::Request::parse`].
+    /// Entropy of the ephemeral key with which a Request under a cipher is made. The responder
+    /// passes its own to [`crate::Request::parse`].
     pub entropy: [u8; 32],
 }
 
@@ -150,18 +152,18 @@ impl Config {
             ord: self.ord,
             ird: self.ird,
             idle_ms: u32::try_from(self.idle_ns / 1_000_000).unwrap_or(u32::MAX),
-            // Rounded up, so that a limit never becomes none.
+            // Rounded up: 0 on the wire would mean no limit.
             rate_kbps: self.receive_rate_bps.div_ceil(1000),
         }
     }
 }
 
-/// Protections that are built in.
+/// Protections that this build supports.
 const SUPPORTED: u8 = CIPHERS | protection::NONE | protection::CRC32C;
-/// Those that need keys.
+/// Protections that need key agreement.
 pub(crate) const CIPHERS: u8 = protection::AES128GCM | protection::CHACHA20POLY1305;
 
-/// The one module of each kind that both sets have and that is liked best.
+/// Most preferred module of each kind that both sets contain; `None` if a kind has none in common.
 pub(crate) fn choose(ours: Modules, theirs: Modules) -> Option<Modules> {
     let first = |both: u8, liked: &[u8]| liked.iter().copied().find(|bit| both & bit != 0);
     let protections =
@@ -185,7 +187,7 @@ pub(crate) fn placement_of(modules: Modules) -> Option<Placement> {
     }
 }
 
-/// What a chosen module does about losses.
+/// Loss recovery of a chosen module.
 pub(crate) fn repair_of(modules: Modules) -> Option<Repair> {
     match modules.recovery {
         recovery::FULL => Some(Repair::Full),

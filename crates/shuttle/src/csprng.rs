@@ -1,25 +1,25 @@
-//! Numbers that nobody can guess, out of one seed.
+//! Cryptographic random numbers derived from one seed (HKDF-SHA256).
 //!
-//! Invariant: the state moves on with each draw, one way only; who learns it later learns nothing
-//! that was drawn before.
+//! Invariant: forward secrecy; each draw replaces the state one way, so that a later state reveals
+//! no earlier number.
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
 use zeroize::Zeroizing;
 
 use crate::seal::expand;
 
-/// A stream of such numbers.
+/// The generator; its state is wiped when it is dropped.
 pub(crate) struct Csprng {
     state: Zeroizing<[u8; 32]>,
 }
 
 impl Csprng {
-    /// `seed` is fresh randomness.
+    /// Creates a generator; `seed` must be 256 random bits.
     pub(crate) fn new(seed: [u8; 32]) -> Self {
         Self { state: Zeroizing::new(seed) }
     }
 
-    /// 32 octets that were never drawn before.
+    /// The next 256 bits.
     pub(crate) fn next_bytes(&mut self) -> [u8; 32] {
         let prk = Prk::new_less_safe(HKDF_SHA256, self.state.as_slice());
         let mut drawn = [0; 32];
@@ -28,7 +28,7 @@ impl Csprng {
         drawn
     }
 
-    /// Four numbers from one draw.
+    /// The next 256 bits as four words.
     pub(crate) fn next_words(&mut self) -> [u64; 4] {
         let drawn = self.next_bytes();
         let number = |at: usize| std::array::from_fn(|octet| drawn[at * 8 + octet]);

@@ -1,53 +1,53 @@
-//! What goes wrong, by whose fault.
+//! Errors of the caller, refusals of an endpoint, and ends of a connection.
 
-/// The caller asked for what cannot be.
+/// Invalid call; the object is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
-    /// A value of the configuration is out of its range.
+    /// A configuration value is out of range.
     #[error("configuration out of range: streams, datagram sizes, protections or packets per key")]
     Config,
     /// More private data than a handshake packet carries.
     #[error("{0} octets of private data are too many")]
     PrivateDataTooLong(usize),
-    /// The credentials cannot be used: an initiator needs the peer's public key.
+    /// The credentials do not fit the role: an initiator needs the peer's public key.
     #[error("credentials that do not fit")]
     Credentials,
-    /// A stream that the peer does not allow.
+    /// The peer does not allow this stream number.
     #[error("stream {0} is beyond what the peer allows")]
     Stream(u8),
-    /// A stream that has sent cannot change whose controller it uses.
+    /// The stream has sent: its choice of controller is final.
     #[error("stream {0} has sent already: its controller cannot change")]
     Started(u8),
-    /// No module is common to both ends.
+    /// No protection, placement or recovery in common.
     #[error("no protection or placement in common with the peer")]
     NothingInCommon,
-    /// The connection is not open.
+    /// The connection is not open (yet or any more).
     #[error("the connection is not open")]
     NotOpen,
-    /// No path number is free.
+    /// All [`crate::MAX_PATHS`] path numbers are in use.
     #[error("too many paths")]
     Paths,
-    /// Who asked has given up, was answered before, or never was there.
+    /// The ticket names no pending Request: it expired, was answered, or never existed.
     #[error("no request with this ticket waits for an answer")]
     Gone,
-    /// No connection id is free.
+    /// No free connection id was found in 64 draws.
     #[error("too many connections on one endpoint")]
     TooMany,
 }
 
-/// Why an endpoint refused a Request by itself.
+/// Reason for which an endpoint refuses a Request without asking its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its key agreement message was made with another key, or for another one.
+    /// The key agreement failed: another key, or a message for another responder.
     #[error("the peer does not have the key that it needs")]
     Stranger,
-    /// It accepts nothing that is acceptable here.
+    /// No module in common.
     #[error("no protection, placement or recovery in common with the peer")]
     NothingInCommon,
-    /// Clear text with other hosts is not allowed at the end that was asked.
+    /// The responder requires a cipher for other hosts.
     #[error("clear text with other hosts is not allowed")]
     ClearText,
-    /// Its sender speaks another version of Shuttle.
+    /// Another version of Shuttle.
     #[error("the peer speaks another version of Shuttle")]
     Version,
 }
@@ -55,26 +55,26 @@ pub enum Refusal {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// This end closed it and the peer knows.
+    /// Closed by this end and acknowledged by the peer.
     #[error("closed")]
     Local,
-    /// The peer closed it, with this reason; 0 is an orderly end.
+    /// Closed by the peer with this reason; 0 is an orderly end.
     #[error("closed by the peer, reason {0}")]
     Peer(u64),
-    /// Nothing was heard for the time agreed.
+    /// Idle timeout: nothing arrived for the time agreed.
     #[error("no sign of life from the peer")]
     Silence,
-    /// The handshake was not answered.
+    /// Handshake timeout: no answer.
     #[error("no answer to the request")]
     NoAnswer,
-    /// The peer refused the connection.
+    /// Refused by the peer's application, with its reason.
     #[error("refused by the peer, reason {0}")]
     Rejected(u16),
-    /// The peer cannot read the request. It has another key, or this end has another public key
+    /// The peer cannot decrypt the Request: it has another key, or this end has a wrong public key
     /// of it.
     #[error("the peer does not know this end's key")]
     Stranger,
-    /// The peer accepts nothing of what was offered.
+    /// The peer has no module in common.
     #[error("no protection, placement or recovery in common with the peer")]
     NothingInCommon,
     /// The peer does not exchange clear text with other hosts.
@@ -83,13 +83,14 @@ pub enum End {
     /// The peer speaks another version of Shuttle.
     #[error("the peer speaks another version of Shuttle")]
     Version,
-    /// The answer to the request was not one.
+    /// The answer chose modules that were not offered, or broke the limits.
     #[error("the peer's answer chose what was not offered")]
     BadAnswer,
 }
 
 impl End {
-    /// The refusal that ended it, if the peer's Weft refused and not its application.
+    /// The refusal by the peer's Weft that ended it; `None` if the peer's application refused, or
+    /// for any other end.
     pub fn refusal(self) -> Option<Refusal> {
         match self {
             Self::Stranger => Some(Refusal::Stranger),

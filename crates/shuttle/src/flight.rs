@@ -1,22 +1,22 @@
-//! A flight: packets with consecutive numbers that left together, as one record.
+//! Flight: packets with consecutive numbers sent in one burst, as one record.
 //!
-//! It holds what a burst of the network stack holds: at most 64 datagrams of one size, the last
-//! of which may be shorter. Sender state follows bursts, not packets.
+//! At most 64 datagrams of one size, the last of which may be shorter: one call with segmentation
+//! offload. Sender state grows with bursts, not packets.
 
 use weft_wire::shuttle::StreamId;
 
-/// What the packets of a flight carry.
+/// Content of the packets of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cargo {
     /// Consecutive segments of a stream.
     Segments { stream: StreamId, first_dsn: u64 },
-    /// Frames. They are made anew from the state that they tell of, never sent again.
+    /// Frames, regenerated from current state and never retransmitted.
     Frames,
-    /// The rate that the peer may send at; told again when it is lost.
+    /// A Rate frame; repeated when lost.
     Rate,
-    /// How often the peer should acknowledge; told again when it is lost.
+    /// An Interval frame; repeated when lost.
     Interval,
-    /// Padding of a size that is being tried. Its loss says nothing of the path's load.
+    /// A path MTU probe; its loss is no sign of congestion.
     MtuProbe,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Segments {
     pub(crate) last: u64,
 }
 
-/// What the path had delivered when a flight left.
+/// Delivery state of the budget when a flight left, for rate samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) delivered_octets: u64,
@@ -37,16 +37,16 @@ pub(crate) struct Snapshot {
     pub(crate) app_limited: bool,
 }
 
-/// Packets that left together.
+/// Record of a flight, at most 128 bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
     pub(crate) first_pn: u64,
     pub(crate) sent_ns: u64,
     pub(crate) cargo: Cargo,
-    /// Who answers for it, among the budgets of its path.
+    /// Index of the budget charged for it.
     pub(crate) budget: u16,
     pub(crate) snapshot: Snapshot,
-    /// When the newest loss among them was declared.
+    /// Time of the newest loss declaration among them.
     pub(crate) lost_ns: u64,
     acked: u64,
     lost: u64,
@@ -78,7 +78,7 @@ impl Flight {
         u32::from(self.count)
     }
 
-    /// Octets of each packet but the last.
+    /// Size of each packet but the last, in bytes.
     pub(crate) fn packet_octets(&self) -> u16 {
         self.octets
     }
@@ -87,19 +87,19 @@ impl Flight {
         self.first_pn + u64::from(self.count) - 1
     }
 
-    /// Octets of the packets in `mask`.
+    /// Total size of the packets in `mask`, in bytes.
     pub(crate) fn octets_of(&self, mask: u64) -> u64 {
         let last = mask >> (self.count - 1) & 1;
         let others = u64::from(mask.count_ones()) - last;
         others * u64::from(self.octets) + last * u64::from(self.last_octets)
     }
 
-    /// Octets of all packets.
+    /// Total size of all packets, in bytes.
     pub(crate) fn octets(&self) -> u64 {
         self.octets_of(self.mask(self.first_pn, self.last_pn()))
     }
 
-    /// The packets from number `first` to `last` as bits.
+    /// Bit mask of the packets from number `first` to `last`, both included.
     pub(crate) fn mask(&self, first: u64, last: u64) -> u64 {
         if last < self.first_pn || first > self.last_pn() {
             return 0;
@@ -109,41 +109,41 @@ impl Flight {
         (u64::MAX >> (63 - to)) & (u64::MAX << from)
     }
 
-    /// The largest number among the packets of `mask`, which is not empty.
+    /// Largest packet number in `mask`, which must not be empty.
     pub(crate) fn newest_of(&self, mask: u64) -> u64 {
         self.first_pn + u64::from(63 - mask.leading_zeros())
     }
 
-    /// Those of `mask` whose fate is not known.
+    /// Packets of `mask` that are neither acknowledged nor lost.
     pub(crate) fn open(&self, mask: u64) -> u64 {
         mask & !self.acked & !self.lost
     }
 
-    /// Whether the fate of every packet is known.
+    /// Whether every packet is acknowledged or lost.
     pub(crate) fn is_resolved(&self) -> bool {
         self.open(self.mask(self.first_pn, self.last_pn())) == 0
     }
 
-    /// Packets declared lost that have not shown up.
+    /// Packets declared lost and not acknowledged since.
     pub(crate) fn missing(&self) -> u64 {
         self.lost & !self.acked
     }
 
-    /// The packets of `mask` arrived. Gives those that this is news of, and which of them had been
-    /// declared lost.
+    /// Marks the packets of `mask` as acknowledged. Returns the newly acknowledged ones, and those
+    /// of them that had been declared lost.
     pub(crate) fn mark_acked(&mut self, mask: u64) -> (u64, u64) {
         let new = mask & !self.acked;
         self.acked |= new;
         (new, new & self.lost)
     }
 
-    /// The packets of `mask`, whose fate was open, are lost.
+    /// Marks the packets of `mask` as lost; all must be open.
     pub(crate) fn mark_lost(&mut self, mask: u64, now_ns: u64) {
         self.lost |= mask;
         self.lost_ns = now_ns;
     }
 
-    /// The segments in the packets of `mask`, run by run.
+    /// Segments carried by the packets of `mask`, as runs.
     pub(crate) fn segments(&self, mut mask: u64) -> impl Iterator<Item = Segments> + use<> {
         let cargo = self.cargo;
         std::iter::from_fn(move || {

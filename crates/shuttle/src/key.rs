@@ -1,4 +1,4 @@
-//! The key that hosts share: its text, and the secrets that follow from it.
+//! Pre-shared key of the hosts: its text form and the secrets derived from it.
 //!
 //! Invariant: the key leaves this module as the text that it was made or read as, by
 //! [`Key::to_text`], and in no other way: neither an error nor `Debug` shows any of it. Memory that
@@ -13,39 +13,39 @@ use zeroize::Zeroizing;
 use crate::noise::Credentials;
 use crate::seal::expand;
 
-/// What the text of a key begins with.
+/// Prefix of the text form.
 const PREFIX: &str = "weft1:";
-/// Octets of a key.
+/// Length of a key in bytes.
 const LEN: usize = 32;
-/// Octets of the longest file that may hold one.
+/// Largest size of a key file, in bytes.
 pub const KEY_FILE_OCTETS_MAX: usize = 4096;
 
-/// A secret that all hosts know which may speak to each other.
+/// Secret shared by all hosts that may communicate.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Zeroizing<[u8; LEN]>);
 
-/// Why a text is not a key. What was in the text is not told.
+/// Parse error of a key; carries nothing of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// It does not begin as a key does.
+    /// The prefix `weft1:` is missing.
     #[error("a key begins with `weft1:`")]
     Prefix,
-    /// It is too short or too long.
+    /// Not 64 digits.
     #[error("a key has 64 digits, not {0}")]
     Length(usize),
-    /// Something in it is no hexadecimal digit.
+    /// A character is not a hexadecimal digit.
     #[error("a key has hexadecimal digits only")]
     Digit,
-    /// The file has more than a key and comments.
+    /// More than one line besides comments.
     #[error("a key file has one line with a key; other lines begin with #")]
     Lines,
-    /// The file is too long, or not text.
+    /// Longer than [`KEY_FILE_OCTETS_MAX`], or not UTF-8.
     #[error("a key file is a text of {KEY_FILE_OCTETS_MAX} octets at most")]
     File,
 }
 
 impl Key {
-    /// A new key out of fresh randomness.
+    /// A key of these 256 random bits.
     pub fn new(entropy: [u8; LEN]) -> Self {
         Self(Zeroizing::new(entropy))
     }
@@ -91,21 +91,21 @@ impl Key {
         PREFIX.chars().chain(digits.collect::<String>().chars()).collect()
     }
 
-    /// A name of the key that may be shown: it tells two keys apart, and nothing else of them.
+    /// Fingerprint of the key that may be shown: it tells two keys apart and reveals nothing else.
     pub fn name(&self) -> KeyName {
         let mut name = [0; 4];
         expand(&self.prk(), b"weft key name", &mut name);
         KeyName(u32::from_be_bytes(name))
     }
 
-    /// What tells the two ends of a connection from strangers.
+    /// Credentials of connections under this key.
     pub fn credentials(&self) -> Credentials {
         let mut shared = Zeroizing::new([0; LEN]);
         expand(&self.prk(), b"weft connections", shared.as_mut_slice());
         Credentials::PreShared(*shared)
     }
 
-    /// What the keys of datagrams follow from.
+    /// Root secret of the keys for unreliable datagrams.
     pub(crate) fn datagrams(&self) -> Prk {
         let mut root = Zeroizing::new([0; LEN]);
         expand(&self.prk(), b"weft datagrams", root.as_mut_slice());
@@ -123,7 +123,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A name of a key, to be compared by people.
+/// Fingerprint of a key, for comparison by eye.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyName(u32);
 

@@ -1,28 +1,30 @@
-//! Whether a path loses large datagrams more often than small ones (S-79).
+//! Test whether a path loses large datagrams more often than small ones (S-79).
 //!
-//! Losses alone say nothing about sizes. So when large datagrams are lost often, small ones are
-//! tried for a while, and then large ones again, because losses come and go: only a size that
-//! loses more both before and after is to blame. Invariant: each of the three is judged by
-//! [`SAMPLE`] packets.
+//! Loss alone says nothing about sizes. When large datagrams are lost often, small ones are used
+//! for a sample, then large ones again: only a size that loses more both before and after is given
+//! up. Invariant: each of the three verdicts rests on [`SAMPLE`] packets.
 
-/// Packets to judge by.
+/// Packets in a sample: three standard deviations at 2 % loss are then 1.3 %.
 const SAMPLE: u32 = 1000;
-/// Less than one lost in this many is not looked into.
+/// Loss that starts a test: one packet in 50.
 const SUSPECT_ONE_IN: f64 = 50.0;
-/// What large ones must lose more than small ones: this part, and so many deviations.
+/// Share by which large datagrams must be lost more than small ones: below 1 % a larger size still
+/// pays.
 const EXCESS: f64 = 0.01;
+/// Standard deviations by which the shares of loss must differ.
 const DEVIATIONS: f64 = 3.0;
-/// A test that found nothing is not repeated for this long.
+/// Pause after a test without result, 60 s: the test itself sends small datagrams, which costs
+/// rate.
 const REST_NS: u64 = 60_000_000_000;
 
-/// What is to be done.
+/// Datagram size to use next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuspectStep {
-    /// Small datagrams are to be used.
+    /// Use the base size.
     Small,
-    /// Large ones are to be used.
+    /// Use the largest size found.
     Large,
-    /// Large ones are not worth it.
+    /// Give up the largest size.
     GiveUp,
 }
 
@@ -33,14 +35,14 @@ enum SuspectStage {
     Again,
 }
 
-/// What became of packets.
+/// Counts of acknowledged and lost packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PacketFates {
     pub(crate) arrived: u32,
     pub(crate) lost: u32,
 }
 
-/// The test on one path.
+/// State of the test on one path.
 #[derive(Debug)]
 pub(crate) struct MtuSuspect {
     stage: SuspectStage,
@@ -55,7 +57,7 @@ impl MtuSuspect {
         Self { stage: SuspectStage::Watch, large, small, rest_until_ns: 0 }
     }
 
-    /// Something became of packets, large ones or small ones.
+    /// Counts the fates of large or small packets; returns a change of size.
     pub(crate) fn handle(
         &mut self,
         now_ns: u64,

@@ -1,4 +1,4 @@
-//! Key agreement within the handshake's two packets (the Noise protocol framework, revision 34).
+//! Key agreement in the two packets of the handshake (the Noise protocol framework, revision 34).
 //!
 //! The message in a Request or an answer holds a whole inner packet: what the outer one says in
 //! clear is only the way to it. Which pattern is spoken follows from the credentials. The prologue
@@ -13,37 +13,38 @@ use snow::types::{Cipher, Dh, Hash, Random};
 use snow::{Builder, Error, HandshakeState};
 use zeroize::{Zeroize, Zeroizing};
 
-/// What tells the two ends from strangers.
+/// Authentication of the two ends.
 #[derive(Clone, Default)]
 pub enum Credentials {
-    /// Nothing: only who merely listens is kept out. Noise NN.
+    /// None: secrecy against passive listeners only. Noise NN.
     #[default]
     Anonymous,
-    /// A key that both ends were given. Noise NNpsk0.
+    /// A pre-shared key. Noise NNpsk0.
     PreShared([u8; 32]),
-    /// A key pair (X25519). Who asks knows the peer's public key, who grants learns it. Noise IK.
+    /// A key pair (X25519): the initiator knows the responder's public key, the responder learns
+    /// the initiator's. Noise IK.
     Static {
         /// This end's private key.
         private: [u8; 32],
-        /// The peer's public key; `None` at the end that grants.
+        /// The peer's public key; `None` at the responder.
         peer: Option<[u8; 32]>,
     },
 }
 
-/// What the prologue begins with.
+/// Beginning of the Noise prologue: protocol and version.
 const PROLOGUE: &[u8] = b"weft shuttle 2";
 
-/// Octets of a key agreement message beyond the inner packet at most.
+/// Largest overhead of a key agreement message over its inner packet, in bytes.
 const OVERHEAD_MAX: usize = 128;
 
-/// A key agreement under way. snow keeps what it works with in memory of its own, which it gives
-/// back as it is: an ephemeral private key and the key that both ends were given.
+/// Key agreement in progress. snow does not wipe its memory: the ephemeral private key and the
+/// pre-shared key stay in freed memory.
 #[derive(Debug)]
 pub(crate) struct Agreement {
     state: HandshakeState,
 }
 
-/// The secrets of both directions, the initiator's first.
+/// Traffic secrets of both directions, the initiator's first.
 pub(crate) type Secrets = Zeroizing<[[u8; 32]; 2]>;
 
 impl Credentials {
@@ -89,7 +90,7 @@ impl Drop for Credentials {
 }
 
 impl fmt::Debug for Credentials {
-    /// Their kind, and no secret.
+    /// Prints the kind of credentials and no secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Anonymous => "Anonymous",
@@ -100,8 +101,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Agreement {
-    /// Who asks: the first message, around `inner`, for a Request with `cookie`. `None` if the
-    /// credentials do not fit. `entropy` must be new each time.
+    /// Initiator: makes the first message around `inner`, for a Request with `cookie`. `None` if
+    /// the credentials do not fit. `entropy` must be new each time.
     pub(crate) fn ask(
         credentials: &Credentials,
         entropy: [u8; 32],
@@ -116,7 +117,7 @@ impl Agreement {
         Some((agreement, message))
     }
 
-    /// Who grants: takes the first message, of a Request with `cookie`; gives what is in it.
+    /// Responder: opens the first message, of a Request with `cookie`; returns the inner packet.
     pub(crate) fn take(
         credentials: &Credentials,
         entropy: [u8; 32],
@@ -131,17 +132,17 @@ impl Agreement {
         Some((agreement, inner))
     }
 
-    /// Who grants: the second message, around `inner`.
+    /// Responder: makes the second message around `inner`.
     pub(crate) fn answer(&mut self, inner: &[u8]) -> Option<Vec<u8>> {
         self.write(inner)
     }
 
-    /// Who asks: takes the second message; gives what is in it. A forged one changes nothing.
+    /// Initiator: opens the second message; returns the inner packet. A forged one changes nothing.
     pub(crate) fn finish(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         self.read(message)
     }
 
-    /// The secrets, once both messages are through.
+    /// Traffic secrets, once both messages were exchanged.
     pub(crate) fn secrets(&mut self) -> Secrets {
         let (initiator, responder) = self.state.dangerously_get_raw_split();
         Zeroizing::new([initiator, responder])

@@ -1,32 +1,30 @@
-//! Spreads bursts over time: a virtual clock that runs ahead by what was sent at the path's rate
-//! (S-61).
+//! Pacing: a virtual clock that advances by the transmission time of what was sent (S-61).
 
 use crate::cc::{octets_in, time_for_ns};
 
-/// A burst lasts about this long at the path's rate, as it does for the Linux kernel's TCP: what a
-/// packet costs is mostly what the call costs that sends it...
+/// Target length of a burst in time, 1 ms as in Linux's TCP: the cost of a packet is mostly that of
+/// the system call.
 const QUANTUM_NS: u64 = 1_000_000;
-/// ... and has at least and at most so many packets.
+/// Least and most packets of a burst; 64 is the limit of UDP segmentation offload.
 const PACKETS: (u64, u64) = (2, 64);
-/// Octets that the network stack takes in one call.
+/// Most bytes of a burst: UDP segmentation offload takes less than 64 KiB per call.
 const BURST_OCTETS_MAX: u64 = 64_000;
-/// Credit for time in which nothing else kept packets from leaving.
+/// Credit for idle time, 1 ms: one burst may follow a pause at once.
 const CREDIT_NS: u64 = 1_000_000;
-/// Credit for a wake-up that was due and came late. A busy machine has its processes wait for a
-/// processor for longer than a burst lasts; what they could not send meanwhile is not the path's
-/// fault, and a rate that was held to what they did send would become less and less.
+/// Credit for a late wake-up, 20 ms: a busy machine delays processes for longer than a burst lasts.
+/// Without the credit, scheduling delay would lower the delivery rate, and the rate in turn.
 const LATE_CREDIT_NS: u64 = 20_000_000;
-/// The same for a cap, which is kept on average; pacing spreads what it lets go.
+/// Credit under a rate cap, 5 ms: caps hold on average over that time (S-64).
 const CAP_CREDIT_NS: u64 = 5_000_000;
-/// No cap is less: who wants nothing at all closes the connection.
+/// Smallest cap in bits per second (S-64): a peer cannot stall a connection by a Rate frame.
 const CAP_BPS_MIN: u64 = 100_000;
 
-/// The pacer of a path.
+/// Pacer of a path or of a rate cap.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// When what was sent so far has left at the rate.
+    /// Time at which everything sent so far would have left at the rate.
     free_at_ns: u64,
-    /// Packets wait for that time, and for nothing else.
+    /// Packets wait for that time only: a late wake-up earns the larger credit.
     holds: bool,
 }
 
@@ -42,17 +40,17 @@ impl Pacer {
         quantum.clamp(PACKETS.0, most)
     }
 
-    /// When the next burst may leave.
+    /// Earliest time of the next burst.
     pub(crate) fn due_ns(&self, rate_bps: u64) -> u64 {
         if rate_bps == u64::MAX { 0 } else { self.free_at_ns }
     }
 
-    /// Whether packets wait for their time; or else for something else, or there are none.
+    /// Notes whether packets wait for pacing alone.
     pub(crate) fn hold(&mut self, holds: bool) {
         self.holds = holds;
     }
 
-    /// A burst left.
+    /// Charges a burst of `octets`.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, rate_bps: u64, octets: u64) {
         let credit_ns = if self.holds { LATE_CREDIT_NS } else { CREDIT_NS };
         self.spend(now_ns, rate_bps, octets, credit_ns);
@@ -78,7 +76,7 @@ impl Default for Cap {
 }
 
 impl Cap {
-    /// From now on no more than `rate_bps`; what an older limit held up is forgotten.
+    /// Sets the cap, at least [`CAP_BPS_MIN`]; a change clears the debt of the old one.
     pub(crate) fn set(&mut self, rate_bps: u64) {
         let rate_bps = rate_bps.max(CAP_BPS_MIN);
         if rate_bps != self.rate_bps {
@@ -90,7 +88,8 @@ impl Cap {
         self.rate_bps
     }
 
-    /// Packets that may leave now, any number without a rate; otherwise the time when some may.
+    /// Packets that may leave now, `u64::MAX` without a cap; as an error, the time at which some
+    /// may.
     pub(crate) fn burst(&self, now_ns: u64, datagram_octets: u16) -> Result<u64, u64> {
         if self.rate_bps == u64::MAX {
             return Ok(u64::MAX);
@@ -101,7 +100,7 @@ impl Cap {
         }
     }
 
-    /// Octets left.
+    /// Charges `octets` that were sent.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, octets: u64) {
         if self.rate_bps != u64::MAX {
             self.pacer.spend(now_ns, self.rate_bps, octets, CAP_CREDIT_NS);
@@ -127,7 +126,7 @@ mod tests {
         assert_eq!(burst(u64::MAX, 65000), 2);
     }
 
-    /// Sends whole bursts whenever it is woken, every `tick_ns` for a second; gives the octets.
+    /// Sends whole bursts whenever it is woken, every `tick_ns` for a second; gives the bytes.
     fn second(rate_bps: u64, tick_ns: u64) -> u64 {
         let (mut pacer, mut octets) = (Pacer::default(), 0);
         for now_ns in (GBIT..2 * GBIT).step_by(tick_ns as usize) {

@@ -1,4 +1,4 @@
-//! A path: where packets go, and everything that is learnt about the way there.
+//! Path: its route, and all state of sending and receiving on it.
 
 use core::net::SocketAddr;
 
@@ -18,32 +18,32 @@ use crate::recovery::{AckOutcome, Recovery};
 use crate::rtt::ack_interval_ns;
 use crate::scheduler::PathOutlook;
 
-/// A sender asks for an immediate acknowledgement once in this at most, or in a part of the round
-/// trip if that is shorter.
+/// Least interval between requests for an immediate acknowledgement, 1 ms.
 const ASK_INTERVAL_NS: u64 = 1_000_000;
+/// The same as a fraction of the round trip: 1/4.
 const ASK_RTT_DIVISOR: u64 = 4;
-/// The longest interval of acknowledgements that a peer may ask for.
+/// Longest interval of acknowledgements that a peer may ask for, 1 s.
 const INTERVAL_NS_MAX: u64 = 1_000_000_000;
-/// A floor is told when it has risen by this much: holes of fewer packets cost the peer nothing.
+/// Packets by which the floor must rise before the peer is told: fewer holes cost it no memory.
 const FLOOR_STEP: u64 = 64;
-/// On a path with a shorter round trip than this, what is in flight may all wait in the peer's
-/// socket at once.
+/// Round trip below which the peer's socket buffer limits what is in flight, 2 ms: the peer may not
+/// read once within it.
 const SHORT_RTT_NS: u64 = 2_000_000;
-/// A saved rate is used if the round trip differs by one part in so many at most.
+/// A saved rate is used if the round trip differs by 1/5 at most (S-65).
 const RESUME_DIVISOR: u64 = 5;
-/// Challenges that go unanswered before a route is given up.
+/// Unanswered Challenges after which a route is given up (S-72).
 const CHALLENGES_MAX: u32 = 5;
 
-/// Where packets of a path come from and go to.
+/// Local and remote address of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// This end.
+    /// Address and port of this end.
     pub local: SocketAddr,
-    /// The peer.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
 }
 
-/// A route that is being tried.
+/// Validation of a route in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Challenge {
     pub(crate) route: Route,
@@ -52,41 +52,42 @@ pub(crate) struct Challenge {
     pub(crate) tries: u32,
 }
 
-/// A path of a connection.
+/// State of one path of a connection.
 pub(crate) struct Path {
     pub(crate) id: PathId,
     pub(crate) route: Route,
-    /// The peer is known to receive at this route.
+    /// The peer has answered a Challenge or the handshake on this route.
     pub(crate) validated: bool,
     pub(crate) challenge: Option<Challenge>,
-    /// A token to send back, and where to.
+    /// Token of a Challenge to answer, and the route it came from.
     pub(crate) response: Option<(u64, Route)>,
     pub(crate) recovery: Recovery,
     pub(crate) arrivals: Arrivals,
-    /// Its own budget, then those of streams with a controller of their own.
+    /// The shared budget, then those of streams with a controller of their own.
     budgets: Vec<PathBudget>,
-    /// Which budget a stream has, by the stream's number.
+    /// Index of each stream's budget, by stream number.
     budgets_of: Vec<u16>,
     pub(crate) datagram_octets: u16,
-    /// Octets of the datagrams that every path is taken to carry.
+    /// Datagram size in bytes that every path of the connection is assumed to carry.
     pub(crate) base_octets: u16,
     pub(crate) mtu: MtuSearch,
     suspect: MtuSuspect,
-    /// Something that is acknowledged should leave.
+    /// A Ping is to be sent.
     pub(crate) ping: bool,
-    /// Octets that the peer's socket holds.
+    /// Size of the peer's socket buffer, in bytes.
     pub(crate) room_octets: u64,
-    /// The lowest number that the peer still has holes above.
+    /// Acknowledgement floor of the peer: every packet below arrived or is of no interest.
     pub(crate) peer_floor: u64,
-    /// What the network grants, and what the peer wants at most.
+    /// Rate limits by the network, and by the peer with the packet number of its Rate frame, in
+    /// bits per second.
     pub(crate) granted_bps: u64,
     peer_rate: Option<(u64, u64)>,
     pub(crate) cap: Cap,
-    /// How the peer's acknowledgements come, and how far apart the peer wants ours, as it said in
-    /// packet 0.
+    /// Delay of the peer's acknowledgements; and the interval that the peer wants for ours, with
+    /// the packet number of its Interval frame.
     pub(crate) ack_path: AckPath,
     peer_interval: (u64, u64),
-    /// What the peer is to send at most, and whether it must hear of that.
+    /// Rate limit for the peer in bits per second, and whether it has yet to be told.
     pub(crate) rate_wanted_bps: u64,
     pub(crate) rate_owed: bool,
     floor_told: u64,
@@ -127,17 +128,17 @@ impl Path {
         }
     }
 
-    /// The controller of the path itself.
+    /// Controller of the shared budget.
     pub(crate) fn controller(&self) -> &dyn Controller {
         &*self.budgets[usize::from(SHARED_BUDGET)].controller
     }
 
-    /// Whether packets other than probes are worth sending: nothing makes it look dead.
+    /// Whether the path is validated and answers.
     pub(crate) fn is_well(&self) -> bool {
         self.validated && self.recovery.is_well()
     }
 
-    /// What a packet that leaves at the next turn may count on.
+    /// Estimated arrival time of the next packet, and the rate after it.
     pub(crate) fn outlook(&self, now_ns: u64) -> PathOutlook {
         let smoothed_ns = self.recovery.rtt().smoothed_ns;
         let (due_ns, rate_bps) =
@@ -146,7 +147,7 @@ impl Path {
         PathOutlook { arrives_ns: due_ns.saturating_add(smoothed_ns / 2), rate_bps }
     }
 
-    /// Begins with what an earlier connection learnt, if the path is still as long (S-65).
+    /// Starts from the saved rate if the round trip is within 1/5 of the saved one (S-65).
     pub(crate) fn resume(&mut self, now_ns: u64, saved: Option<Saved>) {
         let rtt_ns = self.recovery.rtt().min_ns;
         let near =
@@ -158,7 +159,8 @@ impl Path {
         }
     }
 
-    /// What may leave now in `budget`.
+    /// Packets that may leave now in `budget`: the least of window, pacing, rate cap, peer's socket
+    /// buffer and packet number window.
     pub(crate) fn allowance(&mut self, now_ns: u64, budget: u16) -> Allowance {
         let allowed = self.allow(now_ns, budget);
         if matches!(allowed, Allowance::Full) {
@@ -205,31 +207,32 @@ impl Path {
         self.budgets_of[at]
     }
 
-    /// The controller that a stream has of its own here.
+    /// Controller of the stream's own budget on this path.
     pub(crate) fn controller_of(&self, stream: StreamId) -> Option<&dyn Controller> {
         let budget = *self.budgets_of.get(usize::from(stream.0))?;
         let own = self.budgets.get(usize::from(budget)).filter(|_| budget != SHARED_BUDGET)?;
         Some(&*own.controller)
     }
 
-    /// Nothing was left to send although `budget` would have let it go.
+    /// Notes that `budget` was application-limited: it allowed packets, and there were none.
     pub(crate) fn handle_app_limited(&mut self, budget: u16) {
         self.budgets[usize::from(budget)].handle_app_limited();
     }
 
-    /// On a long path the peer reads many times in a round trip, and its socket limits nothing.
+    /// Limit of bytes in flight by the peer's socket buffer; none on a long path, where the peer
+    /// reads many times per round trip.
     fn room(&self) -> u64 {
         if self.recovery.rtt().min_ns < SHORT_RTT_NS { self.room_octets } else { u64::MAX }
     }
 
-    /// A flight left.
+    /// Charges a flight to its budget and to the cap.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, flight: Flight) {
         self.cap.handle_sent(now_ns, flight.octets());
         let budget = &mut self.budgets[usize::from(flight.budget)];
         self.recovery.handle_sent(now_ns, flight, budget);
     }
 
-    /// The peer wants no more than `rate_bps`; it said so in packet `pn`. Older news is ignored.
+    /// Handles a Rate frame of packet `pn`; older ones are ignored.
     pub(crate) fn handle_rate(&mut self, pn: u64, rate_bps: u64) {
         if self.peer_rate.is_none_or(|(newest, _)| pn > newest) {
             self.peer_rate = Some((pn, rate_bps));
@@ -237,13 +240,13 @@ impl Path {
         }
     }
 
-    /// Applies what network and peer allow.
+    /// Applies the smaller of the network's and the peer's limits.
     pub(crate) fn limit_rate(&mut self) {
         let peer_bps = self.peer_rate.map_or(u64::MAX, |(_, rate_bps)| rate_bps);
         self.cap.set(self.granted_bps.min(peer_bps));
     }
 
-    /// Does what is due.
+    /// Handles expired timers.
     pub(crate) fn handle_timeout(&mut self, now_ns: u64, outcome: &mut AckOutcome) {
         let was_down = self.recovery.is_outage();
         self.recovery.handle_timeout(now_ns, &mut self.budgets, outcome);
@@ -255,7 +258,7 @@ impl Path {
         }
     }
 
-    /// An acknowledgement arrived.
+    /// Handles an acknowledgement.
     pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, outcome: &mut AckOutcome) {
         self.peer_floor = self.peer_floor.max(ack.floor);
         let rtt = self.recovery.rtt();
@@ -266,20 +269,20 @@ impl Path {
         self.handle_probes(now_ns, outcome);
     }
 
-    /// Every path is taken to carry datagrams of `octets`.
+    /// Sets the datagram size that every path is assumed to carry.
     pub(crate) fn set_base(&mut self, octets: u16) {
         self.base_octets = octets;
         self.use_datagrams_of(octets);
     }
 
-    /// Looks for datagrams of up to `goal` octets. Whatever was found before, was on another path.
+    /// Restarts path MTU discovery up to `goal`: the route is new.
     pub(crate) fn search_mtu(&mut self, goal: u16) {
         self.use_datagrams_of(self.base_octets);
         self.mtu = MtuSearch::new(self.base_octets, goal);
         self.suspect = MtuSuspect::new();
     }
 
-    /// Applies what became of datagrams of some size.
+    /// Applies the fates of probes and of large and small packets to the datagram size.
     fn handle_probes(&mut self, now_ns: u64, outcome: &mut AckOutcome) {
         for (octets, fates) in outcome.fates.drain(..) {
             let octets = match self.suspect.handle(now_ns, octets > self.base_octets, fates) {
@@ -309,12 +312,12 @@ impl Path {
         }
     }
 
-    /// Time in which an acknowledgement is owed.
+    /// Interval of this end's acknowledgements.
     pub(crate) fn ack_interval_ns(&self) -> u64 {
         ack_interval_ns(self.recovery.rtt().smoothed_ns).max(self.peer_interval.1)
     }
 
-    /// The peer wants acknowledgements no more often than this; it said so in packet `pn`.
+    /// Handles an Interval frame of packet `pn`; older ones are ignored.
     pub(crate) fn handle_interval(&mut self, pn: u64, interval_us: u64) {
         if pn >= self.peer_interval.0 {
             let interval_ns = interval_us.saturating_mul(1000).min(INTERVAL_NS_MAX);
@@ -322,9 +325,9 @@ impl Path {
         }
     }
 
-    /// Whether to ask for an acknowledgement at once; that is rare enough to cost nothing. What
-    /// leaves while nothing else is under way always asks: a program that answers it must not be
-    /// heard before the request is known to be complete, which it is on hardware.
+    /// Whether the next packet asks for an immediate acknowledgement; rare enough to cost nothing.
+    /// A packet that leaves with nothing else in flight always asks: an application must see its
+    /// request complete before the peer's reply, as on hardware.
     pub(crate) fn may_ask(&mut self, now_ns: u64) -> bool {
         let interval = ASK_INTERVAL_NS.min(self.recovery.rtt().smoothed_ns / ASK_RTT_DIVISOR);
         let alone = self.recovery.in_flight_octets() == 0;
@@ -335,7 +338,7 @@ impl Path {
         may
     }
 
-    /// The floor, if the peer should hear of it.
+    /// The floor, if the peer should be told.
     pub(crate) fn poll_floor(&mut self) -> Option<u64> {
         let floor = self.recovery.floor();
         let news = floor >= self.floor_told + FLOOR_STEP && floor > self.peer_floor;
@@ -345,21 +348,20 @@ impl Path {
         news.then_some(floor)
     }
 
-    /// Nobody ran at this end for a while: what is on its way now has waited here, and not only on
-    /// the path.
+    /// Handles a stop of this process: packets in flight have waited here too and measure nothing.
     pub(crate) fn handle_stop(&mut self) {
         self.recovery.handle_stop();
         self.budgets.iter_mut().for_each(PathBudget::handle_app_limited);
     }
 
-    /// Begins to try `route`, unless it is being tried.
+    /// Starts the validation of `route`, unless it is in progress.
     pub(crate) fn challenge(&mut self, now_ns: u64, route: Route, token: u64) {
         if self.challenge.is_none_or(|challenge| challenge.route != route) {
             self.challenge = Some(Challenge { route, token, next_ns: now_ns, tries: 0 });
         }
     }
 
-    /// The next Challenge if one is due; each waits twice as long for its answer.
+    /// Token and route of a Challenge that is due; the interval doubles each time.
     pub(crate) fn poll_challenge(&mut self, now_ns: u64) -> Option<(u64, Route)> {
         let challenge = self.challenge.as_mut().filter(|challenge| challenge.next_ns <= now_ns)?;
         let wait_ns = self.recovery.probe_timeout_ns();
@@ -372,7 +374,7 @@ impl Path {
         Some((challenge.token, challenge.route))
     }
 
-    /// A Response arrived (S-71, S-72). Gives whether the path has moved.
+    /// Handles a Response (S-71, S-72). Returns whether the route is new.
     pub(crate) fn handle_response(&mut self, now_ns: u64, token: u64) -> bool {
         let Some(challenge) = self.challenge.take_if(|challenge| challenge.token == token) else {
             return false;

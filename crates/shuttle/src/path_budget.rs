@@ -1,10 +1,10 @@
-//! Budgets: who answers for the packets of a path.
+//! Sending budgets of a path: a rate controller, its pacing and its delivery counters.
 //!
-//! A path has a budget, and a stream that asked for a controller of its own has one on each path
-//! that it uses. A budget has a controller, its pacing, and what of it was delivered.
+//! A path has a shared budget, and each stream with a controller of its own has one on each path
+//! that it uses.
 //!
-//! Invariant: every flight is in one budget from its sending on; what is in flight in all budgets
-//! is what is in flight on the path.
+//! Invariant: every flight is charged to one budget from its sending on; the bytes in flight of all
+//! budgets add up to those of the path.
 
 use crate::cc::{
     Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious, bits_per_second, time_for_ns,
@@ -12,21 +12,21 @@ use crate::cc::{
 use crate::flight::{Cargo, Flight, Snapshot};
 use crate::pacer::Pacer;
 
-/// The budget of the path itself among its budgets.
+/// Index of the shared budget.
 pub(crate) const SHARED_BUDGET: u16 = 0;
 
-/// What may leave now.
+/// Permission to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowance {
-    /// So many packets.
+    /// This many packets, at least one.
     Packets(u64),
-    /// Nothing before this time.
+    /// Nothing before this time, in nanoseconds.
     At(u64),
-    /// Nothing before an acknowledgement.
+    /// Nothing before an acknowledgement: the window is full.
     Full,
 }
 
-/// A controller and what it answers for.
+/// A controller with its pacing and counters.
 pub(crate) struct PathBudget {
     pub(crate) controller: Box<dyn Controller>,
     pacer: Pacer,
@@ -34,14 +34,14 @@ pub(crate) struct PathBudget {
     delivered_octets: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// The owner was the limit for packets until this much is delivered.
+    /// Samples are application-limited until this many bytes are delivered.
     app_limited_until: u64,
-    /// Packets declared lost that may still show up.
+    /// Packets declared lost that may yet be acknowledged.
     missing: u64,
     tally: Tally,
 }
 
-/// Sums over one acknowledgement.
+/// Totals of one acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     packets: u32,
@@ -51,15 +51,15 @@ struct Tally {
     spurious_packets: u32,
     spurious_octets: u64,
     spurious_sent_ns: u64,
-    /// The newest packet that is news: number, sending time, and what stood when it left.
+    /// Newest packet newly acknowledged: its number, sending time, and snapshot.
     newest: Option<(u64, u64, Snapshot)>,
 }
 
-/// What an acknowledgement says of the path as a whole.
+/// Properties of an acknowledgement common to all budgets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
     pub(crate) now_ns: u64,
-    /// The round trip, and whether this acknowledgement measured it.
+    /// Round trip estimate, and whether this acknowledgement updated it.
     pub(crate) rtt: Rtt,
     pub(crate) timed: bool,
     pub(crate) one_way_ns: i64,
@@ -81,7 +81,7 @@ impl PathBudget {
         }
     }
 
-    /// What window and pacing let go.
+    /// Packets that window and pacing allow now.
     pub(crate) fn allowance(&mut self, now_ns: u64, datagram_octets: u16) -> Allowance {
         let datagram = u64::from(datagram_octets);
         let window = self.controller.window_octets().max(2 * datagram);
@@ -99,12 +99,12 @@ impl PathBudget {
         }
     }
 
-    /// Something else than the pacer keeps packets from leaving.
+    /// Notes that something other than pacing holds packets back.
     pub(crate) fn let_go(&mut self) {
         self.pacer.hold(false);
     }
 
-    /// When the next packet may leave, and how fast they follow.
+    /// Earliest departure of the next packet, and the rate in bits per second after it.
     pub(crate) fn outlook(&self, now_ns: u64, smoothed_ns: u64) -> (u64, u64) {
         let window = self.controller.window_octets();
         let rate_bps = self.controller.pacing_rate_bps();
@@ -114,11 +114,11 @@ impl PathBudget {
         (due_ns.saturating_add(time_for_ns(over, rate_bps.max(1))), rate_bps)
     }
 
-    /// A flight leaves: notes in it what stands now.
+    /// Charges a flight that leaves, and stores a snapshot in it.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, flight: &mut Flight) {
         let (packets, octets) = (flight.count(), flight.octets());
-        // One large packet that tries a size must not hold up what there is to say: at the rate
-        // that a connection begins with, 64 kB take 26 ms.
+        // A path MTU probe is not paced: at the initial rate, 64 kB would delay other packets by 26
+        // ms.
         if flight.cargo != Cargo::MtuProbe {
             self.pacer.handle_sent(now_ns, self.controller.pacing_rate_bps(), octets);
         }
@@ -137,13 +137,14 @@ impl PathBudget {
         self.controller.on_sent(&Sent { now_ns, packets, octets, in_flight_octets, app_limited });
     }
 
-    /// Nothing was left to send although window and pacing would have let it go (S-62).
+    /// Notes that nothing was left to send although window and pacing allowed it (S-62).
     pub(crate) fn handle_app_limited(&mut self) {
         self.app_limited_until = self.delivered_octets + self.in_flight_octets.max(1);
         self.let_go();
     }
 
-    /// The packets of `new` have arrived; those of `spurious` among them had been declared lost.
+    /// Records that the packets of `new` arrived, of which those of `spurious` had been declared
+    /// lost.
     pub(crate) fn handle_arrived(&mut self, flight: &Flight, new: u64, spurious: u64) {
         let octets = flight.octets_of(new);
         self.in_flight_octets -= flight.octets_of(new & !spurious);
@@ -163,7 +164,7 @@ impl PathBudget {
         }
     }
 
-    /// Tells the controller of losses that were none, before it hears of others.
+    /// Reports spurious losses to the controller, before it hears of others.
     pub(crate) fn report_spurious(&mut self, now_ns: u64) {
         let Tally { spurious_packets: packets, spurious_octets: octets, .. } = self.tally;
         if packets > 0 {
@@ -173,7 +174,7 @@ impl PathBudget {
         }
     }
 
-    /// The packets of `lost` are lost. What only tried a size says nothing of the path's load.
+    /// Records that the packets of `lost` were lost. The loss of an MTU probe does not count.
     pub(crate) fn handle_lost(&mut self, now_ns: u64, flight: &Flight, lost: u64, counts: bool) {
         let (packets, octets) = (lost.count_ones(), flight.octets_of(lost));
         self.in_flight_octets -= octets;
@@ -192,17 +193,17 @@ impl PathBudget {
         }
     }
 
-    /// What a timer found lost has no acknowledgement to be summed up with.
+    /// Clears loss totals found by a timer: there is no acknowledgement to report them with.
     pub(crate) fn forget_losses(&mut self) {
         (self.tally.lost_packets, self.tally.lost_octets) = (0, 0);
     }
 
-    /// So many packets that were declared lost will not be recognised any more.
+    /// Drops this many lost packets from those that may yet be acknowledged.
     pub(crate) fn forget_missing(&mut self, packets: u32) {
         self.missing -= u64::from(packets);
     }
 
-    /// Tells the controller the sums, if anything of its own is news.
+    /// Reports the totals to the controller, if anything of its own was newly acknowledged.
     pub(crate) fn report(&mut self, report: &Report) {
         let tally = std::mem::take(&mut self.tally);
         let Some((_, sent_ns, snapshot)) = tally.newest else { return };
@@ -226,9 +227,10 @@ impl PathBudget {
         });
     }
 
-    /// How fast the path delivered while the packet of `snapshot` was on its way. An interval
-    /// shorter than the smallest round trip is an artefact of acknowledgements that bunched. What
-    /// was on its way when nothing more was left to send says as little as what left after that.
+    /// Delivery rate between the sending of the packet of `snapshot` and its acknowledgement. An
+    /// interval shorter than the smallest round trip is an artefact of aggregated acknowledgements.
+    /// Packets in flight when the application ran dry are application-limited, as are those sent
+    /// after.
     fn rate_sample(
         &mut self,
         now_ns: u64,

@@ -1,8 +1,9 @@
-//! What stands at the end of a packet: proof that it is whole and from the peer.
+//! Packet protection: integrity and origin of each packet.
 //!
-//! With a cipher, what follows the header is sealed. Without, data packets carry a CRC32C (or
-//! nothing) and control packets a SipHash tag; both begin with the connection's secret, so that
-//! who cannot read the handshake can make neither (S-80, S-81).
+//! With a cipher, everything after the header is encrypted and authenticated. Without one, data
+//! packets end with a CRC32C (or nothing) and control packets with a SipHash tag; both are keyed
+//! with the connection's secret, so that only a host that saw the handshake can forge them (S-80,
+//! S-81).
 
 use std::hash::Hasher;
 
@@ -15,25 +16,28 @@ use weft_wire::shuttle::{CTRL_LEN, CtrlHeader, DATA_LEN, DataHeader, PathId};
 use crate::noise::Secrets;
 use crate::seal::{self, Sealed};
 
+/// Length of a CRC32C in bytes.
 const CRC_LEN: usize = 4;
+/// Length of a SipHash tag in bytes.
 const TAG_LEN: usize = 8;
-/// Payload pieces from this length up are sent from where they are; copying shorter ones costs
-/// less than one more piece in the system call.
+/// Payload pieces of at least this many bytes are sent from application memory; copying shorter
+/// ones costs less than another entry in the system call.
 const COPY_BELOW: u32 = 1024;
 
-/// Protects the packets of a connection in both directions.
+/// Packet protection of both directions of a connection.
 pub(crate) struct Guard {
     crc: bool,
-    /// Both nonces; the initiator's first.
+    /// Nonces of both ends, the initiator's first.
     secret: [u64; 2],
-    /// The CRC of the prefix (S-80) of what this end sends, and of what the peer sends.
+    /// CRC state after the prefix (S-80), for packets sent and received.
     begun: [Crc32c; 2],
     initiator: bool,
     sealed: Option<Sealed>,
 }
 
 impl Guard {
-    /// For the chosen `protection`, one bit of [`protection`]; with `secrets` if it is a cipher.
+    /// Creates the protection `chosen`, one bit of [`protection`]; with `secrets` if it is a
+    /// cipher.
     pub(crate) fn new(
         chosen: u8,
         secret: [u64; 2],
@@ -47,19 +51,19 @@ impl Guard {
         Self { crc: chosen == protection::CRC32C, secret, begun, initiator, sealed }
     }
 
-    /// The key phase that belongs into the header of the next packet.
+    /// Key phase for the header of the next packet.
     pub(crate) fn next_phase(&mut self) -> u8 {
         self.sealed.as_mut().map_or(0, Sealed::next_phase)
     }
 
-    /// The peer has packet `pn` of `path`.
+    /// Notes that the peer acknowledged packet `pn` of `path`.
     pub(crate) fn handle_acked(&mut self, path: PathId, pn: u64) {
         if let Some(sealed) = &mut self.sealed {
             sealed.handle_acked(path.0, pn);
         }
     }
 
-    /// Octets around the segment in a data packet.
+    /// Overhead of a data packet in bytes.
     pub(crate) fn data_overhead(&self) -> u16 {
         let trailer = match (&self.sealed, self.crc) {
             (Some(_), _) => seal::TAG_LEN,
@@ -69,12 +73,12 @@ impl Guard {
         (DATA_LEN + trailer) as u16
     }
 
-    /// Octets around the frames in a control packet.
+    /// Overhead of a control packet in bytes.
     pub(crate) fn ctrl_overhead(&self) -> usize {
         CTRL_LEN + if self.sealed.is_some() { seal::TAG_LEN } else { TAG_LEN }
     }
 
-    /// Appends a data packet with the whole number `pn`.
+    /// Appends a data packet with the full packet number `pn`.
     pub(crate) fn put_data(
         &mut self,
         pn: u64,
@@ -111,7 +115,7 @@ impl Guard {
         packet.finish();
     }
 
-    /// Appends a control packet with the whole number `pn`.
+    /// Appends a control packet with the full packet number `pn`.
     pub(crate) fn put_ctrl(
         &mut self,
         pn: u64,
@@ -132,7 +136,7 @@ impl Guard {
         });
     }
 
-    /// The segment in a data packet, if the packet is whole.
+    /// Segment of a data packet, if it verifies.
     pub(crate) fn open_data<'a>(
         &mut self,
         pn: u64,
@@ -150,7 +154,7 @@ impl Guard {
         if whole { covered.get(DATA_LEN..) } else { None }
     }
 
-    /// The frames in a control packet, if the packet is the peer's.
+    /// Frames of a control packet, if it verifies.
     pub(crate) fn open_ctrl<'a>(
         &mut self,
         pn: u64,
@@ -165,7 +169,7 @@ impl Guard {
         if ours { covered.get(CTRL_LEN..) } else { None }
     }
 
-    /// An unguessable number; the same for the same `what`.
+    /// A token that only this end can compute; equal for equal `what`.
     pub(crate) fn token(&self, seed: u64, what: u64) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(seed, self.secret[0] ^ self.secret[1]);
         hasher.write_u64(what);
@@ -188,7 +192,7 @@ fn begin_crc(secret: [u64; 2], by_initiator: bool) -> Crc32c {
     Crc32c::new().update(&prefix)
 }
 
-/// Appends the octets of `segment`.
+/// Appends the contents of `segment`.
 fn copy(segment: &Gather, memory: &impl RegisteredMemory, out: &mut Vec<u8>) {
     for piece in segment.pieces() {
         match *piece {
@@ -198,13 +202,13 @@ fn copy(segment: &Gather, memory: &impl RegisteredMemory, out: &mut Vec<u8>) {
     }
 }
 
-/// A data packet being written.
+/// Writer of a data packet with a CRC.
 struct Writer<'a, M> {
     out: &'a mut Gather,
     memory: &'a M,
-    /// The CRC before `staged_from`; `None` if there is none.
+    /// CRC of everything before `staged_from`; `None` if there is none.
     crc: Option<Crc32c>,
-    /// Where in the slab the octets begin that the CRC does not cover yet.
+    /// Start of the bytes in the slab that the CRC does not cover yet.
     staged_from: usize,
 }
 

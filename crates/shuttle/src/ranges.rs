@@ -1,6 +1,6 @@
-//! A set of numbers as sorted runs: packets acknowledged, segments to send again.
+//! Set of numbers as sorted runs: packets acknowledged, segments to retransmit.
 //!
-//! Costs follow the number of runs that change, not the numbers in them.
+//! Cost grows with the number of runs changed, not of numbers.
 
 use std::collections::VecDeque;
 
@@ -19,12 +19,12 @@ impl RangeSet {
         self.runs.is_empty()
     }
 
-    /// Octets of memory that it takes.
+    /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         self.runs.capacity() * size_of::<(u64, u64)>()
     }
 
-    /// How many numbers are in the set, as far as `enough`.
+    /// Count of numbers in the set; stops counting at `enough`.
     pub(crate) fn count(&self, enough: u64) -> u64 {
         let mut count = 0;
         for (first, last) in &self.runs {
@@ -41,8 +41,8 @@ impl RangeSet {
         self.runs.get(at).is_some_and(|run| run.0 <= number)
     }
 
-    /// Whether all of `first..=last` is in the set. `at` is `None` at first and remembers how far
-    /// the search got: who asks for lower and lower numbers pays for the runs on the way.
+    /// Whether the set contains all of `first..=last`. `at`, `None` at first, caches the position,
+    /// so that descending queries cost one pass over the runs.
     pub(crate) fn holds(&self, first: u64, last: u64, at: &mut Option<usize>) -> bool {
         let above = |run: &(u64, u64)| run.0 > last;
         let mut end = at.unwrap_or_else(|| self.runs.partition_point(|run| !above(run)));
@@ -54,7 +54,7 @@ impl RangeSet {
         run.is_some_and(|run| run.0 <= first && last <= run.1)
     }
 
-    /// Adds `first..=last`; tells `new` each run of numbers that were not in the set.
+    /// Adds `first..=last`; calls `new` with each run that was missing.
     pub(crate) fn insert(&mut self, first: u64, last: u64, mut new: impl FnMut(u64, u64)) {
         debug_assert!(first <= last);
         // The first run that touches or follows.
@@ -81,7 +81,7 @@ impl RangeSet {
         }
     }
 
-    /// Takes `first..=last` out.
+    /// Removes `first..=last`.
     pub(crate) fn remove(&mut self, first: u64, last: u64) {
         let mut at = self.runs.partition_point(|run| run.1 < first);
         while let Some(&(f, l)) = self.runs.get(at)
@@ -106,7 +106,7 @@ impl RangeSet {
         }
     }
 
-    /// Forgets every number below `number`.
+    /// Removes every number below `number`.
     pub(crate) fn remove_below(&mut self, number: u64) {
         while let Some(run) = self.runs.front_mut()
             && run.0 < number

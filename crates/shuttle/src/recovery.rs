@@ -1,8 +1,8 @@
-//! What became of the packets of a path: acknowledgements, losses, and losses that were none.
+//! Loss recovery of a path: acknowledgements, losses, spurious losses, probe timeouts.
 //!
 //! Invariant: a packet is in flight from its sending until it is acknowledged or declared lost,
-//! whichever comes first, and the fate of a segment is told once for each packet that carried it.
-//! Costs follow flights and runs of losses, not packets.
+//! whichever comes first, and the fate of a segment is reported once for each packet that carried
+//! it. Cost grows with flights and runs of losses, not packets.
 
 use std::collections::VecDeque;
 
@@ -16,36 +16,37 @@ use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
 use crate::rtt::{RttEstimate, ack_interval_ns};
 
-/// Packets from the oldest of interest to the newest; a receiver keeps a bit for each (S-44).
+/// Packet number window: from the oldest unsettled packet to the newest. The receiver keeps one bit
+/// for each, 1 MiB (S-44).
 pub(crate) const PN_WINDOW: u64 = 1 << 23;
-/// Probe timeouts without an answer after which the path counts as down (S-55).
+/// Unanswered probe timeouts after which the path is down (S-55).
 const OUTAGE_PROBES: u32 = 3;
-/// After so many, what is on the path goes out on others too (S-74).
+/// Unanswered probe timeouts after which packets in flight are also sent on other paths (S-74).
 const GIVE_BACK_PROBES: u32 = 2;
-/// Packets of each of those timeouts.
+/// Probe packets per timeout: one alone may be lost.
 const PROBES: u8 = 2;
-/// While the path is down: one probe a round trip, or in this part of the time that it has been
-/// down if that is longer, at most this far apart.
+/// Longest probe interval while the path is down, 1 s; the shortest is a round trip.
 const OUTAGE_INTERVAL_NS: u64 = 1_000_000_000;
+/// Probe interval while the path is down, as a fraction of the downtime: 1/32.
 const OUTAGE_PART: u64 = 32;
-/// The least that the probe timeout allows for jitter.
+/// Least allowance for jitter in the probe timeout, 1 ms (kGranularity of RFC 9002).
 const JITTER_NS: u64 = 1_000_000;
 
-/// What an acknowledgement or a timer tells the streams.
+/// Result of an acknowledgement or timer, for the streams and the path.
 #[derive(Debug, Default)]
 pub(crate) struct AckOutcome {
-    /// The peer has these.
+    /// Segments that the peer received.
     pub(crate) received: Vec<Segments>,
-    /// The packets that carried these are lost.
+    /// Segments whose packets were lost.
     pub(crate) lost: Vec<Segments>,
-    /// What became of packets with segments, by their octets.
+    /// Fates of data packets, with their size in bytes.
     pub(crate) fates: Vec<(u16, PacketFates)>,
-    /// Probes of the datagram size: octets, and whether they arrived.
+    /// MTU probes: size in bytes, and whether they arrived.
     pub(crate) probes: Vec<(u16, bool)>,
-    /// What told the peer its rate, or the interval of its acknowledgements, was lost.
+    /// The last Rate, or Interval, frame was lost.
     pub(crate) rate_lost: bool,
     pub(crate) interval_lost: bool,
-    /// A path has been silent for long.
+    /// The path has not answered [`GIVE_BACK_PROBES`] probe timeouts.
     pub(crate) silent: bool,
 }
 
@@ -62,41 +63,42 @@ impl AckOutcome {
 pub struct RecoveryStats {
     /// Packets declared lost.
     pub lost_packets: u64,
-    /// Octets of those.
+    /// Bytes declared lost.
     pub lost_octets: u64,
     /// Packets declared lost that arrived after all.
     pub spurious_packets: u64,
-    /// Probe timeouts.
+    /// Probe timeouts fired.
     pub probe_timeouts: u64,
-    /// Times that the path was down.
+    /// Outages: times that the path was down.
     pub outages: u64,
-    /// Packets that the peer's own host dropped, as the peer says: these the path did not lose.
+    /// Packets dropped by the peer's host, as the peer reports: not lost by the path.
     pub dropped_by_peer: u64,
 }
 
-/// The sender's memory of a path.
+/// Sender state of a path.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     flights: VecDeque<Flight>,
     acked: RangeSet,
-    /// Every flight before this number is resolved.
+    /// Every packet before this number is acknowledged or lost.
     scan_pn: u64,
     next_pn: u64,
     in_flight_octets: u64,
-    /// Number and sending time of the newest packet that arrived.
+    /// Number and sending time of the newest acknowledged packet.
     newest: Option<(u64, u64)>,
     rtt: RttEstimate,
     reordering: Reordering,
     last_sent_ns: u64,
-    /// The probe timeout runs from here: the newest packet that left before the last good news.
+    /// Start of the probe timeout: the newest packet sent before the last acknowledgement.
     silent_since_ns: u64,
-    /// Packets before this number measure no round trip: nobody ran here while they were away.
+    /// Packets before this number measure no round trip: the process was stopped while they were in
+    /// flight.
     timed_from_pn: u64,
     loss_at_ns: Option<u64>,
     probe_timeouts: u32,
     probes: u8,
     marked: u64,
-    /// The interval of acknowledgements that the peer was asked for.
+    /// Interval of acknowledgements that the peer was asked for; 0 for its usual one.
     pub(crate) asked_interval_ns: u64,
     pub(crate) stats: RecoveryStats,
 }
@@ -128,22 +130,22 @@ impl Recovery {
         self.rtt.get()
     }
 
-    /// The handshake took this long.
+    /// Takes the duration of the handshake as the first sample.
     pub(crate) fn handle_handshake_rtt(&mut self, elapsed_ns: u64) {
         self.rtt.sample(elapsed_ns, 0);
     }
 
-    /// The number of the next packet.
+    /// Number of the next packet.
     pub(crate) fn next_pn(&self) -> u64 {
         self.next_pn
     }
 
-    /// Nobody ran at this end for a while.
+    /// Handles a stop of this process: packets in flight measure no round trip.
     pub(crate) fn handle_stop(&mut self) {
         self.timed_from_pn = self.next_pn;
     }
 
-    /// The oldest packet whose fate is of interest.
+    /// Oldest unsettled packet number; the next one if there is none.
     pub(crate) fn floor(&self) -> u64 {
         self.flights.front().map_or(self.next_pn, |flight| flight.first_pn)
     }
@@ -152,32 +154,32 @@ impl Recovery {
         self.in_flight_octets
     }
 
-    /// Octets of memory that it takes.
+    /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         self.flights.capacity() * size_of::<Flight>() + self.acked.kept_octets()
     }
 
-    /// Whether the receiver could note another burst.
+    /// Whether another burst of 64 fits into the packet number window.
     pub(crate) fn has_room(&self) -> bool {
         self.next_pn - self.floor() < PN_WINDOW - 64
     }
 
-    /// Whether the path is down.
+    /// Whether the path is down (S-55).
     pub(crate) fn is_outage(&self) -> bool {
         self.probe_timeouts >= OUTAGE_PROBES
     }
 
-    /// Whether the peer has answered of late.
+    /// Whether no probe timeout has fired since the last acknowledgement.
     pub(crate) fn is_well(&self) -> bool {
         self.probe_timeouts == 0
     }
 
-    /// Packets that are to leave now, whatever window and pacing say.
+    /// Probe packets to send now, regardless of window and pacing.
     pub(crate) fn probes(&self) -> u8 {
         self.probes
     }
 
-    /// The segments of the oldest packets whose fate is open: what probes carry.
+    /// Segments of the oldest open packets, which probes carry.
     pub(crate) fn oldest_open(&self) -> Option<Segments> {
         let open = |flight: &Flight| {
             flight.segments(flight.open(flight.mask(flight.first_pn, flight.last_pn()))).next()
@@ -186,7 +188,8 @@ impl Recovery {
         self.flights.range(start..).find_map(open)
     }
 
-    /// The segments of all packets whose fate is open. They stay open: nobody has lost them yet.
+    /// Adds the segments of all open packets to the losses. The packets stay open: no controller
+    /// hears of it.
     pub(crate) fn give_back(&self, outcome: &mut AckOutcome) {
         for flight in &self.flights {
             let open = flight.open(flight.mask(flight.first_pn, flight.last_pn()));
@@ -194,12 +197,12 @@ impl Recovery {
         }
     }
 
-    /// A packet left that nobody acknowledges for its own sake.
+    /// Takes the number of a packet that elicits no acknowledgement.
     pub(crate) fn handle_sent_untimed(&mut self) {
         self.next_pn += 1;
     }
 
-    /// A flight left; its packets are the next ones.
+    /// Records a flight; its packets take the next numbers.
     pub(crate) fn handle_sent(&mut self, now_ns: u64, mut flight: Flight, budget: &mut PathBudget) {
         debug_assert_eq!(flight.first_pn, self.next_pn);
         if self.in_flight_octets == 0 {
@@ -215,9 +218,9 @@ impl Recovery {
         self.flights.push_back(flight);
     }
 
-    /// An acknowledgement arrived that waited for `waited_ns` on its way back, which says nothing
-    /// of the way there. Gives whether it covered anything for the first time; a frame that tells
-    /// of packets never sent is ignored.
+    /// Processes an acknowledgement that was queued for `waited_ns` on the reverse path. Returns
+    /// whether it covered anything for the first time; one that covers a packet never sent is
+    /// ignored.
     pub(crate) fn handle_ack(
         &mut self,
         now_ns: u64,
@@ -237,7 +240,7 @@ impl Recovery {
         let mut at = None;
         for (first, last) in ack.ranges.iter().take_while(|run| run.1 >= floor) {
             let first = first.max(floor);
-            // Most runs have been told before.
+            // Most runs repeat earlier acknowledgements.
             if !self.acked.holds(first, last, &mut at) {
                 self.cover(now_ns, first, last, budgets, &mut newest, outcome);
             }
@@ -268,8 +271,8 @@ impl Recovery {
         true
     }
 
-    /// Packets `first..=last` have arrived; `newest` is the largest that is news, with its sending
-    /// time.
+    /// Marks packets `first..=last` as received; `newest` becomes the largest newly acknowledged
+    /// one, with its sending time.
     fn cover(
         &mut self,
         now_ns: u64,
@@ -308,7 +311,7 @@ impl Recovery {
         });
     }
 
-    /// Declares lost what newer packets have overtaken for too long (S-50).
+    /// Declares packets lost that newer ones have overtaken by the reordering window (S-50).
     fn detect_losses(&mut self, now_ns: u64, budgets: &mut [PathBudget], outcome: &mut AckOutcome) {
         self.loss_at_ns = None;
         let Some((newest_pn, newest_sent_ns)) = self.newest else { return };
@@ -352,8 +355,8 @@ impl Recovery {
         self.scan_pn = scan_pn.unwrap_or(newest_pn + 1);
     }
 
-    /// Drops flights whose fate is settled. A loss may still turn out to be none for a round trip
-    /// (S-53).
+    /// Drops settled flights. Lost packets are kept for one round trip, to recognise spurious
+    /// losses (S-53).
     fn forget(&mut self, now_ns: u64, budgets: &mut [PathBudget]) {
         let keep_ns = self.rtt.get().smoothed_ns;
         while let Some(flight) = self.flights.front()
@@ -373,13 +376,14 @@ impl Recovery {
         self.loss_at_ns.or_else(|| self.probe_at_ns())
     }
 
-    /// A time as long as the peer may take to answer.
+    /// Probe timeout without back-off: a round trip, its variation and the interval of
+    /// acknowledgements.
     pub(crate) fn probe_timeout_ns(&self) -> u64 {
         let Rtt { smoothed_ns, var_ns, .. } = self.rtt.get();
         smoothed_ns + (4 * var_ns).max(JITTER_NS) + self.ack_interval_ns()
     }
 
-    /// The peer's, unless it acknowledges at once.
+    /// Interval of the peer's acknowledgements.
     fn ack_interval_ns(&self) -> u64 {
         ack_interval_ns(self.rtt.get().smoothed_ns).max(self.asked_interval_ns)
     }
@@ -401,7 +405,7 @@ impl Recovery {
         Some(self.silent_since_ns + wait_ns)
     }
 
-    /// Does what is due: finds losses, or asks for probes (S-54).
+    /// Handles an expired timer: detects losses, or requests probes (S-54).
     pub(crate) fn handle_timeout(
         &mut self,
         now_ns: u64,

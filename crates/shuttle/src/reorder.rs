@@ -1,13 +1,14 @@
-//! How much later than its successors a packet may arrive before it counts as lost.
+//! Reordering window: how much later than its successors a packet may arrive before it counts as
+//! lost.
 //!
-//! The lateness of every packet that comes after newer ones is measured, whether or not it had
-//! been declared lost; the window follows the largest of the last rounds (S-51).
+//! The lateness of every reordered packet is measured, even after it was declared lost; the window
+//! is 5/4 of the largest within memory (S-51).
 
-/// Lateness that is always allowed.
+/// Least window, 0.5 ms, however short the round trip.
 const FLOOR_NS: u64 = 500_000;
-/// Or this part of the smallest round trip.
+/// Least window as a fraction of the smallest round trip.
 const RTT_DIVISOR: u64 = 64;
-/// The largest lateness is remembered for this many to twice as many round trips.
+/// Memory of the largest lateness: 16 to 32 round trips.
 const MEMORY_RTTS: u64 = 16;
 
 /// The reordering window of a path.
@@ -19,13 +20,13 @@ pub(crate) struct Reordering {
 }
 
 impl Reordering {
-    /// A packet arrived although one sent `late_ns` after it had arrived before.
+    /// Records a packet that arrived after one sent `late_ns` later.
     pub(crate) fn handle_late(&mut self, now_ns: u64, late_ns: u64, smoothed_ns: u64) {
         self.turn(now_ns, smoothed_ns);
         self.recent_ns = self.recent_ns.max(late_ns);
     }
 
-    /// Time that a packet is waited for once one sent after it has arrived; at most a round trip.
+    /// The window in nanoseconds; at most a round trip.
     pub(crate) fn window_ns(&mut self, now_ns: u64, smoothed_ns: u64, min_ns: u64) -> u64 {
         self.turn(now_ns, smoothed_ns);
         let least = FLOOR_NS.max(min_ns / RTT_DIVISOR);

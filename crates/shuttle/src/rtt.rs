@@ -1,15 +1,16 @@
-//! Round trip times of a path (RFC 6298's estimator, without its rounding to seconds),
-//! and the interval of acknowledgements that follows from them.
+//! Round trip estimation (RFC 6298, without rounding to seconds), and the acknowledgement interval
+//! derived from it.
 
 use crate::cc::controller::Rtt;
 
-/// An acknowledgement is owed within this, or a part of the round trip if that is longer.
+/// Acknowledgement interval of paths up to 64 ms: 1000 acknowledgements a second bound the cost.
 const ACK_INTERVAL_NS: u64 = 1_000_000;
-/// On the shortest paths it is this.
+/// Shortest acknowledgement interval, 20 µs: at most 50,000 acknowledgements a second on loopback.
 const ACK_INTERVAL_NS_MIN: u64 = 20_000;
+/// Acknowledgements per round trip on paths above 64 ms.
 const ACK_RTT_DIVISOR: u64 = 64;
 
-/// What is known of the round trip of a path.
+/// Round trip estimate of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimate {
     now: Rtt,
@@ -17,7 +18,7 @@ pub(crate) struct RttEstimate {
 }
 
 impl RttEstimate {
-    /// No sample yet; `initial_ns` stands in.
+    /// An estimate of `initial_ns` until the first sample.
     pub(crate) fn new(initial_ns: u64) -> Self {
         let now = Rtt {
             latest_ns: initial_ns,
@@ -28,7 +29,8 @@ impl RttEstimate {
         Self { now, sampled: false }
     }
 
-    /// A packet came back after `elapsed_ns`, of which the peer says that it kept it `delay_ns`.
+    /// Takes a sample: `elapsed_ns` from sending to acknowledgement, of which the peer claims
+    /// `delay_ns` as its own delay.
     pub(crate) fn sample(&mut self, elapsed_ns: u64, delay_ns: u64) {
         let Self { now, sampled } = self;
         let elapsed_ns = elapsed_ns.max(1);
@@ -40,7 +42,7 @@ impl RttEstimate {
                 min_ns: elapsed_ns,
             };
         }
-        // A delay is believed as far as it leaves the smallest round trip.
+        // The claimed delay is limited so that the sample is not below the smallest round trip.
         let latest = elapsed_ns.saturating_sub(delay_ns).max(now.min_ns.min(elapsed_ns));
         now.min_ns = now.min_ns.min(latest);
         now.var_ns = (3 * now.var_ns + now.smoothed_ns.abs_diff(latest)) / 4;
@@ -53,8 +55,9 @@ impl RttEstimate {
     }
 }
 
-/// Longest time for which a receiver gathers packets before it acknowledges them (S-40): no longer
-/// than a round trip, or senders on short paths would wait for nothing else.
+/// Longest time for which a receiver delays an acknowledgement (S-40): a round trip between 20 µs
+/// and 1 ms, 1 ms up to 64 ms, 1/64 of the round trip above. Senders on short paths wait for
+/// nothing else, so it is no longer than a round trip.
 pub(crate) fn ack_interval_ns(smoothed_ns: u64) -> u64 {
     smoothed_ns.clamp(ACK_INTERVAL_NS_MIN, ACK_INTERVAL_NS).max(smoothed_ns / ACK_RTT_DIVISOR)
 }

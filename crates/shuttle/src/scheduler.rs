@@ -1,24 +1,24 @@
-//! Over which of several paths a packet leaves, so that the last one arrives soonest.
+//! Multipath scheduler: chooses paths so that the last packet arrives soonest.
 //!
-//! While there is plenty to send every path sends what its controller lets go. What decides is the
-//! end: octets that are left arrive soonest if each path sends up to one common moment of arrival,
-//! so a path sends on only as long as what it sends now arrives by that moment. Holes are all that
-//! is left of what comes before them, so they go by the same rule for themselves alone.
+//! With plenty to send, every path sends what its controller allows. The end decides: the remaining
+//! bytes arrive soonest if all paths finish together, so a path keeps sending only while its
+//! packets arrive before that common time. Holes precede all else, so they follow the same rule by
+//! themselves.
 
-/// What is known of a path that may send.
+/// Forecast for a path that may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PathOutlook {
-    /// When a packet that leaves at its next turn arrives.
+    /// Arrival time of the next packet sent on it, in nanoseconds.
     pub(crate) arrives_ns: u64,
-    /// Bits per second from then on.
+    /// Delivery rate after that, in bits per second.
     pub(crate) rate_bps: u64,
 }
 
-/// When `octets` have arrived if the paths share them for the best.
+/// Arrival time of the last of `octets` under the best split over the paths.
 pub(crate) fn arrival_ns(outlooks: &mut [PathOutlook], octets: u64) -> u64 {
     outlooks.sort_unstable_by_key(|outlook| outlook.arrives_ns);
     let bits = octets as f64 * 8e9;
-    // With the first paths alone: rates and what they would have carried since time 0.
+    // Sums over the first paths: rates, and bits they would have carried since time 0.
     let (mut rate, mut before, mut end) = (0.0, 0.0, f64::MAX);
     for outlook in outlooks {
         if outlook.arrives_ns as f64 >= end {

@@ -1,5 +1,4 @@
-//! Packets under a cipher: the header is authenticated, the rest is sealed, keys change by
-//! themselves.
+//! Packet encryption: authenticated header, encrypted rest, key updates.
 //!
 //! Invariant: no key and nonce are used twice. The nonce is path and packet number, which never
 //! repeat on a connection; each direction and each phase has keys of its own (S-82, S-83). The key
@@ -16,24 +15,24 @@ use zeroize::Zeroizing;
 use crate::config::MAX_PATHS;
 use crate::noise::Secrets;
 
-/// Octets of a tag.
+/// Length of the authentication tag in bytes.
 pub(crate) const TAG_LEN: usize = 16;
 
-/// Both directions of a connection.
+/// Keys of both directions of a connection.
 pub(crate) struct Sealed {
     algorithm: &'static Algorithm,
     out: PhaseKeys,
     packets_out: u64,
     packets_per_key: u64,
-    /// The first packet of each path under the key in use, where there was one.
+    /// First packet number of each path under the current key.
     began: [Option<u64>; MAX_PATHS],
-    /// The peer has one of them.
+    /// The peer acknowledged a packet under the current key.
     confirmed: bool,
-    /// The key before the newest that the peer has used, that one, and the one after it.
+    /// Receive keys: the previous one, the newest that the peer used, and the next.
     inward: [Option<PhaseKeys>; 3],
 }
 
-/// The keys of one direction for one phase.
+/// Key, IV and next secret of one direction and phase.
 pub(crate) struct PhaseKeys {
     phase: u8,
     key: LessSafeKey,
@@ -135,7 +134,7 @@ impl PhaseKeys {
         Self::derive(algorithm, &self.next, (self.phase + 1) & 3)
     }
 
-    /// Seals what stands behind `header_len` octets of header at `start`, to the end of `slab`.
+    /// Seals what stands behind `header_len` bytes of header at `start`, to the end of `slab`.
     /// `path` and `pn` together are new.
     #[expect(clippy::expect_used, reason = "a packet is shorter than a cipher's limit")]
     pub(crate) fn seal(

@@ -1,5 +1,4 @@
-//! Datagrams that belong to no connection, sealed under a key that many share
-//! (`docs/datagrams.md`, D-1 to D-9).
+//! Sealed unreliable datagrams under a key shared by many hosts (`docs/datagrams.md`, D-1 to D-9).
 //!
 //! Invariant: no key and nonce are used twice, and no datagram is opened twice by one [`Opener`]:
 //! each life of a sender has a name, and so keys, of its own, and numbers what it seals; who opens
@@ -18,24 +17,23 @@ use crate::config::PACKETS_PER_KEY;
 use crate::key::Key;
 use crate::seal::{PhaseKeys, TAG_LEN, expand};
 
-/// Octets that a sealed datagram has beyond its text.
+/// Overhead of a sealed datagram in bytes.
 pub const SEALED_OVERHEAD: usize = SEALED_LEN + TAG_LEN;
-/// Senders that are remembered at a time.
+/// Most senders remembered at a time.
 const SENDERS_MAX: usize = 16_384;
-/// How far the clocks of two hosts may differ, and how long a datagram may be on its way.
+/// Largest clock difference plus transit time, 120 s.
 const TIMELY_NS: u64 = 120_000_000_000;
-/// How much earlier than its receiver's beginning a datagram to one queue pair may seem to have
-/// been sealed: what the clocks of hosts that are kept right differ by. The number of the queue
-/// pair, which the text names, is as new as the queue pair.
+/// Clock tolerance at the start of a receiver, 1 s: hosts with synchronised clocks differ by less.
+/// The queue pair number in the text is as new as the queue pair.
 const AHEAD_NS: u64 = 1_000_000_000;
-/// Octets of two addresses.
+/// Length of two IPv6 addresses in bytes.
 const ADDRESS_PAIR_LEN: usize = 32;
-/// Words of a sender's window. One of them is always in part ahead of the newest number.
+/// Words of the replay window; one of them is partly ahead of the newest number.
 const WORDS: usize = 33;
-/// How far behind the newest a number may come and still be known as new.
+/// Span of the replay window in datagrams.
 const SPAN: u64 = (WORDS as u64 - 1) * 64;
 
-/// Seals datagrams, for one life of a sender.
+/// Sealer of datagrams, for one incarnation of a sender.
 pub struct Sealer {
     root: Prk,
     cipher: Cipher,
@@ -45,19 +43,19 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// `born_ns` is the time of day, `salt` is fresh randomness.
+    /// A sealer with a fresh identity: `born_ns` is the time of day, `salt` 64 random bits.
     pub fn new(key: &Key, cipher: Cipher, born_ns: u64, salt: u64) -> Self {
         let (root, sender) = (key.datagrams(), Sender { born_ns, salt });
         let keys = (0, keys_of(&root, cipher, sender, 0));
         Self { root, cipher, sender, number: 0, keys }
     }
 
-    /// Whose datagrams these are.
+    /// Identity of this sender.
     pub fn sender(&self) -> Sender {
         self.sender
     }
 
-    /// Seals what stands from `start` on in `slab`: room for [`Sealer::HEADER_LEN`] octets of
+    /// Seals what stands from `start` on in `slab`: room for [`Sealer::HEADER_LEN`] bytes of
     /// header, and the text. It is to go between `addresses` at the time of day `now_ns`.
     pub fn seal(&mut self, slab: &mut Vec<u8>, start: usize, addresses: &AddressPair, now_ns: u64) {
         let number = self.number;
@@ -73,20 +71,20 @@ impl Sealer {
         self.keys.1.seal_with(number, &associated(addresses, &header), slab, start + SEALED_LEN);
     }
 
-    /// Octets of the header.
+    /// Length of the header in bytes.
     pub const HEADER_LEN: usize = SEALED_LEN;
 }
 
-/// The addresses that a datagram goes between.
+/// Source and destination address of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressPair {
-    /// Of the sender.
+    /// Source address.
     pub from: IpAddr,
-    /// Of the receiver, or of the group.
+    /// Destination: a host or a multicast group.
     pub to: IpAddr,
 }
 
-/// What is sealed with the text without being part of it: both addresses and the header.
+/// Associated data: both addresses and the header.
 fn associated(
     addresses: &AddressPair,
     header: &SealedHeader,
@@ -103,37 +101,37 @@ fn associated(
     all
 }
 
-/// Why a datagram was not opened.
+/// Reason for which a datagram is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unopened {
-    /// It is not sealed.
+    /// Clear text.
     Clear,
-    /// It was sealed under another key, or changed since.
+    /// Another key, or modified.
     Foreign,
-    /// It was opened before, or is too old to tell.
+    /// Replayed, or older than the replay window.
     Stale,
-    /// It was not sealed just now, or before this receiver was there.
+    /// Outside the time window, or sealed before this receiver started.
     Untimely,
-    /// It is sealed as another version of Weft does it.
+    /// Sealed by another version of Weft.
     Version,
 }
 
-/// Opens datagrams, each once.
+/// Opener of datagrams, each once.
 pub struct Opener {
     root: Prk,
     senders: BTreeMap<Sender, Known>,
     senders_max: usize,
-    /// The birth of the youngest sender that was forgotten.
+    /// Start time of the youngest forgotten sender: none as old is accepted as new.
     forgotten_ns: Option<u64>,
-    /// What was sealed before is not for this receiver.
+    /// Datagrams sealed before this time are dropped.
     since_ns: u64,
 }
 
-/// A sender that has shown that it has the key.
+/// State of an authenticated sender.
 struct Known {
     cipher: Cipher,
     window: ReplayWindow,
-    /// The keys of the epochs heard last, by the parity of the epoch.
+    /// Keys of the last two epochs, by parity.
     keys: [Option<(u64, PhaseKeys)>; 2],
 }
 
@@ -226,9 +224,9 @@ impl Opener {
     }
 }
 
-/// The numbers of a sender that were opened.
+/// Replay window of a sender.
 struct ReplayWindow {
-    /// One above the newest.
+    /// One above the newest number.
     end: u64,
     words: [u64; WORDS],
 }

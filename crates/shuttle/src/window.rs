@@ -1,24 +1,24 @@
-//! Which numbers of a growing sequence have been seen: a bitmap above an unbroken prefix.
+//! Sliding window of received numbers: a bitmap above a contiguous prefix.
 //!
-//! Memory follows the distance from the first hole to the newest number, and is bounded.
+//! Memory grows with the distance from the first hole to the newest number, up to the limit.
 
 use std::collections::VecDeque;
 
-/// What [`SeenWindow::insert`] found.
+/// Result of [`SeenWindow::insert`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// Seen for the first time.
+    /// New number.
     New,
-    /// Seen before.
+    /// Duplicate.
     Before,
-    /// Too far above the frontier to be noted.
+    /// Beyond the window: not recorded.
     TooFar,
 }
 
-/// Numbers seen so far.
+/// The window.
 #[derive(Debug)]
 pub(crate) struct SeenWindow {
-    /// Every number below has been seen.
+    /// Frontier: every number below was seen.
     frontier: u64,
     /// Bits of the numbers from `word * 64` on; bits below the frontier are set.
     words: VecDeque<u64>,
@@ -27,7 +27,7 @@ pub(crate) struct SeenWindow {
 }
 
 impl SeenWindow {
-    /// Nothing seen; room for `limit` numbers above the frontier.
+    /// An empty window of `limit` numbers above the frontier.
     pub(crate) fn new(limit: u64) -> Self {
         Self { frontier: 0, words: VecDeque::new(), word: 0, limit }
     }
@@ -37,12 +37,12 @@ impl SeenWindow {
         self.frontier
     }
 
-    /// Numbers from the frontier on that can be noted.
+    /// Size of the window in numbers.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Octets of memory that it takes.
+    /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         self.words.capacity() * size_of::<u64>()
     }
@@ -51,7 +51,7 @@ impl SeenWindow {
         number < self.frontier || self.bit(number)
     }
 
-    /// Notes `number`.
+    /// Records `number`.
     pub(crate) fn insert(&mut self, number: u64) -> Seen {
         let Some(above) = number.checked_sub(self.frontier) else { return Seen::Before };
         if above >= self.limit {
@@ -72,7 +72,7 @@ impl SeenWindow {
         Seen::New
     }
 
-    /// Counts every number below `floor` as seen.
+    /// Raises the frontier to `floor` at least.
     pub(crate) fn raise(&mut self, floor: u64) {
         if floor <= self.frontier {
             return;
@@ -89,7 +89,7 @@ impl SeenWindow {
         self.advance();
     }
 
-    /// The first number from the frontier on that is seen.
+    /// Smallest number seen above the frontier.
     pub(crate) fn first_seen(&self) -> Option<u64> {
         let from = (self.frontier / 64 - self.word) as usize;
         let below = (1_u64 << (self.frontier % 64)) - 1;

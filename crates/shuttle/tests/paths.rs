@@ -203,7 +203,7 @@ fn an_address_that_does_not_answer_is_not_followed() {
     assert!((1..10).contains(&stray), "{stray}");
 }
 
-/// Runs 20 MB over a path that carries datagrams of `carries` octets, and gives the size in use.
+/// Runs 20 MB over a path that carries datagrams of `carries` bytes, and gives the size in use.
 fn searched(carries: usize, loss: f64) -> u16 {
     let config = Config { datagram_octets_goal: 8972, ..Config::default() };
     let mut pair = Pair::new(seed(), &config, &Link { loss, ..link() }, 1);
@@ -218,7 +218,7 @@ fn searched(carries: usize, loss: f64) -> u16 {
     longest.max().unwrap() as u16
 }
 
-/// On loopback a probe has 64 KB, and most of what follows has some octets.
+/// On loopback a probe has 64 KB, and most of what follows has some bytes.
 #[test]
 fn a_probe_leaves_no_room_behind() {
     let config = Config { datagram_octets_goal: 65_000, ..Config::default() };

@@ -52,7 +52,7 @@ fn fixed_sends_at_its_rate() {
         cc::fixed(&cc::Params { initial_rate_bps: Some(50_000_000), ..params.clone() })
     }
     let got = utilisation(fifty, 0.0);
-    // 1440 octets of payload in datagrams of 1472.
+    // 1440 bytes of payload in datagrams of 1472.
     assert!((0.486..0.4895).contains(&got), "{got}");
 }
 

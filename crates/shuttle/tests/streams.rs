@@ -108,7 +108,7 @@ fn a_stream_may_have_a_controller_of_its_own() {
     assert!(pair.connection(0).controller_of(PathId(0), StreamId(1)).is_none());
     (0..3).for_each(|stream| pair.post(0, stream, write(100_000_000)));
     let rates = rates(&mut pair);
-    // What is not payload: 60 octets of 1228.
+    // What is not payload: 60 bytes of 1228.
     for (rate, whole) in rates.iter().zip([100, 30, 10]) {
         assert!((whole * 90 / 100..whole).contains(rate), "{rates:?}");
     }

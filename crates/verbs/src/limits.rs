@@ -17,11 +17,11 @@ pub struct Limits {
     pub max_cqe: u32,
     /// Memory regions.
     pub max_mr: u32,
-    /// Octets of a memory region.
+    /// Bytes of a memory region.
     pub max_mr_size: u64,
     /// Memory windows.
     pub max_mw: u32,
-    /// Octets of device memory.
+    /// Bytes of device memory.
     pub max_dm_octets: u64,
     /// Protection domains.
     pub max_pd: u32,
@@ -37,9 +37,9 @@ pub struct Limits {
     pub max_qp_init_rd_atom: u32,
     /// Address handles.
     pub max_ah: u32,
-    /// Octets of inline data.
+    /// Bytes of inline data.
     pub max_inline_data: u32,
-    /// Octets of a message, RFC 5041 section 5.2.
+    /// Bytes of a message, RFC 5041 section 5.2.
     pub max_msg_size: u32,
 }
 

@@ -4,9 +4,9 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// First octet, an address of this process or an offset from the region's own start address.
+    /// First byte, an address of this process or an offset from the region's own start address.
     pub addr: u64,
-    /// Length in octets.
+    /// Length in bytes.
     pub length: u32,
     /// Local key of the region.
     pub lkey: u32,
@@ -39,7 +39,7 @@ impl SgeList {
     }
 }
 
-/// The parts of `sges` that hold octets `offset..offset + len` of the whole, in order.
+/// The parts of `sges` that hold bytes `offset..offset + len` of the whole, in order.
 pub fn parts(sges: &[Sge], offset: u64, len: u64) -> impl Iterator<Item = Sge> {
     let (mut next, end) = (0, offset.saturating_add(len));
     let within = sges.iter().map_while(move |sge| {
@@ -53,7 +53,7 @@ pub fn parts(sges: &[Sge], offset: u64, len: u64) -> impl Iterator<Item = Sge> {
     within.filter(|part| part.length > 0)
 }
 
-/// The octets that a list of entries names.
+/// The bytes that a list of entries names.
 pub fn total_len(sges: &[Sge]) -> u64 {
     sges.iter().map(|s| u64::from(s.length)).sum()
 }

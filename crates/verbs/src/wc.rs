@@ -73,7 +73,7 @@ bitflags::bitflags! {
     }
 }
 
-/// A work completion, octet for octet an `ibv_wc`.
+/// A work completion, byte for byte an `ibv_wc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wc {
@@ -85,7 +85,7 @@ pub struct Wc {
     pub opcode: u32,
     /// What the device adds to an error: layer, type and code of a Terminate, or 0.
     pub vendor_err: u32,
-    /// Octets received or read.
+    /// Bytes received or read.
     pub byte_len: u32,
     /// Immediate data as in memory, or the invalidated key.
     pub imm_data: u32,

@@ -29,7 +29,7 @@ pub enum SendOp {
         /// The key to invalidate.
         stag: u32,
     },
-    /// Send with four octets of immediate data.
+    /// Send with four bytes of immediate data.
     SendImm {
         /// The immediate data as it stands in memory, big-endian by convention.
         imm: u32,
@@ -41,14 +41,14 @@ pub enum SendOp {
         /// Peer key.
         stag: u32,
     },
-    /// Write eight octets that the peer sees all at once.
+    /// Write eight bytes that the peer sees all at once.
     AtomicWrite {
         /// Peer address, a multiple of eight.
         to: u64,
         /// Peer key.
         stag: u32,
     },
-    /// Write, then complete a receive of the peer with four octets of immediate data.
+    /// Write, then complete a receive of the peer with four bytes of immediate data.
     WriteImm {
         /// Peer address.
         to: u64,

@@ -24,7 +24,7 @@ pub(super) struct Invitations {
 }
 
 impl Connection {
-    /// Lets the peer write at most `len` octets to the address `addr` of this process.
+    /// Lets the peer write at most `len` bytes to the address `addr` of this process.
     /// [`Event::Received`](crate::Event::Received) tells how many it has; until then the memory is
     /// not to be touched. None have come if the peer sends payload, or ends its half.
     ///

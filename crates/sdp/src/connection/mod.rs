@@ -61,7 +61,7 @@ pub struct Connection {
     below_takes: bool,
     /// A send had too little room.
     wants_room: bool,
-    /// The peer knows of the urgent octet that waits.
+    /// The peer knows of the urgent byte that waits.
     urgent_told: bool,
     pending: Pending,
     fault: Option<Fault>,
@@ -105,18 +105,18 @@ impl Connection {
         self.fault
     }
 
-    /// Octets that a read would give at most.
+    /// Bytes that a read would give at most.
     pub fn readable(&self) -> u64 {
         self.inbox.len()
     }
 
-    /// Octets that a send would take.
+    /// Bytes that a send would take.
     pub fn writable(&self) -> u64 {
         let open = !self.ends.shut && self.fault.is_none() && self.source.is_none();
         if open { self.outbox.room() } else { 0 }
     }
 
-    /// Octets that the layer below has and has not sent.
+    /// Bytes that the layer below has and has not sent.
     pub fn flying(&self) -> u64 {
         self.outbox.flying()
     }
@@ -126,7 +126,7 @@ impl Connection {
         self.ends.heard && self.inbox.len() == 0 && self.offer.is_none()
     }
 
-    /// Whether the next read begins behind the urgent octet, as `sockatmark` tells.
+    /// Whether the next read begins behind the urgent byte, as `sockatmark` tells.
     pub fn is_at_mark(&self) -> bool {
         self.inbox.is_at_mark()
     }
@@ -164,7 +164,7 @@ impl Connection {
         })
     }
 
-    /// Takes the octets at the start of `data` that there is room for; tells how many. After less
+    /// Takes the bytes at the start of `data` that there is room for; tells how many. After less
     /// than all, [`Event::Writable`] follows.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl Connection {
         })
     }
 
-    /// Where the next octets to be sent may be put by whoever has the private memory, one stretch
+    /// Where the next bytes to be sent may be put by whoever has the private memory, one stretch
     /// behind the other, in enhanced style: they lie where the layer below sends them from, and
     /// [`Connection::commit`] sends them. In basic style private buffers are SDP's alone.
     pub fn vacant(&self) -> impl Iterator<Item = Stretch> {
@@ -198,7 +198,7 @@ impl Connection {
         })
     }
 
-    /// Sends an octet that is urgent; tells whether there was room for it.
+    /// Sends a byte that is urgent; tells whether there was room for it.
     ///
     /// # Errors
     /// As [`Connection::send`].
@@ -215,8 +215,8 @@ impl Connection {
         })
     }
 
-    /// Reads into `into`; tells how many octets. None are there for now, or for ever if
-    /// [`Connection::is_at_end`]. A read does not pass an urgent octet (SD-31). One that finds
+    /// Reads into `into`; tells how many bytes. None are there for now, or for ever if
+    /// [`Connection::is_at_end`]. A read does not pass an urgent byte (SD-31). One that finds
     /// nothing but an advertisement has the peer send it (SD-41).
     ///
     /// # Errors
@@ -231,7 +231,7 @@ impl Connection {
         Ok(copied)
     }
 
-    /// Where the octets that were received lie, in enhanced style, for whoever has the private
+    /// Where the bytes that were received lie, in enhanced style, for whoever has the private
     /// memory to read them there, until [`Connection::consume`]. They end where a read does.
     pub fn arrived(&self) -> impl Iterator<Item = Stretch> {
         let open = self.style == Style::Enhanced;
@@ -265,12 +265,12 @@ impl Connection {
         }
     }
 
-    /// Takes the last urgent octet, which is there once in each case.
+    /// Takes the last urgent byte, which is there once in each case.
     pub fn receive_urgent(&mut self) -> Option<u8> {
         self.inbox.take_urgent()
     }
 
-    /// Whether urgent octets that arrive stay in the stream, as SO_OOBINLINE asks.
+    /// Whether urgent bytes that arrive stay in the stream, as SO_OOBINLINE asks.
     pub fn set_urgent_inline(&mut self, inline: bool) {
         self.inbox.set_inline(inline);
     }
@@ -342,7 +342,7 @@ impl Connection {
         if self.ends.shut { Err(Fault::Shut) } else { Ok(()) }
     }
 
-    /// Queues the octets at the start of `data` that there is room for.
+    /// Queues the bytes at the start of `data` that there is room for.
     fn queue_payload(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Fault> {
         // What follows the memory that is sent from must wait until all of it is known to be sent.
         let free = self.source.is_none();

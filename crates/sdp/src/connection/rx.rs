@@ -15,7 +15,7 @@ struct Payload {
 }
 
 impl Connection {
-    /// A message of `len` octets has arrived in `slot`.
+    /// A message of `len` bytes has arrived in `slot`.
     pub(super) fn handle_message(
         &mut self,
         verbs: &mut impl Verbs,

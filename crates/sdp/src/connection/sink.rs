@@ -19,13 +19,13 @@ pub(super) struct Offer {
 }
 
 impl Connection {
-    /// Octets behind those that are [`readable`](Connection::readable) which
+    /// Bytes behind those that are [`readable`](Connection::readable) which
     /// [`Connection::receive_into`] can fetch.
     pub fn advertised(&self) -> u32 {
         self.offer.filter(|offer| offer.reading.is_none()).map_or(0, |offer| offer.rest.size)
     }
 
-    /// Fetches at most `len` octets from the peer's memory to the address `addr` of this process.
+    /// Fetches at most `len` bytes from the peer's memory to the address `addr` of this process.
     /// [`Event::Received`](crate::Event::Received) tells how many; until then the memory is not to
     /// be touched.
     ///
@@ -50,7 +50,7 @@ impl Connection {
         self.try_to(verbs, |_, verbs| Ok(verbs.post_read(Work::Read, memory, from)?))
     }
 
-    /// The peer advertises memory, of which `along` octets came with the message.
+    /// The peer advertises memory, of which `along` bytes came with the message.
     pub(super) fn handle_offer(
         &mut self,
         verbs: &mut impl Verbs,

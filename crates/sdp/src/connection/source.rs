@@ -1,4 +1,4 @@
-//! Memory of this side that the peer reads: an octet goes along, the rest is fetched (SD-40).
+//! Memory of this side that the peer reads: a byte goes along, the rest is fetched (SD-40).
 
 use weft_verbs::Misuse;
 use weft_wire::sdp::{Advert, Flags, Message, MessageId, Mode};
@@ -7,7 +7,7 @@ use super::Connection;
 use crate::error::{Fault, Violation};
 use crate::verbs::{Memory, Verbs};
 
-/// Octets that go along with an advertisement in combined mode; at least one must (SD-40).
+/// Bytes that go along with an advertisement in combined mode; at least one must (SD-40).
 const ALONG: u32 = 1;
 /// How long the peer may leave an advertisement alone, and a cancellation unanswered (SD-43).
 const OFFER_NS: u64 = 1_000_000_000;
@@ -29,7 +29,7 @@ enum SourceStage {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     memory: Memory,
-    /// Octets that the peer has.
+    /// Bytes that the peer has.
     taken: u32,
     stage: SourceStage,
     asked_ns: u64,
@@ -51,7 +51,7 @@ impl Connection {
             && self.check_open().is_ok()
     }
 
-    /// Lets the peer read `len` octets from the address `addr` of this process, and sends them
+    /// Lets the peer read `len` bytes from the address `addr` of this process, and sends them
     /// otherwise as far as it does not. [`Event::Sent`](crate::Event::Sent) tells how many it has;
     /// until then the memory must stay as it is, and [`Connection::send`] takes nothing. The owner
     /// sends the rest, if there is one.

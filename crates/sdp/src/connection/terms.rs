@@ -17,7 +17,7 @@ pub(super) struct Terms {
     pub receive: Mode,
     /// The peer has been asked for larger buffers.
     asked: bool,
-    /// What it has been told of ours, in octets.
+    /// What it has been told of ours, in bytes.
     told_octets: u32,
 }
 

@@ -77,7 +77,7 @@ impl Connection {
         self.post_message(verbs, slot, message, 0, None, flags)
     }
 
-    /// Every message tells of an urgent octet that waits, or is in it (SD-30).
+    /// Every message tells of an urgent byte that waits, or is in it (SD-30).
     fn pending_flag(&mut self) -> Flags {
         if !self.outbox.has_urgent() {
             return Flags::default();
@@ -86,7 +86,7 @@ impl Connection {
         Flags::OOB_PENDING
     }
 
-    /// Puts the header in front of `payload` octets that lie in `slot`, and posts the message with
+    /// Puts the header in front of `payload` bytes that lie in `slot`, and posts the message with
     /// `tail` behind it.
     pub(super) fn post_message(
         &mut self,

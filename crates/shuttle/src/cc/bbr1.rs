@@ -1,6 +1,6 @@
 //! `bbr1`: rate from the measured bandwidth, window from the measured round trip
-//! (draft-cardwell-iccrg-bbr-congestion-control-00). Kept as published, for comparison: it takes
-//! no notice of losses.
+//! (draft-cardwell-iccrg-bbr-congestion-control-00). As published, for comparison: losses have no
+//! effect.
 
 use std::collections::VecDeque;
 
@@ -9,18 +9,25 @@ use super::rate::{SECOND_NS, bits_per_second, octets_in};
 
 /// 2/ln 2: doubles the rate in each round (section 4.1.1).
 const HIGH_GAIN: f64 = 2.885;
+/// Pacing gains of ProbeBW, one a round trip (section 4.3.4).
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// Window in bandwidth-delay products (section 4.2.3).
 const WINDOW_GAIN: f64 = 2.0;
-/// Rounds that the bandwidth filter remembers.
+/// Length of the bandwidth filter in round trips (section 4.1.1).
 const BANDWIDTH_ROUNDS: u64 = 10;
+/// Memory of the smallest round trip, 10 s (section 4.3.5).
 const MIN_RTT_NS: u64 = 10 * SECOND_NS;
+/// Length of ProbeRTT, 200 ms (section 4.3.5).
 const PROBE_RTT_NS: u64 = 200_000_000;
+/// Least window in datagrams, and that of ProbeRTT (section 4.2.3).
 const MIN_DATAGRAMS: u64 = 4;
+/// Initial window in datagrams (RFC 6928).
 const INITIAL_DATAGRAMS: u64 = 10;
-/// The pipe is full when the bandwidth grew by less than this in so many rounds.
+/// Start-up ends when the bandwidth grew by less than 25 % in this many rounds.
 const FULL_GROWTH: f64 = 1.25;
+/// Rounds without that growth: a round or two may have lacked data.
 const FULL_ROUNDS: u32 = 3;
-/// Before a round trip is known.
+/// Assumed round trip before one is known, 1 ms (section 4.2.1).
 const UNKNOWN_RTT_NS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,15 +35,15 @@ enum BbrMode {
     Startup,
     Drain,
     ProbeBw,
-    /// Until this time, once it is known.
+    /// Ends at this time, once it is known.
     ProbeRtt(Option<u64>),
 }
 
-/// BBR, version 1.
+/// The BBR controller, version 1.
 #[derive(Debug)]
 pub struct Bbr1 {
     mode: BbrMode,
-    /// Largest rates of recent rounds, falling; with the round of each.
+    /// Largest rates of recent rounds in falling order, in bits per second, each with its round.
     bandwidths: VecDeque<(u64, u64)>,
     round: u64,
     round_ends_at: u64,
@@ -84,7 +91,7 @@ impl Bbr1 {
         })
     }
 
-    /// Octets that fill the path, times `gain`.
+    /// Bandwidth-delay product times `gain`, in bytes.
     fn bdp(&self, gain: f64) -> u64 {
         let Some(min_rtt_ns) = self.min_rtt_ns.filter(|_| !self.bandwidths.is_empty()) else {
             return INITIAL_DATAGRAMS * u64::from(self.params.datagram_octets);
@@ -101,7 +108,7 @@ impl Bbr1 {
         }
     }
 
-    /// Takes the sample in; gives whether a round ended.
+    /// Updates the model by a sample; returns whether a round ended.
     fn measure(&mut self, acked: &Acked) -> bool {
         let Some(rate) = acked.rate else { return false };
         let new_round = rate.prior_delivered_octets >= self.round_ends_at;
@@ -147,7 +154,7 @@ impl Bbr1 {
         }
     }
 
-    /// Begins anywhere in the cycle but in its draining phase (section 4.3.4.3).
+    /// Starts the gain cycle at a random phase other than draining (section 4.3.4.3).
     fn begin_cycle(&mut self, now_ns: u64) {
         self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         self.mode = BbrMode::ProbeBw;
@@ -174,7 +181,7 @@ impl Bbr1 {
         }
     }
 
-    /// Holds the window small for a while, then goes back (section 4.3.5).
+    /// Holds the window at four packets for 200 ms, then returns (section 4.3.5).
     fn probe_rtt(&mut self, acked: &Acked, until: Option<u64>, new_round: bool) {
         let small = self.min_window();
         match until {
@@ -211,8 +218,7 @@ impl Bbr1 {
         MIN_DATAGRAMS * u64::from(self.params.datagram_octets)
     }
 
-    /// Section 4.2.3. Three bursts on top, so that bursts and gathered acknowledgements leave the
-    /// path full.
+    /// Window (section 4.2.3). Three bursts are added for bursts and aggregated acknowledgements.
     fn update_window(&mut self, acked: &Acked) {
         let quantum = octets_in(self.pacing_rate_bps(), 1_000_000).min(64_000);
         let target = self.bdp(self.gains().1) + 3 * quantum;

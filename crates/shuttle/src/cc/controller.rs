@@ -1,4 +1,4 @@
-//! The interface of a rate controller: what it is told, and its two outputs.
+//! Interface of a rate controller: its events and its two outputs.
 //!
 //! Order of calls. [`Controller::on_sent`] for each burst as it leaves. When an acknowledgement
 //! arrives: [`Controller::on_spurious`] if it shows earlier losses to be none, then
@@ -8,18 +8,18 @@
 
 use super::rate::bits_per_second;
 
-/// What every controller is made from.
+/// Parameters of any controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
-    /// Octets of the largest datagram of the path.
+    /// Datagram size of the path, in bytes of UDP payload.
     pub datagram_octets: u16,
-    /// Rate to begin with, where one is known.
+    /// Initial rate in bits per second, if one is known.
     pub initial_rate_bps: Option<u64>,
-    /// Never ask for less.
+    /// Least pacing rate in bits per second.
     pub min_rate_bps: u64,
-    /// Never ask for more: a limit of the application or one granted by the network.
+    /// Largest pacing rate in bits per second: a limit of the application or of the network.
     pub max_rate_bps: u64,
-    /// Source of whatever is drawn at random.
+    /// Seed of the controller's random numbers.
     pub seed: u64,
 }
 
@@ -35,50 +35,51 @@ impl Default for Params {
     }
 }
 
-/// What is known of the round trip of a path.
+/// Round trip estimate of a path, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
-    /// Of the newest packet that this acknowledgement covers, less the receiver's delay.
+    /// Latest sample: newest packet of this acknowledgement, less the receiver's delay.
     pub latest_ns: u64,
-    /// Smoothed, gain 1/8.
+    /// Smoothed round trip, gain 1/8 (RFC 6298).
     pub smoothed_ns: u64,
-    /// Mean deviation, gain 1/4.
+    /// Mean deviation, gain 1/4 (RFC 6298).
     pub var_ns: u64,
-    /// Smallest of the connection on this path. Controllers that want a window keep their own.
+    /// Smallest of the connection on this path. A controller keeps its own if it wants a shorter
+    /// memory.
     pub min_ns: u64,
 }
 
-/// A burst left: consecutive packets, handed to the network together.
+/// A burst was sent: consecutive packets, handed to the network together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When.
+    /// Time of sending.
     pub now_ns: u64,
-    /// Packets in the burst.
+    /// Packets of the burst.
     pub packets: u32,
-    /// Octets in the burst.
+    /// Bytes of the burst.
     pub octets: u64,
-    /// Octets in flight, this burst included.
+    /// Bytes in flight, this burst included.
     pub in_flight_octets: u64,
-    /// Nothing more was waiting to be sent while window and pacing would have let it go.
+    /// Application-limited: window and pacing would have allowed more.
     pub app_limited: bool,
 }
 
-/// How fast the path delivered between the sending of a packet and its acknowledgement.
+/// Delivery rate between the sending of a packet and its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateSample {
-    /// Octets delivered in the interval.
+    /// Bytes delivered in the interval.
     pub delivered_octets: u64,
-    /// The longer of the send and the acknowledgement interval.
+    /// The longer of the sending and the acknowledgement interval, in nanoseconds.
     pub interval_ns: u64,
-    /// [`Acked::delivered_octets`] as it stood when the packet left. A round has passed when this
-    /// reaches the count that stood at the round's start.
+    /// [`Acked::delivered_octets`] when the packet was sent. A round ends when this reaches the
+    /// count at the round's start.
     pub prior_delivered_octets: u64,
-    /// The packet left while the application was the limit, so the sample may be too low.
+    /// Application-limited: the sample may be too low.
     pub app_limited: bool,
 }
 
 impl RateSample {
-    /// Bits per second.
+    /// The rate in bits per second.
     pub fn rate_bps(&self) -> u64 {
         bits_per_second(self.delivered_octets, self.interval_ns)
     }
@@ -87,122 +88,121 @@ impl RateSample {
 /// Totals of one acknowledgement that covered at least one packet for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acked {
-    /// When it arrived.
+    /// Time of arrival.
     pub now_ns: u64,
-    /// Packets that it covers for the first time.
+    /// Packets newly acknowledged.
     pub packets: u32,
-    /// Octets of those.
+    /// Bytes of those packets.
     pub octets: u64,
-    /// Packets declared lost because of it; [`Controller::on_lost`] has told of them.
+    /// Packets declared lost by it, as told by [`Controller::on_lost`].
     pub lost_packets: u32,
-    /// Octets of those.
+    /// Bytes of those packets.
     pub lost_octets: u64,
-    /// When the newest packet that it covers for the first time was sent.
+    /// Sending time of the newest packet newly acknowledged.
     pub sent_ns: u64,
-    /// Set if that packet is the newest of all so far, which makes the sample a true one.
+    /// Set if that packet is the newest of all so far: only then is the sample valid.
     pub rtt: Option<Rtt>,
-    /// One-way delay of that packet plus a constant nobody knows: only differences mean anything.
+    /// One-way delay of that packet plus an unknown constant: only differences are meaningful.
     pub one_way_ns: i64,
-    /// Missing when the interval is too short to say anything.
+    /// `None` if the interval is shorter than the smallest round trip.
     pub rate: Option<RateSample>,
-    /// Octets delivered since the path began.
+    /// Bytes delivered since the path was opened.
     pub delivered_octets: u64,
-    /// Octets still in flight.
+    /// Bytes still in flight.
     pub in_flight_octets: u64,
 }
 
-/// Packets of one burst were declared lost.
+/// Handles the loss of packets of one burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// When that was decided.
+    /// Time of the declaration.
     pub now_ns: u64,
-    /// When the burst was sent.
+    /// Sending time of the burst.
     pub sent_ns: u64,
     /// Packets lost.
     pub packets: u32,
-    /// Octets of those.
+    /// Bytes of those packets.
     pub octets: u64,
-    /// Octets delivered when the burst left, as in [`RateSample::prior_delivered_octets`].
+    /// Bytes delivered when the burst was sent, as in [`RateSample::prior_delivered_octets`].
     pub prior_delivered_octets: u64,
-    /// Octets in flight without them.
+    /// Bytes in flight without them.
     pub in_flight_octets: u64,
 }
 
-/// Packets that were declared lost have arrived after all.
+/// Spurious losses: packets declared lost that arrived after all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spurious {
-    /// When that was learnt.
+    /// Time at which that was learnt.
     pub now_ns: u64,
-    /// When the packets were sent. A reaction to losses among what was sent about then was wrong.
+    /// Sending time of the newest of the packets: a reaction to losses of that time was wrong.
     pub sent_ns: u64,
-    /// How many packets.
+    /// Count of packets.
     pub packets: u32,
-    /// Octets of those.
+    /// Bytes of those packets.
     pub octets: u64,
-    /// Every loss declared in about the last round trip has turned out to be none: what was done
-    /// about it can be taken back whole.
+    /// Every loss of about the last round trip was spurious: the reaction can be undone entirely.
     pub all: bool,
 }
 
 /// The network marked packets (RFC 3168, CE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ecn {
-    /// When that was learnt.
+    /// Time at which that was learnt.
     pub now_ns: u64,
     /// Packets marked since the last report.
     pub packets: u64,
-    /// When the newest packet was sent that the report covers.
+    /// Sending time of the newest packet that the report covers.
     pub sent_ns: u64,
 }
 
-/// What one connection learnt of a path and a later one may begin with.
+/// Path properties learnt by one connection, for a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Rate that the path delivered.
+    /// Delivery rate in bits per second.
     pub rate_bps: u64,
-    /// Smallest round trip.
+    /// Smallest round trip in nanoseconds.
     pub min_rtt_ns: u64,
 }
 
-/// Decides how fast a path is used.
+/// A rate controller: pacing rate and window of a path.
 pub trait Controller: Send {
-    /// A burst left.
+    /// Handles the sending of a burst.
     fn on_sent(&mut self, sent: &Sent);
-    /// An acknowledgement arrived.
+    /// Handles an acknowledgement.
     fn on_acked(&mut self, acked: &Acked);
-    /// Packets of one burst were declared lost.
+    /// Handles the loss of packets of one burst.
     fn on_lost(&mut self, lost: &Lost);
-    /// Losses turned out to be none.
+    /// Handles spurious losses.
     fn on_spurious(&mut self, spurious: &Spurious);
-    /// The network marked packets.
+    /// Handles ECN marks.
     fn on_ecn(&mut self, ecn: &Ecn) {
         let _ = ecn;
     }
-    /// Nothing has come back for three probe timeouts: the path is down. Until the next
-    /// acknowledgement only probes leave, whatever the outputs say.
+    /// Handles an outage: three probe timeouts without an answer. Until the next acknowledgement
+    /// only probes are sent, whatever the outputs say.
     fn on_outage(&mut self, now_ns: u64) {
         let _ = now_ns;
     }
-    /// The path is another one, or it is new and `saved` is what an earlier connection learnt.
+    /// Handles a new route, or a new path with `saved` properties of an earlier connection.
     fn on_path_changed(&mut self, now_ns: u64, saved: Option<Saved>) {
         let _ = (now_ns, saved);
     }
-    /// The largest datagram of the path has changed.
+    /// Handles a change of the datagram size, in bytes.
     fn on_datagram_octets(&mut self, octets: u16) {
         let _ = octets;
     }
-    /// Bits per second at which bursts may leave; `u64::MAX` for no pacing.
+    /// Pacing rate in bits per second; `u64::MAX` for no pacing.
     fn pacing_rate_bps(&self) -> u64;
-    /// Octets that may be in flight; `u64::MAX` for no limit. It is a safety cap: pacing is the
-    /// control. Never less than two datagrams.
+    /// Window in bytes; `u64::MAX` for no limit. A safety cap: pacing is the control. At least two
+    /// datagrams.
     fn window_octets(&self) -> u64;
-    /// What is worth keeping for a later connection on this path.
+    /// Path properties to save for a later connection.
     fn saved(&self) -> Option<Saved> {
         None
     }
-    /// The module's name as `weft run --shuttle cc=NAME` spells it.
+    /// Name of the module, as in `weft run --shuttle cc=NAME`.
     fn name(&self) -> &'static str;
 }
 
-/// Makes the controller of a path.
+/// Constructor of a controller.
 pub type Make = fn(&Params) -> Box<dyn Controller>;

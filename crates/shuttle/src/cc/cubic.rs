@@ -1,43 +1,44 @@
-//! `cubic`: the loss-based controller of most of the Internet (RFC 9438), for comparison and for
-//! sharing with its kind.
+//! `cubic`: the most common loss-based controller (RFC 9438), for comparison and for sharing with
+//! other CUBIC flows.
 
 use super::controller::{Acked, Controller, Ecn, Lost, Params, Sent, Spurious};
 use super::rate::{SECOND_NS, bits_per_second};
 
-/// How fast the window grows, in datagrams a second cubed (RFC 9438, section 4.1).
+/// Growth constant C, in datagrams per second cubed (RFC 9438, section 4.1).
 const C: f64 = 0.4;
-/// What is left of the window after a congestion event (section 4.6).
+/// Multiplicative decrease factor (section 4.6).
 const BETA: f64 = 0.7;
-/// Growth that gives the window of Reno on average (section 4.3).
+/// Additive increase in datagrams per round trip that matches Reno's average window (section 4.3).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Datagrams to begin with (RFC 6928).
+/// Initial window in datagrams (RFC 6928).
 const INITIAL_DATAGRAMS: u64 = 10;
-/// Pacing leaves room for the window to be the limit: in slow start, and after it.
+/// Pacing rate over window per round trip, as a fraction: 2 in slow start, 5/4 after it, so that
+/// the window remains the limit.
 const PACING: [(u64, u64); 2] = [(2, 1), (5, 4)];
 
-/// What a reaction changes, so that it can be taken back.
+/// State changed by a reaction, kept so that it can be undone.
 #[derive(Clone, Copy, Debug)]
 struct CubicWindow {
-    /// The congestion window in octets.
+    /// Congestion window in bytes.
     cwnd: f64,
     ssthresh: f64,
-    /// The window before the last reaction, which growth heads for.
+    /// Window before the last reaction, in bytes.
     w_max: f64,
-    /// The window that Reno would have.
+    /// Estimate of Reno's window, in bytes.
     w_est: f64,
-    /// When growth after the last reaction began.
+    /// Start of growth after the last reaction.
     epoch_ns: Option<u64>,
-    /// Seconds from then until `w_max` is reached.
+    /// Time from then until `w_max` is reached, in seconds.
     k: f64,
 }
 
-/// CUBIC in octets, with pacing.
+/// The CUBIC controller, in bytes and with pacing.
 #[derive(Debug)]
 pub struct Cubic {
     window: CubicWindow,
-    /// Before the last reaction.
+    /// State before the last reaction.
     before: Option<CubicWindow>,
-    /// Losses among what was sent before this are of the congestion event reacted to.
+    /// Losses of packets sent before this belong to the last congestion event.
     reacted_ns: Option<u64>,
     datagram: f64,
     smoothed_ns: u64,
@@ -68,7 +69,7 @@ impl Cubic {
         }
     }
 
-    /// A congestion event among packets sent at `sent_ns` (sections 4.6 and 4.7).
+    /// Reacts to a congestion event among packets sent at `sent_ns` (sections 4.6 and 4.7).
     fn react(&mut self, now_ns: u64, sent_ns: u64) {
         if self.reacted_ns.is_some_and(|reacted_ns| sent_ns <= reacted_ns) {
             return;
@@ -83,7 +84,7 @@ impl Cubic {
         self.window.epoch_ns = None;
     }
 
-    /// Growth after slow start (sections 4.2 to 4.5).
+    /// Congestion avoidance (sections 4.2 to 4.5).
     fn avoid_congestion(&mut self, now_ns: u64, acked: f64) {
         let datagram = self.datagram;
         let window = &mut self.window;
@@ -115,7 +116,7 @@ impl Controller for Cubic {
         if let Some(rtt) = acked.rtt {
             self.smoothed_ns = rtt.smoothed_ns;
         }
-        // A window that is not used is not known to be right.
+        // A window that is not full is not increased (section 5.8).
         let used = (acked.in_flight_octets + acked.octets + acked.lost_octets) as f64;
         if used < self.window.cwnd / 2.0 {
             return;

@@ -1,11 +1,11 @@
-//! `fixed`: the rate is given and nothing changes it. For networks that admit flows at a rate.
+//! `fixed`: a constant rate, for networks with admission control.
 
 use super::controller::{Acked, Controller, Lost, Params, Sent, Spurious};
 use super::rate::octets_in;
 
-/// Until a round trip is known, one that is long on Earth.
+/// Assumed round trip until one is measured, 250 ms: longer than most on Earth.
 const UNKNOWN_RTT_NS: u64 = 250_000_000;
-/// Round trips that may be in flight: acknowledgements come late, retransmissions need room.
+/// Window in round trips at the rate: room for delayed acknowledgements and retransmissions.
 const WINDOW_RTTS: u64 = 2;
 
 /// Sends at [`Params::initial_rate_bps`], within its limits.
@@ -17,7 +17,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// A controller for the rate that `params` begins with; without one, for its maximum.
+    /// A controller at the initial rate of `params`, or at its maximum without one.
     pub fn new(params: &Params) -> Self {
         let rate = params.initial_rate_bps.unwrap_or(params.max_rate_bps);
         Self {

@@ -1,22 +1,22 @@
-//! The largest value of late.
+//! Windowed maximum filter.
 
 use std::collections::VecDeque;
 
-/// The maximum over a window of rounds, or of whatever else counts up.
+/// Maximum of the values of the last steps.
 #[derive(Clone, Debug)]
 pub struct MaxFilter {
     length: u64,
-    /// Values that may yet be the maximum: each larger than all after it.
+    /// Candidates for the maximum, with their steps: each larger than all after it.
     values: VecDeque<(u64, u64)>,
 }
 
 impl MaxFilter {
-    /// An empty filter over `length` steps, this one included.
+    /// An empty filter over `length` steps, the current one included.
     pub fn new(length: u64) -> Self {
         Self { length, values: VecDeque::new() }
     }
 
-    /// Takes `value` at `step`, which never goes back.
+    /// Adds `value` at `step`, which must not decrease.
     pub fn add(&mut self, step: u64, value: u64) {
         while self.values.back().is_some_and(|(_, last)| *last <= value) {
             self.values.pop_back();
@@ -27,7 +27,7 @@ impl MaxFilter {
         self.expire(step);
     }
 
-    /// Forgets what is too old at `step`, but never the last value.
+    /// Drops values older than the window at `step`, except the last one.
     pub fn expire(&mut self, step: u64) {
         while self.values.len() > 1
             && let Some((oldest, _)) = self.values.front()
@@ -37,13 +37,13 @@ impl MaxFilter {
         }
     }
 
-    /// Forgets all and begins again with `value`.
+    /// Replaces all values by `value`.
     pub fn reset(&mut self, step: u64, value: u64) {
         self.values.clear();
         self.values.push_back((step, value));
     }
 
-    /// The largest value; 0 without one.
+    /// The maximum; 0 if empty.
     pub fn max(&self) -> u64 {
         self.values.front().map_or(0, |(_, value)| *value)
     }

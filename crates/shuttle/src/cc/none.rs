@@ -1,15 +1,16 @@
-//! `none`: as fast as the caller drains datagrams. For loopback and for measuring everything else.
+//! `none`: no rate control; the caller's socket is the limit. For loopback and for measurements of
+//! everything else.
 
 use super::controller::{Acked, Controller, Lost, Params, Sent, Spurious};
 
-/// Limits neither rate nor window, unless [`Params::max_rate_bps`] says so.
+/// Unlimited rate and window, except for [`Params::max_rate_bps`].
 #[derive(Debug)]
 pub struct Unlimited {
     rate_bps: u64,
 }
 
 impl Unlimited {
-    /// A controller that asks for the maximum rate.
+    /// A controller at the maximum rate.
     pub fn new(params: &Params) -> Self {
         Self { rate_bps: params.max_rate_bps }
     }

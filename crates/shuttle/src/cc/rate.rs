@@ -1,4 +1,4 @@
-//! Arithmetic of rates: bits per second, octets and nanoseconds.
+//! Arithmetic of rates: bits per second, bytes and nanoseconds.
 
 /// Nanoseconds in a second.
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -8,7 +8,7 @@ pub fn bits_per_second(octets: u64, interval_ns: u64) -> u64 {
     per(octets, 8 * SECOND_NS, interval_ns)
 }
 
-/// Octets that `rate_bps` carries in `interval_ns`.
+/// Bytes that `rate_bps` carries in `interval_ns`.
 pub fn octets_in(rate_bps: u64, interval_ns: u64) -> u64 {
     per(rate_bps, interval_ns, 8 * SECOND_NS)
 }

@@ -1,5 +1,4 @@
-//! Flights of segments: which stream sends on which path, as windows and pacing allow (S-60 to
-//! S-70).
+//! Data flights: which stream sends on which path, as windows and pacing allow (S-60 to S-70).
 
 use weft_wire::llp::{Gather, RegisteredMemory, SegmentId, UlpduSource};
 use weft_wire::shuttle::frame::Frame;
@@ -18,7 +17,7 @@ use crate::stream::StreamState;
 use crate::stream::send::SendStream;
 
 impl Connection {
-    /// A flight of one stream on path `at`.
+    /// Builds a flight of one stream on path `at`; `false` if none may leave.
     pub(super) fn put_flight<P: Ports>(
         &mut self,
         now_ns: u64,
@@ -30,7 +29,7 @@ impl Connection {
         if self.paths[at].recovery.probes() > 0 {
             return self.put_probes(now_ns, at, ports, memory, out);
         }
-        // Who came second last time comes first now.
+        // Shared and own controllers alternate.
         self.own_first = !self.own_first;
         let own_first = self.own_first;
         (own_first && self.put_own(now_ns, at, ports, memory, out))
@@ -38,7 +37,7 @@ impl Connection {
             || (!own_first && self.put_own(now_ns, at, ports, memory, out))
     }
 
-    /// Probes carry the oldest segments of the stream whose packets have been open for longest.
+    /// Builds probe packets with the oldest open segments, of whichever stream.
     fn put_probes<P: Ports>(
         &mut self,
         now_ns: u64,
@@ -48,7 +47,7 @@ impl Connection {
         out: &mut Transmit,
     ) -> bool {
         let packets = u64::from(self.paths[at].recovery.probes());
-        // Where others carry the segments, a silent path is only asked for a sign of life.
+        // If other paths carry the segments, a silent path gets a Ping only.
         let alone = !self.paths.iter().any(Path::is_well);
         if let Some(oldest) = self.paths[at].recovery.oldest_open()
             && let Some(stream) = self.streams.get_mut(oldest.stream)
@@ -70,7 +69,7 @@ impl Connection {
         true
     }
 
-    /// A flight of the stream whose turn it is with the path's own controller (S-70).
+    /// Builds a flight of the next stream under the path's shared controller (S-70).
     fn put_shared<P: Ports>(
         &mut self,
         now_ns: u64,
@@ -87,7 +86,7 @@ impl Connection {
             {
                 return true;
             }
-            // What waits for another path is nobody's turn here, and stays where it is.
+            // The head of line is reserved for another path: leave it queued.
             if self.waits || !self.streams.retire() {
                 break;
             }
@@ -96,7 +95,7 @@ impl Connection {
         false
     }
 
-    /// A flight of the first stream that its own controller lets go.
+    /// Builds a flight of the first stream whose own controller allows one.
     fn put_own<P: Ports>(
         &mut self,
         now_ns: u64,
@@ -137,7 +136,8 @@ impl Connection {
         false
     }
 
-    /// Packets that may leave now on path `at` in `budget`; notes when some may if none may.
+    /// Packets that may leave now on path `at` in `budget`; if none, schedules the time at which
+    /// some may.
     pub(super) fn allowance(&mut self, now_ns: u64, at: usize, budget: u16) -> Option<u64> {
         let path = &mut self.paths[at];
         match path.allowance(now_ns, budget) {
@@ -155,8 +155,8 @@ impl Connection {
         self.send_at_ns = Some(self.send_at_ns.map_or(at_ns, |other| other.min(at_ns)));
     }
 
-    /// A flight of up to `packets` packets of a stream, in a budget of path `at`; false if the
-    /// stream has nothing to send.
+    /// Builds a flight of up to `packets` packets of a stream, in a budget of path `at`; `false` if
+    /// the stream has nothing to send.
     #[expect(clippy::too_many_arguments, reason = "the caller's arguments and three of its own")]
     fn put_stream_flight<P: Ports>(
         &mut self,
@@ -199,7 +199,7 @@ impl Connection {
     }
 }
 
-/// What a stream may send on a path.
+/// Segments of a stream that may leave on a path: retransmissions, and new ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sendable {
     holes: bool,
@@ -207,11 +207,12 @@ struct Sendable {
 }
 
 impl Sendable {
+    /// Everything may leave.
     const ALL: Self = Self { holes: true, new: true };
 }
 
-/// What of a stream should leave on path `at` (S-73): what would arrive later than over the others
-/// leaves there.
+/// Chooses what of a stream leaves on path `at` (S-73): nothing that would arrive earlier over the
+/// other paths.
 fn choose(
     now_ns: u64,
     paths: &[Path],
@@ -227,7 +228,7 @@ fn choose(
     let (mut room, mut octets) = (0, 0);
     for path in paths.iter().filter(|path| path.is_well()) {
         outlooks[count] = path.outlook(now_ns);
-        // A path whose rate nothing bounds has room for all there is.
+        // A path without a rate limit has room for everything.
         let of_path = octets_in(outlooks[count].rate_bps, path.recovery.rtt().smoothed_ns);
         room = u64::saturating_add(room, of_path);
         octets = octets.max(u64::from(path.datagram_octets));
@@ -246,15 +247,15 @@ fn choose(
     }
 }
 
-/// Number and name of a segment to send, and whether it is sent again.
+/// Number and id of a segment to send, and whether it is a retransmission.
 type Next = (u64, SegmentId, bool);
 
-/// A flight being put together.
+/// Builder of a flight.
 struct FlightBuilder<'a, S> {
     now_ns: u64,
     path: &'a mut Path,
     guard: &'a mut Guard,
-    /// Of every packet, but for number and request.
+    /// Header common to all packets but for packet number and request for an acknowledgement.
     header: CtrlHeader,
     source: S,
     segment: &'a mut Gather,
@@ -263,8 +264,8 @@ struct FlightBuilder<'a, S> {
 }
 
 impl<S: UlpduSource> FlightBuilder<'_, S> {
-    /// Up to `packets` packets with consecutive segments: of those to be sent again first. Gives
-    /// the segment that would follow, too.
+    /// Builds up to `packets` packets with consecutive segments, retransmissions first. Also
+    /// returns the segment that would follow.
     fn build(
         &mut self,
         id: StreamId,

@@ -1,5 +1,6 @@
-//! One round trip: a Request with everything in it, and a Reply or a Reject (`docs/shuttle.md`,
-//! "Handshake", S-10 to S-19). A peer under load costs one more, for its Retry.
+//! Handshake in one round trip: a Request with all parameters, and a Reply or a Reject
+//! (`docs/shuttle.md`, "Handshake", S-10 to S-19). A responder under load adds one for address
+//! validation (Retry).
 
 use weft_wire::shuttle::hello::{
     Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
@@ -14,10 +15,10 @@ use crate::noise::Agreement;
 use crate::path::Route;
 use crate::protect::Guard;
 
-/// Retries that are heeded: a cookie lasts longer than this many steps of a handshake.
+/// Most Retries accepted: a cookie outlives more steps of a handshake than these.
 const RETRIES_MAX: u32 = 4;
 
-/// A peer's wish to connect, to accept or to reject.
+/// Request of a peer to connect, to be accepted or rejected.
 #[derive(Debug)]
 pub struct Request {
     from: ConnectionId,
@@ -29,11 +30,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads a Request with the credentials of `config`. `entropy` is fresh randomness, for the
-    /// key that this end draws if the Request asks for a cipher.
+    /// Parses a Request with the credentials of `config`. `entropy` is 256 random bits for the
+    /// ephemeral key, in case the Request asks for a cipher.
     ///
     /// # Errors
-    /// If the datagram is not a Request, or a short one (S-10), or one by a stranger.
+    /// If the datagram is not a Request, is shorter than 1200 bytes (S-10), or fails the key
+    /// agreement.
     pub fn parse(
         datagram: &[u8],
         config: &Config,
@@ -65,10 +67,11 @@ impl Request {
         Self::from_hello(&inner, Some(Box::new(agreement)))
     }
 
-    /// Reads a Request as [`Request::parse`] does; sees whether it can be granted under `config`.
+    /// Parses a Request as [`Request::parse`] does, and checks whether it can be granted under
+    /// `config`.
     ///
     /// # Errors
-    /// Why it cannot; nothing if it is no Request.
+    /// The reason for a refusal; `None` if the datagram is no Request.
     pub fn judge(
         datagram: &[u8],
         config: &Config,
@@ -90,7 +93,7 @@ impl Request {
         }
     }
 
-    /// Whether `datagram` is a whole Request of another version.
+    /// Whether `datagram` is a complete Request of another version.
     pub(crate) fn is_foreign(datagram: &[u8]) -> bool {
         let asks = |(_, hello): (u8, Hello<'_>)| hello.kind == HelloKind::Request;
         datagram.len() >= REQUEST_MIN && Hello::parse_foreign(datagram).is_some_and(asks)
@@ -112,42 +115,43 @@ impl Request {
         })
     }
 
-    /// Tells this Request from others, and its repetitions from those.
+    /// Identity of the Request: equal for its repetitions only.
     pub fn identity(&self) -> (ConnectionId, u64) {
         (self.from, self.nonce)
     }
 
-    /// The public key of who asks, where the credentials have one: for the owner to judge.
+    /// Public key of the initiator, if the credentials have one; the owner decides whether to trust
+    /// it.
     pub fn peer_key(&self) -> Option<[u8; 32]> {
         self.agreement.as_ref()?.peer_key()
     }
 
-    /// What tells a repeated Request from a new one, together with the peer's address.
+    /// Identity of the Request, unique together with the peer's address.
     pub fn key(&self) -> (ConnectionId, u64) {
         (self.from, self.nonce)
     }
 
-    /// The application's own.
+    /// Private data of the peer's application.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Reads and Atomics that the peer will have outstanding.
+    /// ORD of the peer: Reads and Atomics that it keeps outstanding.
     pub fn ord(&self) -> u16 {
         self.limits.ord
     }
 
-    /// Reads and Atomics that the peer serves at a time.
+    /// IRD of the peer: Reads and Atomics that it serves at a time.
     pub fn ird(&self) -> u16 {
         self.limits.ird
     }
 
-    /// Whether a module of each kind is in `modules` too.
+    /// Whether a module of each kind is in common with `modules`.
     fn has_common(&self, modules: Modules) -> bool {
         choose(modules, self.modules).is_some()
     }
 
-    /// The datagram that refuses.
+    /// Makes the Reject datagram.
     ///
     /// # Errors
     /// If the private data is too long.
@@ -168,7 +172,7 @@ impl Request {
         Ok(self.seal(&hello))
     }
 
-    /// `hello` as it travels: within a key agreement message if the Request came in one.
+    /// Encodes `hello`, inside a key agreement message if the Request came in one.
     fn seal(&mut self, hello: &Hello<'_>) -> Vec<u8> {
         let message =
             self.agreement.as_mut().and_then(|agreement| agreement.answer(&hello.encode_inner()));
@@ -180,8 +184,7 @@ impl Request {
 }
 
 impl Refusal {
-    /// The datagram that tells the sender of the Request `datagram`, in clear; `None` if that is
-    /// not a Request.
+    /// Makes the refusal of the Request `datagram`, in clear; `None` if that is not a Request.
     pub fn answer(self, datagram: &[u8]) -> Option<Vec<u8>> {
         let own = |hello| (VERSION, hello);
         let hello = Hello::parse(datagram).ok().map(own);
@@ -201,10 +204,10 @@ impl Refusal {
 }
 
 impl Connection {
-    /// Asks the peer at `route` for a connection.
+    /// Initiates a connection to the peer at `route`.
     ///
     /// # Errors
-    /// If the configuration or the private data cannot be.
+    /// If the configuration is invalid or the private data too long.
     pub fn connect(
         now_ns: u64,
         config: Config,
@@ -240,11 +243,11 @@ impl Connection {
         Ok(Self::new(config, identity, true, route, now_ns, state))
     }
 
-    /// Grants `request`, which came over `route`.
+    /// Accepts `request`, which arrived over `route`.
     ///
     /// # Errors
-    /// If the configuration or the private data cannot be, or the peer has no module in common
-    /// with it; the request may then be rejected.
+    /// If the configuration is invalid, the private data too long, or no module in common; the
+    /// request may then be rejected.
     pub fn accept(
         now_ns: u64,
         config: Config,
@@ -285,7 +288,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// A packet of the handshake came for this connection.
+    /// Handles a handshake packet for this connection.
     pub(super) fn handle_hello(&mut self, now_ns: u64, datagram: &[u8]) {
         let Ok(hello) = Hello::parse(datagram) else {
             self.stats.foreign_datagrams += 1;
@@ -295,7 +298,7 @@ impl Connection {
             (State::Open { reply: Some(reply) }, HelloKind::Request)
                 if hello.nonce == reply.nonce && datagram.len() >= REQUEST_MIN =>
             {
-                // The first copy may be the very one that was granted.
+                // The first copy may be the one that was accepted.
                 reply.again |= reply.sent_ns.is_some();
                 reply.owed = true;
             }
@@ -311,7 +314,8 @@ impl Connection {
         }
     }
 
-    /// The peer wants to see that this end receives at its address (S-17).
+    /// Handles a Retry: repeats the Request with the cookie, which validates this end's address
+    /// (S-17).
     fn handle_retry(&mut self, now_ns: u64, cookie: &[u8]) {
         let State::Requesting { asked, request, agreement, next_ns, tries, retries, .. } =
             &mut self.state
@@ -332,8 +336,9 @@ impl Connection {
         (*next_ns, *tries, *retries) = (now_ns, 0, *retries + 1);
     }
 
-    /// An answer, maybe with the true one within. What cannot be read is not from the peer, but a
-    /// peer that cannot read the Request has no other way to say so (S-19).
+    /// Handles an answer, which may hold an encrypted one. An answer that does not decrypt is
+    /// forged, except that a peer that could not decrypt the Request can refuse in clear only
+    /// (S-19).
     fn handle_outer_answer(&mut self, now_ns: u64, hello: &Hello<'_>) {
         let State::Requesting { agreement, .. } = &mut self.state else { return };
         let Some(mut agreement) = agreement.take() else {
@@ -354,8 +359,8 @@ impl Connection {
         }
     }
 
-    /// A refusal that is not under the key agreed on. Who watches the way could have made it, so a
-    /// true answer may still come before it is believed.
+    /// Handles a refusal in clear. An attacker on the path could have forged it, so it takes effect
+    /// only if no authentic answer follows in time.
     fn handle_doubtful(&mut self, now_ns: u64, keys: Box<Agreement>, reason: u16) {
         let believed_ns = now_ns.saturating_add(self.config.initial_rtt_ns.saturating_mul(3));
         if let State::Requesting { agreement, doubt, .. } = &mut self.state {
@@ -380,7 +385,7 @@ impl Connection {
             self.end(now_ns, End::BadAnswer);
             return;
         };
-        // With a Retry for each Request but the last, it is clear which one was answered.
+        // The round trip is known only if every Request but the last was answered by a Retry.
         if let State::Requesting { sent_ns: Some(sent_ns), sent, retries, .. } = self.state
             && sent == retries + 1
             && !self.config.may_wait
@@ -394,7 +399,7 @@ impl Connection {
         self.heard_ns = now_ns;
         let path = &mut self.paths[0];
         path.validated = true;
-        // The peer may speak once it has heard from us; data says it as well as this.
+        // The responder may send once it has a packet from this end; a Ping will do.
         path.ping = true;
         self.announce(hello.private_data);
     }
@@ -440,8 +445,8 @@ impl Connection {
         let _none_allowed = self.open_stream(stream, 1);
     }
 
-    /// The responder's side of the handshake is over: the peer has the Reply. Its first packet left
-    /// as soon as that had come; a later one may have waited.
+    /// Completes the responder's handshake: the peer has the Reply. The first packet measures the
+    /// round trip; a later one may have waited.
     pub(super) fn confirm(&mut self, now_ns: u64, pn: u64) {
         let State::Open { reply } = &mut self.state else { return };
         let Some(reply) = reply.take() else { return };
@@ -460,7 +465,7 @@ impl Connection {
         self.announce(&[]);
     }
 
-    /// The depths are what one end wants and the other end serves.
+    /// Depths are the smaller of one end's ORD and the other's IRD.
     fn announce(&mut self, private_data: &[u8]) {
         let Some(session) = &self.session else { return };
         let peer = session.peer_limits;
@@ -472,7 +477,7 @@ impl Connection {
     }
 }
 
-/// How a connection ends that was refused for `reason`.
+/// End of a connection that was refused for `reason`.
 fn end_of(reason: u16) -> End {
     match reason {
         reason::STRANGER => End::Stranger,
@@ -483,8 +488,8 @@ fn end_of(reason: u16) -> End {
     }
 }
 
-/// The Request `hello` as it travels, and the key agreement that it begins, if it offers ciphers.
-/// `None` if the credentials do not fit.
+/// Encodes the Request `hello`, and starts the key agreement if it offers ciphers. `None` if the
+/// credentials do not fit.
 fn request_of(
     config: &Config,
     entropy: [u8; 32],
@@ -498,13 +503,13 @@ fn request_of(
     Some((outer(hello, &message), Some(Box::new(agreement))))
 }
 
-/// The packet whose key agreement message is `message`: it says in clear where `hello` goes.
+/// Outer packet around `message`: only its addressing is in clear.
 fn outer(hello: &Hello<'_>, key_message: &[u8]) -> Vec<u8> {
     let Hello { to, from, nonce, echo, cookie, .. } = *hello;
     Hello { to, from, nonce, echo, cookie, key_message, ..Hello::new(hello.kind) }.encode()
 }
 
-/// Whether two packets of the handshake are of one kind, from and to the same.
+/// Whether two handshake packets have the same kind, source and destination.
 fn is_same(a: &Hello<'_>, b: &Hello<'_>) -> bool {
     let of = |hello: &Hello<'_>| (hello.kind, hello.to, hello.from, hello.nonce, hello.echo);
     of(a) == of(b)

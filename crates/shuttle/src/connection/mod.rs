@@ -1,5 +1,5 @@
-//! A connection: its state, its commands, its timers. What it sends is in `tx`, what it receives
-//! in `rx`, how it begins in `handshake`, what it tells of itself in `status`.
+//! Connection: state, commands and events. Transmission is in `tx` and `flights`, reception in
+//! `rx`, the handshake in `handshake`, timers in `timer`, observation in `status`.
 
 mod flights;
 mod handshake;
@@ -30,55 +30,55 @@ use crate::stream::set::StreamSet;
 use crate::stream::table::Table;
 use crate::stream::{Credit, Placement, Profile, Repair, StreamState};
 
-/// The streams' ends above the seam. The connection borrows one at a time, for one burst or one
-/// segment.
+/// Access to the sources and sinks of all streams. The connection borrows one at a time, for one
+/// burst or one segment.
 pub trait Ports {
-    /// What a segment that must not be placed turns into.
+    /// Error of a segment that must not be placed.
     type Fault;
-    /// Where the segments of a stream come from.
+    /// Source of a stream's segments.
     type Source<'a>: UlpduSource
     where
         Self: 'a;
-    /// Where they go.
+    /// Sink of a stream's segments.
     type Sink<'a>: UlpduSink<Fault = Self::Fault>
     where
         Self: 'a;
-    /// The source of `stream`; `None` if nobody sends on it.
+    /// Source of `stream`; `None` if nothing is sent on it.
     fn source(&mut self, stream: StreamId) -> Option<Self::Source<'_>>;
-    /// The sink of `stream`; what arrives for a stream without one counts as lost.
+    /// Sink of `stream`; packets for a stream without one are dropped as if lost.
     fn sink(&mut self, stream: StreamId) -> Option<Self::Sink<'_>>;
 }
 
-/// What the owner of a connection has to know.
+/// Event for the owner of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer granted the connection (to who asked), or has shown that it knows (to who
-    /// granted). Work may begin.
+    /// The connection is established: the initiator has the Reply, or the responder knows that it
+    /// has. Work may be sent.
     Established {
         /// The peer's private data; empty where a [`Request`] has told it.
         private_data: Vec<u8>,
-        /// Reads and Atomics that may be outstanding.
+        /// ORD: Reads and Atomics that may be outstanding.
         ord: u16,
-        /// Reads and Atomics that the peer may have outstanding.
+        /// IRD: Reads and Atomics that the peer may have outstanding.
         ird: u16,
     },
-    /// The peer refused; the private data says more than the [`End`] that follows.
+    /// The peer rejected the connection; [`Event::Ended`] follows.
     Rejected {
         /// The peer's private data.
         private_data: Vec<u8>,
     },
-    /// The peer receives at this route, which is new.
+    /// The peer receives on this new route of a path.
     PathValidated {
-        /// Which path.
+        /// Number of the path.
         path: PathId,
-        /// Where.
+        /// Its route from now on.
         route: Route,
     },
-    /// The connection is over; nothing more is sent or placed.
+    /// The connection has ended: nothing more is sent or placed.
     Ended(End),
 }
 
-/// What the two ends agreed on.
+/// Result of the handshake.
 struct Session {
     peer_cid: ConnectionId,
     peer_limits: Limits,
@@ -89,53 +89,52 @@ struct Session {
     idle_ns: u64,
 }
 
-/// How segments are placed and repaired.
+/// Agreed placement and loss recovery.
 #[derive(Clone, Copy)]
 struct Order {
     placement: Placement,
     repair: Repair,
 }
 
-/// Where in its life a connection is.
+/// State of a connection.
 enum State {
-    /// A Request was or is to be sent.
+    /// Initiator: the Request is repeated until it is answered.
     Requesting {
-        /// The true packet, without padding, and as it travels.
+        /// The Request in clear without padding, and as sent.
         asked: Vec<u8>,
         request: Vec<u8>,
         agreement: Option<Box<Agreement>>,
         began_ns: u64,
-        /// When the Request left last, unless an answer would measure nothing, and how often it
-        /// did.
+        /// Time of the last Request, `None` if an answer would not measure the round trip; and
+        /// count of Requests.
         sent_ns: Option<u64>,
         sent: u32,
         next_ns: u64,
-        /// Times that it was sent for nothing but the clock since a cookie came with a Retry.
+        /// Repetitions by timer since the last cookie.
         tries: u32,
         retries: u32,
-        /// A refusal that anybody on the way may have made, and when it is believed.
+        /// Unauthenticated refusal, and the time at which it takes effect.
         doubt: Option<(u64, End)>,
     },
-    /// Data flows. A responder keeps its Reply until the peer has shown that it has it.
+    /// Established. A responder repeats its Reply until the peer has shown that it has it.
     Open { reply: Option<Reply> },
-    /// A Close is repeated until it is answered.
+    /// Close sent; repeated until it is answered.
     Closing { reason: u64, next_ns: u64, tries: u32 },
-    /// Over. A Close of the peer that comes again is answered again; `closed` is the answer that
-    /// left last.
+    /// Ended. A repeated Close of the peer is answered again; `closed` is the last answer.
     Ended { answer: Option<Route>, forget_ns: u64, closed: Vec<u8> },
 }
 
 struct Reply {
     octets: Vec<u8>,
-    /// Nonce of the Request that it answers.
+    /// Nonce of the Request.
     nonce: u64,
-    /// Without a sign of the peer until then the connection is over.
+    /// Deadline for a packet of the peer.
     until_ns: u64,
-    /// The connection is to be closed as soon as anything else may be sent.
+    /// Reason of a close that is deferred until the handshake is complete.
     close: Option<u64>,
     owed: bool,
     sent_ns: Option<u64>,
-    /// It left more than once, or this end was stopped: what follows it measures nothing.
+    /// The Reply was repeated, or this process was stopped: the round trip is not measured.
     again: bool,
 }
 
@@ -154,24 +153,24 @@ pub struct Connection {
     session: Option<Session>,
     paths: Vec<Path>,
     streams: Table,
-    /// Streams of which the peer has not been told the latest.
+    /// Streams whose frontier or credit the peer has yet to be told.
     untold: StreamSet,
     events: VecDeque<Event>,
     heard_ns: u64,
     pinged_ns: u64,
-    /// Silence until the next sign of life is asked for.
+    /// Silence until the next keep-alive, in nanoseconds.
     calm_ns: u64,
-    /// Pacing lets the next burst go then.
+    /// Time at which pacing allows the next burst.
     send_at_ns: Option<u64>,
-    /// What the peer takes in all.
+    /// Rate limit by the peer over all paths.
     cap: Cap,
-    /// Whether streams with controllers of their own went first last time.
+    /// Streams with controllers of their own went first last time.
     own_first: bool,
-    /// What stands in `frames` is to leave next, on this path.
+    /// The contents of `frames` are to be sent next, on this path.
     late: Option<(usize, tx::Owed)>,
-    /// What the stream at hand has to send waits for another path.
+    /// The current stream's segments are reserved for another path.
     waits: bool,
-    /// The stream at hand has nothing more to send.
+    /// The current stream has nothing more to send.
     dry: bool,
     tokens: u64,
     outcome: AckOutcome,
@@ -218,46 +217,46 @@ impl Connection {
         }
     }
 
-    /// The id that this end's packets are found by.
+    /// Connection id that the peer's packets carry.
     pub fn cid(&self) -> ConnectionId {
         self.identity.cid
     }
 
-    /// Where the first path leads.
+    /// Route of path 0.
     pub fn route(&self) -> Route {
         self.paths[0].route
     }
 
-    /// Whether work may flow.
+    /// Whether data may be sent: established and not closing.
     pub fn is_open(&self) -> bool {
         matches!(&self.state, State::Open { reply: None })
     }
 
-    /// Whether it has ended and a late Close of the peer need not be answered any more.
+    /// Whether it has ended, and a late Close of the peer need not be answered any more.
     pub fn is_forgettable(&self, now_ns: u64) -> bool {
         matches!(self.state, State::Ended { forget_ns, answer: None, .. } if forget_ns <= now_ns)
     }
 
-    /// The peer's socket holds `octets` of datagrams until somebody reads them. On a path so short
-    /// that this is what limits a sender, no more is kept in flight.
+    /// Sets the size of the peer's socket buffer in bytes. Bytes in flight stay below it on paths
+    /// shorter than 2 ms.
     pub fn set_peer_room(&mut self, octets: u64) {
         for path in &mut self.paths {
             path.room_octets = octets;
         }
     }
 
-    /// This host has dropped `count` datagrams of the peer before they came here. The peer is told
-    /// with the next acknowledgement of the first path.
+    /// Adds datagrams of the peer that this host dropped before delivery. The peer is told in
+    /// acknowledgements of path 0.
     pub fn note_dropped(&mut self, count: u64) {
         self.paths[0].arrivals.dropped += count;
     }
 
-    /// The next event.
+    /// The next event, if any.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Opens `stream` for sending; its share of a path is `weight` against those of the others.
+    /// Opens `stream` for sending with `weight` relative to the other streams.
     ///
     /// # Errors
     /// If the connection is not open, or the peer allows fewer streams.
@@ -265,7 +264,7 @@ impl Connection {
         self.shape_stream(stream, Profile { weight, ..Profile::default() })
     }
 
-    /// Opens `stream` for sending, if it is not open, to be served as `profile` says.
+    /// Opens `stream` for sending, if it is not open, and applies `profile`.
     ///
     /// # Errors
     /// If the connection is not open, the peer allows fewer streams, or the stream has sent and
@@ -281,8 +280,8 @@ impl Connection {
         self.streams.shape(stream, profile)
     }
 
-    /// The network grants this end no more than `rate_bps` on `path`, in bits of UDP payload per
-    /// second; `u64::MAX` for no limit. The smallest of this and what the peer wants holds.
+    /// Limits the rate on `path` to what the network grants, in bits of UDP payload per second;
+    /// `u64::MAX` for none. The smaller of this and the peer's limit holds.
     pub fn limit_rate(&mut self, path: PathId, rate_bps: u64) {
         if let Some(path) = self.paths.get_mut(usize::from(path.0)) {
             path.granted_bps = rate_bps;
@@ -299,14 +298,14 @@ impl Connection {
         }
     }
 
-    /// Work was posted on `stream`. A stream that had nothing to send is not asked again until this
-    /// is called or something arrives for it; the only stream of a connection always is.
+    /// Notes that work was posted on `stream`. An idle stream is not polled until this is called or
+    /// something arrives for it; the only stream of a connection always is.
     pub fn wake(&mut self, stream: StreamId) {
         self.streams.wake(stream);
     }
 
-    /// A message of `stream` came that has no receive: the peer is told so at once, and whenever
-    /// it asks, until there is no such message any more (`None`).
+    /// Reports receiver-not-ready of `stream` to the peer, now and whenever it asks, until `credit`
+    /// is `None`.
     ///
     /// # Errors
     /// If the connection is not open.
@@ -324,7 +323,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Offers what `stream` holds back again, now that receives were posted.
+    /// Offers the held segments of `stream` to its sink again, after receives were posted.
     ///
     /// # Errors
     /// The fault of the first segment that must not be placed.
@@ -347,7 +346,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins another path. It carries data once the peer has answered on it.
+    /// Opens another path. It carries data once the peer has answered on it.
     ///
     /// # Errors
     /// If the connection is not open, or has all the paths that it may have.
@@ -365,7 +364,7 @@ impl Connection {
         Ok(id)
     }
 
-    /// Ends the connection. What is not acknowledged may or may not have been placed.
+    /// Closes the connection. Unacknowledged segments may or may not have been placed.
     pub fn close(&mut self, now_ns: u64, reason: u64) {
         match self.state {
             State::Open { reply: Some(ref mut reply) } => reply.close = Some(reason),
@@ -377,9 +376,9 @@ impl Connection {
         }
     }
 
-    /// Nobody ran at this end for the last `for_ns`: its process was stopped. That time does not
-    /// count for anything that is waited for, and what was sent before measures nothing. To be
-    /// called before anything else that follows the stop.
+    /// Handles a stop of this process for the last `for_ns`: timeouts are extended by it, and
+    /// packets in flight measure no round trip. To be called before anything else that follows the
+    /// stop.
     pub fn handle_stop(&mut self, for_ns: u64) {
         let later = |at_ns: &mut u64| *at_ns = at_ns.saturating_add(for_ns);
         later(&mut self.heard_ns);
@@ -399,19 +398,19 @@ impl Connection {
         self.paths.iter_mut().for_each(Path::handle_stop);
     }
 
-    /// The owner doubts that the peer is still there: it is asked for a sign of life.
+    /// Sends a Ping: the owner doubts that the peer is still there.
     pub fn ask(&mut self) {
         self.paths[0].ping |= self.is_open();
     }
 
-    /// Whether the peer has shown that it knows of this connection, or of the wish for it.
+    /// Whether anything of the peer has arrived for this connection.
     pub fn has_heard(&self) -> bool {
-        // A cookie was its answer to a Probe, or to an earlier Request.
+        // A cookie came from the peer, in answer to a Probe or an earlier Request.
         let asks = matches!(self.state, State::Requesting { retries: 0, .. });
         !asks || !self.config.cookie.is_empty()
     }
 
-    /// The owner knows that nobody is there any more: as after silence.
+    /// Ends the connection as after an idle timeout: the owner knows that the peer is gone.
     pub fn handle_unreachable(&mut self, now_ns: u64) {
         self.end(now_ns, End::Silence);
     }
@@ -427,17 +426,17 @@ impl Connection {
         self.paths.len() - 1
     }
 
-    /// The peer is to hear of `stream` at once.
+    /// Schedules an immediate report on `stream` to the peer.
     fn tell(&mut self, now_ns: u64, stream: StreamId) {
         self.untold.insert(stream);
         let path = &mut self.paths[0];
         path.arrivals.owe(now_ns, 0, true);
     }
 
-    /// An unguessable number.
+    /// The next unguessable token.
     fn token(&mut self) -> u64 {
         self.tokens += 1;
-        // Tokens are drawn on open connections.
+        // Only open connections draw tokens.
         let guard = self.session.as_ref().map(|session| &session.guard);
         guard.map_or(0, |guard| guard.token(self.identity.seed, self.tokens))
     }
@@ -452,7 +451,7 @@ impl Connection {
         self.events.push_back(Event::Ended(end));
     }
 
-    /// Applies what an acknowledgement or a timer found to the streams.
+    /// Applies the outcome of an acknowledgement or timer to the streams.
     fn apply_outcome(&mut self) {
         let Self { outcome, streams, .. } = self;
         for found in outcome.received.drain(..) {

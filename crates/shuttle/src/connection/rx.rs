@@ -1,4 +1,4 @@
-//! What arrives: every check before anything moves (S-5), then placement or frames.
+//! Reception: all checks come before any change of state (S-5), then placement or frames.
 
 use weft_wire::ids::Msn;
 use weft_wire::llp::UlpduSource;
@@ -12,13 +12,13 @@ use crate::path::Route;
 use crate::stream::recv::Taken;
 
 impl Connection {
-    /// Takes a datagram that came over `route`; `marked` if the network marked it as congested
-    /// (ECN CE). What is not a packet of this connection, or not whole, changes nothing. Sealed
-    /// packets are opened in place.
+    /// Handles a datagram that arrived over `route`; `marked` if it carried ECN CE. A datagram that
+    /// is not an intact packet of this connection changes nothing. Sealed packets are decrypted in
+    /// place.
     ///
     /// # Errors
     /// The stream and the fault of a segment that must not be placed. The stream places nothing
-    /// more; what it has to say about that is its source's business.
+    /// more; its source tells the peer why.
     pub fn handle_datagram<P: Ports>(
         &mut self,
         now_ns: u64,
@@ -65,7 +65,7 @@ impl Connection {
             return Ok(());
         };
         if is_closing {
-            // It is not placed, but shows where the peer is.
+            // Not placed, but it shows the peer's address.
             self.note(now_ns, route, marked, &header.ctrl, pn);
             return Ok(());
         }
@@ -77,7 +77,8 @@ impl Connection {
             return Ok(());
         }
         self.calm_ns = self.config.keep_alive_ns;
-        // First, so that a request is complete before the peer's reply to it is placed (S-47).
+        // Before placement, so that a request is complete before the peer's reply to it is placed
+        // (S-47).
         self.handle_frontier(id, |known| widen(header.frontier, known), ports);
         let Some(mut sink) = ports.sink(id) else { return Ok(()) };
         let stream = self.stream(id, order);
@@ -96,7 +97,7 @@ impl Connection {
         }
         self.note(now_ns, route, marked, &header.ctrl, pn);
         self.untold.insert(id);
-        // What arrived may be a request: its answer is the source's next segment.
+        // The segment may be a request, whose answer is the source's next segment.
         self.streams.wake(id);
         self.owe_ack(now_ns, header.ctrl.path, header.ctrl.ack_now);
         taken.map(|_| ()).map_err(|fault| (id, fault))
@@ -143,14 +144,15 @@ impl Connection {
         taken
     }
 
-    /// Whether a packet of the next path number begins that path.
+    /// Whether a packet with the next path number opens that path: it holds a Challenge, and there
+    /// is room.
     fn may_be_given_path(&self, frames: &[u8]) -> bool {
         let challenges = |frame| matches!(frame, Ok(Frame::Challenge { .. }));
         let room = self.is_open() && self.paths.len() < MAX_PATHS;
         room && Frames::new(frames).any(challenges)
     }
 
-    /// The whole packet number, if the packet is not one that came before.
+    /// Full packet number, if the packet is new.
     fn fresh_number(&mut self, header: &CtrlHeader) -> Option<u64> {
         if header.cid.base() != self.identity.cid {
             self.stats.foreign_datagrams += 1;
@@ -165,7 +167,7 @@ impl Connection {
         Some(pn)
     }
 
-    /// The packet is the peer's and new.
+    /// Records an authentic new packet.
     fn note(&mut self, now_ns: u64, route: Route, marked: bool, header: &CtrlHeader, pn: u64) {
         self.heard_ns = now_ns;
         self.stats.packets_in += 1;
@@ -175,8 +177,8 @@ impl Connection {
         path.arrivals.marked += u64::from(marked);
     }
 
-    /// Asks whether the peer has moved to where a packet of its own came from, before that counts
-    /// as arrived. Late packets of the old route must not move the path back (S-72).
+    /// Challenges a new route from which the newest packet of a path came. Late packets of the old
+    /// route do not move the path back (S-72).
     fn follow(&mut self, now_ns: u64, route: Route, header: &CtrlHeader, pn: u64) {
         let at = usize::from(header.path.0);
         let path = &self.paths[at];
@@ -251,14 +253,13 @@ impl Connection {
                 return self.handle_skip(now_ns, path, stream, dsn, ports);
             }
             Frame::Closed | Frame::Response { .. } => {}
-            // These need the packet's number.
+            // Handled by `handle_wish`, with the packet number.
             Frame::Rate { .. } | Frame::Interval { .. } => {}
         }
         Ok(())
     }
 
-    /// The peer has placed what this end sent on a stream up to `frontier`, which is told from how
-    /// far that is known.
+    /// Handles the peer's frontier of a stream, computed by `frontier` from the known one.
     fn handle_frontier<P: Ports>(
         &mut self,
         id: StreamId,
@@ -276,7 +277,7 @@ impl Connection {
         }
     }
 
-    /// The peer has given up segments, and wants to hear that they are not waited for (S-37).
+    /// Handles a Skip: the peer gave up segments, and is told that they are not waited for (S-37).
     fn handle_skip<P: Ports>(
         &mut self,
         now_ns: u64,
@@ -298,7 +299,7 @@ impl Connection {
         skipped.map_err(|fault| (id, fault))
     }
 
-    /// How the peer wants to be served; of several wishes the newest packet's holds (S-46, S-64).
+    /// Handles Rate and Interval frames; those of the newest packet hold (S-46, S-64).
     fn handle_wish(&mut self, pn: u64, frame: &Frame<'_>) {
         let (Frame::Rate { path: id, .. } | Frame::Interval { path: id, .. }) = *frame else {
             return;
@@ -319,7 +320,7 @@ impl Connection {
             let route = path.route;
             path.search_mtu(self.config.datagram_octets_goal.min(peer_octets));
             self.events.push_back(super::Event::PathValidated { path: id, route });
-            // The peer has heard no Close yet.
+            // No Close has reached the peer at its new address.
             if let State::Closing { next_ns, tries, .. } = &mut self.state {
                 (*next_ns, *tries) = (now_ns, tries.saturating_sub(1));
             }

@@ -1,11 +1,11 @@
-//! What is left of a connection when both ends have closed it.
+//! State kept after both ends have closed a connection.
 
 use weft_wire::shuttle::{ConnectionId, Packet};
 
 use super::{Connection, State};
 
-/// What a connection that its peer has closed still owes it (S-20): an answer to a Close that comes
-/// again. The peer has not had this very packet, so it takes it, however often it is sent.
+/// Answer to repeated Closes of the peer (S-20). The peer has not received this very packet, so it
+/// accepts it however often it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeWait {
     cid: ConnectionId,
@@ -14,17 +14,17 @@ pub struct TimeWait {
 }
 
 impl TimeWait {
-    /// The id that packets to the connection carry.
+    /// Connection id of the packets to answer.
     pub fn cid(&self) -> ConnectionId {
         self.cid
     }
 
-    /// Until when it is owed, in nanoseconds of the connection's clock.
+    /// End of the obligation, in nanoseconds of the connection's clock.
     pub fn forget_ns(&self) -> u64 {
         self.forget_ns
     }
 
-    /// The id of the connection that `datagram` may be a Close of.
+    /// Connection id of a possible Close in `datagram`.
     pub fn cid_of(datagram: &[u8]) -> Option<ConnectionId> {
         match Packet::parse(datagram) {
             Ok(Packet::Ctrl(header)) => Some(header.cid.base()),
@@ -32,16 +32,16 @@ impl TimeWait {
         }
     }
 
-    /// The answer to `datagram`, which is for this connection. Nobody checks who sent it: the
-    /// answer says only what the peer was told before, and is not longer than what it answers.
+    /// Answer to `datagram`, which is for this connection. Its origin is not checked: the answer
+    /// repeats what the peer was told before, and is not longer than what it answers.
     pub fn answer(&self, datagram: &[u8]) -> Option<&[u8]> {
         (datagram.len() >= self.closed.len()).then_some(&*self.closed)
     }
 }
 
 impl Connection {
-    /// What is left to be done for a peer that has closed the connection and has been answered:
-    /// whoever holds this may drop the connection. `None` while the answer has yet to leave.
+    /// The remaining obligation to a peer that has closed the connection and was answered: whoever
+    /// holds this may drop the connection. `None` while the answer has yet to leave.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match &self.state {
             State::Ended { answer: None, forget_ns, closed } if !closed.is_empty() => {

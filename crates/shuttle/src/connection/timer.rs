@@ -1,19 +1,19 @@
-//! When a connection must be looked at although nothing arrived, and what it does then (S-20,
-//! S-21).
+//! Timers of a connection (S-20, S-21).
 
 use super::{Connection, Reply, State};
 use crate::error::End;
 use crate::path::Path;
 
-/// Closes that go unanswered before the peer is taken to be gone.
+/// Unanswered Closes after which the peer is taken to be gone.
 pub(super) const CLOSES_MAX: u32 = 6;
-/// A sign of life is asked for after this part of the silence that ends the connection, or after
-/// this, whichever is less: those between who translate addresses forget who is silent.
+/// Keep-alive after 1/3 of the idle timeout: two may be lost, and address translators forget silent
+/// flows.
 const KEEP_ALIVE_DIVISOR: u64 = 3;
+/// Longest silence before a keep-alive, 10 s.
 const KEEP_ALIVE_NS_MAX: u64 = 10_000_000_000;
 
 impl Connection {
-    /// When [`Connection::handle_timeout`] and then [`Connection::poll_transmit`] are due.
+    /// Time at which [`Connection::handle_timeout`] and then [`Connection::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
         match &self.state {
             State::Requesting { began_ns, next_ns, doubt, .. } => {
@@ -57,7 +57,7 @@ impl Connection {
         Some(self.heard_ns.max(self.pinged_ns).saturating_add(wait_ns))
     }
 
-    /// Does what is due.
+    /// Handles expired timers.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         match self.state {
             State::Requesting { began_ns, doubt, .. } => {
@@ -94,7 +94,7 @@ impl Connection {
         }
         for at in 0..self.paths.len() {
             self.paths[at].handle_timeout(now_ns, &mut self.outcome);
-            // Others can carry what this one may have lost (S-74).
+            // The segments in flight here are also sent on the other paths (S-74).
             let silent = std::mem::take(&mut self.outcome.silent);
             if silent && self.paths.iter().any(Path::is_well) {
                 self.paths[at].recovery.give_back(&mut self.outcome);
@@ -104,7 +104,7 @@ impl Connection {
         self.schedule_queries(now_ns);
     }
 
-    /// Looks which streams wait for the peer to say how far it got.
+    /// Schedules queries for streams that wait for the peer's frontier.
     pub(super) fn schedule_queries(&mut self, now_ns: u64) {
         let wait_ns = self.paths[0].recovery.probe_timeout_ns();
         self.streams.schedule_queries(now_ns, wait_ns);

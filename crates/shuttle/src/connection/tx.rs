@@ -11,43 +11,44 @@ use crate::path_budget::SHARED_BUDGET;
 use crate::stream::table::Table;
 use crate::stream::{Credit, StreamState};
 
-/// Octets of ranges in a control packet at most: beyond this, older runs take turns.
+/// Most bytes of acknowledgement ranges in a control packet; older runs rotate beyond that.
 const RANGES_MAX: usize = 1000;
-/// The longest wait before a Request or a Close is repeated.
+/// Longest interval between repetitions of a Request or a Close, 4 s.
 const REPEAT_NS_MAX: u64 = 4_000_000_000;
-/// Octets of the packets that try a route: what every path must carry.
+/// Size of route validation packets in bytes: the minimum path MTU, so that the route is known to
+/// carry it.
 const CHALLENGE_OCTETS: usize = 1200;
 
-/// Most that the kernel sends with one call.
+/// Most packets of a call: the limit of UDP segmentation offload.
 const BUNDLE_PACKETS_MAX: usize = 64;
+/// Most bytes of a call: IP allows less than 64 KiB.
 const BUNDLE_OCTETS_MAX: usize = 64_000;
 
-/// How the peer tells that it has the frames that are to leave.
+/// Whether the packet with the gathered frames is acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owed {
-    /// It does not: they are acknowledgements, or told again for another reason.
+    /// Not acknowledged: acknowledgements and state that is repeated anyway.
     Untimed,
-    /// It acknowledges them.
+    /// Acknowledged and timed.
     Timed(Cargo),
 }
 
-/// Datagrams that leave together over one route, to be sent with one call where the system can:
-/// all of one length but the last, which may be shorter.
+/// Datagrams to send over one route, in one call where the system can: all of one length but the
+/// last, which may be shorter.
 #[derive(Debug, Default)]
 pub struct Transmit {
-    /// The datagrams, one after the other.
+    /// Contents of the datagrams, concatenated.
     pub gather: Gather,
-    /// Their lengths in octets.
+    /// Length of each datagram in bytes.
     pub lengths: Vec<u16>,
-    /// Where they go; set when there are any.
+    /// Route; set if there are any datagrams.
     pub route: Option<Route>,
-    /// They are longer than the path is known to carry, because segments keep their size when
-    /// they are sent again: the network may cut them.
+    /// Retransmitted segments keep their size, and may exceed the path MTU: IP fragmentation is
+    /// allowed.
     pub may_fragment: bool,
-    /// Nothing else is to leave now, as far as the connection knows.
+    /// Nothing more is to be sent now.
     pub is_last: bool,
-    /// They are a probe for a longer datagram. What follows is rarely as long, so that its room is
-    /// not worth keeping: 128 KB on loopback.
+    /// An MTU probe: its buffer, up to 128 KB on loopback, is not kept.
     holds_probe: bool,
 }
 
@@ -69,7 +70,7 @@ impl Transmit {
 }
 
 impl Connection {
-    /// Puts what may leave now into `out`, at most one burst; `false` when there is nothing.
+    /// Puts at most one burst that may leave now into `out`; `false` if there is none.
     pub fn poll_transmit<P: Ports>(
         &mut self,
         now_ns: u64,
@@ -130,7 +131,7 @@ impl Connection {
         *tries += 1;
         let close = Frame::Close { reason: *reason };
         self.frames.clear();
-        // What is placed is complete for the peer, who hears no more after this.
+        // The peer learns here, for the last time, what was placed.
         let budget = usize::from(self.paths[0].datagram_octets) / 2;
         for (id, stream) in self.streams.iter() {
             if self.frames.len() + MAX_PLAIN_FRAME <= budget {
@@ -143,7 +144,7 @@ impl Connection {
         true
     }
 
-    /// The answer to a Close goes where that came from.
+    /// The answer to a Close goes to the address that it came from.
     fn put_closed(&mut self, route: Route, out: &mut Transmit) -> bool {
         self.frames.clear();
         Frame::Closed.encode(&mut self.frames);
@@ -171,8 +172,8 @@ impl Connection {
             self.put_ready(now_ns, at, frames, out);
             return true;
         }
-        // What is owed on the only path leaves behind a flight, in one bundle where they fit; on
-        // several it must not wait for the flights of the others.
+        // With one path, control frames follow a flight in its bundle if they fit; with several
+        // they do not wait for the flights of other paths.
         let several = self.paths.len() > 1;
         for at in 0..self.paths.len() {
             if self.put_path_check(now_ns, at, out) || several && self.put_frames(now_ns, at, out) {
@@ -201,8 +202,8 @@ impl Connection {
         false
     }
 
-    /// Whether the flight that was just put together took all that there was, so that to look
-    /// again would find nothing. A ping-pong does that after each message.
+    /// Whether the flight just built took all there was, so that polling again would find nothing:
+    /// the common case of a ping-pong.
     fn is_drained(&mut self, now_ns: u64) -> bool {
         let alone = self.dry && self.late.is_none() && self.streams.is_one_shared();
         let path = &self.paths[0];
@@ -218,7 +219,7 @@ impl Connection {
         drained
     }
 
-    /// Answers or asks whether a route works.
+    /// Sends a Response or a Challenge.
     fn put_path_check(&mut self, now_ns: u64, at: usize, out: &mut Transmit) -> bool {
         let path = &mut self.paths[at];
         let response = path.response.take().map(|(token, to)| (Frame::Response { token }, to));
@@ -236,7 +237,7 @@ impl Connection {
         true
     }
 
-    /// A Ping in a datagram of a size that is to be tried.
+    /// Sends an MTU probe: a Ping padded to the size to try.
     fn put_mtu_probe(&mut self, now_ns: u64, at: usize, out: &mut Transmit) -> bool {
         let path = &mut self.paths[at];
         if !path.validated || path.recovery.is_outage() {
@@ -253,7 +254,7 @@ impl Connection {
         true
     }
 
-    /// A control packet on path `at`, if anything is owed there.
+    /// Sends a control packet on path `at`, if frames are due.
     fn put_frames(&mut self, now_ns: u64, at: usize, out: &mut Transmit) -> bool {
         let owed = self.gather_frames(now_ns, at);
         if let Some(frames) = owed {
@@ -262,7 +263,8 @@ impl Connection {
         owed.is_some()
     }
 
-    /// What is owed on path `at`, behind the flight in `out`: in its bundle, or on its own next.
+    /// Sends control frames of path `at` behind the flight in `out`: in its bundle, or in the next
+    /// call.
     fn put_behind(&mut self, now_ns: u64, at: usize, out: &mut Transmit) {
         let Some(frames) = self.gather_frames(now_ns, at) else { return };
         let overhead = self.session.as_ref().map_or(0, |s| s.guard.ctrl_overhead());
@@ -278,7 +280,7 @@ impl Connection {
         }
     }
 
-    /// What stands in `frames` as a packet of path `at`.
+    /// Sends the contents of `frames` on path `at`.
     fn put_ready(&mut self, now_ns: u64, at: usize, frames: Owed, out: &mut Transmit) {
         match frames {
             Owed::Timed(cargo) => self.put_timed(now_ns, at, cargo, out),
@@ -290,7 +292,7 @@ impl Connection {
         }
     }
 
-    /// Collects in `frames` what is owed on path `at`, if anything is.
+    /// Collects frames due on path `at` in `frames`.
     fn gather_frames(&mut self, now_ns: u64, at: usize) -> Option<Owed> {
         let Self { paths, frames, streams, untold, .. } = self;
         let path = &mut paths[at];
@@ -322,7 +324,7 @@ impl Connection {
         (!frames.is_empty()).then_some(owed)
     }
 
-    /// A control packet that is acknowledged for its own sake.
+    /// Sends a control packet that elicits an acknowledgement.
     pub(super) fn put_timed(&mut self, now_ns: u64, at: usize, cargo: Cargo, out: &mut Transmit) {
         let route = self.paths[at].route;
         self.put_ctrl(at, route, out);
@@ -333,7 +335,7 @@ impl Connection {
         path.handle_sent(now_ns, flight);
     }
 
-    /// What stands in `frames` as a packet of path `at`; the caller accounts for its number.
+    /// Encodes `frames` as a packet of path `at`; the caller accounts for its number.
     fn put_ctrl(&mut self, at: usize, route: Route, out: &mut Transmit) {
         let Some(session) = &mut self.session else { return };
         let path = &self.paths[at];
@@ -359,7 +361,7 @@ fn put_hello(octets: &[u8], route: Route, out: &mut Transmit) {
     out.route = Some(route);
 }
 
-/// How this end wants to be served, if the peer must hear of that.
+/// Appends a Rate or Interval frame, if one is due.
 fn put_wish(path: &mut Path, frames: &mut Vec<u8>) -> Option<Cargo> {
     if std::mem::take(&mut path.rate_owed) {
         Frame::Rate { path: path.id, rate_bps: path.rate_wanted_bps }.encode(frames);

@@ -1,7 +1,8 @@
-//! Cookies: who sends one back receives at the address that the Request came from (S-18).
+//! Address-validation cookies: a Request that returns one comes from an address at which its sender
+//! receives (S-18).
 //!
-//! Invariant: nothing is kept for who is sent a cookie. A secret makes cookies for a while and
-//! knows them again for as long after that; then it is gone.
+//! Invariant: no state is kept for a cookie. A secret makes cookies for 8 s and verifies them for 8
+//! s more.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,17 +12,17 @@ use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher24x128};
 use super::Asker;
 use crate::csprng::Csprng;
 
-/// Time for which a secret makes cookies.
+/// Lifetime of a secret for making cookies, 8 s: twice the longest interval between Requests.
 const SECRET_NS: u64 = 8_000_000_000;
-/// A cookie is never known for longer.
+/// Longest lifetime of a cookie, in nanoseconds.
 pub(super) const LIFE_NS: u64 = 2 * SECRET_NS;
 
-/// A cookie as it travels.
+/// A cookie on the wire: a truncated SipHash pair.
 pub(super) type Cookie = [u8; 16];
 
-/// Makes cookies and knows them again.
+/// Maker and verifier of cookies.
 pub(super) struct Cookies {
-    /// The secret in use, and the one before it.
+    /// Current secret, and the previous one.
     secrets: [[u64; 2]; 2],
     turn_at_ns: u64,
 }
@@ -31,13 +32,13 @@ impl Cookies {
         Self { secrets: [secret(csprng), secret(csprng)], turn_at_ns: 0 }
     }
 
-    /// The cookie for `asker`.
+    /// Cookie for `asker`.
     pub(super) fn make(&mut self, now_ns: u64, asker: &Asker, csprng: &mut Csprng) -> Cookie {
         self.turn(now_ns, csprng);
         mac(self.secrets[0], asker)
     }
 
-    /// Whether `cookie` was made for `asker` not long ago.
+    /// Whether `cookie` was made for `asker` by one of the two secrets.
     pub(super) fn is_right(
         &mut self,
         now_ns: u64,
@@ -49,7 +50,7 @@ impl Cookies {
         self.secrets.iter().any(|secret| mac(*secret, asker) == cookie)
     }
 
-    /// Knows no cookie any more that was made before.
+    /// Invalidates all cookies made before.
     pub(super) fn forget(&mut self, csprng: &mut Csprng) {
         self.secrets = [secret(csprng), secret(csprng)];
     }
@@ -66,7 +67,7 @@ impl Cookies {
     }
 }
 
-/// A key for SipHash.
+/// A random SipHash key.
 pub(super) fn secret(csprng: &mut Csprng) -> [u64; 2] {
     let [first, second, ..] = csprng.next_words();
     [first, second]
@@ -78,7 +79,7 @@ fn mac(secret: [u64; 2], asker: &Asker) -> Cookie {
     hasher.finish128().as_bytes()
 }
 
-/// A name for `asker` that nobody else can find another asker for.
+/// Keyed hash of `asker`: without the secret, collisions cannot be found.
 pub(super) fn name(secret: [u64; 2], asker: &Asker) -> u64 {
     let mut hasher = SipHasher24::new_with_keys(secret[0], secret[1]);
     asker.hash(&mut hasher);

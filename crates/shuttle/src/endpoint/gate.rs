@@ -1,7 +1,8 @@
-//! Cookies and a memory for who waits for one peer, without an [`Endpoint`](super::Endpoint).
+//! Replay and address check for the Requests of one expected peer, without an
+//! [`Endpoint`](super::Endpoint).
 //!
-//! Invariant: a Request that was let in once is not let in again, and where cookies are asked for,
-//! neither is one that was made for another gate.
+//! Invariant: a Request is admitted once; where cookies are required, one made for another gate is
+//! not admitted.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
@@ -13,37 +14,37 @@ use super::cookie::Cookies;
 use super::{Asker, retry};
 use crate::csprng::Csprng;
 
-/// Requests that are remembered. A peer begins anew seldom, and a cookie is short-lived.
+/// Most admitted Requests remembered: a peer restarts seldom, and a cookie lives 16 s at most.
 const KNOWN_MAX: usize = 64;
 
-/// Decides which Requests are looked at.
+/// Admission check for Requests.
 pub struct Gate {
     csprng: Csprng,
-    /// None if nobody is asked for a cookie.
+    /// `None` if no cookie is required.
     cookies: Option<Cookies>,
     known: VecDeque<(ConnectionId, u64)>,
 }
 
-/// What is to be done with a datagram.
+/// Verdict on a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It may be looked at as a Request.
+    /// It may be parsed as a Request.
     Open,
-    /// It was let in before.
+    /// A Request that was admitted before.
     Known,
-    /// Its sender is to show that it receives at its address: this goes there, and nothing is kept.
+    /// A Retry to send back: the sender must validate its address. No state is kept.
     Asked(Vec<u8>),
 }
 
 impl Gate {
-    /// One that asks for cookies, or does not. `seed` is fresh randomness.
+    /// A gate that requires cookies if `asks`. `seed` is 256 random bits.
     pub fn new(seed: [u8; 32], asks: bool) -> Self {
         let mut csprng = Csprng::new(seed);
         let cookies = asks.then(|| Cookies::new(&mut csprng));
         Self { csprng, cookies, known: VecDeque::new() }
     }
 
-    /// Looks at what came from `remote`.
+    /// Checks a datagram from `remote`.
     pub fn look(&mut self, now_ns: u64, remote: SocketAddr, datagram: &[u8]) -> Passage {
         let asks = |hello: &Hello<'_>| hello.kind == HelloKind::Request;
         let hello = Hello::parse(datagram).ok().filter(asks);
@@ -61,12 +62,12 @@ impl Gate {
         Passage::Asked(retry(&hello, &cookies.make(now_ns, &asker, &mut self.csprng)))
     }
 
-    /// The Request with this identity is let in, for the first and last time.
+    /// Admits the Request with this identity, for the first and last time.
     pub fn remember(&mut self, identity: (ConnectionId, u64)) {
         self.known.push_back(identity);
         if self.known.len() > KNOWN_MAX {
             self.known.pop_front();
-            // What is forgotten must not come in again.
+            // Invalidated cookies keep forgotten Requests out.
             if let Some(cookies) = &mut self.cookies {
                 cookies.forget(&mut self.csprng);
             }

@@ -1,5 +1,4 @@
-//! Connection ids: drawn so that nobody can guess them, found in one step, kept back for a while
-//! after use (S-2, S-22).
+//! Connection ids: random, found in one lookup, and quarantined after use (S-2, S-22).
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,15 +7,15 @@ use weft_wire::shuttle::ConnectionId;
 
 use crate::csprng::Csprng;
 
-/// An id is not drawn again for this long: what is on its way to the old connection is gone then.
+/// Quarantine of a used id, 30 s: packets of the old connection have left the network by then.
 const QUARANTINE_NS: u64 = 30_000_000_000;
-/// Draws before the ids count as used up.
+/// Random draws before ids count as exhausted; at 2^23 connections, half of all, one in 2^64 fails.
 const DRAWS: u32 = 64;
 
-/// A table whose keys are random already.
+/// Hash table for keys that are random already.
 pub(super) type RandomKeys<K, V> = HashMap<K, V, BuildHasherDefault<AsIs>>;
 
-/// Takes the number that is the key for its hash.
+/// Identity hash.
 #[derive(Default)]
 pub(super) struct AsIs(u64);
 
@@ -45,7 +44,7 @@ enum Slot<K> {
     Quarantined,
 }
 
-/// The ids of an endpoint.
+/// Table of connection ids of an endpoint.
 pub(super) struct Ids<K> {
     slots: RandomKeys<u32, Slot<K>>,
     quarantine: VecDeque<(u64, ConnectionId)>,
@@ -56,7 +55,7 @@ impl<K> Ids<K> {
         Self { slots: RandomKeys::default(), quarantine: VecDeque::new() }
     }
 
-    /// An id that no connection has or had a while ago; `None` if there are too many.
+    /// A random id that is neither in use nor in quarantine; `None` if none was found.
     pub(super) fn draw(&mut self, now_ns: u64, csprng: &mut Csprng) -> Option<ConnectionId> {
         while let Some((until_ns, cid)) = self.quarantine.front()
             && *until_ns <= now_ns
@@ -71,14 +70,14 @@ impl<K> Ids<K> {
         Some(cid)
     }
 
-    /// Packets to `cid` are for `key` from now on.
+    /// Maps `cid` to `key`.
     pub(super) fn attach(&mut self, cid: ConnectionId, key: K) {
         if let Some(slot) = self.slots.get_mut(&cid.base().0) {
             *slot = Slot::Attached(key);
         }
     }
 
-    /// Whom packets to `cid` are for.
+    /// Key of the connection with id `cid`.
     pub(super) fn find(&self, cid: ConnectionId) -> Option<&K> {
         match self.slots.get(&cid.base().0) {
             Some(Slot::Attached(key)) => Some(key),
@@ -86,7 +85,7 @@ impl<K> Ids<K> {
         }
     }
 
-    /// The connection is over.
+    /// Ends the use of an id; its quarantine begins.
     pub(super) fn release(&mut self, now_ns: u64, cid: ConnectionId) {
         if let Some(slot) = self.slots.get_mut(&cid.base().0)
             && !matches!(slot, Slot::Quarantined)

@@ -1,5 +1,5 @@
-//! What stands behind a socket that connections share: finds whom a datagram is for, and shakes
-//! hands with who asks for a connection (`docs/shuttle.md`, S-2, S-10, S-13, S-17 to S-19, S-22).
+//! Endpoint: demultiplexes the connections of one socket, and handles Requests (`docs/shuttle.md`,
+//! S-2, S-10, S-13, S-17 to S-19, S-22).
 //!
 //! Invariant: nothing that costs more than a bounded record is done for an address before it has
 //! proved that it receives, once more than a few others are waiting; and no answer is longer than
@@ -32,71 +32,71 @@ use crate::csprng::Csprng;
 use crate::error::{Misuse, Refusal};
 use crate::path::Route;
 
-/// Requests refused for want of a key count against newcomers for this long.
+/// Failed key agreements count towards the load that requires cookies for this long, 1 s.
 const STRANGERS_NS: u64 = 1_000_000_000;
 
-/// What an endpoint grants connections with.
+/// Configuration for accepting connections.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// Reads Requests and refuses those with nothing in common; each connection that is granted
-    /// may have its own.
+    /// Configuration against which Requests are parsed and judged; each accepted connection may
+    /// have its own.
     pub config: Config,
-    /// With so many Requests waiting or answered without a sign since, newcomers must prove that
-    /// they receive at their address; with 0 each must, and none is told to the owner that has not.
+    /// Half-open Requests above which newcomers must validate their address by a cookie; with 0
+    /// each must, and the owner hears of validated ones only.
     pub retry_above: usize,
-    /// Beyond so many, newcomers get no answer.
+    /// Half-open Requests above which newcomers get no answer.
     pub half_open_max: usize,
 }
 
 impl Listen {
-    /// With limits that suit a busy server: two megabytes of records at most.
+    /// Default limits for a busy server: at most 2 MB of records.
     pub fn new(config: Config) -> Self {
         Self { config, retry_above: 64, half_open_max: 1024 }
     }
 }
 
-/// Names a Request that waits for an answer.
+/// Handle of a pending Request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(u64);
 
-/// What a datagram is to the owner of the socket.
+/// Verdict on a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival<'a, K> {
     /// [`Connection::handle_datagram`] of this connection takes it.
     Connection(&'a K),
-    /// Somebody asks for a connection: [`Endpoint::accept`] or [`Endpoint::reject`], at leisure.
+    /// A new Request, to be answered at any time by [`Endpoint::accept`] or [`Endpoint::reject`].
     Request(Ticket),
-    /// This is to be sent back the way that the datagram came.
+    /// A datagram to send back over the same route.
     Answer(Vec<u8>),
-    /// So is this; somebody who cannot have a connection asked for one.
+    /// A refused Request.
     Refused {
-        /// What is sent back.
+        /// Datagram to send back.
         answer: Vec<u8>,
-        /// Why.
+        /// Reason for the refusal.
         why: Refusal,
     },
-    /// Nothing is to be done.
+    /// Dropped.
     Nothing,
 }
 
-/// Counters of an endpoint.
+/// Counters of an endpoint since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointStats {
-    /// Requests that were told to the owner.
+    /// Requests passed to the owner.
     pub requests: u64,
-    /// Requests that came again.
+    /// Repeated Requests.
     pub repeated: u64,
     /// Requests answered with a cookie.
     pub retries: u64,
     /// Requests refused without asking the owner.
     pub refused: u64,
-    /// Requests without an answer, because too many others were waiting.
+    /// Requests dropped because too many were half open.
     pub crowded_out: u64,
-    /// Datagrams for nobody.
+    /// Datagrams for no connection.
     pub foreign: u64,
 }
 
-/// Who asks: the same when a Request comes again.
+/// Identity of a Request: equal for its repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Asker {
     remote: SocketAddr,
@@ -104,14 +104,14 @@ struct Asker {
     nonce: u64,
 }
 
-/// The connections behind one socket, by the owner's own keys `K`.
+/// Connections of one socket, under the owner's keys `K`.
 pub struct Endpoint<K> {
     listen: Option<Listen>,
     ids: Ids<K>,
     records: Records,
     cookies: Cookies,
     csprng: Csprng,
-    /// Key of the names of askers.
+    /// SipHash key of Request identities.
     naming: [u64; 2],
     strangers: usize,
     strangers_until_ns: u64,
@@ -119,8 +119,8 @@ pub struct Endpoint<K> {
 }
 
 impl<K> Endpoint<K> {
-    /// Without connections. `seed` is fresh randomness; every id, nonce, key and cookie follows
-    /// from it.
+    /// An endpoint without connections. `seed` is 256 random bits, from which every id, nonce, key
+    /// and cookie derives.
     pub fn new(seed: [u8; 32]) -> Self {
         let mut csprng = Csprng::new(seed);
         Self {
@@ -136,24 +136,22 @@ impl<K> Endpoint<K> {
         }
     }
 
-    /// Takes Requests from now on, or with `None` no more of them; those that wait may still be
-    /// answered.
+    /// Starts accepting Requests, or with `None` stops; pending ones may still be answered.
     pub fn listen(&mut self, listen: Option<Listen>) {
         self.listen = listen;
     }
 
-    /// Counters.
+    /// The counters so far.
     pub fn stats(&self) -> EndpointStats {
         self.stats
     }
 
-    /// Requests that wait for an answer, or whose answer is not known to have arrived.
+    /// Count of half-open Requests: pending, or answered without a sign of the peer since.
     pub fn half_open(&self) -> usize {
         self.records.half_open()
     }
 
-    /// What is unguessable about a new connection; its id is kept for it until
-    /// [`Endpoint::release`].
+    /// Draws the identity of a new connection; its id is reserved until [`Endpoint::release`].
     ///
     /// # Errors
     /// If there are too many connections.
@@ -163,18 +161,20 @@ impl<K> Endpoint<K> {
         Ok(Identity { cid, nonce, seed, entropy: self.csprng.next_bytes() })
     }
 
-    /// What arrives for the connection with id `cid` is for `key` from now on.
+    /// Maps connection id `cid` to `key`.
     pub fn attach(&mut self, cid: ConnectionId, key: K) {
         self.ids.attach(cid, key);
     }
 
-    /// Says whom `datagram`, which came over `route`, is for. Whoever it is checks it.
+    /// Finds the destination of `datagram`, which arrived over `route`. The connection
+    /// authenticates it.
     pub fn handle_datagram(
         &mut self,
         now_ns: u64,
         route: Route,
         datagram: &[u8],
     ) -> Arrival<'_, K> {
+        /// No connection id: all ids in use differ from zero.
         const NONE: ConnectionId = ConnectionId(0);
         let cid = match Packet::parse(datagram) {
             Ok(Packet::Data(header)) => header.ctrl.cid,
@@ -202,8 +202,8 @@ impl<K> Endpoint<K> {
         )
     }
 
-    /// Whoever asks is told that Requests are taken here, and given the cookie for its own (S-9);
-    /// nothing is kept of it.
+    /// Answers a Probe: Requests are accepted here, with a cookie for the sender's (S-9). No state
+    /// is kept.
     fn handle_probe(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Arrival<'_, K> {
         match self.answer_probe(now_ns, route, datagram).filter(|_| self.listen.is_some()) {
             Some(answer) => Arrival::Answer(answer),
@@ -216,7 +216,7 @@ impl<K> Endpoint<K> {
 
     fn answer_probe(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Option<Vec<u8>> {
         if let Some((version, hello)) = Hello::parse_foreign(datagram) {
-            // Its Request is answered with what it needs to know.
+            // The answer to its Request names this version.
             return Some(hello.probed()?.encode_as(version));
         }
         let hello = Hello::parse(datagram).ok()?;
@@ -270,7 +270,7 @@ impl<K> Endpoint<K> {
         self.take(now_ns, route, name, datagram, &hello)
     }
 
-    /// A Request of a newcomer who may come in.
+    /// Handles a new Request that may be admitted.
     fn take(
         &mut self,
         now_ns: u64,
@@ -297,12 +297,12 @@ impl<K> Endpoint<K> {
         if keyed {
             self.note_stranger(now_ns);
         }
-        // Nothing is kept for it: it is looked at again when it comes again.
+        // No state is kept: a repetition is judged again.
         self.stats.refused += 1;
         Arrival::Refused { answer, why }
     }
 
-    /// A key agreement costs more than anything else that a Request can cause.
+    /// Counts a failed key agreement, the most expensive operation that a Request can cause.
     fn note_stranger(&mut self, now_ns: u64) {
         if now_ns >= self.strangers_until_ns {
             self.strangers = 0;
@@ -311,12 +311,12 @@ impl<K> Endpoint<K> {
         self.strangers += 1;
     }
 
-    /// What is asked, and from where, while it waits for an answer.
+    /// The pending Request and its route.
     pub fn request(&self, ticket: Ticket) -> Option<(&Request, Route)> {
         self.records.asked(ticket.0)
     }
 
-    /// Grants what `ticket` names. [`Endpoint::attach`] comes next.
+    /// Accepts the Request of `ticket`. [`Endpoint::attach`] comes next.
     ///
     /// # Errors
     /// [`Misuse::Gone`] if who asked has given up; the errors of [`Connection::accept`], after
@@ -340,8 +340,8 @@ impl<K> Endpoint<K> {
         accepted
     }
 
-    /// Refuses what `ticket` names; gives what is to be sent, and where. It is sent again when the
-    /// Request comes again.
+    /// Rejects the Request of `ticket`; returns the datagram to send, and its route. It is repeated
+    /// when the Request is.
     ///
     /// # Errors
     /// [`Misuse::Gone`] as for [`Endpoint::accept`], or if the private data is too long.
@@ -356,18 +356,18 @@ impl<K> Endpoint<K> {
         let (request, route) = self.records.asked_mut(ticket.0).ok_or(Misuse::Gone)?;
         let answer = request.refusal(reason, private_data)?;
         if self.records.refuse(now_ns, ticket.0, answer.clone()) {
-            // A Request whose refusal was forgotten must not count as a new one.
+            // Invalidated cookies keep the Request of a forgotten refusal from counting as new.
             self.cookies.forget(&mut self.csprng);
         }
         Ok((route, answer))
     }
 
-    /// The connection with id `cid` has said that it is established.
+    /// Notes that connection `cid` is established: no longer half open.
     pub fn handle_established(&mut self, cid: ConnectionId) {
         self.records.confirm(cid);
     }
 
-    /// The connection with id `cid` is no more. Its id is not used again for a while.
+    /// Ends connection `cid`. Its id is quarantined.
     pub fn release(&mut self, now_ns: u64, cid: ConnectionId) {
         if self.records.release(now_ns, cid) {
             self.cookies.forget(&mut self.csprng);

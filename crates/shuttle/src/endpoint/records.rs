@@ -1,8 +1,7 @@
-//! Who asked for a connection, and what became of it: one record for each, for as long as the same
-//! Request may come again (S-13, S-19).
+//! Records of Requests: one for each, for as long as it may be repeated (S-13, S-19).
 //!
-//! Invariant: a record is half open until the peer has shown that it got the answer, the record
-//! was refused or its time is over; those are counted.
+//! Invariant: a record is half open, and counted so, until the peer has shown that it got the
+//! answer, the Request was refused, or the record expired.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -12,52 +11,51 @@ use super::ids::RandomKeys;
 use crate::connection::Request;
 use crate::path::Route;
 
-/// A Request without news waits for this long: more than twice the longest time before it is
-/// repeated.
+/// Lifetime of a pending Request, 10 s: more than twice the longest interval of repetitions.
 const KEEP_NS: u64 = 10_000_000_000;
-/// What was refused or has lapsed is known for this long: longer than its cookie, so that no
-/// Request counts as new twice.
+/// Lifetime of a refused or lapsed Request, 20 s: longer than its cookie, so that no Request counts
+/// as new twice.
 const REFUSED_NS: u64 = 20_000_000_000;
 const _: () = assert!(REFUSED_NS > super::cookie::LIFE_NS && LINGER_NS > super::cookie::LIFE_NS);
-/// A Request that was on its way when its connection ended may come for this long.
+/// Time after a connection's end in which its Request may still arrive, 30 s.
 const LINGER_NS: u64 = 30_000_000_000;
-/// Records of connections that have ended; one more drops the oldest.
+/// Most records of ended connections; the oldest is dropped.
 const ENDED_MAX: usize = 16_384;
-/// Refusals that are kept, so that they can be said again.
+/// Most refusals kept for repetition.
 const REFUSALS_MAX: usize = 1024;
-/// Names that are known of what was dropped before its cookie was.
+/// Most identities kept of Requests whose record was dropped before their cookie expired.
 const SPENT_MAX: usize = 65_536;
-/// What they stand for.
+/// Their stage.
 const SPENT: &RecordStage = &RecordStage::Lapsed;
 
-/// What became of a Request.
+/// Stage of a Request.
 pub(super) enum RecordStage {
-    /// It waits for an answer.
+    /// Pending.
     Asked(Box<Request>, Route),
-    /// It was refused, in these octets.
+    /// Refused by this datagram.
     Refused(Vec<u8>),
-    /// It waited in vain.
+    /// Expired without an answer.
     Lapsed,
-    /// It became the connection with this id.
+    /// Accepted as the connection with this id.
     Granted(ConnectionId),
 }
 
 struct Record {
     stage: RecordStage,
     half_open: bool,
-    /// When it is over; of a connection that is established never.
+    /// Expiry; never for an established connection.
     until_ns: u64,
 }
 
-/// The records of an endpoint by the names of who asked.
+/// Records of an endpoint by Request identity.
 pub(super) struct Records {
     records: RandomKeys<u64, Record>,
     granted: RandomKeys<u32, u64>,
     ends: BTreeSet<(u64, u64)>,
     refused: VecDeque<u64>,
-    /// Connections that have ended, oldest first.
+    /// Ended connections, oldest first.
     ended: VecDeque<ConnectionId>,
-    /// Requests whose record was dropped before its time, and until when they are known.
+    /// Requests whose record was dropped early, with the time until which they are known.
     spent: RandomKeys<u64, ()>,
     spent_order: VecDeque<(u64, u64)>,
     half_open: usize,
@@ -81,7 +79,7 @@ impl Records {
         self.half_open
     }
 
-    /// Forgets what is over.
+    /// Drops expired records.
     pub(super) fn expire(&mut self, now_ns: u64) {
         while let Some((until_ns, name)) = self.ends.first().copied()
             && until_ns <= now_ns
@@ -90,7 +88,7 @@ impl Records {
             let Some(record) = self.records.get_mut(&name) else { continue };
             let half_open = std::mem::take(&mut record.half_open);
             self.half_open -= usize::from(half_open);
-            // Its connection says itself that it is over.
+            // An established connection reports its own end.
             if half_open && matches!(record.stage, RecordStage::Granted(_)) {
                 record.until_ns = u64::MAX;
                 continue;
@@ -108,7 +106,7 @@ impl Records {
         }
     }
 
-    /// The Request of `name` came. Gives what became of it when it came before.
+    /// Looks up the Request `name`; returns its stage if it is a repetition.
     pub(super) fn hear(&mut self, now_ns: u64, name: u64) -> Option<&RecordStage> {
         let asked = |record: &Record| matches!(record.stage, RecordStage::Asked(..));
         if self.records.get(&name).is_some_and(asked) {
@@ -118,8 +116,8 @@ impl Records {
         self.records.get(&name).map(|record| &record.stage).or(spent)
     }
 
-    /// The record of `name` is dropped, but its Request must not count as a new one. Whether too
-    /// many are known for that.
+    /// Drops the record of `name`, and remembers that its Request is not new. Returns whether there
+    /// are too many such.
     fn spend(&mut self, now_ns: u64, name: u64) -> bool {
         while let Some((until_ns, oldest)) = self.spent_order.front().copied()
             && (until_ns <= now_ns || self.spent_order.len() >= SPENT_MAX)
@@ -135,7 +133,7 @@ impl Records {
         false
     }
 
-    /// A Request of a newcomer waits for an answer.
+    /// Adds a pending Request.
     pub(super) fn ask(&mut self, now_ns: u64, name: u64, request: Request, route: Route) {
         self.half_open += 1;
         let stage = RecordStage::Asked(Box::new(request), route);
@@ -143,7 +141,7 @@ impl Records {
         self.keep(name, now_ns.saturating_add(KEEP_NS));
     }
 
-    /// What `name` asks for, if it waits for an answer.
+    /// The Request `name`, if pending.
     pub(super) fn asked(&self, name: u64) -> Option<(&Request, Route)> {
         match &self.records.get(&name)?.stage {
             RecordStage::Asked(request, route) => Some((request, *route)),
@@ -151,7 +149,7 @@ impl Records {
         }
     }
 
-    /// As [`Records::asked`].
+    /// As [`Records::asked`], mutable.
     pub(super) fn asked_mut(&mut self, name: u64) -> Option<(&mut Request, Route)> {
         match &mut self.records.get_mut(&name)?.stage {
             RecordStage::Asked(request, route) => Some((request, *route)),
@@ -159,7 +157,7 @@ impl Records {
         }
     }
 
-    /// `name`, which waited, is refused; whether a Request had to be forgotten for it.
+    /// Refuses pending `name`; returns whether a Request had to be forgotten for it.
     pub(super) fn refuse(&mut self, now_ns: u64, name: u64, answer: Vec<u8>) -> bool {
         let Some(record) = self.records.get_mut(&name) else { return false };
         record.stage = RecordStage::Refused(answer);
@@ -185,7 +183,7 @@ impl Records {
         false
     }
 
-    /// `name`, which waited, has become connection `cid`.
+    /// Accepts pending `name` as connection `cid`.
     pub(super) fn grant(&mut self, now_ns: u64, name: u64, cid: ConnectionId) {
         if let Some(record) = self.records.get_mut(&name) {
             record.stage = RecordStage::Granted(cid);
@@ -194,7 +192,7 @@ impl Records {
         }
     }
 
-    /// The peer has shown that it has the answer that made connection `cid`.
+    /// Notes that the peer of connection `cid` has the answer.
     pub(super) fn confirm(&mut self, cid: ConnectionId) {
         let Some(name) = self.granted.get(&cid.base().0).copied() else { return };
         if let Some(record) = self.records.get_mut(&name) {
@@ -203,7 +201,7 @@ impl Records {
         }
     }
 
-    /// Connection `cid` is over; whether a Request had to be forgotten for it.
+    /// Ends connection `cid`; returns whether a Request had to be forgotten for it.
     pub(super) fn release(&mut self, now_ns: u64, cid: ConnectionId) -> bool {
         self.confirm(cid);
         if let Some(name) = self.granted.get(&cid.base().0).copied() {

@@ -1,38 +1,38 @@
-//! When which stream has something to do. They are few, so a sorted list, which needs no memory of
-//! its own for each, does better than a tree.
+//! Timer list of streams. Streams are few, so a sorted list does better than a tree, which
+//! allocates for each.
 
 use weft_wire::shuttle::StreamId;
 
-/// Times and streams; the soonest is the last.
+/// Times and streams, descending: the soonest is last.
 #[derive(Default)]
 pub(crate) struct Agenda(Vec<(u64, StreamId)>);
 
 impl Agenda {
-    /// Adds `stream` at `at_ns`, unless it is there.
+    /// Adds `stream` at `at_ns`, unless it is present.
     pub(crate) fn insert(&mut self, at_ns: u64, stream: StreamId) {
         if let Err(at) = self.search(at_ns, stream) {
             self.0.insert(at, (at_ns, stream));
         }
     }
 
-    /// Takes `stream` at `at_ns` away, if it is there.
+    /// Removes `stream` at `at_ns`, if present.
     pub(crate) fn remove(&mut self, at_ns: u64, stream: StreamId) {
         if let Ok(at) = self.search(at_ns, stream) {
             self.0.remove(at);
         }
     }
 
-    /// Takes `stream` away, whenever it is.
+    /// Removes `stream` at any time.
     pub(crate) fn forget(&mut self, stream: StreamId) {
         self.0.retain(|(_, other)| *other != stream);
     }
 
-    /// The soonest.
+    /// The soonest entry.
     pub(crate) fn first(&self) -> Option<(u64, StreamId)> {
         self.0.last().copied()
     }
 
-    /// Takes the soonest away.
+    /// Removes the soonest entry.
     pub(crate) fn pop_first(&mut self) {
         self.0.pop();
     }

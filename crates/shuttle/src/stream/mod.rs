@@ -1,4 +1,4 @@
-//! A stream: one direction of segments out, one in.
+//! Stream: a sending and a receiving half.
 
 mod agenda;
 mod profile;
@@ -15,48 +15,48 @@ use crate::pacer::Cap;
 use recv::RecvStream;
 use send::SendStream;
 
-/// When a segment may be placed.
+/// Placement policy: when a segment may be placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// In the order of their numbers only.
+    /// In order only.
     Strict,
-    /// At once, but the last segment of a tagged message after everything before it.
+    /// At once, except that the last segment of a tagged message waits for everything before it.
     Tail,
-    /// At once.
+    /// At once, in any order.
     Loose,
 }
 
-/// What is done about losses.
+/// Loss recovery policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repair {
-    /// What is lost is sent again.
+    /// Retransmission.
     Full,
-    /// So it is; and the last segments before there are no more are sent twice at once.
+    /// Retransmission; and the last segments before the stream runs dry are sent twice at once.
     TailTwice,
-    /// Nothing but telling the receiver.
+    /// None: the receiver is told to skip losses.
     Off,
 }
 
-/// A message came that has no receive.
+/// Receiver not ready: a message arrived for which no receive is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {
-    /// The last message that has one.
+    /// Number of the last message that has a receive.
     pub limit: Msn,
-    /// How long its sender should wait at a time for the next one to have one too.
+    /// RNR timer for the sender, in microseconds.
     pub wait_us: u32,
 }
 
-/// Both directions.
+/// State of a stream.
 pub(crate) struct StreamState {
     pub(crate) send: SendStream,
     pub(crate) recv: RecvStream,
-    /// What the peer is to hear of the receives that are posted here.
+    /// Receiver-not-ready state to report to the peer.
     pub(crate) credit: Option<Credit>,
-    /// Makes its own controllers.
+    /// Constructor of its own controllers, if it has them.
     pub(crate) own: Option<(cc::Make, cc::Params)>,
-    /// What its profile allows it.
+    /// Rate limit of its profile.
     pub(crate) cap: Cap,
-    /// Where the table of streams has the next question.
+    /// Time under which its next query is listed in the table.
     query_listed_ns: Option<u64>,
 }
 

@@ -1,18 +1,18 @@
-//! How a stream is served.
+//! Scheduling profile of a stream.
 
 use core::fmt;
 
 use crate::cc;
 
-/// How a stream is served beside the others of its connection.
+/// Weight, controller and rate limit of a stream.
 #[derive(Clone)]
 pub struct Profile {
-    /// Its share of a path's controller, against those of the other streams.
+    /// Weight in deficit round robin, relative to the other streams.
     pub weight: u32,
-    /// Makes a controller of its own for each path that it uses, from these parameters, which hold
-    /// its initial, smallest and largest rate there; `None` for the paths' controllers.
+    /// Constructor and parameters of a controller of its own on each path that it uses, with
+    /// initial, smallest and largest rate there; `None` for the shared controllers.
     pub controller: Option<(cc::Make, cc::Params)>,
-    /// Never faster than this over all paths, in bits of UDP payload per second.
+    /// Rate limit over all paths, in bits of UDP payload per second.
     pub max_rate_bps: u64,
 }
 

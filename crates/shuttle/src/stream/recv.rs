@@ -1,8 +1,8 @@
-//! Segments on their way in: each placed once, whatever order they come in, and delivered at the
-//! frontier.
+//! Receiving half of a stream: places each segment once, in whatever order they arrive, and
+//! delivers at the frontier.
 //!
-//! Invariant: a segment is placed at most once, and what the peer is told has arrived is either
-//! placed or held here until it can be (S-30, S-43).
+//! Invariant: a segment is placed at most once; a segment reported as received is placed, or held
+//! until it can be (S-30, S-43).
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use super::send::DSN_WINDOW;
 use super::{Placement, Repair};
 use crate::window::SeenWindow;
 
-/// What became of a segment that arrived.
+/// Result of a segment's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Placed or held: its packet is acknowledged.
+    /// Placed or held: the packet is acknowledged.
     Yes,
-    /// It had been taken before; acknowledged too.
+    /// Duplicate: the packet is acknowledged.
     Duplicate,
-    /// There is no room to hold it: as if it had never arrived.
+    /// Dropped for want of room, as if it had never arrived.
     No,
 }
 
@@ -30,18 +30,18 @@ pub(crate) enum Taken {
 pub(crate) struct RecvStream {
     placed: SeenWindow,
     held: BTreeMap<u64, Vec<u8>>,
-    /// Numbers that are or were held; those below its frontier are placed or held.
+    /// Window of numbers placed or held.
     noted: SeenWindow,
     held_octets: usize,
     held_octets_max: usize,
-    /// Everything before this has arrived, and of what waits behind a message without a receive
-    /// the answers before this are placed (S-38).
+    /// Everything before this has arrived; held answers before this are placed although a message
+    /// without a receive precedes them (S-38).
     answered: u64,
     placement: Placement,
     repair: Repair,
-    /// Segments before this that have not arrived will not come.
+    /// The sender gave up segments before this that have not arrived.
     skip_to: u64,
-    /// A segment was refused; nothing is placed any more.
+    /// A segment was refused: nothing more is placed.
     failed: bool,
 }
 
@@ -61,17 +61,17 @@ impl RecvStream {
         }
     }
 
-    /// Every segment before this is placed, or will not come.
+    /// Frontier: every segment before this is placed or skipped.
     pub(crate) fn frontier(&self) -> u64 {
         self.placed.frontier()
     }
 
-    /// Octets of memory that it takes.
+    /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         self.placed.kept_octets() + self.noted.kept_octets() + self.held_octets
     }
 
-    /// Segment `dsn` arrived.
+    /// Handles segment `dsn`.
     ///
     /// # Errors
     /// The fault of the first segment that must not be placed. Later ones are dropped.
@@ -106,7 +106,7 @@ impl RecvStream {
         if self.failed || self.held.is_empty() { Ok(()) } else { self.release(frontier, sink) }
     }
 
-    /// What is missing before `dsn` will not come (S-37); only who agreed to losses believes it.
+    /// Handles a Skip up to `dsn` (S-37); ignored unless losses were agreed to.
     pub(crate) fn handle_skip<S: UlpduSink>(
         &mut self,
         dsn: u64,
@@ -121,7 +121,7 @@ impl RecvStream {
         self.release(frontier, sink)
     }
 
-    /// S-31.
+    /// Whether the placement policy makes the segment wait (S-31).
     fn must_wait(&self, dsn: u64, ulpdu: &[u8]) -> bool {
         let early = dsn > self.frontier();
         match self.placement {
@@ -131,7 +131,7 @@ impl RecvStream {
         }
     }
 
-    /// Places a segment; false if the sink cannot take it yet.
+    /// Places a segment; `false` if the sink cannot take it yet.
     fn place<S: UlpduSink>(
         &mut self,
         dsn: u64,
@@ -147,7 +147,7 @@ impl RecvStream {
     }
 
     fn hold(&mut self, dsn: u64, ulpdu: &[u8]) -> Taken {
-        // The one at the frontier must always find room, or nothing would ever move again (S-32).
+        // The segment at the frontier always finds room, or the stream would deadlock (S-32).
         let fits = self.held_octets + ulpdu.len() <= self.held_octets_max;
         if !fits && dsn != self.frontier() {
             return Taken::No;
@@ -159,7 +159,7 @@ impl RecvStream {
         Taken::Yes
     }
 
-    /// Tells how far the frontier got since `told`, and places held segments that it reaches.
+    /// Delivers the frontier beyond `told`, and places held segments that it reaches.
     fn release<S: UlpduSink>(&mut self, mut told: u64, sink: &mut S) -> Result<(), S::Fault> {
         loop {
             let frontier = self.frontier();
@@ -183,9 +183,9 @@ impl RecvStream {
         }
     }
 
-    /// Places the answers to this end's own requests that wait behind a message without a receive,
-    /// as far as everything has arrived (S-38): who posts a receive only after an answer would
-    /// wait for ever.
+    /// Places held answers to this end's requests behind a message without a receive, as far as
+    /// everything has arrived (S-38). Otherwise an application that posts a receive only after an
+    /// answer would deadlock.
     fn place_answers<S: UlpduSink>(&mut self, sink: &mut S) -> Result<(), S::Fault> {
         let frontier = self.frontier();
         if !self.held.contains_key(&frontier) {
@@ -211,7 +211,7 @@ impl RecvStream {
         }
     }
 
-    /// Passes the segments at the frontier that will not come; gives whether there were any.
+    /// Skips segments at the frontier that the sender gave up; returns whether there were any.
     fn pass_gap<S: UlpduSink>(&mut self, sink: &mut S) -> Result<bool, S::Fault> {
         let frontier = self.frontier();
         if self.skip_to <= frontier {
@@ -232,8 +232,8 @@ impl RecvStream {
     }
 }
 
-/// Whether the segment ends a message: what programs poll is the last octet of a Write, and the
-/// end of any message is what RDMAP acts on.
+/// Whether the segment ends a message: applications poll the last byte of a Write, and RDMAP acts
+/// on the end of any message.
 fn is_tail(ulpdu: &[u8]) -> bool {
     match Header::parse(ulpdu) {
         Ok((Header::Tagged(header), _)) => header.last,
@@ -242,7 +242,7 @@ fn is_tail(ulpdu: &[u8]) -> bool {
     }
 }
 
-/// Whether the segment answers a request: those of the peer have no say in when it is placed.
+/// Whether the segment answers a request of this end.
 fn is_answer(ulpdu: &[u8]) -> bool {
     let opcode = Header::parse(ulpdu).ok().and_then(|(header, _)| header.opcode().ok());
     matches!(opcode, Some(Opcode::ReadResponse | Opcode::AtomicResponse))

@@ -1,7 +1,7 @@
-//! Segments on their way out: numbers them, remembers their names, sends the lost ones again.
+//! Sending half of a stream: numbers segments, keeps their ids, retransmits losses.
 //!
-//! Invariant: a segment keeps its number, and its source hears of it once, in the order of the
-//! numbers, when the peer has placed it and everything before it. No payload is kept.
+//! Invariant: a segment keeps its number; its source is told once, in order, when the peer has
+//! placed it and everything before it. No payload is kept.
 
 use std::collections::VecDeque;
 
@@ -12,48 +12,50 @@ use weft_wire::shuttle::frame::Frame;
 use super::Repair;
 use crate::ranges::RangeSet;
 
-/// Segments between the peer's frontier and the newest: the receiver keeps a bit for each (S-34).
+/// Segment window: from the peer's frontier to the newest segment. The receiver keeps one bit for
+/// each, 1 MiB (S-34).
 pub(crate) const DSN_WINDOW: u64 = 1 << 23;
-/// A peer that is asked how far it got and has nothing new is asked again after twice the time,
-/// up to this (S-36).
+/// Longest interval between queries for the peer's frontier, 1 s; it doubles without progress
+/// (S-36).
 const QUERY_NS_MAX: u64 = 1_000_000_000;
-/// What is sent twice when nothing more is to be sent: what left in this time, and so many segments
-/// at most (S-56).
+/// Tail duplication (S-56): segments sent in the last 2 ms before the stream ran dry are sent
+/// twice.
 const TAIL_NS: u64 = 2_000_000;
+/// Most segments of a tail: one burst.
 const TAIL_SEGMENTS: u64 = 64;
 
-/// Names of consecutive segments.
+/// Ids of consecutive segments.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     dsn: u64,
     names: SegmentRun,
 }
 
-/// The sending half of a stream.
+/// State of the sending half.
 #[derive(Debug)]
 pub(crate) struct SendStream {
     runs: VecDeque<Run>,
     next_dsn: u64,
-    /// The peer has placed every segment before this.
+    /// Frontier: the peer has placed every segment before this.
     frontier: u64,
-    /// Segments from the frontier on that the peer has, or that are given up.
+    /// Segments above the frontier that the peer has, or that were given up.
     received: RangeSet,
-    /// Those of them that are given up.
+    /// Segments given up.
     given_up: RangeSet,
-    /// The peer was told that nothing before this will come.
+    /// Skip sent to the peer: nothing before this will come.
     skip_told: u64,
     repair: Repair,
-    /// First segments of what left in the last two milliseconds, and when.
+    /// First segment of each flight of the last 2 ms, with its time.
     tail: VecDeque<(u64, u64)>,
-    /// Everything before this was sent twice or need not be.
+    /// Everything before this needs no duplicate.
     tail_from: u64,
-    /// Segments that are to be sent again.
+    /// Segments to retransmit.
     resend: RangeSet,
-    /// Taken from the source and not sent yet.
+    /// Segment taken from the source and not sent yet.
     pending: Option<SegmentId>,
-    /// Share of the path relative to other streams.
+    /// Weight in deficit round robin.
     pub(crate) weight: u32,
-    /// Octets that the stream may still send in this turn.
+    /// Bytes that the stream may still send in this turn.
     pub(crate) deficit: i64,
     query_at_ns: Option<u64>,
     query_wait_ns: u64,
@@ -80,12 +82,12 @@ impl SendStream {
         }
     }
 
-    /// The number of the next new segment.
+    /// Number of the next new segment.
     pub(crate) fn next_dsn(&self) -> u64 {
         self.next_dsn
     }
 
-    /// The peer has placed every segment before this.
+    /// Frontier: the peer has placed every segment before this.
     pub(crate) fn frontier(&self) -> u64 {
         self.frontier
     }
@@ -95,34 +97,34 @@ impl SendStream {
         self.frontier == self.next_dsn
     }
 
-    /// Octets of memory that it takes.
+    /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         let sets = [&self.received, &self.given_up, &self.resend];
         let runs = self.runs.capacity() * size_of::<Run>();
         runs + sets.iter().map(|set| set.kept_octets()).sum::<usize>()
     }
 
-    /// The oldest segment that is to be sent again.
+    /// Oldest segment to retransmit.
     pub(crate) fn next_resend(&self) -> Option<u64> {
         self.resend.first().map(|run| run.0)
     }
 
-    /// Segments that are to be sent again, as far as `enough`.
+    /// Count of segments to retransmit; stops counting at `enough`.
     pub(crate) fn holes(&self, enough: u64) -> u64 {
         self.resend.count(enough)
     }
 
-    /// Segment `dsn` was sent again.
+    /// Notes that segment `dsn` was retransmitted.
     pub(crate) fn resent(&mut self, dsn: u64) {
         self.resend.remove(dsn, dsn);
     }
 
-    /// Whether there may be something new to send; only the source knows.
+    /// Whether the window allows a new segment; only the source knows whether there is one.
     pub(crate) fn may_send_new(&self) -> bool {
         self.next_dsn - self.frontier < DSN_WINDOW
     }
 
-    /// The next new segment, if the source has one. It stays the next until [`SendStream::sent`].
+    /// Peeks at the next new segment of the source, until [`SendStream::sent`].
     pub(crate) fn peek(&mut self, mulpdu: u16, source: &mut impl UlpduSource) -> Option<SegmentId> {
         if self.pending.is_none() {
             self.pending = source.next(mulpdu);
@@ -130,7 +132,7 @@ impl SendStream {
         self.pending
     }
 
-    /// The segment that was peeked left; gives its number.
+    /// Notes that the peeked segment was sent; returns its number.
     #[expect(clippy::expect_used, reason = "who calls this has peeked at the segment")]
     pub(crate) fn sent(&mut self, now_ns: u64) -> u64 {
         let id = self.pending.take().expect("a segment was peeked");
@@ -154,7 +156,7 @@ impl SendStream {
         self.tail.push_back((dsn, now_ns));
     }
 
-    /// Nothing more is to be sent for now: what left last is sent once more, if that was agreed on.
+    /// Queues the tail for duplication, if agreed: nothing more is to be sent for now.
     pub(crate) fn queue_tail(&mut self) {
         let Some((first, _)) = self.tail.front() else { return };
         let first = (*first).max(self.tail_from).max(self.frontier);
@@ -165,13 +167,13 @@ impl SendStream {
         }
     }
 
-    /// The name of segment `dsn`, which has been sent and is not settled.
+    /// Id of segment `dsn`, which must be sent and not settled.
     pub(crate) fn name(&self, dsn: u64) -> SegmentId {
         let at = self.runs.partition_point(|run| run.dsn + run.names.count <= dsn);
         self.runs[at].names.get(dsn - self.runs[at].dsn)
     }
 
-    /// Segments `first..=last` are with the peer.
+    /// Notes that the peer received segments `first..=last`.
     pub(crate) fn handle_received(&mut self, first: u64, last: u64) {
         let first = first.max(self.frontier);
         if first <= last {
@@ -181,8 +183,8 @@ impl SendStream {
         }
     }
 
-    /// Packets with segments `first..=last` are lost. What the peer has by another packet is not
-    /// sent again (S-52).
+    /// Notes that packets with segments `first..=last` were lost. Segments that arrived in another
+    /// packet are not retransmitted (S-52).
     pub(crate) fn handle_lost(&mut self, first: u64, last: u64) {
         if self.repair == Repair::Off {
             let Self { received, given_up, frontier, .. } = self;
@@ -199,9 +201,9 @@ impl SendStream {
         }
     }
 
-    /// The first `count` segments that the peer is not known to have are to be sent again. The
-    /// receiver takes the first of them whatever it holds, so that something moves (S-54).
-    /// Gives whether there are any; something new would not do.
+    /// Queues the first `count` segments not known to be received as probes. The receiver always
+    /// takes the first of them, so that the stream makes progress (S-54). Returns whether there are
+    /// any.
     pub(crate) fn queue_probes(&mut self, count: u64) -> bool {
         if self.repair == Repair::Off {
             return false;
@@ -213,8 +215,8 @@ impl SendStream {
         self.next_resend().is_some()
     }
 
-    /// The peer has placed everything before `frontier`; whatever it says, no more than was sent.
-    /// Tells the source (S-33); gives whether that is news.
+    /// Handles the peer's frontier, limited to what was sent. Tells the source (S-33); returns
+    /// whether it advanced.
     pub(crate) fn handle_frontier(&mut self, frontier: u64, source: &mut impl UlpduSource) -> bool {
         let frontier = frontier.min(self.next_dsn);
         if frontier <= self.frontier {
@@ -223,7 +225,7 @@ impl SendStream {
         while let Some(run) = self.runs.front().copied()
             && run.dsn < frontier
         {
-            // Where something is given up, segments have fates of their own.
+            // With skipped segments, fates differ within a run.
             let most = if self.given_up.is_empty() { frontier - run.dsn } else { 1 };
             let (done, others) = run.names.split(most);
             match self.given_up.contains(run.dsn) {
@@ -244,7 +246,7 @@ impl SendStream {
         true
     }
 
-    /// Whether only the peer can move things: it has all that was sent and has not said that it is
+    /// Whether the stream waits for the peer's frontier: everything sent is received and not yet
     /// placed.
     fn waits(&self) -> bool {
         let all_there = self
@@ -254,14 +256,14 @@ impl SendStream {
         all_there || self.skip_to().is_some()
     }
 
-    /// How far everything has arrived or is given up, if the peer waits for any of it in vain.
+    /// End of a Skip to send: the peer waits for segments that were given up.
     fn skip_to(&self) -> Option<u64> {
         let (gone, _) = self.given_up.first()?;
         let (first, last) = self.received.first()?;
         (first == self.frontier && gone <= last).then_some(last + 1)
     }
 
-    /// When the peer should be asked how far it got; `wait_ns` is a good time to wait first.
+    /// Time of the next query for the peer's frontier; `wait_ns` is the first interval.
     pub(crate) fn query_at(&mut self, now_ns: u64, wait_ns: u64) -> Option<u64> {
         if self.skip_to().is_some_and(|to| to > self.skip_told) {
             self.query_at_ns = Some(self.query_at_ns.map_or(now_ns, |at_ns| at_ns.min(now_ns)));
@@ -274,7 +276,7 @@ impl SendStream {
         self.query_at_ns
     }
 
-    /// Asks if that is due.
+    /// Takes a query that is due.
     pub(crate) fn poll_query(&mut self, now_ns: u64, stream: StreamId) -> Option<Frame<'static>> {
         self.query_at_ns.take_if(|at| *at <= now_ns)?;
         self.query_wait_ns = (self.query_wait_ns * 2).min(QUERY_NS_MAX);

@@ -1,13 +1,13 @@
-//! A set of streams: a bit for each that there can be, so that nothing is allocated.
+//! Set of streams: 256 bits without allocation.
 
 use weft_wire::shuttle::StreamId;
 
-/// Streams, by their numbers.
+/// The set, by stream number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamSet([u64; 4]);
 
 impl StreamSet {
-    /// Gives whether it is news.
+    /// Adds a stream; returns whether it was absent.
     pub(crate) fn insert(&mut self, stream: StreamId) -> bool {
         let (word, bit) = self.at(stream);
         let news = *word & bit == 0;
@@ -24,7 +24,7 @@ impl StreamSet {
         self.0 == [0; 4]
     }
 
-    /// Takes the lowest out.
+    /// Removes and returns the lowest stream.
     pub(crate) fn pop_first(&mut self) -> Option<StreamId> {
         let at = self.0.iter().position(|word| *word != 0)?;
         let bit = self.0[at].trailing_zeros() as usize;

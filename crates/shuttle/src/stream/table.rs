@@ -1,4 +1,4 @@
-//! The streams of a connection, and which of them have something to do.
+//! Stream table: all streams of a connection, and lists of those that are active.
 //!
 //! Invariant: a stream that may have something to send is listed once, among those that take turns
 //! with a path's controller, among those with controllers of their own, or among those that wait
@@ -15,7 +15,7 @@ use super::set::StreamSet;
 use super::{Profile, StreamState};
 use crate::error::Misuse;
 
-/// Octets that a turn of a stream of weight 1 lasts for: no less than a burst.
+/// Quantum of deficit round robin for weight 1 in bytes: no less than a burst (S-70).
 const TURN_OCTETS: i64 = 1 << 16;
 
 /// The streams of a connection.
@@ -23,17 +23,17 @@ const TURN_OCTETS: i64 = 1 << 16;
 pub(crate) struct Table {
     slots: Vec<Option<Box<StreamState>>>,
     open: usize,
-    /// Those that may have something to send; the first has its turn.
+    /// Active streams under shared controllers; the first has the turn.
     ready: VecDeque<StreamId>,
-    /// The same with controllers of their own.
+    /// Active streams with controllers of their own.
     own: VecDeque<StreamId>,
-    /// Until when a stream waits for its rate.
+    /// Streams that wait for their rate limit.
     parked: Agenda,
-    /// Those in one of these.
+    /// Streams in one of these lists.
     is_listed: StreamSet,
-    /// Those whose questions must be looked at again.
+    /// Streams whose queries must be rescheduled.
     changed: StreamSet,
-    /// When which stream asks its peer.
+    /// Times of queries to the peer.
     queries: Agenda,
 }
 
@@ -46,7 +46,7 @@ impl Table {
         self.slots.get_mut(usize::from(id.0))?.as_deref_mut()
     }
 
-    /// The stream `id`, which `make` makes if it is not open. A new one has its turn.
+    /// Returns stream `id`, made by `make` if it is not open. A new one is active.
     #[expect(clippy::expect_used, reason = "the stream was opened just before")]
     pub(crate) fn open(
         &mut self,
@@ -70,7 +70,7 @@ impl Table {
         streams.filter_map(|(at, stream)| Some((StreamId(at as u8), stream.as_deref()?)))
     }
 
-    /// The stream may have something to send.
+    /// Marks the stream as active: it may have something to send.
     pub(crate) fn wake(&mut self, id: StreamId) {
         let Some(stream) = self.get(id) else { return };
         let list = if stream.own.is_some() { &mut self.own } else { &mut self.ready };
@@ -80,7 +80,7 @@ impl Table {
         self.changed.insert(id);
     }
 
-    /// Applies `profile`; a stream that has sent cannot change whose controller it uses.
+    /// Applies `profile`; the choice of controller is final once a stream has sent.
     pub(crate) fn shape(&mut self, id: StreamId, profile: Profile) -> Result<(), Misuse> {
         let Some(stream) = self.get_mut(id) else { return Err(Misuse::Stream(id.0)) };
         if stream.send.next_dsn() > 0 && stream.own.is_some() != profile.controller.is_some() {
@@ -99,15 +99,15 @@ impl Table {
         Ok(())
     }
 
-    /// The stream may have begun to wait for its peer, or ceased to.
+    /// Marks the stream's query for rescheduling.
     pub(crate) fn change(&mut self, id: StreamId) {
         self.changed.insert(id);
     }
 
-    /// Who has the turn (S-70), with octets left in it, and the packets that its rate allows it;
-    /// `None` if nobody has anything to send that may leave.
+    /// The stream that has the turn (S-70), and the packets that its rate limit allows; `None` if
+    /// no active stream may send.
     pub(crate) fn turn(&mut self, now_ns: u64, datagram_octets: u16) -> Option<(StreamId, u64)> {
-        // Each pass adds to what a stream may send, so somebody has the turn soon.
+        // Each pass adds a quantum, so the loop ends.
         loop {
             let id = *self.ready.front()?;
             let stream = self.get(id)?;
@@ -125,35 +125,35 @@ impl Table {
         }
     }
 
-    /// Streams whose rate lets them send again come back.
+    /// Reactivates streams whose rate limit allows them to send again.
     pub(crate) fn unpark(&mut self, now_ns: u64) {
         while let Some((at_ns, id)) = self.parked.first()
             && at_ns <= now_ns
         {
             self.parked.pop_first();
-            // It has waited for its rate, and must not wait for a round too.
+            // It has waited for its rate limit already.
             self.ready.push_front(id);
         }
     }
 
-    /// Whether there is one stream, and it takes its turns with the paths' controllers.
+    /// Whether the connection has one stream, under a shared controller.
     pub(crate) fn is_one_shared(&self) -> bool {
         self.open == 1 && self.own.is_empty()
     }
 
-    /// How many streams with controllers of their own may have something to send.
+    /// Count of active streams with controllers of their own.
     pub(crate) fn own_count(&self) -> usize {
         self.own.len()
     }
 
-    /// The next of those. They take turns.
+    /// The next of those, in turn.
     pub(crate) fn next_own(&mut self) -> Option<StreamId> {
         let id = self.own.pop_front()?;
         self.own.push_back(id);
         Some(id)
     }
 
-    /// `id`, which was the next of those, has nothing to send.
+    /// Deactivates `id`, which was the next of those.
     pub(crate) fn retire_own(&mut self, id: StreamId) {
         self.changed.insert(id);
         if self.open > 1 {
@@ -162,8 +162,8 @@ impl Table {
         }
     }
 
-    /// Who has the turn has nothing to send. The only stream there is keeps it, so that a
-    /// connection with one need not be told of work. Gives whether somebody else has it now.
+    /// Deactivates the stream that has the turn. The only stream of a connection stays active, so
+    /// that it needs no wake-up. Returns whether another stream has the turn now.
     pub(crate) fn retire(&mut self) -> bool {
         let Some(id) = self.ready.front().copied() else { return false };
         self.changed.insert(id);
@@ -176,13 +176,13 @@ impl Table {
         !self.ready.is_empty()
     }
 
-    /// When the next question is due, or a stream may send again.
+    /// Time of the next query, or of the end of a wait for a rate limit.
     pub(crate) fn due_ns(&self) -> Option<u64> {
         let firsts = [self.queries.first(), self.parked.first()];
         firsts.into_iter().flatten().map(|(at_ns, _)| at_ns).min()
     }
 
-    /// The next stream whose question is due; it must be asked for with
+    /// The next stream whose query is due, to be taken with
     /// [`SendStream::poll_query`](super::send::SendStream::poll_query).
     pub(crate) fn poll_query(&mut self, now_ns: u64) -> Option<StreamId> {
         let (at_ns, id) = self.queries.first()?;
@@ -195,7 +195,7 @@ impl Table {
         Some(id)
     }
 
-    /// Looks which of the streams that changed wait for the peer to say how far it got.
+    /// Reschedules the queries of streams that changed.
     pub(crate) fn schedule_queries(&mut self, now_ns: u64, wait_ns: u64) {
         let Self { slots, changed, queries, .. } = self;
         while let Some(id) = changed.pop_first() {
@@ -214,7 +214,7 @@ impl Table {
         }
     }
 
-    /// The next in the list has its turn.
+    /// Passes the turn to the next stream.
     fn pass(&mut self) {
         if let Some(id) = self.ready.pop_front() {
             self.ready.push_back(id);
@@ -222,7 +222,7 @@ impl Table {
         }
     }
 
-    /// Octets for the next turn. What was left of this one is gone.
+    /// Refills the quantum; the rest of the last one is lost.
     fn refill(&mut self, id: StreamId) {
         if let Some(stream) = self.get_mut(id) {
             let share = i64::from(stream.send.weight) * TURN_OCTETS;

@@ -1,7 +1,7 @@
-//! Memory of the device: octets that only the verbs reach.
+//! Memory of the device: bytes that only the verbs reach.
 //!
 //! A device in software has none but the machine's, so this is memory of the process under a
-//! budget. It is addressed from zero, in words of four octets as on adapters.
+//! budget. It is addressed from zero, in words of four bytes as on adapters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::usage::{Counted, Users};
 
 use weft_wire::llp::MemoryPiece;
 
-/// Octets of a word: offsets and lengths of copies are multiples.
+/// Bytes of a word: offsets and lengths of copies are multiples.
 const WORD: u64 = 4;
 
 /// How much a device has, and how much of it is taken.
@@ -23,7 +23,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A device with so many octets.
+    /// A device with so many bytes.
     pub fn new(octets: u64) -> Arc<Self> {
         Arc::new(Self { octets, taken: AtomicU64::new(0) })
     }
@@ -71,7 +71,7 @@ impl DeviceMemory {
         self.octets
     }
 
-    /// The address in this process of the octets from `offset`, for a region.
+    /// The address in this process of the bytes from `offset`, for a region.
     ///
     /// # Errors
     /// If they are not all within it.

@@ -120,7 +120,7 @@ pub fn inline_bytes(sges: &[crate::sge::Sge], out: &mut Vec<u8>) {
 /// What regions without memory are read from.
 static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Names `len` octets that are zero.
+/// Names `len` bytes that are zero.
 pub(super) fn zeroes(len: u32, mut name: impl FnMut(MemoryPiece)) {
     let mut left = len;
     while left > 0 {

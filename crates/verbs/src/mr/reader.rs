@@ -55,7 +55,7 @@ impl<'a> RegionReader<'a> {
         named.is_err() || !are_there(&pieces)
     }
 
-    /// Appends `len` octets of the region `key` from `to`.
+    /// Appends `len` bytes of the region `key` from `to`.
     pub fn gather_region(
         &self,
         key: u32,
@@ -75,7 +75,7 @@ impl<'a> RegionReader<'a> {
         Ok(())
     }
 
-    /// Appends `len` octets of a list of entries, `offset` octets into it.
+    /// Appends `len` bytes of a list of entries, `offset` bytes into it.
     pub fn gather(
         &self,
         pd: u32,

@@ -24,7 +24,7 @@ pub enum RegionFault {
     Access,
 }
 
-/// Tells whether `len` octets from an address of this process are mapped, for writing if so asked.
+/// Tells whether `len` bytes from an address of this process are mapped, for writing if so asked.
 pub type Probe = fn(addr: u64, len: u64, write: bool) -> bool;
 
 /// What lies behind a region.
@@ -46,11 +46,11 @@ pub enum Backing {
 pub struct RegionSpec {
     /// Its protection domain.
     pub pd: Arc<Pd>,
-    /// First octet in this process.
+    /// First byte in this process.
     pub addr: u64,
-    /// Length in octets.
+    /// Length in bytes.
     pub len: u64,
-    /// The address that peers and scatter/gather entries use for the first octet.
+    /// The address that peers and scatter/gather entries use for the first byte.
     pub iova: u64,
     /// Rights.
     pub access: Access,
@@ -133,7 +133,7 @@ impl Region {
         self.valid && addr >= self.addr && addr + len <= self.addr + self.len
     }
 
-    /// The address in this process of `to`, if `who` has `right` to `len` octets from there.
+    /// The address in this process of `to`, if `who` has `right` to `len` bytes from there.
     pub fn check(
         &self,
         who: Accessor,

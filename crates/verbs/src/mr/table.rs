@@ -196,7 +196,7 @@ impl RegionTable {
         is_there.then_some(()).ok_or(RegionFault::Bounds)
     }
 
-    /// Reads octets of the region `key` from `from` on into `out`.
+    /// Reads bytes of the region `key` from `from` on into `out`.
     pub fn read(
         &self,
         key: u32,
@@ -214,7 +214,7 @@ impl RegionTable {
         place::read_app_into(addr, out).then_some(()).ok_or(RegionFault::Bounds)
     }
 
-    /// Writes `bytes` into the list of entries, `offset` octets into it.
+    /// Writes `bytes` into the list of entries, `offset` bytes into it.
     ///
     /// The entries must have room for them.
     pub fn scatter(

@@ -40,9 +40,9 @@ pub struct Bind {
     pub key: u32,
     /// The region.
     pub region: u32,
-    /// First octet, as the region names it.
+    /// First byte, as the region names it.
     pub addr: u64,
-    /// Octets; 0 unbinds a window of type 1.
+    /// Bytes; 0 unbinds a window of type 1.
     pub len: u64,
     /// What the peer may do.
     pub access: Access,

@@ -76,7 +76,7 @@ pub struct QpCap {
     pub max_send_sge: u32,
     /// Scatter entries of a receive.
     pub max_recv_sge: u32,
-    /// Octets of inline data.
+    /// Bytes of inline data.
     pub max_inline_data: u32,
 }
 
@@ -169,7 +169,7 @@ bitflags::bitflags! {
         const QKEY = 1 << 6;
         /// How the peer is reached.
         const AV = 1 << 7;
-        /// Payload octets of a packet.
+        /// Payload bytes of a packet.
         const PATH_MTU = 1 << 8;
         /// Acknowledgement timeout.
         const TIMEOUT = 1 << 9;
@@ -223,7 +223,7 @@ pub struct QpAttr {
     pub qkey: u32,
     /// How the peer is reached.
     pub path: AddressVector,
-    /// Payload octets of a packet, as in `enum ibv_mtu`: 1 is 256, 5 is 4096.
+    /// Payload bytes of a packet, as in `enum ibv_mtu`: 1 is 256, 5 is 4096.
     pub path_mtu: u8,
     /// Acknowledgement timeout: 4.096 us times two to the power of this; 0 is for ever.
     pub timeout: u8,

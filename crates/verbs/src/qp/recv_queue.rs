@@ -26,7 +26,7 @@ impl RecvWqe {
         self.sges.as_slice()
     }
 
-    /// How much it can take, in octets.
+    /// How much it can take, in bytes.
     pub fn room(&self) -> u64 {
         total_len(self.sges())
     }

@@ -16,7 +16,7 @@ pub struct SendWqe {
     pub op: SendOp,
     /// How to do it.
     pub flags: SendFlags,
-    /// Payload octets, or the size of the result.
+    /// Payload bytes, or the size of the result.
     pub len: u32,
     /// The sequence number that the protocol gave the message.
     pub msn: u32,
@@ -52,7 +52,7 @@ impl SendWqe {
         }
     }
 
-    /// Becomes `wr`, whose payload or result has `len` octets; what is inline is copied.
+    /// Becomes `wr`, whose payload or result has `len` bytes; what is inline is copied.
     pub(super) fn set(&mut self, wr: &SendWr<'_>, len: u32, signal_all: bool) {
         self.wr_id = wr.wr_id;
         self.op = wr.op;

@@ -1,24 +1,25 @@
-//! Answers to congestion: losses beyond chance, and marks. And what is none: losses that were
-//! mistakes, and a path that was gone for a moment.
+//! Reactions to congestion: excess loss and ECN marks; and exceptions from them: spurious losses
+//! and short outages.
 
 use super::{Weave, WeavePhase};
 use crate::cc::controller::{Acked, Ecn, Lost, Spurious};
 use crate::cc::rate::octets_in;
 
-/// What is left of the rate after congestion.
+/// Multiplicative decrease of the rate: gentler than CUBIC's 0.7, since the rate is measured and
+/// not guessed.
 pub(super) const BETA: f64 = 0.8;
-/// A gap in what arrives is an outage if it lasts for this part of a round trip, and what is lost
-/// in it is most of what the path carries.
+/// A gap in arrivals counts as an outage if it lasts for 1/4 of a round trip and most of what the
+/// path carries in that time is lost.
 const GAP_PART: u64 = 4;
 
-/// What a reaction took, in case it was wrong.
+/// Time and previous rate of a reaction, to undo it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     pub(super) at_ns: u64,
     pub(super) before_bps: u64,
 }
 
-/// What was lost since the newest packet that has arrived.
+/// Losses since the newest packet that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     first_ns: u64,
@@ -27,7 +28,7 @@ pub(super) struct Gap {
 }
 
 impl Weave {
-    /// Congestion, once for all that was sent before.
+    /// Reacts to congestion, once for everything sent before.
     pub(super) fn react(&mut self, now_ns: u64) {
         let before_bps = self.model.bw_bps();
         self.cut = Some(Cut { at_ns: now_ns, before_bps });
@@ -45,12 +46,12 @@ impl Weave {
     }
 
     pub(super) fn on_mark(&mut self, ecn: &Ecn) {
-        // What leaves before an answer shows still meets the queue that it answers.
+        // Packets sent within a round trip of the reaction still meet the old queue.
         if ecn.sent_ns <= self.answered_ns + self.smoothed_rtt_ns {
             return;
         }
         match self.phase {
-            // That more was sent than the path carries is the answer that these ask for.
+            // Ramp ends when more is sent than the path carries, and the mark shows that.
             WeavePhase::Ramp { train, .. } => self.end_ramp(ecn.now_ns, &train),
             WeavePhase::Up(_) if !self.competes => {
                 self.answered_ns = ecn.now_ns;
@@ -71,7 +72,7 @@ impl Weave {
         }
     }
 
-    /// A path that let nothing through for a while was not congested, it was gone.
+    /// Ignores the losses of a short outage: the path was interrupted, not congested.
     pub(super) fn pass_gap(&mut self, acked: &Acked) {
         self.arrived_sent_ns = self.arrived_sent_ns.max(acked.sent_ns);
         let Some(gap) = self.gap.take() else { return };

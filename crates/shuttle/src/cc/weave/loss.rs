@@ -1,23 +1,26 @@
-//! Which losses mean something.
+//! Loss filter: separates random loss from congestion.
 //!
-//! A path loses packets at random, at a rate that shows while there is no queue. Only what
-//! exceeds that rate, by more than chance explains, is a sign of congestion.
+//! Random loss is measured while there is no queue. Only loss in excess of it, beyond statistical
+//! error, is a sign of congestion.
 
 use super::model::Round;
 
+/// Gain of the average of random loss: samples of about the last five count.
 const GAIN: f64 = 0.2;
-/// Fewer packets say too little about a rate of loss.
+/// Packets of a sample of the random loss: 0.5 % is then one packet.
 const SAMPLE_PACKETS: u64 = 200;
-/// The most that is believed to be random.
+/// Largest loss taken for random, 20 %: above it the path is overloaded.
 const RANDOM_MAX: f64 = 0.2;
-/// The most that is made up for by sending faster.
+/// Largest loss compensated by a higher rate, 15 %: a bound on the damage of a wrong estimate.
 const COMPENSATED_MAX: f64 = 0.15;
-/// Excess that counts while a queue stands, and while none does.
+/// Excess loss with a standing queue that counts as congestion, 0.3 %.
 const EXCESS_WITH_QUEUE: f64 = 0.003;
+/// The same without a standing queue, 10 %: policers and shallow buffers drop without one.
 const EXCESS_WITHOUT_QUEUE: f64 = 0.1;
+/// Standard deviations of a Poisson count that losses must exceed besides.
 const DEVIATIONS: f64 = 3.0;
 
-/// The path's own rate of loss, and a judge of the rest.
+/// Estimate of the random loss, and test for congestion.
 #[derive(Clone, Debug, Default)]
 pub struct LossFilter {
     random: f64,
@@ -41,8 +44,8 @@ impl LossFilter {
         (self.acked, self.lost) = (0, 0);
     }
 
-    /// Whether a round lost more than chance explains. While the path's own rate of loss is not
-    /// known no round did.
+    /// Whether a round lost significantly more than the random loss. Before that is known, no round
+    /// did.
     pub fn is_congestion(&self, round: &Round, with_queue: bool) -> bool {
         let packets = (round.acked + round.lost) as f64;
         if !self.is_seeded || packets == 0.0 {
@@ -54,12 +57,12 @@ impl LossFilter {
         lost > expected + excess * packets && lost > expected + DEVIATIONS * (expected + 1.0).sqrt()
     }
 
-    /// How much more must be sent than shall arrive.
+    /// Factor by which to exceed the delivery rate to compensate random loss.
     pub fn inflation(&self) -> f64 {
         1.0 / (1.0 - self.random.min(COMPENSATED_MAX))
     }
 
-    /// The share of packets that the path loses at random.
+    /// Random loss as a fraction of packets.
     #[cfg(test)]
     pub fn random(&self) -> f64 {
         self.random

@@ -1,54 +1,59 @@
-//! What weave believes of the path: its rate, its round trip, and the rounds that pass.
+//! Path model: rate, round trip, rounds, and what counts as a queue.
 
 use crate::cc::controller::Acked;
 use crate::cc::max_filter::MaxFilter;
 use crate::cc::rate::octets_in;
 
-/// Probe cycles over which the rate is the largest.
+/// Length of the rate's maximum filter in probe cycles: the probe before the last still counts.
 const BW_CYCLES: u64 = 2;
-/// A round trip this much above the smallest still confirms it.
+/// A round trip within 1/64 of the smallest confirms it.
 const CONFIRMS_SHARE: u64 = 64;
+/// Age at which the smallest round trip is measured anew, 10 s, as in BBR.
 const MIN_RTT_AGE_NS: u64 = 10_000_000_000;
-/// A queue is what makes round trips longer by this share of the smallest, within limits.
+/// Queueing delay that counts as a queue: 1/16 of the smallest round trip, within limits.
 const QUEUE_SHARE: u64 = 16;
+/// Least queue that counts, 1 ms: below it are timers and interrupts.
 const QUEUE_NS_MIN: u64 = 1_000_000;
+/// Least queue that counts on long paths, 8 ms: more would fill buffers for no gain.
 const QUEUE_NS_MAX: u64 = 8_000_000;
-/// And by no less than so many packets take to leave.
+/// It is at least the transmission time of four packets.
 const QUEUE_PACKETS: u64 = 4;
-/// And by no less than so many times the path's own unrest.
+/// It is at least six times the path's own jitter.
 const QUEUE_UNRESTS: u64 = 6;
-/// The unrest follows what is seen by this part.
+/// Gain of the jitter estimate: 1/32 of itself per sample, up or down.
 const UNREST_PART: u64 = 32;
+/// Least step by which the unrest rises, 10 µs.
 const UNREST_NS_MIN: u64 = 10_000;
-/// Acknowledgements come together; so long is covered beyond the round trip.
+/// Window beyond the bandwidth-delay product for aggregated acknowledgements, 1.5 ms at the rate:
+/// longer than their interval of 1 ms.
 const ACK_SLACK_NS: u64 = 1_500_000;
 
-/// A round that has passed: what was acknowledged between a packet's sending and its
-/// acknowledgement.
+/// Totals of a round: the time between a packet's sending and its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// The smallest round trip in it; a queue that lasts shows even there.
+    /// Smallest round trip of the round: a standing queue shows even there.
     pub floor_rtt_ns: u64,
     /// Packets acknowledged.
     pub acked: u64,
-    /// Packets lost, of those sent after the last reaction.
+    /// Packets lost, of those sent since the last reaction.
     pub lost: u64,
-    /// Octets delivered.
+    /// Bytes delivered.
     pub octets: u64,
-    /// How long it took.
+    /// Duration in nanoseconds.
     pub lasted_ns: u64,
-    /// There was not always something to send, so what arrived says little of the path.
+    /// Application-limited: the totals say little about the path.
     pub app_limited: bool,
 }
 
 impl Round {
-    /// What one acknowledgement tells.
+    /// A round of one acknowledgement.
     pub fn of(acked: &Acked) -> Self {
         let [acked, lost] = [acked.packets, acked.lost_packets].map(u64::from);
         Self { acked, lost, ..EMPTY }
     }
 }
 
+/// A round in which nothing has happened.
 const EMPTY: Round = Round {
     floor_rtt_ns: u64::MAX,
     acked: 0,
@@ -58,18 +63,18 @@ const EMPTY: Round = Round {
     app_limited: false,
 };
 
-/// The model.
+/// The path model.
 #[derive(Clone, Debug)]
 pub struct Model {
     bw: MaxFilter,
     cycle: u64,
     min_rtt_ns: Option<u64>,
     min_rtt_at_ns: u64,
-    /// The last two round trips, and by how much one differs from what they let expect: the
-    /// median. A queue grows or goes steadily, while a path that is not at rest leaps.
+    /// The last two round trips, and the path's jitter: the median deviation of a round trip from a
+    /// linear prediction. A queue grows or drains steadily, while jitter is erratic.
     trail_ns: [u64; 2],
     unrest_ns: u64,
-    /// What is delivered of packets sent before this says nothing of the present rate.
+    /// Packets sent before this do not measure the current rate.
     stale_before_ns: u64,
     round: Round,
     floor_rtt_ns: u64,
@@ -78,7 +83,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model of a path that nothing is known of.
+    /// A model of an unknown path.
     pub fn new() -> Self {
         Self {
             bw: MaxFilter::new(BW_CYCLES),
@@ -95,7 +100,7 @@ impl Model {
         }
     }
 
-    /// Takes an acknowledgement; returns a round if one ends with it.
+    /// Handles an acknowledgement; returns the round that ends with it, if one does.
     pub fn handle(&mut self, acked: &Acked) -> Option<Round> {
         if let Some(rtt) = acked.rtt {
             self.take_rtt(acked.now_ns, rtt.latest_ns);
@@ -143,22 +148,22 @@ impl Model {
         };
     }
 
-    /// Takes packets that were lost; `counts` unless a reaction has answered for them.
+    /// Counts lost packets; `counts` is false if a reaction covers them.
     pub fn lose(&mut self, packets: u32, counts: bool) {
         self.round.lost += if counts { u64::from(packets) } else { 0 };
     }
 
-    /// Takes back all losses of the round.
+    /// Clears the losses of the round.
     pub fn forget_losses(&mut self) {
         self.round.lost = 0;
     }
 
-    /// Takes back losses that were none.
+    /// Removes spurious losses from the round.
     pub fn restore(&mut self, packets: u32) {
         self.round.lost = self.round.lost.saturating_sub(u64::from(packets));
     }
 
-    /// Begins a probe cycle: what is older than the one before is forgotten.
+    /// Begins a probe cycle; rates older than the previous cycle expire.
     pub fn begin_cycle(&mut self) {
         self.cycle += 1;
         self.bw.expire(self.cycle);
@@ -171,32 +176,32 @@ impl Model {
         self.round.lost = 0;
     }
 
-    /// The largest rate of delivery of late, in bits per second.
+    /// Delivery rate in bits per second: maximum of the last probe cycles.
     pub fn bw_bps(&self) -> u64 {
         self.bw.max()
     }
 
-    /// The smallest round trip, once there is one.
+    /// Smallest round trip in nanoseconds, once measured.
     pub fn min_rtt_ns(&self) -> Option<u64> {
         self.min_rtt_ns
     }
 
-    /// The smallest round trip of the round that passed last.
+    /// Smallest round trip of the last round, in nanoseconds.
     pub fn floor_rtt_ns(&self) -> u64 {
         self.floor_rtt_ns
     }
 
-    /// Whether the smallest round trip has not been seen for so long that it may be wrong.
+    /// Whether the smallest round trip was not confirmed for 10 s.
     pub fn min_rtt_is_old(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.min_rtt_at_ns) > MIN_RTT_AGE_NS
     }
 
-    /// Forgets the smallest round trip for the one at hand.
+    /// Replaces the smallest round trip by `rtt_ns`.
     pub fn forget_min_rtt(&mut self, now_ns: u64, rtt_ns: u64) {
         (self.min_rtt_ns, self.min_rtt_at_ns) = (Some(rtt_ns), now_ns);
     }
 
-    /// How much a queue adds to the round trip before it counts as one that stands.
+    /// Queueing delay in nanoseconds that counts as a standing queue.
     pub fn queue_ns(&self, datagram_octets: u16) -> u64 {
         let packets = QUEUE_PACKETS * u64::from(datagram_octets);
         let leave_ns = crate::cc::rate::time_for_ns(packets, self.bw.max());
@@ -207,20 +212,19 @@ impl Model {
         (self.min_rtt_ns.unwrap_or(0) / QUEUE_SHARE).clamp(QUEUE_NS_MIN, QUEUE_NS_MAX)
     }
 
-    /// How much longer round trips may be because the path is not at rest; 0 where that is less
-    /// than what would count as a queue.
+    /// Allowance for jitter in nanoseconds; 0 if it is below what counts as a queue anyway.
     fn restless_ns(&self) -> u64 {
         let unrest_ns = QUEUE_UNRESTS * self.unrest_ns;
         if unrest_ns > self.usual_queue_ns() { unrest_ns } else { 0 }
     }
 
-    /// Octets that the path holds at its rate without a queue.
+    /// Bandwidth-delay product in bytes.
     pub fn bdp_octets(&self) -> u64 {
         octets_in(self.bw.max(), self.min_rtt_ns.unwrap_or(0))
     }
 
-    /// Octets in flight beyond the path's own because acknowledgements come together, and not when
-    /// they would.
+    /// Window in bytes beyond the bandwidth-delay product, for aggregated acknowledgements and
+    /// jitter.
     pub fn slack_octets(&self) -> u64 {
         octets_in(self.bw.max(), ACK_SLACK_NS + self.restless_ns())
     }

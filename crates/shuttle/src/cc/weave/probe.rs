@@ -1,37 +1,40 @@
-//! Probes: a little more than the path is known to carry, from the same few packets on for every
-//! flow, half as much again each round until a queue shows.
+//! Probes (phase Up): an excess in flight that starts at the same few packets for every flow, and
+//! grows by half each round until a queue shows.
 
 use super::model::Round;
 use super::{Weave, WeavePhase};
 use crate::cc::rate::octets_in;
 
-/// No probe for so many round trips after a reaction.
+/// Round trips without a probe after a reaction.
 const CALM_RTTS: u64 = 6;
-/// What the first round of a probe adds: as much for every flow, so that shares become equal.
+/// First excess in packets: equal for every flow, so that shares converge.
 const PROBE_PACKETS: u64 = 4;
-/// A probe that adds less, as time at the rate, cannot tell that there is no more.
+/// Excess in nanoseconds at the rate from which a probe without gain may end: less could not show
+/// that there is no more.
 const PROBE_QUEUE_NS: u64 = 2_000_000;
+/// Rounds between two checks whether the probe raised the rate.
 const PROBE_ROUNDS: u32 = 3;
-/// A probe ends when the queue is longer by this part of what counts as one: by less than other
-/// flows of its kind answer.
+/// Growth of the queue that ends a probe, in eighths of a standing queue: below the threshold at
+/// which other weave flows yield.
 const PROBE_EIGHTHS: u64 = 3;
+/// Growth over those rounds that keeps the probe going: 1 %.
 const PROBE_GAIN: f64 = 1.01;
-/// Each round adds more by this part of what the one before did, while no queue shows.
+/// Growth of the excess per round while no queue shows: 1/2.
 const PROBE_GROWTH_PART: u64 = 2;
 
-/// A probe under way.
+/// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Probe {
-    /// Octets beyond what fills the path.
+    /// Excess in flight in bytes.
     pub(super) extra: u64,
-    /// Rounds so far.
+    /// Rounds of this probe.
     rounds: u32,
-    /// The rate before.
+    /// Rate at the last check, in bits per second.
     before_bps: u64,
-    /// The queue before, as time. What others queue does not end a probe: every flow asks for
-    /// the same time at the rate of the path, which is how shares become equal.
+    /// Queueing delay before the probe, in nanoseconds. Queues of others do not end a probe: every
+    /// flow asks for the same time at the path's rate, so shares converge.
     base_ns: u64,
-    /// The round before showed that the queue grows.
+    /// The last round showed that the queue grows.
     is_queued: bool,
 }
 
@@ -48,7 +51,8 @@ impl Weave {
         });
     }
 
-    /// The queue that a reaction answered is gone: whether the reaction was too much shows soon.
+    /// Probes soon: the queue that caused a reaction is gone, and the reaction may have been too
+    /// strong.
     pub(super) fn probe_soon(&mut self, now_ns: u64) {
         let calm_ns = self.answered_ns + CALM_RTTS * self.smoothed_rtt_ns;
         if let WeavePhase::Cruise { probe_at_ns, .. } = &mut self.phase

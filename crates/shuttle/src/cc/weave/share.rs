@@ -1,28 +1,31 @@
-//! Living with others: a queue that stands is drained by all in proportion; one that will not go
-//! belongs to flows that fill buffers, and weave competes with those.
+//! Sharing: weave flows drain a standing queue in proportion to their rates; if it does not drain,
+//! it belongs to flows that fill buffers, and weave competes with them.
 
 use super::model::Round;
 use super::{Weave, WeavePhase};
 use crate::cc::rate::{SECOND_NS, bits_per_second};
 
-/// Reductions in a row that did not drain the queue: others keep it up.
+/// Reductions without effect after which weave competes.
 const COMPETE_YIELDS: u32 = 4;
-/// Rounds in a row with a queue that are no other flow's probe.
+/// Rounds with a queue before a reduction: one may be another flow's probe.
 const YIELD_ROUNDS: u32 = 2;
-/// Rounds in a row without one.
+/// Rounds without a queue that end competing.
 const PEACE_ROUNDS: u32 = 2;
-/// Round trips that differ by less than this part while weave yields stay the same.
+/// Round trips within 1/256 of each other during reductions show a longer path, not a queue.
 const STEADY_PART: u64 = 256;
-/// Yielding drains the queue in a round trip, but takes no more than this at once.
+/// Largest reduction at a time: a queue is drained in a round trip, but by no more than 10 % of the
+/// rate.
 const YIELD_MAX: f64 = 0.1;
-/// Sooner where others are, so that shares become equal.
+/// Time until the next probe after a reduction, 0.25 s to 0.75 s: shares converge with each probe.
 const SHARED_PROBE_NS: u64 = SECOND_NS / 4;
+/// Random part of that time, so that flows do not probe in step.
 const SHARED_PROBE_SPREAD_NS: u64 = SECOND_NS / 2;
 
 impl Weave {
-    /// A queue that stands while cruising is answered by all flows alike, in proportion.
+    /// Handles a round of Cruise: reduces the rate in proportion to a standing queue, as all weave
+    /// flows do.
     pub(super) fn on_cruise_round(&mut self, now_ns: u64, round: &Round) {
-        // Sooner than it counts as congestion: in a shallow buffer others lose packets by then.
+        // Half the threshold: in a shallow buffer other flows lose packets at the full one.
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 2;
         if !is_queued {
             (self.queued_rounds, self.yields) = (0, 0);
@@ -47,7 +50,7 @@ impl Weave {
         if self.yields >= COMPETE_YIELDS && self.queued_rounds >= YIELD_ROUNDS {
             return self.end_yields(now_ns);
         }
-        // One round may be another's probe; and what a reaction does shows a round later.
+        // One round may be another flow's probe; and a reduction shows a round later.
         if self.queued_rounds >= YIELD_ROUNDS {
             self.queued_rounds = 0;
             self.yields += 1;
@@ -55,8 +58,8 @@ impl Weave {
         }
     }
 
-    /// Yielding does not help. A queue that others keep up would move meanwhile; round trips that
-    /// stay the same are those of a path that became longer.
+    /// Ends reductions without effect. A queue kept up by others varies; constant round trips are
+    /// those of a path that became longer.
     fn end_yields(&mut self, now_ns: u64) {
         if let Some(bw_bps) = self.before_yield_bps.take() {
             self.model.set_bw(bw_bps, now_ns);

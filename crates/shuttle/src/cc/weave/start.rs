@@ -1,7 +1,7 @@
-//! The start: four times as much each round, each time as one short flight. Where a flight is
-//! sent faster than the path carries, its acknowledgements tell how fast that is, long before
-//! there is enough under way to fill the path; then the rate is known at once. The same again
-//! from a rate that once was. Rounds without enough to send teach nothing: the ramp waits.
+//! Start-up (phases Ramp and Drain): each round sends one short flight of four times the last. If a
+//! flight is sent faster than the path carries, the spacing of its acknowledgements measures the
+//! rate long before the path is full. After an outage, and with saved properties, the same from a
+//! known rate. App-limited rounds do not count.
 
 use super::model::Round;
 use super::{INITIAL_PACKETS, RAMP, Weave, WeavePhase};
@@ -9,36 +9,39 @@ use crate::cc::controller::Acked;
 use crate::cc::rate::{bits_per_second, octets_in};
 use crate::rtt::ack_interval_ns;
 
-/// Added to the window for each octet acknowledged: four times as much each round.
+/// Window growth per byte acknowledged: fourfold each round.
 const RAMP_GROWTH: u64 = 3;
-/// Intervals between acknowledgements that measure a rate. A flight lasts as many, so more than
-/// as many in a row that show a queue end the ramp.
+/// Acknowledgement intervals that measure a rate. A flight lasts as many, so a run of more that
+/// show a queue ends Ramp.
 const TRAIN: usize = 4;
-/// A flight is sent no slower than this, in windows a round trip.
+/// Least pacing rate of a flight, in windows per round trip.
 const RAMP_PACING_MIN: f64 = 1.05;
-/// The ramp ends when the rate grows by less than this in so many rounds.
+/// Growth of the rate below which Ramp ends, 25 %, as in BBR.
 const FULL_GROWTH: f64 = 1.25;
+/// Rounds without that growth: a round or two may have lacked data.
 const FULL_ROUNDS: u32 = 3;
-/// What the first flight after an outage is sent at, in rates that once were.
+/// Size of the first flight after an outage in flights at the known rate: faster than the path, so
+/// that it measures the rate.
 const RESUME_RATES: f64 = 3.0;
-/// Rounds in which what the ramp queued goes, unless others have their part of the path.
+/// Rounds in which the queue of Ramp drains, unless other flows share the path.
 const DRAIN_ROUNDS: u32 = 2;
 
-/// The newest acknowledgements of a ramp, and what they tell.
+/// Rate measurement by the newest acknowledgements of Ramp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Train {
-    /// When each arrived, when what it told of was sent, and octets delivered by then.
+    /// Arrival time, sending time of the newest packet covered, and bytes delivered, of each.
     seen: [(u64, u64, u64); TRAIN + 1],
-    /// How many in a row showed that more was sent than the path carries.
+    /// Consecutive acknowledgements that showed a queue.
     full: usize,
-    /// The fastest delivery over all of `seen`.
+    /// Largest delivery rate over all of `seen`, in bits per second.
     fastest_bps: u64,
 }
 
 impl Train {
+    /// No acknowledgement seen.
     pub(super) const EMPTY: Self = Self { seen: [(0, 0, 0); TRAIN + 1], full: 0, fastest_bps: 0 };
 
-    /// Takes an acknowledgement; `is_full` unless it cannot tell.
+    /// Adds an acknowledgement; `is_full` if it shows a queue, `None` if it has no sample.
     fn take(&mut self, acked: &Acked, is_full: Option<bool>) {
         self.full = match is_full {
             Some(true) => self.full + 1,
@@ -51,7 +54,7 @@ impl Train {
         if acked_ns == 0 {
             return;
         }
-        // Acknowledgements that bunch do not make the path faster than packets were sent.
+        // Aggregated acknowledgements cannot show a higher rate than that of sending.
         let interval_ns = (acked.now_ns - acked_ns).max(acked.sent_ns.saturating_sub(sent_ns));
         let rate_bps = bits_per_second(acked.delivered_octets - delivered_octets, interval_ns);
         self.fastest_bps = self.fastest_bps.max(rate_bps);
@@ -59,7 +62,7 @@ impl Train {
 }
 
 impl Weave {
-    /// How much faster a flight is sent than its window once a round trip.
+    /// Pacing gain of a flight over one window per round trip.
     pub(super) fn ramp_pacing(&self) -> f64 {
         self.model.min_rtt_ns().or(self.saved_rtt_ns).map_or(RAMP_PACING_MIN, pacing_over)
     }
@@ -103,8 +106,8 @@ impl Weave {
         };
     }
 
-    /// The rate is known. No more than fills the path leaves until a round shows what of it is
-    /// this flow's.
+    /// Ends Ramp: the rate is known. Drain sends at most a bandwidth-delay product until a round
+    /// shows this flow's share.
     pub(super) fn end_ramp(&mut self, now_ns: u64, train: &Train) {
         self.model.set_bw(self.model.bw_bps().max(train.fastest_bps), now_ns);
         self.answered_ns = now_ns;
@@ -112,8 +115,8 @@ impl Weave {
         self.phase = WeavePhase::Drain { rounds: 0 };
     }
 
-    /// A round at the rate that the ramp found; the first still tells of the ramp. If a queue
-    /// stands then others have a part of the path.
+    /// Handles a round of Drain; the first still reflects Ramp. A standing queue shows other flows
+    /// on the path.
     pub(super) fn on_drain_round(&mut self, now_ns: u64, round: &Round, rounds: u32) {
         let is_queued = self.above_min_ns(round.floor_rtt_ns) > self.queue_ns() / 4;
         if rounds > 1 && !is_queued {
@@ -131,7 +134,7 @@ impl Weave {
         }
     }
 
-    /// Begins again with a flight that shows whether the rate is what it once was.
+    /// Restarts with a flight that verifies a known rate.
     pub(super) fn resume(&mut self, rate_bps: u64, rtt_ns: u64) {
         let least = INITIAL_PACKETS * u64::from(self.params.datagram_octets);
         let flight = octets_in(rate_bps, rtt_ns) as f64 * RESUME_RATES / pacing_over(rtt_ns);
@@ -141,7 +144,7 @@ impl Weave {
     }
 }
 
-/// The pacing of a flight over a path of this round trip.
+/// Pacing gain of a flight on a path of this round trip.
 fn pacing_over(rtt_ns: u64) -> f64 {
     let flight_ns = TRAIN as u64 * ack_interval_ns(rtt_ns);
     (rtt_ns as f64 / flight_ns as f64).max(RAMP_PACING_MIN)
