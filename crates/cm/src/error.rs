@@ -1,5 +1,5 @@
-//! What can go wrong, by the party at fault: [`Misuse`] is the caller's and becomes an errno at
-//! once; [`Failure`] is the network's or the peer's and becomes the status of an event.
+//! Errors by origin: [`Misuse`] is the caller's and becomes an errno at once; [`Failure`] is the
+//! network's or the peer's and becomes the status of an event.
 
 use thiserror::Error;
 
@@ -7,15 +7,15 @@ use crate::event::EventKind;
 use crate::param::Manner;
 use crate::state::{Command, State};
 
-/// The caller's fault. Nothing has changed.
+/// Error of the caller; nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Misuse {
     /// The command does not fit the state of the id.
     #[error("{command:?} does not fit an id that is {state:?}")]
     WrongState {
-        /// What was asked for.
+        /// Value asked for.
         command: Command,
-        /// What the id was in.
+        /// State of the id.
         state: State,
     },
     /// More private data than every peer can take.
@@ -24,9 +24,9 @@ pub enum Misuse {
     /// A read depth above what the device offers, and not the value that means "all".
     #[error("a read depth of {asked} on a device that offers {device}")]
     DepthTooLarge {
-        /// What was asked for.
+        /// Value asked for.
         asked: u8,
-        /// What the device offers.
+        /// Limit of the device.
         device: u16,
     },
 }
@@ -38,10 +38,10 @@ impl Misuse {
     }
 }
 
-/// Why a connection did not come to be.
+/// Cause of a failed connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// Nobody listens there, or the peer's host refused.
+    /// Refused: nobody listens at the port, or the peer's host refused.
     #[error("connection refused")]
     Refused,
     /// The peer reset or closed the stream before it answered.
@@ -53,10 +53,10 @@ pub enum Failure {
     /// The peer's answer was no answer (RFC 5044, section 7.1.2: improperly formatted).
     #[error("the peer broke the protocol")]
     Protocol,
-    /// This side gave up.
+    /// Given up by the application of this side.
     #[error("given up by this side")]
     Aborted,
-    /// What the operating system said; a positive errno.
+    /// Error of a system call: a positive errno.
     #[error("system error {0}")]
     Os(i32),
 }

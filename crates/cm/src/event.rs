@@ -3,13 +3,13 @@
 use crate::error::Failure;
 use crate::param::{Manner, Terms};
 
-/// What happened; the values are those of `enum rdma_cm_event_type`.
+/// Kind of event; the values of `enum rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum EventKind {
     /// The destination has a route and the id a source address.
     AddrResolved = 0,
-    /// There is no way to the destination.
+    /// The destination has no route.
     AddrError = 1,
     /// The route is known.
     RouteResolved = 2,
@@ -20,17 +20,17 @@ pub enum EventKind {
     /// The peer accepted, and the application has to connect its queue pair and to confirm: not
     /// raised over iWARP.
     ConnectResponse = 5,
-    /// The attempt failed for a reason that has no event of its own.
+    /// The attempt failed for another reason.
     ConnectError = 6,
     /// The peer did not answer.
     Unreachable = 7,
-    /// The peer, or its host, said no.
+    /// The peer or its host rejected the connection.
     Rejected = 8,
-    /// Data can flow.
+    /// The connection is established.
     Established = 9,
-    /// The connection is over.
+    /// The connection has ended.
     Disconnected = 10,
-    /// The device went away.
+    /// The device was removed.
     DeviceRemoval = 11,
     /// Joined a multicast group: not raised over iWARP.
     MulticastJoin = 12,
@@ -40,18 +40,18 @@ pub enum EventKind {
     AddrChange = 14,
     /// The queue pair may be used again: not raised over iWARP.
     TimewaitExit = 15,
-    /// The name that was to be resolved has addresses.
+    /// Name resolution succeeded.
     AddrinfoResolved = 16,
-    /// The name that was to be resolved has none.
+    /// Name resolution failed.
     AddrinfoError = 17,
-    /// The application's own.
+    /// An event of the application itself.
     User = 18,
 }
 
-/// Something to tell the application.
+/// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// Kind of event.
     pub kind: EventKind,
     /// 0, a negative errno, or in InfiniBand's manner the reason of a rejection; one of `EAI_*` in
     /// an [`EventKind::AddrinfoError`], the application's own in an [`EventKind::User`].
@@ -63,16 +63,16 @@ pub struct Event {
     /// The counterpart of `responder_resources`: the peer's inbound depth in a request, the own
     /// inbound depth once established.
     pub initiator_depth: u8,
-    /// What the peer sent along; at most 512 bytes (RFC 5044, section 7.1.1).
+    /// Private data of the peer; at most 512 bytes (RFC 5044, section 7.1.1).
     pub private_data: Vec<u8>,
-    /// What the peer said about its queue pair.
+    /// The peer's queue pair properties.
     pub terms: Terms,
-    /// What the application gave along with an [`EventKind::User`].
+    /// Argument of the application in an [`EventKind::User`].
     pub arg: u64,
 }
 
 impl Event {
-    /// An event that says nothing but that it happened.
+    /// An event without further information.
     pub fn plain(kind: EventKind) -> Event {
         Event {
             kind,

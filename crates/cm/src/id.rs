@@ -7,14 +7,14 @@ use crate::event::{Event, EventKind};
 use crate::param::{ConnParam, Depths, Device, Manner, Terms, check_private_data, event_depth};
 use crate::state::{Command, Outcome, State};
 
-/// What the caller has to close after [`Id::disconnect`].
+/// What the caller closes after [`Id::disconnect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Close {
     /// The established link, gracefully; [`Id::handle_link_down`] reports that it is done.
     Link,
     /// A connection attempt or an unanswered request: its stream is dropped.
     Attempt,
-    /// There is nothing left to close.
+    /// Nothing: there is no connection left.
     Nothing,
 }
 
@@ -23,9 +23,9 @@ pub enum Close {
 pub struct Id {
     state: State,
     device: Device,
-    /// What this side wants, until the outcome of the negotiation replaces it.
+    /// Depths wanted by this side, then those negotiated.
     own: Depths,
-    /// What the peer asked for, as this side sees it: its ORD is the inbound depth here.
+    /// Depths of the peer's request, from this side's view: its ORD is the inbound depth here.
     peer: Depths,
     events: VecDeque<Event>,
 }
@@ -56,14 +56,14 @@ impl Id {
         Id { state, device, own: device.depths, peer, events: VecDeque::new() }
     }
 
-    /// The way to the destination is by this device.
+    /// Sets the device that reaches the destination.
     pub fn settle(&mut self, device: Device) {
         if !self.state.has_peer() {
             (self.device, self.own) = (device, device.depths);
         }
     }
 
-    /// Where the id is in its life.
+    /// Current state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -143,7 +143,7 @@ impl Id {
         Ok(self.own)
     }
 
-    /// Says no.
+    /// Rejects the request of a peer.
     ///
     /// # Errors
     /// [`Misuse::WrongState`] unless a request is unanswered; [`Misuse::PrivateDataTooLong`].
@@ -188,7 +188,7 @@ impl Id {
         self.enter(Command::Notify)
     }
 
-    /// How the look-up of the destination ended.
+    /// Handles the result of the address lookup.
     pub fn handle_addr(&mut self, result: Result<(), Failure>) {
         match result {
             Ok(()) => self.report(Outcome::AddrFound, Event::plain(EventKind::AddrResolved)),
@@ -198,7 +198,7 @@ impl Id {
         }
     }
 
-    /// How the look-up of the route ended.
+    /// Handles the result of the route lookup.
     pub fn handle_route(&mut self, result: Result<(), Failure>) {
         match result {
             Ok(()) => self.report(Outcome::RouteFound, Event::plain(EventKind::RouteResolved)),
@@ -239,7 +239,7 @@ impl Id {
         Event { responder_resources, initiator_depth, ..Event::plain(kind) }
     }
 
-    /// The peer said no.
+    /// Handles a rejection by the peer.
     pub fn handle_rejected(&mut self, peer: Depths, private_data: Vec<u8>) {
         let depths = self.device.depths;
         let status = match self.device.manner {
@@ -278,7 +278,7 @@ impl Id {
         }
     }
 
-    /// The next thing to tell the application.
+    /// The next event for the application.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -19,27 +19,27 @@ pub struct Depths {
     pub ord: u16,
 }
 
-/// Whose customs an id follows: which events it raises and what their status means.
+/// Conventions of an id: which events it raises, and what their status means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Manner {
-    /// Those of iWARP.
+    /// iWARP, where the status of an event is an errno.
     #[default]
     Iwarp,
-    /// Those of InfiniBand, which adapters on Ethernet have too.
+    /// InfiniBand and RoCE, where a rejection has a reason.
     InfiniBand,
 }
 
-/// What the manager of an id must know of its device.
+/// Properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The largest depths.
+    /// Largest depths.
     pub depths: Depths,
-    /// Whose customs it follows.
+    /// Conventions of its events.
     pub manner: Manner,
 }
 
-/// What one side's application tells the other's about its queue pair; nothing here depends on
-/// it, and iWARP does not carry it.
+/// Properties of a queue pair told to the peer's application; nothing here depends on them, and
+/// iWARP does not carry them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
     /// Number of the queue pair; 0 if it is not known.
@@ -50,22 +50,22 @@ pub struct Terms {
     pub flow_control: bool,
     /// Receives come from a shared queue.
     pub srq: bool,
-    /// How often a request is repeated.
+    /// Retransmissions of a request.
     pub retry_count: u8,
-    /// How often a request is repeated whose receiver is not ready.
+    /// Retransmissions after receiver-not-ready.
     pub rnr_retry_count: u8,
 }
 
-/// What the application passes to connect and accept.
+/// Parameters of connect and accept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnParam {
     /// Inbound read depth, or [`DEPTH_DEVICE_MAX`].
     pub responder_resources: u8,
     /// Outbound read depth, or [`DEPTH_DEVICE_MAX`].
     pub initiator_depth: u8,
-    /// At most [`PRIVATE_DATA_MAX`] bytes.
+    /// Private data, at most [`PRIVATE_DATA_MAX`] bytes.
     pub private_data: Vec<u8>,
-    /// About this side's queue pair.
+    /// Properties of this side's queue pair.
     pub terms: Terms,
 }
 
@@ -126,7 +126,7 @@ impl Depths {
         Depths { ird: self.ord, ord: self.ird }
     }
 
-    /// Each no larger than the device's.
+    /// Limits each depth to the device's.
     pub fn within(self, device: Depths) -> Depths {
         Depths { ird: self.ird.min(device.ird), ord: self.ord.min(device.ord) }
     }

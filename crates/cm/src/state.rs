@@ -2,10 +2,10 @@
 
 use crate::error::Misuse;
 
-/// Where an id is in its life.
+/// State of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Just created.
+    /// After creation.
     Idle,
     /// Has a local address.
     AddrBound,
@@ -15,44 +15,44 @@ pub enum State {
     AddrResolved,
     /// The route is being looked up.
     RouteQuery,
-    /// Ready to connect.
+    /// Has a route; ready to connect.
     RouteResolved,
     /// Peers may connect to it.
     Listening,
-    /// Waits for the peer's answer.
+    /// Connecting: waits for the peer's answer.
     Connecting,
     /// Came from a listener; waits for the application's answer.
     ConnectRequest,
-    /// Has answered yes; waits for the peer's first message.
+    /// Accepted; waits for the peer's first message.
     Accepting,
-    /// The peer has answered yes; the application has to confirm.
+    /// The peer accepted; the application has to confirm.
     Answered,
-    /// Data can flow.
+    /// Established: data may flow.
     Connected,
     /// The application asked for the end; the stream is being closed.
     Disconnecting,
-    /// Was connected, or failed to, or said no: good for nothing but being destroyed.
+    /// Disconnected, failed or rejected: can only be destroyed.
     Closed,
 }
 
-/// What an application can ask of an id.
+/// Command of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Take a local address.
     Bind,
     /// Let peers connect.
     Listen,
-    /// Find the way to a destination.
+    /// Resolve a destination address.
     ResolveAddr,
-    /// Find the route.
+    /// Resolve the route to the destination.
     ResolveRoute,
     /// Connect to the destination.
     Connect,
-    /// Answer a request with yes.
+    /// Accept a request.
     Accept,
-    /// Answer a request with no.
+    /// Reject a request.
     Reject,
-    /// End the connection.
+    /// End the connection, or give up the attempt.
     Disconnect,
     /// Confirm a connection whose queue pair the application connects: InfiniBand only.
     Establish,
@@ -60,22 +60,22 @@ pub enum Command {
     Notify,
 }
 
-/// What the world can report to an id.
+/// Outcome reported by the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     /// The address was found.
     AddrFound,
-    /// It was not.
+    /// The lookup failed.
     AddrMissing,
     /// The route was found.
     RouteFound,
-    /// It was not.
+    /// The lookup failed.
     RouteMissing,
-    /// The peer's yes, which the application has to confirm.
+    /// The peer accepted, which the application has to confirm.
     Answered,
-    /// The link is up: the peer's yes, or its first message.
+    /// The link is up: the peer accepted, or its first message arrived.
     LinkUp,
-    /// The attempt is over without a connection.
+    /// The attempt failed.
     LinkFailed,
     /// The link is down.
     LinkDown,

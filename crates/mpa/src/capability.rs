@@ -1,10 +1,10 @@
-//! What MPA over TCP does for DDP, and who does it.
+//! Capabilities of MPA over TCP: which layer provides which service to DDP.
 
 use weft_wire::capability::{By, Capabilities, Component, crc32c};
 
 use crate::negotiate::Agreed;
 
-/// Who does what below DDP on a connection where this was agreed.
+/// Capabilities below DDP under `agreed`.
 pub fn capabilities(agreed: &Agreed) -> Capabilities {
     let markers = match (agreed.markers_out, agreed.markers_in) {
         (false, false) => By::Nobody,

@@ -1,4 +1,4 @@
-//! What goes wrong in MPA, and the Terminate that tells the peer.
+//! Errors of MPA, and their Terminate codes.
 
 use weft_wire::mpa::StartError;
 use weft_wire::terminate::TerminateCode;
@@ -49,12 +49,12 @@ impl MpaError {
     }
 }
 
-/// Why reception ended: a fault of MPA, or one that the sink above it found.
+/// Cause of the end of reception: an error of MPA, or a fault found by the sink above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxFault<F> {
-    /// The frame is wrong.
+    /// An invalid frame.
     Mpa(MpaError),
-    /// Its content is.
+    /// A fault of its contents.
     Sink(F),
 }
 

@@ -24,7 +24,7 @@ const DEPTH_MAX: u16 = 1 << 13;
 const REVISION: u8 = 1;
 const REVISION_ENHANCED: u8 = 2;
 
-/// Which end of the exchange.
+/// Role in the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Sends the Request.
@@ -33,7 +33,7 @@ pub enum Role {
     Responder,
 }
 
-/// What one end wants of a connection.
+/// Offer of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// Reads and atomics of the peer that can be served at a time.
@@ -89,13 +89,13 @@ impl Offer {
 /// The first message of an initiator, which tells the responder that it may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rtr {
-    /// A Write of no bytes.
+    /// A zero-length Write.
     Write,
-    /// A Read of no bytes.
+    /// A zero-length Read.
     Read,
 }
 
-/// What both ends keep to.
+/// Result of the negotiation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// FPDUs carry valid CRCs, in both directions.
@@ -137,7 +137,7 @@ pub enum Reply {
     Unacceptable {
         /// How to frame the Terminate.
         agreed: Agreed,
-        /// Why.
+        /// The error.
         error: MpaError,
     },
 }

@@ -1,4 +1,4 @@
-//! Taking FPDUs apart (RFC 5044, section 4 and 6).
+//! Deframing: FPDUs into ULPDUs (RFC 5044, sections 4 and 6).
 //!
 //! Works on whole frames in the caller's buffer; without markers the sink gets slices of it.
 
@@ -20,7 +20,7 @@ pub(crate) struct Deframer {
     /// Number of the next segment.
     next: u64,
     first_arrived: bool,
-    /// Nothing more is delivered, whatever arrives.
+    /// Reception has ended: later bytes are dropped.
     ended: bool,
     /// A frame without its markers.
     stripped: Vec<u8>,

@@ -1,4 +1,4 @@
-//! Full operation: a framer and a deframer, and the rule of who speaks first.
+//! Full operation: a framer and a deframer, and the rule that the initiator sends first.
 
 use weft_wire::capability::Capabilities;
 use weft_wire::llp::{Gather, RegisteredMemory, UlpduSink, UlpduSource};
@@ -62,7 +62,7 @@ impl Stream {
         self.mulpdu
     }
 
-    /// Who does what below DDP on this connection.
+    /// Capabilities below DDP on this connection.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }

@@ -10,8 +10,8 @@ use weft_wire::llp::{Gather, MemoryPiece, Piece, RegisteredMemory, SegmentId, Ul
 
 use crate::marker;
 
-/// Payload pieces from this length up are sent from where they are; copying shorter ones costs
-/// less than one more piece in the system call.
+/// Payload pieces of at least this many bytes are sent from application memory; copying shorter
+/// ones costs less than another entry in the system call.
 const COPY_BELOW: u32 = 1024;
 
 /// The sending half of a stream.
@@ -22,7 +22,7 @@ pub(crate) struct Framer {
     framed: u64,
     /// Stream bytes that TCP took.
     transmitted: u64,
-    /// Where the last frame ends that TCP took whole.
+    /// End of the last frame that TCP accepted entirely.
     boundary: u64,
     /// Segments that TCP has not taken in full, with the stream byte at which each ends.
     in_flight: VecDeque<(u64, SegmentId)>,

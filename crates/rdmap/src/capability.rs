@@ -17,7 +17,7 @@ pub enum Peer {
     Unknown,
     /// RFC 7306 and a Send with immediate data: a Weft peer.
     Extended,
-    /// None.
+    /// None: not Weft, or silent for too long.
     Plain,
 }
 

@@ -212,7 +212,7 @@ impl Stream {
         self.discovery.peer()
     }
 
-    /// Changes ORD.
+    /// Changes ORD, the limit of outstanding requests.
     pub fn set_ord(&mut self, ord: u16) {
         self.config.ord = ord;
         self.outbound.set_ord(ord);

@@ -1,24 +1,24 @@
 //! Access rights of memory regions.
 
 bitflags::bitflags! {
-    /// What a region may be used for; the values of `IBV_ACCESS_*`.
+    /// Access rights of a region; the values of `IBV_ACCESS_*`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Access: u32 {
-        /// Received data and read results may be placed in it.
+        /// Local writes: received data and Read responses.
         const LOCAL_WRITE = 1;
-        /// A peer may write it.
+        /// Remote Writes.
         const REMOTE_WRITE = 1 << 1;
-        /// A peer may read it.
+        /// Remote Reads.
         const REMOTE_READ = 1 << 2;
-        /// A peer may run atomics on it.
+        /// Remote Atomics.
         const REMOTE_ATOMIC = 1 << 3;
         /// Memory windows may be bound to it.
         const MW_BIND = 1 << 4;
-        /// Addresses start at zero.
+        /// Addresses are offsets from the region's start.
         const ZERO_BASED = 1 << 5;
-        /// Pages are found on demand.
+        /// On-demand paging: no page is checked at registration.
         const ON_DEMAND = 1 << 6;
-        /// Everything that a peer may be allowed.
+        /// All rights of a peer.
         const REMOTE = Self::REMOTE_WRITE.bits()
             | Self::REMOTE_READ.bits()
             | Self::REMOTE_ATOMIC.bits();
@@ -41,7 +41,7 @@ impl Access {
             || self.contains(Self::LOCAL_WRITE)
     }
 
-    /// Whether a peer has any right at all.
+    /// Whether a peer has any right.
     pub fn is_remote(self) -> bool {
         self.intersects(Self::REMOTE)
     }

@@ -1,11 +1,11 @@
-//! Completion channels: where an armed completion queue says that it has something.
+//! Completion channels: events of armed completion queues.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use weft_sync::Mutex;
 
-/// Tells a sleeper outside this crate that one more event is queued.
+/// Wake-up of a waiter outside this crate: one more event is queued.
 pub trait Wake: Send + Sync {
     /// Called once for each queued event.
     fn wake(&self);
@@ -18,17 +18,17 @@ pub struct CompChannel {
 }
 
 impl CompChannel {
-    /// A channel that calls `wake` for each event.
+    /// A channel that calls `wake` for each event queued.
     pub fn new(wake: Box<dyn Wake>) -> Arc<Self> {
         Arc::new(Self { events: Mutex::default(), wake })
     }
 
-    /// Takes the oldest event: the cookie its completion queue was made with.
+    /// Takes the oldest event: the cookie of its completion queue.
     pub fn pop(&self) -> Option<u64> {
         self.events.lock().pop_front()
     }
 
-    /// Drops the events of a completion queue that goes away; says how many there were.
+    /// Drops the events of a completion queue that is destroyed; returns how many there were.
     pub fn forget(&self, cookie: u64) -> usize {
         let mut events = self.events.lock();
         let before = events.len();

@@ -1,8 +1,7 @@
 //! Completion queues.
 //!
-//! A completion is pushed once by the queue pair and polled once by the application. Polling it
-//! also gives the send queue its slots back, because a program counts the slots it has by the
-//! completions it has seen.
+//! A completion is pushed once by the queue pair and polled once by the application. Polling frees
+//! its send queue slots, because an application counts free slots by the completions it has polled.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,17 +17,17 @@ use crate::misuse::Misuse;
 use crate::usage::{Counted, Users};
 use crate::wc::{Wc, WcStatus};
 
-/// The queue overflowed, and completions were lost; it stays so until it is destroyed.
+/// The queue overflowed and lost completions; permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the completion queue overflowed")]
 pub struct CqError;
 
-/// Send queue slots that a completion gives back when it is polled.
+/// Send queue slots that polling a completion frees.
 #[derive(Clone, Debug)]
 pub struct Reclaim {
-    /// How many slots of the send queue are taken.
+    /// Counter of slots in use in the send queue.
     pub taken: Arc<AtomicU32>,
-    /// How many of them this completion stands for.
+    /// Slots that this completion frees.
     pub slots: u32,
 }
 
@@ -43,35 +42,35 @@ struct Entry {
     wc: Wc,
     reclaim: Option<Reclaim>,
     stamp_ns: u64,
-    /// It counts for an arm of solicited ones.
+    /// It fires an arm for solicited completions.
     solicited: bool,
 }
 
-/// Tells the time in nanoseconds.
+/// A clock in nanoseconds.
 pub type Clock = fn() -> u64;
 
 struct Ring {
     entries: VecDeque<Entry>,
     capacity: u32,
     armed: Armed,
-    /// A poll has found fewer completions than it had room for, and there was no event since.
+    /// The last poll emptied the queue, and no event was fired since.
     drained: bool,
     overflowed: bool,
-    /// Queue pairs of which no completion is added: they are being destroyed.
+    /// Queue pairs whose completions are dropped: they are being destroyed.
     muted: Vec<u32>,
-    /// When the completion was added that was polled last.
+    /// Timestamp of the last polled completion, in nanoseconds.
     stamp_ns: u64,
 }
 
 /// A completion queue.
 pub struct Cq {
     ring: Mutex<Ring>,
-    /// Says when completions are added, where programs want to know.
+    /// Clock for completion timestamps, if the application asked for them.
     clock: Option<Clock>,
     channel: Option<Arc<CompChannel>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
-    /// Is woken when the queue overflows.
+    /// Woken on overflow.
     warden: Option<Box<dyn Wake>>,
     users: Users,
 }
@@ -103,27 +102,27 @@ impl Cq {
         Self { ring, clock: None, channel, events, cookie, warden: None, users }
     }
 
-    /// The same, and `warden` is woken when it overflows, to fail the queue pairs that complete
-    /// there. Locks of theirs are held then.
+    /// The same, with `warden` woken on overflow, to fail the queue pairs that complete there. It
+    /// is called with their locks held.
     pub fn with_warden(mut self, warden: Box<dyn Wake>) -> Self {
         self.warden = Some(warden);
         self
     }
 
-    /// The same, with the time of each completion by `clock`.
+    /// The same, with timestamps by `clock`.
     pub fn with_clock(mut self, clock: Option<Clock>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// When the completion was added that was polled last; 0 without a clock.
+    /// Timestamp of the last polled completion in nanoseconds; 0 without a clock.
     pub fn stamp_ns(&self) -> u64 {
         self.ring().stamp_ns
     }
 
-    /// Moves the oldest completions to `out`; gives how many. What an armed queue keeps because
-    /// `out` was too small counts as its next completion: programs that take one batch for each
-    /// event, as they may with adapters that compare an arm with what was polled, sleep after it.
+    /// Moves the oldest completions to `out`; returns how many. Completions left in an armed queue
+    /// because `out` was too small fire the arm: applications that poll one batch per event rely on
+    /// adapters that compare an arm with the last polled entry.
     pub fn poll(&self, out: &mut [Wc]) -> Result<usize, CqError> {
         let mut ring = self.ring();
         let count = ring.entries.len().min(out.len());
@@ -146,14 +145,14 @@ impl Cq {
         Ok(count)
     }
 
-    /// Whether a poll would find something.
+    /// Whether a poll would return anything.
     pub fn has_entries(&self) -> bool {
         !self.ring().entries.is_empty()
     }
 
-    /// Asks for one event at the next completion, or the next solicited one. What has come since a
-    /// poll found no more is the next: UCX polls, arms and sleeps, in this order, which is right
-    /// with adapters that compare an arm with what was polled.
+    /// Arms the queue for one event at the next completion, or the next solicited one. Completions
+    /// since the last empty poll count as next: UCX polls, arms and sleeps, which is right with
+    /// adapters that compare an arm with the last polled entry.
     pub fn req_notify(&self, solicited_only: bool) {
         let mut ring = self.ring();
         if ring.drained && ring.entries.iter().any(|entry| entry.solicited || !solicited_only) {
@@ -166,17 +165,17 @@ impl Cq {
         }
     }
 
-    /// Whether somebody waits for an event.
+    /// Whether the queue is armed.
     pub fn is_armed(&self) -> bool {
         self.ring().armed != Armed::No
     }
 
-    /// How many completions it holds.
+    /// Capacity in completions.
     pub fn capacity(&self) -> u32 {
         self.ring().capacity
     }
 
-    /// Changes how many completions it holds.
+    /// Changes the capacity; it must hold the present entries.
     pub fn resize(&self, capacity: u32) -> Result<(), Misuse> {
         let mut ring = self.ring();
         if (capacity as usize) < ring.entries.len() {
@@ -186,9 +185,8 @@ impl Cq {
         Ok(())
     }
 
-    /// Adds a completion, unless its queue pair is muted. `solicited` also when it reports an
-    /// error. One that there is no memory for is lost as if the queue were full; once one is lost,
-    /// so are all that follow.
+    /// Adds a completion, unless its queue pair is muted. Errors count as `solicited`. A completion
+    /// without memory is lost as in an overflow; all that follow are lost too.
     pub fn push(&self, wc: Wc, reclaim: Option<Reclaim>, solicited: bool) {
         let stamp_ns = self.clock.map_or(0, |clock| clock());
         let mut ring = self.ring();
@@ -216,14 +214,15 @@ impl Cq {
         }
     }
 
-    /// Loses what it holds, and fails, as if it had overflowed; the caller is its warden.
+    /// Drops all entries and fails the queue as in an overflow; the warden is not woken, since it
+    /// is the caller.
     pub fn overflow(&self) {
         let mut ring = self.ring();
         ring.entries.clear();
         self.lose(ring);
     }
 
-    /// Whether this is the first loss.
+    /// Marks the overflow; returns whether it is the first.
     fn lose(&self, mut ring: MutexGuard<'_, Ring>) -> bool {
         let first = !std::mem::replace(&mut ring.overflowed, true);
         drop(ring);
@@ -233,8 +232,8 @@ impl Cq {
         first
     }
 
-    /// Gives the event of an arm for any completion although there is none; whether there was such
-    /// an arm. Programs have to live with events whose completions they have polled already
+    /// Fires an arm for any completion without a completion; returns whether there was one.
+    /// Applications must tolerate events whose completions were polled already
     /// (ibv_get_cq_event(3)).
     pub fn rouse(&self) -> bool {
         let ring = self.ring();
@@ -254,26 +253,24 @@ impl Cq {
         }
     }
 
-    /// Drops the completions of a queue pair that goes away, and those yet to come until
-    /// [`Cq::unmute_qp`].
+    /// Drops present and future completions of a queue pair, until [`Cq::unmute_qp`].
     pub fn mute_qp(&self, qp_num: u32) {
         let mut ring = self.ring();
         ring.entries.retain(|e| e.wc.qp_num != qp_num);
         ring.muted.push(qp_num);
     }
 
-    /// Drops the completions of a queue pair that are yet to come, until [`Cq::unmute_qp`].
+    /// Drops future completions of a queue pair, until [`Cq::unmute_qp`].
     pub fn hush_qp(&self, qp_num: u32) {
         self.ring().muted.push(qp_num);
     }
 
-    /// Takes back every [`Cq::mute_qp`] of the queue pair.
+    /// Undoes every [`Cq::mute_qp`] and [`Cq::hush_qp`] of the queue pair.
     pub fn unmute_qp(&self, qp_num: u32) {
         self.ring().muted.retain(|muted| *muted != qp_num);
     }
 
-    /// How many completions are to be polled until none is left of a request of that queue pair
-    /// that succeeded.
+    /// Completions to poll until none of a successful request of that queue pair is left.
     pub fn depth_of_success(&self, qp_num: u32) -> usize {
         let success = |wc: &Wc| wc.qp_num == qp_num && wc.status == WcStatus::Success as u32;
         self.ring().entries.iter().rposition(|e| success(&e.wc)).map_or(0, |last| last + 1)

@@ -7,7 +7,7 @@ use weft_sync::Mutex;
 
 use crate::channel::Wake;
 
-/// What happened; the values of `enum ibv_event_type`.
+/// Kind of event; the values of `enum ibv_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum AsyncKind {
@@ -15,9 +15,9 @@ pub enum AsyncKind {
     CqErr = 0,
     /// The stream of a queue pair failed.
     QpFatal = 1,
-    /// The peer asked for something that is not allowed.
+    /// The peer sent an invalid request.
     QpReqErr = 2,
-    /// The peer reached for memory it has no right to.
+    /// The peer accessed memory without the right.
     QpAccessErr = 3,
     /// The first message arrived before the connection was established.
     CommEst = 4,
@@ -34,20 +34,20 @@ pub enum AsyncKind {
 /// An event and the object it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncEvent {
-    /// What happened.
+    /// Kind of event.
     pub kind: AsyncKind,
-    /// The cookie that the object was made with.
+    /// Cookie of the object.
     pub cookie: u64,
 }
 
-/// The events of one context.
+/// Event queue of one context.
 pub struct AsyncQueue {
     events: Mutex<VecDeque<AsyncEvent>>,
     wake: Box<dyn Wake>,
 }
 
 impl AsyncQueue {
-    /// A queue that calls `wake` for each event.
+    /// A queue that calls `wake` for each event queued.
     pub fn new(wake: Box<dyn Wake>) -> Arc<Self> {
         Arc::new(Self { events: Mutex::default(), wake })
     }
@@ -63,7 +63,7 @@ impl AsyncQueue {
         self.events.lock().pop_front()
     }
 
-    /// Drops the events of an object that goes away; says how many there were.
+    /// Drops the events of an object that is destroyed; returns how many there were.
     pub fn forget(&self, cookie: u64) -> usize {
         let mut events = self.events.lock();
         let before = events.len();

@@ -4,9 +4,9 @@
 //! domain, bounds and rights were checked under the lock that deregistration takes, so a region
 //! that is gone is never touched.
 //!
-//! A program makes a [`pd::Pd`], registers regions in a [`mr::RegionTable`], makes a [`cq::Cq`]
-//! and a [`qp::Qp`], posts, and polls. RDMAP below takes work requests out of the queues of a
-//! [`qp::Qp`] and gives completions back to them. Every object may be used from any thread.
+//! An application makes a [`pd::Pd`], registers regions in a [`mr::RegionTable`], makes a
+//! [`cq::Cq`] and a [`qp::Qp`], posts, and polls. RDMAP below takes work requests out of the queues
+//! of a [`qp::Qp`] and completes them there. Every object may be used from any thread.
 //!
 //! Lock order: send or receive queue, then region table, then completion queue, then channel.
 #![deny(unsafe_code)]

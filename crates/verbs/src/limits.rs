@@ -1,4 +1,4 @@
-//! What a device can hold.
+//! Limits of a device.
 
 /// Upper limits of a device; queues below them are allocated as they fill.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
-//! What a caller of the verbs did wrong, and the errno that says so.
+//! Errors of the caller, and their errno.
 
 use std::collections::TryReserveError;
 
 use thiserror::Error;
 
-/// A call that cannot be carried out as asked. Nothing has changed when it is returned.
+/// Error of a call; nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Misuse {
     /// An argument is out of range or does not fit the object.
@@ -13,25 +13,25 @@ pub enum Misuse {
     /// The queue is full.
     #[error("the queue is full")]
     Full,
-    /// There is no memory for it.
+    /// Out of memory.
     #[error("there is no memory for it")]
     NoMemory,
     /// The object is still in use.
     #[error("the object is still in use")]
     Busy,
-    /// The device does not do this.
+    /// Not supported by the device.
     #[error("the device does not offer {0}")]
     Unsupported(&'static str),
-    /// No such object.
+    /// There is no such object.
     #[error("no such object")]
     NotFound,
     /// The memory is not mapped with the rights asked for.
     #[error("the memory is not mapped with these rights")]
     Fault,
-    /// It is not allowed here.
+    /// Refused by policy.
     #[error("refused: {0}")]
     Refused(&'static str),
-    /// The operating system refused.
+    /// Error of a system call: its errno.
     #[error("the system refused: errno {0}")]
     System(i32),
 }

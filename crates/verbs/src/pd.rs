@@ -1,4 +1,4 @@
-//! Protection domains: the walls between streams that RFC 5042 section 2.2 asks for.
+//! Protection domains: isolation between streams (RFC 5042, section 2.2).
 
 use weft_sync::{RwLock, RwLockWriteGuard};
 
@@ -9,32 +9,32 @@ use crate::usage::{Counted, Users};
 pub struct Pd {
     id: u32,
     users: Users,
-    /// Domains that reach memory of this one too, each once for each reason that it has.
+    /// Other domains with access to memory of this one, once for each reason.
     guests: RwLock<Vec<u32>>,
 }
 
 impl Pd {
-    /// A protection domain named `id`, unique within its device.
+    /// A protection domain with `id`, unique within its device.
     pub fn new(id: u32) -> Self {
         Self { id, users: Users::default(), guests: RwLock::default() }
     }
 
-    /// Its name within the device.
+    /// Id, unique within the device.
     pub fn id(&self) -> u32 {
         self.id
     }
 
-    /// Whether who belongs to the domain named `id` may reach memory of this one.
+    /// Whether members of domain `id` may access memory of this one.
     pub fn admits(&self, id: u32) -> bool {
         self.id == id || self.guests.read().contains(&id)
     }
 
-    /// Lets the domain named `id` reach memory of this one, until [`Pd::dismiss`].
+    /// Grants domain `id` access to memory of this one, until [`Pd::dismiss`].
     pub(crate) fn invite(&self, id: u32) {
         self.guests().push(id);
     }
 
-    /// Ends one invitation of the domain named `id`.
+    /// Revokes one grant of domain `id`.
     pub(crate) fn dismiss(&self, id: u32) {
         let mut guests = self.guests();
         if let Some(at) = guests.iter().position(|guest| *guest == id) {

@@ -1,4 +1,4 @@
-//! Scatter/gather entries: lists of pieces of local memory that work requests name.
+//! Scatter/gather entries: pieces of local memory in work requests.
 
 /// A scatter/gather entry, laid out as `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl SgeList {
         }
     }
 
-    /// The entries.
+    /// The entries in order.
     pub fn as_slice(&self) -> &[Sge] {
         let len = usize::from(self.len);
         if len <= self.short.len() { &self.short[..len] } else { &self.long }
@@ -53,7 +53,7 @@ pub fn parts(sges: &[Sge], offset: u64, len: u64) -> impl Iterator<Item = Sge> {
     within.filter(|part| part.length > 0)
 }
 
-/// The bytes that a list of entries names.
+/// Total length of a list in bytes.
 pub fn total_len(sges: &[Sge]) -> u64 {
     sges.iter().map(|s| u64::from(s.length)).sum()
 }

@@ -1,7 +1,7 @@
 //! Shared receive queues.
 //!
-//! One that belongs to a domain of extended reliable connections has a number, by which peers name
-//! it, and a completion queue of its own.
+//! One that belongs to an XRC domain has a number, under which peers address it, and a completion
+//! queue of its own.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -21,7 +21,7 @@ use crate::xrcd::Xrcd;
 
 struct Inner {
     queue: RecvQueue,
-    /// An event is due when fewer receives than this wait; 0 when disarmed.
+    /// Limit event: fires when fewer receives are posted; 0 when disarmed.
     limit: u32,
 }
 
@@ -30,19 +30,19 @@ struct SrqUses {
     member: Option<Member>,
 }
 
-/// What a queue has to do with its domain.
+/// Membership in an XRC domain.
 struct Member {
     domain: Arc<Xrcd>,
     _in_domain: InUse<Pd>,
     cq: InUse<Cq>,
 }
 
-/// A receive queue that several queue pairs take from.
+/// A receive queue shared by several queue pairs.
 pub struct Srq {
     inner: Mutex<Inner>,
     pd: Arc<Pd>,
     number: Option<u32>,
-    /// What is in use until it is retired.
+    /// Objects in use until it is retired.
     uses: Mutex<Option<SrqUses>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
@@ -83,8 +83,8 @@ impl Srq {
         }
     }
 
-    /// Makes it a queue of `domain` that peers know as `number`, 24 bits, unique within the device.
-    /// What it receives completes in `cq`.
+    /// Adds it to `domain` as `number`, 24 bits, unique within the device. Its receives complete in
+    /// `cq`.
     pub fn join(mut self, domain: &Arc<Xrcd>, number: u32, cq: &Arc<Cq>) -> Arc<Self> {
         let member = Member {
             domain: Arc::clone(domain),
@@ -100,18 +100,18 @@ impl Srq {
         this
     }
 
-    /// By which number peers know it, if it is a queue of a domain.
+    /// Number under which peers address it, if it belongs to an XRC domain.
     pub fn number(&self) -> Option<u32> {
         self.number
     }
 
-    /// Its protection domain: receives name regions of this one.
+    /// Protection domain of the regions that its receives name.
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
 
-    /// Keeps nothing busy any more: the application destroyed it, while a connection that closes
-    /// may still know it.
+    /// Releases the objects in use: the application destroyed the queue, while a closing connection
+    /// may still refer to it.
     pub fn retire(&self) {
         let uses = self.uses().take();
         if let (Some(SrqUses { member: Some(member), .. }), Some(number)) = (uses, self.number) {
@@ -133,15 +133,15 @@ impl Srq {
         self.uses.lock()
     }
 
-    /// Posts a receive.
+    /// Posts a receive, and wakes whoever waits for one.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
         let waiting = self.inner().queue.push(wr)?;
         waiting.wake();
         Ok(())
     }
 
-    /// Has `who` woken when a receive is posted, unless there is one or will never be; tells
-    /// whether there is.
+    /// Wakes `who` at the next receive, unless one is posted or none ever will be; returns whether
+    /// so.
     pub fn await_recv(&self, who: Weak<dyn Wake>) -> bool {
         let mut inner = self.inner();
         self.uses().is_none() || inner.queue.await_one(who)
@@ -153,7 +153,7 @@ impl Srq {
         self.uses().is_none() || !inner.queue.is_empty()
     }
 
-    /// Takes the oldest receive; tells when the limit is undercut, once for each arming.
+    /// Takes the oldest receive; fires the limit event once per arming.
     pub fn take(&self) -> Option<RecvWqe> {
         let mut inner = self.inner();
         let wqe = inner.queue.pop();
@@ -161,7 +161,7 @@ impl Srq {
         wqe
     }
 
-    /// Changes the room, or arms the limit event, which fires at once when already undercut.
+    /// Changes the capacity, or arms the limit event, which fires at once if already below.
     pub fn modify(&self, max_wr: Option<u32>, limit: Option<u32>) -> Result<(), Misuse> {
         let mut inner = self.inner();
         let depth = max_wr.unwrap_or(inner.queue.depth());
@@ -176,7 +176,7 @@ impl Srq {
         Ok(())
     }
 
-    /// Room, entries of a receive, and limit.
+    /// Capacity, entries of a receive, and limit.
     pub fn query(&self) -> (u32, u32, u32) {
         let inner = self.inner();
         (inner.queue.depth(), inner.queue.max_sge(), inner.limit)

@@ -1,10 +1,10 @@
-//! Counting who uses an object, so that destroying it early answers `EBUSY`.
+//! Use counts of objects, so that destroying one in use fails with `EBUSY`.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many objects depend on the owner of this counter.
+/// Count of objects that depend on the owner.
 #[derive(Debug, Default)]
 pub struct Users(AtomicUsize);
 
@@ -17,7 +17,7 @@ impl Users {
 
 /// An object whose users are counted.
 pub trait Counted {
-    /// The counter.
+    /// The counter of users.
     fn users(&self) -> &Users;
 }
 
@@ -26,13 +26,13 @@ pub trait Counted {
 pub struct InUse<T: Counted>(Arc<T>);
 
 impl<T: Counted> InUse<T> {
-    /// Begins a use of `object`.
+    /// Starts a use of `object`.
     pub fn of(object: &Arc<T>) -> Self {
         object.users().0.fetch_add(1, Ordering::AcqRel);
         Self(Arc::clone(object))
     }
 
-    /// The object itself.
+    /// The object in use.
     pub fn arc(&self) -> &Arc<T> {
         &self.0
     }

@@ -1,14 +1,14 @@
 //! Work completions, laid out as `ibv_wc`.
 
-/// How a work request ended; the values of `enum ibv_wc_status`.
+/// Status of a work completion; the values of `enum ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WcStatus {
-    /// Done.
+    /// Success.
     Success = 0,
     /// The message does not fit the local buffers.
     LocLenErr = 1,
-    /// The queue pair cannot do this.
+    /// Operation not supported by the queue pair.
     LocQpOpErr = 2,
     /// A local key, range or right is wrong.
     LocProtErr = 4,
@@ -16,7 +16,7 @@ pub enum WcStatus {
     WrFlushErr = 5,
     /// Binding a memory window failed.
     MwBindErr = 6,
-    /// The peer answered something unexpected.
+    /// Unexpected response of the peer.
     BadRespErr = 7,
     /// A local access failed while the peer's data was placed.
     LocAccessErr = 8,
@@ -26,19 +26,19 @@ pub enum WcStatus {
     RemAccessErr = 10,
     /// The peer could not finish the request.
     RemOpErr = 11,
-    /// The peer did not answer for as long as was to be tried.
+    /// Retries exceeded: no answer from the peer.
     RetryExcErr = 12,
-    /// The peer had no receive posted for as long as was to be tried.
+    /// RNR retries exceeded: the peer had no receive posted.
     RnrRetryExcErr = 13,
-    /// The connection went away.
+    /// The connection was lost.
     FatalErr = 19,
 }
 
-/// What completed; the values of `enum ibv_wc_opcode`.
+/// Opcode of a work completion; the values of `enum ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum WcOpcode {
-    /// A Send.
+    /// A Send request.
     Send = 0,
     /// An RDMA Write.
     RdmaWrite = 1,
@@ -77,19 +77,19 @@ bitflags::bitflags! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wc {
-    /// The name that the work request was posted with.
+    /// Id given when the request was posted.
     pub wr_id: u64,
     /// A [`WcStatus`].
     pub status: u32,
     /// A [`WcOpcode`].
     pub opcode: u32,
-    /// What the device adds to an error: layer, type and code of a Terminate, or 0.
+    /// Vendor syndrome of an error: layer, type and code of a Terminate, or 0.
     pub vendor_err: u32,
     /// Bytes received or read.
     pub byte_len: u32,
     /// Immediate data as in memory, or the invalidated key.
     pub imm_data: u32,
-    /// The queue pair.
+    /// Number of the queue pair.
     pub qp_num: u32,
     /// The sender's queue pair, for datagrams.
     pub src_qp: u32,

@@ -1,4 +1,4 @@
-//! Work requests.
+//! Work requests as posted to send and receive queues.
 
 use crate::mr::Bind;
 use crate::qp::attr::{AddressVector, QpType};
@@ -19,7 +19,7 @@ bitflags::bitflags! {
     }
 }
 
-/// What a send work request does. `to` is the peer's address, `stag` the peer's key.
+/// Operation of a send work request. `to` is the peer's address, `stag` the peer's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOp {
     /// Send to a posted receive.
@@ -41,7 +41,7 @@ pub enum SendOp {
         /// Peer key.
         stag: u32,
     },
-    /// Write eight bytes that the peer sees all at once.
+    /// Write eight bytes atomically.
     AtomicWrite {
         /// Peer address, a multiple of eight.
         to: u64,
@@ -94,12 +94,12 @@ pub enum SendOp {
 }
 
 impl SendOp {
-    /// Whether it waits for a response and so counts against ORD.
+    /// Whether it awaits a response, and counts against ORD.
     pub fn awaits_response(&self) -> bool {
         self.is_read() || self.is_atomic()
     }
 
-    /// Whether queue pairs of this type do it.
+    /// Whether queue pairs of type `kind` support it.
     pub fn is_offered_by(&self, kind: QpType) -> bool {
         match (kind, self) {
             (QpType::Rc | QpType::XrcSend, _) => true,
@@ -110,7 +110,7 @@ impl SendOp {
         }
     }
 
-    /// Whether the peer must have a receive for it.
+    /// Whether it consumes a receive of the peer.
     pub fn takes_receive(&self) -> bool {
         matches!(
             self,
@@ -118,7 +118,7 @@ impl SendOp {
         )
     }
 
-    /// Whether the queue pair does it by itself: nothing goes to the peer.
+    /// Whether it is local: nothing goes to the peer.
     pub fn is_local(&self) -> bool {
         matches!(self, Self::LocalInv { .. } | Self::BindMw(_))
     }
@@ -142,32 +142,32 @@ impl SendOp {
 /// A send work request as posted.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// The caller's name for it.
+    /// Id chosen by the caller.
     pub wr_id: u64,
-    /// What to do.
+    /// Operation.
     pub op: SendOp,
-    /// How to do it.
+    /// Flags of the request.
     pub flags: SendFlags,
-    /// Local memory: the payload, or where a result goes.
+    /// Local memory of the payload, or of the result.
     pub sges: &'a [Sge],
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
-    /// How the peer is reached.
+    /// Address of the peer.
     pub path: AddressVector,
     /// The peer's queue pair, 24 bits.
     pub qpn: u32,
-    /// The key that the peer must have; with the highest bit, that of the queue pair that sends.
+    /// Q_Key expected by the peer; with the highest bit set, that of the sending queue pair.
     pub qkey: u32,
 }
 
 /// A receive work request as posted.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// The caller's name for it.
+    /// Id chosen by the caller.
     pub wr_id: u64,
-    /// Where received data goes.
+    /// Local memory for the received data.
     pub sges: &'a [Sge],
 }

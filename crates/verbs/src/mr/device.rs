@@ -1,4 +1,4 @@
-//! Memory of the device: bytes that only the verbs reach.
+//! Device memory: accessible by verbs only.
 //!
 //! A device in software has none but the machine's, so this is memory of the process under a
 //! budget. It is addressed from zero, in words of four bytes as on adapters.
@@ -12,10 +12,10 @@ use crate::usage::{Counted, Users};
 
 use weft_wire::llp::MemoryPiece;
 
-/// Bytes of a word: offsets and lengths of copies are multiples.
+/// Word size in bytes: offsets and lengths of copies are multiples.
 const WORD: u64 = 4;
 
-/// How much a device has, and how much of it is taken.
+/// Amount of device memory, in bytes, and how much is allocated.
 #[derive(Debug)]
 pub struct Budget {
     octets: u64,
@@ -23,13 +23,13 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A device with so many bytes.
+    /// A budget of this many bytes.
     pub fn new(octets: u64) -> Arc<Self> {
         Arc::new(Self { octets, taken: AtomicU64::new(0) })
     }
 }
 
-/// A piece of a device's memory.
+/// An allocation of device memory.
 #[derive(Debug)]
 pub struct DeviceMemory {
     words: Box<[AtomicU64]>,
@@ -66,7 +66,7 @@ impl DeviceMemory {
         Ok(Arc::new(Self { words, octets, budget, users }))
     }
 
-    /// Its length.
+    /// Length in bytes.
     pub fn octets(&self) -> u64 {
         self.octets
     }

@@ -1,8 +1,8 @@
-//! The only reads and writes of the application's memory.
+//! All reads and writes of application memory.
 //!
-//! Addresses stay integers up to the copy itself: the application and its peers change this
-//! memory at any time, so no Rust reference to it may live longer than the one read it serves.
-//! The application may even have unmapped it; then an access says so, and the request fails.
+//! Addresses stay integers up to the copy itself: the application and its peers change this memory
+//! at any time, so no Rust reference to it may outlive the one access that it serves. The
+//! application may have unmapped it; then the access reports that, and the request fails.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -11,10 +11,10 @@ use weft_guard as guard;
 use weft_wire::crc::Crc32c;
 use weft_wire::llp::MemoryPiece;
 
-/// Copies `bytes` to `addr`, the last byte after all others; whether that memory is there.
+/// Writes `bytes` to `addr`, the last byte after all others; returns whether the memory is mapped.
 ///
-/// Programs poll the last byte of a Write, so it must not become visible before the rest. Eight
-/// bytes that lie in one word appear at once, as an atomic write promises.
+/// Applications poll the last byte of a Write, so it must not become visible before the rest. Eight
+/// bytes within one word appear at once, as an atomic write promises.
 #[must_use]
 pub(super) fn write_app(addr: u64, bytes: &[u8]) -> bool {
     if bytes.len() == 8 && addr.is_multiple_of(8) {
@@ -30,7 +30,8 @@ pub(super) fn write_app(addr: u64, bytes: &[u8]) -> bool {
     is_there && unsafe { guard::write(addr + body.len() as u64, &[*last]) }
 }
 
-/// Copies the bytes from `addr` on to `out`; whether they are there. If not, `out` has zeroes.
+/// Reads bytes from `addr` into `out`; returns whether the memory is mapped. If not, `out` is
+/// zeroed.
 #[must_use]
 pub(super) fn read_app_into(addr: u64, out: &mut [u8]) -> bool {
     // SAFETY: the caller checked as many bytes from `addr` as `out` has against a region under
@@ -42,7 +43,8 @@ pub(super) fn read_app_into(addr: u64, out: &mut [u8]) -> bool {
     is_there
 }
 
-/// Appends the bytes at `piece` to `out`; whether they are there. If not, `out` has zeroes instead.
+/// Appends the bytes of `piece` to `out`; returns whether the memory is mapped. If not, zeroes are
+/// appended.
 #[must_use]
 pub(super) fn read_app_append(piece: MemoryPiece, out: &mut Vec<u8>) -> bool {
     let len = piece.len as usize;
@@ -64,7 +66,7 @@ pub(super) fn read_app_append(piece: MemoryPiece, out: &mut Vec<u8>) -> bool {
     is_there
 }
 
-/// Continues `crc` over the bytes at `piece`, if they are there.
+/// Continues `crc` over the bytes of `piece`, if mapped.
 pub(super) fn crc32c(crc: Crc32c, piece: MemoryPiece) -> Option<Crc32c> {
     let mut covered = crc;
     let range = piece.addr..piece.addr.saturating_add(piece.len.into());
@@ -82,8 +84,8 @@ pub(super) fn crc32c(crc: Crc32c, piece: MemoryPiece) -> Option<Crc32c> {
     is_there.then_some(covered)
 }
 
-/// Runs `operate` on the 64 bits at `addr`, atomically against the CPU too; gives the old value, or
-/// nothing if that memory is not there.
+/// Runs `operate` on the 64 bits at `addr`, atomically with respect to the CPU too; returns the old
+/// value, or `None` if the memory is not mapped.
 ///
 /// `operate` may run several times.
 pub(super) fn atomic_update(addr: u64, operate: impl Fn(u64) -> Option<u64>) -> Option<u64> {
@@ -100,7 +102,7 @@ pub(super) fn atomic_update(addr: u64, operate: impl Fn(u64) -> Option<u64>) -> 
     is_there.then_some(old)
 }
 
-/// Whether all of `piece` can be read now.
+/// Whether all of `piece` is readable now.
 pub(super) fn is_there(piece: MemoryPiece) -> bool {
     guard::is_readable(piece.addr, piece.len.into())
 }
@@ -117,10 +119,10 @@ pub fn inline_bytes(sges: &[crate::sge::Sge], out: &mut Vec<u8>) {
     }
 }
 
-/// What regions without memory are read from.
+/// Source of reads from null regions.
 static ZEROES: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Names `len` bytes that are zero.
+/// Calls `name` with pieces of `len` zero bytes.
 pub(super) fn zeroes(len: u32, mut name: impl FnMut(MemoryPiece)) {
     let mut left = len;
     while left > 0 {
@@ -130,7 +132,7 @@ pub(super) fn zeroes(len: u32, mut name: impl FnMut(MemoryPiece)) {
     }
 }
 
-/// Whether `piece` is one of those.
+/// Whether `piece` is such a piece.
 pub(super) fn is_zeroes(piece: MemoryPiece) -> bool {
     piece.addr == ZEROES.as_ptr() as u64
 }

@@ -1,4 +1,4 @@
-//! Reading regions that cannot go away meanwhile.
+//! Batched reads of regions under one lock.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use super::table::Regions;
 use crate::access::Access;
 use crate::sge::{Sge, parts};
 
-/// Checked reads of regions that cannot go away while it lives.
+/// Checked reads of regions, which cannot be deregistered while it lives.
 pub struct RegionReader<'a> {
     regions: RwLockReadGuard<'a, Regions>,
     generation: u64,
@@ -24,31 +24,32 @@ impl<'a> RegionReader<'a> {
         Self { regions, generation, found_gone: Cell::new(false) }
     }
 
-    /// Grows each time a region ends or changes; pieces gathered under the same value are good.
+    /// Generation of the table: grows with each deregistration or change; pieces gathered under the
+    /// same value are valid.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether some living region still holds all of `piece`.
+    /// Whether some registered region contains all of `piece`.
     pub fn still_holds(&self, piece: MemoryPiece) -> bool {
         let len = u64::from(piece.len);
         place::is_zeroes(piece) || self.regions.values().any(|r| r.holds(piece.addr, len))
     }
 
-    /// Whether memory that was to be read since the last call is not there, although a region
-    /// stands for it: the application unmapped it. It was read as zeroes, which must not leave.
+    /// Whether memory read since the last call was unmapped although registered. It was read as
+    /// zeroes, which must not be sent.
     pub fn found_gone(&self) -> bool {
         self.found_gone.take()
     }
 
-    /// Whether some of the memory of a list of entries may not be read, or is not there.
+    /// Whether any memory of a list of entries is not readable or not mapped.
     pub fn is_gone(&self, pd: u32, sges: &[Sge]) -> bool {
         let mut pieces = Gather::new();
         let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
         self.gather(pd, sges, 0, len, &mut pieces).is_err() || !are_there(&pieces)
     }
 
-    /// The same of a range that a peer wants to read.
+    /// The same for a range that a peer reads.
     pub fn is_region_gone(&self, key: u32, who: impl Into<Accessor>, to: u64, len: u32) -> bool {
         let mut pieces = Gather::new();
         let named = self.gather_region(key, who, to, len, Access::REMOTE_READ, &mut pieces);
@@ -89,8 +90,8 @@ impl<'a> RegionReader<'a> {
         })
     }
 
-    /// Runs an atomic operation for a peer; gives the old value. `to` must be a multiple of 8 in
-    /// this process, too, or the access is out of bounds.
+    /// Runs an atomic operation for a peer; returns the old value. `to` must map to a multiple of 8
+    /// in this process, or the access is out of bounds.
     pub fn atomic(
         &self,
         key: u32,

@@ -1,4 +1,4 @@
-//! A region: what its key stands for, and the checks before each access.
+//! Memory region, and the checks before each access.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::misuse::Misuse;
 use crate::pd::Pd;
 use crate::usage::InUse;
 
-/// Why an access through a key is refused, in the order of RFC 5040 section 4.8 (figure 9).
+/// Fault of an access through a key, in the order of checks of RFC 5040, section 4.8 (figure 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionFault {
     /// No region has this key.
@@ -24,24 +24,24 @@ pub enum RegionFault {
     Access,
 }
 
-/// Tells whether `len` bytes from an address of this process are mapped, for writing if so asked.
+/// Check whether `len` bytes at an address of this process are mapped, for writing if `write`.
 pub type Probe = fn(addr: u64, len: u64, write: bool) -> bool;
 
-/// What lies behind a region.
+/// Backing of a region.
 #[derive(Clone, Debug, Default)]
 pub enum Backing {
-    /// Memory of this process that was found to be mapped and stays so.
+    /// Memory of this process, checked at registration.
     #[default]
     Mapped,
-    /// Memory of this process that is looked for at each access.
+    /// Memory of this process, checked at each access.
     OnDemand(Probe),
     /// Memory of the device.
     Device(Arc<DeviceMemory>),
-    /// None: it reads as zeroes, and what is written is lost.
+    /// None: reads give zeroes, writes are discarded.
     Null,
 }
 
-/// What a region is made of.
+/// Parameters of a region.
 #[derive(Clone, Debug)]
 pub struct RegionSpec {
     /// Its protection domain.
@@ -52,9 +52,9 @@ pub struct RegionSpec {
     pub len: u64,
     /// The address that peers and scatter/gather entries use for the first byte.
     pub iova: u64,
-    /// Rights.
+    /// Access rights.
     pub access: Access,
-    /// What lies behind it.
+    /// Backing memory.
     pub backing: Backing,
 }
 
@@ -70,12 +70,12 @@ impl RegionSpec {
     }
 }
 
-/// Who reaches for a region: a protection domain, and the queue pair if a peer does.
+/// Accessor of a region: a protection domain, and the queue pair if a peer accesses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessor {
     /// The protection domain.
     pub pd: u32,
-    /// The queue pair that the peer is connected to.
+    /// Queue pair of the peer's connection; `None` for local access.
     pub qp: Option<u32>,
 }
 
@@ -97,9 +97,9 @@ pub(super) struct Region {
     pub backing: Backing,
     _device: Option<InUse<DeviceMemory>>,
     pub valid: bool,
-    /// What makes it a window.
+    /// Binding, if it is a window.
     pub window: Option<WindowBinding>,
-    /// Windows that are bound to it.
+    /// Count of windows bound to it.
     pub bound: u32,
 }
 
@@ -128,12 +128,13 @@ impl Region {
         matches!(self.backing, Backing::Null)
     }
 
-    /// Whether memory of a living region at these addresses.
+    /// Whether it is valid and contains these addresses of the process.
     pub fn holds(&self, addr: u64, len: u64) -> bool {
         self.valid && addr >= self.addr && addr + len <= self.addr + self.len
     }
 
-    /// The address in this process of `to`, if `who` has `right` to `len` bytes from there.
+    /// Checks that `who` has `right` to `len` bytes from `to`; returns their address in this
+    /// process.
     pub fn check(
         &self,
         who: Accessor,

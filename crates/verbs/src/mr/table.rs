@@ -19,7 +19,7 @@ use crate::sge::{Sge, parts};
 /// No region or window has a key below this one.
 pub const LEAST_KEY: u32 = 1 << 16;
 
-/// Who asks to invalidate a key.
+/// Origin of an invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidate {
     /// A work request of this side.
@@ -28,7 +28,7 @@ pub enum Invalidate {
     Remote,
 }
 
-/// The part of a key by which the table finds what it stands for; the rest must be right too.
+/// Index part of a key; the other eight bits must match too.
 pub(super) fn index(key: u32) -> u32 {
     key >> 8
 }
@@ -38,7 +38,7 @@ pub(super) fn index(key: u32) -> u32 {
 pub(super) struct Regions(HashMap<u32, Region, BuildHasherDefault<KeyHasher>>);
 
 impl Regions {
-    /// What has exactly this key.
+    /// Region or window with exactly this key.
     pub fn find(&self, key: u32) -> Option<&Region> {
         self.0.get(&index(key)).filter(|region| region.key == key)
     }
@@ -64,17 +64,17 @@ impl Regions {
     }
 }
 
-/// The regions and windows of a device.
+/// Table of the regions and windows of a device.
 #[derive(Default, Debug)]
 pub struct RegionTable {
     regions: RwLock<Regions>,
     generation: AtomicU64,
-    /// How many windows there are.
+    /// Count of windows.
     pub(super) windows: AtomicUsize,
 }
 
 impl RegionTable {
-    /// An empty table.
+    /// A table without regions.
     pub fn new() -> Self {
         Self::default()
     }
@@ -83,7 +83,7 @@ impl RegionTable {
         self.regions.write()
     }
 
-    /// Says that something ended or changed, while the table is locked.
+    /// Starts a new generation: a region ended or changed. The table must be locked for writing.
     pub(super) fn renew(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -102,7 +102,7 @@ impl RegionTable {
         let mut regions = self.lock();
         loop {
             let key = entropy();
-            // Small keys are what a confused program sends; never let one be valid.
+            // Small keys are common in faulty programs; none is ever valid.
             if key >= LEAST_KEY && !regions.0.contains_key(&index(key)) {
                 regions.0.insert(index(key), make(key));
                 return key;
@@ -110,7 +110,7 @@ impl RegionTable {
         }
     }
 
-    /// Ends a region. When this returns nothing reads or writes it, and nothing ever will.
+    /// Deregisters a region. After this returns nothing reads or writes it.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
@@ -125,7 +125,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Changes a region in place; it keeps its key.
+    /// Changes a region in place, under the same key.
     ///
     /// # Errors
     /// [`Misuse::Busy`] while a window is bound to it.
@@ -156,7 +156,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Makes a key invalid without ending the registration. A window is not bound any more.
+    /// Invalidates a key without deregistration. A window is unbound.
     pub fn invalidate(
         &self,
         key: u32,
@@ -180,7 +180,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Writes what a peer sent to `to` in the region `key`.
+    /// Writes data of a peer to `to` in region `key`.
     pub fn write(
         &self,
         key: u32,
@@ -246,7 +246,7 @@ impl RegionTable {
         region.check(who.into(), to, len, right).map(drop)
     }
 
-    /// Holds every region in place while a batch is gathered and handed to the kernel.
+    /// Locks all regions while a batch is gathered and handed to the kernel.
     ///
     /// Take it once for a batch: taking it again on the same thread can deadlock with a writer.
     pub fn reader(&self) -> RegionReader<'_> {
@@ -255,7 +255,7 @@ impl RegionTable {
     }
 }
 
-/// KeySource are random already, so one multiplication spreads them.
+/// Hasher for keys, which are random already: one multiplication.
 #[derive(Default)]
 pub struct KeyHasher(u64);
 

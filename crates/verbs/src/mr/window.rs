@@ -1,4 +1,4 @@
-//! Memory windows: keys for a part of a region, given out and taken back by work requests.
+//! Memory windows: keys for a part of a region, bound and invalidated by work requests.
 //!
 //! A window keeps the upper 24 bits of its key for life; the lower eight change with each binding,
 //! so that an old key is of no use (InfiniBand architecture, volume 1, section 10.6.7). Windows of
@@ -18,9 +18,9 @@ use crate::pd::Pd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WindowKind {
-    /// Bound by a verb, good for every queue pair of the protection domain.
+    /// Type 1: bound by a verb, valid for all queue pairs of the protection domain.
     Type1 = 1,
-    /// Bound by a work request, good for the queue pair that it was posted to.
+    /// Type 2: bound by a work request, valid for its queue pair only.
     Type2 = 2,
 }
 
@@ -31,20 +31,20 @@ impl WindowKind {
     }
 }
 
-/// A binding as a work request asks for it.
+/// Parameters of a binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bind {
-    /// The key that the window was given last.
+    /// Current key of the window.
     pub window: u32,
-    /// The key that it gets.
+    /// New key.
     pub key: u32,
-    /// The region.
+    /// Key of the region.
     pub region: u32,
-    /// First byte, as the region names it.
+    /// First byte, in addresses of the region.
     pub addr: u64,
-    /// Bytes; 0 unbinds a window of type 1.
+    /// Length in bytes; 0 unbinds a window of type 1.
     pub len: u64,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub access: Access,
 }
 
@@ -55,18 +55,18 @@ impl Bind {
     }
 }
 
-/// What makes a region a window.
+/// Window state of a region.
 #[derive(Debug)]
 pub(super) struct WindowBinding {
     kind: WindowKind,
-    /// The region that it is bound to, by the part of its key that stays.
+    /// Index of the region that it is bound to.
     region: Option<u32>,
-    /// The only queue pair that it serves.
+    /// Queue pair of a type 2 window.
     qp: Option<u32>,
 }
 
 impl WindowBinding {
-    /// Peers reach memory through it; this side names the region itself.
+    /// Whether `who` may use it for `right`: peers only; local access names the region.
     pub fn admit(&self, who: Accessor, right: Access) -> Result<(), RegionFault> {
         if !right.is_remote() {
             return Err(RegionFault::InvalidStag);
@@ -79,7 +79,7 @@ impl WindowBinding {
 }
 
 impl RegionTable {
-    /// Makes a window that is not bound to anything, under a key drawn from `entropy`.
+    /// Allocates an unbound window under a key drawn from `entropy`.
     pub fn allocate_window(
         &self,
         pd: &Arc<Pd>,
@@ -98,7 +98,7 @@ impl RegionTable {
         })
     }
 
-    /// Ends a window, bound or not; any key that it has had names it.
+    /// Deallocates a window, bound or not, by any key that it has had.
     pub fn free_window(&self, key: u32) -> Result<(), Misuse> {
         let mut regions = self.lock();
         let window = regions.get_mut(&index(key)).filter(|r| r.window.is_some());
@@ -111,7 +111,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Carries a binding out on behalf of the queue pair `who`.
+    /// Binds a window on behalf of queue pair `who`.
     ///
     /// # Errors
     /// If the window or the region is not one of its protection domain, the window has other bits
@@ -144,7 +144,7 @@ impl RegionTable {
         Ok(())
     }
 
-    /// Invalidates the windows that serve a queue pair which goes away.
+    /// Invalidates the windows of a queue pair that is destroyed.
     pub fn forget_qp(&self, qp: u32) {
         if self.windows.load(Ordering::Acquire) == 0 {
             return;
@@ -159,13 +159,13 @@ impl RegionTable {
     }
 }
 
-/// The memory that a window is to stand for.
+/// Memory range for a binding.
 struct Target {
     addr: u64,
     backing: Backing,
 }
 
-/// Notes that a window has left a region.
+/// Notes that a window was unbound from a region.
 pub(super) fn release(regions: &mut Regions, region: Option<u32>) {
     if let Some(region) = region.and_then(|region| regions.get_mut(&region)) {
         region.bound = region.bound.saturating_sub(1);
@@ -173,7 +173,7 @@ pub(super) fn release(regions: &mut Regions, region: Option<u32>) {
 }
 
 impl Regions {
-    /// Where a binding leads; nowhere if it unbinds.
+    /// Checks the range of a binding; `None` if it unbinds.
     fn target(&self, who: Accessor, bind: &Bind) -> Result<Option<Target>, RegionFault> {
         if bind.len == 0 {
             return Ok(None);
@@ -205,7 +205,7 @@ impl Region {
         self.window = Some(WindowBinding { kind, region: Some(index(bind.region)), qp });
     }
 
-    /// Ends the binding of a window; gives the region it was bound to.
+    /// Unbinds a window; returns the region that it was bound to.
     pub(super) fn unbind(&mut self) -> Option<u32> {
         let window = self.window.as_mut()?;
         self.valid = false;

@@ -4,21 +4,21 @@ use crate::access::Access;
 use crate::limits::Limits;
 use crate::misuse::Misuse;
 
-/// What kind of service a queue pair gives; the values of `enum ibv_qp_type`.
+/// Service type of a queue pair; the values of `enum ibv_qp_type`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum QpType {
-    /// Connected and reliable: everything.
+    /// Reliable connection: all operations.
     #[default]
     Rc = 2,
-    /// Connected and unreliable: sends and writes.
+    /// Unreliable connection: Sends and Writes.
     Uc = 3,
-    /// Datagrams to anyone: sends.
+    /// Unreliable datagrams: Sends.
     Ud = 4,
-    /// The requesting end of an extended reliable connection: everything, and each message says
-    /// which receive queue of the peer it is for.
+    /// Requester of an extended reliable connection: all operations; each message addresses a
+    /// receive queue of the peer.
     XrcSend = 9,
-    /// The other end: receives for the queues of its domain.
+    /// Responder of an extended reliable connection: receives for the queues of its domain.
     XrcRecv = 10,
 }
 
@@ -39,7 +39,7 @@ impl QpType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum QpState {
-    /// Just made or reset.
+    /// After creation or reset.
     #[default]
     Reset = 0,
     /// Receives may be posted.
@@ -48,7 +48,7 @@ pub enum QpState {
     Rtr = 2,
     /// Ready to send.
     Rts = 3,
-    /// Closing: nothing new is sent.
+    /// Send queue drain: no new request is sent.
     Sqd = 4,
     /// The send queue failed.
     Sqe = 5,
@@ -65,7 +65,7 @@ impl QpState {
     }
 }
 
-/// How large the queues of a queue pair are.
+/// Sizes of the queues of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCap {
     /// Send work requests.
@@ -105,7 +105,7 @@ impl QpCap {
     }
 }
 
-/// How the peer is reached: the values of `ibv_ah_attr`, and the GID that its index stood for.
+/// Address of the peer: the values of `ibv_ah_attr`, and the GID that its index stood for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressVector {
     /// This side's GID, which [`Self::sgid_index`] stood for when the vector was set.
@@ -139,7 +139,7 @@ pub struct AddressVector {
 /// An alternate path. Nothing migrates to it; it is kept for queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AlternatePath {
-    /// How the peer would be reached.
+    /// Address of the peer on it.
     pub path: AddressVector,
     /// Index of the partition key.
     pub pkey_index: u16,
@@ -159,7 +159,7 @@ bitflags::bitflags! {
         const CUR_STATE = 1 << 1;
         /// Whether a drained send queue is announced.
         const EN_SQD_ASYNC_NOTIFY = 1 << 2;
-        /// What the peer may do.
+        /// Rights of the peer.
         const ACCESS_FLAGS = 1 << 3;
         /// Index of the partition key.
         const PKEY_INDEX = 1 << 4;
@@ -167,15 +167,15 @@ bitflags::bitflags! {
         const PORT = 1 << 5;
         /// The queue key of datagrams.
         const QKEY = 1 << 6;
-        /// How the peer is reached.
+        /// Address of the peer.
         const AV = 1 << 7;
         /// Payload bytes of a packet.
         const PATH_MTU = 1 << 8;
         /// Acknowledgement timeout.
         const TIMEOUT = 1 << 9;
-        /// How often an unanswered packet is repeated.
+        /// Retransmissions of an unanswered packet.
         const RETRY_CNT = 1 << 10;
-        /// How often a packet that found no receive is repeated.
+        /// Retransmissions after receiver-not-ready.
         const RNR_RETRY = 1 << 11;
         /// The first packet number that is expected.
         const RQ_PSN = 1 << 12;
@@ -183,7 +183,7 @@ bitflags::bitflags! {
         const MAX_QP_RD_ATOMIC = 1 << 13;
         /// The alternate path.
         const ALT_PATH = 1 << 14;
-        /// How long a peer waits that found no receive.
+        /// RNR timer: wait of a peer after receiver-not-ready.
         const MIN_RNR_TIMER = 1 << 15;
         /// The first packet number that is sent.
         const SQ_PSN = 1 << 16;
@@ -197,12 +197,12 @@ bitflags::bitflags! {
         const DEST_QPN = 1 << 20;
         /// The rate limit.
         const RATE_LIMIT = 1 << 25;
-        /// Later headers have more.
+        /// Bits of later headers.
         const _ = !0;
     }
 }
 
-/// The attributes. What has no meaning for a device is kept as it was set.
+/// Attributes of a queue pair. Those without meaning for a device are kept as set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpAttr {
     /// The state.
@@ -213,7 +213,7 @@ pub struct QpAttr {
     pub sqd_notify: bool,
     /// Whether a draining send queue still has requests under way; only asked, never set.
     pub sq_draining: bool,
-    /// What the peer may do.
+    /// Rights of the peer.
     pub access: Access,
     /// Index of the partition key.
     pub pkey_index: u16,
@@ -221,7 +221,7 @@ pub struct QpAttr {
     pub port: u8,
     /// The queue key of datagrams.
     pub qkey: u32,
-    /// How the peer is reached.
+    /// Address of the peer.
     pub path: AddressVector,
     /// Payload bytes of a packet, as in `enum ibv_mtu`: 1 is 256, 5 is 4096.
     pub path_mtu: u8,

@@ -1,4 +1,4 @@
-//! Queue pairs: what is posted, in which state, and where it completes.
+//! Queue pairs: posting, states and completion.
 //!
 //! A queue pair is shared by the application's threads, which post, and by the engine, which
 //! takes work out and completes it. The state changes in [`Qp::enter`] and [`Qp::fail`] only. A
@@ -35,36 +35,36 @@ use crate::wc::{Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wr::{Destination, RecvWr, SendOp, SendWr};
 use crate::xrcd::Xrcd;
 
-/// The rights of a queue pair that leaves them to each region.
+/// Rights of a queue pair without restrictions: those of each region hold.
 const NO_SAY: u32 = u32::MAX;
 
-/// What a queue pair is made of.
+/// Parameters of a queue pair.
 pub struct QpInit {
-    /// What it offers.
+    /// Service type.
     pub kind: QpType,
-    /// The state that it starts in.
+    /// Initial state.
     pub start: QpState,
-    /// Its protection domain.
+    /// Protection domain.
     pub pd: Arc<Pd>,
-    /// Where sends complete.
+    /// Completion queue of sends.
     pub send_cq: Arc<Cq>,
-    /// Where receives complete.
+    /// Completion queue of receives.
     pub recv_cq: Arc<Cq>,
-    /// Where receives come from, instead of a receive queue of its own.
+    /// Shared receive queue in place of its own.
     pub srq: Option<Arc<Srq>>,
-    /// The domain whose queues it receives for; for [`QpType::XrcRecv`], whose protection domain is
+    /// XRC domain whose queues it receives for; for [`QpType::XrcRecv`], whose protection domain is
     /// that of the domain.
     pub xrcd: Option<Arc<Xrcd>>,
-    /// Sizes.
+    /// Queue sizes.
     pub cap: QpCap,
     /// Every send is signaled.
     pub sq_sig_all: bool,
-    /// Names it in events.
+    /// Cookie for its events.
     pub cookie: u64,
 }
 
-/// What cannot be destroyed before the queue pair is. The connection of a destroyed queue pair
-/// may live on for a moment, but it keeps nothing busy.
+/// Objects that cannot be destroyed before the queue pair. The connection of a destroyed queue pair
+/// may live on briefly, but holds none of them.
 struct QpUses {
     _pd: InUse<Pd>,
     _send_cq: InUse<Cq>,
@@ -81,18 +81,18 @@ pub struct Qp {
     recv_cq: Arc<Cq>,
     srq: Option<Arc<Srq>>,
     xrcd: Option<Arc<Xrcd>>,
-    /// The queue of the domain that had no receive when it was asked last.
+    /// Queue of the domain that last had no receive.
     lacking: Mutex<Weak<Srq>>,
     uses: Mutex<Option<QpUses>>,
     sq: Mutex<SendQueue>,
     rq: Mutex<RecvQueue>,
     state: AtomicU8,
-    /// The program waits to be told that what was begun is complete.
+    /// An event is due once all started requests are complete (SQD).
     draining: AtomicBool,
-    /// Nobody hears of it any more: it is being destroyed or reset.
+    /// No completion or event is added: it is being destroyed or reset.
     muted: AtomicBool,
     attrs: Mutex<QpAttr>,
-    /// What peers may do to memory of this side, as far as the queue pair has a say in it.
+    /// Remote access rights of the queue pair.
     rights: AtomicU32,
     cap: QpCap,
     sq_sig_all: bool,
@@ -102,7 +102,7 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// A queue pair numbered `num`.
+    /// A queue pair with number `num`.
     pub fn new(
         num: u32,
         init: QpInit,
@@ -139,7 +139,7 @@ impl Qp {
             draining: AtomicBool::new(false),
             muted: AtomicBool::new(false),
             attrs: Mutex::new(attrs),
-            // An RNIC leaves that to each region.
+            // An RNIC has no rights per queue pair.
             rights: AtomicU32::new(if init.start == QpState::Reset { 0 } else { NO_SAY }),
             cap,
             sq_sig_all: init.sq_sig_all,
@@ -149,48 +149,48 @@ impl Qp {
         })
     }
 
-    /// Its number, 24 bits.
+    /// Queue pair number, 24 bits.
     pub fn num(&self) -> u32 {
         self.num
     }
 
-    /// What it offers.
+    /// Service type.
     pub fn kind(&self) -> QpType {
         self.kind
     }
 
-    /// Its protection domain.
+    /// Protection domain.
     pub fn pd(&self) -> u32 {
         self.pd.id()
     }
 
-    /// Itself as the one through which its peer reaches for memory.
+    /// The accessor for memory accesses of its peer.
     pub fn accessor(&self) -> Accessor {
         Accessor { pd: self.pd.id(), qp: Some(self.num) }
     }
 
-    /// The protection domain whose regions `wqe` names.
+    /// Protection domain of the regions in `wqe`.
     pub fn recv_pd(&self, wqe: &RecvWqe) -> u32 {
         let shared = wqe.home.as_ref().or(self.srq.as_ref());
         shared.map_or(self.pd.id(), |srq| srq.pd().id())
     }
 
-    /// The regions of its device.
+    /// Region table of its device.
     pub fn regions(&self) -> &Arc<RegionTable> {
         &self.regions
     }
 
-    /// Where sends complete.
+    /// Completion queue of sends.
     pub fn send_cq(&self) -> &Arc<Cq> {
         &self.send_cq
     }
 
-    /// Where receives complete.
+    /// Completion queue of receives.
     pub fn recv_cq(&self) -> &Arc<Cq> {
         &self.recv_cq
     }
 
-    /// The send queue.
+    /// Locks the send queue.
     pub fn sq(&self) -> MutexGuard<'_, SendQueue> {
         self.sq.lock()
     }
@@ -199,14 +199,14 @@ impl Qp {
         self.rq.lock()
     }
 
-    /// The state.
+    /// Current state.
     pub fn state(&self) -> QpState {
         let raw = self.state.load(Ordering::Acquire);
         // Only states are stored.
         QpState::from_raw(u32::from(raw)).unwrap_or(QpState::Err)
     }
 
-    /// The attributes.
+    /// All attributes, with the current state.
     pub fn attrs(&self) -> QpAttr {
         let mut attrs = *self.attrs.lock();
         attrs.state = self.state();
@@ -215,7 +215,7 @@ impl Qp {
         attrs
     }
 
-    /// Changes attributes that are not the state.
+    /// Changes attributes other than the state.
     pub fn set_attrs(&self, change: impl FnOnce(&mut QpAttr)) {
         let mut attrs = self.attrs.lock();
         change(&mut attrs);
@@ -224,31 +224,30 @@ impl Qp {
         }
     }
 
-    /// From now on peers may do what the attributes say, also with an RNIC.
+    /// Enforces the access rights of the attributes from now on, also with an RNIC.
     pub fn enforce_rights(&self) {
         self.rights.store(self.attrs().access.bits(), Ordering::Release);
     }
 
-    /// Whether the peer may do `what` to memory of this side, as far as the queue pair has a say.
+    /// Checks the queue pair's rights for access `what` of the peer.
     pub fn permit(&self, what: Access) -> Result<(), RegionFault> {
         let granted = Access::from_bits_retain(self.rights.load(Ordering::Acquire));
         if granted.contains(what) { Ok(()) } else { Err(RegionFault::Access) }
     }
 
-    /// Goes to `state`, which is neither an error nor a reset.
+    /// Enters `state`, other than RESET, SQE and ERR.
     pub fn enter(&self, state: QpState) {
         self.state.store(state as u8, Ordering::Release);
     }
 
-    /// Goes from `from` to `to`, neither of them an error or a reset, unless it has failed
-    /// meanwhile.
+    /// Enters `to` if the state is `from`, neither of them RESET, SQE or ERR.
     pub fn proceed(&self, from: QpState, to: QpState) {
         let (from, to) = (from as u8, to as u8);
         let _ = self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Goes to SQD: requests that are begun go on, and others wait. With `notify`, an event tells
-    /// when the former are complete.
+    /// Enters SQD: started requests continue, others wait. With `notify`, an event tells when the
+    /// former are complete.
     pub fn drain(&self, notify: bool) {
         let sq = self.sq();
         self.enter(QpState::Sqd);
@@ -256,8 +255,7 @@ impl Qp {
         self.check_drained(&sq);
     }
 
-    /// Tells the program what it waits for, if it has come about; to be called with each
-    /// completion of a send.
+    /// Raises the event of [`Qp::drain`] if it is due; to be called with each completion of a send.
     pub fn check_drained(&self, sq: &SendQueue) {
         let due = self.draining.load(Ordering::Acquire) && sq.is_drained();
         if due && self.draining.swap(false, Ordering::AcqRel) {
@@ -265,7 +263,7 @@ impl Qp {
         }
     }
 
-    /// Queues a send.
+    /// Posts a send.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
         match self.kind {
             QpType::Ud => Err(Misuse::Invalid("a datagram has a destination")),
@@ -274,7 +272,7 @@ impl Qp {
         }
     }
 
-    /// Queues a send of a queue pair of type [`QpType::XrcSend`] for the peer's receive queue
+    /// Posts a send of a queue pair of type [`QpType::XrcSend`] to the peer's receive queue
     /// `number`.
     pub fn post_send_to(&self, wr: &SendWr<'_>, number: u32) -> Result<(), Misuse> {
         if self.kind != QpType::XrcSend {
@@ -304,7 +302,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Queues a datagram to `to`.
+    /// Posts a datagram to `to`.
     pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
         if self.kind != QpType::Ud {
             return Err(Misuse::Invalid("a connected queue pair has one destination"));
@@ -316,7 +314,7 @@ impl Qp {
         self.post(wr, |sq| sq.direct(&to))
     }
 
-    /// Queues a receive.
+    /// Posts a receive, and wakes whoever waits for one.
     pub fn post_recv(&self, wr: &RecvWr<'_>) -> Result<(), Misuse> {
         if self.srq.is_some() {
             return Err(Misuse::Invalid("receives go to the shared receive queue"));
@@ -338,7 +336,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
+    /// Wakes `who` at the next receive, unless one is posted; returns whether so.
     pub fn await_recv(&self, who: Weak<dyn Wake>) -> bool {
         match (&self.srq, &self.xrcd) {
             (Some(srq), _) => srq.await_recv(who),
@@ -366,7 +364,7 @@ impl Qp {
         }
     }
 
-    /// Takes a receive of the queue `number` of the domain, if there is one.
+    /// Takes a receive of the domain's queue `number`, if one is posted.
     ///
     /// # Errors
     /// [`Misuse::NotFound`] if the domain has no such queue, or there is no domain.
@@ -385,7 +383,7 @@ impl Qp {
         self.lacking.lock()
     }
 
-    /// Completes a receive; `fill` adds what the message brought.
+    /// Completes a receive; `fill` adds the fields of the message.
     pub fn complete_recv(&self, wqe: &RecvWqe, solicited: bool, fill: impl FnOnce(&mut Wc)) {
         let mut wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, WcStatus::Success);
         fill(&mut wc);
@@ -397,7 +395,7 @@ impl Qp {
 
     fn push_recv(&self, wqe: &RecvWqe, wc: Wc, solicited: bool) {
         match &wqe.home {
-            // The queue of the domain is shared with others, and keeps what succeeded.
+            // The domain's queue is shared, and keeps successful completions.
             Some(_) if self.is_muted() && !wc.is_success() => {}
             Some(srq) => srq.complete(wc, solicited),
             None => self.recv_cq.push(wc, None, solicited),
@@ -409,8 +407,8 @@ impl Qp {
         self.regions.invalidate(stag, self.accessor(), who)
     }
 
-    /// Does what concerns memory of this side only, if the request `seq` is still posted, and
-    /// completes it; otherwise gives the status that it fails with.
+    /// Executes local request `seq`, if still posted, and completes it; as an error, the status
+    /// that it fails with.
     pub fn carry_out(&self, seq: u32) -> Result<(), WcStatus> {
         let mut sq = self.sq();
         if !sq.is_pending(seq) {
@@ -444,7 +442,7 @@ impl Qp {
         }
     }
 
-    /// Raises an asynchronous event about this queue pair, unless it is muted.
+    /// Raises an asynchronous event of this queue pair, unless muted.
     pub fn raise(&self, kind: AsyncKind) {
         if !self.is_muted() {
             self.events.push(kind, self.cookie);
@@ -460,8 +458,8 @@ impl Qp {
         self.recv_cq.mute_qp(self.num);
     }
 
-    /// Adds no completion and raises no event from now on: its process ends, and those of its
-    /// threads that still run are not to see what that does.
+    /// Stops completions and events: the process ends, and its remaining threads must not see the
+    /// effects.
     pub fn hush(&self) {
         self.muted.store(true, Ordering::Release);
         self.send_cq.hush_qp(self.num);
@@ -477,8 +475,8 @@ impl Qp {
         self.muted.load(Ordering::Acquire)
     }
 
-    /// Goes to ERR and flushes: first `taken`, receives that messages were being placed into, then
-    /// everything posted. Gives whether this call was the one that did it.
+    /// Enters ERR and flushes: first `taken`, receives in reassembly, then everything posted.
+    /// Returns whether this call did it.
     pub fn fail(&self, taken: impl IntoIterator<Item = RecvWqe>) -> bool {
         let before = self.state.swap(QpState::Err as u8, Ordering::AcqRel);
         if before == QpState::Err as u8 {
@@ -498,8 +496,8 @@ impl Qp {
         true
     }
 
-    /// A send that cannot be carried out ends as `status`, and what was posted after it is flushed;
-    /// receives go on. The queue pair waits in SQE for the program to see to it.
+    /// Fails send `seq` with `status`, and flushes later ones; receives continue. The queue pair
+    /// stays in SQE until the application recovers it.
     pub fn fail_sends(&self, seq: u32, status: WcStatus) {
         let mut sq = self.sq();
         let (from, to) = (QpState::Rts as u8, QpState::Sqe as u8);
@@ -508,7 +506,7 @@ impl Qp {
         sq.flush(self.num, &self.send_cq);
     }
 
-    /// Goes to RESET: everything is dropped without a completion.
+    /// Enters RESET: drops everything without completions.
     pub fn reset(&self) {
         self.enter(QpState::Reset);
         self.draining.store(false, Ordering::Release);
@@ -519,8 +517,8 @@ impl Qp {
         self.muted.store(false, Ordering::Release);
     }
 
-    /// Takes its completions and events back and lets go of what it used: it is being destroyed.
-    /// Gives how many events had been announced.
+    /// Destroys it: removes its completions and events, and releases the objects in use. Returns
+    /// how many events had been announced.
     pub fn retire(&self) -> usize {
         self.uses.lock().take();
         self.regions.forget_qp(self.num);
@@ -539,7 +537,7 @@ impl Qp {
         self.fail_recv(wqe, WcStatus::WrFlushErr);
     }
 
-    /// Completes a receive that failed; the caller fails the queue pair next.
+    /// Completes a receive in error; the caller fails the queue pair next.
     pub fn fail_recv(&self, wqe: &RecvWqe, status: WcStatus) {
         let wc = Wc::new(wqe.wr_id, self.num, WcOpcode::Recv, status);
         self.push_recv(wqe, wc, true);

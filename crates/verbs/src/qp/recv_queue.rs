@@ -13,31 +13,31 @@ use crate::wr::RecvWr;
 /// A posted receive.
 #[derive(Clone, Debug, Default)]
 pub struct RecvWqe {
-    /// The caller's name for it.
+    /// Id chosen by the caller.
     pub wr_id: u64,
     sges: SgeList,
-    /// The shared queue that says where it completes, if it is not its queue pair that does.
+    /// Shared queue of an XRC domain, which determines its completion queue.
     pub(crate) home: Option<Arc<Srq>>,
 }
 
 impl RecvWqe {
-    /// Where received data goes.
+    /// Local memory for the received data.
     pub fn sges(&self) -> &[Sge] {
         self.sges.as_slice()
     }
 
-    /// How much it can take, in bytes.
+    /// Capacity in bytes.
     pub fn room(&self) -> u64 {
         total_len(self.sges())
     }
 }
 
-/// Who waits for a receive to be posted.
+/// Waiters for a receive.
 #[derive(Default)]
 pub struct Waiting(Vec<Weak<dyn Wake>>);
 
 impl Waiting {
-    /// Wakes them. The caller holds no lock, because they may work right away.
+    /// Wakes all. The caller must hold no lock, because they may take work at once.
     pub fn wake(self) {
         for waiter in self.0.iter().filter_map(Weak::upgrade) {
             waiter.wake();
@@ -66,7 +66,7 @@ impl RecvQueue {
         Self { wqes: VecDeque::new(), waiting: Waiting::default(), depth, max_sge }
     }
 
-    /// Adds a receive; gives who has waited for one.
+    /// Adds a receive; returns the waiters to wake.
     pub fn push(&mut self, wr: &RecvWr<'_>) -> Result<Waiting, Misuse> {
         if wr.sges.len() > self.max_sge as usize {
             return Err(Misuse::Invalid("more scatter entries than the queue was made for"));
@@ -81,7 +81,7 @@ impl RecvQueue {
         Ok(self.let_go())
     }
 
-    /// Has `who` woken when a receive is posted, unless there is one; tells whether there is.
+    /// Wakes `who` at the next receive, unless one is posted; returns whether so.
     pub fn await_one(&mut self, who: Weak<dyn Wake>) -> bool {
         if self.wqes.is_empty() {
             self.waiting.0.push(who);
@@ -89,7 +89,7 @@ impl RecvQueue {
         !self.wqes.is_empty()
     }
 
-    /// Whoever waits is not to wait any longer.
+    /// Takes all waiters.
     pub fn let_go(&mut self) -> Waiting {
         std::mem::take(&mut self.waiting)
     }
@@ -99,32 +99,32 @@ impl RecvQueue {
         self.wqes.pop_front()
     }
 
-    /// Receives that are waiting.
+    /// Count of posted receives.
     pub fn len(&self) -> usize {
         self.wqes.len()
     }
 
-    /// Whether none is waiting.
+    /// Whether no receive is posted.
     pub fn is_empty(&self) -> bool {
         self.wqes.is_empty()
     }
 
-    /// Drops all.
+    /// Drops all receives without completions.
     pub fn clear(&mut self) {
         self.wqes.clear();
     }
 
-    /// Room for receives, waiting or not.
+    /// Capacity in receives.
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Entries of a receive.
+    /// Most scatter entries of a receive.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// Changes the room, never below what is waiting.
+    /// Changes the capacity, which must hold the posted receives.
     pub fn set_depth(&mut self, depth: u32) -> Result<(), Misuse> {
         if (depth as usize) < self.wqes.len() {
             return Err(Misuse::Invalid("more receives than that are waiting"));

@@ -1,8 +1,8 @@
 //! Send work requests from posting to completion.
 //!
-//! Three positions walk through one sequence: `tail <= next <= head`. Requests before `next` have
-//! been turned into segments, those before `tail` are complete. A request completes when its last
-//! segment is out, every segment is acknowledged, its response, if any, is here, and every earlier
+//! Three positions advance through one sequence: `tail <= next <= head`. Requests before `next`
+//! have been turned into segments, those before `tail` are complete. A request completes when all
+//! its segments are sent and acknowledged, its response, if any, has arrived, and every earlier
 //! request is complete.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::wr::{Destination, SendFlags, SendOp, SendWr};
 #[derive(Debug)]
 pub struct SendQueue {
     wqes: Vec<SendWqe>,
-    /// Where the requests of a queue pair for datagrams go, slot by slot.
+    /// Destinations of datagrams, slot by slot.
     destinations: Vec<Destination>,
     datagrams: bool,
     depth: u32,
@@ -32,13 +32,13 @@ pub struct SendQueue {
     /// Requests from here on are held back; `head`, unless `held` is set.
     open_to: u32,
     held: bool,
-    /// Slots that no polled completion has given back yet.
+    /// Slots in use: not freed by a polled completion yet.
     taken: Arc<AtomicU32>,
-    /// Complete and unsignaled since the last completion pushed.
+    /// Unsignaled completions since the last one pushed.
     silent: u32,
     /// Requests that the peer may still reply to by a Write; no more than the queue holds.
     unanswered: u32,
-    /// Requests for the peer that were carried out.
+    /// Remote requests that succeeded.
     succeeded: u64,
 }
 
@@ -81,18 +81,18 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Sends the request that was added last to the untagged queue `queue` of the peer.
+    /// Addresses the newest request to untagged queue `queue` of the peer.
     pub fn address(&mut self, queue: u32) {
         self.get_mut(self.head.wrapping_sub(1)).queue = queue;
     }
 
-    /// Sends the request that was added last, a datagram, to `to`.
+    /// Addresses the newest request, a datagram, to `to`.
     pub fn direct(&mut self, to: &Destination) {
         let slot = (self.head.wrapping_sub(1) & (self.depth - 1)) as usize;
         self.destinations[slot] = *to;
     }
 
-    /// Where the datagram `seq` goes.
+    /// Destination of datagram `seq`.
     pub fn destination(&self, seq: u32) -> Option<&Destination> {
         self.destinations.get((seq & (self.depth - 1)) as usize)
     }
@@ -133,12 +133,12 @@ impl SendQueue {
         Ok(slot)
     }
 
-    /// The request that is to be turned into segments next, with its sequence number.
+    /// The next request to turn into segments, with its sequence number.
     pub fn peek(&self) -> Option<(u32, &SendWqe)> {
         (self.next != self.open_to).then(|| (self.next, self.get(self.next)))
     }
 
-    /// Whether `seq` is posted and waits to be turned into segments.
+    /// Whether `seq` is posted and not turned into segments yet.
     pub fn is_pending(&self, seq: u32) -> bool {
         seq.wrapping_sub(self.next) < self.open_to.wrapping_sub(self.next)
     }
@@ -157,12 +157,12 @@ impl SendQueue {
         self.tail
     }
 
-    /// Notes the sequence number that the protocol gives to the message of `seq`.
+    /// Records the message sequence number of `seq`.
     pub fn number(&mut self, seq: u32, msn: u32) {
         self.get_mut(seq).msn = msn;
     }
 
-    /// Notes that a segment of `seq` went out; with `last` the next request is up.
+    /// Notes that a segment of `seq` was sent; with `last` the next request is up.
     pub fn segment_out(&mut self, seq: u32, last: bool) {
         let wqe = self.get_mut(seq);
         wqe.unacked += 1;
@@ -186,41 +186,41 @@ impl SendQueue {
         }
     }
 
-    /// Whether everything of `seq` is with the peer.
+    /// Whether the peer has all of `seq`.
     pub fn is_placed(&self, seq: u32) -> bool {
         !self.is_live(seq) || !self.get(seq).is_out()
     }
 
-    /// The oldest request that `wanted` tells, of those under way.
+    /// Oldest started request for which `wanted` holds.
     pub fn find(&self, wanted: impl Fn(&SendWqe) -> bool) -> Option<u32> {
         let begun = self.next.wrapping_sub(self.tail) + u32::from(self.has_pending());
         let mut all = (0..begun).map(|i| self.tail.wrapping_add(i));
         all.find(|seq| wanted(self.get(*seq)))
     }
 
-    /// The request that is under way as message `msn` of those that take a receive.
+    /// Started request with message number `msn`, of those that take a receive.
     pub fn under_way(&self, msn: u32) -> Option<u32> {
         self.find(|wqe| wqe.op.takes_receive() && wqe.msn == msn && wqe.is_out())
     }
 
-    /// Where the response to `seq` goes: nowhere any more once it is complete.
+    /// Sink of the response to `seq`; empty once that is complete.
     pub fn sinks(&self, seq: u32) -> &[Sge] {
         if self.is_live(seq) { self.get(seq).sges() } else { &[] }
     }
 
-    /// Notes that the response to `seq` is here.
+    /// Notes that the response to `seq` has arrived.
     pub fn responded(&mut self, seq: u32) {
         if self.is_live(seq) {
             self.get_mut(seq).awaiting = false;
         }
     }
 
-    /// Notes that the peer is to say that it has placed `seq`.
+    /// Notes that `seq` awaits a confirmation of placement.
     pub fn await_confirmation(&mut self, seq: u32) {
         self.get_mut(seq).awaiting = true;
     }
 
-    /// Notes that the peer has placed everything up to `last`.
+    /// Notes that the peer has confirmed the placement of everything up to `last`.
     pub fn confirmed(&mut self, last: u32) {
         let mut seq = self.tail;
         while seq != self.next && !seq_before(last, seq) {
@@ -234,17 +234,17 @@ impl SendQueue {
         seq.wrapping_sub(self.tail) < self.head.wrapping_sub(self.tail)
     }
 
-    /// Whether nothing is queued or under way.
+    /// Whether no request is posted or incomplete.
     pub fn is_idle(&self) -> bool {
         self.tail == self.head
     }
 
-    /// Holds back what is posted from now on.
+    /// Holds back requests posted from now on.
     pub fn hold(&mut self) {
         self.held = true;
     }
 
-    /// Lets go of what is held back.
+    /// Releases requests that were held back.
     pub fn release(&mut self) {
         self.held = false;
         self.open_to = self.head;
@@ -255,29 +255,29 @@ impl SendQueue {
         self.tail == self.open_to && self.open_to != self.head
     }
 
-    /// How many requests for the peer were carried out, in the life of the queue.
+    /// Count of remote requests that succeeded, in the life of the queue.
     pub fn succeeded(&self) -> u64 {
         self.succeeded
     }
 
-    /// Whether every request that was begun is complete.
+    /// Whether every started request is complete.
     pub fn is_drained(&self) -> bool {
         self.tail == self.next
     }
 
-    /// Whether something waits to be turned into segments.
+    /// Whether a request waits to be turned into segments.
     pub fn has_pending(&self) -> bool {
         self.next != self.open_to
     }
 
-    /// Rouses the application that sleeps on `cq`, at most once for each request.
+    /// Wakes the application that sleeps on `cq`, at most once per request.
     pub fn rouse(&mut self, cq: &Cq) {
         if self.unanswered > 0 && cq.rouse() {
             self.unanswered -= 1;
         }
     }
 
-    /// Completes what is done, in order.
+    /// Completes finished requests, in order.
     pub fn complete(&mut self, qp_num: u32, cq: &Cq) {
         while self.tail != self.next && self.get(self.tail).is_done() {
             self.finish(qp_num, cq, WcStatus::Success, 0);
@@ -298,7 +298,7 @@ impl SendQueue {
         self.finish(qp_num, cq, status, vendor_err);
     }
 
-    /// Completes everything that is left as flushed.
+    /// Completes all remaining requests as flushed.
     pub fn flush(&mut self, qp_num: u32, cq: &Cq) {
         while self.tail != self.head {
             let done = self.tail != self.next && self.get(self.tail).is_done();
@@ -307,7 +307,7 @@ impl SendQueue {
         }
     }
 
-    /// Completes everything that is left as done: of what is unreliable nobody hears what became.
+    /// Completes all remaining requests successfully: unreliable services do not report losses.
     pub fn let_go(&mut self, qp_num: u32, cq: &Cq) {
         while self.tail != self.head {
             self.finish(qp_num, cq, WcStatus::Success, 0);

@@ -1,4 +1,4 @@
-//! A posted send: what is to be done, and how far that has come.
+//! Posted send requests and their progress.
 
 use weft_wire::ids::QN_SEND;
 
@@ -7,24 +7,24 @@ use crate::sge::{Sge, SgeList};
 use crate::wc::WcOpcode;
 use crate::wr::{SendFlags, SendOp, SendWr};
 
-/// A posted send and how far it has come.
+/// A posted send request and its progress.
 #[derive(Clone, Debug)]
 pub struct SendWqe {
-    /// The caller's name for it.
+    /// Id chosen by the caller.
     pub wr_id: u64,
-    /// What to do.
+    /// Operation.
     pub op: SendOp,
-    /// How to do it.
+    /// Flags of the request.
     pub flags: SendFlags,
     /// Payload bytes, or the size of the result.
     pub len: u32,
-    /// The sequence number that the protocol gave the message.
+    /// Message sequence number.
     pub msn: u32,
-    /// The untagged queue of the peer that a message for one of its receives goes to.
+    /// Untagged queue of the peer, for a message that takes a receive.
     pub queue: u32,
     sges: SgeList,
     inline: Vec<u8>,
-    /// Segments that are out and not acknowledged.
+    /// Segments sent and not acknowledged.
     pub(super) unacked: u32,
     /// The last segment is out.
     pub(super) sent: bool,
@@ -34,7 +34,7 @@ pub struct SendWqe {
 }
 
 impl SendWqe {
-    /// Room for one.
+    /// An unused slot.
     pub(super) fn vacant() -> Self {
         Self {
             wr_id: 0,
@@ -52,7 +52,7 @@ impl SendWqe {
         }
     }
 
-    /// Becomes `wr`, whose payload or result has `len` bytes; what is inline is copied.
+    /// Takes `wr`, whose payload or result has `len` bytes; inline data is copied.
     pub(super) fn set(&mut self, wr: &SendWr<'_>, len: u32, signal_all: bool) {
         self.wr_id = wr.wr_id;
         self.op = wr.op;
@@ -71,27 +71,27 @@ impl SendWqe {
         self.signaled = signal_all || wr.flags.contains(SendFlags::SIGNALED);
     }
 
-    /// Local memory.
+    /// Local memory of the payload or result.
     pub fn sges(&self) -> &[Sge] {
         self.sges.as_slice()
     }
 
-    /// The payload that was copied when posting, if it was.
+    /// Inline payload, copied when posted.
     pub fn inline(&self) -> Option<&[u8]> {
         self.flags.contains(SendFlags::INLINE).then_some(&self.inline)
     }
 
-    /// Whether a part of it is not with the peer.
+    /// Whether it was started and the peer does not have all of it.
     pub fn is_out(&self) -> bool {
         !self.sent || self.unacked > 0
     }
 
-    /// Whether nothing of it is left to do.
+    /// Whether it is complete.
     pub(super) fn is_done(&self) -> bool {
         !self.is_out() && !self.awaiting
     }
 
-    /// What its completion says that it was.
+    /// Opcode of its completion.
     pub(super) fn wc_opcode(&self) -> WcOpcode {
         match self.op {
             SendOp::Send | SendOp::SendInv { .. } | SendOp::SendImm { .. } => WcOpcode::Send,

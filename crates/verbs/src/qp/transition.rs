@@ -1,4 +1,5 @@
-//! Which changes of state a channel adapter allows, and which attributes each needs and takes.
+//! State transitions of a channel adapter's queue pairs, and the attributes that each requires and
+//! accepts.
 //!
 //! The tables are those of the InfiniBand architecture (volume 1, section 10.3 and table 96), as
 //! the Linux kernel checks them before any driver is asked. An RNIC has no such tables.
@@ -6,7 +7,7 @@
 use super::attr::{QpAttrMask as Mask, QpState, QpType};
 use crate::misuse::Misuse;
 
-/// The attributes that a transition must and may set, besides the state itself.
+/// Required and optional attributes of a transition, besides the state.
 struct Rule {
     needs: Mask,
     takes: Mask,
