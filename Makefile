@@ -8,9 +8,10 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib/weft
 sharedir = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all help demo test lint build release bench bench-quick bench-wan examples interop soak \
-        soak-connections soak-fio soak-stopped soak-valgrind soak-wan-clients soak-sockets \
-        peer-suites fuzz advisories deps mpich pyverbs peers servers install uninstall
+.PHONY: all help demo check test test-units test-clients test-measurements lint build release \
+        bench bench-quick bench-wan examples interop soak soak-connections soak-fio soak-stopped \
+        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz sanitizers advisories deps \
+        mpich pyverbs peers servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -21,10 +22,27 @@ help: ## This list
 demo: deps release ## Verified RDMA between two processes, beside kernel TCP (a minute)
 	@$(TARGET)/release/weft bench demo
 
+check: ## The quick tier: style, lints, the crate graph, unit tests (below a minute warm)
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) xtask arch
+	$(CARGO) xtask tidy
+	$(CARGO) xtask test quick
+
 test: deps mpich pyverbs servers lint build ## Everything that must hold: style, lints, all tests
-	$(CARGO) xtask test
-	$(CARGO) build --workspace --release --locked
-	$(CARGO) xtask cost
+	@status=0; \
+	$(CARGO) xtask test || status=1; \
+	$(CARGO) build --workspace --release --locked && $(CARGO) xtask cost || status=1; \
+	exit $$status
+
+test-units: build ## Tests that need neither a clock nor a network: right on any machine
+	$(CARGO) xtask test units
+
+test-clients: deps mpich pyverbs servers build ## Tests with real applications
+	$(CARGO) xtask test clients
+
+test-measurements: deps build ## Rates, delays and losses on real clocks, on an idle machine
+	$(CARGO) xtask test measurements
 
 lint: ## Formatting, clippy, the crate graph, the style of the text, licences and sources
 	$(CARGO) fmt --all --check

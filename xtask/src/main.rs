@@ -26,7 +26,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::finding::Finding;
 
-const USAGE: &str = "usage: cargo xtask arch | tidy | types | test | cost | cost-far";
+const USAGE: &str = "usage: cargo xtask arch | tidy | types | cost | cost-far | \
+    test [units|clients|measurements|quick]";
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1)) {
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
 
 fn run(mut args: impl Iterator<Item = String>) -> Result<Vec<Finding>> {
     let chore = args.next().context(USAGE)?;
+    let part = if chore == "test" { args.next() } else { None };
     if args.next().is_some() {
         bail!(USAGE);
     }
@@ -52,7 +54,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<Vec<Finding>> {
         "arch" => arch::check(&root),
         "tidy" => tidy::check(&root),
         "types" => print_repeated_types(&root),
-        "test" => suite::check(&root),
+        "test" => suite::check(&root, part.as_deref()),
         "cost" => cost::check(&root, false),
         "cost-far" => cost::check(&root, true),
         _ => bail!("no chore is called {chore:?}\n{USAGE}"),

@@ -1,13 +1,18 @@
-//! Runs every test of the workspace, several test binaries at a time.
+//! Runs the tests of the workspace by part, several test binaries at a time.
 //!
 //! `cargo test` runs one binary after the other, and most of those that drive real applications
-//! wait. Invariant: every binary that `cargo test --workspace` would run is run, in its package's
-//! directory; what measures this machine is run by itself, when all others have ended.
+//! wait. Invariant: every binary that `cargo test --workspace` would run belongs to one part and is
+//! run, in its package's directory, whatever fails before; the end names what has failed. Binaries
+//! of measurements are run by themselves, when all others have ended.
+
+mod load;
+mod part;
+mod verdict;
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +20,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use self::load::Load;
+use self::part::{PARTS, SuitePart};
+use self::verdict::{ATTEMPTS_MAX, Attempts, Verdict};
 use crate::finding::Finding;
 
 /// Binaries that take longest. They are started first, so that none is left over at the end.
@@ -26,41 +34,70 @@ const LONG: [&str; 12] = [
     "weft-interop/adapter",
     "weft-interop/stopped",
     "weft-cli/cli",
-    "weft-bench/suites",
     "weft-interop/endings",
     "weft-shuttle/rate_control",
     "weft-shuttle/random_operations",
     "weft-interop/faults",
+    "weft-interop/shell",
 ];
-/// Binaries whose verdict needs the machine for itself: they are started when all others are done.
-const ALONE: [&str; 1] = ["degen/paths"];
 /// What a test writes to stderr in place of running.
 const SKIPPED: &str = "SKIPPED";
+/// What a measurement writes that could not be made.
+const UNFIT: &str = "this machine did not keep up";
+/// The word for the unit tests of libraries and programs alone.
+const QUICK: &str = "quick";
 
 /// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Binary {
     /// Package and target: `weft-io/cm`.
     name: String,
+    /// It holds the unit tests of a library or program.
+    is_product: bool,
     /// Where it is run.
     directory: PathBuf,
     executable: PathBuf,
 }
 
-/// Builds and runs all tests; what has failed is printed whole, and found.
-pub fn check(root: &Path) -> Result<Vec<Finding>> {
-    let mut binaries = build(root)?;
+impl Binary {
+    fn part(&self) -> SuitePart {
+        SuitePart::of(&self.name, self.is_product)
+    }
+}
+
+/// Builds and runs the tests of the part that `word` names, or all without one. What has failed is
+/// printed whole, and found.
+pub fn check(root: &Path, word: Option<&str>) -> Result<Vec<Finding>> {
+    let quick = word == Some(QUICK);
+    let parts: Vec<SuitePart> = match word {
+        None => PARTS.to_vec(),
+        Some(QUICK) => vec![SuitePart::Units],
+        Some(word) => vec![SuitePart::named(word).with_context(|| format!("no part {word:?}"))?],
+    };
+    let mut binaries = if quick { build(root, &["--lib", "--bins"])? } else { build(root, &[])? };
+    binaries.retain(|binary| !quick || binary.is_product);
     binaries.sort_by_key(|binary| (rank(&binary.name), binary.name.clone()));
     let logs = target(root).join("test-logs");
     fs::create_dir_all(&logs).context("a directory for what tests write")?;
-    let at_once = thread::available_parallelism().map_or(2, usize::from).max(2);
-    let (alone, together): (VecDeque<_>, VecDeque<_>) =
-        binaries.into_iter().partition(|binary| ALONE.contains(&binary.name.as_str()));
-    println!("{} test binaries, {at_once} at a time", alone.len() + together.len());
-    let mut findings = run_all(together, &logs, at_once)?;
-    findings.extend(run_all(alone, &logs, 1)?);
-    findings.extend(documentation(root)?);
+    let mut findings = Vec::new();
+    for part in parts {
+        let of_part = binaries.iter().filter(|binary| binary.part() == part).cloned().collect();
+        findings.extend(run_part(part, of_part, &logs)?);
+        if part == SuitePart::Units && !quick {
+            findings.extend(documentation(root)?);
+        }
+    }
     Ok(findings)
+}
+
+fn run_part(part: SuitePart, binaries: VecDeque<Binary>, logs: &Path) -> Result<Vec<Finding>> {
+    let processors = thread::available_parallelism().map_or(2, usize::from);
+    let at_once = if part == SuitePart::Measurements { 1 } else { processors.max(2) };
+    println!("{}: {} test binaries, {at_once} at a time", part.name(), binaries.len());
+    if part == SuitePart::Measurements {
+        println!("{} processors, which nobody else should use now", processors);
+    }
+    run_all(binaries, logs, at_once)
 }
 
 fn cargo(root: &Path, args: &[&str]) -> Command {
@@ -73,9 +110,10 @@ fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from)
 }
 
-/// Builds every test binary; gives them.
-fn build(root: &Path) -> Result<Vec<Binary>> {
+/// Builds the test binaries that `which` selects; returns them.
+fn build(root: &Path, which: &[&str]) -> Result<Vec<Binary>> {
     let mut command = cargo(root, &["--no-run", "--message-format=json-render-diagnostics"]);
+    command.args(which);
     let output = command.stderr(Stdio::inherit()).output().context("running cargo test")?;
     ensure!(output.status.success(), "the tests do not build");
     let messages = String::from_utf8(output.stdout).context("cargo's messages")?;
@@ -99,7 +137,9 @@ fn binary(message: &Value) -> Option<Binary> {
         (path, _) => path.rsplit('/').next()?,
     };
     let target = message["target"]["name"].as_str()?;
-    Some(Binary { name: format!("{package}/{target}"), directory, executable })
+    let kinds = message["target"]["kind"].as_array()?;
+    let is_product = !kinds.iter().any(|kind| matches!(kind.as_str(), Some("test" | "example")));
+    Some(Binary { name: format!("{package}/{target}"), is_product, directory, executable })
 }
 
 /// Where a binary comes in the order.
@@ -113,7 +153,10 @@ fn run_all(binaries: VecDeque<Binary>, logs: &Path, at_once: usize) -> Result<Ve
     let next = || queue.lock().expect("no thread panics").pop_front();
     let work = || -> Result<()> {
         while let Some(binary) = next() {
-            let found = run(&binary, logs)?;
+            let found = match binary.part() {
+                SuitePart::Measurements => measure(&binary, logs)?,
+                SuitePart::Units | SuitePart::Clients => run(&binary, logs)?,
+            };
             findings.lock().expect("no thread panics").extend(found);
         }
         Ok(())
@@ -125,19 +168,90 @@ fn run_all(binaries: VecDeque<Binary>, logs: &Path, at_once: usize) -> Result<Ve
     Ok(findings.into_inner().expect("no thread panics"))
 }
 
-/// Runs a binary and says how it ended in a line, or with all that it wrote if it failed.
-fn run(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
-    let log = logs.join(binary.name.replace('/', "-")).with_extension("log");
+/// A run of a binary that has ended.
+struct Run {
+    status: ExitStatus,
+    log: PathBuf,
+    text: String,
+}
+
+/// Runs a binary, or one test of it, and says how it ended in a line, or with all that it wrote if
+/// it failed.
+fn start(binary: &Binary, test: Option<&str>, logs: &Path) -> Result<Run> {
+    let name = test.map_or(binary.name.clone(), |test| format!("{}/{test}", binary.name));
+    let log = logs.join(name.replace(['/', ':'], "-")).with_extension("log");
     let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
     let began = now();
     let mut command = Command::new(&binary.executable);
     command.current_dir(&binary.directory).env("CARGO_MANIFEST_DIR", &binary.directory);
+    command.args(test.map(|test| ["--exact", test]).into_iter().flatten());
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-    let status = command.status().with_context(|| format!("starting {}", binary.name))?;
+    let status = command.status().with_context(|| format!("starting {name}"))?;
     let took = now().duration_since(began);
     let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-    println!("{}", account(&binary.name, took, status.success(), &text));
-    Ok((!status.success()).then(|| Finding::new(&log, 1, format!("{status}"))))
+    println!("{}", account(&name, took, status.success(), &text));
+    Ok(Run { status, log, text })
+}
+
+fn run(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
+    let run = start(binary, None, logs)?;
+    Ok((!run.status.success()).then(|| failure(&binary.name, &run)))
+}
+
+/// Runs a binary of measurements, and those that fail again.
+fn measure(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
+    let before = Load::now()?;
+    let first = start(binary, None, logs)?;
+    let load = load_during(before, &first)?;
+    if first.status.success() {
+        return Ok(None);
+    }
+    let failed = failed_tests(&first.text);
+    if failed.is_empty() {
+        return Ok(Some(failure(&binary.name, &first)));
+    }
+    for test in failed {
+        let mut attempts = Attempts::default();
+        attempts.add(false, load);
+        while attempts.verdict() == Verdict::Open {
+            let before = Load::now()?;
+            let again = start(binary, Some(&test), logs)?;
+            attempts.add(again.status.success(), load_during(before, &again)?);
+            if attempts.verdict() == Verdict::Failed {
+                return Ok(Some(failure(&binary.name, &again)));
+            }
+        }
+        if let Verdict::Unfit(least) = attempts.verdict() {
+            println!(
+                "NO VERDICT on {}, {test}: in {ATTEMPTS_MAX} attempts others used {least:.1} \
+                 processors or more; run `make test-measurements` on an idle machine",
+                binary.name
+            );
+        }
+    }
+    Ok(None)
+}
+
+/// What others used of the machine during a run. What has not kept up lacked a processor, whoever
+/// had it.
+fn load_during(before: Load, run: &Run) -> Result<f64> {
+    let load = Load::now()?.of_others_since(before);
+    Ok(if run.text.contains(UNFIT) { load.max(1.0) } else { load })
+}
+
+/// The finding for a run that has failed.
+fn failure(name: &str, run: &Run) -> Finding {
+    let tests = failed_tests(&run.text).join(", ");
+    Finding::new(&run.log, 1, format!("{name} has failed ({}): {tests}", run.status))
+}
+
+/// The tests that failed, as the harness says.
+fn failed_tests(text: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let name = line.strip_prefix("test ")?.strip_suffix("FAILED")?.trim_end();
+        Some(name.strip_suffix("...")?.trim_end().to_owned())
+    };
+    text.lines().filter_map(name).collect()
 }
 
 /// What is said of a binary that has ended.
@@ -178,7 +292,7 @@ mod tests {
                 "profile": { "test": test },
                 "manifest_path": "/w/crates/io/Cargo.toml",
                 "package_id": id,
-                "target": { "name": "cm" },
+                "target": { "name": "cm", "kind": ["test"] },
             })
         };
         let found = binary(&message(true, "path+file:///w/crates/io#weft-io@0.1.0")).unwrap();
@@ -196,6 +310,7 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let of = |name: &str| Binary {
             name: name.into(),
+            is_product: false,
             directory: directory.clone(),
             executable: Path::new("/bin").join(name),
         };
@@ -204,10 +319,17 @@ mod tests {
         fs::remove_dir_all(&directory).unwrap();
         assert_eq!(findings.len(), 1);
         assert!(findings[0].path.ends_with("false.log"), "{findings:?}");
+        assert!(findings[0].message.starts_with("false has failed"), "{findings:?}");
         let took = Duration::from_secs(2);
         assert!(account("a/b", took, false, "one\ntwo").contains("FAILED\none\ntwo"));
         let text = "SKIPPED x: y\ntest result: ok. 1 passed\n";
         let said = account("a/b", took, true, text);
         assert!(said.contains("a/b: 1 passed\nSKIPPED x: y"), "{said}");
+    }
+
+    #[test]
+    fn failed_tests_are_named() {
+        let text = "test a::b ... ok\ntest a::c ... FAILED\ntest d   ... FAILED\nFAILED\n";
+        assert_eq!(failed_tests(text), ["a::c", "d"]);
     }
 }

@@ -7,6 +7,7 @@ mod evidence;
 mod functions;
 mod fuzz;
 mod links;
+mod rules;
 mod rust;
 mod text;
 pub mod types;
@@ -22,6 +23,7 @@ use crate::tree;
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let files = tree::text_files(root)?;
     let mut findings = fuzz::check(root, &files);
+    findings.extend(rules::check(&files));
     findings.extend(types::check(&files));
     for file in files.iter().filter(|file| !file.is("lock")) {
         findings.extend(text::check(file));

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{Check, DEGEN, expect, is_no_fault, scratch, text, tool};
+use super::common::{Check, DEGEN, expect, is_no_fault, scratch, text, tool};
 
 pub const CHECKS: [(&str, Check); 11] = [
     ("the_exit_status_is_that_of_cmd", the_exit_status_is_that_of_cmd),

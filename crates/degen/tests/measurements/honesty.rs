@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::{Check, DEGEN, UNFIT, expect, scratch, text, tool};
+use super::UNFIT;
+use super::common::{Check, DEGEN, expect, scratch, text, tool};
 
 pub const CHECKS: [(&str, Check); 16] = [
     ("ping_takes_the_round_trip_time", ping_takes_the_round_trip_time),
