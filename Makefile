@@ -82,7 +82,7 @@ soak: soak-connections ## Long runs: ten million operations on a bad way, an out
 	    --ignored --nocapture --test-threads 1
 
 soak-connections: ## 100,000 connections on each device, by rdma-cm and without it (minutes)
-	$(CARGO) test --release --locked -p weft-io --test cycles -- --ignored --nocapture
+	$(CARGO) test --release --locked -p weft-rdmacm --test cycles -- --ignored --nocapture
 
 soak-stopped: deps build ## Programs that are stopped for minutes go on (3 minutes)
 	$(CARGO) test --locked -p weft-interop --test stopped -- --ignored --nocapture

@@ -30,7 +30,7 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 31] = [
+pub const HOUSE: [Room; 32] = [
     room("units", 0, &[], "forbid").sans_io(),
     room("degen", 1, &["units"], "deny"),
     room("testkit", 0, &[], "forbid"),
@@ -51,24 +51,27 @@ pub const HOUSE: [Room; 31] = [
     room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
     room("sim", 4, &["wire", "shuttle", "degen", "units"], "forbid"),
     room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
-    room("io", 5, IO, "deny"),
-    room("rdma", 6, &["io", "os", "sync", "verbs"], "forbid"),
-    room("preload", 6, PRELOAD, ""),
-    room("sockets", 6, SOCKETS, ""),
-    room("bench", 6, &[], "deny"),
-    room("perf", 6, &["units"], "deny"),
-    room("cli", 7, &["degen", "sim", "io", "net", "os", "fault", "bench", "perf"], "deny"),
-    room("interop", 7, &["testkit"], "forbid"),
-    room("filters", 7, &[], "forbid"),
-    room("microscope", 8, &["filters"], "forbid"),
-    room("isosurface", 8, &["filters"], "forbid"),
-    room("xtask", 8, &[], "forbid"),
+    room("io", 5, IO, "forbid"),
+    room("rdmacm", 6, RDMACM, "forbid"),
+    room("rdma", 7, &["io", "rdmacm", "os", "sync", "verbs"], "forbid"),
+    room("preload", 7, PRELOAD, ""),
+    room("sockets", 7, SOCKETS, ""),
+    room("bench", 7, &[], "deny"),
+    room("perf", 7, &["units"], "deny"),
+    room("cli", 8, &["degen", "sim", "io", "net", "os", "fault", "bench", "perf"], "deny"),
+    room("interop", 8, &["testkit"], "forbid"),
+    room("filters", 8, &[], "forbid"),
+    room("microscope", 9, &["filters"], "forbid"),
+    room("isosurface", 9, &["filters"], "forbid"),
+    room("xtask", 9, &[], "forbid"),
 ];
 
 const IO: &[&str] = &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory"];
 const PRELOAD: &[&str] =
-    &["io", "os", "reactor", "net", "sync", "guard", "verbs", "fault", "memory"];
-const SOCKETS: &[&str] = &["io", "os", "reactor", "net", "sync", "verbs", "sdp", "memory"];
+    &["io", "rdmacm", "os", "reactor", "net", "sync", "guard", "verbs", "fault", "memory"];
+const RDMACM: &[&str] = &["io", "os", "reactor", "net", "rnic", "sync", "verbs", "memory"];
+const SOCKETS: &[&str] =
+    &["io", "rdmacm", "os", "reactor", "net", "sync", "verbs", "sdp", "memory"];
 
 /// Libraries that bring a runtime or a constructor into the process of an unmodified program. That
 /// of aws-lc looks what the processor can do, and is let in.

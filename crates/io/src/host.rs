@@ -19,9 +19,11 @@ use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use weft_fault::{Plan, Verb};
 use weft_net::secrecy::Secrecy;
+use weft_net::udp::Port;
 use weft_os::random;
 use weft_reactor::{Reactor, Setup as ReactorSetup};
 use weft_rnic::Device;
+use weft_rnic::shuttle::Route;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
@@ -217,6 +219,12 @@ impl Host {
     /// What this process adds its work to, if it belongs to a run that counts.
     pub(crate) fn tally(&self) -> Option<&Tally> {
         self.tally.as_ref()
+    }
+
+    /// Answers `datagram`, which came to `port` over `route` and is for no connection that there is,
+    /// if it may be a Close that comes again.
+    pub fn answer_closed(&self, port: &Port, route: &Route, datagram: &[u8]) {
+        self.local().time_waits.answer(port, route, datagram);
     }
 
     /// Fails a call that is to fail.

@@ -26,10 +26,11 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
-use crate::cm::config::ACCEPT_REST;
 use crate::host::Host;
 use weft_net::mpa_frame::{FrameReader, Progress};
 
+/// How long a port rests when the system has no descriptors or memory for a new stream.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Queue pairs that share a port.
 const SHARED_MAX: usize = 256;
 /// Streams that are in the queue of the kernel.

@@ -9,13 +9,13 @@
 //! leaves a flag that the holder sees before it goes: no doorbell is lost.
 //!
 //! Order of calls: [`Context::open`], objects from it; then [`Qp::attach`] when the connection
-//! manager ([`cm`]) has a stream for the queue pair, or [`Qp::modify`] up to RTS where the program
+//! manager (`weft-rdmacm`) has a stream for the queue pair, or [`Qp::modify`] up to RTS where the program
 //! names the peer itself.
 //!
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the reactor's tables.
 //! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Source`] is called.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
@@ -23,7 +23,6 @@
 
 pub mod capability;
 mod cell;
-pub mod cm;
 mod config;
 mod connections;
 mod context;
@@ -38,6 +37,7 @@ mod host;
 mod iwarp_connect;
 mod iwarp_ports;
 mod link;
+pub mod managed;
 mod process;
 mod qp;
 mod qp_faults;
@@ -56,7 +56,7 @@ pub use context::memory::Advice;
 pub use cq::Cq;
 pub use device_kind::Personality;
 pub use devices::Devices;
-pub use drive::{Answer, LinkWatcher};
+pub use drive::LinkWatcher;
 pub use host::{Host, HostSetup};
 pub use process::say_last_words;
 pub use qp::{Qp, QpInit};

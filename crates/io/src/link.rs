@@ -21,7 +21,7 @@ const IDLE_NS: u64 = 3600 * 1_000_000_000;
 const HEADERS: u32 = 48;
 
 /// The configuration for a connection of `host` over `route`.
-pub(crate) fn config(host: &Host, route: &Route) -> Config {
+pub fn config(host: &Host, route: &Route) -> Config {
     let settings = host.settings();
     let carries = carries(route);
     let local = carries > u32::from(u16::MAX);
@@ -44,7 +44,7 @@ pub(crate) fn config(host: &Host, route: &Route) -> Config {
 }
 
 /// Numbers for one end of a connection.
-pub(crate) fn identity() -> Identity {
+pub fn identity() -> Identity {
     let word = || u64::from_ne_bytes(random::random_octets());
     let (cid, entropy) = (ConnectionId(random::random() & !0xff), random::random_octets());
     Identity { cid, nonce: word(), seed: word(), entropy }

@@ -260,7 +260,7 @@ impl Qp {
     }
 
     /// Gives the connection to another queue pair, before anything was sent on it.
-    pub(crate) fn hand_over(&self, to: &Self) {
+    pub fn hand_over(&self, to: &Self) {
         if let Some(mut drive) = self.cell.release() {
             drive.rebind(Arc::clone(&to.inner), to.cell.waker());
             to.cell.hold(drive);
@@ -269,7 +269,7 @@ impl Qp {
 
     /// How many completions the application has yet to poll until it knows of all requests of this
     /// queue pair that have succeeded. Each poll makes it less, whoever else completes there.
-    pub(crate) fn unseen(&self) -> usize {
+    pub fn unseen(&self) -> usize {
         let cqs = [self.inner.send_cq(), self.inner.recv_cq()];
         cqs.iter().map(|cq| cq.depth_of_success(self.num())).sum()
     }

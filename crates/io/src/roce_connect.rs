@@ -28,7 +28,7 @@ use crate::qp::Qp;
 
 /// What the program said about the peer on the way to RTR.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
+pub struct Peer {
     /// This side's address.
     pub local: IpAddr,
     /// The peer's address, of the same family.
@@ -44,7 +44,7 @@ pub(crate) struct Peer {
 
 /// What the program said about its own requests on the way to RTS.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Requester {
+pub struct Requester {
     /// Reads and Atomics that this side keeps outstanding.
     pub max_rd_atomic: u8,
     /// How long they wait for a peer that is silent.
@@ -53,7 +53,7 @@ pub(crate) struct Requester {
 
 impl Qp {
     /// The peer is known: what it sends is taken from now on.
-    pub(crate) fn reach(&self, peer: Peer) -> Result<(), Misuse> {
+    pub fn reach(&self, peer: Peer) -> Result<(), Misuse> {
         let Some(port) = self.port() else {
             return Err(Misuse::Unsupported("queue pairs without a port"));
         };
@@ -95,7 +95,7 @@ impl Qp {
     }
 
     /// Requests may be sent from now on.
-    pub(crate) fn speak(&self, requester: Requester) -> Result<(), Misuse> {
+    pub fn speak(&self, requester: Requester) -> Result<(), Misuse> {
         self.cell.set_requester(requester.max_rd_atomic.into(), requester.retry_limits);
         Ok(())
     }

@@ -92,6 +92,12 @@ pub struct Outbox<N> {
     told: Condvar,
 }
 
+impl<N> Default for Outbox<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<N> Outbox<N> {
     /// An empty one.
     pub fn new() -> Self {

@@ -20,5 +20,6 @@ pub mod fds;
 pub mod next;
 pub mod options;
 pub mod random;
+pub mod semaphore;
 pub mod sys;
 pub mod thread;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_io::cm::CmId;
 use weft_os::clock;
+use weft_rdmacm::CmId;
 use weft_reactor::{Readiness, Source};
 use weft_sync::Mutex;
 

@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_io::cm::{Delivery, EventChannel};
 use weft_io::engine;
+use weft_rdmacm::{Delivery, EventChannel};
 use weft_reactor::{Interest, Readiness, Source};
 use weft_sync::{Mutex, TryOnceLock};
 

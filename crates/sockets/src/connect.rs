@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libc::c_int;
-use weft_io::cm::{CmId, PortSpace};
 use weft_os::clock;
+use weft_rdmacm::{CmId, PortSpace};
 use weft_reactor::Interest;
 use weft_sdp::Names;
 

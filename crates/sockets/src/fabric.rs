@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use weft_io::cm::ConnParam;
 use weft_io::{Personality, Transport};
+use weft_rdmacm::ConnParam;
 
 use crate::rdma;
 

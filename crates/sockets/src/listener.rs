@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_io::cm::{CmId, Event, PortSpace};
 use weft_os::clock;
+use weft_rdmacm::{CmId, Event, PortSpace};
 use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};
 

@@ -7,17 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use weft_io::cm::Delivery;
 use weft_os::clock;
+use weft_rdmacm::Delivery;
 
 use crate::cm_events::CmHandlers;
 use crate::conn::SdpConn;
 use crate::conn::table::ConnTable;
 use crate::env::Env;
 use crate::generations::PerProcess;
-use crate::guard;
 use crate::listener::ListenerTable;
-use crate::sys;
+use crate::{guard, sys};
 
 /// How long the end of a process waits for its sent bytes to arrive.
 const LINGER_LIMIT: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 //! Each test runs in a network of its own, with another host at the end of a cable.
 
 mod common;
-#[path = "../../io/tests/strangers/outside.rs"]
+#[path = "../../rdmacm/tests/strangers/outside.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod outside;
 

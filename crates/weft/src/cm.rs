@@ -1,19 +1,17 @@
 //! Connections by rdma-cm: who listens, who connects, and what they tell each other meanwhile.
 
-use std::fmt;
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use weft_io::cm::{self, CmId, ConnParam, Event, EventChannel, EventKind};
 use weft_os::clock;
+use weft_rdmacm::{self as cm, CmId, ConnParam, Event, EventChannel, EventKind};
 
 use crate::device::Device;
-use crate::host;
 use crate::qp::QueuePair;
-use crate::{Error, Result};
+use crate::{Error, Result, host};
 
 /// How long a peer whose connection was accepted may take to confirm it. The engine gives up
 /// before this.

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use weft_io::cm::{CmId, EventChannel, PortSpace};
-use weft_io::{Context, Host, Transport};
-use weft_verbs::Wake;
-
 pub use weft_io::Personality as DeviceKind;
+use weft_io::{Context, Host, Transport};
+use weft_rdmacm::{CmId, EventChannel, PortSpace};
+use weft_verbs::Wake;
 
 use crate::{Error, Result};
 

@@ -25,7 +25,7 @@ use weft_rnic::{Established, Event, RetryLimits, Sending, ShuttleQp, Written};
 use weft_verbs::{Qp, QpState, Wake};
 
 use crate::device_kind::Personality;
-use crate::drive::mandate::Mandate;
+use crate::drive::cm_hook::CmHook;
 use crate::drive::{Answer, Drive, Notices, Turn, todo};
 use crate::engine::Engine;
 use crate::faults::Wire;
@@ -79,7 +79,7 @@ pub(crate) struct DatagramDrive {
     doubt: Option<(Instant, Refusal)>,
     closed: bool,
     wire: Option<Box<Wire<(Route, bool)>>>,
-    mandate: Option<Mandate>,
+    hook: Option<CmHook>,
     /// The peer's host seems to have said that nobody is there, and nothing was heard since.
     absence: Option<Absence>,
     /// Where the peer was when it was last heard elsewhere.
@@ -112,14 +112,14 @@ impl DatagramDrive {
         shuttle: Box<ShuttleQp>,
         port: Arc<Port>,
         waker: Weak<dyn Wake>,
-        mandate: Mandate,
+        hook: CmHook,
     ) -> Self {
         let qp = Arc::clone(shuttle.qp());
         let mut drive = Self::new(qp, Stage::Bound(shuttle), port, waker);
-        if !mandate.is_guest() {
+        if !hook.is_guest() {
             drive.begin_silence();
         }
-        drive.mandate = Some(mandate);
+        drive.hook = Some(hook);
         drive
     }
 
@@ -148,7 +148,7 @@ impl DatagramDrive {
             doubt: None,
             closed: false,
             wire: None,
-            mandate: None,
+            hook: None,
             absence: None,
             follows: None,
             own: None,
@@ -180,8 +180,8 @@ impl DatagramDrive {
                 {
                     continue;
                 }
-                if let Some(mandate) = &self.mandate
-                    && mandate.is_strange(ns_at(now), bundle.route, datagram)
+                if let Some(hook) = &self.hook
+                    && hook.is_strange(ns_at(now), bundle.route, datagram)
                 {
                     continue;
                 }
@@ -206,7 +206,7 @@ impl DatagramDrive {
     fn follow(&mut self) {
         let Stage::Bound(shuttle) = &self.stage else { return };
         let remote = shuttle.connection().route().remote;
-        if self.mandate.as_ref().is_some_and(Mandate::is_guest) && self.follows != Some(remote) {
+        if self.hook.as_ref().is_some_and(CmHook::is_guest) && self.follows != Some(remote) {
             // Where the system refuses, the peer goes on to be heard elsewhere.
             let _connected = self.port.connect(remote);
             self.follows = Some(remote);
@@ -285,8 +285,8 @@ impl DatagramDrive {
             self.qp.num(),
             shuttle.connection().route().remote
         );
-        if let Some(mandate) = &mut self.mandate {
-            mandate.granted(established.clone());
+        if let Some(hook) = &mut self.hook {
+            hook.granted(established.clone());
         }
         if let Some(greeting) = Greeting::parse(&established.private_data) {
             shuttle.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
@@ -301,17 +301,17 @@ impl DatagramDrive {
 
     /// Tells the connection manager what has come of the connection.
     fn report(&mut self, now: Instant, notices: &mut Notices) {
-        if self.port.was_refused() && self.mandate.is_some() {
+        if self.port.was_refused() && self.hook.is_some() {
             self.handle_refusal(now);
         }
         self.take_events();
-        let (Some(mandate), Stage::Bound(shuttle)) = (&mut self.mandate, &self.stage) else {
+        let (Some(hook), Stage::Bound(shuttle)) = (&mut self.hook, &self.stage) else {
             return;
         };
         if let Some(answer) = self.failed.take() {
-            mandate.answer(answer);
+            hook.answer(answer);
         }
-        mandate.tell(self.closed || shuttle.end().is_some(), notices);
+        hook.tell(self.closed || shuttle.end().is_some(), notices);
     }
 
     fn close(&mut self, now: Instant) {
@@ -328,7 +328,7 @@ impl DatagramDrive {
         let Some(owed) = shuttle.time_wait() else { return shuttle.is_over(ns_at(now)) };
         let until_ns = owed.forget_ns();
         crate::Host::get().local().time_waits.keep(owed);
-        if !self.mandate.as_ref().is_some_and(Mandate::is_guest) {
+        if !self.hook.as_ref().is_some_and(CmHook::is_guest) {
             if let Some(token) = self.token.take() {
                 Engine::get().remove(token);
             }

@@ -6,8 +6,8 @@
 //! Order of calls: [`Drive::register`] once; then [`Drive::work`] with what there is to do, then
 //! [`Drive::conclude`], whose [`Notices`] are told in their order, once the lock is gone.
 
+pub(crate) mod cm_hook;
 pub(crate) mod datagram;
-pub(crate) mod mandate;
 pub(crate) mod mirror;
 pub(crate) mod stream;
 

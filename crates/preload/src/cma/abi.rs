@@ -114,7 +114,7 @@ pub struct rdma_ud_param {
 pub union rdma_event_param {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
-    /// With [`EventKind::User`](weft_io::cm::EventKind::User): node RDMACM_1.4.
+    /// With [`EventKind::User`](weft_rdmacm::EventKind::User): node RDMACM_1.4.
     pub arg: u64,
 }
 

@@ -3,9 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use weft_io::Personality;
-use weft_io::Qp;
-use weft_io::cm::{ConnParam, PortSpace, State, Terms};
+use weft_io::{Personality, Qp};
+use weft_rdmacm::{ConnParam, PortSpace, State, Terms};
 
 use super::abi::{RDMA_UDP_QKEY, rdma_cm_id, rdma_conn_param};
 use super::events::complete;
@@ -187,7 +186,7 @@ pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     complete(object)
 }
 
-/// `rdma_establish`: after [`weft_io::cm::EventKind::ConnectResponse`], which iWARP does not raise.
+/// `rdma_establish`: after [`weft_rdmacm::EventKind::ConnectResponse`], which iWARP does not raise.
 ///
 /// # Safety
 /// `id` is live.

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use weft_io::cm::EventKind;
+use weft_rdmacm::EventKind;
 
 use super::abi::{RAI_PASSIVE, rdma_addrinfo, rdma_cm_id};
 use super::events::{rdma_ack_cm_event, rdma_get_cm_event, release};

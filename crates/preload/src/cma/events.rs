@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use weft_io::cm::{CmId, Delivery, Event, EventChannel, EventKind, PortSpace};
+use weft_rdmacm::{CmId, Delivery, Event, EventChannel, EventKind, PortSpace};
 
 use super::abi::{
     RDMA_UDP_QKEY, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,

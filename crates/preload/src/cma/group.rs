@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use weft_io::cm::Join;
+use weft_rdmacm::Join;
 
 use super::abi::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::id::{completed, object};

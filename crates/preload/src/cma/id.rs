@@ -6,7 +6,7 @@ use std::ptr;
 use std::time::Duration;
 
 use weft_io::Personality;
-use weft_io::cm::{CmId, Error, PortSpace};
+use weft_rdmacm::{CmId, Error, PortSpace};
 
 use super::abi::{
     RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,

@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 use std::sync::Arc;
 
-use weft_io::cm::{CmId, Event, EventKind};
 use weft_os::thread;
+use weft_rdmacm::{CmId, Event, EventKind};
 use weft_sync::Mutex;
 
 use super::abi::{rdma_addrinfo, rdma_cm_id};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::{mem, ptr};
 
 use weft_io::Personality;
-use weft_io::cm::{CmId, EventChannel};
+use weft_rdmacm::{CmId, EventChannel};
 use weft_sync::{Mutex, MutexGuard};
 
 use super::abi::{

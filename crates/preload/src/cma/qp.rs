@@ -3,6 +3,9 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use weft_rdmacm::PortSpace;
+use weft_verbs::QpState;
+
 use super::abi::rdma_cm_id;
 use super::id::object;
 use super::object::IdObject;
@@ -15,8 +18,6 @@ use crate::abi::{
 use crate::errno::{self, needs_memory};
 use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
 use crate::real::pass_when_off;
-use weft_io::cm::PortSpace;
-use weft_verbs::QpState;
 
 /// A completion queue with its channel, as made for an id.
 struct Completions {

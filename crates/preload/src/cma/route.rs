@@ -5,7 +5,7 @@ use std::mem;
 use std::net::IpAddr;
 
 use weft_io::Personality;
-use weft_io::cm::{CmId, PortSpace};
+use weft_rdmacm::{CmId, PortSpace};
 use weft_verbs::{Access, QpAttrMask as Mask, QpState};
 
 use super::abi::RDMA_UDP_QKEY;

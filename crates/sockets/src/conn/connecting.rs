@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::time::Instant;
 
 use libc::c_int;
-use weft_io::cm::{Event, EventKind};
 use weft_os::clock;
+use weft_rdmacm::{Event, EventKind};
 use weft_reactor::Interest;
 
 use super::SdpConn;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_io::cm::CmId;
 use weft_os::clock;
+use weft_rdmacm::CmId;
 
 use super::attempt::ConnectAttempt;
 use super::state::{AppHalf, ConnChange, ConnPhase};

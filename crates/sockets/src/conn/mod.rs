@@ -18,8 +18,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weft_io::cm::{CmId, Event, EventKind};
 use weft_os::clock;
+use weft_rdmacm::{CmId, Event, EventKind};
 use weft_reactor::{Interest, Readiness, Source};
 use weft_sdp::Request;
 use weft_sync::{Mutex, MutexGuard};

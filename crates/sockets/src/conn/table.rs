@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_io::cm::{Event, EventKind};
+use weft_rdmacm::{Event, EventKind};
 use weft_sync::Mutex;
 
 use super::SdpConn;

@@ -59,8 +59,8 @@ impl DatagramDrive {
             shuttle.connection_mut().ask();
         } else if self.established {
             shuttle.handle_unreachable(ns_at(now));
-        } else if let Some(mandate) = &mut self.mandate {
-            mandate.answer(Answer::Nobody);
+        } else if let Some(hook) = &mut self.hook {
+            hook.answer(Answer::Nobody);
             self.closed = true;
         }
     }
@@ -104,7 +104,7 @@ impl DatagramDrive {
                 // Shuttle has waited already (S-19).
                 Refusal::Stranger => (now, why),
                 // rdma-cm tells the application at once.
-                _ if self.mandate.is_some() => (now, why),
+                _ if self.hook.is_some() => (now, why),
                 _ => (now + DOUBT, why),
             };
             let refusal = shuttle.end().and_then(End::refusal);

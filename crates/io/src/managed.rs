@@ -1,0 +1,80 @@
+//! What a connection manager does with queue pairs: connections over Shuttle that it makes for them
+//! and hears of, and the state of those that it hands a stream.
+
+use std::sync::{Arc, Weak};
+
+use weft_net::udp::Port;
+use weft_rnic::ShuttleQp;
+use weft_rnic::shuttle::Route;
+
+use crate::cell::Cell;
+use crate::drive::datagram::DatagramDrive;
+use crate::qp::Qp;
+
+pub use crate::drive::Answer;
+pub use crate::drive::cm_hook::{CmHook, Demux, asks, requests};
+pub use crate::link::{config, identity};
+pub use crate::roce_connect::{Peer, Requester};
+pub use crate::slot::Outbox;
+
+/// A connection over Shuttle that the manager has asked for or granted.
+pub struct ManagedConn {
+    /// The connection.
+    pub shuttle: Box<ShuttleQp>,
+    /// Its socket.
+    pub port: Arc<Port>,
+    /// Who hears of it.
+    pub hook: CmHook,
+    /// A peer that is silent is mentioned; otherwise whoever waits for it says so itself.
+    pub says_silence: bool,
+}
+
+/// Names the connection of a queue pair, as long as there is the queue pair.
+#[derive(Clone)]
+pub struct ConnRef(Weak<Cell>);
+
+impl ConnRef {
+    /// Has the connection take a datagram that reached another socket than its own.
+    pub fn handle_foreign_datagram(&self, from: (Route, bool), datagram: &mut [u8]) {
+        if let Some(cell) = self.0.upgrade() {
+            cell.hear(from, datagram);
+        }
+    }
+}
+
+impl Qp {
+    /// Takes a connection that the manager has made.
+    pub fn hold(&self, conn: ManagedConn) {
+        let ManagedConn { shuttle, port, hook, says_silence } = conn;
+        let mut drive = DatagramDrive::managed(shuttle, port, self.cell.waker(), hook);
+        if !says_silence {
+            drive.overlook_silence();
+        }
+        self.cell.hold(Box::new(drive));
+    }
+
+    /// Its connection, whichever it has.
+    pub fn conn_ref(&self) -> ConnRef {
+        ConnRef(Arc::downgrade(&self.cell))
+    }
+
+    /// Whether it has, or had, a connection that this process may touch.
+    pub fn is_connected(&self) -> bool {
+        self.cell.is_attached()
+    }
+
+    /// Whether it is a channel adapter's, which has a port of its own.
+    pub fn is_adapter(&self) -> bool {
+        self.port().is_some()
+    }
+
+    /// Forgets the connection, so that another one may be made.
+    pub fn abandon(&self) {
+        self.cell.abandon();
+    }
+
+    /// Takes what has arrived, and returns once all that has come of it is told.
+    pub fn settle(&self) {
+        self.cell.settle();
+    }
+}

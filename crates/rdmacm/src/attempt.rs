@@ -1,0 +1,168 @@
+//! A connection attempt over TCP: from a socket that connects to the peer's Reply.
+//!
+//! The stream is non-blocking from the start; the reactor calls when TCP has connected and when the
+//! Reply comes. A peer that closes without a word on a Request of RFC 6581 may be an older one,
+//! which did not understand it.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use weft_io::{Host, Qp};
+use weft_net::mpa_frame::{FrameReader, Progress};
+use weft_net::silence::{Awaited, Silence};
+use weft_net::socket;
+use weft_os::clock;
+use weft_reactor::{Interest, Source, Token};
+use weft_rnic::cm::Failure;
+use weft_rnic::mpa::negotiate::{Initiator, Reply};
+use weft_rnic::mpa::{MpaError, Offer};
+use weft_rnic::wire::mpa::StartKind;
+
+use crate::config;
+use crate::device::failure;
+
+/// How long refusals are not believed, and when the next call is due.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) until: Instant,
+    pub(crate) pause: Duration,
+}
+
+impl Patience {
+    /// That of a new attempt.
+    pub(crate) fn new() -> Self {
+        let until = clock::now() + config::REFUSED_PATIENCE;
+        Self { until, pause: config::REDIAL_PAUSE }
+    }
+}
+
+/// Whom to call from where, and what to ask.
+pub(crate) struct Call {
+    pub(crate) fd: OwnedFd,
+    pub(crate) offer: Offer,
+    pub(crate) qp: Weak<Qp>,
+    pub(crate) patience: Patience,
+}
+
+/// A connection attempt.
+pub(crate) struct Attempt {
+    host: Arc<Host>,
+    pub(crate) stream: TcpStream,
+    token: Token,
+    dialed: bool,
+    offer: Offer,
+    initiator: Initiator,
+    reader: FrameReader,
+    pub(crate) qp: Weak<Qp>,
+    patience: Patience,
+    pub(crate) silence: Silence,
+}
+
+/// What one call of the engine brought.
+pub(crate) enum Step {
+    /// Nothing that matters yet.
+    Wait,
+    /// TCP is connected and the Request is out.
+    Dialed,
+    /// The peer closed on a Request that it may not have understood.
+    Misunderstood,
+    Failed(Failure),
+    Answered(Reply),
+}
+
+impl Attempt {
+    /// The attempt that begins with `call`, whose socket is connecting.
+    pub(crate) fn new(
+        host: &Arc<Host>,
+        call: Call,
+        initiator: Initiator,
+        peer: SocketAddr,
+        source: Arc<dyn Source>,
+    ) -> Attempt {
+        let Call { fd, offer, qp, patience } = call;
+        let stream = TcpStream::from(fd);
+        // Connected or not, the next step is the engine's: the socket is writable then.
+        let token = host.reactor().add(stream.as_fd(), Interest::WRITE, source);
+        let reader = FrameReader::new(StartKind::Reply);
+        let silence = Silence::new(Awaited::Stream { peer }, clock::now());
+        let host = Arc::clone(host);
+        Attempt {
+            host,
+            stream,
+            token,
+            dialed: false,
+            offer,
+            initiator,
+            reader,
+            qp,
+            patience,
+            silence,
+        }
+    }
+
+    /// Time has passed: a peer that TCP has not reached is mentioned.
+    pub(crate) fn look(&mut self, now: Instant) {
+        if !self.dialed {
+            self.silence.look(now);
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.host.reactor().remove(self.token);
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// What another attempt begins with.
+    pub(crate) fn into_call(self) -> Call {
+        let Attempt { stream, offer, qp, patience, .. } = self;
+        Call { fd: stream.into(), offer, qp, patience }
+    }
+
+    pub(crate) fn step(&mut self) -> Step {
+        if self.dialed { self.read_reply() } else { self.finish_dial() }
+    }
+
+    fn finish_dial(&mut self) -> Step {
+        match self.stream.take_error() {
+            Ok(None) => {}
+            Ok(Some(e)) | Err(e) => return Step::Failed(failure(&e)),
+        }
+        if self.stream.peer_addr().is_err() {
+            return Step::Wait;
+        }
+        socket::prepare_stream(&self.stream);
+        let request = self.initiator.request();
+        match (&self.stream).write(&request) {
+            Ok(n) if n == request.len() => {}
+            // A new socket has room for far more than a Request.
+            Ok(_) => return Step::Failed(Failure::Reset),
+            Err(e) => return self.closed(failure(&e)),
+        }
+        self.dialed = true;
+        self.host.reactor().modify(self.token, Interest::READ);
+        Step::Dialed
+    }
+
+    fn read_reply(&mut self) -> Step {
+        match self.reader.read(&self.stream) {
+            Progress::Pending => Step::Wait,
+            Progress::Broken(failure) => self.closed(failure),
+            Progress::Whole(frame) => match self.initiator.handle_reply(&frame) {
+                Ok(reply) => Step::Answered(reply),
+                Err(MpaError::Revision(_)) if self.offer.enhanced => Step::Misunderstood,
+                Err(_) => Step::Failed(Failure::Protocol),
+            },
+        }
+    }
+
+    fn closed(&self, failure: Failure) -> Step {
+        let silent = failure == Failure::Reset && self.reader.is_empty();
+        if silent && self.offer.enhanced { Step::Misunderstood } else { Step::Failed(failure) }
+    }
+}

@@ -1,0 +1,198 @@
+//! The active side: from a bound socket to a peer's answer.
+//!
+//! A peer that closes without a word on a Request of RFC 6581 is asked once more without it,
+//! because an older peer would do just that. A peer that refuses is called again for a while:
+//! applications tell their peer to connect and listen right after it. Adapters spend milliseconds
+//! on finding a path before they connect; here that takes no time, so a first refusal proves
+//! nothing.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_io::{Personality, Qp};
+use weft_net::socket;
+use weft_os::clock;
+use weft_reactor::Source;
+use weft_rnic::cm::{Command, ConnParam, Depths, Failure};
+use weft_rnic::mpa::negotiate::{Initiator, Reply};
+use weft_rnic::mpa::{Offer, Role};
+
+use crate::attempt::{Attempt, Call, Patience, Step};
+use crate::call::{Seat, check_seat};
+use crate::device::{PortSpace, failure};
+use crate::error::Error;
+use crate::id::{CmId, Inner, Stage};
+use crate::link::Handover;
+use crate::{config, refusal};
+
+impl CmId {
+    /// Starts to connect to the address that was resolved, with `qp` at this end. The outcome is an
+    /// event.
+    ///
+    /// # Errors
+    /// The wrong state, bad parameters, or a queue pair that is not ready to be connected.
+    pub fn connect(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
+        let mut inner = self.lock();
+        if self.space() != PortSpace::Tcp {
+            return Err(Error::PortSpace);
+        }
+        inner.machine.may(Command::Connect)?;
+        check_seat(qp, inner.device)?;
+        let depths = inner.machine.connect(param)?;
+        if inner.device == Some(Personality::Roce) {
+            return self.call(inner, param, depths, Seat::Managed(Arc::clone(qp)));
+        }
+        if let Some((local, peer)) = inner.local.zip(inner.peer)
+            && let Err(why) =
+                inner.channel.host().secrecy().permit_stream(inner.chosen(), local.ip(), peer.ip())
+        {
+            self.give_up(&mut inner, Failure::from_errno(why.errno()));
+            return Ok(());
+        }
+        let offer =
+            config::offer(inner.channel.host().settings(), depths, param.private_data.clone());
+        inner.qp = Arc::downgrade(qp);
+        let Stage::Bound(mut sockets) = inner.leave_stage() else {
+            return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
+        };
+        let (qp, patience) = (Arc::downgrade(qp), Patience::new());
+        match sockets.take_fresh_stream().map_or_else(|| inner.reopen(), Ok) {
+            Ok(fd) => self.dial(&mut inner, Call { fd, offer, qp, patience }),
+            Err(error) => self.give_up(&mut inner, Failure::from_errno(error.errno())),
+        }
+        Ok(())
+    }
+
+    /// Calls the peer.
+    pub(crate) fn dial(&self, inner: &mut Inner, call: Call) {
+        if let Some(peer) = inner.peer {
+            log::debug!("connecting to {peer} over TCP");
+        }
+        match self.start(inner, &call) {
+            Ok((initiator, peer, source)) => {
+                let attempt = Attempt::new(inner.channel.host(), call, initiator, peer, source);
+                if let Some(due) = attempt.silence.due() {
+                    inner.channel.host().reactor().set_timer(due, self.me());
+                }
+                inner.stage = Stage::Dialing(Box::new(attempt));
+                self.limit_time(inner, config::DIAL_TIMEOUT);
+            }
+            Err(failure) => self.dial_failed(inner, failure, call),
+        }
+    }
+
+    fn start(
+        &self,
+        inner: &Inner,
+        call: &Call,
+    ) -> Result<(Initiator, SocketAddr, Arc<dyn Source>), Failure> {
+        let initiator = Initiator::new(call.offer.clone()).map_err(|_| Failure::Protocol)?;
+        let source = self.me().upgrade().ok_or(Failure::Aborted)?;
+        let peer = inner.peer.ok_or(Failure::Aborted)?;
+        socket::connect(call.fd.as_fd(), &peer).map_err(|e| failure(&e))?;
+        Ok((initiator, peer, source))
+    }
+
+    /// Gives the present step a time limit; [`Source::timeout`] enforces it.
+    pub(crate) fn limit_time(&self, inner: &mut Inner, limit: Duration) {
+        let deadline = clock::now() + limit;
+        inner.deadline = Some(deadline);
+        inner.channel.host().reactor().set_timer(deadline, self.me());
+    }
+
+    /// The engine says that the attempt can go on. Returns a stream that is ready for the queue
+    /// pair.
+    pub(crate) fn advance(&self, inner: &mut Inner) -> Option<Handover> {
+        let Stage::Dialing(attempt) = &mut inner.stage else { return None };
+        match attempt.step() {
+            Step::Wait => {}
+            Step::Dialed => {
+                inner.local = attempt.stream.local_addr().ok().or(inner.local);
+                self.limit_time(inner, config::REPLY_TIMEOUT);
+            }
+            Step::Misunderstood => self.dial_again(inner),
+            Step::Failed(failure) => {
+                if let Stage::Dialing(attempt) = inner.leave_stage() {
+                    self.dial_failed(inner, failure, attempt.into_call());
+                }
+            }
+            Step::Answered(reply) => return self.handle_reply(inner, reply),
+        }
+        None
+    }
+
+    pub(crate) fn give_up(&self, inner: &mut Inner, failure: Failure) {
+        if let Some(peer) = inner.peer {
+            log::debug!("connection to {peer}: {failure:?}");
+        }
+        inner.leave_stage();
+        inner.machine.handle_failed(failure);
+        self.publish(inner);
+    }
+
+    fn dial_again(&self, inner: &mut Inner) {
+        let Stage::Dialing(attempt) = inner.leave_stage() else { return };
+        let Call { fd, offer, qp, patience } = attempt.into_call();
+        drop(fd);
+        // The peer may still remember the port of the first attempt.
+        if let Some(local) = &mut inner.local {
+            local.set_port(0);
+        }
+        let offer = Offer { enhanced: false, peer_to_peer: false, ..offer };
+        match inner.reopen() {
+            Ok(fd) => self.dial(inner, Call { fd, offer, qp, patience }),
+            Err(error) => self.give_up(inner, Failure::from_errno(error.errno())),
+        }
+    }
+
+    fn handle_reply(&self, inner: &mut Inner, reply: Reply) -> Option<Handover> {
+        match reply {
+            Reply::Accepted(mut agreed) => {
+                let Stage::Dialing(attempt) = inner.leave_stage() else { return None };
+                let Attempt { stream, qp, .. } = *attempt;
+                let Some(qp) = qp.upgrade() else {
+                    self.give_up(inner, Failure::Aborted);
+                    return None;
+                };
+                self.begin_link(inner, &mut agreed, Role::Initiator);
+                Some(Handover { qp, stream, agreed, role: Role::Initiator })
+            }
+            Reply::Rejected { private_data, peer_ird, peer_ord } => {
+                inner.leave_stage();
+                let peer = Depths { ird: peer_ird.unwrap_or(0), ord: peer_ord.unwrap_or(0) };
+                inner.machine.handle_rejected(peer, private_data);
+                self.publish(inner);
+                None
+            }
+            Reply::Unacceptable { agreed, error } => {
+                if let Stage::Dialing(attempt) = &inner.stage {
+                    let last_word = refusal::terminate(&agreed, error);
+                    let _peer_may_be_gone = (&attempt.stream).write(&last_word);
+                }
+                self.give_up(inner, Failure::Protocol);
+                None
+            }
+        }
+    }
+
+    /// A call came to nothing: has another one made from the same socket, or reports it.
+    pub(crate) fn dial_failed(&self, inner: &mut Inner, failure: Failure, mut call: Call) {
+        let Patience { until, pause } = call.patience;
+        if failure != Failure::Refused || inner.is_prompt() || clock::now() >= until {
+            return self.give_up(inner, failure);
+        }
+        call.patience.pause = pause * 2;
+        inner.stage = Stage::Refused(Box::new(call));
+        self.limit_time(inner, pause);
+    }
+
+    /// The pause after a refusal is over.
+    pub(crate) fn redial(&self, inner: &mut Inner) {
+        if let Stage::Refused(call) = inner.leave_stage() {
+            self.dial(inner, *call);
+        }
+    }
+}

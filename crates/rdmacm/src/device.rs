@@ -1,0 +1,45 @@
+//! The two devices as the connection manager sees them, the port spaces, and addresses and errors
+//! of sockets in its terms.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use weft_io::Transport;
+use weft_rnic::cm::{Depths, Device, Failure, Manner};
+use weft_verbs::Limits;
+
+/// What the manager must know of each device.
+pub(crate) const IWARP: Device = device(&weft_verbs::limits::IWARP, Manner::Iwarp);
+pub(crate) const ROCE: Device = device(&weft_verbs::limits::ROCE, Manner::InfiniBand);
+
+const fn device(limits: &Limits, manner: Manner) -> Device {
+    let (ird, ord) = (limits.max_qp_rd_atom as u16, limits.max_qp_init_rd_atom as u16);
+    Device { depths: Depths { ird, ord }, manner }
+}
+
+/// Where the ports of an id come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSpace {
+    /// Reliable connections.
+    Tcp,
+    /// Datagrams: an id finds, or says, which queue pair takes them.
+    Udp,
+}
+
+/// The device that an id is on until it is known where it leads.
+pub(crate) fn likely(transport: Transport) -> Device {
+    if transport == Transport::Iwarp { IWARP } else { ROCE }
+}
+
+/// "Any address" of the family of `addr`.
+pub(crate) fn wildcard(addr: &SocketAddr) -> SocketAddr {
+    if addr.is_ipv4() {
+        (Ipv4Addr::UNSPECIFIED, 0).into()
+    } else {
+        (Ipv6Addr::UNSPECIFIED, 0).into()
+    }
+}
+
+/// An error of a socket call as an outcome of a connection attempt.
+pub(crate) fn failure(error: &std::io::Error) -> Failure {
+    Failure::from_errno(error.raw_os_error().unwrap_or(libc::EIO))
+}

@@ -1,0 +1,453 @@
+//! Connection manager ids: creation, addresses, options, and the end.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use weft_io::{Personality, Qp, Transport};
+use weft_net::secrecy::Chosen;
+use weft_net::socket::{self, Kind};
+use weft_rnic::cm::{self, Command, Depths, State, Terms};
+use weft_sync::{Mutex, MutexGuard};
+
+use crate::attempt::{Attempt, Call};
+use crate::channel::{Delivery, EventChannel};
+use crate::device::{PortSpace, likely};
+use crate::error::Error;
+use crate::groups::Membership;
+use crate::listener::Listener;
+use crate::probe::{Introduction, Probe};
+use crate::request::Request;
+use crate::shuttle_listener::ConnRequest;
+use crate::sockets::{self, Manners, Sockets};
+use crate::unacked::UnackedEvents;
+
+/// What an id owns besides its state.
+#[derive(Default)]
+pub(crate) enum Stage {
+    /// Nothing.
+    #[default]
+    Quiet,
+    /// Sockets that keep the local address.
+    Bound(Sockets),
+    /// It is found out by which transport the peer is reached.
+    Probing(Box<Probe>),
+    /// Sockets that peers connect to.
+    Listening(Listener),
+    /// A stream that is to become a connection.
+    Dialing(Box<Attempt>),
+    /// A peer that refused, until it is called again at the deadline.
+    Refused(Box<Call>),
+    /// A peer's stream and its Request.
+    Requested(Request),
+    /// A peer's Request over Shuttle.
+    Asked(Box<ConnRequest>),
+    /// The queue pair has the stream, or takes it over; or it has a connection of Shuttle, which
+    /// makes its handshake itself.
+    Linked,
+    /// The connection is over, and the program is told at this time at the latest.
+    Parting(Instant),
+}
+
+impl Stage {
+    /// Lets go of what is owned. A peer that waits for an answer gets a no, so that it does not
+    /// take silence for a misunderstanding.
+    pub(crate) fn close(self) {
+        match self {
+            Stage::Requested(request) => {
+                let _peer_may_be_gone = request.reject(&[]);
+            }
+            Stage::Asked(ask) => ask.decline(&[]),
+            _ => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Options {
+    tos: Option<u8>,
+    manners: Manners,
+    ack_timeout: Option<u8>,
+    prompt: bool,
+}
+
+/// What is behind an id's lock.
+pub(crate) struct Inner {
+    pub(crate) machine: cm::Id,
+    pub(crate) stage: Stage,
+    pub(crate) channel: Arc<EventChannel>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
+    /// Whose connection it is. Mostly the application's: an id does not keep it from being
+    /// destroyed.
+    pub(crate) qp: Weak<Qp>,
+    /// When the present step has taken too long.
+    pub(crate) deadline: Option<Instant>,
+    /// What may be used, and the device that it has come to.
+    pub(crate) transport: Transport,
+    pub(crate) device: Option<Personality>,
+    /// The program's queue pair, where it is connected here: mostly the same.
+    pub(crate) managed: Option<Weak<Qp>>,
+    /// What stands in for a queue pair that has a connection of its own.
+    pub(crate) stand_in: Option<Arc<Qp>>,
+    /// What the program said about its queue pair, and the number of the peer's.
+    pub(crate) terms: Terms,
+    pub(crate) peer_qp_num: u32,
+    /// What the peer said in its Reply, to be told once the connection is established.
+    pub(crate) words: Vec<u8>,
+    pub(crate) memberships: Vec<Membership>,
+    /// What the peer was asked with by which transport it is reached.
+    pub(crate) introduction: Option<Introduction>,
+    /// What the application had yet to see when it last looked for the end of the connection.
+    pub(crate) unseen_before: Option<usize>,
+    dead: bool,
+    options: Options,
+}
+
+/// An id: the end of a connection that is, will be or was; or a listener.
+pub struct CmId {
+    me: Weak<CmId>,
+    space: PortSpace,
+    cookie: AtomicU64,
+    unacked: UnackedEvents,
+    /// Held while a request is accepted, before anything else.
+    pub(crate) accepting: Mutex<()>,
+    inner: Mutex<Inner>,
+}
+
+impl CmId {
+    /// A new id whose events go to `channel`. Datagrams go by Shuttle's device, whatever the
+    /// transport.
+    pub fn new(channel: Arc<EventChannel>, space: PortSpace, transport: Transport) -> Arc<CmId> {
+        let transport = if space == PortSpace::Udp { Transport::Shuttle } else { transport };
+        CmId::with(cm::Id::new(likely(transport)), Stage::Quiet, channel, space, transport)
+    }
+
+    pub(crate) fn with(
+        machine: cm::Id,
+        stage: Stage,
+        channel: Arc<EventChannel>,
+        space: PortSpace,
+        transport: Transport,
+    ) -> Arc<CmId> {
+        Arc::new_cyclic(|me| CmId {
+            me: me.clone(),
+            space,
+            cookie: AtomicU64::new(0),
+            unacked: UnackedEvents::default(),
+            accepting: Mutex::default(),
+            inner: Mutex::new(Inner {
+                machine,
+                stage,
+                channel,
+                local: None,
+                peer: None,
+                qp: Weak::new(),
+                deadline: None,
+                transport,
+                device: None,
+                managed: None,
+                stand_in: None,
+                terms: Terms::default(),
+                peer_qp_num: 0,
+                words: Vec::new(),
+                memberships: Vec::new(),
+                introduction: None,
+                unseen_before: None,
+                dead: false,
+                options: Options::default(),
+            }),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    pub(crate) fn me(&self) -> Weak<CmId> {
+        self.me.clone()
+    }
+
+    pub(crate) fn unacked(&self) -> &UnackedEvents {
+        &self.unacked
+    }
+
+    /// What [`CmId::set_cookie`] has left here, at first 0.
+    pub fn cookie(&self) -> u64 {
+        self.cookie.load(Ordering::Acquire)
+    }
+
+    /// Leaves a value for whoever gets an event of this id.
+    pub fn set_cookie(&self, cookie: u64) {
+        self.cookie.store(cookie, Ordering::Release);
+    }
+
+    /// Where the id is in its life.
+    pub fn state(&self) -> State {
+        self.lock().machine.state()
+    }
+
+    /// The local address, once there is one.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.lock().local
+    }
+
+    /// The other end's address, once there is one.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.lock().peer
+    }
+
+    /// The device that the id has come to, or is likely to.
+    pub fn personality(&self) -> Personality {
+        let inner = self.lock();
+        inner.device.unwrap_or(match inner.transport {
+            Transport::Iwarp => Personality::Iwarp,
+            Transport::Auto | Transport::Shuttle => Personality::Roce,
+        })
+    }
+
+    /// What the program said about its queue pair.
+    pub fn terms(&self) -> Terms {
+        self.lock().terms
+    }
+
+    /// The number of the peer's queue pair, 0 before it is known.
+    pub fn peer_qp_num(&self) -> u32 {
+        self.lock().peer_qp_num
+    }
+
+    /// The depths in force: those asked for, and once connected those agreed.
+    pub fn depths(&self) -> (u16, u16) {
+        let Depths { ird, ord } = self.lock().machine.depths();
+        (ird, ord)
+    }
+
+    /// The exponent of the acknowledgement timeout that was set (4.096 us times two to its power);
+    /// TCP has its own.
+    pub fn ack_timeout(&self) -> Option<u8> {
+        self.lock().options.ack_timeout
+    }
+
+    /// Sets the exponent that [`CmId::ack_timeout`] reports.
+    pub fn set_ack_timeout(&self, exponent: u8) {
+        self.lock().options.ack_timeout = Some(exponent);
+    }
+
+    /// Has the id call its peer without finding out first by which transport, believe a refusal at
+    /// once, and not mention a peer that is silent: for who knows of another way to the peer. Its
+    /// transport is not [`Transport::Auto`]. A listener tells its owner of Requests at once, who
+    /// must not believe in their addresses before it has seen another sign of them; under a key
+    /// those who ask show first that they receive, as everywhere.
+    pub fn set_prompt(&self) {
+        self.lock().options.prompt = true;
+    }
+
+    /// Sets the type of service (RFC 2474) of what is sent from now on, until the connection is
+    /// established.
+    ///
+    /// # Errors
+    /// What the system says to it.
+    pub fn set_tos(&self, tos: u8) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.options.tos = Some(tos);
+        inner.apply_tos()
+    }
+
+    /// Whether other ids that allow it too may have the same local address.
+    ///
+    /// # Errors
+    /// `EINVAL` once the id has an address.
+    pub fn set_shared(&self, shared: bool) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.machine.may(Command::Bind)?;
+        inner.options.manners.shared = shared;
+        Ok(())
+    }
+
+    /// Whether the IPv6 wildcard address excludes IPv4.
+    ///
+    /// # Errors
+    /// `EINVAL` once the id has an address.
+    pub fn set_v6_only(&self, only: bool) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.machine.may(Command::Bind)?;
+        inner.options.manners.v6_only = Some(only);
+        Ok(())
+    }
+
+    /// Takes a local address; port 0 means any that is free. The port is taken from the machine's
+    /// own TCP (or UDP) ports.
+    ///
+    /// # Errors
+    /// What the system says to it (`EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES`), or the wrong state.
+    pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.machine.may(Command::Bind)?;
+        inner.take_address(self.space, addr)?;
+        inner.machine.bind()?;
+        Ok(())
+    }
+
+    /// Confirms a connection whose queue pair the program has connected.
+    ///
+    /// # Errors
+    /// The wrong state; always over iWARP, which establishes by itself.
+    pub fn establish(&self) -> Result<(), Error> {
+        Ok(self.lock().machine.establish()?)
+    }
+
+    /// Takes note of an event of the queue pair, of which there is no use here.
+    ///
+    /// # Errors
+    /// The wrong state.
+    pub fn notify(&self) -> Result<(), Error> {
+        Ok(self.lock().machine.notify()?)
+    }
+
+    /// Sends future events, and those that wait, to another channel. Returns once all that were
+    /// delivered from the old one are acknowledged.
+    pub fn migrate(&self, channel: &Arc<EventChannel>) {
+        {
+            let mut inner = self.lock();
+            let old = std::mem::replace(&mut inner.channel, channel.clone());
+            // Nothing can be added meanwhile: that takes the id's lock.
+            for delivery in old.withdraw(self) {
+                channel.push(delivery);
+            }
+        }
+        self.unacked.wait();
+    }
+
+    /// The channel that events go to.
+    pub fn channel(&self) -> Arc<EventChannel> {
+        self.lock().channel.clone()
+    }
+
+    /// An event of this id that was delivered has been dealt with.
+    pub fn acknowledge(&self) {
+        self.unacked.settle();
+    }
+
+    /// Ends whatever the id was about, drops its events that were not delivered, and returns once
+    /// those that were are acknowledged. A connection is closed gracefully, a request rejected.
+    pub fn destroy(&self) {
+        self.leave_groups();
+        let (stage, qp, stand_in, channel) = {
+            let mut inner = self.lock();
+            inner.dead = true;
+            // A queue pair that is just taking over finds the id dead and closes by itself.
+            let linked = matches!(inner.stage, Stage::Linked | Stage::Parting(_));
+            let qp = inner.qp.upgrade().filter(|_| linked);
+            (inner.leave_stage(), qp, inner.stand_in.take(), inner.channel.clone())
+        };
+        stage.close();
+        if let Some(qp) = qp {
+            qp.disconnect();
+        }
+        if let Some(qp) = stand_in {
+            // It never had an event.
+            let _none = qp.destroy();
+        }
+        for delivery in channel.withdraw(self) {
+            // Of a listener: a request that nobody will ever answer.
+            if delivery.listen.is_some() {
+                delivery.id.destroy();
+            }
+        }
+        self.unacked.wait();
+    }
+
+    /// Queues the events of the state machine.
+    pub(crate) fn publish(&self, inner: &mut Inner) {
+        while let Some(event) = inner.machine.poll_event() {
+            let Some(id) = self.me.upgrade().filter(|_| !inner.dead) else { continue };
+            inner.channel.push(Delivery { id, listen: None, event, join: None });
+        }
+    }
+
+    /// Where its port is from.
+    pub fn space(&self) -> PortSpace {
+        self.space
+    }
+}
+
+impl Inner {
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// How many completions the application has yet to poll until it has seen what succeeded on the
+    /// connection.
+    pub(crate) fn unseen(&self) -> usize {
+        let qp = self.managed.as_ref().unwrap_or(&self.qp).upgrade();
+        qp.map_or(0, |qp| qp.unseen())
+    }
+
+    /// Takes what the stage owns, and stops the engine from watching it.
+    pub(crate) fn leave_stage(&mut self) -> Stage {
+        self.deadline = None;
+        let stage = std::mem::take(&mut self.stage);
+        match &stage {
+            Stage::Listening(listener) => listener.stop(),
+            Stage::Probing(probe) => probe.stop(),
+            Stage::Dialing(attempt) => attempt.stop(),
+            _ => {}
+        }
+        stage
+    }
+
+    /// Opens sockets that keep `addr`.
+    pub(crate) fn take_address(&mut self, space: PortSpace, addr: SocketAddr) -> Result<(), Error> {
+        let sockets = Sockets::bind(addr, space, self.transport, self.options.manners)?;
+        self.local = Some(sockets.local_addr()?);
+        self.stage = Stage::Bound(sockets);
+        self.apply_tos()
+    }
+
+    /// Who has decided on iWARP, where the id is to use that.
+    pub(crate) fn chosen(&self) -> Chosen {
+        match self.transport {
+            Transport::Iwarp => Chosen::ByName,
+            Transport::Auto | Transport::Shuttle => Chosen::ByDefault,
+        }
+    }
+
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.options.prompt
+    }
+
+    pub(crate) fn ack_timeout(&self) -> Option<u8> {
+        self.options.ack_timeout
+    }
+
+    /// Opens a socket of the id's options, and binds it to the id's local address.
+    pub(crate) fn reopen(&self) -> Result<OwnedFd, Error> {
+        let local = self.local.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+        let fd = sockets::open(Kind::Stream, &local, self.options.manners)?;
+        socket::bind(fd.as_fd(), &local, true)?;
+        if let Some(tos) = self.options.tos {
+            socket::set_tos(fd.as_fd(), local.is_ipv6(), tos)?;
+        }
+        Ok(fd)
+    }
+
+    fn apply_tos(&self) -> Result<(), Error> {
+        let (Some(tos), Some(local)) = (self.options.tos, self.local) else { return Ok(()) };
+        let set = |fd: BorrowedFd<'_>| socket::set_tos(fd, local.is_ipv6(), tos);
+        match &self.stage {
+            Stage::Bound(sockets) => sockets.all().try_for_each(set)?,
+            Stage::Listening(listener) => listener.for_each(set)?,
+            Stage::Dialing(attempt) => set(attempt.as_fd())?,
+            Stage::Refused(call) => set(call.fd.as_fd())?,
+            Stage::Requested(request) => set(request.as_fd())?,
+            Stage::Quiet
+            | Stage::Probing(_)
+            | Stage::Asked(_)
+            | Stage::Linked
+            | Stage::Parting(_) => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! Connections: how a stream is handed to its queue pair, and what the queue pair reports back.
+
+use std::net::TcpStream;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use weft_io::managed::Answer;
+use weft_io::{LinkWatcher, Personality, Qp};
+use weft_os::clock;
+use weft_rnic::cm::{Close, Depths, Failure, State, Terms};
+use weft_rnic::mpa::{Agreed, Role};
+use weft_verbs::{Misuse, QpState};
+
+use crate::config;
+use crate::error::Error;
+use crate::id::{CmId, Inner, Stage};
+
+/// A stream whose ends have agreed, for the queue pair to take.
+pub(crate) struct Handover {
+    pub(crate) qp: Arc<Qp>,
+    pub(crate) stream: TcpStream,
+    pub(crate) agreed: Agreed,
+    pub(crate) role: Role,
+}
+
+/// Carries what a queue pair reports to the id, as long as there is one.
+pub(crate) struct Watcher(pub(crate) Weak<CmId>);
+
+impl LinkWatcher for Watcher {
+    fn established(&self) {
+        if let Some(id) = self.0.upgrade() {
+            id.link_established();
+        }
+    }
+
+    fn answered(&self, answer: Answer) {
+        if let Some(id) = self.0.upgrade() {
+            id.link_answered(answer);
+        }
+    }
+
+    fn disconnected(&self) {
+        if let Some(id) = self.0.upgrade() {
+            id.link_lost();
+        }
+    }
+}
+
+/// Whether a queue pair could take a stream now.
+///
+/// # Errors
+/// `EINVAL` when it is in the wrong state for it.
+pub(crate) fn check_ready(qp: &Qp) -> Result<(), Misuse> {
+    match qp.state() {
+        QpState::Init | QpState::Rtr if !qp.is_connected() => Ok(()),
+        _ => Err(Misuse::Invalid("the queue pair is not waiting for a connection")),
+    }
+}
+
+impl CmId {
+    /// The queue pair is to take over the stream, about whose ends this is `agreed`. From now on
+    /// what becomes of the connection is told by its [`Watcher`], in order, and by nobody else.
+    pub(crate) fn begin_link(&self, inner: &mut Inner, agreed: &mut Agreed, role: Role) {
+        inner.stage = Stage::Linked;
+        inner.machine.handle_agreed(Depths { ird: agreed.ird, ord: agreed.ord });
+        match role {
+            Role::Initiator => inner.words = std::mem::take(&mut agreed.private_data),
+            Role::Responder if agreed.rtr.is_none() => {}
+            Role::Responder => self.limit_time(inner, config::FIRST_MESSAGE_TIMEOUT),
+        }
+    }
+
+    /// Hands the stream to the queue pair, after [`CmId::begin_link`]. The id must not be locked.
+    ///
+    /// # Errors
+    /// When the queue pair does not take it; the machine then knows, the application does not yet.
+    pub(crate) fn link(&self, handover: Handover) -> Result<(), Misuse> {
+        let Handover { qp, stream, agreed, role } = handover;
+        let watcher = Arc::new(Watcher(self.me()));
+        let attached = qp.attach(stream.into(), &agreed, role, watcher);
+        let mut inner = self.lock();
+        let linked = matches!(inner.stage, Stage::Linked | Stage::Parting(_));
+        match attached {
+            Ok(()) if !linked => {
+                // Given up or destroyed meanwhile, or over already.
+                drop(inner);
+                qp.disconnect();
+            }
+            Err(misuse) if linked => {
+                inner.leave_stage();
+                inner.machine.handle_failed(Failure::Os(misuse.errno()));
+            }
+            _ => {}
+        }
+        attached
+    }
+
+    /// As [`CmId::link`], for an attempt of this side: its failure is an event.
+    pub(crate) fn link_dialed(&self, handover: Handover) {
+        if self.link(handover).is_err() {
+            self.publish(&mut self.lock());
+        }
+    }
+
+    fn link_established(&self) {
+        let mut inner = self.lock();
+        if matches!(inner.stage, Stage::Linked) {
+            inner.deadline = None;
+            let words = std::mem::take(&mut inner.words);
+            inner.machine.handle_link_up(words, Terms::default());
+            self.publish(&mut inner);
+        }
+    }
+
+    fn link_lost(&self) {
+        let mut inner = self.lock();
+        if matches!(inner.stage, Stage::Linked) {
+            if let Some(peer) = inner.peer {
+                log::debug!("connection to {peer}: it is over");
+            }
+            let now = clock::now();
+            self.part(&mut inner, now, now + config::SIGHT_MAX);
+        }
+    }
+
+    /// Takes what has arrived for a connection that was accepted, if it is not established yet, and
+    /// returns once all that has come of it is told.
+    pub(crate) fn settle_link(&self) {
+        // Who accepts has answered the peer before the queue pair has the stream.
+        drop(self.accepting.lock());
+        let qp = self.lock().qp.upgrade();
+        if let Some(qp) = qp {
+            qp.settle();
+        }
+    }
+
+    /// The connection is over. Programs destroy the queue pair when they hear of it, and then what
+    /// they have not polled is gone. An adapter's packets are so much faster than the messages of
+    /// its connection manager that they never notice; here both come together, so that what
+    /// succeeded before is to be seen first.
+    pub(crate) fn part(&self, inner: &mut Inner, now: Instant, until: Instant) {
+        if now < until && inner.unseen() > 0 {
+            inner.stage = Stage::Parting(until);
+            self.limit_time(inner, config::SIGHT_LOOK);
+            return;
+        }
+        inner.leave_stage();
+        inner.machine.handle_link_down();
+        self.publish(inner);
+        if inner.device == Some(Personality::Roce) {
+            self.limit_time(inner, config::TIMEWAIT);
+        }
+    }
+
+    /// Whether the end of the connection, which is the next event, is kept from an application that
+    /// looks and does not sleep: it was away since before the end, or polls between its looks, and
+    /// has yet to see what succeeded. One that has polled nothing since its last look is told.
+    pub(crate) fn keeps_end_back(&self) -> bool {
+        let mut inner = self.lock();
+        let unseen = inner.unseen();
+        let before = inner.unseen_before.replace(unseen);
+        unseen > 0 && before.is_none_or(|before| unseen < before)
+    }
+
+    /// Ends the connection gracefully, or gives up the attempt. The outcome is an event.
+    ///
+    /// # Errors
+    /// The id never had a peer.
+    pub fn disconnect(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        let (stage, qp) = match inner.machine.disconnect()? {
+            Close::Link => (Stage::Quiet, inner.qp.upgrade()),
+            Close::Attempt => {
+                let stage = inner.leave_stage();
+                let linked = matches!(stage, Stage::Linked);
+                (stage, inner.qp.upgrade().filter(|_| linked))
+            }
+            Close::Nothing => (Stage::Quiet, None),
+        };
+        // An adapter's queue pair outlives its connection until the program disconnects too.
+        let left = inner.managed.as_ref().and_then(Weak::upgrade);
+        self.publish(&mut inner);
+        drop(inner);
+        stage.close();
+        if let Some(qp) = qp {
+            qp.disconnect();
+        }
+        if let Some(qp) = left {
+            qp.disconnect();
+            qp.queues().fail(None);
+        }
+        Ok(())
+    }
+
+    /// The peer has not confirmed the connection in time.
+    pub(crate) fn give_up_on_peer(&self, inner: &mut Inner) -> Option<Arc<Qp>> {
+        if inner.machine.state() != State::Accepting {
+            return None;
+        }
+        let qp = inner.qp.upgrade();
+        self.give_up(inner, Failure::TimedOut);
+        qp
+    }
+}

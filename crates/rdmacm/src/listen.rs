@@ -1,0 +1,195 @@
+//! Listening: streams are accepted, and each Request becomes an id that the application is told of.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use weft_io::{Personality, Transport};
+use weft_net::udp::Port;
+use weft_rnic::cm::{self, Command, Event};
+
+use crate::channel::Delivery;
+use crate::config;
+use crate::device::PortSpace;
+use crate::error::Error;
+use crate::id::{CmId, Inner, Stage};
+use crate::listener::{Door, Listener, Setback, setback};
+use crate::request::{HalfOpen, Listening, Request};
+use crate::shuttle_listener::{Answering, ConnRequest, ShuttleListener};
+use crate::sockets::Sockets;
+
+impl CmId {
+    /// Lets peers connect; without a local address, to any port that is free. At most `backlog`
+    /// requests over TCP wait for the application to read them (0 means [`config::BACKLOG_MAX`]);
+    /// over Shuttle as many as that.
+    ///
+    /// # Errors
+    /// What the system says to it (`EADDRINUSE`), or the wrong state.
+    pub fn listen(&self, backlog: usize) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.machine.may(Command::Listen)?;
+        if inner.local.is_none() {
+            inner.take_address(self.space(), (Ipv4Addr::UNSPECIFIED, 0).into())?;
+        }
+        let (local, transport) = (inner.local, inner.transport);
+        if let Stage::Bound(sockets) = &mut inner.stage {
+            sockets.listen()?;
+            if let (Some(at), Transport::Auto, PortSpace::Tcp) = (local, transport, self.space()) {
+                sockets.warn_of_lack(at);
+            }
+        }
+        inner.machine.listen()?;
+        let Stage::Bound(sockets) = inner.leave_stage() else {
+            return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
+        };
+        self.start_listener(&mut inner, sockets, backlog)
+    }
+
+    fn start_listener(
+        &self,
+        inner: &mut Inner,
+        sockets: Sockets,
+        backlog: usize,
+    ) -> Result<(), Error> {
+        let host = Arc::clone(inner.channel.host());
+        let source = self.me().upgrade();
+        let door = sockets.stream.zip(source).map(|(fd, source)| Door::open(&host, fd, source));
+        let shuttle = match (sockets.datagram, inner.local) {
+            (Some(fd), Some(at)) => {
+                let port = Port::adopt(fd)?;
+                Some(ShuttleListener::open(
+                    &host,
+                    self.me(),
+                    self.space(),
+                    port,
+                    at,
+                    inner.is_prompt(),
+                ))
+            }
+            _ => None,
+        };
+        inner.stage = Stage::Listening(Listener::new(&host, door, shuttle, backlog));
+        Ok(())
+    }
+
+    /// Streams wait to be accepted.
+    pub(crate) fn accept_streams(&self, inner: &mut Inner) {
+        let chosen = inner.chosen();
+        let host = Arc::clone(inner.channel.host());
+        let Stage::Listening(listener) = &mut inner.stage else { return };
+        for _ in 0..config::ACCEPT_BATCH {
+            if listener.is_full() {
+                return listener.arm(false);
+            }
+            match listener.accept(chosen) {
+                Ok(stream) => listener.add(HalfOpen::start(&host, self.me(), stream)),
+                Err(e) => match setback(&e) {
+                    Setback::Empty => return,
+                    Setback::OneLost => {}
+                    Setback::Exhausted => {
+                        listener.arm(false);
+                        return self.limit_time(inner, config::ACCEPT_REST);
+                    }
+                },
+            }
+        }
+    }
+
+    /// Makes an id of a Request and tells the application.
+    fn announce_at(
+        &self,
+        device: Personality,
+        (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
+        stage: Stage,
+        machine: cm::Id,
+        event: Event,
+    ) {
+        self.settle_accepted(peer.map(|peer| peer.ip()));
+        let mut inner = self.lock();
+        let (Some(listen), false) = (self.me().upgrade(), inner.is_dead()) else {
+            drop(inner);
+            return stage.close();
+        };
+        let channel = inner.channel.clone();
+        let listener = match &mut inner.stage {
+            Stage::Listening(listener) if listener.unread < config::BACKLOG_MAX => listener,
+            _ => {
+                drop(inner);
+                return stage.close();
+            }
+        };
+        listener.unread += 1;
+        let transport = match device {
+            Personality::Iwarp => Transport::Iwarp,
+            Personality::Roce => Transport::Shuttle,
+        };
+        let id = CmId::with(machine, stage, channel, self.space(), transport);
+        {
+            let mut new = id.lock();
+            (new.local, new.peer) = (local, peer);
+            new.device = Some(device);
+            new.peer_qp_num = event.terms.qp_num;
+        }
+        if let Stage::Listening(listener) = &mut inner.stage {
+            listener.announced.push(id.me());
+        }
+        inner.channel.push(Delivery { id, listen: Some(listen), event, join: None });
+    }
+
+    /// A peer that asks again may have found an earlier connection established, and then that is
+    /// told first: what shows it may wait in another socket, or be in the hands of another thread.
+    fn settle_accepted(&self, peer: Option<IpAddr>) {
+        let announced: Vec<_> = match &mut self.lock().stage {
+            Stage::Listening(listener) => {
+                let (kept, theirs) = listener.accepted_from(peer);
+                listener.announced = kept;
+                theirs
+            }
+            _ => return,
+        };
+        announced.iter().for_each(|id| id.settle_link());
+    }
+
+    /// Takes the Requests of Shuttle that have arrived, on this thread: when it returns, all that
+    /// came before it was called are announced.
+    pub fn look(&self) {
+        let shuttle = match &self.lock().stage {
+            Stage::Listening(listener) => listener.shuttle.clone(),
+            _ => None,
+        };
+        if let Some(shuttle) = shuttle {
+            shuttle.receive();
+        }
+    }
+
+    /// The application has read one of the requests, so there is room for another.
+    pub(crate) fn request_delivered(&self) {
+        if let Stage::Listening(listener) = &mut self.lock().stage {
+            listener.unread = listener.unread.saturating_sub(1);
+            listener.arm(true);
+        }
+    }
+}
+
+impl Listening for CmId {
+    fn forget_half_open(&self, gone: &HalfOpen) {
+        if let Stage::Listening(listener) = &mut self.lock().stage {
+            listener.half_open.retain(|other| !std::ptr::eq(Arc::as_ptr(other), gone));
+        }
+    }
+
+    fn announce(&self, request: Request) {
+        let (machine, event) = request.to_machine();
+        let at = (request.stream.local_addr().ok(), request.stream.peer_addr().ok());
+        if let Some(event) = event {
+            let stage = Stage::Requested(request);
+            self.announce_at(Personality::Iwarp, at, stage, machine, event);
+        }
+    }
+}
+
+impl Answering for CmId {
+    fn announce_ask(&self, request: ConnRequest, machine: cm::Id, event: Event) {
+        let at = (Some(request.route.local), Some(request.route.remote));
+        self.announce_at(Personality::Roce, at, Stage::Asked(Box::new(request)), machine, event);
+    }
+}

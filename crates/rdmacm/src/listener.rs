@@ -1,0 +1,168 @@
+//! Listening sockets: streams are accepted while there is room; at the same port of UDP Requests of
+//! Shuttle are taken.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use weft_io::Host;
+use weft_net::secrecy::{Chosen, Lower};
+use weft_net::socket;
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Source, Token};
+use weft_rnic::cm::State;
+
+use crate::config;
+use crate::id::CmId;
+use crate::request::HalfOpen;
+use crate::shuttle_listener::ShuttleListener;
+
+/// Where streams are accepted.
+pub(crate) struct Door {
+    socket: HighFd,
+    token: Token,
+}
+
+impl Door {
+    /// Has `source` called when streams wait at `fd`.
+    pub(crate) fn open(host: &Host, fd: OwnedFd, source: Arc<dyn Source>) -> Self {
+        let socket = HighFd::new(fd);
+        let token = host.reactor().add(socket.as_fd(), Interest::READ, source);
+        Self { socket, token }
+    }
+}
+
+/// Listening sockets, and the streams accepted that have not come to anything yet.
+pub(crate) struct Listener {
+    host: Arc<Host>,
+    door: Option<Door>,
+    pub(crate) shuttle: Option<Arc<ShuttleListener>>,
+    armed: bool,
+    backlog: usize,
+    /// Requests that the application has not read.
+    pub(crate) unread: usize,
+    pub(crate) half_open: VecDeque<Arc<HalfOpen>>,
+    /// Requests that were announced and may be about to become connections.
+    pub(crate) announced: Vec<Weak<CmId>>,
+}
+
+impl Listener {
+    /// At these sockets; at most `backlog` requests over TCP wait for the application (0 means
+    /// [`config::BACKLOG_MAX`]).
+    pub(crate) fn new(
+        host: &Arc<Host>,
+        door: Option<Door>,
+        shuttle: Option<Arc<ShuttleListener>>,
+        backlog: usize,
+    ) -> Self {
+        let backlog = match backlog {
+            0 => config::BACKLOG_MAX,
+            some => some.min(config::BACKLOG_MAX),
+        };
+        let (half_open, announced) = (VecDeque::new(), Vec::new());
+        let host = Arc::clone(host);
+        Self { host, door, shuttle, armed: true, backlog, unread: 0, half_open, announced }
+    }
+
+    /// Does something to each socket.
+    pub(crate) fn for_each(
+        &self,
+        act: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if let Some(door) = &self.door {
+            act(door.socket.as_fd())?;
+        }
+        match self.shuttle.as_ref().and_then(|shuttle| shuttle.port()) {
+            Some(port) => act(port.as_fd()),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops to accept, and closes every stream that has not sent its Request.
+    pub(crate) fn stop(&self) {
+        if let Some(door) = &self.door {
+            self.host.reactor().remove(door.token);
+        }
+        if let Some(shuttle) = &self.shuttle {
+            shuttle.stop();
+        }
+        for half_open in &self.half_open {
+            half_open.close();
+        }
+    }
+
+    pub(crate) fn arm(&mut self, on: bool) {
+        if self.armed != on {
+            self.armed = on;
+            let interest = if on { Interest::READ } else { Interest::NONE };
+            if let Some(door) = &self.door {
+                self.host.reactor().modify(door.token, interest);
+            }
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.unread >= self.backlog
+    }
+
+    /// Accepts a stream, unless it is of a stranger: that is closed, and hears nothing.
+    pub(crate) fn accept(&self, chosen: Chosen) -> io::Result<TcpStream> {
+        let door = self.door.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
+        let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
+        let (here, there) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
+        if self.host.secrecy().admit(Lower::Iwarp(chosen), here, there).is_err() {
+            return Err(io::Error::from_raw_os_error(libc::ECONNABORTED));
+        }
+        socket::prepare_stream(&stream);
+        Ok(stream)
+    }
+
+    /// The requests of which neither connection nor refusal has come, and those of them that `peer`
+    /// made and the application has accepted.
+    pub(crate) fn accepted_from(&self, peer: Option<IpAddr>) -> (Vec<Weak<CmId>>, Vec<Arc<CmId>>) {
+        let (mut open, mut theirs) = (Vec::new(), Vec::new());
+        for id in self.announced.iter().filter_map(Weak::upgrade) {
+            let state = id.state();
+            if !matches!(state, State::ConnectRequest | State::Accepting) {
+                continue;
+            }
+            open.push(id.me());
+            let same = id.peer_addr().map(|addr| addr.ip()) == peer;
+            if same && state == State::Accepting {
+                theirs.push(id);
+            }
+        }
+        (open, theirs)
+    }
+
+    pub(crate) fn add(&mut self, half_open: Arc<HalfOpen>) {
+        if self.half_open.len() >= config::HALF_OPEN_MAX {
+            // A peer that means it has sent its Request long ago.
+            if let Some(oldest) = self.half_open.pop_front() {
+                oldest.close();
+            }
+        }
+        self.half_open.push_back(half_open);
+    }
+}
+
+/// What an error of accept means for the listener.
+pub(crate) enum Setback {
+    /// Nobody is waiting.
+    Empty,
+    /// This one stream is gone; there may be others.
+    OneLost,
+    /// The system cannot give a stream now.
+    Exhausted,
+}
+
+pub(crate) fn setback(error: &io::Error) -> Setback {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN) => Setback::Empty,
+        None => Setback::Empty,
+        _ if socket::is_exhausted(error) => Setback::Exhausted,
+        _ => Setback::OneLost,
+    }
+}

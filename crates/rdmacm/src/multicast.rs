@@ -1,0 +1,69 @@
+//! Joining and leaving multicast groups.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+use weft_io::Qp;
+use weft_rnic::cm::{Event, EventKind};
+
+use crate::channel::Delivery;
+use crate::device::PortSpace;
+use crate::error::Error;
+use crate::groups::{Join, Membership};
+use crate::id::CmId;
+
+impl CmId {
+    /// Joins a group: what comes to it by the network interfaces `interfaces` is for `qp`, if there
+    /// is one. An event tells that it is done.
+    ///
+    /// # Errors
+    /// If the id is not one for datagrams, has no local address, or is in the group; or what
+    /// [`Qp::attach_group`] says.
+    pub fn join_group(
+        &self,
+        join: Join,
+        qp: Option<&Arc<Qp>>,
+        interfaces: &[u32],
+    ) -> Result<(), Error> {
+        if self.space() != PortSpace::Udp {
+            return Err(Error::PortSpace);
+        }
+        let placed = self.local_addr().is_some_and(|local| !local.ip().is_unspecified());
+        if !placed || !join.group.is_multicast() || self.is_in(join.group) {
+            return Err(weft_verbs::Misuse::Invalid("the id cannot join this group").into());
+        }
+        if let Some(qp) = qp {
+            qp.attach_group(join.group, interfaces)?;
+        }
+        let mut inner = self.lock();
+        let qp = qp.map_or(Weak::new(), Arc::downgrade);
+        inner.memberships.push(Membership { group: join.group, qp });
+        let event = Event::plain(EventKind::MulticastJoin);
+        if let Some(id) = self.me().upgrade().filter(|_| !inner.is_dead()) {
+            inner.channel.push(Delivery { id, listen: None, event, join: Some(join) });
+        }
+        Ok(())
+    }
+
+    fn is_in(&self, group: IpAddr) -> bool {
+        self.lock().memberships.iter().any(|known| known.group == group)
+    }
+
+    /// Leaves a group; whether it was in it.
+    pub fn leave_group(&self, group: IpAddr) -> bool {
+        let left = {
+            let memberships = &mut self.lock().memberships;
+            let at = memberships.iter().position(|known| known.group == group);
+            at.map(|at| memberships.swap_remove(at))
+        };
+        left.is_some_and(|membership| {
+            membership.leave();
+            true
+        })
+    }
+
+    pub(crate) fn leave_groups(&self) {
+        let all = std::mem::take(&mut self.lock().memberships);
+        all.into_iter().for_each(Membership::leave);
+    }
+}

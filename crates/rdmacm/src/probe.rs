@@ -1,0 +1,291 @@
+//! Finding out by which transport a peer is reached: Shuttle, if anybody takes Requests at its port
+//! of UDP.
+//!
+//! A Probe is answered by who takes Requests, and by the host if nobody does. Only if that host
+//! says so, or is silent for a while, TCP is asked whether anybody is there at all: then it is
+//! iWARP's port. How long TCP takes says how long an answer over UDP may take. The stream that
+//! this opens is the one that the connection gets: a listener of Linux siw is closed by its kernel
+//! when a stream ends before it is accepted, so none is opened only to be ended.
+//!
+//! The Probe has the id and the nonce that the Request will have, and its answer a cookie for them:
+//! so the round trip by which a peer shows that it receives is this one (S-17).
+//!
+//! TCP is no way to another host where iWARP is not meant there
+//! ([`weft_net::secrecy::Secrecy::decide`]): then nobody but who takes Requests is looked for.
+//!
+//! Invariant: the id keeps its number in both spaces until the verdict.
+
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_io::{Host, Personality, Transport, managed};
+use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
+use weft_net::socket;
+use weft_os::clock;
+use weft_reactor::{Interest, Source, Token};
+use weft_rnic::cm::Failure;
+use weft_rnic::shuttle::Identity;
+use weft_rnic::wire::shuttle::hello::Hello;
+
+use crate::config;
+use crate::device::failure;
+use crate::sockets::Sockets;
+
+/// Octets of room for an answer; a longer one is none.
+const ANSWER_OCTETS: usize = 256;
+/// An answer over UDP may take so many round trips of TCP, and at least so long.
+const GRACE_ROUND_TRIPS: u32 = 2;
+const GRACE_MIN: Duration = Duration::from_millis(20);
+
+/// What was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Device(Personality),
+    /// There is no answer to learn it from.
+    Nobody,
+    Failed(Failure),
+}
+
+/// What a Request begins with, and the cookie for it.
+pub(crate) struct Introduction {
+    pub identity: Identity,
+    pub cookie: Vec<u8>,
+    /// The peer's host has said that nobody takes Requests there.
+    pub refused: bool,
+}
+
+/// A question under way.
+pub(crate) struct Probe {
+    host: Arc<Host>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) transport: Transport,
+    stream: Option<TcpStream>,
+    datagram: UdpSocket,
+    token: Token,
+    introduction: Introduction,
+    /// The host said that nobody takes Requests.
+    pub(crate) refused: bool,
+    check: Option<Check>,
+    began: Instant,
+    pause: Duration,
+    /// Nobody was there, and is asked again more often.
+    redials: bool,
+    /// Refusals are not believed until then.
+    patience: Instant,
+    /// It must be settled by then.
+    limit: Instant,
+    pub(crate) silence: Silence,
+}
+
+/// What the stream finds out: whether anybody is there.
+struct Check {
+    /// While there is no answer.
+    token: Option<Token>,
+    began: Instant,
+    /// Since when somebody is known to be there, and how long the answer took.
+    up: Option<(Instant, Duration)>,
+    refused: bool,
+}
+
+impl Probe {
+    pub(crate) fn start(
+        host: &Arc<Host>,
+        sockets: Sockets,
+        peer: SocketAddr,
+        transport: Transport,
+        limit: Duration,
+        source: Arc<dyn Source>,
+    ) -> io::Result<Self> {
+        let Sockets { stream, datagram, .. } = sockets;
+        let datagram = UdpSocket::from(datagram.ok_or(ErrorKind::NotConnected)?);
+        datagram.connect(peer)?;
+        let token = host.reactor().add(datagram.as_fd(), Interest::READ, source);
+        let began = clock::now();
+        let here = datagram.local_addr()?.port();
+        let probe = Self {
+            host: Arc::clone(host),
+            peer,
+            transport,
+            stream: stream.map(TcpStream::from),
+            datagram,
+            token,
+            introduction: Introduction {
+                identity: managed::identity(),
+                cookie: Vec::new(),
+                refused: false,
+            },
+            refused: false,
+            check: None,
+            began,
+            pause: config::PROBE_PAUSE,
+            redials: false,
+            patience: began + config::REFUSED_PATIENCE,
+            limit: began + limit.min(config::PROBE_LIMIT),
+            silence: Silence::new(Awaited::Answer { peer, here }, began),
+        };
+        probe.ask();
+        Ok(probe)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.host.reactor().remove(self.token);
+        if let Some(check) = &self.check {
+            check.stop(&self.host);
+        }
+    }
+
+    /// The sockets, for what comes next, and what the Request is to begin with.
+    pub(crate) fn into_parts(self) -> (Sockets, Introduction) {
+        let connected = self.check.and_then(|check| check.up).map(|(since, _)| since);
+        let stream = self.stream.map(OwnedFd::from);
+        let sockets = Sockets { stream, connected, datagram: Some(self.datagram.into()) };
+        (sockets, Introduction { refused: self.refused, ..self.introduction })
+    }
+
+    /// A Probe that cannot leave is lost, as on the way.
+    fn ask(&self) {
+        let Identity { cid, nonce, .. } = self.introduction.identity;
+        let _lost = self.datagram.send(&Hello::probe(cid, nonce).encode());
+    }
+
+    /// Looks at what has happened.
+    pub(crate) fn look(&mut self, source: &Arc<dyn Source>) -> Option<Verdict> {
+        if self.hear() {
+            return Some(Verdict::Device(Personality::Roce));
+        }
+        if let (Some(check), Some(stream)) = (&mut self.check, &self.stream) {
+            match check.look(&self.host, stream) {
+                Err(failure) => return Some(Verdict::Failed(failure)),
+                // Who refused before may have begun to listen, to both, just now.
+                Ok(true) => {
+                    self.refused = false;
+                    self.ask();
+                }
+                Ok(false) => {}
+            }
+        }
+        let now = clock::now();
+        let silent = now.duration_since(self.began) >= config::PROBE_SILENCE;
+        if self.check.is_none() && self.transport == Transport::Auto && (self.refused || silent) {
+            let start = |stream| Check::start(&self.host, stream, self.peer, Arc::clone(source));
+            self.check = self.stream.as_ref().and_then(start);
+        }
+        if !self.refused {
+            self.silence.look(now);
+        }
+        self.judge(now)
+    }
+
+    /// Whether the peer has answered.
+    fn hear(&mut self) -> bool {
+        let mut room = [0; ANSWER_OCTETS];
+        loop {
+            match self.datagram.recv(&mut room) {
+                Ok(n) => {
+                    let nonce = self.introduction.identity.nonce;
+                    let hello = Hello::parse(&room[..n]).ok();
+                    if let Some(hello) = hello.filter(|hello| hello.echo == nonce) {
+                        self.introduction.cookie = hello.cookie.to_vec();
+                        return true;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::ConnectionRefused => self.refused = true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn judge(&self, now: Instant) -> Option<Verdict> {
+        let iwarp = Verdict::Device(Personality::Iwarp);
+        let check = self.check.as_ref();
+        if let Some((since, took)) = check.and_then(|check| check.up) {
+            return (self.refused || now >= since + grace(took)).then_some(iwarp);
+        }
+        let late = self.is_nobody_there() && now >= self.patience;
+        let quiet = self.transport == Transport::Shuttle
+            && !self.refused
+            && now >= self.began + config::PROBE_SILENCE;
+        (late || quiet || now >= self.limit).then_some(Verdict::Nobody)
+    }
+
+    /// Asks once more, all who may have begun to listen meanwhile.
+    pub(crate) fn again(&mut self) {
+        self.refused = false;
+        if self.check.as_ref().is_some_and(|check| check.refused) {
+            self.check = None;
+        }
+        self.ask();
+    }
+
+    /// How long to wait for news.
+    pub(crate) fn pause(&mut self) -> Duration {
+        if self.is_nobody_there() && !self.redials {
+            (self.redials, self.pause) = (true, config::REDIAL_PAUSE);
+        }
+        let pause = self.pause;
+        self.pause *= 2;
+        match self.check.as_ref().and_then(|check| check.up) {
+            Some((_, took)) => pause.min(grace(took)),
+            None => pause.min(MENTIONED_AFTER),
+        }
+    }
+
+    fn is_nobody_there(&self) -> bool {
+        let alone = self.transport == Transport::Shuttle;
+        self.refused && (alone || self.check.as_ref().is_some_and(|check| check.refused))
+    }
+}
+
+/// How long an answer over UDP may take, where one of TCP took so long.
+fn grace(took: Duration) -> Duration {
+    (took * GRACE_ROUND_TRIPS).max(GRACE_MIN)
+}
+
+impl Check {
+    fn start(
+        host: &Host,
+        stream: &TcpStream,
+        peer: SocketAddr,
+        source: Arc<dyn Source>,
+    ) -> Option<Self> {
+        let refused = match socket::connect(stream.as_fd(), &peer) {
+            Ok(_) => false,
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => true,
+            Err(_) => return None,
+        };
+        let watch = || host.reactor().add(stream.as_fd(), Interest::WRITE, source);
+        let token = (!refused).then(watch);
+        Some(Self { token, began: clock::now(), up: None, refused })
+    }
+
+    fn stop(&self, host: &Host) {
+        if let Some(token) = self.token {
+            host.reactor().remove(token);
+        }
+    }
+
+    /// Looks whether TCP has an answer; says whether somebody turned out to be there.
+    fn look(&mut self, host: &Host, stream: &TcpStream) -> Result<bool, Failure> {
+        if self.refused || self.up.is_some() {
+            return Ok(false);
+        }
+        match stream.take_error() {
+            Ok(None) if stream.peer_addr().is_err() => return Ok(false),
+            Ok(None) => {
+                let now = clock::now();
+                self.up = Some((now, now - self.began));
+            }
+            Ok(Some(e)) | Err(e) => match failure(&e) {
+                Failure::Refused | Failure::Reset => self.refused = true,
+                other => return Err(other),
+            },
+        }
+        self.stop(host);
+        self.token = None;
+        Ok(self.up.is_some())
+    }
+}

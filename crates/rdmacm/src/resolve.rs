@@ -1,0 +1,196 @@
+//! Finding the way to a peer: the route and source address, and by probing the device that leads
+//! there.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_io::{Personality, Transport};
+use weft_net::secrecy::{Chosen, Lower};
+use weft_net::socket::{self, NoRoute};
+use weft_reactor::Source;
+use weft_rnic::cm::Command;
+
+use crate::device::{IWARP, PortSpace, ROCE, failure, wildcard};
+use crate::error::Error;
+use crate::id::{CmId, Inner, Stage};
+use crate::probe::{Probe, Verdict};
+
+impl CmId {
+    /// Finds the way to `dst` and the device that leads there, and with it a source address unless
+    /// the id has one; `src` is used if the id is not bound. The outcome is an event, not much
+    /// later than in `limit`.
+    ///
+    /// # Errors
+    /// The wrong state, two address families, or a source address that cannot be bound.
+    pub fn resolve_addr(
+        &self,
+        src: Option<SocketAddr>,
+        dst: SocketAddr,
+        limit: Duration,
+    ) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.machine.may(Command::ResolveAddr)?;
+        let src = inner.local.or(src).unwrap_or_else(|| wildcard(&dst));
+        if src.is_ipv4() != dst.is_ipv4() {
+            return Err(Error::Family);
+        }
+        let found = match socket::route(src, dst) {
+            Ok((mut from, to)) => {
+                from.set_port(src.port());
+                inner.settle_source(self.space(), from)?;
+                inner.peer = Some(to);
+                Ok(to)
+            }
+            Err(NoRoute::Source(e)) => return Err(e.into()),
+            Err(NoRoute::Destination(e)) => Err(failure(&e)),
+        };
+        inner.machine.resolve_addr()?;
+        let outcome = match (found, inner.only_device(self.space())) {
+            (Ok(to), None) if to.port() != 0 && !to.ip().is_multicast() => {
+                self.probe(&mut inner, to, limit);
+                return Ok(());
+            }
+            (Ok(_), only) => {
+                inner.settle_device(only.unwrap_or(Personality::Roce));
+                Ok(())
+            }
+            (Err(failure), _) => Err(failure),
+        };
+        inner.machine.handle_addr(outcome);
+        self.publish(&mut inner);
+        Ok(())
+    }
+
+    /// Finds the route, which IP has already done. The outcome is an event.
+    ///
+    /// # Errors
+    /// The wrong state.
+    pub fn resolve_route(&self) -> Result<(), Error> {
+        let mut inner = self.lock();
+        inner.machine.resolve_route()?;
+        inner.machine.handle_route(Ok(()));
+        self.publish(&mut inner);
+        Ok(())
+    }
+
+    /// Begins to find out by which transport the peer is reached; the outcome is an event.
+    pub(crate) fn probe(&self, inner: &mut Inner, peer: SocketAddr, limit: Duration) {
+        let Stage::Bound(sockets) = inner.leave_stage() else { return };
+        let Some(source) = self.me().upgrade() else { return };
+        let transport = inner.transport_towards(peer);
+        match Probe::start(inner.channel.host(), sockets, peer, transport, limit, source) {
+            Ok(mut probe) => {
+                log::debug!("finding out by which transport {peer} is reached");
+                let pause = probe.pause();
+                inner.stage = Stage::Probing(Box::new(probe));
+                self.limit_time(inner, pause);
+            }
+            Err(e) => {
+                inner.machine.handle_addr(Err(failure(&e)));
+                self.publish(inner);
+            }
+        }
+    }
+
+    /// Something may have happened.
+    pub(crate) fn probed(&self, inner: &mut Inner) {
+        let Some(source) = self.me().upgrade() else { return };
+        let source: Arc<dyn Source> = source;
+        let Stage::Probing(probe) = &mut inner.stage else { return };
+        match probe.look(&source) {
+            Some(verdict) => self.settle(inner, verdict),
+            None => {
+                let pause = probe.pause();
+                self.limit_time(inner, pause);
+            }
+        }
+    }
+
+    /// Nothing has happened for a while.
+    pub(crate) fn probe_again(&self, inner: &mut Inner) {
+        let Some(source) = self.me().upgrade() else { return };
+        let source: Arc<dyn Source> = source;
+        let Stage::Probing(probe) = &mut inner.stage else { return };
+        if let Some(verdict) = probe.look(&source) {
+            return self.settle(inner, verdict);
+        }
+        let pause = probe.pause();
+        probe.again();
+        self.limit_time(inner, pause);
+    }
+
+    fn settle(&self, inner: &mut Inner, verdict: Verdict) {
+        let Stage::Probing(mut probe) = inner.leave_stage() else { return };
+        // Over Shuttle alone the connection that comes next does it.
+        let waited = probe.transport == Transport::Auto && !probe.refused;
+        if waited && verdict == Verdict::Nobody {
+            probe.silence.mention();
+        }
+        log::debug!("{} is reached by: {verdict:?}", probe.peer);
+        let (mut sockets, introduction) = probe.into_parts();
+        inner.introduction = Some(introduction);
+        let device = match verdict {
+            Verdict::Failed(failure) => Err(failure),
+            Verdict::Device(device) => Ok(device),
+            // Whose peer is likely to be found at last.
+            Verdict::Nobody => Ok(Personality::Roce),
+        };
+        let outcome = device.map(|device| {
+            match device {
+                Personality::Iwarp => sockets.datagram = None,
+                Personality::Roce => sockets.give_stream_up(),
+            }
+            inner.settle_device(device);
+        });
+        inner.stage = Stage::Bound(sockets);
+        inner.machine.handle_addr(outcome);
+        self.publish(inner);
+    }
+}
+
+impl Inner {
+    /// The device to the peer, where there is no other.
+    fn only_device(&self, space: PortSpace) -> Option<Personality> {
+        let served = matches!(&self.stage, Stage::Bound(sockets) if sockets.datagram.is_some());
+        match self.transport {
+            _ if space == PortSpace::Udp => Some(Personality::Roce),
+            Transport::Iwarp => Some(Personality::Iwarp),
+            _ if !served => Some(Personality::Iwarp),
+            Transport::Shuttle if self.is_prompt() => Some(Personality::Roce),
+            Transport::Auto | Transport::Shuttle => None,
+        }
+    }
+
+    /// The way to the peer, or from it, is by this device.
+    pub(crate) fn settle_device(&mut self, device: Personality) {
+        self.device = Some(device);
+        self.machine.settle(match device {
+            Personality::Iwarp => IWARP,
+            Personality::Roce => ROCE,
+        });
+    }
+
+    /// Binds to `from` unless bound already; a wildcard's place is taken by the route's address.
+    fn settle_source(&mut self, space: PortSpace, from: SocketAddr) -> Result<(), Error> {
+        match &mut self.local {
+            Some(local) => {
+                if local.ip().is_unspecified() {
+                    local.set_ip(from.ip());
+                }
+                Ok(())
+            }
+            None => self.take_address(space, from),
+        }
+    }
+
+    /// The transports by which `peer` may be reached.
+    fn transport_towards(&self, peer: SocketAddr) -> Transport {
+        let Some(local) = self.local else { return self.transport };
+        let stream = Lower::Iwarp(Chosen::ByDefault);
+        match self.channel.host().secrecy().decide(stream, local.ip(), peer.ip()) {
+            Ok(()) => self.transport,
+            Err(_) => Transport::Shuttle,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Queue pairs that stand in for those that a program connects by itself: they carry no data.
+
+use std::sync::Arc;
+
+use weft_io::{Context, Cq, Host, Personality, Qp, QpInit};
+use weft_sync::TryOnceLock;
+use weft_verbs::{Misuse, Pd, QpCap, QpType, Wake};
+
+struct Silent;
+
+impl Wake for Silent {
+    fn wake(&self) {}
+}
+
+struct Home {
+    context: Arc<Context>,
+    pd: Arc<Pd>,
+    cq: Arc<Cq>,
+}
+
+/// Makes queue pairs that stand in for others, all of one device.
+#[derive(Default)]
+pub(crate) struct StandIns(TryOnceLock<Home>);
+
+impl StandIns {
+    /// A new one, of `host`.
+    ///
+    /// # Errors
+    /// If the system has no port to give.
+    pub(crate) fn make(&self, host: &Arc<Host>) -> Result<Arc<Qp>, Misuse> {
+        let home = self.0.get_or_try_init(|| {
+            let context = Context::open(host, Personality::Roce, Box::new(Silent))?;
+            let pd = context.alloc_pd();
+            let cq = context.create_cq(1, None, 0)?;
+            Ok::<_, Misuse>(Home { context, pd, cq })
+        })?;
+        let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
+        home.context.create_qp(QpInit {
+            kind: QpType::Rc,
+            pd: Arc::clone(&home.pd),
+            send_cq: Arc::clone(&home.cq),
+            recv_cq: Arc::clone(&home.cq),
+            srq: None,
+            xrcd: None,
+            cap,
+            sq_sig_all: false,
+            cookie: 0,
+        })
+    }
+}

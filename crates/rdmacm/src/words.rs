@@ -1,0 +1,55 @@
+//! Private data over Shuttle: what both applications say to each other, in the sizes of
+//! InfiniBand's connection manager, and the reasons of a refusal.
+
+use weft_rnic::cm::{ConnParam, Terms};
+use weft_rnic::wire::shuttle::greeting::{self, Greeting, Purpose};
+
+use crate::device::PortSpace;
+
+/// Reasons of a refusal: the program says so; nobody serves that here.
+pub(crate) const REFUSED: u16 = 28;
+pub(crate) const NOT_HERE: u16 = 8;
+
+/// Octets of private data that InfiniBand delivers, filled up with zeroes, in a request, its
+/// answer and a rejection; and in those of datagrams.
+const REQUEST: usize = 56;
+pub(crate) const REPLY: usize = 196;
+pub(crate) const REJECT: usize = 148;
+const DATAGRAM_REQUEST: usize = 180;
+pub(crate) const DATAGRAM_REPLY: usize = 136;
+
+/// As much private data as InfiniBand delivers at least.
+pub(crate) fn padded(words: &[u8], octets: usize) -> Vec<u8> {
+    let mut words = words.to_vec();
+    words.resize(words.len().max(octets), 0);
+    words
+}
+
+/// Octets of private data in a request of this port space.
+pub(crate) fn words_in_request(space: PortSpace) -> usize {
+    match space {
+        PortSpace::Tcp => REQUEST,
+        PortSpace::Udp => DATAGRAM_REQUEST,
+    }
+}
+
+/// What a greeting says of the peer's queue pair.
+pub(crate) fn terms(greeting: &Greeting<'_>) -> Terms {
+    let greeting::Terms { flow_control, srq, retry_count, rnr_retry_count } = greeting.terms;
+    let qkey = if greeting.purpose == Purpose::Datagrams { greeting.to } else { 0 };
+    Terms { qp_num: greeting.from, qkey, flow_control, srq, retry_count, rnr_retry_count }
+}
+
+/// What is said to the peer.
+pub(crate) fn words(purpose: Purpose, room_octets: u32, param: &ConnParam, to: u32) -> Vec<u8> {
+    let Terms { qp_num, flow_control, srq, retry_count, rnr_retry_count, .. } = param.terms;
+    Greeting {
+        purpose,
+        terms: greeting::Terms { flow_control, srq, retry_count, rnr_retry_count },
+        room_octets,
+        from: qp_num,
+        to,
+        private_data: &param.private_data,
+    }
+    .encode()
+}

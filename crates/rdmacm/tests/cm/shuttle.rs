@@ -1,0 +1,346 @@
+//! Connections over Shuttle, and how it is found out that a peer takes them.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_io::{Host, Personality, Transport};
+use weft_rdmacm::{CmId, ConnParam, Delivery, Event, EventChannel, EventKind, PortSpace, Terms};
+use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
+
+use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server};
+
+const NOBODY_LISTENS: i32 = 8;
+const REFUSED_BY_THE_PROGRAM: i32 = 28;
+
+/// An id and the channel of its events.
+pub struct End {
+    pub channel: Arc<EventChannel>,
+    pub id: Arc<CmId>,
+}
+
+impl End {
+    pub fn new(transport: Transport, space: PortSpace) -> Self {
+        let channel = EventChannel::new(Host::get()).unwrap();
+        let id = CmId::new(Arc::clone(&channel), space, transport);
+        Self { channel, id }
+    }
+
+    pub fn listening(transport: Transport, space: PortSpace) -> Self {
+        let end = Self::new(transport, space);
+        end.id.bind(loopback()).unwrap();
+        end.id.listen(0).unwrap();
+        end
+    }
+
+    /// An id that has a route to `to`.
+    pub fn towards(transport: Transport, space: PortSpace, to: std::net::SocketAddr) -> Self {
+        let end = Self::new(transport, space);
+        end.resolve(to);
+        end
+    }
+
+    /// Gives the id a route to `to`.
+    pub fn resolve(&self, to: std::net::SocketAddr) {
+        self.id.resolve_addr(None, to, DEADLINE).unwrap();
+        self.expect(EventKind::AddrResolved);
+        self.id.resolve_route().unwrap();
+        self.expect(EventKind::RouteResolved);
+    }
+
+    fn towards_end(transport: Transport, server: &Self) -> Self {
+        Self::towards(transport, PortSpace::Tcp, server.id.local_addr().unwrap())
+    }
+
+    pub fn expect(&self, kind: EventKind) -> Event {
+        expect(&self.channel, kind).event
+    }
+}
+
+/// A queue pair of `weft0` that may be connected.
+pub fn side() -> Side {
+    let side = Side::on(Personality::Roce);
+    let mut attr = side.qp.query();
+    attr.state = QpState::Init;
+    attr.port = 1;
+    let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT;
+    side.qp.modify(&attr, mask | QpAttrMask::ACCESS_FLAGS).unwrap();
+    side
+}
+
+struct Pair {
+    server: End,
+    client: End,
+    accepted: Arc<CmId>,
+    far: Side,
+    near: Side,
+}
+
+fn connected() -> Pair {
+    let server = End::listening(Transport::Auto, PortSpace::Tcp);
+    let client = End::towards_end(Transport::Auto, &server);
+    assert_eq!(client.id.personality(), Personality::Roce);
+    let (near, far) = (side(), side());
+    client.id.connect(&params(b"hello"), &near.qp).unwrap();
+    let Delivery { id: accepted, event, .. } = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!(accepted.personality(), Personality::Roce);
+    assert_eq!(event.private_data.len(), 56);
+    assert_eq!(&event.private_data[..6], b"hello\0");
+    assert_eq!(event.terms.qp_num, near.qp.num());
+    assert_eq!((event.responder_resources, event.initiator_depth), (2, 4));
+    assert_eq!(accepted.peer_addr(), client.id.local_addr());
+    accepted.accept(&params(b"welcome"), &far.qp).unwrap();
+    let event = client.expect(EventKind::Established);
+    assert_eq!((&event.private_data[..8], event.private_data.len()), (&b"welcome\0"[..], 196));
+    assert_eq!(event.terms.qp_num, far.qp.num());
+    expect(&server.channel, EventKind::Established);
+    Pair { server, client, accepted, far, near }
+}
+
+fn end(pair: Pair) {
+    pair.client.id.destroy();
+    pair.accepted.destroy();
+    pair.server.id.destroy();
+}
+
+/// How long a program may take to see what succeeded, before it hears that the peer has gone.
+const SIGHT: Duration = Duration::from_millis(100);
+
+#[test]
+fn what_succeeded_may_be_seen_before_the_end_is_told() {
+    let pair = connected();
+    let octets = pair.near.memory(100, 7, crate::side::ALL);
+    let room = pair.far.memory(100, 0, crate::side::ALL);
+    pair.far.recv(1, &[room.sge(0, 100)]);
+    pair.near.send(2, SendOp::Send, &[octets.sge(0, 100)]);
+    assert_eq!(pair.near.completions(1)[0].status, WcStatus::Success as u32);
+    let start = weft_os::clock::now();
+    pair.client.id.disconnect().unwrap();
+    expect(&pair.server.channel, EventKind::Disconnected);
+    assert!(start.elapsed() >= SIGHT, "told after {:?}", start.elapsed());
+    assert_eq!(pair.far.completions(1)[0].status, WcStatus::Success as u32);
+    end(pair);
+}
+
+#[test]
+fn data_flows_both_ways_and_one_exchange_ends_it() {
+    let pair = connected();
+    for (from, to) in [(&pair.near, &pair.far), (&pair.far, &pair.near)] {
+        assert_eq!(from.qp.state(), QpState::Rts);
+        assert_eq!(from.qp.query().dest_qp_num, to.qp.num());
+        let octets = from.memory(100_000, 7, crate::side::ALL);
+        let room = to.memory(100_000, 0, crate::side::ALL);
+        to.recv(1, &[room.sge(0, 100_000)]);
+        from.send(2, SendOp::Send, &[octets.sge(0, 100_000)]);
+        assert_eq!(from.completions(1)[0].status, WcStatus::Success as u32);
+        assert_eq!(to.completions(1)[0].status, WcStatus::Success as u32);
+        assert!(room.bytes == octets.bytes);
+    }
+    pair.client.id.disconnect().unwrap();
+    pair.client.expect(EventKind::Disconnected);
+    expect(&pair.server.channel, EventKind::Disconnected);
+    // The program that did not end it does so too, and hears of it no more.
+    assert_eq!(pair.far.qp.state(), QpState::Rts);
+    pair.accepted.disconnect().unwrap();
+    assert_eq!(pair.far.qp.state(), QpState::Err);
+    pair.client.expect(EventKind::TimewaitExit);
+    expect(&pair.server.channel, EventKind::TimewaitExit);
+    end(pair);
+}
+
+#[test]
+fn an_id_that_is_destroyed_ends_its_connection() {
+    let pair = connected();
+    pair.accepted.destroy();
+    pair.client.expect(EventKind::Disconnected);
+    end(pair);
+}
+
+#[test]
+fn a_refusal_carries_the_programs_words() {
+    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
+    let client = End::towards_end(Transport::Shuttle, &server);
+    let near = side();
+    client.id.connect(&params(b""), &near.qp).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    request.id.reject(b"busy").unwrap();
+    let event = client.expect(EventKind::Rejected);
+    assert_eq!(event.status, REFUSED_BY_THE_PROGRAM);
+    assert_eq!((&event.private_data[..5], event.private_data.len()), (&b"busy\0"[..], 148));
+    request.id.destroy();
+}
+
+#[test]
+fn a_request_that_is_not_answered_is_refused_with_its_id() {
+    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
+    let client = End::towards_end(Transport::Shuttle, &server);
+    let near = side();
+    client.id.connect(&params(b""), &near.qp).unwrap();
+    expect(&server.channel, EventKind::ConnectRequest).id.destroy();
+    client.expect(EventKind::Rejected);
+}
+
+#[test]
+fn where_nobody_listens_the_host_says_so() {
+    for transport in [Transport::Auto, Transport::Shuttle] {
+        let server = End::listening(transport, PortSpace::Tcp);
+        let to = server.id.local_addr().unwrap();
+        server.id.destroy();
+        let client = End::towards(transport, PortSpace::Tcp, to);
+        assert_eq!(client.id.personality(), Personality::Roce);
+        client.id.connect(&params(b""), &side().qp).unwrap();
+        let event = client.expect(EventKind::Rejected);
+        assert_eq!((event.status, event.private_data.len()), (NOBODY_LISTENS, 0));
+    }
+}
+
+#[test]
+fn a_peer_that_listens_over_tcp_alone_is_reached_there() {
+    let server = End::listening(Transport::Iwarp, PortSpace::Tcp);
+    let client = End::towards_end(Transport::Auto, &server);
+    assert_eq!(client.id.personality(), Personality::Iwarp);
+    assert!(client.id.connect(&params(b""), &side().qp).is_err(), "of the other device");
+    let near = crate::common::ready_side();
+    client.id.connect(&params(b"hello"), &near.qp).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!(request.event.private_data, b"hello");
+    let far = crate::common::ready_side();
+    request.id.accept(&params(b"yes"), &far.qp).unwrap();
+    assert_eq!(client.expect(EventKind::Established).private_data, b"yes");
+}
+
+#[test]
+fn a_peer_of_iwarp_alone_sees_one_stream_which_lasts() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = End::towards(Transport::Auto, PortSpace::Tcp, listener.local_addr().unwrap());
+    let (mut stream, from) = listener.accept().unwrap();
+    let near = crate::common::ready_side();
+    client.id.connect(&params(b"hello"), &near.qp).unwrap();
+    let mut request = [0; 16];
+    stream.read_exact(&mut request).unwrap();
+    assert_eq!(&request, b"MPA ID Req Frame");
+    assert_eq!(client.id.local_addr(), Some(from));
+    listener.set_nonblocking(true).unwrap();
+    let error = listener.accept().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_listener_serves_both() {
+    let server = End::listening(Transport::Auto, PortSpace::Tcp);
+    let device = |transport| {
+        let client = End::towards_end(transport, &server);
+        let near = match client.id.personality() {
+            Personality::Iwarp => crate::common::ready_side(),
+            Personality::Roce => side(),
+        };
+        client.id.connect(&params(b""), &near.qp).unwrap();
+        let request = expect(&server.channel, EventKind::ConnectRequest).id;
+        request.reject(b"").unwrap();
+        client.expect(EventKind::Rejected);
+        request.personality()
+    };
+    assert_eq!(device(Transport::Iwarp), Personality::Iwarp);
+    assert_eq!(device(Transport::Shuttle), Personality::Roce);
+}
+
+/// The application has the port in TCP itself: its rdma-cm is reached by UDP.
+#[test]
+fn a_port_that_tcp_has_serves_shuttle() {
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = End::new(Transport::Auto, PortSpace::Tcp);
+    server.id.bind(tcp.local_addr().unwrap()).unwrap();
+    server.id.listen(0).unwrap();
+    let client = End::towards_end(Transport::Auto, &server);
+    assert_eq!(client.id.personality(), Personality::Roce);
+    let near = side();
+    client.id.connect(&params(b"hello"), &near.qp).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest).id;
+    let far = side();
+    request.accept(&params(b"yes"), &far.qp).unwrap();
+    assert!(client.expect(EventKind::Established).private_data.starts_with(b"yes"));
+    tcp.set_nonblocking(true).unwrap();
+    assert_eq!(tcp.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+}
+
+/// A listener that is a little late is found; it is told apart from one that is of another kind.
+#[test]
+fn who_listens_soon_is_waited_for() {
+    let (silent, to) = raw_server();
+    drop(silent);
+    let client = End::new(Transport::Auto, PortSpace::Tcp);
+    client.id.resolve_addr(None, to, DEADLINE).unwrap();
+    let server = End::new(Transport::Auto, PortSpace::Tcp);
+    server.id.bind(to).unwrap();
+    server.id.listen(0).unwrap();
+    client.expect(EventKind::AddrResolved);
+    assert_eq!(client.id.personality(), Personality::Roce);
+}
+
+#[test]
+fn a_program_may_connect_its_queue_pair_by_itself() {
+    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
+    let client = End::towards_end(Transport::Shuttle, &server);
+    let param = |qp_num| ConnParam { terms: Terms { qp_num, ..Terms::default() }, ..params(b"") };
+    client.id.connect_elsewhere(&param(0x1234)).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!((request.event.terms.qp_num, request.id.peer_qp_num()), (0x1234, 0x1234));
+    request.id.accept_elsewhere(&param(0x5678)).unwrap();
+    let event = client.expect(EventKind::ConnectResponse);
+    assert_eq!((event.terms.qp_num, client.id.peer_qp_num()), (0x5678, 0x5678));
+    client.id.establish().unwrap();
+    expect(&server.channel, EventKind::Established);
+    request.id.disconnect().unwrap();
+    client.expect(EventKind::Disconnected);
+    expect(&server.channel, EventKind::Disconnected);
+    client.id.destroy();
+    request.id.destroy();
+}
+
+#[test]
+fn who_takes_datagrams_says_so_without_a_connection() {
+    let server = End::listening(Transport::Auto, PortSpace::Udp);
+    let to = server.id.local_addr().unwrap();
+    let client = End::towards(Transport::Auto, PortSpace::Udp, to);
+    client.id.connect_elsewhere(&params(b"who?")).unwrap();
+    let request = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!(&request.event.private_data[..5], b"who?\0");
+    let terms = Terms { qp_num: 0x4321, qkey: 0x0123_4567, ..Terms::default() };
+    request.id.accept_elsewhere(&ConnParam { terms, ..params(b"me") }).unwrap();
+    let event = client.expect(EventKind::Established);
+    assert_eq!((event.terms, &event.private_data[..3]), (terms, &b"me\0"[..]));
+    request.id.destroy();
+}
+
+#[test]
+fn many_connections_come_and_go_at_one_port() {
+    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
+    let clients: Vec<_> = (0..50)
+        .map(|_| {
+            let client = End::towards_end(Transport::Shuttle, &server);
+            let near = side();
+            client.id.connect(&params(b""), &near.qp).unwrap();
+            (client, near)
+        })
+        .collect();
+    let mut accepted = Vec::new();
+    let mut established = 0;
+    while accepted.len() < clients.len() || established < clients.len() {
+        let delivery = next(&server.channel);
+        match delivery.event.kind {
+            EventKind::ConnectRequest => {
+                let far = side();
+                delivery.id.accept(&params(b""), &far.qp).unwrap();
+                accepted.push((Arc::clone(&delivery.id), far));
+            }
+            EventKind::Established => established += 1,
+            other => panic!("{other:?}"),
+        }
+        delivery.owner().acknowledge();
+    }
+    for (client, _) in &clients {
+        client.expect(EventKind::Established);
+        client.id.disconnect().unwrap();
+        client.expect(EventKind::Disconnected);
+    }
+}
