@@ -78,7 +78,7 @@ interop: release ## Against the Linux kernel's siw, in a virtual machine (needs 
 	@interop/vm/interop.sh $(ARGS)
 
 soak: soak-connections ## Long runs: ten million operations on a bad way, an outage (10 minutes)
-	$(CARGO) test --release --locked -p weft-io --test adapter -- \
+	$(CARGO) test --release --locked -p weft-host --test adapter -- \
 	    --ignored --nocapture --test-threads 1
 
 soak-connections: ## 100,000 connections on each device, by rdma-cm and without it (minutes)

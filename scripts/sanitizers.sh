@@ -41,7 +41,7 @@ for sanitizer in "${sanitizers[@]}"; do
     CARGO_TARGET_DIR="$target/$sanitizer" RUSTFLAGS="-Zsanitizer=$sanitizer" \
         cargo "+$toolchain" test --tests "${options[@]}" --no-fail-fast --locked --target "$host" \
         -p weft-verbs -p weft-rdmap -p weft-rnic -p weft-os -p weft-reactor -p weft-net \
-        -p weft-io -p weft-rdmacm -- "${skipped[@]}" || status=1
+        -p weft-host -p weft-rdmacm -- "${skipped[@]}" || status=1
 done
 cargo test --locked -p weft-preload --test semantics -- address_sanitizer || status=1
 

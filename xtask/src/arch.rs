@@ -51,14 +51,14 @@ pub const HOUSE: [Room; 32] = [
     room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
     room("sim", 4, &["wire", "shuttle", "degen", "units"], "forbid"),
     room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
-    room("io", 5, IO, "forbid"),
+    room("host", 5, HOST, "forbid"),
     room("rdmacm", 6, RDMACM, "forbid"),
-    room("rdma", 7, &["io", "rdmacm", "os", "sync", "verbs"], "forbid"),
+    room("rdma", 7, &["host", "rdmacm", "os", "sync", "verbs"], "forbid"),
     room("preload", 7, PRELOAD, ""),
     room("sockets", 7, SOCKETS, ""),
     room("bench", 7, &[], "deny"),
     room("perf", 7, &["units"], "deny"),
-    room("cli", 8, &["degen", "sim", "io", "net", "os", "fault", "bench", "perf"], "deny"),
+    room("cli", 8, &["degen", "sim", "host", "net", "os", "fault", "bench", "perf"], "deny"),
     room("interop", 8, &["testkit"], "forbid"),
     room("filters", 8, &[], "forbid"),
     room("microscope", 9, &["filters"], "forbid"),
@@ -66,12 +66,12 @@ pub const HOUSE: [Room; 32] = [
     room("xtask", 9, &[], "forbid"),
 ];
 
-const IO: &[&str] = &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory"];
+const HOST: &[&str] = &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory"];
 const PRELOAD: &[&str] =
-    &["io", "rdmacm", "os", "reactor", "net", "sync", "guard", "verbs", "fault", "memory"];
-const RDMACM: &[&str] = &["io", "os", "reactor", "net", "rnic", "sync", "verbs", "memory"];
+    &["host", "rdmacm", "os", "reactor", "net", "sync", "guard", "verbs", "fault", "memory"];
+const RDMACM: &[&str] = &["host", "os", "reactor", "net", "rnic", "sync", "verbs", "memory"];
 const SOCKETS: &[&str] =
-    &["io", "rdmacm", "os", "reactor", "net", "sync", "verbs", "sdp", "memory"];
+    &["host", "rdmacm", "os", "reactor", "net", "sync", "verbs", "sdp", "memory"];
 
 /// Libraries that bring a runtime or a constructor into the process of an unmodified program. That
 /// of aws-lc looks what the processor can do, and is let in.
@@ -288,23 +288,23 @@ mod tests {
     fn an_edge_that_is_not_in_the_table_fails() {
         let found = graph(&[("weft-mpa", "weft-verbs", None)]);
         assert_eq!(found, ["mpa may not depend on verbs: not its to use"]);
-        assert_eq!(graph(&[("weft-io", "weft-wire", None)]).len(), 1);
-        assert_eq!(graph(&[("weft-wire", "weft-io", Some("build"))]).len(), 1);
+        assert_eq!(graph(&[("weft-host", "weft-wire", None)]).len(), 1);
+        assert_eq!(graph(&[("weft-wire", "weft-host", Some("build"))]).len(), 1);
     }
 
     #[test]
     fn tests_may_look_down_but_not_up_or_aside() {
-        assert!(graph(&[("weft-io", "weft-wire", Some("dev"))]).is_empty());
-        assert_eq!(graph(&[("weft-wire", "weft-io", Some("dev"))]).len(), 1);
+        assert!(graph(&[("weft-host", "weft-wire", Some("dev"))]).is_empty());
+        assert_eq!(graph(&[("weft-wire", "weft-host", Some("dev"))]).len(), 1);
         assert_eq!(graph(&[("weft-mpa", "weft-verbs", Some("dev"))]).len(), 1);
     }
 
     #[test]
     fn strangers_fail() {
         assert!(graph(&[("weft-attic", "weft-wire", None)])[0].contains("weft-attic"));
-        assert!(graph(&[("weft-io", "tokio", None)])[0].contains("tokio"));
+        assert!(graph(&[("weft-host", "tokio", None)])[0].contains("tokio"));
         let metadata = json!({ "workspace_root": "/w", "packages": [{
-            "name": "weft-io", "manifest_path": "/w/io/Cargo.toml", "targets": [],
+            "name": "weft-host", "manifest_path": "/w/host/Cargo.toml", "targets": [],
             "dependencies": [{ "name": "elsewhere", "kind": null, "path": "/elsewhere" }] }] });
         let packages = packages(&metadata).unwrap();
         assert!(faults(&packages, &packages[0])[0].1.contains("leaves the workspace"));
@@ -314,6 +314,6 @@ mod tests {
     fn a_fault_points_at_its_line() {
         let manifest = "[dependencies]\nweft-verbs-extra = 1\nweft-verbs.workspace = true\n";
         assert_eq!(line_naming(manifest, "weft-verbs"), 3);
-        assert_eq!(line_naming(manifest, "weft-io"), 1);
+        assert_eq!(line_naming(manifest, "weft-host"), 1);
     }
 }

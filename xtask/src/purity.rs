@@ -25,14 +25,14 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 11] = [
     ("perf", &["src/verbs/"]),
 ];
 
-/// What a crate below `io` gets from its caller instead.
+/// What a crate below `host` gets from its caller instead.
 const OUTSIDE: [&str; 7] =
     ["std::net", "std::thread", "std::fs", "std::process", "std::os", "Instant::now", "SystemTime"];
 
 /// The crates that are loaded into the processes of others, where nothing may panic.
 const GUESTS: [&str; 21] = [
     "sync", "units", "guard", "wire", "memory", "fault", "verbs", "mpa", "shuttle", "cm", "rdmap",
-    "rnic", "sdp", "os", "reactor", "net", "io", "rdmacm", "rdma", "preload", "sockets",
+    "rnic", "sdp", "os", "reactor", "net", "host", "rdmacm", "rdma", "preload", "sockets",
 ];
 
 /// What their roots say of panics; tests may.
@@ -83,7 +83,7 @@ fn outside(path: &Path, code: &Code) -> Vec<Finding> {
         let hits = product.iter().filter(|(_, line)| find_word(line, name).is_some());
         let grouped = grouped_imports(&product).into_iter().filter(|(_, path)| path == name);
         let lines = hits.map(|(line, _)| *line).chain(grouped.map(|(line, _)| line));
-        let message = format!("a crate below io does not see {name}; addresses are in core::net");
+        let message = format!("a crate below host does not see {name}; addresses are in core::net");
         findings.extend(lines.map(|line| Finding::new(path, line, &message)));
     }
     findings
@@ -152,7 +152,7 @@ mod tests {
         let found = messages("weft-verbs", "src/cq.rs", text);
         assert!(found[0].starts_with("crates/verbs/src/cq.rs:1: unsafe"), "{found:?}");
         assert_eq!(messages("weft-rnic", "src/lib2.rs", text).len(), 1);
-        assert_eq!(messages("weft-io", "src/systems.rs", text).len(), 1);
+        assert_eq!(messages("weft-host", "src/systems.rs", text).len(), 1);
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
             "fn f(now: SystemTime) {}",
         ] {
             assert_eq!(messages("weft-cm", "src/state.rs", line).len(), 1, "{line}");
-            assert!(messages("weft-io", "src/state.rs", line).is_empty(), "{line}");
+            assert!(messages("weft-host", "src/state.rs", line).is_empty(), "{line}");
         }
     }
 

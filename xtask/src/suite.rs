@@ -50,7 +50,7 @@ const QUICK: &str = "quick";
 /// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Binary {
-    /// Package and target: `weft-io/cm`.
+    /// Package and target: `weft-host/cm`.
     name: String,
     /// It holds the unit tests of a library or program.
     is_product: bool,
@@ -290,14 +290,14 @@ mod tests {
             serde_json::json!({
                 "executable": "/t/debug/deps/cm-1",
                 "profile": { "test": test },
-                "manifest_path": "/w/crates/io/Cargo.toml",
+                "manifest_path": "/w/crates/host/Cargo.toml",
                 "package_id": id,
                 "target": { "name": "cm", "kind": ["test"] },
             })
         };
-        let found = binary(&message(true, "path+file:///w/crates/io#weft-io@0.1.0")).unwrap();
-        assert_eq!(found.name, "weft-io/cm");
-        assert_eq!(found.directory, Path::new("/w/crates/io"));
+        let found = binary(&message(true, "path+file:///w/crates/host#weft-host@0.1.0")).unwrap();
+        assert_eq!(found.name, "weft-host/cm");
+        assert_eq!(found.directory, Path::new("/w/crates/host"));
         let found = binary(&message(true, "path+file:///w/crates/degen#0.1.0")).unwrap();
         assert_eq!(found.name, "degen/cm");
         assert_eq!(binary(&message(false, "path+file:///w/crates/degen#0.1.0")), None);

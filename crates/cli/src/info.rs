@@ -1,15 +1,15 @@
 //! `weft info`: what each device does for its programs, and who does it.
 //!
-//! The layers state it themselves ([`weft_io::capability`]); this only sets it out, for the devices
-//! that `WEFT_DEVICES` leaves.
+//! The layers state it themselves ([`weft_host::capability`]); this only sets it out, for the
+//! devices that `WEFT_DEVICES` leaves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
 use serde::Serialize;
-use weft_io::capability::{Capabilities, capabilities};
-use weft_io::{Host, Personality};
+use weft_host::capability::{Capabilities, capabilities};
+use weft_host::{Host, Personality};
 
 use crate::args::Info;
 

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use weft_io::tally::{self, Tally, Totals, Work};
+use weft_host::tally::{self, Tally, Totals, Work};
 
 use crate::args::Run;
 use crate::run::Environment;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_io::Host;
+use weft_host::Host;
 
 /// The host, made by what the environment says when it is first needed.
 pub fn host() -> &'static Arc<Host> {

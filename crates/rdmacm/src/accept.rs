@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use weft_io::Qp;
+use weft_host::Qp;
 use weft_rnic::cm::{Command, ConnParam};
 use weft_rnic::mpa::Role;
 

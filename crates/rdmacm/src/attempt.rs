@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weft_io::{Host, Qp};
+use weft_host::{Host, Qp};
 use weft_net::mpa_frame::{FrameReader, Progress};
 use weft_net::silence::{Awaited, Silence};
 use weft_net::socket;

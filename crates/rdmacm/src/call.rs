@@ -8,8 +8,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use weft_io::managed::{self, Answer, CmHook, ManagedConn, Peer, Requester};
-use weft_io::{Host, Personality, Qp};
+use weft_host::managed::{self, Answer, CmHook, ManagedConn, Peer, Requester};
+use weft_host::{Host, Personality, Qp};
 use weft_net::secrecy::Lower;
 use weft_net::udp::Port;
 use weft_os::clock::{self, ns_at};

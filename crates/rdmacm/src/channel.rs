@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_io::Host;
+use weft_host::Host;
 use weft_os::clock;
 use weft_os::semaphore;
 use weft_rnic::cm::{Event, EventKind};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_io::Settings;
+use weft_host::Settings;
 use weft_rnic::cm::Depths;
 use weft_rnic::mpa::Offer;
 

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_io::{Personality, Qp};
+use weft_host::{Personality, Qp};
 use weft_net::socket;
 use weft_os::clock;
 use weft_reactor::Source;

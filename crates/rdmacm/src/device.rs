@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use weft_io::Transport;
+use weft_host::Transport;
 use weft_rnic::cm::{Depths, Device, Failure, Manner};
 use weft_verbs::Limits;
 

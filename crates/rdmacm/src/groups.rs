@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::sync::Weak;
 
-use weft_io::Qp;
+use weft_host::Qp;
 
 /// A group that was joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_io::{Personality, Qp, Transport};
+use weft_host::{Personality, Qp, Transport};
 use weft_net::secrecy::Chosen;
 use weft_net::socket::{self, Kind};
 use weft_rnic::cm::{self, Command, Depths, State, Terms};

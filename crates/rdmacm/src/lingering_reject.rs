@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_io::Host;
+use weft_host::Host;
 use weft_net::tcp;
 use weft_os::clock;
 use weft_reactor::{Interest, Readiness, Source, Token};

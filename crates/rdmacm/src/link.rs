@@ -4,8 +4,8 @@ use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_io::managed::Answer;
-use weft_io::{LinkWatcher, Personality, Qp};
+use weft_host::managed::Answer;
+use weft_host::{LinkWatcher, Personality, Qp};
 use weft_os::clock;
 use weft_rnic::cm::{Close, Depths, Failure, State, Terms};
 use weft_rnic::mpa::{Agreed, Role};

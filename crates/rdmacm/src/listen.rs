@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use weft_io::{Personality, Transport};
+use weft_host::{Personality, Transport};
 use weft_net::udp::Port;
 use weft_rnic::cm::{self, Command, Event};
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
-use weft_io::Host;
+use weft_host::Host;
 use weft_net::secrecy::{Chosen, Lower};
 use weft_net::socket;
 use weft_os::fds::HighFd;

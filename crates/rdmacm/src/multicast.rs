@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use weft_io::Qp;
+use weft_host::Qp;
 use weft_rnic::cm::{Event, EventKind};
 
 use crate::channel::Delivery;

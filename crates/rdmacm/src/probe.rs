@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_io::{Host, Personality, Transport, managed};
+use weft_host::{Host, Personality, Transport, managed};
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
 use weft_net::socket;
 use weft_os::clock;

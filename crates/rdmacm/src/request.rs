@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_io::Host;
+use weft_host::Host;
 use weft_net::mpa_frame::{FrameReader, Progress};
 use weft_reactor::{Interest, Readiness, Source, Token};
 use weft_rnic::cm::{self, Depths, Event, Failure, Terms};

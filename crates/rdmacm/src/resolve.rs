@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_io::{Personality, Transport};
+use weft_host::{Personality, Transport};
 use weft_net::secrecy::{Chosen, Lower};
 use weft_net::socket::{self, NoRoute};
 use weft_reactor::Source;

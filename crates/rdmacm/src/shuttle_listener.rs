@@ -17,8 +17,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_io::Host;
-use weft_io::managed::{self, ConnRef, Demux, Outbox, asks, requests};
+use weft_host::Host;
+use weft_host::managed::{self, ConnRef, Demux, Outbox, asks, requests};
 use weft_net::buffers::Buffer;
 use weft_net::secrecy::{Lower, Refused};
 use weft_net::socket;

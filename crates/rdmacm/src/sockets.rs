@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use weft_io::Transport;
+use weft_host::Transport;
 use weft_net::report;
 use weft_net::socket::{self, Kind};
 use weft_os::clock;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_io::{Context, Cq, Host, Personality, Qp, QpInit};
+use weft_host::{Context, Cq, Host, Personality, Qp, QpInit};
 use weft_sync::TryOnceLock;
 use weft_verbs::{Misuse, Pd, QpCap, QpType, Wake};
 

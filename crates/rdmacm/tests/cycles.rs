@@ -4,7 +4,7 @@
 #[path = "cm/common.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod common;
-#[path = "../../io/tests/common/mod.rs"]
+#[path = "../../host/tests/common/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod side;
 
@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use common::*;
-use weft_io::{Host, Personality, Transport};
+use weft_host::{Host, Personality, Transport};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_verbs::{AddressVector, QpAttr, QpAttrMask, QpState, SendOp};
 

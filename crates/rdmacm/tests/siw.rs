@@ -1,6 +1,6 @@
 //! Peers that behave as the Linux kernel's siw does on a socket, octet by octet.
 
-#[path = "../../io/tests/common/mod.rs"]
+#[path = "../../host/tests/common/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod side;
 

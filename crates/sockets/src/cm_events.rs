@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_io::engine;
+use weft_host::engine;
 use weft_rdmacm::{Delivery, EventChannel};
 use weft_reactor::{Interest, Readiness, Source};
 use weft_sync::{Mutex, TryOnceLock};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weft_io::{Personality, Transport};
+use weft_host::{Personality, Transport};
 use weft_rdmacm::ConnParam;
 
 use crate::rdma;

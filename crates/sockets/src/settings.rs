@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_io::Transport;
+use weft_host::Transport;
 
 use crate::rules::{Rules, SocketRole};
 use crate::{rdma, report};

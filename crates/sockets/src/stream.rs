@@ -1,4 +1,4 @@
-//! A byte stream over a queue pair of `weft-io`: SDP, its private memory and its completions.
+//! A byte stream over a queue pair of `weft-host`: SDP, its private memory and its completions.
 //!
 //! Invariant: the memory outlives its registration, and that outlives the queue pair.
 //!
@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weft_io::{Context, Cq, Personality, Qp, QpInit, capability};
+use weft_host::{Context, Cq, Personality, Qp, QpInit, capability};
 use weft_sdp::{
     Choice, Completion, Config, Connection, Fault, Names, Opening, QueuePair, Request, Style,
 };

@@ -32,7 +32,7 @@ impl Wake for Rope {
 
 struct Inner {
     device: Device,
-    cq: Arc<weft_io::Cq>,
+    cq: Arc<weft_host::Cq>,
     channel: Arc<CompChannel>,
     bell: Arc<Bell>,
     /// The queue pairs that complete here, by number. Locked while completions are taken, so that
@@ -140,7 +140,7 @@ impl CompletionQueue {
         &self.inner.device
     }
 
-    pub(crate) fn engine(&self) -> &Arc<weft_io::Cq> {
+    pub(crate) fn engine(&self) -> &Arc<weft_host::Cq> {
         &self.inner.cq
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weft_io::Context;
+use weft_host::Context;
 use weft_verbs::Pd;
 
 use crate::host::{self, DeviceKind};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-pub use weft_io::Personality as DeviceKind;
-use weft_io::{Context, Host, Transport};
+pub use weft_host::Personality as DeviceKind;
+use weft_host::{Context, Host, Transport};
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
 use weft_verbs::Wake;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use weft_io::QpInit;
+use weft_host::QpInit;
 use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendWr, Sge};
 
 use crate::cq::CompletionQueue;
@@ -114,7 +114,7 @@ impl QueuePairOptions {
 }
 
 struct Inner {
-    qp: Arc<weft_io::Qp>,
+    qp: Arc<weft_host::Qp>,
     posted: Arc<Posted>,
     options: QueuePairOptions,
     domain: ProtectionDomain,
@@ -314,7 +314,7 @@ impl QueuePair {
         Ok(())
     }
 
-    pub(crate) fn engine(&self) -> &Arc<weft_io::Qp> {
+    pub(crate) fn engine(&self) -> &Arc<weft_host::Qp> {
         &self.inner.qp
     }
 }

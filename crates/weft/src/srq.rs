@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weft_io::{Srq, SrqInit};
+use weft_host::{Srq, SrqInit};
 use weft_verbs::RecvWr;
 
 use crate::device::ProtectionDomain;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use weft_io::{Personality, Qp};
+use weft_host::{Personality, Qp};
 use weft_rdmacm::{ConnParam, PortSpace, State, Terms};
 
 use super::abi::{RDMA_UDP_QKEY, rdma_cm_id, rdma_conn_param};

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use weft_io::Personality;
+use weft_host::Personality;
 
 use crate::abi::{ibv_context, ibv_pd};
 use crate::errno;

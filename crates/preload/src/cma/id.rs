@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::time::Duration;
 
-use weft_io::Personality;
+use weft_host::Personality;
 use weft_rdmacm::{CmId, Error, PortSpace};
 
 use super::abi::{

@@ -1,4 +1,4 @@
-//! The C ABI of librdmacm: every `rdma_*` function, over [`weft_io::cm`].
+//! The C ABI of librdmacm: every `rdma_*` function, over [`weft_rdmacm`].
 //!
 //! Invariant: an id, a channel or an event that a program holds is the head of an object of ours,
 //! and lives until the program gives it back. What the program reads from an id changes only

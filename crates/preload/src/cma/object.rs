@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{mem, ptr};
 
-use weft_io::Personality;
+use weft_host::Personality;
 use weft_rdmacm::{CmId, EventChannel};
 use weft_sync::{Mutex, MutexGuard};
 

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem;
 use std::net::IpAddr;
 
-use weft_io::Personality;
+use weft_host::Personality;
 use weft_rdmacm::{CmId, PortSpace};
 use weft_verbs::{Access, QpAttrMask as Mask, QpState};
 

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
-use weft_io::Personality;
+use weft_host::Personality;
 use weft_net::path;
 use weft_verbs::usage::InUse;
 use weft_verbs::{AddressVector, Destination, Misuse, Pd, WcFlags};

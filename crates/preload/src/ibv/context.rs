@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use weft_io::{Context, Personality};
+use weft_host::{Context, Personality};
 use weft_sync::{Mutex, MutexGuard};
 
 use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};

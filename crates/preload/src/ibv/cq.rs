@@ -11,7 +11,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_io::Cq;
+use weft_host::Cq;
 
 use super::channel;
 use super::context::Held;

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use weft_io::Personality;
+use weft_host::Personality;
 
 use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
 use crate::real::pass_when_off;

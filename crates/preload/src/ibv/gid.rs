@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr};
 
-use weft_io::Personality;
+use weft_host::Personality;
 
 use super::device::guid;
 use super::query::{PORT, copy_prefix, personality};

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr};
 
-use weft_io::{Personality, Qp};
+use weft_host::{Personality, Qp};
 use weft_verbs::Misuse;
 
 use super::qp;

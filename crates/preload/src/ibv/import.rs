@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use weft_io::{Pd, Personality};
+use weft_host::{Pd, Personality};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::mr::DeviceMemory;
 

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weft_io::{Advice, Pd};
+use weft_host::{Advice, Pd};
 use weft_verbs::{Access, Misuse};
 
 use super::context::Held;
@@ -41,7 +41,7 @@ pub unsafe fn pd_tail<'a>(pd: *mut ibv_pd) -> &'a PdTail {
 
 impl PdTail {
     /// The device as its opener sees it.
-    pub fn engine(&self) -> &Arc<weft_io::Context> {
+    pub fn engine(&self) -> &Arc<weft_host::Context> {
         &self.context.tail().core
     }
 }

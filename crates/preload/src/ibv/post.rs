@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use std::ptr::slice_from_raw_parts;
 
-use weft_io::Qp;
+use weft_host::Qp;
 use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr, limits};
 
 use super::{ah, mw, qp, srq};

@@ -12,7 +12,7 @@ use std::mem::{self, offset_of};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
-use weft_io::{Personality, Qp, QpInit};
+use weft_host::{Personality, Qp, QpInit};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 

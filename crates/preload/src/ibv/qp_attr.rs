@@ -5,7 +5,7 @@
 use std::ffi::c_int;
 use std::mem;
 
-use weft_io::Personality;
+use weft_host::Personality;
 use weft_verbs::{Access, AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState};
 
 use super::gid::{self, Gid};

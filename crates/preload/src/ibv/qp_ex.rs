@@ -6,7 +6,7 @@ use std::convert::identity;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use weft_io::Personality;
+use weft_host::Personality;
 use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr, limits};
 
 use super::object::SpanLock;

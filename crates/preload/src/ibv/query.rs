@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::{offset_of, size_of};
 use std::{mem, ptr};
 
-use weft_io::Personality;
+use weft_host::Personality;
 use weft_verbs::Limits;
 
 use super::device::{copy_text, guid, system_guid};

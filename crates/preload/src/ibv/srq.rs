@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use weft_io::{Cq, Srq, SrqInit, Xrcd};
+use weft_host::{Cq, Srq, SrqInit, Xrcd};
 
 use super::context::Held;
 use super::object::{AckCounts, Object, handle};

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use weft_io::{Xrcd, XrcdFile};
+use weft_host::{Xrcd, XrcdFile};
 
 use super::context::Held;
 use super::object::Object;

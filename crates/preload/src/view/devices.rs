@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::{fs, iter};
 
-use weft_io::Personality;
+use weft_host::Personality;
 
 use super::tree::{Tree, ViewEntry};
 use crate::abi::IBV_PORT_ACTIVE;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_io::{Host, Transport};
+use weft_host::{Host, Transport};
 use weft_rdmacm::{CmId, ConnParam, Delivery, EventChannel, EventKind, PortSpace};
 
 pub use crate::side::{DEADLINE, Side};

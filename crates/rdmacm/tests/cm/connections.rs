@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use weft_io::{Host, Transport};
+use weft_host::{Host, Transport};
 use weft_rdmacm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, State};
 use weft_verbs::SendOp;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_io::{Host, Transport};
+use weft_host::{Host, Transport};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace, State};
 
 use crate::common::*;

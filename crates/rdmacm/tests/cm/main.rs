@@ -1,11 +1,11 @@
 //! The connection manager over loopback: ids of one process with each other, and with peers that
 //! do not behave.
 
-#[path = "../../../io/tests/common/mod.rs"]
+#[path = "../../../host/tests/common/mod.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod side;
 
-#[path = "../../../io/tests/adapter/relay.rs"]
+#[path = "../../../host/tests/adapter/relay.rs"]
 #[allow(dead_code, reason = "each test file uses its part")]
 mod relay;
 

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_io::{Host, Personality, Transport};
+use weft_host::{Host, Personality, Transport};
 use weft_rdmacm::{CmId, ConnParam, Delivery, Event, EventChannel, EventKind, PortSpace, Terms};
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weft_io::Transport;
+use weft_host::Transport;
 use weft_rdmacm::{CmId, EventKind, PortSpace};
 use weft_verbs::{SendOp, WcStatus};
 

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use weft_io::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
+use weft_host::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
 use weft_rnic::shuttle::{AddressPair, Key, Sealer};
 use weft_rnic::wire::datagram::{Cipher, GROUP_QPN, Header, ROUTE_LEN};
 use weft_verbs::{Access, QpAttrMask, QpCap, QpState, QpType, RecvWr, Sge, Wc};

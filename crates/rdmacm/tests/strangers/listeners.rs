@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use weft_io::{Host, Personality, Transport};
+use weft_host::{Host, Personality, Transport};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_rnic::shuttle::Config;
 use weft_rnic::wire::shuttle::ConnectionId;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
-use weft_io::{Host, Personality, Transport};
+use weft_host::{Host, Personality, Transport};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_verbs::{QpAttrMask, QpState, SendOp};
 

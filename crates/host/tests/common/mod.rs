@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use weft_io::mpa::{Agreed, Role, Rtr};
-use weft_io::{Context, Cq, Host, LinkWatcher, Pd, Personality, Qp, QpInit};
+use weft_host::mpa::{Agreed, Role, Rtr};
+use weft_host::{Context, Cq, Host, LinkWatcher, Pd, Personality, Qp, QpInit};
 use weft_verbs::{Access, QpCap, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, Wake, Wc};
 
 /// How long anything may take before a test gives up.

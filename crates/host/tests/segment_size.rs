@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 
 use common::{ALL, Side, agreed, sockets};
-use weft_io::mpa::Role;
+use weft_host::mpa::Role;
 use weft_verbs::SendOp;
 
 /// Octets of each Write, and how many of them are sent.

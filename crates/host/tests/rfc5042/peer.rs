@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use weft_io::mpa::{Agreed, Role};
-use weft_io::{Cq, Pd, QpInit};
+use weft_host::mpa::{Agreed, Role};
+use weft_host::{Cq, Pd, QpInit};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_rnic::wire::ids::{Msn, STag};

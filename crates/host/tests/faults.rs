@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use common::{ALL, Side, agreed, pair, sockets};
-use weft_io::mpa::Role;
+use weft_host::mpa::Role;
 use weft_verbs::{QpState, SendOp, WcStatus};
 
 const FLUSHED: u32 = WcStatus::WrFlushErr as u32;

@@ -6,7 +6,7 @@ mod common;
 use std::io::Write;
 
 use common::{ALL, Side, agreed, pair, sockets};
-use weft_io::mpa::Role;
+use weft_host::mpa::Role;
 use weft_verbs::{QpState, SendOp, Wc, WcOpcode, WcStatus};
 
 #[test]

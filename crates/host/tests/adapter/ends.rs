@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_io::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
+use weft_host::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
 use weft_verbs::{
     Access, AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp,
     SendWr, Sge, Wake, Wc, WcStatus,

@@ -9,8 +9,8 @@
 //! leaves a flag that the holder sees before it goes: no doorbell is lost.
 //!
 //! Order of calls: [`Context::open`], objects from it; then [`Qp::attach`] when the connection
-//! manager (`weft-rdmacm`) has a stream for the queue pair, or [`Qp::modify`] up to RTS where the program
-//! names the peer itself.
+//! manager (`weft-rdmacm`) has a stream for the queue pair, or [`Qp::modify`] up to RTS where the
+//! program names the peer itself.
 //!
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the reactor's tables.
 //! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Source`] is called.

@@ -221,8 +221,8 @@ impl Host {
         self.tally.as_ref()
     }
 
-    /// Answers `datagram`, which came to `port` over `route` and is for no connection that there is,
-    /// if it may be a Close that comes again.
+    /// Answers `datagram`, which came to `port` over `route` and is for no connection that there
+    /// is, if it may be a Close that comes again.
     pub fn answer_closed(&self, port: &Port, route: &Route, datagram: &[u8]) {
         self.local().time_waits.answer(port, route, datagram);
     }

@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{Reports, Side, agreed, sockets};
-use weft_io::mpa::Role;
-use weft_io::{Context, Host, Pd, Personality, QpInit, Srq, SrqInit};
+use weft_host::mpa::Role;
+use weft_host::{Context, Host, Pd, Personality, QpInit, Srq, SrqInit};
 use weft_verbs::{AsyncKind, QpCap, QpType, RecvWr, SendOp, Wc};
 
 fn queue(context: &Context, pd: &Arc<Pd>) -> Arc<Srq> {
