@@ -6,7 +6,6 @@ use crate::{Error, Result};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a request may have failed"]
 pub struct Completion {
     /// The name that the request was posted with.
     pub id: u64,

@@ -33,12 +33,45 @@
 //! the first device is opened. Between hosts `weft0` needs the same `WEFT_KEY` at both ends; over
 //! loopback it needs none.
 //!
-//! # Example
+//! # Examples
 //!
-//! One message over loopback, connected by rdma-cm:
+//! They are programs in the directory `examples`, and run as they stand here.
 //!
 //! ```
 #![doc = include_str!("../examples/send_recv.rs")]
+//! ```
+//!
+//! ```
+#![doc = include_str!("../examples/write.rs")]
+//! ```
+//!
+//! A server and its client:
+//!
+//! ```
+//! # mod server {
+#![doc = include_str!("../examples/cm_server.rs")]
+//! # }
+//! # mod client {
+#![doc = include_str!("../examples/cm_client.rs")]
+//! # }
+//! # fn main() -> weft_rdma::Result<()> {
+//! #     for kind in [weft_rdma::DeviceKind::Iwarp, weft_rdma::DeviceKind::Roce] {
+//! #         let device = weft_rdma::Device::open(kind)?;
+//! #         let listener = weft_rdma::Listener::bind(&device, ([127, 0, 0, 1], 0).into())?;
+//! #         let to = listener.local_addr();
+//! #         let server = {
+//! #             let device = device.clone();
+//! #             std::thread::spawn(move || server::serve(&device, &listener))
+//! #         };
+//! #         assert_eq!(client::ask(&device, to)?, b"42");
+//! #         server.join().expect("the server did not panic")?;
+//! #     }
+//! #     Ok(())
+//! # }
+//! ```
+//!
+//! ```
+#![doc = include_str!("../examples/futures.rs")]
 //! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -52,6 +85,8 @@ mod cm;
 mod completion;
 mod cq;
 mod device;
+#[cfg(test)]
+mod drop_order;
 mod error;
 mod exchange;
 mod host;
@@ -76,3 +111,7 @@ pub use work::{Slices, Work};
 
 /// What a call of this crate gives.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,103 @@
+//! What applications are told when something does not work.
+
+use weft_rdma::{DeviceKind, Error, QpState, QueuePairOptions, WcStatus, Work};
+
+use crate::side::{BOTH, LIMIT, Side, pair};
+
+#[test]
+fn a_queue_that_is_full_takes_more_once_completions_were_taken() {
+    for kind in BOTH {
+        let a = Side::with(kind, |_, cq| QueuePairOptions::reliable(cq).depth(4));
+        let b = Side::new(kind);
+        a.connect(&b);
+        let memory = a.memory(&[0; 4]);
+        let post = |id| a.qp.send(id, &memory.whole().unwrap());
+        (0..4).for_each(|id| post(id).unwrap());
+        assert!(matches!(post(4), Err(Error::QueueFull { .. })));
+        let inbox = b.memory(&[0; 4]);
+        (0..5).for_each(|id| b.qp.recv(id, &inbox.whole().unwrap()).unwrap());
+        b.connect(&a);
+        a.expect(0);
+        post(5).unwrap();
+        for id in [1, 2, 3, 5] {
+            a.expect(id);
+        }
+    }
+}
+
+#[test]
+fn completions_beyond_the_queue_are_an_error_and_not_lost_in_silence() {
+    let side = Side::new(DeviceKind::Roce);
+    let small = side.device.completion_queue(1).unwrap();
+    let options = QueuePairOptions { recv_cq: small.clone(), ..side.qp.options().clone() };
+    let far = side.domain.queue_pair(options).unwrap();
+    let near = Side::new(DeviceKind::Roce);
+    near.qp.connect_to(crate::side::HERE, far.address(crate::side::HERE)).unwrap();
+    far.connect_to(crate::side::HERE, near.qp.address(crate::side::HERE)).unwrap();
+    let memory = side.memory(&[0; 4]);
+    (0..3).for_each(|id| far.recv(id, &memory.whole().unwrap()).unwrap());
+    for id in 0..3 {
+        near.qp.post(id, Work::send_inline(b"x")).unwrap();
+    }
+    near.next();
+    let start = weft_os::clock::now();
+    let error = loop {
+        match small.wait(LIMIT) {
+            Ok(_) => assert!(start.elapsed() < LIMIT),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Overflow), "{error}");
+}
+
+#[test]
+fn what_waits_in_a_queue_pair_that_fails_is_told() {
+    for kind in BOTH {
+        let (a, b) = pair(kind);
+        let small = b.memory(&[0; 2]);
+        b.qp.recv(1, &small.whole().unwrap()).unwrap();
+        b.qp.recv(2, &small.whole().unwrap()).unwrap();
+        a.qp.post(3, Work::send_inline(b"too long")).unwrap();
+        let failed = b.next();
+        assert_eq!((failed.id, failed.status), (1, WcStatus::LocLenErr), "{kind:?}");
+        let flushed = b.next();
+        assert_eq!((flushed.id, flushed.status), (2, WcStatus::WrFlushErr), "{kind:?}");
+        assert_eq!(b.qp.state(), QpState::Err);
+        let error = flushed.ok().unwrap_err();
+        assert!(error.to_string().contains("make a new queue pair"), "{error}");
+    }
+}
+
+#[test]
+fn a_call_too_early_or_too_large_changes_nothing() {
+    for kind in BOTH {
+        let (a, b) = (Side::new(kind), Side::new(kind));
+        let early = a.qp.post(1, Work::send_inline(b"x")).unwrap_err();
+        assert!(early.to_string().starts_with("posting a send: "), "{early}");
+        a.connect(&b);
+        b.connect(&a);
+        assert!(a.qp.post(2, Work::send_inline(&[0; 4096])).is_err());
+        let word = a.memory(&[0; 16]).whole().unwrap();
+        let key = b.memory(&[0; 16]).remote_key();
+        assert!(a.qp.post(3, Work::fetch_add(&word, key, 1)).is_err());
+        assert!(a.qp.post(4, Work::read(&word, key).with_imm(1)).is_err());
+        let many = vec![word.clone(); 33];
+        assert!(a.qp.send(5, &many).is_err() && a.qp.recv(5, &many).is_err());
+        assert!(a.device.completion_queue(0).is_err());
+        b.qp.recv(6, &word_of(&b)).unwrap();
+        a.qp.send(7, &word).unwrap();
+        a.expect(7);
+        b.expect(6);
+    }
+}
+
+fn word_of(side: &Side) -> weft_rdma::RegionSlice {
+    side.memory(&[0; 16]).whole().unwrap()
+}
+
+#[test]
+fn iwarp_has_no_datagrams() {
+    let side = Side::new(DeviceKind::Iwarp);
+    let options = QueuePairOptions::datagrams(&side.cq, crate::side::HERE, 1);
+    assert!(side.domain.queue_pair(options).is_err());
+}

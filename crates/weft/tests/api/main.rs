@@ -1,0 +1,9 @@
+//! The whole API over loopback, on both devices.
+
+mod cm;
+mod datagrams;
+mod errors;
+mod operations;
+mod regions;
+mod side;
+mod waiting;
