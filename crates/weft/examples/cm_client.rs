@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_rdma::{Access, Connection, Device, DeviceKind, QueuePairOptions, Result};
+use weft_rdma::{Access, Connection, Device, DeviceKind, LocalHost, QueuePairOptions, Result};
 
 /// How long the server may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ pub fn ask(device: &Device, to: SocketAddr) -> Result<Vec<u8>> {
 
 fn main() -> Result<()> {
     let to = std::env::args().nth(1).and_then(|text| text.parse().ok());
-    let device = Device::open(DeviceKind::Roce)?;
+    let device = Device::open(&LocalHost::from_environment(), DeviceKind::Roce)?;
     let answer = ask(&device, to.expect("an address and a port"))?;
     println!("{}", String::from_utf8_lossy(&answer));
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use weft_rdma::{Access, Device, DeviceKind, Listener, QueuePairOptions, RemoteKey, Result, Work};
+use weft_rdma::{
+    Access, Device, DeviceKind, Listener, LocalHost, QueuePairOptions, RemoteKey, Result, Work,
+};
 
 /// How long a client may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -30,7 +32,7 @@ pub fn serve(device: &Device, listener: &Listener) -> Result<()> {
 
 fn main() -> Result<()> {
     let addr = std::env::args().nth(1).and_then(|text| text.parse().ok());
-    let device = Device::open(DeviceKind::Roce)?;
+    let device = Device::open(&LocalHost::from_environment(), DeviceKind::Roce)?;
     let listener = Listener::bind(&device, addr.expect("an address and a port"))?;
     loop {
         if let Err(error) = serve(&device, &listener) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use weft_rdma::{Access, Device, DeviceKind, QueuePairOptions, Result};
+use weft_rdma::{Access, Device, DeviceKind, LocalHost, QueuePairOptions, Result};
 
 /// Where both queue pairs are.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -31,7 +31,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 async fn echo() -> Result<()> {
-    let device = Device::open(DeviceKind::Roce)?;
+    let device = Device::open(&LocalHost::from_environment(), DeviceKind::Roce)?;
     let domain = device.protection_domain();
     let (sent, received) = (device.completion_queue(8)?, device.completion_queue(8)?);
     let near = domain.queue_pair(QueuePairOptions::reliable(&sent))?;

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use weft_rdma::{Access, Connection, Device, DeviceKind, Listener, QueuePairOptions, Result};
+use weft_rdma::{
+    Access, Connection, Device, DeviceKind, Listener, LocalHost, QueuePairOptions, Result,
+};
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
 fn main() -> Result<()> {
-    let device = Device::open(DeviceKind::Iwarp)?;
+    let device = Device::open(&LocalHost::from_environment(), DeviceKind::Iwarp)?;
     let listener = Listener::bind(&device, ([127, 0, 0, 1], 0).into())?;
     let to = listener.local_addr();
     let client = std::thread::spawn(move || send(to));
@@ -27,7 +29,7 @@ fn main() -> Result<()> {
 }
 
 fn send(to: std::net::SocketAddr) -> Result<()> {
-    let device = Device::open(DeviceKind::Iwarp)?;
+    let device = Device::open(&LocalHost::from_environment(), DeviceKind::Iwarp)?;
     let domain = device.protection_domain();
     let cq = device.completion_queue(16)?;
     let qp = domain.queue_pair(QueuePairOptions::reliable(&cq))?;

@@ -4,7 +4,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use weft_rdma::{Access, Address, Device, DeviceKind, QueuePairOptions, Region, RemoteKey, Result};
+use weft_rdma::{
+    Access, Address, Device, DeviceKind, LocalHost, QueuePairOptions, Region, RemoteKey, Result,
+};
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -12,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn main() -> Result<()> {
-    let device = Device::open(DeviceKind::Roce)?;
+    let device = Device::open(&LocalHost::from_environment(), DeviceKind::Roce)?;
     let domain = device.protection_domain();
     let cq = device.completion_queue(16)?;
     let near = domain.queue_pair(QueuePairOptions::reliable(&cq))?;

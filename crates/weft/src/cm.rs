@@ -99,7 +99,7 @@ impl Listener {
     /// [`Error::System`] if the address is not this host's, or taken.
     pub fn bind(device: &Device, addr: SocketAddr) -> Result<Self> {
         let during = "listening";
-        let channel = host::event_channel(during)?;
+        let channel = device.host().event_channel(during)?;
         let id = host::cm_id(&channel, device.kind());
         let id = Id { id, channel };
         id.id.bind(addr).map_err(refused(during))?;
@@ -144,7 +144,7 @@ impl Listener {
 
     /// Gives a request a channel of its own.
     fn welcome(&self, event: Event, id: Arc<CmId>) -> Result<Incoming> {
-        let channel = match host::event_channel("accepting a connection") {
+        let channel = match self.device.host().event_channel("accepting a connection") {
             Ok(channel) => channel,
             Err(error) => {
                 id.destroy();
@@ -254,8 +254,9 @@ impl Connection {
         limit: Duration,
     ) -> Result<Self> {
         let during = "connecting";
-        let channel = host::event_channel(during)?;
-        let id = host::cm_id(&channel, qp.device());
+        let device = qp.device();
+        let channel = device.host().event_channel(during)?;
+        let id = host::cm_id(&channel, device.kind());
         let id = Id { id, channel };
         id.id.resolve_addr(None, to, limit).map_err(refused(during))?;
         id.expect(to, EventKind::AddrResolved, limit)?;

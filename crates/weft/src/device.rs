@@ -6,23 +6,29 @@ use std::sync::Arc;
 use weft_host::Context;
 use weft_verbs::Pd;
 
-use crate::host::{self, DeviceKind};
+use crate::host::{DeviceKind, LocalHost};
 use crate::{Error, Result};
 
 /// An open device.
 #[derive(Clone)]
 pub struct Device {
+    host: LocalHost,
     context: Arc<Context>,
     kind: DeviceKind,
 }
 
 impl Device {
-    /// Opens a device, and starts the threads of this process that work for it.
+    /// Opens a device of `host`, and starts the threads that work for it.
     ///
     /// # Errors
     /// [`Error::System`] if there is no descriptor or thread left.
-    pub fn open(kind: DeviceKind) -> Result<Self> {
-        Ok(Self { context: host::open(kind)?, kind })
+    pub fn open(host: &LocalHost, kind: DeviceKind) -> Result<Self> {
+        Ok(Self { host: host.clone(), context: host.open(kind)?, kind })
+    }
+
+    /// The host that it is a device of.
+    pub fn host(&self) -> &LocalHost {
+        &self.host
     }
 
     /// Which of the devices it is.
@@ -38,6 +44,11 @@ impl Device {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// Whether both were opened as the same device of the same host.
+    fn is_same(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.host.is_same(&other.host)
     }
 }
 
@@ -86,7 +97,7 @@ impl ProtectionDomain {
 
     /// Whether `other` is open on the same device as this.
     pub(crate) fn check_device(&self, during: &'static str, other: &Device) -> Result<()> {
-        if self.inner.device.kind == other.kind {
+        if self.inner.device.is_same(other) {
             return Ok(());
         }
         Err(Error::invalid(during, "the completion queue is one of another device"))

@@ -12,8 +12,8 @@ use weft_os::{clock, random};
 use weft_verbs::Access;
 
 use crate::{
-    CompletionQueue, Connection, Device, DeviceKind, Listener, ProtectionDomain, QueuePair,
-    QueuePairOptions, Work,
+    CompletionQueue, Connection, Device, DeviceKind, Listener, LocalHost, ProtectionDomain,
+    QueuePair, QueuePairOptions, Work,
 };
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -100,7 +100,7 @@ fn post(qp: &QueuePair, domain: &ProtectionDomain) {
 }
 
 fn fill(set: &mut Set, kind: DeviceKind, chance: &mut Chance) {
-    let device = Device::open(kind).unwrap();
+    let device = Device::open(&LocalHost::from_environment(), kind).unwrap();
     let domain = device.protection_domain();
     let (sends, receives) =
         (device.completion_queue(64).unwrap(), device.completion_queue(64).unwrap());

@@ -14,7 +14,8 @@
 //!
 //! # Order of calls
 //!
-//! 1. [`Device::open`], [`Device::protection_domain`], [`Device::completion_queue`];
+//! 1. [`LocalHost::from_environment`], [`Device::open`], [`Device::protection_domain`],
+//!    [`Device::completion_queue`];
 //! 2. [`ProtectionDomain::register`] for regions, [`ProtectionDomain::queue_pair`] for queue pairs;
 //! 3. [`Listener::bind`] and [`Listener::accept`] at one end, [`Connection::open`] at the other; or
 //!    [`QueuePair::address`] and [`QueuePair::connect_to`] where the application carries addresses
@@ -29,9 +30,8 @@
 //!
 //! # Environment
 //!
-//! `WEFT_KEY`, `WEFT_INSECURE`, `WEFT_THREADS` and the other variables of Weft are read once, when
-//! the first device is opened. Between hosts `weft0` needs the same `WEFT_KEY` at both ends; over
-//! loopback it needs none.
+//! A [`LocalHost`] has the keys and settings. Between hosts `weft0` needs the same `WEFT_KEY` at
+//! both ends; over loopback it needs none.
 //!
 //! # Examples
 //!
@@ -56,7 +56,8 @@
 //! # }
 //! # fn main() -> weft_rdma::Result<()> {
 //! #     for kind in [weft_rdma::DeviceKind::Iwarp, weft_rdma::DeviceKind::Roce] {
-//! #         let device = weft_rdma::Device::open(kind)?;
+//! #         let host = weft_rdma::LocalHost::from_environment();
+//! #         let device = weft_rdma::Device::open(&host, kind)?;
 //! #         let listener = weft_rdma::Listener::bind(&device, ([127, 0, 0, 1], 0).into())?;
 //! #         let to = listener.local_addr();
 //! #         let server = {
@@ -102,7 +103,7 @@ pub use completion::Completion;
 pub use cq::{CompletionQueue, Next};
 pub use device::{Device, ProtectionDomain};
 pub use error::Error;
-pub use host::DeviceKind;
+pub use host::{DeviceKind, LocalHost};
 pub use qp::{QueuePair, QueuePairOptions};
 pub use region::{Region, RegionSlice, RemoteKey};
 pub use srq::SharedReceiveQueue;

@@ -8,8 +8,7 @@ use weft_host::QpInit;
 use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendWr, Sge};
 
 use crate::cq::CompletionQueue;
-use crate::device::ProtectionDomain;
-use crate::host::DeviceKind;
+use crate::device::{Device, ProtectionDomain};
 use crate::posted::{Kept, Posted};
 use crate::region::RemoteKey;
 use crate::srq::SharedReceiveQueue;
@@ -205,8 +204,8 @@ impl QueuePair {
     }
 
     /// The device that it is one of.
-    pub fn device(&self) -> DeviceKind {
-        self.inner.domain.device().kind()
+    pub fn device(&self) -> &Device {
+        self.inner.domain.device()
     }
 
     /// Posts a receive: a message of the peer comes into `slices`, and `id` names its completion.

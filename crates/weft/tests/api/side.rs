@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use weft_rdma::{
-    Access, Completion, CompletionQueue, Device, DeviceKind, ProtectionDomain, QueuePair,
-    QueuePairOptions, Region, WcStatus,
+    Access, Completion, CompletionQueue, Device, DeviceKind, LocalHost, ProtectionDomain,
+    QueuePair, QueuePairOptions, Region, WcStatus,
 };
 
 /// How long anything may take before a test gives up.
@@ -30,7 +30,7 @@ impl Side {
         kind: DeviceKind,
         options: impl FnOnce(&ProtectionDomain, &CompletionQueue) -> QueuePairOptions,
     ) -> Self {
-        let device = Device::open(kind).unwrap();
+        let device = Device::open(&LocalHost::from_environment(), kind).unwrap();
         let domain = device.protection_domain();
         let cq = device.completion_queue(256).unwrap();
         let qp = domain.queue_pair(options(&domain, &cq)).unwrap();
