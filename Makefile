@@ -44,9 +44,11 @@ test-clients: deps mpich pyverbs servers build ## Tests with real applications
 test-measurements: deps build ## Rates, delays and losses on real clocks, on an idle machine
 	$(CARGO) xtask test measurements
 
-lint: ## Formatting, clippy, the crate graph, the style of the text, licences and sources
+lint: ## Formatting, clippy, rustdoc, the crate graph, the style of the text, licences and sources
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --lib --no-deps \
+	    --document-private-items --locked
 	$(CARGO) xtask arch
 	$(CARGO) xtask tidy
 	@scripts/deny.sh

@@ -5,7 +5,7 @@
 //! the process, and [`attempt`] turns it into `false`.
 //!
 //! Order of calls: [`install`] before the first region is registered, [`attempt`] around each
-//! access ([`read`] and [`write`] are such). Whoever interposes the C library's `sigaction` passes
+//! access ([`read`], [`write()`]). Whoever interposes the C library's `sigaction` passes
 //! the call to [`sigaction`], so that the application's handlers get every other fault, with their
 //! own masks, flags and stacks.
 //!
@@ -127,7 +127,7 @@ pub unsafe fn write(to: u64, bytes: &[u8]) -> bool {
 /// Copies `len` bytes from `from`, which may be gone, to `out`; whether it was not.
 ///
 /// # Safety
-/// As of [`write`] for `from`; `out` has room for `len` bytes.
+/// As of [`write()`] for `from`; `out` has room for `len` bytes.
 #[inline]
 pub unsafe fn read(from: u64, out: *mut u8, len: usize) -> bool {
     // SAFETY: the caller vouches for both.
@@ -137,7 +137,7 @@ pub unsafe fn read(from: u64, out: *mut u8, len: usize) -> bool {
 /// Copies `len` bytes between live memory and that at `gone`, which may be gone.
 ///
 /// # Safety
-/// As of [`read`] and [`write`].
+/// As of [`read`] and [`write()`].
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, len: usize, gone: u64) -> bool {
     if len <= call::SMALL_MAX {

@@ -1,10 +1,10 @@
 //! `weft perf`: what two hosts have of RDMA, for people, in the habit of iperf3 and perftest.
 //!
-//! It is a program of verbs like any other: [`verbs`] opens libibverbs and librdmacm at run time,
+//! It is a program of verbs like any other: `verbs` opens libibverbs and librdmacm at run time,
 //! and the command runs itself under `libweft.so` unless an adapter of the machine is asked for.
-//! So it measures what users get. Order: [`command`] makes [`test`]s of its arguments; the client
-//! tells the server of each over [`control`]; both meet on the streams (`meeting`), do the test
-//! (`run`, with `bandwidth` or `latency`), and the client says what came out (`report`).
+//! So it measures what users get. Order: [`command`] makes [tests](mod@test) of its arguments; the
+//! client tells the server of each over [`control`]; both meet on the streams (`meeting`), do the
+//! test (`run`, with `bandwidth` or `latency`), and the client says what came out (`report`).
 //! Invariant: a rate counts only what was delivered.
 #![deny(unsafe_code)]
 // Measuring is what the clock is for.

@@ -67,7 +67,7 @@ fn dispatch(delivery: Delivery) {
 
 impl Registry {
     /// The registry of this process; the first call makes it. The caller holds a
-    /// [`guard::Guard`].
+    /// [`guard::HookGuard`].
     pub fn get() -> &'static Self {
         REGISTRIES.get_or_init(Self::new)
     }

@@ -1,8 +1,8 @@
 //! Faults on purpose, as `WEFT_FAULT` asks for them (docs/faults.md).
 //!
 //! Each has one place. At the verbs: a [`crate::qp_faults::QpFaultInjector`] holds back the request
-//! of a queue pair that is to fail and fails it in its turn, [`refuse`] fails calls,
-//! [`completions_until_overflow`] ends a completion queue. Below them: a [`Wire`] between a
+//! of a queue pair that is to fail and fails it in its turn, `refuse` fails calls,
+//! `completions_until_overflow` ends a completion queue. Below them: a [`Wire`] between a
 //! connection and its socket loses, changes and delays what arrives.
 //!
 //! Invariant: without a plan there is no injector and no wire, and what looks for them is a test of
