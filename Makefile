@@ -10,8 +10,8 @@ sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo check test test-units test-clients test-measurements lint build release \
         bench bench-quick bench-wan examples interop soak soak-connections soak-fio soak-stopped \
-        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz sanitizers advisories deps \
-        mpich pyverbs peers servers install uninstall
+        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri sanitizers advisories \
+        deps mpich pyverbs peers servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -109,6 +109,9 @@ peer-suites: deps pyverbs mpich servers peers build ## Other projects' tests (CL
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
+
+miri: ## Unit tests of the protocol crates under Miri (needs a nightly toolchain, minutes)
+	@scripts/miri.sh
 
 sanitizers: ## The engine's tests and the C programs under AddressSanitizer and ThreadSanitizer
 	@scripts/sanitizers.sh

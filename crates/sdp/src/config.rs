@@ -1,61 +1,60 @@
-//! What a connection is made with.
+//! Configuration of a connection.
 
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::sdp::{BASE_LEN, HEAD_LEN_MAX};
 
 use crate::layout::{CONTROL_OCTETS, CONTROLS};
 
-/// The fewest receive buffers: with fewer, credits cannot be told without telling each alone
-/// (SD-12).
+/// Least count of receive buffers: with fewer, credit updates could not be combined with other
+/// messages (SD-12).
 pub const BUFFERS_MIN: u16 = 8;
-/// The smallest receive buffer: room for the headers of any message, and some payload (SD-5).
+/// Smallest receive buffer in bytes: room for the headers of any message, and some payload (SD-5).
 pub const BUFFER_OCTETS_MIN: u32 = 128;
 const _: () = assert!(BUFFER_OCTETS_MIN as usize > 2 * HEAD_LEN_MAX);
 
-/// How SDP uses what is below it.
+/// Style: how SDP uses the layer below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// As over an adapter that does everything: a message for each send, and credits.
+    /// As over a full hardware adapter: one message per send, and credits.
     Basic,
-    /// As over a stack in software that buffers and holds back by itself: what waits grows, and
-    /// nobody counts.
+    /// As over a software stack with its own buffering and flow control: waiting messages grow, and
+    /// there are no credits.
     Enhanced,
 }
 
-/// Which style is wanted.
+/// Choice of a style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// What suits the layer below.
+    /// The style that suits the layer below.
     #[default]
     Auto,
-    /// This one. [`Style::Enhanced`] only happens if both sides want it.
+    /// This style; [`Style::Enhanced`] only if both sides choose it.
     Only(Style),
 }
 
-/// What a connection is made with.
+/// Configuration of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The style.
+    /// Choice of the style.
     pub style: Choice,
-    /// Whether the layer below holds a message back for as long as it finds no receive, and its
-    /// sender with it (SD-4).
+    /// Whether the layer below holds a message, and its sender, until it finds a receive (SD-4).
     pub holds: bool,
-    /// Receive buffers, and as many for sending; 8 at least.
+    /// Count of receive buffers, and of send buffers; 8 at least.
     pub buffers: u16,
-    /// Bytes of a message that fit a receive buffer, headers included; 128 at least.
+    /// Size of a receive buffer in bytes, headers included; 128 at least.
     pub buffer_octets: u32,
-    /// What they can be enlarged to when the peer asks for it. Memory that is not used costs only
+    /// Largest size of a receive buffer in bytes, if the peer asks. Unused memory costs only
     /// addresses.
     pub buffer_octets_max: u32,
-    /// Enhanced style: once so many bytes are with the layer below, others wait and grow.
+    /// Enhanced style: bytes queued in the layer below from which on messages wait and grow.
     pub high_octets: u32,
-    /// Enhanced style: once no more than so many are left there, they go.
+    /// Enhanced style: bytes left there at which waiting messages are sent.
     pub low_octets: u32,
-    /// Bytes from which on it pays to have the peer read memory instead of sending it.
+    /// Least size of a send in bytes for zero copy: the peer reads the memory.
     pub zero_copy_octets: u32,
-    /// Free room for sending, in bytes, from which on a connection is writable.
+    /// Free send buffer in bytes from which on a connection is writable.
     pub writable_octets: u32,
-    /// Bytes received from which on a connection is readable.
+    /// Received bytes from which on a connection is readable.
     pub readable_octets: u32,
 }
 
@@ -77,31 +76,29 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What suits the layer below. Its statement must hold of the connection's other end too,
-    /// which the Hello asks for; and the queue pair must have a patience without end, as
-    /// `rnr_retry` 7 gives it.
+    /// The style that suits the layer below.
     pub fn over(below: &Capabilities) -> Self {
         let holds = match below.by(Component::FlowControl) {
-            // An adapter that does it all ends a connection whose messages find no receive.
+            // A hardware adapter ends a connection whose messages find no receive.
             By::Nobody | By::Cpu(_) => false,
             By::Layer(_) | By::Kernel(_) => below.by(Component::Ordering).is_done(),
         };
         Self { holds, ..Self::default() }
     }
 
-    /// Bytes of private memory that a connection needs.
+    /// Private memory of a connection, in bytes.
     pub fn private_octets(&self) -> u64 {
         let octets = self.sound().buffer_octets_max;
         let slots = 2 * u64::from(self.sound().buffers);
         slots * u64::from(octets) + u64::from(CONTROLS) * CONTROL_OCTETS
     }
 
-    /// Whether this side wants to do without credits.
+    /// Whether this side chooses the enhanced style.
     pub fn wants_enhanced(&self) -> bool {
         self.holds && self.style != Choice::Only(Style::Basic)
     }
 
-    /// The same with sizes that can be worked with.
+    /// The same with sizes raised to their minimum.
     pub(crate) fn sound(mut self) -> Self {
         self.buffers = self.buffers.max(BUFFERS_MIN);
         self.buffer_octets = self.buffer_octets.max(BUFFER_OCTETS_MIN);

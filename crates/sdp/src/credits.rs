@@ -1,4 +1,4 @@
-//! Numbers of messages, and credits: how many of the peer's receive buffers are free.
+//! Message numbers and credits: how many of the peer's receive buffers are free.
 //!
 //! Invariant: of the buffers that the peer was told of, as many are posted as it can still use.
 //! That both sides can always say what they must follows from the rules SD-9 to SD-12.
@@ -7,17 +7,17 @@ use weft_wire::sdp::{Base, Flags};
 
 use crate::error::Violation;
 
-/// Credits that payload leaves untouched, so that other messages always find some (SD-10).
+/// Credits reserved for messages without payload (SD-10).
 pub const RESERVE: u32 = 3;
 
-/// The numbers of both halves.
+/// Numbers and credits of both directions.
 #[derive(Clone, Debug)]
 pub struct Credits {
     counts: bool,
     total: u32,
-    /// Receives that are posted.
+    /// Receives posted.
     posted: u32,
-    /// Of these, how many the peer knows.
+    /// Of these, receives that the peer was told of.
     told: u32,
     /// Number of the last message sent.
     sent: u32,
@@ -25,7 +25,7 @@ pub struct Credits {
     acked: u32,
     /// Number of the last message received.
     received: u32,
-    /// Buffers of the peer that are free.
+    /// Free receive buffers of the peer.
     available: u32,
 }
 
@@ -56,7 +56,7 @@ impl Credits {
         !self.counts || self.available >= 2
     }
 
-    /// Whether the peer must be told of receives now, and can be (SD-11, SD-12).
+    /// Whether a credit update is due and may be sent (SD-11, SD-12).
     pub fn owes_update(&self) -> bool {
         let gain = self.posted - self.told;
         let pressing = self.told <= 1 || gain >= self.total / 2;
@@ -68,12 +68,12 @@ impl Credits {
         self.received != 0
     }
 
-    /// Whether the peer can send no more payload before it is told of receives.
+    /// Whether the peer has no credits for payload left.
     pub fn is_pinched(&self) -> bool {
         if self.counts { self.told <= RESERVE } else { self.posted == 0 }
     }
 
-    /// The header of the next message, which is sent now.
+    /// Makes the header of the next message, which is sent now.
     pub fn stamp(&mut self, flags: Flags) -> Base {
         self.sent = self.sent.wrapping_add(1);
         self.available = self.available.saturating_sub(1);
@@ -81,7 +81,7 @@ impl Credits {
         Base { flags, bufs: self.posted as u16, seq: self.sent, ack: self.received }
     }
 
-    /// A message has arrived in a receive, with this header.
+    /// Handles the header of a message that arrived in a receive.
     pub fn accept(&mut self, base: &Base) -> Result<(), Violation> {
         let expected = self.received.wrapping_add(1);
         if base.seq != expected {
@@ -100,7 +100,7 @@ impl Credits {
         Ok(())
     }
 
-    /// A receive has been posted.
+    /// Notes that a receive was posted.
     pub fn post(&mut self) {
         self.posted += 1;
     }

@@ -1,50 +1,50 @@
-//! Why a connection failed.
+//! Faults of a connection.
 
 use thiserror::Error;
 use weft_verbs::Misuse;
 use weft_wire::sdp::SdpError;
 
-/// Why a connection failed. It stays failed; the caller disconnects.
+/// Cause of a connection's failure. It is permanent; the caller disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// The peer broke the protocol.
+    /// Protocol error of the peer.
     #[error("the peer broke SDP: {0}")]
     Peer(#[from] Violation),
-    /// The queue pair did not take a request of ours.
+    /// The queue pair refused a request of this side.
     #[error("the queue pair refused: {0}")]
     Verbs(#[from] Misuse),
     /// The connection ended before both sides had said that they were done.
     #[error("the connection was reset")]
     Reset,
-    /// This side has shut down what it wants to send on. The connection itself goes on.
+    /// This side has shut down its sending half. The connection continues.
     #[error("the stream was shut down")]
     Shut,
-    /// This side gave it up.
+    /// Aborted by this side.
     #[error("the connection was aborted")]
     Aborted,
 }
 
-/// What a peer did that it may not.
+/// Protocol error of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
-    /// What it sent is no message.
+    /// Malformed message.
     #[error("{0}")]
     Format(#[from] SdpError),
     /// A message's number is not one more than that of the last one.
     #[error("message {found} instead of {expected}")]
     Sequence {
-        /// The number that it has.
+        /// Its number.
         found: u32,
-        /// The number that it should have.
+        /// The expected number.
         expected: u32,
     },
-    /// It acknowledges what was never sent.
+    /// It acknowledges a message that was never sent.
     #[error("it acknowledges message {0}, which was never sent")]
     Acknowledgement(u32),
-    /// It sent something after its DisConn.
+    /// Data after its DisConn.
     #[error("data after the end of the stream")]
     AfterEnd,
-    /// A message that has no place here.
+    /// Unexpected message.
     #[error("{0}")]
     Unexpected(&'static str),
     /// Versions, sizes or counts in its Hello or HelloAck cannot be worked with.

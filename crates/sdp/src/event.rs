@@ -1,8 +1,8 @@
-//! What a connection tells its owner.
+//! Events for the owner of a connection.
 
 use crate::error::Fault;
 
-/// Something that has come about. Each is told once when it does.
+/// An event, reported once when it occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// More was received, and there is as much as
@@ -11,7 +11,7 @@ pub enum Event {
     /// There is room again after a send that had too little, as much as
     /// [`Config::writable_octets`](crate::Config::writable_octets) says.
     Writable,
-    /// Urgent data is here or on its way.
+    /// Urgent data has arrived or was announced.
     Urgent,
     /// The memory of a [`Connection::send_from`](crate::Connection::send_from) is the owner's
     /// again, and the peer has so many bytes of it.
@@ -19,13 +19,13 @@ pub enum Event {
     /// The memory of a [`Connection::receive_into`](crate::Connection::receive_into) is the
     /// owner's again, with so many bytes in it.
     Received(u32),
-    /// The peer will send no more.
+    /// End of the stream: the peer has shut down its sending half.
     End,
     /// The connection failed.
     Failed(Fault),
 }
 
-/// What has come about and was not told yet.
+/// Events not reported yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pending {
     /// See [`Event::Readable`].
@@ -45,7 +45,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The next of them.
+    /// Takes the next event.
     pub fn take(&mut self) -> Option<Event> {
         let told = |flag: &mut bool, event| std::mem::take(flag).then_some(event);
         told(&mut self.urgent, Event::Urgent)

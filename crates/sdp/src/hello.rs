@@ -1,5 +1,5 @@
-//! The messages that open a connection. They travel as private data of the layer that connects
-//! the queue pair (SD-1), and no receive is used up by them.
+//! Connection setup: Hello and HelloAck, private data of the layer that connects the queue pair
+//! (SD-1). They consume no receive.
 
 use weft_wire::sdp::{self, Base, Flags, Hello, HelloAck, Message};
 
@@ -12,25 +12,25 @@ use crate::verbs::{Verbs, Work};
 
 /// Version 2.2, as OFED has it; its headers are those of 1.1 (SD-3).
 const VERSION: u8 = 0x22;
-/// The capability by which Weft's ends agree to do without credits (SD-4).
+/// Capability bit of the enhanced style (SD-4).
 const HOLDS: u8 = 0x08;
-/// Advertisements of memory that an end takes at a time.
+/// Most advertisements of memory at a time.
 const MAX_ADVERTS: u8 = 1;
 
-/// The addresses of a connection's sockets, as the Hello tells them.
+/// Socket addresses of a connection, as in the Hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// 4 or 6.
+    /// IP version: 4 or 6.
     pub ip_version: u8,
     /// Port of the socket that connects.
     pub port: u16,
-    /// Its address; IPv4 in the last four bytes.
+    /// Address of the connecting socket; IPv4 in the last four bytes.
     pub from: [u8; 16],
-    /// The address that it connects to, likewise.
+    /// Address that it connects to, in the same form.
     pub to: [u8; 16],
 }
 
-/// A connection that this side opens.
+/// A connection in setup by this side.
 #[derive(Debug)]
 pub struct Opening {
     config: Config,
@@ -81,7 +81,7 @@ impl Opening {
     }
 }
 
-/// A Hello that arrived.
+/// A Hello of a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     base: Base,
@@ -102,7 +102,7 @@ impl Request {
         Ok(Self { base, hello })
     }
 
-    /// Whom the peer says it is, and whom it means.
+    /// Addresses told by the peer.
     pub fn names(&self) -> Names {
         Names {
             ip_version: self.hello.ip_version_and_capabilities >> 4,

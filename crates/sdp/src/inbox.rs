@@ -1,7 +1,7 @@
-//! What was received and not yet read.
+//! Receive buffer: payload received and not yet read.
 //!
-//! Payload stays in the slot that it arrived in until it is read; then the slot is posted again.
-//! Where the last urgent byte stood, a read stops, and the next one begins behind it (SD-31).
+//! Payload stays in its slot until it is read; then the slot is posted again. A read stops at the
+//! last urgent byte, and the next one begins behind it (SD-31).
 
 use std::collections::VecDeque;
 
@@ -28,16 +28,16 @@ pub struct Inbox {
     read: u64,
     /// Bytes of the stream that are in `items`.
     len: u64,
-    /// How much of the stream stands before the last urgent byte.
+    /// Bytes of the stream before the last urgent byte.
     mark: Option<u64>,
-    /// Urgent bytes are part of the stream.
+    /// Urgent bytes stay in the stream (SO_OOBINLINE).
     inline: bool,
     /// The last urgent byte, until it is taken.
     urgent: Option<u8>,
 }
 
 impl Inbox {
-    /// Whether urgent bytes that arrive stay in the stream; otherwise they are read apart.
+    /// Sets whether urgent bytes stay in the stream or are read apart.
     pub fn set_inline(&mut self, inline: bool) {
         self.inline = inline;
     }
@@ -67,7 +67,7 @@ impl Inbox {
         Ok(len > 0)
     }
 
-    /// Bytes that reads will give.
+    /// Bytes to read.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -82,13 +82,13 @@ impl Inbox {
         self.urgent.take()
     }
 
-    /// Bytes that a read gives at most, as urgent bytes have it.
+    /// Most bytes of the next read: up to an urgent byte.
     fn limit(&self) -> u64 {
         let to_mark = self.mark.map_or(0, |mark| mark.saturating_sub(self.read));
         if to_mark > 0 { to_mark } else { u64::MAX }
     }
 
-    /// Where the bytes lie that a read gives, slot by slot.
+    /// Ranges of memory of the next read, slot by slot.
     pub fn arrived(&self) -> impl Iterator<Item = Stretch> {
         let mut left = self.limit();
         let part = move |item: &Item| {
@@ -99,7 +99,7 @@ impl Inbox {
         self.items.iter().map(part).take_while(|stretch| stretch.len > 0)
     }
 
-    /// Copies what a read gives to `into` and leaves it where it is.
+    /// Copies the next read to `into` without consuming it.
     pub fn copy(&self, verbs: &impl Verbs, into: &mut [u8]) -> Result<usize, Misuse> {
         let mut copied = 0;
         for Stretch { at, len } in self.arrived() {
@@ -113,8 +113,8 @@ impl Inbox {
         Ok(copied)
     }
 
-    /// Drops `octets` of what [`Inbox::copy`] or [`Inbox::arrived`] gave; tells each slot that is
-    /// free with that.
+    /// Consumes `octets` of what [`Inbox::copy`] or [`Inbox::arrived`] gave; calls back for each
+    /// slot that becomes free.
     pub fn consume(&mut self, octets: usize, mut free: impl FnMut(u16)) {
         let mut left = octets as u64;
         self.read += left;

@@ -1,5 +1,5 @@
-//! Where what lies in private memory: slots for receiving, as many for sending, and a few small
-//! ones for messages without payload.
+//! Layout of private memory: receive slots, as many send slots, and a few small ones for messages
+//! without payload.
 
 use weft_wire::sdp::HEAD_LEN_MAX;
 
@@ -11,16 +11,16 @@ pub const CONTROLS: u16 = 8;
 pub const CONTROL_OCTETS: u64 = 64;
 const _: () = assert!(CONTROL_OCTETS as usize >= HEAD_LEN_MAX);
 
-/// A stretch of private memory.
+/// A range of private memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// Offset of its first byte.
     pub at: u64,
-    /// Bytes, one at least.
+    /// Length in bytes, one at least.
     pub len: u32,
 }
 
-/// Where the slots lie.
+/// Positions of the slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     /// Slots for receiving, and as many for sending with payload.

@@ -1,7 +1,7 @@
-//! What is to be sent and was not yet posted, and which slots are with the queue pair.
+//! Send buffer: messages not yet posted, and slots owned by the queue pair.
 //!
-//! Payload lies in its slot behind room for the header, so that one stretch of memory is the whole
-//! message, and the layer below sends from there.
+//! Payload lies in its slot behind room for the header, so that a message is one range of memory,
+//! from which the layer below sends.
 
 use std::collections::VecDeque;
 
@@ -11,10 +11,10 @@ use weft_wire::sdp::BASE_LEN;
 use crate::layout::{CONTROLS, Layout, Stretch};
 use crate::verbs::Verbs;
 
-/// A message that waits.
+/// A message not yet posted.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft {
-    /// Where it lies.
+    /// Its slot.
     pub slot: u16,
     /// Bytes of payload.
     pub len: u32,
@@ -26,9 +26,9 @@ pub struct Draft {
 #[derive(Debug)]
 pub struct Outbox {
     layout: Layout,
-    /// Bytes of payload that the peer's buffers and ours have room for.
+    /// Largest payload in bytes that fits the buffers of both sides.
     payload_max: u32,
-    /// Whether what waits takes more in (SD-14).
+    /// Whether waiting messages are extended (SD-14).
     appends: bool,
     waiting: VecDeque<Draft>,
     /// How many of these are urgent.
@@ -37,12 +37,12 @@ pub struct Outbox {
     free_controls: Vec<u16>,
     /// Bytes of payload in each slot that is with the queue pair.
     posted: Vec<u32>,
-    /// All of these.
+    /// Sum of `posted`.
     flying: u64,
 }
 
 impl Outbox {
-    /// All slots are free; the peer's buffers have `peer_octets`.
+    /// An empty send buffer; the peer's buffers have `peer_octets`.
     pub fn new(layout: Layout, peer_octets: u32, appends: bool) -> Self {
         Self {
             layout,
@@ -67,8 +67,7 @@ impl Outbox {
         open.map_or(0, |last| self.payload_max - last.len)
     }
 
-    /// Where the next bytes of payload belong: message by message, in the order in which they are
-    /// sent.
+    /// Free ranges for payload, message by message, in the order of sending.
     pub fn vacant(&self) -> impl Iterator<Item = Stretch> {
         let room = self.room_in_last();
         let open = self.waiting.back().filter(|_| room > 0);
@@ -109,7 +108,7 @@ impl Outbox {
         Ok(data.len() - rest.len())
     }
 
-    /// The last byte that was queued is urgent.
+    /// Marks the last byte queued as urgent.
     pub fn mark_urgent(&mut self) {
         if let Some(last) = self.waiting.back_mut() {
             last.urgent = true;
@@ -127,7 +126,7 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// Bytes of payload that our own slots have room for.
+    /// Largest payload in bytes that fits this side's slots.
     pub fn payload_limit(&self) -> usize {
         self.layout.octets as usize - BASE_LEN
     }
@@ -146,12 +145,12 @@ impl Outbox {
         self.payload_max
     }
 
-    /// Bytes of payload that the queue pair has and has not sent.
+    /// Bytes of payload posted and not completed.
     pub fn flying(&self) -> u64 {
         self.flying
     }
 
-    /// Whether the queue pair has nothing of ours.
+    /// Whether nothing is posted.
     pub fn is_landed(&self) -> bool {
         self.free.len() + self.waiting.len() == usize::from(self.layout.buffers)
             && self.free_controls.len() == usize::from(CONTROLS)
@@ -184,7 +183,7 @@ impl Outbox {
         free.push(slot);
     }
 
-    /// Drops what waits.
+    /// Drops all waiting messages.
     pub fn clear(&mut self) {
         self.free.extend(self.waiting.drain(..).map(|draft| draft.slot));
         self.urgent = 0;

@@ -1,4 +1,4 @@
-//! A queue pair of `weft-verbs` as SDP uses it.
+//! Adapter of a `weft-verbs` queue pair for SDP.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use weft_wire::sdp::Advert;
 
 use crate::verbs::{Memory, Verbs, Work};
 
-/// Unpredictable bits from outside, of which keys are made.
+/// Source of unpredictable bits for keys.
 pub type Entropy = Box<dyn FnMut() -> u32 + Send>;
 
 /// A queue pair, and the region that is SDP's private memory.

@@ -1,9 +1,9 @@
-//! What SDP needs of the layer below: a queue pair, and private memory that is registered for it.
+//! Interface to the layer below: a queue pair, and private memory registered for it.
 
 use weft_verbs::{Misuse, Wc};
 use weft_wire::sdp::Advert;
 
-/// A work request of SDP, as its completion names it.
+/// Work request of SDP, identified in its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A receive into this slot.
@@ -16,19 +16,19 @@ pub enum Work {
     Write,
 }
 
-/// Memory of the program, registered under `key`.
+/// Memory of the application, registered under `key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// First byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// Its key.
+    /// Its key, local and remote.
     pub key: u32,
 }
 
 impl Work {
-    /// The name that it is posted under.
+    /// Work request id.
     pub fn to_id(self) -> u64 {
         match self {
             Self::Recv(slot) => u64::from(slot),
@@ -38,7 +38,7 @@ impl Work {
         }
     }
 
-    /// The work that is posted under this name.
+    /// The work request with this id.
     pub fn from_id(id: u64) -> Option<Self> {
         let slot = id as u16;
         match id >> 16 {
@@ -51,19 +51,19 @@ impl Work {
     }
 }
 
-/// How a work request ended.
+/// Completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Which.
+    /// The work request.
     pub work: Work,
-    /// Whether it did what it should.
+    /// Whether it succeeded.
     pub ok: bool,
     /// Bytes received.
     pub octets: u32,
 }
 
 impl Completion {
-    /// What `wc` tells, if it is about work of SDP.
+    /// The completion in `wc`, if it is of SDP.
     pub fn of(wc: &Wc) -> Option<Self> {
         let work = Work::from_id(wc.wr_id)?;
         Some(Self { work, ok: wc.is_success(), octets: wc.byte_len })

@@ -1,4 +1,4 @@
-//! A connection: what its owner asks of it, and what it tells.
+//! Connection: commands and events of its owner.
 //!
 //! Sending is in `tx`, what arrives in `rx`. A connection fails once, in [`Connection::fail`]; what
 //! was received before that can still be read.
@@ -26,18 +26,18 @@ use crate::verbs::{Completion, Verbs, Work};
 /// Messages without payload that may wait for credits, slots or both. A sound peer asks for fewer.
 const CONTROLS_WAITING: usize = 16;
 
-/// How far the end of each half has come.
+/// Progress of the end of each half.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// This side will send no more.
+    /// This side has shut down its sending half.
     shut: bool,
-    /// The peer has been told, or will be by what is posted.
+    /// The DisConn is posted.
     told: bool,
-    /// The peer has told so.
+    /// The peer's DisConn has arrived.
     heard: bool,
-    /// Nobody reads any more.
+    /// The owner does not read any more.
     deaf: bool,
-    /// The queue pair has no peer any more.
+    /// The queue pair is disconnected.
     parted: bool,
 }
 
@@ -100,23 +100,23 @@ impl Connection {
         self.style
     }
 
-    /// Why it failed, if it did.
+    /// Cause of its failure, if it failed.
     pub fn fault(&self) -> Option<Fault> {
         self.fault
     }
 
-    /// Bytes that a read would give at most.
+    /// Bytes to read.
     pub fn readable(&self) -> u64 {
         self.inbox.len()
     }
 
-    /// Bytes that a send would take.
+    /// Bytes that a send would accept.
     pub fn writable(&self) -> u64 {
         let open = !self.ends.shut && self.fault.is_none() && self.source.is_none();
         if open { self.outbox.room() } else { 0 }
     }
 
-    /// Bytes that the layer below has and has not sent.
+    /// Bytes posted and not sent by the layer below.
     pub fn flying(&self) -> u64 {
         self.outbox.flying()
     }
@@ -131,18 +131,18 @@ impl Connection {
         self.inbox.is_at_mark()
     }
 
-    /// Whether all that was to be said has been: the caller disconnects the queue pair.
+    /// Whether both halves have ended: the caller disconnects the queue pair.
     pub fn is_over(&self) -> bool {
         let said = self.ends.told && self.ends.heard && self.outbox.is_landed();
         said || self.fault.is_some() || self.ends.parted
     }
 
-    /// Whether all that this side had to say is with the peer, the end of it too.
+    /// Whether the peer has everything that this side sent, its end included.
     pub fn is_flushed(&self) -> bool {
         self.ends.told && self.outbox.is_landed()
     }
 
-    /// What has come about since the last call.
+    /// The next event since the last call.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.pending.take()
     }
@@ -304,7 +304,7 @@ impl Connection {
         }
     }
 
-    /// A work request has completed.
+    /// Handles a completion.
     pub fn handle_completion(&mut self, verbs: &mut impl Verbs, completion: Completion) {
         if let Work::Send(slot) = completion.work {
             self.outbox.complete(slot);
@@ -327,7 +327,7 @@ impl Connection {
         });
     }
 
-    /// The queue pair has no peer any more.
+    /// The queue pair is disconnected.
     pub fn handle_disconnect(&mut self, verbs: &mut impl Verbs) {
         // Both halves had ended: that was the peer's to do as much as ours.
         if self.ends.told && self.ends.heard {
@@ -361,7 +361,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Does something that ends the connection if it fails.
+    /// Runs `what`; an error fails the connection.
     fn try_to<V: Verbs, T>(
         &mut self,
         verbs: &mut V,
@@ -382,7 +382,7 @@ impl Connection {
         }
     }
 
-    /// Tells of room that a send had too little of.
+    /// Reports room that a send lacked.
     fn note_room(&mut self) {
         let enough = u64::from(self.config.writable_octets.min(self.outbox.payload_max()));
         if self.wants_room && self.writable() >= enough {

@@ -1,4 +1,4 @@
-//! What arrives.
+//! Reception of messages.
 
 use weft_wire::sdp::{self, Base, Flags, HEAD_LEN_MAX, Message, MessageId};
 
@@ -40,7 +40,7 @@ impl Connection {
         self.post(verbs, slot)
     }
 
-    /// Does what the message says; tells whether its slot is kept for its payload.
+    /// Handles a message; returns whether its slot is kept for its payload.
     fn dispatch(
         &mut self,
         verbs: &mut impl Verbs,

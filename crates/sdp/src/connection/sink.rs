@@ -1,4 +1,5 @@
-//! Memory of the peer that this side reads, into the memory of its own reader (SD-41).
+//! Zero-copy reception: memory of the peer that this side reads into the memory of its own reader
+//! (SD-41).
 
 use weft_verbs::Misuse;
 use weft_wire::sdp::{Advert, Message, MessageId, Mode};
@@ -7,14 +8,14 @@ use super::Connection;
 use crate::error::{Fault, Violation};
 use crate::verbs::{Memory, Verbs, Work};
 
-/// What the peer advertises.
+/// Advertisement of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
-    /// What is left of it to read.
+    /// The rest to read.
     rest: Advert,
     /// Where the read that is under way puts it.
     reading: Option<Memory>,
-    /// The peer wants it back.
+    /// The peer cancelled it.
     cancelled: bool,
 }
 

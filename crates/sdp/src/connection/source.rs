@@ -1,4 +1,5 @@
-//! Memory of this side that the peer reads: a byte goes along, the rest is fetched (SD-40).
+//! Zero-copy sending: memory of this side that the peer reads; one byte is sent along, the rest is
+//! fetched (SD-40).
 
 use weft_verbs::Misuse;
 use weft_wire::sdp::{Advert, Flags, Message, MessageId, Mode};
@@ -9,7 +10,7 @@ use crate::verbs::{Memory, Verbs};
 
 /// Bytes that go along with an advertisement in combined mode; at least one must (SD-40).
 const ALONG: u32 = 1;
-/// How long the peer may leave an advertisement alone, and a cancellation unanswered (SD-43).
+/// Timeout of an advertisement, and of a cancellation, 1 s (SD-43).
 const OFFER_NS: u64 = 1_000_000_000;
 const CANCEL_NS: u64 = 5_000_000_000;
 

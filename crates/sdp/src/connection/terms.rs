@@ -1,4 +1,4 @@
-//! What the ends agree on later: the mode of each half, and larger buffers (SD-50, SD-51).
+//! Later agreements of the ends: the mode of each half, and larger buffers (SD-50, SD-51).
 
 use weft_verbs::Misuse;
 use weft_wire::sdp::{Message, Mode};
@@ -11,9 +11,9 @@ use crate::verbs::Verbs;
 /// The modes of both halves, and what is known of sizes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// Of the half that this side sends on.
+    /// Mode of the half that this side sends on.
     pub send: Mode,
-    /// Of the other.
+    /// Mode of the other half.
     pub receive: Mode,
     /// The peer has been asked for larger buffers.
     asked: bool,
@@ -22,7 +22,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// As they are at first.
+    /// The initial modes.
     pub fn new(style: Style, told_octets: u32) -> Self {
         let mode = if style == Style::Basic { Mode::Combined } else { Mode::Buffered };
         Self { send: mode, receive: mode, asked: false, told_octets }

@@ -1,4 +1,4 @@
-//! What is posted, and when.
+//! Transmission: which message is posted when.
 
 use weft_wire::sdp::{self, Flags, Message, MessageId};
 
