@@ -13,7 +13,7 @@ use weft_sync::RwLock;
 use weft_verbs::{CqError, Misuse, Wake, Wc};
 
 use crate::Progress;
-use crate::cell::Cell;
+use crate::conn_slot::ConnSlot;
 use crate::host::Host;
 
 /// Connections looked at by one empty poll.
@@ -27,7 +27,7 @@ const THINNED: u32 = 4;
 pub struct Cq {
     host: Arc<Host>,
     inner: Arc<weft_verbs::Cq>,
-    cells: RwLock<Vec<Arc<Cell>>>,
+    cells: RwLock<Vec<Arc<ConnSlot>>>,
     turn: AtomicUsize,
     /// Empty polls in a row.
     quiet: AtomicU32,
@@ -62,14 +62,14 @@ impl Cq {
         &self.inner
     }
 
-    pub(crate) fn join(&self, cell: &Arc<Cell>) {
+    pub(crate) fn join(&self, cell: &Arc<ConnSlot>) {
         let mut cells = self.cells.write();
         if !cells.iter().any(|c| Arc::ptr_eq(c, cell)) {
             cells.push(Arc::clone(cell));
         }
     }
 
-    pub(crate) fn leave(&self, cell: &Arc<Cell>) {
+    pub(crate) fn leave(&self, cell: &Arc<ConnSlot>) {
         let mut cells = self.cells.write();
         cells.retain(|c| !Arc::ptr_eq(c, cell));
     }

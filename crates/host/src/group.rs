@@ -1,7 +1,7 @@
 //! Groups that queue pairs for datagrams are attached to.
 //!
 //! What goes to a group comes to a port that all its members share. There a queue pair has one more
-//! [`Mailbox`] for each group that it is attached to, in a cell beside its own.
+//! [`Driver`] for each group that it is attached to, in a slot beside its own.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use weft_net::udp::Port;
 use weft_sync::MutexGuard;
 use weft_verbs::{Misuse, QpType};
 
-use crate::cell::Cell;
+use crate::conn_slot::ConnSlot;
+use crate::driver::Driver;
 use crate::qp::Qp;
-use crate::ud::Mailbox;
 
 impl Qp {
     /// Has what comes to `group` by the network interfaces `interfaces` fill receives of this queue
@@ -31,9 +31,9 @@ impl Qp {
         }
         let port = Arc::new(Port::for_group(group, interfaces)?);
         let qp = Arc::clone(self.inner());
-        let cell = self.cell.beside(&qp);
-        let host = Arc::clone(cell.host());
-        cell.hold(Box::new(Mailbox::new(host, qp, port, cell.waker(), Some(group))));
+        let cell = self.cell.new_secondary(&qp);
+        let driver = Driver::ud(cell.host(), cell.woken(&qp), port, Some(group));
+        cell.hold(Box::new(driver));
         self.recv_cq().join(&cell);
         groups.push((group, cell));
         Ok(())
@@ -59,12 +59,12 @@ impl Qp {
         }
     }
 
-    fn leave(&self, cell: &Arc<Cell>) {
+    fn leave(&self, cell: &Arc<ConnSlot>) {
         self.recv_cq().leave(cell);
         cell.disconnect();
     }
 
-    fn groups(&self) -> MutexGuard<'_, Vec<(IpAddr, Arc<Cell>)>> {
+    fn groups(&self) -> MutexGuard<'_, Vec<(IpAddr, Arc<ConnSlot>)>> {
         self.groups.lock()
     }
 }

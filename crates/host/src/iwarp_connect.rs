@@ -23,8 +23,8 @@ use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, QpState};
 
-use crate::cell::Cell;
-use crate::drive::LinkWatcher;
+use crate::conn_slot::ConnSlot;
+use crate::driver::LinkWatcher;
 use crate::iwarp_ports::{AwaitsStream, Number};
 use crate::qp::{Manner, take_stream};
 use crate::roce_connect::Peer;
@@ -42,7 +42,7 @@ const PATIENCE_LOOK: Duration = Duration::from_secs(1);
 /// A queue pair on its way to its peer.
 pub(crate) struct IwarpConnect {
     qp: Arc<weft_verbs::Qp>,
-    cell: Arc<Cell>,
+    cell: Arc<ConnSlot>,
     number: u32,
     peer: Peer,
     /// This end calls; otherwise it is called.
@@ -87,7 +87,7 @@ impl IwarpConnect {
     /// Sets out from the queue pair with this `number` and `cell`.
     pub fn open(
         qp: Arc<weft_verbs::Qp>,
-        cell: Arc<Cell>,
+        cell: Arc<ConnSlot>,
         number: &Number,
         peer: Peer,
     ) -> Result<Arc<Self>, Misuse> {

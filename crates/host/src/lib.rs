@@ -22,14 +22,14 @@
 )]
 
 pub mod capability;
-mod cell;
 mod config;
+mod conn_slot;
 mod connections;
 mod context;
 mod cq;
 mod device_kind;
 pub mod devices;
-mod drive;
+mod driver;
 pub mod engine;
 mod faults;
 mod group;
@@ -47,7 +47,6 @@ mod srq;
 mod sync;
 pub mod tally;
 mod time_wait;
-mod ud;
 mod xrcd;
 
 pub use config::{Progress, Settings, Transport};
@@ -56,7 +55,7 @@ pub use context::memory::Advice;
 pub use cq::Cq;
 pub use device_kind::Personality;
 pub use devices::Devices;
-pub use drive::LinkWatcher;
+pub use driver::LinkWatcher;
 pub use host::{Host, HostSetup};
 pub use process::say_last_words;
 pub use qp::{Qp, QpInit};

@@ -7,12 +7,12 @@ use weft_net::udp::Port;
 use weft_rnic::ShuttleQp;
 use weft_rnic::shuttle::Route;
 
-use crate::cell::Cell;
-use crate::drive::datagram::DatagramDrive;
+use crate::conn_slot::ConnSlot;
+use crate::driver::{Beginning, Driver};
 use crate::qp::Qp;
 
-pub use crate::drive::Answer;
-pub use crate::drive::cm_hook::{CmHook, Demux, asks, requests};
+pub use crate::driver::Answer;
+pub use crate::driver::cm_hook::{CmHook, Demux, asks, requests};
 pub use crate::link::{config, identity};
 pub use crate::roce_connect::{Peer, Requester};
 pub use crate::slot::Outbox;
@@ -31,13 +31,13 @@ pub struct ManagedConn {
 
 /// Names the connection of a queue pair, as long as there is the queue pair.
 #[derive(Clone)]
-pub struct ConnRef(Weak<Cell>);
+pub struct ConnRef(Weak<ConnSlot>);
 
 impl ConnRef {
     /// Has the connection take a datagram that reached another socket than its own.
     pub fn handle_foreign_datagram(&self, from: (Route, bool), datagram: &mut [u8]) {
         if let Some(cell) = self.0.upgrade() {
-            cell.hear(from, datagram);
+            cell.handle_foreign_datagram(from, datagram);
         }
     }
 }
@@ -46,11 +46,9 @@ impl Qp {
     /// Takes a connection that the manager has made.
     pub fn hold(&self, conn: ManagedConn) {
         let ManagedConn { shuttle, port, hook, says_silence } = conn;
-        let mut drive = DatagramDrive::managed(shuttle, port, self.cell.waker(), hook);
-        if !says_silence {
-            drive.overlook_silence();
-        }
-        self.cell.hold(Box::new(drive));
+        let beginning = Beginning::Managed { shuttle, hook, mentioned: says_silence };
+        let woken = self.cell.woken(self.inner());
+        self.cell.hold(Box::new(Driver::shuttle(self.host(), woken, port, beginning)));
     }
 
     /// Its connection, whichever it has.

@@ -20,10 +20,10 @@ use weft_sync::Mutex;
 use weft_verbs::qp::QpInit as Init;
 use weft_verbs::{Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr};
 
-use crate::cell::Cell;
+use crate::conn_slot::ConnSlot;
 use crate::cq::Cq;
 use crate::device_kind::Personality;
-use crate::drive::LinkWatcher;
+use crate::driver::{Driver, LinkWatcher};
 use crate::host::Host;
 use crate::iwarp_connect::IwarpConnect;
 use crate::iwarp_ports::Number;
@@ -68,7 +68,7 @@ pub struct Qp {
     device: Arc<Device>,
     send_cq: Arc<Cq>,
     recv_cq: Arc<Cq>,
-    pub(crate) cell: Arc<Cell>,
+    pub(crate) cell: Arc<ConnSlot>,
     xrcd: Option<Arc<Xrcd>>,
     /// Where it is reached, which its number says; an RNIC's queue pair has none.
     port: Option<Arc<Port>>,
@@ -77,7 +77,7 @@ pub struct Qp {
     /// Its way to the peer that the program named.
     iwarp: Mutex<Option<Arc<IwarpConnect>>>,
     /// The groups whose datagrams come to it, and its places for them.
-    pub(crate) groups: Mutex<Vec<(IpAddr, Arc<Cell>)>>,
+    pub(crate) groups: Mutex<Vec<(IpAddr, Arc<ConnSlot>)>>,
 }
 
 impl Qp {
@@ -113,7 +113,7 @@ impl Qp {
         let led = led.or(port.as_ref().map(|port| port.qp_number())).unwrap_or_default();
         let inner = device.create_qp_numbered(led, inner, events)?;
         let inner = Arc::new(inner);
-        let cell = Cell::new(host, &inner);
+        let cell = ConnSlot::new(host, &inner);
         match &init.xrcd {
             Some(domain) => domain.join(&cell),
             None => {
@@ -259,11 +259,22 @@ impl Qp {
         self.cell.wait_for_recv_forever();
     }
 
+    /// Has datagrams that arrive taken from now on.
+    pub(crate) fn open_for_datagrams(&self) -> Result<(), Misuse> {
+        let Some(port) = self.port() else {
+            return Err(Misuse::Unsupported("queue pairs without a port"));
+        };
+        let woken = self.cell.woken(&self.inner);
+        let driver = Driver::ud(self.host(), woken, Arc::clone(port), None);
+        self.cell.hold(Box::new(driver));
+        Ok(())
+    }
+
     /// Gives the connection to another queue pair, before anything was sent on it.
     pub fn hand_over(&self, to: &Self) {
-        if let Some(mut drive) = self.cell.release() {
-            drive.rebind(Arc::clone(&to.inner), to.cell.waker());
-            to.cell.hold(drive);
+        if let Some(mut driver) = self.cell.release() {
+            driver.rebind(Arc::clone(&to.inner), to.cell.waker());
+            to.cell.hold(driver);
         }
     }
 
@@ -323,7 +334,7 @@ pub(crate) enum Manner {
 /// If it has a connection or is past having one.
 pub(crate) fn take_stream(
     qp: &Arc<weft_verbs::Qp>,
-    cell: &Cell,
+    cell: &ConnSlot,
     socket: OwnedFd,
     agreed: &Agreed,
     role: Role,

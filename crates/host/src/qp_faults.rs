@@ -15,7 +15,7 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
 
 use crate::device_kind::Personality;
-use crate::drive::{Drive, todo};
+use crate::driver::{Driver, todo};
 use crate::faults::Faults;
 use crate::host::Host;
 
@@ -135,7 +135,7 @@ impl QpFaultInjector {
     }
 
     /// Does what it is time for; gives when to call again, where nothing else calls.
-    pub fn act(&self, driver: &mut dyn Drive, now: Instant) -> Option<Instant> {
+    pub fn act(&self, driver: &mut Driver, now: Instant) -> Option<Instant> {
         let qp = Arc::clone(driver.qp());
         let faults = self.host.faults()?;
         let mut state = self.lock();
@@ -167,7 +167,7 @@ impl State {
         &mut self,
         place: usize,
         qp: &Qp,
-        driver: &mut dyn Drive,
+        driver: &mut Driver,
         now: Instant,
     ) -> Option<Instant> {
         let times = match self.faults[place].kind {
@@ -183,7 +183,7 @@ impl State {
             return None;
         }
         self.waits_until = None;
-        let patience = match driver.work_done().0 {
+        let patience = match driver.kind() {
             Personality::Roce => qp.attrs().rnr_retry,
             Personality::Iwarp => RNR_ENDLESS,
         };
@@ -206,7 +206,7 @@ impl State {
 
 /// The oldest request ends as `status`, everything else is flushed, and the connection is over. A
 /// queue pair without a request says so by an event.
-fn fail(qp: &Qp, driver: &mut dyn Drive, status: WcStatus) {
+fn fail(qp: &Qp, driver: &mut Driver, status: WcStatus) {
     let mut sq = qp.sq();
     let oldest = (!sq.is_idle()).then(|| sq.tail());
     if let Some(oldest) = oldest {

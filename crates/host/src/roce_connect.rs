@@ -20,8 +20,8 @@ use weft_rnic::{Binding, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::Misuse;
 
 use crate::device_kind::Personality;
-use crate::drive::datagram::{Admission, DatagramDrive, Doorkeeper};
-use crate::drive::mirror::MirrorDrive;
+use crate::driver::shuttle::{Admission, Doorkeeper};
+use crate::driver::{Beginning, Driver};
 use crate::host::Host;
 use crate::link;
 use crate::qp::Qp;
@@ -61,7 +61,7 @@ impl Qp {
             self.reach_itself(&peer);
             return Ok(());
         }
-        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
+        let qp = Arc::clone(self.inner());
         self.host().secrecy().permit(peer.local, peer.remote)?;
         let gate = Gate::new(random::random_octets(), self.host().secrecy().has_key());
         let host = Arc::clone(self.host());
@@ -69,12 +69,13 @@ impl Qp {
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
         let verb = if asks { "asks" } else { "awaits" };
         log::debug!("queue pair {:#x} {verb} {} {:#x} by UDP", self.num(), peer.remote, peer.qpn);
-        let drive = if asks {
-            DatagramDrive::bound(call.ask()?, Arc::clone(port), waker)
-        } else {
-            DatagramDrive::awaiting(qp, Box::new(call), Arc::clone(port), waker)
+        let beginning = match asks {
+            true => Beginning::Bound(Box::new(call.ask()?)),
+            false => Beginning::Awaited(Box::new(call)),
         };
-        self.cell.hold(Box::new(drive));
+        let woken = self.cell.woken(self.inner());
+        let driver = Driver::shuttle(self.host(), woken, Arc::clone(port), beginning);
+        self.cell.hold(Box::new(driver));
         Ok(())
     }
 
@@ -89,9 +90,8 @@ impl Qp {
             Some(_) => Personality::Roce,
             None => Personality::Iwarp,
         };
-        let (qp, waker) = (Arc::clone(self.inner()), self.cell.waker());
-        let ird = peer.max_dest_rd_atomic.into();
-        self.cell.hold(Box::new(MirrorDrive::new(personality, qp, ird, waker)));
+        let (woken, ird) = (self.cell.woken(self.inner()), peer.max_dest_rd_atomic.into());
+        self.cell.hold(Box::new(Driver::loopback(self.host(), personality, woken, ird)));
     }
 
     /// Requests may be sent from now on.

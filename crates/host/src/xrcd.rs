@@ -19,7 +19,7 @@ use weft_rnic::Device;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, Pd};
 
-use crate::cell::Cell;
+use crate::conn_slot::ConnSlot;
 use crate::cq::Cq;
 use crate::host::Host;
 
@@ -50,7 +50,7 @@ struct Members {
     /// How often it is open.
     opened: usize,
     /// Its receiving queue pairs.
-    cells: Vec<Arc<Cell>>,
+    cells: Vec<Arc<ConnSlot>>,
     /// Its queues' numbers, and where each completes.
     cqs: Vec<(u32, Arc<Cq>)>,
 }
@@ -150,7 +150,7 @@ impl Xrcd {
     }
 
     /// Who polls for one of its queues makes progress on `cell`, a receiving queue pair's.
-    pub(crate) fn join(&self, cell: &Arc<Cell>) {
+    pub(crate) fn join(&self, cell: &Arc<ConnSlot>) {
         let mut members = self.members();
         for (_, cq) in &members.cqs {
             cq.join(cell);
@@ -159,7 +159,7 @@ impl Xrcd {
     }
 
     /// The queue pair is no more.
-    pub(crate) fn leave(&self, cell: &Arc<Cell>) {
+    pub(crate) fn leave(&self, cell: &Arc<ConnSlot>) {
         let mut members = self.members();
         for (_, cq) in &members.cqs {
             cq.leave(cell);

@@ -15,9 +15,8 @@ use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
 use crate::Progress;
 use crate::connections::Connection;
-use crate::drive::stream::StreamDrive;
-use crate::drive::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
-use crate::drive::{Drive, LinkWatcher, Notices};
+use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
+use crate::driver::{Driver, LinkWatcher, Notices, Woken};
 use crate::host::Host;
 use crate::qp_faults::QpFaultInjector;
 use crate::slot::Slot;
@@ -31,24 +30,24 @@ const POLL_LOOP: Duration = Duration::from_micros(50);
 
 /// A habit of the program that does not go with a lease bars it for this long, then twice as long,
 /// up to what the habit costs.
-const BAR_FIRST: Duration = Duration::from_millis(100);
+const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// Each arrival that nobody sees takes as long as a lease.
-const UNSEEN_BAR_MAX: Duration = Duration::from_secs(10);
+const UNSEEN_BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// One acknowledgement in this time may be late by as long as a lease.
-const UNSAID_BAR_MAX: Duration = Duration::from_millis(200);
+const DEFERRED_BACKOFF_MAX: Duration = Duration::from_millis(200);
 
-/// Bars a program from something for a while, longer each time. Times are nanoseconds from the
-/// beginning of its cell.
-struct Bar {
+/// Exponential back-off from something that does harm. Times are nanoseconds from the making of the
+/// slot.
+struct Backoff {
     until: AtomicU64,
     /// For how long the next time, and at most.
     length: AtomicU64,
     longest: Duration,
 }
 
-impl Bar {
+impl Backoff {
     fn up_to(longest: Duration) -> Self {
-        let length = AtomicU64::new(BAR_FIRST.as_nanos() as u64);
+        let length = AtomicU64::new(BACKOFF_FIRST.as_nanos() as u64);
         Self { until: AtomicU64::new(0), length, longest }
     }
 
@@ -63,11 +62,19 @@ impl Bar {
     }
 }
 
+/// What has come of a step.
+struct Outcome {
+    notices: Notices,
+    /// The connection, of which nothing is left: its socket is closed once the reactor has let go
+    /// of it.
+    over: Option<Box<Driver>>,
+}
+
 /// A queue pair's place for its connection.
-pub(crate) struct Cell {
+pub(crate) struct ConnSlot {
     host: Arc<Host>,
     /// Boxed, because a step may take it out, and moving it costs even a step that does not.
-    slot: Slot<Option<Box<dyn Drive>>, Notices>,
+    slot: Slot<Option<Box<Driver>>, Outcome>,
     attached: AtomicBool,
     /// Its messages wait for their receives without end.
     waits_forever: AtomicBool,
@@ -90,9 +97,9 @@ pub(crate) struct Cell {
     deferred_at: AtomicU64,
     /// From leases: a program that polls memory after it polled a completion queue leaves what
     /// arrives unseen while it has the lease.
-    lease_bar: Bar,
+    lease_backoff: Backoff,
     /// From having acknowledgements wait for its next call: it stays away after a completion.
-    wait_bar: Bar,
+    defer_backoff: Backoff,
     born: Instant,
     qp: Weak<Qp>,
     /// Where its requests complete: sends, and receives.
@@ -103,7 +110,7 @@ pub(crate) struct Cell {
     this: Weak<Self>,
 }
 
-impl Cell {
+impl ConnSlot {
     /// A place for the connection of `qp`.
     pub fn new(host: &Arc<Host>, qp: &Arc<Qp>) -> Arc<Self> {
         let number = host.number_queue_pair();
@@ -112,7 +119,7 @@ impl Cell {
 
     /// A place for one more connection of `qp`, of which this one is the first; nothing is posted
     /// on it.
-    pub fn beside(&self, qp: &Arc<Qp>) -> Arc<Self> {
+    pub fn new_secondary(&self, qp: &Arc<Qp>) -> Arc<Self> {
         Self::numbered(&self.host, qp, self.number, None)
     }
 
@@ -136,8 +143,8 @@ impl Cell {
             owned_at: AtomicU64::new(0),
             polled_at: AtomicU64::new(0),
             deferred_at: AtomicU64::new(0),
-            lease_bar: Bar::up_to(UNSEEN_BAR_MAX),
-            wait_bar: Bar::up_to(UNSAID_BAR_MAX),
+            lease_backoff: Backoff::up_to(UNSEEN_BACKOFF_MAX),
+            defer_backoff: Backoff::up_to(DEFERRED_BACKOFF_MAX),
             born: clock::now(),
             qp: Arc::downgrade(qp),
             cqs,
@@ -149,14 +156,15 @@ impl Cell {
 
     /// Gives a TCP connection to the queue pair's reactor.
     pub fn attach(&self, mpa: MpaQp, socket: HighFd, watcher: Arc<dyn LinkWatcher>) {
-        self.hold(Box::new(StreamDrive::new(mpa, socket, watcher, self.waker())));
+        let woken = self.woken(mpa.qp());
+        self.hold(Box::new(Driver::mpa(&self.host, woken, mpa, socket, watcher)));
     }
 
     /// Gives any connection to the queue pair's engine.
-    pub fn hold(&self, mut driver: Box<dyn Drive>) {
+    pub fn hold(&self, mut driver: Box<Driver>) {
         let Some(this) = self.this.upgrade() else { return };
         driver.register(Arc::clone(&this) as Arc<dyn Source>);
-        driver.spoil(self.number);
+        driver.inject_faults(self.number);
         if self.waits_forever.load(Ordering::Acquire) {
             driver.wait_for_recv_forever();
         }
@@ -177,11 +185,16 @@ impl Cell {
     }
 
     /// Gives the connection away, so that another one may be held.
-    pub fn release(&self) -> Option<Box<dyn Drive>> {
+    pub fn release(&self) -> Option<Box<Driver>> {
         let driver = self.lock().take()?;
         self.attached.store(false, Ordering::Release);
         self.host.local().connections.strike(self);
         Some(driver)
+    }
+
+    /// The queue pair, and what is woken when a receive is posted that a message waits for.
+    pub fn woken(&self, qp: &Arc<Qp>) -> Woken {
+        (Arc::clone(qp), self.this.clone())
     }
 
     /// Is woken when a receive is posted that a message waits for.
@@ -189,7 +202,7 @@ impl Cell {
         self.this.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Box<dyn Drive>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<Driver>>> {
         self.slot.lock()
     }
 
@@ -205,7 +218,7 @@ impl Cell {
 
     /// Who does what below the verbs, while there is a connection.
     pub fn capabilities(&self) -> Option<Capabilities> {
-        self.lock().as_deref().and_then(Drive::capabilities)
+        self.lock().as_deref().and_then(Driver::capabilities)
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
@@ -214,7 +227,7 @@ impl Cell {
     }
 
     /// Runs `change` on the connection and everything that follows from it.
-    fn with_driver(&self, change: impl FnOnce(&mut dyn Drive)) {
+    fn with_driver(&self, change: impl FnOnce(&mut Driver)) {
         let guard = self.lock();
         self.step(guard, clock::now(), change);
         self.drive(0);
@@ -222,21 +235,21 @@ impl Cell {
 
     fn step(
         &self,
-        guard: MutexGuard<'_, Option<Box<dyn Drive>>>,
+        guard: MutexGuard<'_, Option<Box<Driver>>>,
         now: Instant,
-        change: impl FnOnce(&mut dyn Drive),
+        change: impl FnOnce(&mut Driver),
     ) {
-        let act = |held: &mut Option<Box<dyn Drive>>, work| {
+        let act = |held: &mut Option<Box<Driver>>, work| {
             let driver = held.as_deref_mut()?;
             change(driver);
-            let mut notices = self.act(driver, work, now);
-            notices.over = held.take_if(|driver| driver.is_over());
-            (!notices.are_none()).then_some(notices)
+            let notices = self.act(driver, work, now);
+            let over = held.take_if(|driver| driver.is_over());
+            (over.is_some() || !notices.are_none()).then_some(Outcome { notices, over })
         };
-        self.slot.step(guard, act, |notices| self.tell(notices));
+        self.slot.step(guard, act, |outcome| self.tell(outcome));
     }
 
-    fn act(&self, driver: &mut dyn Drive, work: u8, now: Instant) -> Notices {
+    fn act(&self, driver: &mut Driver, work: u8, now: Instant) -> Notices {
         driver.work(work, now);
         if let Some(faults) = &self.faults
             && let Some(again) = faults.act(driver, now)
@@ -247,11 +260,12 @@ impl Cell {
             driver.note_work(tally);
         }
         let this: Weak<dyn Source> = self.this.clone();
-        driver.conclude(now, &this)
+        driver.finish_step(now, &this)
     }
 
-    fn tell(&self, notices: Notices) {
-        let Some(over) = notices.tell() else { return };
+    fn tell(&self, outcome: Outcome) {
+        outcome.notices.tell(&self.host);
+        let Some(over) = outcome.over else { return };
         self.host.local().connections.strike(self);
         // Only now that the engine has let go of it may the socket be closed.
         drop(over);
@@ -285,7 +299,7 @@ impl Cell {
         self.poll_locked(self.lock(), now);
     }
 
-    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<dyn Drive>>>, now: Instant) {
+    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<Driver>>>, now: Instant) {
         let Some(driver) = guard.as_deref_mut() else { return };
         let at = self.elapsed(now);
         let last = self.polled_at.swap(at, Ordering::AcqRel);
@@ -293,10 +307,10 @@ impl Cell {
             || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
         // Who waits for an event may stop polling at any moment.
         let lease = looping
-            && !self.lease_bar.holds(at)
-            && !driver.turn().leased
+            && !self.lease_backoff.holds(at)
+            && !driver.schedule().leased
             && !self.cqs.iter().any(|cq| cq.is_armed());
-        driver.turn().patient = looping && !self.wait_bar.holds(at);
+        driver.schedule().patient = looping && !self.defer_backoff.holds(at);
         let work = driver.look();
         let plain = !lease && work == RECEIVE && self.slot.pending() == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
@@ -304,7 +318,7 @@ impl Cell {
         } else {
             let work = if plain { 0 } else { work };
             self.slot.leave(work);
-            self.step(guard, now, |driver| driver.turn().leased |= lease);
+            self.step(guard, now, |driver| driver.schedule().leased |= lease);
             self.worked.store(true, Ordering::Release);
         }
         self.drive(0);
@@ -322,7 +336,7 @@ impl Cell {
     }
 
     fn end_lease(&self) {
-        self.with_driver(|driver| driver.turn().leased = false);
+        self.with_driver(|driver| driver.schedule().leased = false);
     }
 
     /// Takes the lease from a thread that has stopped polling, which has its consequences if
@@ -330,16 +344,16 @@ impl Cell {
     fn take_lease(&self) {
         let (mut unseen, mut unsaid) = (false, false);
         self.with_driver(|driver| {
-            unseen = driver.turn().leased && driver.has_arrivals();
-            unsaid = driver.has_unsaid();
-            driver.turn().leased = false;
+            unseen = driver.schedule().leased && driver.has_arrivals();
+            unsaid = driver.has_deferred_reply();
+            driver.schedule().leased = false;
         });
         let now = self.elapsed(clock::now());
         if unseen {
-            self.lease_bar.begin(now);
+            self.lease_backoff.begin(now);
         }
         if unsaid {
-            self.wait_bar.begin(now);
+            self.defer_backoff.begin(now);
         }
     }
 
@@ -351,7 +365,7 @@ impl Cell {
     /// program until it streams again.
     pub fn ring(&self) {
         if self.host.settings().progress == Progress::Engine {
-            self.with_driver(|driver| driver.turn().blocked = true);
+            self.with_driver(|driver| driver.schedule().blocked = true);
             return;
         }
         let rung = self.rung.fetch_add(1, Ordering::AcqRel);
@@ -391,7 +405,7 @@ impl Cell {
         }
     }
 
-    /// Says what the program set for its requests; see [`Drive::set_requester`].
+    /// Says what the program set for its requests; see [`Driver::set_requester`].
     pub fn set_requester(&self, ord: u16, retry_limits: RetryLimits) {
         if self.is_attached() {
             self.with_driver(|driver| driver.set_requester(ord, retry_limits));
@@ -407,8 +421,8 @@ impl Cell {
     }
 
     /// Has the connection take a datagram that reached another socket.
-    pub fn hear(&self, from: (Route, bool), datagram: &mut [u8]) {
-        self.with_driver(|driver| driver.hear(from, datagram));
+    pub fn handle_foreign_datagram(&self, from: (Route, bool), datagram: &mut [u8]) {
+        self.with_driver(|driver| driver.handle_foreign_datagram(from, datagram));
     }
 
     /// Ends the connection: what is posted goes out as far as TCP takes it at once.
@@ -431,7 +445,7 @@ impl Cell {
 
     /// The connection, for a thread that ends the process. It does not wait for the lock: a signal
     /// handler may have interrupted its holder.
-    fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Option<Box<dyn Drive>>>> {
+    fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Option<Box<Driver>>>> {
         loop {
             if let Some(guard) = self.slot.try_lock() {
                 return Some(guard);
@@ -456,7 +470,7 @@ impl Cell {
     }
 }
 
-impl Connection for Cell {
+impl Connection for ConnSlot {
     fn help(&self, now: Instant) {
         let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
         if self.born + owned + POLL_LOOP < now
@@ -479,7 +493,7 @@ impl Connection for Cell {
     }
 }
 
-impl Wake for Cell {
+impl Wake for ConnSlot {
     fn wake(&self) {
         if self.is_attached() {
             self.drive(POSTED);
@@ -487,7 +501,7 @@ impl Wake for Cell {
     }
 }
 
-impl Source for Cell {
+impl Source for ConnSlot {
     fn ready(&self, readiness: Readiness) {
         let receive = if readiness.read { RECEIVE } else { 0 };
         let send = if readiness.write { SEND | WRITABLE } else { 0 };
@@ -498,7 +512,7 @@ impl Source for Cell {
 
     fn timeout(&self, now: Instant) {
         self.slot.leave(TIME | SEND);
-        self.with_driver(|driver| driver.turn().heed_timer(now));
+        self.with_driver(|driver| driver.schedule().heed_timer(now));
     }
 
     fn number(&self) -> usize {
@@ -515,7 +529,7 @@ impl Source for Cell {
     }
 }
 
-impl Leased for Cell {
+impl Leased for ConnSlot {
     fn reclaim(&self, before: Instant) -> bool {
         let missed = self.slot.pending() & SEND != 0;
         if missed {
@@ -574,15 +588,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_becomes_longer_each_time_up_to_its_limit() {
+    fn a_backoff_becomes_longer_each_time_up_to_its_limit() {
         let ms = |ms: u64| ms * 1_000_000;
-        let bar = Bar::up_to(Duration::from_millis(150));
-        assert!(!bar.holds(0));
-        bar.begin(ms(1));
-        assert!(bar.holds(ms(100)) && !bar.holds(ms(101)));
+        let backoff = Backoff::up_to(Duration::from_millis(150));
+        assert!(!backoff.holds(0));
+        backoff.begin(ms(1));
+        assert!(backoff.holds(ms(100)) && !backoff.holds(ms(101)));
         for at in [ms(200), ms(1000)] {
-            bar.begin(at);
-            assert!(bar.holds(at + ms(149)) && !bar.holds(at + ms(150)));
+            backoff.begin(at);
+            assert!(backoff.holds(at + ms(149)) && !backoff.holds(at + ms(150)));
         }
     }
 }

@@ -11,9 +11,10 @@ use weft_rnic::shuttle::{End, Refusal};
 use weft_rnic::wire::shuttle::PathId;
 use weft_verbs::QpState;
 
-use super::DatagramDrive;
-use super::admission::Stage;
-use crate::drive::Answer;
+use super::ShuttleSocket;
+use crate::driver::phase::{Phase, PhaseChange};
+use crate::driver::transport::Core;
+use crate::driver::watcher::Answer;
 
 /// A refusal is believed if nothing better has come after this.
 pub(super) const DOUBT: Duration = Duration::from_millis(300);
@@ -34,21 +35,22 @@ pub(super) struct Absence {
     pub(super) asks_at: Instant,
 }
 
-impl DatagramDrive {
+impl ShuttleSocket {
     /// The peer's host seems to say that nobody is there. Anybody can make such a message (ICMP has
     /// no proof of its sender), so it is a reason to ask the peer, and the peer's silence is what
     /// counts; under a key it is for the connection's own times to end it.
-    pub(super) fn handle_refusal(&mut self, now: Instant) {
+    pub(super) fn handle_refusal(&mut self, core: &mut Core, now: Instant) {
         if self.absence.is_none() {
             self.absence = Some(Absence { since: now, asks_at: now });
-            self.look_after_absence(now);
+            self.look_after_absence(core, now);
         }
     }
 
     /// Asks a peer that seems to be gone, and believes it when nothing was heard for long enough.
-    pub(super) fn look_after_absence(&mut self, now: Instant) {
-        let believed_after = self.absence_counts_after();
-        let (Some(absence), Stage::Bound(shuttle)) = (&mut self.absence, &mut self.stage) else {
+    pub(super) fn look_after_absence(&mut self, core: &mut Core, now: Instant) {
+        let believed_after = absence_counts_after(core);
+        let established = core.phase != Phase::Connecting;
+        let (Some(absence), Some(shuttle)) = (&mut self.absence, core.shuttle_mut()) else {
             return;
         };
         if absence.asks_at > now {
@@ -57,49 +59,36 @@ impl DatagramDrive {
         absence.asks_at = now + ASK_PAUSE;
         if believed_after.is_none_or(|after| now < absence.since + after) {
             shuttle.connection_mut().ask();
-        } else if self.established {
+        } else if established {
             shuttle.handle_unreachable(ns_at(now));
         } else if let Some(hook) = &mut self.hook {
             hook.answer(Answer::Nobody);
-            self.closed = true;
-        }
-    }
-
-    /// How long a peer that seems to be gone must have been silent, if that counts at all.
-    fn absence_counts_after(&self) -> Option<Duration> {
-        let Stage::Bound(shuttle) = &self.stage else { return None };
-        let connection = shuttle.connection();
-        let near = || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS);
-        match (connection.has_heard(), crate::Host::get().secrecy().has_key()) {
-            (false, false) => Some(Duration::ZERO),
-            (false, true) => Some(DOUBT),
-            (true, false) => Some(if near() { UNANSWERED } else { UNANSWERED_FAR }),
-            (true, true) => None,
+            core.phase = core.phase.after(PhaseChange::Gone);
         }
     }
 
     /// Requests that a peer never answers fail, as they would on a wire.
-    pub(super) fn look_after_retries(&mut self, now: Instant) {
-        if self.established || self.qp.sq().is_idle() {
+    pub(super) fn look_after_retries(&mut self, core: &mut Core, now: Instant) {
+        if core.phase != Phase::Connecting || core.qp.sq().is_idle() {
             self.gives_up_at = None;
             return;
         }
         let retry_limits =
-            self.requester.map_or(RetryLimits::default(), |(_, retry_limits)| retry_limits);
+            core.requester.map_or(RetryLimits::default(), |(_, retry_limits)| retry_limits);
         let Some(limit_ns) = retry_limits.limit_ns(None) else { return };
         let at = *self.gives_up_at.get_or_insert(now + Duration::from_nanos(limit_ns));
         if at <= now {
-            weft_rnic::give_up(&self.qp);
+            weft_rnic::give_up(&core.qp);
             self.gives_up_at = None;
-            if self.qp.state() == QpState::Err {
-                self.close(now);
+            if core.qp.state() == QpState::Err {
+                self.close(core, now);
             }
         }
     }
 
     /// Ends that cannot agree on how to protect what they send are told so, and give up.
-    pub(super) fn heed_refusal(&mut self, now: Instant) {
-        if let Stage::Bound(shuttle) = &self.stage {
+    pub(super) fn heed_refusal(&mut self, core: &mut Core, now: Instant) {
+        if let Some(shuttle) = core.shuttle() {
             let doubt = |why| match why {
                 // Shuttle has waited already (S-19).
                 Refusal::Stranger => (now, why),
@@ -112,36 +101,47 @@ impl DatagramDrive {
         }
         let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };
         self.silence = None;
-        if self.qp.state() != QpState::Err {
-            crate::Host::get().secrecy().report(why, self.peer());
-            weft_rnic::give_up(&self.qp);
-            self.close(now);
+        if core.qp.state() != QpState::Err {
+            core.host.secrecy().report(why, peer_of(core));
+            weft_rnic::give_up(&core.qp);
+            self.close(core, now);
         }
     }
 
-    /// Says nothing of a peer that is silent: whoever waits for it has another way to it, or says
-    /// so itself.
-    pub fn overlook_silence(&mut self) {
-        self.silence = None;
+    /// The application wants to send: from now on the peer is waited for, if it is.
+    pub fn await_peer(&mut self, core: &Core) {
+        if core.phase == Phase::Connecting && self.silence.is_none() {
+            self.begin_silence(core);
+        }
     }
 
     /// From now on the peer is waited for.
-    pub(super) fn begin_silence(&mut self) {
+    pub fn begin_silence(&mut self, core: &Core) {
         let here = self.port.number();
-        let awaited = match &self.stage {
-            Stage::Bound(shuttle) => {
-                Awaited::Answer { peer: shuttle.connection().route().remote, here }
-            }
-            Stage::Awaited => Awaited::Request { peer: self.peer(), here },
+        let awaited = match core.shuttle() {
+            Some(shuttle) => Awaited::Answer { peer: shuttle.connection().route().remote, here },
+            None => Awaited::Request { peer: peer_of(core), here },
         };
         self.silence = Some(Silence::new(awaited, clock::now()));
     }
+}
 
-    /// The host of the peer.
-    fn peer(&self) -> IpAddr {
-        match &self.stage {
-            Stage::Bound(shuttle) => shuttle.connection().route().remote.ip(),
-            Stage::Awaited => Ipv6Addr::from(self.qp.attrs().path.dgid).to_canonical(),
-        }
+/// How long a peer that seems to be gone must have been silent, if that counts at all.
+fn absence_counts_after(core: &Core) -> Option<Duration> {
+    let connection = core.shuttle()?.connection();
+    let near = || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS);
+    match (connection.has_heard(), core.host.secrecy().has_key()) {
+        (false, false) => Some(Duration::ZERO),
+        (false, true) => Some(DOUBT),
+        (true, false) => Some(if near() { UNANSWERED } else { UNANSWERED_FAR }),
+        (true, true) => None,
+    }
+}
+
+/// The host of the peer.
+fn peer_of(core: &Core) -> IpAddr {
+    match core.shuttle() {
+        Some(shuttle) => shuttle.connection().route().remote.ip(),
+        None => Ipv6Addr::from(core.qp.attrs().path.dgid).to_canonical(),
     }
 }

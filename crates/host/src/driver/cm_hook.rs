@@ -9,7 +9,7 @@ use weft_rnic::shuttle::Route;
 use weft_rnic::wire::shuttle::hello::HelloKind;
 use weft_rnic::wire::shuttle::{ConnectionId, Packet};
 
-use super::{Answer, LinkWatcher, Notices};
+use super::watcher::{Answer, LinkWatcher, Notices};
 
 /// The place that a connection was granted at. Whoever asks there from the address of its peer is
 /// heard by the connection's own socket.

@@ -1,0 +1,376 @@
+//! Connections in the hands of whoever drives them: what arrives, what leaves, and what follows.
+//!
+//! A [`Driver`] is a connection ([`weft_rnic::Conn`]) with its socket: [`tcp`], or UDP for Shuttle
+//! ([`shuttle`]) and for unreliable datagrams ([`ud`]); loopback has none.
+//!
+//! Order of calls: [`Driver::register`] once; then [`Driver::work`] with what there is to do, then
+//! [`Driver::finish_step`], whose [`Notices`] are told in their order, once the lock is gone.
+
+pub(crate) mod cm_hook;
+mod phase;
+mod schedule;
+pub(crate) mod shuttle;
+mod tcp;
+mod transport;
+mod ud;
+mod watcher;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use weft_net::tcp::ready;
+use weft_net::udp::Port;
+use weft_os::clock::{self, ns_at};
+use weft_os::fds::HighFd;
+use weft_reactor::{Interest, Source};
+use weft_rnic::shuttle::Route;
+use weft_rnic::wire::capability::Capabilities;
+use weft_rnic::{Conn, Input, LoopbackQp, MpaQp, RetryLimits, ShuttleQp, Written};
+use weft_verbs::{Qp, Wake};
+
+use cm_hook::CmHook;
+use phase::{Phase, PhaseChange};
+pub(crate) use schedule::Schedule;
+use shuttle::{Doorkeeper, ShuttleSocket};
+use tcp::TcpSocket;
+pub(crate) use transport::todo;
+use transport::{Core, Ending, Reply, Step, Transport};
+use ud::UdSocket;
+pub(crate) use watcher::Notices;
+pub use watcher::{Answer, LinkWatcher};
+
+use crate::device_kind::Personality;
+use crate::host::Host;
+use crate::tally::{Tally, Work};
+
+/// A connection and its socket.
+pub(crate) struct Driver {
+    core: Core,
+    socket: AnySocket,
+    /// What of its work is in the tally.
+    counted: Work,
+}
+
+enum AnySocket {
+    Tcp(Box<TcpSocket>),
+    Shuttle(Box<ShuttleSocket>),
+    Ud(Box<UdSocket>),
+    /// A queue pair that is its own peer.
+    None,
+}
+
+impl AnySocket {
+    fn get(&self) -> Option<&dyn Transport> {
+        match self {
+            Self::Tcp(socket) => Some(&**socket),
+            Self::Shuttle(socket) => Some(&**socket),
+            Self::Ud(socket) => Some(&**socket),
+            Self::None => None,
+        }
+    }
+
+    fn get_mut(&mut self) -> Option<&mut dyn Transport> {
+        match self {
+            Self::Tcp(socket) => Some(&mut **socket),
+            Self::Shuttle(socket) => Some(&mut **socket),
+            Self::Ud(socket) => Some(&mut **socket),
+            Self::None => None,
+        }
+    }
+}
+
+/// A queue pair, and who is woken when a receive is posted that a message of its peer waits for.
+pub(crate) type Woken = (Arc<Qp>, Weak<dyn Wake>);
+
+/// How a connection over Shuttle comes about.
+pub(crate) enum Beginning {
+    /// The queue pair asks, or has granted it.
+    Bound(Box<ShuttleQp>),
+    /// The peer is to ask, whom the doorkeeper knows.
+    Awaited(Box<dyn Doorkeeper>),
+    /// As [`Beginning::Bound`], for the connection manager. Who has asked is mentioned when it is
+    /// silent, if that is `mentioned`.
+    Managed { shuttle: Box<ShuttleQp>, hook: CmHook, mentioned: bool },
+}
+
+impl Driver {
+    fn new(core: Core, socket: AnySocket) -> Self {
+        Self { core, socket, counted: Work::default() }
+    }
+
+    /// A connection over TCP.
+    pub fn mpa(
+        host: &Arc<Host>,
+        (qp, waker): Woken,
+        mpa: MpaQp,
+        socket: HighFd,
+        watcher: Arc<dyn LinkWatcher>,
+    ) -> Self {
+        let conn = Some(Conn::Mpa(Box::new(mpa)));
+        let mut core = Core::new(Arc::clone(host), Personality::Iwarp, (qp, waker), conn);
+        core.connections = 1;
+        Self::new(core, AnySocket::Tcp(Box::new(TcpSocket::new(socket, watcher))))
+    }
+
+    /// A connection over Shuttle at `port`.
+    pub fn shuttle(host: &Arc<Host>, woken: Woken, port: Arc<Port>, beginning: Beginning) -> Self {
+        let mut socket = ShuttleSocket::new(port);
+        let mut silent = false;
+        let conn = match beginning {
+            Beginning::Bound(shuttle) => Some(Conn::Shuttle(shuttle)),
+            Beginning::Awaited(doorkeeper) => {
+                socket.doorkeeper = Some(doorkeeper);
+                None
+            }
+            Beginning::Managed { shuttle, hook, mentioned } => {
+                silent = mentioned && !hook.is_guest();
+                socket.hook = Some(hook);
+                Some(Conn::Shuttle(shuttle))
+            }
+        };
+        let core = Core::new(Arc::clone(host), Personality::Roce, woken, conn);
+        if silent {
+            socket.begin_silence(&core);
+        }
+        Self::new(core, AnySocket::Shuttle(Box::new(socket)))
+    }
+
+    /// Unreliable datagrams at `port`. With a `group` it only receives, what comes to that.
+    pub fn ud(host: &Arc<Host>, woken: Woken, port: Arc<Port>, group: Option<IpAddr>) -> Self {
+        let (conn, socket) = ud::open(host, Arc::clone(&woken.0), port, group);
+        let conn = Some(Conn::Datagram(Box::new(conn)));
+        let core = Core::new(Arc::clone(host), Personality::Roce, woken, conn);
+        Self::new(core, AnySocket::Ud(Box::new(socket)))
+    }
+
+    /// A queue pair of a device of this kind that is its own peer, and serves `ird` Reads and
+    /// Atomics at once.
+    pub fn loopback(host: &Arc<Host>, kind: Personality, (qp, waker): Woken, ird: u16) -> Self {
+        let loopback = LoopbackQp::new(Arc::clone(&qp), ird);
+        let conn = Some(Conn::Loopback(Box::new(loopback)));
+        let mut core = Core::new(Arc::clone(host), kind, (qp, waker), conn);
+        core.connections = 2;
+        Self::new(core, AnySocket::None)
+    }
+
+    /// Has the reactor watch the socket for `source`.
+    pub fn register(&mut self, source: Arc<dyn Source>) {
+        if let Some(socket) = self.socket.get() {
+            let reactor = self.core.host.reactor();
+            self.core.token = Some(reactor.add(socket.fd(), Interest::READ, source));
+        }
+    }
+
+    /// Puts the faults that are planned for the queue pair `number` before its socket.
+    pub fn inject_faults(&mut self, number: u32) {
+        if let Some(socket) = self.socket.get_mut() {
+            socket.inject_faults(&self.core, number);
+        }
+    }
+
+    /// Who does what below the verbs, once there is a connection.
+    pub fn capabilities(&self) -> Option<Capabilities> {
+        let conn = self.core.conn.as_ref().filter(|_| self.core.phase.has_socket());
+        conn.map(Conn::capabilities)
+    }
+
+    /// Which device it belongs to.
+    pub fn kind(&self) -> Personality {
+        self.core.kind
+    }
+
+    /// Its queue pair.
+    pub fn qp(&self) -> &Arc<Qp> {
+        &self.core.qp
+    }
+
+    /// Who drives it.
+    pub fn schedule(&mut self) -> &mut Schedule {
+        &mut self.core.schedule
+    }
+
+    /// Says what the application has set for its requests: how many Reads and Atomics may be
+    /// outstanding, and how long a request waits for a peer that does not answer.
+    pub fn set_requester(&mut self, ord: u16, limits: RetryLimits) {
+        self.core.requester = Some((ord, limits));
+        if let AnySocket::Shuttle(socket) = &mut self.socket {
+            socket.await_peer(&self.core);
+        }
+        if let Some(conn) = &mut self.core.conn {
+            conn.set_requester(ord, limits);
+        }
+    }
+
+    /// Has messages wait for their receives without end; over TCP.
+    pub fn wait_for_recv_forever(&mut self) {
+        if let (AnySocket::Tcp(socket), Some(Conn::Mpa(mpa))) =
+            (&mut self.socket, &mut self.core.conn)
+        {
+            mpa.wait_for_recv_forever();
+            socket.tolerate_silence();
+        }
+    }
+
+    /// Whether nothing is left of the connection.
+    pub fn is_over(&self) -> bool {
+        self.core.phase == Phase::Closed
+    }
+
+    /// What a polling thread should do.
+    pub fn look(&self) -> u8 {
+        let Some(socket) = self.socket.get() else { return 0 };
+        self.core.look(|| {
+            let ready = ready(socket.fd());
+            // Over UDP errors and what is due are found by receiving.
+            (ready.read || !matches!(self.socket, AnySocket::Tcp(_)), ready.write)
+        })
+    }
+
+    /// Whether something has arrived that nobody has received.
+    pub fn has_arrivals(&self) -> bool {
+        let unread = self.core.phase.has_socket()
+            && !(matches!(self.socket, AnySocket::Ud(_)) && self.core.waits_for_recv());
+        unread && self.socket.get().is_some_and(|socket| ready(socket.fd()).read)
+    }
+
+    /// Whether an acknowledgement waits for the next call of the thread that polls.
+    pub fn has_deferred_reply(&self) -> bool {
+        self.core.reply == Reply::Deferred
+    }
+
+    /// Takes a datagram that reached another socket than its own; over Shuttle.
+    pub fn handle_foreign_datagram(&mut self, from: (Route, bool), datagram: &mut [u8]) {
+        if let AnySocket::Shuttle(socket) = &mut self.socket {
+            socket.handle_foreign_datagram(&mut self.core, from, datagram);
+        }
+    }
+
+    /// Does what `work` says.
+    pub fn work(&mut self, work: u8, now: Instant) {
+        let core = &mut self.core;
+        if work & todo::POSTED != 0 {
+            core.handle_posted();
+        }
+        match self.socket.get_mut() {
+            Some(socket) => run(core, socket, work, now),
+            None => reflect(core, now),
+        }
+    }
+
+    /// Receives; whether there was nothing, so that nothing follows from it either. The buffer
+    /// stays with a connection that is polled.
+    pub fn finds_nothing(&mut self, now: Instant) -> bool {
+        let core = &mut self.core;
+        let due = core.is_due(now);
+        if due {
+            core.note_stop(now);
+        }
+        let step = Step { work: todo::RECEIVE, now, due: false, stopped: None };
+        let received = self.socket.get_mut().is_some_and(|socket| socket.receive(core, &step));
+        if received && core.reply == Reply::None {
+            core.reply = Reply::Pending;
+        }
+        core.reply == Reply::None && !due && core.phase.has_socket()
+    }
+
+    /// Goes to another queue pair before anything was sent, to be registered anew; over Shuttle.
+    pub fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
+        self.core.rebind(qp, waker);
+        self.counted = Work::default();
+    }
+
+    /// Ends the connection in good order.
+    pub fn disconnect(&mut self) {
+        self.end(Ending::Orderly);
+    }
+
+    /// Ends the connection without waiting for the peer.
+    pub fn abandon(&mut self) {
+        self.end(Ending::Abandoned);
+        self.core.phase = self.core.phase.after(PhaseChange::Gone);
+    }
+
+    /// Has the peer vanish, as far as this side can tell.
+    pub fn lose_peer(&mut self) {
+        self.end(Ending::PeerLost);
+    }
+
+    fn end(&mut self, how: Ending) {
+        let core = &mut self.core;
+        match self.socket.get_mut() {
+            Some(socket) => socket.end(core, how),
+            None => {
+                if how == Ending::Orderly {
+                    reflect(core, clock::now());
+                }
+                core.handle(Input::Close, ns_at(clock::now()));
+            }
+        }
+    }
+
+    /// Adds what was done since the last call to the tally.
+    pub fn note_work(&mut self, tally: &Tally) {
+        tally.note_since(self.core.kind, self.core.work_done(), &mut self.counted);
+    }
+
+    /// Draws the conclusions: what to tell, whom to watch for, when to wake.
+    pub fn finish_step(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
+        let (core, mut notices) = (&mut self.core, Notices::default());
+        let Some(socket) = self.socket.get_mut() else {
+            core.schedule.blocked = false;
+            if core.conn.as_ref().is_some_and(Conn::is_dead) {
+                core.phase = core.phase.after(PhaseChange::Gone);
+            }
+            return notices;
+        };
+        let watch = socket.finish_step(core, now, &mut notices);
+        if core.phase.has_socket() {
+            core.watch(now, watch, this);
+        } else {
+            notices.finished = core.token.take();
+        }
+        notices
+    }
+
+    /// Sees to it that what was completed reaches the peer although the process ends.
+    pub fn flush_at_exit(&mut self, until: Instant) {
+        if let Some(socket) = self.socket.get_mut() {
+            socket.flush_at_exit(&mut self.core, until);
+        }
+    }
+}
+
+/// A step of a connection that has a socket.
+fn run(core: &mut Core, socket: &mut dyn Transport, work: u8, now: Instant) {
+    if core.phase == Phase::Closed {
+        return;
+    }
+    core.note_stop(now);
+    let due = work & todo::TIME != 0 || core.is_due(now);
+    let step = Step { work, now, due, stopped: core.take_stop() };
+    let deferred = core.reply == Reply::Deferred;
+    let moved = core.reply == Reply::Pending;
+    core.reply = Reply::None;
+    let moved = socket.receive(core, &step) | moved;
+    socket.advance(core, &step);
+    let open = core.phase.has_socket() && (!core.schedule.blocked || step.has(todo::WRITABLE));
+    let pressing = due || deferred || step.has(todo::POSTED | todo::SEND);
+    if moved && !pressing {
+        core.reply = Reply::Pending;
+    }
+    if open && (moved || pressing) {
+        socket.transmit(core, &step);
+    }
+    if core.reply == Reply::Pending {
+        core.reply = Reply::None;
+    }
+}
+
+/// A step of a queue pair that is its own peer: what is posted is done at once.
+fn reflect(core: &mut Core, now: Instant) {
+    if let Some(conn) = &mut core.conn {
+        conn.poll_transmit(|| ns_at(now), |_| Written::Blocked);
+    }
+    core.offer_held(now);
+}

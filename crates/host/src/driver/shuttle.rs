@@ -1,0 +1,449 @@
+//! A Shuttle connection over UDP: datagrams in, datagrams out, and what follows from them.
+
+mod absence;
+mod admission;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_fault::Way;
+use weft_net::buffers::Buffer;
+use weft_net::silence::Silence;
+use weft_net::tcp;
+use weft_net::udp::{BUNDLE_OCTETS, Port};
+use weft_os::clock::{self, instant_at, ns_at};
+use weft_rnic::shuttle::{End, Refusal, Route};
+use weft_rnic::wire::shuttle::greeting::Greeting;
+use weft_rnic::{Conn, Established, Event, Input, Sending, Written};
+use weft_verbs::QpState;
+
+use absence::{Absence, DOUBT};
+use admission::turn_away;
+pub(crate) use admission::{Admission, Doorkeeper};
+
+use super::cm_hook::CmHook;
+use super::phase::{Phase, PhaseChange};
+use super::transport::{Core, Ending, ReactorWatch, Reply, Step, Transport, todo};
+use super::watcher::{Answer, Notices};
+use crate::faults::Wire;
+use crate::time_wait;
+
+/// Bundles received in one go at most, so that one connection does not starve the others.
+const RECEIVES_MAX: usize = 16;
+/// Timers of a connection whose socket is full are looked at again after this.
+const BLOCKED_PAUSE: Duration = Duration::from_millis(1);
+/// A connection that the peer has closed is looked at again after this.
+const ENDED_PAUSE: Duration = Duration::from_millis(500);
+
+/// The socket of a Shuttle connection, and what is known of its peer.
+pub(super) struct ShuttleSocket {
+    /// Until the connection is established, if the peer asks for it.
+    pub doorkeeper: Option<Box<dyn Doorkeeper>>,
+    pub hook: Option<CmHook>,
+    port: Arc<Port>,
+    buffer: Option<Buffer>,
+    /// How the handshake came to nothing, until the connection manager is told.
+    failed: Option<Answer>,
+    /// Datagrams that the socket has dropped, as far as the connection knows.
+    dropped: u32,
+    /// Until when requests wait for a peer that has never answered.
+    gives_up_at: Option<Instant>,
+    /// When one that has never answered is mentioned, once the application wants to send.
+    silence: Option<Silence>,
+    /// Why the peer cannot have a connection, and from when on that is believed: others could have
+    /// sent what it seems to have sent.
+    doubt: Option<(Instant, Refusal)>,
+    wire: Option<Box<Wire<(Route, bool)>>>,
+    /// The peer's host seems to have said that nobody is there, and nothing was heard since.
+    absence: Option<Absence>,
+    /// Where the peer was when it was last heard elsewhere.
+    follows: Option<SocketAddr>,
+    /// The route that the socket is devoted to.
+    own: Option<Route>,
+}
+
+impl ShuttleSocket {
+    pub fn new(port: Arc<Port>) -> Self {
+        Self {
+            doorkeeper: None,
+            hook: None,
+            port,
+            buffer: None,
+            failed: None,
+            dropped: 0,
+            gives_up_at: None,
+            silence: None,
+            doubt: None,
+            wire: None,
+            absence: None,
+            follows: None,
+            own: None,
+        }
+    }
+
+    /// Receives what is there; whether something was. The time is taken after each call: a process
+    /// that had to wait for a processor before it would else believe in round trips shorter than
+    /// the path's.
+    fn receive_bundles(&mut self, core: &mut Core) -> bool {
+        let mut received = self.wire.is_some() && self.take_late(core, clock::now());
+        // What is received stays where it is while the connection takes it.
+        let mut buffer = self.buffer.take().unwrap_or_else(Buffer::take);
+        for _ in 0..RECEIVES_MAX {
+            let room = &mut buffer.room()[..BUNDLE_OCTETS];
+            let Some(bundle) = self.port.receive(room, self.own.as_ref()) else { break };
+            let now = clock::now();
+            received = true;
+            // Zero where the kernel has nothing to say.
+            let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
+            self.dropped += dropped;
+            if let (Some(shuttle), 1..) = (core.shuttle_mut(), dropped) {
+                shuttle.note_dropped(dropped);
+            }
+            self.absence = None;
+            for datagram in room[..bundle.octets].chunks_mut(bundle.each) {
+                let from = (bundle.route, bundle.marked);
+                if let Some(wire) = &mut self.wire
+                    && !wire.passes(now, from, datagram)
+                {
+                    continue;
+                }
+                if let Some(hook) = &self.hook
+                    && hook.is_strange(ns_at(now), bundle.route, datagram)
+                {
+                    continue;
+                }
+                self.take(core, now, from, datagram);
+            }
+        }
+        match core.schedule.leased {
+            true => self.buffer = Some(buffer),
+            false => buffer.put(),
+        }
+        received
+    }
+
+    /// Takes a datagram. A Request that the doorkeeper grants binds the queue pair; one that seems
+    /// to be the peer's and cannot be granted is answered.
+    fn take(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (route, marked): (Route, bool),
+        bytes: &mut [u8],
+    ) {
+        let admission = match &mut self.doorkeeper {
+            Some(doorkeeper) => doorkeeper.admit(ns_at(now), route, bytes),
+            None => Admission::None,
+        };
+        match admission {
+            Admission::Granted(mut bound) => {
+                if let Some((ord, retry_limits)) = core.requester {
+                    bound.set_ord(ord);
+                    bound.set_retry_limits(retry_limits);
+                }
+                core.conn = Some(Conn::Shuttle(bound));
+            }
+            Admission::Refused(why) if core.conn.is_none() => {
+                turn_away(&self.port, &route, why, bytes);
+                self.doubt.get_or_insert((now + DOUBT, why));
+            }
+            Admission::Refused(_) | Admission::None => {
+                core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
+            }
+        }
+    }
+
+    /// Takes what was late and is due; whether something was.
+    fn take_late(&mut self, core: &mut Core, now: Instant) -> bool {
+        let mut received = false;
+        while let Some(wire) = &mut self.wire
+            && let Some((mut datagram, from)) = wire.line.pop(now)
+        {
+            received = true;
+            self.take(core, now, from, &mut datagram);
+        }
+        received
+    }
+
+    /// Takes a datagram that reached another socket.
+    pub fn handle_foreign_datagram(
+        &mut self,
+        core: &mut Core,
+        from: (Route, bool),
+        bytes: &mut [u8],
+    ) {
+        let (route, marked) = from;
+        let now = clock::now();
+        core.note_stop(now);
+        self.absence = None;
+        if let Some(wire) = &mut self.wire
+            && !wire.passes(now, from, bytes)
+        {
+            return;
+        }
+        if core.shuttle().is_some() {
+            core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
+            if core.reply == Reply::None {
+                core.reply = Reply::Pending;
+            }
+            self.follow(core);
+        }
+    }
+
+    /// A peer that comes from another address has the socket to itself once it is known to be
+    /// there.
+    fn follow(&mut self, core: &Core) {
+        let Some(shuttle) = core.shuttle() else { return };
+        let remote = shuttle.connection().route().remote;
+        if self.is_guest() && self.follows != Some(remote) {
+            // Where the system refuses, the peer goes on to be heard elsewhere.
+            let _connected = self.port.connect(remote);
+            self.follows = Some(remote);
+        }
+    }
+
+    /// Whether the connection was granted at a place that hears what comes from elsewhere.
+    fn is_guest(&self) -> bool {
+        self.hook.as_ref().is_some_and(CmHook::is_guest)
+    }
+
+    fn send(&mut self, core: &mut Core) {
+        let Some(shuttle) = core.shuttle_mut() else { return };
+        let clock_ns = || ns_at(clock::now());
+        let own = self.own.as_ref();
+        let outcome = match &mut self.wire {
+            None => shuttle.poll_transmit(clock_ns, |burst| self.port.send(burst, own)),
+            Some(wire) => shuttle.poll_transmit(clock_ns, |burst| match burst.lengths.first() {
+                Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
+                _ => self.port.send_first(burst, own),
+            }),
+        };
+        core.schedule.blocked = outcome != Sending::Done;
+    }
+
+    /// Takes what has come about on the connection.
+    fn take_events(&mut self, core: &mut Core) {
+        while let Some(event) = core.conn.as_mut().and_then(Conn::poll_event) {
+            match event {
+                Event::Established(established) => self.greet(core, &established),
+                Event::Ended { end, private_data } if core.phase == Phase::Connecting => {
+                    self.failed = Some(match end {
+                        End::Rejected(reason) => Answer::Refused { reason, private_data },
+                        end => Answer::None(end),
+                    });
+                }
+                Event::Ended { .. } | Event::Dropped(_) | Event::Notice { .. } => {}
+            }
+        }
+    }
+
+    /// The peer's answer says how much it can hold.
+    fn greet(&mut self, core: &mut Core, established: &Established) {
+        let Some(shuttle) = core.shuttle_mut() else { return };
+        let route = shuttle.connection().route();
+        if let Some(greeting) = Greeting::parse(&established.private_data) {
+            shuttle.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
+        }
+        shuttle.limit_ord(established.ord);
+        core.phase = core.phase.after(PhaseChange::Established);
+        core.connections = 1;
+        self.silence = None;
+        self.doorkeeper = None;
+        log::debug!("queue pair {:#x} is connected to {}", core.qp.num(), route.remote);
+        if let Some(hook) = &mut self.hook {
+            hook.granted(established.clone());
+        }
+        // A peer on this machine does not move to another address.
+        if route.local.ip() == route.remote.ip() && self.port.devote(&route) {
+            self.own = Some(route);
+        }
+    }
+
+    /// Tells the connection manager what has come of the connection.
+    fn report(&mut self, core: &mut Core, now: Instant, notices: &mut Notices) {
+        if self.port.was_refused() && self.hook.is_some() {
+            self.handle_refusal(core, now);
+        }
+        self.take_events(core);
+        let (Some(hook), Some(shuttle)) = (&mut self.hook, core.shuttle()) else { return };
+        if let Some(answer) = self.failed.take() {
+            hook.answer(answer);
+        }
+        hook.tell(core.phase == Phase::Closed || shuttle.end().is_some(), notices);
+    }
+
+    fn close(&mut self, core: &mut Core, now: Instant) {
+        match core.conn {
+            Some(_) => {
+                core.handle(Input::Close, ns_at(now));
+            }
+            None => core.phase = core.phase.after(PhaseChange::Gone),
+        }
+    }
+
+    /// Nothing here needs a connection that the peer has closed; whether it can go. The peer may
+    /// not have the answer to its Close: that stays, and the socket where nobody else hears it ask.
+    fn leave(&mut self, core: &mut Core, now: Instant) -> bool {
+        let Some(shuttle) = core.shuttle() else { return true };
+        let Some(owed) = shuttle.time_wait() else { return shuttle.is_over(ns_at(now)) };
+        let until_ns = owed.forget_ns();
+        core.host.local().time_waits.keep(owed);
+        if !self.is_guest() {
+            if let Some(token) = core.token.take() {
+                core.host.reactor().remove(token);
+            }
+            time_wait::keep_socket(&core.host, Arc::clone(&self.port), self.own, until_ns);
+        }
+        true
+    }
+
+    /// When something is due.
+    fn due(&self, core: &Core, now: Instant) -> Option<Instant> {
+        let own = match core.shuttle() {
+            Some(shuttle) if shuttle.end().is_some() => {
+                let pause = shuttle.is_dead().then(|| now + ENDED_PAUSE);
+                pause.or(shuttle.orphans_due_ns().map(instant_at))
+            }
+            Some(shuttle) => shuttle.poll_timeout().map(instant_at),
+            None => None,
+        };
+        let late = self.wire.as_ref().and_then(|wire| wire.next_due());
+        let doubt = self.doubt.filter(|_| core.qp.state() != QpState::Err);
+        let believed = doubt.map(|(believed, _)| believed);
+        let silence = self.silence.as_ref().and_then(Silence::due);
+        let asks_at = self.absence.map(|absence| absence.asks_at);
+        let all = [own, self.gives_up_at, late, believed, silence, asks_at];
+        all.into_iter().flatten().min()
+    }
+
+    /// The process was stopped: what it has waited for was not there to be heard either.
+    fn note_stop(&mut self, stopped: Duration) {
+        // The peer's host will say again that nobody is there.
+        self.absence = None;
+        let doubt = self.doubt.as_mut().map(|(believed, _)| believed);
+        self.gives_up_at.iter_mut().chain(doubt).for_each(|at| *at += stopped);
+    }
+
+    fn disconnect(&mut self, core: &mut Core) {
+        // What has arrived by now is taken before, as an adapter would have: its sender may not
+        // care for it any more, but would be told that it failed.
+        self.receive_bundles(core);
+        self.close(core, clock::now());
+        core.schedule.blocked = false;
+        self.send(core);
+    }
+}
+
+/// Whether what was received has nothing left to do but to be acknowledged, and the thread that
+/// polls is about to see it complete something.
+fn may_defer(core: &Core) -> bool {
+    let sees = || core.qp.recv_cq().has_entries() || core.qp.send_cq().has_entries();
+    core.schedule.leased && core.schedule.patient && sees()
+}
+
+impl Transport for ShuttleSocket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.port.as_fd()
+    }
+
+    fn inject_faults(&mut self, core: &Core, number: u32) {
+        self.wire = Wire::of(core.host.faults(), number);
+    }
+
+    fn receive(&mut self, core: &mut Core, step: &Step) -> bool {
+        if let Some(stopped) = step.stopped {
+            self.note_stop(stopped);
+        }
+        let mut received = false;
+        if step.has(todo::RECEIVE) || step.stopped.is_some() {
+            received = self.receive_bundles(core);
+        }
+        if step.due && self.wire.is_some() {
+            received |= self.take_late(core, step.now);
+        }
+        received
+    }
+
+    fn advance(&mut self, core: &mut Core, step: &Step) {
+        if step.due {
+            core.handle(Input::Timeout, ns_at(clock::now()));
+        }
+        core.offer_held(step.now);
+        self.take_events(core);
+        self.heed_refusal(core, step.now);
+        self.look_after_absence(core, step.now);
+        self.look_after_retries(core, step.now);
+        if let Some(silence) = &mut self.silence {
+            silence.look(step.now);
+        }
+    }
+
+    fn transmit(&mut self, core: &mut Core, _: &Step) {
+        if core.reply == Reply::Pending && may_defer(core) {
+            core.reply = Reply::Deferred;
+            return;
+        }
+        self.send(core);
+    }
+
+    fn end(&mut self, core: &mut Core, how: Ending) {
+        match how {
+            Ending::Orderly | Ending::Abandoned => self.disconnect(core),
+            Ending::PeerLost => {
+                if let Some(wire) = &mut self.wire {
+                    wire.cut();
+                }
+            }
+        }
+    }
+
+    fn finish_step(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        notices: &mut Notices,
+    ) -> ReactorWatch {
+        self.report(core, now, notices);
+        let end = match core.shuttle() {
+            // Until the queue pair has failed, its requests are to hear that nobody is there.
+            Some(shuttle) if shuttle.is_dead() => shuttle.end(),
+            _ => None,
+        };
+        let gone = match end {
+            None => false,
+            Some(End::Peer(_)) => core.phase == Phase::Closed || self.leave(core, now),
+            Some(_) => true,
+        };
+        if gone {
+            core.phase = core.phase.after(PhaseChange::Gone);
+        }
+        if core.phase == Phase::Closed {
+            self.report(core, now, notices);
+        }
+        core.due = self.due(core, now);
+        // A thread that polls looks at the clock as well. What cannot be sent stays due; the socket
+        // tells when it can.
+        let timer = core.due.filter(|_| !core.schedule.leased);
+        let pause = if core.schedule.blocked { BLOCKED_PAUSE } else { Duration::ZERO };
+        ReactorWatch { read: true, timer: timer.map(|due| due.max(now + pause)) }
+    }
+
+    /// A Close is repeated until it is answered: only then the peer has all acknowledgements.
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) {
+        self.disconnect(core);
+        while core.phase != Phase::Closed && clock::now() < until {
+            if core.shuttle().is_none_or(|shuttle| shuttle.end().is_some()) {
+                return;
+            }
+            tcp::wait(self.port.as_fd(), false);
+            let (work, now) = (todo::RECEIVE | todo::TIME | todo::WRITABLE, clock::now());
+            core.note_stop(now);
+            let step = Step { work, now, due: true, stopped: core.take_stop() };
+            self.receive(core, &step);
+            self.advance(core, &step);
+            self.send(core);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! A TCP connection: bytes in, bytes out, and what follows from them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use weft_net::buffers::Buffer;
+use weft_net::tcp::{self, Received};
+use weft_os::clock::{self, instant_at, ns_at};
+use weft_os::fds::HighFd;
+use weft_rnic::{Conn, Event, Input, Sending};
+
+use super::phase::{Phase, PhaseChange};
+use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
+use super::watcher::{LinkWatcher, Notices};
+use crate::connections::LINGER;
+use crate::faults::Wire;
+
+/// Receives in one go at most, so that one connection does not starve the others.
+const RECEIVES_MAX: usize = 4;
+/// Payload sent between two looks at the segment size. TCP raises it once it knows the peer's
+/// window: over loopback from 32 KiB to 64 KiB.
+const SEGMENT_LOOK: u64 = 1 << 20;
+
+/// How often in the time that a peer may be silent it is looked whether it is.
+const SILENCE_LOOKS: u32 = 4;
+
+/// What is known of the peer's acknowledgements.
+#[derive(Clone, Copy, Debug)]
+enum PeerAcks {
+    /// Nothing is owed.
+    None,
+    /// Since then something was perhaps not acknowledged, and when that is looked at.
+    Owed { since: Instant, look_at: Instant },
+    /// A peer that says nothing and takes nothing is waited for, as TCP does by itself.
+    Tolerated,
+}
+
+/// The socket of a TCP connection.
+pub(super) struct TcpSocket {
+    fd: HighFd,
+    buffer: Option<Buffer>,
+    /// When so much payload is sent, the segment size is looked at again.
+    next_segment_look: u64,
+    watcher: Option<Arc<dyn LinkWatcher>>,
+    acks: PeerAcks,
+    /// Until when the peer may take to close as well, once this half is closed.
+    lingers_until: Option<Instant>,
+    wire: Option<Box<Wire<()>>>,
+}
+
+impl TcpSocket {
+    pub fn new(fd: HighFd, watcher: Arc<dyn LinkWatcher>) -> Self {
+        Self {
+            fd,
+            buffer: None,
+            next_segment_look: SEGMENT_LOOK,
+            watcher: Some(watcher),
+            acks: PeerAcks::None,
+            lingers_until: None,
+            wire: None,
+        }
+    }
+
+    /// Waits for a silent peer as TCP does by itself.
+    pub fn tolerate_silence(&mut self) {
+        self.acks = PeerAcks::Tolerated;
+        tcp::never_give_up(self.fd.as_fd());
+    }
+
+    /// A peer whose host is silent for too long has gone. One that only does not read may be
+    /// stopped: its host says so, and it is waited for.
+    fn look_for_silence(&mut self, core: &mut Core, now: Instant) {
+        let limit = core.host.settings().stall_after;
+        let PeerAcks::Owed { since, look_at } = self.acks else { return };
+        if look_at > now {
+            return;
+        }
+        self.acks = PeerAcks::None;
+        if let Some(silence) = tcp::silence(self.fd.as_fd()) {
+            if silence >= limit && now.saturating_duration_since(since) >= limit {
+                return self.closed(core);
+            }
+            self.acks = PeerAcks::Owed { since, look_at: now + limit / SILENCE_LOOKS };
+        }
+    }
+
+    /// Receives what is there; whether something was.
+    fn receive_bytes(&mut self, core: &mut Core, now: Instant) -> bool {
+        if core.is_held() {
+            if tcp::is_broken(self.fd.as_fd()) {
+                self.left(core, now);
+            }
+            return false;
+        }
+        if self.wire.is_some() {
+            return self.receive_by_wire(core, now);
+        }
+        let mut received = false;
+        for _ in 0..RECEIVES_MAX {
+            let buffer = self.buffer.get_or_insert_with(Buffer::take);
+            let room = buffer.room().len();
+            match tcp::receive(self.fd.as_fd(), buffer.room()) {
+                Received::Nothing => break,
+                Received::Closed => {
+                    self.left(core, now);
+                    break;
+                }
+                Received::Octets(octets) => {
+                    received = true;
+                    buffer.fill(octets);
+                    self.deliver(core, now);
+                    if octets < room || core.is_held() {
+                        break;
+                    }
+                }
+            }
+        }
+        if !core.schedule.leased
+            && let Some(empty) = self.buffer.take_if(|b| b.is_empty())
+        {
+            empty.put();
+        }
+        received
+    }
+
+    /// The same, over a wire that does something to what arrives.
+    fn receive_by_wire(&mut self, core: &mut Core, now: Instant) -> bool {
+        let Some(wire) = &mut self.wire else { return false };
+        let mut scratch = Buffer::take();
+        let mut received = false;
+        for _ in 0..RECEIVES_MAX {
+            if wire.closed || wire.line.is_full() {
+                break;
+            }
+            let room = scratch.room();
+            match tcp::receive(self.fd.as_fd(), room) {
+                Received::Nothing => break,
+                Received::Closed => wire.closed = true,
+                Received::Octets(octets) => {
+                    received = true;
+                    let mut piece = room[..octets].to_vec();
+                    wire.spoil(&mut piece);
+                    let due = now + wire.lateness().unwrap_or_default();
+                    wire.line.push(due, piece, ());
+                }
+            }
+        }
+        scratch.put();
+        self.deliver_late(core, now) | received
+    }
+
+    /// Gives the connection what is due; whether something was.
+    fn deliver_late(&mut self, core: &mut Core, now: Instant) -> bool {
+        let mut received = false;
+        while !core.is_held()
+            && let Some(wire) = &mut self.wire
+            && let Some((piece, ())) = wire.line.pop(now)
+        {
+            received = true;
+            let buffer = self.buffer.get_or_insert_with(Buffer::take);
+            // A buffer has room for what was received at once, behind a frame.
+            buffer.room()[..piece.len()].copy_from_slice(&piece);
+            buffer.fill(piece.len());
+            self.deliver(core, now);
+        }
+        if self.wire.as_ref().is_some_and(|wire| wire.closed && wire.line.is_empty()) {
+            self.left(core, now);
+        }
+        received
+    }
+
+    /// Gives the connection what was received. A message that waits for a receive stays in the
+    /// buffer, and what follows it with TCP, whose window then holds the peer back.
+    fn deliver(&mut self, core: &mut Core, now: Instant) {
+        let Some(buffer) = &mut self.buffer else { return };
+        loop {
+            let consumed = core.handle(Input::Bytes(buffer.bytes()), ns_at(now));
+            buffer.consume(consumed);
+            if !core.is_held() || !core.await_recv() {
+                return;
+            }
+        }
+    }
+
+    fn send(&mut self, core: &mut Core, now: Instant) {
+        let fd = self.fd.as_fd();
+        let Some(mpa) = core.mpa() else { return };
+        let before = mpa.stats().octets_out;
+        let outcome = mpa.poll_transmit(|out| tcp::send(fd, out));
+        let sent = mpa.stats().octets_out;
+        if sent >= self.next_segment_look {
+            self.next_segment_look = sent + SEGMENT_LOOK;
+            mpa.set_emss(tcp::segment_size(fd));
+        }
+        if sent != before && matches!(self.acks, PeerAcks::None) {
+            let look_at = now + core.host.settings().stall_after / SILENCE_LOOKS;
+            self.acks = PeerAcks::Owed { since: now, look_at };
+        }
+        match outcome {
+            Sending::Done => core.schedule.blocked = false,
+            Sending::More | Sending::Blocked => core.schedule.blocked = true,
+            Sending::Failed => {
+                // What the peer said before it went, a Terminate above all, is still to be read.
+                while core.phase.has_socket() && self.receive_bytes(core, now) {}
+                self.left(core, now);
+            }
+        }
+    }
+
+    /// The peer has ended the connection.
+    fn left(&mut self, core: &mut Core, now: Instant) {
+        if core.phase == Phase::Closed {
+            return;
+        }
+        core.handle(Input::PeerGone, ns_at(now));
+        if core.conn.as_ref().is_none_or(Conn::is_dead) {
+            return self.closed(core);
+        }
+        core.phase = core.phase.after(PhaseChange::PeerLeft);
+        core.schedule.blocked = false;
+        if let Some(buffer) = &mut self.buffer {
+            buffer.clear();
+        }
+    }
+
+    fn closed(&mut self, core: &mut Core) {
+        self.close(core);
+        core.phase = core.phase.after(PhaseChange::Gone);
+        core.schedule.blocked = false;
+    }
+
+    /// What was received and not consumed is of no use to a closed connection.
+    fn close(&mut self, core: &mut Core) {
+        core.handle(Input::Close, 0);
+        if let Some(buffer) = &mut self.buffer {
+            buffer.clear();
+        }
+    }
+
+    fn disconnect(&mut self, core: &mut Core) {
+        match core.phase {
+            Phase::Connecting | Phase::Open => {
+                self.send(core, clock::now());
+                self.close(core);
+            }
+            Phase::Left => self.closed(core),
+            Phase::Lingering | Phase::Closed => {}
+        }
+        // What is framed might wait for a peer that does not read for as long as that likes.
+        let finished = core.mpa().is_none_or(|mpa| mpa.is_finished());
+        if matches!(self.acks, PeerAcks::Tolerated) && !finished {
+            core.phase = core.phase.after(PhaseChange::Gone);
+        }
+    }
+}
+
+impl Transport for TcpSocket {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn inject_faults(&mut self, core: &Core, number: u32) {
+        self.wire = Wire::of(core.host.faults(), number);
+    }
+
+    fn receive(&mut self, core: &mut Core, step: &Step) -> bool {
+        if core.phase == Phase::Left {
+            self.left(core, step.now);
+            return false;
+        }
+        let mut received = false;
+        if (step.has(todo::POSTED) || step.due) && core.is_held() {
+            self.deliver(core, step.now);
+            received = true;
+        }
+        let late = step.due && self.wire.is_some();
+        if step.has(todo::RECEIVE) || step.stopped.is_some() || late {
+            received |= self.receive_bytes(core, step.now);
+        }
+        received
+    }
+
+    fn advance(&mut self, core: &mut Core, step: &Step) {
+        if !step.due || !core.phase.has_socket() {
+            return;
+        }
+        if self.lingers_until.is_some_and(|until| until <= step.now) {
+            core.phase = core.phase.after(PhaseChange::Gone);
+        }
+        let fd = self.fd.as_fd();
+        if let Some(mpa) = core.mpa()
+            && mpa.is_about_to_speak()
+            && tcp::unacknowledged(fd) > 0
+        {
+            mpa.postpone_speaking(ns_at(step.now));
+        }
+        core.handle(Input::Timeout, ns_at(step.now));
+        self.look_for_silence(core, step.now);
+    }
+
+    fn transmit(&mut self, core: &mut Core, step: &Step) {
+        self.send(core, step.now);
+    }
+
+    fn end(&mut self, core: &mut Core, how: Ending) {
+        match how {
+            Ending::Orderly | Ending::Abandoned => self.disconnect(core),
+            Ending::PeerLost => self.closed(core),
+        }
+    }
+
+    fn finish_step(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        notices: &mut Notices,
+    ) -> ReactorWatch {
+        while let Some(event) = core.conn.as_mut().and_then(Conn::poll_event) {
+            match event {
+                Event::Established(_) => {
+                    core.phase = core.phase.after(PhaseChange::Established);
+                    notices.established = self.watcher.clone();
+                }
+                Event::Ended { .. } => notices.disconnected = self.watcher.take(),
+                Event::Dropped(_) | Event::Notice { .. } => {}
+            }
+        }
+        if core.phase.is_open() && core.mpa().is_some_and(|mpa| mpa.is_finished()) {
+            tcp::shutdown_write(self.fd.as_fd());
+            core.phase = core.phase.after(PhaseChange::Finished);
+            self.lingers_until = Some(now + LINGER);
+        }
+        if !core.phase.has_socket() && core.token.is_some() {
+            tcp::shutdown(self.fd.as_fd());
+        }
+        let ended = self.wire.as_ref().is_some_and(|wire| wire.closed);
+        let look_at = match self.acks {
+            PeerAcks::Owed { look_at, .. } => Some(look_at),
+            PeerAcks::None | PeerAcks::Tolerated => None,
+        };
+        let late = self.wire.as_ref().and_then(|wire| wire.next_due());
+        let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
+        core.due = [own, self.lingers_until, late, look_at].into_iter().flatten().min();
+        ReactorWatch { read: !core.is_held() && !ended, timer: core.due }
+    }
+
+    /// Everything framed is written, our half is closed, and what arrives is read until all is
+    /// acknowledged. The kernel resets a connection that is closed with unread octets, and a reset
+    /// may overtake what is still on its way.
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) {
+        if !core.phase.has_socket() {
+            return;
+        }
+        core.handle(Input::Close, 0);
+        let mut scratch = Buffer::take();
+        let mut closing = false;
+        while clock::now() < until {
+            if !closing {
+                self.send(core, clock::now());
+                let finished = core.mpa().is_none_or(|mpa| mpa.is_finished());
+                closing = !core.phase.has_socket() || finished;
+                if closing {
+                    tcp::shutdown_write(self.fd.as_fd());
+                }
+            }
+            let received = tcp::receive(self.fd.as_fd(), scratch.room());
+            let acknowledged = closing && tcp::unacknowledged(self.fd.as_fd()) == 0;
+            if received == Received::Closed || acknowledged && received == Received::Nothing {
+                break;
+            }
+            if received == Received::Nothing {
+                tcp::wait(self.fd.as_fd(), !closing);
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What lies between a driver and its socket: [`Core`] is what every connection has, a
+//! [`Transport`] what is the socket's own.
+//!
+//! Order of calls in a step: [`Transport::receive`], [`Transport::advance`],
+//! [`Transport::transmit`], [`Transport::finish_step`].
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use weft_os::clock::{self, ns_at};
+use weft_reactor::{Interest, Source, Token};
+use weft_rnic::{Conn, Input, MpaQp, RetryLimits, ShuttleQp, UdQp};
+use weft_verbs::{Qp, Wake};
+
+use super::phase::Phase;
+use super::schedule::Schedule;
+use super::watcher::Notices;
+use crate::device_kind::Personality;
+use crate::host::Host;
+use crate::tally::Work;
+
+/// What there is to do on a connection.
+pub(crate) mod todo {
+    /// Something is to be sent.
+    pub const SEND: u8 = 1;
+    /// Something may have arrived.
+    pub const RECEIVE: u8 = 2;
+    /// A timer may be due.
+    pub const TIME: u8 = 4;
+    /// The socket has room again.
+    pub const WRITABLE: u8 = 8;
+    /// A receive was posted that a message waits for.
+    pub const POSTED: u8 = 16;
+}
+
+/// What a step is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// Bits of [`todo`].
+    pub work: u8,
+    /// When it began.
+    pub now: Instant,
+    /// Something that the connection has waited for is due.
+    pub due: bool,
+    /// Nobody ran for so long who was to do what was due: the process was stopped.
+    pub stopped: Option<Duration>,
+}
+
+impl Step {
+    pub fn has(&self, work: u8) -> bool {
+        self.work & work != 0
+    }
+}
+
+/// How a connection is ended from this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// In good order: what is posted goes out as far as the socket takes it at once.
+    Orderly,
+    /// Without waiting for the peer.
+    Abandoned,
+    /// By a fault on purpose: the peer has vanished, as far as this side can tell.
+    PeerLost,
+}
+
+/// What the reactor is to watch for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReactorWatch {
+    /// What arrives is of use.
+    pub read: bool,
+    /// It is to call at this time.
+    pub timer: Option<Instant>,
+}
+
+/// A socket, and what only connections over such sockets know.
+pub(super) trait Transport: Send {
+    /// The socket.
+    fn fd(&self) -> BorrowedFd<'_>;
+    /// Puts the faults that are planned for the queue pair `number` between it and its socket.
+    fn inject_faults(&mut self, core: &Core, number: u32);
+    /// Gives the connection what was received and has waited, then what has arrived; whether
+    /// anything was there.
+    fn receive(&mut self, core: &mut Core, step: &Step) -> bool;
+    /// Does what is due, and what follows from the connection's events.
+    fn advance(&mut self, core: &mut Core, step: &Step);
+    /// Sends what there is to send.
+    fn transmit(&mut self, core: &mut Core, step: &Step);
+    /// Ends the connection.
+    fn end(&mut self, core: &mut Core, how: Ending);
+    /// Draws the conclusions of a step: what to tell, and what to watch for.
+    fn finish_step(&mut self, core: &mut Core, now: Instant, notices: &mut Notices)
+    -> ReactorWatch;
+    /// Sees to it that what was completed reaches the peer although the process ends.
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant);
+}
+
+/// Whether a message of the peer waits for a receive here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecvWait {
+    None,
+    /// The queue pair wakes the connection when one is posted.
+    Armed,
+}
+
+/// What is owed to the peer for what was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// Nothing, or it has left.
+    None,
+    /// Something was received that nothing has followed from yet.
+    Pending,
+    /// An acknowledgement waits for the next call of the thread that polls, to leave with it.
+    Deferred,
+}
+
+/// What every connection has.
+pub(super) struct Core {
+    pub host: Arc<Host>,
+    pub kind: Personality,
+    pub qp: Arc<Qp>,
+    /// The connection; none until the peer has asked for it.
+    pub conn: Option<Conn>,
+    pub phase: Phase,
+    pub schedule: Schedule,
+    pub token: Option<Token>,
+    pub reply: Reply,
+    /// When something is to be done although nothing arrives.
+    pub due: Option<Instant>,
+    /// Reads and Atomics that the application wants outstanding, and how long its requests wait
+    /// for a silent peer, once it has said so.
+    pub requester: Option<(u16, RetryLimits)>,
+    /// Connections that the tally counts for it.
+    pub connections: u64,
+    /// Is woken when a receive is posted that a message waits for.
+    waker: Weak<dyn Wake>,
+    recv_wait: RecvWait,
+    /// What arrives is of use.
+    reads: bool,
+    watched: Interest,
+    /// When somebody looked after the connection last.
+    looked: Instant,
+    /// For how long nobody did who should have, until a step takes note.
+    stopped: Option<Duration>,
+}
+
+impl Core {
+    pub fn new(
+        host: Arc<Host>,
+        kind: Personality,
+        (qp, waker): (Arc<Qp>, Weak<dyn Wake>),
+        conn: Option<Conn>,
+    ) -> Self {
+        let phase = match &conn {
+            Some(Conn::Datagram(_) | Conn::Loopback(_)) => Phase::Open,
+            _ => Phase::Connecting,
+        };
+        Self {
+            host,
+            kind,
+            qp,
+            conn,
+            phase,
+            schedule: Schedule::default(),
+            token: None,
+            reply: Reply::None,
+            due: None,
+            requester: None,
+            connections: 0,
+            waker,
+            recv_wait: RecvWait::None,
+            reads: true,
+            watched: Interest::READ,
+            looked: clock::now(),
+            stopped: None,
+        }
+    }
+
+    /// The connection over TCP.
+    pub fn mpa(&mut self) -> Option<&mut MpaQp> {
+        match &mut self.conn {
+            Some(Conn::Mpa(mpa)) => Some(mpa),
+            _ => None,
+        }
+    }
+
+    /// The connection over Shuttle, to look at.
+    pub fn shuttle(&self) -> Option<&ShuttleQp> {
+        match &self.conn {
+            Some(Conn::Shuttle(shuttle)) => Some(shuttle),
+            _ => None,
+        }
+    }
+
+    /// The same, to change.
+    pub fn shuttle_mut(&mut self) -> Option<&mut ShuttleQp> {
+        match &mut self.conn {
+            Some(Conn::Shuttle(shuttle)) => Some(shuttle),
+            _ => None,
+        }
+    }
+
+    /// The queue pair for datagrams.
+    pub fn ud(&self) -> Option<&UdQp> {
+        match &self.conn {
+            Some(Conn::Datagram(ud)) => Some(ud),
+            _ => None,
+        }
+    }
+
+    /// Tells the connection what happens; gives the bytes consumed.
+    pub fn handle(&mut self, input: Input<'_>, now_ns: u64) -> usize {
+        self.conn.as_mut().map_or(0, |conn| conn.handle(input, now_ns))
+    }
+
+    /// Whether a message waits for a receive.
+    pub fn is_held(&self) -> bool {
+        self.conn.as_ref().is_some_and(Conn::is_held)
+    }
+
+    /// Whether there is a receive for what waits for one; else the connection is woken for the next
+    /// that is posted.
+    pub fn await_recv(&mut self) -> bool {
+        if self.recv_wait == RecvWait::None && !self.qp.await_recv(Weak::clone(&self.waker)) {
+            self.recv_wait = RecvWait::Armed;
+        }
+        self.recv_wait == RecvWait::None
+    }
+
+    /// Whether something waits for a receive, and nobody has posted one since.
+    pub fn waits_for_recv(&self) -> bool {
+        self.recv_wait == RecvWait::Armed
+    }
+
+    /// Receives were posted.
+    pub fn handle_posted(&mut self) {
+        self.recv_wait = RecvWait::None;
+    }
+
+    /// Offers what waits for a receive again, as long as there are some.
+    pub fn offer_held(&mut self, now: Instant) {
+        while self.is_held() && self.await_recv() {
+            self.handle(Input::Posted, ns_at(now));
+        }
+    }
+
+    /// Whether something is due.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Finds out whether nobody ran who was to do what was due: neither the peer nor the
+    /// application had that time, and what came meanwhile comes first.
+    pub fn note_stop(&mut self, now: Instant) {
+        let since = self.due.map(|due| due.max(self.looked));
+        let Some(stopped) = since.and_then(|since| clock::stopped_since(since, now)) else {
+            return;
+        };
+        self.looked = now;
+        self.handle(Input::Stopped { for_ns: stopped.as_nanos() as u64 }, ns_at(now));
+        *self.stopped.get_or_insert_default() += stopped;
+    }
+
+    /// What [`Core::note_stop`] has found since the last step.
+    pub fn take_stop(&mut self) -> Option<Duration> {
+        self.stopped.take()
+    }
+
+    /// What a polling thread should do, as far as `write` and `read` say that the socket is ready;
+    /// these are only asked about a socket that was full.
+    pub fn look(&self, ready: impl FnOnce() -> (bool, bool)) -> u8 {
+        let receive = if self.reads { todo::RECEIVE } else { 0 };
+        if !self.phase.has_socket() {
+            return 0;
+        }
+        if !self.schedule.blocked {
+            return receive;
+        }
+        let (read, write) = ready();
+        let receive = if read { receive } else { 0 };
+        receive | if write { todo::SEND | todo::WRITABLE } else { 0 }
+    }
+
+    /// Has the reactor watch for what `watch` says, and call `this`.
+    pub fn watch(&mut self, now: Instant, watch: ReactorWatch, this: &Weak<dyn Source>) {
+        (self.looked, self.reads) = (now, watch.read);
+        let write = self.schedule.blocked;
+        let interest = match self.schedule.leased {
+            true => Interest::NONE,
+            false => Interest { read: watch.read, write },
+        };
+        if interest != self.watched
+            && let Some(token) = self.token
+        {
+            self.watched = interest;
+            self.host.reactor().modify(token, interest);
+        }
+        if let Some(due) = watch.timer {
+            self.schedule.set_timer(due, self.host.reactor(), this);
+        }
+    }
+
+    /// Goes to another queue pair before anything was sent, to be registered anew.
+    pub fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
+        if let Some(token) = self.token.take() {
+            self.host.reactor().remove(token);
+        }
+        if let Some(shuttle) = self.shuttle_mut() {
+            shuttle.rebind(Arc::clone(&qp));
+        }
+        (self.qp, self.waker, self.recv_wait) = (qp, waker, RecvWait::None);
+        (self.schedule, self.watched) = (Schedule::default(), Interest::READ);
+    }
+
+    /// What was done on it so far.
+    pub fn work_done(&self) -> Work {
+        let Some(conn) = &self.conn else { return Work::default() };
+        let member = matches!(conn, Conn::Datagram(ud) if ud.group().is_some());
+        let operations = if member { 0 } else { self.qp.sq().succeeded() };
+        let (stats, connections) = (conn.stats(), self.connections);
+        let (octets_out, octets_in) = (stats.octets_out, stats.octets_in);
+        Work { contexts: 0, connections, operations, octets_out, octets_in }
+    }
+}
