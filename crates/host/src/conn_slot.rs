@@ -486,7 +486,7 @@ impl Connection for ConnSlot {
         }
     }
 
-    fn hurry(&self, until: Instant) {
+    fn flush_now(&self, until: Instant) {
         if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
             driver.work(SEND, clock::now());
         }

@@ -17,7 +17,7 @@ pub(crate) trait Connection: Send + Sync {
     /// reactor's work here, unless somebody polls this connection for itself.
     fn help(&self, now: Instant);
     /// The process ends at once: acknowledges what was received, waiting no longer than `until`.
-    fn hurry(&self, until: Instant);
+    fn flush_now(&self, until: Instant);
     /// The process ends: nobody is told of what becomes of it any more.
     fn hush(&self);
 }

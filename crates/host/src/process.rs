@@ -32,7 +32,7 @@ fn local() -> Option<&'static Local> {
 pub fn say_last_words() {
     if let Some(local) = local() {
         let until = clock::now() + LAST_WORDS;
-        local.connections.each(|connection| connection.hurry(until));
+        local.connections.each(|connection| connection.flush_now(until));
     }
 }
 

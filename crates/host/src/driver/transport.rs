@@ -37,7 +37,7 @@ pub(crate) mod todo {
 /// What a step is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// Bits of [`todo`].
+    /// Bits of [`mod@todo`].
     pub work: u8,
     /// When it began.
     pub now: Instant,
