@@ -11,7 +11,7 @@ sharedir = $(DESTDIR)$(PREFIX)/share
 .PHONY: all help demo check test test-units test-clients test-measurements lint build release \
         bench bench-quick bench-wan examples interop soak soak-connections soak-fio soak-stopped \
         soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri sanitizers advisories \
-        deps mpich pyverbs peers servers install uninstall
+        deps mpich publish-check pyverbs peers servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -52,6 +52,9 @@ lint: ## Formatting, clippy, rustdoc, the crate graph, the style of the text, li
 	$(CARGO) xtask arch
 	$(CARGO) xtask tidy
 	@scripts/deny.sh
+
+publish-check: ## Packages every crate that others may use, and builds it from its package (minutes)
+	$(CARGO) publish --workspace --dry-run --locked $(ARGS)
 
 advisories: ## Known weaknesses of what the build takes in (fetches the RustSec database)
 	@scripts/deny.sh advisories
