@@ -9,6 +9,14 @@
 //! flushed, and what still goes out is the rest of a frame and at most one Terminate.
 //!
 //! The order of calls stands at [`conn`].
+//!
+//! # The path of a byte
+//!
+//! Two connections back to back in memory; the comments name the RFCs:
+//!
+//! ```
+#![doc = include_str!("../examples/path_of_a_byte.rs")]
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
