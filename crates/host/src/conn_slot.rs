@@ -14,6 +14,7 @@ use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
 use crate::Progress;
+use crate::backoff::Backoff;
 use crate::connections::Connection;
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::driver::{Driver, LinkWatcher, Notices, Woken};
@@ -28,39 +29,10 @@ const STREAM: u32 = 8;
 /// Empty polls closer together than this are a loop, which takes the lease.
 const POLL_LOOP: Duration = Duration::from_micros(50);
 
-/// A habit of the program that does not go with a lease bars it for this long, then twice as long,
-/// up to what the habit costs.
-const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 /// Each arrival that nobody sees takes as long as a lease.
 const UNSEEN_BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// One acknowledgement in this time may be late by as long as a lease.
 const DEFERRED_BACKOFF_MAX: Duration = Duration::from_millis(200);
-
-/// Exponential back-off from something that does harm. Times are nanoseconds from the making of the
-/// slot.
-struct Backoff {
-    until: AtomicU64,
-    /// For how long the next time, and at most.
-    length: AtomicU64,
-    longest: Duration,
-}
-
-impl Backoff {
-    fn up_to(longest: Duration) -> Self {
-        let length = AtomicU64::new(BACKOFF_FIRST.as_nanos() as u64);
-        Self { until: AtomicU64::new(0), length, longest }
-    }
-
-    fn holds(&self, at: u64) -> bool {
-        at < self.until.load(Ordering::Acquire)
-    }
-
-    fn begin(&self, at: u64) {
-        let length = self.length.load(Ordering::Acquire);
-        self.until.store(at + length, Ordering::Release);
-        self.length.store((length * 2).min(self.longest.as_nanos() as u64), Ordering::Release);
-    }
-}
 
 /// What has come of a step.
 struct Outcome {
@@ -585,18 +557,5 @@ mod tests {
         cell.worked.store(true, Ordering::Release);
         assert!(!cell.reclaim(long_after), "somebody did since the last look");
         assert!(cell.reclaim(long_after), "nobody did since then");
-    }
-
-    #[test]
-    fn a_backoff_becomes_longer_each_time_up_to_its_limit() {
-        let ms = |ms: u64| ms * 1_000_000;
-        let backoff = Backoff::up_to(Duration::from_millis(150));
-        assert!(!backoff.holds(0));
-        backoff.begin(ms(1));
-        assert!(backoff.holds(ms(100)) && !backoff.holds(ms(101)));
-        for at in [ms(200), ms(1000)] {
-            backoff.begin(at);
-            assert!(backoff.holds(at + ms(149)) && !backoff.holds(at + ms(150)));
-        }
     }
 }

@@ -21,6 +21,7 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
+mod backoff;
 pub mod capability;
 mod config;
 mod conn_slot;
