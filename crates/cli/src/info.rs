@@ -9,14 +9,14 @@ use std::io::Write as _;
 
 use serde::Serialize;
 use weft_host::capability::{Capabilities, capabilities};
-use weft_host::{Host, Personality};
+use weft_host::{Devices, Host, Personality};
 
 use crate::args::Info;
 
 /// A layer, as a program reads it.
 #[derive(Serialize)]
-struct Layer {
-    device: &'static str,
+struct Layer<'a> {
+    device: &'a str,
     layer: &'static str,
     components: BTreeMap<&'static str, Answer>,
 }
@@ -34,27 +34,28 @@ struct Answer {
 /// # Errors
 /// Stdout cannot be written.
 pub fn main(options: &Info) -> anyhow::Result<()> {
-    let devices = Host::get().devices();
+    let host = Host::from_environment();
+    let devices = host.devices();
     for complaint in devices.complaints() {
         // Without a stderr there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "weft: {complaint}");
     }
-    let mut layers = Vec::from(capabilities(Host::get()));
+    let mut layers = Vec::from(capabilities(&host));
     layers.retain(|(personality, _)| devices.visible().contains(personality));
-    let text = if options.json { to_json(&layers)? } else { to_text(&layers) };
+    let text = if options.json {
+        to_json(host.devices(), &layers)?
+    } else {
+        to_text(host.devices(), &layers)
+    };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(())
 }
 
-fn device(personality: Personality) -> &'static str {
-    Host::get().devices().name(personality)
-}
-
-fn to_json(layers: &[(Personality, Capabilities)]) -> anyhow::Result<String> {
+fn to_json(devices: &Devices, layers: &[(Personality, Capabilities)]) -> anyhow::Result<String> {
     let layers: Vec<_> = layers
         .iter()
         .map(|(personality, capabilities)| Layer {
-            device: device(*personality),
+            device: devices.name(*personality),
             layer: capabilities.layer(),
             components: capabilities
                 .iter()
@@ -66,11 +67,11 @@ fn to_json(layers: &[(Personality, Capabilities)]) -> anyhow::Result<String> {
 }
 
 /// A heading for each layer, and a line for each component.
-fn to_text(layers: &[(Personality, Capabilities)]) -> String {
+fn to_text(devices: &Devices, layers: &[(Personality, Capabilities)]) -> String {
     let mut text = String::new();
     for (personality, capabilities) in layers {
         let gap = if text.is_empty() { "" } else { "\n" };
-        let _ = writeln!(text, "{gap}{}, {}", device(*personality), capabilities.layer());
+        let _ = writeln!(text, "{gap}{}, {}", devices.name(*personality), capabilities.layer());
         for (component, by) in capabilities.iter() {
             let line = format!("  {:<16}{:<8}{}", component.name(), by.who(), by.how());
             let _ = writeln!(text, "{}", line.trim_end());
@@ -85,10 +86,12 @@ mod tests {
 
     #[test]
     fn each_layer_says_all_eight() {
-        let layers = capabilities(Host::get());
-        let text = to_text(&layers);
+        let host = Host::from_environment();
+        let layers = capabilities(&host);
+        let text = to_text(host.devices(), &layers);
         assert_eq!(text.lines().filter(|line| line.starts_with("  ")).count(), 3 * 8);
-        let json: serde_json::Value = serde_json::from_str(&to_json(&layers).unwrap()).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&to_json(host.devices(), &layers).unwrap()).unwrap();
         assert_eq!(json.as_array().unwrap().len(), 3);
         assert_eq!(json[2]["device"], "weft_iw0");
         assert_eq!(json[2]["components"]["ordering"]["by"], "kernel");

@@ -55,11 +55,6 @@ fn processors() -> usize {
 }
 
 impl Settings {
-    /// The settings of the host of this process.
-    pub fn get() -> &'static Self {
-        crate::Host::get().settings()
-    }
-
     /// The settings, by what the variables say.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let switch = |name, default: bool| match variable(name).as_deref() {

@@ -526,7 +526,7 @@ impl Leased for ConnSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Context, Personality, QpInit};
+    use crate::{Context, HostSetup, Personality, QpInit};
     use weft_verbs::{QpCap, QpType};
 
     struct Silent;
@@ -536,7 +536,9 @@ mod tests {
 
     #[test]
     fn a_lease_stays_with_the_thread_that_is_at_work() {
-        let context = Context::open(Host::get(), Personality::Iwarp, Box::new(Silent)).unwrap();
+        let context =
+            Context::open(&Host::new(HostSetup::default()), Personality::Iwarp, Box::new(Silent))
+                .unwrap();
         let cq = || context.create_cq(1, None, 0).unwrap();
         let qp = context.create_qp(QpInit {
             kind: QpType::Rc,

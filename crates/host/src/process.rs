@@ -1,43 +1,57 @@
-//! What happens to the engine when the process forks or exits.
+//! What happens to a host when its process forks or exits.
 
-use std::sync::Once;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weft_os::{clock, fds, sys};
 
 use crate::connections::LINGER;
-use crate::host::{Host, Local};
+use crate::host::{Host, HostSetup, Local};
 
 /// Who ends at once waits no longer than this for those who are at work on its connections.
 const LAST_WORDS: Duration = Duration::from_millis(10);
 /// Who forks waits no longer than this for the engine's threads.
 const STILLNESS: Duration = Duration::from_millis(100);
 
-/// Registers the handlers, once.
-pub(crate) fn prepare() {
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
-        sys::at_exit(exit);
-        sys::at_fork(before_fork, in_parent, in_child);
-    });
-}
+/// A library that is loaded into the processes of others and keeps one host there: it follows the
+/// forks of the process and its exit.
+pub trait HostHome: Sized + 'static {
+    /// Where the host is kept.
+    fn place() -> &'static OnceLock<Arc<Host>>;
 
-fn local() -> Option<&'static Local> {
-    Host::existing().and_then(|host| host.running())
-}
+    /// What the host is made of.
+    fn setup() -> HostSetup {
+        HostSetup::from_environment()
+    }
 
-/// The process ends at once, without handlers: what was received and has yet to be acknowledged is
-/// acknowledged, as an adapter would have done before the program saw it. Nothing is closed, and no
-/// lock is waited for that this thread might hold.
-pub fn say_last_words() {
-    if let Some(local) = local() {
-        let until = clock::now() + LAST_WORDS;
-        local.connections.each(|connection| connection.flush_now(until));
+    /// The host. The first call makes it.
+    fn host() -> &'static Arc<Host> {
+        Self::place().get_or_init(|| {
+            sys::at_exit(exit::<Self>);
+            sys::at_fork(before_fork::<Self>, in_parent::<Self>, in_child::<Self>);
+            Host::new(Self::setup())
+        })
     }
 }
 
-extern "C" fn exit() {
-    if let Some(local) = local() {
+fn local<H: HostHome>() -> Option<&'static Local> {
+    H::place().get().and_then(|host| host.running())
+}
+
+impl Host {
+    /// The process ends at once, without handlers: what was received and has yet to be acknowledged
+    /// is acknowledged, as an adapter would have done before the application saw it. Nothing is
+    /// closed, and no lock is waited for that this thread might hold.
+    pub fn say_last_words(&self) {
+        if let Some(local) = self.running() {
+            let until = clock::now() + LAST_WORDS;
+            local.connections.each(|connection| connection.flush_now(until));
+        }
+    }
+}
+
+extern "C" fn exit<H: HostHome>() {
+    if let Some(local) = local::<H>() {
         let until = clock::now() + LINGER;
         local.connections.each(|connection| connection.hush());
         for source in local.reactor.all() {
@@ -46,21 +60,21 @@ extern "C" fn exit() {
     }
 }
 
-extern "C" fn before_fork() {
-    if let Some(local) = local() {
+extern "C" fn before_fork<H: HostHome>() {
+    if let Some(local) = local::<H>() {
         local.reactor.park(clock::now() + STILLNESS);
     }
 }
 
-extern "C" fn in_parent() {
-    if let Some(local) = local() {
+extern "C" fn in_parent<H: HostHome>() {
+    if let Some(local) = local::<H>() {
         local.reactor.resume();
     }
 }
 
-/// The child has neither the engine's thread nor business with its parent's connections.
-extern "C" fn in_child() {
-    if let Some(host) = Host::existing() {
+/// The child has neither the threads of its parent nor business with its connections.
+extern "C" fn in_child<H: HostHome>() {
+    if let Some(host) = H::place().get() {
         host.forget();
     }
     fds::close_all();

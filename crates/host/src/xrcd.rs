@@ -195,6 +195,7 @@ mod tests {
     use super::*;
     use crate::context::Context;
     use crate::device_kind::Personality;
+    use crate::host::HostSetup;
 
     struct Silent;
     impl weft_verbs::Wake for Silent {
@@ -209,35 +210,35 @@ mod tests {
         file
     }
 
-    fn open(fd: RawFd, create: bool, exclusive: bool) -> Result<Arc<Xrcd>, i32> {
-        let context = Context::open(Host::get(), Personality::Roce, Box::new(Silent)).unwrap();
+    fn open(host: &Arc<Host>, fd: RawFd, create: bool, exclusive: bool) -> Result<Arc<Xrcd>, i32> {
+        let context = Context::open(host, Personality::Roce, Box::new(Silent)).unwrap();
         let file = XrcdFile { fd, create, exclusive };
         context.open_xrcd(Some(file)).map_err(|misuse| misuse.errno())
     }
 
     #[test]
     fn a_file_stands_for_one_domain_until_it_is_closed_as_often_as_opened() {
-        let file = file("domain");
+        let (host, file) = (Host::new(HostSetup::default()), file("domain"));
         let fd = file.as_raw_fd();
-        assert_eq!(open(fd, false, false).err(), Some(libc::EAGAIN));
-        let first = open(fd, true, true).unwrap();
-        let second = open(fd, false, false).unwrap();
+        assert_eq!(open(&host, fd, false, false).err(), Some(libc::EAGAIN));
+        let first = open(&host, fd, true, true).unwrap();
+        let second = open(&host, fd, false, false).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
-        assert_eq!(open(fd, true, true).err(), Some(libc::EINVAL));
+        assert_eq!(open(&host, fd, true, true).err(), Some(libc::EINVAL));
         assert_eq!((second.close(), first.close()), (Ok(()), Ok(())));
         drop((first, second));
-        assert_eq!(open(fd, false, false).err(), Some(libc::EAGAIN));
-        assert!(open(fd, true, true).is_ok());
-        assert_eq!(open(-5, true, false).err(), Some(libc::ENOENT));
+        assert_eq!(open(&host, fd, false, false).err(), Some(libc::EAGAIN));
+        assert!(open(&host, fd, true, true).is_ok());
+        assert_eq!(open(&host, -5, true, false).err(), Some(libc::ENOENT));
     }
 
     #[test]
     fn a_file_that_somebody_else_has_locked_is_not_shared() {
-        let file = file("locked");
+        let (host, file) = (Host::new(HostSetup::default()), file("locked"));
         let other = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
         other.try_lock().unwrap();
-        assert_eq!(open(file.as_raw_fd(), true, false).err(), Some(libc::EOPNOTSUPP));
+        assert_eq!(open(&host, file.as_raw_fd(), true, false).err(), Some(libc::EOPNOTSUPP));
         drop(other);
-        assert!(open(file.as_raw_fd(), true, false).is_ok());
+        assert!(open(&host, file.as_raw_fd(), true, false).is_ok());
     }
 }

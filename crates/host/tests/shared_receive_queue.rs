@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{Reports, Side, agreed, sockets};
 use weft_host::mpa::Role;
-use weft_host::{Context, Host, Pd, Personality, QpInit, Srq, SrqInit};
+use weft_host::{Context, Pd, Personality, QpInit, Srq, SrqInit};
 use weft_verbs::{AsyncKind, QpCap, QpType, RecvWr, SendOp, Wc};
 
 fn queue(context: &Context, pd: &Arc<Pd>) -> Arc<Srq> {
@@ -17,7 +17,8 @@ fn queue(context: &Context, pd: &Arc<Pd>) -> Arc<Srq> {
 
 #[test]
 fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
-    let context = Context::open(Host::get(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
+    let context =
+        Context::open(common::host(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 1).unwrap();
     let srq = queue(&context, &pd);
@@ -86,7 +87,8 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
 
 #[test]
 fn messages_wait_for_receives_that_come_late() {
-    let context = Context::open(Host::get(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
+    let context =
+        Context::open(common::host(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
     let pd = context.alloc_pd();
     let cq = context.create_cq(256, None, 1).unwrap();
     let srq = queue(&context, &pd);

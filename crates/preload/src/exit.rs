@@ -2,10 +2,12 @@
 
 use std::ffi::c_int;
 
+use crate::rdma;
+
 /// Ends the process: what it has received is acknowledged before, as an adapter would have.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    weft_host::say_last_words();
+    rdma::say_last_words();
     loop {
         // SAFETY: the call ends every thread and does not return. Not the next definition, which
         // could only be found with the loader's lock, and a child of `fork` may have that for ever.

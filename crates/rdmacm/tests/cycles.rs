@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use common::*;
-use weft_host::{Host, Personality, Transport};
+use weft_host::{Personality, Transport};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_verbs::{AddressVector, QpAttr, QpAttrMask, QpState, SendOp};
 
@@ -85,7 +85,7 @@ struct Peers {
 impl Peers {
     fn new(device: Personality, way: Way) -> Self {
         let listener = (way == Way::Manager).then(|| {
-            let channel = EventChannel::new(Host::get()).unwrap();
+            let channel = EventChannel::new(side::host()).unwrap();
             let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, transport(device));
             id.bind(loopback()).unwrap();
             id.listen(0).unwrap();
@@ -111,7 +111,7 @@ impl Peers {
         for side in [near, far] {
             side.qp.modify(&attr(QpState::Init, 0), init_mask(self.device)).unwrap();
         }
-        let channel = EventChannel::new(Host::get()).unwrap();
+        let channel = EventChannel::new(side::host()).unwrap();
         let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, transport(self.device));
         id.resolve_addr(None, listener.local_addr().unwrap(), DEADLINE).unwrap();
         expect(&channel, EventKind::AddrResolved);

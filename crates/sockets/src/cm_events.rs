@@ -6,12 +6,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_host::engine;
 use weft_rdmacm::{Delivery, EventChannel};
 use weft_reactor::{Interest, Readiness, Source};
 use weft_sync::{Mutex, TryOnceLock};
 
-use crate::{guard, rdma, sys};
+use crate::{rdma, sys};
 
 /// The events of a process.
 pub struct CmEvents {
@@ -55,8 +54,6 @@ impl CmEvents {
     }
 
     fn open(&'static self) -> io::Result<Arc<EventChannel>> {
-        // Calls of the engine's threads are not the application's.
-        engine::at_thread_start(guard::stay);
         let channel = EventChannel::new(rdma::host())?;
         sys::set_flags(channel.fd(), libc::O_RDWR | libc::O_NONBLOCK)?;
         let fd = channel.fd();

@@ -1,10 +1,10 @@
 //! The host, and the only place where this crate opens anything of the engine below it.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use weft_host::Personality as DeviceKind;
-use weft_host::{Context, Transport};
+use weft_host::{Context, Host, HostHome, Transport};
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
 use weft_verbs::Wake;
 
@@ -17,17 +17,28 @@ impl Wake for Silent {
     fn wake(&self) {}
 }
 
+static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+
+/// Follows the forks and the exit of the process.
+struct ProcessHome;
+
+impl HostHome for ProcessHome {
+    fn place() -> &'static OnceLock<Arc<Host>> {
+        &HOST
+    }
+}
+
 /// One machine as RDMA sees it: settings, keys, and the threads that work for its devices.
 #[derive(Clone)]
 pub struct LocalHost {
-    inner: Arc<weft_host::Host>,
+    inner: Arc<Host>,
 }
 
 impl LocalHost {
     /// The host of this process, as its environment says: `WEFT_KEY`, `WEFT_INSECURE`,
     /// `WEFT_THREADS` and the other variables of Weft, which are read once.
     pub fn from_environment() -> Self {
-        Self { inner: Arc::clone(weft_host::Host::get()) }
+        Self { inner: Arc::clone(ProcessHome::host()) }
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {

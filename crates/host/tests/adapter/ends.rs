@@ -2,7 +2,7 @@
 //! checked octet by octet.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use weft_host::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
@@ -36,7 +36,13 @@ pub struct End {
 impl End {
     /// An end with `octets` of memory.
     pub fn new(octets: usize) -> Self {
-        let context = Context::open(Host::get(), Personality::Roce, Box::new(Silent)).unwrap();
+        static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+        Self::of(HOST.get_or_init(Host::from_environment), Personality::Roce, octets)
+    }
+
+    /// An end on `host`, of a device of this kind.
+    pub fn of(host: &Arc<Host>, kind: Personality, octets: usize) -> Self {
+        let context = Context::open(host, kind, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4 * DEPTH, None, 1).unwrap();
         let cap = QpCap {

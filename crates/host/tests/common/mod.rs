@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use weft_host::mpa::{Agreed, Role, Rtr};
@@ -11,6 +11,12 @@ use weft_verbs::{Access, QpCap, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, 
 
 /// How long anything may take before a test gives up.
 pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// The host of a test, as its environment says.
+pub fn host() -> &'static Arc<Host> {
+    static HOST: OnceLock<Arc<Host>> = OnceLock::new();
+    HOST.get_or_init(Host::from_environment)
+}
 
 pub struct Silent;
 impl Wake for Silent {
@@ -79,7 +85,7 @@ impl Side {
     }
 
     pub fn on(personality: Personality) -> Self {
-        let context = Context::open(Host::get(), personality, Box::new(Silent)).unwrap();
+        let context = Context::open(host(), personality, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4096, None, 1).unwrap();
         let cap = QpCap {

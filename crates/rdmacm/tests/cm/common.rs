@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::{Host, Transport};
+use weft_host::Transport;
 use weft_rdmacm::{CmId, ConnParam, Delivery, EventChannel, EventKind, PortSpace};
 
 pub use crate::side::{DEADLINE, Side};
@@ -59,7 +59,7 @@ impl Server {
     }
 
     pub fn at(addr: SocketAddr, backlog: usize) -> Server {
-        let channel = EventChannel::new(Host::get()).unwrap();
+        let channel = EventChannel::new(crate::side::host()).unwrap();
         let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
         id.bind(addr).unwrap();
         id.listen(backlog).unwrap();
@@ -96,7 +96,7 @@ pub struct Client {
 impl Client {
     /// An id that has a route to `to`.
     pub fn towards(to: SocketAddr) -> Client {
-        let channel = EventChannel::new(Host::get()).unwrap();
+        let channel = EventChannel::new(crate::side::host()).unwrap();
         let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
         id.resolve_addr(None, to, DEADLINE).unwrap();
         expect(&channel, EventKind::AddrResolved);

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use weft_host::{Host, Transport};
+use weft_host::Transport;
 use weft_rdmacm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, State};
 use weft_verbs::SendOp;
 
@@ -178,7 +178,7 @@ fn the_ipv6_wildcard_serves_ipv4_unless_it_must_not() {
     assert!(accepted.peer_addr().unwrap().is_ipv6());
     expect(&client.channel, EventKind::Established);
 
-    let channel = EventChannel::new(Host::get()).unwrap();
+    let channel = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     id.set_v6_only(true).unwrap();
     id.bind("[::]:0".parse().unwrap()).unwrap();
@@ -209,7 +209,7 @@ fn the_wildcard_is_this_machine() {
 
 #[test]
 fn a_listener_without_an_address_takes_one() {
-    let channel = EventChannel::new(Host::get()).unwrap();
+    let channel = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     id.listen(0).unwrap();
     let addr = id.local_addr().unwrap();

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_host::{Host, Transport};
+use weft_host::Transport;
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace, State};
 
 use crate::common::*;
 
 fn id() -> (Arc<EventChannel>, Arc<CmId>) {
-    let channel = EventChannel::new(Host::get()).unwrap();
+    let channel = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
     (channel, id)
 }
@@ -64,8 +64,13 @@ fn a_port_belongs_to_one_id_at_a_time() {
 fn a_wildcard_whose_port_is_taken_is_not_available() {
     for any in ["0.0.0.0:0", "[::]:0"] {
         for transport in [Transport::Iwarp, Transport::Shuttle, Transport::Auto] {
-            let id =
-                || CmId::new(EventChannel::new(Host::get()).unwrap(), PortSpace::Tcp, transport);
+            let id = || {
+                CmId::new(
+                    EventChannel::new(crate::side::host()).unwrap(),
+                    PortSpace::Tcp,
+                    transport,
+                )
+            };
             let first = id();
             first.bind(any.parse().unwrap()).unwrap();
             let addr = first.local_addr().unwrap();
@@ -131,7 +136,7 @@ fn what_cannot_be_reached_is_an_address_error_and_may_be_tried_again() {
 fn datagram_ids_have_ports_of_their_own() {
     let (_channel, tcp) = id();
     tcp.bind(loopback()).unwrap();
-    let channel = EventChannel::new(Host::get()).unwrap();
+    let channel = EventChannel::new(crate::side::host()).unwrap();
     let udp = CmId::new(Arc::clone(&channel), PortSpace::Udp, Transport::Iwarp);
     udp.bind(tcp.local_addr().unwrap()).unwrap();
     udp.listen(0).unwrap();
@@ -209,7 +214,7 @@ fn moving_an_id_moves_its_events_and_no_others() {
     first.resolve_addr(None, loopback(), DEADLINE).unwrap();
     second.resolve_addr(None, loopback(), DEADLINE).unwrap();
     first.resolve_route().unwrap();
-    let new = EventChannel::new(Host::get()).unwrap();
+    let new = EventChannel::new(crate::side::host()).unwrap();
     first.migrate(&new);
     for kind in [EventKind::AddrResolved, EventKind::RouteResolved] {
         assert!(Arc::ptr_eq(&expect(&new, kind).id, &first));

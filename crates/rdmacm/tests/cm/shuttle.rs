@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::{Host, Personality, Transport};
+use weft_host::{Personality, Transport};
 use weft_rdmacm::{CmId, ConnParam, Delivery, Event, EventChannel, EventKind, PortSpace, Terms};
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 
@@ -21,7 +21,7 @@ pub struct End {
 
 impl End {
     pub fn new(transport: Transport, space: PortSpace) -> Self {
-        let channel = EventChannel::new(Host::get()).unwrap();
+        let channel = EventChannel::new(crate::side::host()).unwrap();
         let id = CmId::new(Arc::clone(&channel), space, transport);
         Self { channel, id }
     }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use weft_host::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
+use weft_host::{Context, Cq, Pd, Personality, Qp, QpInit};
 use weft_rnic::shuttle::{AddressPair, Key, Sealer};
 use weft_rnic::wire::datagram::{Cipher, GROUP_QPN, Header, ROUTE_LEN};
 use weft_verbs::{Access, QpAttrMask, QpCap, QpState, QpType, RecvWr, Sge, Wc};
@@ -31,7 +31,8 @@ struct Receiver {
 
 impl Receiver {
     fn new() -> Self {
-        let context = Context::open(Host::get(), Personality::Roce, Box::new(Silent)).unwrap();
+        let context =
+            Context::open(crate::side::host(), Personality::Roce, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(64, None, 1).unwrap();
         let cap = QpCap { max_recv_wr: 32, max_recv_sge: 1, ..QpCap::default() };

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use weft_host::{Host, Personality, Transport};
+use weft_host::{Personality, Transport};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_rnic::shuttle::Config;
 use weft_rnic::wire::shuttle::ConnectionId;
@@ -51,7 +51,7 @@ fn request() -> Vec<u8> {
 
 /// A listener at all addresses, and its port.
 fn server(transport: Transport) -> (Server, u16) {
-    let channel = EventChannel::new(Host::get()).unwrap();
+    let channel = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(channel.clone(), PortSpace::Tcp, transport);
     id.bind("[::]:0".parse().unwrap()).unwrap();
     id.listen(0).unwrap();
@@ -76,7 +76,7 @@ fn ask(socket: &UdpSocket, to: SocketAddr, datagram: &[u8]) -> (HelloKind, u16) 
 
 /// A connection of this host is the next that is announced.
 fn prove_alive(server: &Server, port: u16, transport: Transport) {
-    let client = EventChannel::new(Host::get()).unwrap();
+    let client = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(client.clone(), PortSpace::Tcp, transport);
     id.resolve_addr(None, at(HERE, port), ANSWER).unwrap();
     expect(&client, EventKind::AddrResolved);
@@ -158,7 +158,7 @@ fn ask_with_cookie(socket: &UdpSocket, to: SocketAddr) -> (HelloKind, u16) {
 fn who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too() {
     let test = "listeners::who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too";
     let Some(outside) = apart(test, &[("WEFT_KEY", KEY_TEXT)]) else { return };
-    let channel = EventChannel::new(Host::get()).unwrap();
+    let channel = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Shuttle);
     id.set_prompt();
     id.bind("[::]:0".parse().unwrap()).unwrap();
@@ -225,7 +225,7 @@ fn a_client_does_not_turn_to_clear_text_because_nobody_answers_by_udp() {
     let Some(outside) = apart(test, &[]) else { return };
     let listener = outside.within(|| std::net::TcpListener::bind((THERE, 0))).unwrap();
     let to = listener.local_addr().unwrap();
-    let channel = EventChannel::new(Host::get()).unwrap();
+    let channel = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Auto);
     id.resolve_addr(None, to, ANSWER).unwrap();
     expect(&channel, EventKind::AddrResolved);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
-use weft_host::{Host, Personality, Transport};
+use weft_host::{Personality, Transport};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_verbs::{QpAttrMask, QpState, SendOp};
 
@@ -36,7 +36,7 @@ struct End {
 
 impl End {
     fn new() -> Self {
-        let channel = EventChannel::new(Host::get()).unwrap();
+        let channel = EventChannel::new(crate::side::host()).unwrap();
         let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Shuttle);
         Self { channel, id, side: side() }
     }

@@ -1,0 +1,69 @@
+//! Several hosts in one process: with one key they speak to each other, with different keys they
+//! do not.
+
+#[path = "adapter/ends.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod ends;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use ends::{DEADLINE, End};
+use weft_host::{Host, HostSetup, Personality, Progress};
+use weft_net::secrecy::{Key, Secrecy};
+use weft_os::clock;
+use weft_verbs::{SendFlags, SendOp, SendWr, Wc, WcStatus};
+
+const OCTETS: usize = 100_000;
+const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+
+fn host(key: u8, progress: Progress) -> Arc<Host> {
+    let setup = HostSetup::default();
+    Host::new(HostSetup {
+        settings: weft_host::Settings { progress, ..setup.settings },
+        secrecy: Box::new(move || Secrecy::new(Some(Key::new([key; 32])), false)),
+        ..setup
+    })
+}
+
+/// Writes the memory of `from` to that of `to`, and says how that ended.
+fn write(from: &End, to: &End) -> u32 {
+    let target = to.sge(0, OCTETS);
+    let op = SendOp::Write { to: target.addr, stag: target.lkey };
+    let sges = [from.sge(0, OCTETS)];
+    let wr = SendWr { wr_id: 1, op, sges: &sges, flags: SendFlags::SIGNALED };
+    from.qp.post_send(&wr).unwrap();
+    from.qp.ring();
+    let (began, mut out) = (clock::now(), [Wc::default()]);
+    while from.cq.poll(&mut out).unwrap() == 0 {
+        // The other end makes progress by its own host's thread, or when it is polled.
+        assert_eq!(to.cq.poll(&mut [Wc::default()]).unwrap(), 0);
+        assert!(clock::now() - began < DEADLINE, "no completion");
+    }
+    out[0].status
+}
+
+fn pair(hosts: [&Arc<Host>; 2], kind: Personality) -> [End; 2] {
+    let ends = hosts.map(|host| End::of(host, kind, OCTETS));
+    ends[0].connect(HERE, HERE, ends[1].qp.num());
+    ends[1].connect(HERE, HERE, ends[0].qp.num());
+    ends
+}
+
+#[test]
+fn hosts_with_one_key_and_other_settings_speak_to_each_other() {
+    let (one, other) = (host(1, Progress::Hybrid), host(1, Progress::Engine));
+    for kind in [Personality::Roce, Personality::Iwarp] {
+        let [mut from, to] = pair([&one, &other], kind);
+        from.fill(|at| at as u8);
+        assert_eq!(write(&from, &to), WcStatus::Success as u32, "{kind:?}");
+        assert_eq!(write(&to, &from), WcStatus::Success as u32, "{kind:?}");
+    }
+}
+
+#[test]
+fn hosts_with_different_keys_are_refused() {
+    let (one, other) = (host(1, Progress::Hybrid), host(2, Progress::Hybrid));
+    let [from, to] = pair([&one, &other], Personality::Roce);
+    assert_ne!(write(&from, &to), WcStatus::Success as u32);
+}
