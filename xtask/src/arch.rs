@@ -30,7 +30,7 @@ pub struct Room {
 }
 
 /// The house, from the bottom up.
-pub const HOUSE: [Room; 32] = [
+pub const HOUSE: [Room; 33] = [
     room("units", 0, &[], "forbid").sans_io(),
     room("degen", 1, &["units"], "deny"),
     room("testkit", 0, &[], "forbid"),
@@ -45,6 +45,7 @@ pub const HOUSE: [Room; 32] = [
     room("mpa", 1, &["wire"], "forbid").sans_io(),
     room("shuttle", 1, &["wire", "memory"], "forbid").sans_io(),
     room("cm", 1, &["wire"], "forbid").sans_io(),
+    room("verbs-abi", 2, &["verbs"], ""),
     room("rdmap", 2, &["wire", "verbs"], "forbid").sans_io(),
     room("rnic", 3, &["wire", "sync", "verbs", "rdmap", "mpa", "shuttle", "cm"], "forbid")
         .sans_io(),
@@ -57,7 +58,7 @@ pub const HOUSE: [Room; 32] = [
     room("preload", 7, PRELOAD, ""),
     room("sockets", 7, SOCKETS, ""),
     room("bench", 7, &[], "deny"),
-    room("perf", 7, &["units"], "deny"),
+    room("perf", 7, &["units", "verbs-abi"], "deny"),
     room("cli", 8, &["degen", "sim", "host", "net", "os", "fault", "bench", "perf"], "deny"),
     room("interop", 8, &["testkit"], "forbid"),
     room("filters", 8, &[], "forbid"),
@@ -67,8 +68,19 @@ pub const HOUSE: [Room; 32] = [
 ];
 
 const HOST: &[&str] = &["os", "reactor", "net", "rnic", "sync", "verbs", "fault", "memory"];
-const PRELOAD: &[&str] =
-    &["host", "rdmacm", "os", "reactor", "net", "sync", "guard", "verbs", "fault", "memory"];
+const PRELOAD: &[&str] = &[
+    "host",
+    "rdmacm",
+    "os",
+    "reactor",
+    "net",
+    "sync",
+    "guard",
+    "verbs",
+    "verbs-abi",
+    "fault",
+    "memory",
+];
 const RDMACM: &[&str] = &["host", "os", "reactor", "net", "rnic", "sync", "verbs", "memory"];
 const SOCKETS: &[&str] =
     &["host", "rdmacm", "os", "reactor", "net", "sync", "verbs", "sdp", "memory"];

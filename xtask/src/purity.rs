@@ -11,13 +11,14 @@ use crate::source::{Code, find_word};
 use crate::tree::TextFile;
 
 /// Where the word `unsafe` may stand: a crate, and files or directories (ending in `/`) of it.
-pub const UNSAFE_FILES: [(&str, &[&str]); 11] = [
+pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
     ("degen", &["src/tun.rs"]),
     ("guard", &["src/"]),
     ("verbs", &["src/mr/place.rs"]),
     ("os", &["src/sys.rs", "src/next.rs", "src/options.rs", "src/semaphore.rs", "src/thread.rs"]),
     ("net", &["src/tcp.rs", "src/udp.rs", "src/udp/", "src/socket.rs"]),
     ("memory", &["src/"]),
+    ("verbs-abi", &["src/"]),
     ("preload", &["src/", "tests/"]),
     ("sockets", &["src/", "tests/"]),
     ("cli", &["src/sys.rs", "src/sys/"]),
@@ -30,9 +31,29 @@ const OUTSIDE: [&str; 7] =
     ["std::net", "std::thread", "std::fs", "std::process", "std::os", "Instant::now", "SystemTime"];
 
 /// The crates that are loaded into the processes of others, where nothing may panic.
-const GUESTS: [&str; 21] = [
-    "sync", "units", "guard", "wire", "memory", "fault", "verbs", "mpa", "shuttle", "cm", "rdmap",
-    "rnic", "sdp", "os", "reactor", "net", "host", "rdmacm", "rdma", "preload", "sockets",
+const GUESTS: [&str; 22] = [
+    "sync",
+    "units",
+    "guard",
+    "wire",
+    "memory",
+    "fault",
+    "verbs",
+    "mpa",
+    "shuttle",
+    "cm",
+    "rdmap",
+    "rnic",
+    "sdp",
+    "os",
+    "reactor",
+    "net",
+    "host",
+    "rdmacm",
+    "rdma",
+    "verbs-abi",
+    "preload",
+    "sockets",
 ];
 
 /// What their roots say of panics; tests may.

@@ -8,7 +8,6 @@
 //!
 //! - `ibv`: libibverbs, and the functions its header calls through a context.
 //! - `cma`: librdmacm.
-//! - `abi`: the C structures, with their layout asserted.
 //! - `view`: what the kernel would show of the devices in /sys and /dev.
 //! - `dl`: `dlopen`, `dlsym`, `dlvsym`; `real`: the definitions behind ours.
 //! - `asked`: what is said of a device that is asked for and not here.
@@ -28,7 +27,6 @@
 #[global_allocator]
 static MEMORY: weft_memory::Memory = weft_memory::Memory;
 
-mod abi;
 mod asked;
 mod cma;
 mod dl;

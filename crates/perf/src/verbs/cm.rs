@@ -5,7 +5,7 @@
 //! each [`Happened::Request`].
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_uint};
+use std::ffi::{CStr, c_int};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -13,8 +13,9 @@ use std::ptr;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow};
+use weft_verbs_abi::cma::*;
+use weft_verbs_abi::*;
 
-use super::abi::*;
 use super::library::{Library, library};
 
 /// Requests that may wait to be accepted.
@@ -105,7 +106,7 @@ impl Cm {
     /// No device has the address, or the port is taken.
     pub fn listen(&self, address: SocketAddr) -> Result<Id> {
         let id = self.id()?;
-        let mut raw = sockaddr(address);
+        let mut raw = Storage::from(address);
         // SAFETY: the id is live; the address is a whole one.
         let bound = unsafe { (self.0.library.rdma_bind_addr)(id.raw, (&raw mut raw).cast()) };
         check(bound, "binding an id").with_context(|| format!("at {address}"))?;
@@ -121,7 +122,7 @@ impl Cm {
     /// The system has no more of something.
     pub fn dial(&self, address: SocketAddr) -> Result<Id> {
         let id = self.id()?;
-        let mut raw = sockaddr(address);
+        let mut raw = Storage::from(address);
         let resolve = self.0.library.rdma_resolve_addr;
         let to = (&raw mut raw).cast();
         // SAFETY: the id is live, no source is named, and the address is a whole one.
@@ -168,7 +169,7 @@ impl Cm {
         }
     }
 
-    fn why(&self, event: c_uint, status: c_int) -> String {
+    fn why(&self, event: u32, status: c_int) -> String {
         // SAFETY: the function takes any number.
         let name = unsafe { (self.0.library.rdma_event_str)(event) };
         // SAFETY: what it gives is a string that is never freed.
@@ -179,7 +180,9 @@ impl Cm {
 }
 
 fn private_data(event: &rdma_cm_event) -> Vec<u8> {
-    let (from, len) = (event.conn.private_data, usize::from(event.conn.private_data_len));
+    // SAFETY: events of connections, which are all that come here, have this parameter.
+    let conn = unsafe { event.param.conn };
+    let (from, len) = (conn.private_data, usize::from(conn.private_data_len));
     let mut octets = vec![0; len];
     if !from.is_null() {
         // SAFETY: the event has as much private data as it says, and the copy has room for it.
@@ -224,7 +227,7 @@ impl Id {
     /// Its device's context; null before its address is resolved.
     pub(super) fn context(&self) -> *mut ibv_context {
         // SAFETY: the id is live.
-        unsafe { (*self.raw).verbs }
+        unsafe { &*self.raw }.verbs.get()
     }
 
     /// The name of its device; empty before its address is resolved.
@@ -289,7 +292,7 @@ impl Drop for Id {
             unsafe { (self.library().rdma_disconnect)(self.raw) };
         }
         // SAFETY: the id is live; asked for its queue pair only.
-        let queue_pair = unsafe { (*self.raw).qp };
+        let queue_pair = unsafe { &*self.raw }.qp.get();
         if !queue_pair.is_null() {
             // SAFETY: the id is live, and nobody uses its queue pair without it.
             unsafe { (self.library().rdma_destroy_qp)(self.raw) };
@@ -311,37 +314,6 @@ fn param(terms: Terms, private_data: &[u8]) -> rdma_conn_param {
         srq: 0,
         qp_num: 0,
     }
-}
-
-/// An address as C has it.
-fn sockaddr(address: SocketAddr) -> libc::sockaddr_storage {
-    // SAFETY: all zeroes is an address of no family.
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let to = &raw mut storage;
-    match address {
-        SocketAddr::V4(v4) => {
-            let raw = libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: the storage is aligned and large enough for every kind of address.
-            unsafe { to.cast::<libc::sockaddr_in>().write(raw) };
-        }
-        SocketAddr::V6(v6) => {
-            let raw = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: v6.port().to_be(),
-                sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
-                sin6_scope_id: v6.scope_id(),
-            };
-            // SAFETY: as above.
-            unsafe { to.cast::<libc::sockaddr_in6>().write(raw) };
-        }
-    }
-    storage
 }
 
 /// The last error of a function of C that says by -1 or NULL that it failed.

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::ptr;
 
 use anyhow::{Context, Result, bail};
+use weft_verbs_abi::*;
 
-use super::abi::*;
 use super::cm::{Id, failed};
 use super::library::Library;
 
@@ -107,7 +107,7 @@ impl Domain {
         Ok(count)
     }
 
-    fn status(&self, status: c_int) -> String {
+    fn status(&self, status: u32) -> String {
         // SAFETY: the function takes any number.
         let text = unsafe { (self.library.ibv_wc_status_str)(status) };
         // SAFETY: what it gives is a string that is never freed.

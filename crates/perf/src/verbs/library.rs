@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use anyhow::{Result, anyhow, bail};
-
-use super::abi::*;
+use weft_verbs_abi::cma::*;
+use weft_verbs_abi::*;
 
 macro_rules! functions {
     (
@@ -59,7 +59,7 @@ functions! {
         *mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void
     ) -> c_int;
     ibverbs ibv_ack_cq_events(*mut ibv_cq, u32);
-    ibverbs ibv_wc_status_str(c_int) -> *const c_char;
+    ibverbs ibv_wc_status_str(u32) -> *const c_char;
     rdmacm rdma_create_event_channel() -> *mut rdma_event_channel;
     rdmacm rdma_destroy_event_channel(*mut rdma_event_channel);
     rdmacm rdma_create_id(

@@ -6,7 +6,6 @@
 //! keeps its domain, and a region its memory and its domain.
 #![allow(unsafe_code)]
 
-mod abi;
 mod cm;
 mod domain;
 mod library;

@@ -4,8 +4,8 @@ use std::ptr;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
+use weft_verbs_abi::*;
 
-use super::abi::*;
 use super::cm::{Id, failed};
 use super::domain::Domain;
 
@@ -70,7 +70,7 @@ impl QueuePair {
         let inline = [INLINE, 0].into_iter().find(|&inline| create(&id, domain, sizes, inline));
         let inline = inline.ok_or_else(|| failed("rdma_create_qp"))?;
         // SAFETY: the id is live, and has a queue pair.
-        let raw = unsafe { (*id.raw).qp };
+        let raw = unsafe { &*id.raw }.qp.get();
         // SAFETY: the context is live; so its table is readable.
         let ops = unsafe { &(*domain.context).ops };
         Ok(Self {
@@ -104,14 +104,10 @@ impl QueuePair {
         let send_flags = if inline { IBV_SEND_INLINE } else { 0 };
         let wr = ibv_send_wr {
             wr_id: number,
-            next: ptr::null_mut(),
-            sg_list: ptr::null_mut(),
             num_sge: i32::from(octets > 0),
             opcode,
             send_flags,
-            imm_data: 0,
-            wr: target::default(),
-            _after: [0; 7],
+            ..ibv_send_wr::EMPTY
         };
         self.sends = vec![wr; count];
         self.send_places = vec![ibv_sge { addr: 0, length: octets, lkey }; count];
@@ -120,12 +116,12 @@ impl QueuePair {
     /// Says for the request at `index` of the list where it is from and to.
     pub fn aim(&mut self, index: usize, local: u64, remote: Remote) {
         self.send_places[index].addr = local;
-        let atomic = self.sends[index].opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-        self.sends[index].wr = target {
-            remote_addr: remote.address,
-            rkey_or_add: if atomic { 1 } else { remote.key.into() },
-            swap: 0,
-            atomic_rkey: if atomic { remote.key } else { 0 },
+        let Remote { address: remote_addr, key: rkey } = remote;
+        self.sends[index].wr = match self.sends[index].opcode {
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                WrTarget { atomic: WrAtomic { remote_addr, compare_add: 1, swap: 0, rkey } }
+            }
+            _ => WrTarget { rdma: WrRdma { remote_addr, rkey } },
         };
     }
 

@@ -5,8 +5,8 @@ use std::ptr;
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
+use weft_verbs_abi::*;
 
-use super::abi::*;
 use super::domain::{Domain, made};
 
 /// Regions begin at the beginning of a page.

@@ -7,14 +7,14 @@ use std::mem;
 use std::net::SocketAddr;
 use std::ptr;
 
-use super::abi::{
+use super::sockaddr;
+use crate::errno::{self, needs_memory};
+use crate::real::pass_when_off;
+use weft_verbs_abi::IBV_QPT_RC;
+use weft_verbs_abi::cma::{
     IBV_QPT_UD, RAI_DNS, RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, RDMA_PS_TCP, RDMA_PS_UDP, Storage,
     rdma_addrinfo,
 };
-use super::sockaddr;
-use crate::abi::IBV_QPT_RC;
-use crate::errno::{self, needs_memory};
-use crate::real::pass_when_off;
 
 /// What a program asks for.
 #[derive(Clone, Copy)]

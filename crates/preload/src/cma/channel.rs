@@ -1,9 +1,9 @@
 //! Event channels.
 
-use super::abi::rdma_event_channel;
 use super::object::ChannelObject;
 use crate::errno;
 use crate::real::pass_when_off;
+use weft_verbs_abi::cma::rdma_event_channel;
 
 /// `rdma_create_event_channel`.
 #[unsafe(no_mangle)]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use weft_host::{Personality, Qp};
 use weft_rdmacm::{ConnParam, PortSpace, State, Terms};
 
-use super::abi::{RDMA_UDP_QKEY, rdma_cm_id, rdma_conn_param};
 use super::events::complete;
 use super::id::{completed, object, result};
 use super::object::{IdObject, copy_octets};
-use crate::abi::ibv_ece;
 use crate::errno::{self, needs_memory};
 use crate::ibv::qp;
 use crate::real::pass_when_off;
+use weft_verbs_abi::cma::{RDMA_UDP_QKEY, rdma_cm_id, rdma_conn_param};
+use weft_verbs_abi::ibv_ece;
 
 /// `rdma_listen`: `backlog` requests at most wait to be read; 0 or less means the system's choice.
 ///

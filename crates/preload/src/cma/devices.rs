@@ -6,10 +6,10 @@ use std::sync::OnceLock;
 
 use weft_host::Personality;
 
-use crate::abi::{ibv_context, ibv_pd};
 use crate::errno;
 use crate::ibv::{context, device, pd_mr};
 use crate::real::pass_when_off;
+use weft_verbs_abi::{ibv_context, ibv_pd};
 
 /// The context and the protection domain that ids share.
 pub struct CmaDevice {

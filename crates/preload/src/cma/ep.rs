@@ -6,16 +6,16 @@ use std::ptr;
 
 use weft_rdmacm::EventKind;
 
-use super::abi::{RAI_PASSIVE, rdma_addrinfo, rdma_cm_id};
 use super::events::{rdma_ack_cm_event, rdma_get_cm_event, release};
 use super::id::{
     create, object, rdma_bind_addr, rdma_destroy_id, rdma_resolve_addr, rdma_resolve_route,
 };
 use super::object::{IdObject, copy_octets};
 use super::qp::{rdma_create_qp, rdma_destroy_qp, rdma_destroy_srq};
-use crate::abi::{ibv_pd, ibv_qp_init_attr};
 use crate::errno;
 use crate::real::pass_when_off;
+use weft_verbs_abi::cma::{RAI_PASSIVE, rdma_addrinfo, rdma_cm_id};
+use weft_verbs_abi::{ibv_pd, ibv_qp_init_attr};
 
 /// What resolving took so far in librdmacm's own endpoints; there is nothing to wait for here.
 const RESOLVE_MS: c_int = 2000;
@@ -164,7 +164,7 @@ fn give_queue_pair(listen: &IdObject, id: *mut rdma_cm_id) -> c_int {
 }
 
 /// Drops a request that cannot be given to the program: nobody else knows its id.
-fn discard(event: *mut super::abi::rdma_cm_event) {
+fn discard(event: *mut weft_verbs_abi::cma::rdma_cm_event) {
     // SAFETY: the event was read and is not acknowledged.
     let head = unsafe { &*event };
     let (id, is_request) = (head.id, !head.listen_id.is_null());

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use weft_rdmacm::{CmId, Delivery, Event, EventChannel, EventKind, PortSpace};
 
-use super::abi::{
-    RDMA_UDP_QKEY, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
-    rdma_event_param, rdma_ud_param,
-};
 use super::object::{ChannelObject, IdObject};
 use crate::errno;
 use crate::real::pass_when_off;
+use weft_verbs_abi::cma::{
+    RDMA_UDP_QKEY, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    rdma_event_param, rdma_ud_param,
+};
 
 /// The queue pair that a datagram to a group is for.
 const GROUP_QPN: u32 = 0x00ff_ffff;

@@ -5,13 +5,13 @@ use std::ffi::{c_int, c_void};
 
 use weft_rdmacm::Join;
 
-use super::abi::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::id::{completed, object};
 use super::object::IdObject;
 use super::sockaddr;
 use crate::errno::{self, needs_memory};
 use crate::ibv::{group, qp};
 use crate::real::pass_when_off;
+use weft_verbs_abi::cma::{rdma_cm_id, rdma_cm_join_mc_attr_ex};
 
 const RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1;
 const RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 1 << 1;

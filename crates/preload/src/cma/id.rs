@@ -8,11 +8,6 @@ use std::time::Duration;
 use weft_host::Personality;
 use weft_rdmacm::{CmId, Error, PortSpace};
 
-use super::abi::{
-    RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
-    RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, Storage, rdma_cm_id,
-    rdma_event_channel,
-};
 use super::devices::CmaDevice;
 use super::events::{complete, release};
 use super::object::{ChannelObject, IdObject};
@@ -20,6 +15,11 @@ use super::sockaddr;
 use crate::errno::{self, needs_memory};
 use crate::rdma;
 use crate::real::pass_when_off;
+use weft_verbs_abi::cma::{
+    RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR,
+    RDMA_OPTION_ID_TOS, RDMA_PS_IPOIB, RDMA_PS_TCP, RDMA_PS_UDP, Storage, rdma_cm_id,
+    rdma_event_channel,
+};
 
 /// The object behind `id`; returns from the calling function with `EINVAL` if there is none.
 macro_rules! object {

@@ -5,7 +5,6 @@
 //! inside its own calls: in [`events::rdma_get_cm_event`] as the event says, or in the call that
 //! is said to change it.
 
-pub mod abi;
 mod addrinfo;
 mod channel;
 mod connect;

@@ -9,12 +9,12 @@ use weft_os::thread;
 use weft_rdmacm::{CmId, Event, EventKind};
 use weft_sync::Mutex;
 
-use super::abi::{rdma_addrinfo, rdma_cm_id};
 use super::addrinfo::{AddrInfo, Hints};
 use super::events::complete;
 use super::id::object;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
+use weft_verbs_abi::cma::{rdma_addrinfo, rdma_cm_id};
 
 /// The last result for an id: shared with the thread that looks for it, which may outlive the id.
 pub type SharedAddrInfo = Arc<Mutex<Option<AddrInfo>>>;

@@ -11,18 +11,18 @@ use weft_host::Personality;
 use weft_rdmacm::{CmId, EventChannel};
 use weft_sync::{Mutex, MutexGuard};
 
-use super::abi::{
-    IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, rdma_cm_id, rdma_event_channel,
-    rdma_ib_addr,
-};
 use super::devices::CmaDevice;
 use super::names::SharedAddrInfo;
 use super::sockaddr;
-use crate::abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
 use crate::errno::needs_memory;
 use crate::ibv::qp;
 use crate::log::log;
 use crate::rdma;
+use weft_verbs_abi::cma::{
+    IBV_QPT_UD, IdHead, QpInitAttr, RDMA_PS_TCP, Storage, rdma_cm_id, rdma_event_channel,
+    rdma_ib_addr,
+};
+use weft_verbs_abi::{IBV_QPT_RC, ibv_ece, ibv_pd, ibv_qp_attr};
 
 /// Says that [`ibv_qp_attr::timeout`] is set.
 const IBV_QP_TIMEOUT: c_int = 1 << 9;

@@ -3,21 +3,20 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use weft_rdmacm::PortSpace;
-use weft_verbs::QpState;
-
-use super::abi::rdma_cm_id;
 use super::id::object;
 use super::object::IdObject;
 use super::route;
-use crate::abi::{
+use crate::errno::{self, needs_memory};
+use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
+use crate::real::pass_when_off;
+use weft_rdmacm::PortSpace;
+use weft_verbs::QpState;
+use weft_verbs_abi::cma::rdma_cm_id;
+use weft_verbs_abi::{
     IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC,
     ibv_comp_channel, ibv_context, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::errno::{self, needs_memory};
-use crate::ibv::{channel, cq, qp as verbs_qp, qp_ex, srq as verbs_srq};
-use crate::real::pass_when_off;
 
 /// A completion queue with its channel, as made for an id.
 struct Completions {

@@ -8,10 +8,10 @@ use weft_host::Personality;
 use weft_rdmacm::{CmId, PortSpace};
 use weft_verbs::{Access, QpAttrMask as Mask, QpState};
 
-use super::abi::RDMA_UDP_QKEY;
 use super::sockaddr;
-use crate::abi::{ibv_ah_attr, ibv_gid, ibv_qp_attr};
 use crate::ibv::gid;
+use weft_verbs_abi::cma::RDMA_UDP_QKEY;
+use weft_verbs_abi::{ibv_ah_attr, ibv_gid, ibv_qp_attr};
 
 /// InfiniBand's largest packet, and what its connection manager sets on Ethernet: the time that an
 /// acknowledgement has, and a receiver that is not ready.

@@ -4,9 +4,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// What a function answers that is not offered.
 trait AbsentResult {

@@ -17,10 +17,10 @@ use super::gid::{self, gid_of};
 use super::object::{Object, handle};
 use super::query::{PORT, personality};
 use super::{pd_mr, qp_attr};
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 use crate::{net, rdma};
+use weft_verbs_abi::*;
 
 /// What is behind an address handle.
 pub struct AhTail {

@@ -7,9 +7,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
 
 use super::pd_mr;
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 const PAGE: usize = 4096;
 

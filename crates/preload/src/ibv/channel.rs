@@ -16,10 +16,10 @@ use super::context::Held;
 use super::cq;
 use super::object::Object;
 use super::registry::{self, EventSource};
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::fd::{EventFd, Waker};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// What is behind a channel.
 pub struct CompChannelTail {

@@ -17,12 +17,12 @@ use weft_host::{Context, Personality};
 use weft_sync::{Mutex, MutexGuard};
 
 use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::fd::{self, EventFd, Waker};
 use crate::log::log;
 use crate::rdma;
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// One: there are no interrupts to spread.
 const COMP_VECTORS: c_int = 1;

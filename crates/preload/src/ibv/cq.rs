@@ -17,9 +17,9 @@ use super::channel;
 use super::context::Held;
 use super::object::{AckCounts, Object, SpanLock, handle};
 use super::registry;
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// What is behind a completion queue.
 pub struct CqTail {

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_uint};
 
 use super::cq::{self, CqRequest, CqTail};
-use crate::abi::*;
 use crate::errno;
+use weft_verbs_abi::*;
 
 /// Slot `create_cq_ex`. Fields beyond the standard ones and time stamps (VLAN, tags) are refused.
 ///

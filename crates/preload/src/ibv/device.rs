@@ -11,9 +11,11 @@ use std::{mem, ptr};
 
 use weft_host::Personality;
 
-use crate::abi::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
 use crate::real::pass_when_off;
 use crate::{asked, errno, net, rdma};
+use weft_verbs_abi::{
+    IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device,
+};
 
 /// Zeroes behind the device: more than any provider's own device structure has before the
 /// pointer that identifies it.

@@ -10,8 +10,8 @@ use super::context::Held;
 use super::import::{self, ImportedObject};
 use super::object::{Object, handle};
 use super::pd_mr;
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
+use weft_verbs_abi::*;
 
 /// What is behind device memory.
 struct DmTail {

@@ -8,9 +8,9 @@ use weft_verbs::{AsyncEvent, AsyncKind};
 use super::object::AckCounts;
 use super::registry::{self, EventSource};
 use super::{context, cq, qp, srq};
-use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// `ibv_get_async_event`: 0, or -1 with `errno`.
 ///

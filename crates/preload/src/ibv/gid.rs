@@ -10,10 +10,10 @@ use weft_host::Personality;
 
 use super::device::guid;
 use super::query::{PORT, copy_prefix, personality};
-use crate::abi::*;
 use crate::errno;
 use crate::net::{self, NetInterface};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// Rows of the tables; unused ones are empty.
 const RNIC_ROWS: u32 = 32;

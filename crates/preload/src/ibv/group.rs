@@ -7,10 +7,10 @@ use weft_host::{Personality, Qp};
 use weft_verbs::Misuse;
 
 use super::qp;
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::net;
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// The network interfaces by which datagrams to a group of an id with the address `local` come.
 pub fn interfaces_of(local: Option<IpAddr>) -> Vec<u32> {

@@ -12,10 +12,10 @@ use weft_host::{Pd, Personality};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::mr::DeviceMemory;
 
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::ibv::{context, dm, pd_mr};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// What a handle stands for.
 #[derive(Clone)]

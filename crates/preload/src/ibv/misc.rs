@@ -4,9 +4,9 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use super::query::copy_to_caller;
-use crate::abi::*;
 use crate::real::{next, pass_when_off};
 use crate::view;
+use weft_verbs_abi::*;
 
 /// The rdma-cm ABI whose library functions the ones here stand in for.
 const RDMA_CM_ABI: &str = "4";

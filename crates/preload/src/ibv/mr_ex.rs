@@ -1,9 +1,9 @@
 //! `ibv_reg_mr_ex`: one call for all kinds of regions.
 
 use super::{buf, pd_mr};
-use crate::abi::*;
 use crate::errno;
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// All but memory of other devices, hints to a PCI bus, and what is not known yet.
 const OFFERED: u64 = IBV_REG_MR_MASK_IOVA | IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;

@@ -9,8 +9,8 @@ use weft_verbs::{Access, Misuse, SendFlags, SendOp, SendWr};
 use super::context::Held;
 use super::object::{Object, handle};
 use super::{pd_mr, qp};
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
+use weft_verbs_abi::*;
 
 type MwObject = Object<ibv_mw, Held>;
 

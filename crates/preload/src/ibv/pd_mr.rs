@@ -11,9 +11,9 @@ use super::context::Held;
 use super::import::{self, ImportedObject};
 use super::object::{Object, handle};
 use super::post;
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// What is behind a protection domain.
 pub struct PdTail {

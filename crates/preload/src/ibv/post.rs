@@ -11,8 +11,8 @@ use weft_host::Qp;
 use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr, limits};
 
 use super::{ah, mw, qp, srq};
-use crate::abi::*;
 use crate::errno::needs_memory;
+use weft_verbs_abi::*;
 
 /// Slot `post_send`.
 ///

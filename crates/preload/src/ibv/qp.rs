@@ -20,9 +20,9 @@ use super::context::Held;
 use super::object::{AckCounts, Object, handle};
 use super::qp_ex::Builder;
 use super::{cq, pd_mr, qp_attr, registry, srq, xrcd};
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// What is behind a queue pair.
 pub struct QpTail {

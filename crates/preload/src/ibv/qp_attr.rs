@@ -9,7 +9,7 @@ use weft_host::Personality;
 use weft_verbs::{Access, AddressVector, AlternatePath, QpAttr, QpAttrMask, QpCap, QpState};
 
 use super::gid::{self, Gid};
-use crate::abi::*;
+use weft_verbs_abi::*;
 
 /// The attributes that `mask` names; `None` where a value is none, or a GID is not there.
 pub fn from_c(attr: &ibv_qp_attr, mask: QpAttrMask, device: Personality) -> Option<QpAttr> {

@@ -13,8 +13,8 @@ use super::object::SpanLock;
 use super::qp::{self, QpDomain, QpTail};
 use super::query::personality;
 use super::{ah, mw, post};
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
+use weft_verbs_abi::*;
 
 /// What both devices can build. Over iWARP immediate data and atomics reach Weft peers only.
 const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE

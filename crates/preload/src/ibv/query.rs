@@ -12,10 +12,10 @@ use weft_verbs::Limits;
 
 use super::device::{copy_text, guid, system_guid};
 use super::{context, gid};
-use crate::abi::*;
 use crate::errno;
 use crate::net;
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// The only port.
 pub const PORT: u8 = 1;

@@ -9,9 +9,9 @@ use weft_host::{Cq, Srq, SrqInit, Xrcd};
 use super::context::Held;
 use super::object::{AckCounts, Object, handle};
 use super::{cq, pd_mr, registry, xrcd};
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
+use weft_verbs_abi::*;
 
 /// What is behind a shared receive queue.
 pub struct SrqTail {

@@ -7,8 +7,8 @@ use weft_host::{Xrcd, XrcdFile};
 
 use super::context::Held;
 use super::object::Object;
-use crate::abi::*;
 use crate::errno::{self, needs_memory};
+use weft_verbs_abi::*;
 
 /// What is behind a domain.
 pub struct XrcdTail {

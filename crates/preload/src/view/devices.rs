@@ -11,11 +11,11 @@ use std::{fs, iter};
 use weft_host::Personality;
 
 use super::tree::{Tree, ViewEntry};
-use crate::abi::IBV_PORT_ACTIVE;
 use crate::ibv::device::{guid, name, personalities, system_guid};
 use crate::ibv::gid;
 use crate::ibv::query::{port_attr, version};
 use crate::net::{self, NetInterface};
+use weft_verbs_abi::IBV_PORT_ACTIVE;
 
 /// The PCI domain of the devices and their vendor, "WF", which nobody has registered.
 pub const PCI_DOMAIN: &str = "5746:";

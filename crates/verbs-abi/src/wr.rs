@@ -79,6 +79,12 @@ pub struct ibv_send_wr {
     pub bind_mw: WrBindMw,
 }
 
+impl ibv_send_wr {
+    /// A request of nothing.
+    // SAFETY: all zeroes is valid: integers and null pointers.
+    pub const EMPTY: Self = unsafe { core::mem::zeroed() };
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_recv_wr {

@@ -2,17 +2,23 @@
 //!
 //! Names are those of the header, so that both can be read side by side. The one invariant: sizes
 //! and offsets equal the header's ([`layout`] asserts them at compile time and its test compares
-//! them with the header installed on this machine). A structure is whole even where this crate
-//! does not use all of it.
+//! them with the header installed on this machine). A structure is whole even where Weft
+//! does not use all of it. [`cma`] has those of `<rdma/rdma_cma.h>`.
 
-#![allow(non_camel_case_types, dead_code, reason = "layouts follow the C header")]
+#![allow(non_camel_case_types, missing_docs, reason = "names and meanings are the C header's")]
+#![cfg_attr(
+    not(test),
+    deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
+)]
 
-pub mod attrs;
-pub mod consts;
-pub mod device;
+mod attrs;
+pub mod cma;
+mod consts;
+mod device;
 pub mod layout;
-pub mod objects;
-pub mod wr;
+mod objects;
+mod storage;
+mod wr;
 
 pub use attrs::*;
 pub use consts::*;

@@ -213,7 +213,7 @@ pub struct ibv_mr_init_attr_buf {
     pub buf: *mut ibv_buf,
 }
 
-/// Opaque to programs: [`crate::ibv::buf`] has what is behind it.
+/// Opaque to programs: libweft.so has what is behind it.
 #[repr(C)]
 pub struct ibv_buf {
     opaque: [u8; 0],

@@ -3,12 +3,11 @@
 //! Fields that both sides write are cells: a program and this library work on the same id, by
 //! turns. Sizes and offsets are asserted, and compared with the installed header by a test.
 
-#![allow(non_camel_case_types, reason = "names are those of the C header")]
-
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 
-use crate::abi::{
+pub use crate::storage::Storage;
+use crate::{
     ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_init_attr,
     ibv_srq,
 };
@@ -26,6 +25,19 @@ pub const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
 pub const RDMA_OPTION_ID_AFONLY: c_int = 2;
 pub const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
 
+/// What `event` of [`rdma_cm_event`] may be.
+pub const RDMA_CM_EVENT_ADDR_RESOLVED: u32 = 0;
+pub const RDMA_CM_EVENT_ADDR_ERROR: u32 = 1;
+pub const RDMA_CM_EVENT_ROUTE_RESOLVED: u32 = 2;
+pub const RDMA_CM_EVENT_ROUTE_ERROR: u32 = 3;
+pub const RDMA_CM_EVENT_CONNECT_REQUEST: u32 = 4;
+pub const RDMA_CM_EVENT_CONNECT_ERROR: u32 = 6;
+pub const RDMA_CM_EVENT_UNREACHABLE: u32 = 7;
+pub const RDMA_CM_EVENT_REJECTED: u32 = 8;
+pub const RDMA_CM_EVENT_ESTABLISHED: u32 = 9;
+pub const RDMA_CM_EVENT_DISCONNECTED: u32 = 10;
+pub const RDMA_CM_EVENT_DEVICE_REMOVAL: u32 = 11;
+
 pub const RAI_PASSIVE: c_int = 1;
 pub const RAI_NUMERICHOST: c_int = 2;
 /// Node RDMACM_1.4, as is [`RAI_DNS`].
@@ -33,11 +45,6 @@ pub const RAI_SA: c_int = 0x10;
 pub const RAI_DNS: c_int = 0x20;
 
 pub const IBV_QPT_UD: c_int = 4;
-
-/// A `sockaddr_storage`, as octets.
-#[repr(C, align(8))]
-#[derive(Clone, Copy)]
-pub struct Storage(pub [u8; 128]);
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -114,7 +121,7 @@ pub struct rdma_ud_param {
 pub union rdma_event_param {
     pub conn: rdma_conn_param,
     pub ud: rdma_ud_param,
-    /// With [`EventKind::User`](weft_rdmacm::EventKind::User): node RDMACM_1.4.
+    /// With `RDMA_CM_EVENT_USER`: node RDMACM_1.4.
     pub arg: u64,
 }
 
@@ -252,10 +259,8 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write;
-    use std::process::Command;
-
     use super::*;
+    use crate::layout::tests::measure;
 
     /// The values of an enumeration or macro that this crate gives its own name.
     const VALUES: &[(&str, usize)] = &[
@@ -271,33 +276,16 @@ mod tests {
         ("RAI_PASSIVE", RAI_PASSIVE as usize),
         ("RAI_NUMERICHOST", RAI_NUMERICHOST as usize),
         ("IBV_QPT_UD", IBV_QPT_UD as usize),
-        ("RDMA_CM_EVENT_CONNECT_REQUEST", 4),
-        ("RDMA_CM_EVENT_ESTABLISHED", 9),
+        ("RDMA_CM_EVENT_CONNECT_REQUEST", RDMA_CM_EVENT_CONNECT_REQUEST as usize),
+        ("RDMA_CM_EVENT_ESTABLISHED", RDMA_CM_EVENT_ESTABLISHED as usize),
+        ("RDMA_CM_EVENT_DEVICE_REMOVAL", RDMA_CM_EVENT_DEVICE_REMOVAL as usize),
         ("RDMA_CM_EVENT_TIMEWAIT_EXIT", 15),
     ];
 
     #[test]
     fn layouts_and_values_are_those_of_the_installed_header() {
-        let dir = std::env::temp_dir().join(format!("weft-cma-layout-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let (source, program) = (dir.join("layout.c"), dir.join("layout"));
-        let mut code = String::from(
-            "#include <stdio.h>\n#include <stddef.h>\n#include <rdma/rdma_cma.h>\n\
-             int main(void) {\n",
-        );
         let figures: Vec<_> = LAYOUT.iter().chain(VALUES).collect();
-        for (expression, _) in &figures {
-            writeln!(code, "printf(\"%zu\\n\", (size_t)({expression}));").unwrap();
-        }
-        code += "return 0; }\n";
-        std::fs::write(&source, code).unwrap();
-        assert!(
-            Command::new("cc").arg("-o").arg(&program).arg(&source).status().unwrap().success()
-        );
-        let out = Command::new(&program).output().unwrap();
-        std::fs::remove_dir_all(&dir).unwrap();
-        let text = String::from_utf8(out.stdout).unwrap();
-        let measured: Vec<usize> = text.lines().map(|line| line.parse().unwrap()).collect();
+        let measured = measure("cma", "rdma/rdma_cma.h", figures.iter().map(|(what, _)| *what));
         assert_eq!(measured.len(), figures.len());
         for ((expression, ours), theirs) in figures.into_iter().zip(measured) {
             assert_eq!(*ours, theirs, "{expression}");

@@ -57,6 +57,10 @@ pub const PHYS_LINK_UP: u8 = 5;
 /// `phys_state` of a port without a link.
 pub const PHYS_DISABLED: u8 = 3;
 
+pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
+pub const IBV_ACCESS_REMOTE_WRITE: c_int = 1 << 1;
+pub const IBV_ACCESS_REMOTE_READ: c_int = 1 << 2;
+pub const IBV_ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
 pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3ff0_0000;
 pub const IBV_ACCESS_HUGETLB: u32 = 1 << 7;
 /// `IBV_ACCESS_FLUSH_GLOBAL` and `IBV_ACCESS_FLUSH_PERSISTENT`, from rdma-core 46 on.
@@ -130,6 +134,9 @@ pub const IBV_QP_EX_WITH_BIND_MW: u64 = 1 << 8;
 pub const IBV_QP_EX_WITH_SEND_WITH_INV: u64 = 1 << 9;
 
 pub const IBV_QP_EX_WITH_ATOMIC_WRITE: u64 = 1 << 12;
+
+pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;
+pub const IBV_SEND_INLINE: c_uint = 1 << 3;
 
 pub const IBV_WR_RDMA_WRITE: c_int = 0;
 pub const IBV_WR_RDMA_WRITE_WITH_IMM: c_int = 1;

@@ -169,37 +169,57 @@ layout! {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::process::Command;
 
+    use weft_testkit::{Dir, text};
+
     use super::*;
+
+    /// The values that C expressions have with an installed header; `name` tells measurements apart
+    /// that are made at once.
+    pub(crate) fn measure<'a>(
+        name: &str,
+        header: &str,
+        expressions: impl Iterator<Item = &'a str>,
+    ) -> Vec<usize> {
+        let lines: String =
+            expressions.map(|what| format!("printf(\"%zu\\n\", (size_t)({what}));\n")).collect();
+        let code = format!(
+            "#include <stdio.h>\n#include <stddef.h>\n#include <{header}>\n\
+             int main(void) {{\n{lines}return 0; }}\n"
+        );
+        let dir = Dir::new(name);
+        let out = Command::new(dir.compile("layout", &code, &[])).output().unwrap();
+        text(&out.stdout).lines().map(|line| line.parse().unwrap()).collect()
+    }
 
     /// The header decides, where there is one: rdma-core's development files are a prerequisite
     /// of the tests.
     #[test]
     fn figures_are_those_of_the_installed_header() {
-        let dir = std::env::temp_dir().join(format!("weft-layout-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let source = dir.join("layout.c");
-        let mut code = String::from(
-            "#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\n\
-             int main(void) {\n",
-        );
-        for (expression, _) in LAYOUT {
-            code += &format!("printf(\"%zu\\n\", (size_t){expression});\n");
-        }
-        code += "return 0; }\n";
-        std::fs::write(&source, code).unwrap();
-        let program = dir.join("layout");
-        let built = Command::new("cc").arg("-o").arg(&program).arg(&source).status().unwrap();
-        assert!(built.success());
-        let out = Command::new(&program).output().unwrap();
-        std::fs::remove_dir_all(&dir).unwrap();
-        let text = String::from_utf8(out.stdout).unwrap();
-        let measured: Vec<usize> = text.lines().map(|l| l.parse().unwrap()).collect();
+        let measured =
+            measure("layout", "infiniband/verbs.h", LAYOUT.iter().map(|(what, _)| *what));
         assert_eq!(measured.len(), LAYOUT.len());
         let wrong: Vec<_> =
             LAYOUT.iter().zip(&measured).filter(|((_, ours), c)| ours != *c).collect();
         assert!(wrong.is_empty(), "ours differs from the header's: {wrong:#?}");
+    }
+
+    #[test]
+    fn values_are_those_of_the_installed_header() {
+        let values = [
+            ("IBV_QPT_RC", IBV_QPT_RC),
+            ("IBV_ACCESS_REMOTE_ATOMIC", IBV_ACCESS_REMOTE_ATOMIC),
+            ("IBV_WR_RDMA_WRITE", IBV_WR_RDMA_WRITE),
+            ("IBV_WR_SEND", IBV_WR_SEND),
+            ("IBV_WR_RDMA_READ", IBV_WR_RDMA_READ),
+            ("IBV_WR_ATOMIC_FETCH_AND_ADD", IBV_WR_ATOMIC_FETCH_AND_ADD),
+            ("IBV_SEND_SIGNALED", IBV_SEND_SIGNALED as i32),
+            ("IBV_SEND_INLINE", IBV_SEND_INLINE as i32),
+        ];
+        let measured =
+            measure("values", "infiniband/verbs.h", values.iter().map(|(name, _)| *name));
+        assert_eq!(values.map(|(_, value)| value as usize).to_vec(), measured);
     }
 }
