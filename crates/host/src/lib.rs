@@ -1,16 +1,16 @@
-//! The engine: sockets, readiness, clock, timers, doorbells and progress, under the objects that
-//! the verbs ABI hands out.
+//! A host and its queue pairs: connection slots, the driver, leases, doorbells, and the objects
+//! that the verbs ABI hands out.
 //!
-//! Whoever posts or polls drives its queue pair on its own thread if it gets the pair's lock;
-//! one background thread does what nobody is there to do. That thread starts with the first
-//! connection or listener, and sleeps when nothing is due.
+//! A [`Host`] is a value: a process may have several, with other keys and settings. Whoever posts
+//! or polls drives a queue pair on its own thread if it gets the pair's lock; the threads of the
+//! host's reactor do what nobody is there to do, and sleep when nothing is due.
 //!
 //! Invariant: a queue pair is driven by one thread at a time, and whoever cannot take its lock
 //! leaves a flag that the holder sees before it goes: no doorbell is lost.
 //!
-//! Order of calls: [`Context::open`], objects from it; then [`Qp::attach`] when the connection
-//! manager (`weft-rdmacm`) has a stream for the queue pair, or [`Qp::modify`] up to RTS where the
-//! program names the peer itself.
+//! Order of calls: [`Host::new`]; [`Context::open`], objects from it; then [`Qp::attach`] when the
+//! connection manager (`weft-rdmacm`) has a stream for the queue pair, or [`Qp::modify`] up to RTS
+//! where the application names the peer itself.
 //!
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the reactor's tables.
 //! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Source`] is called.
