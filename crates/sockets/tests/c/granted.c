@@ -1,0 +1,40 @@
+/* An application that accepts a connection long after its library has granted it: its child says
+ * by a pipe when it is connected. */
+#include "check.h"
+
+static int call(int port_of, int connected)
+{
+	struct sockaddr_in to = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	char byte;
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(read(port_of, &to.sin_port, sizeof to.sin_port) == sizeof to.sin_port);
+	CHECK(connect(fd, (void *)&to, sizeof to) == 0);
+	CHECK(write(connected, "c", 1) == 1);
+	CHECK(read(fd, &byte, 1) == 1 && byte == 's');
+	CHECK(write(fd, "c", 1) == 1 && read(fd, &byte, 1) == 0);
+	return 0;
+}
+
+int main(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET };
+	socklen_t len = sizeof at;
+	int port[2], connected[2], status, fd, listener;
+	char byte;
+	CHECK(pipe(port) == 0 && pipe(connected) == 0);
+	pid_t child = fork();
+	if (child == 0)
+		return call(port[0], connected[1]);
+	listener = socket(AF_INET, SOCK_STREAM, 0);
+	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(bind(listener, (void *)&at, len) == 0 && listen(listener, 16) == 0);
+	CHECK(getsockname(listener, (void *)&at, &len) == 0);
+	CHECK(write(port[1], &at.sin_port, sizeof at.sin_port) == sizeof at.sin_port);
+	CHECK(read(connected[0], &byte, 1) == 1);
+	fd = accept(listener, NULL, NULL);
+	CHECK(fd >= 0 && write(fd, "s", 1) == 1);
+	CHECK(read(fd, &byte, 1) == 1 && byte == 'c');
+	CHECK(close(fd) == 0 && waitpid(child, &status, 0) == child && status == 0);
+	return 0;
+}

@@ -1,0 +1,15 @@
+//! A connection that is granted while nobody accepts is SDP's when somebody does. The library binds
+//! a UDP socket to the listener's port meanwhile, by its own thread, which is not the application's
+//! wish to have that port for itself.
+
+mod common;
+
+use common::Program;
+
+#[test]
+fn a_connection_that_is_accepted_after_it_was_granted_goes_by_sdp() {
+    let dir = common::dir("granted");
+    let program = common::build(&dir, "granted.c");
+    let said = Program::new(&program, true).start().end();
+    assert_eq!(said.matches(": SDP over Shuttle, enhanced").count(), 2, "{said}");
+}
