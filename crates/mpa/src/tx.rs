@@ -1,7 +1,9 @@
 //! Framing: ULPDUs into FPDUs (RFC 5044, section 4).
 //!
 //! Small payloads are staged beside the headers, so that the kernel gets few pieces and the CRC
-//! runs over one stretch; large ones stay in registered memory.
+//! runs over one stretch; large ones stay in registered memory. Read Responses are staged whatever
+//! their size: the application may change that memory, and so may an Atomic of the same batch, and
+//! TCP must take what the CRC was computed over.
 
 use std::collections::VecDeque;
 
@@ -53,7 +55,7 @@ impl Framer {
         let Some(id) = source.next(mulpdu) else { return false };
         self.ulpdu.clear();
         source.gather(id, &mut self.ulpdu);
-        self.frame(memory, out);
+        self.frame(source.may_change(id), memory, out);
         self.in_flight.push_back((self.framed, id));
         true
     }
@@ -81,7 +83,8 @@ impl Framer {
         true
     }
 
-    fn frame(&mut self, memory: &impl RegisteredMemory, out: &mut Gather) {
+    fn frame(&mut self, staged: bool, memory: &impl RegisteredMemory, out: &mut Gather) {
+        let copy_below = if staged { u32::MAX } else { COPY_BELOW };
         // The MULPDU bounds it.
         let length = self.ulpdu.len() as u16;
         let pad = (2 + self.ulpdu.len()).wrapping_neg() % 4;
@@ -90,7 +93,7 @@ impl Framer {
         for piece in self.ulpdu.pieces() {
             match *piece {
                 Piece::Slab { start, len } => fpdu.put_bytes(self.ulpdu.staged(start, len)),
-                Piece::Memory(piece) if piece.len < COPY_BELOW => fpdu.put_copy(piece),
+                Piece::Memory(piece) if piece.len < copy_below => fpdu.put_copy(piece),
                 Piece::Memory(piece) => fpdu.put_memory(piece),
             }
         }

@@ -409,6 +409,10 @@ impl UlpduSource for TxPort<'_> {
         }
     }
 
+    fn may_change(&self, id: SegmentId) -> bool {
+        id.wqe >> 29 == RESPONSE
+    }
+
     fn acked(&mut self, id: SegmentId) {
         self.acked_run(SegmentRun::new(id));
     }

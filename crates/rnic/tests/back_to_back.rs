@@ -303,6 +303,21 @@ fn memory_of_the_peer_is_written_and_read_where_there_is_a_connection() {
 }
 
 #[test]
+fn a_read_over_tcp_brings_what_was_there_before_an_atomic_that_follows_it() {
+    let mut world = World::new(Kind::Mpa);
+    let (near, far) = (&world.sides[0].host, &world.sides[world.peer()].host);
+    let (sink, word, target) = (near.memory(4096, ALL), near.memory(8, ALL), pattern(far, 1));
+    let (before, to, stag) = (target.bytes.clone(), target.addr(), target.key);
+    near.send(1, SendOp::Read { to, stag }, &[sink.sge(0, 4096)]);
+    near.send(2, SendOp::FetchAdd { to, stag, add: 5 }, &[word.sge(0, 8)]);
+    world.run();
+    let done = world.sides[0].host.statuses();
+    assert_eq!(done, [(1, 0), (2, 0)], "{:?}", world.sides[0].events);
+    assert!(sink.bytes == before, "what was read is older than the atomic");
+    assert_eq!((word.bytes[0], target.bytes[0]), (before[0], before[0].wrapping_add(5)));
+}
+
+#[test]
 fn a_message_waits_for_its_receive() {
     for kind in KINDS {
         let mut world = World::new(kind);

@@ -223,6 +223,12 @@ pub trait UlpduSource {
     }
     /// Appends the DDP header bytes and the payload of `id`; repeatable until `id` is acked.
     fn gather(&self, id: SegmentId, out: &mut Gather);
+    /// Whether the memory of `id` may rightly change while it is on its way, as that of a Read
+    /// Response may: an LLP whose checksum must match what it sends later takes a copy.
+    fn may_change(&self, id: SegmentId) -> bool {
+        let _ = id;
+        false
+    }
     /// The LLP took responsibility for `id`. MPA: handed to TCP. Shuttle: placed at the peer.
     fn acked(&mut self, id: SegmentId);
     /// [`UlpduSource::acked`] for all of `run`, for less than that for each costs.
@@ -252,6 +258,10 @@ impl<T: UlpduSource + ?Sized> UlpduSource for &mut T {
 
     fn gather(&self, id: SegmentId, out: &mut Gather) {
         (**self).gather(id, out);
+    }
+
+    fn may_change(&self, id: SegmentId) -> bool {
+        (**self).may_change(id)
     }
 
     fn acked(&mut self, id: SegmentId) {
