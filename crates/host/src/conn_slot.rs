@@ -16,6 +16,8 @@ use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 use crate::Progress;
 use crate::backoff::Backoff;
 use crate::connections::Connection;
+use crate::device_kind::Personality;
+use crate::diagnostics::{self, ToldState};
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::driver::{Driver, LinkWatcher, Notices, Woken};
 use crate::host::Host;
@@ -79,6 +81,7 @@ pub(crate) struct ConnSlot {
     /// Its number among the queue pairs of the process, and what is to go wrong with it.
     number: u32,
     faults: Option<QpFaultInjector>,
+    told_state: Arc<ToldState>,
     this: Weak<Self>,
 }
 
@@ -86,13 +89,14 @@ impl ConnSlot {
     /// A place for the connection of `qp`.
     pub fn new(host: &Arc<Host>, qp: &Arc<Qp>) -> Arc<Self> {
         let number = host.number_queue_pair();
-        Self::numbered(host, qp, number, QpFaultInjector::of(host, number))
+        let told_state = Arc::new(ToldState::new(qp.state()));
+        Self::numbered(host, qp, number, QpFaultInjector::of(host, number), told_state)
     }
 
     /// A place for one more connection of `qp`, of which this one is the first; nothing is posted
     /// on it.
     pub fn new_secondary(&self, qp: &Arc<Qp>) -> Arc<Self> {
-        Self::numbered(&self.host, qp, self.number, None)
+        Self::numbered(&self.host, qp, self.number, None, Arc::clone(&self.told_state))
     }
 
     fn numbered(
@@ -100,6 +104,7 @@ impl ConnSlot {
         qp: &Arc<Qp>,
         number: u32,
         faults: Option<QpFaultInjector>,
+        told_state: Arc<ToldState>,
     ) -> Arc<Self> {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
@@ -122,6 +127,7 @@ impl ConnSlot {
             cqs,
             number,
             faults,
+            told_state,
             this: this.clone(),
         })
     }
@@ -232,7 +238,14 @@ impl ConnSlot {
             driver.note_work(tally);
         }
         let this: Weak<dyn Source> = self.this.clone();
-        driver.finish_step(now, &this)
+        let notices = driver.finish_step(now, &this);
+        self.note_state(driver.kind(), driver.qp());
+        notices
+    }
+
+    /// Tells the state of its queue pair, on a device of this kind, if it is another one.
+    pub fn note_state(&self, kind: Personality, qp: &Qp) {
+        self.told_state.note(self.host.devices().name(kind), qp);
     }
 
     fn tell(&self, outcome: Outcome) {
@@ -280,7 +293,7 @@ impl ConnSlot {
         // Who waits for an event may stop polling at any moment.
         let lease = looping
             && !self.lease_backoff.holds(at)
-            && !driver.schedule().leased
+            && !driver.is_leased()
             && !self.cqs.iter().any(|cq| cq.is_armed());
         driver.schedule().patient = looping && !self.defer_backoff.holds(at);
         let work = driver.look();
@@ -290,7 +303,7 @@ impl ConnSlot {
         } else {
             let work = if plain { 0 } else { work };
             self.slot.leave(work);
-            self.step(guard, now, |driver| driver.schedule().leased |= lease);
+            self.step(guard, now, |driver| self.set_leased(driver, lease || driver.is_leased()));
             self.worked.store(true, Ordering::Release);
         }
         self.drive(0);
@@ -308,7 +321,15 @@ impl ConnSlot {
     }
 
     fn end_lease(&self) {
-        self.with_driver(|driver| driver.schedule().leased = false);
+        self.with_driver(|driver| self.set_leased(driver, false));
+    }
+
+    fn set_leased(&self, driver: &mut Driver, leased: bool) {
+        if driver.is_leased() != leased {
+            driver.schedule().leased = leased;
+            let device = self.host.devices().name(driver.kind());
+            diagnostics::tell_lease(device, driver.qp(), leased);
+        }
     }
 
     /// Takes the lease from a thread that has stopped polling, which has its consequences if
@@ -316,9 +337,9 @@ impl ConnSlot {
     fn take_lease(&self) {
         let (mut unseen, mut unsaid) = (false, false);
         self.with_driver(|driver| {
-            unseen = driver.schedule().leased && driver.has_arrivals();
+            unseen = driver.is_leased() && driver.has_arrivals();
             unsaid = driver.has_deferred_reply();
-            driver.schedule().leased = false;
+            self.set_leased(driver, false);
         });
         let now = self.elapsed(clock::now());
         if unseen {
@@ -526,7 +547,7 @@ impl Leased for ConnSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Context, HostSetup, Personality, QpInit};
+    use crate::{Context, HostSetup, QpInit};
     use weft_verbs::{QpCap, QpType};
 
     struct Silent;

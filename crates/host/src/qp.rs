@@ -141,6 +141,11 @@ impl Qp {
         self.cell.host()
     }
 
+    /// What its device is: only an adapter's queue pair has a port of its own.
+    pub(crate) fn device_kind(&self) -> Personality {
+        if self.port.is_some() { Personality::Roce } else { Personality::Iwarp }
+    }
+
     pub(crate) fn port(&self) -> Option<&Arc<Port>> {
         self.port.as_ref()
     }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -33,6 +33,11 @@ pub fn ends(socket: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
     let stream = TcpStream::from(socket.try_clone_to_owned().ok()?);
     let (local, remote) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
     Some((local.ip().to_canonical(), remote.ip().to_canonical()))
+}
+
+/// Who is at the other end of a connection, if it has not ended.
+pub fn peer(socket: BorrowedFd<'_>) -> Option<SocketAddr> {
+    TcpStream::from(socket.try_clone_to_owned().ok()?).peer_addr().ok()
 }
 
 /// Reads what is there, without waiting.

@@ -23,8 +23,10 @@ pub enum LogLevel {
     Warn,
     /// A connection or device changed state.
     Info,
-    /// What a developer wants to see.
+    /// Every change of state.
     Debug,
+    /// Everything but the data path.
+    Trace,
 }
 
 impl LogLevel {
@@ -34,7 +36,8 @@ impl LogLevel {
             b"error" => Self::Error,
             b"warn" => Self::Warn,
             b"info" => Self::Info,
-            b"debug" | b"trace" => Self::Debug,
+            b"debug" => Self::Debug,
+            b"trace" => Self::Trace,
             b"off" => Self::Silent,
             _ => return None,
         };
@@ -55,6 +58,7 @@ impl LogLevel {
             Self::Warn => LevelFilter::Warn,
             Self::Info => LevelFilter::Info,
             Self::Debug => LevelFilter::Debug,
+            Self::Trace => LevelFilter::Trace,
         }
     }
 
@@ -65,6 +69,7 @@ impl LogLevel {
             Self::Warn => "warning",
             Self::Info => "info",
             Self::Debug => "debug",
+            Self::Trace => "trace",
         }
     }
 }
@@ -75,7 +80,8 @@ impl From<::log::Level> for LogLevel {
             ::log::Level::Error => Self::Error,
             ::log::Level::Warn => Self::Warn,
             ::log::Level::Info => Self::Info,
-            ::log::Level::Debug | ::log::Level::Trace => Self::Debug,
+            ::log::Level::Debug => Self::Debug,
+            ::log::Level::Trace => Self::Trace,
         }
     }
 }

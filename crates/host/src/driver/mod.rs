@@ -190,6 +190,11 @@ impl Driver {
         &mut self.core.schedule
     }
 
+    /// Whether a polling thread drives it.
+    pub fn is_leased(&self) -> bool {
+        self.core.schedule.leased
+    }
+
     /// Says what the application has set for its requests: how many Reads and Atomics may be
     /// outstanding, and how long a request waits for a peer that does not answer.
     pub fn set_requester(&mut self, ord: u16, limits: RetryLimits) {

@@ -225,7 +225,8 @@ impl ShuttleSocket {
 
     /// Takes what has come about on the connection.
     fn take_events(&mut self, core: &mut Core) {
-        while let Some(event) = core.conn.as_mut().and_then(Conn::poll_event) {
+        let peer = core.shuttle().map(|shuttle| shuttle.connection().route().remote);
+        while let Some(event) = core.poll_event(|| peer) {
             match event {
                 Event::Established(established) => self.greet(core, &established),
                 Event::Ended { end, private_data } if core.phase == Phase::Connecting => {
@@ -251,7 +252,6 @@ impl ShuttleSocket {
         core.connections = 1;
         self.silence = None;
         self.doorkeeper = None;
-        log::debug!("queue pair {:#x} is connected to {}", core.qp.num(), route.remote);
         if let Some(hook) = &mut self.hook {
             hook.granted(established.clone());
         }

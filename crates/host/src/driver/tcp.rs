@@ -316,7 +316,7 @@ impl Transport for TcpSocket {
         now: Instant,
         notices: &mut Notices,
     ) -> ReactorWatch {
-        while let Some(event) = core.conn.as_mut().and_then(Conn::poll_event) {
+        while let Some(event) = core.poll_event(|| tcp::peer(self.fd.as_fd())) {
             match event {
                 Event::Established(_) => {
                     core.phase = core.phase.after(PhaseChange::Established);

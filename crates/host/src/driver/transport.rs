@@ -4,19 +4,21 @@
 //! Order of calls in a step: [`Transport::receive`], [`Transport::advance`],
 //! [`Transport::transmit`], [`Transport::finish_step`].
 
+use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Interest, Source, Token};
-use weft_rnic::{Conn, Input, MpaQp, RetryLimits, ShuttleQp, UdQp};
+use weft_rnic::{Conn, Event, Input, MpaQp, RetryLimits, ShuttleQp, UdQp};
 use weft_verbs::{Qp, Wake};
 
 use super::phase::Phase;
 use super::schedule::Schedule;
 use super::watcher::Notices;
 use crate::device_kind::Personality;
+use crate::diagnostics;
 use crate::host::Host;
 use crate::tally::Work;
 
@@ -174,6 +176,13 @@ impl Core {
             looked: clock::now(),
             stopped: None,
         }
+    }
+
+    /// What has come of the connection to `peer` lately, which is told to who watches.
+    pub fn poll_event(&mut self, peer: impl FnOnce() -> Option<SocketAddr>) -> Option<Event> {
+        let event = self.conn.as_mut().and_then(Conn::poll_event)?;
+        diagnostics::tell(self.host.devices().name(self.kind), &self.qp, &event, peer);
+        Some(event)
     }
 
     /// The connection over TCP.

@@ -16,7 +16,7 @@ use weft_net::buffers::Buffer;
 use weft_net::tcp;
 use weft_net::udp::{BUNDLE_OCTETS, Bundle, Port};
 use weft_os::clock;
-use weft_rnic::{Batch, Conn, Event, Input, Sending, UdConfig, UdQp, Written};
+use weft_rnic::{Batch, Event, Input, Sending, UdConfig, UdQp, Written};
 use weft_verbs::Qp;
 
 use policy::{HostPolicy, answer_dropped};
@@ -119,7 +119,7 @@ impl UdSocket {
 
     /// Tells what was dropped, here and to who has sent it.
     fn take_events(&self, core: &mut Core) {
-        while let Some(event) = core.conn.as_mut().and_then(Conn::poll_event) {
+        while let Some(event) = core.poll_event(|| None) {
             match event {
                 Event::Dropped(dropped) => answer_dropped(&core.host, &self.port, &dropped),
                 Event::Notice { notice, from } => core.host.secrecy().report_notice(notice, from),

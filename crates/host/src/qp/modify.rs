@@ -27,6 +27,12 @@ impl Qp {
     /// Changes attributes, and the state if `mask` says so. Nothing has changed after an error.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
         self.host().refuse(Verb::ModifyQp)?;
+        self.apply(attr, mask)?;
+        self.cell.note_state(self.device_kind(), &self.inner);
+        Ok(())
+    }
+
+    fn apply(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
         if mask.contains(QpAttrMask::CUR_STATE) && attr.cur_state != self.state() {
             return Err(Misuse::Invalid("the queue pair is not in that state"));
         }
