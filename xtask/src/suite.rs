@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use self::load::Load;
 use self::part::{PARTS, SuitePart};
-use self::verdict::{ATTEMPTS_MAX, Attempts, Verdict};
+use self::verdict::{ATTEMPTS_MAX, Attempts, MeasurementVerdict};
 use crate::finding::Finding;
 
 /// Binaries that take longest. They are started first, so that none is left over at the end.
@@ -169,7 +169,7 @@ fn run_all(binaries: VecDeque<Binary>, logs: &Path, at_once: usize) -> Result<Ve
 }
 
 /// A run of a binary that has ended.
-struct Run {
+struct FinishedBinary {
     status: ExitStatus,
     log: PathBuf,
     text: String,
@@ -177,7 +177,7 @@ struct Run {
 
 /// Runs a binary, or one test of it, and says how it ended in a line, or with all that it wrote if
 /// it failed.
-fn start(binary: &Binary, test: Option<&str>, logs: &Path) -> Result<Run> {
+fn start(binary: &Binary, test: Option<&str>, logs: &Path) -> Result<FinishedBinary> {
     let name = test.map_or(binary.name.clone(), |test| format!("{}/{test}", binary.name));
     let log = logs.join(name.replace(['/', ':'], "-")).with_extension("log");
     let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
@@ -190,7 +190,7 @@ fn start(binary: &Binary, test: Option<&str>, logs: &Path) -> Result<Run> {
     let took = now().duration_since(began);
     let text = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
     println!("{}", account(&name, took, status.success(), &text));
-    Ok(Run { status, log, text })
+    Ok(FinishedBinary { status, log, text })
 }
 
 fn run(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
@@ -213,15 +213,15 @@ fn measure(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
     for test in failed {
         let mut attempts = Attempts::default();
         attempts.add(false, load);
-        while attempts.verdict() == Verdict::Open {
+        while attempts.verdict() == MeasurementVerdict::Open {
             let before = Load::now()?;
             let again = start(binary, Some(&test), logs)?;
             attempts.add(again.status.success(), load_during(before, &again)?);
-            if attempts.verdict() == Verdict::Failed {
+            if attempts.verdict() == MeasurementVerdict::Failed {
                 return Ok(Some(failure(&binary.name, &again)));
             }
         }
-        if let Verdict::Unfit(least) = attempts.verdict() {
+        if let MeasurementVerdict::Unfit(least) = attempts.verdict() {
             println!(
                 "NO VERDICT on {}, {test}: in {ATTEMPTS_MAX} attempts others used {least:.1} \
                  processors or more; run `make test-measurements` on an idle machine",
@@ -234,13 +234,13 @@ fn measure(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
 
 /// What others used of the machine during a run. What has not kept up lacked a processor, whoever
 /// had it.
-fn load_during(before: Load, run: &Run) -> Result<f64> {
+fn load_during(before: Load, run: &FinishedBinary) -> Result<f64> {
     let load = Load::now()?.of_others_since(before);
     Ok(if run.text.contains(UNFIT) { load.max(1.0) } else { load })
 }
 
 /// The finding for a run that has failed.
-fn failure(name: &str, run: &Run) -> Finding {
+fn failure(name: &str, run: &FinishedBinary) -> Finding {
     let tests = failed_tests(&run.text).join(", ");
     Finding::new(&run.log, 1, format!("{name} has failed ({}): {tests}", run.status))
 }

@@ -13,19 +13,19 @@ use weft_fault::Plan;
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: WeftCommand,
 }
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum WeftCommand {
     /// Run a program with an RDMA device in it
     ///
     /// CMD finds the devices weft0, a channel adapter over UDP, and weft_iw0, an iWARP RNIC over
     /// TCP, which speak from the machine's own IP addresses. libweft.so goes before CMD and its
     /// children with LD_PRELOAD; then this process becomes CMD: its process id, signals, exit
     /// status, stdin and stdout are CMD's own. No root, no kernel module, nothing to configure.
-    Run(Run),
+    Run(RunOptions),
     /// Say why a program does not reach Weft, and what of this machine is in the way
     ///
     /// Looks at CMD as `weft run` and the dynamic linker will: is it static, for another machine,
@@ -50,7 +50,7 @@ pub enum Command {
     ///
     /// Hosts with the same key in WEFT_KEY speak to each other over weft0, and everything that they
     /// say is sealed. Without a key weft0 speaks to this machine only.
-    Key(Key),
+    Key(KeyArgs),
     /// Measure Weft beside its peers, in figures after those of the papers
     ///
     /// Each suite measures Weft over iWARP and over Shuttle beside kernel TCP, in turn, and writes
@@ -76,7 +76,7 @@ pub enum Command {
 /// The arguments of `weft run`.
 #[derive(Debug, Default, Args)]
 #[command(after_long_help = RUN_SECTIONS)]
-pub struct Run {
+pub struct RunOptions {
     /// How much Weft says on stderr [default: warn, or what WEFT_LOG says]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<Level>,
@@ -152,7 +152,7 @@ pub struct Info {
 
 /// The arguments of `weft key`.
 #[derive(Debug, Args)]
-pub struct Key {
+pub struct KeyArgs {
     /// What to do with a key
     #[command(subcommand)]
     pub command: KeyCommand,
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn the_doctor_takes_a_program_or_none() {
         let doctor = |line: &str| match Cli::try_parse_from(line.split_whitespace()).unwrap() {
-            Cli { command: Command::Doctor(doctor) } => doctor,
+            Cli { command: WeftCommand::Doctor(doctor) } => doctor,
             other => panic!("{other:?}"),
         };
         assert!(doctor("weft doctor").command.is_empty());
@@ -367,10 +367,10 @@ mod tests {
         assert_eq!(whole.command, ["ls", "--json"]);
     }
 
-    fn parse(line: &str) -> Run {
+    fn parse(line: &str) -> RunOptions {
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap();
         match cli.command {
-            Command::Run(run) => run,
+            WeftCommand::Run(run) => run,
             other => panic!("{other:?}"),
         }
     }

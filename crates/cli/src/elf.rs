@@ -21,7 +21,7 @@ pub struct Elf {
 
 /// What a file turned out to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BinaryKind {
     /// An ELF file for this machine.
     Native(Elf),
     /// An ELF file for another machine or word size.
@@ -48,25 +48,25 @@ const NAME_MAX: usize = 4096;
 ///
 /// # Errors
 /// The file cannot be read, or is damaged.
-pub fn read(path: &Path) -> io::Result<Kind> {
+pub fn read(path: &Path) -> io::Result<BinaryKind> {
     let file = File::open(path)?;
     let mut header = [0; HEADER_LEN];
     if let Err(error) = file.read_exact_at(&mut header, 0) {
         return if error.kind() == io::ErrorKind::UnexpectedEof {
-            Ok(Kind::NotElf)
+            Ok(BinaryKind::NotElf)
         } else {
             Err(error)
         };
     }
     if !header.starts_with(b"\x7fELF") {
-        return Ok(Kind::NotElf);
+        return Ok(BinaryKind::NotElf);
     }
     let (class_64, little_endian) = (header[4] == 2, header[5] == 1);
     if !class_64 || !little_endian || Some(u16_at(&header, 18)) != own_machine() {
-        return Ok(Kind::Foreign);
+        return Ok(BinaryKind::Foreign);
     }
     let segments = segments(&file, &header)?;
-    Ok(Kind::Native(Elf {
+    Ok(BinaryKind::Native(Elf {
         interpreter: interpreter(&file, &segments)?,
         needed: needed(&file, &segments)?,
         // Sections are for tools: a program runs without them, and with damaged ones.
@@ -85,20 +85,20 @@ fn own_machine() -> Option<u16> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Segment {
+struct ElfSegment {
     kind: u32,
     offset: u64,
     address: u64,
     length: u64,
 }
 
-fn segments(file: &File, header: &[u8]) -> io::Result<Vec<Segment>> {
+fn segments(file: &File, header: &[u8]) -> io::Result<Vec<ElfSegment>> {
     let (offset, count) = (u64_at(header, 32), usize::from(u16_at(header, 56)));
     if usize::from(u16_at(header, 54)) != PROGRAM_HEADER_LEN {
         return Err(damaged());
     }
     let table = bytes_at(file, offset, count * PROGRAM_HEADER_LEN)?;
-    let parse = |entry: &[u8]| Segment {
+    let parse = |entry: &[u8]| ElfSegment {
         kind: u32_at(entry, 0),
         offset: u64_at(entry, 8),
         address: u64_at(entry, 16),
@@ -107,14 +107,14 @@ fn segments(file: &File, header: &[u8]) -> io::Result<Vec<Segment>> {
     Ok(table.chunks_exact(PROGRAM_HEADER_LEN).map(parse).collect())
 }
 
-fn interpreter(file: &File, segments: &[Segment]) -> io::Result<Option<Vec<u8>>> {
+fn interpreter(file: &File, segments: &[ElfSegment]) -> io::Result<Option<Vec<u8>>> {
     let Some(segment) = segments.iter().find(|segment| segment.kind == PT_INTERP) else {
         return Ok(None);
     };
     name_at(file, segment.offset).map(Some)
 }
 
-fn needed(file: &File, segments: &[Segment]) -> io::Result<Vec<Vec<u8>>> {
+fn needed(file: &File, segments: &[ElfSegment]) -> io::Result<Vec<Vec<u8>>> {
     let Some(dynamic) = segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else {
         return Ok(Vec::new());
     };
@@ -148,7 +148,7 @@ fn has_section(file: &File, header: &[u8], name: &[u8]) -> io::Result<bool> {
 }
 
 /// Where in the file the octet stands that is loaded at `address`.
-fn file_offset(segments: &[Segment], address: u64) -> Option<u64> {
+fn file_offset(segments: &[ElfSegment], address: u64) -> Option<u64> {
     let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
     loaded.into_iter().find_map(|segment| {
         let inside = address.checked_sub(segment.address)?;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     /// Reads `bytes` as a file of their own; `name` keeps tests apart that run at once.
-    fn kind_of(name: &str, bytes: &[u8]) -> io::Result<Kind> {
+    fn kind_of(name: &str, bytes: &[u8]) -> io::Result<BinaryKind> {
         let path = std::env::temp_dir().join(format!("weft-elf-{}-{name}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
         let kind = read(&path);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn this_test_is_a_dynamic_program() {
-        let Kind::Native(elf) = read(&std::env::current_exe().unwrap()).unwrap() else {
+        let BinaryKind::Native(elf) = read(&std::env::current_exe().unwrap()).unwrap() else {
             panic!("not native");
         };
         assert!(elf.interpreter.unwrap().starts_with(b"/"));
@@ -219,14 +219,14 @@ mod tests {
 
     #[test]
     fn other_files_are_told_apart() {
-        assert_eq!(kind_of("text", b"#!/bin/sh\n").unwrap(), Kind::NotElf);
-        assert_eq!(kind_of("long", &[b'x'; 4096]).unwrap(), Kind::NotElf);
+        assert_eq!(kind_of("text", b"#!/bin/sh\n").unwrap(), BinaryKind::NotElf);
+        assert_eq!(kind_of("long", &[b'x'; 4096]).unwrap(), BinaryKind::NotElf);
         let mut narrow = own_bytes();
         narrow[4] = 1;
-        assert_eq!(kind_of("narrow", &narrow).unwrap(), Kind::Foreign);
+        assert_eq!(kind_of("narrow", &narrow).unwrap(), BinaryKind::Foreign);
         let mut machine = own_bytes();
         machine[18] ^= 1;
-        assert_eq!(kind_of("machine", &machine).unwrap(), Kind::Foreign);
+        assert_eq!(kind_of("machine", &machine).unwrap(), BinaryKind::Foreign);
         assert!(read(Path::new("/nonexistent/file")).is_err());
     }
 

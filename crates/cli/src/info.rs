@@ -18,12 +18,12 @@ use crate::args::Info;
 struct Layer<'a> {
     device: &'a str,
     layer: &'static str,
-    components: BTreeMap<&'static str, Answer>,
+    components: BTreeMap<&'static str, LayerFunction>,
 }
 
 /// Who does something.
 #[derive(Serialize)]
-struct Answer {
+struct LayerFunction {
     by: &'static str,
     #[serde(skip_serializing_if = "str::is_empty")]
     how: &'static str,
@@ -59,7 +59,9 @@ fn to_json(devices: &Devices, layers: &[(Personality, Capabilities)]) -> anyhow:
             layer: capabilities.layer(),
             components: capabilities
                 .iter()
-                .map(|(component, by)| (component.name(), Answer { by: by.who(), how: by.how() }))
+                .map(|(component, by)| {
+                    (component.name(), LayerFunction { by: by.who(), how: by.how() })
+                })
                 .collect(),
         })
         .collect();

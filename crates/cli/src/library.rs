@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::elf::{self, Kind};
+use crate::elf::{self, BinaryKind};
 
 /// What gives programs devices.
 pub const VERBS: &str = "libweft.so";
@@ -23,9 +23,9 @@ pub fn find(name: &str, given: Option<&Path>, own_dir: &Path) -> Result<PathBuf>
     };
     let path = found.canonicalize().with_context(|| format!("{}", found.display()))?;
     match elf::read(&path).with_context(|| format!("{}", path.display()))? {
-        Kind::Native(_) => Ok(path),
-        Kind::Foreign => bail!("{} is not for this machine", path.display()),
-        Kind::NotElf => bail!("{} is not a shared library", path.display()),
+        BinaryKind::Native(_) => Ok(path),
+        BinaryKind::Foreign => bail!("{} is not for this machine", path.display()),
+        BinaryKind::NotElf => bail!("{} is not a shared library", path.display()),
     }
 }
 

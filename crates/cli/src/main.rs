@@ -28,7 +28,7 @@ use std::io::Write;
 use clap::{CommandFactory, Parser};
 use degen::command::Launcher;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, WeftCommand};
 
 /// The exit status of a run that `--require-traffic` finds idle.
 const NO_TRAFFIC: u8 = 123;
@@ -48,25 +48,25 @@ fn weft(args: impl Iterator<Item = OsString>) -> u8 {
         }
     };
     match cli.command {
-        Command::Run(run) => {
+        WeftCommand::Run(run) => {
             run::run(&run).unwrap_or_else(|failure| {
                 // Without a stderr the status alone must do.
                 let _ = writeln!(std::io::stderr(), "weft: {:#}", failure.error);
                 failure.status
             })
         }
-        Command::Doctor(options) => doctor::main(&options).unwrap_or(OUR_FAILURE),
-        Command::Info(options) => status_of(info::main(&options)),
-        Command::Wan(wan) => {
+        WeftCommand::Doctor(options) => doctor::main(&options).unwrap_or(OUR_FAILURE),
+        WeftCommand::Info(options) => status_of(info::main(&options)),
+        WeftCommand::Wan(wan) => {
             run::allow_clear_text();
             degen::command::main(&Launcher::new(&["wan"]), *wan)
         }
-        Command::Bench(bench) => weft_bench::command::main(&bench),
-        Command::Perf(perf) => perf::main(&perf),
-        Command::PerfInside(perf) => weft_perf::command::main(&perf),
-        Command::Key(key) => status_of(key::key(&key.command)),
-        Command::Sim(sim) => status_of(weft_sim::command::main(&sim)),
-        Command::Completions { shell } => {
+        WeftCommand::Bench(bench) => weft_bench::command::main(&bench),
+        WeftCommand::Perf(perf) => perf::main(&perf),
+        WeftCommand::PerfInside(perf) => weft_perf::command::main(&perf),
+        WeftCommand::Key(key) => status_of(key::key(&key.command)),
+        WeftCommand::Sim(sim) => status_of(weft_sim::command::main(&sim)),
+        WeftCommand::Completions { shell } => {
             clap_complete::generate(shell, &mut visible(), "weft", &mut std::io::stdout());
             0
         }

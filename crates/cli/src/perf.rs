@@ -23,7 +23,7 @@ pub fn main(command: &Command) -> u8 {
     OUR_FAILURE
 }
 
-fn become_measuring(command: &Command) -> Result<run::Failure> {
+fn become_measuring(command: &Command) -> Result<run::RunFailure> {
     let own_name = std::env::var("WEFT_DEV").ok();
     let around = command.surroundings(own_name.as_deref());
     let own = std::env::current_exe().context("finding weft itself")?;

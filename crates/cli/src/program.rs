@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::elf::{self, Elf, Kind};
+use crate::elf::{self, BinaryKind, Elf};
 use crate::preload;
 
 /// How many interpreters may stand between a script and a program, as in the kernel.
@@ -23,18 +23,18 @@ const SET_GROUP: u32 = 0o2000;
 
 /// The program that the kernel will load for CMD: CMD, or the interpreter of a script.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub struct Executable {
     path: PathBuf,
-    kind: Kind,
+    kind: BinaryKind,
 }
 
-impl Program {
+impl Executable {
     /// The program behind `command`, found along `path` as `execvp` finds it.
     pub fn find(command: &OsStr, path: Option<&OsStr>) -> Option<Self> {
         let mut file = locate(command, path)?;
         for _ in 0..=INTERPRETERS_MAX {
             match elf::read(&file).ok()? {
-                Kind::NotElf => file = interpreter(&file)?,
+                BinaryKind::NotElf => file = interpreter(&file)?,
                 kind => return Some(Self { path: file, kind }),
             }
         }
@@ -49,7 +49,7 @@ impl Program {
     /// What it asks of the dynamic linker, if it is for this machine.
     pub fn elf(&self) -> Option<&Elf> {
         match &self.kind {
-            Kind::Native(elf) => Some(elf),
+            BinaryKind::Native(elf) => Some(elf),
             _ => None,
         }
     }
@@ -71,8 +71,8 @@ impl Program {
     pub fn obstacle(&self, user: u32, group: u32) -> Option<String> {
         let path = self.path.display();
         match &self.kind {
-            Kind::Foreign => return Some(format!("{path} is for another kind of machine")),
-            Kind::Native(elf) if elf.interpreter.is_none() => {
+            BinaryKind::Foreign => return Some(format!("{path} is for another kind of machine")),
+            BinaryKind::Native(elf) if elf.interpreter.is_none() => {
                 return Some(format!("{path} is statically linked"));
             }
             _ => {}
@@ -87,7 +87,7 @@ impl Program {
     /// The runtime of AddressSanitizer that this program is linked with: its path, or its bare
     /// name for the dynamic linker to look for.
     pub fn sanitizer(&self) -> Option<PathBuf> {
-        let Kind::Native(elf) = &self.kind else { return None };
+        let BinaryKind::Native(elf) = &self.kind else { return None };
         let name = elf.needed.iter().find(|name| preload::is_sanitizer(name))?;
         let name = OsStr::from_bytes(name);
         Some(self.resolve(elf, name).unwrap_or_else(|| PathBuf::from(name)))
@@ -140,8 +140,8 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    fn find(command: &str, path: &str) -> Option<Program> {
-        Program::find(OsStr::new(command), Some(OsStr::new(path)))
+    fn find(command: &str, path: &str) -> Option<Executable> {
+        Executable::find(OsStr::new(command), Some(OsStr::new(path)))
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
         assert!(find("sh", "/nonexistent").is_none());
         assert!(find("/bin/sh", "").is_some());
         assert!(find("passwd", "/etc").is_none(), "a file that nobody may run");
-        assert!(Program::find(OsStr::new("sh"), None).is_some());
+        assert!(Executable::find(OsStr::new("sh"), None).is_some());
     }
 
     #[test]
@@ -174,10 +174,10 @@ mod tests {
         let bare = script("bare", String::from("true\n"));
         let circle = script("circle", format!("#!{}/circle\n", dir.display()));
         for path in [&one, &two, &bare] {
-            let program = Program::find(path.as_os_str(), None).unwrap();
+            let program = Executable::find(path.as_os_str(), None).unwrap();
             assert_eq!(program.path, Path::new("/bin/sh"));
         }
-        assert!(Program::find(circle.as_os_str(), None).is_none());
+        assert!(Executable::find(circle.as_os_str(), None).is_none());
         fs::remove_dir_all(dir).unwrap();
     }
 

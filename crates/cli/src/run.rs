@@ -11,8 +11,8 @@ use anyhow::{Context, Error, Result};
 use weft_fault::Plan;
 use weft_net::secrecy::read_key;
 
-use crate::args::{Level, Run};
-use crate::program::Program;
+use crate::args::{Level, RunOptions};
+use crate::program::Executable;
 use crate::watch::Watch;
 use crate::{OUR_FAILURE, library, preload, sys, variables};
 
@@ -22,7 +22,7 @@ const SEED_SHIFT: u32 = 40;
 
 /// Why CMD does not run.
 #[derive(Debug)]
-pub struct Failure {
+pub struct RunFailure {
     /// The exit status that says whose fault it is.
     pub status: u8,
     /// The reason.
@@ -33,7 +33,7 @@ pub struct Failure {
 ///
 /// # Errors
 /// Why CMD does not run.
-pub fn run(options: &Run) -> Result<u8, Failure> {
+pub fn run(options: &RunOptions) -> Result<u8, RunFailure> {
     let mut environment = Environment::of_this_process();
     if let Some(level) = options.log {
         environment.set("WEFT_LOG", level.name().into());
@@ -42,10 +42,10 @@ pub fn run(options: &Run) -> Result<u8, Failure> {
         environment.set("WEFT_SOCKETS_VERBOSE", "on".into());
     }
     if let Err(error) = environment.prepare(options) {
-        return Err(Failure { status: OUR_FAILURE, error });
+        return Err(RunFailure { status: OUR_FAILURE, error });
     }
     plan_faults(options, &mut environment);
-    let ours = |error| Failure { status: OUR_FAILURE, error };
+    let ours = |error| RunFailure { status: OUR_FAILURE, error };
     if let Some(watch) = Watch::wanted(options, &mut environment).map_err(ours)? {
         let end = sys::spawn(&options.command, &environment.0)
             .and_then(|child| child.wait())
@@ -57,21 +57,21 @@ pub fn run(options: &Run) -> Result<u8, Failure> {
 
 /// Becomes `command`, as `weft run` would, with these variables besides. Comes back only with the
 /// reason why not.
-pub fn become_with(command: Vec<OsString>, variables: Vec<(&'static str, String)>) -> Failure {
+pub fn become_with(command: Vec<OsString>, variables: Vec<(&'static str, String)>) -> RunFailure {
     let mut environment = Environment::of_this_process();
     for (name, value) in variables {
         environment.set(name, value.into());
     }
-    let options = Run { command, ..Run::default() };
+    let options = RunOptions { command, ..RunOptions::default() };
     match environment.prepare(&options) {
         Ok(()) => failure(&options, sys::exec(&options.command, &environment.0)),
-        Err(error) => Failure { status: OUR_FAILURE, error },
+        Err(error) => RunFailure { status: OUR_FAILURE, error },
     }
 }
 
 /// Says what is to go wrong, and by which seed, so that it can be repeated; all programs of the run
 /// have the same.
-fn plan_faults(options: &Run, environment: &mut Environment) {
+fn plan_faults(options: &RunOptions, environment: &mut Environment) {
     if options.fault.is_empty() {
         return;
     }
@@ -83,10 +83,10 @@ fn plan_faults(options: &Run, environment: &mut Environment) {
     environment.set("WEFT_FAULT", plan.to_string().into());
 }
 
-fn failure(options: &Run, error: io::Error) -> Failure {
+fn failure(options: &RunOptions, error: io::Error) -> RunFailure {
     let status = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     let name = options.command[0].display();
-    Failure { status, error: Error::from(error).context(format!("cannot run {name}")) }
+    RunFailure { status, error: Error::from(error).context(format!("cannot run {name}")) }
 }
 
 /// The paths of `weft wan` are networks of their own on this machine.
@@ -121,7 +121,7 @@ impl Environment {
     }
 
     /// Puts the library before CMD, or takes it away if Weft is switched off.
-    fn prepare(&mut self, options: &Run) -> Result<()> {
+    fn prepare(&mut self, options: &RunOptions) -> Result<()> {
         for warning in variables::warnings(self.0.iter().cloned()) {
             self.warn(&warning);
         }
@@ -144,7 +144,7 @@ impl Environment {
         } else {
             library::find(library::VERBS, options.lib.as_deref().or(given), own_dir)?
         };
-        let program = Program::find(&options.command[0], self.get("PATH"));
+        let program = Executable::find(&options.command[0], self.get("PATH"));
         self.warn_of_obstacle(program.as_ref());
         let sanitizer = program.and_then(|program| program.sanitizer());
         let list = preload::with(&existing, &library, sanitizer.as_deref())?;
@@ -152,7 +152,7 @@ impl Environment {
         Ok(())
     }
 
-    fn warn_of_obstacle(&self, program: Option<&Program>) {
+    fn warn_of_obstacle(&self, program: Option<&Executable>) {
         let (user, group) = sys::user_and_group();
         if let Some(obstacle) = program.and_then(|program| program.obstacle(user, group)) {
             self.warn(&format!("{obstacle}, so it runs without Weft"));

@@ -14,7 +14,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 
-pub use child::{End, die_of, spawn};
+pub use child::{ChildExit, die_of, spawn};
 pub use socket::{join, segment, widen};
 
 /// The beginning, straight from the C library.

@@ -11,46 +11,52 @@ use weft_fault::Plan;
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    values: Values,
+    values: AllowedValues,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Values {
+enum AllowedValues {
     OneOf(&'static [&'static str]),
     Number,
     Plan,
     Any,
 }
 
-const ON_OFF: Values = Values::OneOf(&["on", "off"]);
+const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
 pub const KNOWN: [Variable; 22] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
-        values: Values::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
+        values: AllowedValues::OneOf(&["off", "error", "warn", "info", "debug", "trace"]),
     },
-    Variable { name: "WEFT_LIB", values: Values::Any },
-    Variable { name: "WEFT_SEED", values: Values::Number },
+    Variable { name: "WEFT_LIB", values: AllowedValues::Any },
+    Variable { name: "WEFT_SEED", values: AllowedValues::Number },
     Variable { name: "WEFT_CRC", values: ON_OFF },
     Variable { name: "WEFT_MARKERS", values: ON_OFF },
-    Variable { name: "WEFT_PROGRESS", values: Values::OneOf(&["inline", "engine", "hybrid"]) },
-    Variable { name: "WEFT_STALL_TIMEOUT_MS", values: Values::Number },
-    Variable { name: "WEFT_THREADS", values: Values::Number },
-    Variable { name: "WEFT_DEV", values: Values::Any },
-    Variable { name: "WEFT_DEVICES", values: Values::Any },
-    Variable { name: "WEFT_FAULT", values: Values::Plan },
+    Variable {
+        name: "WEFT_PROGRESS",
+        values: AllowedValues::OneOf(&["inline", "engine", "hybrid"]),
+    },
+    Variable { name: "WEFT_STALL_TIMEOUT_MS", values: AllowedValues::Number },
+    Variable { name: "WEFT_THREADS", values: AllowedValues::Number },
+    Variable { name: "WEFT_DEV", values: AllowedValues::Any },
+    Variable { name: "WEFT_DEVICES", values: AllowedValues::Any },
+    Variable { name: "WEFT_FAULT", values: AllowedValues::Plan },
     Variable { name: "WEFT_STATS", values: ON_OFF },
-    Variable { name: "WEFT_TALLY", values: Values::Any },
-    Variable { name: "WEFT_KEY", values: Values::Any },
-    Variable { name: "WEFT_INSECURE", values: Values::OneOf(&["0", "1"]) },
-    Variable { name: "WEFT_TRANSPORT", values: Values::OneOf(&["auto", "shuttle", "iwarp"]) },
-    Variable { name: "WEFT_SOCKETS", values: Values::OneOf(&["strict", "prefer"]) },
-    Variable { name: "WEFT_SOCKETS_RULES", values: Values::Any },
+    Variable { name: "WEFT_TALLY", values: AllowedValues::Any },
+    Variable { name: "WEFT_KEY", values: AllowedValues::Any },
+    Variable { name: "WEFT_INSECURE", values: AllowedValues::OneOf(&["0", "1"]) },
+    Variable {
+        name: "WEFT_TRANSPORT",
+        values: AllowedValues::OneOf(&["auto", "shuttle", "iwarp"]),
+    },
+    Variable { name: "WEFT_SOCKETS", values: AllowedValues::OneOf(&["strict", "prefer"]) },
+    Variable { name: "WEFT_SOCKETS_RULES", values: AllowedValues::Any },
     Variable { name: "WEFT_SOCKETS_VERBOSE", values: ON_OFF },
-    Variable { name: "WEFT_SOCKETS_STYLE", values: Values::OneOf(&["auto", "basic"]) },
-    Variable { name: "WEFT_SOCKETS_PATIENCE_MS", values: Values::Number },
+    Variable { name: "WEFT_SOCKETS_STYLE", values: AllowedValues::OneOf(&["auto", "basic"]) },
+    Variable { name: "WEFT_SOCKETS_PATIENCE_MS", values: AllowedValues::Number },
 ];
 
 /// Whether `WEFT` says that CMD is to run without Weft.
@@ -71,9 +77,9 @@ fn warning(name: &OsStr, value: &OsStr) -> Option<String> {
     };
     let text = value.to_string_lossy();
     let wanted = match known.values {
-        Values::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
-        Values::Number if text.parse::<u64>().is_err() => String::from("a number"),
-        Values::Plan => match Plan::parse(&text) {
+        AllowedValues::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
+        AllowedValues::Number if text.parse::<u64>().is_err() => String::from("a number"),
+        AllowedValues::Plan => match Plan::parse(&text) {
             Ok(_) => return None,
             Err(error) => return Some(format!("{name} is ignored: {error}")),
         },

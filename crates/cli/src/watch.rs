@@ -16,9 +16,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use weft_host::tally::{self, Tally, Totals, Work};
 
-use crate::args::Run;
+use crate::args::RunOptions;
 use crate::run::Environment;
-use crate::sys::{self, End};
+use crate::sys::{self, ChildExit};
 use crate::{NO_TRAFFIC, variables};
 
 /// Where files that are only memory lie, if anywhere.
@@ -42,7 +42,7 @@ impl Watch {
     ///
     /// # Errors
     /// The tally cannot be made.
-    pub fn wanted(options: &Run, environment: &mut Environment) -> Result<Option<Self>> {
+    pub fn wanted(options: &RunOptions, environment: &mut Environment) -> Result<Option<Self>> {
         let outer = environment.get(tally::VARIABLE).map(PathBuf::from);
         let line = options.stats || outer.is_none() && is_line_usual(environment);
         if !line && !options.require_traffic {
@@ -65,7 +65,7 @@ impl Watch {
 
     /// Says what CMD did, and gives the status that this process is to end with; or ends it by
     /// the signal that ended CMD.
-    pub fn conclude(self, end: End) -> u8 {
+    pub fn conclude(self, end: ChildExit) -> u8 {
         // A tally that somebody removed says nothing.
         let totals = Tally::read(&self.tally).unwrap_or_default();
         if let Some(outer) = &self.outer {
@@ -76,15 +76,15 @@ impl Watch {
             say(&summary(&totals, &self.names));
         }
         match end {
-            End::Signal(signal) => {
+            ChildExit::Signal(signal) => {
                 sys::die_of(signal);
                 128_u8.wrapping_add(signal as u8)
             }
-            End::Status(0) if self.traffic && !totals.0.iter().any(Work::is_traffic) => {
+            ChildExit::Status(0) if self.traffic && !totals.0.iter().any(Work::is_traffic) => {
                 say(&idle(&totals));
                 NO_TRAFFIC
             }
-            End::Status(status) => status,
+            ChildExit::Status(status) => status,
         }
     }
 

@@ -7,43 +7,43 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::failure::Failure;
+use crate::failure::FilterFailure;
 use crate::frame::{HEADER, records};
-use crate::outlet::{Outlet, Unit};
-use crate::report::{Flow, Report, now};
-use crate::{Asked, Filter, Program};
+use crate::outlet::{Outlet, UnitBuffer};
+use crate::report::{FilterTraffic, GroupReport, now};
+use crate::{Filter, FilterProgram, GroupQuery};
 
 /// What takes units of work. Calls come as the frames of a stream do.
-pub(crate) trait Link {
+pub(crate) trait UnitSink {
     /// A query begins.
     fn query(&mut self, query: &[u8]) -> Result<()>;
     /// A unit of work: a whole frame.
     fn unit(&mut self, unit: &[u8]) -> Result<()>;
     /// The query's work has ended; so much went over the streams until now.
-    fn end(&mut self, flows: Vec<Flow>) -> Result<()>;
+    fn end(&mut self, flows: Vec<FilterTraffic>) -> Result<()>;
     /// There are no more queries. Returns when the whole rest of the chain has finished.
-    fn done(&mut self) -> Result<Report>;
+    fn done(&mut self) -> Result<GroupReport>;
     /// A filter before this link failed.
     fn fail(&mut self, why: &str);
 }
 
 /// A filter, and the link that it gives its units to.
-pub(crate) struct Stage {
+pub(crate) struct FilterStage {
     name: &'static str,
     filter: Box<dyn Filter>,
-    unit: Unit,
-    next: Box<dyn Link>,
+    unit: UnitBuffer,
+    next: Box<dyn UnitSink>,
 }
 
-impl Stage {
+impl FilterStage {
     /// The filter `name` before `next`.
     pub fn new(
         name: &'static str,
         filter: Box<dyn Filter>,
-        asked: &Asked,
-        next: Box<dyn Link>,
+        asked: &GroupQuery,
+        next: Box<dyn UnitSink>,
     ) -> Self {
-        Self { name, filter, unit: Unit::new(name, asked.unit), next }
+        Self { name, filter, unit: UnitBuffer::new(name, asked.unit), next }
     }
 
     /// Has the filter do something; what fails then is its own failure, unless another's.
@@ -52,11 +52,11 @@ impl Stage {
         what: impl FnOnce(&mut dyn Filter, &mut Outlet<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut outlet = Outlet::new(&mut self.unit, self.next.as_mut());
-        what(self.filter.as_mut(), &mut outlet).map_err(|error| Failure::of(self.name, error))
+        what(self.filter.as_mut(), &mut outlet).map_err(|error| FilterFailure::of(self.name, error))
     }
 }
 
-impl Link for Stage {
+impl UnitSink for FilterStage {
     fn query(&mut self, query: &[u8]) -> Result<()> {
         self.next.query(query)?;
         self.work(|filter, out| filter.begin(query, out))
@@ -68,7 +68,7 @@ impl Link for Stage {
         })
     }
 
-    fn end(&mut self, mut flows: Vec<Flow>) -> Result<()> {
+    fn end(&mut self, mut flows: Vec<FilterTraffic>) -> Result<()> {
         self.work(|filter, out| {
             filter.end(out)?;
             out.send()
@@ -77,7 +77,7 @@ impl Link for Stage {
         self.next.end(flows)
     }
 
-    fn done(&mut self) -> Result<Report> {
+    fn done(&mut self) -> Result<GroupReport> {
         self.work(|filter, _| filter.finish())?;
         self.next.done()
     }
@@ -88,23 +88,23 @@ impl Link for Stage {
 }
 
 /// The end of a chain: sees how much came, and how long the last filter takes to finish.
-pub(crate) struct Meter {
+pub(crate) struct ChainMeter {
     program: &'static str,
     unit: usize,
     ended: Option<Instant>,
     queries: u64,
-    flows: Vec<Flow>,
+    flows: Vec<FilterTraffic>,
 }
 
-impl Meter {
+impl ChainMeter {
     /// A meter that has seen nothing yet.
-    pub fn new(program: &'static str, asked: &Asked) -> Self {
+    pub fn new(program: &'static str, asked: &GroupQuery) -> Self {
         let unit = asked.unit.octets();
         Self { program, unit, ended: None, queries: 0, flows: Vec::new() }
     }
 }
 
-impl Link for Meter {
+impl UnitSink for ChainMeter {
     fn query(&mut self, _query: &[u8]) -> Result<()> {
         Ok(())
     }
@@ -113,7 +113,7 @@ impl Link for Meter {
         bail!("the last filter gives records, and nobody takes them")
     }
 
-    fn end(&mut self, mut flows: Vec<Flow>) -> Result<()> {
+    fn end(&mut self, mut flows: Vec<FilterTraffic>) -> Result<()> {
         // Nothing goes out of the last filter.
         flows.pop();
         self.flows = flows;
@@ -122,17 +122,17 @@ impl Link for Meter {
         Ok(())
     }
 
-    fn done(&mut self) -> Result<Report> {
+    fn done(&mut self) -> Result<GroupReport> {
         let flows = std::mem::take(&mut self.flows);
         let finishing = self.ended.map_or(Duration::ZERO, |ended| now() - ended);
-        Ok(Report::new(self.program, self.unit, self.queries, finishing, flows))
+        Ok(GroupReport::new(self.program, self.unit, self.queries, finishing, flows))
     }
 
     fn fail(&mut self, _why: &str) {}
 }
 
 /// Asks the chain that begins with `first`.
-pub(crate) fn ask(first: &mut dyn Link, asked: &Asked) -> Result<Report> {
+pub(crate) fn ask(first: &mut dyn UnitSink, asked: &GroupQuery) -> Result<GroupReport> {
     let began = now();
     for _ in 0..asked.times {
         first.query(&asked.query)?;
@@ -146,10 +146,14 @@ pub(crate) fn ask(first: &mut dyn Link, asked: &Asked) -> Result<Report> {
 ///
 /// # Errors
 /// A filter fails; the error begins with its name.
-pub fn alone(program: &Program, filters: Vec<Box<dyn Filter>>, asked: &Asked) -> Result<Report> {
-    let mut chain: Box<dyn Link> = Box::new(Meter::new(program.name, asked));
+pub fn alone(
+    program: &FilterProgram,
+    filters: Vec<Box<dyn Filter>>,
+    asked: &GroupQuery,
+) -> Result<GroupReport> {
+    let mut chain: Box<dyn UnitSink> = Box::new(ChainMeter::new(program.name, asked));
     for (filter, name) in filters.into_iter().zip(program.filters).rev() {
-        chain = Box::new(Stage::new(name, filter, asked, chain));
+        chain = Box::new(FilterStage::new(name, filter, asked, chain));
     }
     ask(chain.as_mut(), asked)
 }

@@ -1,5 +1,5 @@
 //! The command line that all programs of filters share: options, exit statuses, and the three ways
-//! to run a chain. A program says by [`Look`] what is its own.
+//! to run a chain. A program says by [`QueryArgs`] what is its own.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::failure::Failure;
+use crate::failure::FilterFailure;
 use crate::group::launch;
-use crate::member::Member;
-use crate::report::Report;
-use crate::{Asked, Filter, Program, UnitSize, alone};
+use crate::member::GroupMember;
+use crate::report::GroupReport;
+use crate::{Filter, FilterProgram, GroupQuery, UnitSize, alone};
 
-pub use crate::member::Ends;
+pub use crate::member::StreamAddrs;
 
 /// The status of a program that failed.
 pub const FAILED: u8 = 1;
@@ -30,7 +30,7 @@ EXIT STATUS
 
 /// How a query is asked.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct GroupOptions {
     /// The size of units of work: 1K, 8K, or octets from 1024 to 65536
     #[arg(long, value_name = "SIZE", default_value = "8K")]
     pub unit: UnitSize,
@@ -51,16 +51,16 @@ pub struct Options {
 }
 
 /// What a program is asked, as its command line has it.
-pub trait Look: Args {
+pub trait QueryArgs: Args {
     /// The program.
-    const PROGRAM: Program;
+    const PROGRAM: FilterProgram;
     /// What it looks at: a file of this kind.
     const DATA: &'static str;
     /// Examples for its help.
     const EXAMPLES: &'static str;
 
     /// How the query is asked.
-    fn options(&self) -> &Options;
+    fn options(&self) -> &GroupOptions;
 
     /// The query about `data`.
     ///
@@ -76,14 +76,14 @@ pub trait Look: Args {
 }
 
 /// What stands behind a program's help.
-pub fn sections<L: Look>() -> String {
+pub fn sections<L: QueryArgs>() -> String {
     format!("{}\n\n{STATUSES}", L::EXAMPLES)
 }
 
 /// A query that all filters on this machine answer.
 #[derive(Debug, Args)]
 #[command(after_long_help = sections::<L>())]
-pub struct Run<L: Look> {
+pub struct GroupRunArgs<L: QueryArgs> {
     /// What to look at
     #[arg(value_name = L::DATA)]
     data: PathBuf,
@@ -94,13 +94,13 @@ pub struct Run<L: Look> {
     single: bool,
 }
 
-impl<L: Look> Run<L> {
+impl<L: QueryArgs> GroupRunArgs<L> {
     /// Runs the whole chain, and prints the report.
     ///
     /// # Errors
     /// A filter fails; if it did not say so itself.
     pub fn work(&self) -> Result<ExitCode> {
-        let job = Job::new(&self.look, Some(&self.data))?;
+        let job = QueryJob::new(&self.look, Some(&self.data))?;
         if self.single { job.alone() } else { job.launch() }
     }
 }
@@ -108,7 +108,7 @@ impl<L: Look> Run<L> {
 /// One filter of a query.
 #[derive(Debug, Args)]
 #[command(after_long_help = sections::<L>())]
-pub struct One<L: Look> {
+pub struct One<L: QueryArgs> {
     /// Which one
     #[arg(value_parser = L::PROGRAM.filters.to_vec())]
     name: String,
@@ -116,33 +116,33 @@ pub struct One<L: Look> {
     #[arg(value_name = L::DATA, required_if_eq("name", L::PROGRAM.filters[0]))]
     data: Option<PathBuf>,
     #[command(flatten)]
-    ends: Ends,
+    ends: StreamAddrs,
     #[command(flatten)]
     look: L,
 }
 
-impl<L: Look> One<L> {
+impl<L: QueryArgs> One<L> {
     /// Runs it.
     ///
     /// # Errors
     /// It fails itself; when another one does, unless `run` started this one, which it tells.
     pub fn work(&self) -> Result<ExitCode> {
-        Job::new(&self.look, self.data.as_deref())?.filter(&self.name, &self.ends)
+        QueryJob::new(&self.look, self.data.as_deref())?.filter(&self.name, &self.ends)
     }
 }
 
 /// What is to be done.
-struct Job<'a, L> {
+struct QueryJob<'a, L> {
     look: &'a L,
     data: Option<&'a Path>,
-    asked: Asked,
+    asked: GroupQuery,
 }
 
-impl<'a, L: Look> Job<'a, L> {
+impl<'a, L: QueryArgs> QueryJob<'a, L> {
     fn new(look: &'a L, data: Option<&'a Path>) -> Result<Self> {
         let query = data.map_or(Ok(Vec::new()), |data| look.query(data))?;
-        let Options { unit, repeat, .. } = *look.options();
-        Ok(Self { look, data, asked: Asked { query, times: repeat, unit } })
+        let GroupOptions { unit, repeat, .. } = *look.options();
+        Ok(Self { look, data, asked: GroupQuery { query, times: repeat, unit } })
     }
 
     fn make(&self, name: &str) -> Result<Box<dyn Filter>> {
@@ -168,16 +168,16 @@ impl<'a, L: Look> Job<'a, L> {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn filter(&self, name: &str, ends: &Ends) -> Result<ExitCode> {
+    fn filter(&self, name: &str, ends: &StreamAddrs) -> Result<ExitCode> {
         let index = L::PROGRAM.filters.iter().position(|filter| *filter == name);
         let index = index.with_context(|| format!("there is no filter {name}"))?;
         let filter = self.make(name).map_err(|error| error.context(name.to_owned()))?;
-        let member = Member { program: &L::PROGRAM, index, ends, filter };
+        let member = GroupMember { program: &L::PROGRAM, index, ends, filter };
         let result = if index == 0 { member.ask(&self.asked) } else { member.serve() };
         match result {
             Ok(report) if index == 0 => self.print(&report)?,
             Ok(_) => {}
-            Err(error) if Failure::is_here(&error) => return Err(error),
+            Err(error) if FilterFailure::is_here(&error) => return Err(error),
             Err(error) if ends.launched => {
                 println!("{error:#}");
                 return Ok(ELSEWHERE.into());
@@ -190,7 +190,7 @@ impl<'a, L: Look> Job<'a, L> {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn print(&self, report: &Report) -> Result<()> {
+    fn print(&self, report: &GroupReport) -> Result<()> {
         match self.look.options().json {
             true => println!("{}", serde_json::to_string_pretty(report)?),
             false => print!("{}", report.text()),
@@ -200,7 +200,7 @@ impl<'a, L: Look> Job<'a, L> {
 }
 
 /// The exit status of `program`, whose error goes to stderr.
-pub fn status(program: &Program, result: Result<ExitCode>) -> ExitCode {
+pub fn status(program: &FilterProgram, result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("{}: {error:#}", program.name);
         FAILED.into()

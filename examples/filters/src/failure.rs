@@ -6,13 +6,13 @@ use anyhow::Error;
 
 /// What went wrong, with the filter's name before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct FilterFailure {
     text: String,
     /// Whether this filter is to blame; otherwise it only heard of it.
     pub here: bool,
 }
 
-impl Failure {
+impl FilterFailure {
     /// What `filter` itself did wrong. What is a failure already stays what it is.
     pub fn of(filter: &str, error: Error) -> Error {
         if error.is::<Self>() {
@@ -32,13 +32,13 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for FilterFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for FilterFailure {}
 
 #[cfg(test)]
 mod tests {
@@ -46,10 +46,13 @@ mod tests {
 
     #[test]
     fn the_first_that_failed_is_named_and_nobody_else() {
-        let own = Failure::of("clip", anyhow::anyhow!("inner").context("outer"));
-        let passed_on = Failure::of("read", own);
+        let own = FilterFailure::of("clip", anyhow::anyhow!("inner").context("outer"));
+        let passed_on = FilterFailure::of("read", own);
         assert_eq!(passed_on.to_string(), "clip: outer: inner");
-        assert!(Failure::is_here(&passed_on));
-        assert!(!Failure::is_here(&Failure::of("read", Failure::elsewhere("gone").into())));
+        assert!(FilterFailure::is_here(&passed_on));
+        assert!(!FilterFailure::is_here(&FilterFailure::of(
+            "read",
+            FilterFailure::elsewhere("gone").into()
+        )));
     }
 }

@@ -19,7 +19,7 @@ pub const RECORD: usize = 2;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// Who speaks, and the size of its units; JSON.
     Hello = 1,
     /// The rest of the chain is there.
@@ -36,14 +36,21 @@ pub enum Kind {
     Failed,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Hello, Kind::Ready, Kind::Query, Kind::Unit, Kind::End, Kind::Done, Kind::Failed];
+const KINDS: [FrameKind; 7] = [
+    FrameKind::Hello,
+    FrameKind::Ready,
+    FrameKind::Query,
+    FrameKind::Unit,
+    FrameKind::End,
+    FrameKind::Done,
+    FrameKind::Failed,
+];
 
 /// Writes the header of a frame into its first octets; the rest of `frame` is its content.
 ///
 /// # Errors
 /// It is longer than a frame may be.
-pub fn seal(frame: &mut [u8], kind: Kind) -> Result<()> {
+pub fn seal(frame: &mut [u8], kind: FrameKind) -> Result<()> {
     ensure!(frame.len() <= LONGEST, "{} octets do not fit into a frame", frame.len());
     let length = (frame.len() - HEADER) as u32;
     frame[..HEADER].copy_from_slice(&((kind as u32) << 24 | length).to_be_bytes());
@@ -54,7 +61,7 @@ pub fn seal(frame: &mut [u8], kind: Kind) -> Result<()> {
 ///
 /// # Errors
 /// It is longer than a frame may be.
-pub fn frame(kind: Kind, content: &[u8]) -> Result<Vec<u8>> {
+pub fn frame(kind: FrameKind, content: &[u8]) -> Result<Vec<u8>> {
     let mut frame = [&[0; HEADER], content].concat();
     seal(&mut frame, kind)?;
     Ok(frame)
@@ -64,7 +71,7 @@ pub fn frame(kind: Kind, content: &[u8]) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// The stream ended or broke, or has something else on it.
-pub fn read(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<Kind> {
+pub fn read(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<FrameKind> {
     buffer.resize(HEADER, 0);
     from.read_exact(buffer).map_err(ended)?;
     let word = u32::from_be_bytes([buffer[0], buffer[1], buffer[2], buffer[3]]);
@@ -111,12 +118,13 @@ mod tests {
 
     #[test]
     fn what_is_framed_is_read() {
-        let stream = [frame(Kind::Query, b"q").unwrap(), frame(Kind::Done, b"").unwrap()].concat();
+        let stream =
+            [frame(FrameKind::Query, b"q").unwrap(), frame(FrameKind::Done, b"").unwrap()].concat();
         let (mut from, mut buffer) = (stream.as_slice(), Vec::new());
-        assert_eq!(read(&mut from, &mut buffer).unwrap(), Kind::Query);
+        assert_eq!(read(&mut from, &mut buffer).unwrap(), FrameKind::Query);
         assert_eq!(buffer[HEADER..], *b"q");
-        assert_eq!(read(&mut from, &mut buffer).unwrap(), Kind::Done);
-        assert!(frame(Kind::Unit, &[0; LONGEST]).is_err());
+        assert_eq!(read(&mut from, &mut buffer).unwrap(), FrameKind::Done);
+        assert!(frame(FrameKind::Unit, &[0; LONGEST]).is_err());
     }
 
     #[test]

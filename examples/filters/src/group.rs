@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::Program;
+use crate::FilterProgram;
 use crate::command::{ELSEWHERE, FAILED};
 
 /// A filter's process.
@@ -21,7 +21,7 @@ struct Process {
 }
 
 /// How it ended.
-struct Ended {
+struct MemberExit {
     name: &'static str,
     status: std::process::ExitStatus,
     said: String,
@@ -32,7 +32,7 @@ struct Ended {
 ///
 /// # Errors
 /// A filter could not be started, or ended without a word.
-pub(crate) fn launch(program: &Program, arguments: &[OsString]) -> Result<Option<String>> {
+pub(crate) fn launch(program: &FilterProgram, arguments: &[OsString]) -> Result<Option<String>> {
     let mut processes = start(program, arguments)?;
     let mut ended = Vec::new();
     while let Some(process) = processes.pop() {
@@ -44,7 +44,7 @@ pub(crate) fn launch(program: &Program, arguments: &[OsString]) -> Result<Option
 }
 
 /// The processes, from the last filter to the first.
-fn start(program: &Program, arguments: &[OsString]) -> Result<Vec<Process>> {
+fn start(program: &FilterProgram, arguments: &[OsString]) -> Result<Vec<Process>> {
     let mut processes: Vec<Process> = Vec::new();
     let mut to = None;
     for (index, name) in program.filters.iter().enumerate().rev() {
@@ -84,10 +84,10 @@ impl Process {
         Ok(line.trim().to_owned())
     }
 
-    fn wait(mut self) -> Result<Ended> {
+    fn wait(mut self) -> Result<MemberExit> {
         let mut said = String::new();
         self.stdout.read_to_string(&mut said).with_context(|| format!("hearing {}", self.name))?;
-        Ok(Ended { name: self.name, status: self.child.wait()?, said })
+        Ok(MemberExit { name: self.name, status: self.child.wait()?, said })
     }
 }
 
@@ -99,12 +99,12 @@ impl Drop for Process {
     }
 }
 
-fn verdict(ended: Vec<Ended>) -> Result<Option<String>> {
-    let code = |ended: &Ended| ended.status.code();
+fn verdict(ended: Vec<MemberExit>) -> Result<Option<String>> {
+    let code = |ended: &MemberExit| ended.status.code();
     if ended.iter().any(|ended| code(ended) == Some(FAILED.into())) {
         return Ok(None);
     }
-    let strange = |ended: &&Ended| ![Some(0), Some(ELSEWHERE.into())].contains(&code(ended));
+    let strange = |ended: &&MemberExit| ![Some(0), Some(ELSEWHERE.into())].contains(&code(ended));
     if let Some(ended) = ended.iter().find(strange) {
         bail!("{} ended without a word: {}", ended.name, ended.status);
     }
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn verdict_of(raw: [i32; 2]) -> Result<Option<String>> {
-        let ended = |(raw, name): (i32, &'static str)| Ended {
+        let ended = |(raw, name): (i32, &'static str)| MemberExit {
             name,
             status: ExitStatus::from_raw(raw),
             said: format!("{name} says\n"),

@@ -37,14 +37,14 @@ use anyhow::Result;
 pub use chain::alone;
 pub use outlet::Outlet;
 pub use picture::Picture;
-pub use progress::Progress;
-pub use report::{Flow, Report};
+pub use progress::ProgressLine;
+pub use report::{FilterTraffic, GroupReport};
 pub use size::{Extent, UnitSize};
 pub use trial::through;
 
 /// A program: its name, and the names of its filters from the first to the last.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
+pub struct FilterProgram {
     /// As its command is called.
     pub name: &'static str,
     /// At least two.
@@ -53,7 +53,7 @@ pub struct Program {
 
 /// What a group is asked.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct GroupQuery {
     /// The query, as the program's filters read it.
     pub query: Vec<u8>,
     /// How often.

@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::chain::{Link, Meter, Stage, ask};
-use crate::failure::Failure;
-use crate::report::Report;
-use crate::stream::{Downstream, Hello, Upstream};
-use crate::{Asked, Filter, Program};
+use crate::chain::{ChainMeter, FilterStage, UnitSink, ask};
+use crate::failure::FilterFailure;
+use crate::report::GroupReport;
+use crate::stream::{Downstream, StreamHello, Upstream};
+use crate::{Filter, FilterProgram, GroupQuery};
 
 /// Where the ends of a filter's streams are.
 #[derive(Clone, Debug, Args)]
-pub struct Ends {
+pub struct StreamAddrs {
     /// Where to wait for the filter before this one; all but the first have one
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
@@ -35,23 +35,23 @@ pub struct Ends {
 }
 
 /// A filter that is to run here.
-pub(crate) struct Member<'a> {
-    pub program: &'a Program,
+pub(crate) struct GroupMember<'a> {
+    pub program: &'a FilterProgram,
     /// Its place in the program.
     pub index: usize,
-    pub ends: &'a Ends,
+    pub ends: &'a StreamAddrs,
     pub filter: Box<dyn Filter>,
 }
 
-impl Member<'_> {
+impl GroupMember<'_> {
     fn name(&self) -> &'static str {
         self.program.filters[self.index]
     }
 
     /// Runs the first filter of a group, which asks it.
-    pub fn ask(self, asked: &Asked) -> Result<Report> {
+    pub fn ask(self, asked: &GroupQuery) -> Result<GroupReport> {
         let name = self.name();
-        let mut stage = self.stage(asked).map_err(|error| Failure::of(name, error))?;
+        let mut stage = self.stage(asked).map_err(|error| FilterFailure::of(name, error))?;
         let result = ask(&mut stage, asked);
         if let Err(error) = &result {
             stage.fail(&error.to_string());
@@ -60,16 +60,16 @@ impl Member<'_> {
     }
 
     /// Runs another one, until the group has finished.
-    pub fn serve(self) -> Result<Report> {
+    pub fn serve(self) -> Result<GroupReport> {
         let name = self.name();
-        let (mut stream, hello) = self.caller().map_err(|error| Failure::of(name, error))?;
-        let asked = Asked { query: Vec::new(), times: 0, unit: hello.unit };
-        let result = self.pump(&mut stream, &asked).map_err(|error| Failure::of(name, error));
+        let (mut stream, hello) = self.caller().map_err(|error| FilterFailure::of(name, error))?;
+        let asked = GroupQuery { query: Vec::new(), times: 0, unit: hello.unit };
+        let result = self.pump(&mut stream, &asked).map_err(|error| FilterFailure::of(name, error));
         stream.answer(&result);
         result
     }
 
-    fn caller(&self) -> Result<(Upstream, Hello)> {
+    fn caller(&self) -> Result<(Upstream, StreamHello)> {
         let address = self.ends.listen.context("--listen says where to wait")?;
         let about = || format!("listening at {address}");
         let listener = TcpListener::bind(address).with_context(about)?;
@@ -94,11 +94,11 @@ impl Member<'_> {
         Ok(())
     }
 
-    fn pump(self, stream: &mut Upstream, asked: &Asked) -> Result<Report> {
+    fn pump(self, stream: &mut Upstream, asked: &GroupQuery) -> Result<GroupReport> {
         let name = self.name();
         let mut stage = self.stage(asked)?;
         let result = stream.ready().and_then(|()| stream.pump(&mut stage));
-        let result = result.map_err(|error| Failure::of(name, error));
+        let result = result.map_err(|error| FilterFailure::of(name, error));
         if let Err(error) = &result {
             stage.fail(&format!("{error:#}"));
         }
@@ -106,19 +106,19 @@ impl Member<'_> {
     }
 
     /// The filter, with the way to the next one behind it.
-    fn stage(self, asked: &Asked) -> Result<Stage> {
+    fn stage(self, asked: &GroupQuery) -> Result<FilterStage> {
         let name = self.name();
-        let next: Box<dyn Link> = match self.program.filters.get(self.index + 1) {
-            None => Box::new(Meter::new(self.program.name, asked)),
+        let next: Box<dyn UnitSink> = match self.program.filters.get(self.index + 1) {
+            None => Box::new(ChainMeter::new(self.program.name, asked)),
             Some(after) => {
                 let to = self.ends.to.as_ref();
                 let to = to.with_context(|| format!("--to says where {after} is"))?;
                 let program = self.program.name.into();
-                let hello = Hello { program, from: name.into(), unit: asked.unit };
+                let hello = StreamHello { program, from: name.into(), unit: asked.unit };
                 Box::new(Downstream::connect(to, after, &hello)?)
             }
         };
-        Ok(Stage::new(name, self.filter, asked, next))
+        Ok(FilterStage::new(name, self.filter, asked, next))
     }
 }
 

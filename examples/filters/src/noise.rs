@@ -9,7 +9,7 @@ pub struct Noise {
 
 /// The nearest of a set of points that are scattered, one in each square of a grid of 1 by 1.
 #[derive(Clone, Copy, Debug)]
-pub struct Cell {
+pub struct NearestPoint {
     /// From the point.
     pub x: f32,
     /// From the point.
@@ -77,9 +77,9 @@ impl Noise {
     }
 
     /// The cell that a place is in.
-    pub fn cell(self, x: f32, y: f32) -> Cell {
+    pub fn cell(self, x: f32, y: f32) -> NearestPoint {
         let (column, row) = (x.floor(), y.floor());
-        let mut found = Cell { x: 0.0, y: 0.0, near: 9.0, next: 9.0, chance: self };
+        let mut found = NearestPoint { x: 0.0, y: 0.0, near: 9.0, next: 9.0, chance: self };
         for step in 0..9 {
             let (dx, dy) = (step % 3 - 1, step / 3 - 1);
             let hash = self.at(column as i32 + dx, row as i32 + dy, 1);
@@ -88,7 +88,8 @@ impl Noise {
             let distance = ((x - px) * (x - px) + (y - py) * (y - py)).sqrt();
             if distance < found.near {
                 let chance = Self { seed: hash };
-                found = Cell { x: x - px, y: y - py, near: distance, next: found.near, chance };
+                found =
+                    NearestPoint { x: x - px, y: y - py, near: distance, next: found.near, chance };
             } else if distance < found.next {
                 found.next = distance;
             }

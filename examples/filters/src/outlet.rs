@@ -4,35 +4,35 @@
 
 use anyhow::{Result, ensure};
 
-use crate::chain::Link;
-use crate::frame::{HEADER, Kind, RECORD, seal};
-use crate::report::Flow;
+use crate::chain::UnitSink;
+use crate::frame::{FrameKind, HEADER, RECORD, seal};
+use crate::report::FilterTraffic;
 use crate::size::UnitSize;
 
 /// The way out of a filter.
 pub struct Outlet<'a> {
-    unit: &'a mut Unit,
-    next: &'a mut dyn Link,
+    unit: &'a mut UnitBuffer,
+    next: &'a mut dyn UnitSink,
 }
 
 /// The unit that is being filled, and what left before it.
-pub(crate) struct Unit {
+pub(crate) struct UnitBuffer {
     frame: Vec<u8>,
     size: UnitSize,
     /// What went out.
-    pub flow: Flow,
+    pub flow: FilterTraffic,
 }
 
-impl Unit {
+impl UnitBuffer {
     /// An empty unit of the stream that leaves `from`.
     pub fn new(from: &str, size: UnitSize) -> Self {
-        let flow = Flow { from: from.into(), units: 0, octets: 0 };
+        let flow = FilterTraffic { from: from.into(), units: 0, octets: 0 };
         Self { frame: vec![0; HEADER], size, flow }
     }
 }
 
 impl<'a> Outlet<'a> {
-    pub(crate) fn new(unit: &'a mut Unit, next: &'a mut dyn Link) -> Self {
+    pub(crate) fn new(unit: &'a mut UnitBuffer, next: &'a mut dyn UnitSink) -> Self {
         Self { unit, next }
     }
 
@@ -54,11 +54,11 @@ impl<'a> Outlet<'a> {
 
     /// Sends what there is, if there is anything.
     pub(crate) fn send(&mut self) -> Result<()> {
-        let Unit { frame, flow, .. } = self.unit;
+        let UnitBuffer { frame, flow, .. } = self.unit;
         if frame.len() == HEADER {
             return Ok(());
         }
-        seal(frame, Kind::Unit)?;
+        seal(frame, FrameKind::Unit)?;
         flow.units += 1;
         flow.octets += frame.len() as u64;
         self.next.unit(frame)?;
@@ -70,12 +70,12 @@ impl<'a> Outlet<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Report;
+    use crate::report::GroupReport;
 
     /// Keeps the lengths of units.
     struct Lengths(Vec<usize>);
 
-    impl Link for Lengths {
+    impl UnitSink for Lengths {
         fn query(&mut self, _query: &[u8]) -> Result<()> {
             Ok(())
         }
@@ -83,10 +83,10 @@ mod tests {
             self.0.push(unit.len());
             Ok(())
         }
-        fn end(&mut self, _flows: Vec<Flow>) -> Result<()> {
+        fn end(&mut self, _flows: Vec<FilterTraffic>) -> Result<()> {
             Ok(())
         }
-        fn done(&mut self) -> Result<Report> {
+        fn done(&mut self) -> Result<GroupReport> {
             anyhow::bail!("not asked")
         }
         fn fail(&mut self, _why: &str) {}
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn units_are_as_full_as_whole_records_make_them() {
-        let mut unit = Unit::new("a", UnitSize::new(1024).unwrap());
+        let mut unit = UnitBuffer::new("a", UnitSize::new(1024).unwrap());
         let mut lengths = Lengths(Vec::new());
         let mut outlet = Outlet::new(&mut unit, &mut lengths);
         for length in [508, 508, 1, 1018, 0] {

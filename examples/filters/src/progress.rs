@@ -4,13 +4,13 @@ use std::io::{self, IsTerminal, Write};
 
 /// A line on stderr that is written over; nothing if nobody watches.
 #[derive(Debug)]
-pub struct Progress {
+pub struct ProgressLine {
     what: &'static str,
     percent: Option<u64>,
     shown: bool,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Nothing of `what` is done yet.
     pub fn new(what: &'static str) -> Self {
         Self { what, percent: None, shown: io::stderr().is_terminal() }
@@ -26,7 +26,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.percent.is_some() {
             let _ = write!(io::stderr(), "\r\x1b[K");

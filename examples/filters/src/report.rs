@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What went out of a filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Flow {
+pub struct FilterTraffic {
     /// The filter.
     pub from: String,
     /// Units of work.
@@ -18,7 +18,7 @@ pub struct Flow {
 
 /// What a group has done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct GroupReport {
     /// The program.
     pub program: String,
     /// Octets of a unit of work, at most.
@@ -33,17 +33,17 @@ pub struct Report {
     /// Millions of octets in a second, over all streams.
     pub megabytes_per_second: f64,
     /// The streams, from the first to the last.
-    pub streams: Vec<Flow>,
+    pub streams: Vec<FilterTraffic>,
 }
 
-impl Report {
+impl GroupReport {
     /// A report of `queries`, after which the last filter took so long to finish.
     pub(crate) fn new(
         program: &str,
         unit: usize,
         queries: u64,
         finishing: Duration,
-        streams: Vec<Flow>,
+        streams: Vec<FilterTraffic>,
     ) -> Self {
         let program = program.into();
         let seconds = -finishing.as_secs_f64();
@@ -54,8 +54,9 @@ impl Report {
     /// The same, when everything together took so long.
     pub(crate) fn timed(mut self, took: Duration) -> Self {
         self.seconds = (self.seconds + took.as_secs_f64()).max(1e-9);
-        let sum =
-            |of: fn(&Flow) -> u64| self.streams.iter().map(of).sum::<u64>() as f64 / self.seconds;
+        let sum = |of: fn(&FilterTraffic) -> u64| {
+            self.streams.iter().map(of).sum::<u64>() as f64 / self.seconds
+        };
         self.units_per_second = sum(|flow| flow.units);
         self.megabytes_per_second = sum(|flow| flow.octets) / 1e6;
         self
@@ -91,8 +92,9 @@ mod tests {
 
     #[test]
     fn rates_are_sums_over_time() {
-        let flow = |units| Flow { from: "a".into(), units, octets: units * 1000 };
-        let report = Report::new("p", 1024, 1, Duration::from_secs(1), vec![flow(100), flow(300)]);
+        let flow = |units| FilterTraffic { from: "a".into(), units, octets: units * 1000 };
+        let report =
+            GroupReport::new("p", 1024, 1, Duration::from_secs(1), vec![flow(100), flow(300)]);
         let report = report.timed(Duration::from_secs(3));
         assert_eq!((report.units_per_second, report.megabytes_per_second), (200.0, 0.2));
         let text = report.text();

@@ -8,14 +8,14 @@ use anyhow::{Context, Error, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::UnitSize;
-use crate::chain::Link;
-use crate::failure::Failure;
-use crate::frame::{self, HEADER, Kind, LONGEST, frame};
-use crate::report::{Flow, Report};
+use crate::chain::UnitSink;
+use crate::failure::FilterFailure;
+use crate::frame::{self, FrameKind, HEADER, LONGEST, frame};
+use crate::report::{FilterTraffic, GroupReport};
 
 /// What a stream begins with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Hello {
+pub(crate) struct StreamHello {
     /// The program of the group.
     pub program: String,
     /// The filter that speaks.
@@ -37,18 +37,18 @@ pub(crate) struct Downstream {
 impl Downstream {
     /// Connects to the filter `to`, which listens at `address`, as `hello`; and waits until it is
     /// connected to all after it.
-    pub fn connect(address: &str, to: &'static str, hello: &Hello) -> Result<Self> {
+    pub fn connect(address: &str, to: &'static str, hello: &StreamHello) -> Result<Self> {
         let about = || format!("connecting to {to} at {address}; is it there?");
         let socket = TcpStream::connect(address).with_context(about)?;
         // A unit is ready when it is full: there is nothing to wait for.
         socket.set_nodelay(true)?;
         let mut stream = Self { socket, to, buffer: Vec::new() };
-        stream.send(Kind::Hello, &serde_json::to_vec(hello)?)?;
-        stream.expect(Kind::Ready)?;
+        stream.send(FrameKind::Hello, &serde_json::to_vec(hello)?)?;
+        stream.expect(FrameKind::Ready)?;
         Ok(stream)
     }
 
-    fn send(&mut self, kind: Kind, content: &[u8]) -> Result<()> {
+    fn send(&mut self, kind: FrameKind, content: &[u8]) -> Result<()> {
         self.write(&frame(kind, content)?)
     }
 
@@ -61,52 +61,52 @@ impl Downstream {
         // Without a limit it is the peer's silence that would be waited for.
         let limited = self.socket.set_read_timeout(Some(REASON)).is_ok();
         match limited.then(|| self.answer()) {
-            Some(Ok(Kind::Failed)) => told(&self.buffer[HEADER..]).into(),
+            Some(Ok(FrameKind::Failed)) => told(&self.buffer[HEADER..]).into(),
             _ => self.broken(seen),
         }
     }
 
     fn broken(&self, seen: &Error) -> Error {
-        Failure::elsewhere(format!("the stream to {}: {seen:#}", self.to)).into()
+        FilterFailure::elsewhere(format!("the stream to {}: {seen:#}", self.to)).into()
     }
 
-    fn answer(&mut self) -> Result<Kind> {
+    fn answer(&mut self) -> Result<FrameKind> {
         frame::read(&mut self.socket, &mut self.buffer)
     }
 
     /// Waits for an answer, which is in the buffer then.
-    fn expect(&mut self, kind: Kind) -> Result<()> {
+    fn expect(&mut self, kind: FrameKind) -> Result<()> {
         match self.answer() {
             Ok(answer) if answer == kind => Ok(()),
-            Ok(Kind::Failed) => Err(told(&self.buffer[HEADER..]).into()),
+            Ok(FrameKind::Failed) => Err(told(&self.buffer[HEADER..]).into()),
             Ok(other) => bail!("{} answers {other:?} instead of {kind:?}", self.to),
             Err(seen) => Err(self.broken(&seen)),
         }
     }
 }
 
-impl Link for Downstream {
+impl UnitSink for Downstream {
     fn query(&mut self, query: &[u8]) -> Result<()> {
-        self.send(Kind::Query, query)
+        self.send(FrameKind::Query, query)
     }
 
     fn unit(&mut self, unit: &[u8]) -> Result<()> {
         self.write(unit)
     }
 
-    fn end(&mut self, flows: Vec<Flow>) -> Result<()> {
-        self.send(Kind::End, &serde_json::to_vec(&flows)?)
+    fn end(&mut self, flows: Vec<FilterTraffic>) -> Result<()> {
+        self.send(FrameKind::End, &serde_json::to_vec(&flows)?)
     }
 
-    fn done(&mut self) -> Result<Report> {
-        self.send(Kind::Done, &[])?;
-        self.expect(Kind::Done)?;
+    fn done(&mut self) -> Result<GroupReport> {
+        self.send(FrameKind::Done, &[])?;
+        self.expect(FrameKind::Done)?;
         Ok(serde_json::from_slice(&self.buffer[HEADER..])?)
     }
 
     fn fail(&mut self, why: &str) {
         // Who is not there any more need not be told.
-        let _ = self.send(Kind::Failed, cut(why).as_bytes());
+        let _ = self.send(FrameKind::Failed, cut(why).as_bytes());
     }
 }
 
@@ -123,7 +123,7 @@ impl Upstream {
         listener: &TcpListener,
         program: &str,
         from: &'static str,
-    ) -> Result<(Self, Hello)> {
+    ) -> Result<(Self, StreamHello)> {
         let (socket, peer) = listener.accept().context("waiting for a caller")?;
         let socket = BufReader::with_capacity(LONGEST, socket);
         let mut stream = Self { socket, from, frame: Vec::new() };
@@ -138,10 +138,10 @@ impl Upstream {
         Ok((stream, hello))
     }
 
-    fn hello(&mut self) -> Result<Hello> {
+    fn hello(&mut self) -> Result<StreamHello> {
         let kind = frame::read(&mut self.socket, &mut self.frame)?;
-        ensure!(kind == Kind::Hello, "it does not say who it is");
-        let mut hello: Hello = serde_json::from_slice(self.content())?;
+        ensure!(kind == FrameKind::Hello, "it does not say who it is");
+        let mut hello: StreamHello = serde_json::from_slice(self.content())?;
         hello.unit = hello.unit.checked()?;
         Ok(hello)
     }
@@ -154,35 +154,37 @@ impl Upstream {
     pub fn ready(&mut self) -> Result<()> {
         self.socket
             .get_mut()
-            .write_all(&frame(Kind::Ready, &[])?)
+            .write_all(&frame(FrameKind::Ready, &[])?)
             .map_err(|e| self.broken(&e.into()))
     }
 
     fn broken(&self, seen: &Error) -> Error {
-        Failure::elsewhere(format!("the stream from {}: {seen:#}", self.from)).into()
+        FilterFailure::elsewhere(format!("the stream from {}: {seen:#}", self.from)).into()
     }
 
     /// Gives everything that comes to `stage`, until the group has finished.
-    pub fn pump(&mut self, stage: &mut dyn Link) -> Result<Report> {
+    pub fn pump(&mut self, stage: &mut dyn UnitSink) -> Result<GroupReport> {
         loop {
             let kind = frame::read(&mut self.socket, &mut self.frame);
             let kind = kind.map_err(|error| self.broken(&error))?;
             match kind {
-                Kind::Query => stage.query(self.content())?,
-                Kind::Unit => stage.unit(&self.frame)?,
-                Kind::End => stage.end(serde_json::from_slice(self.content())?)?,
-                Kind::Done => return stage.done(),
-                Kind::Failed => return Err(told(self.content()).into()),
-                Kind::Hello | Kind::Ready => bail!("{} says {kind:?} out of turn", self.from),
+                FrameKind::Query => stage.query(self.content())?,
+                FrameKind::Unit => stage.unit(&self.frame)?,
+                FrameKind::End => stage.end(serde_json::from_slice(self.content())?)?,
+                FrameKind::Done => return stage.done(),
+                FrameKind::Failed => return Err(told(self.content()).into()),
+                FrameKind::Hello | FrameKind::Ready => {
+                    bail!("{} says {kind:?} out of turn", self.from)
+                }
             }
         }
     }
 
     /// Tells the other end how the group finished.
-    pub fn answer(&mut self, result: &Result<Report>) {
+    pub fn answer(&mut self, result: &Result<GroupReport>) {
         let answer = match result {
-            Ok(report) => serde_json::to_vec(report).map(|text| frame(Kind::Done, &text)),
-            Err(why) => Ok(frame(Kind::Failed, cut(&format!("{why:#}")).as_bytes())),
+            Ok(report) => serde_json::to_vec(report).map(|text| frame(FrameKind::Done, &text)),
+            Err(why) => Ok(frame(FrameKind::Failed, cut(&format!("{why:#}")).as_bytes())),
         };
         // Who is not there any more need not be told.
         if let Ok(Ok(frame)) = answer {
@@ -191,8 +193,8 @@ impl Upstream {
     }
 }
 
-fn told(why: &[u8]) -> Failure {
-    Failure::elsewhere(String::from_utf8_lossy(why))
+fn told(why: &[u8]) -> FilterFailure {
+    FilterFailure::elsewhere(String::from_utf8_lossy(why))
 }
 
 /// As much of a text as anybody wants to read.

@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use crate::chain::Link;
+use crate::chain::UnitSink;
 use crate::frame::{HEADER, records};
-use crate::outlet::{Outlet, Unit};
-use crate::report::{Flow, Report};
+use crate::outlet::{Outlet, UnitBuffer};
+use crate::report::{FilterTraffic, GroupReport};
 use crate::{Filter, UnitSize};
 
 /// What `filter` gives for a query and these records.
@@ -13,7 +13,7 @@ use crate::{Filter, UnitSize};
 /// # Errors
 /// The filter fails.
 pub fn through(filter: &mut dyn Filter, query: &[u8], taken: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-    let (mut unit, mut given) = (Unit::new("trial", UnitSize::new(1024)?), Given(Vec::new()));
+    let (mut unit, mut given) = (UnitBuffer::new("trial", UnitSize::new(1024)?), Given(Vec::new()));
     let mut out = Outlet::new(&mut unit, &mut given);
     filter.begin(query, &mut out)?;
     taken.iter().try_for_each(|record| filter.take(record, &mut out))?;
@@ -25,7 +25,7 @@ pub fn through(filter: &mut dyn Filter, query: &[u8], taken: &[Vec<u8>]) -> Resu
 /// The records that came out.
 struct Given(Vec<Vec<u8>>);
 
-impl Link for Given {
+impl UnitSink for Given {
     fn query(&mut self, _query: &[u8]) -> Result<()> {
         Ok(())
     }
@@ -37,11 +37,11 @@ impl Link for Given {
         Ok(())
     }
 
-    fn end(&mut self, _flows: Vec<Flow>) -> Result<()> {
+    fn end(&mut self, _flows: Vec<FilterTraffic>) -> Result<()> {
         Ok(())
     }
 
-    fn done(&mut self) -> Result<Report> {
+    fn done(&mut self) -> Result<GroupReport> {
         anyhow::bail!("a trial has no end")
     }
 

@@ -5,7 +5,7 @@
 //! A triangle is a record too: for each corner the place and the slope, six numbers of four octets.
 
 use anyhow::{Context, Result, bail, ensure};
-use weft_filters::{Filter, Outlet, Progress};
+use weft_filters::{Filter, Outlet, ProgressLine};
 
 use crate::cubes::{CORNERS, Cases, EDGES};
 use crate::scene::{Scene, Vector, unit};
@@ -18,14 +18,14 @@ const BRICK: usize = CELLS + 3;
 const PLACE: usize = 6;
 
 /// Reads a volume, brick by brick.
-pub struct Read(pub Volume);
+pub struct ReadBricks(pub Volume);
 
-impl Filter for Read {
+impl Filter for ReadBricks {
     fn begin(&mut self, query: &[u8], out: &mut Outlet<'_>) -> Result<()> {
         let side = self.0.side;
         ensure!(Scene::parse(query)?.side == side, "a query about another volume");
         let bricks = (side - 1).div_ceil(CELLS as u32);
-        let mut progress = Progress::new("isosurface");
+        let mut progress = ProgressLine::new("isosurface");
         for layer in 0..bricks {
             progress.show(layer.into(), bricks.into());
             let slices: Vec<Vec<u8>> =

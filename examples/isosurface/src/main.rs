@@ -17,14 +17,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use weft_filters::command::{self, One, Options, Run, sections};
-use weft_filters::{Extent, Filter, Program};
+use weft_filters::command::{self, GroupOptions, GroupRunArgs, One, sections};
+use weft_filters::{Extent, Filter, FilterProgram};
 
 use crate::scene::Scene;
 use crate::volume::Volume;
 
-const PROGRAM: Program =
-    Program { name: "isosurface", filters: &["read", "extract", "raster", "merge"] };
+const PROGRAM: FilterProgram =
+    FilterProgram { name: "isosurface", filters: &["read", "extract", "raster", "merge"] };
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -47,24 +47,24 @@ EXAMPLES
 
 /// Iso-surface rendering by four filters, over plain sockets.
 #[derive(Debug, Parser)]
-#[command(name = "isosurface", version, after_long_help = sections::<Look>())]
-struct Cli {
+#[command(name = "isosurface", version, after_long_help = sections::<SurfaceArgs>())]
+struct IsosurfaceCli {
     #[command(subcommand)]
-    command: Command,
+    command: IsosurfaceCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum IsosurfaceCommand {
     /// Make a volume: a rock full of pores
-    Volume(Make),
+    Volume(VolumeArgs),
     /// Render a surface: all filters on this machine, each a process of its own
-    Run(Run<Look>),
+    Run(GroupRunArgs<SurfaceArgs>),
     /// Run one filter, for the filters of other hosts
-    Filter(One<Look>),
+    Filter(One<SurfaceArgs>),
 }
 
 #[derive(Debug, Args)]
-struct Make {
+struct VolumeArgs {
     /// The file to write
     file: PathBuf,
     /// Voxels along each side
@@ -76,7 +76,7 @@ struct Make {
 }
 
 #[derive(Debug, Args)]
-struct Look {
+struct SurfaceArgs {
     /// The surface is where voxels have this value, from 1 to 255
     #[arg(long, value_name = "VALUE", default_value_t = 128)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..))]
@@ -91,26 +91,26 @@ struct Look {
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "800x800")]
     size: Extent,
     #[command(flatten)]
-    options: Options,
+    options: GroupOptions,
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Volume(make) => {
+    let result = match IsosurfaceCli::parse().command {
+        IsosurfaceCommand::Volume(make) => {
             volume::make(&make.file, make.seed, make.side).map(|()| ExitCode::SUCCESS)
         }
-        Command::Run(run) => run.work(),
-        Command::Filter(one) => one.work(),
+        IsosurfaceCommand::Run(run) => run.work(),
+        IsosurfaceCommand::Filter(one) => one.work(),
     };
     command::status(&PROGRAM, result)
 }
 
-impl command::Look for Look {
-    const PROGRAM: Program = PROGRAM;
+impl command::QueryArgs for SurfaceArgs {
+    const PROGRAM: FilterProgram = PROGRAM;
     const DATA: &'static str = "VOLUME";
     const EXAMPLES: &'static str = EXAMPLES;
 
-    fn options(&self) -> &Options {
+    fn options(&self) -> &GroupOptions {
         &self.options
     }
 
@@ -126,7 +126,7 @@ impl command::Look for Look {
         Ok(match name {
             "read" => {
                 let volume = volume.context("no volume is given")?;
-                Box::new(extract::Read(Volume::open(volume)?))
+                Box::new(extract::ReadBricks(Volume::open(volume)?))
             }
             "extract" => Box::new(extract::Extract::new()),
             "raster" => Box::new(render::Raster::default()),
@@ -143,6 +143,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        IsosurfaceCli::command().debug_assert();
     }
 }

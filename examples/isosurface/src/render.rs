@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use weft_filters::noise::{mid, step};
 use weft_filters::{Filter, Outlet, Picture};
 
-use crate::scene::{Camera, FINE, Scene, Vector, dot, unit};
+use crate::scene::{FINE, Projection, Scene, Vector, dot, unit};
 
 /// Octets of a triangle.
 const TRIANGLE: usize = 72;
@@ -45,7 +45,7 @@ struct Corner {
 
 /// Shades triangles.
 #[derive(Default)]
-pub struct Raster(Option<(Scene, Camera)>);
+pub struct Raster(Option<(Scene, Projection)>);
 
 impl Filter for Raster {
     fn begin(&mut self, query: &[u8], _out: &mut Outlet<'_>) -> Result<()> {
@@ -65,7 +65,7 @@ impl Filter for Raster {
     }
 }
 
-fn corner(scene: &Scene, camera: &Camera, numbers: &[f32]) -> Corner {
+fn corner(scene: &Scene, camera: &Projection, numbers: &[f32]) -> Corner {
     let [place, out] = [0, 3].map(|at| [numbers[at], numbers[at + 1], numbers[at + 2]]);
     Corner {
         place: camera.place(place),

@@ -31,7 +31,7 @@ const FILL: f32 = 0.98;
 
 /// How places of the volume come to be places of the picture.
 #[derive(Clone, Copy, Debug)]
-pub struct Camera {
+pub struct Projection {
     /// Where the volume's axes point: right, down, to the viewer.
     rows: [Vector; 3],
     side: f32,
@@ -59,11 +59,11 @@ impl Scene {
     }
 
     /// How the picture is taken.
-    pub fn camera(&self) -> Camera {
+    pub fn camera(&self) -> Projection {
         let (sin, cos) = self.turn.to_radians().sin_cos();
         let (sin_tilt, cos_tilt) = self.tilt.to_radians().sin_cos();
         let fine = self.fine();
-        Camera {
+        Projection {
             rows: [
                 [cos, 0.0, -sin],
                 [sin * sin_tilt, cos_tilt, cos * sin_tilt],
@@ -76,7 +76,7 @@ impl Scene {
     }
 }
 
-impl Camera {
+impl Projection {
     /// A direction as the viewer sees it.
     pub fn direction(&self, v: Vector) -> Vector {
         self.rows.map(|row| dot(row, v))

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use weft_filters::Progress;
+use weft_filters::ProgressLine;
 use weft_filters::noise::{Noise, mid, step};
 
 const MAGIC: [u8; 8] = *b"WEFTVOLM";
@@ -78,7 +78,7 @@ pub fn make(path: &Path, seed: u32, side: u32) -> Result<()> {
     file.write_all(&[&MAGIC[..], &side.to_be_bytes()].concat()).with_context(about)?;
     let rock = Rock { noise: Noise::new(seed), side };
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    let mut progress = Progress::new("volume");
+    let mut progress = ProgressLine::new("volume");
     for first in (0..side).step_by(workers as usize) {
         progress.show(first.into(), side.into());
         let slices: Vec<Vec<u8>> = std::thread::scope(|scope| {

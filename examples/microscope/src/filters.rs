@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use weft_filters::{Filter, Outlet, Picture, Progress};
+use weft_filters::{Filter, Outlet, Picture, ProgressLine};
 
 use crate::slide::{Slide, TILE, TILE_OCTETS, average, decompress};
 use crate::tissue::PIXEL;
@@ -16,13 +16,13 @@ const PLACE: usize = 4;
 const PIECE: usize = 8;
 
 /// Reads the tiles of a view, as they are stored.
-pub struct Read(pub Slide);
+pub struct ReadTiles(pub Slide);
 
-impl Filter for Read {
+impl Filter for ReadTiles {
     fn begin(&mut self, query: &[u8], out: &mut Outlet<'_>) -> Result<()> {
         let view = View::parse(query)?;
         let [columns, rows] = view.tiles();
-        let mut progress = Progress::new("microscope");
+        let mut progress = ProgressLine::new("microscope");
         let mut record = Vec::new();
         for row in rows.clone() {
             progress.show((row - rows.start).into(), rows.len() as u64);

@@ -16,14 +16,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use weft_filters::command::{self, One, Options, Run, sections};
-use weft_filters::{Extent, Filter, Program};
+use weft_filters::command::{self, GroupOptions, GroupRunArgs, One, sections};
+use weft_filters::{Extent, Filter, FilterProgram};
 
 use crate::slide::Slide;
 use crate::view::{Objective, View};
 
-const PROGRAM: Program =
-    Program { name: "microscope", filters: &["read", "decompress", "clip", "zoom", "view"] };
+const PROGRAM: FilterProgram =
+    FilterProgram { name: "microscope", filters: &["read", "decompress", "clip", "zoom", "view"] };
 
 const EXAMPLES: &str = "\
 EXAMPLES
@@ -46,24 +46,24 @@ EXAMPLES
 
 /// A virtual microscope of five filters, over plain sockets.
 #[derive(Debug, Parser)]
-#[command(name = "microscope", version, after_long_help = sections::<Look>())]
-struct Cli {
+#[command(name = "microscope", version, after_long_help = sections::<ViewArgs>())]
+struct MicroscopeCli {
     #[command(subcommand)]
-    command: Command,
+    command: MicroscopeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum MicroscopeCommand {
     /// Make a slide: a picture of tissue that was never alive, as a pyramid of compressed tiles
-    Slide(Make),
+    Slide(SlideArgs),
     /// Look at a slide: all filters on this machine, each a process of its own
-    Run(Run<Look>),
+    Run(GroupRunArgs<ViewArgs>),
     /// Run one filter, for the filters of other hosts
-    Filter(One<Look>),
+    Filter(One<ViewArgs>),
 }
 
 #[derive(Debug, Args)]
-struct Make {
+struct SlideArgs {
     /// The file to write
     file: PathBuf,
     /// Width and height in pixels, multiples of 256
@@ -75,7 +75,7 @@ struct Make {
 }
 
 #[derive(Debug, Args)]
-struct Look {
+struct ViewArgs {
     /// What to look through
     #[arg(long, value_name = "OBJECTIVE", default_value_t = Objective::Twenty)]
     objective: Objective,
@@ -86,26 +86,26 @@ struct Look {
     #[arg(long, value_name = "WIDTHxHEIGHT", default_value = "1024x768")]
     size: Extent,
     #[command(flatten)]
-    options: Options,
+    options: GroupOptions,
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Slide(make) => {
+    let result = match MicroscopeCli::parse().command {
+        MicroscopeCommand::Slide(make) => {
             slide::make(&make.file, make.seed, make.size).map(|()| ExitCode::SUCCESS)
         }
-        Command::Run(run) => run.work(),
-        Command::Filter(one) => one.work(),
+        MicroscopeCommand::Run(run) => run.work(),
+        MicroscopeCommand::Filter(one) => one.work(),
     };
     command::status(&PROGRAM, result)
 }
 
-impl command::Look for Look {
-    const PROGRAM: Program = PROGRAM;
+impl command::QueryArgs for ViewArgs {
+    const PROGRAM: FilterProgram = PROGRAM;
     const DATA: &'static str = "SLIDE";
     const EXAMPLES: &'static str = EXAMPLES;
 
-    fn options(&self) -> &Options {
+    fn options(&self) -> &GroupOptions {
         &self.options
     }
 
@@ -116,7 +116,9 @@ impl command::Look for Look {
 
     fn filter(&self, name: &str, slide: Option<&Path>) -> Result<Box<dyn Filter>> {
         Ok(match name {
-            "read" => Box::new(filters::Read(Slide::open(slide.context("no slide is given")?)?)),
+            "read" => {
+                Box::new(filters::ReadTiles(Slide::open(slide.context("no slide is given")?)?))
+            }
             "decompress" => Box::new(filters::Decompress),
             "clip" => Box::new(filters::Clip::default()),
             "zoom" => Box::new(filters::Zoom::default()),
@@ -133,6 +135,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        MicroscopeCli::command().debug_assert();
     }
 }

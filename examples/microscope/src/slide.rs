@@ -98,7 +98,7 @@ impl Slide {
 pub fn make(path: &Path, seed: u32, size: Extent) -> Result<()> {
     check(size)?;
     let file = File::create(path).with_context(|| format!("creating {}", path.display()))?;
-    let writer = Writer { file: BufWriter::new(file), place: 0, index: Vec::new() };
+    let writer = SlideWriter { file: BufWriter::new(file), place: 0, index: Vec::new() };
     writer.write(seed, size).with_context(|| format!("writing {}", path.display()))
 }
 
@@ -123,13 +123,13 @@ fn tiles_below(size: Extent, level: u32) -> u64 {
 }
 
 /// A slide that is being written.
-struct Writer {
+struct SlideWriter {
     file: BufWriter<File>,
     place: u64,
     index: Vec<u64>,
 }
 
-impl Writer {
+impl SlideWriter {
     fn write(mut self, seed: u32, size: Extent) -> Result<()> {
         self.put(&[0; HEAD])?;
         let mut small = Vec::new();

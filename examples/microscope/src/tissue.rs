@@ -3,8 +3,8 @@
 //!
 //! Invariant: the colour of a pixel depends on the seed, the size of the slide and its place only.
 
-use weft_filters::noise::{Cell, Noise, mid, step};
-use weft_filters::{Extent, Progress};
+use weft_filters::noise::{NearestPoint, Noise, mid, step};
+use weft_filters::{Extent, ProgressLine};
 
 /// The octets of a pixel.
 pub const PIXEL: usize = 3;
@@ -72,7 +72,7 @@ impl Tissue {
     }
 
     /// The gland that a place belongs to, in units of the distance between glands.
-    fn gland(&self, x: f32, y: f32) -> Cell {
+    fn gland(&self, x: f32, y: f32) -> NearestPoint {
         let bend = |which: u32| self.noise.other(which).rough(x / 190.0, y / 190.0, 3) - 0.5;
         self.noise.other(12).cell((x + 150.0 * bend(10)) / GLAND, (y + 150.0 * bend(11)) / GLAND)
     }
@@ -199,7 +199,7 @@ pub fn bands<T: Send>(
     mut take: impl FnMut(T) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-    let mut progress = Progress::new("slide");
+    let mut progress = ProgressLine::new("slide");
     let height = tissue.size.y;
     for first in (0..height).step_by((rows * workers) as usize) {
         progress.show(first.into(), height.into());

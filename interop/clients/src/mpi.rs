@@ -25,12 +25,12 @@ pub fn over_ucx(launcher: Program, transport: &str) -> Program {
 
 /// A path of 5 ms that loses one packet in a hundred, with a host on each side.
 #[derive(Debug)]
-pub struct Path {
+pub struct LossyPath {
     name: String,
     launcher: PathBuf,
 }
 
-impl Path {
+impl LossyPath {
     /// Both hosts, with two ranks on each.
     pub const HOSTS: &str = "10.77.0.1:2,10.77.0.2:2";
 

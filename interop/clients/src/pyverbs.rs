@@ -18,7 +18,7 @@ const EXCUSED: [&str; 3] = [
 
 /// The tests of a release.
 #[derive(Clone, Copy, Debug)]
-pub struct Suite {
+pub struct PyverbsRelease {
     /// Which.
     pub version: &'static str,
     /// Whether `scripts/pyverbs.sh` built it, or it is Debian's.
@@ -26,9 +26,9 @@ pub struct Suite {
 }
 
 /// That of Debian.
-pub const DEBIAN: Suite = Suite { version: "44.0", built: false };
+pub const DEBIAN: PyverbsRelease = PyverbsRelease { version: "44.0", built: false };
 /// The newest in a registry.
-pub const NEWEST: Suite = Suite { version: "59.0", built: true };
+pub const NEWEST: PyverbsRelease = PyverbsRelease { version: "59.0", built: true };
 
 /// What became of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Score {
     }
 }
 
-impl Suite {
+impl PyverbsRelease {
     /// Runs all tests on the lab's device, with its operations counted; nothing, and a line on
     /// stderr, where they are not installed.
     ///

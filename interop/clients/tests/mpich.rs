@@ -77,9 +77,9 @@ fn one_sided_access_in_all_its_epochs() {
 fn run_far(names: &[&str]) {
     let Some(lab) = Lab::of_root(&["cc"]) else { return };
     let Some(bin) = mpich(&lab) else { return };
-    let path = mpi::Path::new(&lab);
+    let path = mpi::LossyPath::new(&lab);
     let mpiexec = lab.program(&bin.join("mpiexec").to_string_lossy());
-    let options = format!("-hosts {} -launcher rsh -n 4 -launcher-exec", mpi::Path::HOSTS);
+    let options = format!("-hosts {} -launcher rsh -n 4 -launcher-exec", mpi::LossyPath::HOSTS);
     let mpiexec = over_libfabric(mpiexec).args(&options).arg(path.launcher());
     for name in names {
         let program = lab.compile(&bin.join("mpicc"), &source(name), &[]);

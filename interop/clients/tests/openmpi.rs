@@ -43,8 +43,8 @@ impl Layer {
     /// The same with two ranks on each side of a path.
     fn run_far(self, names: &[&str]) {
         let Some(lab) = Lab::of_root(&[MPIRUN, MPICC]) else { return };
-        let path = mpi::Path::new(&lab);
-        let mpirun = self.mpirun(&lab).args(&format!("-H {}", mpi::Path::HOSTS));
+        let path = mpi::LossyPath::new(&lab);
+        let mpirun = self.mpirun(&lab).args(&format!("-H {}", mpi::LossyPath::HOSTS));
         let mpirun = mpirun.args("--mca plm_rsh_agent").arg(path.launcher());
         for name in names {
             let program = lab.compile(Path::new(MPICC), &source(name), &[]);

@@ -3,14 +3,14 @@
 //! What a device does not offer is skipped by the tests themselves, because it says so;
 //! docs/pyverbs.md lists what and why. `make peer-suites` prints the score.
 
-use weft_interop::pyverbs::{DEBIAN, NEWEST, Score, Suite};
+use weft_interop::pyverbs::{DEBIAN, NEWEST, PyverbsRelease, Score};
 use weft_testkit::{IWARP, Lab, SHUTTLE};
 
 /// The line that each device holds: so many tests pass, and none fails.
 const ADAPTER_MIN: [u32; 2] = [143, 154];
 const RNIC_MIN: [u32; 2] = [98, 108];
 
-fn holds_the_line(suite: Suite, transport: &'static str, least: u32) {
+fn holds_the_line(suite: PyverbsRelease, transport: &'static str, least: u32) {
     let Some(lab) = Lab::with(&[]).map(|lab| lab.over(transport)) else { return };
     let Some((score, ended)) = suite.run(&lab) else { return };
     let Score { passed, skipped, failed } = score;

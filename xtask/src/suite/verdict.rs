@@ -13,7 +13,7 @@ const LOAD_MAX: f64 = 0.25;
 
 /// What attempts at a measurement have come to.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum MeasurementVerdict {
     /// Another attempt is needed.
     Open,
     /// It holds.
@@ -41,16 +41,16 @@ impl Attempts {
     }
 
     /// The verdict so far.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> MeasurementVerdict {
         if self.passed {
-            Verdict::Passed
+            MeasurementVerdict::Passed
         } else if self.fit_failures >= FIT_FAILURES {
-            Verdict::Failed
+            MeasurementVerdict::Failed
         } else if self.loads.len() < ATTEMPTS_MAX {
-            Verdict::Open
+            MeasurementVerdict::Open
         } else {
             let unfit = self.loads.iter().copied().filter(|load| *load > LOAD_MAX);
-            Verdict::Unfit(unfit.fold(f64::INFINITY, f64::min))
+            MeasurementVerdict::Unfit(unfit.fold(f64::INFINITY, f64::min))
         }
     }
 }
@@ -59,10 +59,10 @@ impl Attempts {
 mod tests {
     use super::*;
 
-    fn verdict(attempts: &[(bool, f64)]) -> Verdict {
+    fn verdict(attempts: &[(bool, f64)]) -> MeasurementVerdict {
         let mut all = Attempts::default();
         for (passed, load) in attempts {
-            assert_eq!(all.verdict(), Verdict::Open);
+            assert_eq!(all.verdict(), MeasurementVerdict::Open);
             all.add(*passed, *load);
         }
         all.verdict()
@@ -70,19 +70,22 @@ mod tests {
 
     #[test]
     fn one_success_is_enough_on_any_machine() {
-        assert_eq!(verdict(&[(true, 2.0)]), Verdict::Passed);
-        assert_eq!(verdict(&[(false, 0.0), (true, 0.0)]), Verdict::Passed);
+        assert_eq!(verdict(&[(true, 2.0)]), MeasurementVerdict::Passed);
+        assert_eq!(verdict(&[(false, 0.0), (true, 0.0)]), MeasurementVerdict::Passed);
     }
 
     #[test]
     fn failures_count_where_others_leave_the_machine_alone() {
-        assert_eq!(verdict(&[(false, 0.0), (false, 0.1)]), Verdict::Failed);
-        assert_eq!(verdict(&[(false, 0.0), (false, 1.0), (false, 0.1)]), Verdict::Failed);
+        assert_eq!(verdict(&[(false, 0.0), (false, 0.1)]), MeasurementVerdict::Failed);
+        assert_eq!(
+            verdict(&[(false, 0.0), (false, 1.0), (false, 0.1)]),
+            MeasurementVerdict::Failed
+        );
     }
 
     #[test]
     fn a_busy_machine_gives_no_verdict() {
         let busy = [(false, 2.0), (false, 1.5), (false, 0.1), (false, 3.0), (false, 2.0)];
-        assert_eq!(verdict(&busy), Verdict::Unfit(1.5));
+        assert_eq!(verdict(&busy), MeasurementVerdict::Unfit(1.5));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use degen::namespace::{self, Namespace};
 use rustix::process::{Resource, getrlimit};
 
-use crate::doctor::report::{Finding, Report};
+use crate::doctor::report::{CheckResult, DoctorReport};
 use crate::sys;
 
 /// Memory that programs register without thinking: what a small limit would stop them at.
@@ -29,69 +29,68 @@ const SEGMENT_OCTETS: u16 = 100;
 const ANSWER_MAX: Duration = Duration::from_millis(200);
 
 /// Looks at the machine. Name spaces come last: this process may be in one of its own afterwards.
-pub fn examine(report: &mut Report) {
+pub fn examine(report: &mut DoctorReport) {
     for look in [memory, descriptors, ports, mtu, offloads, buffers, hardware, wan] {
         report.add(look());
     }
 }
 
-fn memory() -> Finding {
+fn memory() -> CheckResult {
     match getrlimit(Resource::Memlock).current {
         Some(octets) if octets < LOCKED_OCTETS_USUAL => {
             let kib = octets >> 10;
             let text = format!("{kib} KiB may be locked; Weft locks nothing, so it does not care");
             let advice = "a program that looks at the limit itself wants ulimit -l unlimited";
-            Finding::note("memlock", text).advise(advice)
+            CheckResult::note("memlock", text).advise(advice)
         }
-        Some(octets) => Finding::fine("memlock", format!("{} MiB may be locked", octets >> 20)),
-        None => Finding::fine("memlock", "no limit"),
+        Some(octets) => CheckResult::fine("memlock", format!("{} MiB may be locked", octets >> 20)),
+        None => CheckResult::fine("memlock", "no limit"),
     }
 }
 
-fn descriptors() -> Finding {
+fn descriptors() -> CheckResult {
     match getrlimit(Resource::Nofile).current {
         Some(count) if count < DESCRIPTORS_USUAL => {
             let text = format!("{count} descriptors; each connection takes one");
-            Finding::note("files", text).advise(format!("ulimit -n {DESCRIPTORS_USUAL}"))
+            CheckResult::note("files", text).advise(format!("ulimit -n {DESCRIPTORS_USUAL}"))
         }
-        Some(count) => Finding::fine("files", format!("{count} descriptors")),
-        None => Finding::fine("files", "no limit of descriptors"),
+        Some(count) => CheckResult::fine("files", format!("{count} descriptors")),
+        None => CheckResult::fine("files", "no limit of descriptors"),
     }
 }
 
-fn ports() -> Finding {
+fn ports() -> CheckResult {
     let bound = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map(drop);
     let bound = bound.and_then(|()| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).map(drop));
     if let Err(error) = bound {
         let text = format!("no port can be bound: {error}");
         let advice = "a sandbox or a firewall of this machine forbids sockets; allow UDP and TCP";
-        return Finding::wrong("ports", text).advise(advice);
+        return CheckResult::wrong("ports", text).advise(advice);
     }
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let limits: Vec<u32> = range.split_whitespace().filter_map(|n| n.parse().ok()).collect();
-    let &[low, high] = &limits[..] else { return Finding::fine("ports", "can be bound") };
+    let &[low, high] = &limits[..] else { return CheckResult::fine("ports", "can be bound") };
     let text = format!("{low} to {high} for queue pairs of weft0, one UDP port each");
     if high.saturating_sub(low) < PORTS_USUAL {
         let advice = "as root: sysctl net.ipv4.ip_local_port_range='32768 60999'";
-        return Finding::note("ports", text).advise(advice);
+        return CheckResult::note("ports", text).advise(advice);
     }
-    Finding::fine("ports", text + "; a firewall between two machines must let UDP and TCP pass")
+    CheckResult::fine("ports", text + "; a firewall between two machines must let UDP and TCP pass")
 }
 
-fn mtu() -> Finding {
+fn mtu() -> CheckResult {
     let links = interfaces(Path::new("/sys/class/net")).unwrap_or_default();
     let list = links.iter().map(|(name, mtu)| format!("{name} {mtu}"));
     let text = list.collect::<Vec<_>>().join(", ");
     match links.iter().find(|(_, mtu)| *mtu < MTU_MIN) {
-        _ if links.is_empty() => {
-            Finding::wrong("mtu", "no network interface is up").advise("as root: ip link set lo up")
-        }
+        _ if links.is_empty() => CheckResult::wrong("mtu", "no network interface is up")
+            .advise("as root: ip link set lo up"),
         Some((name, _)) => {
             let advice = format!("as root: ip link set {name} mtu 1500, if the link carries it");
-            Finding::wrong("mtu", format!("{text}: {name} has less than {MTU_MIN} octets"))
+            CheckResult::wrong("mtu", format!("{text}: {name} has less than {MTU_MIN} octets"))
                 .advise(advice)
         }
-        None => Finding::fine("mtu", text),
+        None => CheckResult::fine("mtu", text),
     }
 }
 
@@ -113,20 +112,20 @@ fn interfaces(dir: &Path) -> io::Result<Vec<(String, u32)>> {
     Ok(links)
 }
 
-fn offloads() -> Finding {
+fn offloads() -> CheckResult {
     match bundle() {
-        Ok((true, true)) => Finding::fine("gso/gro", "UDP leaves and arrives in bundles"),
+        Ok((true, true)) => CheckResult::fine("gso/gro", "UDP leaves and arrives in bundles"),
         Ok((true, false)) => {
             let text = "the kernel does not join UDP (GRO): weft0 works, and receives slower";
-            Finding::note("gso/gro", text).advise("Linux 5.0 and later can")
+            CheckResult::note("gso/gro", text).advise("Linux 5.0 and later can")
         }
         Ok((false, _)) => {
             let text = "the kernel does not cut UDP (GSO), as weft0 wants it";
-            Finding::wrong("gso/gro", text).advise("use Linux 4.18 or later, or weft_iw0")
+            CheckResult::wrong("gso/gro", text).advise("use Linux 4.18 or later, or weft_iw0")
         }
         Err(error) => {
             let text = format!("UDP over loopback does not work: {error}");
-            Finding::wrong("gso/gro", text).advise("as root: ip link set lo up")
+            CheckResult::wrong("gso/gro", text).advise("as root: ip link set lo up")
         }
     }
 }
@@ -149,10 +148,10 @@ fn bundle() -> io::Result<(bool, bool)> {
     Ok((true, joins && arrived == two.len()))
 }
 
-fn buffers() -> Finding {
+fn buffers() -> CheckResult {
     let socket = match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
         Ok(socket) => socket,
-        Err(error) => return Finding::wrong("buffers", format!("no socket: {error}")),
+        Err(error) => return CheckResult::wrong("buffers", format!("no socket: {error}")),
     };
     let [receive, send] = sys::widen(&socket, BUFFER_OCTETS_WANTED);
     let text = format!("{} KiB to receive, {} KiB to send", receive >> 10, send >> 10);
@@ -161,31 +160,31 @@ fn buffers() -> Finding {
             "for long fast paths, as root: sysctl net.core.rmem_max={BUFFER_OCTETS_WANTED} \
              net.core.wmem_max={BUFFER_OCTETS_WANTED}"
         );
-        return Finding::note("buffers", text).advise(advice);
+        return CheckResult::note("buffers", text).advise(advice);
     }
-    Finding::fine("buffers", text)
+    CheckResult::fine("buffers", text)
 }
 
-fn hardware() -> Finding {
+fn hardware() -> CheckResult {
     match fs::read_dir("/dev/infiniband") {
-        Ok(_) => Finding::note(
+        Ok(_) => CheckResult::note(
             "infiniband",
             "/dev/infiniband is there; under weft run programs see Weft's devices only",
         ),
-        Err(_) => Finding::fine("infiniband", "no hardware, and none is needed"),
+        Err(_) => CheckResult::fine("infiniband", "no hardware, and none is needed"),
     }
 }
 
 /// Not wrong where it fails: only `weft wan` needs it.
-fn wan() -> Finding {
+fn wan() -> CheckResult {
     let made = namespace::gain_rights().and_then(|()| Namespace::create().map(drop));
     let tun = Path::new("/dev/net/tun").exists();
     match made {
-        Ok(()) if tun => Finding::fine("wan", "weft wan can make its networks"),
-        Ok(()) => Finding::note("wan", "weft wan will not work: there is no /dev/net/tun")
+        Ok(()) if tun => CheckResult::fine("wan", "weft wan can make its networks"),
+        Ok(()) => CheckResult::note("wan", "weft wan will not work: there is no /dev/net/tun")
             .advise("as root: modprobe tun; in a container: --device /dev/net/tun"),
         Err(error) => {
-            Finding::note("wan", "weft wan will not work here").advise(format!("{error:#}"))
+            CheckResult::note("wan", "weft wan will not work here").advise(format!("{error:#}"))
         }
     }
 }
@@ -193,20 +192,20 @@ fn wan() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Outcome;
+    use crate::doctor::report::Severity;
 
     #[test]
     fn loopback_is_an_interface_that_is_up() {
         let links = interfaces(Path::new("/sys/class/net")).unwrap();
         assert!(links.iter().any(|(name, mtu)| name == "lo" && *mtu >= MTU_MIN), "{links:?}");
-        assert_eq!(mtu().outcome, Outcome::Ok);
+        assert_eq!(mtu().outcome, Severity::Ok);
     }
 
     #[test]
     fn what_the_tests_run_on_is_well() {
         for look in [memory, descriptors, ports, offloads, buffers, hardware] {
             let finding = look();
-            assert_ne!(finding.outcome, Outcome::Wrong, "{finding:?}");
+            assert_ne!(finding.outcome, Severity::Wrong, "{finding:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ use anyhow::Context;
 
 use crate::args::Doctor;
 use crate::library;
-use report::{Finding, Report};
+use report::{CheckResult, DoctorReport};
 
 /// The exit status when something will not work.
 const UNWELL: u8 = 1;
@@ -33,13 +33,13 @@ pub fn main(options: &Doctor) -> io::Result<u8> {
     Ok(if report.is_well() { 0 } else { UNWELL })
 }
 
-fn examine(options: &Doctor) -> Report {
-    let mut report = Report::default();
+fn examine(options: &Doctor) -> DoctorReport {
+    let mut report = DoctorReport::default();
     let library = find_library(options);
     match &library {
-        Ok(path) => report.add(Finding::fine("library", format!("{}", path.display()))),
+        Ok(path) => report.add(CheckResult::fine("library", format!("{}", path.display()))),
         Err(error) => report.add(
-            Finding::wrong("library", format!("{error:#}"))
+            CheckResult::wrong("library", format!("{error:#}"))
                 .advise("install Weft, or name its libweft.so with --lib or WEFT_LIB"),
         ),
     }

@@ -3,8 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::doctor::report::{Finding, Report};
-use crate::program::Program;
+use crate::doctor::report::{CheckResult, DoctorReport};
+use crate::program::Executable;
 use crate::{preload, sys, variables};
 
 /// Room for the extended attribute of a file with capabilities.
@@ -30,13 +30,14 @@ pub fn examine(
     command: &OsStr,
     arguments: &[OsString],
     library: Option<&Path>,
-    report: &mut Report,
+    report: &mut DoctorReport,
 ) {
     let name = command.display();
     starter(command, arguments, report);
-    let Some(program) = Program::find(command, std::env::var_os("PATH").as_deref()) else {
+    let Some(program) = Executable::find(command, std::env::var_os("PATH").as_deref()) else {
         let text = format!("{name} is not there, or is nothing that the kernel can run");
-        report.add(Finding::wrong("program", text).advise("check the path, and the first line"));
+        report
+            .add(CheckResult::wrong("program", text).advise("check the path, and the first line"));
         return;
     };
     match obstacle(&program) {
@@ -46,7 +47,7 @@ pub fn examine(
 }
 
 /// A program that starts another one without what `weft run` gave it.
-fn starter(command: &OsStr, arguments: &[OsString], report: &mut Report) {
+fn starter(command: &OsStr, arguments: &[OsString], report: &mut DoctorReport) {
     let base = Path::new(command).file_name().unwrap_or(command);
     let scrubs = arguments.iter().any(|word| word == "-i" || word == "--ignore-environment");
     let why = match STARTERS.iter().find(|(name, _)| base == *name) {
@@ -56,13 +57,14 @@ fn starter(command: &OsStr, arguments: &[OsString], report: &mut Report) {
     };
     let text = format!("{why}, so Weft does not get into what it starts");
     let advice = format!("put weft run behind it: {} ... weft run CMD", base.display());
-    report.add(Finding::wrong("environment", text).advise(advice));
+    report.add(CheckResult::wrong("environment", text).advise(advice));
 }
 
 /// Why the dynamic linker will not put anything before this program.
-fn obstacle(program: &Program) -> Option<Finding> {
+fn obstacle(program: &Executable) -> Option<CheckResult> {
     let path = program.path().display();
-    let wrong = |text: String, advice: &str| Some(Finding::wrong("program", text).advise(advice));
+    let wrong =
+        |text: String, advice: &str| Some(CheckResult::wrong("program", text).advise(advice));
     let Some(elf) = program.elf() else {
         let text = format!("{path} is for another kind of machine, or has another word size");
         return wrong(text, "use a build for this machine; Weft has 64 bits, as its libweft.so");
@@ -100,27 +102,30 @@ fn has_capabilities(path: &Path) -> bool {
 }
 
 /// What the dynamic linker says about a program that nothing keeps Weft out of.
-fn linked(program: &Program, library: Option<&Path>, report: &mut Report) {
+fn linked(program: &Executable, library: Option<&Path>, report: &mut DoctorReport) {
     let path = program.path().display();
     if program.elf().is_some_and(|elf| elf.go) {
         let text =
             "a Go program: what it calls by cgo reaches Weft, system calls of its own do not";
-        report.add(Finding::note("program", text));
+        report.add(CheckResult::note("program", text));
     }
     if let Some(sanitizer) = program.sanitizer() {
         let text = format!("is linked with {}: weft run puts that first", sanitizer.display());
         let advice = "a child of CMD that has a sanitizer needs its runtime in LD_PRELOAD too";
-        report.add(Finding::note("sanitizer", text).advise(advice));
+        report.add(CheckResult::note("sanitizer", text).advise(advice));
     }
     let Some(library) = library else { return };
     let sanitizer = program.sanitizer();
     let Ok(list) = preload::with(OsStr::new(""), library, sanitizer.as_deref()) else {
         let text = format!("{} has a space or a colon in its path", library.display());
-        report.add(Finding::wrong("library", text).advise("install Weft elsewhere"));
+        report.add(CheckResult::wrong("library", text).advise("install Weft elsewhere"));
         return;
     };
     let Ok(output) = program.trace(&list) else {
-        report.add(Finding::note("program", format!("{path}: its dynamic linker cannot be asked")));
+        report.add(CheckResult::note(
+            "program",
+            format!("{path}: its dynamic linker cannot be asked"),
+        ));
         return;
     };
     let listed = String::from_utf8_lossy(&output.stdout);
@@ -131,7 +136,7 @@ fn linked(program: &Program, library: Option<&Path>, report: &mut Report) {
 }
 
 /// What follows from the dynamic linker's list.
-fn judge(path: &str, listed: &str, complaint: &str) -> Vec<Finding> {
+fn judge(path: &str, listed: &str, complaint: &str) -> Vec<CheckResult> {
     let missing: Vec<&str> = listed
         .lines()
         .filter_map(|line| line.trim().strip_suffix(" => not found"))
@@ -144,20 +149,20 @@ fn judge(path: &str, listed: &str, complaint: &str) -> Vec<Finding> {
             name if name.starts_with(RDMA[1]) => "apt-get install librdmacm1",
             _ => "install it, or set LD_LIBRARY_PATH",
         };
-        return vec![Finding::wrong("program", text).advise(debian)];
+        return vec![CheckResult::wrong("program", text).advise(debian)];
     }
     if !listed.contains("libweft.so") {
         let why = complaint.lines().next().unwrap_or("the dynamic linker does not say why");
         let text = format!("{path} is started without libweft.so: {why}");
-        return vec![Finding::wrong("program", text).advise("see the dynamic linker's words")];
+        return vec![CheckResult::wrong("program", text).advise("see the dynamic linker's words")];
     }
     let uses: Vec<&str> = RDMA.into_iter().filter(|name| listed.contains(name)).collect();
     if uses.is_empty() {
         let text = format!("{path} gets Weft, but links neither libibverbs nor librdmacm");
         let advice = "verbs reach Weft if it opens them later, or has children or plugins that do";
-        return vec![Finding::note("program", text).advise(advice)];
+        return vec![CheckResult::note("program", text).advise(advice)];
     }
-    vec![Finding::fine("program", format!("{path} gets Weft, and uses {}", uses.join(" and ")))]
+    vec![CheckResult::fine("program", format!("{path} gets Weft, and uses {}", uses.join(" and ")))]
 }
 
 /// The library in a complaint `PROGRAM: error while loading shared libraries: LIBRARY: ...`.
@@ -168,12 +173,12 @@ fn missing_in(line: &str) -> Option<&str> {
 }
 
 /// Looks at the variables that CMD would find.
-pub fn environment(report: &mut Report) {
+pub fn environment(report: &mut DoctorReport) {
     for warning in variables::warnings(std::env::vars_os()) {
-        report.add(Finding::note("environment", warning));
+        report.add(CheckResult::note("environment", warning));
     }
     if variables::switched_off(std::env::var_os("WEFT").as_deref()) {
-        let finding = Finding::wrong("environment", "WEFT=off: programs run without Weft");
+        let finding = CheckResult::wrong("environment", "WEFT=off: programs run without Weft");
         report.add(finding.advise("unset WEFT"));
     }
 }
@@ -181,17 +186,17 @@ pub fn environment(report: &mut Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::report::Outcome;
+    use crate::doctor::report::Severity;
 
-    fn findings(command: &str, arguments: &[&str]) -> Vec<Finding> {
-        let mut report = Report::default();
+    fn findings(command: &str, arguments: &[&str]) -> Vec<CheckResult> {
+        let mut report = DoctorReport::default();
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         examine(OsStr::new(command), &arguments, None, &mut report);
         report.findings().to_vec()
     }
 
-    fn is_wrong(findings: &[Finding], words: &str) -> bool {
-        let wrong = |f: &Finding| f.outcome == Outcome::Wrong && f.text.contains(words);
+    fn is_wrong(findings: &[CheckResult], words: &str) -> bool {
+        let wrong = |f: &CheckResult| f.outcome == Severity::Wrong && f.text.contains(words);
         findings.iter().any(wrong)
     }
 
@@ -207,10 +212,10 @@ mod tests {
     fn the_linkers_list_decides() {
         let one = |listed: &str, complaint: &str| judge("/p", listed, complaint).remove(0);
         let linked = "\t/w/libweft.so (0x1)\n\tlibibverbs.so.1 => /l/libibverbs.so.1 (0x2)\n";
-        assert_eq!(one(linked, "").outcome, Outcome::Ok);
-        assert_eq!(one("\t/w/libweft.so (0x1)\n", "").outcome, Outcome::Note);
+        assert_eq!(one(linked, "").outcome, Severity::Ok);
+        assert_eq!(one("\t/w/libweft.so (0x1)\n", "").outcome, Severity::Note);
         let missing = one("\t/w/libweft.so (0x1)\n\tlibibverbs.so.1 => not found\n", "");
-        assert_eq!(missing.outcome, Outcome::Wrong);
+        assert_eq!(missing.outcome, Severity::Wrong);
         assert_eq!(missing.advice.as_deref(), Some("apt-get install libibverbs1"));
         let complaint = "/p: error while loading shared libraries: librdmacm.so.1: cannot open \
             shared object file: No such file or directory\n";

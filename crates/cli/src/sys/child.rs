@@ -22,7 +22,7 @@ pub struct Child {
 
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ChildExit {
     /// By itself, with this status.
     Status(u8),
     /// By this signal.
@@ -87,7 +87,7 @@ impl Child {
     ///
     /// # Errors
     /// There is no such child.
-    pub fn wait(&self) -> io::Result<End> {
+    pub fn wait(&self) -> io::Result<ChildExit> {
         loop {
             // SAFETY: an all-zero structure is a place for the answer.
             let mut info: libc::siginfo_t = unsafe { mem::zeroed() };
@@ -110,7 +110,7 @@ impl Child {
     }
 
     /// How the child ended, if it has. With one that is stopped this process stops.
-    fn look(&self) -> io::Result<Option<End>> {
+    fn look(&self) -> io::Result<Option<ChildExit>> {
         match self.reap(libc::WNOHANG | libc::WUNTRACED) {
             None => Err(io::Error::from_raw_os_error(libc::ECHILD)),
             Some((0, _)) => Ok(None),
@@ -120,9 +120,9 @@ impl Child {
                 Ok(None)
             }
             Some((_, status)) if libc::WIFSIGNALED(status) => {
-                Ok(Some(End::Signal(libc::WTERMSIG(status))))
+                Ok(Some(ChildExit::Signal(libc::WTERMSIG(status))))
             }
-            Some((_, status)) => Ok(Some(End::Status(libc::WEXITSTATUS(status) as u8))),
+            Some((_, status)) => Ok(Some(ChildExit::Status(libc::WEXITSTATUS(status) as u8))),
         }
     }
 
