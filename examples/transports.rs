@@ -1,4 +1,4 @@
-//! What the tests of both programs share: the picture is the same, octet for octet, in one process,
+//! What the tests of both programs share: the picture is the same, byte for byte, in one process,
 //! over TCP and over SDP in both styles.
 
 use std::fs;

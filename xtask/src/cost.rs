@@ -34,8 +34,8 @@ const fn row(about: &'static str, words: &'static str, limit: Option<u64>) -> Co
 }
 
 const ROWS: [CostRow; 7] = [
-    row("clear, 1472 octets", "stream none 1472 10 1000 0 2000 5000", Some(LIMIT)),
-    row("clear, 1200 octets", "stream none 1200 10 1000 0 2000 5000", Some(LIMIT)),
+    row("clear, 1472 bytes", "stream none 1472 10 1000 0 2000 5000", Some(LIMIT)),
+    row("clear, 1200 bytes", "stream none 1200 10 1000 0 2000 5000", Some(LIMIT)),
     row("clear, 1 % lost", "stream none 1472 10 1000 10 5000 10000", Some(LIMIT)),
     row("crc32c", "stream crc32c 1472 10 1000 0 2000 2000", None),
     row("aes128gcm", "stream aes128gcm 1472 10 1000 0 2000 2000", None),

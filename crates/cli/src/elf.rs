@@ -147,7 +147,7 @@ fn has_section(file: &File, header: &[u8], name: &[u8]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Where in the file the octet stands that is loaded at `address`.
+/// Where in the file the byte stands that is loaded at `address`.
 fn file_offset(segments: &[ElfSegment], address: u64) -> Option<u64> {
     let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
     loaded.into_iter().find_map(|segment| {
@@ -165,7 +165,7 @@ fn bytes_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The octets up to the next NUL.
+/// The bytes up to the next NUL.
 fn name_at(file: &File, offset: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; NAME_MAX];
     let length = file.read_at(&mut bytes, offset)?;

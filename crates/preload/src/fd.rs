@@ -60,7 +60,7 @@ impl EventFd {
     pub fn take(&self) -> Result<(), c_int> {
         let mut count = 0_u64;
         let buffer = (&raw mut count).cast::<c_void>();
-        // SAFETY: the buffer has the eight octets that an eventfd writes.
+        // SAFETY: the buffer has the eight bytes that an eventfd writes.
         let read = unsafe { libc::read(self.raw(), buffer, size_of::<u64>()) };
         if read < 0 { Err(errno::get()) } else { Ok(()) }
     }
@@ -103,7 +103,7 @@ impl Wake for Waker {
     fn wake(&self) {
         let one = 1_u64;
         let from = (&raw const one).cast::<c_void>();
-        // SAFETY: eight readable octets. The counter cannot overflow: it counts queued events.
+        // SAFETY: eight readable bytes. The counter cannot overflow: it counts queued events.
         unsafe { libc::write(self.0.raw(), from, size_of::<u64>()) };
     }
 }

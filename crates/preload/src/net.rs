@@ -28,7 +28,7 @@ pub struct NetInterface {
     pub loopback: bool,
     /// Its Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,
-    /// Octets of an IP packet.
+    /// Bytes of an IP packet.
     pub mtu: u32,
     /// Its addresses, IPv4 first.
     pub addresses: Vec<IpAddr>,
@@ -129,8 +129,8 @@ fn add(found: &mut Vec<NetInterface>, item: &libc::ifaddrs) {
         libc::AF_INET => {
             // SAFETY: the family says that it is a sockaddr_in.
             let address = unsafe { &*item.ifa_addr.cast::<libc::sockaddr_in>() };
-            let octets = address.sin_addr.s_addr.to_ne_bytes();
-            interface.addresses.push(Ipv4Addr::from(octets).into());
+            let bytes = address.sin_addr.s_addr.to_ne_bytes();
+            interface.addresses.push(Ipv4Addr::from(bytes).into());
         }
         libc::AF_INET6 => {
             // SAFETY: the family says that it is a sockaddr_in6.

@@ -13,13 +13,13 @@ pub fn plain(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The 16 octets of an address as a Hello has it, IPv4 in the last four.
-pub fn octets(ip: IpAddr) -> [u8; 16] {
+/// The 16 bytes of an address as a Hello has it, IPv4 in the last four.
+pub fn bytes(ip: IpAddr) -> [u8; 16] {
     match ip.to_canonical() {
         IpAddr::V4(v4) => {
-            let mut octets = [0; 16];
-            octets[12..].copy_from_slice(&v4.octets());
-            octets
+            let mut bytes = [0; 16];
+            bytes[12..].copy_from_slice(&v4.octets());
+            bytes
         }
         IpAddr::V6(v6) => v6.octets(),
     }
@@ -89,10 +89,10 @@ pub unsafe fn from_raw(address: *const libc::sockaddr, len: socklen_t) -> Option
     }
     // SAFETY: all zeroes is valid.
     let mut storage: sockaddr_storage = unsafe { MaybeUninit::zeroed().assume_init() };
-    let octets = len.min(size_of::<sockaddr_storage>());
+    let bytes = len.min(size_of::<sockaddr_storage>());
     // SAFETY: both have so many bytes, and they do not overlap.
     unsafe {
-        std::ptr::copy_nonoverlapping(address.cast(), (&raw mut storage).cast::<u8>(), octets)
+        std::ptr::copy_nonoverlapping(address.cast(), (&raw mut storage).cast::<u8>(), bytes)
     };
     let whole = match i32::from(storage.ss_family) {
         libc::AF_INET => size_of::<libc::sockaddr_in>(),
@@ -112,11 +112,9 @@ pub unsafe fn give(address: &SocketAddr, into: *mut libc::sockaddr, len: *mut so
     let (storage, whole) = to_raw(address);
     // SAFETY: the caller vouches for it.
     let room = unsafe { len.read() };
-    let octets = room.min(whole) as usize;
+    let bytes = room.min(whole) as usize;
     // SAFETY: there is so much room, and the storage is larger.
-    unsafe {
-        std::ptr::copy_nonoverlapping((&raw const storage).cast(), into.cast::<u8>(), octets)
-    };
+    unsafe { std::ptr::copy_nonoverlapping((&raw const storage).cast(), into.cast::<u8>(), bytes) };
     // SAFETY: the caller vouches for it.
     unsafe { len.write(whole) };
 }

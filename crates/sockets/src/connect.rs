@@ -245,8 +245,8 @@ fn ask(
     let names = Names {
         ip_version: if to.is_ipv4() { 4 } else { 6 },
         port: local.port(),
-        from: address::octets(from),
-        to: address::octets(to.ip()),
+        from: address::bytes(from),
+        to: address::bytes(to.ip()),
     };
     let opened = SdpStream::open(&env.devices, fabric.personality, to.ip(), names, conn.waker());
     let (stream, hello) = opened.map_err(|_| "no queue pair is to be had")?;

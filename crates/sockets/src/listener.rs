@@ -117,7 +117,7 @@ impl SdpListener {
     /// Whether the peer means an address of this listener, not one that is translated to it.
     fn is_meant(&self, id: &CmId, to: &[u8; 16]) -> bool {
         let local = id.local_addr().map(|at| at.ip()).unwrap_or(self.at.ip());
-        local.is_unspecified() || address::octets(local) == *to
+        local.is_unspecified() || address::bytes(local) == *to
     }
 
     fn grant(
@@ -270,8 +270,8 @@ impl ListenerTable {
     }
 }
 
-fn last_four(octets: [u8; 16]) -> IpAddr {
-    IpAddr::from([octets[12], octets[13], octets[14], octets[15]])
+fn last_four(bytes: [u8; 16]) -> IpAddr {
+    IpAddr::from([bytes[12], bytes[13], bytes[14], bytes[15]])
 }
 
 fn listen(cm: &CmId, fd: RawFd, at: SocketAddr) -> Option<()> {

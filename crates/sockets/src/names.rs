@@ -8,9 +8,9 @@ use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 /// The prefix of all names of this library.
 const TAG: &[u8] = b"weft-sockets/1";
 /// Bytes of an address in a name: version, address, port, scope.
-const ADDRESS_OCTETS: usize = 1 + 16 + 2 + 4;
+const ADDRESS_BYTES: usize = 1 + 16 + 2 + 4;
 /// Bytes of a number that makes the name unique.
-const UNIQUE_OCTETS: usize = 8;
+const UNIQUE_BYTES: usize = 8;
 
 /// The addresses of a connection, as its application knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,21 +34,21 @@ impl SocketEnds {
     /// The addresses in a name.
     pub fn parse(name: &[u8]) -> Option<Self> {
         let rest = name.strip_prefix(TAG)?;
-        if rest.len() != 2 * ADDRESS_OCTETS + UNIQUE_OCTETS {
+        if rest.len() != 2 * ADDRESS_BYTES + UNIQUE_BYTES {
             return None;
         }
-        let (local, rest) = rest.split_at(ADDRESS_OCTETS);
-        Some(Self { local: decode(local)?, remote: decode(&rest[..ADDRESS_OCTETS])? })
+        let (local, rest) = rest.split_at(ADDRESS_BYTES);
+        Some(Self { local: decode(local)?, remote: decode(&rest[..ADDRESS_BYTES])? })
     }
 }
 
 fn encode(address: &SocketAddr, name: &mut Vec<u8>) {
-    let (version, octets, scope) = match address {
+    let (version, bytes, scope) = match address {
         SocketAddr::V4(v4) => (4, v4.ip().to_ipv6_mapped().octets(), 0),
         SocketAddr::V6(v6) => (6, v6.ip().octets(), v6.scope_id()),
     };
     name.push(version);
-    name.extend(octets);
+    name.extend(bytes);
     name.extend(address.port().to_be_bytes());
     name.extend(scope.to_be_bytes());
 }

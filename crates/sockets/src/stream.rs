@@ -125,9 +125,9 @@ impl SdpStream {
         waker: Box<dyn Wake>,
     ) -> Result<Self, Misuse> {
         let device = devices.get(personality)?;
-        let octets = config.private_octets();
+        let bytes = config.private_octets();
         let memory =
-            PrivateMemory::map(octets as usize).map_err(|_| Misuse::System(libc::ENOMEM))?;
+            PrivateMemory::map(bytes as usize).map_err(|_| Misuse::System(libc::ENOMEM))?;
         let requests = u32::from(config.buffers) + SPARE_REQUESTS;
         let channel = CompChannel::new(waker);
         let cq = device.context.create_cq(2 * requests, Some(Arc::clone(&channel)), 0)?;
@@ -153,8 +153,8 @@ impl SdpStream {
             qp.queues().enter(weft_verbs::QpState::Init);
         }
         let (addr, access) = (memory.addr(), Access::LOCAL_WRITE);
-        let key = device.context.reg_mr(&device.pd, addr, octets, addr, access)?;
-        let private = Sge { addr, length: octets as u32, lkey: key };
+        let key = device.context.reg_mr(&device.pd, addr, bytes, addr, access)?;
+        let private = Sge { addr, length: bytes as u32, lkey: key };
         let entropy = Box::new(|| sys::random() as u32);
         let (queues, pd) = (Arc::clone(qp.queues()), Arc::clone(&device.pd));
         let verbs = QueuePair::new(queues, pd, private, entropy);
@@ -306,10 +306,10 @@ fn config(personality: Personality, basic: bool, here: bool) -> Config {
     if basic {
         config.style = Choice::Only(Style::Basic);
     }
-    let (buffers, octets) = if here { LOCAL } else { REMOTE };
-    (config.buffers, config.buffer_octets, config.buffer_octets_max) = (buffers, octets, octets);
+    let (buffers, bytes) = if here { LOCAL } else { REMOTE };
+    (config.buffers, config.buffer_octets, config.buffer_octets_max) = (buffers, bytes, bytes);
     // The transport takes as much as there are buffers for.
-    config.high_octets = u32::from(buffers) * octets;
+    config.high_octets = u32::from(buffers) * bytes;
     config.low_octets = config.high_octets / 4;
     config
 }

@@ -97,8 +97,8 @@ fn abstract_name(name: &[u8]) -> (libc::sockaddr_un, socklen_t) {
     // SAFETY: all zeroes is valid: an address without a name.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
     address.sun_family = libc::AF_UNIX as _;
-    for (place, octet) in address.sun_path[1..].iter_mut().zip(name) {
-        *place = *octet as _;
+    for (place, byte) in address.sun_path[1..].iter_mut().zip(name) {
+        *place = *byte as _;
     }
     let len = size_of::<libc::sa_family_t>() + 1 + name.len();
     (address, len as socklen_t)
@@ -129,9 +129,9 @@ fn name_of(fd: RawFd) -> Option<Vec<u8>> {
     if c_int::from(address.sun_family) != libc::AF_UNIX {
         return None;
     }
-    let octets = (len as usize).checked_sub(size_of::<libc::sa_family_t>() + 1)?;
-    let path = address.sun_path.get(1..1 + octets)?;
-    (address.sun_path[0] == 0).then(|| path.iter().map(|octet| *octet as u8).collect())
+    let bytes = (len as usize).checked_sub(size_of::<libc::sa_family_t>() + 1)?;
+    let path = address.sun_path.get(1..1 + bytes)?;
+    (address.sun_path[0] == 0).then(|| path.iter().map(|byte| *byte as u8).collect())
 }
 
 /// The addresses of the connection of an application's socket, if it is one of this library.

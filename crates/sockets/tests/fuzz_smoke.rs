@@ -19,7 +19,7 @@ fn rules() {
 
 #[test]
 fn desk() {
-    // Nothing was cut off, and the word has one octet, which is the right one.
+    // Nothing was cut off, and the word has one byte, which is the right one.
     let start = [0, 1, 0];
     let rights = [libc::SOL_SOCKET.to_ne_bytes(), libc::SCM_RIGHTS.to_ne_bytes()].concat();
     let message = |fds: &[i32]| {

@@ -99,7 +99,7 @@ pub(crate) struct ChainMeter {
 impl ChainMeter {
     /// A meter that has seen nothing yet.
     pub fn new(program: &'static str, asked: &GroupQuery) -> Self {
-        let unit = asked.unit.octets();
+        let unit = asked.unit.bytes();
         Self { program, unit, ended: None, queries: 0, flows: Vec::new() }
     }
 }

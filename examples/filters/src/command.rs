@@ -31,7 +31,7 @@ EXIT STATUS
 /// How a query is asked.
 #[derive(Clone, Debug, Args)]
 pub struct GroupOptions {
-    /// The size of units of work: 1K, 8K, or octets from 1024 to 65536
+    /// The size of units of work: 1K, 8K, or bytes from 1024 to 65536
     #[arg(long, value_name = "SIZE", default_value = "8K")]
     pub unit: UnitSize,
 

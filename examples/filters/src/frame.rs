@@ -10,11 +10,11 @@ use std::io::{self, ErrorKind, Read};
 
 use anyhow::{Error, Result, anyhow, bail, ensure};
 
-/// Octets before each frame: the kind, then the length of what follows in three.
+/// Bytes before each frame: the kind, then the length of what follows in three.
 pub const HEADER: usize = 4;
-/// The most octets of a frame, with its header.
+/// The most bytes of a frame, with its header.
 pub const LONGEST: usize = 1 << 16;
-/// The octets that tell a record's length, before it.
+/// The bytes that tell a record's length, before it.
 pub const RECORD: usize = 2;
 
 /// What a frame is.
@@ -26,7 +26,7 @@ pub enum FrameKind {
     Ready,
     /// A query begins.
     Query,
-    /// Records, each after its length in two octets.
+    /// Records, each after its length in two bytes.
     Unit,
     /// The end of work; the flows of all streams so far, JSON.
     End,
@@ -46,12 +46,12 @@ const KINDS: [FrameKind; 7] = [
     FrameKind::Failed,
 ];
 
-/// Writes the header of a frame into its first octets; the rest of `frame` is its content.
+/// Writes the header of a frame into its first bytes; the rest of `frame` is its content.
 ///
 /// # Errors
 /// It is longer than a frame may be.
 pub fn seal(frame: &mut [u8], kind: FrameKind) -> Result<()> {
-    ensure!(frame.len() <= LONGEST, "{} octets do not fit into a frame", frame.len());
+    ensure!(frame.len() <= LONGEST, "{} bytes do not fit into a frame", frame.len());
     let length = (frame.len() - HEADER) as u32;
     frame[..HEADER].copy_from_slice(&((kind as u32) << 24 | length).to_be_bytes());
     Ok(())
@@ -79,7 +79,7 @@ pub fn read(from: &mut impl Read, buffer: &mut Vec<u8>) -> Result<FrameKind> {
         bail!("what comes is not a filter's stream: {buffer:02x?}");
     };
     let length = HEADER + (word & 0xff_ffff) as usize;
-    ensure!(length <= LONGEST, "a frame of {length} octets; {LONGEST} is the most");
+    ensure!(length <= LONGEST, "a frame of {length} bytes; {LONGEST} is the most");
     buffer.resize(length, 0);
     from.read_exact(&mut buffer[HEADER..]).map_err(ended)?;
     Ok(kind)
@@ -131,7 +131,7 @@ mod tests {
     fn strangers_and_ends_are_errors() {
         let error = |mut from: &[u8]| read(&mut from, &mut Vec::new()).unwrap_err();
         assert!(error(b"GET / HTTP/1.1").to_string().contains("not a filter's stream"));
-        assert!(error(&[4, 1, 0, 0]).to_string().contains("a frame of 65540 octets"));
+        assert!(error(&[4, 1, 0, 0]).to_string().contains("a frame of 65540 bytes"));
         for cut in [&[4][..], &[4, 0, 0, 9, 1]] {
             assert!(error(cut).to_string().contains("ended before"), "{cut:?}");
         }

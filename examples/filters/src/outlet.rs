@@ -26,7 +26,7 @@ pub(crate) struct UnitBuffer {
 impl UnitBuffer {
     /// An empty unit of the stream that leaves `from`.
     pub fn new(from: &str, size: UnitSize) -> Self {
-        let flow = FilterTraffic { from: from.into(), units: 0, octets: 0 };
+        let flow = FilterTraffic { from: from.into(), units: 0, bytes: 0 };
         Self { frame: vec![0; HEADER], size, flow }
     }
 }
@@ -41,9 +41,9 @@ impl<'a> Outlet<'a> {
     /// # Errors
     /// It does not fit into a unit, or the stream broke.
     pub fn put(&mut self, record: &[u8]) -> Result<()> {
-        let size = self.unit.size.octets();
+        let size = self.unit.size.bytes();
         let needed = RECORD + record.len();
-        ensure!(HEADER + needed <= size, "a record of {} octets, units of {size}", record.len());
+        ensure!(HEADER + needed <= size, "a record of {} bytes, units of {size}", record.len());
         if self.unit.frame.len() + needed > size {
             self.send()?;
         }
@@ -60,7 +60,7 @@ impl<'a> Outlet<'a> {
         }
         seal(frame, FrameKind::Unit)?;
         flow.units += 1;
-        flow.octets += frame.len() as u64;
+        flow.bytes += frame.len() as u64;
         self.next.unit(frame)?;
         frame.truncate(HEADER);
         Ok(())
@@ -104,6 +104,6 @@ mod tests {
         outlet.send().unwrap();
         outlet.send().unwrap();
         assert_eq!(lengths.0, [1024, 7, 1024, 6]);
-        assert_eq!((unit.flow.units, unit.flow.octets), (4, 2061));
+        assert_eq!((unit.flow.units, unit.flow.bytes), (4, 2061));
     }
 }

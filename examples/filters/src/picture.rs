@@ -8,12 +8,12 @@ use anyhow::{Context, Result, ensure};
 
 use crate::size::Extent;
 
-/// Three octets for each pixel, row by row from the top.
+/// Three bytes for each pixel, row by row from the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     /// Its width and height.
     pub size: Extent,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// The most pixels along a side: 16 bits tell any place.
@@ -30,7 +30,7 @@ impl Picture {
             sides.contains(&size.x) && sides.contains(&size.y),
             "a picture of {size} pixels; each side has from 1 to {LONGEST_SIDE}"
         );
-        Ok(Self { size, octets: vec![0; size.x as usize * size.y as usize * 3] })
+        Ok(Self { size, bytes: vec![0; size.x as usize * size.y as usize * 3] })
     }
 
     /// The pixels of row `y` from `x` on, `count` of them.
@@ -42,7 +42,7 @@ impl Picture {
         let inside = x + count <= width && y < height;
         ensure!(inside, "{count} pixels at {x},{y} leave a picture of {}", self.size);
         let start = (y * width + x) * 3;
-        Ok(&mut self.octets[start..start + count * 3])
+        Ok(&mut self.bytes[start..start + count * 3])
     }
 
     /// Writes it to `file`, as PNG.
@@ -55,7 +55,7 @@ impl Picture {
         let mut encoder = png::Encoder::new(out, self.size.x, self.size.y);
         encoder.set_color(png::ColorType::Rgb);
         let mut writer = encoder.write_header().with_context(about)?;
-        writer.write_image_data(&self.octets).with_context(about)?;
+        writer.write_image_data(&self.bytes).with_context(about)?;
         writer.finish().with_context(about)
     }
 }
@@ -68,7 +68,7 @@ mod tests {
     fn a_picture_has_bounds() {
         let mut picture = Picture::new(Extent { x: 2, y: 1 }).unwrap();
         picture.row_mut(1, 0, 1).unwrap().copy_from_slice(&[1, 2, 3]);
-        assert_eq!(picture.octets, [0, 0, 0, 1, 2, 3]);
+        assert_eq!(picture.bytes, [0, 0, 0, 1, 2, 3]);
         assert!(picture.row_mut(1, 0, 2).is_err() && picture.row_mut(0, 1, 1).is_err());
         assert!(Picture::new(Extent { x: 0, y: 1 }).is_err());
         assert!(Picture::new(Extent { x: 1, y: 1 << 20 }).is_err());
@@ -78,9 +78,9 @@ mod tests {
     fn what_is_written_is_a_png() {
         let file = std::env::temp_dir().join(format!("weft-filters-{}.png", std::process::id()));
         Picture::new(Extent { x: 3, y: 2 }).unwrap().write(&file).unwrap();
-        let octets = std::fs::read(&file).unwrap();
+        let bytes = std::fs::read(&file).unwrap();
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(octets[..8], *b"\x89PNG\r\n\x1a\n");
+        assert_eq!(bytes[..8], *b"\x89PNG\r\n\x1a\n");
         assert!(Picture::new(Extent { x: 1, y: 1 }).unwrap().write("/".as_ref()).is_err());
     }
 }

@@ -12,8 +12,8 @@ pub struct FilterTraffic {
     pub from: String,
     /// Units of work.
     pub units: u64,
-    /// Octets of them, headers included.
-    pub octets: u64,
+    /// Bytes of them, headers included.
+    pub bytes: u64,
 }
 
 /// What a group has done.
@@ -21,7 +21,7 @@ pub struct FilterTraffic {
 pub struct GroupReport {
     /// The program.
     pub program: String,
-    /// Octets of a unit of work, at most.
+    /// Bytes of a unit of work, at most.
     pub unit: usize,
     /// How many queries were answered.
     pub queries: u64,
@@ -30,7 +30,7 @@ pub struct GroupReport {
     pub seconds: f64,
     /// Units of work in a second, over all streams.
     pub units_per_second: f64,
-    /// Millions of octets in a second, over all streams.
+    /// Millions of bytes in a second, over all streams.
     pub megabytes_per_second: f64,
     /// The streams, from the first to the last.
     pub streams: Vec<FilterTraffic>,
@@ -58,7 +58,7 @@ impl GroupReport {
             self.streams.iter().map(of).sum::<u64>() as f64 / self.seconds
         };
         self.units_per_second = sum(|flow| flow.units);
-        self.megabytes_per_second = sum(|flow| flow.octets) / 1e6;
+        self.megabytes_per_second = sum(|flow| flow.bytes) / 1e6;
         self
     }
 
@@ -67,13 +67,13 @@ impl GroupReport {
         let Self { program, unit, queries, seconds, .. } = self;
         let times = if *queries == 1 { "query" } else { "queries" };
         let mut text =
-            format!("{program}: {queries} {times} in {seconds:.3} s, units of {unit} octets\n");
+            format!("{program}: {queries} {times} in {seconds:.3} s, units of {unit} bytes\n");
         let mut line = |name: &str, units: f64, megabytes: f64| {
             let _ = writeln!(text, "{name:<14} {units:>9.0} units/s {megabytes:>9.1} MB/s");
         };
         for flow in &self.streams {
             let per_second = |count: u64| count as f64 / seconds;
-            line(&flow.from, per_second(flow.units), per_second(flow.octets) / 1e6);
+            line(&flow.from, per_second(flow.units), per_second(flow.bytes) / 1e6);
         }
         line("all streams", self.units_per_second, self.megabytes_per_second);
         text
@@ -92,13 +92,13 @@ mod tests {
 
     #[test]
     fn rates_are_sums_over_time() {
-        let flow = |units| FilterTraffic { from: "a".into(), units, octets: units * 1000 };
+        let flow = |units| FilterTraffic { from: "a".into(), units, bytes: units * 1000 };
         let report =
             GroupReport::new("p", 1024, 1, Duration::from_secs(1), vec![flow(100), flow(300)]);
         let report = report.timed(Duration::from_secs(3));
         assert_eq!((report.units_per_second, report.megabytes_per_second), (200.0, 0.2));
         let text = report.text();
-        assert!(text.starts_with("p: 1 query in 2.000 s, units of 1024 octets\n"), "{text}");
+        assert!(text.starts_with("p: 1 query in 2.000 s, units of 1024 bytes\n"), "{text}");
         assert!(text.ends_with("all streams          200 units/s       0.2 MB/s\n"), "{text}");
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::frame::LONGEST;
 
-/// The size of a unit of work: the most octets that go into one, its header included.
+/// The size of a unit of work: the most bytes that go into one, its header included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnitSize(usize);
@@ -17,17 +17,17 @@ pub struct UnitSize(usize);
 const LEAST: usize = 1024;
 
 impl UnitSize {
-    /// A unit of `octets`.
+    /// A unit of `bytes`.
     ///
     /// # Errors
     /// That is below 1 KB or above 64.
-    pub fn new(octets: usize) -> Result<Self> {
-        ensure!((LEAST..=LONGEST).contains(&octets), "a unit has from {LEAST} to {LONGEST} octets");
-        Ok(Self(octets))
+    pub fn new(bytes: usize) -> Result<Self> {
+        ensure!((LEAST..=LONGEST).contains(&bytes), "a unit has from {LEAST} to {LONGEST} bytes");
+        Ok(Self(bytes))
     }
 
-    /// How many octets.
-    pub fn octets(self) -> usize {
+    /// How many bytes.
+    pub fn bytes(self) -> usize {
         self.0
     }
 
@@ -43,7 +43,7 @@ impl UnitSize {
 impl FromStr for UnitSize {
     type Err = anyhow::Error;
 
-    /// `1K`, `8K`, or a number of octets.
+    /// `1K`, `8K`, or a number of bytes.
     fn from_str(text: &str) -> Result<Self> {
         let (number, scale) = match text.strip_suffix(['K', 'k']) {
             Some(number) => (number, 1024),

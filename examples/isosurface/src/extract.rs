@@ -1,8 +1,8 @@
 //! The first two filters: read cuts the volume into bricks, extract finds the surface in each.
 //!
-//! A brick is a record: column, row and layer, two octets each, and its voxels. It has [`CELLS`]
+//! A brick is a record: column, row and layer, two bytes each, and its voxels. It has [`CELLS`]
 //! cells along a side and a voxel more all around, so that slopes are known at every corner.
-//! A triangle is a record too: for each corner the place and the slope, six numbers of four octets.
+//! A triangle is a record too: for each corner the place and the slope, six numbers of four bytes.
 
 use anyhow::{Context, Result, bail, ensure};
 use weft_filters::{Filter, Outlet, ProgressLine};

@@ -1,8 +1,8 @@
 //! The last two filters: raster shades triangles and gives the rays that meet them, merge keeps
 //! what is in front and makes the picture.
 //!
-//! A span is a record: left and top, two octets each, then for each ray in turn the distance in
-//! four octets, and red, green and blue. Invariant: what is in front is decided by distance and
+//! A span is a record: left and top, two bytes each, then for each ray in turn the distance in
+//! four bytes, and red, green and blue. Invariant: what is in front is decided by distance and
 //! then by colour, so the order in which spans come changes nothing.
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use weft_filters::{Filter, Outlet, Picture};
 
 use crate::scene::{FINE, Projection, Scene, Vector, dot, unit};
 
-/// Octets of a triangle.
+/// Bytes of a triangle.
 const TRIANGLE: usize = 72;
 const RAY: usize = 7;
 const SPAN_PLACE: usize = 4;
@@ -56,7 +56,7 @@ impl Filter for Raster {
 
     fn take(&mut self, record: &[u8], out: &mut Outlet<'_>) -> Result<()> {
         let (scene, camera) = self.0.as_ref().context("a triangle before a query")?;
-        ensure!(record.len() == TRIANGLE, "a triangle of {} octets", record.len());
+        ensure!(record.len() == TRIANGLE, "a triangle of {} bytes", record.len());
         let (words, _) = record.as_chunks();
         let numbers: Vec<f32> = words.iter().map(|word| f32::from_be_bytes(*word)).collect();
         ensure!(numbers.iter().all(|number| number.is_finite()), "a triangle without a place");
@@ -187,8 +187,8 @@ impl Filter for Merge {
         let inside = x + count <= fine.x as usize && y < fine.y as usize;
         ensure!(inside && count * RAY == span.len(), "{count} rays at {x},{y}");
         let rays = &mut self.rays[y * fine.x as usize + x..][..count];
-        for (ray, octets) in rays.iter_mut().zip(span.chunks_exact(RAY)) {
-            let [a, b, c, d, red, green, blue] = std::array::from_fn(|at| octets[at]);
+        for (ray, bytes) in rays.iter_mut().zip(span.chunks_exact(RAY)) {
+            let [a, b, c, d, red, green, blue] = std::array::from_fn(|at| bytes[at]);
             *ray = (*ray).min((u32::from_be_bytes([a, b, c, d]), [red, green, blue]));
         }
         Ok(())
@@ -223,7 +223,7 @@ fn develop(scene: &Scene, rays: &[Ray]) -> Result<Picture> {
         }
         let pixel = picture.row_mut(x as usize, y as usize, 1)?;
         let parts = pixel.iter_mut().zip(sum);
-        parts.for_each(|(octet, part)| *octet = (part / (FINE * FINE) as f32) as u8);
+        parts.for_each(|(byte, part)| *byte = (part / (FINE * FINE) as f32) as u8);
     }
     Ok(picture)
 }

@@ -1,4 +1,4 @@
-//! The file of a volume: 12 octets of head (`WEFTVOLM` and the side), then an octet for each voxel,
+//! The file of a volume: 12 bytes of head (`WEFTVOLM` and the side), then a byte for each voxel,
 //! x fastest and z slowest. And a rock full of pores, to have something to look at.
 //!
 //! Invariant: a volume is a cube, and its border is outside of the rock.
@@ -44,7 +44,7 @@ impl Volume {
         let side = u32::from_be_bytes([0, 1, 2, 3].map(|at| head[8 + at]));
         check(side)?;
         let whole = HEAD as u64 + u64::from(side).pow(3);
-        ensure!(file.metadata()?.len() == whole, "it does not have {whole} octets");
+        ensure!(file.metadata()?.len() == whole, "it does not have {whole} bytes");
         Ok(Self { file, side })
     }
 
@@ -53,9 +53,9 @@ impl Volume {
     /// # Errors
     /// It cannot be read.
     pub fn slice(&self, z: u32) -> Result<Vec<u8>> {
-        let octets = self.side as usize * self.side as usize;
-        let mut slice = vec![0; octets];
-        let place = HEAD as u64 + u64::from(z) * octets as u64;
+        let bytes = self.side as usize * self.side as usize;
+        let mut slice = vec![0; bytes];
+        let place = HEAD as u64 + u64::from(z) * bytes as u64;
         self.file.read_exact_at(&mut slice, place).with_context(|| format!("slice {z}"))?;
         Ok(slice)
     }

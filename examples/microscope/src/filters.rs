@@ -1,14 +1,14 @@
 //! The five filters: read, decompress, clip, zoom and view.
 //!
-//! From read to clip a record is a tile: column and row, two octets each, and the tile. From clip
-//! to view it is a piece: left, top, width and height, two octets each, and its pixels.
+//! From read to clip a record is a tile: column and row, two bytes each, and the tile. From clip
+//! to view it is a piece: left, top, width and height, two bytes each, and its pixels.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use weft_filters::{Filter, Outlet, Picture, ProgressLine};
 
-use crate::slide::{Slide, TILE, TILE_OCTETS, average, decompress};
+use crate::slide::{Slide, TILE, TILE_BYTES, average, decompress};
 use crate::tissue::PIXEL;
 use crate::view::View;
 
@@ -69,7 +69,7 @@ impl Filter for Clip {
     fn take(&mut self, record: &[u8], out: &mut Outlet<'_>) -> Result<()> {
         let view = self.0.context("a tile before a query")?;
         let ([column, row], pixels) = split(record)?;
-        ensure!(pixels.len() == TILE_OCTETS, "tile {column},{row} has {} octets", pixels.len());
+        ensure!(pixels.len() == TILE_BYTES, "tile {column},{row} has {} bytes", pixels.len());
         let all = view.pixels();
         let (left, width) = overlap(column, view.corner.x, all.x)?;
         let (top, height) = overlap(row, view.corner.y, all.y)?;
@@ -175,7 +175,7 @@ fn piece(record: &[u8]) -> Result<([u32; PIECE / 2], &[u8])> {
     let (sides, pixels) = split(record)?;
     let [_, _, width, height] = sides;
     let right = width > 0 && pixels.len() == width as usize * height as usize * PIXEL;
-    ensure!(right, "a piece of {width} by {height} pixels with {} octets", pixels.len());
+    ensure!(right, "a piece of {width} by {height} pixels with {} bytes", pixels.len());
     Ok((sides, pixels))
 }
 
@@ -224,7 +224,7 @@ mod tests {
         };
         assert!(refused(&mut show(), &[]).contains("48 pixels are missing"));
         assert!(refused(&mut Clip::default(), &[tile(9, 9)]).contains("outside the view"));
-        assert!(refused(&mut Clip::default(), &[vec![0; 9]]).contains("5 octets"));
+        assert!(refused(&mut Clip::default(), &[vec![0; 9]]).contains("5 bytes"));
         assert!(refused(&mut Decompress, &[vec![0; 3]]).contains("cut off"));
         let odd = vec![0, 0, 0, 0, 0, 3, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1];
         assert!(refused(&mut Zoom::default(), std::slice::from_ref(&odd)).contains("a piece of"));

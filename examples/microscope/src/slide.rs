@@ -1,7 +1,7 @@
 //! The file of a slide: a pyramid of compressed tiles.
 //!
 //! Level 0 is what the scanner saw; each level above has a quarter of the pixels along either side.
-//! A head of 24 octets (`WEFTSLID`, width and height of level 0 and two words of index), the tiles,
+//! A head of 24 bytes (`WEFTSLID`, width and height of level 0 and two words of index), the tiles,
 //! then the index: for each tile, level by level and row by row, its place and its length.
 //!
 //! Invariant: width and height are multiples of [`GRAIN`], so every level is made of whole tiles.
@@ -22,8 +22,8 @@ use crate::tissue::{PIXEL, Tissue, bands};
 
 /// Pixels along the side of a tile.
 pub const TILE: u32 = 16;
-/// Octets of a tile, when it is not compressed.
-pub const TILE_OCTETS: usize = (TILE * TILE) as usize * PIXEL;
+/// Bytes of a tile, when it is not compressed.
+pub const TILE_BYTES: usize = (TILE * TILE) as usize * PIXEL;
 /// How many levels there are.
 pub const LEVELS: u32 = 3;
 /// The sides of level 0 are multiples of this.
@@ -63,9 +63,9 @@ impl Slide {
         let size = Extent { x: word(8), y: word(12) };
         check(size)?;
         let place = u64::from(word(16)) << 32 | u64::from(word(20));
-        let mut octets = vec![0; tiles_below(size, LEVELS) as usize * 8];
-        file.read_exact_at(&mut octets, place).context("reading its index")?;
-        let index = octets
+        let mut bytes = vec![0; tiles_below(size, LEVELS) as usize * 8];
+        file.read_exact_at(&mut bytes, place).context("reading its index")?;
+        let index = bytes
             .chunks_exact(8)
             .map(|entry| u64::from_be_bytes(std::array::from_fn(|at| entry[at])));
         Ok(Self { index: index.collect(), file, size })
@@ -147,9 +147,9 @@ impl SlideWriter {
         self.finish(size)
     }
 
-    fn put(&mut self, octets: &[u8]) -> Result<()> {
-        self.place += octets.len() as u64;
-        Ok(self.file.write_all(octets)?)
+    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.place += bytes.len() as u64;
+        Ok(self.file.write_all(bytes)?)
     }
 
     fn tiles(&mut self, tiles: &[Vec<u8>]) -> Result<()> {
@@ -193,9 +193,9 @@ fn compress(band: &[u8], width: u32) -> Vec<Vec<u8>> {
 /// # Errors
 /// They are none.
 pub fn decompress(stored: &[u8]) -> Result<Vec<u8>> {
-    let pixels = decompress_to_vec_with_limit(stored, TILE_OCTETS);
+    let pixels = decompress_to_vec_with_limit(stored, TILE_BYTES);
     let mut pixels = pixels.map_err(|error| anyhow::anyhow!("not deflated: {:?}", error.status))?;
-    ensure!(pixels.len() == TILE_OCTETS, "{} octets in a tile", pixels.len());
+    ensure!(pixels.len() == TILE_BYTES, "{} bytes in a tile", pixels.len());
     for at in PIXEL..pixels.len() {
         pixels[at] = pixels[at].wrapping_add(pixels[at - PIXEL]);
     }
@@ -214,7 +214,7 @@ pub fn average(pixels: &[u8], width: usize, step: usize) -> Vec<u8> {
         let mut sums = [0; PIXEL];
         for (dy, dx) in (0..step).flat_map(|dy| (0..step).map(move |dx| (dy, dx))) {
             let at = ((y * step + dy) * width + x * step + dx) * PIXEL;
-            sums.iter_mut().zip(&pixels[at..]).for_each(|(sum, octet)| *sum += usize::from(*octet));
+            sums.iter_mut().zip(&pixels[at..]).for_each(|(sum, byte)| *sum += usize::from(*byte));
         }
         out.extend(sums.map(|sum| (sum / (step * step)) as u8));
     }
@@ -250,7 +250,7 @@ mod tests {
         let above = tile(1, 0, 0);
         assert_eq!(above[..12], corner[..12]);
         assert_eq!(slide.size(2), Extent { x: 32, y: 16 });
-        assert_eq!(tile(2, 1, 0).len(), TILE_OCTETS);
+        assert_eq!(tile(2, 1, 0).len(), TILE_BYTES);
         assert!(slide.tile(2, 2, 0, &mut Vec::new()).is_err());
     }
 
@@ -269,8 +269,8 @@ mod tests {
     #[test]
     fn what_is_no_tile_is_refused() {
         assert!(decompress(b"nothing").is_err());
-        assert!(decompress(&compress_to_vec(&[0; TILE_OCTETS - 1], 1)).is_err());
-        assert!(decompress(&compress_to_vec(&[0; TILE_OCTETS * 9], 1)).is_err());
-        assert_eq!(decompress(&compress_to_vec(&[0; TILE_OCTETS], 1)).unwrap(), [0; TILE_OCTETS]);
+        assert!(decompress(&compress_to_vec(&[0; TILE_BYTES - 1], 1)).is_err());
+        assert!(decompress(&compress_to_vec(&[0; TILE_BYTES * 9], 1)).is_err());
+        assert_eq!(decompress(&compress_to_vec(&[0; TILE_BYTES], 1)).unwrap(), [0; TILE_BYTES]);
     }
 }

@@ -6,7 +6,7 @@
 use weft_filters::noise::{NearestPoint, Noise, mid, step};
 use weft_filters::{Extent, ProgressLine};
 
-/// The octets of a pixel.
+/// The bytes of a pixel.
 pub const PIXEL: usize = 3;
 /// Pixels from one gland to the next.
 const GLAND: f32 = 430.0;

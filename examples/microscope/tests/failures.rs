@@ -24,9 +24,9 @@ fn waiting(lab: &Lab, line: &str) -> (Running, String) {
 /// A slide of which the tiles are not what they were.
 fn spoilt(lab: &Lab) {
     assert!(run(lab, "slide s --size 256x256").status.success());
-    let mut octets = fs::read(lab.path("s")).expect("it is written");
-    octets[24..40_000].fill(0xff);
-    lab.write("s", octets);
+    let mut bytes = fs::read(lab.path("s")).expect("it is written");
+    bytes[24..40_000].fill(0xff);
+    lab.write("s", bytes);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn what_is_sealed_cannot_be_seen_on_the_way() {
     }
 }
 
-/// Whether what the program sends, octets of 7b, passes over the path.
+/// Whether what the program sends, bytes of 7b, passes over the path.
 fn seen_on_the_way(lab: &Lab, name: &str, key: Option<&str>) -> bool {
     let (weft, file) = (weft().display(), lab.path("near.pcapng"));
     let run = format!("{weft} run {name} -d weft0 -g 0 -n 20 -s 1000");
@@ -146,7 +146,7 @@ fn seen_on_the_way(lab: &Lab, name: &str, key: Option<&str>) -> bool {
     let path = path.args("wan 5ms 100mbit --pcap-near").arg(&file).args("--server").arg(&run);
     path.args(&format!("-- {run} 10.77.0.2")).run().success().said("20 iters in");
     let captured = std::fs::read(&file).expect("a capture was asked for");
-    captured.windows(100).any(|octets| octets.iter().all(|octet| *octet == 0x7b))
+    captured.windows(100).any(|bytes| bytes.iter().all(|byte| *byte == 0x7b))
 }
 
 #[test]

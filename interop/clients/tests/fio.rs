@@ -14,7 +14,7 @@ use weft_testkit::{Lab, Program, free_port, now, pair};
 #[derive(Clone, Copy, Debug)]
 struct Transfer {
     verb: &'static str,
-    /// Octets of a block, a multiple of 4096.
+    /// Bytes of a block, a multiple of 4096.
     block: usize,
     /// How many are under way at a time.
     depth: usize,
@@ -24,7 +24,7 @@ struct Transfer {
 impl fmt::Display for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verb, block, depth, blocks } = self;
-        write!(f, "{verb}: {blocks} blocks of {block} octets, {depth} at a time")
+        write!(f, "{verb}: {blocks} blocks of {block} bytes, {depth} at a time")
     }
 }
 
@@ -138,7 +138,7 @@ fn sends_with_a_single_receive() {
     quick("send", 1);
 }
 
-/// Octets of one transfer of the long run; a few seconds each.
+/// Bytes of one transfer of the long run; a few seconds each.
 const ROUND: usize = 1 << 30;
 
 /// One transfer after the other, for as long as `SECONDS` says.
@@ -147,17 +147,17 @@ fn for_long(lab: &Lab, limit: Duration) {
     let verbs = ["send", "write", "read"].into_iter().cycle();
     let blocks = [64 << 10, 4 << 10, 1 << 20, 16 << 10].into_iter().cycle();
     let depths = [4, 1, 32, 8, 2].into_iter().cycle();
-    let mut octets = 0;
+    let mut bytes = 0;
     for (count, ((verb, block), depth)) in verbs.zip(blocks).zip(depths).enumerate() {
         if begun.elapsed() >= limit {
-            println!("{:?}: {count} transfers, {octets} octets, all right", lab.transport());
+            println!("{:?}: {count} transfers, {bytes} bytes, all right", lab.transport());
             return;
         }
-        // Small blocks are slow: they get fewer octets.
+        // Small blocks are slow: they get fewer bytes.
         let size = if block < 64 << 10 { ROUND / 8 } else { ROUND };
         let transfer = Transfer { verb, block, depth, blocks: size / block };
         transfer.run(lab);
-        octets += size;
+        bytes += size;
         println!("{:6} s {}: {transfer}", begun.elapsed().as_secs(), lab.transport().unwrap_or(""));
     }
 }

@@ -61,13 +61,13 @@ fn riostream_writes_into_the_peers_memory() {
 #[test]
 fn rcopy_copies_a_file() {
     Lab::over_each(&["rcopy"], |lab| {
-        let octets: Vec<u8> = (0..3_000_001u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
-        let (from, to) = (lab.write("from", &octets), lab.path("to"));
+        let bytes: Vec<u8> = (0..3_000_001u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
+        let (from, to) = (lab.write("from", &bytes), lab.path("to"));
         let port = free_port();
         let server = lab.program("rcopy").args(&format!("-p {port}")).start().listening(port);
         let client = lab.program("rcopy").arg(&from).arg(format!("127.0.0.1:{}", to.display()));
         client.args(&format!("-p {port}")).run().success();
         drop(server);
-        assert!(std::fs::read(to).expect("rcopy wrote the file") == octets);
+        assert!(std::fs::read(to).expect("rcopy wrote the file") == bytes);
     });
 }

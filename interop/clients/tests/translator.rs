@@ -2,7 +2,7 @@
 
 use weft_testkit::{Lab, SHUTTLE, Translator, free_port};
 
-/// Octets between two changes.
+/// Bytes between two changes.
 const SPAN: u64 = 4 << 20;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Wireshark understands every octet that passes between two programs, and finds no fault.
+//! Wireshark understands every byte that passes between two programs, and finds no fault.
 
 use weft_testkit::{Capture, IWARP, Lab, Program, free_port, pair};
 

@@ -13,7 +13,7 @@ use crate::doctor::report::{CheckResult, DoctorReport};
 use crate::sys;
 
 /// Memory that programs register without thinking: what a small limit would stop them at.
-const LOCKED_OCTETS_USUAL: u64 = 64 << 20;
+const LOCKED_BYTES_USUAL: u64 = 64 << 20;
 /// Descriptors that a program with some hundred queue pairs needs.
 const DESCRIPTORS_USUAL: u64 = 1024;
 /// Ports that a program with some hundred queue pairs needs.
@@ -21,11 +21,11 @@ const PORTS_USUAL: u32 = 1000;
 /// What IPv6 demands of every link.
 const MTU_MIN: u32 = 1280;
 /// What Weft asks for, of a socket's buffers.
-const BUFFER_OCTETS_WANTED: u32 = 8 << 20;
+const BUFFER_BYTES_WANTED: u32 = 8 << 20;
 /// A path of 70 ms at 100 Mbit/s holds about this much.
-const BUFFER_OCTETS_USUAL: u32 = 1 << 20;
+const BUFFER_BYTES_USUAL: u32 = 1 << 20;
 /// A datagram and how long to wait for it, over loopback.
-const SEGMENT_OCTETS: u16 = 100;
+const SEGMENT_BYTES: u16 = 100;
 const ANSWER_MAX: Duration = Duration::from_millis(200);
 
 /// Looks at the machine. Name spaces come last: this process may be in one of its own afterwards.
@@ -37,13 +37,13 @@ pub fn examine(report: &mut DoctorReport) {
 
 fn memory() -> CheckResult {
     match getrlimit(Resource::Memlock).current {
-        Some(octets) if octets < LOCKED_OCTETS_USUAL => {
-            let kib = octets >> 10;
+        Some(bytes) if bytes < LOCKED_BYTES_USUAL => {
+            let kib = bytes >> 10;
             let text = format!("{kib} KiB may be locked; Weft locks nothing, so it does not care");
             let advice = "a program that looks at the limit itself wants ulimit -l unlimited";
             CheckResult::note("memlock", text).advise(advice)
         }
-        Some(octets) => CheckResult::fine("memlock", format!("{} MiB may be locked", octets >> 20)),
+        Some(bytes) => CheckResult::fine("memlock", format!("{} MiB may be locked", bytes >> 20)),
         None => CheckResult::fine("memlock", "no limit"),
     }
 }
@@ -87,7 +87,7 @@ fn mtu() -> CheckResult {
             .advise("as root: ip link set lo up"),
         Some((name, _)) => {
             let advice = format!("as root: ip link set {name} mtu 1500, if the link carries it");
-            CheckResult::wrong("mtu", format!("{text}: {name} has less than {MTU_MIN} octets"))
+            CheckResult::wrong("mtu", format!("{text}: {name} has less than {MTU_MIN} bytes"))
                 .advise(advice)
         }
         None => CheckResult::fine("mtu", text),
@@ -134,11 +134,11 @@ fn offloads() -> CheckResult {
 fn bundle() -> io::Result<(bool, bool)> {
     let [from, to] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
     let (from, to) = (from?, to?);
-    if !sys::segment(&from, SEGMENT_OCTETS) {
+    if !sys::segment(&from, SEGMENT_BYTES) {
         return Ok((false, false));
     }
     let joins = sys::join(&to);
-    let two = vec![0; 2 * usize::from(SEGMENT_OCTETS)];
+    let two = vec![0; 2 * usize::from(SEGMENT_BYTES)];
     let mut room = [0; 1024];
     to.set_read_timeout(Some(ANSWER_MAX))?;
     if from.send_to(&two, to.local_addr()?).is_err() {
@@ -153,12 +153,12 @@ fn buffers() -> CheckResult {
         Ok(socket) => socket,
         Err(error) => return CheckResult::wrong("buffers", format!("no socket: {error}")),
     };
-    let [receive, send] = sys::widen(&socket, BUFFER_OCTETS_WANTED);
+    let [receive, send] = sys::widen(&socket, BUFFER_BYTES_WANTED);
     let text = format!("{} KiB to receive, {} KiB to send", receive >> 10, send >> 10);
-    if receive.min(send) < BUFFER_OCTETS_USUAL {
+    if receive.min(send) < BUFFER_BYTES_USUAL {
         let advice = format!(
-            "for long fast paths, as root: sysctl net.core.rmem_max={BUFFER_OCTETS_WANTED} \
-             net.core.wmem_max={BUFFER_OCTETS_WANTED}"
+            "for long fast paths, as root: sysctl net.core.rmem_max={BUFFER_BYTES_WANTED} \
+             net.core.wmem_max={BUFFER_BYTES_WANTED}"
         );
         return CheckResult::note("buffers", text).advise(advice);
     }

@@ -114,12 +114,12 @@ mod tests {
     #[test]
     fn only_what_will_not_work_is_a_failure() {
         let mut report = DoctorReport::default();
-        report.add(CheckResult::fine("mtu", "1500 octets"));
+        report.add(CheckResult::fine("mtu", "1500 bytes"));
         report.add(CheckResult::note("memlock", "64 KiB").advise("nothing"));
         assert!(report.is_well());
         report.add(CheckResult::wrong("program", "static"));
         assert!(!report.is_well());
-        let lines = "ok    mtu         1500 octets\nnote  memlock     64 KiB\n";
+        let lines = "ok    mtu         1500 bytes\nnote  memlock     64 KiB\n";
         assert!(report.to_text().starts_with(lines), "{}", report.to_text());
         assert!(report.to_text().contains("\n                  -> nothing\n"));
     }

@@ -4,9 +4,9 @@ use std::mem::size_of;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-/// Has the kernel cut what `socket` sends into datagrams of `octets`; whether it can.
-pub fn segment(socket: &UdpSocket, octets: u16) -> bool {
-    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, octets.into())
+/// Has the kernel cut what `socket` sends into datagrams of `bytes`; whether it can.
+pub fn segment(socket: &UdpSocket, bytes: u16) -> bool {
+    set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, bytes.into())
 }
 
 /// Has the kernel hand out joined what `socket` receives; whether it can.
@@ -14,10 +14,10 @@ pub fn join(socket: &UdpSocket) -> bool {
     set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
-/// Asks for buffers of `octets`, as Weft does; gives the octets granted for receiving and for
+/// Asks for buffers of `bytes`, as Weft does; gives the bytes granted for receiving and for
 /// sending.
-pub fn widen(socket: &UdpSocket, octets: u32) -> [u32; 2] {
-    let wanted = libc::c_int::try_from(octets).unwrap_or(libc::c_int::MAX);
+pub fn widen(socket: &UdpSocket, bytes: u32) -> [u32; 2] {
+    let wanted = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let buffers =
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];
     buffers.map(|(force, plain)| {
@@ -31,7 +31,7 @@ pub fn widen(socket: &UdpSocket, octets: u32) -> [u32; 2] {
 
 fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> bool {
     let (place, len) = ((&raw const value).cast(), size_of::<libc::c_int>() as libc::socklen_t);
-    // SAFETY: `place` points to a live integer of `len` octets.
+    // SAFETY: `place` points to a live integer of `len` bytes.
     unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, place, len) == 0 }
 }
 
@@ -39,7 +39,7 @@ fn get(socket: &UdpSocket, level: libc::c_int, name: libc::c_int) -> u32 {
     let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let place = (&raw mut value).cast();
-    // SAFETY: `place` has room for `len` octets.
+    // SAFETY: `place` has room for `len` bytes.
     unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &mut len) };
     u32::try_from(value).unwrap_or(0)
 }

@@ -8,7 +8,7 @@ use weft_rdmacm::{ConnParam, PortSpace, State, Terms};
 
 use super::events::complete;
 use super::id::{completed, object, result};
-use super::object::{IdObject, copy_octets};
+use super::object::{IdObject, copy_bytes};
 use crate::errno::{self, needs_memory};
 use crate::ibv::qp;
 use crate::real::pass_when_off;
@@ -91,7 +91,7 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
         initiator_depth: param.initiator_depth,
         // SAFETY: the caller passes as much private data as it says.
         private_data: unsafe {
-            copy_octets(param.private_data, usize::from(param.private_data_len))
+            copy_bytes(param.private_data, usize::from(param.private_data_len))
         },
         terms: Terms {
             qp_num: param.qp_num,
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn rdma_reject(
     pass_when_off!(rdma_reject(id, private_data, private_data_len));
     let object = object!(id);
     // SAFETY: the caller passes as much private data as it says.
-    let private_data = unsafe { copy_octets(private_data, usize::from(private_data_len)) };
+    let private_data = unsafe { copy_bytes(private_data, usize::from(private_data_len)) };
     result(object.cm.reject(&private_data))
 }
 

@@ -10,7 +10,7 @@ use super::events::{rdma_ack_cm_event, rdma_get_cm_event, release};
 use super::id::{
     create, object, rdma_bind_addr, rdma_destroy_id, rdma_resolve_addr, rdma_resolve_route,
 };
-use super::object::{IdObject, copy_octets};
+use super::object::{IdObject, copy_bytes};
 use super::qp::{rdma_create_qp, rdma_destroy_qp, rdma_destroy_srq};
 use crate::errno;
 use crate::real::pass_when_off;
@@ -92,7 +92,7 @@ unsafe fn prepare(
         return errno::minus_one(libc::EINVAL);
     }
     // SAFETY: the result has as much data for the connection as it says.
-    object.connect_data.replace(unsafe { copy_octets(res.ai_connect, res.ai_connect_len) });
+    object.connect_data.replace(unsafe { copy_bytes(res.ai_connect, res.ai_connect_len) });
     // SAFETY: the caller passes NULL or attributes of its own.
     let Some(wanted) = (unsafe { attr.as_mut() }) else { return 0 };
     wanted.qp_type = res.ai_qp_type;

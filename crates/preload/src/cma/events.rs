@@ -31,7 +31,7 @@ impl EventObject {
         let owner = delivery.owner().clone();
         let Event { kind, status, responder_resources, initiator_depth, private_data, terms, arg } =
             delivery.event;
-        // The structure has one octet for the length; RFC 5044 allows the peer 512.
+        // The structure has one byte for the length; RFC 5044 allows the peer 512.
         let private_data_len = private_data.len().min(usize::from(u8::MAX)) as u8;
         let bytes =
             if private_data.is_empty() { ptr::null() } else { private_data.as_ptr().cast() };

@@ -248,7 +248,7 @@ pub unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
 /// `rdma_set_option`: type of service, sharing of addresses, IPv6 only, acknowledgement timeout.
 ///
 /// # Safety
-/// `id` is live, `value` has `len` readable octets.
+/// `id` is live, `value` has `len` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
@@ -262,13 +262,13 @@ pub unsafe extern "C" fn rdma_set_option(
     if level != RDMA_OPTION_ID || value.is_null() {
         return errno::minus_one(libc::EINVAL);
     }
-    // SAFETY: the caller passes `len` readable octets.
+    // SAFETY: the caller passes `len` readable bytes.
     let Some(number) = (unsafe { read_number(value, len) }) else {
         return errno::minus_one(libc::EINVAL);
     };
     match (option, number) {
-        (RDMA_OPTION_ID_TOS, OptionNumber::Octet(tos)) => result(object.cm.set_tos(tos)),
-        (RDMA_OPTION_ID_ACK_TIMEOUT, OptionNumber::Octet(exponent)) => {
+        (RDMA_OPTION_ID_TOS, OptionNumber::Byte(tos)) => result(object.cm.set_tos(tos)),
+        (RDMA_OPTION_ID_ACK_TIMEOUT, OptionNumber::Byte(exponent)) => {
             object.cm.set_ack_timeout(exponent);
             0
         }
@@ -280,21 +280,21 @@ pub unsafe extern "C" fn rdma_set_option(
 }
 
 enum OptionNumber {
-    Octet(u8),
+    Byte(u8),
     Int(c_int),
 }
 
 /// # Safety
-/// `value` has `len` readable octets.
+/// `value` has `len` readable bytes.
 unsafe fn read_number(value: *const c_void, len: usize) -> Option<OptionNumber> {
     const INT: usize = size_of::<c_int>();
     match len {
         1 => {
-            // SAFETY: one octet is readable.
-            Some(OptionNumber::Octet(unsafe { ptr::read(value.cast()) }))
+            // SAFETY: one byte is readable.
+            Some(OptionNumber::Byte(unsafe { ptr::read(value.cast()) }))
         }
         INT => {
-            // SAFETY: as many octets as an int has are readable.
+            // SAFETY: as many bytes as an int has are readable.
             Some(OptionNumber::Int(unsafe { ptr::read_unaligned(value.cast()) }))
         }
         _ => None,

@@ -33,14 +33,14 @@ const PKEY_DEFAULT: u16 = 0xFFFF;
 /// A copy of what a program passes by address and length.
 ///
 /// # Safety
-/// `octets` is NULL or has `len` readable octets.
-pub unsafe fn copy_octets(octets: *const c_void, len: usize) -> Vec<u8> {
-    if octets.is_null() {
+/// `bytes` is NULL or has `len` readable bytes.
+pub unsafe fn copy_bytes(bytes: *const c_void, len: usize) -> Vec<u8> {
+    if bytes.is_null() {
         return Vec::new();
     }
     let mut copy = vec![0; len];
-    // SAFETY: as many octets are readable, and the copy has as much room.
-    unsafe { ptr::copy_nonoverlapping(octets.cast(), copy.as_mut_ptr(), len) };
+    // SAFETY: as many bytes are readable, and the copy has as much room.
+    unsafe { ptr::copy_nonoverlapping(bytes.cast(), copy.as_mut_ptr(), len) };
     copy
 }
 

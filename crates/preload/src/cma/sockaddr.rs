@@ -8,7 +8,7 @@ use weft_verbs_abi::ibv_gid;
 const V4_LEN: usize = size_of::<libc::sockaddr_in>();
 const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 
-/// Octets of a `sockaddr` of this family, 0 if it is not IP.
+/// Bytes of a `sockaddr` of this family, 0 if it is not IP.
 pub fn len_of(family: i32) -> usize {
     match family {
         libc::AF_INET => V4_LEN,

@@ -63,7 +63,7 @@ pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
     errno::minus_one(libc::EOPNOTSUPP)
 }
 
-/// `ibv_query_qp_data_in_order`: no. Octets of a frame are copied in whatever order the CPU does
+/// `ibv_query_qp_data_in_order`: no. Bytes of a frame are copied in whatever order the CPU does
 /// it.
 ///
 /// # Safety

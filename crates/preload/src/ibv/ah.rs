@@ -109,7 +109,7 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
 /// `ibv_init_ah_from_wc`: the way back to the sender of a datagram.
 ///
 /// # Safety
-/// `context` is open; `wc` is readable, and `grh` too, with 40 octets, if the completion says that
+/// `context` is open; `wc` is readable, and `grh` too, with 40 bytes, if the completion says that
 /// there is one; `attr` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_init_ah_from_wc(
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     if port != PORT || device == Personality::Iwarp || !flags.contains(WcFlags::GRH) {
         return errno::minus_one(libc::EINVAL);
     }
-    // SAFETY: 40 readable octets by contract.
+    // SAFETY: 40 readable bytes by contract.
     let header = unsafe { ptr::read_unaligned(grh.cast::<[u8; 40]>()) };
     let route = AhRoute::read(&header);
     let Some(sgid_index) = row_of(device, route.to) else {
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
 /// `ibv_create_ah_from_wc`.
 ///
 /// # Safety
-/// `pd` is alive; `wc` is readable, and `grh` too, with 40 octets, if the completion says that
+/// `pd` is alive; `wc` is readable, and `grh` too, with 40 bytes, if the completion says that
 /// there is one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah_from_wc(
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
 /// of this machine, or a link-local address that was made from it.
 ///
 /// # Safety
-/// `attr` is readable; `mac` has room for six octets and `vlan` for one number, unless NULL.
+/// `attr` is readable; `mac` has room for six bytes and `vlan` for one number, unless NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     context: *mut ibv_context,
@@ -198,7 +198,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     let Some(found) = mac_of(Ipv6Addr::from(raw).to_canonical()) else {
         return errno::code(libc::EHOSTUNREACH);
     };
-    // SAFETY: room for six octets by contract.
+    // SAFETY: room for six bytes by contract.
     unsafe { mac.cast::<[u8; 6]>().write(found) };
     if !vlan.is_null() {
         // SAFETY: writable by contract.
@@ -242,7 +242,7 @@ struct AhRoute {
 
 impl AhRoute {
     /// Reads the header before the payload of a datagram: one of IPv6, or one of IPv4 in the last
-    /// 20 octets, which its version, length and checksum tell.
+    /// 20 bytes, which its version, length and checksum tell.
     fn read(header: &[u8; 40]) -> Self {
         if let Some(v4) = header.last_chunk::<20>()
             && v4[0] == 0x45

@@ -99,23 +99,23 @@ pub fn copy_text(to: &mut [c_char], text: &str) {
 /// machine, or from the machine's identity where there is none. Never zero, and the same in every
 /// process.
 pub fn guid(personality: Personality) -> u64 {
-    let mut octets = system_guid().to_ne_bytes();
+    let mut bytes = system_guid().to_ne_bytes();
     if personality == Personality::Iwarp {
-        // The devices of one machine differ in an octet that EUI-64 fills up.
-        octets[4] ^= 1;
+        // The devices of one machine differ in a byte that EUI-64 fills up.
+        bytes[4] ^= 1;
     }
-    u64::from_ne_bytes(octets)
+    u64::from_ne_bytes(bytes)
 }
 
 /// The GUID of the machine, which both devices have in common.
 pub fn system_guid() -> u64 {
     static GUID: OnceLock<u64> = OnceLock::new();
     *GUID.get_or_init(|| {
-        let octets = match mac() {
+        let bytes = match mac() {
             Some([a, b, c, d, e, f]) => [a ^ 2, b, c, 0xff, 0xfe, d, e, f],
-            None => machine_octets(),
+            None => machine_bytes(),
         };
-        u64::from_ne_bytes(octets)
+        u64::from_ne_bytes(bytes)
     })
 }
 
@@ -125,13 +125,13 @@ pub fn mac() -> Option<[u8; 6]> {
 }
 
 /// A locally administered identifier from the kernel's host identity.
-fn machine_octets() -> [u8; 8] {
+fn machine_bytes() -> [u8; 8] {
     // SAFETY: no arguments.
     let id = unsafe { libc::gethostid() } as u64;
     // Spreads the 32 bits that gethostid gives over the identifier.
-    let mut octets = (id ^ (id << 21)).to_be_bytes();
-    octets[0] = 2;
-    octets
+    let mut bytes = (id ^ (id << 21)).to_be_bytes();
+    bytes[0] = 2;
+    bytes
 }
 
 /// `ibv_get_device_list`.
@@ -240,11 +240,11 @@ mod tests {
     fn guids_differ_and_are_never_zero() {
         let guids = [Personality::Roce, Personality::Iwarp].map(guid);
         assert!(guids[0] != guids[1] && !guids.contains(&0));
-        assert_ne!(machine_octets(), [0; 8]);
+        assert_ne!(machine_bytes(), [0; 8]);
     }
 
     #[test]
-    fn text_is_cut_before_the_last_octet() {
+    fn text_is_cut_before_the_last_byte() {
         let mut to = [0; 4];
         copy_text(&mut to, "abcdef");
         assert_eq!(to, [b'a', b'b', b'c', 0].map(|c| c as c_char));

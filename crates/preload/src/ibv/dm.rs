@@ -21,7 +21,7 @@ struct DmTail {
 
 type DmObject = Object<ibv_dm, DmTail>;
 
-/// Octets that are copied at once, with no memory of the process for more.
+/// Bytes that are copied at once, with no memory of the process for more.
 const AT_ONCE: usize = 4096;
 /// The largest alignment that can be asked for, as a power of two: a page.
 const ALIGNMENT_MAX: u32 = 12;
@@ -113,7 +113,7 @@ unsafe extern "C" fn memcpy_to_dm(
     let mut bytes = [0_u8; AT_ONCE];
     let copied = (0..length).step_by(AT_ONCE).try_for_each(|done| {
         let piece = &mut bytes[..AT_ONCE.min(length - done)];
-        // SAFETY: the program passes `length` readable octets.
+        // SAFETY: the program passes `length` readable bytes.
         unsafe {
             ptr::copy_nonoverlapping(
                 from.wrapping_byte_add(done).cast(),
@@ -138,9 +138,9 @@ unsafe extern "C" fn memcpy_from_dm(
     let mut bytes = Vec::with_capacity(AT_ONCE);
     let copied = (0..length).step_by(AT_ONCE).try_for_each(|done| {
         bytes.clear();
-        let octets = AT_ONCE.min(length - done) as u32;
-        memory.read_append(offset + done as u64, octets, &mut bytes)?;
-        // SAFETY: the program passes `length` writable octets, of which these are some.
+        let piece = AT_ONCE.min(length - done) as u32;
+        memory.read_append(offset + done as u64, piece, &mut bytes)?;
+        // SAFETY: the program passes `length` writable bytes, of which these are some.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), to.wrapping_byte_add(done).cast(), bytes.len())
         };

@@ -134,7 +134,7 @@ pub unsafe extern "C" fn ibv_query_gid(
 /// `ibv_query_gid_ex` behind its inline wrapper; an empty row answers `ENODATA`.
 ///
 /// # Safety
-/// `context` is open; `entry` has room for `size` octets.
+/// `context` is open; `entry` has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     }
     let table = table(personality);
     let Some(gid) = table.get(index as usize) else { return errno::code(libc::ENODATA) };
-    // SAFETY: `entry` has `size` octets by contract.
+    // SAFETY: `entry` has `size` bytes by contract.
     unsafe { copy_prefix(&row(personality, index, *gid), entry, size) };
     0
 }
@@ -173,7 +173,7 @@ fn row(personality: Personality, index: u32, gid: Gid) -> ibv_gid_entry {
 /// `ibv_query_gid_table` behind its inline wrapper: the number of rows, or a negative errno.
 ///
 /// # Safety
-/// `context` is open; `entries` has room for `room` rows of `size` octets each.
+/// `context` is open; `entries` has room for `room` rows of `size` bytes each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     }
     for (index, gid) in table.iter().enumerate() {
         let to = entries.cast::<u8>().wrapping_add(index * size).cast::<ibv_gid_entry>();
-        // SAFETY: row `index` is within the `room` rows of `size` octets.
+        // SAFETY: row `index` is within the `room` rows of `size` bytes.
         unsafe { copy_prefix(&row(personality, index as u32, *gid), to, size) };
     }
     table.len() as isize

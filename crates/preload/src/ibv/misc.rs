@@ -48,7 +48,7 @@ pub unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
 /// which the rsocket code of librdmacm asks for; other files are really read.
 ///
 /// # Safety
-/// `dir` and `file` are NUL-terminated; `buf` has room for `size` octets.
+/// `dir` and `file` are NUL-terminated; `buf` has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
@@ -62,11 +62,11 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     // SAFETY: NUL-terminated by contract.
     let file = unsafe { CStr::from_ptr(file) };
     if let Some(text) = virtual_file(dir, file) {
-        // SAFETY: `buf` has `size` octets by contract.
+        // SAFETY: `buf` has `size` bytes by contract.
         return unsafe { copy_to_caller(&text, buf, size) } as c_int;
     }
     let path = [dir.to_bytes(), b"/", file.to_bytes(), b"\0"].concat();
-    // SAFETY: `buf` has `size` octets by contract.
+    // SAFETY: `buf` has `size` bytes by contract.
     unsafe { read_file(&path, buf, size) }
 }
 
@@ -80,14 +80,14 @@ fn virtual_file(dir: &CStr, file: &CStr) -> Option<String> {
 }
 
 /// # Safety
-/// `path` ends with a NUL; `buf` has room for `size` octets.
+/// `path` ends with a NUL; `buf` has room for `size` bytes.
 unsafe fn read_file(path: &[u8], buf: *mut c_char, size: usize) -> c_int {
     // SAFETY: NUL-terminated by contract.
     let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
     if fd < 0 {
         return -1;
     }
-    // SAFETY: `buf` has `size` octets by contract.
+    // SAFETY: `buf` has `size` bytes by contract.
     let len = unsafe { libc::read(fd, buf.cast::<c_void>(), size) };
     // SAFETY: the descriptor was opened above.
     unsafe { libc::close(fd) };
@@ -96,7 +96,7 @@ unsafe fn read_file(path: &[u8], buf: *mut c_char, size: usize) -> c_int {
     }
     let mut len = len as usize;
     let last = buf.wrapping_add(len - 1);
-    // SAFETY: `read` filled `len` octets.
+    // SAFETY: `read` filled `len` bytes.
     if unsafe { last.read() } == b'\n' as c_char {
         len -= 1;
         // SAFETY: as above.

@@ -208,7 +208,7 @@ pub fn access(bits: u32) -> Result<Access, Misuse> {
     Access::from_user(bits & !IBV_ACCESS_HUGETLB).ok_or(Misuse::Invalid("unknown access flags"))
 }
 
-/// Registers memory whose first octet peers name `iova`; NULL with `errno` set if that fails.
+/// Registers memory whose first byte peers name `iova`; NULL with `errno` set if that fails.
 ///
 /// # Safety
 /// `pd` is alive.
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     unsafe { register(pd, addr, length, addr as u64, access as u32) }
 }
 
-/// `ibv_reg_mr_iova`: peers name the first octet `iova`.
+/// `ibv_reg_mr_iova`: peers name the first byte `iova`.
 ///
 /// # Safety
 /// `pd` is alive.

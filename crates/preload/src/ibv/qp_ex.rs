@@ -286,11 +286,11 @@ builders! {
 }
 
 unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, stag: u32, to: u64, value: *const c_void) {
-    const OCTETS: usize = 8;
+    const BYTES: usize = 8;
     // SAFETY: the program calls it in a span.
     unsafe { begin(qp, SendOp::AtomicWrite { to, stag }) };
-    // SAFETY: the program passes that many readable octets.
-    unsafe { wr_set_inline_data(qp, value.cast_mut(), OCTETS) };
+    // SAFETY: the program passes that many readable bytes.
+    unsafe { wr_set_inline_data(qp, value.cast_mut(), BYTES) };
 }
 
 unsafe extern "C" fn wr_bind_mw(
@@ -402,6 +402,6 @@ unsafe fn append(to: &mut Vec<u8>, from: &ibv_data_buf) {
     let end = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
     // SAFETY: readable by contract; room was reserved.
     unsafe { ptr::copy_nonoverlapping(from.addr.cast::<u8>(), end, from.length) };
-    // SAFETY: that many octets were just written.
+    // SAFETY: that many bytes were just written.
     unsafe { to.set_len(to.len() + from.length) };
 }

@@ -24,8 +24,8 @@ pub const PORT: u8 = 1;
 /// program takes the device for somebody's hardware.
 const VENDOR_ID: u32 = 0x02_5746;
 
-fn mtu_code(octets: u32) -> c_int {
-    match octets {
+fn mtu_code(bytes: u32) -> c_int {
+    match bytes {
         4096.. => IBV_MTU_4096,
         2048.. => IBV_MTU_2048,
         1024.. => IBV_MTU_1024,
@@ -132,7 +132,7 @@ fn fill_limits(attr: &mut ibv_device_attr, limits: &Limits) {
 /// Slot `query_device_ex`: fills as much of the structure as the program's header has.
 ///
 /// # Safety
-/// `context` is open; `attr` has room for `size` octets.
+/// `context` is open; `attr` has room for `size` bytes.
 pub unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn query_device_ex(
     }
     full.max_dm_size = personality.limits().max_dm_octets;
     full.phys_port_cnt_ex = 1;
-    // SAFETY: `attr` has `size` octets by contract.
+    // SAFETY: `attr` has `size` bytes by contract.
     unsafe { copy_prefix(&full, attr, size) };
     0
 }
@@ -212,7 +212,7 @@ pub unsafe fn personality(context: *mut ibv_context) -> Personality {
 /// Slot `query_port`.
 ///
 /// # Safety
-/// `context` is open; `attr` has room for `size` octets.
+/// `context` is open; `attr` has room for `size` bytes.
 pub unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port: u8,
@@ -224,22 +224,22 @@ pub unsafe extern "C" fn query_port(
     }
     // SAFETY: open by contract.
     let full = port_attr(unsafe { personality(context) });
-    // SAFETY: `attr` has `size` octets by contract.
+    // SAFETY: `attr` has `size` bytes by contract.
     unsafe { copy_prefix(&full, attr, size) };
     0
 }
 
-/// Copies the first `size` octets of `from`; what the target has beyond our own structure is
+/// Copies the first `size` bytes of `from`; what the target has beyond our own structure is
 /// zeroed, as for a field that this device does not have.
 ///
 /// # Safety
-/// `to` has room for `size` octets.
+/// `to` has room for `size` bytes.
 pub unsafe fn copy_prefix<T>(from: &T, to: *mut T, size: usize) {
     let common = size.min(size_of::<T>());
     let to = to.cast::<u8>();
-    // SAFETY: both sides have `common` octets and do not overlap.
+    // SAFETY: both sides have `common` bytes and do not overlap.
     unsafe { ptr::copy_nonoverlapping(ptr::from_ref(from).cast::<u8>(), to, common) };
-    // SAFETY: `size - common` octets of the target follow.
+    // SAFETY: `size - common` bytes of the target follow.
     unsafe { to.wrapping_add(common).write_bytes(0, size - common) };
 }
 
@@ -333,13 +333,13 @@ pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Copies a C string for a caller with `room` octets; gives the length that was copied.
+/// Copies a C string for a caller with `room` bytes; gives the length that was copied.
 ///
 /// # Safety
-/// `to` has room for `room` octets.
+/// `to` has room for `room` bytes.
 pub unsafe fn copy_to_caller(text: &str, to: *mut c_char, room: usize) -> usize {
     let len = text.len().min(room.saturating_sub(1));
-    // SAFETY: both sides have `len` octets.
+    // SAFETY: both sides have `len` bytes.
     unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast::<c_char>(), to, len) };
     if room > 0 {
         // SAFETY: `len` is below `room`.
@@ -356,11 +356,11 @@ mod tests {
     fn a_short_structure_is_not_overrun_and_a_longer_one_is_zeroed() {
         let mut small = [0xaa_u8; 8];
         let from = 0x0102_0304_0506_0708_u64;
-        // SAFETY: four of the eight octets.
+        // SAFETY: four of the eight bytes.
         unsafe { copy_prefix(&from, small.as_mut_ptr().cast(), 4) };
         assert_eq!(small[4..], [0xaa; 4]);
         let mut large = [0xaa_u8; 16];
-        // SAFETY: all sixteen octets.
+        // SAFETY: all sixteen bytes.
         unsafe { copy_prefix(&from, large.as_mut_ptr().cast(), 16) };
         assert_eq!(large[8..], [0; 8]);
     }

@@ -281,14 +281,14 @@ unsafe fn collect(
             continue;
         }
         // SAFETY: an entry is valid until the next read. The kernel's are as long as their names.
-        let octets = usize::from(unsafe { (*entry).d_reclen });
+        let bytes = usize::from(unsafe { (*entry).d_reclen });
         // SAFETY: plain arguments.
-        let copy: *mut c_void = unsafe { libc::malloc(octets) };
+        let copy: *mut c_void = unsafe { libc::malloc(bytes) };
         if copy.is_null() {
             break;
         }
         // SAFETY: both have room for an entry.
-        unsafe { ptr::copy_nonoverlapping(entry.cast(), copy, octets) };
+        unsafe { ptr::copy_nonoverlapping(entry.cast(), copy, bytes) };
         found.push(copy.cast::<libc::dirent64>());
     }
     if let Some(order) = order {

@@ -17,13 +17,13 @@ fn fetch(port: &str, ours: bool, copy: &Path) -> String {
 
 pub fn python(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (dir(&format!("http-{ours:?}")), free_port());
-    let (_, octets) = content(&dir);
+    let (_, bytes) = content(&dir);
     let mut command = program("python3", ours.server());
     command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
     let server = serve(command.stdout(Stdio::null()), &port, ours.server());
     let copy = dir.path("copy");
     let said = fetch(&port, ours.caller(), &copy);
-    same(&copy, &octets)?;
+    same(&copy, &bytes)?;
     judge(&server.stop(), &said, ours)
 }
 
@@ -67,9 +67,9 @@ pub fn asyncio(ours: Ours) -> Result<(), Failed> {
 const NODE_SERVER: &str = "
 const http = require('http');
 http.createServer((request, response) => {
-  let octets = 0;
-  request.on('data', part => octets += part.length);
-  request.on('end', () => response.end(String(octets)));
+  let bytes = 0;
+  request.on('data', part => bytes += part.length);
+  request.on('end', () => response.end(String(bytes)));
 }).listen(Number(process.argv[1]), '127.0.0.1');
 ";
 
@@ -117,14 +117,14 @@ fn nginx_conf(port: &str, home: &Path) -> String {
 
 pub fn nginx(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (dir(&format!("nginx-{ours:?}")), free_port());
-    let (_, octets) = content(&dir);
+    let (_, bytes) = content(&dir);
     let conf = dir.path("conf");
     std::fs::write(&conf, nginx_conf(&port, &dir.path("")))?;
     let mut command = program("nginx", ours.server());
     let server = serve(command.args(["-e", "stderr", "-c"]).args([&conf]), &port, ours.server());
     let copy = dir.path("copy");
     let said = fetch(&port, ours.caller(), &copy);
-    same(&copy, &octets)?;
+    same(&copy, &bytes)?;
     let mut wrk = program("wrk", ours.caller());
     wrk.args(["-t", "1", "-c", "8", "-d", "1", &format!("http://127.0.0.1:{port}/file")]);
     let report = wrk.stdout(Stdio::piped()).start().end();
@@ -172,13 +172,13 @@ fn build_go(dir: &Dir, name: &str, source: &str) -> PathBuf {
 /// without, and whatever the other end is.
 pub fn go(ours: Ours) -> Result<(), Failed> {
     let dir = dir(&format!("go-{ours:?}"));
-    let (_, octets) = content(&dir);
+    let (_, bytes) = content(&dir);
     let copy = dir.path("copy");
     let port = free_port();
     let mut command = Program::new(&build_go(&dir, "serve", GO_SERVER), ours.server());
     let server = serve(command.args([&port]).dir(&dir.path("")), &port, false);
     let said = fetch(&port, ours.caller(), &copy);
-    same(&copy, &octets)?;
+    same(&copy, &bytes)?;
     if server.stop().contains("weft: ") {
         return Err("a server of Go is intercepted".into());
     }
@@ -191,7 +191,7 @@ pub fn go(ours: Ours) -> Result<(), Failed> {
     let server = serve(command.stdout(Stdio::null()), &port, ours.server());
     let mut caller = Program::new(&build_go(&dir, "call", GO_CALLER), ours.caller());
     let said = caller.args([&port]).dir(&dir.path("")).start().end();
-    same(&copy, &octets)?;
+    same(&copy, &bytes)?;
     if said.contains("weft: ") {
         return Err("a caller of Go is intercepted".into());
     }

@@ -15,8 +15,8 @@ use common::{Dir, Program, Running};
 use libtest_mimic::{Arguments, Failed, Trial};
 use weft_testkit::{listens_to_tcp, listens_to_udp};
 
-/// Octets that programs fetch.
-const OCTETS: usize = 5 << 20;
+/// Bytes that programs fetch.
+const BYTES: usize = 5 << 20;
 /// How often it is looked whether a server listens, and how many times.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOKS: usize = 6000;
@@ -171,15 +171,15 @@ fn pause() {
 
 /// A file that is not the same twice.
 fn content(dir: &Dir) -> (PathBuf, Vec<u8>) {
-    let octets: Vec<u8> = (0..OCTETS as u64).map(|at| ((at * at) >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..BYTES as u64).map(|at| ((at * at) >> 7) as u8).collect();
     let path = dir.path("file");
-    std::fs::write(&path, &octets).expect("a file");
-    (path, octets)
+    std::fs::write(&path, &bytes).expect("a file");
+    (path, bytes)
 }
 
-fn same(file: &Path, octets: &[u8]) -> Result<(), Failed> {
+fn same(file: &Path, bytes: &[u8]) -> Result<(), Failed> {
     let found = std::fs::read(file)?;
-    if found == octets { Ok(()) } else { Err(format!("{} octets differ", found.len()).into()) }
+    if found == bytes { Ok(()) } else { Err(format!("{} bytes differ", found.len()).into()) }
 }
 
 impl Running {

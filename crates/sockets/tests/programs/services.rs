@@ -65,7 +65,7 @@ fn sshd(dir: &Dir, ours: bool, conf: &Path) -> Program {
 
 pub fn ssh(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (dir(&format!("ssh-{ours:?}")), free_port());
-    let (file, octets) = content(&dir);
+    let (file, bytes) = content(&dir);
     let (conf, user, copy) = (dir.path("conf"), dir.path("user"), dir.path("copy"));
     new_key(&dir.path("host"));
     new_key(&user);
@@ -80,14 +80,14 @@ pub fn ssh(ours: Ours) -> Result<(), Failed> {
     let mut caller = call("ssh");
     caller.args(["-p", &port, "127.0.0.1", "cat"]).stdin(std::fs::File::open(&file)?.into());
     let said = caller.stdout(std::fs::File::create(&copy)?.into()).start().end();
-    same(&copy, &octets)?;
+    same(&copy, &bytes)?;
     let second = dir.path("second");
     let remote = |path: &Path| format!("127.0.0.1:{}", path.display());
     call("scp").args(["-q", "-P", &port]).args([&file]).args([remote(&second)]).start().end();
-    same(&second, &octets)?;
+    same(&second, &bytes)?;
     let third = dir.path("third");
     call("scp").args(["-q", "-P", &port]).args([remote(&second)]).args([&third]).start().end();
-    same(&third, &octets)?;
+    same(&third, &bytes)?;
     judge(&server.stop(), &said, ours)
 }
 

@@ -1,4 +1,4 @@
-//! Programs that measure, or just carry octets.
+//! Programs that measure, or just carry bytes.
 
 use std::process::Stdio;
 
@@ -23,7 +23,7 @@ pub fn iperf3(ours: Ours) -> Result<(), Failed> {
 
 pub fn netcat(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (dir(&format!("nc-{ours:?}")), free_port());
-    let (file, octets) = content(&dir);
+    let (file, bytes) = content(&dir);
     let copy = dir.path("copy");
     let mut command = program("nc", ours.server());
     command.args(["-l", "127.0.0.1", &port]);
@@ -32,11 +32,11 @@ pub fn netcat(ours: Ours) -> Result<(), Failed> {
     caller.args(["-N", "127.0.0.1", &port]).stdin(std::fs::File::open(&file)?.into());
     let said = caller.start().end();
     let served = server.end();
-    same(&copy, &octets)?;
+    same(&copy, &bytes)?;
     judge(&served, &said, ours)
 }
 
-/// NetPIPE compares what comes back octet by octet if it is asked to.
+/// NetPIPE compares what comes back byte by byte if it is asked to.
 pub fn netpipe(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (dir(&format!("netpipe-{ours:?}")), free_port());
     let how = ["-i", "-n", "5", "-u", "65536", "-P", &port];
