@@ -258,8 +258,17 @@ impl Path {
         }
     }
 
-    /// Handles an acknowledgement.
-    pub(crate) fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>, outcome: &mut AckOutcome) {
+    /// Handles an acknowledgement. Returns whether every packet that it covers was sent; otherwise
+    /// it is ignored (S-42).
+    pub(crate) fn handle_ack(
+        &mut self,
+        now_ns: u64,
+        ack: &Ack<'_>,
+        outcome: &mut AckOutcome,
+    ) -> bool {
+        if ack.largest >= self.recovery.next_pn() {
+            return false;
+        }
         self.peer_floor = self.peer_floor.max(ack.floor);
         let rtt = self.recovery.rtt();
         let usual_ns = ack_interval_ns(rtt.smoothed_ns);
@@ -267,6 +276,7 @@ impl Path {
         self.recovery.asked_interval_ns = self.ack_path.interval_ns();
         self.recovery.handle_ack(now_ns, ack, waited_ns, &mut self.budgets, outcome);
         self.handle_probes(now_ns, outcome);
+        true
     }
 
     /// Sets the datagram size that every path is assumed to carry.
@@ -393,16 +403,42 @@ impl Path {
 
 #[cfg(test)]
 mod tests {
+    use weft_wire::shuttle::frame::Ranges;
+
     use super::*;
     use crate::recovery::PN_WINDOW;
+
+    fn path() -> Path {
+        let at = ([10, 0, 0, 1], 4000).into();
+        let route = Route { local: at, remote: at };
+        Path::new(PathId(0), route, &Config::default(), 1200)
+    }
+
+    #[test]
+    fn an_ack_of_a_packet_never_sent_changes_nothing() {
+        let (mut path, mut outcome) = (path(), AckOutcome::default());
+        path.handle_sent(1_000_000, Flight::new(0, 4, 1000, 1000));
+        let initial_ns = path.recovery.rtt().latest_ns;
+        let mut room = Vec::new();
+        for (largest, sent) in [(4, false), (5, false), (1 << 40, false), (3, true)] {
+            let (ranges, _) = Ranges::encode([(0, largest)], 100, &mut room).unwrap();
+            let (delay_us, arrived_us, marked, dropped) = (0, 0, 0, 9);
+            let (id, floor) = (PathId(0), largest + 1);
+            let ack =
+                Ack { path: id, largest, floor, delay_us, arrived_us, marked, dropped, ranges };
+            assert_eq!(path.handle_ack(2_000_000, &ack, &mut outcome), sent);
+            let seen = (path.recovery.in_flight_octets(), path.recovery.rtt().latest_ns);
+            assert_eq!(seen, if sent { (0, 1_000_000) } else { (4000, initial_ns) });
+            assert_eq!(path.peer_floor, if sent { 4 } else { 0 });
+            assert_eq!(path.recovery.stats.dropped_by_peer, if sent { 9 } else { 0 });
+        }
+    }
 
     /// The receiver has a bit for each packet from the oldest of interest on: a packet beyond them
     /// would count as stale, so none is sent until the oldest is settled.
     #[test]
     fn nothing_leaves_beyond_what_the_receiver_can_note() {
-        let at = ([10, 0, 0, 1], 4000).into();
-        let route = Route { local: at, remote: at };
-        let mut path = Path::new(PathId(0), route, &Config::default(), 1200);
+        let mut path = path();
         path.handle_sent(0, Flight::new(0, 1, 1200, 1200));
         let now_ns = 1_000_000_000;
         // A burst has up to 64 packets, and they must fit.

@@ -2,7 +2,7 @@
 
 use weft_wire::ids::Msn;
 use weft_wire::llp::UlpduSource;
-use weft_wire::shuttle::frame::{Frame, Frames};
+use weft_wire::shuttle::frame::{Ack, Frame, Frames};
 use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
 
 use super::{Connection, Ports, State};
@@ -213,14 +213,7 @@ impl Connection {
             }
             _ if over => {}
             Frame::Ping => {}
-            Frame::Ack(ref ack) => {
-                if let Some(path) = self.paths.get_mut(usize::from(ack.path.0)) {
-                    path.handle_ack(now_ns, ack, &mut self.outcome);
-                    if let Some(session) = &mut self.session {
-                        session.guard.handle_acked(ack.path, ack.largest);
-                    }
-                }
-            }
+            Frame::Ack(ref ack) => self.handle_ack(now_ns, ack),
             Frame::Stream { stream, frontier } => {
                 self.handle_frontier(stream, |_| frontier, ports);
             }
@@ -257,6 +250,16 @@ impl Connection {
             Frame::Rate { .. } | Frame::Interval { .. } => {}
         }
         Ok(())
+    }
+
+    /// Handles an Ack. One of a packet that was never sent changes nothing, nor any key (S-42).
+    fn handle_ack(&mut self, now_ns: u64, ack: &Ack<'_>) {
+        if let Some(path) = self.paths.get_mut(usize::from(ack.path.0))
+            && path.handle_ack(now_ns, ack, &mut self.outcome)
+            && let Some(session) = &mut self.session
+        {
+            session.guard.handle_acked(ack.path, ack.largest);
+        }
     }
 
     /// Handles the peer's frontier of a stream, computed by `frontier` from the known one.
@@ -331,6 +334,61 @@ impl Connection {
         self.end(now_ns, End::Peer(reason));
         if let State::Ended { answer, .. } = &mut self.state {
             *answer = Some(route);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::shuttle::ConnectionId;
+    use weft_wire::shuttle::frame::Ranges;
+    use weft_wire::shuttle::hello::{Modules, protection};
+    use zeroize::Zeroizing;
+
+    use super::super::{Order, Session};
+    use super::*;
+    use crate::config::{Config, Identity};
+    use crate::protect::Guard;
+    use crate::stream::{Placement, Repair};
+
+    /// An open connection under a cipher, whose keys are due to change with each packet.
+    fn open() -> Connection {
+        let (at, config) = (([10, 0, 0, 1], 4000).into(), Config::default());
+        let identity = Identity { cid: ConnectionId(0), nonce: 1, seed: 2, entropy: [3; 32] };
+        let secrets = Zeroizing::new([[4; 32], [5; 32]]);
+        let guard = Guard::new(protection::AES128GCM, [6, 7], true, Some(&secrets), 1);
+        let session = Session {
+            peer_cid: ConnectionId(0x100),
+            peer_limits: config.limits(),
+            modules: Modules::default(),
+            order: Order { placement: Placement::Tail, repair: Repair::Full },
+            guard,
+            peer_key: None,
+            idle_ns: config.idle_ns,
+        };
+        let route = Route { local: at, remote: at };
+        let state = State::Open { reply: None };
+        let mut connection = Connection::new(config, identity, true, route, 0, state);
+        connection.session = Some(session);
+        connection
+    }
+
+    /// A key is only left behind when the peer has shown that it has it (S-83). What the peer says
+    /// of packets that it cannot have shows nothing.
+    #[test]
+    fn an_ack_of_a_packet_never_sent_changes_no_key() {
+        let (mut connection, mut out) = (open(), super::super::Transmit::default());
+        connection.frames = vec![1];
+        connection.put_timed(0, 0, crate::flight::Cargo::Frames, &mut out);
+        let mut room = Vec::new();
+        for (largest, phase) in [(1, 0), (9, 0), (0, 1)] {
+            let (ranges, _) = Ranges::encode([(largest, largest)], 100, &mut room).unwrap();
+            let (delay_us, arrived_us, marked, dropped) = (0, 0, 0, 0);
+            let (path, floor) = (PathId(0), 0);
+            let ack = Ack { path, largest, floor, delay_us, arrived_us, marked, dropped, ranges };
+            connection.handle_ack(1, &ack);
+            let session = connection.session.as_mut().unwrap();
+            assert_eq!(session.guard.next_phase(), phase, "{largest}");
         }
     }
 }
