@@ -308,3 +308,30 @@ fn a_path_that_becomes_smaller_is_a_black_hole_for_a_while() {
     pair.run_until(100_000 * MS, Pair::is_complete);
     assert_eq!(pair.connection(0).recovery_stats(PathId(0)).unwrap().outages, 1);
 }
+
+/// A path that carries neither the segments of before nor their fragments delivers nothing, but the
+/// peer answers: a small probe goes with each large one. Otherwise it would be heard only when the
+/// connection is kept alive, every 10 s.
+#[test]
+fn a_path_too_small_for_its_segments_is_not_silent() {
+    let config = Config { datagram_octets_goal: 8972, ..Config::default() };
+    let mut pair = Pair::new(seed(), &config, &link(), 1);
+    pair.open();
+    pair.run_for(3000 * MS);
+    pair.hosts[0].ports.post(true, 100_000);
+    pair.run_for(1);
+    pair.network.down = true;
+    pair.run_for(50 * MS);
+    pair.network.down = false;
+    pair.network.carries = 1400;
+    for _ in 0..30 {
+        pair.run_for(1000 * MS);
+        for host in 0..2 {
+            let silent_ns = pair.now_ns - pair.connection(host).heard_ns();
+            assert!(silent_ns < 3000 * MS, "{host} has heard nothing for {} ms", silent_ns / MS);
+        }
+    }
+    assert!(!pair.is_complete());
+    pair.network.carries = usize::MAX;
+    pair.run_until(10_000 * MS, Pair::is_complete);
+}

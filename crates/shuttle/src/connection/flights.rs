@@ -60,6 +60,10 @@ impl Connection {
             if queued
                 && self.put_stream_flight(now_ns, at, (id, budget), packets, ports, memory, out)
             {
+                // A path that has become too small for the segment, and carries no fragments, would
+                // never answer (S-55).
+                let path = &mut self.paths[at];
+                path.ping = out.may_fragment && path.recovery.is_outage();
                 return true;
             }
         }
