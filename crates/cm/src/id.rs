@@ -410,9 +410,10 @@ mod tests {
 
     #[test]
     fn a_request_can_be_accepted_with_its_own_numbers() {
-        let mut id = Id::from_request(DEVICE, PEER, b"hello".to_vec(), Terms::default());
+        let terms = Terms { qp_num: 0x1234, ..Terms::default() };
+        let mut id = Id::from_request(DEVICE, PEER, b"hello".to_vec(), terms);
         let event = id.poll_event().unwrap();
-        assert_eq!(event.kind, EventKind::ConnectRequest);
+        assert_eq!((event.kind, event.terms), (EventKind::ConnectRequest, terms));
         assert_eq!((event.responder_resources, event.initiator_depth), (32, 4));
         assert_eq!(event.private_data, b"hello");
         let param = ConnParam {
@@ -433,9 +434,11 @@ mod tests {
     fn established_reports_the_agreed_depths() {
         let mut id = id_in(State::Connecting);
         id.handle_agreed(Depths { ird: 5, ord: 6 });
-        id.handle_link_up(b"welcome".to_vec(), Terms::default());
+        let terms = Terms { qp_num: 0x1234, ..Terms::default() };
+        id.handle_link_up(b"welcome".to_vec(), terms);
         let event = id.poll_event().unwrap();
         assert_eq!((event.kind, event.status), (EventKind::Established, 0));
+        assert_eq!(event.terms, terms);
         assert_eq!((event.responder_resources, event.initiator_depth), (6, 5));
         assert_eq!(event.private_data, b"welcome");
         assert_eq!(id.depths(), Depths { ird: 5, ord: 6 });
@@ -448,6 +451,8 @@ mod tests {
         let event = id.poll_event().unwrap();
         assert_eq!((event.kind, event.status), (EventKind::Rejected, -111));
         assert_eq!(event.private_data, b"busy");
+        // What both could do, from this side's view.
+        assert_eq!((event.responder_resources, event.initiator_depth), (32, 4));
         assert_eq!(id.state(), State::Closed);
     }
 
@@ -467,8 +472,11 @@ mod tests {
         id.handle_response(b"yes".to_vec(), terms);
         let event = id.poll_event().unwrap();
         assert_eq!((event.kind, event.terms), (EventKind::ConnectResponse, terms));
+        assert_eq!(event.private_data, b"yes");
         assert_eq!((event.responder_resources, event.initiator_depth), (0, 3));
         id.establish().unwrap();
+        // Not before it is over.
+        id.handle_timewait_exit();
         assert_eq!((id.state(), id.poll_event()), (State::Connected, None));
         id.handle_link_down();
         id.handle_timewait_exit();
@@ -503,6 +511,7 @@ mod tests {
         assert_eq!(id.disconnect(), Ok(Close::Nothing));
         id.handle_link_down();
         id.handle_link_down();
+        id.handle_timewait_exit();
         assert_eq!(id.poll_event(), Some(Event::plain(EventKind::Disconnected)));
         assert_eq!(id.poll_event(), None);
 
@@ -523,6 +532,13 @@ mod tests {
             id.handle_link_down();
             assert_eq!(id.poll_event(), None);
         }
+    }
+
+    #[test]
+    fn giving_up_a_request_drops_its_attempt() {
+        let mut id = id_in(State::ConnectRequest);
+        assert_eq!(id.disconnect(), Ok(Close::Attempt));
+        assert_eq!(id.poll_event(), None);
     }
 
     #[test]
