@@ -19,6 +19,7 @@ mod preload;
 mod program;
 mod run;
 mod sys;
+mod tally_file;
 mod variables;
 mod watch;
 

@@ -19,16 +19,12 @@ use weft_host::tally::{self, Tally, Totals, Work};
 use crate::args::RunOptions;
 use crate::run::Environment;
 use crate::sys::{self, ChildExit};
+use crate::tally_file::TallyFile;
 use crate::{NO_TRAFFIC, variables};
-
-/// Where files that are only memory lie, if anywhere.
-const MEMORY_DIR: &str = "/dev/shm";
-/// How often a name for the tally is tried that is taken.
-const NAMES_MAX: u32 = 100;
 
 /// What is to be said and required when CMD has ended.
 pub struct Watch {
-    tally: PathBuf,
+    tally: TallyFile,
     /// The tally of the run that this one is part of.
     outer: Option<PathBuf>,
     names: [String; 2],
@@ -48,8 +44,8 @@ impl Watch {
         if !line && !options.require_traffic {
             return Ok(None);
         }
-        let tally = match create() {
-            Ok(path) => path,
+        let tally = match TallyFile::create() {
+            Ok(file) => file,
             // CMD shall not fail for a line that nobody asked this command for.
             Err(error) if !options.stats && !options.require_traffic => {
                 say(&format!("what CMD does is not counted: {error}"));
@@ -57,7 +53,7 @@ impl Watch {
             }
             Err(error) => return Err(error).context("counting what CMD does"),
         };
-        environment.set(tally::VARIABLE, tally.clone().into_os_string());
+        environment.set(tally::VARIABLE, tally.path().as_os_str().to_owned());
         let adapter = environment.get("WEFT_DEV").unwrap_or(OsStr::new("weft0"));
         let names = [adapter.to_string_lossy().into_owned(), "weft_iw0".into()];
         Ok(Some(Self { tally, outer, names, line, traffic: options.require_traffic }))
@@ -66,37 +62,27 @@ impl Watch {
     /// Says what CMD did, and gives the status that this process is to end with; or ends it by
     /// the signal that ended CMD.
     pub fn conclude(self, end: ChildExit) -> u8 {
-        // A tally that somebody removed says nothing.
-        let totals = Tally::read(&self.tally).unwrap_or_default();
-        if let Some(outer) = &self.outer {
+        let Self { tally, outer, names, line, traffic } = self;
+        let totals = tally.totals();
+        if let Some(outer) = &outer {
             let _ = Tally::add(outer, &totals);
         }
-        self.remove();
-        if self.line {
-            say(&summary(&totals, &self.names));
+        // Before this process may end by a signal.
+        drop(tally);
+        if line {
+            say(&summary(&totals, &names));
         }
         match end {
             ChildExit::Signal(signal) => {
                 sys::die_of(signal);
                 128_u8.wrapping_add(signal as u8)
             }
-            ChildExit::Status(0) if self.traffic && !totals.0.iter().any(Work::is_traffic) => {
+            ChildExit::Status(0) if traffic && !totals.0.iter().any(Work::is_traffic) => {
                 say(&idle(&totals));
                 NO_TRAFFIC
             }
             ChildExit::Status(status) => status,
         }
-    }
-
-    fn remove(&self) {
-        // It may be gone already.
-        let _ = std::fs::remove_file(&self.tally);
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.remove();
     }
 }
 
@@ -107,23 +93,6 @@ fn is_line_usual(environment: &Environment) -> bool {
     let in_ci = has("CI", "true") && !environment.is_quiet();
     let off = variables::switched_off(environment.get("WEFT"));
     has("WEFT_STATS", "on") || in_ci && !has("WEFT_STATS", "off") && !off
-}
-
-fn create() -> io::Result<PathBuf> {
-    let dirs = [PathBuf::from(MEMORY_DIR), std::env::temp_dir()];
-    let mut result = Err(io::ErrorKind::NotFound.into());
-    for dir in &dirs {
-        for number in 0..NAMES_MAX {
-            let path = dir.join(format!("weft-tally-{}-{number}", std::process::id()));
-            result = Tally::create(&path).map(|()| path);
-            match &result {
-                Ok(_) => return result,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(_) => break,
-            }
-        }
-    }
-    result
 }
 
 /// The line: `weft0: 1 connection, 5 operations, 320 bytes sent, 0 bytes received`.
@@ -194,15 +163,5 @@ mod tests {
         assert!(adapter(Work { contexts: 1, ..NONE }).contains("no connection was made"));
         let linked = Work { contexts: 1, connections: 1, ..NONE };
         assert!(adapter(linked).contains("nothing was sent"));
-    }
-
-    #[test]
-    fn tallies_of_one_process_differ() {
-        let paths = [create().unwrap(), create().unwrap()];
-        assert_ne!(paths[0], paths[1]);
-        for path in paths {
-            assert_eq!(Tally::read(&path).unwrap(), Totals::default());
-            std::fs::remove_file(path).unwrap();
-        }
     }
 }

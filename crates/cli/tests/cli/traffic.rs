@@ -1,6 +1,6 @@
 //! `weft run` that stays to say what CMD did: it must not be seen otherwise.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -89,13 +89,29 @@ fn cmd_dies_with_weft() {
     let mut stdout = child.stdout.take().unwrap();
     let mut ready = [0; 6];
     stdout.read_exact(&mut ready).unwrap();
-    let tally = format!("/dev/shm/weft-tally-{}-0", child.id());
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(9));
     // Its end of the pipe is closed once it is gone.
     assert_eq!(stdout.read(&mut ready).unwrap(), 0);
-    // Nobody was left to remove it.
-    let _ = std::fs::remove_file(tally);
+}
+
+#[test]
+fn the_next_run_removes_what_a_killed_one_left() {
+    let mut child = weft()
+        .args(["run", "--stats", "sh", "-c", "echo $WEFT_TALLY; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut path = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut path).unwrap();
+    let path = Path::new(path.trim());
+    // A run that begins meanwhile leaves it alone.
+    assert!(run(&["--stats", "true"]).status.success());
+    assert!(path.exists());
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    assert!(run(&["--stats", "true"]).status.success());
+    assert!(!path.exists(), "{}", path.display());
 }
 
 #[test]

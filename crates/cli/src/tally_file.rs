@@ -1,0 +1,123 @@
+//! The file that the processes of a run count into ([`Tally`]): its name, its owner, its end.
+//!
+//! The owner keeps the file locked while it lives, so a file without a lock was left by an owner
+//! that was killed, and whoever makes the next one removes it. A process id would not tell: ids are
+//! used again, and mean other processes in other namespaces.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use weft_host::tally::{Tally, Totals};
+
+/// Where files that are only memory lie, if anywhere.
+const MEMORY_DIR: &str = "/dev/shm";
+/// What the names of all such files begin with; the owner's process id and a number follow.
+const PREFIX: &str = "weft-tally-";
+/// Names tried until one is free.
+const NAMES_MAX: u32 = 100;
+
+/// A file to count into, as its owner has it; it is removed when this is dropped.
+pub struct TallyFile {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl TallyFile {
+    /// Makes a file with nothing counted yet, and removes those whose owners are dead.
+    ///
+    /// # Errors
+    /// No file can be made, neither in memory nor in the directory of temporary files.
+    pub fn create() -> io::Result<Self> {
+        let mut result = Err(io::ErrorKind::NotFound.into());
+        for dir in [PathBuf::from(MEMORY_DIR), std::env::temp_dir()] {
+            sweep(&dir);
+            for number in 0..NAMES_MAX {
+                let path = dir.join(format!("{PREFIX}{}-{number}", std::process::id()));
+                result = Self::create_at(path);
+                match &result {
+                    Ok(_) => return result,
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(_) => break,
+                }
+            }
+        }
+        result
+    }
+
+    fn create_at(path: PathBuf) -> io::Result<Self> {
+        Tally::create(&path)?;
+        // Another process may take it for one that was left, until it is locked.
+        let lock = File::open(&path).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
+        // Without a file system that has locks nobody removes it either.
+        let _ = lock.lock();
+        if lock.metadata()?.nlink() == 0 {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was counted until now; nothing if somebody removed the file.
+    pub fn totals(&self) -> Totals {
+        Tally::read(&self.path).unwrap_or_default()
+    }
+}
+
+impl Drop for TallyFile {
+    fn drop(&mut self) {
+        // It may be gone already.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the files of dead owners in a directory, as far as this user may.
+fn sweep(dir: &Path) {
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            // What cannot be looked at is somebody else's.
+            let _ = remove_left(&entry.path());
+        }
+    }
+}
+
+fn remove_left(path: &Path) -> io::Result<()> {
+    // The directory is everybody's: neither a link nor a pipe may lead this process astray.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let is_left = file.try_lock().is_ok() && file.metadata()?.nlink() > 0;
+    if is_left { std::fs::remove_file(path) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_process_differ_and_are_removed() {
+        let files = [TallyFile::create().unwrap(), TallyFile::create().unwrap()];
+        assert_ne!(files[0].path(), files[1].path());
+        for file in files {
+            assert_eq!(Tally::read(file.path()).unwrap(), Totals::default());
+            let path = file.path().to_owned();
+            drop(file);
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn only_what_has_no_owner_is_removed() {
+        let owned = TallyFile::create().unwrap();
+        let left = owned.path().with_extension("left");
+        Tally::create(&left).unwrap();
+        sweep(owned.path().parent().unwrap());
+        assert!(owned.path().exists());
+        assert!(!left.exists());
+    }
+}
