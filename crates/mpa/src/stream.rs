@@ -147,6 +147,7 @@ mod tests {
         assert_eq!([of(1448, false), of(1448, true)], [1442, 1430]);
         assert_eq!([of(8948, false), of(8948, true)], [8942, 8870]);
         assert_eq!([of(65483, false), of(u32::MAX, true)], [64768, 64768]);
+        assert_eq!([of(1451, false), of(1449, true)], [1442, 1430]);
         assert_eq!([of(0, false), of(100, true)], [128, 128]);
     }
 

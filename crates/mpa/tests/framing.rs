@@ -194,6 +194,35 @@ fn a_responder_waits_for_the_first_frame() {
     assert_eq!(responder.poll_transmit(&mut source, &Memory, &mut out, 1000), 1);
 }
 
+/// What TCP has taken nothing of can be taken back, whole frames only, and what is framed instead
+/// continues the stream: its markers are where they belong.
+#[test]
+fn frames_that_were_not_sent_can_be_replaced() {
+    for markers in [false, true] {
+        let segments: Vec<_> = (1..=4_u8).map(|i| Segment::of(&[i; 700])).collect();
+        let (mut source, mut out) = (Source::new(&segments[..3]), Gather::new());
+        let mut sender = stream(true, markers);
+        assert_eq!(sender.poll_transmit(&mut source, &Memory, &mut out, usize::MAX), 3);
+        let octets = flatten(&out);
+        let first = framed(true, markers, &segments[..1]).len();
+        let two = framed(true, markers, &segments[..2]).len();
+        sender.handle_transmitted(first + 10, &mut source);
+        assert!(!sender.forget_unsent());
+        sender.handle_transmitted(two - first - 10, &mut source);
+        assert!(sender.forget_unsent());
+        assert_eq!(source.acked, [0, 1]);
+
+        let (mut last, mut out) = (Source::new(&segments[3..]), Gather::new());
+        assert_eq!(sender.poll_transmit(&mut last, &Memory, &mut out, usize::MAX), 1);
+        let sent = [&octets[..two], &flatten(&out)].concat();
+        sender.handle_transmitted(sent.len() - two, &mut last);
+        assert_eq!(last.acked, [0]);
+        let mut sink = Sink::default();
+        assert_eq!(stream(true, markers).handle_received(&sent, &mut sink), Ok(sent.len()));
+        assert_eq!(sink.placed, [0, 1, 3].map(|at: usize| segments[at].ulpdu()));
+    }
+}
+
 #[test]
 fn a_released_responder_speaks_first() {
     let mut source = Source::new(&[Segment::of(&[2; 14])]);

@@ -152,6 +152,7 @@ fn a_responder_settles_depths_and_indications() {
                     let expected = block(ab & 2, reply_ird, bits, reply_ord);
                     assert_eq!(reply[20..], expected, "{ab} {cd} {ird} {ord}");
                     assert_eq!((agreed.ird, agreed.ord), (own_ird, ird.min(20)));
+                    assert_eq!((agreed.peer_ird, agreed.peer_ord), (Some(ird), Some(ord)));
                 }
             }
         }
@@ -234,6 +235,15 @@ fn an_initiator_refuses_what_it_did_not_ask_for() {
 }
 
 #[test]
+fn without_blocks_each_end_keeps_its_own_depths() {
+    let initiator = Initiator::new(Offer { enhanced: false, ..Offer::new(16, 5) }).unwrap();
+    let agreed = accepted(&initiator, &reply(C, 1, b""));
+    assert_eq!((agreed.ird, agreed.ord), (16, 5));
+    let (_, agreed) = respond(&initiator.request(), &Offer::new(8, 3));
+    assert_eq!((agreed.ird, agreed.ord), (8, 3));
+}
+
+#[test]
 fn crc_of_the_reply_counts_when_we_did_not_ask() {
     let initiator = Initiator::new(Offer { crc: false, ..Offer::new(1, 1) }).unwrap();
     for crc in BOOLS {
@@ -254,14 +264,27 @@ fn replies_of_siw() {
     assert_eq!(initiator.handle_reply(&reply(0x30, 2, &[])), Ok(refusal.clone()));
     // It refuses markers without the announcement.
     assert_eq!(initiator.handle_reply(&reply(0x60, 1, &[])), Ok(refusal));
+    // A block is looked for only where it is announced and the revision knows of it.
+    let whole = |words: &[u8]| Reply::Rejected {
+        private_data: words.to_vec(),
+        peer_ird: None,
+        peer_ord: None,
+    };
+    for (flags, revision) in [(R | S, 1), (R, 2)] {
+        let refused = initiator.handle_reply(&reply(flags, revision, b"words"));
+        assert_eq!(refused, Ok(whole(b"words")), "{revision}");
+    }
     // Reserved flags come back from it.
     accepted(&initiator, &reply(0x5f, 2, &[0x80, 16, 0x80, 16]));
 }
 
 #[test]
 fn siw_gets_an_inbound_depth_that_it_cannot_round_up() {
-    let initiator = Initiator::new(Offer::new(3, 3)).unwrap();
-    assert_eq!(initiator.request()[20..], block(2, 4, 3, 3));
+    let asks = |offer| Initiator::new(offer).unwrap().request()[20..].to_vec();
+    assert_eq!(asks(Offer::new(3, 3)), block(2, 4, 3, 3));
+    // No depth is none; the largest has a meaning of its own, so no end asks for it.
+    assert_eq!(asks(Offer::new(0, 0)), block(2, 0, 3, 1));
+    assert_eq!(asks(Offer::new(1, u16::MAX)), block(2, 1, 3, 0x3ffe));
     let (bytes, agreed) = respond(&request(S, 2, &block(0, 3, 0, 5)), &Offer::new(3, 3));
     assert_eq!((&bytes[20..], agreed.ird), (&block(0, 8, 0, 3)[..], 8));
 }
