@@ -1,10 +1,10 @@
 //! A queue pair's place for its connection: the lock, the doorbell, and who has the lease.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use weft_os::clock;
+use weft_os::clock::{self, ns_at};
 use weft_os::fds::HighFd;
 use weft_reactor::{Leased, Readiness, Source};
 use weft_rnic::shuttle::Route;
@@ -14,27 +14,16 @@ use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
 use crate::Progress;
-use crate::backoff::Backoff;
 use crate::connections::Connection;
 use crate::device_kind::Personality;
 use crate::diagnostics::{self, ToldState};
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::driver::{Driver, LinkWatcher, Notices, Woken};
 use crate::host::Host;
+use crate::lease::{Doorbell, Lease};
+use crate::poll_history::PollHistory;
 use crate::qp_faults::QpFaultInjector;
 use crate::slot::Slot;
-
-/// Doorbells whose work goes out together.
-const BATCH: u32 = 16;
-/// Doorbells between two polls that make a stream.
-const STREAM: u32 = 8;
-/// Empty polls closer together than this are a loop, which takes the lease.
-const POLL_LOOP: Duration = Duration::from_micros(50);
-
-/// Each arrival that nobody sees takes as long as a lease.
-const UNSEEN_BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// One acknowledgement in this time may be late by as long as a lease.
-const DEFERRED_BACKOFF_MAX: Duration = Duration::from_millis(200);
 
 /// What has come of a step.
 struct Outcome {
@@ -44,37 +33,23 @@ struct Outcome {
     over: Option<Box<Driver>>,
 }
 
+/// What the lock of a slot protects.
+struct Guarded {
+    /// Boxed, because a step may take it out, and moving it costs even a step that does not.
+    driver: Option<Box<Driver>>,
+    polls: PollHistory,
+}
+
 /// A queue pair's place for its connection.
 pub(crate) struct ConnSlot {
     host: Arc<Host>,
-    /// Boxed, because a step may take it out, and moving it costs even a step that does not.
-    slot: Slot<Option<Box<Driver>>, Outcome>,
+    slot: Slot<Guarded, Outcome>,
     attached: AtomicBool,
     /// Its messages wait for their receives without end.
     waits_forever: AtomicBool,
     /// The process it was made in; a forked child leaves it alone.
     generation: usize,
-    /// Whether the engine looks at this connection every now and then.
-    attended: AtomicBool,
-    /// Doorbells since the last poll.
-    rung: AtomicU32,
-    /// Whether there were many before the last poll, so that there will be many again.
-    streaming: AtomicBool,
-    /// A polling thread has done work here since the engine last looked. That may have taken as
-    /// long as a lease lasts.
-    worked: AtomicBool,
-    /// Nanoseconds from `born` to the last empty poll of its own completion queues.
-    owned_at: AtomicU64,
-    /// The same, of any completion queue of the process.
-    polled_at: AtomicU64,
-    /// The same, to the last doorbell that left its work to a poll.
-    deferred_at: AtomicU64,
-    /// From leases: a program that polls memory after it polled a completion queue leaves what
-    /// arrives unseen while it has the lease.
-    lease_backoff: Backoff,
-    /// From having acknowledgements wait for its next call: it stays away after a completion.
-    defer_backoff: Backoff,
-    born: Instant,
+    lease: Lease,
     qp: Weak<Qp>,
     /// Where its requests complete: sends, and receives.
     cqs: [Arc<Cq>; 2],
@@ -109,20 +84,11 @@ impl ConnSlot {
         let cqs = [Arc::clone(qp.send_cq()), Arc::clone(qp.recv_cq())];
         Arc::new_cyclic(|this| Self {
             host: Arc::clone(host),
-            slot: Slot::new(None),
+            slot: Slot::new(Guarded { driver: None, polls: PollHistory::new() }),
             attached: AtomicBool::new(false),
             waits_forever: AtomicBool::new(false),
             generation: host.generation(),
-            attended: AtomicBool::new(false),
-            rung: AtomicU32::new(0),
-            streaming: AtomicBool::new(false),
-            worked: AtomicBool::new(false),
-            owned_at: AtomicU64::new(0),
-            polled_at: AtomicU64::new(0),
-            deferred_at: AtomicU64::new(0),
-            lease_backoff: Backoff::up_to(UNSEEN_BACKOFF_MAX),
-            defer_backoff: Backoff::up_to(DEFERRED_BACKOFF_MAX),
-            born: clock::now(),
+            lease: Lease::new(),
             qp: Arc::downgrade(qp),
             cqs,
             number,
@@ -146,7 +112,7 @@ impl ConnSlot {
         if self.waits_forever.load(Ordering::Acquire) {
             driver.wait_for_recv_forever();
         }
-        *self.lock() = Some(driver);
+        self.slot.lock().driver = Some(driver);
         self.attached.store(true, Ordering::Release);
         self.host.local().connections.enlist(this);
         self.drive(SEND | RECEIVE | TIME);
@@ -164,7 +130,7 @@ impl ConnSlot {
 
     /// Gives the connection away, so that another one may be held.
     pub fn release(&self) -> Option<Box<Driver>> {
-        let driver = self.lock().take()?;
+        let driver = self.slot.lock().driver.take()?;
         self.attached.store(false, Ordering::Release);
         self.host.local().connections.strike(self);
         Some(driver)
@@ -180,10 +146,6 @@ impl ConnSlot {
         self.this.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Box<Driver>>> {
-        self.slot.lock()
-    }
-
     /// Whether it has, or had, a connection that this process may touch.
     pub fn is_attached(&self) -> bool {
         self.attached.load(Ordering::Acquire) && !self.is_inherited()
@@ -196,32 +158,43 @@ impl ConnSlot {
 
     /// Who does what below the verbs, while there is a connection.
     pub fn capabilities(&self) -> Option<Capabilities> {
-        self.lock().as_deref().and_then(Driver::capabilities)
+        self.inspect(|driver| driver.and_then(Driver::capabilities))
+    }
+
+    /// Looks at the connection. Who found the lock taken meanwhile has left its work to this
+    /// thread.
+    fn inspect<T>(&self, look: impl FnOnce(Option<&Driver>) -> T) -> T {
+        let found = look(self.slot.lock().driver.as_deref());
+        self.drive(0);
+        found
     }
 
     /// Does what `work` says on this thread, or leaves it to the thread that holds the lock.
     pub fn drive(&self, work: u8) {
-        self.slot.drive(work, |guard| self.step(guard, clock::now(), |_| ()));
+        self.slot.drive(work, |guard| self.step(guard, clock::now()));
     }
 
     /// Runs `change` on the connection and everything that follows from it.
     fn with_driver(&self, change: impl FnOnce(&mut Driver)) {
-        let guard = self.lock();
-        self.step(guard, clock::now(), change);
+        self.with_guarded(|guarded| {
+            if let Some(driver) = &mut guarded.driver {
+                change(driver);
+            }
+        });
+    }
+
+    fn with_guarded(&self, change: impl FnOnce(&mut Guarded)) {
+        let mut guard = self.slot.lock();
+        change(&mut guard);
+        self.step(guard, clock::now());
         self.drive(0);
     }
 
-    fn step(
-        &self,
-        guard: MutexGuard<'_, Option<Box<Driver>>>,
-        now: Instant,
-        change: impl FnOnce(&mut Driver),
-    ) {
-        let act = |held: &mut Option<Box<Driver>>, work| {
-            let driver = held.as_deref_mut()?;
-            change(driver);
+    fn step(&self, guard: MutexGuard<'_, Guarded>, now: Instant) {
+        let act = |guarded: &mut Guarded, work| {
+            let driver = guarded.driver.as_deref_mut()?;
             let notices = self.act(driver, work, now);
-            let over = held.take_if(|driver| driver.is_over());
+            let over = guarded.driver.take_if(|driver| driver.is_over());
             (over.is_some() || !notices.are_none()).then_some(Outcome { notices, over })
         };
         self.slot.step(guard, act, |outcome| self.tell(outcome));
@@ -256,7 +229,7 @@ impl ConnSlot {
         drop(over);
         // Another connection may have been attached meanwhile.
         if self.is_attached()
-            && self.lock().is_some()
+            && self.inspect(|driver| driver.is_some())
             && let Some(this) = self.this.upgrade()
         {
             self.host.local().connections.enlist(this);
@@ -277,51 +250,53 @@ impl ConnSlot {
         if !self.is_attached() {
             return;
         }
-        self.owned_at.store(self.elapsed(now), Ordering::Release);
-        self.count_doorbells();
+        self.lease.note_own_poll(ns_at(now));
+        self.lease.end_run();
         // Waiting for the holder, which may need this very core, beats spinning until the scheduler
         // sees to it.
-        self.poll_locked(self.lock(), now);
+        self.poll_locked(self.slot.lock(), now);
     }
 
-    fn poll_locked(&self, mut guard: MutexGuard<'_, Option<Box<Driver>>>, now: Instant) {
-        let Some(driver) = guard.as_deref_mut() else { return };
-        let at = self.elapsed(now);
-        let last = self.polled_at.swap(at, Ordering::AcqRel);
-        let looping = self.host.settings().progress == Progress::Inline
-            || at.saturating_sub(last) < POLL_LOOP.as_nanos() as u64;
+    fn poll_locked(&self, mut guard: MutexGuard<'_, Guarded>, now: Instant) {
+        let Guarded { driver: Some(driver), polls } = &mut *guard else { return };
+        let inline = self.host.settings().progress == Progress::Inline;
+        let looping = polls.note(now) || inline;
         // Who waits for an event may stop polling at any moment.
         let lease = looping
-            && !self.lease_backoff.holds(at)
+            && !polls.lease_backoff.holds(now)
             && !driver.is_leased()
             && !self.cqs.iter().any(|cq| cq.is_armed());
-        driver.schedule().patient = looping && !self.defer_backoff.holds(at);
+        driver.schedule().patient = looping && !polls.defer_backoff.holds(now);
         let work = driver.look();
         let plain = !lease && work == RECEIVE && self.slot.pending() == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
             drop(guard);
         } else {
-            let work = if plain { 0 } else { work };
-            self.slot.leave(work);
-            self.step(guard, now, |driver| self.set_leased(driver, lease || driver.is_leased()));
-            self.worked.store(true, Ordering::Release);
+            if lease {
+                self.set_leased(driver, true);
+            }
+            if !plain {
+                self.slot.leave(work);
+            }
+            self.step(guard, now);
+            self.lease.note_work();
         }
         self.drive(0);
-        if lease {
+        if lease && self.lease.claim() {
             self.attend();
         }
     }
 
-    /// The application is about to sleep until something happens: the engine takes over at once.
+    /// The application is about to sleep until something happens: the reactor takes over at once.
     pub fn rest(&self) {
-        self.polled_at.store(0, Ordering::Release);
         if self.is_attached() {
-            self.end_lease();
+            self.with_guarded(|Guarded { driver, polls }| {
+                polls.forget();
+                if let Some(driver) = driver {
+                    self.set_leased(driver, false);
+                }
+            });
         }
-    }
-
-    fn end_lease(&self) {
-        self.with_driver(|driver| self.set_leased(driver, false));
     }
 
     fn set_leased(&self, driver: &mut Driver, leased: bool) {
@@ -334,68 +309,53 @@ impl ConnSlot {
 
     /// Takes the lease from a thread that has stopped polling, which has its consequences if
     /// something arrived that it did not see, or waited for it to leave.
-    fn take_lease(&self) {
-        let (mut unseen, mut unsaid) = (false, false);
-        self.with_driver(|driver| {
-            unseen = driver.is_leased() && driver.has_arrivals();
-            unsaid = driver.has_deferred_reply();
+    fn take_lease(&self, mut guard: MutexGuard<'_, Guarded>) {
+        let now = clock::now();
+        if let Guarded { driver: Some(driver), polls } = &mut *guard {
+            if driver.is_leased() && driver.has_arrivals() {
+                polls.lease_backoff.begin(now);
+            }
+            if driver.has_deferred_reply() {
+                polls.defer_backoff.begin(now);
+            }
             self.set_leased(driver, false);
-        });
-        let now = self.elapsed(clock::now());
-        if unseen {
-            self.lease_backoff.begin(now);
         }
-        if unsaid {
-            self.defer_backoff.begin(now);
-        }
+        self.step(guard, now);
     }
 
-    /// Posted work waits: sends it from here, or has the engine send it.
+    /// Posted work waits: sends it from here, or has the reactor send it.
     ///
     /// A program that posts many requests one by one between its polls has them sent in batches:
     /// a doorbell in the middle of a batch leaves its work to the next poll. Should that not come,
-    /// the engine finds the work within a millisecond and there are no more batches for this
+    /// the reactor finds the work within a millisecond and there are no more batches for this
     /// program until it streams again.
     pub fn ring(&self) {
         if self.host.settings().progress == Progress::Engine {
             self.with_driver(|driver| driver.schedule().blocked = true);
             return;
         }
-        let rung = self.rung.fetch_add(1, Ordering::AcqRel);
-        if rung.is_multiple_of(BATCH) || !self.streaming.load(Ordering::Acquire) {
-            self.drive(SEND);
-            return;
+        match self.lease.ring() {
+            Doorbell::Send => return self.drive(SEND),
+            Doorbell::Leave => {}
+            Doorbell::LeaveAndAttend => self.attend(),
         }
-        self.attend();
         self.slot.leave(SEND);
-        // The engine may have looked for the last time just before.
-        if !self.attended.load(Ordering::SeqCst) {
+        // The reactor may have looked for the last time just before.
+        if !self.lease.is_attended() {
             self.drive(0);
         }
     }
 
     /// A poll found something: work that waited for it goes out.
     pub fn flush(&self) {
-        if self.count_doorbells() > 1 {
+        if self.lease.end_run() > 1 {
             self.drive(0);
         }
     }
 
-    /// Ends a run of doorbells; says how long it was.
-    fn count_doorbells(&self) -> u32 {
-        let rung = self.rung.swap(0, Ordering::AcqRel);
-        if rung > 0 {
-            self.streaming.store(rung >= STREAM, Ordering::Release);
-        }
-        rung
-    }
-
-    /// Has the engine look after this connection until nothing happens for a while.
+    /// Has the reactor look after this connection until nothing happens for a while.
     fn attend(&self) {
-        self.deferred_at.store(self.elapsed(clock::now()), Ordering::Release);
-        if !self.attended.swap(true, Ordering::SeqCst) {
-            self.host.reactor().lease(self.this.clone());
-        }
+        self.host.reactor().lease(self.this.clone());
     }
 
     /// Says what the program set for its requests; see [`Driver::set_requester`].
@@ -438,7 +398,7 @@ impl ConnSlot {
 
     /// The connection, for a thread that ends the process. It does not wait for the lock: a signal
     /// handler may have interrupted its holder.
-    fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Option<Box<Driver>>>> {
+    fn seize(&self, until: Instant) -> Option<MutexGuard<'_, Guarded>> {
         loop {
             if let Some(guard) = self.slot.try_lock() {
                 return Some(guard);
@@ -457,16 +417,11 @@ impl ConnSlot {
             self.with_driver(|driver| driver.abandon());
         }
     }
-
-    fn elapsed(&self, now: Instant) -> u64 {
-        now.saturating_duration_since(self.born).as_nanos() as u64
-    }
 }
 
 impl Connection for ConnSlot {
     fn help(&self, now: Instant) {
-        let owned = Duration::from_nanos(self.owned_at.load(Ordering::Acquire));
-        if self.born + owned + POLL_LOOP < now
+        if !self.lease.is_polled(ns_at(now))
             && let Some(guard) = self.slot.try_lock()
         {
             self.poll_locked(guard, now);
@@ -480,7 +435,9 @@ impl Connection for ConnSlot {
     }
 
     fn flush_now(&self, until: Instant) {
-        if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
+        if let Some(driver) =
+            self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
+        {
             driver.work(SEND, clock::now());
         }
     }
@@ -513,7 +470,9 @@ impl Source for ConnSlot {
     }
 
     fn at_exit(&self, until: Instant) {
-        if let Some(driver) = self.seize(until).as_mut().and_then(|guard| guard.as_deref_mut()) {
+        if let Some(driver) =
+            self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
+        {
             driver.flush_at_exit(until);
             if let Some(tally) = self.host.tally() {
                 driver.note_work(tally);
@@ -524,28 +483,28 @@ impl Source for ConnSlot {
 
 impl Leased for ConnSlot {
     fn reclaim(&self, before: Instant) -> bool {
-        let missed = self.slot.pending() & SEND != 0;
-        if missed {
-            self.streaming.store(false, Ordering::Release);
-        }
         // Who is at work, or was just now, will poll again: taking the lease would make two threads
         // share the work, often on one core.
-        let working = self.worked.swap(false, Ordering::AcqRel) || self.slot.try_lock().is_none();
-        let last = |at: &AtomicU64| at.load(Ordering::Acquire);
-        let last = last(&self.polled_at).max(last(&self.deferred_at));
-        let idle = !working && last < self.elapsed(before);
-        if idle {
-            self.attended.store(false, Ordering::SeqCst);
-            self.take_lease();
-        } else if missed {
-            self.drive(0);
+        let guard = self.slot.try_lock();
+        let idle = guard.as_ref().is_some_and(|guarded| guarded.polls.is_over(before));
+        let over = self.lease.look(idle);
+        if self.slot.pending() & SEND != 0 {
+            self.lease.end_stream();
         }
-        idle
+        match guard {
+            Some(guard) if over => self.take_lease(guard),
+            guard => drop(guard),
+        }
+        // What a poll has missed, and what was left to the holder of the lock, which this was.
+        self.drive(0);
+        over
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Context, HostSetup, QpInit};
     use weft_verbs::{QpCap, QpType};
@@ -573,11 +532,13 @@ mod tests {
             cookie: 0,
         });
         let cell = Arc::clone(&qp.unwrap().cell);
-        let long_after = cell.born + Duration::from_secs(1);
-        let at_work = cell.lock();
+        let long_after = clock::now() + Duration::from_secs(1);
+        assert!(cell.lease.claim());
+        assert!(!cell.reclaim(long_after), "it was taken since the last look");
+        let at_work = cell.slot.lock();
         assert!(!cell.reclaim(long_after), "somebody works on it now");
         drop(at_work);
-        cell.worked.store(true, Ordering::Release);
+        cell.lease.note_work();
         assert!(!cell.reclaim(long_after), "somebody did since the last look");
         assert!(cell.reclaim(long_after), "nobody did since then");
     }

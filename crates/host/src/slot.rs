@@ -50,12 +50,14 @@ impl<T, N> Slot<T, N> {
     /// Has `step` do `work` and what others have left, unless somebody has the lock, who will.
     /// `step` takes the flags by [`Slot::step`].
     pub fn drive(&self, work: u8, mut step: impl FnMut(MutexGuard<'_, T>)) {
-        self.leave(work);
         // A read that also writes sees every flag of those who found this thread's lock taken: one
         // that came later finds it free.
-        while self.pending.fetch_or(0, Ordering::AcqRel) != 0 {
+        let left = |work| self.pending.fetch_or(work, Ordering::SeqCst) | work;
+        let mut pending = left(work);
+        while pending != 0 {
             let Some(guard) = self.try_lock() else { return };
             step(guard);
+            pending = left(0);
         }
     }
 

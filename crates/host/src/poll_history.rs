@@ -1,0 +1,67 @@
+//! What the holder of a slot's lock knows of how an application polls.
+
+use std::time::{Duration, Instant};
+
+use crate::backoff::Backoff;
+use crate::lease::POLL_LOOP_NS;
+
+/// Each arrival that nobody sees takes as long as a lease.
+const UNSEEN_BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// One acknowledgement in this time may be late by as long as a lease.
+const DEFERRED_BACKOFF_MAX: Duration = Duration::from_millis(200);
+
+/// When an application polled last, and what it must not be trusted with for a while.
+pub(crate) struct PollHistory {
+    /// The last empty poll of any completion queue of the process.
+    last: Option<Instant>,
+    /// From leases: a program that polls memory after it polled a completion queue leaves what
+    /// arrives unseen while it has the lease.
+    pub lease_backoff: Backoff,
+    /// From having acknowledgements wait for its next call: it stays away after a completion.
+    pub defer_backoff: Backoff,
+}
+
+impl PollHistory {
+    /// No poll yet, and no harm done.
+    pub fn new() -> Self {
+        Self {
+            last: None,
+            lease_backoff: Backoff::up_to(UNSEEN_BACKOFF_MAX),
+            defer_backoff: Backoff::up_to(DEFERRED_BACKOFF_MAX),
+        }
+    }
+
+    /// Notes an empty poll; whether it and the one before are a loop.
+    pub fn note(&mut self, now: Instant) -> bool {
+        let last = self.last.replace(now);
+        let pause = Duration::from_nanos(POLL_LOOP_NS);
+        last.is_some_and(|last| now.saturating_duration_since(last) < pause)
+    }
+
+    /// The next poll begins a loop at most.
+    pub fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// Whether there was no poll since `before`.
+    pub fn is_over(&self, before: Instant) -> bool {
+        self.last.is_none_or(|last| last < before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_that_follow_closely_are_a_loop_until_they_are_forgotten() {
+        let (start, pause) = (weft_os::clock::now(), Duration::from_nanos(POLL_LOOP_NS));
+        let mut polls = PollHistory::new();
+        assert!(polls.is_over(start) && !polls.note(start));
+        assert!(polls.note(start + pause / 2));
+        assert!(!polls.note(start + pause * 3 / 2), "too late");
+        assert!(!polls.is_over(start + pause) && polls.is_over(start + pause * 2));
+        polls.forget();
+        assert!(!polls.note(start + pause * 3 / 2));
+    }
+}
