@@ -28,7 +28,7 @@ pub struct AbandonedConnects(Mutex<HashMap<u64, Arc<AbandonedConnect>>>);
 struct AbandonedConnect {
     id: u64,
     cm: Arc<CmId>,
-    /// Keeps the queue pair.
+    /// Keeps the queue pair until the peer has answered.
     _stream: Mutex<SdpStream>,
     table: &'static AbandonedConnects,
 }

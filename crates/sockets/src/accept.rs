@@ -1,4 +1,4 @@
-//! What becomes of the connections that an application accepts.
+//! Chooses SDP or TCP for each connection that an application accepts.
 
 use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
@@ -8,7 +8,7 @@ use crate::registry::Registry;
 use crate::strict;
 use crate::sys::{self, Inode};
 
-/// What an application gets for a connection that it has accepted.
+/// The socket that an application gets for an accepted connection.
 pub enum AcceptResult {
     /// This socket in place of TCP's: the peer speaks SDP.
     Sdp(OwnedFd),
@@ -18,7 +18,8 @@ pub enum AcceptResult {
     Nothing,
 }
 
-/// What the application gets for `stream`, which it has accepted from `peer` at the listener `fd`.
+/// Chooses the application's socket for `stream`, which it has accepted from `peer` at the listener
+/// `fd`.
 pub fn accepted(fd: RawFd, stream: RawFd, peer: SocketAddr) -> AcceptResult {
     let settings = &Registry::get().env().settings;
     match sys::inode(fd).and_then(|socket| claim(fd, socket, stream, peer)) {

@@ -10,30 +10,30 @@
 
 use std::ffi::c_int;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Source, Token};
+use weft_reactor::{Interest, Source};
 
 use crate::memory::MemoryParts;
 use crate::names::SocketEnds;
-use crate::rdma;
 use crate::sys::{self, Inode};
+use crate::watched_fd::WatchedFd;
 
 /// Attempts to find a free name.
 const NAME_TRIES: u32 = 8;
 /// Sizes in bytes of the writes that fill a socket; each is used until one does not fit.
 const JAM_BYTES: [usize; 3] = [1 << 16, 1 << 10, 1];
 
-/// What the application has written.
+/// A read of the application's output.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AppRead {
-    /// Nothing for now.
+    /// No data is there; try again when the socket is readable.
     Nothing,
-    /// This many bytes.
+    /// This many bytes were read.
     Bytes(usize),
-    /// An urgent byte.
+    /// One urgent byte (`MSG_OOB`), read apart from the others.
     Urgent(u8),
     /// The end of its stream.
     End,
@@ -43,12 +43,11 @@ pub enum AppRead {
 
 /// This library's end of a pair.
 pub struct AppSocket {
-    fd: HighFd,
+    /// Its descriptor; the reactor reports when the application has written or reads.
+    pub fd: WatchedFd,
     /// The application's socket, and the descriptor where it was put.
     other: Inode,
     at: RawFd,
-    token: Option<Token>,
-    interest: Interest,
     /// Bytes that the socket had no room for, and how many of them are written.
     rest: Vec<u8>,
     written: usize,
@@ -84,15 +83,11 @@ impl AppSocket {
             }
         }
         let other = sys::inode(raw).ok_or(ErrorKind::NotFound)?;
-        let fd = HighFd::new(ours);
-        let interest = Interest::NONE;
-        let token = Some(rdma::host().reactor().add(fd.as_fd(), interest, source));
+        let fd = WatchedFd::new(HighFd::new(ours), Interest::NONE, source);
         let socket = Self {
             fd,
             other,
             at,
-            token,
-            interest,
             rest: Vec::new(),
             written: 0,
             is_full: false,
@@ -104,13 +99,13 @@ impl AppSocket {
         Ok((theirs, socket))
     }
 
-    /// The application's socket.
+    /// The inode of the application's socket.
     pub fn other(&self) -> Inode {
         self.other
     }
 
     fn raw(&self) -> RawFd {
-        self.fd.as_fd().as_raw_fd()
+        self.fd.raw()
     }
 
     /// Fills the application's socket, so that it is not writable while the connection is made.
@@ -196,7 +191,7 @@ impl AppSocket {
         self.rest.extend_from_slice(&bytes[count..]);
     }
 
-    /// Writes an urgent byte.
+    /// Writes an urgent byte (`MSG_OOB`).
     pub fn write_urgent(&mut self, byte: u8) {
         self.urgent = Some(byte);
         self.write_rest();
@@ -255,28 +250,6 @@ impl AppSocket {
         sys::poll_now(self.raw(), 0) & libc::POLLHUP != 0
     }
 
-    /// Changes what the engine watches it for.
-    pub fn watch(&mut self, interest: Interest) {
-        if let Some(token) = self.token
-            && self.interest != interest
-        {
-            self.interest = interest;
-            rdma::host().reactor().modify(token, interest);
-        }
-    }
-
-    /// Whether the engine watches it.
-    pub fn is_watched(&self) -> bool {
-        self.token.is_some()
-    }
-
-    /// Ends the watch for good.
-    pub fn ignore(&mut self) {
-        if let Some(token) = self.token.take() {
-            rdma::host().reactor().remove(token);
-        }
-    }
-
     /// Makes the application find a reset: the kernel reports one if this end is closed with unread
     /// data, so there must be some.
     pub fn reset(self) {
@@ -302,11 +275,5 @@ impl AppSocket {
     /// connection is in use.
     fn may_be_elsewhere(&self) -> bool {
         self.jam == 0
-    }
-}
-
-impl Drop for AppSocket {
-    fn drop(&mut self) {
-        self.ignore();
     }
 }

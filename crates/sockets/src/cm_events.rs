@@ -19,12 +19,12 @@ pub struct CmEvents {
     handlers: CmHandlers,
 }
 
-/// What is called for the events of a process.
+/// The callbacks of a process for events of the connection manager.
 #[derive(Clone, Copy)]
 pub struct CmHandlers {
-    /// Called once the channel is open, and the engine runs.
+    /// Called once the channel is open, and the reactor runs.
     pub opened: fn(),
-    /// Called for each event.
+    /// Called for each event, in the order of arrival.
     pub dispatch: fn(Delivery),
 }
 
@@ -40,7 +40,7 @@ impl Source for ChannelSource {
 }
 
 impl CmEvents {
-    /// Has `handlers` called.
+    /// Events whose channel is opened later, by [`CmEvents::channel`].
     pub const fn new(handlers: CmHandlers) -> Self {
         Self { channel: TryOnceLock::new(), draining: Mutex::new(()), handlers }
     }

@@ -31,17 +31,17 @@ use crate::fabric::{Fabric, conn_param};
 use crate::names::SocketEnds;
 use crate::registry::Registry;
 use crate::report::Carrier;
-use crate::shadow_tcp::ShadowTcp;
 use crate::stream::SdpStream;
+use crate::watched_fd::WatchedFd;
 use crate::{address, rdma, strict, sys};
 
 /// How long address resolution may take: the answer is in the kernel's tables.
 const ROUTE_LIMIT: Duration = Duration::from_secs(1);
 
-/// What the hook of `connect` does.
+/// The return value of the hook of `connect`.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ConnectResult {
-    /// It returns success.
+    /// Returns 0.
     Done,
     /// It calls the real function.
     Bypass,
@@ -68,7 +68,7 @@ pub fn connect(fd: RawFd, remote: SocketAddr) -> ConnectResult {
     }
 }
 
-/// A call of `connect`.
+/// The arguments of a `connect`, and the state of its socket.
 struct ConnectCall {
     fd: RawFd,
     /// The flags of the application's socket before the call.
@@ -126,7 +126,7 @@ impl ConnectCall {
         let raised = waiter.as_raw_fd();
         let mut inner = self.conn.lock();
         let source = self.conn.fd_source(ConnPart::Shadow);
-        inner.shadow = Some(ShadowTcp::new(tcp, Interest::NONE, source));
+        inner.shadow = Some(WatchedFd::new(tcp, Interest::NONE, source));
         let attempt = inner.attempt.as_ref().ok_or(None)?;
         if !attempt.fabric.sdp_first {
             inner.call_tcp().map_err(Some)?;

@@ -1,4 +1,4 @@
-//! What every connection and listener of a process uses: settings, reports, devices, buffers,
+//! Shared by all connections and listeners of a process: settings, reports, devices, buffers,
 //! events of the connection manager, and the epoll instances of the application.
 
 use std::sync::Arc;
@@ -17,11 +17,11 @@ pub const SCRATCH_BYTES: usize = 256 << 10;
 
 /// The environment of the connections of a process.
 pub struct Env {
-    /// What the user asks for.
+    /// Settings from the environment.
     pub settings: Arc<SocketSettings>,
-    /// Lines on stderr.
+    /// The reports on stderr.
     pub reports: Reports,
-    /// The devices below SDP.
+    /// The devices that carry SDP.
     pub devices: SdpDevices,
     /// Buffers of [`SCRATCH_BYTES`] for bytes in transit.
     pub scratch: Warm,

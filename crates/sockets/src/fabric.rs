@@ -15,9 +15,9 @@ const RETRIES_UNLIMITED: u8 = 7;
 /// A device, and the transport that connects its queue pairs.
 #[derive(Clone, Copy)]
 pub struct Fabric {
-    /// The device.
+    /// The kind of device.
     pub personality: Personality,
-    /// Its transport.
+    /// The transport of that device.
     pub transport: Transport,
     /// The transport's name, for people.
     pub name: &'static str,
@@ -26,7 +26,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// iWARP, or Shuttle.
+    /// iWARP if `iwarp`, else Shuttle.
     pub fn new(iwarp: bool) -> Self {
         if iwarp {
             let (personality, transport) = (Personality::Iwarp, Transport::Iwarp);

@@ -459,7 +459,7 @@ fn is_of_ip(level: c_int) -> bool {
     matches!(level, libc::IPPROTO_TCP | libc::IPPROTO_IP | libc::IPPROTO_IPV6)
 }
 
-/// Runs `act` on the TCP connection beside a stream. Where another process has that, `act` runs on
+/// Runs `act` on the shadow TCP connection of a stream. If another process has that, `act` runs on
 /// a new socket, whose answer is the same.
 fn on_tcp(fd: RawFd, ends: SocketEnds, act: impl Fn(RawFd) -> c_int) -> c_int {
     if let Some(done) = conn_of(fd).and_then(|conn| conn.with_shadow(&act)) {

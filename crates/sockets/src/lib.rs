@@ -54,6 +54,7 @@ mod shadow_tcp;
 mod stream;
 mod strict;
 mod sys;
+mod watched_fd;
 mod watches;
 
 /// Serves from a reserve what the C library refuses, so that no allocation ends an application.

@@ -47,7 +47,7 @@ struct Peers {
 pub struct SdpListener {
     /// Names it among those of the process.
     id: u64,
-    /// Where the application listens.
+    /// The address that the application listens at.
     at: SocketAddr,
     /// `SO_REUSEPORT`: others may listen there too, and the kernel chooses among them.
     is_shared: bool,

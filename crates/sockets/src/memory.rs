@@ -1,7 +1,7 @@
 //! The private memory of a connection, and system calls on parts of it.
 //!
 //! Invariant: no reference to it is ever made: the kernel reads and writes it for this library, and
-//! the engine's threads for posted work requests.
+//! the reactor's threads for posted work requests.
 
 use std::ffi::c_void;
 use std::io;
@@ -16,7 +16,7 @@ use crate::sys::check;
 /// Most parts of a system call.
 const PARTS_MAX: usize = 8;
 
-/// An anonymous mapping.
+/// An anonymous private mapping.
 #[derive(Debug)]
 pub struct PrivateMemory {
     addr: *mut c_void,
@@ -84,7 +84,7 @@ impl PrivateMemory {
 }
 
 impl MemoryParts<'_> {
-    /// Bytes of all parts.
+    /// Sum of the lengths of all parts, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

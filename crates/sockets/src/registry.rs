@@ -1,7 +1,7 @@
-//! What this process has: its connections, its listeners, and their environment.
+//! The state of this process: its connections, its listeners, and their environment.
 //!
-//! Invariant: the child of a fork begins with none; its parent serves what it had. This file has
-//! the only static of the crate, and only hooks and what they call directly use it.
+//! Invariant: the child of a fork begins with none; its parent goes on to serve those that it had.
+//! This file has the only static of the crate, and only hooks and their direct callees use it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +23,9 @@ const LINGER_LIMIT: Duration = Duration::from_secs(5);
 /// The interval at which that is checked.
 const LINGER_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a process has.
+/// The state of a process.
 pub struct Registry {
-    /// Its connections.
+    /// The connections of this process.
     pub conns: ConnTable,
     /// Its listeners that are served.
     pub listeners: ListenerTable,
@@ -45,8 +45,8 @@ extern "C" fn at_exit() {
     Registry::linger();
 }
 
-/// Has the end of the process wait for its bytes. The engine ends by such a function too, and those
-/// that were registered last run first, so the engine must run already.
+/// Makes the end of the process wait for its bytes. The reactor ends by such a function too, and
+/// functions that were registered last run first, so the reactor must run already.
 fn register_exit() {
     if !Registry::get().lingers.swap(true, Ordering::AcqRel) {
         // SAFETY: the function takes nothing, and lives as long as the library.
@@ -94,7 +94,7 @@ impl Registry {
         }
     }
 
-    /// What connections and listeners use.
+    /// The environment that connections and listeners share.
     pub fn env(&self) -> &Env {
         &self.conns.env
     }

@@ -10,12 +10,12 @@ use weft_sync::Mutex;
 /// Different lines about refused connections, in the life of a process.
 const REFUSALS_MAX: usize = 64;
 
-/// What makes SDP possible, or TCP permitted.
+/// How the user makes SDP possible, or permits TCP.
 const REMEDY: &str = "run the program there by `weft run --sockets` with the same WEFT_KEY and \
     have firewalls let UDP through to that port, or permit TCP by WEFT_SOCKETS=prefer or a rule in \
     WEFT_SOCKETS_RULES";
 
-/// What carries a connection, or reaches a listener.
+/// The carrier of a connection, or of those that a listener gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier<'a> {
     /// SDP over a fabric, in a style.
@@ -31,7 +31,7 @@ pub struct Reports {
     told: Mutex<BTreeSet<String>>,
 }
 
-/// Writes the engine's log.
+/// Writes the log lines of Weft's crates to stderr.
 struct StderrLog;
 
 impl Log for StderrLog {
@@ -52,7 +52,7 @@ impl Log for StderrLog {
     fn flush(&self) {}
 }
 
-/// Writes the engine's log from now on, up to the level of `WEFT_LOG`.
+/// From now on writes the log, up to the level of `WEFT_LOG`.
 pub fn write_engine_log() {
     // Only the first call can succeed, and there is one.
     let _set = log::set_logger(&StderrLog);

@@ -60,7 +60,7 @@ impl Rules {
         }
     }
 
-    /// Reads rules.
+    /// Parses rules from text; see the module for their form.
     ///
     /// # Errors
     /// As [`Rules::read`].

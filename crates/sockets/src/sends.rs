@@ -1,8 +1,9 @@
 //! Interposed functions that send, and the inline path for small sends.
 //!
-//! What an application sends goes into its end of the pair, and the engine's thread takes it from
-//! there. If that is empty, nothing is in flight and the stream has room, a small send goes to the
-//! stream on the application's own thread, which wakes no other. The kernel does everything else.
+//! Bytes that an application sends go into its end of the pair, and the reactor's thread takes them
+//! from there. If the pair is empty, nothing is in flight and the stream has room, a small send
+//! goes to the stream on the application's own thread, which wakes no other. The kernel does
+//! everything else.
 //!
 //! Invariant: an inline send takes all bytes of a call, behind all that were written before by any
 //! thread.

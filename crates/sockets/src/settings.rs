@@ -1,4 +1,4 @@
-//! What the environment asks for, read when the first TCP socket connects, listens or is watched.
+//! Settings from the environment, read when the first TCP socket connects, listens or is watched.
 
 use std::ffi::CStr;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ unsafe extern "C" {
 /// The settings of this process.
 #[derive(Debug)]
 pub struct SocketSettings {
-    /// `WEFT=off`: nothing is intercepted.
+    /// `WEFT=off`: no function is intercepted.
     pub off: bool,
     /// `WEFT_SOCKETS_VERBOSE=on`: each connection is reported.
     pub verbose: bool,
@@ -33,14 +33,14 @@ pub struct SocketSettings {
     pub iwarp: bool,
     /// `WEFT_SOCKETS_PATIENCE_MS`: how long the answer by SDP may take after that by TCP, at least.
     pub answer_limit: Duration,
-    /// `WEFT_SOCKETS_RULES`.
+    /// `WEFT_SOCKETS_RULES`: the sockets that SDP may carry.
     rules: Rules,
     /// The name of the executable, which rules may name.
     executable: String,
 }
 
 impl SocketSettings {
-    /// Reads the environment, and has the engine's log written from now on.
+    /// Reads the environment, and installs the log from then on.
     pub fn read() -> Self {
         report::write_engine_log();
         let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|v| v == value);

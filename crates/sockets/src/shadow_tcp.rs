@@ -4,67 +4,15 @@
 //! listener's queue, and its end reports the end of the peer's process.
 
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::Arc;
 
-use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Source, Token};
+use crate::sys;
+use crate::watched_fd::WatchedFd;
 
-use crate::{rdma, sys};
-
-/// The TCP socket, and how the engine watches it.
-pub struct ShadowTcp {
-    fd: HighFd,
-    token: Option<Token>,
-    interest: Interest,
-}
-
-impl ShadowTcp {
-    /// Has the engine call `source` for `interest`.
-    pub fn new(fd: HighFd, interest: Interest, source: Arc<dyn Source>) -> Self {
-        let token = Some(rdma::host().reactor().add(fd.as_fd(), interest, source));
-        Self { fd, token, interest }
-    }
-
-    /// The descriptor.
-    pub fn raw(&self) -> RawFd {
-        self.fd.as_fd().as_raw_fd()
-    }
-
-    /// Changes what the engine watches it for.
-    pub fn watch(&mut self, interest: Interest) {
-        if let Some(token) = self.token
-            && self.interest != interest
-        {
-            self.interest = interest;
-            rdma::host().reactor().modify(token, interest);
-        }
-    }
-
-    /// Whether the engine watches it.
-    pub fn is_watched(&self) -> bool {
-        self.token.is_some()
-    }
-
-    /// Ends the watch for good.
-    pub fn ignore(&mut self) {
-        if let Some(token) = self.token.take() {
-            rdma::host().reactor().remove(token);
-        }
-    }
-
-    /// Whether its connect has succeeded, or failed; none while it is in progress.
-    pub fn connect_result(&self) -> Option<bool> {
-        let events = sys::poll_now(self.raw(), libc::POLLOUT);
-        let failed = events & (libc::POLLERR | libc::POLLHUP) != 0;
-        (events != 0).then_some(!failed)
-    }
-}
-
-impl Drop for ShadowTcp {
-    fn drop(&mut self) {
-        self.ignore();
-    }
+/// Whether the connect of `tcp` has succeeded, or failed; none while it is in progress.
+pub fn connect_result(tcp: &WatchedFd) -> Option<bool> {
+    let events = sys::poll_now(tcp.raw(), libc::POLLOUT);
+    let failed = events & (libc::POLLERR | libc::POLLHUP) != 0;
+    (events != 0).then_some(!failed)
 }
 
 /// The sending half of the TCP connection.
@@ -74,11 +22,11 @@ enum TcpHalf {
     Open,
     /// Shut down, as the application's half is.
     Shut,
-    /// The peer has left.
+    /// The peer has closed or reset the connection.
     Failed,
 }
 
-/// What a connection sends by TCP where that has replaced SDP.
+/// The sending side of a connection whose data TCP carries instead of SDP.
 ///
 /// Invariant: bytes are taken from the application only when none are left unsent.
 #[derive(Default)]
@@ -93,7 +41,7 @@ impl TcpRelay {
         self.unsent.is_empty()
     }
 
-    /// The connection has failed.
+    /// Marks the connection as failed; nothing more is sent.
     pub fn fail(&mut self) {
         self.half = TcpHalf::Failed;
     }
@@ -104,7 +52,7 @@ impl TcpRelay {
     }
 
     /// Sends `bytes`, and keeps what the kernel does not take. A failure shows when it receives.
-    pub fn send(&mut self, tcp: Option<&ShadowTcp>, bytes: &[u8]) {
+    pub fn send(&mut self, tcp: Option<&WatchedFd>, bytes: &[u8]) {
         let sent = tcp.map(|tcp| sys::send(tcp.raw(), bytes, 0));
         let count = match sent {
             Some(Ok(count)) => count,
@@ -116,7 +64,7 @@ impl TcpRelay {
 
     /// Sends what was kept, and the end of the stream behind it if the application `has_ended` its
     /// half.
-    pub fn flush(&mut self, tcp: Option<&ShadowTcp>, has_ended: bool) {
+    pub fn flush(&mut self, tcp: Option<&WatchedFd>, has_ended: bool) {
         let Some(tcp) = tcp else { return };
         while !self.unsent.is_empty() {
             match sys::send(tcp.raw(), &self.unsent, 0) {
@@ -132,7 +80,7 @@ impl TcpRelay {
     }
 
     /// Drops what was kept; the peer finds a reset when the socket is closed.
-    pub fn reset(&mut self, tcp: &ShadowTcp) {
+    pub fn reset(&mut self, tcp: &WatchedFd) {
         self.unsent.clear();
         // The end of the stream would precede the reset.
         if self.half == TcpHalf::Open {

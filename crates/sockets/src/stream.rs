@@ -26,7 +26,7 @@ const LOCAL: (u16, u32) = (64, 32 << 10);
 const REMOTE: (u16, u32) = (512, 64 << 10);
 /// Work requests beyond one per buffer.
 const SPARE_REQUESTS: u32 = 16;
-/// Completions polled at once.
+/// Completions taken in one poll, at most.
 const BATCH: usize = 64;
 
 /// An open device and its protection domain.
@@ -226,7 +226,7 @@ impl SdpStream {
         any
     }
 
-    /// Sends what was posted.
+    /// Sends the posted work requests.
     pub fn ring(&self) {
         self.qp.ring();
     }

@@ -310,7 +310,7 @@ pub fn pause(time: Duration) {
 }
 
 impl Inode {
-    /// The inode's number.
+    /// The inode number, unique within the file system of sockets.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -355,7 +355,7 @@ pub fn network(fd: RawFd) -> Option<u64> {
     Some(cookie)
 }
 
-/// Copies a socket option.
+/// Copies an option of `SOL_SOCKET` of at most 32 bytes; a failure leaves the default.
 pub fn copy_option(from: RawFd, to: RawFd, name: c_int) {
     let mut value = [0_u8; 32];
     let mut len = value.len() as socklen_t;
@@ -395,7 +395,7 @@ fn is_listener(line: &str, port: u16) -> bool {
     number == Some(port) && state == Some(LISTEN)
 }
 
-/// A new TCP socket.
+/// A new TCP socket, close-on-exec; of IPv4 if `v4`, else of IPv6.
 pub fn tcp_socket(v4: bool) -> io::Result<OwnedFd> {
     let family = if v4 { libc::AF_INET } else { libc::AF_INET6 };
     // SAFETY: plain arguments.
@@ -412,18 +412,18 @@ pub fn inherit(from: RawFd, to: &OwnedFd, nonblocking: c_int) {
     let _ = set_flags(raw, libc::O_RDWR | nonblocking & libc::O_NONBLOCK);
 }
 
-/// 64 unpredictable bits.
+/// 64 unpredictable bits, by `getrandom`.
 pub fn random() -> u64 {
     u64::from_ne_bytes(weft_os::random::random_octets())
 }
 
-/// An eventfd.
+/// A new eventfd: its reads block, and `exec` closes it.
 pub fn event() -> io::Result<OwnedFd> {
     // SAFETY: plain arguments.
     owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }.into())
 }
 
-/// Raises an eventfd.
+/// Raises an eventfd by one.
 pub fn raise(fd: RawFd) {
     let one = 1_u64;
     // SAFETY: eight readable bytes.

@@ -70,7 +70,7 @@ impl Watches {
         });
     }
 
-    /// The descriptor was closed.
+    /// Forgets a descriptor that was closed.
     pub fn forget(&self, fd: RawFd) {
         self.update(|all| all.remove(&fd));
     }

@@ -10,10 +10,10 @@ use crate::strict;
 /// How long the connect by TCP waits for the answer by SDP where that comes first.
 const SDP_FIRST_LIMIT: Duration = Duration::from_millis(500);
 
-/// What a connect has come to.
+/// The result of a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// SDP.
+    /// SDP carries the connection.
     Sdp,
     /// TCP, for this reason; an empty one if TCP itself has failed.
     Tcp(&'static str),
@@ -21,7 +21,7 @@ pub enum Decision {
     Neither(&'static str),
 }
 
-/// The connect by TCP.
+/// State of the connect by TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TcpLeg {
     Idle,
@@ -30,7 +30,7 @@ enum TcpLeg {
     Failed,
 }
 
-/// The connect by SDP.
+/// State of the connect by SDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SdpLeg {
     Asked,
@@ -43,18 +43,18 @@ enum SdpLeg {
 enum AttemptProgress {
     /// Parts of the connection are missing.
     Preparing,
-    /// Answers are awaited.
+    /// TCP, SDP or both have not answered.
     Waiting,
     Decided(Decision),
 }
 
-/// A connect in progress.
+/// A connect in progress: the answers so far, and the time limits.
 pub struct ConnectAttempt {
-    /// The peer.
+    /// The address of the peer.
     pub remote: SocketAddr,
-    /// The fabric of SDP.
+    /// The fabric that carries SDP.
     pub fabric: Fabric,
-    /// TCP is forbidden.
+    /// TCP is forbidden: the connect succeeds by SDP or fails.
     strict: bool,
     /// Least time for the answer by SDP.
     limit: Duration,
@@ -113,7 +113,7 @@ impl ConnectAttempt {
         self.progress == AttemptProgress::Waiting
     }
 
-    /// The decision, once made.
+    /// The decision; none before it is made.
     pub fn decision(&self) -> Option<Decision> {
         match self.progress {
             AttemptProgress::Decided(decision) => Some(decision),

@@ -14,7 +14,7 @@ use super::inner::ConnInner;
 use super::state::ConnChange;
 use crate::report::Carrier;
 use crate::stream::SdpStream;
-use crate::{strict, sys};
+use crate::{shadow_tcp, strict, sys};
 
 impl ConnInner {
     /// Begins to connect by TCP.
@@ -74,7 +74,7 @@ impl ConnInner {
         if !attempt.is_calling_tcp() {
             return;
         }
-        if let Some(succeeded) = tcp.connect_result() {
+        if let Some(succeeded) = shadow_tcp::connect_result(tcp) {
             attempt.end_tcp(clock::now(), succeeded);
             if succeeded {
                 tcp.watch(Interest::NONE);
@@ -113,7 +113,7 @@ impl ConnInner {
         }
         let Some(mut tcp) = self.shadow.take() else { return true };
         tcp.ignore();
-        // What the application has set meanwhile holds.
+        // Options that the application has set meanwhile apply to it too.
         if let Some(first) = holders.first() {
             let _ = sys::flags(*first).and_then(|flags| sys::set_flags(tcp.raw(), flags));
         }

@@ -1,4 +1,5 @@
-//! What the lock of a connection protects, and how it follows the stream and the TCP connection.
+//! The state of a connection under its lock, and its reactions to the stream and the TCP
+//! connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,8 +14,9 @@ use crate::app_socket::AppSocket;
 use crate::env::Env;
 use crate::names::SocketEnds;
 use crate::report::Carrier;
-use crate::shadow_tcp::{ShadowTcp, TcpRelay};
+use crate::shadow_tcp::TcpRelay;
 use crate::stream::SdpStream;
+use crate::watched_fd::WatchedFd;
 use crate::{strict, sys};
 
 /// Grace period for in-flight SDP data after the shadow TCP connection has closed.
@@ -27,7 +29,7 @@ const UNCLAIMED_LIMIT: Duration = Duration::from_secs(60);
 /// Why a peer that has asked for SDP is reached by TCP.
 const GAVE_UP: &str = "it has given SDP up";
 
-/// What the lock of a connection protects.
+/// The state of a connection under its lock.
 pub struct ConnInner {
     pub table: &'static ConnTable,
     /// The addresses of both ends, as the application knows them.
@@ -37,7 +39,7 @@ pub struct ConnInner {
     pub app: Option<AppSocket>,
     pub stream: Option<SdpStream>,
     pub cm: Option<Arc<CmId>>,
-    pub shadow: Option<ShadowTcp>,
+    pub shadow: Option<WatchedFd>,
     /// Present in [`ConnPhase::Connecting`], once the peer was asked.
     pub attempt: Option<ConnectAttempt>,
     /// The fabric of an accepted connection, until its carrier is reported.
@@ -48,13 +50,13 @@ pub struct ConnInner {
     pub relay: TcpRelay,
     /// The application socket may be readable.
     pub is_app_ready: bool,
-    /// The engine has reported an event of the TCP connection.
+    /// The reactor has reported an event of the TCP connection.
     pub is_shadow_ready: bool,
     /// `SO_LINGER` of zero: the application's close is a reset.
     pub is_abortive: bool,
     /// When the present phase, or the end of the connection, has taken too long.
     pub due: Option<Instant>,
-    /// The time for which the engine's timer is set.
+    /// The time for which the reactor's timer is set.
     pub timer: Option<Instant>,
 }
 
@@ -136,7 +138,7 @@ impl ConnInner {
 
     /// The stream has lost its peer.
     pub fn handle_lost(&mut self) {
-        // What has arrived before counts.
+        // Bytes that have arrived before are still delivered.
         self.settle();
         if self.phase.is_undecided() && self.phase != ConnPhase::Heard {
             // The peer has chosen TCP before it knew of the grant.

@@ -31,8 +31,8 @@ use self::table::ConnTable;
 use crate::app_socket::AppSocket;
 use crate::fabric::{Fabric, conn_param};
 use crate::names::SocketEnds;
-use crate::shadow_tcp::ShadowTcp;
 use crate::stream::SdpStream;
+use crate::watched_fd::WatchedFd;
 use crate::{rdma, sys};
 
 /// How long a peer that was granted SDP may take to show that it knows.
@@ -52,11 +52,11 @@ pub struct SdpConn {
 pub enum ConnPart {
     /// This library's end of the application's pair.
     App,
-    /// The TCP connection.
+    /// The shadow TCP connection.
     Shadow,
 }
 
-/// A descriptor of a connection, as a source of the engine.
+/// A descriptor of a connection, as a source of the reactor.
 struct FdSource(Weak<SdpConn>, ConnPart);
 
 impl Source for FdSource {
@@ -73,7 +73,8 @@ impl Source for FdSource {
     fn timeout(&self, _: Instant) {}
 }
 
-/// Schedules a connection on the engine: whoever adds a completion holds locks.
+/// Schedules a connection on the reactor, since a completion is added under locks that a pass
+/// takes.
 struct ConnWaker(Weak<SdpConn>);
 
 impl Wake for ConnWaker {
@@ -101,12 +102,12 @@ impl SdpConn {
         Arc::new(FdSource(self.me.clone(), part))
     }
 
-    /// Called when completions wait.
+    /// The waker for completions: schedules the connection on the reactor.
     pub fn waker(&self) -> Box<dyn Wake> {
         Box::new(ConnWaker(self.me.clone()))
     }
 
-    /// Locks the connection.
+    /// Locks the state of the connection.
     pub fn lock(&self) -> MutexGuard<'_, ConnInner> {
         self.inner.lock()
     }
@@ -235,7 +236,7 @@ impl SdpConn {
         self.table.add_app_socket(app.other(), self.me.upgrade()?);
         inner.app = Some(app);
         let source = self.fd_source(ConnPart::Shadow);
-        inner.shadow = Some(ShadowTcp::new(shadow, Interest::READ, source));
+        inner.shadow = Some(WatchedFd::new(shadow, Interest::READ, source));
         inner.due = None;
         inner.change(ConnChange::AppAccepted);
         inner.settle();

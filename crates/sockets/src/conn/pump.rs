@@ -17,7 +17,7 @@ use crate::sys;
 
 /// Size of the buffer in bytes where memory is short.
 const SCRATCH_BYTES_LEAST: usize = 4 << 10;
-/// Passes over a connection before the engine serves the others.
+/// Passes over a connection before the reactor serves the others.
 const PASSES_MAX: usize = 8;
 
 impl ConnInner {
@@ -119,7 +119,7 @@ impl ConnInner {
             }
             AppRead::Bytes(count) => {
                 // Less than there is room for is all; the kernel reports more.
-                self.is_app_ready = count == room || !app.is_watched();
+                self.is_app_ready = count == room || !app.fd.is_watched();
                 match &mut self.stream {
                     Some(stream) if is_shared => stream.commit(count),
                     _ => self.send_far(&scratch[..count]),
@@ -302,7 +302,7 @@ impl ConnInner {
         self.relay.flush(self.shadow.as_ref(), self.app_half > AppHalf::Open);
     }
 
-    /// Has the engine watch for what the next pass needs.
+    /// Has the reactor watch for the events that the next pass needs.
     fn watch(&mut self) {
         let room = self.far_room() > 0;
         let has_ended = self.app_half > AppHalf::Open;
@@ -313,10 +313,10 @@ impl ConnInner {
             if !read && !has_ended && app.is_left() {
                 // The close is known and waits for room; the kernel would report it over and over.
                 // So far the socket was only polled for bytes.
-                app.ignore();
+                app.fd.ignore();
                 self.is_app_ready = true;
             } else {
-                app.watch(Interest { read, write: !flushed });
+                app.fd.watch(Interest { read, write: !flushed });
             }
         }
         if let (ConnPhase::Tcp, Some(tcp)) = (self.phase(), &mut self.shadow) {

@@ -18,15 +18,15 @@ pub enum ConnPhase {
     Accepted,
     /// The application has accepted the peer, which knows and decides.
     Deciding,
-    /// SDP carries the data.
+    /// Decided: SDP carries the data.
     Sdp,
-    /// TCP carries the data.
+    /// Decided: TCP carries the data.
     Tcp,
     /// The connection has ended and holds no resources.
     Over,
 }
 
-/// What changes the phase.
+/// Events that may change the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConnChange {
     /// The transport is established: the peer knows of the grant.
@@ -78,7 +78,7 @@ impl ConnPhase {
 /// The application's half of the stream: what it may still send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AppHalf {
-    /// It may send.
+    /// This half may send.
     Open,
     /// It has shut down sending, or may send no more.
     ShutDown,

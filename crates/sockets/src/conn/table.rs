@@ -15,7 +15,7 @@ use crate::sys::{self, Inode};
 
 /// The connections of a process, and what they use.
 pub struct ConnTable {
-    /// What connections use.
+    /// Settings, devices and buffers that all connections share.
     pub env: Env,
     /// Connects that were given up.
     pub abandoned: AbandonedConnects,
@@ -53,14 +53,14 @@ impl ConnTable {
         self.by_id.lock().insert(conn.id, conn);
     }
 
-    /// Releases a connection.
+    /// Removes a connection from the table, which ends its resources with the last reference.
     pub fn remove(&self, id: u64) {
         // Dropped without the lock.
         let conn = self.by_id.lock().remove(&id);
         drop(conn);
     }
 
-    /// Every connection.
+    /// All connections, in no order.
     pub fn all(&self) -> Vec<Arc<SdpConn>> {
         self.by_id.lock().values().cloned().collect()
     }

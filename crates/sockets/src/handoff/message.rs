@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 
 use libc::{c_int, cmsghdr};
 
-/// The byte.
+/// The only byte of a message; a descriptor travels with it.
 pub const WORD: u8 = 0;
 /// Bytes of a descriptor, and of the header before it.
 const FD: usize = size_of::<RawFd>();

@@ -10,7 +10,7 @@
 //! has too many clients. Clients of other users are handled by [`ForeignUserWorkers`].
 //!
 //! Invariant: only a client that sends an accepted connection is answered, only the same user or
-//! root is trusted, and the engine's thread never waits for a client.
+//! root is trusted, and the reactor's thread never waits for a client.
 
 mod message;
 mod workers;
@@ -35,7 +35,7 @@ use crate::sys::{self, Inode};
 
 /// Pending clients of the socket, at most.
 const BACKLOG: i32 = 128;
-/// Clients accepted at once, before the engine serves other sources.
+/// Clients accepted at once, before the reactor serves other sources.
 const ACCEPTS_MAX: usize = 32;
 /// How long a client may take to send its message, and waits for the answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 const CLIENTS_OF_USER_MAX: usize = 64;
 const CLIENTS_MAX: usize = 256;
 
-/// What a listener grants.
+/// Access to the connections that a listener has granted SDP.
 pub trait Grants: Send + Sync {
     /// The TCP port of the listener.
     fn port(&self) -> u16;
@@ -61,7 +61,7 @@ pub struct HandoffServer {
     token: Token,
 }
 
-/// The listening socket and its clients, as a source of the engine.
+/// The listening socket and its clients, as a source of the reactor.
 struct HandoffSocket {
     me: Weak<HandoffSocket>,
     fd: HighFd,
@@ -72,13 +72,13 @@ struct HandoffSocket {
     clients: Mutex<VecDeque<Arc<HandoffClient>>>,
 }
 
-/// A process that asks.
+/// A process that asks for a connection that it has accepted.
 struct HandoffClient {
     server: Weak<HandoffSocket>,
-    /// Its user id.
+    /// Its user id, by `SO_PEERCRED`.
     user: u32,
     until: Instant,
-    /// Its socket and the engine's token for it, until its message is read.
+    /// Its socket and the reactor's token for it, until its message is read.
     socket: Mutex<Option<(HighFd, Token)>>,
 }
 
@@ -139,7 +139,7 @@ impl HandoffSocket {
         self.clients.lock()
     }
 
-    /// Adds a client.
+    /// Adds a client, if its user has not too many.
     fn admit(&self, fd: OwnedFd) -> Option<()> {
         let user = user(fd.as_raw_fd())?;
         sys::set_flags(fd.as_raw_fd(), libc::O_RDWR | libc::O_NONBLOCK).ok()?;
@@ -166,7 +166,7 @@ impl HandoffSocket {
         Some(())
     }
 
-    /// Sets the engine's timer.
+    /// Sets the reactor's timer.
     fn set_timer(&self, until: Instant) {
         let me: Weak<Self> = self.me.clone();
         rdma::host().reactor().set_timer(until, me);
@@ -239,7 +239,7 @@ impl Source for HandoffSocket {
 
 impl HandoffClient {
     fn begin(self: &Arc<Self>, fd: HighFd) {
-        // Locked, so that the engine's first call finds the socket.
+        // Locked, so that the reactor's first call finds the socket.
         let mut socket = self.socket.lock();
         let token = rdma::host().reactor().add(fd.as_fd(), Interest::READ, self.clone());
         *socket = Some((fd, token));
@@ -268,8 +268,8 @@ fn name(socket: Inode) -> Vec<u8> {
 }
 
 /// The peer of `stream`, if that is a connection of the listener at `port`. Its two addresses prove
-/// that, since no other socket of this network namespace can have both. Where the kernel does not
-/// tell namespaces apart, the client must be of the same user.
+/// that, since no other socket of this network namespace can have both. If the kernel does not tell
+/// namespaces apart, the client must be of the same user.
 fn accepted_from(stream: RawFd, client: RawFd, port: u16) -> Option<SocketAddr> {
     let tcp = sys::option(stream, libc::SOL_SOCKET, libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP);
     let here = sys::network(stream).is_some_and(|network| sys::network(client) == Some(network));
