@@ -1,8 +1,8 @@
 //! Threads that handle the descriptors of clients of other users.
 //!
 //! A descriptor from such a client can block whoever touches it: a socket that lingers at its close
-//! or is locked by its owner, a file whose file system does not answer. So the thread of the reactor
-//! does not touch it, not even to close it.
+//! or is locked by its owner, a file whose file system does not answer. So the reactor does
+//! not touch it, not even to close it.
 //!
 //! Invariant: one user can block [`THREADS_OF_USER_MAX`] threads; the others serve other users.
 
