@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::log::{self, LogLevel};
 use crate::rdma;
 
-/// What the names of devices of the kernel's drivers begin with, before a number.
+/// Prefixes of the device names of the kernel's drivers; a number follows.
 const KNOWN: [&str; 16] = [
     "mlx4_",
     "mlx5_",
@@ -26,7 +26,7 @@ const KNOWN: [&str; 16] = [
     "ibp",
     "iwp",
 ];
-/// Where applications look for the name of their device, besides their arguments.
+/// Environment variables in which applications find the name of their device.
 const VARIABLES: [&str; 3] = ["UCX_NET_DEVICES", "NCCL_IB_HCA", "FI_VERBS_DEVICE_NAME"];
 
 /// Options by which applications are told the name of a device, whatever that looks like.
@@ -79,7 +79,7 @@ fn arguments() -> String {
     String::from_utf8_lossy(&arguments).into_owned()
 }
 
-/// What the devices that the application sees are called.
+/// Names of the devices that the application sees.
 fn names() -> Vec<&'static str> {
     let devices = rdma::host().devices();
     devices.visible().iter().map(|device| devices.name(*device)).collect()

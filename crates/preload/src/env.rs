@@ -1,9 +1,9 @@
-//! What the environment asks for.
+//! Settings from the environment.
 //!
-//! It is read once, at the first verb, so that a program may still set variables before it uses
-//! RDMA, and so that nothing happens in the many processes that inherit `LD_PRELOAD` and never
+//! It is read once, at the first verb, so that an application may still set variables before it
+//! uses RDMA, and so that nothing happens in the many processes that inherit `LD_PRELOAD` and never
 //! use it. Unknown `WEFT_*` variables are warned about at the same time. `RDMAV_FORK_SAFE` needs no
-//! reading: nothing is pinned, so every program is already as safe as it asks to be.
+//! reading: nothing is pinned, so every application is already as safe as it asks to be.
 
 use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -61,7 +61,7 @@ pub fn settings() -> &'static PreloadSettings {
     let (mut warnings, mut complaints) = (Vec::new(), &[][..]);
     let settings = SETTINGS.get_or_init(|| {
         let settings = parse(std::env::vars_os(), &mut warnings);
-        log::take_engine_lines(settings.log);
+        log::install(settings.log);
         complaints = rdma::host().devices().complaints();
         settings
     });

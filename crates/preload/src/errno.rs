@@ -8,7 +8,7 @@ use std::ptr;
 
 use weft_verbs::Misuse;
 
-/// Sets the caller's `errno`.
+/// Sets the `errno` of this thread.
 pub fn set(errno: c_int) {
     // SAFETY: the C library gives each thread a valid location.
     let location = unsafe { libc::__errno_location() };
@@ -16,7 +16,7 @@ pub fn set(errno: c_int) {
     unsafe { *location = errno };
 }
 
-/// The caller's `errno`.
+/// The `errno` of this thread.
 pub fn get() -> c_int {
     // SAFETY: the C library gives each thread a valid location.
     let location = unsafe { libc::__errno_location() };
@@ -48,7 +48,7 @@ macro_rules! needs_memory {
 }
 pub(crate) use needs_memory;
 
-/// Zero, or the positive errno. `errno` is set too, since some programs print that one.
+/// Zero, or the positive errno. `errno` is set too, since some applications print that one.
 pub fn positive(result: Result<(), Misuse>) -> c_int {
     match result {
         Ok(()) => 0,

@@ -1,4 +1,4 @@
-//! File descriptors of this library, and the counting eventfds that programs wait on.
+//! File descriptors of this library, and the counting eventfds that applications wait on.
 
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
@@ -37,7 +37,7 @@ impl Drop for Owned {
 
 /// An eventfd that counts queued events: readable while there are any, each read takes one.
 ///
-/// The program has its number and may set `O_NONBLOCK` on it or wait with `poll`; it stays open
+/// The application has its number and may set `O_NONBLOCK` on it or wait with `poll`; it stays open
 /// until the last waker is gone, so a late wake-up never hits somebody else's descriptor.
 #[derive(Debug)]
 pub struct EventFd(Owned);
@@ -55,7 +55,7 @@ impl EventFd {
         self.0.raw()
     }
 
-    /// Takes one event. Waits for it unless the program made the descriptor non-blocking; fails
+    /// Takes one event. Waits for it unless the application made the descriptor non-blocking; fails
     /// with `EAGAIN` then, and with `EINTR` when a signal came.
     pub fn take(&self) -> Result<(), c_int> {
         let mut count = 0_u64;
@@ -90,7 +90,7 @@ pub fn same_counter(one: c_int, other: c_int) -> bool {
     }
 }
 
-/// What the kernel calls an eventfd.
+/// The kernel's id of an eventfd, from `/proc`.
 fn counter_id(fd: c_int) -> Option<String> {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
     about.lines().find_map(|line| Some(line.strip_prefix("eventfd-id:")?.trim().to_owned()))

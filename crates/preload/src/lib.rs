@@ -1,6 +1,6 @@
 //! libweft.so: the C ABI of libibverbs and librdmacm for unmodified programs.
 //!
-//! A program that is started with this library in `LD_PRELOAD` finds two devices, the channel
+//! An application that is started with this library in `LD_PRELOAD` finds two devices, the channel
 //! adapter `weft0` and the RNIC `weft_iw0`, and uses them through the functions here, whether it
 //! links rdma-core, opens it at run time or loads a plugin that does. Exports are unversioned,
 //! which the dynamic linker accepts for any version; `tests/rdma_core_names.txt` lists what the
@@ -23,7 +23,7 @@
     deny(clippy::expect_used, clippy::panic, clippy::unreachable, clippy::unwrap_used)
 )]
 
-/// What fails in this library ends no application.
+/// Allocations that fail in this library do not abort the application.
 #[global_allocator]
 static MEMORY: weft_memory::Memory = weft_memory::Memory;
 

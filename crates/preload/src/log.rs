@@ -17,7 +17,7 @@ use crate::env;
 pub enum LogLevel {
     /// Nothing is written at this level; it silences all others.
     Silent,
-    /// Something the program asked for could not be done.
+    /// Something the application asked for could not be done.
     Error,
     /// Something is probably not as the user believes.
     Warn,
@@ -86,7 +86,7 @@ impl From<::log::Level> for LogLevel {
     }
 }
 
-/// Writes what the engine logs.
+/// Writes the log of Weft's crates.
 struct PreloadLog;
 
 impl Log for PreloadLog {
@@ -101,8 +101,8 @@ impl Log for PreloadLog {
     fn flush(&self) {}
 }
 
-/// Has the engine's lines written from now on, if `level` or more severe.
-pub fn take_engine_lines(level: LogLevel) {
+/// Writes the log from now on, up to `level`.
+pub fn install(level: LogLevel) {
     // Only the first call can succeed, and there is one.
     let _set = ::log::set_logger(&PreloadLog);
     ::log::set_max_level(level.filter());

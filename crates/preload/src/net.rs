@@ -1,7 +1,7 @@
 //! The machine's network interfaces, as the device's port and GID table show them.
 //!
-//! Asked again and again, because addresses come and go while a program runs; but programs read
-//! tables row by row, so one answer serves for some milliseconds.
+//! Asked again and again, because addresses come and go while an application runs; but applications
+//! read tables row by row, so one answer serves for some milliseconds.
 
 mod ioctl;
 
@@ -22,7 +22,7 @@ use crate::fd::Owned;
 pub struct NetInterface {
     /// Its name, as in `ip link`.
     pub name: Vec<u8>,
-    /// The kernel's index.
+    /// The kernel's index of the interface, from 1.
     pub index: u32,
     /// Whether it is the loopback interface.
     pub loopback: bool,
@@ -47,7 +47,7 @@ pub fn interfaces() -> Arc<Vec<NetInterface>> {
         last => {
             let last = last.as_ref().map(|(_, interfaces)| interfaces);
             let interfaces = match (ask(), last) {
-                // Another table would be wrong, and programs have rows of the last one.
+                // Another table would be wrong, and applications have rows of the last one.
                 (Err(Shortage), Some(last)) => Arc::clone(last),
                 (Err(Shortage), None) => Arc::new(settle(by_ioctl())),
                 (Ok(found), _) => Arc::new(settle(found)),
@@ -90,7 +90,7 @@ fn by_ioctl() -> Vec<NetInterface> {
     found
 }
 
-/// What can be used of what is there, in order.
+/// The usable interfaces of `found`, in order.
 fn settle(mut found: Vec<NetInterface>) -> Vec<NetInterface> {
     let v6 = speaks_v6();
     for interface in &mut found {

@@ -8,7 +8,7 @@ use weft_os::next::Next;
 use crate::dl::real::{dlopen, dlsym};
 use crate::errno;
 
-/// What `next` leads to, as a function of the same type as `ours`, the one that is exported.
+/// The function that `next` leads to, of the same type as `ours`, the one that is exported.
 pub fn like<F: Copy>(next: &Next, ours: F) -> Option<F> {
     // SAFETY: the real library's function of a name has the signature of the one that stands in
     // for it.
@@ -34,7 +34,7 @@ pub fn find(name: &CStr) -> *mut c_void {
     unsafe { dlsym()(handle, name.as_ptr()) }
 }
 
-/// What a function answers when there is no definition to pass to.
+/// The return value of a function without a definition to pass to.
 pub trait Absent {
     /// The answer; `errno` is set.
     fn absent() -> Self;

@@ -1,4 +1,4 @@
-//! What the application does about SIGSEGV and SIGBUS, behind the handler for memory that it
+//! The application's dispositions of SIGSEGV and SIGBUS, behind the handler for memory that it
 //! unmapped while it was registered.
 
 use std::ffi::c_int;

@@ -16,7 +16,7 @@ use weft_verbs_abi::cma::{
     rdma_addrinfo,
 };
 
-/// What a program asks for.
+/// The hints of `rdma_getaddrinfo`.
 #[derive(Clone, Copy)]
 pub struct Hints {
     flags: c_int,
@@ -31,7 +31,7 @@ impl Hints {
     const NONE: Hints =
         Hints { flags: 0, family: 0, qp_type: 0, port_space: 0, src: None, dst: None };
 
-    /// What a program passes, or what holds without hints.
+    /// The hints that an application passes, or the defaults without hints.
     ///
     /// # Safety
     /// `hints` is NULL or readable with the addresses it names.
@@ -105,7 +105,7 @@ impl Hints {
     }
 }
 
-/// What the C library found.
+/// An address from the C library's `getaddrinfo`.
 struct FoundAddress {
     addr: SocketAddr,
     canonical_name: Option<CString>,
@@ -263,7 +263,7 @@ fn boxed(addr: Option<SocketAddr>) -> (*mut libc::sockaddr, libc::socklen_t) {
 ///
 /// # Safety
 /// `res` is NULL or came from [`rdma_getaddrinfo`], and is not used again. Data for the route or
-/// the connection that the program put in was allocated by `malloc`.
+/// the connection that the application put in was allocated by `malloc`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     pass_when_off!(rdma_freeaddrinfo(res));
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
             }
         }
         for data in [one.ai_route, one.ai_connect] {
-            // SAFETY: the program allocated it by malloc, or it is NULL.
+            // SAFETY: the application allocated it by malloc, or it is NULL.
             unsafe { libc::free(data) };
         }
     }

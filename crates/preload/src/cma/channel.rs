@@ -13,7 +13,7 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 }
 
 /// `rdma_destroy_event_channel`. A thread that sleeps in the channel stays asleep, as one that
-/// reads from a closed device file would: programs rely on it when they end.
+/// reads from a closed device file would: applications rely on it when they end.
 ///
 /// # Safety
 /// `channel` came from [`rdma_create_event_channel`], and no id uses it.

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_
         object.show_queue_pair();
     }
     if object.cm.space() == PortSpace::Udp {
-        // Who asks for datagrams needs no connection: there is no event to wait for.
+        // A service of datagrams needs no connection: there is no event to wait for.
         return result(accepted);
     }
     completed(object, accepted)
@@ -104,11 +104,11 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
     }
 }
 
-/// What is at this end of a connection.
+/// This end of a connection.
 enum ConnectEnd {
     /// A queue pair that is connected here.
     Here(Arc<Qp>),
-    /// One that the program connects by itself, or that takes datagrams.
+    /// One that the application connects by itself, or that takes datagrams.
     Elsewhere,
 }
 
@@ -117,7 +117,7 @@ fn queue_pair(object: &IdObject, wanted: &mut ConnParam) -> Option<ConnectEnd> {
     let own = object.head.id.qp.get();
     let terms = &mut wanted.terms;
     if !own.is_null() {
-        // SAFETY: the program keeps the queue pair of an id that it connects.
+        // SAFETY: the application keeps the queue pair of an id that it connects.
         let core = &unsafe { qp::tail(own) }.core;
         terms.qp_num = core.num();
         terms.srq |= !object.head.id.srq.get().is_null();

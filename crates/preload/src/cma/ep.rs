@@ -17,7 +17,7 @@ use crate::real::pass_when_off;
 use weft_verbs_abi::cma::{RAI_PASSIVE, rdma_addrinfo, rdma_cm_id};
 use weft_verbs_abi::{ibv_pd, ibv_qp_init_attr};
 
-/// What resolving took so far in librdmacm's own endpoints; there is nothing to wait for here.
+/// Time limit of resolution in librdmacm's own endpoints; here nothing is waited for.
 const RESOLVE_MS: c_int = 2000;
 
 /// `rdma_create_ep`.
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn rdma_get_request(
         discard(event);
         return errno::minus_one(code);
     }
-    // SAFETY: the id of a request is live until the program destroys it.
+    // SAFETY: the id of a request is live until the application destroys it.
     unsafe { (*head.id).event.set(event) };
     // SAFETY: the caller passes a writable pointer.
     unsafe { id.write(head.id) };
@@ -163,7 +163,7 @@ fn give_queue_pair(listen: &IdObject, id: *mut rdma_cm_id) -> c_int {
     }
 }
 
-/// Drops a request that cannot be given to the program: nobody else knows its id.
+/// Drops a request that cannot be given to the application: nobody else knows its id.
 fn discard(event: *mut weft_verbs_abi::cma::rdma_cm_event) {
     // SAFETY: the event was read and is not acknowledged.
     let head = unsafe { &*event };

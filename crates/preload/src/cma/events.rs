@@ -1,4 +1,5 @@
-//! Events: what a channel delivers becomes what the program reads, and the id shows what it says.
+//! Events: what a channel delivers becomes what the application reads, and the id shows what it
+//! says.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -22,7 +23,7 @@ const GROUP_QPN: u32 = 0x00ff_ffff;
 struct EventObject {
     head: rdma_cm_event,
     owner: Arc<CmId>,
-    /// What `head.param.conn.private_data` points into.
+    /// The memory that `head.param.conn.private_data` points into.
     private_data: Vec<u8>,
 }
 
@@ -52,7 +53,7 @@ impl EventObject {
             param.arg = arg;
         } else if let Some(join) = delivery.join {
             param.ud = rdma_ud_param {
-                // The program's own, as it gave it.
+                // The application's own, as it gave it.
                 private_data: ptr::with_exposed_provenance(join.context),
                 private_data_len: 0,
                 ah_attr: super::route::group_ah_attr(&delivery.id, join.group),
@@ -85,7 +86,8 @@ pub unsafe extern "C" fn rdma_get_cm_event(
     event: *mut *mut rdma_cm_event,
 ) -> c_int {
     pass_when_off!(rdma_get_cm_event(channel, event));
-    // Our own reference outlives the channel: a program may destroy it while a thread sleeps here.
+    // Our own reference outlives the channel: an application may destroy it while a thread sleeps
+    // here.
     let channel = match ChannelObject::find(channel) {
         ChannelObject::Live(channel) if !event.is_null() => channel,
         ChannelObject::Destroyed => return errno::minus_one(EventChannel::sleep_on_closed()),
@@ -103,7 +105,7 @@ pub unsafe extern "C" fn rdma_get_cm_event(
     }
 }
 
-/// Turns a delivery into an event of the program's; nothing when its id cannot be made.
+/// Turns a delivery into an event of the application's; nothing when its id cannot be made.
 fn translate(delivery: Delivery) -> Option<*mut rdma_cm_event> {
     let owner = delivery.owner().clone();
     // SAFETY: the delivery is on the owner's account until the event is acknowledged.
@@ -123,7 +125,7 @@ fn translate(delivery: Delivery) -> Option<*mut rdma_cm_event> {
     Some(EventObject::create(object.as_ptr(), listen, delivery).cast())
 }
 
-/// Makes the program's id for a request.
+/// Makes the application's id for a request.
 fn accept_into(listen: &IdObject, delivery: &Delivery) -> Option<&'static IdObject> {
     let (id, cm) = (&listen.head.id, delivery.id.clone());
     let channel = match listen.is_sync() {
@@ -135,7 +137,7 @@ fn accept_into(listen: &IdObject, delivery: &Delivery) -> Option<&'static IdObje
         return None;
     };
     let object = IdObject::create(cm.clone(), channel, id.context.get(), id.ps.get());
-    // SAFETY: the object was just made, and the program cannot end it before it knows it.
+    // SAFETY: the object was just made, and the application cannot end it before it knows it.
     let object = unsafe { &*object };
     if listen.is_sync() {
         object.head.sync.set(1);
@@ -190,7 +192,7 @@ pub fn release(object: &IdObject) {
     }
 }
 
-/// Where each call waits for its event: waits, and keeps the event in the id. Gives 0, or -1 with
+/// Waits for the event of a synchronous call, and keeps the event in the id. Gives 0, or -1 with
 /// the errno that the event's status stands for.
 pub fn complete(object: &IdObject) -> c_int {
     if !object.is_sync() {

@@ -1,4 +1,4 @@
-//! Names that are resolved while the program goes on, and events of the program's own: what
+//! Names that are resolved while the application goes on, and events of the application's own: what
 //! node RDMACM_1.4 of librdmacm added.
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -19,7 +19,7 @@ use weft_verbs_abi::cma::{rdma_addrinfo, rdma_cm_id};
 /// The last result for an id: shared with the thread that looks for it, which may outlive the id.
 pub type SharedAddrInfo = Arc<Mutex<Option<AddrInfo>>>;
 
-/// What to look up, and whom to tell.
+/// A lookup, and the id that its event is for.
 struct Query {
     node: Option<CString>,
     service: Option<CString>,
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn rdma_query_addrinfo(
     0
 }
 
-/// `rdma_write_cm_event`: an event of the program's own in the channel of an id.
+/// `rdma_write_cm_event`: an event of the application's own in the channel of an id.
 ///
 /// # Safety
 /// `id` is live.

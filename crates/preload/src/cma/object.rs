@@ -1,4 +1,4 @@
-//! The objects behind the pointers that a program holds.
+//! The objects behind the pointers that an application holds.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ const IBV_QP_TIMEOUT: c_int = 1 << 9;
 /// The default partition, which every port of a channel adapter is in; iWARP has none.
 const PKEY_DEFAULT: u16 = 0xFFFF;
 
-/// A copy of what a program passes by address and length.
+/// A copy of what an application passes by address and length.
 ///
 /// # Safety
 /// `bytes` is NULL or has `len` readable bytes.
@@ -44,17 +44,17 @@ pub unsafe fn copy_bytes(bytes: *const c_void, len: usize) -> Vec<u8> {
     copy
 }
 
-/// The channels that the program has, by the addresses that it knows them by.
+/// The channels that the application has, by the addresses that it knows them by.
 static CHANNELS: Mutex<BTreeMap<usize, Arc<EventChannel>>> = Mutex::new(BTreeMap::new());
 
-/// What a program means by the address of a channel.
+/// The meaning of a channel's address.
 pub enum ChannelObject {
-    /// A channel it has.
+    /// A channel that the application has and has not destroyed.
     Live(Arc<EventChannel>),
     /// One it destroyed. A thread that takes events can come back with such an address while
-    /// another ends the program; what it points to is never looked at.
+    /// another ends the application; what it points to is never looked at.
     Destroyed,
-    /// NULL.
+    /// NULL: the call is synchronous.
     Absent,
 }
 
@@ -69,7 +69,7 @@ impl ChannelObject {
         Ok(head)
     }
 
-    /// What is behind an address.
+    /// The channel at an address.
     pub fn find(channel: *mut rdma_event_channel) -> ChannelObject {
         if channel.is_null() {
             return ChannelObject::Absent;
@@ -77,7 +77,7 @@ impl ChannelObject {
         channels().get(&channel.addr()).cloned().map_or(Self::Destroyed, Self::Live)
     }
 
-    /// What is behind an address, where only a channel will do.
+    /// The channel at an address; none for NULL and for a destroyed one.
     pub fn live(channel: *mut rdma_event_channel) -> Option<Arc<EventChannel>> {
         match Self::find(channel) {
             Self::Live(channel) => Some(channel),
@@ -107,7 +107,7 @@ pub struct IdObject {
     pub request_qp: Cell<Option<QpInitAttr>>,
     /// Goes in front of the private data of a connect (`ai_connect`).
     pub connect_data: RefCell<Vec<u8>>,
-    /// What names resolved to (`rdma_resolve_addrinfo`).
+    /// The result of `rdma_resolve_addrinfo`.
     pub found: SharedAddrInfo,
     pub local_ece: Cell<ibv_ece>,
     /// Number of the queue pair that was made for the id.
@@ -142,7 +142,7 @@ impl IdObject {
         object
     }
 
-    /// What is behind an id; nothing behind NULL.
+    /// The object of an id; none for NULL.
     ///
     /// # Safety
     /// `id` is NULL or a live one from [`IdObject::create`], which outlives the reference.
@@ -151,7 +151,7 @@ impl IdObject {
         unsafe { id.cast::<IdObject>().as_ref() }
     }
 
-    /// What is behind the id that a connection manager id was made for.
+    /// The object that the connection manager's id was made for.
     ///
     /// # Safety
     /// The id is not destroyed before the reference is gone: one of its events is not acknowledged.
@@ -169,7 +169,7 @@ impl IdObject {
         drop(unsafe { Box::from_raw(object) });
     }
 
-    /// The pointer that the program knows.
+    /// The pointer that the application knows.
     pub fn as_ptr(&self) -> *mut rdma_cm_id {
         ptr::from_ref(self).cast_mut().cast()
     }
@@ -179,12 +179,12 @@ impl IdObject {
         self.head.sync.get() != 0
     }
 
-    /// What the device of the id looks like.
+    /// The kind of the id's device.
     pub fn personality(&self) -> Personality {
         self.cm.personality()
     }
 
-    /// Shows the program the addresses that the id has now.
+    /// Shows the application the addresses that the id has now.
     pub fn show_addresses(&self) {
         let (local, peer) = (self.cm.local_addr(), self.cm.peer_addr());
         let addr = &self.head.id.route.addr;
@@ -206,7 +206,7 @@ impl IdObject {
         if id.verbs.get() == device.context {
             return;
         }
-        // Where an address is bound, the device may still turn out to be the other one.
+        // An id that is only bound may still turn out to be of the other device.
         let before = id.verbs.replace(device.context);
         id.port_num.set(1);
         // SAFETY: a domain of an id is live.
@@ -219,7 +219,7 @@ impl IdObject {
     /// Lets the queue pair of the id show its state, and the acknowledgement timeout that was set.
     pub fn show_queue_pair(&self) {
         let qp = self.head.id.qp.get();
-        // A program may have destroyed the queue pair without telling the id.
+        // An application may have destroyed the queue pair without telling the id.
         if qp.is_null() || qp::by_number(self.personality(), self.qp_num.get()).is_none() {
             return;
         }
@@ -228,7 +228,7 @@ impl IdObject {
             // SAFETY: zeroes are valid attributes.
             let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
             attr.timeout = timeout;
-            // SAFETY: the program keeps the queue pair of an id that it connects.
+            // SAFETY: the application keeps the queue pair of an id that it connects.
             unsafe { qp::ibv_modify_qp(qp, &raw mut attr, IBV_QP_TIMEOUT) };
         }
         // SAFETY: as above.

@@ -73,8 +73,8 @@ fn create_completions(object: &IdObject, attr: &ibv_qp_init_attr_ex) -> Result<(
     Ok(())
 }
 
-/// Destroys the completion queues of the id, those that the program put there included: rsockets
-/// puts one queue with one channel into both places.
+/// Destroys the completion queues of the id, those that the application put there included:
+/// rsockets puts one queue with one channel into both places.
 fn destroy_completions(object: &IdObject) {
     let id = &object.head.id;
     let recv = Completions {
@@ -338,7 +338,8 @@ pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_init_qp_attr`: what a program that brings its queue pair to a state itself has to set.
+/// `rdma_init_qp_attr`: what an application that brings its queue pair to a state itself has to
+/// set.
 ///
 /// # Safety
 /// `id` is live, `attr` readable and writable, `mask` writable.

@@ -1,4 +1,4 @@
-//! What the attributes of a queue pair have to be for the way that an id has found.
+//! Attributes of a queue pair for the path that an id has found.
 
 use std::ffi::c_int;
 use std::mem;

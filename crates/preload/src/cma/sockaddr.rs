@@ -17,7 +17,7 @@ pub fn len_of(family: i32) -> usize {
     }
 }
 
-/// Reads a program's address; nothing if it is not IP.
+/// Reads an application's address; nothing if it is not IP.
 ///
 /// # Safety
 /// `addr` is NULL or a whole address of its family.

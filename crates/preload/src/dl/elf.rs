@@ -30,7 +30,7 @@ struct Tables {
     versions: *const u16,
 }
 
-/// What the dynamic linker tells debuggers of a loaded object.
+/// A loaded object, as the dynamic linker shows it to debuggers (`link_map`).
 #[repr(C)]
 struct LinkMap {
     base: usize,

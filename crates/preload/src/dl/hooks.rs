@@ -140,7 +140,7 @@ unsafe extern "C" fn answer_dlvsym(handle: *mut c_void, name: *const c_char) -> 
 
 unsafe extern "C" fn answer_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
     let real_dlopen = real::dlopen();
-    // Whoever only asks whether a library is loaded gets the true answer.
+    // `RTLD_NOLOAD` only queries whether a library is loaded: the true answer.
     if file.is_null() || flags & libc::RTLD_NOLOAD != 0 || env::off_now() {
         return ptr::null_mut();
     }

@@ -1,4 +1,4 @@
-//! Programs that open libibverbs at run time get Weft too.
+//! Applications that open libibverbs at run time get Weft too.
 //!
 //! `LD_PRELOAD` serves every reference by name, but not `dlopen("libibverbs.so.1")` followed by
 //! `dlsym` or `dlvsym` on that handle, which several libraries do. So [`hooks`] interposes these

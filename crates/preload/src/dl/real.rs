@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::elf;
 
-/// `dlsym`.
+/// The type of `dlsym`.
 pub type DlSym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-/// `dlopen`.
+/// The type of `dlopen`.
 pub type DlOpen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
 /// Address of the real `dlsym`; the hooks jump through it.
@@ -32,7 +32,7 @@ pub fn dlsym() -> DlSym {
     unsafe { transmute::<usize, DlSym>(address) }
 }
 
-/// Fills [`DLVSYM`].
+/// Finds the real `dlvsym` and keeps it in [`DLVSYM`].
 pub fn resolve_dlvsym() {
     cached(&DLVSYM, || bootstrap(c"dlvsym"));
 }
@@ -48,7 +48,7 @@ pub fn dlopen() -> DlOpen {
     unsafe { transmute::<usize, DlOpen>(address) }
 }
 
-/// What this library exports under `name`.
+/// The address that this library exports under `name`.
 pub fn own(name: &CStr) -> Option<*mut c_void> {
     let handle = own_handle()?;
     // SAFETY: the handle is this library's, which is never unloaded; the name is NUL-terminated.

@@ -8,7 +8,7 @@ use crate::errno;
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
-/// What a function answers that is not offered.
+/// The return value of a function that is not offered.
 trait AbsentResult {
     fn refuse() -> Self;
 }

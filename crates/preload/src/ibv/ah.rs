@@ -22,9 +22,9 @@ use crate::real::pass_when_off;
 use crate::{net, rdma};
 use weft_verbs_abi::*;
 
-/// What is behind an address handle.
+/// Private tail of the C structure of an address handle.
 pub struct AhTail {
-    /// Where it leads.
+    /// The addresses and the hop limit of its path.
     pub path: AddressVector,
     _pd: InUse<Pd>,
     _context: Held,
@@ -32,7 +32,7 @@ pub struct AhTail {
 
 type AhObject = Object<ibv_ah, AhTail>;
 
-/// What is behind `ah`.
+/// The private tail of `ah`.
 ///
 /// # Safety
 /// `ah` came from [`ibv_create_ah`] and is not destroyed while the reference lives.
@@ -41,7 +41,7 @@ pub unsafe fn tail<'a>(ah: *mut ibv_ah) -> &'a AhTail {
     unsafe { AhObject::tail(ah) }
 }
 
-/// Where a datagram goes that names `ah`.
+/// The destination of a datagram that names `ah`.
 ///
 /// # Safety
 /// `ah` is NULL or alive.
@@ -231,7 +231,7 @@ fn row_of(device: Personality, to: IpAddr) -> Option<u8> {
     found.and_then(|row| u8::try_from(row).ok())
 }
 
-/// What a route header says.
+/// Addresses and traffic class from a route header.
 #[derive(Debug, PartialEq, Eq)]
 struct AhRoute {
     from: IpAddr,

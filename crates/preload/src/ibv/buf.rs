@@ -1,7 +1,7 @@
-//! Buffers that the device allocates for a program's regions.
+//! Buffers that the device allocates for an application's regions.
 //!
 //! A card in a confidential guest may need memory of a special kind. These devices reach whatever
-//! the process reaches, so a buffer is whole pages of ordinary memory, or the program's own.
+//! the process reaches, so a buffer is whole pages of ordinary memory, or the application's own.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::{c_int, c_void};
@@ -13,12 +13,12 @@ use weft_verbs_abi::*;
 
 const PAGE: usize = 4096;
 
-/// What an `ibv_buf` is.
+/// The content of an `ibv_buf`.
 struct Buf {
     pd: *mut ibv_pd,
     addr: *mut c_void,
     size: usize,
-    /// How the memory was allocated, if it is not the program's.
+    /// How the memory was allocated, if it is not the application's.
     layout: Option<Layout>,
 }
 
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     unsafe { Buf::free(buf) };
 }
 
-/// `ibv_alloc_user_buf`: a buffer of the program's own memory, which stays the program's.
+/// `ibv_alloc_user_buf`: a buffer of the application's own memory, which stays the application's.
 ///
 /// # Safety
 /// `pd` and the memory outlive the buffer.

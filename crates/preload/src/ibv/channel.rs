@@ -1,7 +1,7 @@
 //! Completion channels and their events.
 //!
 //! A queued event adds one to the channel's eventfd; [`ibv_get_cq_event`] takes one from it, in a
-//! real `read` that waits, is interrupted or refuses as the program set the descriptor up, and
+//! real `read` that waits, is interrupted or refuses as the application set the descriptor up, and
 //! then the oldest event. Destroying a completion queue drops its queued events and takes their
 //! count back.
 
@@ -21,9 +21,9 @@ use crate::fd::{EventFd, Waker};
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
-/// What is behind a channel.
+/// Private tail of the C structure of a channel.
 pub struct CompChannelTail {
-    /// The queue of events.
+    /// The events that wait to be read.
     pub core: Arc<CompChannel>,
     fd: Arc<EventFd>,
     _context: Held,
@@ -31,7 +31,7 @@ pub struct CompChannelTail {
 
 type CompChannelObject = Object<ibv_comp_channel, CompChannelTail>;
 
-/// What is behind `channel`.
+/// The private tail of `channel`.
 ///
 /// # Safety
 /// `channel` came from [`ibv_create_comp_channel`] and is not destroyed while the reference lives.
@@ -53,7 +53,7 @@ impl CompChannelTail {
 /// `channel` is alive while the reference lives.
 pub unsafe fn users<'a>(channel: *mut ibv_comp_channel) -> &'a AtomicI32 {
     let count = channel.wrapping_byte_add(offset_of!(ibv_comp_channel, refcnt)).cast::<i32>();
-    // SAFETY: alive by contract; programs do not touch this field.
+    // SAFETY: alive by contract; applications do not touch this field.
     unsafe { AtomicI32::from_ptr(count) }
 }
 
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     pass_when_off!(ibv_get_cq_event(channel, cq, cq_context));
     // SAFETY: alive by contract.
     let tail = unsafe { tail(channel) };
-    // The program may destroy the channel while this thread waits.
+    // The application may destroy the channel while this thread waits.
     let (core, fd) = (Arc::clone(&tail.core), Arc::clone(&tail.fd));
     loop {
         if let Err(code) = fd.take() {

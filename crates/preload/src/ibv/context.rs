@@ -1,9 +1,9 @@
 //! Open devices.
 //!
-//! A context is a [`verbs_context`] whose last field the program sees; what is ours lies *before*
-//! it, where a program compiled against a newer header would look for slots that `sz` tells it
-//! are not there. Objects hold a [`Held`]; a context that is closed while some remain stays in
-//! memory, because programs reach their functions through it.
+//! A context is a [`verbs_context`] whose last field the application sees; what is ours lies
+//! *before* it, where an application compiled against a newer header would look for slots that `sz`
+//! tells it are not there. Objects hold a [`Held`]; a context that is closed while some remain
+//! stays in memory, because applications reach their functions through it.
 //!
 //! [`weft_context`] gives the contexts of the process that rdma-cm identifiers use.
 
@@ -27,11 +27,11 @@ use weft_verbs_abi::*;
 /// One: there are no interrupts to spread.
 const COMP_VECTORS: c_int = 1;
 
-/// What is behind a context.
+/// Private tail of the C structure of a context.
 pub struct ContextTail {
-    /// The engine's context.
+    /// The context in `weft-host`.
     pub core: Arc<Context>,
-    /// `async_fd`.
+    /// The descriptor that the C structure shows as `async_fd`.
     pub events: Arc<EventFd>,
     objects: AtomicUsize,
 }
@@ -42,7 +42,7 @@ struct ContextObject {
     verbs: verbs_context,
 }
 
-/// What is behind `context`.
+/// The private tail of `context`.
 ///
 /// # Safety
 /// `context` came from [`ibv_open_device`] or [`weft_context`] and is not closed while the
@@ -76,7 +76,7 @@ impl Held {
         Self(context)
     }
 
-    /// What is behind the context.
+    /// The private tail of the context.
     pub fn tail(&self) -> &ContextTail {
         // SAFETY: a context with objects is not freed.
         unsafe { tail(self.0) }
@@ -89,8 +89,8 @@ impl Drop for Held {
     }
 }
 
-/// The context that this process has of a device that no program opened: `id->verbs` of rdma-cm.
-/// NULL with `errno` set if it cannot be made. Never closed.
+/// The context that this process has of a device that no application opened: `id->verbs` of
+/// rdma-cm. NULL with `errno` set if it cannot be made. Never closed.
 pub fn weft_context(personality: Personality) -> *mut ibv_context {
     let slot = &SHARED[personality as usize];
     if let Some(shared) = slot.get() {
@@ -168,8 +168,8 @@ fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
         context: ibv_context {
             device: device::device(personality),
             ops: ops(),
-            // No kernel device is behind it, but programs duplicate it to import the device: here,
-            // or in other processes, where that shall fail.
+            // No kernel device is behind it, but applications duplicate it to import the device:
+            // here, or in other processes, where that shall fail.
             cmd_fd: async_fd,
             async_fd,
             num_comp_vectors: COMP_VECTORS,
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     open(personality).unwrap_or_else(errno::null)
 }
 
-/// `ibv_close_device`. A context of rdma-cm, which programs close by mistake, stays open.
+/// `ibv_close_device`. A context of rdma-cm, which applications close by mistake, stays open.
 ///
 /// # Safety
 /// `context` came from [`ibv_open_device`] and is not used afterwards.

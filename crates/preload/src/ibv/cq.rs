@@ -1,7 +1,7 @@
 //! Completion queues: creation, polling, arming, destruction.
 //!
 //! Every queue is allocated as an `ibv_cq_ex`, whose head is an `ibv_cq`; [`super::cq_ex`] fills
-//! the rest where a program asked for it.
+//! the rest where an application asked for it.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -21,25 +21,25 @@ use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
-/// What is behind a completion queue.
+/// Private tail of the C structure of a completion queue.
 pub struct CqTail {
-    /// The engine's queue.
+    /// The queue in `weft-host`.
     pub core: Arc<Cq>,
     cookie: u64,
     _context: Held,
-    /// Held from `start_poll` to `end_poll`, unless the program promised to use one thread.
+    /// Held from `start_poll` to `end_poll`, unless the application promised to use one thread.
     pub span: Option<SpanLock>,
     /// The completion that the `read_*` functions read.
     pub current: UnsafeCell<ibv_wc>,
 }
 
 // SAFETY: `current` is only touched between `start_poll` and `end_poll`, which `span` makes
-// exclusive or the program promised to be.
+// exclusive or the application promised to be.
 unsafe impl Sync for CqTail {}
 
 type CqObject = Object<ibv_cq_ex, CqTail>;
 
-/// What is behind `cq`, an `ibv_cq` or `ibv_cq_ex`.
+/// The private tail of `cq`, an `ibv_cq` or `ibv_cq_ex`.
 ///
 /// # Safety
 /// `cq` came from [`create`] and is not destroyed while the reference lives.
@@ -48,13 +48,13 @@ pub unsafe fn tail<'a, Q>(cq: *mut Q) -> &'a CqTail {
     unsafe { CqObject::tail(cq) }
 }
 
-/// What a program asks for.
+/// The arguments of a creation, by whichever verb.
 pub struct CqRequest {
-    /// Entries.
+    /// Entries, at least.
     pub cqe: u32,
-    /// The program's own word.
+    /// The application's pointer, which events carry back.
     pub cq_context: *mut c_void,
-    /// Where events go, or NULL.
+    /// The channel of its events, or NULL.
     pub channel: *mut ibv_comp_channel,
     /// Must be below `num_comp_vectors`.
     pub comp_vector: u32,
@@ -82,8 +82,8 @@ pub unsafe fn create(context: *mut ibv_context, request: &CqRequest) -> *mut ibv
     let cookie = registry::cookie();
     // SAFETY: open by contract.
     let held = unsafe { Held::new(context) };
-    let (engine, channel) = (&held.tail().core, events.map(|e| e.core.clone()));
-    let core = engine.create_stamped_cq(request.cqe, channel, cookie, request.stamped);
+    let (host_context, channel) = (&held.tail().core, events.map(|e| e.core.clone()));
+    let core = host_context.create_stamped_cq(request.cqe, channel, cookie, request.stamped);
     let core = match core {
         Ok(core) => core,
         Err(misuse) => return errno::null(misuse.errno()),
@@ -171,8 +171,8 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     result
 }
 
-/// `ibv_destroy_cq`: `EBUSY` while a queue pair uses it. Waits until the program has acknowledged
-/// every event that it was given.
+/// `ibv_destroy_cq`: `EBUSY` while a queue pair uses it. Waits until the application has
+/// acknowledged every event that it was given.
 ///
 /// # Safety
 /// `cq` is alive and not used afterwards.

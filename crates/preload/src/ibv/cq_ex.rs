@@ -65,11 +65,11 @@ fn fill(cq: &mut ibv_cq_ex) {
 
 /// `ENOENT` when empty; then `end_poll` must not be called.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: NULL or readable, as the program calls it.
+    // SAFETY: NULL or readable, as the application calls it.
     if !attr.is_null() && unsafe { (*attr).comp_mask } != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: the program passes a live queue.
+    // SAFETY: the application passes a live queue.
     let tail = unsafe { cq::tail(cq) };
     if let Some(span) = &tail.span {
         span.lock();
@@ -85,14 +85,14 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 }
 
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the program passes a live queue.
+    // SAFETY: the application passes a live queue.
     let tail = unsafe { cq::tail(cq) };
-    // SAFETY: the program calls it between start_poll and end_poll.
+    // SAFETY: the application calls it between start_poll and end_poll.
     unsafe { advance(cq, tail) }
 }
 
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: the program passes a live queue.
+    // SAFETY: the application passes a live queue.
     if let Some(span) = unsafe { &cq::tail(cq).span } {
         span.unlock();
     }
@@ -109,7 +109,7 @@ unsafe fn advance(cq: *mut ibv_cq_ex, tail: &CqTail) -> c_int {
         Ok(_) => {}
         Err(_) => return libc::EIO,
     }
-    // SAFETY: alive by contract; the program reads this field within the span.
+    // SAFETY: alive by contract; the application reads this field within the span.
     unsafe { (*cq).status = wc[0].status as c_int };
     // SAFETY: as above.
     unsafe { (*cq).wr_id = wc[0].wr_id };
@@ -129,7 +129,7 @@ unsafe fn current(cq: *mut ibv_cq_ex) -> ibv_wc {
 
 /// When the completion was added, by the clock of `ibv_query_rt_values_ex`.
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
-    // SAFETY: the program calls it between start_poll and end_poll.
+    // SAFETY: the application calls it between start_poll and end_poll.
     unsafe { cq::tail(cq) }.core.stamp_ns()
 }
 
@@ -144,7 +144,7 @@ macro_rules! readers {
     ($($name:ident -> $kind:ty: $field:ident;)*) => {
         $(
             unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $kind {
-                // SAFETY: the program calls it between start_poll and end_poll.
+                // SAFETY: the application calls it between start_poll and end_poll.
                 unsafe { current(cq) }.$field as $kind
             }
         )*

@@ -1,7 +1,7 @@
 //! The device list: at most two devices, made once, at addresses that never change.
 //!
-//! Programs keep `ibv_device` pointers after freeing the list and compare them across calls, and
-//! libraries made for one vendor's hardware look *behind* the structure to recognise their own,
+//! Applications keep `ibv_device` pointers after freeing the list and compare them across calls,
+//! and libraries made for one vendor's hardware look *behind* the structure to recognise their own,
 //! so it is followed by zeroes.
 
 use std::ffi::{c_char, c_int};
@@ -47,7 +47,7 @@ pub fn device(personality: Personality) -> *mut ibv_device {
         .cast()
 }
 
-/// What `device` looks like, if it is one of ours.
+/// The kind of `device`; none if it is of another library.
 pub fn personality(device: *mut ibv_device) -> Option<Personality> {
     personalities().iter().copied().find(|p| self::device(*p) == device)
 }

@@ -1,4 +1,4 @@
-//! Device memory and null regions: what programs register that is not memory of theirs.
+//! Device memory and null regions: what applications register that is not memory of theirs.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -13,7 +13,7 @@ use super::pd_mr;
 use crate::errno::{self, needs_memory};
 use weft_verbs_abi::*;
 
-/// What is behind device memory.
+/// Private tail of the C structure of device memory.
 struct DmTail {
     core: Arc<DeviceMemory>,
     context: Held,
@@ -107,13 +107,13 @@ unsafe extern "C" fn memcpy_to_dm(
     from: *const c_void,
     length: usize,
 ) -> c_int {
-    // SAFETY: the program passes live device memory.
+    // SAFETY: the application passes live device memory.
     let memory = unsafe { &tail(dm).core };
     let Ok(_) = memory.range(offset, length as u64) else { return errno::code(libc::EINVAL) };
     let mut bytes = [0_u8; AT_ONCE];
     let copied = (0..length).step_by(AT_ONCE).try_for_each(|done| {
         let piece = &mut bytes[..AT_ONCE.min(length - done)];
-        // SAFETY: the program passes `length` readable bytes.
+        // SAFETY: the application passes `length` readable bytes.
         unsafe {
             ptr::copy_nonoverlapping(
                 from.wrapping_byte_add(done).cast(),
@@ -132,7 +132,7 @@ unsafe extern "C" fn memcpy_from_dm(
     offset: u64,
     length: usize,
 ) -> c_int {
-    // SAFETY: the program passes live device memory.
+    // SAFETY: the application passes live device memory.
     let memory = unsafe { &tail(dm).core };
     let Ok(_) = memory.range(offset, length as u64) else { return errno::code(libc::EINVAL) };
     let mut bytes = Vec::with_capacity(AT_ONCE);
@@ -140,7 +140,7 @@ unsafe extern "C" fn memcpy_from_dm(
         bytes.clear();
         let piece = AT_ONCE.min(length - done) as u32;
         memory.read_append(offset + done as u64, piece, &mut bytes)?;
-        // SAFETY: the program passes `length` writable bytes, of which these are some.
+        // SAFETY: the application passes `length` writable bytes, of which these are some.
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), to.wrapping_byte_add(done).cast(), bytes.len())
         };
@@ -165,9 +165,9 @@ pub unsafe extern "C" fn reg_dm_mr(
     let domain = unsafe { pd_mr::pd_tail(pd) };
     // SAFETY: alive by contract.
     let memory = unsafe { tail(dm) };
-    let engine = &memory.context.tail().core;
+    let host_context = &memory.context.tail().core;
     let key = pd_mr::access(access).and_then(|access| {
-        engine.reg_dm_mr(&domain.core, &memory.core, offset, length as u64, access)
+        host_context.reg_dm_mr(&domain.core, &memory.core, offset, length as u64, access)
     });
     // SAFETY: alive by contract.
     unsafe { pd_mr::make_mr(pd, ptr::null_mut(), length, key) }
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     needs_memory!(errno::null);
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
-    let key = domain.engine().alloc_null_mr(&domain.core);
+    let key = domain.host_context().alloc_null_mr(&domain.core);
     // SAFETY: alive by contract.
     let mr = unsafe { pd_mr::make_mr(pd, ptr::null_mut(), usize::MAX, key) };
     if !mr.is_null() {

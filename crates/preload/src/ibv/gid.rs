@@ -75,8 +75,8 @@ fn rnic_rows(interfaces: &[NetInterface]) -> Vec<Gid> {
     rows
 }
 
-/// The machine's addresses in the order in which programs that take a row without looking are best
-/// served: where Linux has its default GID, the link-local address of the interface that IPv4
+/// The machine's addresses in the order in which applications that take a row without looking are
+/// best served: where Linux has its default GID, the link-local address of the interface that IPv4
 /// goes through; then IPv4, the wider IPv6 addresses, the other link-local ones, and loopback.
 fn adapter_rows(interfaces: &[NetInterface]) -> Vec<Gid> {
     let serves = |i: &&NetInterface| !i.loopback && i.addresses.iter().any(IpAddr::is_ipv4);

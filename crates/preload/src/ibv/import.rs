@@ -1,6 +1,6 @@
 //! Objects under a second context of this process.
 //!
-//! Programs hand a duplicate of `cmd_fd` and the handles of objects to others that import them.
+//! Applications hand a duplicate of `cmd_fd` and the handles of objects to others that import them.
 //! Devices live in the process here, so only the process itself can: a descriptor that is not one
 //! of its own contexts' answers `EOPNOTSUPP`.
 
@@ -17,7 +17,7 @@ use crate::ibv::{context, dm, pd_mr};
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
-/// What a handle stands for.
+/// The object that a handle stands for.
 #[derive(Clone)]
 pub enum ImportedObject {
     /// A protection domain.

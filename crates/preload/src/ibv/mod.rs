@@ -2,9 +2,9 @@
 //!
 //! Objects are C structures with a private tail ([`object`]); events find theirs through
 //! [`registry`]. What the rdma-cm half of this library uses: [`context::weft_context`] for
-//! `id->verbs`, [`qp::tail`] for the engine's queue pair behind an `ibv_qp`, [`qp::refresh`] after
+//! `id->verbs`, [`qp::tail`] for the queue pair behind an `ibv_qp`, [`qp::refresh`] after
 //! a change of its state, [`pd_mr::pd_tail`], [`cq::tail`] and [`srq::tail`], the exported
-//! functions themselves for objects that rdma-cm makes on a program's behalf, and
+//! functions themselves for objects that rdma-cm makes on an application's behalf, and
 //! [`gid::gid_of`] for addresses.
 
 pub mod absent;

@@ -45,7 +45,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(
     unsafe { pd_mr::register(pd, addr, length, iova, access as u32) }
 }
 
-/// Where compilers of C put the fields on x86-64; no header that Debian has shows them.
+/// Offsets by the C ABI of x86-64; no header that Debian has shows these fields.
 #[cfg(target_arch = "x86_64")]
 const _: () = {
     use std::mem::{offset_of, size_of};

@@ -1,5 +1,5 @@
-//! Memory windows. The engine binds them in the order of the send queue, whether a program posts
-//! the request itself or calls the verb for windows of type 1.
+//! Memory windows, which are bound in the order of the send queue, whether an application
+//! posts the request itself or calls the verb for windows of type 1.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
     };
     // SAFETY: alive by contract.
     let domain = unsafe { pd_mr::pd_tail(pd) };
-    let rkey = domain.engine().alloc_mw(&domain.core, wanted);
+    let rkey = domain.host_context().alloc_mw(&domain.core, wanted);
     // SAFETY: alive by contract.
     let context = unsafe { (*pd).context };
     // SAFETY: the context of a live domain is open.

@@ -1,7 +1,7 @@
 //! C structures with what only this library sees behind them, and the pthread objects inside.
 //!
-//! A program holds a pointer to the public part and may read and write it at any time, so it is
-//! never borrowed as a Rust reference; only the tail is.
+//! An application holds a pointer to the public part and may read and write it at any time, so it
+//! is never borrowed as a Rust reference; only the tail is.
 
 use std::cell::UnsafeCell;
 use std::mem::offset_of;
@@ -15,12 +15,12 @@ pub struct Object<P, T> {
 }
 
 impl<P, T> Object<P, T> {
-    /// Makes an object; the program gets the pointer.
+    /// Makes an object; the application gets the pointer.
     pub fn make(public: P, tail: T) -> *mut P {
         Box::into_raw(Box::new(Self { public: UnsafeCell::new(public), tail })).cast()
     }
 
-    /// What is behind the structure.
+    /// The private tail of the structure.
     ///
     /// # Safety
     /// `public` came from [`Self::make`] of the same types and is not freed while the reference
@@ -31,7 +31,7 @@ impl<P, T> Object<P, T> {
         unsafe { &*tail }
     }
 
-    /// Ends an object.
+    /// Frees an object and drops its tail.
     ///
     /// # Safety
     /// `public` came from [`Self::make`] of the same types, and nothing uses it any more.
@@ -41,7 +41,7 @@ impl<P, T> Object<P, T> {
     }
 }
 
-/// A number for the `handle` field of an object. Programs only print and compare it.
+/// A number for the `handle` field of an object. Applications only print and compare it.
 pub fn handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -56,7 +56,7 @@ unsafe impl Send for SpanLock {}
 unsafe impl Sync for SpanLock {}
 
 impl SpanLock {
-    /// Unlocked.
+    /// A new lock, which is free.
     pub fn new() -> Self {
         Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER))
     }

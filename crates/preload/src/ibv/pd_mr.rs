@@ -15,11 +15,11 @@ use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
-/// What is behind a protection domain.
+/// Private tail of the C structure of a protection domain.
 pub struct PdTail {
-    /// The engine's domain; a parent domain shares that of the domain it was made from.
+    /// The domain in `weft-host`; a parent domain shares that of the domain it was made from.
     pub core: Arc<Pd>,
-    /// What it was made from, if it is a parent domain.
+    /// The domain that it was made from, if it is a parent domain.
     base: *mut ibv_pd,
     /// Parent domains made from this one.
     children: AtomicUsize,
@@ -30,7 +30,7 @@ type PdObject = Object<ibv_pd, PdTail>;
 type TdObject = Object<ibv_td, Held>;
 type MrObject = Object<ibv_mr, Held>;
 
-/// What is behind `pd`.
+/// The private tail of `pd`.
 ///
 /// # Safety
 /// `pd` came from [`ibv_alloc_pd`] and is not deallocated while the reference lives.
@@ -41,7 +41,7 @@ pub unsafe fn pd_tail<'a>(pd: *mut ibv_pd) -> &'a PdTail {
 
 impl PdTail {
     /// The device as its opener sees it.
-    pub fn engine(&self) -> &Arc<weft_host::Context> {
+    pub fn host_context(&self) -> &Arc<weft_host::Context> {
         &self.context.tail().core
     }
 }
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 }
 
 /// Slot `alloc_parent_domain`: a second name for a domain. Custom allocators are accepted and
-/// never called, because no queue lives in memory that a program could provide; and leave to
+/// never called, because no queue lives in memory that an application could provide; and leave to
 /// allocate memory that a confidential guest shares with its host is not needed, because no device
 /// reads it.
 ///
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn advise_mr(
     let tail = unsafe { pd_tail(pd) };
     // SAFETY: as many entries by contract.
     let sges = unsafe { post::lent(list, count as usize) };
-    errno::positive(tail.engine().advise(&tail.core, advice, &sges))
+    errno::positive(tail.host_context().advise(&tail.core, advice, &sges))
 }
 
 /// Slot `alloc_td`.
@@ -225,7 +225,7 @@ pub unsafe fn register(
     // SAFETY: alive by contract.
     let tail = unsafe { pd_tail(pd) };
     let key = access(bits).and_then(|access| {
-        tail.engine().reg_mr(&tail.core, addr as u64, length as u64, iova, access)
+        tail.host_context().reg_mr(&tail.core, addr as u64, length as u64, iova, access)
     });
     // SAFETY: alive by contract.
     unsafe { make_mr(pd, addr, length, key) }
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: alive by contract.
     let key = unsafe { (*mr).lkey };
     let result = errno::positive(held.tail().core.dereg_mr(key));
-    // A key that is gone was invalidated by a work request; the registration is the program's
+    // A key that is gone was invalidated by a work request; the registration is the application's
     // to give back all the same.
     if result != 0 && result != libc::ENOENT {
         return result;
@@ -387,7 +387,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     }
 }
 
-/// What a re-registration changes.
+/// The changes of a re-registration.
 struct Reregistration {
     pd: Option<*mut ibv_pd>,
     range: Option<(*mut c_void, usize)>,

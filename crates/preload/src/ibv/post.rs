@@ -1,7 +1,7 @@
-//! Posting: the program's lists of work requests become the engine's, one after the other.
+//! Posting: converts the application's lists of work requests, and posts one after the other.
 //!
 //! The first request that is refused ends the call and is reported through `bad_wr`; those before
-//! it stay posted. The engine is told once, at the end of the list.
+//! it stay posted. The doorbell rings once, at the end of the list.
 
 use std::borrow::Cow;
 use std::ffi::c_int;
@@ -130,7 +130,7 @@ unsafe fn post_receive(
     post(&RecvWr { wr_id: item.wr_id, sges: &sges })
 }
 
-/// What the queues keep of a request may need memory.
+/// Refuses a post with the errno of `needs_memory!`: queues allocate when they grow.
 pub(super) fn refuse<T>(code: c_int) -> Result<T, Misuse> {
     Err(Misuse::System(code))
 }
@@ -175,7 +175,7 @@ pub(super) unsafe fn lent<'a, T: Copy>(list: *const T, count: usize) -> Cow<'a, 
     }
 }
 
-/// The engine's view of a request.
+/// Converts a request from C.
 ///
 /// # Safety
 /// What it binds is alive.

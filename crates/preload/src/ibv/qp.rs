@@ -1,9 +1,9 @@
 //! Queue pairs: creation, attributes, destruction.
 //!
 //! Every queue pair is allocated as an `ibv_qp_ex`, whose head is an `ibv_qp`; [`super::qp_ex`]
-//! fills the builders where a program asked for them.
+//! fills the builders where an application asked for them.
 //!
-//! rdma-cm reaches the engine's queue pair through [`tail`], and calls [`refresh`] when the
+//! rdma-cm reaches the queue pair of `weft-host` through [`tail`], and calls [`refresh`] when the
 //! connection changed its state.
 
 use std::collections::BTreeMap;
@@ -24,11 +24,11 @@ use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
-/// What is behind a queue pair.
+/// Private tail of the C structure of a queue pair.
 pub struct QpTail {
-    /// The engine's queue pair.
+    /// The queue pair in `weft-host`.
     pub core: Arc<Qp>,
-    /// The work requests that a program is building.
+    /// The work requests that an application is building.
     pub builder: Builder,
     /// Whether it was made with builders.
     pub extended: bool,
@@ -38,7 +38,7 @@ pub struct QpTail {
 }
 
 impl QpTail {
-    /// What its device looks like.
+    /// The kind of its device.
     pub fn personality(&self) -> Personality {
         self.context.tail().core.personality()
     }
@@ -46,7 +46,7 @@ impl QpTail {
 
 type QpObject = Object<ibv_qp_ex, QpTail>;
 
-/// What is behind `qp`, an `ibv_qp` or `ibv_qp_ex`.
+/// The private tail of `qp`, an `ibv_qp` or `ibv_qp_ex`.
 ///
 /// # Safety
 /// `qp` came from [`ibv_create_qp`] or its extended form and is not destroyed while the reference
@@ -62,7 +62,7 @@ pub fn acks(qp: *mut ibv_qp) -> AckCounts {
     AckCounts::at(qp, [offset_of!(ibv_qp, mutex), offset_of!(ibv_qp, cond), completed])
 }
 
-/// Copies the state of the queue pair to the field that programs read.
+/// Copies the state of the queue pair to the field that applications read.
 ///
 /// # Safety
 /// `qp` is alive.
@@ -73,7 +73,7 @@ pub unsafe fn refresh(qp: *mut ibv_qp) {
     unsafe { (*qp).state = state as c_int };
 }
 
-/// What a queue pair is in.
+/// The domain of a queue pair.
 #[derive(Clone, Copy)]
 pub enum QpDomain {
     /// A protection domain.
@@ -83,7 +83,7 @@ pub enum QpDomain {
 }
 
 impl QpDomain {
-    /// The protection domain that the program sees.
+    /// The protection domain that the application sees.
     fn pd(self) -> *mut ibv_pd {
         match self {
             Self::Pd(pd) => pd,
@@ -112,7 +112,7 @@ pub unsafe fn create(
     };
     let cookie = registry::cookie();
     // SAFETY: alive by contract.
-    let Some(wanted) = (unsafe { engine_init(kind, home, init, cookie) }) else {
+    let Some(wanted) = (unsafe { qp_init(kind, home, init, cookie) }) else {
         return errno::null(libc::EINVAL);
     };
     let core = match held.tail().core.create_qp(wanted) {
@@ -139,7 +139,7 @@ pub unsafe fn create(
     qp
 }
 
-/// What a device makes of a type of `enum ibv_qp_type`.
+/// The type of queue pair that a device has for an `enum ibv_qp_type`.
 fn kind(personality: Personality, raw: c_int) -> Option<QpType> {
     let kind = u32::try_from(raw).ok().and_then(QpType::from_raw)?;
     match personality {
@@ -156,17 +156,17 @@ fn numbers() -> MutexGuard<'static, QpsByNumber> {
     NUMBERS.lock()
 }
 
-/// The engine's queue pair of that number: rdma-cm connects queue pairs that it did not make by
-/// their numbers.
+/// The queue pair of that number: rdma-cm connects queue pairs that it did not make by their
+/// numbers.
 pub fn by_number(personality: Personality, num: u32) -> Option<Arc<Qp>> {
     numbers().get(&(personality as u8, num))?.upgrade()
 }
 
-/// The engine's view of what a program asks for; none without the objects that the type needs.
+/// Converts the attributes of a creation; none without the objects that the type needs.
 ///
 /// # Safety
 /// `home` and the objects that `init` names are alive.
-unsafe fn engine_init(
+unsafe fn qp_init(
     kind: QpType,
     home: QpDomain,
     init: &ibv_qp_init_attr,
@@ -187,7 +187,7 @@ unsafe fn engine_init(
         let (send_cq, recv_cq, xrcd) = (cq.clone(), cq, Some(domain));
         return Some(QpInit { kind, pd, send_cq, recv_cq, srq, xrcd, cap, sq_sig_all, cookie });
     }
-    // What only requests needs no place for receives to complete.
+    // A queue pair that only sends (XRC initiator) needs no queue for completions of receives.
     let receives = if kind == QpType::XrcSend { init.send_cq } else { init.recv_cq };
     if home.pd().is_null() || init.send_cq.is_null() || receives.is_null() {
         return None;
@@ -211,7 +211,7 @@ fn head(context: *mut ibv_context, pd: *mut ibv_pd, init: &ibv_qp_init_attr, cor
         srq: init.srq,
         handle: handle(),
         qp_num: core.num(),
-        // What libibverbs shows until the first query or modification, although an RNIC's queue
+        // libibverbs shows RESET until the first query or modification, although an RNIC's queue
         // pair is already in INIT.
         state: QpState::Reset as c_int,
         qp_type: init.qp_type,
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     0
 }
 
-/// `ibv_destroy_qp`. Waits until the program has acknowledged every event that it was given.
+/// `ibv_destroy_qp`. Waits until the application has acknowledged every event that it was given.
 ///
 /// # Safety
 /// `qp` is alive and not used afterwards.

@@ -1,6 +1,6 @@
-//! The attributes of queue pairs and address handles, between their C structures and the engine's.
+//! The attributes of queue pairs and address handles, between C's structures and Weft's.
 //!
-//! A program fills only what its mask names; the rest is not looked at.
+//! An application fills only what its mask names; the rest is not looked at.
 
 use std::ffi::c_int;
 use std::mem;
@@ -62,7 +62,7 @@ pub fn from_c(attr: &ibv_qp_attr, mask: QpAttrMask, device: Personality) -> Opti
     Some(wanted)
 }
 
-/// All attributes.
+/// All attributes, in C's structure.
 pub fn to_c(attr: &QpAttr) -> ibv_qp_attr {
     // SAFETY: all zeroes is valid: integers.
     let mut full: ibv_qp_attr = unsafe { mem::zeroed() };
@@ -95,7 +95,7 @@ pub fn to_c(attr: &QpAttr) -> ibv_qp_attr {
     full
 }
 
-/// Sizes.
+/// Capacities, in C's structure.
 pub fn cap_to_c(cap: QpCap) -> ibv_qp_cap {
     ibv_qp_cap {
         max_send_wr: cap.max_send_wr,
@@ -116,7 +116,7 @@ pub fn path_from_c(attr: &ibv_ah_attr, device: Personality) -> Option<AddressVec
         return Some(path);
     }
     let row = gid::table(device).get(usize::from(path.sgid_index)).copied();
-    // Programs that leave the connection to rdma-cm may name any row of an RNIC.
+    // Applications that leave the connection to rdma-cm may name any row of an RNIC.
     let row = if rnic { row.unwrap_or(Gid { raw: path.sgid, interface: 0 }) } else { row? };
     (path.sgid, path.interface) = (row.raw, row.interface);
     Some(path)
@@ -140,7 +140,7 @@ fn path_as_is(attr: &ibv_ah_attr) -> AddressVector {
     }
 }
 
-/// A path as the program set it.
+/// A path as the application set it.
 pub fn path_to_c(path: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {

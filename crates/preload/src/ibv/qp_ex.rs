@@ -16,7 +16,8 @@ use super::{ah, mw, post};
 use crate::errno::{self, needs_memory};
 use weft_verbs_abi::*;
 
-/// What both devices can build. Over iWARP immediate data and atomics reach Weft peers only.
+/// Operations that both devices can build. Over iWARP immediate data and atomics reach Weft peers
+/// only.
 const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -28,7 +29,7 @@ const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_INV;
 
-/// What queue pairs of a device can build.
+/// The operations that queue pairs of a device can build.
 fn supported(personality: Personality) -> u64 {
     match personality {
         Personality::Iwarp => SUPPORTED,
@@ -41,7 +42,7 @@ struct PendingRequest {
     wr_id: u64,
     flags: SendFlags,
     op: SendOp,
-    /// Where a datagram goes.
+    /// The destination, for datagrams.
     to: Option<Destination>,
     /// Which receive queue of the peer it is for, of an extended reliable connection.
     srqn: u32,
@@ -67,7 +68,7 @@ pub struct Builder {
 unsafe impl Sync for Builder {}
 
 impl Builder {
-    /// With nothing to build.
+    /// An empty span: no request is being built.
     pub fn new() -> Self {
         let span = RequestSpan { slots: Vec::new(), used: 0, error: 0 };
         Self { lock: SpanLock::new(), span: UnsafeCell::new(span) }
@@ -225,27 +226,27 @@ unsafe fn span<'a>(qp: *mut ibv_qp_ex) -> &'a mut RequestSpan {
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: the program passes a live queue pair.
+    // SAFETY: the application passes a live queue pair.
     unsafe { &qp::tail(qp).builder }.lock.lock();
     // SAFETY: the span has begun.
     unsafe { span(qp) }.clear();
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: the program passes a live queue pair.
+    // SAFETY: the application passes a live queue pair.
     let tail = unsafe { qp::tail(qp) };
-    // SAFETY: the program began a span.
+    // SAFETY: the application began a span.
     let result = unsafe { span(qp) }.post(tail);
     tail.builder.lock.unlock();
     result
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: the program passes a live queue pair, in a span.
+    // SAFETY: the application passes a live queue pair, in a span.
     unsafe { &qp::tail(qp).builder }.lock.unlock();
 }
 
-/// Begins a request with the name and flags that the program put into the structure.
+/// Begins a request with the name and flags that the application put into the structure.
 ///
 /// # Safety
 /// `qp` is alive and in a span of this thread.
@@ -265,7 +266,7 @@ macro_rules! builders {
     ($($name:ident($($arg:ident: $kind:ty),*) => $op:expr;)*) => {
         $(
             unsafe extern "C" fn $name(qp: *mut ibv_qp_ex, $($arg: $kind),*) {
-                // SAFETY: the program calls it between wr_start and wr_complete.
+                // SAFETY: the application calls it between wr_start and wr_complete.
                 unsafe { begin(qp, $op) };
             }
         )*
@@ -287,9 +288,9 @@ builders! {
 
 unsafe extern "C" fn wr_atomic_write(qp: *mut ibv_qp_ex, stag: u32, to: u64, value: *const c_void) {
     const BYTES: usize = 8;
-    // SAFETY: the program calls it in a span.
+    // SAFETY: the application calls it in a span.
     unsafe { begin(qp, SendOp::AtomicWrite { to, stag }) };
-    // SAFETY: the program passes that many readable bytes.
+    // SAFETY: the application passes that many readable bytes.
     unsafe { wr_set_inline_data(qp, value.cast_mut(), BYTES) };
 }
 
@@ -299,11 +300,11 @@ unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: the program passes a readable binding.
+    // SAFETY: the application passes a readable binding.
     let info = unsafe { *info };
-    // SAFETY: the program passes a live window and region.
+    // SAFETY: the application passes a live window and region.
     match unsafe { mw::operation(window, rkey, &info) } {
-        // SAFETY: the program calls it in a span.
+        // SAFETY: the application calls it in a span.
         Ok(op) => unsafe { begin(qp, op) },
         // SAFETY: as above.
         Err(misuse) => unsafe { span(qp) }.error = misuse.errno(),
@@ -311,9 +312,9 @@ unsafe extern "C" fn wr_bind_mw(
 }
 
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
-    // SAFETY: the program calls it in a span.
+    // SAFETY: the application calls it in a span.
     let span = unsafe { span(qp) };
-    // SAFETY: the program passes a live handle.
+    // SAFETY: the application passes a live handle.
     match unsafe { ah::destination(ah, qpn, qkey) } {
         Ok(to) => {
             if let Some(request) = span.last() {
@@ -325,14 +326,14 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
 }
 
 unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
-    // SAFETY: the program calls it in a span.
+    // SAFETY: the application calls it in a span.
     if let Some(request) = unsafe { span(qp) }.last() {
         request.srqn = srqn;
     }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    // SAFETY: the program calls it in a span.
+    // SAFETY: the application calls it in a span.
     if let Some(request) = unsafe { span(qp) }.last() {
         request.sges.clear();
         request.sges.push(ibv_sge { addr, length, lkey });
@@ -340,20 +341,20 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: the program calls it in a span.
+    // SAFETY: the application calls it in a span.
     let span = unsafe { span(qp) };
     if count > limits::IWARP.max_sge as usize {
         span.error = libc::EINVAL;
     } else if let Some(request) = span.last() {
         request.sges.clear();
-        // SAFETY: the program passes `count` entries.
+        // SAFETY: the application passes `count` entries.
         request.sges.extend_from_slice(&unsafe { post::lent(list, count) });
     }
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
     let one = ibv_data_buf { addr, length };
-    // SAFETY: one buffer; the program calls it in a span.
+    // SAFETY: one buffer; the application calls it in a span.
     unsafe { wr_set_inline_data_list(qp, 1, &raw const one) };
 }
 
@@ -362,13 +363,13 @@ unsafe extern "C" fn wr_set_inline_data_list(
     count: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: the program calls it in a span.
+    // SAFETY: the application calls it in a span.
     let span = unsafe { span(qp) };
     let Some(request) = span.last() else { return };
     request.flags |= SendFlags::INLINE;
     request.sges.clear();
     request.inline.clear();
-    // SAFETY: the program passes `count` buffers, to be copied before this returns.
+    // SAFETY: the application passes `count` buffers, to be copied before this returns.
     if !unsafe { gather(&mut request.inline, list, count) } {
         span.error = libc::EINVAL;
     }
@@ -393,7 +394,7 @@ unsafe fn gather(into: &mut Vec<u8>, list: *const ibv_data_buf, count: usize) ->
     true
 }
 
-/// Copies without a reference to the program's memory, which may be registered.
+/// Copies without a reference to the application's memory, which may be registered.
 ///
 /// # Safety
 /// The buffer is readable.

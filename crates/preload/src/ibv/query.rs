@@ -1,6 +1,6 @@
-//! What a device and its port say about themselves.
+//! Attributes of a device and its port.
 //!
-//! Capacities are those of the engine; the port shows the machine's interfaces as they are at the
+//! Capacities are those of `weft-host`; the port shows the machine's interfaces as they are at the
 //! moment of the call.
 
 use std::ffi::{c_char, c_int, c_uint};
@@ -66,7 +66,7 @@ const SPEED_EDR: u8 = 32;
 /// The same in units of 100 Mbit/s.
 const NOMINAL_RATE: u64 = 1000;
 
-/// What both devices offer beyond the queue pairs of their kind.
+/// Capabilities of both devices, whatever the type of queue pair.
 const COMMON_CAPS: c_uint = IBV_DEVICE_CURR_QP_STATE_MOD
     | IBV_DEVICE_SRQ_RESIZE
     | IBV_DEVICE_MEM_MGT_EXTENSIONS
@@ -129,7 +129,7 @@ fn fill_limits(attr: &mut ibv_device_attr, limits: &Limits) {
     attr.max_srq_sge = int(limits.max_srq_sge);
 }
 
-/// Slot `query_device_ex`: fills as much of the structure as the program's header has.
+/// Slot `query_device_ex`: fills as much of the structure as the application's header has.
 ///
 /// # Safety
 /// `context` is open; `attr` has room for `size` bytes.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn query_device_ex(
     full.odp_general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
     full.odp_rc_uc_ud_caps = on_demand(personality);
     if personality == Personality::Roce {
-        // What a shared receive queue can do is said of reliable connections, too.
+        // On-demand paging of shared receive queues is reported for reliable connections, too.
         full.xrc_odp_caps = full.odp_rc_uc_ud_caps[0];
     }
     full.max_dm_size = personality.limits().max_dm_octets;
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn query_rt_values(_: *mut ibv_context, values: *mut ibv_v
     0
 }
 
-/// What queue pairs of type RC, UC and UD do with memory that is registered on demand.
+/// Operations of RC, UC and UD queue pairs on memory that is registered on demand.
 fn on_demand(personality: Personality) -> [u32; 3] {
     let datagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     let unreliable = datagrams | IBV_ODP_SUPPORT_WRITE;
@@ -200,7 +200,7 @@ fn on_demand(personality: Personality) -> [u32; 3] {
     }
 }
 
-/// What the device of `context` looks like.
+/// The kind of the device of `context`.
 ///
 /// # Safety
 /// `context` is open.
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
     0
 }
 
-/// The release of Weft, for the files in sysfs that programs look for.
+/// The release of Weft, for the files in sysfs that applications look for.
 pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }

@@ -1,6 +1,6 @@
-//! Which object an event is about.
+//! The live objects, by the cookies that events carry.
 //!
-//! The engine names objects by cookies, and an event may still be queued when its object is
+//! The host names objects by cookies, and an event may still be queued when its object is
 //! destroyed. So a cookie is a number that is never used twice, and this table says which live
 //! object it stands for. Counting an event as reported and finding its object is one step under
 //! one lock, and so is destroying the object: an event is either counted before, and destruction
@@ -11,16 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_sync::{Mutex, MutexGuard};
 
-/// Events that the program was given.
+/// Events that the application was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
-    /// From completion channels.
+    /// Events from completion channels.
     pub completion: u32,
-    /// Asynchronous ones.
+    /// Asynchronous events.
     pub asynchronous: u32,
 }
 
-/// Where an event comes from.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventSource {
     /// A completion channel.
@@ -36,7 +36,7 @@ struct RegistryEntry {
 
 static ENTRIES: Mutex<BTreeMap<u64, RegistryEntry>> = Mutex::new(BTreeMap::new());
 
-/// A new cookie.
+/// A cookie that was never used before.
 pub fn cookie() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -60,7 +60,7 @@ pub fn report<T>(cookie: u64, source: EventSource) -> Option<*mut T> {
     Some(entry.address as *mut T)
 }
 
-/// Forgets the object of `cookie`; gives how many events the program has to acknowledge.
+/// Forgets the object of `cookie`; gives how many events the application has to acknowledge.
 pub fn remove(cookie: u64) -> EventCounts {
     entries().remove(&cookie).map_or(EventCounts::default(), |e| e.reported)
 }

@@ -13,9 +13,9 @@ use crate::errno::{self, needs_memory};
 use crate::real::pass_when_off;
 use weft_verbs_abi::*;
 
-/// What is behind a shared receive queue.
+/// Private tail of the C structure of a shared receive queue.
 pub struct SrqTail {
-    /// The engine's queue.
+    /// The queue in `weft-host`.
     pub core: Arc<Srq>,
     cookie: u64,
     context: Held,
@@ -23,7 +23,7 @@ pub struct SrqTail {
 
 type SrqObject = Object<ibv_srq, SrqTail>;
 
-/// What is behind `srq`.
+/// The private tail of `srq`.
 ///
 /// # Safety
 /// `srq` came from [`ibv_create_srq`] or its extended form and is not destroyed while the reference
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
     0
 }
 
-/// `ibv_destroy_srq`: `EBUSY` while a queue pair uses it. Waits until the program has acknowledged
-/// every event that it was given.
+/// `ibv_destroy_srq`: `EBUSY` while a queue pair uses it. Waits until the application has
+/// acknowledged every event that it was given.
 ///
 /// # Safety
 /// `srq` is alive and not used afterwards.

@@ -10,16 +10,16 @@ use super::object::Object;
 use crate::errno::{self, needs_memory};
 use weft_verbs_abi::*;
 
-/// What is behind a domain.
+/// Private tail of the C structure of a domain.
 pub struct XrcdTail {
-    /// The engine's domain.
+    /// The domain in `weft-host`.
     pub core: Arc<Xrcd>,
     _context: Held,
 }
 
 type XrcdObject = Object<ibv_xrcd, XrcdTail>;
 
-/// What is behind `xrcd`.
+/// The private tail of `xrcd`.
 ///
 /// # Safety
 /// `xrcd` came from [`open_xrcd`] and is not closed while the reference lives.

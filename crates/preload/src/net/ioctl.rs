@@ -8,7 +8,7 @@ use crate::fd::Owned;
 /// Interfaces that are asked about at most.
 const INTERFACES_MAX: usize = 64;
 
-/// What the kernel answers to `request` about the interface `name`.
+/// The kernel's answer to `request` about the interface `name`.
 pub fn about(name: &[u8], request: libc::c_ulong) -> Option<libc::ifreq> {
     let socket = Owned::datagram_socket(libc::AF_INET)?;
     // SAFETY: all zeroes is a valid request.

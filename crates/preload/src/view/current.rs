@@ -14,13 +14,13 @@ use super::{handles, lookup};
 use crate::real::next;
 use crate::{env, errno};
 
-/// Where the kernel is meanwhile.
+/// The directory that the kernel has meanwhile.
 const AWAY: &[u8] = b"/proc\0";
-/// No descriptor: the kernel is where the program is.
+/// No descriptor: the kernel is where the application is.
 const NONE: c_int = -1;
-/// Nobody has looked yet.
+/// No call has looked for an inherited descriptor.
 const UNKNOWN: c_int = -2;
-/// Out of the way of programs that count on low numbers.
+/// Out of the way of applications that count on low numbers.
 const LEAST_FD: c_int = 512;
 
 static CURRENT: AtomicI32 = AtomicI32::new(UNKNOWN);
@@ -37,7 +37,7 @@ pub fn descriptor() -> Option<c_int> {
     (fd != NONE).then_some(fd)
 }
 
-/// What the program that started this one left open.
+/// The descriptor that the program that started this one left open.
 fn inherited() -> Option<c_int> {
     let mut place = [0_u8; AWAY.len() + 1];
     // SAFETY: there is room for as much as is said.
@@ -88,7 +88,7 @@ fn leave_for(fd: c_int) {
     }
 }
 
-/// The kernel has gone where the program wanted to, if `done` says so.
+/// The kernel has gone where the application wanted to, if `done` says so.
 fn left(done: c_int) -> c_int {
     if done == 0 {
         leave_for(NONE);
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
     }
 }
 
-/// `getcwd`: where the program is, not the kernel.
+/// `getcwd`: where the application is, not the kernel.
 ///
 /// # Safety
 /// As for the C function.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn __getcwd_chk(out: *mut c_char, size: usize, room: usize
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C" fn get_current_dir_name() -> *mut c_char {
     match (path(), next!(get_current_dir_name())) {
-        // SAFETY: without a buffer a new one is made, which the program frees.
+        // SAFETY: without a buffer a new one is made, which the application frees.
         (Some(path), _) => unsafe { write(path, ptr::null_mut(), 0) },
         // SAFETY: it takes nothing.
         (None, Some(real)) => unsafe { real() },
@@ -181,7 +181,7 @@ unsafe fn write(path: String, out: *mut c_char, size: usize) -> *mut c_char {
         return errno::null(if size == 0 { libc::EINVAL } else { libc::ERANGE });
     }
     if out.is_null() {
-        // SAFETY: NUL-terminated; the program frees the copy.
+        // SAFETY: NUL-terminated; the application frees the copy.
         return unsafe { libc::strdup(path.as_ptr()) };
     }
     // SAFETY: `out` has room for so many by contract.

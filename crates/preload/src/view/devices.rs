@@ -88,7 +88,7 @@ fn plant(interfaces: &[NetInterface]) -> Tree {
     tree
 }
 
-/// What is near the adapters: they are in the CPU, so what the network interface says of itself.
+/// CPUs and NUMA node near the adapters: they are in the CPU, so those of the network interface.
 struct Affinity {
     numa_node: String,
     cpulist: String,
@@ -139,7 +139,7 @@ struct DeviceFiles {
     node: String,
     /// Its place among the devices, the same whichever of them are visible.
     place: u32,
-    /// Its PCI address.
+    /// Its PCI address: domain, bus, device and function.
     address: String,
     /// The interface of its first GID.
     interface: Option<String>,

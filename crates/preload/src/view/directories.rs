@@ -22,7 +22,7 @@ struct DirStream {
     next: usize,
     /// The descriptor that it was made of, or that the application wanted to know.
     fd: Option<c_int>,
-    /// What the last read gave; the next one overwrites it.
+    /// The entry that the last read returned; the next read overwrites it.
     entry: libc::dirent64,
 }
 
@@ -248,7 +248,7 @@ unsafe fn scan(
     // SAFETY: as above.
     unsafe { closedir(dir) };
     let bytes = size_of_val(found.as_slice());
-    // SAFETY: plain arguments; the program frees the list and its entries.
+    // SAFETY: plain arguments; the application frees the list and its entries.
     let place: *mut *mut libc::dirent64 = unsafe { libc::malloc(bytes.max(1)) }.cast();
     if place.is_null() {
         return errno::minus_one(libc::ENOMEM);
@@ -263,7 +263,7 @@ unsafe fn scan(
 /// The entries that pass the filter, in order, each in memory of its own.
 ///
 /// # Safety
-/// `dir` is a stream that nobody else has; the functions are the program's.
+/// `dir` is a stream that nobody else has; the functions are the application's.
 unsafe fn collect(
     dir: *mut libc::DIR,
     filter: ScanFilter,
@@ -276,7 +276,7 @@ unsafe fn collect(
         if entry.is_null() {
             break;
         }
-        // SAFETY: the program's function, on an entry.
+        // SAFETY: the application's function, on an entry.
         if filter.is_some_and(|filter| unsafe { filter(entry) } == 0) {
             continue;
         }
@@ -294,7 +294,7 @@ unsafe fn collect(
     if let Some(order) = order {
         found.sort_by(|a, b| {
             let (mut a, mut b) = (a.cast_const(), b.cast_const());
-            // SAFETY: the program's function, on two entries.
+            // SAFETY: the application's function, on two entries.
             unsafe { order(&raw mut a, &raw mut b) }.cmp(&0)
         });
     }

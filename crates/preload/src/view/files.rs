@@ -231,7 +231,7 @@ unsafe fn real_path(found: ViewPath, out: *mut c_char) -> *mut c_char {
     }
     let Ok(path) = CString::new(found.path) else { return errno::null(libc::ENOENT) };
     if out.is_null() {
-        // SAFETY: NUL-terminated; the program frees the copy.
+        // SAFETY: NUL-terminated; the application frees the copy.
         return unsafe { libc::strdup(path.as_ptr()) };
     }
     // SAFETY: it is shorter than the longest path.
@@ -243,7 +243,7 @@ fn no_attribute(found: &ViewPath) -> isize {
     errno::minus_one(code) as isize
 }
 
-/// What a function of the C library answers that this machine's does not have.
+/// The return value of a function that this machine's C library does not have.
 pub trait Lacking {
     /// The answer; `errno` is set.
     fn lacking() -> Self;

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::errno;
 
-/// What the name of such a file begins with, before its path.
+/// Prefix of the name of such a file, before its path.
 const MARK: &str = "weft:";
-/// What stands between both if it is the current directory.
+/// Inserted between both if it is the current directory.
 const CURRENT: &str = "current:";
-/// What `/proc` adds to the name: before it and, as nothing links to the file, behind it.
+/// Added to the name by `/proc`: before it and, as nothing links to the file, behind it.
 const BEFORE: &str = "/memfd:";
 const BEHIND: &str = " (deleted)";
 

@@ -13,12 +13,12 @@ use super::tree::{DirentKind, Last, Tree, ViewPath};
 use super::{current, handles};
 use crate::env;
 
-/// What every path to the devices has in it, or their PCI addresses.
+/// Every path to the devices contains one of these.
 const NAMES: [&[u8]; 2] = [b"infiniband", PCI_DOMAIN.as_bytes()];
-/// Where such paths begin.
+/// Prefixes of such paths.
 const TOPS: [&[u8]; 2] = [b"/sys/", b"/dev/"];
 
-/// What `path`, relative to the directory `dir`, leads to; `None` if it is the kernel's.
+/// Resolves `path`, relative to the directory `dir`; `None` if it is the kernel's.
 ///
 /// # Safety
 /// `path` is NULL or NUL-terminated.

@@ -1,12 +1,12 @@
-//! What programs look for in `/sys/class/infiniband*` and `/dev/infiniband`.
+//! The files that applications look for in `/sys/class/infiniband*` and `/dev/infiniband`.
 //!
 //! Programs, and the shell scripts around them, take a device for real when the kernel shows it
 //! there. [`devices`] says which files there are, [`tree`] resolves paths among them, and
-//! [`lookup`] decides which paths of a program are meant; [`files`], [`directories`] and [`search`]
-//! answer the C library's functions for such paths. Nothing of it exists on disk: a file is its
-//! text in memory, made when it is opened ([`handles`]). Other devices are not to be seen, since no
-//! verb would reach them. [`current`] is where a program is whose directory is one of the view, and
-//! [`shared`] adds the view's names to the kernel's directories that they are in.
+//! [`lookup`] decides which paths of an application are meant; [`files`], [`directories`] and
+//! [`search`] answer the C library's functions for such paths. Nothing of it exists on disk: a file
+//! is its text in memory, made when it is opened ([`handles`]). Other devices are not to be seen,
+//! since no verb would reach them. [`current`] is where an application is whose directory is one of
+//! the view, and [`shared`] adds the view's names to the kernel's directories that they are in.
 //!
 //! What goes by system calls of its own does not see it: static programs, and the C library's
 //! `fts`, which opens and reads directories inside of it.
@@ -38,7 +38,7 @@ use std::ffi::CStr;
 
 use tree::{Last, Node, ViewEntry, ViewPath};
 
-/// What the file at `path` says, if it is one of the view's.
+/// The content of the file at `path`, if it is one of the view's.
 pub fn text(path: &CStr) -> Option<String> {
     // SAFETY: NUL-terminated.
     match unsafe { lookup::at(libc::AT_FDCWD, path.as_ptr(), Last::Follow) } {

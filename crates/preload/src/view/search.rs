@@ -12,7 +12,7 @@ use super::{current, lookup, shared};
 use crate::errno;
 use crate::real::next;
 
-/// The C library's `glob_t`.
+/// The C library's `glob_t`, which libc declares without its functions.
 #[repr(C)]
 pub struct Glob {
     pathc: usize,
@@ -101,14 +101,14 @@ unsafe fn search(
     result
 }
 
-/// What `nftw` tells beside the path.
+/// Offset and depth, which `nftw` reports with the path.
 #[repr(C)]
 pub struct FtwPlace {
     base: c_int,
     level: c_int,
 }
 
-/// What a file is, for who walks a tree (`ftw.h`).
+/// Kinds of files for visitors of a tree (`ftw.h`).
 const FTW_F: c_int = 0;
 const FTW_D: c_int = 1;
 const FTW_DNR: c_int = 2;
@@ -121,7 +121,7 @@ const FTW_DEPTH: c_int = 8;
 /// `FTW_MOUNT` and `FTW_CHDIR`: what only the C library does.
 const ELSEWHERE: c_int = 2 | 4;
 const FTW_ACTIONRETVAL: c_int = 16;
-/// What a visitor may say with `FTW_ACTIONRETVAL`.
+/// Return values of a visitor with `FTW_ACTIONRETVAL`.
 const SKIP_SUBTREE: c_int = 2;
 const SKIP_SIBLINGS: c_int = 3;
 
@@ -129,7 +129,7 @@ type Visit = unsafe extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_
 type VisitAt =
     unsafe extern "C" fn(*const c_char, *const libc::stat, c_int, *mut FtwPlace) -> c_int;
 
-/// Whose function is called for each file.
+/// The application's function that is called for each file.
 #[derive(Clone, Copy)]
 enum Visitor {
     Plain(Visit),

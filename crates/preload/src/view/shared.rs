@@ -15,14 +15,14 @@ use super::lookup;
 use super::tree::DirentKind;
 use crate::errno;
 
-/// What the view has in a directory that is being read.
+/// The view's entries in a directory that is being read.
 struct Guests {
     /// The address of the C library's stream.
     dir: usize,
     path: &'static str,
     names: Vec<(String, DirentKind)>,
     next: usize,
-    /// What was given last; the next one overwrites it.
+    /// The entry that was returned last; the next read overwrites it.
     entry: Box<libc::dirent64>,
 }
 
@@ -30,7 +30,7 @@ struct Guests {
 static OPEN: Mutex<Vec<Guests>> = Mutex::new(Vec::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether the path of a program is one of these, in its plainest form.
+/// Whether the path of an application is one of these, in its plainest form.
 ///
 /// # Safety
 /// `path` is NULL or NUL-terminated.
@@ -100,7 +100,7 @@ pub fn rewind(dir: *mut libc::DIR) {
     with(dir, |guests| guests.next = 0);
 }
 
-/// The stream ends.
+/// Forgets a stream that is being closed.
 pub fn close(dir: *mut libc::DIR) {
     if COUNT.load(Ordering::Acquire) > 0 {
         let mut open = OPEN.lock();

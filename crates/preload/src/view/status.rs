@@ -1,4 +1,4 @@
-//! What the C library tells of a file: kind, rights and identity.
+//! The status of a file: kind, rights and identity.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -12,12 +12,12 @@ const FILE: libc::mode_t = libc::S_IFREG | 0o444;
 const LINK: libc::mode_t = libc::S_IFLNK | 0o777;
 const DEVICE: libc::mode_t = libc::S_IFCHR | 0o666;
 
-/// What is best read at once, in bytes.
+/// Preferred size of a read, in bytes.
 const BLOCK: i64 = 4096;
 
 /// A number for the file at a canonical path, the same each time.
 pub fn inode(path: &str) -> u64 {
-    // FNV-1a: programs only compare these.
+    // FNV-1a: applications only compare these.
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     path.bytes().fold(0xcbf2_9ce4_8422_2325, mix)
 }

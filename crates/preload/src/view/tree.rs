@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int};
 
-/// What is at a path.
+/// An entry of the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewEntry {
     /// A file with this text.
@@ -20,7 +20,7 @@ pub enum ViewEntry {
     Elsewhere(String),
 }
 
-/// What a path leads to.
+/// The result of resolving a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A directory of the tree.
@@ -38,14 +38,14 @@ pub enum Node {
 pub struct ViewPath {
     /// The canonical path, unless it is elsewhere or missing.
     pub path: String,
-    /// What is there.
+    /// The entry there, or its absence.
     pub node: Node,
 }
 
 /// The kinds of children, as `readdir` names them: `DT_DIR` and its like.
 pub type DirentKind = u8;
 
-/// What happens to a link that is the last component of a path.
+/// Treatment of a link that is the last component of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
     Follow,
@@ -55,7 +55,7 @@ pub enum Last {
 /// Links followed before a path is taken for a loop, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// The entries, by path.
+/// All entries of the view, by path.
 #[derive(Debug, Default)]
 pub struct Tree {
     entries: BTreeMap<String, ViewEntry>,
