@@ -439,6 +439,9 @@ impl Connection for ConnSlot {
             self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
         {
             driver.work(SEND, clock::now());
+            if driver.is_open() {
+                self.host.local().open_at_exit.note(false);
+            }
         }
     }
 }
@@ -473,7 +476,11 @@ impl Source for ConnSlot {
         if let Some(driver) =
             self.seize(until).as_mut().and_then(|guard| guard.driver.as_deref_mut())
         {
-            driver.flush_at_exit(until);
+            let was_open = driver.is_open();
+            let told = driver.flush_at_exit(until);
+            if was_open {
+                self.host.local().open_at_exit.note(told);
+            }
             if let Some(tally) = self.host.tally() {
                 driver.note_work(tally);
             }

@@ -1,13 +1,18 @@
 //! What is seen of connections from outside: one line each, through the [`log`] facade.
 //!
-//! `info` has connections coming and going, `debug` every change of state of a queue pair, `trace`
-//! who drives it. A line begins with the device and the number of the queue pair. Invariant:
-//! nothing on the data path is told, and what nobody wants to see costs one comparison of the
-//! level.
+//! `info` has connections coming and going, and those that are open when the process ends; `debug`
+//! every change of state of a queue pair and of an rdma-cm id; `trace` who drives a queue pair. A
+//! line begins with the device and the number of the queue pair, or with the device and the
+//! addresses of the id. Invariant: nothing on the data path is told, and what nobody wants to see
+//! costs one comparison of the level.
 
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_rnic::Event;
+use weft_rnic::cm::{EventKind, State};
 use weft_sync::Mutex;
 use weft_verbs::{Qp, QpState};
 
@@ -75,5 +80,149 @@ fn name(state: QpState) -> &'static str {
         QpState::Sqd => "SQD",
         QpState::Sqe => "SQE",
         QpState::Err => "ERR",
+    }
+}
+
+/// What a line about an rdma-cm id says besides its states.
+pub struct IdDetails<'a> {
+    /// The name of the device that it has come to, or is likely to.
+    pub device: &'a str,
+    /// Its own address, if it has one.
+    pub local: Option<SocketAddr>,
+    /// The address of its peer, if it has one.
+    pub peer: Option<SocketAddr>,
+    /// The number of its queue pair, if it has one.
+    pub qp: Option<u32>,
+    /// What the application was told of a failure: the event and its status.
+    pub failure: Option<(EventKind, i32)>,
+}
+
+impl fmt::Display for IdDetails<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} id", self.device)?;
+        if let Some(local) = self.local {
+            write!(out, " at {local}")?;
+        }
+        if let Some(peer) = self.peer {
+            write!(out, " to {peer}")?;
+        }
+        self.qp.map_or(Ok(()), |number| write!(out, ", queue pair {number:#x}"))
+    }
+}
+
+/// The state of an rdma-cm id that was told last; none once it is destroyed.
+pub struct ToldIdState(Option<State>);
+
+impl Default for ToldIdState {
+    /// Of an id that was just created.
+    fn default() -> Self {
+        Self(Some(State::Idle))
+    }
+}
+
+impl ToldIdState {
+    /// Whether somebody wants to hear that the state is this one now.
+    pub fn is_news(&self, state: Option<State>) -> bool {
+        self.0 != state && log::log_enabled!(log::Level::Debug)
+    }
+
+    /// Tells that the state is another one than last time.
+    pub fn tell(&mut self, state: Option<State>, details: &IdDetails<'_>) {
+        let from = std::mem::replace(&mut self.0, state);
+        let reason = details.failure.map_or_else(String::new, reason);
+        log::debug!("{details}: {} -> {}{reason}", id_state(from), id_state(state));
+    }
+}
+
+/// As the kernel's `enum rdma_cm_state` has it where that knows the state, without the prefix.
+fn id_state(state: Option<State>) -> &'static str {
+    match state {
+        None => "DESTROYED",
+        Some(State::Idle) => "IDLE",
+        Some(State::AddrBound) => "ADDR_BOUND",
+        Some(State::AddrQuery) => "ADDR_QUERY",
+        Some(State::AddrResolved) => "ADDR_RESOLVED",
+        Some(State::RouteQuery) => "ROUTE_QUERY",
+        Some(State::RouteResolved) => "ROUTE_RESOLVED",
+        Some(State::Listening) => "LISTEN",
+        Some(State::Connecting) => "CONNECT",
+        Some(State::ConnectRequest) => "CONNECT_REQUEST",
+        Some(State::Accepting) => "ACCEPT",
+        Some(State::Answered) => "CONNECT_RESPONSE",
+        Some(State::Connected) => "CONNECTED",
+        Some(State::Disconnecting) => "DISCONNECT",
+        Some(State::Closed) => "CLOSED",
+    }
+}
+
+/// Why a state was left, in words: a negative status is an errno, a positive one a reason of
+/// InfiniBand's connection manager.
+fn reason((kind, status): (EventKind, i32)) -> String {
+    let what = match kind {
+        EventKind::Rejected => "rejected",
+        EventKind::Unreachable => "no answer",
+        EventKind::AddrError => "address not resolved",
+        EventKind::RouteError => "route not resolved",
+        _ => "failed",
+    };
+    match status {
+        ..0 => format!(" ({what}: {})", io::Error::from_raw_os_error(status.saturating_neg())),
+        0 => format!(" ({what})"),
+        1.. => format!(" ({what}: reason {status})"),
+    }
+}
+
+/// Connections that were open when the process ended, and how many of their peers were told.
+#[derive(Default)]
+pub(crate) struct OpenAtExit {
+    open: AtomicUsize,
+    told: AtomicUsize,
+}
+
+impl OpenAtExit {
+    /// One was open; its peer has heard that it is closed, or it has not.
+    pub fn note(&self, told: bool) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        self.told.fetch_add(usize::from(told), Ordering::Relaxed);
+    }
+
+    /// Tells of them, if there were any.
+    pub fn tell(&self) {
+        let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
+        let (open, told) = (count(&self.open), count(&self.told));
+        if open > 0 {
+            let silent = open.saturating_sub(told);
+            log::info!(
+                "connections open at the end of the process: {open}; peers told: {told}, \
+                 not told: {silent}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_in_words() {
+        assert_eq!(reason((EventKind::Rejected, 28)), " (rejected: reason 28)");
+        let silent = reason((EventKind::Unreachable, -libc::ETIMEDOUT));
+        assert!(silent.starts_with(" (no answer: Connection timed out"), "{silent}");
+    }
+
+    #[test]
+    fn a_line_names_what_is_known_of_an_id() {
+        let mut details = IdDetails {
+            device: "weft0",
+            local: Some(([127, 0, 0, 1], 1).into()),
+            peer: None,
+            qp: None,
+            failure: None,
+        };
+        assert_eq!(details.to_string(), "weft0 id at 127.0.0.1:1");
+        (details.peer, details.qp) = (Some(([127, 0, 0, 1], 2).into()), Some(0x11));
+        let line = "weft0 id at 127.0.0.1:1 to 127.0.0.1:2, queue pair 0x11";
+        assert_eq!(details.to_string(), line);
     }
 }

@@ -31,6 +31,7 @@ use crate::config::Settings;
 use crate::connections::Connections;
 use crate::device_kind::Personality;
 use crate::devices::Devices;
+use crate::diagnostics::OpenAtExit;
 use crate::faults::Faults;
 use crate::iwarp_ports::IwarpPorts;
 use crate::tally::Tally;
@@ -92,6 +93,7 @@ pub(crate) struct Local {
     pub connections: Connections,
     pub time_waits: TimeWaits,
     pub iwarp_ports: IwarpPorts,
+    pub open_at_exit: OpenAtExit,
 }
 
 /// One machine as RDMA sees it.
@@ -169,6 +171,7 @@ impl Host {
                 connections: Connections::default(),
                 time_waits: TimeWaits::default(),
                 iwarp_ports: IwarpPorts::default(),
+                open_at_exit: OpenAtExit::default(),
             })
         })
     }

@@ -30,7 +30,7 @@ mod context;
 mod cq;
 mod device_kind;
 pub mod devices;
-mod diagnostics;
+pub mod diagnostics;
 mod driver;
 mod faults;
 mod group;

@@ -46,6 +46,7 @@ impl Host {
         if let Some(local) = self.running() {
             let until = clock::now() + LAST_WORDS;
             local.connections.each(|connection| connection.flush_now(until));
+            local.open_at_exit.tell();
         }
     }
 }
@@ -57,6 +58,7 @@ extern "C" fn exit<H: HostHome>() {
         for source in local.reactor.all() {
             source.at_exit(until);
         }
+        local.open_at_exit.tell();
     }
 }
 

@@ -2,15 +2,20 @@
 //! stdout.
 //!
 //! A line is formatted first and written with one `write`, so lines of several threads and
-//! processes do not mix. Failures to write are not reported: there is nowhere to report them.
+//! processes do not mix. Failures to write are not reported: there is nowhere to report them. Lines
+//! of the usual length allocate nothing, since a process may end in a handler of a signal.
 
 use std::ffi::{CStr, c_int};
 use std::fmt;
+use std::io::Write;
 use std::sync::OnceLock;
 
 use ::log::{LevelFilter, Log, Metadata, Record};
 
 use crate::env;
+
+/// Bytes of a line that need no allocation.
+const LINE_USUAL: usize = 256;
 
 /// How severe a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,8 +119,20 @@ pub fn write(level: LogLevel, message: fmt::Arguments<'_>) {
     if level > settings.log {
         return;
     }
-    let line = format!("weft: {}: {message}\n", level.label());
+    let mut room = [0; LINE_USUAL];
+    let mut rest = &mut room[..];
+    let whole = format_args!("weft: {}: {message}\n", level.label());
     let fd = destination(settings.log_file.as_deref());
+    match rest.write_fmt(whole) {
+        Ok(()) => {
+            let left = rest.len();
+            write_to(fd, &room[..LINE_USUAL - left]);
+        }
+        Err(_) => write_to(fd, whole.to_string().as_bytes()),
+    }
+}
+
+fn write_to(fd: c_int, line: &[u8]) {
     // SAFETY: the buffer is `line`, alive and of this length.
     unsafe { libc::write(fd, line.as_ptr().cast(), line.len()) };
 }

@@ -17,7 +17,6 @@ use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
 use weft_rnic::shuttle::{End, Route};
 use weft_rnic::wire::shuttle::greeting::{DATAGRAMS, Greeting, Purpose};
 use weft_rnic::{Binding, Established, RetryLimits, ShuttleQp, WhenClosed};
-use weft_sync::MutexGuard;
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
 use crate::config;
@@ -25,6 +24,7 @@ use crate::device::{PortSpace, wildcard};
 use crate::error::Error;
 use crate::id::{CmId, Inner, Stage};
 use crate::link::{Watcher, check_ready};
+use crate::locked::LockedId;
 use crate::probe::Introduction;
 use crate::shuttle_listener::{ConnRequest, ListenerRef};
 use crate::sockets::Sockets;
@@ -57,7 +57,7 @@ impl CmId {
     }
 
     /// The id, if it may do `command` for a queue pair that is not connected here.
-    fn lock_for_elsewhere(&self, command: Command) -> Result<MutexGuard<'_, Inner>, Error> {
+    fn lock_for_elsewhere(&self, command: Command) -> Result<LockedId<'_>, Error> {
         let inner = self.lock();
         inner.machine.may(command)?;
         if inner.device != Some(Personality::Roce) {
@@ -69,7 +69,7 @@ impl CmId {
     /// Asks the peer.
     pub(crate) fn call(
         &self,
-        mut inner: MutexGuard<'_, Inner>,
+        mut inner: LockedId<'_>,
         param: &ConnParam,
         depths: Depths,
         seat: Seat,
@@ -165,7 +165,7 @@ impl CmId {
     /// Answers a Request over Shuttle.
     pub(crate) fn answer(
         &self,
-        mut inner: MutexGuard<'_, Inner>,
+        mut inner: LockedId<'_>,
         param: &ConnParam,
         depths: Depths,
         seat: Seat,
@@ -275,7 +275,7 @@ impl CmId {
         }
     }
 
-    fn link_granted<'a>(&'a self, mut inner: MutexGuard<'a, Inner>, established: &Established) {
+    fn link_granted<'a>(&'a self, mut inner: LockedId<'a>, established: &Established) {
         let depths = Depths { ird: established.ird, ord: established.ord };
         inner.machine.handle_agreed(depths);
         let Some(greeting) = Greeting::parse(&established.private_data) else {
@@ -303,11 +303,11 @@ impl CmId {
     /// own too.
     fn step_aside<'a>(
         &'a self,
-        mut inner: MutexGuard<'a, Inner>,
+        mut inner: LockedId<'a>,
         qp: &Arc<Qp>,
         peer: u32,
         depths: Depths,
-    ) -> MutexGuard<'a, Inner> {
+    ) -> LockedId<'a> {
         let Ok(other) = stand_in(&mut inner) else { return inner };
         inner.qp = Arc::downgrade(&other);
         drop(inner);

@@ -125,9 +125,6 @@ impl CmId {
     }
 
     pub(crate) fn give_up(&self, inner: &mut Inner, failure: Failure) {
-        if let Some(peer) = inner.peer {
-            log::debug!("connection to {peer}: {failure:?}");
-        }
         inner.leave_stage();
         inner.machine.handle_failed(failure);
         self.publish(inner);

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_host::diagnostics::ToldIdState;
 use weft_host::{Personality, Qp, Transport};
 use weft_net::secrecy::Chosen;
 use weft_net::socket::{self, Kind};
-use weft_rnic::cm::{self, Command, Depths, State, Terms};
-use weft_sync::{Mutex, MutexGuard};
+use weft_rnic::cm::{self, Command, Depths, EventKind, State, Terms};
+use weft_sync::Mutex;
 
 use crate::attempt::{Attempt, Call};
 use crate::channel::{Delivery, EventChannel};
@@ -18,6 +19,7 @@ use crate::device::{PortSpace, likely};
 use crate::error::Error;
 use crate::groups::Membership;
 use crate::listener::Listener;
+use crate::locked::LockedId;
 use crate::probe::{Introduction, Probe};
 use crate::request::Request;
 use crate::shuttle_listener::ConnRequest;
@@ -102,6 +104,9 @@ pub(crate) struct Inner {
     pub(crate) introduction: Option<Introduction>,
     /// What the application had yet to see when it last looked for the end of the connection.
     pub(crate) unseen_before: Option<usize>,
+    /// The state that was told last, and what the application was told of a failure since.
+    pub(crate) told_state: ToldIdState,
+    pub(crate) failure: Option<(EventKind, i32)>,
     dead: bool,
     options: Options,
 }
@@ -156,14 +161,16 @@ impl CmId {
                 memberships: Vec::new(),
                 introduction: None,
                 unseen_before: None,
+                told_state: ToldIdState::default(),
+                failure: None,
                 dead: false,
                 options: Options::default(),
             }),
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
+    pub(crate) fn lock(&self) -> LockedId<'_> {
+        LockedId::new(self.inner.lock())
     }
 
     pub(crate) fn me(&self) -> Weak<CmId> {
@@ -201,11 +208,7 @@ impl CmId {
 
     /// The device that the id has come to, or is likely to.
     pub fn personality(&self) -> Personality {
-        let inner = self.lock();
-        inner.device.unwrap_or(match inner.transport {
-            Transport::Iwarp => Personality::Iwarp,
-            Transport::Auto | Transport::Shuttle => Personality::Roce,
-        })
+        self.lock().likely_device()
     }
 
     /// What the program said about its queue pair.
@@ -362,6 +365,9 @@ impl CmId {
     /// Queues the events of the state machine.
     pub(crate) fn publish(&self, inner: &mut Inner) {
         while let Some(event) = inner.machine.poll_event() {
+            if event.status != 0 {
+                inner.failure = Some((event.kind, event.status));
+            }
             let Some(id) = self.me.upgrade().filter(|_| !inner.dead) else { continue };
             inner.channel.push(Delivery { id, listen: None, event, join: None });
         }
@@ -376,6 +382,14 @@ impl CmId {
 impl Inner {
     pub(crate) fn is_dead(&self) -> bool {
         self.dead
+    }
+
+    /// The device that the id has come to, or is likely to.
+    pub(crate) fn likely_device(&self) -> Personality {
+        self.device.unwrap_or(match self.transport {
+            Transport::Iwarp => Personality::Iwarp,
+            Transport::Auto | Transport::Shuttle => Personality::Roce,
+        })
     }
 
     /// How many completions the application has yet to poll until it has seen what succeeded on the

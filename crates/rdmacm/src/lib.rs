@@ -35,6 +35,7 @@ mod lingering_reject;
 mod link;
 mod listen;
 mod listener;
+mod locked;
 mod multicast;
 mod posted;
 mod probe;

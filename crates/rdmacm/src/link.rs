@@ -115,9 +115,6 @@ impl CmId {
     fn link_lost(&self) {
         let mut inner = self.lock();
         if matches!(inner.stage, Stage::Linked) {
-            if let Some(peer) = inner.peer {
-                log::debug!("connection to {peer}: it is over");
-            }
             let now = clock::now();
             self.part(&mut inner, now, now + config::SIGHT_MAX);
         }

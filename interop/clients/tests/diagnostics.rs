@@ -1,6 +1,8 @@
-//! What `--log` promises of connections: `info` has them coming and going, `debug` also every
-//! change of state, and without it nothing is said.
+//! What `--log` promises of connections: `info` has them coming and going, and those that are open
+//! when a process ends; `debug` also every change of state of queue pairs and rdma-cm ids; and
+//! without it nothing is said.
 
+use weft_interop::source;
 use weft_testkit::{Lab, free_port};
 
 const DEVICES: [(&str, &str); 2] = [("iwarp", "weft_iw0"), ("shuttle", "weft0")];
@@ -53,5 +55,72 @@ fn nothing_is_said_that_nobody_has_asked_for() {
     for (transport, device) in DEVICES {
         let Some(ends) = said(transport, "warn") else { return };
         assert_eq!(ends.map(|end| count(&end, device, "")), [0; 2]);
+    }
+}
+
+/// The states that the lines about rdma-cm ids lead to, in order.
+fn id_states(said: &str, device: &str) -> Vec<String> {
+    let id = |line: &&str| line.contains(&format!("{device} id ")) && line.contains(" -> ");
+    let to = |line: &str| {
+        let (_, to) = line.rsplit_once(" -> ").expect("it was looked for");
+        to.split(' ').next().unwrap_or_default().to_owned()
+    };
+    said.lines().filter(id).map(to).collect()
+}
+
+/// Whether `wanted` are among `found`, in this order.
+fn has_in_order(found: &[String], wanted: &[&str]) -> bool {
+    let mut rest = found.iter();
+    wanted.iter().all(|wanted| rest.any(|state| state == wanted))
+}
+
+#[test]
+fn the_states_of_ids_are_seen_on_both_ends() {
+    let listener = ["ADDR_BOUND", "LISTEN", "CONNECT_REQUEST", "CONNECTED", "CLOSED"];
+    let caller = ["ADDR_RESOLVED", "ROUTE_RESOLVED", "CONNECT", "CONNECTED", "DISCONNECT"];
+    for (transport, device) in DEVICES {
+        let Some(ends) = said(transport, "debug") else { return };
+        for (end, wanted) in ends.iter().zip([listener, caller]) {
+            assert!(has_in_order(&id_states(end, device), &wanted), "{wanted:?}: {end}");
+        }
+        let peer = "to 127.0.0.1:";
+        assert!(ends.iter().all(|end| end.lines().any(|line| {
+            line.contains(peer) && line.contains("queue pair") && line.contains("CONNECTED")
+        })));
+    }
+}
+
+#[test]
+fn a_refusal_is_the_reason_of_a_change_of_state() {
+    for (transport, device) in DEVICES {
+        let Some(lab) = Lab::with(&["rping"]) else { return };
+        let program = lab.program("rping").args(&format!("-c -a 127.0.0.1 -p {}", free_port()));
+        let ended = program.env("WEFT_TRANSPORT", transport).env("WEFT_LOG", "debug").run();
+        let refused = format!("{device} id ");
+        let line = ended.stderr.lines().find(|line| {
+            line.starts_with(&format!("weft: debug: {refused}"))
+                && line.contains("-> CLOSED (rejected: ")
+        });
+        assert!(line.is_some(), "{ended}");
+    }
+}
+
+#[test]
+fn who_ends_with_a_connection_says_so_and_whether_the_peer_was_told() {
+    let line = "connections open at the end of the process: 1; peers told: ";
+    for (how, told) in [("exit", "1, not told: 0"), ("_exit", "0, not told: 1")] {
+        for (level, lines) in [("info", 1), ("warn", 0)] {
+            Lab::over_each(&["cc"], |lab| {
+                let (peer, port) = (lab.verbs_program(&source("peer")), free_port());
+                let peer = peer.env("WEFT_LOG", level);
+                let receiver = peer.clone().args(&format!("receive {port} 1 64"));
+                let receiver = receiver.start().listening(port);
+                let sender = peer.args(&format!("send {port} 1 64 {how}")).run().success();
+                assert!(!sender.stdout.contains("connections open"), "{sender}");
+                let said = sender.stderr.matches(&format!("{line}{told}\n")).count();
+                assert_eq!(said, lines, "{how} at {level}: {sender}");
+                receiver.wait().success().said("complete");
+            });
+        }
     }
 }

@@ -338,11 +338,17 @@ impl Driver {
         notices
     }
 
-    /// Sees to it that what was completed reaches the peer although the process ends.
-    pub fn flush_at_exit(&mut self, until: Instant) {
-        if let Some(socket) = self.socket.get_mut() {
-            socket.flush_at_exit(&mut self.core, until);
-        }
+    /// Whether both ends of a connection hold it to be open.
+    pub fn is_open(&self) -> bool {
+        let connected = matches!(self.core.conn, Some(Conn::Mpa(_) | Conn::Shuttle(_)));
+        connected && self.core.phase == Phase::Open
+    }
+
+    /// Sees to it that what was completed reaches the peer although the process ends, until then at
+    /// most; whether the peer has everything, and knows of the end.
+    pub fn flush_at_exit(&mut self, until: Instant) -> bool {
+        let Some(socket) = self.socket.get_mut() else { return true };
+        socket.flush_at_exit(&mut self.core, until)
     }
 }
 

@@ -431,12 +431,13 @@ impl Transport for ShuttleSocket {
     }
 
     /// A Close is repeated until it is answered: only then the peer has all acknowledgements.
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) {
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
         self.disconnect(core);
-        while core.phase != Phase::Closed && clock::now() < until {
-            if core.shuttle().is_none_or(|shuttle| shuttle.end().is_some()) {
-                return;
-            }
+        let is_over = |core: &Core| {
+            let ended = core.shuttle().is_none_or(|shuttle| shuttle.end().is_some());
+            ended || core.phase == Phase::Closed
+        };
+        while !is_over(core) && clock::now() < until {
             tcp::wait(self.port.as_fd(), false);
             let (work, now) = (todo::RECEIVE | todo::TIME | todo::WRITABLE, clock::now());
             core.note_stop(now);
@@ -445,5 +446,6 @@ impl Transport for ShuttleSocket {
             self.advance(core, &step);
             self.send(core);
         }
+        is_over(core)
     }
 }

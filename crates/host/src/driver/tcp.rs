@@ -348,9 +348,9 @@ impl Transport for TcpSocket {
     /// Everything framed is written, our half is closed, and what arrives is read until all is
     /// acknowledged. The kernel resets a connection that is closed with unread octets, and a reset
     /// may overtake what is still on its way.
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) {
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
         if !core.phase.has_socket() {
-            return;
+            return true;
         }
         core.handle(Input::Close, 0);
         let mut scratch = Buffer::take();
@@ -367,11 +367,12 @@ impl Transport for TcpSocket {
             let received = tcp::receive(self.fd.as_fd(), scratch.room());
             let acknowledged = closing && tcp::unacknowledged(self.fd.as_fd()) == 0;
             if received == Received::Closed || acknowledged && received == Received::Nothing {
-                break;
+                return true;
             }
             if received == Received::Nothing {
                 tcp::wait(self.fd.as_fd(), !closing);
             }
         }
+        false
     }
 }

@@ -93,8 +93,9 @@ pub(super) trait Transport: Send {
     /// Draws the conclusions of a step: what to tell, and what to watch for.
     fn finish_step(&mut self, core: &mut Core, now: Instant, notices: &mut Notices)
     -> ReactorWatch;
-    /// Sees to it that what was completed reaches the peer although the process ends.
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant);
+    /// Sees to it that what was completed reaches the peer although the process ends, until then at
+    /// most; whether the peer has everything, and knows of the end.
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool;
 }
 
 /// Whether a message of the peer waits for a receive here.

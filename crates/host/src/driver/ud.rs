@@ -215,11 +215,12 @@ impl Transport for UdSocket {
         ReactorWatch { read: !core.waits_for_recv(), timer: None }
     }
 
-    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) {
+    fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
         self.send(core);
         while core.schedule.blocked && clock::now() < until {
             tcp::wait(self.port.as_fd(), true);
             self.send(core);
         }
+        !core.schedule.blocked
     }
 }
