@@ -4,12 +4,10 @@
 
 mod common;
 
-use common::Program;
-
 #[test]
 fn a_connection_that_is_accepted_after_it_was_granted_goes_by_sdp() {
     let dir = common::dir("granted");
     let program = common::build(&dir, "granted.c");
-    let said = Program::new(&program, true).start().end();
+    let said = common::run(&common::program(&program, true));
     assert_eq!(said.matches(": SDP over Shuttle, enhanced").count(), 2, "{said}");
 }

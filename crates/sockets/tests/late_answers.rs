@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Program;
+use common::{end, program, run};
 
 /// Milliseconds of patience that a caller on this machine has about as long as an answer takes.
 const PATIENCE_MS: [&str; 3] = ["0", "1", "2"];
@@ -16,14 +16,12 @@ fn by_sdp(said: &str) -> usize {
 #[test]
 fn both_ends_decide_the_same_however_late_the_answer_is() {
     let dir = common::dir("late");
-    let program = common::build(&dir, "handed.c");
+    let path = common::build(&dir, "handed.c");
     for patience in PATIENCE_MS.repeat(TRIES) {
-        let mut server = Program::new(&program, true).args(["serve", "fork"]).start();
-        let port = server.port();
-        let mut caller = Program::new(&program, true);
-        caller.args(["call", &port]).env("WEFT_SOCKETS_PATIENCE_MS", patience);
-        let caller = caller.start().end();
-        let server = server.end();
+        let (server, port) = program(&path, true).args("serve fork").start().line("port ");
+        let caller = program(&path, true).args("call").arg(port);
+        let caller = run(&caller.env("WEFT_SOCKETS_PATIENCE_MS", patience));
+        let server = end(server);
         assert_eq!(by_sdp(&server), by_sdp(&caller), "{server}{caller}");
     }
 }

@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::Program;
+use common::{end, program};
+use weft_testkit::Signal;
 
 /// Connections that the callers of `handed.c` make.
 const CALLS: usize = 4;
@@ -11,12 +12,11 @@ const CALLS: usize = 4;
 /// Runs both ends of a C program; gives what each said. The server need not end well.
 fn run(source: &str, how: &str) -> [String; 2] {
     let dir = common::dir(&format!("{source}-{how}"));
-    let program = common::build(&dir, source);
-    let mut server = Program::new(&program, true).args(["serve", how]).start();
-    let port = server.port();
+    let path = common::build(&dir, source);
+    let (server, port) = program(&path, true).words(["serve", how]).start().line("port ");
     let call = if source == "handed.c" { vec!["call", &port] } else { vec!["call", &port, how] };
-    let caller = Program::new(&program, true).args(call).start().end();
-    [server.rest(), caller]
+    let caller = common::run(&program(&path, true).words(call));
+    [server.wait_group().stderr, caller]
 }
 
 fn count(said: &str, what: &str) -> usize {
@@ -45,23 +45,19 @@ fn listener_at(port: &str) -> String {
 #[test]
 fn silent_visitors_keep_nobody_from_what_was_granted() {
     let dir = common::dir("visitors");
-    let (program, visitor) = (common::build(&dir, "handed.c"), common::build(&dir, "visitor.c"));
+    let (path, visitor) = (common::build(&dir, "handed.c"), common::build(&dir, "visitor.c"));
     for how in ["fork", "nobody"] {
-        let mut server = Program::new(&program, true).args(["serve", how]).start();
-        let port = server.port();
+        let (server, port) = program(&path, true).words(["serve", how]).start().line("port ");
         let listener = listener_at(&port);
-        let visit = |arguments: &[&str]| {
-            let mut visitors = Program::new(&visitor, false);
-            let mut visitors = visitors.args([&[&listener[..]], arguments].concat()).start();
-            visitors.line("here ");
-            visitors
+        let visit = |arguments: &str| {
+            program(&visitor, false).arg(&listener).args(arguments).start().line("here ")
         };
-        server.signal("-STOP");
-        let _lingering = visit(&["8", "lingering"]);
-        server.signal("-CONT");
-        let _many = visit(&["300"]);
-        let caller = Program::new(&program, true).args(["call", &port]).start().end();
-        let server = server.end();
+        server.signal_group(Signal::STOP);
+        let _lingering = visit("8 lingering");
+        server.signal_group(Signal::CONT);
+        let _many = visit("300");
+        let caller = common::run(&program(&path, true).words(["call", &port]));
+        let server = end(server);
         for said in [&server, &caller] {
             assert_eq!(count(said, ": SDP over Shuttle, enhanced"), CALLS, "{how}: {said}");
         }

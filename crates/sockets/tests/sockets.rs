@@ -3,9 +3,7 @@
 
 mod common;
 
-use std::process::Stdio;
-
-use common::{Program, library};
+use common::{end, library, program};
 
 /// Checks that the C program makes, each on a connection of its own.
 const CONNECTIONS: usize = 13;
@@ -13,19 +11,14 @@ const CONNECTIONS: usize = 13;
 /// Runs both ends of the C program; gives what each said.
 fn run(test: &str, arguments: &[&str], ours: [bool; 2], variables: &[(&str, &str)]) -> [String; 2] {
     let dir = common::dir(test);
-    let program = common::build(&dir, "sockets.c");
+    let path = common::build(&dir, "sockets.c");
     let start = |mode: &[&str], ours| {
-        let mut command = Program::new(&program, ours);
-        command.args(mode).args(arguments);
-        for (name, value) in variables {
-            command.env(name, value);
-        }
-        command
+        let command = program(&path, ours).words(mode).words(arguments);
+        variables.iter().fold(command, |command, (name, value)| command.env(name, value)).start()
     };
-    let mut server = start(&["serve"], ours[0]).start();
-    let port = server.port();
-    let caller = start(&["call", &port], ours[1]).start().end();
-    [server.end(), caller]
+    let (server, port) = start(&["serve"], ours[0]).line("port ");
+    let caller = end(start(&["call", &port], ours[1]));
+    [end(server), caller]
 }
 
 /// How many connections went by SDP, as one side tells.
@@ -96,13 +89,12 @@ fn what_a_rule_leaves_to_tcp_goes_there() {
 
 #[test]
 fn a_program_without_sockets_is_left_alone() {
-    let mut command = Program::new("/bin/true".as_ref(), true);
-    assert_eq!(command.stdout(Stdio::piped()).start().end(), "");
+    assert_eq!(common::run(&program("/bin/true".as_ref(), true)), "");
     assert!(library().is_file());
 }
 
 #[test]
 fn who_watches_a_socket_while_its_way_is_decided_goes_on_watching() {
     let dir = common::dir("watched");
-    Program::new(&common::build(&dir, "watched.c"), true).start().end();
+    common::run(&program(&common::build(&dir, "watched.c"), true));
 }

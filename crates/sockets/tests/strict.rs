@@ -10,7 +10,7 @@ mod outside;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Dir, Program, Running};
+use common::{Dir, Program, Running, end};
 use outside::{HERE, KEY_TEXT, Outside, THERE, apart};
 
 const OTHER_KEY: &str = "weft1:ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
@@ -36,16 +36,13 @@ impl Lab {
 
     /// A listener on the other host that serves `count` connections, and its port.
     fn serve(&self, ours: bool, variables: &[(&str, &str)], count: u32) -> (Running, String) {
-        let mut server = program(&self.program, ours, variables);
-        server.args(["serve", THERE, &count.to_string()]);
-        let mut server = self.outside.within(|| server.start());
-        let port = server.port();
-        (server, port)
+        let server = program(&self.program, ours, variables).started_by(&self.outside.entry());
+        server.words(["serve", THERE, &count.to_string()]).start().line("port ")
     }
 
     /// A caller on this host.
     fn call(&self, variables: &[(&str, &str)], port: &str, how: &str) -> Running {
-        program(&self.program, true, variables).args(["call", THERE, port, how]).start()
+        program(&self.program, true, variables).words(["call", THERE, port, how]).start()
     }
 
     /// The other host hears nothing by UDP, and says nothing of it.
@@ -60,11 +57,8 @@ impl Lab {
 }
 
 fn program(path: &Path, ours: bool, variables: &[(&str, &str)]) -> Program {
-    let mut program = Program::new(path, ours);
-    for (name, value) in variables {
-        program.env(name, value);
-    }
-    program
+    let program = common::program(path, ours);
+    variables.iter().fold(program, |program, (name, value)| program.env(name, value))
 }
 
 fn lines(said: &str, part: &str) -> usize {
@@ -74,7 +68,7 @@ fn lines(said: &str, part: &str) -> usize {
 /// Callers in every manner are refused; gives what each said.
 fn refused(lab: &Lab, variables: &[(&str, &str)], port: &str) -> Vec<String> {
     let callers: Vec<_> = MANNERS.iter().map(|how| lab.call(variables, port, how)).collect();
-    let said: Vec<_> = callers.into_iter().map(Running::end).collect();
+    let said: Vec<_> = callers.into_iter().map(end).collect();
     for (how, said) in MANNERS.iter().zip(&said) {
         assert_eq!(lines(said, REFUSED), 1, "{how}: {said}");
     }
@@ -87,10 +81,10 @@ fn with_the_same_key_it_is_sdp_in_every_manner() {
     let key = [("WEFT_KEY", KEY_TEXT)];
     let (server, port) = lab.serve(true, &key, 3);
     for how in ["wait", "poll", "epoll"] {
-        let said = lab.call(&key, &port, how).end();
+        let said = end(lab.call(&key, &port, how));
         assert!(said.contains(EXCHANGED) && said.contains("SDP over Shuttle"), "{how}: {said}");
     }
-    assert_eq!(lines(&server.end(), "SDP over Shuttle, enhanced"), 3);
+    assert_eq!(lines(&end(server), "SDP over Shuttle, enhanced"), 3);
 }
 
 #[test]
@@ -103,19 +97,19 @@ fn a_peer_without_weft_is_not_reached_unless_that_is_said() {
         assert_eq!(lines(&said, LINE), 1, "{said}");
         assert!(said.contains(&format!("{THERE}:{port}")) && said.contains("UDP"), "{said}");
     }
-    let fast = lab.call(&[key], &port, "fast").end();
+    let fast = end(lab.call(&[key], &port, "fast"));
     assert!(fast.contains("sendto: EOPNOTSUPP"), "{fast}");
     // A key that everybody could have is no reason to speak in clear either.
     let strict = [("WEFT_INSECURE", "1"), ("WEFT_SOCKETS", "strict")];
-    assert!(lab.call(&strict, &port, "poll").end().contains(REFUSED));
+    assert!(end(lab.call(&strict, &port, "poll")).contains(REFUSED));
     let rule = ("WEFT_SOCKETS_RULES", "use tcp client * *:*");
     let prefer = ("WEFT_SOCKETS", "prefer");
     for (permit, how) in [(prefer, "wait"), (prefer, "poll"), (rule, "poll")] {
-        let said = lab.call(&[key, permit], &port, how).end();
+        let said = end(lab.call(&[key, permit], &port, how));
         assert!(said.contains(EXCHANGED) && !said.contains(LINE), "{permit:?} {how}: {said}");
     }
     // It has heard of nobody else.
-    assert_eq!(lines(&server.end(), "served"), 3);
+    assert_eq!(lines(&end(server), "served"), 3);
 }
 
 #[test]
@@ -123,7 +117,7 @@ fn rules_that_make_no_sense_permit_nothing() {
     let Some(lab) = Lab::new("rules_that_make_no_sense_permit_nothing") else { return };
     let (_server, port) = lab.serve(false, &[], 1);
     let nonsense = [("WEFT_KEY", KEY_TEXT), ("WEFT_SOCKETS_RULES", "use tcp")];
-    let said = lab.call(&nonsense, &port, "wait").end();
+    let said = end(lab.call(&nonsense, &port, "wait"));
     assert!(said.contains(REFUSED) && said.contains("none of them holds"), "{said}");
 }
 
@@ -138,12 +132,12 @@ fn where_udp_is_blocked_nothing_goes_by_tcp() {
         assert_eq!(lines(&said, "no answer by UDP"), 1, "{said}");
         assert_eq!(lines(&said, "weft: error"), 1, "{said}");
     }
-    for said in interrupted.map(Running::end) {
+    for said in interrupted.map(end) {
         assert!(said.contains(REFUSED), "{said}");
     }
     // A caller that prefers SDP is not served in clear text either.
     let prefer = [key[0], ("WEFT_SOCKETS", "prefer"), ("WEFT_SOCKETS_PATIENCE_MS", "0")];
-    let said = lab.call(&prefer, &port, "wait").end();
+    let said = end(lab.call(&prefer, &port, "wait"));
     assert!(!said.contains(EXCHANGED) && said.contains("TCP, it does not answer"), "{said}");
     drop(server);
 }
@@ -151,38 +145,38 @@ fn where_udp_is_blocked_nothing_goes_by_tcp() {
 #[test]
 fn where_keys_differ_nothing_goes_by_tcp() {
     let Some(lab) = Lab::new("where_keys_differ_nothing_goes_by_tcp") else { return };
-    let (mut server, port) = lab.serve(true, &[("WEFT_KEY", OTHER_KEY)], 1);
+    let (server, port) = lab.serve(true, &[("WEFT_KEY", OTHER_KEY)], 1);
     for said in refused(&lab, &[("WEFT_KEY", KEY_TEXT)], &port) {
         assert_eq!(lines(&said, "weft: error"), 1, "{said}");
         assert!(said.contains("has another key than"), "{said}");
     }
-    server.line_with("has another key than");
+    let server = server.complained("has another key than");
     // It serves who has its key, and has served nobody else.
-    let said = lab.call(&[("WEFT_KEY", OTHER_KEY)], &port, "wait").end();
+    let said = end(lab.call(&[("WEFT_KEY", OTHER_KEY)], &port, "wait"));
     assert!(said.contains(EXCHANGED), "{said}");
-    assert_eq!(lines(&server.end(), "served"), 1);
+    assert_eq!(lines(&end(server), "served"), 1);
 }
 
 #[test]
 fn a_listener_under_a_key_serves_nobody_in_clear_text() {
     let Some(lab) = Lab::new("a_listener_under_a_key_serves_nobody_in_clear_text") else { return };
     let key = ("WEFT_KEY", KEY_TEXT);
-    let (mut server, port) = lab.serve(true, &[key], 1);
-    let mut plain = Program::new(&lab.program, false);
-    let said = plain.args(["call", THERE, &port, "wait"]).start().end();
+    let (server, port) = lab.serve(true, &[key], 1);
+    let plain = common::program(&lab.program, false);
+    let said = common::run(&plain.words(["call", THERE, &port, "wait"]));
     assert!(!said.contains(EXCHANGED), "{said}");
-    server.line_with("by clear TCP");
-    assert!(lab.call(&[key], &port, "wait").end().contains(EXCHANGED));
-    let said = server.end();
+    let server = server.complained("by clear TCP");
+    assert!(end(lab.call(&[key], &port, "wait")).contains(EXCHANGED));
+    let said = end(server);
     assert_eq!((lines(&said, "served"), lines(&said, "TCP, it did not")), (1, 0), "{said}");
     // Where it is said that TCP may be used, it is.
     let rule = ("WEFT_SOCKETS_RULES", "use tcp server * *:*");
     for permit in [("WEFT_SOCKETS", "prefer"), rule] {
         let (server, port) = lab.serve(true, &[key, permit], 1);
-        let mut plain = Program::new(&lab.program, false);
-        let said = plain.args(["call", THERE, &port, "wait"]).start().end();
+        let plain = common::program(&lab.program, false);
+        let said = common::run(&plain.words(["call", THERE, &port, "wait"]));
         assert!(said.contains(EXCHANGED), "{permit:?}: {said}");
-        server.end();
+        end(server);
     }
 }
 
@@ -194,12 +188,12 @@ fn what_stays_on_this_machine_may_go_by_tcp() {
         for (ours, how) in
             [([true, false], "wait"), ([false, true], "poll"), ([false, true], "wait")]
         {
-            let mut server = program(&lab.program, ours[0], &key).args(["serve", at, "1"]).start();
-            let port = server.port();
-            let mut caller = program(&lab.program, ours[1], &key);
-            let said = caller.args(["call", at, &port, how]).start().end();
+            let server = program(&lab.program, ours[0], &key).words(["serve", at, "1"]);
+            let (server, port) = server.start().line("port ");
+            let caller = program(&lab.program, ours[1], &key);
+            let said = common::run(&caller.words(["call", at, &port, how]));
             assert!(said.contains(EXCHANGED) && !said.contains(LINE), "{at} {ours:?}: {said}");
-            server.end();
+            end(server);
         }
     }
 }

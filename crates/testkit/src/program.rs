@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::command::without_settings;
@@ -19,6 +19,8 @@ pub struct Program {
     options: Vec<OsString>,
     environment: Vec<(String, OsString)>,
     directory: PathBuf,
+    input: Option<PathBuf>,
+    output: Option<PathBuf>,
     over_weft: bool,
     sockets: bool,
 }
@@ -31,9 +33,17 @@ impl Program {
             options: Vec::new(),
             environment: Vec::new(),
             directory: directory.to_path_buf(),
+            input: None,
+            output: None,
             over_weft: true,
             sockets: false,
         }
+    }
+
+    /// The program at `path`, to be run as it is, without `weft run`, in the temporary directory.
+    pub fn at(path: &Path) -> Self {
+        let program = Self::new("", &std::env::temp_dir()).on_its_own();
+        Self { command: vec![path.into()], ..program }
     }
 
     /// The program itself.
@@ -50,6 +60,30 @@ impl Program {
     /// One more argument, as it is.
     pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
         self.command.push(argument.as_ref().to_owned());
+        self
+    }
+
+    /// More arguments, as they are.
+    pub fn words<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        self.command.extend(words.into_iter().map(|word| word.as_ref().to_owned()));
+        self
+    }
+
+    /// The directory that it begins in.
+    pub fn within(mut self, directory: &Path) -> Self {
+        self.directory = directory.to_path_buf();
+        self
+    }
+
+    /// The file that it reads as stdin; otherwise it has none.
+    pub fn input(mut self, file: &Path) -> Self {
+        self.input = Some(file.to_path_buf());
+        self
+    }
+
+    /// A new file for what it writes to stdout, which stays.
+    pub fn output(mut self, file: &Path) -> Self {
+        self.output = Some(file.to_path_buf());
         self
     }
 
@@ -85,18 +119,20 @@ impl Program {
         self
     }
 
-    /// Starts it, the leader of a group of its own, with no stdin.
+    /// Starts it, the leader of a group of its own.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn start(&self) -> Running {
         let line = self.line();
-        let (stdout, stderr) = (self.file(), self.file());
+        let stderr = self.nameless_file();
+        let stdout = self.output.as_deref().map_or_else(|| self.nameless_file(), new_file);
+        let input = self.input.as_deref().unwrap_or(Path::new("/dev/null"));
         let mut command = Command::new(&line[0]);
         command.args(&line[1..]).current_dir(&self.directory).process_group(0);
         without_settings(&mut command);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.stdin(Stdio::null());
+        command.stdin(File::open(input).expect("what it reads is there"));
         command.stdout(stdout.try_clone().expect("a file can be shared"));
         command.stderr(stderr.try_clone().expect("a file can be shared"));
         let child = command.spawn().unwrap_or_else(|e| panic!("starting {:?}: {e}", line[0]));
@@ -138,14 +174,18 @@ impl Program {
         words.join(" ")
     }
 
-    /// A file without a name, for what it writes.
-    fn file(&self) -> File {
+    /// A file for what it writes.
+    fn nameless_file(&self) -> File {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = self.directory.join(format!("output-{number}"));
-        let file = File::options().read(true).write(true).create_new(true).open(&path);
-        let file = file.expect("the lab's directory is writable");
+        let path = self.directory.join(format!("output-{}-{number}", std::process::id()));
+        let file = new_file(&path);
         std::fs::remove_file(&path).expect("what was just made can be removed");
         file
     }
+}
+
+fn new_file(path: &Path) -> File {
+    let file = File::options().read(true).write(true).create_new(true).open(path);
+    file.expect("the program's directory is writable")
 }

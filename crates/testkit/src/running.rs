@@ -97,6 +97,22 @@ impl Running {
         self.until(&format!("complained {text:?}"), |this| this.stderr().contains(text))
     }
 
+    /// Waits until it has written a line to stderr that begins with `start`; gives the rest of that
+    /// as well.
+    ///
+    /// # Panics
+    /// When it ends before that, or takes too long.
+    pub fn line(self, start: &str) -> (Self, String) {
+        let rest = |this: &Self| {
+            let said = this.stderr();
+            let mut lines = said.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+            lines.find_map(|line| Some(line.strip_prefix(start)?.trim().to_owned()))
+        };
+        let this = self.until(&format!("said {start:?}"), |this| rest(this).is_some());
+        let rest = rest(&this).unwrap_or_default();
+        (this, rest)
+    }
+
     /// Waits until `happened`.
     ///
     /// # Panics
@@ -147,6 +163,31 @@ impl Running {
         self.end()
     }
 
+    /// Waits for its end, and for that of the children that it left in its group.
+    ///
+    /// # Panics
+    /// When that does not come in time.
+    pub fn wait_group(self) -> Ended {
+        let deadline = now() + LIMIT;
+        while self.is_in_group() {
+            assert!(now() < deadline, "has not ended after {LIMIT:?}: {}", self.end());
+            self.ends_within(LOOK);
+        }
+        self.wait()
+    }
+
+    /// Whether a process of its group has not ended.
+    fn is_in_group(&self) -> bool {
+        let group = self.id().to_string();
+        let files = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let stats = files.filter_map(|file| std::fs::read_to_string(file.path().join("stat")).ok());
+        // Behind the name in parentheses: the state, the parent, the group.
+        stats.filter_map(|stat| Some(stat.rsplit_once(')')?.1.to_owned())).any(|stat| {
+            let fields: Vec<&str> = stat.split_whitespace().take(3).collect();
+            fields.len() == 3 && fields[0] != "Z" && fields[2] == group
+        })
+    }
+
     /// Ends it, if it has not ended by itself.
     pub fn end(mut self) -> Ended {
         if !self.ends_within(Duration::ZERO) {
@@ -164,12 +205,18 @@ impl Running {
         let _ = kill_process(pid(&self.child), signal);
     }
 
+    /// Sends a signal to it and to the children that are in its group.
+    pub fn signal_group(&self, signal: Signal) {
+        // They may just have ended.
+        let _ = kill_process_group(pid(&self.child), signal);
+    }
+
     /// Ends it and its children at once.
     fn kill(&self) {
         // Some programs give their children groups of their own.
         let children = descendants(self.id());
         // There may be none left, of either kind.
-        let _ = kill_process_group(pid(&self.child), Signal::KILL);
+        self.signal_group(Signal::KILL);
         for child in children.into_iter().filter_map(|id| Pid::from_raw(id as i32)) {
             let _ = kill_process(child, Signal::KILL);
         }
@@ -259,10 +306,11 @@ mod tests {
     #[test]
     fn what_a_program_wrote_and_how_it_ended_is_known() {
         let Some(lab) = Lab::with(&["sh"]) else { return };
-        let shell = lab.program("sh").arg("-c").arg("echo out; echo err >&2; exit 3").run();
+        let sh = |line: &str| lab.program("sh").on_its_own().arg("-c").arg(line);
+        let shell = sh("echo out; echo err >&2; exit 3").run();
         assert_eq!((shell.stdout.as_str(), shell.stderr.as_str()), ("out\n", "err\n"));
         assert_eq!(shell.status.code(), Some(3));
-        let sleeper = lab.program("sh").arg("-c").arg("echo asleep; exec sleep 1000").start();
+        let sleeper = sh("echo asleep; exec sleep 1000").start();
         let sleeper = sleeper.printed("asleep");
         sleeper.signal(Signal::TERM);
         assert_eq!(sleeper.wait().status.code(), None);

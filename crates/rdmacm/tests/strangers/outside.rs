@@ -69,7 +69,7 @@ fn ip(words: &str) {
 impl Outside {
     fn new() -> Self {
         let outside = Self(Namespace::create().expect("this process may make name spaces"));
-        let place = format!("/proc/{}/fd/{}", std::process::id(), outside.0.number());
+        let place = outside.place();
         ip("link set lo up");
         ip("link add cable type veth peer name plug");
         ip(&format!("link set plug netns {place}"));
@@ -95,6 +95,16 @@ impl Outside {
             }
         });
         outside
+    }
+
+    fn place(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.number())
+    }
+
+    /// What starts a program on the other host.
+    #[allow(dead_code, reason = "each test file uses its part")]
+    pub fn entry(&self) -> String {
+        format!("nsenter --net={}", self.place())
     }
 
     /// Does something on the other host.

@@ -1,30 +1,33 @@
 //! Servers and callers of HTTP, and asyncio's streams.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use libtest_mimic::Failed;
 
-use crate::common::{Dir, Program, dir};
-use crate::{Ours, content, free_port, judge, path, program, same, serve};
+use crate::common::{self, Dir, Running, dir, run};
+use crate::{Ours, content, free_port, judge, path, program, same, serve, stop};
 
 /// Has curl fetch the file from a server; gives what it said.
 fn fetch(port: &str, ours: bool, copy: &Path) -> String {
-    let mut curl = program("curl", ours);
-    curl.args(["-sSf", "--retry", "2", "-o"]).args([copy]);
-    curl.args([format!("http://127.0.0.1:{port}/file")]).start().end()
+    let curl = program("curl", ours).args("-sSf --retry 2 -o").arg(copy);
+    run(&curl.arg(format!("http://127.0.0.1:{port}/file")))
+}
+
+/// A server of the files in `dir`.
+fn file_server(dir: &Dir, port: &str, ours: bool) -> Running {
+    let python = program("python3", ours).args("-m http.server --bind 127.0.0.1").arg(port);
+    serve(&python.within(dir.root()), port, ours)
 }
 
 pub fn python(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (dir(&format!("http-{ours:?}")), free_port());
     let (_, bytes) = content(&dir);
-    let mut command = program("python3", ours.server());
-    command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
-    let server = serve(command.stdout(Stdio::null()), &port, ours.server());
+    let server = file_server(&dir, &port, ours.server());
     let copy = dir.path("copy");
     let said = fetch(&port, ours.caller(), &copy);
     same(&copy, &bytes)?;
-    judge(&server.stop(), &said, ours)
+    judge(&stop(server), &said, ours)
 }
 
 const ASYNCIO_SERVER: &str = "
@@ -57,11 +60,10 @@ asyncio.run(main())
 
 pub fn asyncio(ours: Ours) -> Result<(), Failed> {
     let port = free_port();
-    let mut command = program("python3", ours.server());
-    let server = serve(command.args(["-c", ASYNCIO_SERVER, &port]), &port, ours.server());
-    let mut caller = program("python3", ours.caller());
-    let said = caller.args(["-c", ASYNCIO_CALLER, &port]).start().end();
-    judge(&server.stop(), &said, ours)
+    let python = |ours, text: &str| program("python3", ours).words(["-c", text, &port]);
+    let server = serve(&python(ours.server(), ASYNCIO_SERVER), &port, ours.server());
+    let said = run(&python(ours.caller(), ASYNCIO_CALLER));
+    judge(&stop(server), &said, ours)
 }
 
 const NODE_SERVER: &str = "
@@ -93,10 +95,10 @@ for (let i = 0; i < 8; i++) {
 
 pub fn node(ours: Ours) -> Result<(), Failed> {
     let port = free_port();
-    let mut command = program("node", ours.server());
-    let server = serve(command.args(["-e", NODE_SERVER, &port]), &port, ours.server());
-    let said = program("node", ours.caller()).args(["-e", NODE_CALLER, &port]).start().end();
-    judge(&server.stop(), &said, ours)
+    let node = |ours, text: &str| program("node", ours).words(["-e", text, &port]);
+    let server = serve(&node(ours.server(), NODE_SERVER), &port, ours.server());
+    let said = run(&node(ours.caller(), NODE_CALLER));
+    judge(&stop(server), &said, ours)
 }
 
 /// As it is set up mostly: a process that listens, and others that accept, of another user if this
@@ -118,17 +120,15 @@ fn nginx_conf(port: &str, home: &Path) -> String {
 pub fn nginx(ours: Ours) -> Result<(), Failed> {
     let (dir, port) = (dir(&format!("nginx-{ours:?}")), free_port());
     let (_, bytes) = content(&dir);
-    let conf = dir.path("conf");
-    std::fs::write(&conf, nginx_conf(&port, &dir.path("")))?;
-    let mut command = program("nginx", ours.server());
-    let server = serve(command.args(["-e", "stderr", "-c"]).args([&conf]), &port, ours.server());
+    let conf = dir.write("conf", nginx_conf(&port, dir.root()));
+    let nginx = program("nginx", ours.server()).args("-e stderr -c").arg(conf);
+    let server = serve(&nginx, &port, ours.server());
     let copy = dir.path("copy");
     let said = fetch(&port, ours.caller(), &copy);
     same(&copy, &bytes)?;
-    let mut wrk = program("wrk", ours.caller());
-    wrk.args(["-t", "1", "-c", "8", "-d", "1", &format!("http://127.0.0.1:{port}/file")]);
-    let report = wrk.stdout(Stdio::piped()).start().end();
-    judge(&server.stop(), &said, ours)?;
+    let wrk = program("wrk", ours.caller()).args("-t 1 -c 8 -d 1");
+    let report = run(&wrk.arg(format!("http://127.0.0.1:{port}/file")));
+    judge(&stop(server), &said, ours)?;
     let served = report.lines().find_map(|line| line.split_once(" requests in"));
     let served = served.and_then(|(count, _)| count.trim().parse().ok()).unwrap_or(0);
     let errors = report.contains("Socket errors") || report.contains("Non-2xx");
@@ -160,8 +160,7 @@ func main() {
 "#;
 
 fn build_go(dir: &Dir, name: &str, source: &str) -> PathBuf {
-    let file = dir.path(&format!("{name}.go"));
-    std::fs::write(&file, source).expect("a file");
+    let file = dir.write(&format!("{name}.go"), source);
     let program = dir.path(name);
     let built = Command::new(path("go")).arg("build").arg("-o").args([&program, &file]).status();
     assert!(built.is_ok_and(|status| status.success()), "it is built");
@@ -175,26 +174,24 @@ pub fn go(ours: Ours) -> Result<(), Failed> {
     let (_, bytes) = content(&dir);
     let copy = dir.path("copy");
     let port = free_port();
-    let mut command = Program::new(&build_go(&dir, "serve", GO_SERVER), ours.server());
-    let server = serve(command.args([&port]).dir(&dir.path("")), &port, false);
+    let go =
+        |name, text, ours| common::program(&build_go(&dir, name, text), ours).within(dir.root());
+    let server = serve(&go("serve", GO_SERVER, ours.server()).arg(&port), &port, false);
     let said = fetch(&port, ours.caller(), &copy);
     same(&copy, &bytes)?;
-    if server.stop().contains("weft: ") {
+    if stop(server).contains("weft: ") {
         return Err("a server of Go is intercepted".into());
     }
     if ours.caller() {
         judge("", &said, Ours::Caller)?;
     }
     let port = free_port();
-    let mut command = program("python3", ours.server());
-    command.args(["-m", "http.server", "--bind", "127.0.0.1", &port]).dir(&dir.path(""));
-    let server = serve(command.stdout(Stdio::null()), &port, ours.server());
-    let mut caller = Program::new(&build_go(&dir, "call", GO_CALLER), ours.caller());
-    let said = caller.args([&port]).dir(&dir.path("")).start().end();
+    let server = file_server(&dir, &port, ours.server());
+    let said = run(&go("call", GO_CALLER, ours.caller()).arg(&port));
     same(&copy, &bytes)?;
     if said.contains("weft: ") {
         return Err("a caller of Go is intercepted".into());
     }
-    let served = server.stop();
+    let served = stop(server);
     if ours.server() { judge(&served, "", Ours::Server) } else { Ok(()) }
 }

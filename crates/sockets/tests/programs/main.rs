@@ -8,18 +8,13 @@ mod services;
 mod streams;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use common::{Dir, Program, Running};
 use libtest_mimic::{Arguments, Failed, Trial};
-use weft_testkit::{listens_to_tcp, listens_to_udp};
+use weft_testkit::{Signal, listens_to_tcp, listens_to_udp};
 
 /// Bytes that programs fetch.
 const BYTES: usize = 5 << 20;
-/// How often it is looked whether a server listens, and how many times.
-const LOOK: Duration = Duration::from_millis(5);
-const LOOKS: usize = 6000;
 
 /// Which ends of a check are under the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +121,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn program(name: &str, ours: bool) -> Program {
-    Program::new(&path(name), ours)
+    common::program(&path(name), ours)
 }
 
 /// A port that nobody has in TCP or UDP.
@@ -149,32 +144,17 @@ fn judge(server: &str, caller: &str, ours: Ours) -> Result<(), Failed> {
 }
 
 /// Starts a server and waits until it listens at `port`, for Hellos too if it is `ours`.
-fn serve(command: &mut Program, port: &str, ours: bool) -> Running {
-    let mut server = command.start();
+fn serve(server: &Program, port: &str, ours: bool) -> Running {
     let port = port.parse().expect("a number");
     // To call it would be to be served.
-    for _ in 0..LOOKS {
-        if listens_to_tcp(port) && (!ours || listens_to_udp(port)) {
-            return server;
-        }
-        assert!(server.runs(), "it has ended: {}", server.rest());
-        pause();
-    }
-    panic!("it does not listen");
-}
-
-/// Nothing announces that a program listens.
-#[allow(clippy::disallowed_methods)]
-fn pause() {
-    std::thread::sleep(LOOK);
+    let listens = |_: &Running| listens_to_tcp(port) && (!ours || listens_to_udp(port));
+    server.start().until("listened", listens)
 }
 
 /// A file that is not the same twice.
 fn content(dir: &Dir) -> (PathBuf, Vec<u8>) {
     let bytes: Vec<u8> = (0..BYTES as u64).map(|at| ((at * at) >> 7) as u8).collect();
-    let path = dir.path("file");
-    std::fs::write(&path, &bytes).expect("a file");
-    (path, bytes)
+    (dir.write("file", &bytes), bytes)
 }
 
 fn same(file: &Path, bytes: &[u8]) -> Result<(), Failed> {
@@ -182,11 +162,8 @@ fn same(file: &Path, bytes: &[u8]) -> Result<(), Failed> {
     if found == bytes { Ok(()) } else { Err(format!("{} bytes differ", found.len()).into()) }
 }
 
-impl Running {
-    /// Ends a server; gives what it said.
-    fn stop(self) -> String {
-        let asked = Command::new("kill").arg(self.id().to_string()).status();
-        assert!(asked.is_ok_and(|status| status.success()), "it was there");
-        self.rest()
-    }
+/// Ends a server; gives what it said.
+fn stop(server: Running) -> String {
+    server.signal(Signal::TERM);
+    server.wait_group().stderr
 }
