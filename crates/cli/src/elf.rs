@@ -8,6 +8,14 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use object::LittleEndian;
+use object::elf::{
+    DT_NEEDED, DT_STRSZ, DT_STRTAB, ELFCLASS64, ELFDATA2LSB, ELFMAG, EM_AARCH64, EM_LOONGARCH,
+    EM_RISCV, EM_X86_64, FileHeader64, Machine, ProgramHeader64,
+};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::read::{ReadCache, Result, StringTable};
+
 /// What an ELF file asks of the dynamic linker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elf {
@@ -30,19 +38,12 @@ pub enum BinaryKind {
     NotElf,
 }
 
-const HEADER_LEN: usize = 64;
-const PROGRAM_HEADER_LEN: usize = 56;
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
-const PT_INTERP: u32 = 3;
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
 /// The section that every Go program has, stripped or not.
 const GO_SECTION: &[u8] = b".go.buildinfo";
-const SECTION_HEADER_LEN: usize = 64;
-/// More than any real file has of anything: what a damaged length may cost.
-const TABLE_MAX: usize = 1 << 20;
-const NAME_MAX: usize = 4096;
+
+type Header = FileHeader64<LittleEndian>;
+type LoadSegment = ProgramHeader64<LittleEndian>;
+type Data<'a> = &'a ReadCache<File>;
 
 /// Looks at the file `path`.
 ///
@@ -50,144 +51,65 @@ const NAME_MAX: usize = 4096;
 /// The file cannot be read, or is damaged.
 pub fn read(path: &Path) -> io::Result<BinaryKind> {
     let file = File::open(path)?;
-    let mut header = [0; HEADER_LEN];
-    if let Err(error) = file.read_exact_at(&mut header, 0) {
-        return if error.kind() == io::ErrorKind::UnexpectedEof {
-            Ok(BinaryKind::NotElf)
-        } else {
-            Err(error)
-        };
+    let mut ident = [0; 6];
+    match file.read_exact_at(&mut ident, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Ok(BinaryKind::NotElf);
+        }
+        other => other?,
     }
-    if !header.starts_with(b"\x7fELF") {
+    if ident[..4] != ELFMAG {
         return Ok(BinaryKind::NotElf);
     }
-    let (class_64, little_endian) = (header[4] == 2, header[5] == 1);
-    if !class_64 || !little_endian || Some(u16_at(&header, 18)) != own_machine() {
+    let is_narrow = ident[4..] != [ELFCLASS64.0, ELFDATA2LSB.0];
+    let kind = if is_narrow { Ok(BinaryKind::Foreign) } else { parse(&ReadCache::new(file)) };
+    kind.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn parse(data: Data<'_>) -> Result<BinaryKind> {
+    let header = Header::parse(data)?;
+    if Some(header.e_machine(LittleEndian)) != own_machine() {
         return Ok(BinaryKind::Foreign);
     }
-    let segments = segments(&file, &header)?;
+    let segments = header.program_headers(LittleEndian, data)?;
+    let mut interpreters = segments.iter().map(|segment| segment.interpreter(LittleEndian, data));
     Ok(BinaryKind::Native(Elf {
-        interpreter: interpreter(&file, &segments)?,
-        needed: needed(&file, &segments)?,
+        interpreter: interpreters.find_map(Result::transpose).transpose()?.map(<[u8]>::to_vec),
+        needed: needed(segments, data)?,
         // Sections are for tools: a program runs without them, and with damaged ones.
-        go: has_section(&file, &header, GO_SECTION).unwrap_or(false),
+        go: has_section(header, data, GO_SECTION).unwrap_or(false),
     }))
 }
 
-fn own_machine() -> Option<u16> {
+fn own_machine() -> Option<Machine> {
     match std::env::consts::ARCH {
-        "x86_64" => Some(62),
-        "aarch64" => Some(183),
-        "riscv64" => Some(243),
-        "loongarch64" => Some(258),
+        "x86_64" => Some(EM_X86_64),
+        "aarch64" => Some(EM_AARCH64),
+        "riscv64" => Some(EM_RISCV),
+        "loongarch64" => Some(EM_LOONGARCH),
         _ => None,
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ElfSegment {
-    kind: u32,
-    offset: u64,
-    address: u64,
-    length: u64,
-}
-
-fn segments(file: &File, header: &[u8]) -> io::Result<Vec<ElfSegment>> {
-    let (offset, count) = (u64_at(header, 32), usize::from(u16_at(header, 56)));
-    if usize::from(u16_at(header, 54)) != PROGRAM_HEADER_LEN {
-        return Err(damaged());
-    }
-    let table = bytes_at(file, offset, count * PROGRAM_HEADER_LEN)?;
-    let parse = |entry: &[u8]| ElfSegment {
-        kind: u32_at(entry, 0),
-        offset: u64_at(entry, 8),
-        address: u64_at(entry, 16),
-        length: u64_at(entry, 32),
+fn needed(segments: &[LoadSegment], data: Data<'_>) -> Result<Vec<Vec<u8>>> {
+    let mut tables = segments.iter().map(|segment| segment.dynamic(LittleEndian, data));
+    let entries = tables.find_map(Result::transpose).transpose()?.unwrap_or_default();
+    let value = |tag| {
+        let entry = entries.iter().find(|entry| entry.tag(LittleEndian) == tag);
+        entry.map(|entry| entry.val(LittleEndian))
     };
-    Ok(table.chunks_exact(PROGRAM_HEADER_LEN).map(parse).collect())
+    let (Some(at), Some(size)) = (value(DT_STRTAB), value(DT_STRSZ)) else { return Ok(Vec::new()) };
+    let mut places =
+        segments.iter().map(|segment| segment.data_range(LittleEndian, data, at, size));
+    let strings = places.find_map(|place| place.ok().flatten()).unwrap_or_default();
+    let strings = StringTable::new(strings, 0, strings.len() as u64);
+    let names = entries.iter().filter(|entry| entry.tag(LittleEndian) == DT_NEEDED);
+    names.map(|name| Ok(name.string(LittleEndian, strings)?.to_vec())).collect()
 }
 
-fn interpreter(file: &File, segments: &[ElfSegment]) -> io::Result<Option<Vec<u8>>> {
-    let Some(segment) = segments.iter().find(|segment| segment.kind == PT_INTERP) else {
-        return Ok(None);
-    };
-    name_at(file, segment.offset).map(Some)
-}
-
-fn needed(file: &File, segments: &[ElfSegment]) -> io::Result<Vec<Vec<u8>>> {
-    let Some(dynamic) = segments.iter().find(|segment| segment.kind == PT_DYNAMIC) else {
-        return Ok(Vec::new());
-    };
-    let length = usize::try_from(dynamic.length).map_err(|_| damaged())?;
-    let table = bytes_at(file, dynamic.offset, length)?;
-    let entries: Vec<(u64, u64)> =
-        table.chunks_exact(16).map(|entry| (u64_at(entry, 0), u64_at(entry, 8))).collect();
-    let Some((_, strings)) = entries.iter().find(|(tag, _)| *tag == DT_STRTAB) else {
-        return Ok(Vec::new());
-    };
-    let strings = file_offset(segments, *strings).ok_or_else(damaged)?;
-    let names = entries.iter().filter(|(tag, _)| *tag == DT_NEEDED);
-    names.map(|(_, at)| name_at(file, strings.checked_add(*at).ok_or_else(damaged)?)).collect()
-}
-
-fn has_section(file: &File, header: &[u8], name: &[u8]) -> io::Result<bool> {
-    let (offset, count) = (u64_at(header, 40), usize::from(u16_at(header, 60)));
-    let of_names = usize::from(u16_at(header, 62));
-    if usize::from(u16_at(header, 58)) != SECTION_HEADER_LEN || of_names >= count {
-        return Ok(false);
-    }
-    let table = bytes_at(file, offset, count * SECTION_HEADER_LEN)?;
-    let names = u64_at(&table, of_names * SECTION_HEADER_LEN + 24);
-    for entry in table.chunks_exact(SECTION_HEADER_LEN) {
-        let at = names.checked_add(u32_at(entry, 0).into()).ok_or_else(damaged)?;
-        if name_at(file, at)? == name {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Where in the file the byte stands that is loaded at `address`.
-fn file_offset(segments: &[ElfSegment], address: u64) -> Option<u64> {
-    let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
-    loaded.into_iter().find_map(|segment| {
-        let inside = address.checked_sub(segment.address)?;
-        (inside < segment.length).then(|| segment.offset.checked_add(inside))?
-    })
-}
-
-fn bytes_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-    if length > TABLE_MAX {
-        return Err(damaged());
-    }
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes)
-}
-
-/// The bytes up to the next NUL.
-fn name_at(file: &File, offset: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; NAME_MAX];
-    let length = file.read_at(&mut bytes, offset)?;
-    let end = bytes[..length].iter().position(|&b| b == 0).ok_or_else(damaged)?;
-    bytes.truncate(end);
-    Ok(bytes)
-}
-
-fn damaged() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a damaged ELF file")
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+fn has_section(header: &Header, data: Data<'_>, name: &[u8]) -> Result<bool> {
+    let sections = header.sections(LittleEndian, data)?;
+    Ok(sections.section_by_name(LittleEndian, name).is_some())
 }
 
 #[cfg(test)]
@@ -232,10 +154,10 @@ mod tests {
 
     #[test]
     fn sections_are_found_by_name() {
-        let path = std::env::current_exe().unwrap();
-        let (file, header) = (File::open(&path).unwrap(), own_bytes()[..HEADER_LEN].to_vec());
-        assert!(has_section(&file, &header, b".text").unwrap());
-        assert!(!has_section(&file, &header, GO_SECTION).unwrap());
+        let file = ReadCache::new(File::open(std::env::current_exe().unwrap()).unwrap());
+        let header = Header::parse(&file).unwrap();
+        assert!(has_section(header, &file, b".text").unwrap());
+        assert!(!has_section(header, &file, GO_SECTION).unwrap());
     }
 
     #[test]
