@@ -50,7 +50,7 @@ pub const HOUSE: [Room; 33] = [
     room("rnic", 3, &["wire", "sync", "verbs", "rdmap", "mpa", "shuttle", "cm"], "forbid")
         .sans_io(),
     room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
-    room("sim", 4, &["wire", "shuttle", "degen", "units"], "forbid"),
+    room("sim", 4, &["wire", "verbs", "shuttle", "rnic", "degen", "units"], "forbid"),
     room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
     room("host", 5, HOST, "forbid"),
     room("rdmacm", 6, RDMACM, "forbid"),

@@ -80,6 +80,10 @@ pub struct Tally {
     pub lost: u64,
     /// Packets declared lost that arrived after all.
     pub spurious: u64,
+    /// Datagrams that the application was given although it had been given them before.
+    pub twice: u64,
+    /// Datagrams that the application was given after later ones.
+    pub late: u64,
     /// Packets of data that arrived and were not there yet.
     pub arrived: u64,
     /// Octets of those.

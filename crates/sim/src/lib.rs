@@ -1,4 +1,5 @@
-//! A discrete-event simulator that runs Shuttle's own code over degen's links, from one seed.
+//! A discrete-event simulator that runs the product's own code over degen's links, from one seed:
+//! Shuttle, and queue pairs for unreliable datagrams.
 //!
 //! ```text
 //!  plan (TOML) -> plan::Run -> run::simulate -> run::Outcome -> JSON, SVG, tables
@@ -6,7 +7,8 @@
 //!                              Network: an agenda of due times
 //!                             /        \
 //!                   degen::link::Link   Flow: a pair of endpoints around a cc::Controller,
-//!                                            idealised (reference) or Shuttle's own (stack)
+//!                                            idealised (reference) or Shuttle's own (stack),
+//!                                            or of queue pairs without one (datagrams)
 //! ```
 //!
 //! Invariant: an outcome is a function of its run, seed included. There is no clock in a
@@ -20,6 +22,7 @@
 pub mod agenda;
 pub mod batch;
 pub mod command;
+pub mod datagrams;
 pub mod flow;
 pub mod meter;
 pub mod network;

@@ -110,14 +110,28 @@ pub struct RunFlow {
     pub controller: String,
     /// How it sends.
     pub shape: Shape,
-    /// How a pair of Shuttle's own connections is made; none for a reference flow.
-    pub whole_stack: Option<Whole>,
+    /// What it runs.
+    pub engine: Engine,
     /// A rate that an earlier connection found here, to begin with.
     pub saved_bps: Option<u64>,
     /// Each link is a path of its own, instead of one path over all of them.
     pub spread: bool,
     /// The links that it passes, by number.
     pub via: Vec<usize>,
+}
+
+/// What a flow runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// An idealised transport around its controller.
+    Reference,
+    /// A pair of Shuttle's own connections.
+    Shuttle(Whole),
+    /// A pair of queue pairs for unreliable datagrams.
+    Datagrams {
+        /// The hosts have a key.
+        is_sealed: bool,
+    },
 }
 
 /// A plan that makes no sense.

@@ -6,10 +6,11 @@ use degen::link::{Config, Counters, Link, Loss};
 use serde::Serialize;
 use weft_shuttle::cc::{self, Params, Saved, bits_per_second};
 
+use crate::datagrams::DatagramFlow;
 use crate::flow::{Flow, Tally};
 use crate::meter::{Curves, Meter, TICK_NS, forward};
 use crate::network::{Network, Route};
-use crate::plan::{Run, RunFlow};
+use crate::plan::{Engine, Run, RunFlow};
 use crate::reference::ReferenceFlow;
 use crate::report::Figure;
 use crate::stack::StackFlow;
@@ -104,6 +105,12 @@ pub struct FlowOutcome {
     pub lost: u64,
     /// Declared lost but not lost.
     pub spurious: u64,
+    /// Packets of data that arrived, each counted once.
+    pub arrived: u64,
+    /// Datagrams given to the application that it had been given before.
+    pub twice: u64,
+    /// Datagrams given to the application after later ones.
+    pub late: u64,
 }
 
 /// A link, forward.
@@ -177,12 +184,16 @@ fn build(run: &Run) -> Result<Network, UnknownController> {
         let (make, params) = controller(flow, seed)?;
         let min_rtt_ns = flow.via.iter().map(|link| run.links[*link].rtt_ns).sum();
         let saved = flow.saved_bps.map(|rate_bps| Saved { rate_bps, min_rtt_ns });
-        let flow: Box<dyn Flow> = match flow.whole_stack {
-            Some(whole) => {
+        let flow: Box<dyn Flow> = match flow.engine {
+            Engine::Datagrams { is_sealed } => {
+                let rate_bps = params.initial_rate_bps.unwrap_or(0);
+                Box::new(DatagramFlow::new(flow.shape, rate_bps, is_sealed, seed))
+            }
+            Engine::Shuttle(whole) => {
                 let make = (make, params, saved);
                 Box::new(StackFlow::new(flow.shape, whole, make, routes.len() as u8))
             }
-            None => {
+            Engine::Reference => {
                 let mut controller = make(&params);
                 if saved.is_some() {
                     controller.on_path_changed(0, saved);
@@ -272,6 +283,9 @@ fn flow_outcome(run: &Run, flow: &RunFlow, before: &Counts, counts: &Counts) -> 
         resent: after.resent,
         lost: after.lost,
         spurious: after.spurious,
+        arrived: after.arrived,
+        twice: after.twice,
+        late: after.late,
     }
 }
 

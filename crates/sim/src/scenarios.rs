@@ -1,7 +1,7 @@
 //! The plans that come with the program.
 
 /// Their names and texts, in the order in which they are listed.
-pub const SCENARIOS: [(&str, &str); 35] = [
+pub const SCENARIOS: [(&str, &str); 36] = [
     ("loss", include_str!("../scenarios/loss.toml")),
     ("long-fat", include_str!("../scenarios/long-fat.toml")),
     ("high-loss", include_str!("../scenarios/high-loss.toml")),
@@ -37,6 +37,7 @@ pub const SCENARIOS: [(&str, &str); 35] = [
     ("rate-step", include_str!("../scenarios/rate-step.toml")),
     ("satellite", include_str!("../scenarios/satellite.toml")),
     ("thin-back", include_str!("../scenarios/thin-back.toml")),
+    ("datagrams", include_str!("../scenarios/datagrams.toml")),
 ];
 
 /// The text of a plan.

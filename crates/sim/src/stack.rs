@@ -228,6 +228,7 @@ impl Flow for StackFlow {
             acks: self.acks,
             ack_octets: self.ack_octets,
             finished_ns: self.finished_ns,
+            ..Tally::default()
         }
     }
 

@@ -5,7 +5,8 @@ use weft_shuttle::{MAX_PATHS, MAX_STREAMS};
 use weft_units::{Bitrate, parse_bytes};
 use weft_wire::shuttle::hello::protection;
 
-use super::{PlanError, RunFlow, RunLink, time, wrong};
+use super::{Engine, PlanError, RunFlow, RunLink, time, wrong};
+use crate::datagrams;
 use crate::reference::{Acks, Shape};
 use crate::stack::Whole;
 
@@ -16,12 +17,11 @@ pub(super) struct FlowPlan {
     controller: String,
     /// What they are counted as; the controller if nothing is said.
     label: Option<String>,
-    /// `reference`, or `shuttle` for the whole protocol.
+    /// `reference`, `shuttle` for the whole protocol, or `datagrams`.
     #[serde(default = "reference")]
     engine: String,
-    /// Of the whole protocol: `none`, `crc32c`.
-    #[serde(default = "crc32c")]
-    protection: String,
+    /// Of the whole protocol: `none`, `crc32c`. Of datagrams: `none`, `sealed`.
+    protection: Option<String>,
     /// Of the whole protocol: streams of the connection.
     #[serde(default = "one")]
     streams: String,
@@ -78,10 +78,6 @@ fn reference() -> String {
     "reference".into()
 }
 
-fn crc32c() -> String {
-    "crc32c".into()
-}
-
 fn udp() -> String {
     "udp".into()
 }
@@ -105,8 +101,16 @@ impl FlowPlan {
         let count = count.ok_or_else(|| wrong("count", &count_text, "a number up to 100000"))?;
         let via = self.route(links)?;
         let mtu = via.iter().map(|link| links[*link].1).min().unwrap_or(1500);
+        let engine = self.engine(fill)?;
         let shape = self.shape(fill, mtu, duration_ns)?;
+        let shape = match engine {
+            Engine::Datagrams { is_sealed } => datagrams::fit(shape, is_sealed),
+            Engine::Reference | Engine::Shuttle(_) => shape,
+        };
         let controller = fill(&self.controller);
+        if matches!(engine, Engine::Datagrams { .. }) && !controller.starts_with("fixed:") {
+            return Err(wrong("controller", &controller, "datagrams have no rate but fixed:RATE"));
+        }
         if controller == "none" && shape.size_octets.is_none() {
             return Err(wrong("controller", "none", "without a limit it needs a size"));
         }
@@ -114,12 +118,13 @@ impl FlowPlan {
             label: self.label.as_ref().map_or_else(|| controller.clone(), |label| fill(label)),
             controller,
             shape,
-            whole_stack: self.whole_stack(fill)?,
+            engine,
             saved_bps: self.saved(fill)?,
             spread: self.spread,
             via,
         };
-        if one.spread && (one.whole_stack.is_none() || one.via.len() > MAX_PATHS) {
+        let is_whole = matches!(engine, Engine::Shuttle(_));
+        if one.spread && (!is_whole || one.via.len() > MAX_PATHS) {
             return Err(wrong("spread", "true", "engine shuttle, over 16 links at most"));
         }
         let stagger_ns = time("stagger", &fill(&self.stagger))?;
@@ -143,25 +148,38 @@ impl FlowPlan {
         self.via.iter().map(find).collect()
     }
 
-    /// How its connections are made, if the flow is one of the whole protocol.
-    fn whole_stack(&self, fill: &impl Fn(&str) -> String) -> Result<Option<Whole>, PlanError> {
+    /// What it runs, and how that is made.
+    fn engine(&self, fill: &impl Fn(&str) -> String) -> Result<Engine, PlanError> {
         let engine = fill(&self.engine);
+        let protected = self.protection.as_ref().map(|protection| fill(protection));
         match engine.as_str() {
-            "reference" => return Ok(None),
-            "shuttle" if self.pulse.is_none() => {}
-            "shuttle" => return Err(wrong("engine", &engine, "without pulse")),
-            _ => return Err(wrong("engine", &engine, "reference or shuttle")),
+            "reference" => Ok(Engine::Reference),
+            "shuttle" if self.pulse.is_none() => self.whole(fill, protected).map(Engine::Shuttle),
+            "shuttle" => Err(wrong("engine", &engine, "without pulse")),
+            "datagrams" => match protected.as_deref() {
+                None | Some("none") => Ok(Engine::Datagrams { is_sealed: false }),
+                Some("sealed") => Ok(Engine::Datagrams { is_sealed: true }),
+                Some(other) => Err(wrong("protection", other, "none or sealed")),
+            },
+            _ => Err(wrong("engine", &engine, "reference, shuttle or datagrams")),
         }
-        let protected = fill(&self.protection);
-        let protection = match protected.as_str() {
-            "none" => protection::NONE,
-            "crc32c" => protection::CRC32C,
-            _ => return Err(wrong("protection", &protected, "none or crc32c")),
+    }
+
+    /// How its connections are made, if the flow is one of the whole protocol.
+    fn whole(
+        &self,
+        fill: &impl Fn(&str) -> String,
+        protected: Option<String>,
+    ) -> Result<Whole, PlanError> {
+        let protection = match protected.as_deref() {
+            Some("none") => protection::NONE,
+            None | Some("crc32c") => protection::CRC32C,
+            Some(other) => return Err(wrong("protection", other, "none or crc32c")),
         };
         let streams = fill(&self.streams);
         let count = streams.parse().ok().filter(|count| (1..=MAX_STREAMS).contains(count));
         let count = count.ok_or_else(|| wrong("streams", &streams, "a number up to 256"))?;
-        Ok(Some(Whole { protection, streams: count }))
+        Ok(Whole { protection, streams: count })
     }
 
     fn saved(&self, fill: &impl Fn(&str) -> String) -> Result<Option<u64>, PlanError> {

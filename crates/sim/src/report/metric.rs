@@ -31,7 +31,7 @@ struct Selection<'a> {
 }
 
 /// Every metric; `docs/simulator.md` says what they are.
-const KINDS: [Kind; 21] = [
+const KINDS: [Kind; 24] = [
     kind("payload", Unit::BitsPerSecond, |s| Some(s.payload())),
     kind("share", Unit::Part, |s| Some(s.outcome.total.share_of_ceiling)),
     kind("part", Unit::Part, |s| s.part()),
@@ -49,6 +49,9 @@ const KINDS: [Kind; 21] = [
     kind("fair", Unit::Nanoseconds, |s| s.outcome.total.fair_ns.map(|ns| ns as f64)),
     kind("resent", Unit::Part, |s| s.ratio(|f| f.resent, |f| f.lost - f.spurious)),
     kind("spurious", Unit::Part, |s| s.ratio(|f| f.spurious, |f| f.sent)),
+    kind("delivered", Unit::Part, |s| s.ratio(|f| f.arrived, |f| f.sent)),
+    kind("twice", Unit::Part, |s| s.ratio(|f| f.twice, |f| f.sent)),
+    kind("late", Unit::Part, |s| s.ratio(|f| f.late, |f| f.sent)),
     kind("acks", Unit::Part, |s| Some(s.outcome.total.acks_per_data)),
     kind("completion", Unit::Nanoseconds, |s| s.mean(|f| f.completion_ns.map(|ns| ns as f64))),
     kind("slowdown", Unit::Part, |s| s.mean(|f| f.slowdown)),
