@@ -54,7 +54,7 @@ pub const HOUSE: [Room; 33] = [
     room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
     room("host", 5, HOST, "forbid"),
     room("rdmacm", 6, RDMACM, "forbid"),
-    room("rdma", 7, &["host", "rdmacm", "os", "sync", "verbs"], "forbid"),
+    room("rdma", 7, &["host", "net", "os", "rdmacm", "reactor", "sync", "verbs"], "forbid"),
     room("preload", 7, PRELOAD, ""),
     room("sockets", 7, SOCKETS, ""),
     room("bench", 7, &[], "deny"),

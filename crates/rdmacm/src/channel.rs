@@ -16,6 +16,7 @@ use weft_os::clock;
 use weft_os::semaphore;
 use weft_rnic::cm::{Event, EventKind};
 use weft_sync::Mutex;
+use weft_verbs::Wake;
 
 use crate::groups::Join;
 use crate::id::CmId;
@@ -55,6 +56,7 @@ pub struct EventChannel {
     /// The application has looked when there was nothing, so it will come again. One that comes
     /// when the descriptor is readable may count on an event.
     looks: AtomicBool,
+    wake: Option<Box<dyn Wake>>,
 }
 
 impl EventChannel {
@@ -63,13 +65,25 @@ impl EventChannel {
     /// # Errors
     /// When the process or the system is out of descriptors, for it or for the reactor.
     pub fn new(host: &Arc<Host>) -> io::Result<Arc<EventChannel>> {
+        Self::open(host, None)
+    }
+
+    /// The same, which also calls `wake` for each event that is queued, with locks of ids held.
+    ///
+    /// # Errors
+    /// As [`EventChannel::new`].
+    pub fn with_wake(host: &Arc<Host>, wake: Box<dyn Wake>) -> io::Result<Arc<EventChannel>> {
+        Self::open(host, Some(wake))
+    }
+
+    fn open(host: &Arc<Host>, wake: Option<Box<dyn Wake>>) -> io::Result<Arc<EventChannel>> {
         host.start()?;
         let fd = semaphore::open()?;
         let raw = fd.as_raw_fd();
         let (fd, queue) = (Mutex::new(Some(fd)), Mutex::default());
         let (host, stand_ins) = (Arc::clone(host), StandIns::default());
         let looks = AtomicBool::new(false);
-        Ok(Arc::new(EventChannel { host, stand_ins, fd, raw, queue, looks }))
+        Ok(Arc::new(EventChannel { host, stand_ins, fd, raw, queue, looks, wake }))
     }
 
     /// The host whose ids it is for.
@@ -191,6 +205,9 @@ impl EventChannel {
     pub(crate) fn push(&self, delivery: Delivery) {
         self.queue.lock().push_back(delivery);
         self.put_token();
+        if let Some(wake) = &self.wake {
+            wake.wake();
+        }
     }
 
     /// Takes the events of an id out of the queue.

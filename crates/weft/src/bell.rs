@@ -1,9 +1,10 @@
-//! Who sleeps for a completion: threads and tasks behind the completion channel.
+//! Threads and tasks that sleep for a completion, an event of rdma-cm or one of a device.
 //!
-//! The bell is rung by whoever drives a connection, with locks of the engine held. So wakers are
+//! The bell is rung by whoever drives a connection, with locks of the host held. So wakers are
 //! called there, but dropped only by threads of the application: the last handle of a task may own
 //! queue pairs, whose end takes those locks.
 
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ struct State {
     next_token: u64,
 }
 
-/// Wakes all that sleep for a completion queue.
+/// Wakes all that sleep for the same queue.
 #[derive(Default)]
 pub(crate) struct Bell {
     state: Mutex<State>,
@@ -65,8 +66,18 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+/// Rings a bell for a queue of the layers below.
+pub(crate) struct Rope(pub Arc<Bell>);
+
+impl Wake for Rope {
     fn wake(&self) {
+        self.0.ring();
+    }
+}
+
+impl Bell {
+    /// Wakes all that sleep.
+    pub fn ring(&self) {
         let sleeping = {
             let mut state = self.state.lock();
             state.rung += 1;
@@ -82,7 +93,6 @@ impl Wake for Bell {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -102,8 +112,8 @@ mod tests {
         let first = bell.enlist(Waker::from(Arc::clone(&count)));
         let second = bell.enlist(Waker::from(Arc::clone(&count)));
         bell.leave(second);
-        bell.wake();
-        bell.wake();
+        bell.ring();
+        bell.ring();
         assert_eq!((count.0.load(Ordering::Relaxed), bell.rung()), (1, 2));
         assert_eq!(Arc::strong_count(&count), 2, "who rings drops nothing");
         bell.leave(first);
@@ -114,7 +124,7 @@ mod tests {
     fn who_has_missed_a_ring_does_not_sleep() {
         let bell = Bell::default();
         let seen = bell.rung();
-        bell.wake();
+        bell.ring();
         bell.wait(seen, Duration::MAX / 4);
         bell.wait(bell.rung(), Duration::ZERO);
     }

@@ -3,24 +3,32 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fmt, io};
 
 use weft_os::clock;
 use weft_rdmacm::{self as cm, CmId, ConnParam, Event, EventChannel, EventKind};
 
+use crate::bell::Bell;
 use crate::device::Device;
+use crate::host::LocalHost;
 use crate::qp::QueuePair;
+use crate::wait::{Limit, Waiting, block_on};
 use crate::{Error, Result, host};
 
-/// How long a peer whose connection was accepted may take to confirm it. The engine gives up
+/// How long a peer whose connection was accepted may take to confirm it. The manager gives up
 /// before this.
 const CONFIRM: Duration = Duration::from_secs(60);
 
-/// An id and the channel of its events.
+/// The errno of a peer that may not be spoken to.
+const EACCES: i32 = 13;
+
+/// An id, and the channel of its events with its bell.
 struct Id {
     id: Arc<CmId>,
     channel: Arc<EventChannel>,
+    bell: Arc<Bell>,
+    host: LocalHost,
 }
 
 impl Drop for Id {
@@ -30,10 +38,18 @@ impl Drop for Id {
 }
 
 impl Id {
-    /// The next event, and the new id of a request.
-    fn event(&self, until: Option<Instant>) -> Result<Option<(Event, Arc<CmId>)>> {
+    /// A new id for connections by `device`.
+    fn new(device: &Device, during: &'static str) -> Result<Self> {
+        let (host, bell) = (device.host().clone(), Arc::default());
+        let channel = host.event_channel(during, &bell)?;
+        let id = host::cm_id(&channel, device.kind());
+        Ok(Self { id, channel, bell, host })
+    }
+
+    /// The next event, and the new id of a request, if there is one now.
+    fn poll_event(&self) -> Result<Option<(Event, Arc<CmId>)>> {
         let during = "waiting for an event of rdma-cm";
-        let delivery = self.channel.wait_until(until);
+        let delivery = self.channel.wait_until(Some(clock::now()));
         let delivery = delivery.map_err(|source| Error::System { during, source })?;
         Ok(delivery.map(|delivery| {
             delivery.owner().acknowledge();
@@ -41,14 +57,25 @@ impl Id {
         }))
     }
 
+    /// What `look` finds once there are events, or nothing after `limit`.
+    fn wait<'a, Look>(&'a self, limit: Option<Duration>, look: Look) -> Waiting<'a, Look> {
+        let until = limit.and_then(|limit| clock::now().checked_add(limit));
+        Waiting::new(&self.bell, until.map(|until| Limit { until, host: &self.host }), look)
+    }
+
     /// Waits for the event `wanted`, which says that the last command has worked.
-    fn expect(&self, peer: SocketAddr, wanted: EventKind, limit: Duration) -> Result<Event> {
-        let found = self.event(clock::now().checked_add(limit))?;
+    async fn expect(&self, peer: SocketAddr, wanted: EventKind, limit: Duration) -> Result<Event> {
+        let found = self.wait(Some(limit), || self.poll_event()).await?;
         let Some((event, _)) = found else {
             return Err(Error::TimedOut { during: "connecting", after: limit });
         };
         match event.kind {
             kind if kind == wanted => Ok(event),
+            // The manager says so of a peer that cannot read what this host says.
+            _ if event.status == -EACCES => Err(Error::Forbidden {
+                during: "connecting",
+                why: "this host and the peer have no key in common",
+            }),
             EventKind::Rejected => {
                 let Event { status, private_data, .. } = event;
                 Err(Error::Rejected { peer, status, private_data })
@@ -99,9 +126,7 @@ impl Listener {
     /// [`Error::System`] if the address is not this host's, or taken.
     pub fn bind(device: &Device, addr: SocketAddr) -> Result<Self> {
         let during = "listening";
-        let channel = device.host().event_channel(during)?;
-        let id = host::cm_id(&channel, device.kind());
-        let id = Id { id, channel };
+        let id = Id::new(device, during)?;
         id.id.bind(addr).map_err(refused(during))?;
         id.id.listen(0).map_err(refused(during))?;
         Ok(Self { id, device: device.clone() })
@@ -117,11 +142,7 @@ impl Listener {
     /// # Errors
     /// [`Error::System`].
     pub fn accept(&self) -> Result<Incoming> {
-        loop {
-            if let Some(incoming) = self.next(None)? {
-                return Ok(incoming);
-            }
-        }
+        block_on(self.accept_async())
     }
 
     /// The same, for `limit` at most.
@@ -129,12 +150,27 @@ impl Listener {
     /// # Errors
     /// [`Error::TimedOut`], [`Error::System`].
     pub fn accept_within(&self, limit: Duration) -> Result<Incoming> {
-        let incoming = self.next(clock::now().checked_add(limit))?;
+        let incoming = block_on(self.id.wait(Some(limit), || self.poll_request()))?;
         incoming.ok_or(Error::TimedOut { during: "waiting for a peer", after: limit })
     }
 
-    fn next(&self, until: Option<Instant>) -> Result<Option<Incoming>> {
-        while let Some((event, id)) = self.id.event(until)? {
+    /// The next request of a peer, as a future that any executor may drive; what
+    /// [`CompletionQueue::next`](crate::CompletionQueue::next) says of wakers holds here too.
+    /// Dropping it loses no request.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub async fn accept_async(&self) -> Result<Incoming> {
+        loop {
+            if let Some(incoming) = self.id.wait(None, || self.poll_request()).await? {
+                return Ok(incoming);
+            }
+        }
+    }
+
+    /// The next request, if there is one now.
+    fn poll_request(&self) -> Result<Option<Incoming>> {
+        while let Some((event, id)) = self.id.poll_event()? {
             if event.kind == EventKind::ConnectRequest {
                 return self.welcome(event, id).map(Some);
             }
@@ -144,7 +180,8 @@ impl Listener {
 
     /// Gives a request a channel of its own.
     fn welcome(&self, event: Event, id: Arc<CmId>) -> Result<Incoming> {
-        let channel = match self.device.host().event_channel("accepting a connection") {
+        let (host, bell) = (self.device.host().clone(), Arc::default());
+        let channel = match host.event_channel("accepting a connection", &bell) {
             Ok(channel) => channel,
             Err(error) => {
                 id.destroy();
@@ -152,7 +189,8 @@ impl Listener {
             }
         };
         id.migrate(&channel);
-        Ok(Incoming { id: Id { id, channel }, event, device: self.device.clone() })
+        let id = Id { id, channel, bell, host };
+        Ok(Incoming { id, event, device: self.device.clone() })
     }
 }
 
@@ -193,6 +231,14 @@ impl Incoming {
     /// [`Error::Invalid`] for a queue pair of another device or one that is not new, or too much
     /// private data; [`Error::Unreachable`] if the peer is gone.
     pub fn accept(self, qp: &QueuePair, private_data: &[u8]) -> Result<Connection> {
+        block_on(self.accept_async(qp, private_data))
+    }
+
+    /// The same as a future. Dropping it ends the connection.
+    ///
+    /// # Errors
+    /// As [`Incoming::accept`].
+    pub async fn accept_async(self, qp: &QueuePair, private_data: &[u8]) -> Result<Connection> {
         let during = "accepting a connection";
         let peer = self.peer_addr();
         let param = ConnParam {
@@ -202,7 +248,7 @@ impl Incoming {
             ..unhurried()
         };
         self.id.id.accept(&param, qp.engine()).map_err(refused(during))?;
-        self.id.expect(peer, EventKind::Established, CONFIRM)?;
+        self.id.expect(peer, EventKind::Established, CONFIRM).await?;
         Ok(Connection::new(self.id, qp, self.event.private_data))
     }
 
@@ -253,18 +299,30 @@ impl Connection {
         private_data: &[u8],
         limit: Duration,
     ) -> Result<Self> {
+        block_on(Self::open_async(qp, to, private_data, limit))
+    }
+
+    /// The same as a future that any executor may drive; what
+    /// [`CompletionQueue::next`](crate::CompletionQueue::next) says of wakers holds here too.
+    /// Dropping it gives the attempt up.
+    ///
+    /// # Errors
+    /// As [`Connection::open`].
+    pub async fn open_async(
+        qp: &QueuePair,
+        to: SocketAddr,
+        private_data: &[u8],
+        limit: Duration,
+    ) -> Result<Self> {
         let during = "connecting";
-        let device = qp.device();
-        let channel = device.host().event_channel(during)?;
-        let id = host::cm_id(&channel, device.kind());
-        let id = Id { id, channel };
+        let id = Id::new(qp.device(), during)?;
         id.id.resolve_addr(None, to, limit).map_err(refused(during))?;
-        id.expect(to, EventKind::AddrResolved, limit)?;
+        id.expect(to, EventKind::AddrResolved, limit).await?;
         id.id.resolve_route().map_err(refused(during))?;
-        id.expect(to, EventKind::RouteResolved, limit)?;
+        id.expect(to, EventKind::RouteResolved, limit).await?;
         let param = ConnParam { private_data: private_data.to_vec(), ..unhurried() };
         id.id.connect(&param, qp.engine()).map_err(refused(during))?;
-        let event = id.expect(to, EventKind::Established, limit)?;
+        let event = id.expect(to, EventKind::Established, limit).await?;
         Ok(Self::new(id, qp, event.private_data))
     }
 
@@ -303,14 +361,30 @@ impl Connection {
     /// # Errors
     /// [`Error::System`].
     pub fn wait_end(&self, limit: Duration) -> Result<bool> {
-        let until = clock::now().checked_add(limit);
+        let found = block_on(self.id.wait(Some(limit), || self.poll_end()))?;
+        Ok(found.is_some())
+    }
+
+    /// The end of the connection, as a future.
+    ///
+    /// # Errors
+    /// [`Error::System`].
+    pub async fn ended(&self) -> Result<()> {
+        while self.id.wait(None, || self.poll_end()).await?.is_none() {}
+        Ok(())
+    }
+
+    /// Whether the connection is over now.
+    fn poll_end(&self) -> Result<Option<()>> {
         while !self.is_over.load(Ordering::Acquire) {
-            let Some((event, _)) = self.id.event(until)? else { return Ok(false) };
+            let Some((event, _)) = self.id.poll_event()? else { return Ok(None) };
             if event.kind == EventKind::Disconnected {
                 self.is_over.store(true, Ordering::Release);
+                // Others may wait for the event that was taken here.
+                self.id.bell.ring();
             }
         }
-        Ok(true)
+        Ok(Some(()))
     }
 }
 

@@ -9,28 +9,21 @@ use std::time::Duration;
 
 use weft_os::clock;
 use weft_sync::Mutex;
-use weft_verbs::{CompChannel, Wake, Wc};
+use weft_verbs::{CompChannel, Wc};
 
-use crate::bell::Bell;
+use crate::bell::{Bell, Rope};
 use crate::completion::Completion;
 use crate::device::Device;
+use crate::events::ObjectId;
 use crate::posted::Posted;
 use crate::{Error, Result};
 
 /// Completions taken from the engine at once.
 const BATCH: usize = 16;
 
-/// The channel's end of the bell.
-struct Rope(Arc<Bell>);
-
-impl Wake for Rope {
-    fn wake(&self) {
-        self.0.wake();
-    }
-}
-
 struct Inner {
     device: Device,
+    object: ObjectId,
     cq: Arc<weft_host::Cq>,
     channel: Arc<CompChannel>,
     bell: Arc<Bell>,
@@ -47,12 +40,12 @@ pub struct CompletionQueue {
 
 impl CompletionQueue {
     pub(crate) fn new(device: &Device, entries: u32) -> Result<Self> {
-        let bell = Arc::new(Bell::default());
+        let (bell, object) = (Arc::new(Bell::default()), ObjectId::new());
         let channel = CompChannel::new(Box::new(Rope(Arc::clone(&bell))));
-        let cq = device.context().create_cq(entries, Some(Arc::clone(&channel)), 0);
+        let cq = device.context().create_cq(entries, Some(Arc::clone(&channel)), object.0);
         let cq = cq.map_err(Error::of("making a completion queue"))?;
         let (device, queues) = (device.clone(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { device, cq, channel, bell, queues }) })
+        Ok(Self { inner: Arc::new(Inner { device, object, cq, channel, bell, queues }) })
     }
 
     /// Takes the oldest completion, if there is one. A thread that polls also drives the
@@ -133,6 +126,11 @@ impl CompletionQueue {
             }
         }
         Ok(())
+    }
+
+    /// What events of the device name it by.
+    pub fn object_id(&self) -> ObjectId {
+        self.inner.object
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weft_host::Context;
 use weft_verbs::Pd;
 
+use crate::bell::Bell;
 use crate::host::{DeviceKind, LocalHost};
 use crate::{Error, Result};
 
@@ -15,6 +16,8 @@ pub struct Device {
     host: LocalHost,
     context: Arc<Context>,
     kind: DeviceKind,
+    /// Rung for each event of its objects.
+    bell: Arc<Bell>,
 }
 
 impl Device {
@@ -23,7 +26,9 @@ impl Device {
     /// # Errors
     /// [`Error::System`] if there is no descriptor or thread left.
     pub fn open(host: &LocalHost, kind: DeviceKind) -> Result<Self> {
-        Ok(Self { host: host.clone(), context: host.open(kind)?, kind })
+        let bell = Arc::default();
+        let context = host.open(kind, &bell)?;
+        Ok(Self { host: host.clone(), context, kind, bell })
     }
 
     /// The host that it is a device of.
@@ -44,6 +49,10 @@ impl Device {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 
     /// Whether both were opened as the same device of the same host.

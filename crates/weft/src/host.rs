@@ -1,21 +1,17 @@
-//! The host, and the only place where this crate opens anything of the engine below it.
+//! The host, and the only place where this crate opens anything of the layers below it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 pub use weft_host::Personality as DeviceKind;
-use weft_host::{Context, Host, HostHome, Transport};
+use weft_host::{Context, Host, HostHome, HostSetup, Settings, Transport};
+use weft_net::secrecy::{Key, Secrecy};
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
-use weft_verbs::Wake;
+use weft_reactor::{Source, THREADS_MAX};
 
+use crate::bell::{Bell, Rope};
 use crate::{Error, Result};
-
-/// Asynchronous events are told by completions, so nobody sleeps for them.
-struct Silent;
-
-impl Wake for Silent {
-    fn wake(&self) {}
-}
 
 static HOST: OnceLock<Arc<Host>> = OnceLock::new();
 
@@ -28,6 +24,89 @@ impl HostHome for ProcessHome {
     }
 }
 
+/// What a [`LocalHost`] of the application's own is made of. Nothing of it comes from the
+/// environment: as it begins, it speaks clear text with this machine alone, and has the documented
+/// defaults. Ports are the kernel's choice, but for those that the application names itself.
+#[derive(Default)]
+pub struct HostOptions {
+    key: Option<Key>,
+    clear_text: bool,
+    threads: Option<usize>,
+    crc: Option<bool>,
+    stall_timeout: Option<Duration>,
+}
+
+impl HostOptions {
+    /// The key that this host and all that it speaks to have, 32 random bytes: what is sent by
+    /// [`DeviceKind::Roce`] is encrypted, and who has another key is refused.
+    #[must_use]
+    pub fn key(self, key: [u8; 32]) -> Self {
+        Self { key: Some(Key::new(key)), ..self }
+    }
+
+    /// The key as text, as `weft key new` prints it and `WEFT_KEY` takes it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if it is none.
+    pub fn key_text(self, text: &str) -> Result<Self> {
+        let key = Key::parse(text).map_err(|why| Error::Invalid {
+            during: "reading a key",
+            why: why.to_string().into(),
+        })?;
+        Ok(Self { key: Some(key), ..self })
+    }
+
+    /// Lets it speak clear text with other machines, as `WEFT_INSECURE=1` does.
+    #[must_use]
+    pub fn allow_clear_text(self) -> Self {
+        Self { clear_text: true, ..self }
+    }
+
+    /// Threads that work for its connections, between 1 and 16; usually one for each processor,
+    /// up to 4.
+    #[must_use]
+    pub fn threads(self, threads: usize) -> Self {
+        Self { threads: Some(threads), ..self }
+    }
+
+    /// Whether to ask peers for checksums (CRC32C) where nothing is encrypted; usually so. Peers
+    /// that ask get them in any case.
+    #[must_use]
+    pub fn crc(self, crc: bool) -> Self {
+        Self { crc: Some(crc), ..self }
+    }
+
+    /// How long a message of a peer may stay incomplete before its connection fails; usually 60 s.
+    #[must_use]
+    pub fn stall_timeout(self, limit: Duration) -> Self {
+        Self { stall_timeout: Some(limit), ..self }
+    }
+
+    fn setup(self) -> HostSetup {
+        let Self { key, clear_text, threads, crc, stall_timeout } = self;
+        let default = HostSetup::default();
+        let settings = Settings {
+            threads: threads.unwrap_or(default.settings.threads).clamp(1, THREADS_MAX),
+            crc: crc.unwrap_or(default.settings.crc),
+            stall_after: stall_timeout.unwrap_or(default.settings.stall_after),
+            ..default.settings
+        };
+        let secrecy = Box::new(move || Secrecy::new(key, clear_text));
+        HostSetup { settings, secrecy, ..default }
+    }
+}
+
+impl fmt::Debug for HostOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The key stays out of logs.
+        out.debug_struct("HostOptions")
+            .field("has_key", &self.key.is_some())
+            .field("clear_text", &self.clear_text)
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
 /// One machine as RDMA sees it: settings, keys, and the threads that work for its devices.
 #[derive(Clone)]
 pub struct LocalHost {
@@ -36,24 +115,42 @@ pub struct LocalHost {
 
 impl LocalHost {
     /// The host of this process, as its environment says: `WEFT_KEY`, `WEFT_INSECURE`,
-    /// `WEFT_THREADS` and the other variables of Weft, which are read once.
+    /// `WEFT_THREADS` and the other variables of Weft, which are read once. It follows the forks
+    /// of the process, and closes its connections when the process exits.
     pub fn from_environment() -> Self {
         Self { inner: Arc::clone(ProcessHome::host()) }
+    }
+
+    /// A host of its own, beside others of the process. Their devices speak to each other as those
+    /// of different machines do, if their keys are the same. Its connections end with their
+    /// handles, so drop these before the process exits; the child of a fork must not use it.
+    pub fn new(options: HostOptions) -> Self {
+        Self { inner: Host::new(options.setup()) }
     }
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Opens a device.
-    pub(crate) fn open(&self, kind: DeviceKind) -> Result<Arc<Context>> {
-        let context = Context::open(&self.inner, kind, Box::new(Silent));
+    /// Opens a device, with a bell for its events.
+    pub(crate) fn open(&self, kind: DeviceKind, bell: &Arc<Bell>) -> Result<Arc<Context>> {
+        let context = Context::open(&self.inner, kind, Box::new(Rope(Arc::clone(bell))));
         context.map_err(Error::of("opening a device"))
     }
 
-    /// A queue of events of rdma-cm.
-    pub(crate) fn event_channel(&self, during: &'static str) -> Result<Arc<EventChannel>> {
-        EventChannel::new(&self.inner).map_err(|source| Error::System { during, source })
+    /// A queue of events of rdma-cm, with a bell for them.
+    pub(crate) fn event_channel(
+        &self,
+        during: &'static str,
+        bell: &Arc<Bell>,
+    ) -> Result<Arc<EventChannel>> {
+        let channel = EventChannel::with_wake(&self.inner, Box::new(Rope(Arc::clone(bell))));
+        channel.map_err(|source| Error::System { during, source })
+    }
+
+    /// Has the reactor call `source` at `deadline`, if it still exists then.
+    pub(crate) fn set_timer(&self, deadline: Instant, source: &Arc<dyn Source>) {
+        self.inner.reactor().set_timer(deadline, Arc::downgrade(source));
     }
 }
 

@@ -14,8 +14,8 @@
 //!
 //! # Order of calls
 //!
-//! 1. [`LocalHost::from_environment`], [`Device::open`], [`Device::protection_domain`],
-//!    [`Device::completion_queue`];
+//! 1. [`LocalHost::from_environment`] or [`LocalHost::new`], [`Device::open`],
+//!    [`Device::protection_domain`], [`Device::completion_queue`];
 //! 2. [`ProtectionDomain::register`] for regions, [`ProtectionDomain::queue_pair`] for queue pairs;
 //! 3. [`Listener::bind`] and [`Listener::accept`] at one end, [`Connection::open`] at the other; or
 //!    [`QueuePair::address`] and [`QueuePair::connect_to`] where the application carries addresses
@@ -25,13 +25,17 @@
 //! 5. completions by [`CompletionQueue::poll`], [`CompletionQueue::wait`] or, in `async` code,
 //!    [`CompletionQueue::next`].
 //!
+//! Calls that block have futures too: [`Listener::accept_async`], [`Incoming::accept_async`],
+//! [`Connection::open_async`], [`Connection::ended`], [`Device::next_event`]. Any executor may
+//! drive them. The threads that serve connections wake them, and none is started for a future.
+//!
 //! All objects are handles: cloning one is cheap, any thread may use it, and what it stands for
 //! ends with its last handle.
 //!
 //! # Environment
 //!
-//! A [`LocalHost`] has the keys and settings. Between hosts `weft0` needs the same `WEFT_KEY` at
-//! both ends; over loopback it needs none.
+//! A [`LocalHost`] has the keys and settings, of the environment or by [`HostOptions`]. Between
+//! machines `weft0` needs the same key (`WEFT_KEY`) at both ends; over loopback it needs none.
 //!
 //! # Examples
 //!
@@ -74,6 +78,10 @@
 //! ```
 #![doc = include_str!("../examples/futures.rs")]
 //! ```
+//!
+//! ```
+#![doc = include_str!("../examples/cm_futures.rs")]
+//! ```
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -89,12 +97,14 @@ mod device;
 #[cfg(test)]
 mod drop_order;
 mod error;
+mod events;
 mod exchange;
 mod host;
 mod posted;
 mod qp;
 mod region;
 mod srq;
+mod wait;
 mod work;
 
 pub use address::Address;
@@ -103,11 +113,12 @@ pub use completion::Completion;
 pub use cq::{CompletionQueue, Next};
 pub use device::{Device, ProtectionDomain};
 pub use error::Error;
-pub use host::{DeviceKind, LocalHost};
+pub use events::{DeviceEvent, ObjectId};
+pub use host::{DeviceKind, HostOptions, LocalHost};
 pub use qp::{QueuePair, QueuePairOptions};
 pub use region::{Region, RegionSlice, RemoteKey};
 pub use srq::SharedReceiveQueue;
-pub use weft_verbs::{Access, QpState, QpType, WcOpcode, WcStatus};
+pub use weft_verbs::{Access, AsyncKind, QpState, QpType, WcOpcode, WcStatus};
 pub use work::{Slices, Work};
 
 /// What a call of this crate gives.

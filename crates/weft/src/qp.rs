@@ -9,6 +9,7 @@ use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, Sen
 
 use crate::cq::CompletionQueue;
 use crate::device::{Device, ProtectionDomain};
+use crate::events::ObjectId;
 use crate::posted::{Kept, Posted};
 use crate::region::RemoteKey;
 use crate::srq::SharedReceiveQueue;
@@ -91,7 +92,7 @@ impl QueuePairOptions {
         Self { srq: Some(srq.clone()), ..self }
     }
 
-    fn init(&self, domain: &ProtectionDomain) -> QpInit {
+    fn init(&self, domain: &ProtectionDomain, object: ObjectId) -> QpInit {
         QpInit {
             kind: self.kind,
             pd: Arc::clone(domain.pd()),
@@ -107,12 +108,13 @@ impl QueuePairOptions {
                 max_inline_data: self.inline_bytes,
             },
             sq_sig_all: false,
-            cookie: 0,
+            cookie: object.0,
         }
     }
 }
 
 struct Inner {
+    object: ObjectId,
     qp: Arc<weft_host::Qp>,
     posted: Arc<Posted>,
     options: QueuePairOptions,
@@ -144,7 +146,9 @@ impl QueuePair {
         for cq in [&options.send_cq, &options.recv_cq] {
             domain.check_device(during, cq.device())?;
         }
-        let qp = domain.context().create_qp(options.init(domain)).map_err(Error::of(during))?;
+        let object = ObjectId::new();
+        let qp = domain.context().create_qp(options.init(domain, object));
+        let qp = qp.map_err(Error::of(during))?;
         let posted = match &options.srq {
             Some(srq) => Posted::new(Arc::clone(srq.posted())),
             None => Posted::default(),
@@ -153,7 +157,8 @@ impl QueuePair {
         for cq in [&options.send_cq, &options.recv_cq] {
             cq.join(qp.num(), &posted);
         }
-        let made = Self { inner: Arc::new(Inner { qp, posted, options, domain: domain.clone() }) };
+        let domain = domain.clone();
+        let made = Self { inner: Arc::new(Inner { object, qp, posted, options, domain }) };
         made.prepare(during)?;
         Ok(made)
     }
@@ -191,6 +196,11 @@ impl QueuePair {
     /// Its number, 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.qp.num()
+    }
+
+    /// What events of the device name it by.
+    pub fn object_id(&self) -> ObjectId {
+        self.inner.object
     }
 
     /// Its state. Requests that are posted in [`QpState::Err`] complete with an error.

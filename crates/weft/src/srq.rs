@@ -7,11 +7,13 @@ use weft_host::{Srq, SrqInit};
 use weft_verbs::RecvWr;
 
 use crate::device::ProtectionDomain;
+use crate::events::ObjectId;
 use crate::posted::{Kept, PostedReceives};
 use crate::work::{Entries, Slices};
 use crate::{Error, Result};
 
 struct Inner {
+    object: ObjectId,
     srq: Arc<Srq>,
     posted: Arc<PostedReceives>,
     domain: ProtectionDomain,
@@ -20,7 +22,7 @@ struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Queue pairs that use it hold it, so none does any more.
-        let _unused = self.domain.context().destroy_srq(&self.srq, 0);
+        let _unused = self.domain.context().destroy_srq(&self.srq, self.object.0);
     }
 }
 
@@ -32,18 +34,19 @@ pub struct SharedReceiveQueue {
 
 impl SharedReceiveQueue {
     fn new(domain: &ProtectionDomain, depth: u32, slices: u32) -> Result<Self> {
+        let object = ObjectId::new();
         let init = SrqInit {
             pd: Arc::clone(domain.pd()),
             max_wr: depth,
             max_sge: slices,
             limit: 0,
-            cookie: 0,
+            cookie: object.0,
             home: None,
         };
         let srq = domain.context().create_srq(init);
         let srq = srq.map_err(Error::of("making a shared receive queue"))?;
         let (posted, domain) = (Arc::default(), domain.clone());
-        Ok(Self { inner: Arc::new(Inner { srq, posted, domain }) })
+        Ok(Self { inner: Arc::new(Inner { object, srq, posted, domain }) })
     }
 
     /// Posts a receive: a message of any peer comes into `slices`, and `id` names its completion.
@@ -59,6 +62,11 @@ impl SharedReceiveQueue {
             let wr = RecvWr { wr_id, sges: entries.as_slice() };
             self.inner.srq.post_recv(&wr).map_err(Error::of(during))
         })
+    }
+
+    /// What events of the device name it by.
+    pub fn object_id(&self) -> ObjectId {
+        self.inner.object
     }
 
     pub(crate) fn engine(&self) -> &Arc<Srq> {

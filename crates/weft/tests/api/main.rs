@@ -3,6 +3,8 @@
 mod cm;
 mod datagrams;
 mod errors;
+mod futures;
+mod hosts;
 mod operations;
 mod regions;
 mod side;

@@ -30,7 +30,20 @@ impl Side {
         kind: DeviceKind,
         options: impl FnOnce(&ProtectionDomain, &CompletionQueue) -> QueuePairOptions,
     ) -> Self {
-        let device = Device::open(&LocalHost::from_environment(), kind).unwrap();
+        Self::on(&LocalHost::from_environment(), kind, options)
+    }
+
+    /// On a host of its own.
+    pub fn of(host: &LocalHost, kind: DeviceKind) -> Self {
+        Self::on(host, kind, |_, cq| QueuePairOptions::reliable(cq))
+    }
+
+    fn on(
+        host: &LocalHost,
+        kind: DeviceKind,
+        options: impl FnOnce(&ProtectionDomain, &CompletionQueue) -> QueuePairOptions,
+    ) -> Self {
+        let device = Device::open(host, kind).unwrap();
         let domain = device.protection_domain();
         let cq = device.completion_queue(256).unwrap();
         let qp = domain.queue_pair(options(&domain, &cq)).unwrap();

@@ -18,7 +18,7 @@ impl Wake for Unpark {
     }
 }
 
-fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
     loop {
