@@ -2,7 +2,7 @@
 //! bundle are never larger than the bundle.
 
 use degen::link::Link;
-use degen::packet::{Frame, OFFLOAD_OCTETS};
+use degen::packet::{OFFLOAD_OCTETS, TunFrame};
 use degen::spec::PathSpec;
 
 /// More segments than this say nothing new, and each is built three times.
@@ -11,7 +11,7 @@ const SEGMENTS_MAX: usize = 64;
 /// `data` as a packet with the header before it.
 pub fn tun_packet(data: &[u8]) {
     let Some((offload, packet)) = data.split_first_chunk::<OFFLOAD_OCTETS>() else { return };
-    let Ok(frame) = Frame::parse(offload, packet.to_vec(), packet.len()) else { return };
+    let Ok(frame) = TunFrame::parse(offload, packet.to_vec(), packet.len()) else { return };
     let mut scratch = Vec::new();
     for index in 0..frame.segments().min(SEGMENTS_MAX) {
         let octets = frame.wire_octets(index);

@@ -1,17 +1,17 @@
 //! Any octets as a line of `weft perf`: no panic, and what is understood reads as itself again.
 
-use weft_perf::control::Message;
+use weft_perf::control::ControlMessage;
 
 /// `data` as a line; a test in it is checked too.
 pub fn perf_control(data: &[u8]) {
-    let Ok(message) = Message::parse(data) else { return };
-    if let Message::Test { test } = &message
+    let Ok(message) = ControlMessage::parse(data) else { return };
+    if let ControlMessage::Test { test } = &message
         && test.check().is_ok()
     {
         assert!(test.list() <= test.receives() && test.receives() <= test.depth);
         assert!(test.region_octets() * test.ends().len() <= 2 << 30);
     }
     let line = message.line();
-    let again = Message::parse(&line[..line.len() - 1]).expect("what it said itself");
+    let again = ControlMessage::parse(&line[..line.len() - 1]).expect("what it said itself");
     assert_eq!(again, message);
 }

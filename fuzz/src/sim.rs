@@ -1,6 +1,6 @@
 //! Any octets as a plan of the simulator: no panic, and no more of anything than a plan may have.
 
-use weft_sim::plan::Plan;
+use weft_sim::plan::SimPlan;
 
 /// `data` as the text of a plan.
 pub fn plan(data: &[u8]) {
@@ -10,7 +10,7 @@ pub fn plan(data: &[u8]) {
     if ["\"/", " /", "}/", "./", ".toml"].iter().any(|part| text.contains(part)) {
         return;
     }
-    let Ok(runs) = Plan::parse(text).and_then(|plan| plan.runs()) else { return };
+    let Ok(runs) = SimPlan::parse(text).and_then(|plan| plan.runs()) else { return };
     assert!((1..=10_000).contains(&runs.len()));
     for run in runs {
         assert!(run.warmup_ns <= run.duration_ns && !run.links.is_empty());

@@ -10,46 +10,46 @@ use crate::{compare, cost, demo, floors, lan, report, sys, wan};
 /// The arguments.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = SECTIONS)]
-pub struct Command {
+pub struct BenchArgs {
     /// Something else than to measure
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<BenchCommand>,
 
     #[command(flatten)]
-    run: measure::Options,
+    run: measure::MeasureArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum BenchCommand {
     /// Print what changed between two files of results
     ///
     /// Points that both files have are compared, the second by the first. A change counts where
     /// their ranges over the rounds do not touch. Results of different machines compare machines.
-    Compare(compare::Options),
+    Compare(compare::CompareArgs),
     /// Write a page of HTML with the figures of files of results
     ///
     /// The page stands alone: no network, no script. Each figure has what the paper published, what
     /// is measured here in its place, what of it came out again, and all its numbers in a table.
-    Report(report::Options),
+    Report(report::ReportArgs),
     /// Verified RDMA between two processes, beside kernel TCP
-    Demo(demo::Options),
+    Demo(demo::DemoArgs),
     /// Print one of the project's own tables
     #[command(subcommand)]
-    Table(Table),
+    Table(TableCommand),
     /// One end of a floor probe
     #[command(hide = true)]
-    Floor(floors::Floor),
+    Floor(floors::FloorArgs),
     /// A program on one side of a WAN, and the processor time that it used
     #[command(hide = true)]
     Cost(cost::Cost),
 }
 
 #[derive(Debug, Subcommand)]
-enum Table {
+enum TableCommand {
     /// Every row of the LAN table
-    Lan(lan::Options),
+    Lan(lan::LanArgs),
     /// Rates, delivery times and processor time across a WAN that is made for it
-    Wan(wan::Options),
+    Wan(wan::WanArgs),
 }
 
 /// The status of a program that Ctrl-C ended.
@@ -90,7 +90,7 @@ EXIT STATUS
     130  it was interrupted; --resume goes on with it";
 
 /// Does what the arguments say; the result is the exit status.
-pub fn main(command: &Command) -> u8 {
+pub fn main(command: &BenchArgs) -> u8 {
     match run(command) {
         Ok(()) => 0,
         Err(_) if sys::interrupted() => INTERRUPTED,
@@ -101,15 +101,15 @@ pub fn main(command: &Command) -> u8 {
     }
 }
 
-fn run(command: &Command) -> Result<()> {
+fn run(command: &BenchArgs) -> Result<()> {
     match &command.what {
         None => measure::run(&command.run),
-        Some(What::Compare(options)) => compare::run(options),
-        Some(What::Report(options)) => report::run(options),
-        Some(What::Demo(options)) => demo::run(options),
-        Some(What::Table(Table::Lan(options))) => lan::run(options),
-        Some(What::Table(Table::Wan(options))) => wan::run(options),
-        Some(What::Floor(floor)) => floors::run(floor),
-        Some(What::Cost(cost)) => cost::run(cost),
+        Some(BenchCommand::Compare(options)) => compare::run(options),
+        Some(BenchCommand::Report(options)) => report::run(options),
+        Some(BenchCommand::Demo(options)) => demo::run(options),
+        Some(BenchCommand::Table(TableCommand::Lan(options))) => lan::run(options),
+        Some(BenchCommand::Table(TableCommand::Wan(options))) => wan::run(options),
+        Some(BenchCommand::Floor(floor)) => floors::run(floor),
+        Some(BenchCommand::Cost(cost)) => cost::run(cost),
     }
 }

@@ -6,13 +6,13 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use crate::journal::{Head, Journal};
+use crate::journal::{Journal, JournalHead};
 use crate::reading::Series;
 use crate::table::{self, number};
 
 /// Which files.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct CompareArgs {
     /// The earlier results
     #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
     earlier: PathBuf,
@@ -40,7 +40,7 @@ struct Change<'a> {
 ///
 /// # Errors
 /// A file cannot be read, or they have nothing in common.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &CompareArgs) -> Result<()> {
     let (earlier, later) = (Journal::read(&options.earlier)?, Journal::read(&options.later)?);
     let changes = changes(&earlier, &later);
     ensure!(!changes.is_empty(), "the files have no measurement in common");
@@ -48,7 +48,9 @@ pub fn run(options: &Options) -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&changes)?);
         return Ok(());
     }
-    for (name, Head { machine, commit, date, .. }) in [("A", &earlier.head), ("B", &later.head)] {
+    for (name, JournalHead { machine, commit, date, .. }) in
+        [("A", &earlier.head), ("B", &later.head)]
+    {
         println!("{name}: {machine}; commit {commit}; {date}.");
     }
     println!("\n{}", markdown(&changes));
@@ -91,10 +93,13 @@ fn markdown(changes: &[Change<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Unit;
+    use crate::reading::ReadingUnit;
 
     fn series(values: &[f64]) -> Series {
-        Series { unit: Unit::Microseconds, values: values.iter().copied().enumerate().collect() }
+        Series {
+            unit: ReadingUnit::Microseconds,
+            values: values.iter().copied().enumerate().collect(),
+        }
     }
 
     #[test]

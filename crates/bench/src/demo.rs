@@ -7,18 +7,18 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value;
 
-use crate::lab::{Lab, is_installed};
+use crate::lab::{BenchLab, is_installed};
 use crate::pair::ServerEnds;
-use crate::probes::Probe;
-use crate::probes::iperf::Stream;
+use crate::probes::BenchProbe;
+use crate::probes::iperf::IperfStream;
 use crate::probes::perftest::Bandwidth;
 use crate::process::Spec;
-use crate::progress::Progress;
+use crate::progress::BenchProgress;
 use crate::{machine, sys, table};
 
 /// The options of the demonstration.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct DemoArgs {
     /// How many seconds each program takes
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -28,7 +28,7 @@ pub struct Options {
 }
 
 /// A line of the table.
-struct Line {
+struct DemoRow {
     program: &'static str,
     checked: &'static str,
     gbps: f64,
@@ -40,13 +40,13 @@ const PING: u64 = 65_000;
 const BY_CRC: &str = "CRC32C of every frame";
 
 /// Runs the programs and prints the table.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &DemoArgs) -> Result<()> {
     for program in ["rping", "fio", "ib_write_bw", "ib_read_bw", "ib_send_bw", "iperf3"] {
         ensure!(is_installed(program), "{program} is not installed; `make deps` installs it");
     }
     sys::catch_interrupts()?;
-    let lab = Lab::new(&options.address, options.seconds)?;
-    let progress = Progress::new(6);
+    let lab = BenchLab::new(&options.address, options.seconds)?;
+    let progress = BenchProgress::new(6);
     let mut lines = Vec::new();
     progress.show(0, "rping -V");
     lines.push(ping(&lab).context("rping -V")?);
@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> Result<()> {
         progress.show(2 + step, program);
         let mut probe = Bandwidth::new(program, 1 << 20, program);
         let gbps = probe.measure(&lab).context(program)?.gbps;
-        lines.push(Line { program, checked: BY_CRC, gbps });
+        lines.push(DemoRow { program, checked: BY_CRC, gbps });
     }
     progress.show(5, "iperf3");
     let tcp = kernel_tcp(&lab).context("iperf3")?;
@@ -66,7 +66,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Both sides of rping compare what they read and what was written with what was meant.
-fn ping(lab: &Lab) -> Result<Line> {
+fn ping(lab: &BenchLab) -> Result<DemoRow> {
     let count = (lab.seconds * 1500.0).ceil();
     let pair = lab.pair(ServerEnds::ByItself, |port| {
         let address = &lab.address;
@@ -80,12 +80,12 @@ fn ping(lab: &Lab) -> Result<Line> {
     // Each ping is an RDMA Read of the client's data and an RDMA Write of the same back.
     let bits = count * 2.0 * PING as f64 * 8.0;
     let gbps = bits / pair.elapsed.max(Duration::from_millis(1)).as_secs_f64() / 1e9;
-    Ok(Line { program: "rping -V", checked: "every octet, by rping", gbps })
+    Ok(DemoRow { program: "rping -V", checked: "every octet, by rping", gbps })
 }
 
 /// fio's receiver checks the checksum in every block that the sender made. iWARP has no way to say
 /// that no receive is posted, and fio has no credits, so each block has a receive of its own.
-fn verified_bulk(lab: &Lab) -> Result<Line> {
+fn verified_bulk(lab: &BenchLab) -> Result<DemoRow> {
     let pair = lab.pair(ServerEnds::ByItself, |port| {
         let side = "--thread --ioengine=rdma --bs=512k --size=256m --verify=crc32c";
         let fio = |role: &str| {
@@ -103,16 +103,16 @@ fn verified_bulk(lab: &Lab) -> Result<Line> {
     let json = stdout.find('{').map(|at| &stdout[at..]).context("fio's report")?;
     let report: Value = serde_json::from_str(json).context("reading fio's report")?;
     let rate = report["jobs"][0]["read"]["bw_bytes"].as_f64().context("fio's rate")?;
-    Ok(Line { program: "fio", checked: "CRC32C of every block, by fio", gbps: rate * 8.0 / 1e9 })
+    Ok(DemoRow { program: "fio", checked: "CRC32C of every block, by fio", gbps: rate * 8.0 / 1e9 })
 }
 
-fn kernel_tcp(lab: &Lab) -> Result<f64> {
+fn kernel_tcp(lab: &BenchLab) -> Result<f64> {
     let reno = machine::allows_congestion("reno").then_some("reno");
-    let taken = Stream::new(reno, "iperf3").run(lab)?;
+    let taken = IperfStream::new(reno, "iperf3").run(lab)?;
     Ok(taken.first().context("a reading")?.value)
 }
 
-fn print(lab: &Lab, lines: &[Line], tcp: f64) {
+fn print(lab: &BenchLab, lines: &[DemoRow], tcp: f64) {
     let row = |program: &str, checked: &str, gbps: f64| {
         let ratio = format!("{:.2}", gbps / tcp);
         vec![program.to_owned(), checked.to_owned(), table::number(gbps), ratio]

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::reading::{Readings, Series, Unit, median, range};
+use crate::reading::{ReadingUnit, Readings, Series, median, range};
 
 /// A figure.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -26,18 +26,18 @@ pub struct Figure {
     /// What is not as it was there, and why.
     pub limits: String,
     /// Across.
-    pub x: Axis,
+    pub x: FigureAxis,
     /// Upwards.
-    pub y: Axis,
+    pub y: FigureAxis,
     /// What is drawn.
-    pub curves: Vec<Curve>,
+    pub curves: Vec<FigureCurve>,
     /// What can be checked.
     pub claims: Vec<Claim>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Axis {
+pub struct FigureAxis {
     /// What it counts, with its unit.
     pub label: String,
     /// How it is divided.
@@ -59,16 +59,16 @@ pub enum Scale {
 
 /// A curve.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Curve {
+pub struct FigureCurve {
     /// What stands in the legend.
     pub name: String,
     /// From left to right.
-    pub points: Vec<Point>,
+    pub points: Vec<FigurePoint>,
 }
 
 /// Where a point is, and where its height is to be found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
+pub struct FigurePoint {
     /// How far to the right; the number of the place where places have names.
     pub x: f64,
     /// The place's name.
@@ -168,7 +168,7 @@ impl Relation {
     }
 }
 
-impl Point {
+impl FigurePoint {
     /// Its heights, round by round; nothing where nothing has been measured.
     pub fn heights(&self, readings: &Readings) -> Option<Series> {
         let series = readings.get(&self.series)?;
@@ -181,26 +181,26 @@ impl Point {
             Some((*round, if lacks { 1.0 - share } else { share }))
         };
         let values: Vec<(usize, f64)> = series.values.iter().filter_map(height).collect();
-        (!values.is_empty()).then_some(Series { unit: Unit::Ratio, values })
+        (!values.is_empty()).then_some(Series { unit: ReadingUnit::Ratio, values })
     }
 }
 
-impl Curve {
+impl FigureCurve {
     /// The point at `x`.
-    pub fn at(&self, x: f64) -> Option<&Point> {
+    pub fn at(&self, x: f64) -> Option<&FigurePoint> {
         self.points.iter().find(|point| point.x == x)
     }
 }
 
 impl Figure {
     /// The curve of that name.
-    pub fn curve(&self, name: &str) -> Option<&Curve> {
+    pub fn curve(&self, name: &str) -> Option<&FigureCurve> {
         self.curves.iter().find(|curve| curve.name == name)
     }
 
     /// Every place across, from left to right, with the point that shows its name.
-    pub fn places(&self) -> Vec<&Point> {
-        let mut places: Vec<&Point> = self.curves.iter().flat_map(|c| &c.points).collect();
+    pub fn places(&self) -> Vec<&FigurePoint> {
+        let mut places: Vec<&FigurePoint> = self.curves.iter().flat_map(|c| &c.points).collect();
         places.sort_by(|a, b| a.x.total_cmp(&b.x));
         places.dedup_by(|a, b| a.x == b.x);
         places
@@ -210,16 +210,16 @@ impl Figure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::{Reading, record};
+    use crate::reading::{ProbeReading, record};
 
     #[test]
     fn ratios_are_of_pairs() {
         let mut readings = Readings::new();
         for (round, over, under) in [(0, 1.0, 2.0), (1, 30.0, 10.0), (2, 4.0, 4.0)] {
-            let of = |name: &str, value| Reading::new(name, Unit::Microseconds, value);
+            let of = |name: &str, value| ProbeReading::new(name, ReadingUnit::Microseconds, value);
             record(&mut readings, round, vec![of("over", over), of("under", under)]);
         }
-        record(&mut readings, 3, vec![Reading::new("over", Unit::Microseconds, 900.0)]);
+        record(&mut readings, 3, vec![ProbeReading::new("over", ReadingUnit::Microseconds, 900.0)]);
         let claim = |bound| Claim {
             text: String::new(),
             over: "over".into(),
@@ -231,7 +231,8 @@ mod tests {
         assert_eq!(ratio, Ratio { median: 1.0, range: (0.5, 3.0), holds: true });
         assert!(!claim(Bound::Least(1.1)).ratio(&readings).unwrap().holds);
         let height = |relation| {
-            let point = Point { x: 0.0, place: String::new(), series: "over".into(), relation };
+            let point =
+                FigurePoint { x: 0.0, place: String::new(), series: "over".into(), relation };
             point.heights(&readings).map(|series| series.median())
         };
         assert_eq!(height(Relation::Share("under".into())), Some(1.0));

@@ -19,10 +19,10 @@ use serde_json::Value;
 
 /// A floor, and which end of it.
 #[derive(Debug, Args)]
-pub struct Floor {
+pub struct FloorArgs {
     /// Which floor.
     #[command(subcommand)]
-    kind: Kind,
+    kind: FloorKind,
     /// Serve one client here.
     #[arg(long, global = true)]
     listen: Option<SocketAddr>,
@@ -38,7 +38,7 @@ pub struct Floor {
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
-enum Kind {
+enum FloorKind {
     /// One stream out of hot memory.
     Stream {
         /// Octets per system call.
@@ -94,7 +94,7 @@ enum Kind {
 const MESSAGE: usize = 64;
 
 /// Runs one end.
-pub fn run(floor: &Floor) -> Result<()> {
+pub fn run(floor: &FloorArgs) -> Result<()> {
     match (floor.listen, floor.connect) {
         (Some(address), None) => {
             let listener = TcpListener::bind(address).context("listening")?;
@@ -119,31 +119,33 @@ fn prepare(socket: TcpStream, congestion: &str) -> Result<TcpStream> {
     Ok(socket)
 }
 
-fn serve(kind: Kind, listener: &TcpListener, socket: TcpStream, time: Duration) -> Result<()> {
+fn serve(kind: FloorKind, listener: &TcpListener, socket: TcpStream, time: Duration) -> Result<()> {
     match kind {
-        Kind::Stream { call, both: true, .. } => both::serve(socket, call, time),
-        Kind::Stream { call, .. } => stream::serve(socket, call),
-        Kind::Pingpong { spin, octets } => pingpong::serve(socket, spin, octets),
-        Kind::Calls => calls::serve(socket),
-        Kind::Fetch { load } => load::serve_fetch(socket, Duration::from_micros(load)),
-        Kind::Overlap { .. } => pingpong::serve(socket, true, load::MESSAGE),
-        Kind::Crowd { .. } => load::serve_crowd(listener, socket, time),
-        Kind::Connect { count } => load::serve_connect(listener, socket, count),
-        Kind::Memory => memory::serve(socket),
+        FloorKind::Stream { call, both: true, .. } => both::serve(socket, call, time),
+        FloorKind::Stream { call, .. } => stream::serve(socket, call),
+        FloorKind::Pingpong { spin, octets } => pingpong::serve(socket, spin, octets),
+        FloorKind::Calls => calls::serve(socket),
+        FloorKind::Fetch { load } => load::serve_fetch(socket, Duration::from_micros(load)),
+        FloorKind::Overlap { .. } => pingpong::serve(socket, true, load::MESSAGE),
+        FloorKind::Crowd { .. } => load::serve_crowd(listener, socket, time),
+        FloorKind::Connect { count } => load::serve_connect(listener, socket, count),
+        FloorKind::Memory => memory::serve(socket),
     }
 }
 
-fn measure(kind: Kind, socket: TcpStream, time: Duration) -> Result<Value> {
+fn measure(kind: FloorKind, socket: TcpStream, time: Duration) -> Result<Value> {
     match kind {
-        Kind::Stream { call, both: true, .. } => both::measure(socket, call, time),
-        Kind::Stream { call, octets, .. } => stream::measure(socket, call, time, octets),
-        Kind::Pingpong { spin, octets } => pingpong::measure(socket, spin, octets, time),
-        Kind::Calls => calls::measure(socket),
-        Kind::Fetch { .. } => load::measure_fetch(socket, time),
-        Kind::Overlap { load } => load::measure_overlap(socket, Duration::from_micros(load), time),
-        Kind::Crowd { octets } => load::measure_crowd(socket, octets),
-        Kind::Connect { count } => load::measure_connect(socket, count),
-        Kind::Memory => memory::measure(socket, time),
+        FloorKind::Stream { call, both: true, .. } => both::measure(socket, call, time),
+        FloorKind::Stream { call, octets, .. } => stream::measure(socket, call, time, octets),
+        FloorKind::Pingpong { spin, octets } => pingpong::measure(socket, spin, octets, time),
+        FloorKind::Calls => calls::measure(socket),
+        FloorKind::Fetch { .. } => load::measure_fetch(socket, time),
+        FloorKind::Overlap { load } => {
+            load::measure_overlap(socket, Duration::from_micros(load), time)
+        }
+        FloorKind::Crowd { octets } => load::measure_crowd(socket, octets),
+        FloorKind::Connect { count } => load::measure_connect(socket, count),
+        FloorKind::Memory => memory::measure(socket, time),
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
     const TIME: Duration = Duration::from_millis(50);
 
     /// Runs both ends of a floor in this process.
-    fn both_ends(kind: Kind) -> Value {
+    fn both_ends(kind: FloorKind) -> Value {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -171,26 +173,28 @@ mod tests {
 
     #[test]
     fn every_floor_measures_and_its_server_ends() {
-        let stream = both_ends(Kind::Stream { call: 1 << 18, octets: None, both: false });
+        let stream = both_ends(FloorKind::Stream { call: 1 << 18, octets: None, both: false });
         assert!(stream["gbps"].as_f64().unwrap() > 0.0);
         assert!(stream["octets"].as_f64().unwrap() > 0.0);
-        let some = both_ends(Kind::Stream { call: 1 << 18, octets: Some(300_000), both: false });
+        let some =
+            both_ends(FloorKind::Stream { call: 1 << 18, octets: Some(300_000), both: false });
         assert_eq!(some["octets"].as_f64(), Some(300_000.0));
-        let all = both_ends(Kind::Stream { call: 1 << 18, octets: Some(1 << 60), both: false });
+        let all =
+            both_ends(FloorKind::Stream { call: 1 << 18, octets: Some(1 << 60), both: false });
         assert!((1.0..1e18).contains(&all["octets"].as_f64().unwrap()), "{all}");
         let ratio = |kind| both_ends(kind)["ratio"].as_f64().unwrap();
-        let overlapped = ratio(Kind::Overlap { load: 20_000 });
+        let overlapped = ratio(FloorKind::Overlap { load: 20_000 });
         assert!(overlapped > 0.0 && overlapped <= 1.0, "{overlapped}");
-        assert!(ratio(Kind::Crowd { octets: 1024 }) > 0.0);
-        let fetched = both_ends(Kind::Fetch { load: 20_000 });
+        assert!(ratio(FloorKind::Crowd { octets: 1024 }) > 0.0);
+        let fetched = both_ends(FloorKind::Fetch { load: 20_000 });
         assert!(fetched["us"].as_f64().unwrap() >= 20_000.0, "{fetched}");
-        assert!(both_ends(Kind::Connect { count: 3 })["us"].as_f64().unwrap() > 0.0);
-        let calls = both_ends(Kind::Calls);
+        assert!(both_ends(FloorKind::Connect { count: 3 })["us"].as_f64().unwrap() > 0.0);
+        let calls = both_ends(FloorKind::Calls);
         assert!(calls["calls"]["connect"].as_f64().unwrap() > 0.0, "{calls}");
-        let both = both_ends(Kind::Stream { call: 1 << 18, octets: None, both: true });
+        let both = both_ends(FloorKind::Stream { call: 1 << 18, octets: None, both: true });
         assert!(both["gbps"].as_f64().unwrap() > 0.0);
-        let pingpong = |spin, octets| Kind::Pingpong { spin, octets };
-        for kind in [pingpong(false, 1), pingpong(true, MESSAGE), Kind::Memory] {
+        let pingpong = |spin, octets| FloorKind::Pingpong { spin, octets };
+        for kind in [pingpong(false, 1), pingpong(true, MESSAGE), FloorKind::Memory] {
             assert!(both_ends(kind)["us"].as_f64().unwrap() > 0.0, "{kind:?}");
         }
     }

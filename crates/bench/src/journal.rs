@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::figure::Figure;
 use crate::machine::Disturbance;
-use crate::reading::{Reading, Readings, record};
-use crate::rounds::{Keeper, Outcome};
+use crate::reading::{ProbeReading, Readings, record};
+use crate::rounds::{Keeper, ProbeOutcome};
 
 /// The version of what the lines mean.
 pub const SCHEMA: u32 = 1;
 
 /// What a run is of.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Head {
+pub struct JournalHead {
     /// [`SCHEMA`].
     pub schema: u32,
     /// When it began, in UTC.
@@ -53,9 +53,9 @@ pub struct Head {
 /// A line after the first.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Line {
+enum JournalLine {
     /// Measured.
-    Taken { round: usize, name: String, readings: Vec<Reading> },
+    Taken { round: usize, name: String, readings: Vec<ProbeReading> },
     /// This machine lacks something for it.
     Missing { name: String, why: String },
     /// It was tried.
@@ -68,7 +68,7 @@ enum Line {
 #[derive(Debug, Default)]
 pub struct Journal {
     /// What the run is of.
-    pub head: Head,
+    pub head: JournalHead,
     /// What was read.
     pub readings: Readings,
     /// What was not measured, and why.
@@ -88,7 +88,7 @@ impl Journal {
     ///
     /// # Errors
     /// It is there already, or cannot be written.
-    pub fn create(path: &Path, head: Head) -> Result<Self> {
+    pub fn create(path: &Path, head: JournalHead) -> Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path);
         let file = file.with_context(|| format!("creating {}", path.display()))?;
         let mut journal = Self { head, file: Some(file), ..Self::default() };
@@ -128,7 +128,8 @@ impl Journal {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let mut lines = text[..whole].lines();
         let first = lines.next().context("the file is empty")?;
-        let head: Head = serde_json::from_str(first).context("this is no file of results")?;
+        let head: JournalHead =
+            serde_json::from_str(first).context("this is no file of results")?;
         ensure!(head.schema == SCHEMA, "its schema is {}, not {SCHEMA}", head.schema);
         let mut journal = Self { head, ..Self::default() };
         for (number, line) in lines.enumerate() {
@@ -138,21 +139,21 @@ impl Journal {
         Ok((journal, whole as u64))
     }
 
-    fn take(&mut self, line: Line) {
+    fn take(&mut self, line: JournalLine) {
         match line {
-            Line::Taken { round, name, readings } => {
+            JournalLine::Taken { round, name, readings } => {
                 self.missing.remove(&name);
                 self.failed.remove(&name);
                 self.done.insert((round, name));
                 record(&mut self.readings, round, readings);
             }
-            Line::Missing { name, why } => drop(self.missing.insert(name, why)),
-            Line::Failed { name, why } => drop(self.failed.insert(name, why)),
-            Line::Round { disturbance, .. } => self.disturbances.push(disturbance),
+            JournalLine::Missing { name, why } => drop(self.missing.insert(name, why)),
+            JournalLine::Failed { name, why } => drop(self.failed.insert(name, why)),
+            JournalLine::Round { disturbance, .. } => self.disturbances.push(disturbance),
         }
     }
 
-    fn add(&mut self, line: Line) -> Result<()> {
+    fn add(&mut self, line: JournalLine) -> Result<()> {
         let text = serde_json::to_string(&line)?;
         self.take(line);
         self.write(&text)
@@ -178,43 +179,43 @@ impl Keeper for Journal {
         !self.out.contains(name) && !self.done.contains(&(round, name.to_owned()))
     }
 
-    fn keep(&mut self, round: usize, name: String, outcome: Outcome) -> Result<()> {
-        if !matches!(outcome, Outcome::Taken(_)) {
+    fn keep(&mut self, round: usize, name: String, outcome: ProbeOutcome) -> Result<()> {
+        if !matches!(outcome, ProbeOutcome::Taken(_)) {
             self.out.insert(name.clone());
         }
         self.add(match outcome {
-            Outcome::Taken(readings) => Line::Taken { round, name, readings },
-            Outcome::Missing(why) => Line::Missing { name, why },
-            Outcome::Failed(why) => Line::Failed { name, why },
+            ProbeOutcome::Taken(readings) => JournalLine::Taken { round, name, readings },
+            ProbeOutcome::Missing(why) => JournalLine::Missing { name, why },
+            ProbeOutcome::Failed(why) => JournalLine::Failed { name, why },
         })
     }
 
     fn round_over(&mut self, round: usize, disturbance: Disturbance) -> Result<()> {
-        self.add(Line::Round { round, disturbance })
+        self.add(JournalLine::Round { round, disturbance })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::Unit;
+    use crate::reading::ReadingUnit;
 
     fn scratch(test: &str) -> std::path::PathBuf {
         std::env::temp_dir().join(format!("weft-journal-{}-{test}", std::process::id()))
     }
 
-    fn taken(value: f64) -> Outcome {
-        Outcome::Taken(vec![Reading::new("a", Unit::Microseconds, value)])
+    fn taken(value: f64) -> ProbeOutcome {
+        ProbeOutcome::Taken(vec![ProbeReading::new("a", ReadingUnit::Microseconds, value)])
     }
 
     #[test]
     fn a_killed_run_goes_on_where_it_was() {
         let path = scratch("resume");
-        let head = Head { schema: SCHEMA, rounds: 2, seed: 7, ..Head::default() };
+        let head = JournalHead { schema: SCHEMA, rounds: 2, seed: 7, ..JournalHead::default() };
         let mut journal = Journal::create(&path, head.clone()).unwrap();
         assert!(Journal::create(&path, head).is_err(), "it is there");
         journal.keep(0, "probe".into(), taken(3.0)).unwrap();
-        journal.keep(0, "other".into(), Outcome::Failed("no".into())).unwrap();
+        journal.keep(0, "other".into(), ProbeOutcome::Failed("no".into())).unwrap();
         assert!(!journal.wants(1, "other"), "once is enough");
         drop(journal);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
@@ -239,7 +240,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert!(Journal::read(&path).is_err(), "{text:?}");
         }
-        let future = Head { schema: SCHEMA + 1, ..Head::default() };
+        let future = JournalHead { schema: SCHEMA + 1, ..JournalHead::default() };
         std::fs::write(&path, serde_json::to_string(&future).unwrap() + "\n").unwrap();
         let error = format!("{:#}", Journal::read(&path).unwrap_err());
         assert!(error.contains("schema"), "{error}");

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// A place to measure in. Its directory goes away with it.
 #[derive(Debug)]
-pub struct Lab {
+pub struct BenchLab {
     /// The `weft` command of this build, which is this program.
     pub weft: PathBuf,
     /// The address that servers are reached at.
@@ -29,7 +29,7 @@ pub struct Lab {
     dir: PathBuf,
 }
 
-impl Lab {
+impl BenchLab {
     /// A lab on this machine, in which a measurement takes about `seconds`.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for BenchLab {
     fn drop(&mut self) {
         // There is nothing to do about a directory that will not go.
         let _ = fs::remove_dir_all(&self.dir);

@@ -6,15 +6,15 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 
-use crate::lab::Lab;
-use crate::probes::{Probe, api, floor, iperf, libfabric, perftest, sockperf, ucx};
-use crate::rounds::{self, Results};
-use crate::rows::{Outcome, ROWS, series};
+use crate::lab::BenchLab;
+use crate::probes::{BenchProbe, api, floor, iperf, libfabric, perftest, sockperf, ucx};
+use crate::rounds::{self, BenchResults};
+use crate::rows::{ROWS, RowResult, series};
 use crate::{machine, sys, table};
 
 /// The options of the LAN benchmark.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct LanArgs {
     /// How many rounds; medians need five
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -39,26 +39,26 @@ pub struct Options {
 }
 
 /// Runs the benchmark and prints its result.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &LanArgs) -> Result<()> {
     let (rounds, seconds) =
         if options.quick { (2, 0.5) } else { (options.rounds, options.seconds) };
     sys::catch_interrupts()?;
-    let lab = Lab::new(&options.address, seconds)?;
+    let lab = BenchLab::new(&options.address, seconds)?;
     let results = rounds::measure(&lab, probes(), options.only.as_deref(), rounds)?;
     let text = if options.json { json(&results)? } else { markdown(&results) };
     results.hand_in(&text, options.out.as_deref())
 }
 
-fn probes() -> Vec<Box<dyn Probe>> {
+fn probes() -> Vec<Box<dyn BenchProbe>> {
     use series::*;
     const MIB: u64 = 1 << 20;
     let reno = machine::allows_congestion("reno").then_some("reno");
     vec![
         Box::new(perftest::Bandwidth::new("ib_write_bw", MIB, WRITE_1M).counting_cpu()),
-        Box::new(iperf::Stream::new(reno, IPERF_RENO)),
-        Box::new(floor::Floor::new("stream --call 262144", STREAM_256K)),
-        Box::new(floor::Floor::new("stream --call 1048576", STREAM_1M)),
-        Box::new(iperf::Stream::new(None, IPERF)),
+        Box::new(iperf::IperfStream::new(reno, IPERF_RENO)),
+        Box::new(floor::FloorProbe::new("stream --call 262144", STREAM_256K)),
+        Box::new(floor::FloorProbe::new("stream --call 1048576", STREAM_1M)),
+        Box::new(iperf::IperfStream::new(None, IPERF)),
         Box::new(perftest::Bandwidth::new("ib_read_bw", MIB, READ_1M)),
         Box::new(perftest::Bandwidth::new("ib_send_bw", MIB, SEND_1M)),
         Box::new(ucx::Ucx::new("ucp_put_bw", MIB, UCX_PUT_1M)),
@@ -74,13 +74,13 @@ fn probes() -> Vec<Box<dyn Probe>> {
         Box::new(ucx::Ucx::new("ucp_put_bw", 64, UCX_PUT_64)),
         Box::new(libfabric::Writes::new(64, FABRIC_64)),
         Box::new(perftest::Latency::new("ib_send_lat", 64, SEND_LAT)),
-        Box::new(floor::Floor::new("pingpong --spin", SPIN)),
-        Box::new(floor::Floor::new("pingpong", BLOCK)),
+        Box::new(floor::FloorProbe::new("pingpong --spin", SPIN)),
+        Box::new(floor::FloorProbe::new("pingpong", BLOCK)),
         Box::new(ucx::Ucx::new("tag_lat", 64, UCX_TAG_LAT)),
-        Box::new(libfabric::PingPong::new(64, FABRIC_LAT)),
-        Box::new(sockperf::PingPong::new(64, SOCKPERF)),
+        Box::new(libfabric::LibfabricPingPong::new(64, FABRIC_LAT)),
+        Box::new(sockperf::SockperfPingPong::new(64, SOCKPERF)),
         Box::new(perftest::Latency::new("ib_write_lat", 64, WRITE_LAT)),
-        Box::new(floor::Floor::new("memory", MEMORY)),
+        Box::new(floor::FloorProbe::new("memory", MEMORY)),
         Box::new(ucx::Ucx::new("ucp_put_lat", 64, UCX_PUT_LAT)),
         Box::new(perftest::Latency::new("ib_read_lat", 64, READ_LAT)),
         Box::new(perftest::Bandwidth::new("ib_write_bw", MIB, SHUTTLE_WRITE_1M).over_shuttle()),
@@ -91,7 +91,7 @@ fn probes() -> Vec<Box<dyn Probe>> {
     ]
 }
 
-fn markdown(results: &Results) -> String {
+fn markdown(results: &BenchResults) -> String {
     let outcomes = outcomes(results);
     let table = if outcomes.is_empty() { String::new() } else { table::outcomes(&outcomes) };
     let head = results.head("A ratio is of medians; its range is over the rounds.");
@@ -99,13 +99,13 @@ fn markdown(results: &Results) -> String {
     format!("{head}\n{table}\n{series}{}", results.gaps())
 }
 
-fn json(results: &Results) -> Result<String> {
+fn json(results: &BenchResults) -> Result<String> {
     let mut report = results.json();
     report["rows"] = json!(outcomes(results));
     Ok(serde_json::to_string_pretty(&report)? + "\n")
 }
 
-fn outcomes(results: &Results) -> Vec<Outcome> {
+fn outcomes(results: &BenchResults) -> Vec<RowResult> {
     ROWS.iter().filter_map(|row| row.evaluate(&results.readings)).collect()
 }
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
 use crate::ports;
-use crate::process::{Finished, Running, Spec};
+use crate::process::{BenchProcess, Finished, Spec};
 use crate::sys;
 
 /// How long a server may take until it listens.
@@ -69,7 +69,7 @@ pub fn run(
     Ok(Pair { server: server.context("the server")?, client, elapsed })
 }
 
-fn wait_until_listening(server: &mut Running, port: u16) -> Result<()> {
+fn wait_until_listening(server: &mut BenchProcess, port: u16) -> Result<()> {
     let deadline = Instant::now() + START;
     while !ports::is_listening(port)? {
         ensure!(!sys::interrupted(), "interrupted");
@@ -85,7 +85,7 @@ fn wait_until_listening(server: &mut Running, port: u16) -> Result<()> {
 
 /// Waits until the client ends or `deadline` comes. A server that fails explains more than the
 /// client that it leaves waiting, so it is reported first.
-fn watch(server: &mut Running, client: &mut Running, deadline: Instant) -> Result<()> {
+fn watch(server: &mut BenchProcess, client: &mut BenchProcess, deadline: Instant) -> Result<()> {
     let mut server_gone = false;
     let mut deadline = deadline;
     while !client.has_ended()? && Instant::now() < deadline {

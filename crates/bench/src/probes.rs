@@ -18,11 +18,11 @@ pub mod wan;
 
 use anyhow::{Context, Result};
 
-use crate::lab::{Lab, is_installed};
-use crate::reading::Reading;
+use crate::lab::{BenchLab, is_installed};
+use crate::reading::ProbeReading;
 
 /// One thing to measure in each round.
-pub trait Probe {
+pub trait BenchProbe {
     /// What it is called while it runs.
     fn name(&self) -> String;
 
@@ -45,7 +45,7 @@ pub trait Probe {
     ///
     /// # Errors
     /// A program failed, or said something that is not understood.
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>>;
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>>;
 }
 
 /// How many operations fill the time that a measurement is to take.

@@ -1,7 +1,8 @@
 //! A process of somebody else's program: started, watched, collected, and never left behind.
 //!
-//! Invariant: whatever is started is gone when its [`Running`] is: it ended and was collected, or
-//! it was killed. Order: [`Spec::start`], then [`Running::wait`] or [`Running::finish`].
+//! Invariant: whatever is started is gone when its [`BenchProcess`] is: it ended and was collected,
+//! or it was killed. Order: [`Spec::start`], then [`BenchProcess::wait`] or
+//! [`BenchProcess::finish`].
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
@@ -104,7 +105,7 @@ impl Spec {
     }
 
     /// Starts it with no stdin, its output kept for later.
-    pub fn start(&self) -> Result<Running> {
+    pub fn start(&self) -> Result<BenchProcess> {
         let (stdout, stderr) = (anonymous_file()?, anonymous_file()?);
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null());
@@ -120,8 +121,14 @@ impl Spec {
         sys::tie_down(&mut command, self.cpu);
         let child = command.spawn().with_context(|| format!("starting {}", self.name))?;
         let pid = Pid::from_child(&child);
-        let mut running =
-            Running { name: self.name.clone(), pid, ended: None, reaped: None, stdout, stderr };
+        let mut running = BenchProcess {
+            name: self.name.clone(),
+            pid,
+            ended: None,
+            reaped: None,
+            stdout,
+            stderr,
+        };
         running.ended = Some(pidfd_open(pid, PidfdFlags::empty())?);
         Ok(running)
     }
@@ -141,7 +148,7 @@ fn anonymous_file() -> Result<File> {
 
 /// A process that has been started.
 #[derive(Debug)]
-pub struct Running {
+pub struct BenchProcess {
     name: String,
     pid: Pid,
     /// Readable when the process has ended.
@@ -162,7 +169,7 @@ pub struct Finished {
     pub cpu: Duration,
 }
 
-impl Running {
+impl BenchProcess {
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
         if self.reaped.is_none() {
@@ -236,7 +243,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for BenchProcess {
     fn drop(&mut self) {
         // Failing here would hide why we are here; the kernel kills it with us anyhow.
         while self.reaped.is_none() {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// A line on stderr that is written over and over; nothing if nobody watches.
 #[derive(Debug)]
-pub struct Progress {
+pub struct BenchProgress {
     shown: bool,
     steps: usize,
     began: Instant,
@@ -16,7 +16,7 @@ const WIDTH: usize = 20;
 /// How many columns the line may take; one that is wrapped could not be written over.
 const COLUMNS: usize = 79;
 
-impl Progress {
+impl BenchProgress {
     /// A line that is still empty, of work that is done in so many steps.
     pub fn new(steps: usize) -> Self {
         Self { shown: io::stderr().is_terminal(), steps, began: Instant::now() }
@@ -36,7 +36,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for BenchProgress {
     fn drop(&mut self) {
         self.write("");
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unit {
+pub enum ReadingUnit {
     /// 10^9 bits of payload in a second.
     #[serde(rename = "Gbit/s")]
     GigabitsPerSecond,
@@ -37,7 +37,7 @@ pub enum Unit {
     Ratio,
 }
 
-impl Unit {
+impl ReadingUnit {
     /// How the unit is written.
     pub fn label(self) -> &'static str {
         match self {
@@ -56,18 +56,18 @@ impl Unit {
 
 /// One number of one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Reading {
+pub struct ProbeReading {
     /// The series that it belongs to.
     pub series: String,
     /// What it counts.
-    pub unit: Unit,
+    pub unit: ReadingUnit,
     /// The number.
     pub value: f64,
 }
 
-impl Reading {
+impl ProbeReading {
     /// A reading.
-    pub fn new(series: impl Into<String>, unit: Unit, value: f64) -> Self {
+    pub fn new(series: impl Into<String>, unit: ReadingUnit, value: f64) -> Self {
         Self { series: series.into(), unit, value }
     }
 }
@@ -76,7 +76,7 @@ impl Reading {
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
     /// What they count.
-    pub unit: Unit,
+    pub unit: ReadingUnit,
     /// Round and number.
     pub values: Vec<(usize, f64)>,
 }
@@ -102,7 +102,7 @@ impl Series {
 pub type Readings = BTreeMap<String, Series>;
 
 /// Adds what a probe read in `round`.
-pub fn record(readings: &mut Readings, round: usize, taken: Vec<Reading>) {
+pub fn record(readings: &mut Readings, round: usize, taken: Vec<ProbeReading>) {
     for reading in taken {
         let new = || Series { unit: reading.unit, values: Vec::new() };
         let series = readings.entry(reading.series.clone()).or_insert_with(new);
@@ -142,7 +142,11 @@ mod tests {
     fn rounds_stay_apart() {
         let mut readings = Readings::new();
         for (round, value) in [(0, 5.0), (2, 1.0)] {
-            record(&mut readings, round, vec![Reading::new("a", Unit::Microseconds, value)]);
+            record(
+                &mut readings,
+                round,
+                vec![ProbeReading::new("a", ReadingUnit::Microseconds, value)],
+            );
         }
         let series = &readings["a"];
         assert_eq!(series.of_round(2), Some(1.0));

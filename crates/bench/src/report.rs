@@ -15,12 +15,12 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueHint};
 
 use self::chart::Drawing;
-use self::picture::Camera;
+use self::picture::Browser;
 use crate::journal::Journal;
 
 /// Which results, and what to make of them.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct ReportArgs {
     /// Files of results; each becomes a part of the page
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
@@ -40,7 +40,7 @@ pub struct Options {
 ///
 /// # Errors
 /// A file cannot be read or written, or nothing in the files can be drawn.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &ReportArgs) -> Result<()> {
     let journals = options.files.iter().map(|file| Journal::read(file));
     let journals: Vec<Journal> = journals.collect::<Result<_>>()?;
     let drawn = journals.iter().any(|journal| !journal.readings.is_empty());
@@ -50,7 +50,7 @@ pub fn run(options: &Options) -> Result<()> {
         for_each_figure(&journals, dir, "svg", |drawing, file| write(file, &drawing.svg))?;
     }
     if let Some(dir) = &options.png {
-        let camera = Camera::find()?;
+        let camera = Browser::find()?;
         for_each_figure(&journals, dir, "png", |drawing, file| camera.take(drawing, file))?;
     }
     println!("The report is in {}.", options.out.display());

@@ -10,15 +10,15 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use crate::lab::Lab;
+use crate::lab::BenchLab;
 use crate::machine::{self, Disturbance, Usage};
-use crate::probes::Probe;
-use crate::progress::Progress;
-use crate::reading::{Reading, Readings, record};
+use crate::probes::BenchProbe;
+use crate::progress::BenchProgress;
+use crate::reading::{ProbeReading, Readings, record};
 use crate::sys;
 
 /// What a run came to.
-pub struct Results {
+pub struct BenchResults {
     /// How many rounds there were.
     pub rounds: usize,
     /// How long each measurement took, about.
@@ -35,9 +35,9 @@ pub struct Results {
 
 /// What came of a measurement.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ProbeOutcome {
     /// Numbers.
-    Taken(Vec<Reading>),
+    Taken(Vec<ProbeReading>),
     /// Nothing, because this machine or a peer lacks something.
     Missing(String),
     /// Nothing, and that is a failure of the benchmark.
@@ -53,7 +53,7 @@ pub trait Keeper {
     ///
     /// # Errors
     /// It cannot be written.
-    fn keep(&mut self, round: usize, name: String, outcome: Outcome) -> Result<()>;
+    fn keep(&mut self, round: usize, name: String, outcome: ProbeOutcome) -> Result<()>;
 
     /// A round is over, and what it was disturbed by.
     ///
@@ -69,15 +69,15 @@ pub trait Keeper {
 /// # Errors
 /// No probe has such a name, or the user interrupts.
 pub fn measure(
-    lab: &Lab,
-    mut probes: Vec<Box<dyn Probe>>,
+    lab: &BenchLab,
+    mut probes: Vec<Box<dyn BenchProbe>>,
     only: Option<&str>,
     rounds: usize,
-) -> Result<Results> {
+) -> Result<BenchResults> {
     probes.retain(|probe| only.is_none_or(|text| probe.name().contains(text)));
     ensure!(!probes.is_empty(), "no measurement has {:?} in its name", only.unwrap_or_default());
     let before = Usage::now();
-    let mut results = Results {
+    let mut results = BenchResults {
         disturbance: before.disturbance(&before),
         rounds,
         seconds: lab.seconds,
@@ -96,14 +96,14 @@ pub fn measure(
 /// # Errors
 /// The keeper cannot keep, or the user interrupts.
 pub fn take_turns(
-    lab: &Lab,
-    probes: &mut [Box<dyn Probe>],
+    lab: &BenchLab,
+    probes: &mut [Box<dyn BenchProbe>],
     rounds: usize,
     keeper: &mut dyn Keeper,
 ) -> Result<()> {
     for probe in probes.iter() {
         if let Some(lack) = probe.lacks() {
-            keeper.keep(0, probe.name(), Outcome::Missing(lack))?;
+            keeper.keep(0, probe.name(), ProbeOutcome::Missing(lack))?;
         }
     }
     let count = probes.len();
@@ -111,7 +111,7 @@ pub fn take_turns(
         .flat_map(|round| (0..count).map(move |turn| (round, (turn + round) % count)))
         .collect();
     turns.retain(|(round, index)| keeper.wants(*round, &probes[*index].name()));
-    let progress = Progress::new(turns.len());
+    let progress = BenchProgress::new(turns.len());
     let mut before = Usage::now();
     for (done, (round, index)) in turns.iter().copied().enumerate() {
         let probe = &mut probes[index];
@@ -130,28 +130,28 @@ pub fn take_turns(
     Ok(())
 }
 
-fn attempt(probe: &mut dyn Probe, lab: &Lab) -> Result<Outcome> {
+fn attempt(probe: &mut dyn BenchProbe, lab: &BenchLab) -> Result<ProbeOutcome> {
     match probe.run(lab) {
-        Ok(taken) => Ok(Outcome::Taken(taken)),
+        Ok(taken) => Ok(ProbeOutcome::Taken(taken)),
         Err(error) if sys::interrupted() => Err(error),
-        Err(error) if probe.is_peer() => Ok(Outcome::Missing(format!("{error:#}"))),
-        Err(error) => Ok(Outcome::Failed(format!("{error:#}"))),
+        Err(error) if probe.is_peer() => Ok(ProbeOutcome::Missing(format!("{error:#}"))),
+        Err(error) => Ok(ProbeOutcome::Failed(format!("{error:#}"))),
     }
 }
 
-impl Keeper for Results {
+impl Keeper for BenchResults {
     fn wants(&self, _round: usize, name: &str) -> bool {
         !self.out.contains(name)
     }
 
-    fn keep(&mut self, round: usize, name: String, outcome: Outcome) -> Result<()> {
+    fn keep(&mut self, round: usize, name: String, outcome: ProbeOutcome) -> Result<()> {
         let (list, why) = match outcome {
-            Outcome::Taken(taken) => {
+            ProbeOutcome::Taken(taken) => {
                 record(&mut self.readings, round, taken);
                 return Ok(());
             }
-            Outcome::Missing(why) => (&mut self.missing, why),
-            Outcome::Failed(why) => (&mut self.failed, why),
+            ProbeOutcome::Missing(why) => (&mut self.missing, why),
+            ProbeOutcome::Failed(why) => (&mut self.failed, why),
         };
         list.push(format!("{name}: {why}"));
         self.out.insert(name);
@@ -159,7 +159,7 @@ impl Keeper for Results {
     }
 }
 
-impl Results {
+impl BenchResults {
     /// What was measured where, with a sentence about how to read it.
     pub fn head(&self, sentence: &str) -> String {
         let (rounds, seconds) = (self.rounds, self.seconds);

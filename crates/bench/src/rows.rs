@@ -172,7 +172,7 @@ pub const ROWS: [Row; 27] = [
 /// How a row came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum RowVerdict {
     /// The ambitious target is reached.
     Target,
     /// What must be met is met.
@@ -185,7 +185,7 @@ pub enum Verdict {
 
 /// A row with its numbers.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct RowResult {
     /// The row's number in the benchmark plan.
     pub number: &'static str,
     /// Weft's series.
@@ -203,12 +203,12 @@ pub struct Outcome {
     /// The ambitious target and the one that must be met.
     pub goals: Option<(f64, f64)>,
     /// How it came out.
-    pub verdict: Verdict,
+    pub verdict: RowVerdict,
 }
 
 impl Row {
     /// The row's numbers, if its series were taken.
-    pub fn evaluate(&self, readings: &Readings) -> Option<Outcome> {
+    pub fn evaluate(&self, readings: &Readings) -> Option<RowResult> {
         let weft = format!("{}{}", self.weft, self.aspect);
         let own = readings.get(&weft)?;
         let ours = own.median();
@@ -224,7 +224,7 @@ impl Row {
         let ratio_range = range(ratios);
         let peer = beside.map(|(name, parts)| (name, sum_of_medians(readings, &parts)));
         let ratio = peer.as_ref().map_or(ours, |(_, theirs)| ours / theirs);
-        Some(Outcome {
+        Some(RowResult {
             number: self.number,
             weft,
             unit: own.unit.label(),
@@ -260,18 +260,18 @@ impl Row {
         all.then(|| (parts.join(" + "), parts.iter().map(|name| full(name)).collect()))
     }
 
-    fn verdict(&self, ratio: f64) -> Verdict {
-        let Some((target, must)) = self.goals else { return Verdict::None };
+    fn verdict(&self, ratio: f64) -> RowVerdict {
+        let Some((target, must)) = self.goals else { return RowVerdict::None };
         let meets = |goal: f64| match self.better {
             Better::Higher => ratio >= goal,
             Better::Lower => ratio <= goal,
         };
         if meets(target) {
-            Verdict::Target
+            RowVerdict::Target
         } else if meets(must) {
-            Verdict::Must
+            RowVerdict::Must
         } else {
-            Verdict::Short
+            RowVerdict::Short
         }
     }
 }
@@ -288,12 +288,13 @@ fn sum_of_medians(readings: &Readings, parts: &[String]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reading::{Reading, Unit, record};
+    use crate::reading::{ProbeReading, ReadingUnit, record};
 
     fn readings(rounds: &[&[(&str, f64)]]) -> Readings {
         let mut readings = Readings::new();
         for (round, taken) in rounds.iter().enumerate() {
-            let taken = taken.iter().map(|(s, v)| Reading::new(*s, Unit::Microseconds, *v));
+            let taken =
+                taken.iter().map(|(s, v)| ProbeReading::new(*s, ReadingUnit::Microseconds, *v));
             record(&mut readings, round, taken.collect());
         }
         readings
@@ -309,17 +310,17 @@ mod tests {
         let outcome = ROWS[0].evaluate(&taken).unwrap();
         assert_eq!((outcome.ours, outcome.ratio), (30.0, 1.5));
         assert_eq!(outcome.ratio_range, (0.5, 2.0));
-        assert_eq!(outcome.verdict, Verdict::Target);
+        assert_eq!(outcome.verdict, RowVerdict::Target);
     }
 
     #[test]
     fn verdicts_know_which_way_is_better() {
         let higher = row("", "", Beside::Nothing).goals(2.0, 1.0);
         let verdicts = [2.0, 1.5, 0.9].map(|ratio| higher.verdict(ratio));
-        assert_eq!(verdicts, [Verdict::Target, Verdict::Must, Verdict::Short]);
+        assert_eq!(verdicts, [RowVerdict::Target, RowVerdict::Must, RowVerdict::Short]);
         let lower = row("", "", Beside::Nothing).lower().goals(1.0, 2.0);
         let verdicts = [1.0, 1.5, 2.1].map(|ratio| lower.verdict(ratio));
-        assert_eq!(verdicts, [Verdict::Target, Verdict::Must, Verdict::Short]);
+        assert_eq!(verdicts, [RowVerdict::Target, RowVerdict::Must, RowVerdict::Short]);
     }
 
     #[test]
@@ -343,8 +344,8 @@ mod tests {
     fn must_is_never_harder_than_the_target() {
         for row in ROWS {
             let Some((target, must)) = row.goals else { continue };
-            assert_eq!(row.verdict(target), Verdict::Target, "{row:?}");
-            assert_ne!(row.verdict(must), Verdict::Short, "{row:?}");
+            assert_eq!(row.verdict(target), RowVerdict::Target, "{row:?}");
+            assert_ne!(row.verdict(must), RowVerdict::Short, "{row:?}");
         }
     }
 }

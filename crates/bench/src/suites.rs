@@ -1,7 +1,7 @@
 //! The suites: each is some figures, and the probes that their points come from.
 //!
-//! A suite is a function from a [`Scope`] to [`Draft`]s. Figures share series where they show the
-//! same thing, and what several figures need is measured once.
+//! A suite is a function from a [`Scope`] to [`FigureDraft`]s. Figures share series where they show
+//! the same thing, and what several figures need is measured once.
 
 mod api;
 mod applications;
@@ -16,41 +16,49 @@ mod rendezvous;
 mod sdp;
 mod wan;
 
-pub use draft::{Draft, Scope};
+pub use draft::{FigureDraft, Scope};
 
 /// A suite.
 #[derive(Clone, Copy, Debug)]
-pub struct Suite {
+pub struct BenchSuite {
     /// Its name on the command line.
     pub name: &'static str,
     /// What it is about.
     pub about: &'static str,
-    drafts: fn(&Scope) -> Vec<Draft>,
+    drafts: fn(&Scope) -> Vec<FigureDraft>,
 }
 
 /// All of them, in the order in which they are shown.
-pub const SUITES: [Suite; 16] = [
-    Suite { name: "latency", about: "a message to and fro", drafts: latency::drafts },
-    Suite { name: "bandwidth", about: "a stream of messages", drafts: bandwidth::drafts },
-    Suite { name: "bidirectional", about: "streams both ways", drafts: bidirectional::drafts },
-    Suite { name: "mpi-overhead", about: "what MPI takes", drafts: mpi::overhead },
-    Suite { name: "cpu-availability", about: "what computing takes", drafts: mpi::availability },
-    Suite { name: "api", about: "what each call costs", drafts: api::calls },
-    Suite { name: "registration", about: "what memory costs", drafts: api::registration },
-    Suite { name: "overlap", about: "computing meanwhile", drafts: load::overlap },
-    Suite { name: "progress", about: "reading from who computes", drafts: load::progress },
-    Suite { name: "server-load", about: "computing among clients", drafts: load::server },
-    Suite { name: "rendezvous", about: "asking for the place", drafts: rendezvous::rendezvous },
-    Suite { name: "sdp", about: "sockets over RDMA", drafts: sdp::drafts },
-    Suite { name: "apps", about: "filters and streams", drafts: applications::drafts },
-    Suite { name: "wan", about: "a long path that loses", drafts: wan::drafts },
-    Suite { name: "connections", about: "how they begin", drafts: rendezvous::connections },
-    Suite { name: "offload-modes", about: "who moves the data", drafts: offload::drafts },
+pub const SUITES: [BenchSuite; 16] = [
+    BenchSuite { name: "latency", about: "a message to and fro", drafts: latency::drafts },
+    BenchSuite { name: "bandwidth", about: "a stream of messages", drafts: bandwidth::drafts },
+    BenchSuite { name: "bidirectional", about: "streams both ways", drafts: bidirectional::drafts },
+    BenchSuite { name: "mpi-overhead", about: "what MPI takes", drafts: mpi::overhead },
+    BenchSuite {
+        name: "cpu-availability",
+        about: "what computing takes",
+        drafts: mpi::availability,
+    },
+    BenchSuite { name: "api", about: "what each call costs", drafts: api::calls },
+    BenchSuite { name: "registration", about: "what memory costs", drafts: api::registration },
+    BenchSuite { name: "overlap", about: "computing meanwhile", drafts: load::overlap },
+    BenchSuite { name: "progress", about: "reading from who computes", drafts: load::progress },
+    BenchSuite { name: "server-load", about: "computing among clients", drafts: load::server },
+    BenchSuite {
+        name: "rendezvous",
+        about: "asking for the place",
+        drafts: rendezvous::rendezvous,
+    },
+    BenchSuite { name: "sdp", about: "sockets over RDMA", drafts: sdp::drafts },
+    BenchSuite { name: "apps", about: "filters and streams", drafts: applications::drafts },
+    BenchSuite { name: "wan", about: "a long path that loses", drafts: wan::drafts },
+    BenchSuite { name: "connections", about: "how they begin", drafts: rendezvous::connections },
+    BenchSuite { name: "offload-modes", about: "who moves the data", drafts: offload::drafts },
 ];
 
-impl Suite {
+impl BenchSuite {
     /// Its figures.
-    pub fn drafts(&self, scope: &Scope) -> Vec<Draft> {
+    pub fn drafts(&self, scope: &Scope) -> Vec<FigureDraft> {
         let mut drafts = (self.drafts)(scope);
         for draft in &mut drafts {
             self.name.clone_into(&mut draft.figure.suite);
@@ -65,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    fn drafts(quick: bool) -> Vec<Draft> {
+    fn drafts(quick: bool) -> Vec<FigureDraft> {
         let scope = Scope { quick, seed: 1 };
         SUITES.iter().flat_map(|suite| suite.drafts(&scope)).collect()
     }
@@ -90,7 +98,8 @@ mod tests {
     #[test]
     fn a_look_is_smaller_and_checks_something() {
         let (quick, whole) = (drafts(true), drafts(false));
-        let count = |drafts: &[Draft]| drafts.iter().map(|draft| draft.probes.len()).sum::<usize>();
+        let count =
+            |drafts: &[FigureDraft]| drafts.iter().map(|draft| draft.probes.len()).sum::<usize>();
         assert!(quick.len() <= whole.len());
         assert!(count(&quick) < count(&whole));
         assert!(quick.iter().all(|draft| !draft.figure.claims.is_empty()));

@@ -1,7 +1,7 @@
 //! What a run came to, as text: the machine, a table for each figure, and its claims.
 
 use crate::figure::{Claim, Figure};
-use crate::journal::{Head, Journal};
+use crate::journal::{Journal, JournalHead};
 use crate::reading::Readings;
 use crate::table::{self, number};
 
@@ -33,7 +33,7 @@ pub fn text(journal: &Journal) -> String {
 
 /// The run in two sentences.
 pub fn about(journal: &Journal) -> String {
-    let Head { machine, commit, date, rounds, seconds, seed, quick, .. } = &journal.head;
+    let JournalHead { machine, commit, date, rounds, seconds, seed, quick, .. } = &journal.head;
     let look = if *quick { " A look, not a result." } else { "" };
     format!(
         "{machine}; commit {commit}; {date}; seed {seed}.\n{rounds} rounds, the measurements in \
@@ -46,7 +46,7 @@ pub fn about(journal: &Journal) -> String {
 pub fn rows(figure: &Figure, readings: &Readings) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for place in figure.places() {
-        let median = |curve: &crate::figure::Curve| {
+        let median = |curve: &crate::figure::FigureCurve| {
             Some(number(curve.at(place.x)?.heights(readings)?.median()))
         };
         let medians: Vec<Option<String>> = figure.curves.iter().map(median).collect();
@@ -62,7 +62,7 @@ pub fn rows(figure: &Figure, readings: &Readings) -> Vec<Vec<String>> {
 
 /// What came of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ClaimVerdict {
     /// Whether it held; nothing where it was not measured.
     pub holds: Option<bool>,
     /// As a sentence.
@@ -70,10 +70,10 @@ pub struct Verdict {
 }
 
 /// Looks at a claim.
-pub fn verdict(claim: &Claim, readings: &Readings) -> Verdict {
+pub fn verdict(claim: &Claim, readings: &Readings) -> ClaimVerdict {
     let Claim { text, bound, otherwise, .. } = claim;
     let Some(ratio) = claim.ratio(readings) else {
-        return Verdict { holds: None, sentence: format!("Not measured: {text}.") };
+        return ClaimVerdict { holds: None, sentence: format!("Not measured: {text}.") };
     };
     let ((low, high), bound) = (ratio.range, bound.words());
     let [median, low, high] = [ratio.median, low, high].map(number);
@@ -81,23 +81,23 @@ pub fn verdict(claim: &Claim, readings: &Readings) -> Verdict {
     let why = if ratio.holds || otherwise.is_empty() { "" } else { otherwise };
     let seen = if ratio.holds { "Reproduced" } else { "Not reproduced" };
     let sentence = format!("{seen}: {text}: {found}. {why}").trim_end().to_owned();
-    Verdict { holds: Some(ratio.holds), sentence }
+    ClaimVerdict { holds: Some(ratio.holds), sentence }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Axis, Bound, Curve, Point, Relation, Scale};
-    use crate::reading::{Reading, Unit, record};
+    use crate::figure::{Bound, FigureAxis, FigureCurve, FigurePoint, Relation, Scale};
+    use crate::reading::{ProbeReading, ReadingUnit, record};
 
     fn figure() -> Figure {
-        let point = |x: f64, series: &str| Point {
+        let point = |x: f64, series: &str| FigurePoint {
             x,
             place: String::new(),
             series: series.into(),
             relation: Relation::Alone,
         };
-        let curve = |name: &str, points| Curve { name: name.into(), points };
+        let curve = |name: &str, points| FigureCurve { name: name.into(), points };
         let claim = Claim {
             text: "A is half of B".into(),
             over: "a 1".into(),
@@ -107,7 +107,7 @@ mod tests {
         };
         Figure {
             title: "Figure".into(),
-            x: Axis { label: "octets".into(), scale: Scale::Log },
+            x: FigureAxis { label: "octets".into(), scale: Scale::Log },
             curves: vec![
                 curve("A", vec![point(1.0, "a 1"), point(2.0, "a 2")]),
                 curve("B", vec![point(1.0, "b 1")]),
@@ -121,14 +121,18 @@ mod tests {
     fn a_figure_becomes_a_table_and_its_claims_sentences() {
         let mut readings = Readings::new();
         let mut add = |name: &str, value| {
-            record(&mut readings, 0, vec![Reading::new(name, Unit::Microseconds, value)]);
+            record(
+                &mut readings,
+                0,
+                vec![ProbeReading::new(name, ReadingUnit::Microseconds, value)],
+            );
         };
         add("a 1", 6.0);
         add("a 2", 7.0);
         let figure = figure();
         assert_eq!(rows(&figure, &readings), [["1", "6.00", ""], ["2", "7.00", ""]]);
         assert_eq!(verdict(&figure.claims[0], &readings).holds, None);
-        record(&mut readings, 0, vec![Reading::new("b 1", Unit::Microseconds, 8.0)]);
+        record(&mut readings, 0, vec![ProbeReading::new("b 1", ReadingUnit::Microseconds, 8.0)]);
         let verdict = verdict(&figure.claims[0], &readings);
         assert_eq!(verdict.holds, Some(false));
         let sentence = "Not reproduced: A is half of B: 0.750 (0.750 to 0.750), where at most 0.5 \

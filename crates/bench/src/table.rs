@@ -1,7 +1,7 @@
 //! Tables in Markdown, with their columns aligned, so that they also read as text.
 
 use crate::reading::Readings;
-use crate::rows::{Outcome, Verdict};
+use crate::rows::{RowResult, RowVerdict};
 
 /// A table of `rows` under `head`; columns of numbers stand to the right.
 pub fn markdown(head: &[&str], rows: &[Vec<String>]) -> String {
@@ -35,14 +35,14 @@ fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
 }
 
 /// The table of the rows.
-pub fn outcomes(outcomes: &[Outcome]) -> String {
+pub fn outcomes(outcomes: &[RowResult]) -> String {
     let head =
         ["#", "Weft", "beside", "Weft's", "theirs", "unit", "ratio", "range", "target", "must", ""];
     let rows: Vec<Vec<String>> = outcomes.iter().map(outcome).collect();
     markdown(&head, &rows)
 }
 
-fn outcome(outcome: &Outcome) -> Vec<String> {
+fn outcome(outcome: &RowResult) -> Vec<String> {
     let (beside, theirs) = match &outcome.beside {
         Some((name, value)) => (name.clone(), number(*value)),
         None => (String::new(), String::new()),
@@ -51,10 +51,10 @@ fn outcome(outcome: &Outcome) -> Vec<String> {
     let (low, high) = outcome.ratio_range;
     let goal = |value: Option<f64>| value.map_or(String::new(), number);
     let verdict = match outcome.verdict {
-        Verdict::Target => "reached",
-        Verdict::Must => "enough",
-        Verdict::Short => "short",
-        Verdict::None => "",
+        RowVerdict::Target => "reached",
+        RowVerdict::Must => "enough",
+        RowVerdict::Short => "short",
+        RowVerdict::None => "",
     };
     vec![
         outcome.number.to_owned(),

@@ -7,16 +7,16 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::lab::Lab;
-use crate::probes::Probe;
-use crate::probes::wan::{Amount, Mover, PATIENCE_S, RECEIVER, SENDER, START, Transfer};
-use crate::rounds::{self, Results};
+use crate::lab::BenchLab;
+use crate::probes::BenchProbe;
+use crate::probes::wan::{Mover, PATIENCE_S, RECEIVER, SENDER, START, Transfer, TransferAmount};
+use crate::rounds::{self, BenchResults};
 use crate::sys;
 use crate::table::{self, number};
 
 /// The options of the WAN benchmark.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct WanArgs {
     /// How many rounds; medians need three
     #[arg(long, default_value_t = 3)]
     rounds: usize,
@@ -63,11 +63,11 @@ const PAYLOAD: f64 = 1448.0 / 1500.0;
 const MOVERS: [Mover; 4] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic"), Mover::Quic];
 
 /// Runs the benchmark and prints its result.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &WanArgs) -> Result<()> {
     ensure!(options.streams.iter().all(|count| *count > 0), "no transfer has 0 streams");
     let rounds = if options.quick { 1 } else { options.rounds };
     sys::catch_interrupts()?;
-    let lab = Lab::new("127.0.0.1", options.seconds)?;
+    let lab = BenchLab::new("127.0.0.1", options.seconds)?;
     let results = rounds::measure(&lab, options.probes(), options.only.as_deref(), rounds)?;
     let text = match options.json {
         true => serde_json::to_string_pretty(&options.json(&results))? + "\n",
@@ -84,25 +84,25 @@ fn delivery_label(mover: Mover, loss: f64, megabytes: u64) -> String {
     format!("{}, {loss} %, {megabytes} MB", mover.label())
 }
 
-impl Options {
+impl WanArgs {
     fn streams(&self) -> &[u64] {
         if self.quick { &self.streams[..1] } else { &self.streams }
     }
 
-    fn probes(&self) -> Vec<Box<dyn Probe>> {
-        let mut probes: Vec<Box<dyn Probe>> = Vec::new();
+    fn probes(&self) -> Vec<Box<dyn BenchProbe>> {
+        let mut probes: Vec<Box<dyn BenchProbe>> = Vec::new();
         for loss in &self.loss {
             let path = format!("{} {}gbit {loss}%", self.rtt, self.gbps);
-            let add = |mover, streams, amount, label| -> Box<dyn Probe> {
+            let add = |mover, streams, amount, label| -> Box<dyn BenchProbe> {
                 let transfer = Transfer::new(mover, &path, streams, amount, label);
                 Box::new(transfer.omitting(self.omit))
             };
             for mover in MOVERS {
                 probes.extend(self.streams().iter().map(|streams| {
-                    add(mover, *streams, Amount::Time, rate_label(mover, *loss, *streams))
+                    add(mover, *streams, TransferAmount::Time, rate_label(mover, *loss, *streams))
                 }));
                 probes.extend(self.megabytes.iter().map(|megabytes| {
-                    let amount = Amount::Octets(megabytes * 1_000_000);
+                    let amount = TransferAmount::Octets(megabytes * 1_000_000);
                     add(mover, 1, amount, delivery_label(mover, *loss, *megabytes))
                 }));
             }
@@ -116,7 +116,7 @@ impl Options {
         self.gbps * PAYLOAD * (1.0 - loss / 100.0)
     }
 
-    fn json(&self, results: &Results) -> Value {
+    fn json(&self, results: &BenchResults) -> Value {
         let ceiling = |loss: &f64| json!({ "loss": loss, "gbps": self.ceiling_gbps(*loss) });
         let ceilings: Vec<Value> = self.loss.iter().map(ceiling).collect();
         let mut json = results.json();
@@ -125,7 +125,7 @@ impl Options {
         json
     }
 
-    fn markdown(&self, results: &Results) -> String {
+    fn markdown(&self, results: &BenchResults) -> String {
         let Self { rtt, gbps, omit, .. } = self;
         let sentence = format!(
             "A path of {rtt} and {gbps} Gbit/s, lossy both ways. Rates are of payload, without the \
@@ -139,7 +139,7 @@ impl Options {
     }
 
     /// A line for each loss, number of streams and way of moving data.
-    fn rates(&self, results: &Results) -> String {
+    fn rates(&self, results: &BenchResults) -> String {
         let mut rows = Vec::new();
         for (loss, streams) in pairs(&self.loss, self.streams()) {
             for mover in MOVERS {
@@ -166,7 +166,7 @@ impl Options {
     }
 
     /// A line for each loss and amount: seconds until it was delivered.
-    fn deliveries(&self, results: &Results) -> String {
+    fn deliveries(&self, results: &BenchResults) -> String {
         let mut rows = Vec::new();
         for (loss, megabytes) in pairs(&self.loss, &self.megabytes) {
             let mut row = vec![format!("{loss}"), format!("{megabytes}")];
@@ -200,10 +200,10 @@ mod tests {
     #[derive(Parser)]
     struct Cli {
         #[command(flatten)]
-        options: Options,
+        options: WanArgs,
     }
 
-    fn options(line: &str) -> Options {
+    fn options(line: &str) -> WanArgs {
         Cli::parse_from(std::iter::once("wan").chain(line.split_whitespace())).options
     }
 

@@ -45,7 +45,7 @@ pub enum WeftCommand {
     /// CMD runs on the near side of a path with a delay, a loss, a rate and what else SPEC asks
     /// for; --server runs on its far side. Both sides are networks of their own on this machine,
     /// and real packets travel between them. No root where the kernel allows user name spaces.
-    Wan(Box<degen::command::Command>),
+    Wan(Box<degen::command::DegenArgs>),
     /// Make the key that hosts encrypt under
     ///
     /// Hosts with the same key in WEFT_KEY speak to each other over weft0, and everything that they
@@ -55,17 +55,17 @@ pub enum WeftCommand {
     ///
     /// Each suite measures Weft over iWARP and over Shuttle beside kernel TCP, in turn, and writes
     /// what it finds to a file. --list says which suites there are.
-    Bench(Box<weft_bench::command::Command>),
+    Bench(Box<weft_bench::command::BenchArgs>),
     /// Measure what there is between two hosts: bandwidth and latency, over any device
     ///
     /// `weft perf server` waits on one host, `weft perf HOST` measures from another one. The client
     /// says what is measured, and both go by Weft's devices unless -d names an adapter.
-    Perf(Box<weft_perf::command::Command>),
+    Perf(Box<weft_perf::command::PerfArgs>),
     /// `weft perf` with what it needs around it
     #[command(hide = true)]
-    PerfInside(Box<weft_perf::command::Command>),
+    PerfInside(Box<weft_perf::command::PerfArgs>),
     /// Simulate Shuttle and TCP's rate control over paths that no machine here has
-    Sim(weft_sim::command::Command),
+    Sim(weft_sim::command::SimArgs),
     /// Print the completions of a shell
     Completions {
         /// The shell

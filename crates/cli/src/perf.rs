@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use weft_perf::command::Command;
+use weft_perf::command::PerfArgs;
 
 use crate::OUR_FAILURE;
 use crate::run;
@@ -13,7 +13,7 @@ use crate::run;
 const INSIDE: &str = "perf-inside";
 
 /// Becomes the command that measures; the result is the exit status if that fails.
-pub fn main(command: &Command) -> u8 {
+pub fn main(command: &PerfArgs) -> u8 {
     let error = match become_measuring(command) {
         Ok(failure) => failure.error,
         Err(error) => error,
@@ -23,7 +23,7 @@ pub fn main(command: &Command) -> u8 {
     OUR_FAILURE
 }
 
-fn become_measuring(command: &Command) -> Result<run::RunFailure> {
+fn become_measuring(command: &PerfArgs) -> Result<run::RunFailure> {
     let own_name = std::env::var("WEFT_DEV").ok();
     let around = command.surroundings(own_name.as_deref());
     let own = std::env::current_exe().context("finding weft itself")?;

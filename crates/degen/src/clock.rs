@@ -8,13 +8,13 @@ use weft_units::NS_PER_SEC;
 
 /// Nanoseconds since it was started.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct PathClock {
     start: Instant,
     /// What the calendar said then, in nanoseconds since 1970.
     epoch_ns: u64,
 }
 
-impl Clock {
+impl PathClock {
     /// A clock that begins at 0.
     #[allow(clippy::disallowed_methods)]
     pub fn start() -> Self {

@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::control::{self, Request};
+use crate::control::{self, ControlRequest};
 use crate::measure;
 use crate::profile;
 use crate::spec::{PathSpec, SETTINGS};
 use crate::stats::Report;
-use crate::wan::{Captures, Side};
+use crate::wan::{Captures, PathSide};
 use weft_units::{Bitrate, CONVENTION, NS_PER_SEC, show_bytes, show_time};
 
 /// The exit status of a failure that is ours and not CMD's, as `env` has it.
@@ -26,10 +26,10 @@ pub const OUR_FAILURE: u8 = 125;
 /// The arguments.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = sections())]
-pub struct Command {
+pub struct DegenArgs {
     /// Something else than to run CMD
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<DegenCommand>,
 
     #[command(flatten)]
     path: PathArgs,
@@ -72,7 +72,7 @@ struct PathArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum DegenCommand {
     /// Make a path that stays until `down`
     Up {
         #[command(flatten)]
@@ -85,7 +85,7 @@ enum What {
         name: Option<String>,
         /// Which side
         #[arg(default_value = "near")]
-        side: Side,
+        side: PathSide,
         /// The program and its arguments; a shell if there is none
         #[arg(last = true, value_name = "CMD")]
         command: Vec<OsString>,
@@ -149,7 +149,7 @@ impl Launcher {
 }
 
 /// Does what the arguments say; the result is the exit status. The process has one thread.
-pub fn main(launcher: &Launcher, command: Command) -> u8 {
+pub fn main(launcher: &Launcher, command: DegenArgs) -> u8 {
     match dispatch(launcher, command) {
         Ok(status) => status,
         Err(error) => {
@@ -160,7 +160,7 @@ pub fn main(launcher: &Launcher, command: Command) -> u8 {
     }
 }
 
-fn dispatch(launcher: &Launcher, command: Command) -> Result<u8> {
+fn dispatch(launcher: &Launcher, command: DegenArgs) -> Result<u8> {
     let Some(what) = command.what else {
         return run::run(launcher, &command.path, &or_shell(command.command));
     };
@@ -171,25 +171,25 @@ fn dispatch(launcher: &Launcher, command: Command) -> Result<u8> {
         anyhow::Ok((directory, name))
     };
     match what {
-        What::Up { path } => standing::up(launcher, &path)?,
-        What::Serve { path } => standing::serve(launcher, &path)?,
-        What::Exec { name, side, command } => {
+        DegenCommand::Up { path } => standing::up(launcher, &path)?,
+        DegenCommand::Serve { path } => standing::serve(launcher, &path)?,
+        DegenCommand::Exec { name, side, command } => {
             let (directory, name) = chosen(name)?;
             return enter::exec(&directory, &name, side, &or_shell(command));
         }
-        What::Enter(enter) => return enter.run(),
-        What::Down { name } => {
+        DegenCommand::Enter(enter) => return enter.run(),
+        DegenCommand::Down { name } => {
             let (directory, name) = chosen(name)?;
-            control::call(&directory, &name, Request::Down)?;
+            control::call(&directory, &name, ControlRequest::Down)?;
         }
-        What::Stat { name, json } => {
+        DegenCommand::Stat { name, json } => {
             let (directory, name) = chosen(name)?;
-            let request = if json { Request::Stat } else { Request::Show };
+            let request = if json { ControlRequest::Stat } else { ControlRequest::Show };
             print(&control::call(&directory, &name, request)?)?;
         }
-        What::List => print(&lines(&control::names(&directory()?)))?,
-        What::Profiles => print(profile::BUILT_IN)?,
-        What::Ceiling { seconds, json } => {
+        DegenCommand::List => print(&lines(&control::names(&directory()?)))?,
+        DegenCommand::Profiles => print(profile::BUILT_IN)?,
+        DegenCommand::Ceiling { seconds, json } => {
             let ceiling = measure::ceiling(seconds * NS_PER_SEC)?;
             let text =
                 if json { serde_json::to_string_pretty(&ceiling)? } else { ceiling.to_string() };
@@ -335,10 +335,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Whole {
         #[command(flatten)]
-        command: Command,
+        command: DegenArgs,
     }
 
-    fn parse(line: &str) -> Command {
+    fn parse(line: &str) -> DegenArgs {
         Whole::try_parse_from(line.split_whitespace()).unwrap().command
     }
 
@@ -353,17 +353,17 @@ mod tests {
         assert_eq!(command.path.spec, ["70ms", "0.1%", "1gbit"]);
         assert_eq!(command.command, ["ping", "-c", "1", "--", "x"]);
         assert!(command.what.is_none());
-        assert!(matches!(parse("wan down sky").what, Some(What::Down { name: Some(_) })));
+        assert!(matches!(parse("wan down sky").what, Some(DegenCommand::Down { name: Some(_) })));
         assert!(matches!(
             parse("wan exec far -- ls").what,
-            Some(What::Exec { side: Side::Far, .. })
+            Some(DegenCommand::Exec { side: PathSide::Far, .. })
         ));
     }
 
     #[test]
     fn arguments_can_be_handed_on() {
         let line = "wan up 70ms --server s --name a --json j --pcap-near n --pcap-far f --report";
-        let Some(What::Up { path }) = parse(line).what else { panic!() };
+        let Some(DegenCommand::Up { path }) = parse(line).what else { panic!() };
         let words = path.words();
         let given: Vec<&str> = line.split_whitespace().skip(2).collect();
         assert_eq!(words, given);

@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 
 /// What may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum ControlRequest {
     /// A [`crate::stats::Report`] in JSON.
     Stat,
     /// The same for people.
     Show,
-    /// A [`Place`] in JSON.
+    /// A [`PathNamespaces`] in JSON.
     Where,
     /// To end. The stream ends when it has.
     Down,
@@ -32,7 +32,7 @@ pub enum Request {
 
 /// Where the name spaces of a path can be found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct PathNamespaces {
     /// The process that routes.
     pub pid: u32,
     /// Its descriptors of the two name spaces, near first.
@@ -41,7 +41,7 @@ pub struct Place {
 
 /// The socket of a path; gone when this is.
 #[derive(Debug)]
-pub struct Door {
+pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     closed: PipeReader,
@@ -54,7 +54,7 @@ const REQUEST_OCTETS_MAX: u64 = 64;
 const ANSWER_OCTETS_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Request {
+impl ControlRequest {
     const ALL: [(Self, &'static str); 4] =
         [(Self::Stat, "stat"), (Self::Show, "show"), (Self::Where, "where"), (Self::Down, "down")];
 
@@ -90,14 +90,14 @@ pub fn directory() -> Result<PathBuf> {
     Ok(path)
 }
 
-impl Door {
+impl ControlSocket {
     /// Listens for requests to the path `name`.
     ///
     /// # Errors
     /// There is such a path already, or the name cannot be one.
     pub fn open(directory: &Path, name: &str) -> Result<Self> {
         let path = socket_of(directory, name)?;
-        match ask(&path, Request::Where) {
+        match ask(&path, ControlRequest::Where) {
             Ok(_) => bail!("a WAN named `{name}` is up already"),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
@@ -114,7 +114,7 @@ impl Door {
     ///
     /// # Errors
     /// The socket is broken.
-    pub fn next(&self) -> io::Result<Option<(Request, UnixStream)>> {
+    pub fn next(&self) -> io::Result<Option<(ControlRequest, UnixStream)>> {
         loop {
             if self.await_caller()? {
                 return Ok(None);
@@ -124,7 +124,7 @@ impl Door {
             stream.set_write_timeout(Some(PATIENCE))?;
             let mut line = String::new();
             let read = BufReader::new(&stream).take(REQUEST_OCTETS_MAX).read_line(&mut line);
-            let known = Request::ALL.iter().find(|(_, word)| *word == line.trim());
+            let known = ControlRequest::ALL.iter().find(|(_, word)| *word == line.trim());
             if let (Ok(_), Some((request, _))) = (read, known) {
                 return Ok(Some((*request, stream)));
             }
@@ -149,7 +149,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -161,7 +161,7 @@ pub fn names(directory: &Path) -> Vec<String> {
     let files = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let named = files.filter_map(|file| file.strip_suffix(SUFFIX).map(str::to_owned));
     let mut names: Vec<String> =
-        named.filter(|name| call(directory, name, Request::Where).is_ok()).collect();
+        named.filter(|name| call(directory, name, ControlRequest::Where).is_ok()).collect();
     names.sort();
     names
 }
@@ -185,7 +185,7 @@ pub fn choose(directory: &Path, name: Option<&str>) -> Result<String> {
 ///
 /// # Errors
 /// It is not up.
-pub fn call(directory: &Path, name: &str, request: Request) -> Result<String> {
+pub fn call(directory: &Path, name: &str, request: ControlRequest) -> Result<String> {
     let path = socket_of(directory, name)?;
     match ask(&path, request) {
         Ok(answer) => Ok(answer),
@@ -200,14 +200,14 @@ pub fn call(directory: &Path, name: &str, request: Request) -> Result<String> {
     }
 }
 
-fn ask(path: &Path, request: Request) -> io::Result<String> {
+fn ask(path: &Path, request: ControlRequest) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     // To end takes as long as the programs on the path take to end.
-    stream.set_read_timeout((request != Request::Down).then_some(PATIENCE))?;
+    stream.set_read_timeout((request != ControlRequest::Down).then_some(PATIENCE))?;
     writeln!(stream, "{}", request.word())?;
     let mut answer = String::new();
     stream.take(ANSWER_OCTETS_MAX).read_to_string(&mut answer)?;
-    if answer.is_empty() && request != Request::Down {
+    if answer.is_empty() && request != ControlRequest::Down {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is ending"));
     }
     Ok(answer)
@@ -237,10 +237,12 @@ mod tests {
     #[test]
     fn requests_reach_the_path_by_name() {
         with_directory("named", |directory| {
-            let door = Door::open(directory, "a").unwrap();
+            let door = ControlSocket::open(directory, "a").unwrap();
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    for expected in [Request::Where, Request::Where, Request::Stat] {
+                    for expected in
+                        [ControlRequest::Where, ControlRequest::Where, ControlRequest::Stat]
+                    {
                         let (request, mut stream) = door.next().unwrap().unwrap();
                         assert_eq!(request, expected);
                         stream.write_all(b"yes").unwrap();
@@ -250,8 +252,13 @@ mod tests {
                 let mut stranger = UnixStream::connect(directory.join("a.sock")).unwrap();
                 stranger.write_all(b"\xff\xff\n").unwrap();
                 assert_eq!(choose(directory, None).unwrap(), "a");
-                assert!(Door::open(directory, "a").unwrap_err().to_string().contains("already"));
-                assert_eq!(call(directory, "a", Request::Stat).unwrap(), "yes");
+                assert!(
+                    ControlSocket::open(directory, "a")
+                        .unwrap_err()
+                        .to_string()
+                        .contains("already")
+                );
+                assert_eq!(call(directory, "a", ControlRequest::Stat).unwrap(), "yes");
             });
             door.close();
             assert!(door.next().unwrap().is_none());

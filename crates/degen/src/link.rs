@@ -22,15 +22,15 @@ pub use bottleneck::Policer;
 pub use loss::Loss;
 pub use schedule::{Outage, Stepped};
 
-use bottleneck::{Admission, Bottleneck, Bucket};
-use flight::Flight;
+use bottleneck::{Bottleneck, Bucket, QueueAdmission};
+use flight::PropagationQueue;
 use loss::LossState;
 use random::Random;
 use weft_units::{Bitrate, Share};
 
 /// What one direction does to packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Config {
+pub struct LinkConfig {
     /// The rate of the bottleneck over the octets of IP packets; none: no bottleneck, no queue.
     pub rate: Stepped<Option<Bitrate>>,
     /// How much may wait at the bottleneck.
@@ -76,7 +76,7 @@ pub struct Reorder {
     pub by_ns: u64,
 }
 
-impl Default for Config {
+impl Default for LinkConfig {
     /// A link that does nothing.
     fn default() -> Self {
         Self {
@@ -128,7 +128,7 @@ pub struct Counters {
 
 /// A packet at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delivery<P> {
+pub struct LinkDelivery<P> {
     /// The packet.
     pub packet: P,
     /// When it arrived.
@@ -154,7 +154,7 @@ struct Fate {
 /// One direction of a path.
 #[derive(Debug)]
 pub struct Link<P> {
-    config: Config,
+    config: LinkConfig,
     bottleneck: Bottleneck,
     policer: Option<Bucket>,
     loss: LossState,
@@ -162,14 +162,14 @@ pub struct Link<P> {
     longer_way: Random,
     copies: Random,
     flips: Random,
-    flight: Flight<Delivery<P>>,
+    flight: PropagationQueue<LinkDelivery<P>>,
     in_flight_octets: u64,
     counters: Counters,
 }
 
 impl<P: Clone> Link<P> {
     /// A link on which nothing has been sent, at time 0.
-    pub fn new(config: Config, seed: u64) -> Self {
+    pub fn new(config: LinkConfig, seed: u64) -> Self {
         Self {
             bottleneck: Bottleneck::new(config.rate.clone(), config.queue_octets_max),
             policer: config.policer.map(Bucket::new),
@@ -178,7 +178,7 @@ impl<P: Clone> Link<P> {
             longer_way: Random::new(seed, "reorder"),
             copies: Random::new(seed, "duplicate"),
             flips: Random::new(seed, "corrupt"),
-            flight: Flight::default(),
+            flight: PropagationQueue::default(),
             in_flight_octets: 0,
             counters: Counters::default(),
             config,
@@ -193,7 +193,8 @@ impl<P: Clone> Link<P> {
             self.counters.dropped_policer += 1;
             return;
         }
-        let Admission::Leaves { at_ns, waited_ns } = self.bottleneck.admit(now_ns, octets) else {
+        let QueueAdmission::Leaves { at_ns, waited_ns } = self.bottleneck.admit(now_ns, octets)
+        else {
             self.counters.dropped_queue += 1;
             return;
         };
@@ -207,7 +208,7 @@ impl<P: Clone> Link<P> {
         self.counters.marked += u64::from(marked);
         self.counters.corrupted += u64::from(fate.corrupt.is_some());
         let (due_ns, free) = self.arrival(at_ns, &fate);
-        let delivery = Delivery { packet, due_ns, marked, corrupt: fate.corrupt, octets };
+        let delivery = LinkDelivery { packet, due_ns, marked, corrupt: fate.corrupt, octets };
         if fate.copied {
             self.counters.duplicated += 1;
             self.in_flight_octets += u64::from(octets);
@@ -260,7 +261,7 @@ impl<P: Clone> Link<P> {
     }
 
     /// The next packet that has arrived by `now_ns`.
-    pub fn poll(&mut self, now_ns: u64) -> Option<Delivery<P>> {
+    pub fn poll(&mut self, now_ns: u64) -> Option<LinkDelivery<P>> {
         let delivery = self.flight.pop(now_ns)?;
         self.counters.delivered += 1;
         self.counters.delivered_octets += u64::from(delivery.octets);

@@ -9,13 +9,13 @@ use degen::command::{self, Launcher, OUR_FAILURE};
 /// A WAN on one machine: run a program with a long, narrow or lossy path before it
 #[derive(Debug, Parser)]
 #[command(name = "degen", version)]
-struct Cli {
+struct DegenCli {
     #[command(flatten)]
-    command: command::Command,
+    command: command::DegenArgs,
 }
 
 fn main() -> ExitCode {
-    match Cli::try_parse() {
+    match DegenCli::try_parse() {
         Ok(cli) => ExitCode::from(command::main(&Launcher::new(&[]), cli.command)),
         Err(answer) => {
             // A closed stdout or stderr leaves nowhere to say so.

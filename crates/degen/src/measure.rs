@@ -14,11 +14,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::clock::Clock;
+use crate::clock::PathClock;
 use crate::namespace::{self, Namespace};
 use crate::spec::PathSpec;
 use crate::stats::{Histogram, Quantiles};
-use crate::wan::{Captures, Side, Wan};
+use crate::wan::{Captures, PathSide, Wan};
 use weft_units::{Bitrate, NS_PER_SEC, show_time};
 
 /// What was found.
@@ -64,9 +64,9 @@ const STREAM_PATIENCE: Duration = Duration::from_millis(200);
 pub fn ceiling(each_ns: u64) -> Result<Ceiling> {
     namespace::gain_rights()?;
     let free = path(&[])?;
-    let near = free.namespace(Side::Near);
-    let loopback = ping(near, near, Side::Near, each_ns)?;
-    let idle = ping(near, free.namespace(Side::Far), Side::Far, each_ns)?;
+    let near = free.namespace(PathSide::Near);
+    let loopback = ping(near, near, PathSide::Near, each_ns)?;
+    let idle = ping(near, free.namespace(PathSide::Far), PathSide::Far, each_ns)?;
     let fastest_bps = stream(&free, each_ns)?;
     drop(free);
     let sustained = sustained(fastest_bps, each_ns)?;
@@ -102,15 +102,15 @@ fn sustained(fastest_bps: u64, each_ns: u64) -> Result<Option<Sustained>> {
 }
 
 /// Round trips of a small datagram for `each_ns`.
-fn ping(near: &Namespace, far: &Namespace, side: Side, each_ns: u64) -> Result<Quantiles> {
-    let bind = |side: Side| UdpSocket::bind((side.v4(), 0));
+fn ping(near: &Namespace, far: &Namespace, side: PathSide, each_ns: u64) -> Result<Quantiles> {
+    let bind = |side: PathSide| UdpSocket::bind((side.v4(), 0));
     let server = far.within(|| bind(side))??;
-    let client = near.within(|| bind(Side::Near))??;
+    let client = near.within(|| bind(PathSide::Near))??;
     client.set_read_timeout(Some(PING_PATIENCE))?;
     server.set_read_timeout(Some(PING_PATIENCE))?;
     let to = server.local_addr()?;
     let is_over = AtomicBool::new(false);
-    let clock = Clock::start();
+    let clock = PathClock::start();
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut datagram = [0; PING_OCTETS];
@@ -131,7 +131,7 @@ fn ping(near: &Namespace, far: &Namespace, side: Side, each_ns: u64) -> Result<Q
 fn round_trips(
     client: &UdpSocket,
     to: SocketAddr,
-    clock: &Clock,
+    clock: &PathClock,
     each_ns: u64,
 ) -> Result<Quantiles> {
     let mut times = Histogram::default();
@@ -150,7 +150,7 @@ fn round_trips(
 /// The rate of one TCP stream over `wan`, in bits per second.
 fn stream(wan: &Wan, each_ns: u64) -> Result<u64> {
     let is_over = AtomicBool::new(false);
-    let clock = Clock::start();
+    let clock = PathClock::start();
     let octets = thread::scope(|scope| {
         let receiver = start_stream(scope, wan, u64::MAX, &is_over)?;
         while clock.now_ns() < each_ns {
@@ -167,8 +167,8 @@ fn ping_beside_stream(wan: &Wan, stream_bps: u64, each_ns: u64) -> Result<Quanti
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let receiver = start_stream(scope, wan, stream_bps, &is_over)?;
-        let near = wan.namespace(Side::Near);
-        let times = ping(near, wan.namespace(Side::Far), Side::Far, each_ns);
+        let near = wan.namespace(PathSide::Near);
+        let times = ping(near, wan.namespace(PathSide::Far), PathSide::Far, each_ns);
         is_over.store(true, Ordering::Relaxed);
         drop(receiver);
         times
@@ -182,17 +182,17 @@ fn start_stream<'scope, 'env>(
     bps: u64,
     is_over: &'scope AtomicBool,
 ) -> Result<thread::ScopedJoinHandle<'scope, u64>> {
-    let far = wan.namespace(Side::Far);
-    let listener = far.within(|| TcpListener::bind((Side::Far.v4(), 0)))??;
+    let far = wan.namespace(PathSide::Far);
+    let listener = far.within(|| TcpListener::bind((PathSide::Far.v4(), 0)))??;
     let to = listener.local_addr()?;
-    let near = wan.namespace(Side::Near);
+    let near = wan.namespace(PathSide::Near);
     let mut sending = near.within(|| TcpStream::connect(to))?.context("a connection")?;
     let (mut receiving, _) = listener.accept()?;
     sending.set_write_timeout(Some(STREAM_PATIENCE))?;
     receiving.set_read_timeout(Some(STREAM_PATIENCE))?;
     scope.spawn(move || {
         let data = vec![0x5a; CALL_OCTETS];
-        let (clock, rate, mut sent) = (Clock::start(), Bitrate::new(bps), 0);
+        let (clock, rate, mut sent) = (PathClock::start(), Bitrate::new(bps), 0);
         while !is_over.load(Ordering::Relaxed) {
             let early_ns = rate.ns_for(sent).saturating_sub(clock.now_ns());
             thread::park_timeout(Duration::from_nanos(early_ns));

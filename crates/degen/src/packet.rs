@@ -1,9 +1,10 @@
 //! Packets as a TUN device with segmentation offload hands them over: many segments in one bundle,
 //! with one header and a checksum that is not finished.
 //!
-//! [`Frame::parse`] takes what was read. [`Frame::segments`] and [`Frame::wire_octets`] say what
-//! it is on the wire. [`Frame::run`] makes the bundle of some neighbouring segments, to be written
-//! to another TUN device; [`Frame::segment`] makes one segment as it stands on the wire.
+//! [`TunFrame::parse`] takes what was read. [`TunFrame::segments`] and [`TunFrame::wire_octets`]
+//! say what it is on the wire. [`TunFrame::run`] makes the bundle of some neighbouring segments, to
+//! be written to another TUN device; [`TunFrame::segment`] makes one segment as it stands on the
+//! wire.
 //!
 //! Invariant: the segments of a frame are those that a network adapter would have sent for it, and
 //! the segments of all runs of a frame together are the same.
@@ -13,7 +14,7 @@ mod headers;
 
 use std::ops::Range;
 
-use headers::{Ip, Transport};
+use headers::{Ip, OffloadTransport};
 
 /// The header before each packet: `struct virtio_net_hdr` (virtio 1.2, section 5.1.6), in
 /// little-endian order.
@@ -41,7 +42,7 @@ struct Offload {
 
 /// A packet or bundle of segments.
 #[derive(Clone, Debug)]
-pub struct Frame {
+pub struct TunFrame {
     /// The packet, and then whatever the buffer held before.
     buffer: Vec<u8>,
     octets: usize,
@@ -53,7 +54,7 @@ pub struct Frame {
 /// How a bundle falls into segments.
 #[derive(Clone, Copy, Debug)]
 struct Split {
-    transport: Transport,
+    transport: OffloadTransport,
     /// Where the payload begins.
     headers: usize,
     /// How much of it each segment has, but for the last.
@@ -62,7 +63,7 @@ struct Split {
 
 /// Some segments as one bundle: three parts for one write.
 #[derive(Debug)]
-pub struct Run<'a> {
+pub struct BundleParts<'a> {
     /// What goes before the packet.
     pub offload: [u8; OFFLOAD_OCTETS],
     /// The headers, or as much of the packet as was changed.
@@ -76,7 +77,7 @@ pub struct Run<'a> {
 #[error("a damaged packet")]
 pub struct Damaged;
 
-impl Frame {
+impl TunFrame {
     /// Takes a packet, the first `octets` of a buffer, with the header before it.
     ///
     /// # Errors
@@ -120,7 +121,7 @@ impl Frame {
         range: Range<usize>,
         marked: bool,
         scratch: &'a mut Vec<u8>,
-    ) -> Run<'a> {
+    ) -> BundleParts<'a> {
         assert!(!range.is_empty() && range.end <= self.segments(), "{range:?} of {self:?}");
         scratch.clear();
         let Some(split) = self.split else { return self.whole(marked, scratch) };
@@ -144,7 +145,7 @@ impl Frame {
         } else if range.start > 0 {
             offload.gso_type &= !GSO_ECN;
         }
-        Run { offload: offload.bytes(), headers: scratch, payload }
+        BundleParts { offload: offload.bytes(), headers: scratch, payload }
     }
 
     /// Segment `index` as it stands on the wire, its checksum finished. With `flip`, one bit behind
@@ -174,14 +175,14 @@ impl Frame {
         &self.buffer[..self.octets]
     }
 
-    fn whole<'a>(&'a self, marked: bool, scratch: &'a mut Vec<u8>) -> Run<'a> {
+    fn whole<'a>(&'a self, marked: bool, scratch: &'a mut Vec<u8>) -> BundleParts<'a> {
         let (header, payload) = self.packet().split_at(self.ip.octets());
         scratch.extend_from_slice(header);
         if marked {
             self.ip.mark(scratch);
             self.ip.finish(scratch);
         }
-        Run { offload: self.offload.bytes(), headers: scratch, payload }
+        BundleParts { offload: self.offload.bytes(), headers: scratch, payload }
     }
 
     fn payload_of(&self, split: Split, range: Range<usize>) -> &[u8] {
@@ -229,8 +230,8 @@ impl Offload {
         }
         let transport = match self.gso_type & !GSO_ECN {
             GSO_NONE => return Ok(None),
-            GSO_TCP_V4 | GSO_TCP_V6 => Transport::Tcp,
-            GSO_UDP => Transport::Udp,
+            GSO_TCP_V4 | GSO_TCP_V6 => OffloadTransport::Tcp,
+            GSO_UDP => OffloadTransport::Udp,
             _ => return Err(Damaged),
         };
         if self.flags & NEEDS_CHECKSUM == 0 || self.segment_octets == 0 {
@@ -258,16 +259,16 @@ mod tests {
     const SEQUENCE: u32 = 0xffff_f000;
     const ALL_FLAGS: u8 = 0b1001_1001;
 
-    fn parsed(offload: Offload, packet: Vec<u8>) -> Result<Frame, Damaged> {
+    fn parsed(offload: Offload, packet: Vec<u8>) -> Result<TunFrame, Damaged> {
         let octets = packet.len();
-        Frame::parse(&offload.bytes(), packet, octets)
+        TunFrame::parse(&offload.bytes(), packet, octets)
     }
 
     /// A bundle as a kernel makes it.
-    fn bundle(transport: Transport, v6: bool, payload: &[u8], each: u16) -> Frame {
+    fn bundle(transport: OffloadTransport, v6: bool, payload: &[u8], each: u16) -> TunFrame {
         let mut packet = if v6 { vec![0; 40] } else { vec![0; 20] };
         let start = packet.len();
-        let number = if transport == Transport::Tcp { 6 } else { 17 };
+        let number = if transport == OffloadTransport::Tcp { 6 } else { 17 };
         if v6 {
             (packet[0], packet[1], packet[6]) = (0x60, 0x20, number);
             (packet[8..40]).fill(0xfd);
@@ -275,17 +276,17 @@ mod tests {
             (packet[0], packet[1], packet[9]) = (0x45, 0x02, number);
             packet[12..20].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
         }
-        let mut header = vec![0; if transport == Transport::Tcp { 32 } else { 8 }];
-        if transport == Transport::Tcp {
+        let mut header = vec![0; if transport == OffloadTransport::Tcp { 32 } else { 8 }];
+        if transport == OffloadTransport::Tcp {
             header[4..8].copy_from_slice(&SEQUENCE.to_be_bytes());
             (header[12], header[13]) = (0x80, ALL_FLAGS);
         }
         packet.extend(header);
         packet.extend(payload);
         let gso_type = match (transport, v6) {
-            (Transport::Tcp, false) => GSO_TCP_V4 | GSO_ECN,
-            (Transport::Tcp, true) => GSO_TCP_V6 | GSO_ECN,
-            (Transport::Udp, _) => GSO_UDP,
+            (OffloadTransport::Tcp, false) => GSO_TCP_V4 | GSO_ECN,
+            (OffloadTransport::Tcp, true) => GSO_TCP_V6 | GSO_ECN,
+            (OffloadTransport::Udp, _) => GSO_UDP,
         };
         let offload = Offload {
             flags: NEEDS_CHECKSUM,
@@ -299,7 +300,7 @@ mod tests {
     }
 
     /// Fails unless the lengths and checksums of a packet on the wire are right; gives its payload.
-    fn verified(packet: &[u8], transport: Transport) -> Vec<u8> {
+    fn verified(packet: &[u8], transport: OffloadTransport) -> Vec<u8> {
         let ip = Ip::parse(packet).unwrap();
         let start = ip.octets();
         let (length, addresses) = match ip {
@@ -312,13 +313,13 @@ mod tests {
             }
         };
         assert_eq!(length, packet.len());
-        let number = if transport == Transport::Tcp { 6 } else { 17 };
+        let number = if transport == OffloadTransport::Tcp { 6 } else { 17 };
         let pseudo = checksum::add(number + (packet.len() - start) as u64, addresses);
         assert_eq!(checksum::fold(checksum::add(pseudo, &packet[start..])), 0xffff);
         packet[start + transport.header_octets(&packet[start..]).unwrap()..].to_vec()
     }
 
-    fn segments_of(frame: &Frame) -> Vec<Vec<u8>> {
+    fn segments_of(frame: &TunFrame) -> Vec<Vec<u8>> {
         (0..frame.segments()).map(|index| frame.segment(index, false, None)).collect()
     }
 
@@ -330,7 +331,7 @@ mod tests {
             v6: bool,
             tcp: bool,
         ) {
-            let transport = if tcp { Transport::Tcp } else { Transport::Udp };
+            let transport = if tcp { OffloadTransport::Tcp } else { OffloadTransport::Udp };
             let frame = bundle(transport, v6, &payload, each);
             let segments = segments_of(&frame);
             let sizes: Vec<usize> = segments.iter().map(Vec::len).collect();
@@ -349,7 +350,7 @@ mod tests {
             v6: bool,
             tcp: bool,
         ) {
-            let transport = if tcp { Transport::Tcp } else { Transport::Udp };
+            let transport = if tcp { OffloadTransport::Tcp } else { OffloadTransport::Udp };
             let frame = bundle(transport, v6, &payload, 1400);
             let (mut from, mut again) = (0, Vec::new());
             for cut in cuts.iter().cycle() {
@@ -395,7 +396,7 @@ mod tests {
 
     #[test]
     fn flags_are_on_the_segment_they_belong_to() {
-        let frame = bundle(Transport::Tcp, false, &[7; 3000], 1000);
+        let frame = bundle(OffloadTransport::Tcp, false, &[7; 3000], 1000);
         let flags: Vec<u8> = segments_of(&frame).iter().map(|packet| packet[20 + 13]).collect();
         assert_eq!(flags, [0b1001_0000, 0b0001_0000, 0b0001_1001]);
         let sequence = |packet: &Vec<u8>| u32::from_be_bytes(packet[24..28].try_into().unwrap());
@@ -406,17 +407,17 @@ mod tests {
     #[test]
     fn a_mark_is_set_and_the_checksum_stays_right() {
         for v6 in [false, true] {
-            let frame = bundle(Transport::Udp, v6, &[7; 3000], 1000);
+            let frame = bundle(OffloadTransport::Udp, v6, &[7; 3000], 1000);
             assert!(frame.is_markable());
             let marked = frame.segment(1, true, None);
             assert_eq!(Ip::parse(&marked).unwrap().ecn(&marked), 0b11);
-            verified(&marked, Transport::Udp);
+            verified(&marked, OffloadTransport::Udp);
         }
     }
 
     #[test]
     fn a_flip_is_one_bit_behind_the_ip_header() {
-        let frame = bundle(Transport::Tcp, false, &[7; 3000], 1000);
+        let frame = bundle(OffloadTransport::Tcp, false, &[7; 3000], 1000);
         let right = frame.segment(0, false, None);
         for number in [0, 1, 4711, u64::MAX] {
             let wrong = frame.segment(0, false, Some(number));
@@ -427,7 +428,7 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        let good = bundle(Transport::Tcp, false, &[7; 3000], 1000);
+        let good = bundle(OffloadTransport::Tcp, false, &[7; 3000], 1000);
         for change in [
             |offload: &mut Offload| offload.segment_octets = 0,
             |offload: &mut Offload| offload.checksum_start = 60_000,
@@ -442,6 +443,6 @@ mod tests {
         }
         assert!(parsed(Offload::default(), vec![0x20; 40]).is_err());
         assert!(parsed(Offload::default(), Vec::new()).is_err());
-        assert!(Frame::parse(&plain_offload(), vec![0x45; 40], 41).is_err());
+        assert!(TunFrame::parse(&plain_offload(), vec![0x45; 40], 41).is_err());
     }
 }

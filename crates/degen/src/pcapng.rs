@@ -15,14 +15,14 @@ const OUTBOUND: u32 = 2;
 
 /// A capture with one interface.
 #[derive(Debug)]
-pub struct Writer<W: Write> {
+pub struct CaptureWriter<W: Write> {
     to: W,
     block: Vec<u8>,
     /// What went wrong first; nothing is written after it, so that the file is whole up to there.
     failed: Option<io::Error>,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> CaptureWriter<W> {
     /// Begins a capture at the interface `name`.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds an IP packet; the time is nanoseconds since 1970. What goes wrong is told by
-    /// [`Writer::flush`].
+    /// [`CaptureWriter::flush`].
     pub fn packet(&mut self, time_ns: u64, inbound: bool, packet: &[u8]) {
         if self.failed.is_some() {
             return;
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_full_disk_ends_the_file_and_is_told() {
         let mut disk = [0; 200];
-        let mut writer = Writer::new(&mut disk[..], "near").unwrap();
+        let mut writer = CaptureWriter::new(&mut disk[..], "near").unwrap();
         for _ in 0..100 {
             writer.packet(0, true, &[0x45; 60]);
         }
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn blocks_have_the_length_they_say_twice() {
         let mut file = Vec::new();
-        let mut writer = Writer::new(&mut file, "near").unwrap();
+        let mut writer = CaptureWriter::new(&mut file, "near").unwrap();
         for octets in 20..24 {
             writer.packet(u64::from(u32::MAX) + 5, octets % 2 == 0, &vec![0x45; octets]);
         }

@@ -1,8 +1,8 @@
 //! One direction of a path at work: from one TUN device, through a link, to another.
 //!
 //! A thread runs [`route`] for each direction; they share nothing. Segments that arrive within
-//! [`Setup::gather_ns`] are handed on together, so that a fast path costs few wake-ups; a segment
-//! that travels alone is handed on at its time. Nothing is handed on early.
+//! [`DirectionSetup::gather_ns`] are handed on together, so that a fast path costs few wake-ups; a
+//! segment that travels alone is handed on at its time. Nothing is handed on early.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -14,48 +14,48 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::clock::{Clock, thread_cpu_ns, thread_kept_waiting_ns};
-use crate::link::{Config, Delivery, Link};
-use crate::packet::{BUNDLE_OCTETS_MAX, Frame, OFFLOAD_OCTETS, Run, plain_offload};
-use crate::pcapng::Writer;
+use crate::clock::{PathClock, thread_cpu_ns, thread_kept_waiting_ns};
+use crate::link::{Link, LinkConfig, LinkDelivery};
+use crate::packet::{BUNDLE_OCTETS_MAX, BundleParts, OFFLOAD_OCTETS, TunFrame, plain_offload};
+use crate::pcapng::CaptureWriter;
 use crate::stats::{DirectionStats, Histogram};
 use crate::tun::{self, Tun};
 use weft_units::NS_PER_SEC;
 
 /// A capture that both directions write to.
-pub type Capture = Arc<Mutex<Writer<BufWriter<File>>>>;
+pub type SharedCapture = Arc<Mutex<CaptureWriter<BufWriter<File>>>>;
 
 /// What a direction needs.
 #[derive(Debug)]
-pub struct Setup {
+pub struct DirectionSetup {
     /// Where packets come from.
     pub from: Arc<Tun>,
     /// Where they go.
     pub to: Arc<Tun>,
     /// What happens to them.
-    pub config: Config,
+    pub config: LinkConfig,
     /// What is random about that.
     pub seed: u64,
     /// How long a segment may be held back so that others go with it.
     pub gather_ns: u64,
     /// The clock of the path.
-    pub clock: Clock,
+    pub clock: PathClock,
     /// Captures of what is sent and of what arrives.
-    pub captures: [Option<Capture>; 2],
+    pub captures: [Option<SharedCapture>; 2],
     /// Where the numbers are seen.
     pub stats: Arc<Mutex<DirectionStats>>,
 }
 
 #[derive(Clone, Debug)]
-struct Segment {
-    frame: Rc<Frame>,
+struct BundleSegment {
+    frame: Rc<TunFrame>,
     index: usize,
 }
 
 /// Segments that will be written as one bundle.
 #[derive(Debug)]
 struct Gathered {
-    frame: Rc<Frame>,
+    frame: Rc<TunFrame>,
     range: Range<usize>,
     marked: bool,
     /// When the first of them was due.
@@ -64,8 +64,8 @@ struct Gathered {
 
 #[derive(Debug)]
 struct Router {
-    setup: Setup,
-    link: Link<Segment>,
+    setup: DirectionSetup,
+    link: Link<BundleSegment>,
     numbers: DirectionStats,
     late: Histogram,
     unread: Histogram,
@@ -97,7 +97,7 @@ const PUBLISH_NS: u64 = 10_000_000;
 ///
 /// # Errors
 /// A device is gone.
-pub fn route(setup: Setup, stop: BorrowedFd<'_>) -> io::Result<()> {
+pub fn route(setup: DirectionSetup, stop: BorrowedFd<'_>) -> io::Result<()> {
     tun::go_first();
     // The kernel may add 50 us to each wait otherwise.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -117,7 +117,7 @@ pub fn route(setup: Setup, stop: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 impl Router {
-    fn new(setup: Setup) -> Self {
+    fn new(setup: DirectionSetup) -> Self {
         Self {
             link: Link::new(setup.config.clone(), setup.seed),
             setup,
@@ -153,7 +153,7 @@ impl Router {
                 self.spare.push(buffer);
                 buffer = small;
             }
-            match Frame::parse(&offload, buffer, octets) {
+            match TunFrame::parse(&offload, buffer, octets) {
                 Ok(frame) => self.admit(now_ns, Rc::new(frame)),
                 Err(_) => self.numbers.damaged += 1,
             }
@@ -161,7 +161,7 @@ impl Router {
         Ok(true)
     }
 
-    fn admit(&mut self, now_ns: u64, frame: Rc<Frame>) {
+    fn admit(&mut self, now_ns: u64, frame: Rc<TunFrame>) {
         let markable = frame.is_markable();
         if self.link.in_flight_octets() > IN_FLIGHT_OCTETS_MAX {
             self.numbers.overflowed += 1;
@@ -170,7 +170,7 @@ impl Router {
         for index in 0..frame.segments() {
             let octets = frame.wire_octets(index) as u32;
             self.capture(0, now_ns, || frame.segment(index, false, None));
-            let segment = Segment { frame: Rc::clone(&frame), index };
+            let segment = BundleSegment { frame: Rc::clone(&frame), index };
             self.link.handle(now_ns, octets, markable, segment);
         }
         self.recycle(frame);
@@ -190,12 +190,17 @@ impl Router {
         left == 0
     }
 
-    fn hand_on(&mut self, delivery: Delivery<Segment>) {
-        let Delivery { packet: Segment { frame, index }, marked, corrupt, due_ns, .. } = delivery;
+    fn hand_on(&mut self, delivery: LinkDelivery<BundleSegment>) {
+        let LinkDelivery {
+            packet: BundleSegment { frame, index }, marked, corrupt, due_ns, ..
+        } = delivery;
         if corrupt.is_some() {
             self.flush();
             let packet = frame.segment(index, marked, corrupt);
-            self.write(due_ns, &Run { offload: plain_offload(), headers: &packet, payload: &[] });
+            self.write(
+                due_ns,
+                &BundleParts { offload: plain_offload(), headers: &packet, payload: &[] },
+            );
             self.capture(1, self.setup.clock.now_ns(), || packet);
             return;
         }
@@ -224,7 +229,7 @@ impl Router {
     }
 
     /// Writes segments, of which the first was due at `due_ns`.
-    fn write(&mut self, due_ns: u64, run: &Run<'_>) {
+    fn write(&mut self, due_ns: u64, run: &BundleParts<'_>) {
         self.late.record(self.setup.clock.now_ns() - due_ns);
         self.numbers.bundles_written += 1;
         self.is_untold = true;
@@ -232,8 +237,8 @@ impl Router {
     }
 
     /// Keeps the buffer of a frame that nobody needs any more.
-    fn recycle(&mut self, frame: Rc<Frame>) {
-        let Some(buffer) = Rc::into_inner(frame).map(Frame::into_buffer) else { return };
+    fn recycle(&mut self, frame: Rc<TunFrame>) {
+        let Some(buffer) = Rc::into_inner(frame).map(TunFrame::into_buffer) else { return };
         if buffer.len() == BUNDLE_OCTETS_MAX && self.spare.len() < SPARE_BUFFERS_MAX {
             self.spare.push(buffer);
         }

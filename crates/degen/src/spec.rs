@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::link::{Config, Jitter, Loss, Outage, Policer, Reorder, Stepped};
+use crate::link::{Jitter, LinkConfig, Loss, Outage, Policer, Reorder, Stepped};
 use crate::profile;
 use weft_units::{
     Bitrate, Malformed, Share, number, parse_bytes, parse_time_ns, show_bytes, show_time,
@@ -33,7 +33,7 @@ pub struct PathSpec {
 pub struct Direction {
     delay_ns: u64,
     rate: Option<Bitrate>,
-    queue: Queue,
+    queue: QueueSpec,
     loss: Share,
     burst_packets: Option<f64>,
     gilbert: Option<Loss>,
@@ -42,7 +42,7 @@ pub struct Direction {
     duplicate: Share,
     corrupt: Share,
     outages: Vec<Outage>,
-    steps: Vec<(u64, Step)>,
+    steps: Vec<(u64, ScheduleStep)>,
     mark_above_ns: Option<u64>,
     policer: Option<Policer>,
 }
@@ -50,7 +50,7 @@ pub struct Direction {
 /// How long a queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Queue {
+enum QueueSpec {
     /// One product of rate and round-trip time, and a hundred packets at least.
     #[default]
     Usual,
@@ -61,7 +61,7 @@ enum Queue {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Step {
+enum ScheduleStep {
     Rate(Bitrate),
     Loss(Share),
     DelayNs(u64),
@@ -230,7 +230,7 @@ impl PathSpec {
     }
 
     /// The two directions as links have them, forward first.
-    pub fn links(&self) -> [Config; 2] {
+    pub fn links(&self) -> [LinkConfig; 2] {
         [&self.forward, &self.back].map(|direction| direction.config(self.rtt_ns()))
     }
 
@@ -239,7 +239,7 @@ impl PathSpec {
         let rtt_ns = self.rtt_ns();
         let of = |direction: &Direction| {
             let rates = direction.steps.iter().filter_map(|(_, step)| match step {
-                Step::Rate(rate) => Some(*rate),
+                ScheduleStep::Rate(rate) => Some(*rate),
                 _ => None,
             });
             let fastest = rates.chain(direction.rate).max()?;
@@ -290,25 +290,25 @@ impl Direction {
 
     fn queue_octets_max(&self, rtt_ns: u64) -> u64 {
         let first_step = self.steps.iter().find_map(|(_, step)| match step {
-            Step::Rate(rate) => Some(*rate),
+            ScheduleStep::Rate(rate) => Some(*rate),
             _ => None,
         });
         let bdp_octets = self.rate.or(first_step).map_or(0, |rate| rate.bytes_in(rtt_ns));
         match self.queue {
-            Queue::Usual => bdp_octets.max(QUEUE_OCTETS_MIN),
-            Queue::Bdp(times) => (bdp_octets as f64 * times) as u64,
-            Queue::Octets(octets) => octets,
+            QueueSpec::Usual => bdp_octets.max(QUEUE_OCTETS_MIN),
+            QueueSpec::Bdp(times) => (bdp_octets as f64 * times) as u64,
+            QueueSpec::Octets(octets) => octets,
         }
     }
 
-    fn config(&self, rtt_ns: u64) -> Config {
+    fn config(&self, rtt_ns: u64) -> LinkConfig {
         let loss = |share| match (self.gilbert, self.burst_packets) {
             (Some(gilbert), _) => gilbert,
             (None, Some(packets)) => Loss::bursts(share, packets),
             (None, None) if share == Share::NONE => Loss::None,
             (None, None) => Loss::Independent(share),
         };
-        let mut config = Config {
+        let mut config = LinkConfig {
             queue_octets_max: self.queue_octets_max(rtt_ns),
             jitter: self.jitter,
             reorder: self.reorder,
@@ -317,25 +317,25 @@ impl Direction {
             outages: self.outages.clone(),
             mark_above_ns: self.mark_above_ns,
             policer: self.policer,
-            ..Config::default()
+            ..LinkConfig::default()
         };
         config.rate = self.stepped(self.rate, |step| match step {
-            Step::Rate(rate) => Some(Some(rate)),
+            ScheduleStep::Rate(rate) => Some(Some(rate)),
             _ => None,
         });
         config.loss = self.stepped(loss(self.loss), |step| match step {
-            Step::Loss(share) => Some(loss(share)),
+            ScheduleStep::Loss(share) => Some(loss(share)),
             _ => None,
         });
         config.delay_ns = self.stepped(self.delay_ns, |step| match step {
-            Step::DelayNs(delay_ns) => Some(delay_ns),
+            ScheduleStep::DelayNs(delay_ns) => Some(delay_ns),
             _ => None,
         });
         config
     }
 
     /// A value with the steps that are its own.
-    fn stepped<T: Copy>(&self, first: T, own: impl Fn(Step) -> Option<T>) -> Stepped<T> {
+    fn stepped<T: Copy>(&self, first: T, own: impl Fn(ScheduleStep) -> Option<T>) -> Stepped<T> {
         let steps = self.steps.iter();
         Stepped::new(first, steps.filter_map(|(at_ns, step)| Some((*at_ns, own(*step)?))).collect())
     }
@@ -394,15 +394,15 @@ fn pair(value: &str) -> Result<(&str, &str), Malformed> {
     value.split_once(':').ok_or_else(|| Malformed::new(value, PAIR))
 }
 
-fn parse_queue(value: &str) -> Result<Queue, Malformed> {
+fn parse_queue(value: &str) -> Result<QueueSpec, Malformed> {
     if let Some(times) = value.strip_suffix("bdp") {
-        return number(times).map(Queue::Bdp).ok_or_else(|| Malformed::new(value, QUEUE));
+        return number(times).map(QueueSpec::Bdp).ok_or_else(|| Malformed::new(value, QUEUE));
     }
     if value.ends_with(|c: char| c.is_ascii_digit()) {
         // netem's limit is in packets: a number alone would be taken for that.
         return Err(Malformed::new(value, QUEUE));
     }
-    parse_bytes(value).map(Queue::Octets).map_err(|_| Malformed::new(value, QUEUE))
+    parse_bytes(value).map(QueueSpec::Octets).map_err(|_| Malformed::new(value, QUEUE))
 }
 
 fn parse_gilbert(value: &str) -> Result<Loss, Malformed> {
@@ -445,12 +445,12 @@ fn parse_outage(value: &str) -> Result<Outage, Malformed> {
     Ok(outage)
 }
 
-fn parse_step(value: &str) -> Result<(u64, Step), Malformed> {
+fn parse_step(value: &str) -> Result<(u64, ScheduleStep), Malformed> {
     let (at, change) = value.split_once(':').ok_or_else(|| Malformed::new(value, STEP))?;
     let step = match change.split_once('=') {
-        Some(("rate", rate)) => Step::Rate(rate.parse()?),
-        Some(("loss", loss)) => Step::Loss(loss.parse()?),
-        Some(("delay", delay)) => Step::DelayNs(parse_time_ns(delay)?),
+        Some(("rate", rate)) => ScheduleStep::Rate(rate.parse()?),
+        Some(("loss", loss)) => ScheduleStep::Loss(loss.parse()?),
+        Some(("delay", delay)) => ScheduleStep::DelayNs(parse_time_ns(delay)?),
         _ => return Err(Malformed::new(value, STEP)),
     };
     Ok((parse_time_ns(at)?, step))

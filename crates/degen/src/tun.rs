@@ -14,7 +14,7 @@ use rustix::ioctl::{self, IntegerSetter, Opcode, Setter, Updater};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::packet::{OFFLOAD_OCTETS, Run};
+use crate::packet::{BundleParts, OFFLOAD_OCTETS};
 
 /// A TUN device with segmentation offload both ways. Reading and writing never wait.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl Tun {
     ///
     /// # Errors
     /// The kernel does not take it.
-    pub fn write(&self, run: &Run<'_>) -> io::Result<()> {
+    pub fn write(&self, run: &BundleParts<'_>) -> io::Result<()> {
         let parts = [&run.offload, run.headers, run.payload].map(IoSlice::new);
         rustix::io::writev(&self.0, &parts)?;
         Ok(())

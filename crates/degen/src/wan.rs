@@ -14,17 +14,17 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::clock::Clock;
+use crate::clock::PathClock;
 use crate::namespace::Namespace;
-use crate::pcapng::Writer;
-use crate::router::{Capture, Setup, route};
+use crate::pcapng::CaptureWriter;
+use crate::router::{DirectionSetup, SharedCapture, route};
 use crate::spec::PathSpec;
 use crate::stats::{DirectionStats, Report};
 use crate::tun::{Interface, Tun};
 
 /// One end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Side {
+pub enum PathSide {
     /// Where CMD runs.
     Near,
     /// Where the server runs.
@@ -44,9 +44,9 @@ pub struct Captures {
 #[derive(Debug)]
 pub struct Wan {
     spec: PathSpec,
-    clock: Clock,
+    clock: PathClock,
     sides: [Namespace; 2],
-    captures: [Option<Capture>; 2],
+    captures: [Option<SharedCapture>; 2],
     stats: [Arc<Mutex<DirectionStats>>; 2],
     /// Closing it stops the routers.
     stop: Option<PipeWriter>,
@@ -60,7 +60,7 @@ const GATHER_NS_MAX: u64 = 50_000;
 const SOCKET_OCTETS_MIN: u64 = 32 << 20;
 const SOCKET_OCTETS_MAX: u64 = 1 << 30;
 
-impl Side {
+impl PathSide {
     /// Its address.
     pub fn v4(self) -> Ipv4Addr {
         match self {
@@ -93,18 +93,18 @@ impl Wan {
     /// Name spaces or devices cannot be made, or a capture cannot be written.
     pub fn build(spec: PathSpec, captures: &Captures) -> Result<Self> {
         let sides = [Namespace::create()?, Namespace::create()?];
-        let tuns =
-            [Side::Near, Side::Far].map(|side| open_device(&sides[side as usize], &spec, side));
+        let tuns = [PathSide::Near, PathSide::Far]
+            .map(|side| open_device(&sides[side as usize], &spec, side));
         let [near, far] = tuns;
         let tuns = [Arc::new(near?), Arc::new(far?)];
         let captures = [
-            open_capture(captures.near.as_deref(), Side::Near)?,
-            open_capture(captures.far.as_deref(), Side::Far)?,
+            open_capture(captures.near.as_deref(), PathSide::Near)?,
+            open_capture(captures.far.as_deref(), PathSide::Far)?,
         ];
         let (stopped, stop) = io::pipe()?;
         let mut wan = Self {
             spec,
-            clock: Clock::start(),
+            clock: PathClock::start(),
             sides,
             captures,
             stats: Default::default(),
@@ -120,7 +120,7 @@ impl Wan {
         let names = ["forward", "back"];
         for (direction, config) in self.spec.links().into_iter().enumerate() {
             let (from, to) = (direction, 1 - direction);
-            let setup = Setup {
+            let setup = DirectionSetup {
                 from: Arc::clone(&tuns[from]),
                 to: Arc::clone(&tuns[to]),
                 config,
@@ -139,15 +139,15 @@ impl Wan {
     }
 
     /// The name space of a side.
-    pub fn namespace(&self, side: Side) -> &Namespace {
+    pub fn namespace(&self, side: PathSide) -> &Namespace {
         &self.sides[side as usize]
     }
 
     /// How it is.
     pub fn report(&self) -> Report {
         let [mut forward, mut back] = [0, 1].map(|direction| self.direction(direction));
-        forward.overrun = self.overrun(Side::Near);
-        back.overrun = self.overrun(Side::Far);
+        forward.overrun = self.overrun(PathSide::Near);
+        back.overrun = self.overrun(PathSide::Far);
         let complaints = [forward.complaints("forward"), back.complaints("back")].concat();
         let elapsed_ns = self.clock.now_ns();
         Report { elapsed_ns, forward, back, complaints, path: self.spec.clone() }
@@ -158,7 +158,7 @@ impl Wan {
     }
 
     /// What the device of `side` dropped because nobody read it.
-    fn overrun(&self, side: Side) -> u64 {
+    fn overrun(&self, side: PathSide) -> u64 {
         let read = self.namespace(side).within(|| fs::read_to_string("/proc/thread-self/net/dev"));
         let Ok(Ok(table)) = read else { return 0 };
         // Eight columns of what was received, then what was sent: octets, packets, errors, drops.
@@ -187,7 +187,7 @@ impl Wan {
     }
 }
 
-fn open_device(namespace: &Namespace, spec: &PathSpec, side: Side) -> Result<Tun> {
+fn open_device(namespace: &Namespace, spec: &PathSpec, side: PathSide) -> Result<Tun> {
     namespace.try_set(&settings(spec.octets_in_flight_max()))?;
     let interface = Interface { name: DEVICE, mtu: spec.mtu, v4: side.v4(), v6: side.v6() };
     let made = namespace.within(|| Tun::create(interface))?;
@@ -221,9 +221,9 @@ fn settings(octets_in_flight: u64) -> [(&'static str, String); 7] {
     ]
 }
 
-fn open_capture(path: Option<&Path>, side: Side) -> Result<Option<Capture>> {
+fn open_capture(path: Option<&Path>, side: PathSide) -> Result<Option<SharedCapture>> {
     let Some(path) = path else { return Ok(None) };
-    let open = || Writer::new(BufWriter::new(File::create(path)?), side.name());
+    let open = || CaptureWriter::new(BufWriter::new(File::create(path)?), side.name());
     let writer = open().with_context(|| format!("{}", path.display()))?;
     Ok(Some(Arc::new(Mutex::new(writer))))
 }

@@ -6,25 +6,25 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::link::{Link, What, meaning};
+use crate::link::{LinkCompletion, StreamLink, meaning};
 use crate::pattern;
-use crate::run::{Verdict, Work};
-use crate::test::{Amount, Operation, Test};
-use crate::verbs::{Act, Domain};
+use crate::run::{DataCheck, TestWork};
+use crate::test::{Test, TestAmount, TestOperation};
+use crate::verbs::{Act, VerbsDomain};
 
 /// All streams of a side, active and passive ends.
 pub struct Pump {
-    domain: Rc<Domain>,
+    domain: Rc<VerbsDomain>,
     lanes: Vec<Lane>,
     /// Whether something was complete, or posted, in the turn.
-    completed: Vec<(usize, What)>,
+    completed: Vec<(usize, LinkCompletion)>,
 }
 
 /// A stream's end.
 struct Lane {
-    link: Link,
-    plan: Plan,
-    state: State,
+    link: StreamLink,
+    plan: LanePlan,
+    state: LaneState,
     posted: u64,
     /// Own messages that are complete, or those received.
     done: u64,
@@ -38,7 +38,7 @@ struct Lane {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LaneState {
     Passive,
     Posting,
     Draining,
@@ -48,8 +48,8 @@ enum State {
 
 /// What all lanes have in common.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
-    operation: Operation,
+struct LanePlan {
+    operation: TestOperation,
     depth: u32,
     list: u32,
     receives: u64,
@@ -59,16 +59,16 @@ struct Plan {
 
 impl Pump {
     /// Begins as soon as it gets its first turn.
-    pub fn new(domain: Rc<Domain>, links: Vec<Link>, test: &Test) -> Self {
-        let plan = Plan {
+    pub fn new(domain: Rc<VerbsDomain>, links: Vec<StreamLink>, test: &Test) -> Self {
+        let plan = LanePlan {
             operation: test.operation,
             depth: test.depth,
             list: test.list(),
             receives: test.receives().into(),
             verify: test.verify,
             messages: match test.amount {
-                Amount::Messages(count) => Some(count),
-                Amount::Seconds(_) => None,
+                TestAmount::Messages(count) => Some(count),
+                TestAmount::Seconds(_) => None,
             },
         };
         let lanes = links.into_iter().map(|link| Lane::new(link, plan, test)).collect();
@@ -76,7 +76,7 @@ impl Pump {
     }
 }
 
-impl Work for Pump {
+impl TestWork for Pump {
     fn turn(&mut self, _now: Instant) -> Result<bool> {
         let Self { domain, lanes, completed } = self;
         completed.clear();
@@ -94,8 +94,8 @@ impl Work for Pump {
     }
 
     fn stop(&mut self) {
-        for lane in self.lanes.iter_mut().filter(|lane| lane.state == State::Posting) {
-            lane.state = State::Draining;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.state == LaneState::Posting) {
+            lane.state = LaneState::Draining;
         }
     }
 
@@ -105,29 +105,31 @@ impl Work for Pump {
     }
 
     fn is_delivered(&self) -> bool {
-        self.lanes.iter().all(|lane| matches!(lane.state, State::Delivered | State::Passive))
+        self.lanes
+            .iter()
+            .all(|lane| matches!(lane.state, LaneState::Delivered | LaneState::Passive))
     }
 
     fn needs_turns(&self) -> bool {
         self.lanes.iter().any(|lane| match lane.state {
-            State::Passive => lane.plan.operation == Operation::Send,
-            state => state != State::Delivered,
+            LaneState::Passive => lane.plan.operation == TestOperation::Send,
+            state => state != LaneState::Delivered,
         })
     }
 
     fn has_heard(&self, theirs: &[u64]) -> bool {
-        let passive = self.lanes.iter().filter(|lane| lane.state == State::Passive);
+        let passive = self.lanes.iter().filter(|lane| lane.state == LaneState::Passive);
         passive
             .zip(theirs)
-            .all(|(lane, sent)| lane.plan.operation != Operation::Send || lane.done >= *sent)
+            .all(|(lane, sent)| lane.plan.operation != TestOperation::Send || lane.done >= *sent)
     }
 
-    fn check(&mut self, theirs: &[u64]) -> Verdict {
-        let mut verdict = Verdict::default();
+    fn check(&mut self, theirs: &[u64]) -> DataCheck {
+        let mut verdict = DataCheck::default();
         let mut theirs = theirs.iter();
         for lane in &mut self.lanes {
             let written = match lane.state {
-                State::Passive => *theirs.next().unwrap_or(&0),
+                LaneState::Passive => *theirs.next().unwrap_or(&0),
                 _ => 0,
             };
             let (checked, wrong) = lane.check(written);
@@ -139,14 +141,14 @@ impl Work for Pump {
 }
 
 impl Lane {
-    fn new(mut link: Link, plan: Plan, test: &Test) -> Self {
-        let state = if link.active { State::Posting } else { State::Passive };
+    fn new(mut link: StreamLink, plan: LanePlan, test: &Test) -> Self {
+        let state = if link.active { LaneState::Posting } else { LaneState::Passive };
         match (link.active, plan.operation) {
-            (true, Operation::Write) => link.prepare(Act::Write, plan.list),
-            (true, Operation::Read) => link.prepare(Act::Read, plan.list),
-            (true, Operation::Send) => link.prepare(Act::Send, plan.list),
-            (true, Operation::Atomic) => link.prepare(Act::FetchAdd, plan.list),
-            (false, Operation::Send) => link.prepare_credit(),
+            (true, TestOperation::Write) => link.prepare(Act::Write, plan.list),
+            (true, TestOperation::Read) => link.prepare(Act::Read, plan.list),
+            (true, TestOperation::Send) => link.prepare(Act::Send, plan.list),
+            (true, TestOperation::Atomic) => link.prepare(Act::FetchAdd, plan.list),
+            (false, TestOperation::Send) => link.prepare_credit(),
             (false, _) => {}
         }
         let draft = if plan.verify { vec![0; test.octets as usize] } else { Vec::new() };
@@ -156,13 +158,13 @@ impl Lane {
             state,
             posted: 0,
             done: 0,
-            allowed: if plan.operation == Operation::Send { plan.receives } else { u64::MAX },
+            allowed: if plan.operation == TestOperation::Send { plan.receives } else { u64::MAX },
             lists: VecDeque::new(),
             outstanding: 0,
             wrong: 0,
             draft,
         };
-        if plan.verify && plan.operation == Operation::Read && state == State::Passive {
+        if plan.verify && plan.operation == TestOperation::Read && state == LaneState::Passive {
             (0..lane.link.slots()).for_each(|slot| lane.fill(slot, slot));
         }
         lane
@@ -179,17 +181,17 @@ impl Lane {
         pattern::matches(&self.draft, self.link.index as u64, number)
     }
 
-    fn complete(&mut self, what: What) -> Result<()> {
+    fn complete(&mut self, what: LinkCompletion) -> Result<()> {
         match (self.state, what) {
-            (State::Passive, What::Received) => self.receive(),
+            (LaneState::Passive, LinkCompletion::Received) => self.receive(),
             // Credit that has left.
-            (State::Passive, What::Sent) => Ok(()),
-            (State::Flushing, What::Sent) => {
-                self.state = State::Delivered;
+            (LaneState::Passive, LinkCompletion::Sent) => Ok(()),
+            (LaneState::Flushing, LinkCompletion::Sent) => {
+                self.state = LaneState::Delivered;
                 Ok(())
             }
-            (_, What::Sent) => self.sent(),
-            (_, What::Received) => {
+            (_, LinkCompletion::Sent) => self.sent(),
+            (_, LinkCompletion::Received) => {
                 self.allowed += u64::from(self.plan.list);
                 self.link.receive(0)
             }
@@ -213,7 +215,7 @@ impl Lane {
         let count = self.lists.pop_front().unwrap_or(0);
         ensure!(count > 0, "more requests are complete than were posted");
         self.outstanding -= count;
-        if self.plan.verify && self.plan.operation == Operation::Read {
+        if self.plan.verify && self.plan.operation == TestOperation::Read {
             for number in self.done..self.done + u64::from(count) {
                 let slot = number % self.link.slots();
                 self.wrong += u64::from(!self.holds(slot, slot));
@@ -229,10 +231,10 @@ impl Lane {
     /// Posts what may be posted; whether anything was.
     fn feed(&mut self) -> Result<bool> {
         let mut busy = false;
-        while self.state == State::Posting {
+        while self.state == LaneState::Posting {
             let left = self.plan.messages.map_or(u64::MAX, |all| all - self.posted);
             if left == 0 {
-                self.state = State::Draining;
+                self.state = LaneState::Draining;
                 break;
             }
             let whole = left.min(self.plan.list.into());
@@ -243,9 +245,9 @@ impl Lane {
             self.post(whole as u32)?;
             busy = true;
         }
-        if self.state == State::Draining && self.outstanding == 0 {
+        if self.state == LaneState::Draining && self.outstanding == 0 {
             self.link.flush()?;
-            self.state = State::Flushing;
+            self.state = LaneState::Flushing;
         }
         Ok(busy)
     }
@@ -256,7 +258,7 @@ impl Lane {
             for at in 0..count {
                 let number = self.posted + u64::from(at);
                 let slot = number % self.link.slots();
-                if self.plan.verify && self.plan.operation != Operation::Read {
+                if self.plan.verify && self.plan.operation != TestOperation::Read {
                     self.fill(slot, number);
                 }
                 self.link.aim(at as usize, slot, slot);
@@ -275,10 +277,9 @@ impl Lane {
             return (0, 0);
         }
         match (self.state, self.plan.operation) {
-            (State::Passive, Operation::Send) | (State::Delivered, Operation::Read) => {
-                (self.done, self.wrong)
-            }
-            (State::Passive, Operation::Write) => {
+            (LaneState::Passive, TestOperation::Send)
+            | (LaneState::Delivered, TestOperation::Read) => (self.done, self.wrong),
+            (LaneState::Passive, TestOperation::Write) => {
                 let first = written.saturating_sub(self.link.slots());
                 let wrong = (first..written)
                     .filter(|&number| !self.holds(number % self.link.slots(), number))

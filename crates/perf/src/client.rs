@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::control::{Control, Message};
-use crate::meeting::{Meet, Meeting, Token};
-use crate::report::Report;
-use crate::run::{SILENT_MAX, Side, prepare, run};
+use crate::control::{ControlConn, ControlMessage};
+use crate::meeting::{Meet, Meeting, StreamToken};
+use crate::report::ClientReport;
+use crate::run::{SILENT_MAX, TestSide, prepare, run};
 use crate::server::address;
 use crate::test::Test;
 use crate::verbs::Cm;
@@ -24,7 +24,7 @@ const INTERRUPTED: i32 = 130;
 
 /// What a client was told.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ClientOptions {
     /// The server.
     pub host: String,
     /// Its port.
@@ -39,7 +39,7 @@ pub struct Options {
 
 /// How a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ClientOutcome {
     /// All was measured.
     Whole,
     /// Somebody wanted it to end, and what was measured until then has been said.
@@ -52,34 +52,34 @@ pub enum End {
 ///
 /// # Errors
 /// The server cannot be reached or refuses, or a request failed.
-pub fn measure(options: &Options) -> Result<End> {
-    let mut report = Report::new(options);
+pub fn measure(options: &ClientOptions) -> Result<ClientOutcome> {
+    let mut report = ClientReport::new(options);
     let ended = measure_into(options, &mut report);
     report.finish(ended.as_ref().err())?;
     ended
 }
 
-fn measure_into(options: &Options, report: &mut Report) -> Result<End> {
+fn measure_into(options: &ClientOptions, report: &mut ClientReport) -> Result<ClientOutcome> {
     options.tests.iter().try_for_each(Test::check)?;
     let (host, port) = (&options.host, options.port);
     let stream = TcpStream::connect((host.as_str(), port)).with_context(|| {
         format!("no `weft perf server` can be reached at {host}, port {port} of TCP")
     })?;
-    let mut control = Control::new(stream)?;
+    let mut control = ControlConn::new(stream)?;
     let interrupted = interrupts()?;
-    let mut end = End::Whole;
+    let mut end = ClientOutcome::Whole;
     for test in &options.tests {
         match one(options, test, &mut control, &interrupted, report) {
-            Ok(wrong) if wrong > 0 => end = End::Wrong,
+            Ok(wrong) if wrong > 0 => end = ClientOutcome::Wrong,
             Ok(_) => {}
             Err(error) => {
                 // A server that is gone need not be told.
-                let _ = control.say(&Message::Refused { reason: format!("{error:#}") });
+                let _ = control.say(&ControlMessage::Refused { reason: format!("{error:#}") });
                 return Err(error);
             }
         }
         if interrupted.load(Ordering::Relaxed) {
-            return Ok(End::Interrupted);
+            return Ok(ClientOutcome::Interrupted);
         }
     }
     Ok(end)
@@ -97,34 +97,39 @@ fn interrupts() -> Result<Arc<AtomicBool>> {
 
 /// One test; how many messages were not as they should be.
 fn one(
-    options: &Options,
+    options: &ClientOptions,
     test: &Test,
-    control: &mut Control,
+    control: &mut ControlConn,
     interrupted: &AtomicBool,
-    report: &mut Report,
+    report: &mut ClientReport,
 ) -> Result<u64> {
     let cm = Cm::new()?;
     let meeting = meet(options, test, control, &cm)?;
     report.begin(test, &meeting.device)?;
     let prepared = prepare(meeting, test, true);
-    control.say(&Message::Start)?;
+    control.say(&ControlMessage::Start)?;
     let mut told = Ok(());
     let observe = &mut |interval: &_| {
         if told.is_ok() {
             told = report.interval(test, interval);
         }
     };
-    let side = Side { test, control, interrupted, tells: false, patience: SILENT_MAX, observe };
+    let side = TestSide { test, control, interrupted, tells: false, patience: SILENT_MAX, observe };
     let ended = run(side, prepared)?;
     told?;
     report.end(test, &ended)?;
     Ok(ended.verdict.wrong)
 }
 
-fn meet(options: &Options, test: &Test, control: &mut Control, cm: &Cm) -> Result<Meeting> {
-    control.say(&Message::Test { test: test.clone() })?;
+fn meet(
+    options: &ClientOptions,
+    test: &Test,
+    control: &mut ControlConn,
+    cm: &Cm,
+) -> Result<Meeting> {
+    control.say(&ControlMessage::Test { test: test.clone() })?;
     let (port, token) = match control.expect(PATIENCE)? {
-        Message::Ready { port, token } => (port, parse_token(&token)?),
+        ControlMessage::Ready { port, token } => (port, parse_token(&token)?),
         other => bail!("the other side said {other:?} instead of that it is ready"),
     };
     let to = SocketAddr::new(address(control.stream().peer_addr()?).ip(), port);
@@ -137,13 +142,13 @@ fn meet(options: &Options, test: &Test, control: &mut Control, cm: &Cm) -> Resul
         return Ok(meeting);
     }
     match control.expect(PATIENCE)? {
-        Message::Connected => Ok(meeting),
+        ControlMessage::Connected => Ok(meeting),
         other => bail!("the other side said {other:?} instead of that all is connected"),
     }
 }
 
-fn parse_token(text: &str) -> Result<Token> {
-    let mut token = Token::default();
+fn parse_token(text: &str) -> Result<StreamToken> {
+    let mut token = StreamToken::default();
     let whole = text.len() == 2 * token.len() && text.is_ascii();
     ensure!(whole, "the other side's token is none");
     for (at, octet) in token.iter_mut().enumerate() {

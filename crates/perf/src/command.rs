@@ -6,25 +6,25 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weft_units::parse_bytes_u32;
 
-use crate::client::{self, End};
+use crate::client::{self, ClientOutcome};
 use crate::run::SILENT_MAX;
 use crate::server;
-use crate::test::{Amount, Operation, Test, VERSION, depth_for};
+use crate::test::{Test, TestAmount, TestOperation, VERSION, depth_for};
 
 /// The arguments.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_long_help = SECTIONS)]
 #[command(arg_required_else_help = true, subcommand_negates_reqs = true)]
-pub struct Command {
+pub struct PerfArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<PerfCommand>,
 
     #[command(flatten)]
     client: Client,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum PerfCommand {
     /// Wait for clients, and serve one after another
     ///
     /// What is measured is the client's to say. Ports: TCP for what the two say to each other at
@@ -36,14 +36,14 @@ enum What {
 
 /// Where: the same for both sides.
 #[derive(Clone, Debug, Args)]
-struct Place {
+struct PortArgs {
     /// The server's port of TCP; the streams have the next one
     #[arg(short, long, default_value_t = PORT)]
     port: u16,
 
     /// What the streams go by [default: what the other side takes, Shuttle first]
     #[arg(long, value_name = "TRANSPORT")]
-    transport: Option<Transport>,
+    transport: Option<TransportChoice>,
 
     /// The only device that will do: weft0, weft_iw0, or an adapter of this machine
     #[arg(short, long, value_name = "DEVICE")]
@@ -59,7 +59,7 @@ struct Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Transport {
+enum TransportChoice {
     /// Shuttle where the other side takes it, else iWARP
     Auto,
     /// Over UDP, by weft0
@@ -71,7 +71,7 @@ enum Transport {
 #[derive(Clone, Debug, Args)]
 struct Server {
     #[command(flatten)]
-    place: Place,
+    place: PortArgs,
 
     /// End after one client
     #[arg(short = '1', long)]
@@ -91,11 +91,11 @@ struct Client {
     host: Option<String>,
 
     #[command(flatten)]
-    place: Place,
+    place: PortArgs,
 
     /// What is measured [default: write; with --latency send]
     #[arg(long, value_name = "OPERATION")]
-    op: Option<Operation>,
+    op: Option<TestOperation>,
 
     /// Measure how long single messages take, instead of how many go through
     #[arg(long)]
@@ -220,11 +220,11 @@ pub struct Surroundings {
     pub weft: bool,
 }
 
-impl Command {
-    fn place(&self) -> &Place {
+impl PerfArgs {
+    fn place(&self) -> &PortArgs {
         match &self.what {
-            Some(What::Server(server)) => &server.place,
-            Some(What::Client(client)) => &client.place,
+            Some(PerfCommand::Server(server)) => &server.place,
+            Some(PerfCommand::Client(client)) => &client.place,
             None => &self.client.place,
         }
     }
@@ -236,9 +236,9 @@ impl Command {
         let mut transport = place.transport;
         match place.device.as_deref() {
             Some(name) if name == own_name.unwrap_or(SHUTTLE_DEVICE) => {
-                transport = transport.or(Some(Transport::Shuttle));
+                transport = transport.or(Some(TransportChoice::Shuttle));
             }
-            Some(IWARP_DEVICE) => transport = transport.or(Some(Transport::Iwarp)),
+            Some(IWARP_DEVICE) => transport = transport.or(Some(TransportChoice::Iwarp)),
             Some(_) => around.weft = false,
             None => {}
         }
@@ -256,16 +256,18 @@ impl Command {
 }
 
 /// Does what the arguments say, with what is around now; the result is the exit status.
-pub fn main(command: &Command) -> u8 {
+pub fn main(command: &PerfArgs) -> u8 {
     let ended = match &command.what {
-        Some(What::Server(server)) => server::serve(&server.options()).map(|()| End::Whole),
-        Some(What::Client(client)) => client::measure(&client.options()),
+        Some(PerfCommand::Server(server)) => {
+            server::serve(&server.options()).map(|()| ClientOutcome::Whole)
+        }
+        Some(PerfCommand::Client(client)) => client::measure(&client.options()),
         None => client::measure(&command.client.options()),
     };
     match ended {
-        Ok(End::Whole) => 0,
-        Ok(End::Wrong) => FAILURE,
-        Ok(End::Interrupted) => INTERRUPTED,
+        Ok(ClientOutcome::Whole) => 0,
+        Ok(ClientOutcome::Wrong) => FAILURE,
+        Ok(ClientOutcome::Interrupted) => INTERRUPTED,
         Err(error) => {
             eprintln!("weft perf: {error:#}");
             FAILURE
@@ -274,23 +276,23 @@ pub fn main(command: &Command) -> u8 {
 }
 
 impl Server {
-    fn options(&self) -> server::Options {
-        let Place { port, device, .. } = self.place.clone();
+    fn options(&self) -> server::ServerOptions {
+        let PortArgs { port, device, .. } = self.place.clone();
         let patience = Duration::from_secs(self.patience);
-        server::Options { port, one_off: self.one_off, device, patience }
+        server::ServerOptions { port, one_off: self.one_off, device, patience }
     }
 }
 
 impl Client {
-    fn options(&self) -> client::Options {
+    fn options(&self) -> client::ClientOptions {
         let tests = self.sizes().into_iter().map(|octets| self.test(octets)).collect();
-        let Place { port, device, .. } = self.place.clone();
+        let PortArgs { port, device, .. } = self.place.clone();
         let host = self.host.clone().unwrap_or_default();
-        client::Options { host, port, tests, device, json: self.json }
+        client::ClientOptions { host, port, tests, device, json: self.json }
     }
 
-    fn operation(&self) -> Operation {
-        self.op.unwrap_or(if self.latency { Operation::Send } else { Operation::Write })
+    fn operation(&self) -> TestOperation {
+        self.op.unwrap_or(if self.latency { TestOperation::Send } else { TestOperation::Write })
     }
 
     fn sizes(&self) -> Vec<u32> {
@@ -301,7 +303,7 @@ impl Client {
             return self.size.clone();
         }
         vec![match (self.operation(), self.latency) {
-            (Operation::Atomic, _) => ATOMIC_SIZE,
+            (TestOperation::Atomic, _) => ATOMIC_SIZE,
             (_, true) => LATENCY_SIZE,
             (_, false) => SIZE,
         }]
@@ -319,7 +321,7 @@ impl Client {
             streams: self.streams,
             up: !self.reverse,
             down: self.reverse || self.bidirectional,
-            amount: self.count.map_or(Amount::Seconds(seconds), Amount::Messages),
+            amount: self.count.map_or(TestAmount::Seconds(seconds), TestAmount::Messages),
             omit_s: self.omit,
             depth: self.depth.unwrap_or(depth_for(octets, ways)),
             events: self.events,
@@ -338,18 +340,18 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Whole {
         #[command(flatten)]
-        command: Command,
+        command: PerfArgs,
     }
 
-    fn parse(line: &str) -> Command {
+    fn parse(line: &str) -> PerfArgs {
         let words = format!("perf {line}");
         Whole::try_parse_from(words.split_whitespace()).unwrap().command
     }
 
-    fn client(line: &str) -> client::Options {
+    fn client(line: &str) -> client::ClientOptions {
         match parse(line) {
-            Command { what: None, client } => client.options(),
-            Command { what: Some(What::Client(client)), .. } => client.options(),
+            PerfArgs { what: None, client } => client.options(),
+            PerfArgs { what: Some(PerfCommand::Client(client)), .. } => client.options(),
             other => panic!("{other:?}"),
         }
     }
@@ -360,8 +362,8 @@ mod tests {
             let options = client(line);
             let test = &options.tests[0];
             assert_eq!((options.host.as_str(), options.port), ("192.0.2.1", PORT));
-            assert_eq!((test.operation, test.octets), (Operation::Write, SIZE));
-            assert_eq!(test.amount, Amount::Seconds(10.0));
+            assert_eq!((test.operation, test.octets), (TestOperation::Write, SIZE));
+            assert_eq!(test.amount, TestAmount::Seconds(10.0));
             test.check().unwrap();
         }
     }
@@ -382,12 +384,13 @@ mod tests {
             tests.iter().for_each(|test| test.check().unwrap());
         }
         assert_eq!(client("h -a").tests.len(), 23);
-        assert_eq!(client("h --latency").tests[0].operation, Operation::Send);
+        assert_eq!(client("h --latency").tests[0].operation, TestOperation::Send);
     }
 
     #[test]
     fn a_server_needs_nothing() {
-        let Command { what: Some(What::Server(server)), .. } = parse("server -1 -p 0") else {
+        let PerfArgs { what: Some(PerfCommand::Server(server)), .. } = parse("server -1 -p 0")
+        else {
             panic!("no server");
         };
         let options = server.options();

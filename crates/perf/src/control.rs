@@ -1,11 +1,11 @@
 //! What the two sides say to each other over TCP: one JSON object on each line.
 //!
-//! Order: the client sends a [`Test`]; the server answers [`Message::Ready`] or
-//! [`Message::Refused`]; when all streams are connected the server says so, and the client says
-//! [`Message::Start`]. During the test either side may say [`Message::Progress`] and
-//! [`Message::Stop`]. Each says [`Message::Done`] when its own requests are, and
-//! [`Message::Verdict`] when it has heard that. Invariant: a line is bounded, and a message that is
-//! not in its turn ends the session.
+//! Order: the client sends a [`Test`]; the server answers [`ControlMessage::Ready`] or
+//! [`ControlMessage::Refused`]; when all streams are connected the server says so, and the client
+//! says [`ControlMessage::Start`]. During the test either side may say [`ControlMessage::Progress`]
+//! and [`ControlMessage::Stop`]. Each says [`ControlMessage::Done`] when its own requests are, and
+//! [`ControlMessage::Verdict`] when it has heard that. Invariant: a line is bounded, and a message
+//! that is not in its turn ends the session.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -33,7 +33,7 @@ const QUESTIONS: u32 = 3;
 /// What one side did by its own requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Moved {
+pub struct SideTotals {
     /// Messages of each stream, from the beginning on.
     pub streams: Vec<u64>,
     /// Messages that were complete when the time that is left out was over.
@@ -44,7 +44,7 @@ pub struct Moved {
     pub seconds: f64,
 }
 
-impl Moved {
+impl SideTotals {
     /// Messages that count.
     pub fn messages(&self) -> u64 {
         self.total().saturating_sub(self.ramp_messages)
@@ -59,7 +59,7 @@ impl Moved {
 /// What is said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Message {
+pub enum ControlMessage {
     /// This is to be measured.
     Test {
         /// What.
@@ -91,7 +91,7 @@ pub enum Message {
     /// Own requests are complete, and delivered.
     Done {
         /// What they came to.
-        moved: Moved,
+        moved: SideTotals,
     },
     /// What is left to say.
     Verdict {
@@ -104,7 +104,7 @@ pub enum Message {
     },
 }
 
-impl Message {
+impl ControlMessage {
     /// Reads a line, without its end.
     ///
     /// # Errors
@@ -135,12 +135,12 @@ impl std::fmt::Display for Gone {
 impl std::error::Error for Gone {}
 
 /// A connection over which messages come and go.
-pub struct Control {
+pub struct ControlConn {
     stream: TcpStream,
     heard: Vec<u8>,
 }
 
-impl Control {
+impl ControlConn {
     /// On a connected socket.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Control {
     ///
     /// # Errors
     /// The peer is gone, or does not listen.
-    pub fn say(&mut self, message: &Message) -> Result<()> {
+    pub fn say(&mut self, message: &ControlMessage) -> Result<()> {
         self.stream.write_all(&message.line()).context("the other side does not listen")
     }
 
@@ -174,12 +174,14 @@ impl Control {
     ///
     /// # Errors
     /// The peer is gone, says what it may not, or refuses.
-    pub fn hear(&mut self, deadline: Instant) -> Result<Option<Message>> {
+    pub fn hear(&mut self, deadline: Instant) -> Result<Option<ControlMessage>> {
         loop {
             if let Some(at) = self.heard.iter().position(|&octet| octet == b'\n') {
                 let line: Vec<u8> = self.heard.drain(..=at).collect();
-                return match Message::parse(&line[..at])? {
-                    Message::Refused { reason } => bail!("the other side: {}", plain(&reason)),
+                return match ControlMessage::parse(&line[..at])? {
+                    ControlMessage::Refused { reason } => {
+                        bail!("the other side: {}", plain(&reason))
+                    }
                     message => Ok(Some(message)),
                 };
             }
@@ -200,8 +202,8 @@ impl Control {
     /// The next message, which is to come within `patience`.
     ///
     /// # Errors
-    /// As [`Control::hear`], or nothing comes.
-    pub fn expect(&mut self, patience: Duration) -> Result<Message> {
+    /// As [`ControlConn::hear`], or nothing comes.
+    pub fn expect(&mut self, patience: Duration) -> Result<ControlMessage> {
         let heard = self.hear(Instant::now() + patience)?;
         heard.with_context(|| format!("the other side said nothing for {} s", patience.as_secs()))
     }
@@ -240,22 +242,24 @@ mod tests {
     use super::*;
     use crate::test::tests::test;
 
-    fn pair() -> (TcpStream, Control) {
+    fn pair() -> (TcpStream, ControlConn) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (stream, Control::new(listener.accept().unwrap().0).unwrap())
+        (stream, ControlConn::new(listener.accept().unwrap().0).unwrap())
     }
 
     #[test]
     fn messages_come_as_they_were_sent() {
         let (mut peer, mut control) = pair();
         let said = [
-            Message::Test { test: test() },
-            Message::Start,
-            Message::Done { moved: Moved { streams: vec![1, 2], ..Moved::default() } },
-            Message::Verdict { checked: 3, wrong: 0, cpu_s: 0.25 },
+            ControlMessage::Test { test: test() },
+            ControlMessage::Start,
+            ControlMessage::Done {
+                moved: SideTotals { streams: vec![1, 2], ..SideTotals::default() },
+            },
+            ControlMessage::Verdict { checked: 3, wrong: 0, cpu_s: 0.25 },
         ];
-        let lines: Vec<u8> = said.iter().flat_map(Message::line).collect();
+        let lines: Vec<u8> = said.iter().flat_map(ControlMessage::line).collect();
         peer.write_all(&lines).unwrap();
         for message in said {
             assert_eq!(control.expect(SENDING).unwrap(), message);
@@ -279,7 +283,7 @@ mod tests {
     fn a_refusal_is_an_error_and_harmless() {
         let (mut peer, mut control) = pair();
         let reason = String::from("\u{1b}[2Jbusy");
-        peer.write_all(&Message::Refused { reason }.line()).unwrap();
+        peer.write_all(&ControlMessage::Refused { reason }.line()).unwrap();
         let error = control.expect(SENDING).unwrap_err().to_string();
         assert_eq!(error, "the other side: [2Jbusy");
     }

@@ -10,10 +10,10 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::histogram::Histogram;
-use crate::link::{Link, What, meaning};
-use crate::run::{Verdict, Work};
-use crate::test::{Amount, Operation, Test};
-use crate::verbs::{Act, Domain};
+use crate::link::{LinkCompletion, StreamLink, meaning};
+use crate::run::{DataCheck, TestWork};
+use crate::test::{Test, TestAmount, TestOperation};
+use crate::verbs::{Act, VerbsDomain};
 
 /// Where messages are sent from, and where they arrive.
 const FROM: u64 = 0;
@@ -23,10 +23,10 @@ const INTO: u64 = 1;
 const LOOKS: u32 = 1 << 16;
 
 /// What both ends have.
-struct End {
-    domain: Rc<Domain>,
-    link: Link,
-    operation: Operation,
+struct LatencyEnd {
+    domain: Rc<VerbsDomain>,
+    link: StreamLink,
+    operation: TestOperation,
     /// Own requests that are not complete.
     outstanding: u32,
     /// Messages that were received and not answered yet.
@@ -37,22 +37,22 @@ struct End {
     watched: u32,
 }
 
-impl End {
-    fn new(domain: Rc<Domain>, mut link: Link, operation: Operation) -> Self {
+impl LatencyEnd {
+    fn new(domain: Rc<VerbsDomain>, mut link: StreamLink, operation: TestOperation) -> Self {
         let act = match operation {
-            Operation::Write => Act::Write,
-            Operation::Read => Act::Read,
-            Operation::Send => Act::Send,
-            Operation::Atomic => Act::FetchAdd,
+            TestOperation::Write => Act::Write,
+            TestOperation::Read => Act::Read,
+            TestOperation::Send => Act::Send,
+            TestOperation::Atomic => Act::FetchAdd,
         };
         link.prepare(act, 1);
-        let theirs = if operation == Operation::Write { INTO } else { FROM };
+        let theirs = if operation == TestOperation::Write { INTO } else { FROM };
         link.aim(0, FROM, theirs);
         Self { domain, link, operation, outstanding: 0, received: 0, mark: 1, watched: 0 }
     }
 
     fn post(&mut self) -> Result<()> {
-        if self.operation == Operation::Write {
+        if self.operation == TestOperation::Write {
             self.link.set_mark(FROM, self.mark);
         }
         self.outstanding += 1;
@@ -63,7 +63,7 @@ impl End {
     /// so there memory alone is watched, as perftest does; now and then errors are looked for.
     fn poll(&mut self) -> Result<bool> {
         self.watched = self.watched.wrapping_add(1);
-        let nothing_to_come = self.operation == Operation::Write && self.outstanding == 0;
+        let nothing_to_come = self.operation == TestOperation::Write && self.outstanding == 0;
         if nothing_to_come && !self.watched.is_multiple_of(LOOKS) {
             std::hint::spin_loop();
             return Ok(false);
@@ -71,9 +71,9 @@ impl End {
         let Self { domain, link, outstanding, received, .. } = self;
         let count = domain.poll(|completion| {
             match meaning(completion.number).1 {
-                What::Sent if *outstanding > 0 => *outstanding -= 1,
-                What::Sent => bail!("more requests are complete than were posted"),
-                What::Received => {
+                LinkCompletion::Sent if *outstanding > 0 => *outstanding -= 1,
+                LinkCompletion::Sent => bail!("more requests are complete than were posted"),
+                LinkCompletion::Received => {
                     *received += 1;
                     link.receive(0)?;
                 }
@@ -86,11 +86,11 @@ impl End {
     /// Whether a message has arrived, which is then taken.
     fn take(&mut self) -> bool {
         let arrived = match self.operation {
-            Operation::Send => self.received > 0,
-            Operation::Write => self.link.mark(INTO) == self.mark,
-            Operation::Read | Operation::Atomic => self.outstanding == 0,
+            TestOperation::Send => self.received > 0,
+            TestOperation::Write => self.link.mark(INTO) == self.mark,
+            TestOperation::Read | TestOperation::Atomic => self.outstanding == 0,
         };
-        self.received -= u32::from(arrived && self.operation == Operation::Send);
+        self.received -= u32::from(arrived && self.operation == TestOperation::Send);
         arrived
     }
 
@@ -102,7 +102,7 @@ impl End {
 
 /// The end that asks.
 pub struct Ping {
-    end: End,
+    end: LatencyEnd,
     asked: Option<Instant>,
     left: u64,
     done: u64,
@@ -112,18 +112,18 @@ pub struct Ping {
 
 impl Ping {
     /// Begins with its first turn.
-    pub fn new(domain: Rc<Domain>, link: Link, test: &Test) -> Self {
+    pub fn new(domain: Rc<VerbsDomain>, link: StreamLink, test: &Test) -> Self {
         let left = match test.amount {
-            Amount::Messages(count) => count,
-            Amount::Seconds(_) => u64::MAX,
+            TestAmount::Messages(count) => count,
+            TestAmount::Seconds(_) => u64::MAX,
         };
-        let end = End::new(domain, link, test.operation);
+        let end = LatencyEnd::new(domain, link, test.operation);
         Self { end, asked: None, left, done: 0, times: Histogram::default(), stopping: false }
     }
 
     fn note(&mut self, asked: Instant) {
         let round_trip = asked.elapsed().as_nanos() as u64;
-        let halves = matches!(self.end.operation, Operation::Send | Operation::Write);
+        let halves = matches!(self.end.operation, TestOperation::Send | TestOperation::Write);
         self.times.record(if halves { round_trip / 2 } else { round_trip });
         self.end.turn_mark();
         self.done += 1;
@@ -131,7 +131,7 @@ impl Ping {
     }
 }
 
-impl Work for Ping {
+impl TestWork for Ping {
     fn turn(&mut self, _now: Instant) -> Result<bool> {
         let mut busy = self.end.poll()?;
         if let Some(asked) = self.asked
@@ -171,8 +171,8 @@ impl Work for Ping {
         true
     }
 
-    fn check(&mut self, _theirs: &[u64]) -> Verdict {
-        Verdict::default()
+    fn check(&mut self, _theirs: &[u64]) -> DataCheck {
+        DataCheck::default()
     }
 
     fn times(&mut self) -> Option<Histogram> {
@@ -181,16 +181,16 @@ impl Work for Ping {
 }
 
 /// The end that answers.
-pub struct Echo(End);
+pub struct Echo(LatencyEnd);
 
 impl Echo {
     /// Answers from its first turn on.
-    pub fn new(domain: Rc<Domain>, link: Link, test: &Test) -> Self {
-        Self(End::new(domain, link, test.operation))
+    pub fn new(domain: Rc<VerbsDomain>, link: StreamLink, test: &Test) -> Self {
+        Self(LatencyEnd::new(domain, link, test.operation))
     }
 }
 
-impl Work for Echo {
+impl TestWork for Echo {
     fn turn(&mut self, _now: Instant) -> Result<bool> {
         let mut busy = self.0.poll()?;
         // What an answer is sent from is not changed while an earlier one leaves.
@@ -220,7 +220,7 @@ impl Work for Echo {
         true
     }
 
-    fn check(&mut self, _theirs: &[u64]) -> Verdict {
-        Verdict::default()
+    fn check(&mut self, _theirs: &[u64]) -> DataCheck {
+        DataCheck::default()
     }
 }

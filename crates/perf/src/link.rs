@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use anyhow::{Context, Result};
 
-use crate::test::{Operation, Test};
-use crate::verbs::{Act, Domain, Id, QueuePair, Region, Remote, Sizes};
+use crate::test::{Test, TestOperation};
+use crate::verbs::{Act, OwnedCmId, PerfQueuePair, PerfRegion, Remote, Sizes, VerbsDomain};
 
 /// Marks the number of a receive.
 const RECEIVE: u64 = 1 << 32;
@@ -20,7 +20,7 @@ const PONGS: u32 = 2;
 
 /// What is complete on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum LinkCompletion {
     /// A list of own requests.
     Sent,
     /// A receive.
@@ -28,16 +28,16 @@ pub enum What {
 }
 
 /// The link and the kind of request that a number stands for.
-pub fn meaning(number: u64) -> (usize, What) {
-    let what = if number & RECEIVE == 0 { What::Sent } else { What::Received };
+pub fn meaning(number: u64) -> (usize, LinkCompletion) {
+    let what = if number & RECEIVE == 0 { LinkCompletion::Sent } else { LinkCompletion::Received };
     ((number & !RECEIVE) as usize, what)
 }
 
 /// One end of a stream.
-pub struct Link {
+pub struct StreamLink {
     // Before its memory, which it uses.
-    queue_pair: QueuePair,
-    region: Region,
+    queue_pair: PerfQueuePair,
+    region: PerfRegion,
     remote: Remote,
     /// Which stream it is, from 0.
     pub index: usize,
@@ -64,7 +64,7 @@ struct Receives {
 impl Receives {
     fn of(test: &Test, active: bool) -> Self {
         let none = Self { count: 0, list: 0, octets: 0, slots: (0, 1) };
-        if test.operation != Operation::Send {
+        if test.operation != TestOperation::Send {
             return none;
         }
         if test.latency {
@@ -86,21 +86,21 @@ pub fn sizes(test: &Test, active: bool) -> Sizes {
     Sizes { sends: own + SPARE, receives: receives + 1 }
 }
 
-impl Link {
+impl StreamLink {
     /// Gives an id its queue pair and its memory, and posts its receives.
     ///
     /// # Errors
     /// The device refuses.
     pub fn new(
-        id: Id,
-        domain: &Rc<Domain>,
+        id: OwnedCmId,
+        domain: &Rc<VerbsDomain>,
         test: &Test,
         index: usize,
         active: bool,
     ) -> Result<Self> {
-        let atomics = test.operation == Operation::Atomic;
-        let region = Region::new(domain, test.region_octets(), atomics)?;
-        let queue_pair = QueuePair::new(id, domain, sizes(test, active))
+        let atomics = test.operation == TestOperation::Atomic;
+        let region = PerfRegion::new(domain, test.region_octets(), atomics)?;
+        let queue_pair = PerfQueuePair::new(id, domain, sizes(test, active))
             .context("a smaller --depth may be what the device takes")?;
         let mut link = Self {
             queue_pair,
@@ -139,7 +139,7 @@ impl Link {
     }
 
     /// The id.
-    pub fn id(&self) -> &Id {
+    pub fn id(&self) -> &OwnedCmId {
         self.queue_pair.id()
     }
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::control::{Control, Message, wait_readable};
-use crate::link::{self, Link};
+use crate::control::{ControlConn, ControlMessage, wait_readable};
+use crate::link::{self, StreamLink};
 use crate::test::Test;
-use crate::verbs::{Cm, Domain, Happened, Id, Remote, Terms};
+use crate::verbs::{Cm, Happened, OwnedCmId, ReadDepth, Remote, VerbsDomain};
 
 /// How long all streams together may take to be connected.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,14 +19,14 @@ const TOKEN: usize = 16;
 const CARD: usize = TOKEN + 2 + 8 + 4;
 
 /// Says that a stream belongs to a test.
-pub type Token = [u8; TOKEN];
+pub type StreamToken = [u8; TOKEN];
 
 /// The connected streams of a test.
 pub struct Meeting {
     /// Their ends on this side.
-    pub links: Vec<Link>,
+    pub links: Vec<StreamLink>,
     /// What they share.
-    pub domain: Rc<Domain>,
+    pub domain: Rc<VerbsDomain>,
     /// The device's name.
     pub device: String,
 }
@@ -38,11 +38,11 @@ pub struct Meet<'a> {
     /// Whether the side that answers has said that all streams are connected.
     pub announced: bool,
     /// The other side.
-    pub control: &'a mut Control,
+    pub control: &'a mut ControlConn,
     /// What for.
     pub test: &'a Test,
     /// What shows that a stream belongs to it.
-    pub token: Token,
+    pub token: StreamToken,
     /// The only device that will do.
     pub device: Option<&'a str>,
 }
@@ -56,7 +56,11 @@ impl Meet<'_> {
         let ends = self.test.ends();
         let mut calls = Vec::new();
         for active in ends {
-            calls.push(Call { active, stage: Stage::Resolving(cm.dial(to)?), connected: false });
+            calls.push(MeetingAttempt {
+                active,
+                stage: MeetingStage::Resolving(cm.dial(to)?),
+                connected: false,
+            });
         }
         let mut domain = None;
         let until = Instant::now() + PATIENCE;
@@ -74,27 +78,27 @@ impl Meet<'_> {
 
     fn go_on(
         &self,
-        call: &mut Call,
+        call: &mut MeetingAttempt,
         index: usize,
         happened: Happened,
-        domain: &mut Option<Rc<Domain>>,
+        domain: &mut Option<Rc<VerbsDomain>>,
     ) -> Result<()> {
-        match (happened, std::mem::replace(&mut call.stage, Stage::Gone)) {
-            (Happened::AddressResolved, Stage::Resolving(id)) => {
+        match (happened, std::mem::replace(&mut call.stage, MeetingStage::Gone)) {
+            (Happened::AddressResolved, MeetingStage::Resolving(id)) => {
                 self.must_be_wanted(&id)?;
                 id.find_route()?;
-                call.stage = Stage::Resolving(id);
+                call.stage = MeetingStage::Resolving(id);
             }
-            (Happened::RouteResolved, Stage::Resolving(id)) => {
+            (Happened::RouteResolved, MeetingStage::Resolving(id)) => {
                 let domain = self.domain(domain, &id)?;
-                let link = Link::new(id, &domain, self.test, index, call.active)?;
+                let link = StreamLink::new(id, &domain, self.test, index, call.active)?;
                 link.id().connect(terms(&domain), &self.card(&link))?;
-                call.stage = Stage::Connecting(Box::new(link));
+                call.stage = MeetingStage::Connecting(Box::new(link));
             }
-            (Happened::Established(card), Stage::Connecting(mut link)) => {
+            (Happened::Established(card), MeetingStage::Connecting(mut link)) => {
                 link.meet(parse_memory(&card)?);
                 call.connected = true;
-                call.stage = Stage::Connecting(link);
+                call.stage = MeetingStage::Connecting(link);
             }
             (Happened::Failed(why), _) => bail!("{why}"),
             (Happened::Disconnected, _) => bail!("the connection is over"),
@@ -109,7 +113,7 @@ impl Meet<'_> {
     /// Not all of them come, or one of them cannot be connected.
     pub fn answer(&mut self, cm: &Cm) -> Result<Meeting> {
         let ends = self.test.ends();
-        let mut links: Vec<Option<Link>> = ends.iter().map(|_| None).collect();
+        let mut links: Vec<Option<StreamLink>> = ends.iter().map(|_| None).collect();
         let (mut domain, mut connected) = (None, 0);
         let until = Instant::now() + PATIENCE;
         while connected < ends.len() {
@@ -124,7 +128,7 @@ impl Meet<'_> {
                     };
                     self.must_be_wanted(&id).inspect_err(|_| id.reject())?;
                     let domain = self.domain(&mut domain, &id)?;
-                    let mut link = Link::new(id, &domain, self.test, index, !ends[index])?;
+                    let mut link = StreamLink::new(id, &domain, self.test, index, !ends[index])?;
                     link.meet(remote);
                     link.id().accept(terms(&domain), &self.card(&link)[TOKEN + 2..])?;
                     links[index] = Some(link);
@@ -148,13 +152,17 @@ impl Meet<'_> {
             match self.control.hear(Instant::now())? {
                 None => {}
                 // The other side saw it first.
-                Some(Message::Connected) if self.calls => self.announced = true,
+                Some(ControlMessage::Connected) if self.calls => self.announced = true,
                 Some(message) => bail!("the other side said {message:?} amid connecting"),
             }
         }
     }
 
-    fn domain(&self, domain: &mut Option<Rc<Domain>>, id: &Id) -> Result<Rc<Domain>> {
+    fn domain(
+        &self,
+        domain: &mut Option<Rc<VerbsDomain>>,
+        id: &OwnedCmId,
+    ) -> Result<Rc<VerbsDomain>> {
         if let Some(domain) = domain {
             return Ok(domain.clone());
         }
@@ -163,18 +171,18 @@ impl Meet<'_> {
             u64::from(sizes.sends) + u64::from(sizes.receives)
         };
         let total: u64 = self.test.ends().iter().map(|_| room(true).max(room(false))).sum();
-        let made = Rc::new(Domain::open(id, u32::try_from(total).unwrap_or(u32::MAX))?);
+        let made = Rc::new(VerbsDomain::open(id, u32::try_from(total).unwrap_or(u32::MAX))?);
         *domain = Some(made.clone());
         Ok(made)
     }
 
-    fn must_be_wanted(&self, id: &Id) -> Result<()> {
+    fn must_be_wanted(&self, id: &OwnedCmId) -> Result<()> {
         let (found, Some(wanted)) = (id.device(), self.device) else { return Ok(()) };
         ensure!(found == wanted, "the way to the other side is by {found}, not by {wanted}");
         Ok(())
     }
 
-    fn card(&self, link: &Link) -> Vec<u8> {
+    fn card(&self, link: &StreamLink) -> Vec<u8> {
         let Remote { address, key } = link.card();
         let mut card = self.token.to_vec();
         card.extend((link.index as u16).to_le_bytes());
@@ -194,19 +202,19 @@ impl Meet<'_> {
     }
 }
 
-struct Call {
+struct MeetingAttempt {
     active: bool,
-    stage: Stage,
+    stage: MeetingStage,
     connected: bool,
 }
 
-enum Stage {
-    Resolving(Id),
-    Connecting(Box<Link>),
+enum MeetingStage {
+    Resolving(OwnedCmId),
+    Connecting(Box<StreamLink>),
     Gone,
 }
 
-impl Stage {
+impl MeetingStage {
     fn key(&self) -> usize {
         match self {
             Self::Resolving(id) => id.key(),
@@ -215,7 +223,7 @@ impl Stage {
         }
     }
 
-    fn link(self) -> Option<Link> {
+    fn link(self) -> Option<StreamLink> {
         match self {
             Self::Connecting(link) => Some(*link),
             _ => None,
@@ -223,8 +231,8 @@ impl Stage {
     }
 }
 
-fn terms(domain: &Domain) -> Terms {
-    Terms { depth: domain.limits().reads }
+fn terms(domain: &VerbsDomain) -> ReadDepth {
+    ReadDepth { depth: domain.limits().reads }
 }
 
 fn parse_memory(octets: &[u8]) -> Result<Remote> {
@@ -233,7 +241,7 @@ fn parse_memory(octets: &[u8]) -> Result<Remote> {
     Ok(Remote { address: u64::from_le_bytes(*address), key: u32::from_le_bytes(*key) })
 }
 
-fn finish(links: Vec<Link>, domain: Option<Rc<Domain>>) -> Result<Meeting> {
+fn finish(links: Vec<StreamLink>, domain: Option<Rc<VerbsDomain>>) -> Result<Meeting> {
     let device = links.first().map(|link| link.id().device()).unwrap_or_default();
     Ok(Meeting { links, domain: domain.context("there are no streams")?, device })
 }

@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use weft_units::show_bytes_exactly;
 
-use crate::client::Options;
-use crate::control::Moved;
+use crate::client::ClientOptions;
+use crate::control::SideTotals;
 use crate::histogram::{Histogram, Percentiles};
-use crate::run::{Ended, Interval};
-use crate::test::{Amount, Test};
+use crate::run::{Interval, TestResult};
+use crate::test::{Test, TestAmount};
 
 /// What the document is, for programs that read it.
 const SCHEMA: u32 = 1;
@@ -19,7 +19,7 @@ const SCHEMA: u32 = 1;
 const SHORT: f64 = 0.2;
 
 /// The report of a client.
-pub struct Report {
+pub struct ClientReport {
     json: bool,
     /// Whether there is a table of several sizes instead of lines for each interval.
     sweep: bool,
@@ -32,9 +32,9 @@ pub struct Report {
     interrupted: bool,
 }
 
-impl Report {
+impl ClientReport {
     /// Nothing is said yet.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &ClientOptions) -> Self {
         Self {
             json: options.json,
             sweep: options.tests.len() > 1,
@@ -114,7 +114,7 @@ impl Report {
     ///
     /// # Errors
     /// Stdout takes nothing.
-    pub fn end(&mut self, test: &Test, ended: &Ended) -> Result<()> {
+    pub fn end(&mut self, test: &Test, ended: &TestResult) -> Result<()> {
         self.interrupted |= ended.stopped;
         let intervals = std::mem::take(&mut self.intervals);
         self.runs.push(run_json(test, ended, &self.device, intervals));
@@ -160,7 +160,7 @@ impl Report {
 }
 
 /// What a server says of a test that it has served.
-pub fn served(test: &Test, device: &str, ended: &Ended) -> String {
+pub fn served(test: &Test, device: &str, ended: &TestResult) -> String {
     let size = show_bytes_exactly(test.octets.into());
     let head = format!("{} of {size} over {device}", test.operation);
     let own = test.down.then_some(&ended.own);
@@ -168,7 +168,7 @@ pub fn served(test: &Test, device: &str, ended: &Ended) -> String {
     if test.latency {
         return format!("{head}: {} one by one", ended.theirs.messages());
     }
-    let gbps = |moved: &Moved| rate(test, moved.messages(), moved.seconds).gbps;
+    let gbps = |moved: &SideTotals| rate(test, moved.messages(), moved.seconds).gbps;
     let up = theirs.map(|moved| format!("{:.3} Gbit/s up", gbps(moved)));
     let down = own.map(|moved| format!("{:.3} Gbit/s down", gbps(moved)));
     format!("{head}: {}", up.into_iter().chain(down).collect::<Vec<_>>().join(", "))
@@ -228,7 +228,7 @@ fn table_head(test: &Test) -> String {
     format!("{:>8}{:>9}{rates}{:>14}{:>14}", "size", "seconds", "CPU s/GB here", "there")
 }
 
-fn table_row(test: &Test, ended: &Ended) -> String {
+fn table_row(test: &Test, ended: &TestResult) -> String {
     let size = show_bytes_exactly(test.octets.into());
     if test.latency {
         let Some(p) = ended.times.percentiles() else { return format!("{size:>8}{:>12}", 0) };
@@ -252,16 +252,16 @@ fn show_us(us: f64) -> String {
 }
 
 /// Processor seconds for a gigabyte, here and there; all that was moved counts.
-fn costs(test: &Test, ended: &Ended) -> [Option<f64>; 2] {
+fn costs(test: &Test, ended: &TestResult) -> [Option<f64>; 2] {
     let messages = ended.own.total() as f64 + ended.theirs.total() as f64;
     let gigabytes = messages * f64::from(test.octets) / 1e9;
     ended.cpu_s.map(|cpu_s| (gigabytes > 0.0).then(|| cpu_s / gigabytes))
 }
 
-fn notes(test: &Test, ended: &Ended) -> Vec<String> {
+fn notes(test: &Test, ended: &TestResult) -> Vec<String> {
     let mut notes = Vec::new();
     if test.omit_s > 0.0 && !test.latency {
-        let ramp = |moved: &Moved| rate(test, moved.ramp_messages, moved.ramp_s).gbps;
+        let ramp = |moved: &SideTotals| rate(test, moved.ramp_messages, moved.ramp_s).gbps;
         let sum = ramp(&ended.own) + ramp(&ended.theirs);
         notes.push(format!("left out: the first {} s, with {sum:.3} Gbit/s", test.omit_s));
     }
@@ -302,7 +302,7 @@ fn interval_json(test: &Test, interval: &Interval, percentiles: Option<Percentil
     value
 }
 
-fn moved_json(test: &Test, moved: &Moved) -> Value {
+fn moved_json(test: &Test, moved: &SideTotals) -> Value {
     let Rate { gbps, per_s } = rate(test, moved.messages(), moved.seconds);
     let ramp = rate(test, moved.ramp_messages, moved.ramp_s);
     json!({
@@ -316,11 +316,11 @@ fn moved_json(test: &Test, moved: &Moved) -> Value {
     })
 }
 
-fn run_json(test: &Test, ended: &Ended, device: &str, intervals: Vec<Value>) -> Value {
+fn run_json(test: &Test, ended: &TestResult, device: &str, intervals: Vec<Value>) -> Value {
     let [here, there] = costs(test, ended);
     let amount = match test.amount {
-        Amount::Seconds(seconds) => json!({ "seconds": seconds }),
-        Amount::Messages(messages) => json!({ "messages": messages }),
+        TestAmount::Seconds(seconds) => json!({ "seconds": seconds }),
+        TestAmount::Messages(messages) => json!({ "messages": messages }),
     };
     let mut value = json!({
         "device": device,

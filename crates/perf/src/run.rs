@@ -1,7 +1,8 @@
 //! A test under way, the same on both sides: turns of the work, and now and then a look at the
 //! clock and at what the other side says.
 //!
-//! Order: [`prepare`] once all streams are connected; [`run`] once [`Message::Start`] was said.
+//! Order: [`prepare`] once all streams are connected; [`run`] once [`ControlMessage::Start`] was
+//! said.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +12,12 @@ use anyhow::{Result, bail, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::bandwidth::Pump;
-use crate::control::{Control, Message, Moved, wait_readable};
+use crate::control::{ControlConn, ControlMessage, SideTotals, wait_readable};
 use crate::histogram::Histogram;
 use crate::latency::{Echo, Ping};
 use crate::meeting::Meeting;
-use crate::test::{Amount, Operation, Test};
-use crate::verbs::Domain;
+use crate::test::{Test, TestAmount, TestOperation};
+use crate::verbs::VerbsDomain;
 
 /// How often the other side and Ctrl-C are looked after.
 const TICK: Duration = Duration::from_millis(50);
@@ -32,7 +33,7 @@ pub const SILENT_MAX: Duration = Duration::from_secs(60);
 
 /// What was found in data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct DataCheck {
     /// Messages that were looked at.
     pub checked: u64,
     /// Those that were not as they should be.
@@ -40,7 +41,7 @@ pub struct Verdict {
 }
 
 /// What a side does in a test.
-pub trait Work {
+pub trait TestWork {
     /// Goes on as far as possible without waiting; whether anything was there to do.
     ///
     /// # Errors
@@ -57,7 +58,7 @@ pub trait Work {
     /// Whether all that the peer has sent, by stream, was taken.
     fn has_heard(&self, theirs: &[u64]) -> bool;
     /// Looks at data that the peer has written, so many messages by stream.
-    fn check(&mut self, theirs: &[u64]) -> Verdict;
+    fn check(&mut self, theirs: &[u64]) -> DataCheck;
     /// The times that were taken since this was last asked.
     fn times(&mut self) -> Option<Histogram> {
         None
@@ -83,15 +84,15 @@ pub struct Interval {
 
 /// What a test came to.
 #[derive(Clone, Debug, Default)]
-pub struct Ended {
+pub struct TestResult {
     /// Own requests.
-    pub own: Moved,
+    pub own: SideTotals,
     /// The other side's.
-    pub theirs: Moved,
+    pub theirs: SideTotals,
     /// Processor seconds of this side, and of the other one.
     pub cpu_s: [f64; 2],
     /// What this side and the other one found in the data.
-    pub verdict: Verdict,
+    pub verdict: DataCheck,
     /// The times that count.
     pub times: Histogram,
     /// The times before that.
@@ -101,11 +102,11 @@ pub struct Ended {
 }
 
 /// A side of a test.
-pub struct Side<'a> {
+pub struct TestSide<'a> {
     /// What is measured.
     pub test: &'a Test,
     /// The other side.
-    pub control: &'a mut Control,
+    pub control: &'a mut ControlConn,
     /// Set when somebody wants it to end.
     pub interrupted: &'a AtomicBool,
     /// Whether the other side is to know at once how far this one is.
@@ -118,17 +119,17 @@ pub struct Side<'a> {
 
 /// Connected streams, and what is to be done with them.
 pub struct Prepared {
-    domain: Rc<Domain>,
-    work: Box<dyn Work>,
+    domain: Rc<VerbsDomain>,
+    work: Box<dyn TestWork>,
 }
 
 /// Makes everything ready for the other side's requests and for own ones. To be called before the
 /// other side is told that this one is ready: it may read what is made here at once.
 pub fn prepare(meeting: Meeting, test: &Test, client: bool) -> Prepared {
     let Meeting { mut links, domain, .. } = meeting;
-    let answered = matches!(test.operation, Operation::Send | Operation::Write);
+    let answered = matches!(test.operation, TestOperation::Send | TestOperation::Write);
     let shared = domain.clone();
-    let work: Box<dyn Work> = match (test.latency, client) {
+    let work: Box<dyn TestWork> = match (test.latency, client) {
         (true, true) => Box::new(Ping::new(shared, links.remove(0), test)),
         (true, false) if answered => Box::new(Echo::new(shared, links.remove(0), test)),
         _ => Box::new(Pump::new(shared, links, test)),
@@ -140,16 +141,16 @@ pub fn prepare(meeting: Meeting, test: &Test, client: bool) -> Prepared {
 ///
 /// # Errors
 /// A request failed, or the other side is gone or has failed.
-pub fn run(side: Side<'_>, Prepared { domain, work }: Prepared) -> Result<Ended> {
-    let mut running = Running::new(side, domain, work);
+pub fn run(side: TestSide<'_>, Prepared { domain, work }: Prepared) -> Result<TestResult> {
+    let mut running = RunningTest::new(side, domain, work);
     running.turns()?;
     running.conclude()
 }
 
-struct Running<'a> {
-    side: Side<'a>,
-    domain: Rc<Domain>,
-    work: Box<dyn Work>,
+struct RunningTest<'a> {
+    side: TestSide<'a>,
+    domain: Rc<VerbsDomain>,
+    work: Box<dyn TestWork>,
     start: Instant,
     cpu_s: f64,
     next_tick: Instant,
@@ -163,8 +164,8 @@ struct Running<'a> {
     /// What the other side says it has done so far.
     progress: u64,
     said: bool,
-    theirs: Option<Moved>,
-    ended: Ended,
+    theirs: Option<SideTotals>,
+    ended: TestResult,
 }
 
 /// As of the last report.
@@ -175,8 +176,8 @@ struct Reported {
     theirs: u64,
 }
 
-impl<'a> Running<'a> {
-    fn new(side: Side<'a>, domain: Rc<Domain>, work: Box<dyn Work>) -> Self {
+impl<'a> RunningTest<'a> {
+    fn new(side: TestSide<'a>, domain: Rc<VerbsDomain>, work: Box<dyn TestWork>) -> Self {
         let start = Instant::now();
         let next_report = start + Duration::from_secs_f64(side.test.interval_s);
         Self {
@@ -194,7 +195,7 @@ impl<'a> Running<'a> {
             progress: 0,
             said: false,
             theirs: None,
-            ended: Ended::default(),
+            ended: TestResult::default(),
         }
     }
 
@@ -223,7 +224,7 @@ impl<'a> Running<'a> {
     fn tick(&mut self, now: Instant) -> Result<()> {
         self.next_tick = now + TICK;
         if self.side.interrupted.load(Ordering::Relaxed) && !self.ended.stopped {
-            self.side.control.say(&Message::Stop)?;
+            self.side.control.say(&ControlMessage::Stop)?;
             self.stop();
         }
         // Once both are done, what is said next is a verdict.
@@ -241,7 +242,7 @@ impl<'a> Running<'a> {
         );
         if self.side.tells && !self.said || now >= self.next_sign {
             self.next_sign = now + SIGN;
-            self.side.control.say(&Message::Progress { messages: self.own() })?;
+            self.side.control.say(&ControlMessage::Progress { messages: self.own() })?;
         }
         let omit = Duration::from_secs_f64(self.side.test.omit_s);
         if self.ramp.is_none() && now >= self.start + omit {
@@ -253,7 +254,7 @@ impl<'a> Running<'a> {
         if now >= self.next_report {
             self.report(now, self.ramp.is_none())?;
         }
-        if let Amount::Seconds(seconds) = self.side.test.amount
+        if let TestAmount::Seconds(seconds) = self.side.test.amount
             && now >= self.start + omit + Duration::from_secs_f64(seconds)
         {
             self.work.stop();
@@ -261,11 +262,11 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    fn take(&mut self, message: Message) -> Result<()> {
+    fn take(&mut self, message: ControlMessage) -> Result<()> {
         match message {
-            Message::Progress { messages } => self.progress = self.progress.max(messages),
-            Message::Stop => self.stop(),
-            Message::Done { moved } => {
+            ControlMessage::Progress { messages } => self.progress = self.progress.max(messages),
+            ControlMessage::Stop => self.stop(),
+            ControlMessage::Done { moved } => {
                 self.progress = self.progress.max(moved.total());
                 self.theirs = Some(moved);
             }
@@ -309,14 +310,14 @@ impl<'a> Running<'a> {
         let now = Instant::now();
         // What ends before that time is all ramp-up, and nothing counts.
         let (began, ramp_messages) = self.ramp.unwrap_or((now, self.own()));
-        self.ended.own = Moved {
+        self.ended.own = SideTotals {
             streams: self.work.own(),
             ramp_messages,
             ramp_s: (began - self.start).as_secs_f64(),
             seconds: (now - began).as_secs_f64(),
         };
         self.said = true;
-        self.side.control.say(&Message::Done { moved: self.ended.own.clone() })
+        self.side.control.say(&ControlMessage::Done { moved: self.ended.own.clone() })
     }
 
     /// Sleeps where nothing has to be asked for.
@@ -347,7 +348,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    fn conclude(mut self) -> Result<Ended> {
+    fn conclude(mut self) -> Result<TestResult> {
         let now = Instant::now();
         if self.reported.own < self.own() || self.reported.theirs < self.progress {
             self.report(now, self.ramp.is_none())?;
@@ -360,12 +361,12 @@ impl<'a> Running<'a> {
         }
         let own = self.work.check(&theirs.streams);
         let cpu_s = cpu_s() - self.cpu_s;
-        let Verdict { checked, wrong } = own;
-        self.side.control.say(&Message::Verdict { checked, wrong, cpu_s })?;
+        let DataCheck { checked, wrong } = own;
+        self.side.control.say(&ControlMessage::Verdict { checked, wrong, cpu_s })?;
         let (checked, wrong, their_cpu_s) = self.verdict()?;
         self.ended.theirs = theirs;
         self.ended.cpu_s = [cpu_s, their_cpu_s];
-        self.ended.verdict = Verdict {
+        self.ended.verdict = DataCheck {
             checked: own.checked.saturating_add(checked),
             wrong: own.wrong.saturating_add(wrong),
         };
@@ -376,10 +377,12 @@ impl<'a> Running<'a> {
     fn verdict(&mut self) -> Result<(u64, u64, f64)> {
         loop {
             match self.side.control.expect(CHECKING)? {
-                Message::Verdict { checked, wrong, cpu_s } => return Ok((checked, wrong, cpu_s)),
-                Message::Stop => self.ended.stopped = true,
+                ControlMessage::Verdict { checked, wrong, cpu_s } => {
+                    return Ok((checked, wrong, cpu_s));
+                }
+                ControlMessage::Stop => self.ended.stopped = true,
                 // It did not know yet that this side was done.
-                Message::Progress { .. } => {}
+                ControlMessage::Progress { .. } => {}
                 other => bail!("the other side said {other:?} instead of a verdict"),
             }
         }

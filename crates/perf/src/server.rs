@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::control::{Control, Gone, Message};
-use crate::meeting::{Meet, Token};
+use crate::control::{ControlConn, ControlMessage, Gone};
+use crate::meeting::{Meet, StreamToken};
 use crate::report;
-use crate::run::{Side, prepare, run};
+use crate::run::{TestSide, prepare, run};
 use crate::test::Test;
-use crate::verbs::{Cm, Id};
+use crate::verbs::{Cm, OwnedCmId};
 
 /// How long a client may take to say what it wants.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// What a server was told.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ServerOptions {
     /// Where clients come to; the streams come to the next one. 0 lets the system choose both.
     pub port: u16,
     /// Whether to end after one client.
@@ -40,12 +40,12 @@ pub struct Options {
 ///
 /// # Errors
 /// It cannot listen; or the one client's test failed.
-pub fn serve(options: &Options) -> Result<()> {
+pub fn serve(options: &ServerOptions) -> Result<()> {
     // Without rdma-cm there is nothing to wait for.
     Cm::new()?;
     let listener = listen(options.port)?;
     println!("weft perf: listening on port {}", listener.local_addr()?.port());
-    let seat = Arc::new(Seat::default());
+    let seat = Arc::new(ClientSlot::default());
     let (hand_over, clients) = mpsc::channel();
     let door = seat.clone();
     thread::Builder::new().name("door".into()).spawn(move || door.keep(&listener, &hand_over))?;
@@ -71,12 +71,12 @@ fn listen(port: u16) -> Result<TcpListener> {
 
 /// What only one client can have at a time.
 #[derive(Default)]
-struct Seat {
+struct ClientSlot {
     taken: Mutex<bool>,
     left: Condvar,
 }
 
-impl Seat {
+impl ClientSlot {
     /// Lets clients in, and tells those for whom there is no place.
     fn keep(&self, listener: &TcpListener, hand_over: &mpsc::Sender<(TcpStream, SocketAddr)>) {
         while let Ok((stream, peer)) = listener.accept() {
@@ -85,7 +85,8 @@ impl Seat {
             let (mut taken, _) = waited.unwrap_or_else(PoisonError::into_inner);
             if *taken {
                 let reason = String::from("it is busy with another client");
-                let told = Control::new(stream).map(|mut c| c.say(&Message::Refused { reason }));
+                let told = ControlConn::new(stream)
+                    .map(|mut c| c.say(&ControlMessage::Refused { reason }));
                 // Who does not hear it finds the connection closed.
                 drop(told);
                 continue;
@@ -104,15 +105,15 @@ impl Seat {
 }
 
 /// A client's tests, one after another: how many, and how the last one ended.
-fn session(options: &Options, stream: TcpStream) -> (usize, Result<()>) {
+fn session(options: &ServerOptions, stream: TcpStream) -> (usize, Result<()>) {
     let mut tests = 0;
-    let ended = Control::new(stream).and_then(|mut control| {
+    let ended = ControlConn::new(stream).and_then(|mut control| {
         let ended = serve_client(options, &mut control, &mut tests);
         if let Err(error) = &ended
             && !error.is::<Gone>()
         {
             // A client that is gone need not be told.
-            let _ = control.say(&Message::Refused { reason: format!("{error:#}") });
+            let _ = control.say(&ControlMessage::Refused { reason: format!("{error:#}") });
         }
         ended
     });
@@ -122,16 +123,20 @@ fn session(options: &Options, stream: TcpStream) -> (usize, Result<()>) {
     }
 }
 
-fn serve_client(options: &Options, control: &mut Control, tests: &mut usize) -> Result<()> {
+fn serve_client(
+    options: &ServerOptions,
+    control: &mut ControlConn,
+    tests: &mut usize,
+) -> Result<()> {
     let first = control.expect(PATIENCE)?;
     let peer = address(control.stream().peer_addr()?);
     let at = SocketAddr::new(address(control.stream().local_addr()?).ip(), options.data_port());
     let cm = Cm::new()?;
     let listener = cm.listen(at)?;
-    let mut message: Result<Message> = Ok(first);
+    let mut message: Result<ControlMessage> = Ok(first);
     loop {
         let test = match message {
-            Ok(Message::Test { test }) => test,
+            Ok(ControlMessage::Test { test }) => test,
             Ok(other) => bail!("the other side said {other:?}, which is no test"),
             // Between two tests that is the end.
             Err(error) if *tests > 0 && error.is::<Gone>() => return Ok(()),
@@ -145,7 +150,7 @@ fn serve_client(options: &Options, control: &mut Control, tests: &mut usize) -> 
     }
 }
 
-impl Options {
+impl ServerOptions {
     fn data_port(&self) -> u16 {
         if self.port == 0 { 0 } else { self.port.wrapping_add(1) }
     }
@@ -153,15 +158,15 @@ impl Options {
 
 /// One test; the line that says what it came to.
 fn measure(
-    options: &Options,
-    control: &mut Control,
+    options: &ServerOptions,
+    control: &mut ControlConn,
     cm: &Cm,
-    listener: &Id,
+    listener: &OwnedCmId,
     test: &Test,
 ) -> Result<String> {
     let token = new_token();
     let text = token.iter().map(|octet| format!("{octet:02x}")).collect();
-    control.say(&Message::Ready { port: listener.port(), token: text })?;
+    control.say(&ControlMessage::Ready { port: listener.port(), token: text })?;
     let device = options.device.as_deref();
     let control_here = &mut *control;
     let mut meet =
@@ -169,23 +174,23 @@ fn measure(
     let meeting = meet.answer(cm)?;
     let device = meeting.device.clone();
     let prepared = prepare(meeting, test, false);
-    control.say(&Message::Connected)?;
+    control.say(&ControlMessage::Connected)?;
     match control.expect(BETWEEN)? {
-        Message::Start => {}
+        ControlMessage::Start => {}
         other => bail!("the other side said {other:?} instead of to start"),
     }
     let interrupted = AtomicBool::new(false);
     let observe = &mut |_: &_| {};
     let (tells, patience) = (test.down, options.patience);
-    let side = Side { test, control, interrupted: &interrupted, tells, patience, observe };
+    let side = TestSide { test, control, interrupted: &interrupted, tells, patience, observe };
     let ended = run(side, prepared)?;
     Ok(report::served(test, &device, &ended))
 }
 
 /// What nobody guesses: keys of the standard library's hash are random.
-fn new_token() -> Token {
+fn new_token() -> StreamToken {
     let half = || RandomState::new().hash_one(0).to_le_bytes();
-    let mut token = Token::default();
+    let mut token = StreamToken::default();
     token[..8].copy_from_slice(&half());
     token[8..].copy_from_slice(&half());
     token

@@ -33,7 +33,7 @@ const IN_FLIGHT_OCTETS: u32 = 32 << 20;
 /// The operation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Operation {
+pub enum TestOperation {
     /// RDMA Write
     Write,
     /// RDMA Read
@@ -44,7 +44,7 @@ pub enum Operation {
     Atomic,
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for TestOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Write => "write",
@@ -58,7 +58,7 @@ impl fmt::Display for Operation {
 /// How much is done.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Amount {
+pub enum TestAmount {
     /// As much as goes in so many seconds.
     Seconds(f64),
     /// So many messages on each stream.
@@ -72,7 +72,7 @@ pub struct Test {
     /// [`VERSION`].
     pub version: u32,
     /// The operation.
-    pub operation: Operation,
+    pub operation: TestOperation,
     /// Whether each message waits for the one before it, and its time is taken.
     pub latency: bool,
     /// Octets of a message.
@@ -84,7 +84,7 @@ pub struct Test {
     /// Whether the server does.
     pub down: bool,
     /// How much.
-    pub amount: Amount,
+    pub amount: TestAmount,
     /// Seconds before that, which are reported apart.
     pub omit_s: f64,
     /// Requests outstanding on each queue pair.
@@ -106,7 +106,7 @@ impl Test {
         let (octets, depth) = (self.octets, self.depth);
         ensure!(self.version == VERSION, "the other side's weft perf is of another version");
         ensure!((1..=OCTETS_MAX).contains(&octets), "a size is 1 octet to 1 GiB, not {octets}");
-        let atomic = self.operation == Operation::Atomic;
+        let atomic = self.operation == TestOperation::Atomic;
         ensure!(!atomic || octets == ATOMIC_OCTETS, "an atomic has 8 octets, not {octets}");
         ensure!(
             (1..=STREAMS_MAX).contains(&self.streams),
@@ -119,7 +119,7 @@ impl Test {
             ensure!(self.up && !self.down, "a latency is measured by the client alone");
             ensure!(self.streams == 1, "a latency is that of one stream");
             ensure!(!self.verify, "data is looked at in tests of bandwidth only");
-            let watched = self.operation == Operation::Write && self.events;
+            let watched = self.operation == TestOperation::Write && self.events;
             ensure!(!watched, "nobody is told of a Write, so there are no events; try --op send");
         }
         ensure!(!(atomic && self.verify), "the data of atomics is not looked at");
@@ -138,10 +138,10 @@ impl Test {
         ensure!(whole.contains(&self.omit_s), "--omit is 0 to {SECONDS_MAX} seconds");
         ensure!(some.contains(&self.interval_s), "an interval is 0.01 to {SECONDS_MAX} seconds");
         match self.amount {
-            Amount::Seconds(time) => {
+            TestAmount::Seconds(time) => {
                 ensure!(some.contains(&time), "a time is 0.01 to {SECONDS_MAX} seconds");
             }
-            Amount::Messages(count) => ensure!(count > 0, "a count is 1 at least"),
+            TestAmount::Messages(count) => ensure!(count > 0, "a count is 1 at least"),
         }
         Ok(())
     }
@@ -196,13 +196,13 @@ pub(crate) mod tests {
     pub fn test() -> Test {
         Test {
             version: VERSION,
-            operation: Operation::Write,
+            operation: TestOperation::Write,
             latency: false,
             octets: 65536,
             streams: 1,
             up: true,
             down: false,
-            amount: Amount::Seconds(1.0),
+            amount: TestAmount::Seconds(1.0),
             omit_s: 0.0,
             depth: 128,
             events: false,
@@ -218,14 +218,14 @@ pub(crate) mod tests {
             |t| t.version = VERSION + 1,
             |t| t.octets = 0,
             |t| t.octets = OCTETS_MAX + 1,
-            |t| t.operation = Operation::Atomic,
+            |t| t.operation = TestOperation::Atomic,
             |t| t.streams = 0,
             |t| t.streams = STREAMS_MAX + 1,
             |t| t.depth = 0,
             |t| t.depth = DEPTH_MAX + 1,
             |t| t.up = false,
-            |t| t.amount = Amount::Seconds(f64::NAN),
-            |t| t.amount = Amount::Messages(0),
+            |t| t.amount = TestAmount::Seconds(f64::NAN),
+            |t| t.amount = TestAmount::Messages(0),
             |t| t.omit_s = -1.0,
             |t| t.interval_s = 0.0,
             |t| (t.verify, t.octets) = (true, OCTETS_MAX),

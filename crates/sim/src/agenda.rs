@@ -9,14 +9,14 @@ pub const NEVER_NS: u64 = u64::MAX;
 
 /// A tournament of due times: the winner is found at once, a change costs one match a level.
 #[derive(Debug)]
-pub struct Agenda {
+pub struct TimerTournament {
     due_ns: Vec<u64>,
     /// The winners, the final at 1; leaves stand from `leaves` on.
     winners: Vec<u32>,
     leaves: usize,
 }
 
-impl Agenda {
+impl TimerTournament {
     /// An agenda of `sources` that are never due.
     ///
     /// # Panics
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_earliest_is_first_and_the_lower_number_breaks_ties() {
-        let mut agenda = Agenda::new(5);
+        let mut agenda = TimerTournament::new(5);
         assert_eq!(agenda.first(), (0, NEVER_NS));
         for (source, due_ns) in [(4, 30), (2, 20), (3, 20), (0, 50)] {
             agenda.set(source, due_ns);
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn it_agrees_with_a_sorted_list() {
         for sources in 1..=9 {
-            let mut agenda = Agenda::new(sources);
+            let mut agenda = TimerTournament::new(sources);
             let mut due = vec![NEVER_NS; sources];
             let mut number = 7u64;
             for _ in 0..500 {

@@ -6,8 +6,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::plan::Run;
-use crate::run::{Outcome, UnknownController, simulate};
+use crate::plan::SimRun;
+use crate::run::{RunOutcome, UnknownController, simulate};
 
 /// Makes all runs with `jobs` threads; `progress` hears, from any of them, a run's number and what
 /// part of it is done.
@@ -15,10 +15,10 @@ use crate::run::{Outcome, UnknownController, simulate};
 /// # Errors
 /// A flow names a controller that is not there.
 pub fn simulate_all(
-    runs: &[Run],
+    runs: &[SimRun],
     jobs: usize,
     progress: &(impl Fn(usize, f64) + Sync),
-) -> Result<Vec<Outcome>, UnknownController> {
+) -> Result<Vec<RunOutcome>, UnknownController> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let work = || {

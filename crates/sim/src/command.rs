@@ -11,21 +11,21 @@ use serde::Serialize;
 
 use crate::batch::simulate_all;
 use crate::picture;
-use crate::plan::Plan;
-use crate::report::Verdict;
-use crate::run::Outcome;
+use crate::plan::SimPlan;
+use crate::report::TargetVerdict;
+use crate::run::RunOutcome;
 use crate::scenarios::{self, SCENARIOS};
 
 /// Simulate rate control over long and lossy paths
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Command {
+pub struct SimArgs {
     #[command(subcommand)]
-    what: What,
+    what: SimCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SimCommand {
     /// Simulate a scenario or a plan
     Run(RunArgs),
     /// Name the scenarios
@@ -68,11 +68,11 @@ EXAMPLES
 ///
 /// # Errors
 /// A plan that cannot be read or makes no sense, or a file that cannot be written.
-pub fn main(command: &Command) -> Result<()> {
+pub fn main(command: &SimArgs) -> Result<()> {
     match &command.what {
-        What::Run(args) => run(args),
-        What::List => list(),
-        What::Show { scenario } => {
+        SimCommand::Run(args) => run(args),
+        SimCommand::List => list(),
+        SimCommand::Show { scenario } => {
             let text = scenarios::find(scenario);
             print(text.with_context(|| format!("there is no scenario `{scenario}`"))?)
         }
@@ -82,21 +82,21 @@ pub fn main(command: &Command) -> Result<()> {
 fn list() -> Result<()> {
     let lines = SCENARIOS
         .iter()
-        .map(|(name, text)| Ok(format!("{name:<14} {}\n", Plan::parse(text)?.about)));
+        .map(|(name, text)| Ok(format!("{name:<14} {}\n", SimPlan::parse(text)?.about)));
     print(&lines.collect::<Result<String>>()?)
 }
 
 fn run(args: &RunArgs) -> Result<()> {
-    let mut plan = Plan::parse(&text_of(&args.plan)?).with_context(|| args.plan.clone())?;
+    let mut plan = SimPlan::parse(&text_of(&args.plan)?).with_context(|| args.plan.clone())?;
     plan.seed = args.seed.unwrap_or(plan.seed);
     let runs = plan.runs().with_context(|| args.plan.clone())?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let progress = Progress::new(runs.len());
+    let progress = SimProgress::new(runs.len());
     let jobs = args.jobs.unwrap_or(processors);
     let outcomes = simulate_all(&runs, jobs, &|number, part| progress.hear(number, part))?;
     progress.end();
     let verdicts = plan.targets.iter().filter_map(|target| target.judge(&outcomes));
-    let results = Results {
+    let results = PlanResults {
         name: &plan.name,
         about: &plan.about,
         published: &plan.published,
@@ -114,12 +114,12 @@ fn run(args: &RunArgs) -> Result<()> {
 
 /// All that came out of a plan.
 #[derive(Debug, Serialize)]
-struct Results<'a> {
+struct PlanResults<'a> {
     name: &'a str,
     about: &'a str,
     published: &'a [String],
-    targets: Vec<Verdict>,
-    outcomes: &'a [Outcome],
+    targets: Vec<TargetVerdict>,
+    outcomes: &'a [RunOutcome],
 }
 
 fn text_of(plan: &str) -> Result<String> {
@@ -132,7 +132,7 @@ fn text_of(plan: &str) -> Result<String> {
     }
 }
 
-fn draw(directory: &Path, name: &str, outcomes: &[Outcome]) -> Result<()> {
+fn draw(directory: &Path, name: &str, outcomes: &[RunOutcome]) -> Result<()> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("making {}", directory.display()))?;
     for outcome in outcomes {
@@ -161,7 +161,7 @@ fn print(text: &str) -> Result<()> {
 }
 
 /// The outcomes for people: each run, tables, targets, and what others have published.
-fn text(plan: &Plan, results: &Results<'_>) -> String {
+fn text(plan: &SimPlan, results: &PlanResults<'_>) -> String {
     let outcomes = results.outcomes;
     let width = outcomes.iter().map(|outcome| outcome.name.len()).max().unwrap_or(0);
     let mut text = format!("{} (seed {})\n", plan.about, plan.seed);
@@ -178,12 +178,12 @@ fn text(plan: &Plan, results: &Results<'_>) -> String {
     if !plan.tables.is_empty() && !results.targets.is_empty() {
         text.push('\n');
     }
-    text += &results.targets.iter().map(Verdict::line).collect::<String>();
+    text += &results.targets.iter().map(TargetVerdict::line).collect::<String>();
     text += &plan.published.iter().map(|line| format!("published: {line}\n")).collect::<String>();
     text
 }
 
-fn row(outcome: &Outcome, width: usize) -> String {
+fn row(outcome: &RunOutcome, width: usize) -> String {
     let total = &outcome.total;
     let payload: u64 = outcome.flows.iter().map(|flow| flow.payload_bps).sum();
     let t90 = total.t90_ns.map_or("-".into(), |t90_ns| (t90_ns / 1_000_000).to_string());
@@ -207,7 +207,7 @@ fn row(outcome: &Outcome, width: usize) -> String {
 }
 
 /// How far the runs are, on a terminal and nowhere else.
-struct Progress {
+struct SimProgress {
     began: Instant,
     state: Mutex<(Vec<f64>, Instant)>,
     is_shown: bool,
@@ -215,7 +215,7 @@ struct Progress {
 
 const SHOW_EVERY: Duration = Duration::from_millis(200);
 
-impl Progress {
+impl SimProgress {
     fn new(runs: usize) -> Self {
         let now = clock();
         let is_shown = std::io::stderr().is_terminal();
@@ -264,7 +264,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Whole {
         #[command(flatten)]
-        command: Command,
+        command: SimArgs,
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         Whole::command().debug_assert();
         let line = "x run loss --seed 3 --jobs 2 --svg d --json f";
         let command = Whole::try_parse_from(line.split(' ')).unwrap().command;
-        assert!(matches!(command.what, What::Run(RunArgs { seed: Some(3), .. })));
+        assert!(matches!(command.what, SimCommand::Run(RunArgs { seed: Some(3), .. })));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use weft_verbs::{
 };
 
 use crate::agenda::NEVER_NS;
-use crate::flow::{Body, Datagram, Flow, Outgoing, Standing, Tally, Way};
+use crate::flow::{Datagram, FlowDirection, FlowPacket, FlowTally, PacketBody, SimFlow, Standing};
 use crate::reference::Shape;
 
 /// The largest payload of a datagram, in bytes: the largest MTU that a port can have.
@@ -47,7 +47,7 @@ pub struct DatagramFlow {
     ends: [UdEnd; 2],
     next_ns: u64,
     sent: u64,
-    waiting: VecDeque<Outgoing>,
+    waiting: VecDeque<FlowPacket>,
     /// Where a datagram is made whole again, to be opened in place.
     whole: Vec<u8>,
     deliveries: Deliveries,
@@ -127,12 +127,12 @@ impl DatagramFlow {
             |batch| {
                 let datagrams = datagrams_of(batch);
                 let written = datagrams.iter().map(Vec::len).sum();
-                waiting.extend(datagrams.into_iter().map(|octets| Outgoing {
-                    way: Way::Forward,
+                waiting.extend(datagrams.into_iter().map(|octets| FlowPacket {
+                    way: FlowDirection::Forward,
                     lane: 0,
                     octets: octets.len() as u32 + shape.overhead_octets,
                     markable: shape.ecn,
-                    body: Body::Datagram(Datagram { octets, ..Datagram::default() }),
+                    body: PacketBody::Datagram(Datagram { octets, ..Datagram::default() }),
                 }));
                 Written::Octets(written)
             },
@@ -302,16 +302,16 @@ impl UdPolicy for AdmitAll {
     }
 }
 
-impl Flow for DatagramFlow {
-    fn handle(&mut self, now_ns: u64, _: Way, _: u8, body: Body, _: bool) {
-        let Body::Datagram(datagram) = body else { return };
+impl SimFlow for DatagramFlow {
+    fn handle(&mut self, now_ns: u64, _: FlowDirection, _: u8, body: PacketBody, _: bool) {
+        let PacketBody::Datagram(datagram) = body else { return };
         datagram.restore(&mut self.whole);
         for number in self.ends[1].receive(now_ns, &mut self.whole) {
             self.deliveries.note(number.into());
         }
     }
 
-    fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing> {
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<FlowPacket> {
         if self.waiting.is_empty() && self.next_ns <= now_ns {
             self.send(now_ns);
         }
@@ -322,10 +322,10 @@ impl Flow for DatagramFlow {
         self.next_ns
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> FlowTally {
         let Deliveries { delivered, twice, late, .. } = self.deliveries;
         let packet = u64::from(self.shape.datagram_octets + self.shape.overhead_octets);
-        Tally {
+        FlowTally {
             sent: self.sent,
             lost: self.deliveries.lost(),
             twice,
@@ -333,7 +333,7 @@ impl Flow for DatagramFlow {
             arrived: delivered,
             arrived_octets: delivered * packet,
             payload_octets: delivered * u64::from(self.shape.payload_octets),
-            ..Tally::default()
+            ..FlowTally::default()
         }
     }
 

@@ -1,11 +1,11 @@
 //! What a flow is to the simulation: two endpoints that exchange packets, and what they count.
 //!
-//! Order of calls: [`Flow::handle`] for a packet that has come; then [`Flow::poll_transmit`] until
-//! it has no more; then [`Flow::next_due_ns`] says when to poll again without a packet.
+//! Order of calls: [`SimFlow::handle`] for a packet that has come; then [`SimFlow::poll_transmit`]
+//! until it has no more; then [`SimFlow::next_due_ns`] says when to poll again without a packet.
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum FlowDirection {
     /// From the sender of the data.
     Forward,
     /// To the sender of the data.
@@ -14,7 +14,7 @@ pub enum Way {
 
 /// What a packet holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum PacketBody {
     /// Data of a reference flow: the number of the packet, new for each transmission.
     Data(u64),
     /// An acknowledgement of a reference flow: how many runs of the receiver's log it covers, and
@@ -56,9 +56,9 @@ impl Datagram {
 
 /// A packet that a flow wants sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct FlowPacket {
     /// Which way.
-    pub way: Way,
+    pub way: FlowDirection,
     /// Over which of the flow's routes.
     pub lane: u8,
     /// Its size as an IP packet, in octets.
@@ -66,12 +66,12 @@ pub struct Outgoing {
     /// Whether the network may mark it instead of letting it wait (RFC 3168).
     pub markable: bool,
     /// What it holds.
-    pub body: Body,
+    pub body: PacketBody,
 }
 
 /// What a flow has done since it began. Octets are those of IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct FlowTally {
     /// Packets of data sent, all transmissions.
     pub sent: u64,
     /// Of those, how many repeated data that had been sent before.
@@ -112,15 +112,15 @@ pub struct Standing {
 }
 
 /// Two endpoints and the data between them.
-pub trait Flow: Send {
+pub trait SimFlow: Send {
     /// Takes a packet at the end of its way.
-    fn handle(&mut self, now_ns: u64, way: Way, lane: u8, body: Body, marked: bool);
+    fn handle(&mut self, now_ns: u64, way: FlowDirection, lane: u8, body: PacketBody, marked: bool);
     /// The next packet to be sent now, if there is one.
-    fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing>;
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<FlowPacket>;
     /// When to poll again if nothing comes; [`crate::agenda::NEVER_NS`] for never.
     fn next_due_ns(&self) -> u64;
     /// What it has done.
-    fn tally(&self) -> Tally;
+    fn tally(&self) -> FlowTally;
     /// Octets of the application that arrived on each stream, if it has several.
     fn streams(&self) -> Vec<u64> {
         Vec::new()

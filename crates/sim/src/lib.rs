@@ -16,7 +16,7 @@
 //! one with the lower number happens first. [`batch`] makes several runs at once and [`command`]
 //! reads files and shows progress; nothing below them sees a thread, a file or a clock.
 //!
-//! Order of calls: [`plan::Plan::parse`], [`plan::Plan::runs`], [`run::simulate`] for each.
+//! Order of calls: [`plan::SimPlan::parse`], [`plan::SimPlan::runs`], [`run::simulate`] for each.
 #![forbid(unsafe_code)]
 
 pub mod agenda;

@@ -10,13 +10,13 @@ use weft_sim::command;
 /// Simulate rate control over long and lossy paths
 #[derive(Debug, Parser)]
 #[command(name = "weft-sim", version)]
-struct Cli {
+struct SimCli {
     #[command(flatten)]
-    command: command::Command,
+    command: command::SimArgs,
 }
 
 fn main() -> ExitCode {
-    match command::main(&Cli::parse().command) {
+    match command::main(&SimCli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without a stderr the status alone must do.

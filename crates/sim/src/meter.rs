@@ -41,7 +41,7 @@ pub struct Curves {
 
 /// Watches a network.
 #[derive(Debug)]
-pub struct Meter {
+pub struct NetworkMeter {
     point_ns: u64,
     next_point_ns: u64,
     curves: Curves,
@@ -54,7 +54,7 @@ pub struct Meter {
     by_second: Vec<Vec<u64>>,
 }
 
-impl Meter {
+impl NetworkMeter {
     /// A meter for a network of `links` (both directions counted once) and `flows`.
     pub fn new(links: usize, flows: usize, duration_ns: u64) -> Self {
         let point_ns = (duration_ns / POINTS).next_multiple_of(TICK_NS).max(TICK_NS);

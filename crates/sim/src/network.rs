@@ -5,26 +5,26 @@
 
 use degen::link::Link;
 
-use crate::agenda::{Agenda, NEVER_NS};
-use crate::flow::{Body, Flow, Outgoing, Way};
+use crate::agenda::{NEVER_NS, TimerTournament};
+use crate::flow::{FlowDirection, FlowPacket, PacketBody, SimFlow};
 
 /// A packet between two links.
 #[derive(Clone, Debug)]
-pub struct Packet {
+pub struct SimPacket {
     flow: u32,
     /// How many links of its route it has behind it.
     hop: u8,
-    way: Way,
+    way: FlowDirection,
     lane: u8,
     octets: u32,
     markable: bool,
     marked: bool,
-    body: Body,
+    body: PacketBody,
 }
 
 /// The links that a flow's packets pass, in order, by their numbers.
 #[derive(Clone, Debug, Default)]
-pub struct Route {
+pub struct FlowRoute {
     /// From the sender of the data.
     pub forward: Vec<usize>,
     /// Back to it.
@@ -33,15 +33,15 @@ pub struct Route {
 
 /// A flow and its routes.
 struct Routed {
-    flow: Box<dyn Flow>,
-    routes: Vec<Route>,
+    flow: Box<dyn SimFlow>,
+    routes: Vec<FlowRoute>,
 }
 
 /// Links, flows, and the time.
 pub struct Network {
-    links: Vec<Link<Packet>>,
+    links: Vec<Link<SimPacket>>,
     flows: Vec<Routed>,
-    agenda: Agenda,
+    agenda: TimerTournament,
     now_ns: u64,
     events: u64,
     hash: u64,
@@ -52,14 +52,17 @@ impl Network {
     ///
     /// # Panics
     /// A flow has no route, or one that is empty or names a link that is not there.
-    pub fn new(links: Vec<Link<Packet>>, flows: Vec<(Box<dyn Flow>, Vec<Route>)>) -> Self {
+    pub fn new(
+        links: Vec<Link<SimPacket>>,
+        flows: Vec<(Box<dyn SimFlow>, Vec<FlowRoute>)>,
+    ) -> Self {
         assert!(flows.iter().all(|(_, routes)| !routes.is_empty()), "a flow without a route");
         for route in flows.iter().flat_map(|(_, routes)| routes) {
             for way in [&route.forward, &route.back] {
                 assert!(!way.is_empty() && way.iter().all(|link| *link < links.len()), "{way:?}");
             }
         }
-        let mut agenda = Agenda::new(links.len() + flows.len());
+        let mut agenda = TimerTournament::new(links.len() + flows.len());
         for (number, (flow, _)) in flows.iter().enumerate() {
             agenda.set(links.len() + number, flow.next_due_ns());
         }
@@ -96,16 +99,16 @@ impl Network {
         self.agenda.set(link, self.links[link].next_due_ns().unwrap_or(NEVER_NS));
     }
 
-    fn forward(&mut self, packet: Packet) {
+    fn forward(&mut self, packet: SimPacket) {
         let flow = packet.flow as usize;
         let route = &self.flows[flow].routes[usize::from(packet.lane)];
-        let hops = if packet.way == Way::Forward { &route.forward } else { &route.back };
+        let hops = if packet.way == FlowDirection::Forward { &route.forward } else { &route.back };
         if let Some(next) = hops.get(usize::from(packet.hop)).copied() {
             self.enter(next, packet);
             return;
         }
         self.note(&packet);
-        let Packet { way, lane, body, marked, .. } = packet;
+        let SimPacket { way, lane, body, marked, .. } = packet;
         self.flows[flow].flow.handle(self.now_ns, way, lane, body, marked);
         self.transmit(flow);
     }
@@ -114,29 +117,33 @@ impl Network {
     fn transmit(&mut self, flow: usize) {
         while let Some(outgoing) = self.flows[flow].flow.poll_transmit(self.now_ns) {
             self.events += 1;
-            let Outgoing { way, lane, octets, markable, body } = outgoing;
+            let FlowPacket { way, lane, octets, markable, body } = outgoing;
             let route = &self.flows[flow].routes[usize::from(lane)];
-            let first = if way == Way::Forward { route.forward[0] } else { route.back[0] };
+            let first =
+                if way == FlowDirection::Forward { route.forward[0] } else { route.back[0] };
             let flow = flow as u32;
             let marked = false;
-            self.enter(first, Packet { flow, hop: 0, way, lane, octets, markable, marked, body });
+            self.enter(
+                first,
+                SimPacket { flow, hop: 0, way, lane, octets, markable, marked, body },
+            );
         }
         let due_ns = self.flows[flow].flow.next_due_ns();
         self.agenda.set(self.links.len() + flow, due_ns);
     }
 
-    fn enter(&mut self, link: usize, packet: Packet) {
+    fn enter(&mut self, link: usize, packet: SimPacket) {
         let link_state = &mut self.links[link];
         link_state.handle(self.now_ns, packet.octets, packet.markable, packet);
         let due_ns = link_state.next_due_ns().unwrap_or(NEVER_NS);
         self.agenda.set(link, due_ns);
     }
 
-    fn note(&mut self, packet: &Packet) {
+    fn note(&mut self, packet: &SimPacket) {
         let number = match packet.body {
-            Body::Data(number) => number,
-            Body::Ack { runs, .. } => !runs,
-            Body::Datagram(_) => u64::from(packet.octets),
+            PacketBody::Data(number) => number,
+            PacketBody::Ack { runs, .. } => !runs,
+            PacketBody::Datagram(_) => u64::from(packet.octets),
         };
         for word in [self.now_ns, u64::from(packet.flow), number] {
             self.hash = (self.hash ^ word).wrapping_mul(FNV_PRIME).rotate_left(29);
@@ -159,7 +166,7 @@ impl Network {
     }
 
     /// A flow, by its number.
-    pub fn flow(&self, number: usize) -> &dyn Flow {
+    pub fn flow(&self, number: usize) -> &dyn SimFlow {
         &*self.flows[number].flow
     }
 
@@ -171,7 +178,7 @@ impl Network {
     }
 
     /// A link, by its number.
-    pub fn link(&self, number: usize) -> &Link<Packet> {
+    pub fn link(&self, number: usize) -> &Link<SimPacket> {
         &self.links[number]
     }
 }

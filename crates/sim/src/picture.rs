@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use weft_units::{Bitrate, parse_bytes, parse_time_ns};
 
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 190.0;
@@ -22,7 +22,7 @@ const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"];
 
 /// A curve and its name.
-struct Curve {
+struct ChartCurve {
     name: String,
     points: Vec<(f64, f64)>,
 }
@@ -30,16 +30,16 @@ struct Curve {
 /// A chart: its title, with the unit, and its curves.
 struct Chart {
     title: String,
-    curves: Vec<Curve>,
+    curves: Vec<ChartCurve>,
 }
 
 /// Rate, round trip and queue over time.
-pub fn over_time(outcome: &Outcome) -> String {
+pub fn over_time(outcome: &RunOutcome) -> String {
     let curves = &outcome.curves;
     let seconds: Vec<f64> = curves.at_ns.iter().map(|at_ns| *at_ns as f64 / 1e9).collect();
     let curve = |name: String, values: &[u64], unit: f64| {
         let values = values.iter().map(|value| *value as f64 / unit);
-        Curve { name, points: seconds.iter().copied().zip(values).collect() }
+        ChartCurve { name, points: seconds.iter().copied().zip(values).collect() }
     };
     let flows = || outcome.flows.iter().zip(&curves.flows).enumerate();
     let name = |number: usize, label: &str| format!("{} {label}", number + 1);
@@ -57,15 +57,15 @@ pub fn over_time(outcome: &Outcome) -> String {
 
 /// The share of the ceiling, and fairness, of the runs of a plan against the value named `along`,
 /// one curve for each combination of the other values. None unless that value is a number.
-pub fn shares(name: &str, outcomes: &[Outcome], along: &str) -> Option<String> {
-    let mut curves: Vec<(Curve, Curve)> = Vec::new();
+pub fn shares(name: &str, outcomes: &[RunOutcome], along: &str) -> Option<String> {
+    let mut curves: Vec<(ChartCurve, ChartCurve)> = Vec::new();
     for outcome in outcomes {
         let at = number(outcome.values.get(along)?)?;
         let others = outcome.values.iter().filter(|(key, _)| *key != along);
         let label = others.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" ");
         let found = curves.iter().position(|(share, _)| share.name == label);
         let index = found.unwrap_or_else(|| {
-            let empty = || Curve { name: label.clone(), points: Vec::new() };
+            let empty = || ChartCurve { name: label.clone(), points: Vec::new() };
             curves.push((empty(), empty()));
             curves.len() - 1
         });
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn names_cannot_break_the_picture() {
-        let curve = Curve { name: "<a&b>".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] };
+        let curve = ChartCurve { name: "<a&b>".into(), points: vec![(0.0, 1.0), (1.0, 2.0)] };
         let svg = draw("t", "s", &[Chart { title: "x".into(), curves: vec![curve] }]);
         assert!(svg.contains("&lt;a&amp;b&gt;") && svg.ends_with("</svg>\n"));
         assert!(svg.contains("M70.0 145.0L970.0 50.0"), "{svg}");

@@ -3,26 +3,26 @@
 //! A plan is one run, or with a table `vary` one run for every combination of its values, which
 //! stand in the plan's texts in braces: `path = "70ms {loss} 1gbit"`. What follows from a value
 //! stands in the table `given` of that value. Every link is written in degen's words.
-//! [`Plan::runs`] gives runs that can be made without further questions.
+//! [`SimPlan::runs`] gives runs that can be made without further questions.
 
 mod flow;
 
 use std::collections::BTreeMap;
 
-use degen::link::Config;
+use degen::link::LinkConfig;
 use degen::spec::PathSpec;
 use serde::Deserialize;
 use weft_units::parse_time_ns;
 
 use crate::reference::Shape;
-use crate::report::{Figure, Metric, Table, Target};
-use crate::stack::Whole;
+use crate::report::{Metric, OutcomeTable, PublishedFigure, SimTarget};
+use crate::stack::StackConfig;
 use flow::FlowPlan;
 
 /// A plan as it is written.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Plan {
+pub struct SimPlan {
     /// What the plan is called.
     pub name: String,
     /// What it shows, in a sentence.
@@ -46,13 +46,13 @@ pub struct Plan {
     given: BTreeMap<String, BTreeMap<String, String>>,
     /// What others have published, to stand beside the results in tables.
     #[serde(default, rename = "figure")]
-    figures: Vec<Figure>,
+    figures: Vec<PublishedFigure>,
     /// Tables to be made of the results.
     #[serde(default, rename = "table")]
-    pub tables: Vec<Table>,
+    pub tables: Vec<OutcomeTable>,
     /// What the results are to be.
     #[serde(default, rename = "target")]
-    pub targets: Vec<Target>,
+    pub targets: Vec<SimTarget>,
     #[serde(rename = "link")]
     links: Vec<LinkPlan>,
     #[serde(rename = "flow")]
@@ -69,7 +69,7 @@ struct LinkPlan {
 
 /// A simulation, ready to be made.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct SimRun {
     /// The plan's name, and the values that this run has of what varies.
     pub name: String,
     /// Those values by their names.
@@ -85,7 +85,7 @@ pub struct Run {
     /// The flows.
     pub flows: Vec<RunFlow>,
     /// What others have published for the same.
-    pub published: Vec<Figure>,
+    pub published: Vec<PublishedFigure>,
 }
 
 /// A link of a run.
@@ -96,7 +96,7 @@ pub struct RunLink {
     /// What it does, for people.
     pub described: String,
     /// Forward and back.
-    pub configs: [Config; 2],
+    pub configs: [LinkConfig; 2],
     /// Round trip without queues.
     pub rtt_ns: u64,
 }
@@ -126,7 +126,7 @@ pub enum Engine {
     /// An idealised transport around its controller.
     Reference,
     /// A pair of Shuttle's own connections.
-    Shuttle(Whole),
+    Shuttle(StackConfig),
     /// A pair of queue pairs for unreliable datagrams.
     Datagrams {
         /// The hosts have a key.
@@ -136,7 +136,7 @@ pub enum Engine {
 
 /// A plan that makes no sense.
 #[derive(Debug, thiserror::Error)]
-pub enum PlanError {
+pub enum SimPlanError {
     /// It is not TOML, or lacks something.
     #[error("the plan cannot be read: {0}")]
     Toml(#[from] toml::de::Error),
@@ -166,12 +166,12 @@ fn one() -> u64 {
     1
 }
 
-impl Plan {
+impl SimPlan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// It is not TOML or lacks something. Values are looked at by [`Plan::runs`].
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
+    /// It is not TOML or lacks something. Values are looked at by [`SimPlan::runs`].
+    pub fn parse(text: &str) -> Result<Self, SimPlanError> {
         Ok(toml::from_str(text)?)
     }
 
@@ -179,7 +179,7 @@ impl Plan {
     ///
     /// # Errors
     /// A value that cannot be understood, or too many runs.
-    pub fn runs(&self) -> Result<Vec<Run>, PlanError> {
+    pub fn runs(&self) -> Result<Vec<SimRun>, SimPlanError> {
         self.check_reports()?;
         let count = self.vary.values().fold(1, |all: usize, some| all.saturating_mul(some.len()));
         if count == 0 || count > RUNS_MAX {
@@ -209,7 +209,7 @@ impl Plan {
     }
 
     /// Tables and targets name metrics and values that are there.
-    fn check_reports(&self) -> Result<(), PlanError> {
+    fn check_reports(&self) -> Result<(), SimPlanError> {
         let cells = self.tables.iter().flat_map(|table| &table.cells);
         let targets = self.targets.iter().map(|target| &target.metric);
         for metric in cells.chain(targets).chain(self.figures.iter().map(|figure| &figure.metric)) {
@@ -232,7 +232,7 @@ impl Plan {
         Ok(())
     }
 
-    fn run(&self, values: BTreeMap<String, String>) -> Result<Run, PlanError> {
+    fn run(&self, values: BTreeMap<String, String>) -> Result<SimRun, SimPlanError> {
         let fill = |text: &str| {
             // What is given may itself name what varies.
             let given = values.values().filter_map(|value| self.given.get(value)).flatten();
@@ -255,7 +255,7 @@ impl Plan {
             flow.resolve(&fill, &links, duration_ns, &mut flows)?;
         }
         let suffix: String = values.values().map(|value| format!(" {value}")).collect();
-        Ok(Run {
+        Ok(SimRun {
             name: format!("{}{suffix}", self.name),
             seed: self.seed,
             duration_ns,
@@ -275,7 +275,7 @@ impl Plan {
 
 impl LinkPlan {
     /// The link and its largest packet.
-    fn resolve(&self, fill: &impl Fn(&str) -> String) -> Result<(RunLink, u32), PlanError> {
+    fn resolve(&self, fill: &impl Fn(&str) -> String) -> Result<(RunLink, u32), SimPlanError> {
         let words = fill(&self.path);
         let spec = PathSpec::parse(&words.split_whitespace().collect::<Vec<_>>());
         let spec = spec.map_err(|error| wrong("path", &words, &error.to_string()))?;
@@ -289,12 +289,12 @@ impl LinkPlan {
     }
 }
 
-fn time(key: &'static str, text: &str) -> Result<u64, PlanError> {
+fn time(key: &'static str, text: &str) -> Result<u64, SimPlanError> {
     parse_time_ns(text).map_err(|error| wrong(key, text, &error.to_string()))
 }
 
-fn wrong(key: &'static str, value: &str, why: &str) -> PlanError {
-    PlanError::Value { key, value: value.to_owned(), why: why.to_owned() }
+fn wrong(key: &'static str, value: &str, why: &str) -> SimPlanError {
+    SimPlanError::Value { key, value: value.to_owned(), why: why.to_owned() }
 }
 
 #[cfg(test)]
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn every_combination_is_a_run() {
-        let runs = Plan::parse(PLAN).unwrap().runs().unwrap();
+        let runs = SimPlan::parse(PLAN).unwrap().runs().unwrap();
         let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
         assert_eq!(names, ["two 1s 0%", "two 1s 1%", "two 2s 0%", "two 2s 1%"]);
         let flow = &runs[0].flows[1];
@@ -336,7 +336,7 @@ mod tests {
             "[[link]]",
             "[given.\"0%\"]\nkind = \"weave\"\n[given.\"1%\"]\nkind = \"bbr1\"\n[[link]]",
         );
-        let runs = Plan::parse(&text).unwrap().runs().unwrap();
+        let runs = SimPlan::parse(&text).unwrap().runs().unwrap();
         let controllers: Vec<&str> =
             runs.iter().map(|run| run.flows[0].controller.as_str()).collect();
         assert_eq!(controllers, ["weave", "bbr1", "weave", "bbr1"]);
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let refused = |from: &str, to: &str| {
-            let plan = Plan::parse(&PLAN.replace(from, to));
+            let plan = SimPlan::parse(&PLAN.replace(from, to));
             plan.and_then(|plan| plan.runs()).unwrap_err().to_string()
         };
         assert!(refused("70ms", "70").contains("path"));

@@ -19,9 +19,9 @@ use std::collections::VecDeque;
 use weft_shuttle::cc::Controller;
 
 use crate::agenda::NEVER_NS;
-use crate::flow::{Body, Flow, Outgoing, Standing, Tally, Way};
+use crate::flow::{FlowDirection, FlowPacket, FlowTally, PacketBody, SimFlow, Standing};
 use receiver::Receiver;
-use sender::Sender;
+use sender::ReferenceSender;
 
 /// When a receiver acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,18 +77,18 @@ impl Shape {
 
 /// Packets that arrived one after the other, `count` of them from `first` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct PacketRun {
     first: u64,
     count: u64,
 }
 
 /// A sender, a receiver, and what the receiver has seen.
 pub struct ReferenceFlow {
-    sender: Sender,
+    sender: ReferenceSender,
     receiver: Receiver,
     shape: Shape,
     /// Runs that have arrived and that the sender has not learnt of.
-    log: VecDeque<Run>,
+    log: VecDeque<PacketRun>,
     /// How many runs the sender has learnt of.
     learnt: u64,
 }
@@ -97,7 +97,7 @@ impl ReferenceFlow {
     /// A flow that has sent nothing yet.
     pub fn new(shape: Shape, controller: Box<dyn Controller>) -> Self {
         Self {
-            sender: Sender::new(shape, controller),
+            sender: ReferenceSender::new(shape, controller),
             receiver: Receiver::new(shape.acks),
             shape,
             log: VecDeque::new(),
@@ -112,34 +112,42 @@ impl ReferenceFlow {
     }
 }
 
-impl Flow for ReferenceFlow {
-    fn handle(&mut self, now_ns: u64, _: Way, _: u8, body: Body, marked: bool) {
+impl SimFlow for ReferenceFlow {
+    fn handle(&mut self, now_ns: u64, _: FlowDirection, _: u8, body: PacketBody, marked: bool) {
         match body {
-            Body::Data(number) => {
+            PacketBody::Data(number) => {
                 let interval_ns = self.sender.ack_interval_ns();
                 self.receiver.handle_data(now_ns, number, marked, interval_ns, &mut self.log);
             }
-            Body::Ack { runs, delay_ns, marked } => self.learn(now_ns, runs, delay_ns, marked),
-            Body::Datagram(_) => {}
+            PacketBody::Ack { runs, delay_ns, marked } => {
+                self.learn(now_ns, runs, delay_ns, marked)
+            }
+            PacketBody::Datagram(_) => {}
         }
     }
 
-    fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing> {
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<FlowPacket> {
         if let Some(body) = self.receiver.poll_ack(now_ns) {
             let octets = self.shape.ack_octets;
-            return Some(Outgoing { way: Way::Back, lane: 0, octets, markable: false, body });
+            return Some(FlowPacket {
+                way: FlowDirection::Back,
+                lane: 0,
+                octets,
+                markable: false,
+                body,
+            });
         }
         let number = self.sender.poll_packet(now_ns)?;
         let octets = self.shape.datagram_octets + self.shape.overhead_octets;
-        let (way, markable) = (Way::Forward, self.shape.ecn);
-        Some(Outgoing { way, lane: 0, octets, markable, body: Body::Data(number) })
+        let (way, markable) = (FlowDirection::Forward, self.shape.ecn);
+        Some(FlowPacket { way, lane: 0, octets, markable, body: PacketBody::Data(number) })
     }
 
     fn next_due_ns(&self) -> u64 {
         self.sender.next_due_ns().min(self.receiver.next_due_ns())
     }
 
-    fn tally(&self) -> Tally {
+    fn tally(&self) -> FlowTally {
         let packet = u64::from(self.shape.datagram_octets + self.shape.overhead_octets);
         let (arrived, acks) = self.receiver.counts();
         let mut tally = self.sender.tally();

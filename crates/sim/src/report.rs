@@ -10,18 +10,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::Outcome;
+use crate::run::RunOutcome;
 pub use metric::Metric;
 
 /// Values of what varies, by name.
-type Values = BTreeMap<String, String>;
+type RunValues = BTreeMap<String, String>;
 
 /// A figure that others have published.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figure {
+pub struct PublishedFigure {
     /// The runs that it is comparable to.
-    pub of: Values,
+    pub of: RunValues,
     /// Whose it is.
     pub source: String,
     /// What it is.
@@ -34,7 +34,7 @@ pub struct Figure {
 /// A table to be made of outcomes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
+pub struct OutcomeTable {
     /// What stands above it.
     #[serde(default)]
     pub title: String,
@@ -48,23 +48,23 @@ pub struct Table {
     pub columns: Vec<String>,
     /// Cells are divided by those of the run that has these values and otherwise the same.
     #[serde(default)]
-    pub per: Values,
+    pub per: RunValues,
 }
 
 /// What outcomes are to reach.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Target {
+pub struct SimTarget {
     /// What it is called.
     pub name: String,
     /// The runs that it is about.
     #[serde(default)]
-    pub of: Values,
+    pub of: RunValues,
     /// What is looked at.
     pub metric: String,
     /// Divided by that of the run that has these values and otherwise the same.
     #[serde(default)]
-    pub per: Values,
+    pub per: RunValues,
     /// The least that it may be.
     pub at_least: Option<f64>,
     /// The most.
@@ -73,7 +73,7 @@ pub struct Target {
 
 /// Whether a target was reached.
 #[derive(Clone, Debug, Serialize)]
-pub struct Verdict {
+pub struct TargetVerdict {
     /// The target's name.
     pub name: String,
     /// What was looked at.
@@ -92,16 +92,16 @@ fn payload() -> String {
     "payload".into()
 }
 
-impl Figure {
+impl PublishedFigure {
     /// Whether it is comparable to a run with these values.
-    pub fn is_of(&self, values: &Values) -> bool {
+    pub fn is_of(&self, values: &RunValues) -> bool {
         matches(&self.of, values)
     }
 }
 
-impl Target {
+impl SimTarget {
     /// What became of it; none if no outcome is of its kind.
-    pub fn judge(&self, outcomes: &[Outcome]) -> Option<Verdict> {
+    pub fn judge(&self, outcomes: &[RunOutcome]) -> Option<TargetVerdict> {
         let metric = Metric::parse(&self.metric)?;
         let own = outcomes.iter().filter(|outcome| matches(&self.of, &outcome.values));
         let mut reached: Vec<Option<f64>> =
@@ -114,7 +114,7 @@ impl Target {
             self.at_least.is_none_or(|least| value >= least)
                 && self.at_most.is_none_or(|most| value <= most)
         };
-        Some(Verdict {
+        Some(TargetVerdict {
             name: self.name.clone(),
             metric: self.metric.clone(),
             value: if missing { None } else { worst },
@@ -125,7 +125,7 @@ impl Target {
     }
 }
 
-impl Verdict {
+impl TargetVerdict {
     /// A line for people.
     pub fn line(&self) -> String {
         let metric = Metric::parse(&self.metric);
@@ -139,20 +139,25 @@ impl Verdict {
     }
 }
 
-impl Table {
+impl OutcomeTable {
     /// The table in Markdown.
-    pub fn markdown(&self, outcomes: &[Outcome]) -> String {
+    pub fn markdown(&self, outcomes: &[RunOutcome]) -> String {
         table::markdown(self, outcomes)
     }
 }
 
-fn matches(wanted: &Values, values: &Values) -> bool {
+fn matches(wanted: &RunValues, values: &RunValues) -> bool {
     wanted.iter().all(|(key, value)| values.get(key) == Some(value))
 }
 
 /// The metric of `outcome`, divided by that of the one that has the values `per` and otherwise
 /// the same.
-fn relative(metric: &Metric, outcome: &Outcome, per: &Values, outcomes: &[Outcome]) -> Option<f64> {
+fn relative(
+    metric: &Metric,
+    outcome: &RunOutcome,
+    per: &RunValues,
+    outcomes: &[RunOutcome],
+) -> Option<f64> {
     let value = metric.of(outcome)?;
     if per.is_empty() {
         return Some(value);
@@ -166,10 +171,10 @@ fn relative(metric: &Metric, outcome: &Outcome, per: &Values, outcomes: &[Outcom
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::SimPlan;
     use crate::run::simulate;
 
-    fn outcomes() -> Vec<Outcome> {
+    fn outcomes() -> Vec<RunOutcome> {
         let text = r#"
             name = "t"
             about = ""
@@ -187,18 +192,18 @@ mod tests {
             [[flow]]
             controller = "fixed:{rate}"
         "#;
-        let runs = Plan::parse(text).unwrap().runs().unwrap();
+        let runs = SimPlan::parse(text).unwrap().runs().unwrap();
         runs.iter().map(|run| simulate(run, |_| ()).unwrap()).collect()
     }
 
     #[test]
     fn tables_have_a_cell_for_each_run_and_figures_beside() {
-        let table = Table {
+        let table = OutcomeTable {
             title: "T".into(),
             cells: vec!["part".into(), "payload".into()],
             rows: vec!["rate".into()],
             columns: vec!["loss".into()],
-            per: Values::new(),
+            per: RunValues::new(),
         };
         let text = table.markdown(&outcomes());
         let lines: Vec<&str> = text.lines().collect();
@@ -210,9 +215,9 @@ mod tests {
 
     #[test]
     fn targets_are_judged_by_the_worst_run() {
-        let per = Values::from([("loss".to_owned(), "0%".to_owned())]);
-        let of = Values::from([("rate".to_owned(), "1mbit".to_owned())]);
-        let target = |at_least| Target {
+        let per = RunValues::from([("loss".to_owned(), "0%".to_owned())]);
+        let of = RunValues::from([("rate".to_owned(), "1mbit".to_owned())]);
+        let target = |at_least| SimTarget {
             name: "half".into(),
             of: of.clone(),
             metric: "payload".into(),
@@ -224,7 +229,8 @@ mod tests {
         let verdict = target(0.9).judge(&outcomes).unwrap();
         assert!(!verdict.is_reached && verdict.value.unwrap() < 0.6, "{verdict:?}");
         assert!(target(0.3).judge(&outcomes).unwrap().is_reached);
-        let nothing = Target { of: Values::from([("rate".into(), "3".into())]), ..target(0.1) };
+        let nothing =
+            SimTarget { of: RunValues::from([("rate".into(), "3".into())]), ..target(0.1) };
         assert!(nothing.judge(&outcomes).is_none());
     }
 }

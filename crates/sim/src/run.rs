@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use degen::link::{Config, Counters, Link, Loss};
+use degen::link::{Counters, Link, LinkConfig, Loss};
 use serde::Serialize;
 use weft_shuttle::cc::{self, Params, Saved, bits_per_second};
 
 use crate::datagrams::DatagramFlow;
-use crate::flow::{Flow, Tally};
-use crate::meter::{Curves, Meter, TICK_NS, forward};
-use crate::network::{Network, Route};
-use crate::plan::{Engine, Run, RunFlow};
+use crate::flow::{FlowTally, SimFlow};
+use crate::meter::{Curves, NetworkMeter, TICK_NS, forward};
+use crate::network::{FlowRoute, Network};
+use crate::plan::{Engine, RunFlow, SimRun};
 use crate::reference::ReferenceFlow;
-use crate::report::Figure;
+use crate::report::PublishedFigure;
 use crate::stack::StackFlow;
 
 /// What came out of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// The run's name.
     pub name: String,
     /// What it had of the values that vary.
@@ -25,7 +25,7 @@ pub struct Outcome {
     /// What all that was random followed from.
     pub seed: u64,
     /// What others have published for the same.
-    pub published: Vec<Figure>,
+    pub published: Vec<PublishedFigure>,
     /// Round trip over all links without queues, when the run began.
     pub rtt_ns: u64,
     /// Seconds after the warm-up, over which rates and queues are means.
@@ -143,9 +143,12 @@ const CONTROLLERS: &str = "weave, bbr1, cubic, fixed:RATE and none";
 ///
 /// # Errors
 /// A flow names a controller that is not there.
-pub fn simulate(run: &Run, mut progress: impl FnMut(f64)) -> Result<Outcome, UnknownController> {
+pub fn simulate(
+    run: &SimRun,
+    mut progress: impl FnMut(f64),
+) -> Result<RunOutcome, UnknownController> {
     let mut network = build(run)?;
-    let mut meter = Meter::new(run.links.len(), run.flows.len(), run.duration_ns);
+    let mut meter = NetworkMeter::new(run.links.len(), run.flows.len(), run.duration_ns);
     let mut before = vec![Counts::default(); run.flows.len()];
     let ticks = run.duration_ns / TICK_NS;
     for tick in 1..=ticks {
@@ -163,20 +166,20 @@ pub fn simulate(run: &Run, mut progress: impl FnMut(f64)) -> Result<Outcome, Unk
 
 const PROGRESS_TICKS: u64 = 64;
 
-fn build(run: &Run) -> Result<Network, UnknownController> {
+fn build(run: &SimRun) -> Result<Network, UnknownController> {
     let links = run.links.iter().zip(0u64..).flat_map(|(link, number)| {
         // Every direction draws from a stream of its own.
         let seed = |way| run.seed.wrapping_mul(1_000_003).wrapping_add(2 * number + way);
         let [there, back] = link.configs.clone();
         [Link::new(there, seed(0)), Link::new(back, seed(1))]
     });
-    let mut flows: Vec<(Box<dyn Flow>, Vec<Route>)> = Vec::new();
+    let mut flows: Vec<(Box<dyn SimFlow>, Vec<FlowRoute>)> = Vec::new();
     for (number, flow) in run.flows.iter().enumerate() {
-        let over = |links: &[usize]| Route {
+        let over = |links: &[usize]| FlowRoute {
             forward: links.iter().map(|link| forward(*link)).collect(),
             back: links.iter().rev().map(|link| forward(*link) + 1).collect(),
         };
-        let routes: Vec<Route> = match flow.spread {
+        let routes: Vec<FlowRoute> = match flow.spread {
             true => flow.via.chunks(1).map(over).collect(),
             false => vec![over(&flow.via)],
         };
@@ -184,7 +187,7 @@ fn build(run: &Run) -> Result<Network, UnknownController> {
         let (make, params) = controller(flow, seed)?;
         let min_rtt_ns = flow.via.iter().map(|link| run.links[*link].rtt_ns).sum();
         let saved = flow.saved_bps.map(|rate_bps| Saved { rate_bps, min_rtt_ns });
-        let flow: Box<dyn Flow> = match flow.engine {
+        let flow: Box<dyn SimFlow> = match flow.engine {
             Engine::Datagrams { is_sealed } => {
                 let rate_bps = params.initial_rate_bps.unwrap_or(0);
                 Box::new(DatagramFlow::new(flow.shape, rate_bps, is_sealed, seed))
@@ -225,16 +228,16 @@ fn controller(flow: &RunFlow, seed: u64) -> Result<(cc::Make, Params), UnknownCo
 /// What a flow has done, and each of its streams.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    tally: Tally,
+    tally: FlowTally,
     streams: Vec<u64>,
 }
 
 fn counts(network: &Network, flows: usize) -> Vec<Counts> {
-    let of = |flow: &dyn Flow| Counts { tally: flow.tally(), streams: flow.streams() };
+    let of = |flow: &dyn SimFlow| Counts { tally: flow.tally(), streams: flow.streams() };
     (0..flows).map(|flow| of(network.flow(flow))).collect()
 }
 
-fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Counts]) -> Outcome {
+fn conclude(run: &SimRun, network: &Network, meter: NetworkMeter, before: &[Counts]) -> RunOutcome {
     let counted_ns = run.duration_ns - run.warmup_ns;
     let after = counts(network, run.flows.len());
     let flows: Vec<FlowOutcome> = run
@@ -245,7 +248,7 @@ fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Counts]) -> Ou
         .collect();
     let links: Vec<LinkOutcome> =
         (0..run.links.len()).map(|link| link_outcome(run, link, network, &meter)).collect();
-    Outcome {
+    RunOutcome {
         name: run.name.clone(),
         values: run.values.clone(),
         seed: run.seed,
@@ -262,9 +265,9 @@ fn conclude(run: &Run, network: &Network, meter: Meter, before: &[Counts]) -> Ou
     }
 }
 
-fn flow_outcome(run: &Run, flow: &RunFlow, before: &Counts, counts: &Counts) -> FlowOutcome {
+fn flow_outcome(run: &SimRun, flow: &RunFlow, before: &Counts, counts: &Counts) -> FlowOutcome {
     let after = &counts.tally;
-    let rate_bps = |of: fn(&Tally) -> u64| {
+    let rate_bps = |of: fn(&FlowTally) -> u64| {
         let octets = of(after).saturating_sub(of(&before.tally));
         bits_per_second(octets, run.duration_ns - run.warmup_ns)
     };
@@ -290,7 +293,7 @@ fn flow_outcome(run: &Run, flow: &RunFlow, before: &Counts, counts: &Counts) -> 
 }
 
 /// What the flow would take alone, at the ceiling from its first moment on.
-fn ideal_ns(run: &Run, flow: &RunFlow) -> Option<f64> {
+fn ideal_ns(run: &SimRun, flow: &RunFlow) -> Option<f64> {
     let links = || flow.via.iter().map(|link| &run.links[*link]);
     let ceilings = || links().filter_map(|link| ceiling_bps(&link.configs[0], 0));
     let rtts = || links().map(|link| link.rtt_ns);
@@ -304,7 +307,7 @@ fn ideal_ns(run: &Run, flow: &RunFlow) -> Option<f64> {
     Some(octets * 8e9 / ceiling_bps as f64 + rtt_ns as f64)
 }
 
-fn link_outcome(run: &Run, link: usize, network: &Network, meter: &Meter) -> LinkOutcome {
+fn link_outcome(run: &SimRun, link: usize, network: &Network, meter: &NetworkMeter) -> LinkOutcome {
     let (queue_mean_ns, queue_p99_ns) = meter.queue_ns(link);
     let config = &run.links[link].configs[0];
     let counters = network.link(forward(link)).counters();
@@ -323,7 +326,7 @@ fn link_outcome(run: &Run, link: usize, network: &Network, meter: &Meter) -> Lin
 }
 
 /// What of a link's rate is not lost at random, and not policed.
-fn ceiling_bps(config: &Config, at_ns: u64) -> Option<u64> {
+fn ceiling_bps(config: &LinkConfig, at_ns: u64) -> Option<u64> {
     let policed = config.policer.map(|policer| policer.rate);
     let rate = config.rate.clone().at(at_ns).into_iter().chain(policed).min()?;
     let lost = match config.loss.clone().at(at_ns) {
@@ -339,10 +342,10 @@ fn ceiling_bps(config: &Config, at_ns: u64) -> Option<u64> {
 }
 
 fn total(
-    run: &Run,
+    run: &SimRun,
     flows: &[FlowOutcome],
     links: &[LinkOutcome],
-    meter: &Meter,
+    meter: &NetworkMeter,
     counts: &[Counts],
 ) -> Total {
     let goodput_bps: u64 = flows.iter().map(|flow| flow.goodput_bps).sum();
@@ -354,8 +357,9 @@ fn total(
     let rtt_ns = run.links.iter().map(|link| link.rtt_ns).sum();
     let starts = || run.flows.iter().map(|flow| flow.shape.start_ns);
     let start_ns = starts().min().unwrap_or(0);
-    let sum =
-        |of: fn(&Tally) -> u64| counts.iter().map(|counts| of(&counts.tally)).sum::<u64>() as f64;
+    let sum = |of: fn(&FlowTally) -> u64| {
+        counts.iter().map(|counts| of(&counts.tally)).sum::<u64>() as f64
+    };
     let lost = sum(|tally| tally.lost - tally.spurious);
     Total {
         goodput_bps,
@@ -374,8 +378,8 @@ fn total(
 }
 
 /// When the first outage of all links ends, or the first step is made.
-fn change_ns(run: &Run) -> Option<u64> {
-    let of = |config: &Config| {
+fn change_ns(run: &SimRun) -> Option<u64> {
+    let of = |config: &LinkConfig| {
         let outages = config.outages.iter().map(|outage| outage.at_ns + outage.for_ns);
         let steps = [config.rate.next_change_ns(), config.delay_ns.next_change_ns()];
         outages.chain(steps.into_iter().flatten()).min()

@@ -48,12 +48,12 @@ pub fn find(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::SimPlan;
 
     #[test]
     fn every_plan_is_sound_and_has_its_own_name() {
         for (name, text) in SCENARIOS {
-            let plan = Plan::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let plan = SimPlan::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(plan.name, name);
             assert!(!plan.runs().unwrap_or_else(|error| panic!("{name}: {error}")).is_empty());
         }

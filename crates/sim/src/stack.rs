@@ -13,9 +13,9 @@ use weft_shuttle::{Config, Connection, Identity, Request, Route, Transmit};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
 use crate::agenda::NEVER_NS;
-use crate::flow::{Body, Flow, Outgoing, Standing, Tally, Way};
+use crate::flow::{FlowDirection, FlowPacket, FlowTally, PacketBody, SimFlow, Standing};
 use crate::reference::Shape;
-use lanes::{Lanes, Zeros, split};
+use lanes::{Lanes, ZeroSource, split};
 
 /// Ports of the paths, from the first on.
 const PORT: u16 = 4000;
@@ -24,10 +24,10 @@ const PORT: u16 = 4000;
 pub struct StackFlow {
     shape: Shape,
     /// Who asks and sends, and who grants and receives.
-    ends: [End; 2],
+    ends: [SimEndpoint; 2],
     paths: u8,
     is_set_up: bool,
-    waiting: VecDeque<Outgoing>,
+    waiting: VecDeque<FlowPacket>,
     out: Transmit,
     /// Where a datagram is made whole again.
     whole: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct StackFlow {
 }
 
 /// One end.
-struct End {
+struct SimEndpoint {
     connection: Option<Connection>,
     lanes: Lanes,
     number: u8,
@@ -49,7 +49,7 @@ struct End {
 
 /// How whole connections are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whole {
+pub struct StackConfig {
     /// One of [`weft_wire::shuttle::hello::protection`] that needs no keys.
     pub protection: u8,
     /// Streams of the connection, 1 to [`weft_shuttle::MAX_STREAMS`].
@@ -61,7 +61,7 @@ impl StackFlow {
     /// controllers, maybe with what an earlier connection learnt.
     pub fn new(
         shape: Shape,
-        whole: Whole,
+        whole: StackConfig,
         (controller, params, saved): (cc::Make, cc::Params, Option<cc::Saved>),
         paths: u8,
     ) -> Self {
@@ -81,7 +81,7 @@ impl StackFlow {
         let ends = [0, 1].map(|end| {
             let nonce = seed.wrapping_mul(2).wrapping_add(u64::from(end));
             let cid = ConnectionId(nonce as u32 & !0xff);
-            End {
+            SimEndpoint {
                 connection: None,
                 lanes: Lanes::new(whole.streams, if end == 0 { octets } else { 0 }),
                 number: end,
@@ -106,7 +106,7 @@ impl StackFlow {
     }
 
     fn start(&mut self, now_ns: u64) {
-        let End { connection, config, identity, number, .. } = &mut self.ends[0];
+        let SimEndpoint { connection, config, identity, number, .. } = &mut self.ends[0];
         if connection.is_none() && now_ns >= self.shape.start_ns {
             let asked =
                 Connection::connect(now_ns, config.clone(), *identity, route(*number, 0), b"");
@@ -133,21 +133,22 @@ impl StackFlow {
         if now_ns >= self.shape.stop_ns {
             self.ends[0].lanes.stop();
         }
-        for (end, way) in self.ends.iter_mut().zip([Way::Forward, Way::Back]) {
+        for (end, way) in self.ends.iter_mut().zip([FlowDirection::Forward, FlowDirection::Back]) {
             let Some(connection) = &mut end.connection else { continue };
             if connection.poll_timeout().is_some_and(|due_ns| due_ns <= now_ns) {
                 connection.handle_timeout(now_ns);
             }
             while connection.poll_event().is_some() {}
-            if connection.poll_transmit(now_ns, &mut end.lanes, &Zeros, &mut self.out) {
+            if connection.poll_transmit(now_ns, &mut end.lanes, &ZeroSource, &mut self.out) {
                 let route = self.out.route.expect("what is sent has a route");
                 let lane = (route.local.port() - PORT) as u8;
                 for (datagram, length) in split(&self.out) {
                     let octets = u32::from(length) + self.shape.overhead_octets;
-                    let (markable, body) = (self.shape.ecn, Body::Datagram(datagram));
-                    self.waiting.push_back(Outgoing { way, lane, octets, markable, body });
-                    self.acks += u64::from(way == Way::Back);
-                    self.ack_octets += if way == Way::Back { u64::from(octets) } else { 0 };
+                    let (markable, body) = (self.shape.ecn, PacketBody::Datagram(datagram));
+                    self.waiting.push_back(FlowPacket { way, lane, octets, markable, body });
+                    self.acks += u64::from(way == FlowDirection::Back);
+                    self.ack_octets +=
+                        if way == FlowDirection::Back { u64::from(octets) } else { 0 };
                 }
             }
         }
@@ -163,7 +164,7 @@ fn route(end: u8, path: u8) -> Route {
     Route { local: at(end), remote: at(1 - end) }
 }
 
-impl End {
+impl SimEndpoint {
     fn receive(&mut self, now_ns: u64, lane: u8, marked: bool, datagram: &mut [u8]) {
         let route = route(self.number, lane);
         if self.connection.is_none() {
@@ -181,12 +182,19 @@ impl End {
     }
 }
 
-impl Flow for StackFlow {
-    fn handle(&mut self, now_ns: u64, way: Way, lane: u8, body: Body, marked: bool) {
-        let Body::Datagram(datagram) = body else { return };
+impl SimFlow for StackFlow {
+    fn handle(
+        &mut self,
+        now_ns: u64,
+        way: FlowDirection,
+        lane: u8,
+        body: PacketBody,
+        marked: bool,
+    ) {
+        let PacketBody::Datagram(datagram) = body else { return };
         datagram.restore(&mut self.whole);
         let octets = self.whole.len() as u64 + u64::from(self.shape.overhead_octets);
-        let end = &mut self.ends[usize::from(way == Way::Forward)];
+        let end = &mut self.ends[usize::from(way == FlowDirection::Forward)];
         let before = end.lanes.placed();
         end.receive(now_ns, lane, marked, &mut self.whole);
         if end.lanes.placed() > before {
@@ -195,7 +203,7 @@ impl Flow for StackFlow {
         }
     }
 
-    fn poll_transmit(&mut self, now_ns: u64) -> Option<Outgoing> {
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<FlowPacket> {
         if self.waiting.is_empty() {
             self.poll_ends(now_ns);
         }
@@ -210,14 +218,14 @@ impl Flow for StackFlow {
         connections.filter_map(Connection::poll_timeout).min().unwrap_or(NEVER_NS)
     }
 
-    fn tally(&self) -> Tally {
-        let Some(connection) = &self.ends[0].connection else { return Tally::default() };
+    fn tally(&self) -> FlowTally {
+        let Some(connection) = &self.ends[0].connection else { return FlowTally::default() };
         let stats = connection.stats();
         let paths = (0..self.paths).filter_map(|path| connection.recovery_stats(PathId(path)));
         let (lost, spurious) = paths.fold((0, 0), |(lost, spurious), path| {
             (lost + path.lost_packets, spurious + path.spurious_packets)
         });
-        Tally {
+        FlowTally {
             sent: stats.segments_out,
             resent: stats.segments_resent,
             lost,
@@ -228,7 +236,7 @@ impl Flow for StackFlow {
             acks: self.acks,
             ack_octets: self.ack_octets,
             finished_ns: self.finished_ns,
-            ..Tally::default()
+            ..FlowTally::default()
         }
     }
 

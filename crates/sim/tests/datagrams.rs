@@ -3,10 +3,10 @@
 mod support;
 
 use support::{outcome, plan};
-use weft_sim::run::Outcome;
+use weft_sim::run::RunOutcome;
 
 /// What comes of 50 Mbit/s of datagrams for five seconds, sent for four, so that all arrive.
-fn datagrams(path: &str, protection: &str) -> Outcome {
+fn datagrams(path: &str, protection: &str) -> RunOutcome {
     let more = format!("engine = \"datagrams\"\nprotection = \"{protection}\"\nstop = \"4s\"");
     outcome(&plan(path, "5s", "0s", "fixed:50mbit", &more))
 }

@@ -4,11 +4,11 @@ mod support;
 
 use support::{outcome, plan};
 use weft_sim::report::Metric;
-use weft_sim::run::Outcome;
+use weft_sim::run::RunOutcome;
 
 const WHOLE: &str = "engine = \"shuttle\"";
 
-fn metric(name: &str, outcome: &Outcome) -> f64 {
+fn metric(name: &str, outcome: &RunOutcome) -> f64 {
     let value = Metric::parse(name).unwrap().of(outcome);
     value.unwrap_or_else(|| panic!("no {name}: {:?}", outcome.total))
 }
@@ -74,7 +74,7 @@ fn what_is_corrupt_or_marked_on_one_link_stays_so_on_the_next() {
         controller = "cubic"
         ecn = true
     "#;
-    let outcome = outcome(&weft_sim::plan::Plan::parse(text).unwrap());
+    let outcome = outcome(&weft_sim::plan::SimPlan::parse(text).unwrap());
     let lost: u64 = outcome.flows.iter().map(|flow| flow.lost).sum();
     let [first, second] = [&outcome.links[0].counters, &outcome.links[1].counters];
     assert!(first.corrupted > 20 && lost >= first.corrupted * 9 / 10, "{lost} {first:?}");

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{outcome, plan};
-use weft_sim::plan::Plan;
+use weft_sim::plan::SimPlan;
 
 #[test]
 fn the_whole_protocol_fills_a_lossy_path() {
@@ -35,14 +35,14 @@ fn streams_of_a_connection_have_equal_parts() {
 }
 
 /// Two paths, a near and narrow one and a far and wide one; what `more` says of the flow.
-fn two_paths(more: &str) -> Plan {
+fn two_paths(more: &str) -> SimPlan {
     let text = format!(
         "name = \"two\"\nabout = \"\"\nduration = \"6s\"\nwarmup = \"3s\"\n\
          [[link]]\nname = \"near\"\npath = \"10ms forward:loss=0.5% 20mbit queue=1bdp\"\n\
          [[link]]\nname = \"far\"\npath = \"120ms forward:loss=0.5% 60mbit queue=1bdp\"\n\
          [[flow]]\ncontroller = \"weave\"\nengine = \"shuttle\"\nspread = true\n{more}\n"
     );
-    Plan::parse(&text).unwrap()
+    SimPlan::parse(&text).unwrap()
 }
 
 #[test]

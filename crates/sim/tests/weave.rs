@@ -3,7 +3,7 @@
 mod support;
 
 use support::{outcome, plan};
-use weft_sim::plan::Plan;
+use weft_sim::plan::SimPlan;
 
 const RTT_NS: u64 = 70_000_000;
 
@@ -65,7 +65,7 @@ fn cubic_lives_beside_it() {
             acks = "each"
             "#
         );
-        let outcome = outcome(&Plan::parse(&text).unwrap());
+        let outcome = outcome(&SimPlan::parse(&text).unwrap());
         let share = |name| outcome.groups.iter().find(|g| g.label == name).unwrap().share;
         let case = format!("{queue}: {:?}", outcome.groups);
         assert!(share("cubic") > least && share("weave") > 0.2, "{case}");

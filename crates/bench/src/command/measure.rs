@@ -8,15 +8,15 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, ValueHint};
 
 use crate::figure::Figure;
-use crate::journal::{Head, Journal, SCHEMA};
-use crate::lab::Lab;
-use crate::probes::Probe;
-use crate::suites::{Draft, SUITES, Scope, Suite};
+use crate::journal::{Journal, JournalHead, SCHEMA};
+use crate::lab::BenchLab;
+use crate::probes::BenchProbe;
+use crate::suites::{BenchSuite, FigureDraft, SUITES, Scope};
 use crate::{machine, rounds, summary, sys};
 
 /// What to measure, and how.
 #[derive(Debug, Args)]
-pub struct Options {
+pub struct MeasureArgs {
     /// Suites, or `all` of them
     #[arg(value_name = "SUITE", value_parser = names(), hide_possible_values = true)]
     #[arg(required_unless_present_any = ["list", "resume"])]
@@ -63,7 +63,7 @@ fn names() -> PossibleValuesParser {
 ///
 /// # Errors
 /// A file cannot be written or read, a measurement failed, or the user interrupted.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &MeasureArgs) -> Result<()> {
     if options.list {
         print!("{}", list(options));
         return Ok(());
@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<()> {
     probes.retain(|probe| options.only.as_ref().is_none_or(|text| probe.name().contains(text)));
     ensure!(!probes.is_empty(), "no measurement has {:?} in its name", options.only);
     sys::catch_interrupts()?;
-    let lab = Lab::new("127.0.0.1", head.seconds)?;
+    let lab = BenchLab::new("127.0.0.1", head.seconds)?;
     let ended = rounds::take_turns(&lab, &mut probes, rounds, &mut journal);
     if sys::interrupted() {
         eprintln!("weft bench: `weft bench --resume {}` goes on with it", path.display());
@@ -99,7 +99,7 @@ fn hand_in(journal: &Journal, path: &Path) -> Result<()> {
     }
 }
 
-impl Options {
+impl MeasureArgs {
     /// A new file of results, and where it is.
     fn begin(&self) -> Result<(Journal, PathBuf)> {
         let scope = Scope { quick: self.quick, seed: self.seed };
@@ -107,7 +107,7 @@ impl Options {
         let suites = chosen(&self.suites)?;
         let drafts = suites.iter().flat_map(|suite| suite.drafts(&scope));
         let figures: Vec<Figure> = drafts.map(|draft| draft.figure).collect();
-        let head = Head {
+        let head = JournalHead {
             schema: SCHEMA,
             date: machine::date(),
             commit: machine::commit(),
@@ -129,7 +129,7 @@ impl Options {
 }
 
 /// The suites of these names, each once, in their own order.
-fn chosen(names: &[String]) -> Result<Vec<&'static Suite>> {
+fn chosen(names: &[String]) -> Result<Vec<&'static BenchSuite>> {
     for name in names {
         let known = name == ALL || SUITES.iter().any(|suite| suite.name == name);
         ensure!(known, "there is no suite {name}; `weft bench --list` has them");
@@ -139,18 +139,18 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Suite>> {
 }
 
 /// The probes of all drafts, each once.
-fn probes(drafts: impl Iterator<Item = Draft>) -> Vec<Box<dyn Probe>> {
+fn probes(drafts: impl Iterator<Item = FigureDraft>) -> Vec<Box<dyn BenchProbe>> {
     let mut known = BTreeSet::new();
     drafts.flat_map(|draft| draft.probes).filter(|probe| known.insert(probe.name())).collect()
 }
 
 /// Every suite, its figures, and what is missing for them.
-fn list(options: &Options) -> String {
+fn list(options: &MeasureArgs) -> String {
     let scope = Scope { quick: options.quick, seed: options.seed };
     let mut text = String::new();
     for suite in &SUITES {
         text += &format!("{}: {}\n", suite.name, suite.about);
-        for Draft { figure, probes } in suite.drafts(&scope) {
+        for FigureDraft { figure, probes } in suite.drafts(&scope) {
             let Figure { title, paper, .. } = &figure;
             text += &format!("    {title}\n        after {paper}; {} points\n", probes.len());
             let lacks: BTreeSet<String> = probes.iter().filter_map(|probe| probe.lacks()).collect();

@@ -3,11 +3,11 @@
 
 use anyhow::{Context, Result};
 
-use super::Probe;
-use crate::lab::Lab;
+use super::BenchProbe;
+use crate::lab::BenchLab;
 use crate::ports;
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 const SOURCE: &str = include_str!("../../c/api.c");
 
@@ -33,7 +33,7 @@ pub struct Calls;
 #[derive(Debug, Default)]
 pub struct Idle;
 
-impl Probe for Calls {
+impl BenchProbe for Calls {
     fn name(&self) -> String {
         String::from("single verbs calls")
     }
@@ -42,10 +42,10 @@ impl Probe for Calls {
         Some("gcc")
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let said = run(lab, "calls", "")?;
-        let reading = |series: &str, name: &str| -> Result<Reading> {
-            Ok(Reading::new(series, Unit::Nanoseconds, value(&said, name)?))
+        let reading = |series: &str, name: &str| -> Result<ProbeReading> {
+            Ok(ProbeReading::new(series, ReadingUnit::Nanoseconds, value(&said, name)?))
         };
         Ok(vec![
             reading(POLL, "poll")?,
@@ -56,7 +56,7 @@ impl Probe for Calls {
     }
 }
 
-impl Probe for Idle {
+impl BenchProbe for Idle {
     fn name(&self) -> String {
         String::from("an idle connection")
     }
@@ -65,14 +65,14 @@ impl Probe for Idle {
         Some("gcc")
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let seconds = lab.seconds.max(IDLE_SECONDS_MIN).ceil();
         let said = run(lab, "idle", &seconds.to_string())?;
-        Ok(vec![Reading::new(IDLE, Unit::CpuMillisPerSecond, value(&said, "idle")?)])
+        Ok(vec![ProbeReading::new(IDLE, ReadingUnit::CpuMillisPerSecond, value(&said, "idle")?)])
     }
 }
 
-fn run(lab: &Lab, what: &str, more: &str) -> Result<String> {
+fn run(lab: &BenchLab, what: &str, more: &str) -> Result<String> {
     let (address, port) = (&lab.address, ports::free()?);
     let program = lab.build("api", SOURCE, &["-libverbs", "-lrdmacm", "-lpthread"])?;
     let spec = Spec::at(&program).args(&format!("{what} {address} {port} {more}"));

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::Probe;
-use super::pattern::Way;
-use crate::lab::{Lab, is_installed};
+use super::BenchProbe;
+use super::pattern::PatternTransport;
+use crate::lab::{BenchLab, is_installed};
 use crate::pair::ServerEnds;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Count {
 
 /// An end of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CopyEnd {
     /// Where it comes from.
     Sender,
     /// Where it goes to.
@@ -43,9 +43,9 @@ pub enum End {
 }
 
 /// Both ends.
-pub const ENDS: [End; 2] = [End::Sender, End::Receiver];
+pub const ENDS: [CopyEnd; 2] = [CopyEnd::Sender, CopyEnd::Receiver];
 
-impl End {
+impl CopyEnd {
     /// What it is called.
     pub fn label(self) -> &'static str {
         match self {
@@ -57,8 +57,8 @@ impl End {
 
 /// One stream that is counted.
 #[derive(Clone, Debug)]
-pub struct Stream {
-    way: Way,
+pub struct CountedStream {
+    way: PatternTransport,
     count: Count,
     call: u64,
     octets: u64,
@@ -101,29 +101,29 @@ const LINE: f64 = 64.0;
 /// Where the kernel shows a processor's counters.
 const COUNTERS: &str = "/sys/bus/event_source/devices/cpu";
 
-impl Stream {
+impl CountedStream {
     /// `octets` given by calls of `call` octets.
-    pub fn new(way: Way, count: Count, call: u64, octets: u64) -> Self {
+    pub fn new(way: PatternTransport, count: Count, call: u64, octets: u64) -> Self {
         Self { way, count, call, octets, once: BTreeMap::new() }
     }
 
     /// The series of one end.
-    pub fn series(&self, end: End) -> String {
+    pub fn series(&self, end: CopyEnd) -> String {
         format!("{}, {}", self.name(), end.label())
     }
 
     /// The series of what an end's program and its libraries copy.
-    pub fn by_program(&self, end: End) -> String {
+    pub fn by_program(&self, end: CopyEnd) -> String {
         format!("{}, by the program", self.series(end))
     }
 
     /// The series of what the kernel copies for an end.
-    pub fn by_kernel(&self, end: End) -> String {
+    pub fn by_kernel(&self, end: CopyEnd) -> String {
         format!("{}, by the kernel", self.series(end))
     }
 
     /// What `tool` counts at the sender and at the receiver while so many octets are moved.
-    fn counted(&self, lab: &Lab, tool: Tool, octets: u64) -> Result<[f64; 2]> {
+    fn counted(&self, lab: &BenchLab, tool: Tool, octets: u64) -> Result<[f64; 2]> {
         let files = ENDS.map(|end| lab.dir().join(end.label()));
         let pair = lab.pair(ServerEnds::ByItself, |port| {
             let side = |role: &str, file: &PathBuf| {
@@ -150,7 +150,7 @@ impl Stream {
     }
 
     /// The same for each octet, without what is done once.
-    fn each(&mut self, lab: &Lab, tool: Tool) -> Result<[f64; 2]> {
+    fn each(&mut self, lab: &BenchLab, tool: Tool) -> Result<[f64; 2]> {
         let once = match self.once.get(tool.line) {
             Some(once) => *once,
             None => self.counted(lab, tool, self.call)?,
@@ -161,11 +161,11 @@ impl Stream {
         Ok([0, 1].map(|end| (all[end] - once[end]).max(0.0) / octets))
     }
 
-    fn copies(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn copies(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let (program, kernel) = (self.each(lab, DHAT)?, self.each(lab, STRACE)?);
         let mut readings = Vec::new();
         for (end, (program, kernel)) in ENDS.into_iter().zip(program.into_iter().zip(kernel)) {
-            let reading = |series, value| Reading::new(series, Unit::Ratio, value);
+            let reading = |series, value| ProbeReading::new(series, ReadingUnit::Ratio, value);
             readings.push(reading(self.by_program(end), program));
             readings.push(reading(self.by_kernel(end), kernel));
             readings.push(reading(self.series(end), program + kernel));
@@ -173,14 +173,14 @@ impl Stream {
         Ok(readings)
     }
 
-    fn traffic(&mut self, lab: &Lab, tool: Tool) -> Result<Vec<Reading>> {
+    fn traffic(&mut self, lab: &BenchLab, tool: Tool) -> Result<Vec<ProbeReading>> {
         let each = self.each(lab, tool)?;
-        let reading = |(end, each)| Reading::new(self.series(end), Unit::Ratio, each);
+        let reading = |(end, each)| ProbeReading::new(self.series(end), ReadingUnit::Ratio, each);
         Ok(ENDS.into_iter().zip(each).map(reading).collect())
     }
 }
 
-impl Probe for Stream {
+impl BenchProbe for CountedStream {
     fn name(&self) -> String {
         let what = match self.count {
             Count::Copies => "copies",
@@ -204,7 +204,7 @@ impl Probe for Stream {
         blind.then(|| String::from("this processor has no counters that can be read"))
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         match self.count {
             Count::Copies => self.copies(lab),
             Count::Cache => self.traffic(lab, CACHEGRIND),

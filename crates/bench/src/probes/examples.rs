@@ -4,11 +4,11 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Probe;
-use super::pattern::Way;
-use crate::lab::Lab;
+use super::BenchProbe;
+use super::pattern::PatternTransport;
+use crate::lab::BenchLab;
 use crate::process::{Finished, Spec};
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 /// A program of filters, and what it works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Example {
         }
     }
 
-    fn spec(self, lab: &Lab) -> Spec {
+    fn spec(self, lab: &BenchLab) -> Spec {
         Spec::at(&lab.weft.with_file_name(self.label())).within(lab.dir())
     }
 }
@@ -53,7 +53,7 @@ impl Example {
 #[derive(Debug)]
 pub struct Filters {
     example: Example,
-    way: Way,
+    way: PatternTransport,
     unit: &'static str,
     little: bool,
     /// How often the query is asked, once that is known.
@@ -64,12 +64,12 @@ const TIMES_MAX: f64 = 1000.0;
 
 impl Filters {
     /// `example` with units of `unit`, as its `--unit` has it, and much data or `little`.
-    pub fn new(example: Example, way: Way, unit: &'static str, little: bool) -> Self {
+    pub fn new(example: Example, way: PatternTransport, unit: &'static str, little: bool) -> Self {
         Self { example, way, unit, little, times: None }
     }
 
     /// Makes the data, unless it is there.
-    fn prepare(&self, lab: &Lab) -> Result<()> {
+    fn prepare(&self, lab: &BenchLab) -> Result<()> {
         let (make, little) = self.example.data();
         if lab.dir().join(format!("{}.data", self.example.label())).exists() {
             return Ok(());
@@ -78,7 +78,7 @@ impl Filters {
         lab.alone(&if self.little { spec.args(little) } else { spec }).map(|_| ())
     }
 
-    fn ask(&self, lab: &Lab, times: u64) -> Result<(Value, Finished)> {
+    fn ask(&self, lab: &BenchLab, times: u64) -> Result<(Value, Finished)> {
         let (name, unit) = (self.example.label(), self.unit);
         let size = if self.little { self.example.little() } else { "" };
         let line = format!("run {name}.data --json --unit {unit} --repeat {times} {size}");
@@ -89,7 +89,7 @@ impl Filters {
     }
 }
 
-impl Probe for Filters {
+impl BenchProbe for Filters {
     fn name(&self) -> String {
         format!("{} {}, {}", self.example.label(), self.unit, self.way.label())
     }
@@ -98,7 +98,7 @@ impl Probe for Filters {
         None
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         self.prepare(lab)?;
         let times = match self.times {
             Some(times) => times,
@@ -114,9 +114,17 @@ impl Probe for Filters {
         let cpu = finished.cpu.as_secs_f64() / gigabytes;
         let name = self.name();
         Ok(vec![
-            Reading::new(format!("{name}, CPU"), Unit::CpuSecondsPerGigabyte, cpu),
-            Reading::new(format!("{name}, data"), Unit::GigabitsPerSecond, megabytes * 8.0 / 1e3),
-            Reading::new(name, Unit::UnitsPerSecond, number(&report, "units_per_second")?),
+            ProbeReading::new(format!("{name}, CPU"), ReadingUnit::CpuSecondsPerGigabyte, cpu),
+            ProbeReading::new(
+                format!("{name}, data"),
+                ReadingUnit::GigabitsPerSecond,
+                megabytes * 8.0 / 1e3,
+            ),
+            ProbeReading::new(
+                name,
+                ReadingUnit::UnitsPerSecond,
+                number(&report, "units_per_second")?,
+            ),
         ])
     }
 }

@@ -3,19 +3,19 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Probe;
-use crate::lab::Lab;
+use super::BenchProbe;
+use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 /// One floor.
 #[derive(Debug)]
-pub struct Floor {
+pub struct FloorProbe {
     arguments: &'static str,
     label: String,
 }
 
-impl Floor {
+impl FloorProbe {
     /// The floor that `weft bench floor ARGUMENTS` measures; `label` begins the names of its
     /// series.
     pub fn new(arguments: &'static str, label: &str) -> Self {
@@ -23,7 +23,7 @@ impl Floor {
     }
 }
 
-impl Probe for Floor {
+impl BenchProbe for FloorProbe {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -32,7 +32,7 @@ impl Probe for Floor {
         None
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let pair = lab.pair(ServerEnds::ByItself, |port| {
             let side = lab.own().args(&format!("floor {}", self.arguments));
             let address = &lab.address;
@@ -44,13 +44,17 @@ impl Probe for Floor {
         let report: Value =
             serde_json::from_str(&pair.client.stdout).context("a floor's report")?;
         if let Some(us) = report["us"].as_f64() {
-            return Ok(vec![Reading::new(&self.label, Unit::Microseconds, us)]);
+            return Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)]);
         }
         let field = |name: &str| report[name].as_f64().with_context(|| format!("no {name}"));
         let cpu = pair.cpu().as_secs_f64() / (field("octets")? / 1e9);
         Ok(vec![
-            Reading::new(&self.label, Unit::GigabitsPerSecond, field("gbps")?),
-            Reading::new(format!("{}, CPU", self.label), Unit::CpuSecondsPerGigabyte, cpu),
+            ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, field("gbps")?),
+            ProbeReading::new(
+                format!("{}, CPU", self.label),
+                ReadingUnit::CpuSecondsPerGigabyte,
+                cpu,
+            ),
         ])
     }
 }

@@ -3,27 +3,27 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Probe;
-use crate::lab::Lab;
+use super::BenchProbe;
+use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 /// A stream under one congestion control.
 #[derive(Debug)]
-pub struct Stream {
+pub struct IperfStream {
     congestion: Option<&'static str>,
     label: String,
 }
 
-impl Stream {
+impl IperfStream {
     /// A stream under `congestion`, or under the machine's default.
     pub fn new(congestion: Option<&'static str>, label: &str) -> Self {
         Self { congestion, label: label.to_owned() }
     }
 }
 
-impl Probe for Stream {
+impl BenchProbe for IperfStream {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -32,7 +32,7 @@ impl Probe for Stream {
         Some("iperf3")
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let pair = lab.pair(ServerEnds::ByItself, |port| {
             let server = Spec::new("iperf3").args(&format!("-s -1 -p {port}"));
             let congestion = self.congestion.map_or(String::new(), |name| format!("-C {name}"));
@@ -43,8 +43,12 @@ impl Probe for Stream {
         let (gbps, octets) = received(&pair.client.stdout)?;
         let cpu = pair.cpu().as_secs_f64() / (octets / 1e9);
         Ok(vec![
-            Reading::new(&self.label, Unit::GigabitsPerSecond, gbps),
-            Reading::new(format!("{}, CPU", self.label), Unit::CpuSecondsPerGigabyte, cpu),
+            ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, gbps),
+            ProbeReading::new(
+                format!("{}, CPU", self.label),
+                ReadingUnit::CpuSecondsPerGigabyte,
+                cpu,
+            ),
         ])
     }
 }

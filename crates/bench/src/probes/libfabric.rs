@@ -2,30 +2,30 @@
 
 use anyhow::{Context, Result};
 
-use super::{Pace, Probe, last_numbers};
-use crate::lab::Lab;
+use super::{BenchProbe, Pace, last_numbers};
+use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 const WRITES_SOURCE: &str = include_str!("../../c/fi_write.c");
 
 /// `fi_pingpong` over connected endpoints: one message each way in turn.
 #[derive(Debug)]
-pub struct PingPong {
+pub struct LibfabricPingPong {
     size: u64,
     label: String,
     pace: Pace,
 }
 
-impl PingPong {
+impl LibfabricPingPong {
     /// A ping-pong of `size` octets; `label` names its series.
     pub fn new(size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with((100_000_000 / size).clamp(128, 10_000));
         Self { size, label: label.to_owned(), pace }
     }
 
-    fn us(&self, lab: &Lab, count: u64) -> Result<f64> {
+    fn us(&self, lab: &BenchLab, count: u64) -> Result<f64> {
         let pair = lab.pair(ServerEnds::ByItself, |port| {
             let options = format!("-p tcp -e msg -S {} -I {count}", self.size);
             let side = Spec::new("fi_pingpong").args(&options);
@@ -36,7 +36,7 @@ impl PingPong {
     }
 }
 
-impl Probe for PingPong {
+impl BenchProbe for LibfabricPingPong {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -49,11 +49,11 @@ impl Probe for PingPong {
         true
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let mut pace = self.pace;
         let us = pace.measure(lab.seconds, |count| self.us(lab, count), |us| 0.5e6 / us)?;
         self.pace = pace;
-        Ok(vec![Reading::new(&self.label, Unit::Microseconds, us)])
+        Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)])
     }
 }
 
@@ -73,7 +73,7 @@ impl Writes {
         Self { size, label: label.to_owned(), pace }
     }
 
-    fn gbps(&self, lab: &Lab, count: u64) -> Result<f64> {
+    fn gbps(&self, lab: &BenchLab, count: u64) -> Result<f64> {
         let program = lab.build("fi_write", WRITES_SOURCE, &["-lfabric"])?;
         let pair = lab.pair(ServerEnds::ByItself, |port| {
             let (address, size) = (&lab.address, self.size);
@@ -86,7 +86,7 @@ impl Writes {
     }
 }
 
-impl Probe for Writes {
+impl BenchProbe for Writes {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -99,7 +99,7 @@ impl Probe for Writes {
         true
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let mut pace = self.pace;
         let size = self.size as f64;
         let rate = |gbps: &f64| gbps * 1e9 / 8.0 / size;
@@ -107,8 +107,8 @@ impl Probe for Writes {
         self.pace = pace;
         let messages = format!("{}, messages", self.label);
         Ok(vec![
-            Reading::new(&self.label, Unit::GigabitsPerSecond, gbps),
-            Reading::new(messages, Unit::MegamessagesPerSecond, rate(&gbps) / 1e6),
+            ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, gbps),
+            ProbeReading::new(messages, ReadingUnit::MegamessagesPerSecond, rate(&gbps) / 1e6),
         ])
     }
 }

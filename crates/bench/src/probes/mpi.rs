@@ -3,11 +3,11 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::Probe;
-use super::pattern::Way;
-use crate::lab::{Lab, is_installed};
+use super::BenchProbe;
+use super::pattern::PatternTransport;
+use crate::lab::{BenchLab, is_installed};
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 const SOURCE: &str = include_str!("../../c/mpi.c");
 const MPIRUN: &str = "mpirun.openmpi";
@@ -16,29 +16,29 @@ const MPICC: &str = "mpicc.openmpi";
 /// A pattern between two ranks.
 #[derive(Clone, Debug)]
 pub struct Mpi {
-    way: Way,
+    way: PatternTransport,
     pattern: &'static str,
     number: u64,
 }
 
 impl Mpi {
     /// `pattern` of the program, with its number.
-    pub fn new(way: Way, pattern: &'static str, number: u64) -> Self {
+    pub fn new(way: PatternTransport, pattern: &'static str, number: u64) -> Self {
         Self { way, pattern, number }
     }
 
     /// The launcher: libfabric over `weft_iw0`, UCX over `weft0`, or TCP on loopback.
-    fn launcher(&self, lab: &Lab) -> Spec {
+    fn launcher(&self, lab: &BenchLab) -> Spec {
         // Perhaps as root, and it has to be told that this is meant.
         let launcher = Spec::new(MPIRUN).args("--allow-run-as-root --bind-to core -n 2");
         match self.way {
-            Way::Iwarp => launcher
+            PatternTransport::Iwarp => launcher
                 .args("-x LD_PRELOAD -x WEFT_TRANSPORT -x FI_PROVIDER --mca pml cm --mca mtl ofi")
                 .args("--mca btl self --mca mtl_ofi_provider_include verbs;ofi_rxm")
                 .env("FI_PROVIDER", "verbs;ofi_rxm")
                 .env("WEFT_TRANSPORT", "iwarp")
                 .under(&lab.weft),
-            Way::Shuttle => launcher
+            PatternTransport::Shuttle => launcher
                 .args("-x LD_PRELOAD -x UCX_TLS -x UCX_NET_DEVICES --mca pml ucx --mca osc ucx")
                 .args("--mca btl ^openib,ofi")
                 .env("UCX_TLS", "rc_v,self")
@@ -49,7 +49,7 @@ impl Mpi {
     }
 }
 
-impl Probe for Mpi {
+impl BenchProbe for Mpi {
     fn name(&self) -> String {
         format!("Open MPI, {}: {} {}", self.way.label(), self.pattern, self.number)
     }
@@ -65,7 +65,7 @@ impl Probe for Mpi {
         processors.or(absent.map(|program| format!("{program} is not installed")))
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let program = lab.build_with(MPICC, "mpi", SOURCE, &[])?;
         let spec = self.launcher(lab).arg(&program.to_string_lossy());
         let spec = spec.args(&format!("{} {} {}", lab.seconds, self.pattern, self.number));
@@ -75,6 +75,6 @@ impl Probe for Mpi {
             serde_json::from_str(line.with_context(|| format!("no report: {said}"))?)
                 .context("reading a report")?;
         let gbps = report["gbps"].as_f64().context("no rate")?;
-        Ok(vec![Reading::new(self.name(), Unit::GigabitsPerSecond, gbps)])
+        Ok(vec![ProbeReading::new(self.name(), ReadingUnit::GigabitsPerSecond, gbps)])
     }
 }

@@ -9,11 +9,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
-use super::Probe;
-use crate::lab::{Lab, is_installed};
+use super::BenchProbe;
+use crate::lab::{BenchLab, is_installed};
 use crate::pair::ServerEnds;
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 const PEER: &str = include_str!("../../c/peer.h");
 
@@ -24,7 +24,7 @@ const FAR_PORT: u16 = 5201;
 
 /// What carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum PatternTransport {
     /// `weft_iw0`.
     Iwarp,
     /// `weft0`.
@@ -34,7 +34,7 @@ pub enum Way {
     /// Such sockets, carried by SDP.
     Sdp {
         /// Which mode of SDP.
-        style: Style,
+        style: StyleChoice,
         /// Whether over `weft_iw0`, else over `weft0`.
         iwarp: bool,
     },
@@ -42,17 +42,20 @@ pub enum Way {
 
 /// How SDP uses what is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum StyleChoice {
     /// With buffers and credits of its own.
     Basic,
     /// Leaving out what is done below.
     Enhanced,
 }
 
-impl Way {
+impl PatternTransport {
     /// The two modes of SDP, the basic one first, over `weft_iw0` or over `weft0`.
     pub const fn sdp(iwarp: bool) -> [Self; 2] {
-        [Self::Sdp { style: Style::Basic, iwarp }, Self::Sdp { style: Style::Enhanced, iwarp }]
+        [
+            Self::Sdp { style: StyleChoice::Basic, iwarp },
+            Self::Sdp { style: StyleChoice::Enhanced, iwarp },
+        ]
     }
 
     /// What its curve is called.
@@ -61,10 +64,10 @@ impl Way {
             Self::Iwarp => "Weft over iWARP",
             Self::Shuttle => "Weft over Shuttle",
             Self::Tcp => "kernel TCP",
-            Self::Sdp { style: Style::Basic, iwarp: true } => "basic SDP over iWARP",
-            Self::Sdp { style: Style::Enhanced, iwarp: true } => "enhanced SDP over iWARP",
-            Self::Sdp { style: Style::Basic, iwarp: false } => "basic SDP over Shuttle",
-            Self::Sdp { style: Style::Enhanced, iwarp: false } => "enhanced SDP over Shuttle",
+            Self::Sdp { style: StyleChoice::Basic, iwarp: true } => "basic SDP over iWARP",
+            Self::Sdp { style: StyleChoice::Enhanced, iwarp: true } => "enhanced SDP over iWARP",
+            Self::Sdp { style: StyleChoice::Basic, iwarp: false } => "basic SDP over Shuttle",
+            Self::Sdp { style: StyleChoice::Enhanced, iwarp: false } => "enhanced SDP over Shuttle",
         }
     }
 
@@ -77,9 +80,9 @@ impl Way {
     }
 
     /// A program of sockets, run so that its connections go this way, and say so.
-    pub fn carry(self, program: Spec, lab: &Lab) -> Spec {
+    pub fn carry(self, program: Spec, lab: &BenchLab) -> Spec {
         let Self::Sdp { style, .. } = self else { return program };
-        let style = if style == Style::Basic { "basic" } else { "auto" };
+        let style = if style == StyleChoice::Basic { "basic" } else { "auto" };
         program
             .env("WEFT_SOCKETS_STYLE", style)
             .env("WEFT_SOCKETS_VERBOSE", "on")
@@ -95,7 +98,7 @@ impl Way {
     /// One of them did not.
     pub fn check(self, said: &str) -> Result<()> {
         let Self::Sdp { style, .. } = self else { return Ok(()) };
-        let style = if style == Style::Basic { ", basic" } else { ", enhanced" };
+        let style = if style == StyleChoice::Basic { ", basic" } else { ", enhanced" };
         let mut ends = said.lines().filter(|line| !line.contains(" listens at "));
         let right = ends.clone().count() > 0
             && ends.all(|line| line.contains(": SDP over ") && line.ends_with(style));
@@ -111,7 +114,7 @@ impl Way {
 
 /// A program over verbs, and what it is over sockets.
 #[derive(Clone, Copy, Debug)]
-pub struct Program {
+pub struct PatternProgram {
     /// What the C program is called, and its text.
     pub verbs: (&'static str, &'static str),
     /// The program's own name for the pattern.
@@ -123,8 +126,8 @@ pub struct Program {
 /// One measurement.
 #[derive(Clone, Debug)]
 pub struct Pattern {
-    way: Way,
-    program: Program,
+    way: PatternTransport,
+    program: PatternProgram,
     number: u64,
     /// What distinguishes it from the same pattern elsewhere.
     variant: String,
@@ -134,7 +137,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// `program` with one number, which is octets or whatever it takes.
-    pub fn new(way: Way, program: Program, number: u64) -> Self {
+    pub fn new(way: PatternTransport, program: PatternProgram, number: u64) -> Self {
         let variant = String::new();
         Self { way, program, number, variant, path: None, environment: Vec::new() }
     }
@@ -152,7 +155,7 @@ impl Pattern {
         self
     }
 
-    fn side(&self, lab: &Lab, role: &str, address: &str, port: u16) -> Result<Spec> {
+    fn side(&self, lab: &BenchLab, role: &str, address: &str, port: u16) -> Result<Spec> {
         let (number, seconds) = (self.number, lab.seconds);
         let mut spec = if self.way.is_of_sockets() {
             let floor = self.program.floor.replace("{}", &number.to_string());
@@ -173,7 +176,7 @@ impl Pattern {
     }
 
     /// What the side that connects prints; on loopback also the processor time of both.
-    fn said(&self, lab: &Lab) -> Result<(String, Option<f64>)> {
+    fn said(&self, lab: &BenchLab) -> Result<(String, Option<f64>)> {
         let side = |role: &str, address: &str, port| self.side(lab, role, address, port);
         let Some(path) = &self.path else {
             // Built before, so that the sides only start.
@@ -196,7 +199,7 @@ impl Pattern {
     }
 }
 
-impl Probe for Pattern {
+impl BenchProbe for Pattern {
     fn name(&self) -> String {
         let (way, pattern, number) = (self.way.label(), self.program.pattern, self.number);
         let path = self.path.as_ref().map_or(String::new(), |path| format!(" across {path}"));
@@ -217,21 +220,25 @@ impl Probe for Pattern {
         program.map(|program| format!("{program} is not installed"))
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let (said, cpu_s) = self.said(lab)?;
         let line = said.lines().rev().find(|line| line.starts_with('{'));
         let line = line.with_context(|| format!("no report in\n{said}"))?;
         let report: Map<String, Value> = serde_json::from_str(line).context("reading a report")?;
         let calls = report.get("calls").and_then(Value::as_object).into_iter().flatten();
         let calls = calls.filter_map(|(call, us)| {
-            Some(Reading::new(self.call(call), Unit::Microseconds, us.as_f64()?))
+            Some(ProbeReading::new(self.call(call), ReadingUnit::Microseconds, us.as_f64()?))
         });
         let main = report.iter().filter_map(|(key, value)| self.reading(key, value));
         let octets = report.get("octets").and_then(Value::as_f64);
         let cost = cpu_s.zip(octets).map(|(cpu_s, octets)| {
-            Reading::new(self.cost(), Unit::CpuSecondsPerGigabyte, cpu_s / (octets / 1e9))
+            ProbeReading::new(
+                self.cost(),
+                ReadingUnit::CpuSecondsPerGigabyte,
+                cpu_s / (octets / 1e9),
+            )
         });
-        let taken: Vec<Reading> = main.chain(calls).chain(cost).collect();
+        let taken: Vec<ProbeReading> = main.chain(calls).chain(cost).collect();
         ensure!(!taken.is_empty(), "nothing known in {line}");
         Ok(taken)
     }
@@ -248,14 +255,14 @@ impl Pattern {
         format!("{}: {call}", self.name())
     }
 
-    fn reading(&self, key: &str, value: &Value) -> Option<Reading> {
+    fn reading(&self, key: &str, value: &Value) -> Option<ProbeReading> {
         let unit = match key {
-            "us" => Unit::Microseconds,
-            "gbps" => Unit::GigabitsPerSecond,
-            "ratio" => Unit::Ratio,
+            "us" => ReadingUnit::Microseconds,
+            "gbps" => ReadingUnit::GigabitsPerSecond,
+            "ratio" => ReadingUnit::Ratio,
             _ => return None,
         };
-        Some(Reading::new(self.name(), unit, value.as_f64()?))
+        Some(ProbeReading::new(self.name(), unit, value.as_f64()?))
     }
 }
 
@@ -272,29 +279,29 @@ mod tests {
 
     #[test]
     fn a_connection_by_tcp_does_not_count_as_sdp() {
-        let sdp = |style| Way::Sdp { style, iwarp: false };
+        let sdp = |style| PatternTransport::Sdp { style, iwarp: false };
         let said = "weft: 1: listens at 127.0.0.1:1: SDP over Shuttle, and TCP\n\
                     weft: 1: accepted 127.0.0.1:2: SDP over Shuttle, enhanced\n";
-        assert!(sdp(Style::Enhanced).check(said).is_ok());
-        assert!(sdp(Style::Basic).check(said).is_err());
-        assert!(sdp(Style::Enhanced).check("").is_err());
+        assert!(sdp(StyleChoice::Enhanced).check(said).is_ok());
+        assert!(sdp(StyleChoice::Basic).check(said).is_err());
+        assert!(sdp(StyleChoice::Enhanced).check("").is_err());
         let fell_back = format!("{said}weft: 1: connected to 127.0.0.1:3: TCP, no answer\n");
-        assert!(sdp(Style::Enhanced).check(&fell_back).is_err());
-        assert!(Way::Tcp.check("").is_ok());
+        assert!(sdp(StyleChoice::Enhanced).check(&fell_back).is_err());
+        assert!(PatternTransport::Tcp.check("").is_ok());
     }
 
     #[test]
     fn a_name_says_all_that_differs() {
-        let program = Program { verbs: ("p", ""), pattern: "pingpong", floor: "pingpong" };
+        let program = PatternProgram { verbs: ("p", ""), pattern: "pingpong", floor: "pingpong" };
         let name = |way, path: Option<&str>| {
             let pattern = Pattern::new(way, program, 64).with("WEFT_PROGRESS", "engine");
             path.map_or(pattern.clone(), |path| pattern.clone().across(path)).name()
         };
         let names = [
-            name(Way::Iwarp, None),
-            name(Way::Shuttle, None),
-            name(Way::Tcp, None),
-            name(Way::Tcp, Some("1ms")),
+            name(PatternTransport::Iwarp, None),
+            name(PatternTransport::Shuttle, None),
+            name(PatternTransport::Tcp, None),
+            name(PatternTransport::Tcp, Some("1ms")),
         ];
         assert_eq!(names[0], "Weft over iWARP: pingpong 64, WEFT_PROGRESS=engine");
         assert_eq!(names[3], "kernel TCP: pingpong 64 across 1ms, WEFT_PROGRESS=engine");

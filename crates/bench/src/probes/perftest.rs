@@ -3,17 +3,17 @@
 
 use anyhow::Result;
 
-use super::{Pace, Probe, last_numbers};
-use crate::lab::Lab;
+use super::{BenchProbe, Pace, last_numbers};
+use crate::lab::BenchLab;
 use crate::pair::{Pair, ServerEnds};
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 const BITS_PER_GIGABIT: f64 = 1e9;
 
 /// The device that a program runs over.
 #[derive(Clone, Copy, Debug)]
-enum Device {
+enum PerftestDevice {
     Iwarp,
     Shuttle,
     /// Shuttle under a key.
@@ -27,7 +27,7 @@ const KEY: &str = "weft1:5b3f1e9c07d2a84466c1b0f29e8d37a55b3f1e9c07d2a84466c1b0f
 #[derive(Debug)]
 pub struct Bandwidth {
     program: &'static str,
-    device: Device,
+    device: PerftestDevice,
     size: u64,
     options: &'static str,
     counts_cpu: bool,
@@ -58,19 +58,19 @@ impl Bandwidth {
         let label = label.to_owned();
         // A tenth of a second on a fast path, a few seconds on a slow one.
         let pace = Pace::beginning_with((300_000_000 / size).clamp(256, 20_000));
-        let device = Device::Iwarp;
+        let device = PerftestDevice::Iwarp;
         Self { program, device, size, options: "", counts_cpu: false, label, pace }
     }
 
     /// The same over `weft0`.
     pub fn over_shuttle(mut self) -> Self {
-        self.device = Device::Shuttle;
+        self.device = PerftestDevice::Shuttle;
         self
     }
 
     /// The same over `weft0`, under a key.
     pub fn sealed(mut self) -> Self {
-        self.device = Device::Sealed;
+        self.device = PerftestDevice::Sealed;
         self
     }
 
@@ -87,7 +87,7 @@ impl Bandwidth {
     }
 
     /// Measures once.
-    pub fn measure(&mut self, lab: &Lab) -> Result<Throughput> {
+    pub fn measure(&mut self, lab: &BenchLab) -> Result<Throughput> {
         let mut pace = self.pace;
         let run = |count| self.messages(lab, count);
         let result = pace.measure(lab.seconds, run, |result| result.mps * 1e6);
@@ -95,7 +95,7 @@ impl Bandwidth {
         result
     }
 
-    fn messages(&self, lab: &Lab, count: u64) -> Result<Throughput> {
+    fn messages(&self, lab: &BenchLab, count: u64) -> Result<Throughput> {
         let (size, more) = (self.size, self.options);
         let options = format!("-s {size} -n {count} --report_gbits -N {more}");
         throughput(&run_pair(lab, self.device, self.program, &options)?, size)
@@ -109,7 +109,7 @@ impl Throughput {
     }
 }
 
-impl Probe for Bandwidth {
+impl BenchProbe for Bandwidth {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -118,17 +118,21 @@ impl Probe for Bandwidth {
         Some(self.program)
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let result = self.measure(lab)?;
         let series = |what: &str| format!("{}{what}", self.label);
         let mut readings = vec![
-            Reading::new(series(""), Unit::GigabitsPerSecond, result.gbps),
-            Reading::new(series(", messages"), Unit::MegamessagesPerSecond, result.mps),
+            ProbeReading::new(series(""), ReadingUnit::GigabitsPerSecond, result.gbps),
+            ProbeReading::new(series(", messages"), ReadingUnit::MegamessagesPerSecond, result.mps),
         ];
         if self.counts_cpu {
             let least = self.messages(lab, HARDLY_ANY)?;
             let cpu = result.cpu_s_per_gb_above(&least);
-            readings.push(Reading::new(series(", CPU"), Unit::CpuSecondsPerGigabyte, cpu));
+            readings.push(ProbeReading::new(
+                series(", CPU"),
+                ReadingUnit::CpuSecondsPerGigabyte,
+                cpu,
+            ));
         }
         Ok(readings)
     }
@@ -138,7 +142,7 @@ impl Probe for Bandwidth {
 #[derive(Debug)]
 pub struct Latency {
     program: &'static str,
-    device: Device,
+    device: PerftestDevice,
     size: u64,
     label: String,
     pace: Pace,
@@ -148,17 +152,17 @@ impl Latency {
     /// `program` with messages of `size` octets. `label` names its series.
     pub fn new(program: &'static str, size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with(2_000);
-        Self { program, device: Device::Iwarp, size, label: label.to_owned(), pace }
+        Self { program, device: PerftestDevice::Iwarp, size, label: label.to_owned(), pace }
     }
 
     /// The same over `weft0`.
     pub fn over_shuttle(mut self) -> Self {
-        self.device = Device::Shuttle;
+        self.device = PerftestDevice::Shuttle;
         self
     }
 }
 
-impl Probe for Latency {
+impl BenchProbe for Latency {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -167,7 +171,7 @@ impl Probe for Latency {
         Some(self.program)
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let (program, device, size) = (self.program, self.device, self.size);
         let run = |count| {
             let pair = run_pair(lab, device, program, &format!("-s {size} -n {count}"))?;
@@ -175,21 +179,21 @@ impl Probe for Latency {
         };
         // What is called the latency of a Send or Write is half of a round trip.
         let us = self.pace.measure(lab.seconds, run, |us| 0.5e6 / us)?;
-        Ok(vec![Reading::new(&self.label, Unit::Microseconds, us)])
+        Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)])
     }
 }
 
-fn run_pair(lab: &Lab, device: Device, program: &str, options: &str) -> Result<Pair> {
+fn run_pair(lab: &BenchLab, device: PerftestDevice, program: &str, options: &str) -> Result<Pair> {
     let how = match device {
-        Device::Iwarp => "-R",
-        Device::Shuttle | Device::Sealed => "-d weft0",
+        PerftestDevice::Iwarp => "-R",
+        PerftestDevice::Shuttle | PerftestDevice::Sealed => "-d weft0",
     };
     lab.pair(ServerEnds::ByItself, |port| {
         let side = Spec::new(program).args(&format!("{how} -F -p {port} {options}"));
         let side = match device {
-            Device::Iwarp => side.env("WEFT_TRANSPORT", "iwarp"),
-            Device::Shuttle => side,
-            Device::Sealed => side.env("WEFT_KEY", KEY),
+            PerftestDevice::Iwarp => side.env("WEFT_TRANSPORT", "iwarp"),
+            PerftestDevice::Shuttle => side,
+            PerftestDevice::Sealed => side.env("WEFT_KEY", KEY),
         };
         let (server, client) = (side.clone(), side.args(&lab.address));
         (server.under(&lab.weft), client.under(&lab.weft))

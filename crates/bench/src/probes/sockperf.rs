@@ -3,27 +3,27 @@
 use anyhow::{Context, Result};
 use rustix::process::Signal;
 
-use super::Probe;
-use crate::lab::Lab;
+use super::BenchProbe;
+use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 /// A ping-pong of `size` octets over TCP.
 #[derive(Debug)]
-pub struct PingPong {
+pub struct SockperfPingPong {
     size: u64,
     label: String,
 }
 
-impl PingPong {
+impl SockperfPingPong {
     /// A ping-pong; `label` names its series.
     pub fn new(size: u64, label: &str) -> Self {
         Self { size, label: label.to_owned() }
     }
 }
 
-impl Probe for PingPong {
+impl BenchProbe for SockperfPingPong {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -32,7 +32,7 @@ impl Probe for PingPong {
         Some("sockperf")
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let pair = lab.pair(ServerEnds::On(Signal::INT), |port| {
             let where_ = format!("--tcp --nonblocked -i {} -p {port}", lab.address);
             let (size, time) = (self.size, lab.seconds.ceil());
@@ -41,7 +41,7 @@ impl Probe for PingPong {
             (server, client)
         })?;
         let us = average_us(&pair.client.stdout)?;
-        Ok(vec![Reading::new(&self.label, Unit::Microseconds, us)])
+        Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)])
     }
 }
 

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use rustix::process::Signal;
 
-use super::{Pace, Probe, last_numbers};
-use crate::lab::Lab;
+use super::{BenchProbe, Pace, last_numbers};
+use crate::lab::BenchLab;
 use crate::pair::ServerEnds;
 use crate::process::Spec;
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 const OCTETS_PER_MEBIBYTE: f64 = 1048576.0;
 
@@ -27,7 +27,7 @@ impl Ucx {
         Self { test, size, label: label.to_owned(), pace }
     }
 
-    fn numbers(&self, lab: &Lab, count: u64) -> Result<Numbers> {
+    fn numbers(&self, lab: &BenchLab, count: u64) -> Result<UcxNumbers> {
         let pair = lab.pair(ServerEnds::On(Signal::TERM), |port| {
             let side =
                 Spec::new("ucx_perftest").env("UCX_TLS", "tcp").env("UCX_LOG_LEVEL", "error");
@@ -41,7 +41,7 @@ impl Ucx {
     }
 }
 
-impl Probe for Ucx {
+impl BenchProbe for Ucx {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -54,34 +54,34 @@ impl Probe for Ucx {
         true
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let mut pace = self.pace;
         let numbers = pace.measure(lab.seconds, |n| self.numbers(lab, n), |n| n.per_second)?;
         self.pace = pace;
         if self.test.ends_with("_lat") {
-            return Ok(vec![Reading::new(&self.label, Unit::Microseconds, numbers.us)]);
+            return Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, numbers.us)]);
         }
         let (gbps, mps) = (numbers.octets_per_second * 8.0 / 1e9, numbers.per_second / 1e6);
         let messages = format!("{}, messages", self.label);
         Ok(vec![
-            Reading::new(&self.label, Unit::GigabitsPerSecond, gbps),
-            Reading::new(messages, Unit::MegamessagesPerSecond, mps),
+            ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, gbps),
+            ProbeReading::new(messages, ReadingUnit::MegamessagesPerSecond, mps),
         ])
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Numbers {
+struct UcxNumbers {
     us: f64,
     octets_per_second: f64,
     per_second: f64,
 }
 
 /// Reads `iterations | median average overall (us) | average overall (MiB/s) | average overall`.
-fn parse(stdout: &str) -> Result<Numbers> {
+fn parse(stdout: &str) -> Result<UcxNumbers> {
     let numbers = last_numbers(stdout, 8)?;
     let octets_per_second = numbers[5] * OCTETS_PER_MEBIBYTE;
-    Ok(Numbers { us: numbers[3], octets_per_second, per_second: numbers[7] })
+    Ok(UcxNumbers { us: numbers[3], octets_per_second, per_second: numbers[7] })
 }
 
 #[cfg(test)]
@@ -92,7 +92,8 @@ mod tests {
     fn the_final_line_is_read() {
         let line = "  20000   0.020   112.731    55.155   554.42   1000.00    8871    16000\n";
         let numbers = parse(line).unwrap();
-        let expected = Numbers { us: 55.155, octets_per_second: 1048576000.0, per_second: 16000.0 };
+        let expected =
+            UcxNumbers { us: 55.155, octets_per_second: 1048576000.0, per_second: 16000.0 };
         assert_eq!(numbers, expected);
         assert!(parse("+----+\n").is_err());
     }

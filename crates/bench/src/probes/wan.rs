@@ -7,11 +7,11 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::{Probe, iperf, last_numbers};
+use super::{BenchProbe, iperf, last_numbers};
 use crate::cost;
-use crate::lab::Lab;
+use crate::lab::BenchLab;
 use crate::process::{Finished, Spec};
-use crate::reading::{Reading, Unit};
+use crate::reading::{ProbeReading, ReadingUnit};
 
 /// Moves bulk data over QUIC; `make bench-wan` builds it.
 const QUIC: &str = "weft-quic-floor";
@@ -48,7 +48,7 @@ impl Mover {
 
 /// How much is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
+pub enum TransferAmount {
     /// As much as goes in the time of a measurement.
     Time,
     /// So many octets.
@@ -65,7 +65,7 @@ pub struct Transfer {
     /// Connections at a time.
     pub streams: u64,
     /// How much.
-    pub amount: Amount,
+    pub amount: TransferAmount,
     /// Names its series.
     pub label: String,
     /// The least time of a measurement, whatever the lab's.
@@ -80,7 +80,7 @@ pub struct Transfer {
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug)]
-struct Moved {
+struct WanTransfer {
     /// The rate, without the start.
     gbps: f64,
     /// All that was delivered.
@@ -90,7 +90,7 @@ struct Moved {
     cpu_s: [f64; 2],
 }
 
-impl Moved {
+impl WanTransfer {
     /// The seconds that a start of `omit_s` cost: those seconds, less the time that what they
     /// delivered takes at the rate that followed. It is below 0 where the start was the faster.
     fn lost_s(&self, omit_s: u64) -> f64 {
@@ -100,7 +100,13 @@ impl Moved {
 
 impl Transfer {
     /// A transfer that has not been measured yet.
-    pub fn new(mover: Mover, path: &str, streams: u64, amount: Amount, label: String) -> Self {
+    pub fn new(
+        mover: Mover,
+        path: &str,
+        streams: u64,
+        amount: TransferAmount,
+        label: String,
+    ) -> Self {
         let path = path.to_owned();
         let (least_s, omit_s, only_rate, idle_s) = (0.0, 0, false, None);
         Self { mover, path, streams, amount, label, least_s, omit_s, only_rate, idle_s }
@@ -124,12 +130,18 @@ impl Transfer {
         self
     }
 
-    fn seconds(&self, lab: &Lab) -> f64 {
+    fn seconds(&self, lab: &BenchLab) -> f64 {
         lab.seconds.max(self.least_s).ceil()
     }
 
     /// Runs a program of perftest; only the far side's processor time means something.
-    fn with_perftest(&self, lab: &Lab, program: &str, size: u64, amount: &str) -> Result<Moved> {
+    fn with_perftest(
+        &self,
+        lab: &BenchLab,
+        program: &str,
+        size: u64,
+        amount: &str,
+    ) -> Result<WanTransfer> {
         let (streams, weft) = (self.streams, lab.weft.display());
         let side = format!(
             "'{weft}' run {program} -d weft0 -F --report_gbits -s {size} -q {streams} {amount}"
@@ -138,16 +150,16 @@ impl Transfer {
         let (stdout, cpu_s) = cost::split(&finished.stdout)?;
         let numbers = last_numbers(stdout, 5)?;
         let (count, gbps) = (numbers[1], numbers[3]);
-        Ok(Moved { gbps, octets: count * size as f64, early: 0.0, cpu_s })
+        Ok(WanTransfer { gbps, octets: count * size as f64, early: 0.0, cpu_s })
     }
 
-    fn write(&self, lab: &Lab, amount: &str) -> Result<Moved> {
+    fn write(&self, lab: &BenchLab, amount: &str) -> Result<WanTransfer> {
         let depth = (OUTSTANDING / self.streams).max(128);
         self.with_perftest(lab, "ib_write_bw", MESSAGE, &format!("-t {depth} {amount}"))
     }
 
-    fn with_weft(&mut self, lab: &Lab) -> Result<Moved> {
-        if let Amount::Octets(octets) = self.amount {
+    fn with_weft(&mut self, lab: &BenchLab) -> Result<WanTransfer> {
+        if let TransferAmount::Octets(octets) = self.amount {
             let count = octets.div_ceil(MESSAGE * self.streams).max(FEWEST);
             return self.write(lab, &format!("-n {count}"));
         }
@@ -172,11 +184,13 @@ impl Transfer {
         self.idle_s = Some(idle_s);
         let cost = |cpu_s: f64, octets: f64| (cpu_s - idle_s).max(0.0) / octets;
         let costs = [cost(read.cpu_s[1], read.octets), cost(steady.cpu_s[1], octets)];
-        Ok(Moved { octets, early, cpu_s: costs.map(|each| each * octets), ..steady })
+        Ok(WanTransfer { octets, early, cpu_s: costs.map(|each| each * octets), ..steady })
     }
 
-    fn with_tcp(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
-        let Amount::Octets(octets) = self.amount else { return self.with_iperf(lab, congestion) };
+    fn with_tcp(&self, lab: &BenchLab, congestion: &str) -> Result<WanTransfer> {
+        let TransferAmount::Octets(octets) = self.amount else {
+            return self.with_iperf(lab, congestion);
+        };
         // iperf3 does not wait until its receiver has everything.
         let own = lab.own().shell();
         let side = format!(
@@ -186,10 +200,10 @@ impl Transfer {
         let server = format!("{side} --listen 0.0.0.0:5201");
         let client = format!("{side} --connect 10.77.0.2:5201");
         let (_, moved) = self.reported(lab, &server, &client)?;
-        Ok(Moved { octets: octets as f64, ..moved })
+        Ok(WanTransfer { octets: octets as f64, ..moved })
     }
 
-    fn with_iperf(&self, lab: &Lab, congestion: &str) -> Result<Moved> {
+    fn with_iperf(&self, lab: &BenchLab, congestion: &str) -> Result<WanTransfer> {
         let (streams, seconds) = (self.streams, self.seconds(lab));
         let client = format!(
             "iperf3 -J --get-server-output -C {congestion} -P {streams} -O {} -t {seconds} \
@@ -199,16 +213,16 @@ impl Transfer {
         let finished = self.run_sides(lab, "iperf3 -s -1 -J", &client)?;
         let (json, cpu_s) = cost::split(&finished.stdout)?;
         let ((gbps, later), early) = (iperf::received(json)?, iperf::omitted(json)?);
-        Ok(Moved { gbps, octets: early + later, early, cpu_s })
+        Ok(WanTransfer { gbps, octets: early + later, early, cpu_s })
     }
 
-    fn with_quic(&self, lab: &Lab) -> Result<Moved> {
+    fn with_quic(&self, lab: &BenchLab) -> Result<WanTransfer> {
         let side = format!("{QUIC} --streams {} --congestion cubic", self.streams);
         let (octets, amount) = match self.amount {
-            Amount::Time => {
+            TransferAmount::Time => {
                 (None, format!("--omit {} --seconds {}", self.omit_s, self.seconds(lab)))
             }
-            Amount::Octets(octets) => {
+            TransferAmount::Octets(octets) => {
                 (Some(octets as f64), format!("--octets {octets} --seconds {PATIENCE_S}"))
             }
         };
@@ -217,19 +231,19 @@ impl Transfer {
         let (report, moved) = self.reported(lab, &server, &client)?;
         let early = report["early"].as_f64().context("nothing about the start")?;
         let octets = octets.or(report["octets"].as_f64()).context("no amount")?;
-        Ok(Moved { octets, early, ..moved })
+        Ok(WanTransfer { octets, early, ..moved })
     }
 
     /// Runs sides of which the client's prints a rate and an amount.
-    fn reported(&self, lab: &Lab, server: &str, client: &str) -> Result<(Value, Moved)> {
+    fn reported(&self, lab: &BenchLab, server: &str, client: &str) -> Result<(Value, WanTransfer)> {
         let finished = self.run_sides(lab, server, client)?;
         let (json, cpu_s) = cost::split(&finished.stdout)?;
         let report: Value = serde_json::from_str(json).context("reading the client's report")?;
         let gbps = report["gbps"].as_f64().context("no rate")?;
-        Ok((report, Moved { gbps, octets: 0.0, early: 0.0, cpu_s }))
+        Ok((report, WanTransfer { gbps, octets: 0.0, early: 0.0, cpu_s }))
     }
 
-    fn run_sides(&self, lab: &Lab, server: &str, client: &str) -> Result<Finished> {
+    fn run_sides(&self, lab: &BenchLab, server: &str, client: &str) -> Result<Finished> {
         let fifo = lab.dir().join("costs");
         cost::make_fifo(&fifo)?;
         let wrap = |far: &str, command: &str| {
@@ -244,7 +258,7 @@ impl Transfer {
     }
 }
 
-impl Probe for Transfer {
+impl BenchProbe for Transfer {
     fn name(&self) -> String {
         self.label.clone()
     }
@@ -261,28 +275,29 @@ impl Probe for Transfer {
         self.mover != Mover::Weft
     }
 
-    fn run(&mut self, lab: &Lab) -> Result<Vec<Reading>> {
+    fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
         let moved = match self.mover {
             Mover::Weft => self.with_weft(lab)?,
             Mover::Tcp(congestion) => self.with_tcp(lab, congestion)?,
             Mover::Quic => self.with_quic(lab)?,
         };
-        let reading =
-            |what: &str, unit, value| Reading::new(format!("{}{what}", self.label), unit, value);
-        if self.amount != Amount::Time {
+        let reading = |what: &str, unit, value| {
+            ProbeReading::new(format!("{}{what}", self.label), unit, value)
+        };
+        if self.amount != TransferAmount::Time {
             let seconds = moved.octets * 8.0 / (moved.gbps * 1e9);
-            return Ok(vec![reading("", Unit::Seconds, seconds)]);
+            return Ok(vec![reading("", ReadingUnit::Seconds, seconds)]);
         }
-        let rate = reading("", Unit::GigabitsPerSecond, moved.gbps);
+        let rate = reading("", ReadingUnit::GigabitsPerSecond, moved.gbps);
         if self.only_rate {
             return Ok(vec![rate]);
         }
         let cpu = moved.cpu_s.map(|seconds| seconds / (moved.octets / 1e9));
         Ok(vec![
             rate,
-            reading(START, Unit::Seconds, moved.lost_s(self.omit_s)),
-            reading(SENDER, Unit::CpuSecondsPerGigabyte, cpu[0]),
-            reading(RECEIVER, Unit::CpuSecondsPerGigabyte, cpu[1]),
+            reading(START, ReadingUnit::Seconds, moved.lost_s(self.omit_s)),
+            reading(SENDER, ReadingUnit::CpuSecondsPerGigabyte, cpu[0]),
+            reading(RECEIVER, ReadingUnit::CpuSecondsPerGigabyte, cpu[1]),
         ])
     }
 }
@@ -304,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_start_costs_what_it_did_not_deliver() {
-        let moved = |early| Moved { gbps: 0.8, octets: 1e9, early, cpu_s: [0.0; 2] };
+        let moved = |early| WanTransfer { gbps: 0.8, octets: 1e9, early, cpu_s: [0.0; 2] };
         assert!((moved(1.5e8).lost_s(2) - 0.5).abs() < 1e-9);
         assert!((moved(0.0).lost_s(2) - 2.0).abs() < 1e-9);
         assert!(moved(3e8).lost_s(2) < 0.0, "a start that was the faster cost nothing");

@@ -14,7 +14,7 @@ pub struct Span {
 
 /// An axis of a chart.
 #[derive(Clone, Debug)]
-pub struct Axis {
+pub struct ChartAxis {
     span: Span,
     log: bool,
     low: f64,
@@ -29,9 +29,9 @@ const POWERS_MAX: usize = 7;
 /// About so many parts has an axis that is divided evenly.
 const PARTS: f64 = 4.0;
 
-impl Axis {
+impl ChartAxis {
     /// An axis with a tick at each of some places, or at some of them.
-    pub fn of_places(axis: &figure::Axis, places: &[f64], span: Span) -> Self {
+    pub fn of_places(axis: &figure::FigureAxis, places: &[f64], span: Span) -> Self {
         let [low, high] = bounds(places);
         let log = axis.scale == Scale::Log && low > 0.0;
         let low = if log { low } else { low.min(0.0) };
@@ -50,7 +50,7 @@ impl Axis {
     }
 
     /// An axis with ticks at round numbers that holds all of some values.
-    pub fn of_values(axis: &figure::Axis, values: &[f64], span: Span) -> Self {
+    pub fn of_values(axis: &figure::FigureAxis, values: &[f64], span: Span) -> Self {
         let [low, high] = bounds(values);
         if axis.scale == Scale::Log && low > 0.0 {
             return Self::of_powers(low, high, span);
@@ -124,25 +124,25 @@ mod tests {
 
     const SPAN: Span = Span { from: 100.0, to: 0.0 };
 
-    fn axis(scale: Scale) -> figure::Axis {
-        figure::Axis { label: "octets".into(), scale }
+    fn axis(scale: Scale) -> figure::FigureAxis {
+        figure::FigureAxis { label: "octets".into(), scale }
     }
 
     #[test]
     fn even_axes_begin_at_zero_and_end_at_a_round_number() {
-        let axis = Axis::of_values(&axis(Scale::Linear), &[3.0, 180.0], SPAN);
+        let axis = ChartAxis::of_values(&axis(Scale::Linear), &[3.0, 180.0], SPAN);
         let ticks: Vec<(f64, String)> = axis.ticks().collect();
         assert_eq!(ticks[0], (100.0, "0".into()));
         assert_eq!(ticks[4], (0.0, "200".into()));
         assert_eq!(axis.at(100.0), 50.0);
-        let both = Axis::of_values(&super::tests::axis(Scale::Linear), &[-0.3, 0.4], SPAN);
+        let both = ChartAxis::of_values(&super::tests::axis(Scale::Linear), &[-0.3, 0.4], SPAN);
         let names: Vec<String> = both.ticks().map(|(_, name)| name).collect();
         assert_eq!(names, ["-0.4", "-0.2", "0", "0.2", "0.4"]);
     }
 
     #[test]
     fn powers_hold_all_values() {
-        let axis = Axis::of_values(&axis(Scale::Log), &[0.05, 2000.0], SPAN);
+        let axis = ChartAxis::of_values(&axis(Scale::Log), &[0.05, 2000.0], SPAN);
         let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
         assert_eq!(names, ["0.01", "0.1", "1", "10", "100", "1000", "10k"]);
         assert!((0.0..=100.0).contains(&axis.at(0.05)) && (0.0..=100.0).contains(&axis.at(2000.0)));
@@ -152,18 +152,18 @@ mod tests {
     fn places_are_named_and_thinned_from_the_right() {
         let sizes: Vec<f64> = (0..8).map(|power| 1024.0 * f64::powi(4.0, power)).collect();
         let wide = Span { from: 0.0, to: 200.0 };
-        let axis = Axis::of_places(&axis(Scale::Log), &sizes, wide);
+        let axis = ChartAxis::of_places(&axis(Scale::Log), &sizes, wide);
         let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
         assert_eq!(names, ["4K", "64K", "1M", "16M"]);
-        let one = Axis::of_places(&super::tests::axis(Scale::Log), &[64.0], SPAN);
+        let one = ChartAxis::of_places(&super::tests::axis(Scale::Log), &[64.0], SPAN);
         assert_eq!(one.at(64.0), 50.0);
     }
 
     #[test]
     fn nothing_measured_is_no_panic() {
         for scale in [Scale::Linear, Scale::Log] {
-            assert!(Axis::of_values(&axis(scale), &[], SPAN).at(1.0).is_finite());
-            assert!(Axis::of_places(&axis(scale), &[], SPAN).at(1.0).is_finite());
+            assert!(ChartAxis::of_values(&axis(scale), &[], SPAN).at(1.0).is_finite());
+            assert!(ChartAxis::of_places(&axis(scale), &[], SPAN).at(1.0).is_finite());
         }
     }
 }

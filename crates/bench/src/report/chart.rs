@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use super::axis::{Axis, Span};
-use crate::figure::{Curve, Figure, Scale};
+use super::axis::{ChartAxis, Span};
+use crate::figure::{Figure, FigureCurve, Scale};
 use crate::reading::{Readings, Series};
 
 const WIDTH: f64 = 480.0;
@@ -76,23 +76,23 @@ pub fn draw(figure: &Figure, readings: &Readings) -> Option<Drawing> {
 }
 
 /// A point: where, the middle, the least and the most.
-type Point = (f64, [f64; 3]);
+type ChartPoint = (f64, [f64; 3]);
 
 /// A curve, and how it looks.
 struct Drawn<'a> {
     name: &'a str,
     number: usize,
-    points: Vec<Point>,
+    points: Vec<ChartPoint>,
 }
 
 impl<'a> Drawn<'a> {
-    fn new(number: usize, curve: &'a Curve, readings: &Readings) -> Self {
+    fn new(number: usize, curve: &'a FigureCurve, readings: &Readings) -> Self {
         let height = |series: Series| {
             let (low, high) = series.range();
             [series.median(), low, high]
         };
         let point =
-            |point: &crate::figure::Point| Some((point.x, height(point.heights(readings)?)));
+            |point: &crate::figure::FigurePoint| Some((point.x, height(point.heights(readings)?)));
         Self { name: &curve.name, number, points: curve.points.iter().filter_map(point).collect() }
     }
 
@@ -130,8 +130,8 @@ impl<'a> Drawn<'a> {
 fn draw_plane(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>]) {
     let (right, bottom) = (WIDTH - RIGHT, TOP + HEIGHT);
     let places = figure.places().iter().map(|place| place.x).collect::<Vec<_>>();
-    let x = Axis::of_places(&figure.x, &places, Span { from: LEFT + 14.0, to: right - 14.0 });
-    let y = Axis::of_values(&figure.y, &heights(curves), Span { from: bottom, to: TOP });
+    let x = ChartAxis::of_places(&figure.x, &places, Span { from: LEFT + 14.0, to: right - 14.0 });
+    let y = ChartAxis::of_values(&figure.y, &heights(curves), Span { from: bottom, to: TOP });
     text(svg, 4.0, TOP - 10.0, "start", &figure.y.label);
     for (at, label) in y.ticks() {
         put(svg, &format!("<path class=\"g\" d=\"M{LEFT} {at:.1}H{right}\"/>"));
@@ -157,7 +157,7 @@ fn draw_plane(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>]) {
 /// Points beside names, which stand above them.
 fn draw_named(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>], height: f64) {
     let (left, right) = (20.0, WIDTH - 30.0);
-    let value = Axis::of_values(&figure.y, &heights(curves), Span { from: left, to: right });
+    let value = ChartAxis::of_values(&figure.y, &heights(curves), Span { from: left, to: right });
     let bottom = TOP + height;
     for (at, label) in value.ticks() {
         put(svg, &format!("<path class=\"g\" d=\"M{at:.1} {TOP}V{bottom}\"/>"));
@@ -236,11 +236,11 @@ pub fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{self, Axis};
-    use crate::reading::{Reading, Unit, record};
+    use crate::figure::{self, FigureAxis};
+    use crate::reading::{ProbeReading, ReadingUnit, record};
 
     fn figure(scale: Scale) -> Figure {
-        let point = |x: f64| figure::Point {
+        let point = |x: f64| figure::FigurePoint {
             x,
             place: format!("<{x}>"),
             series: format!("s{x}"),
@@ -250,9 +250,9 @@ mod tests {
         Figure {
             id: "id".into(),
             title: "A & B".into(),
-            x: Axis { label: "octets".into(), scale },
-            y: Axis { label: "us".into(), scale: Scale::Log },
-            curves: vec![Curve { name: "<curve>".into(), points }],
+            x: FigureAxis { label: "octets".into(), scale },
+            y: FigureAxis { label: "us".into(), scale: Scale::Log },
+            curves: vec![FigureCurve { name: "<curve>".into(), points }],
             ..Figure::default()
         }
     }
@@ -260,7 +260,8 @@ mod tests {
     fn readings() -> Readings {
         let mut readings = Readings::new();
         for (round, value) in [(0, 1.0), (1, 3.0), (2, 900.0)] {
-            let taken = ["s1", "s64"].map(|name| Reading::new(name, Unit::Microseconds, value));
+            let taken =
+                ["s1", "s64"].map(|name| ProbeReading::new(name, ReadingUnit::Microseconds, value));
             record(&mut readings, round, taken.to_vec());
         }
         readings

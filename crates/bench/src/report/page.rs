@@ -5,7 +5,7 @@ use super::chart::{self, escape};
 use crate::figure::Figure;
 use crate::journal::Journal;
 use crate::reading::Readings;
-use crate::summary::{self, Verdict};
+use crate::summary::{self, ClaimVerdict};
 
 /// Nothing is loaded and no script runs, whatever the results have in their names.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'";
@@ -146,12 +146,12 @@ fn prose(text: &str) -> String {
     text.split('`').enumerate().map(part).collect()
 }
 
-fn verdicts(figure: &Figure, readings: &Readings) -> Vec<Verdict> {
+fn verdicts(figure: &Figure, readings: &Readings) -> Vec<ClaimVerdict> {
     figure.claims.iter().map(|claim| summary::verdict(claim, readings)).collect()
 }
 
 fn claims(figure: &Figure, readings: &Readings) -> String {
-    let item = |verdict: Verdict| {
+    let item = |verdict: ClaimVerdict| {
         let class = match verdict.holds {
             Some(true) => "yes",
             Some(false) => "no",
@@ -189,26 +189,30 @@ fn table(figure: &Figure, readings: &Readings) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{Axis, Curve, Point, Relation, Scale};
-    use crate::reading::{Reading, Unit, record};
+    use crate::figure::{FigureAxis, FigureCurve, FigurePoint, Relation, Scale};
+    use crate::reading::{ProbeReading, ReadingUnit, record};
 
     fn journal() -> Journal {
         let hostile = "<script>alert(1)</script>\" onload='x'";
         let (place, series, relation) = (hostile.into(), "s".into(), Relation::Alone);
-        let point = Point { x: 1.0, place, series, relation };
+        let point = FigurePoint { x: 1.0, place, series, relation };
         let figure = Figure {
             id: hostile.into(),
             title: hostile.into(),
             limits: hostile.into(),
-            x: Axis { label: hostile.into(), scale: Scale::Names },
-            curves: vec![Curve { name: hostile.into(), points: vec![point] }],
+            x: FigureAxis { label: hostile.into(), scale: Scale::Names },
+            curves: vec![FigureCurve { name: hostile.into(), points: vec![point] }],
             ..Figure::default()
         };
         let mut journal = Journal::default();
         journal.head.figures.push(figure);
         journal.head.machine = hostile.into();
         journal.missing.insert(hostile.into(), hostile.into());
-        record(&mut journal.readings, 0, vec![Reading::new("s", Unit::Microseconds, 2.0)]);
+        record(
+            &mut journal.readings,
+            0,
+            vec![ProbeReading::new("s", ReadingUnit::Microseconds, 2.0)],
+        );
         journal
     }
 

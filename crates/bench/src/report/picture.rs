@@ -23,12 +23,12 @@ const OPTIONS: &str = "--headless --no-sandbox --disable-gpu --disable-dev-shm-u
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A browser, and a directory for what it leaves. The directory goes away with it.
-pub struct Camera {
+pub struct Browser {
     browser: &'static str,
     dir: PathBuf,
 }
 
-impl Camera {
+impl Browser {
     /// A browser of this machine's.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Camera {
     }
 }
 
-impl Drop for Camera {
+impl Drop for Browser {
     fn drop(&mut self) {
         // The browser's own processes may still write to its profile.
         let _ = fs::remove_dir_all(&self.dir);

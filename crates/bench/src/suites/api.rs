@@ -2,13 +2,16 @@
 //!
 //! After table 1 and figure 9 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 
-const TABLE: Program =
-    Program { verbs: ("calls", include_str!("../../c/calls.c")), pattern: "table", floor: "calls" };
-const MEMORY: Program = Program { pattern: "memory", ..TABLE };
+const TABLE: PatternProgram = PatternProgram {
+    verbs: ("calls", include_str!("../../c/calls.c")),
+    pattern: "table",
+    floor: "calls",
+};
+const MEMORY: PatternProgram = PatternProgram { pattern: "memory", ..TABLE };
 
 const IWARP: &str = "Weft over iWARP";
 const SHUTTLE: &str = "Weft over Shuttle";
@@ -58,12 +61,16 @@ const REGISTER: Words = Words {
 };
 
 /// The table of calls.
-pub fn calls(_: &Scope) -> Vec<Draft> {
-    let mut draft = Draft::new(COSTS, ("", Scale::Names), ("us", Scale::Log));
-    for (curve, way) in [(IWARP, Way::Iwarp), (SHUTTLE, Way::Shuttle), (TCP, Way::Tcp)] {
+pub fn calls(_: &Scope) -> Vec<FigureDraft> {
+    let mut draft = FigureDraft::new(COSTS, ("", Scale::Names), ("us", Scale::Log));
+    for (curve, way) in [
+        (IWARP, PatternTransport::Iwarp),
+        (SHUTTLE, PatternTransport::Shuttle),
+        (TCP, PatternTransport::Tcp),
+    ] {
         let probe = Pattern::new(way, TABLE, 0);
         for (x, call) in (0..).zip(CALLS) {
-            if way != Way::Tcp || [POST, CONNECT, POLL].contains(&x) {
+            if way != PatternTransport::Tcp || [POST, CONNECT, POLL].contains(&x) {
                 draft.place(curve, x, call, probe.call(call));
             }
         }
@@ -87,14 +94,14 @@ pub fn calls(_: &Scope) -> Vec<Draft> {
 }
 
 /// Registration against size.
-pub fn registration(_: &Scope) -> Vec<Draft> {
-    let mut draft = Draft::new(REGISTER, ("octets", Scale::Log), ("us", Scale::Log));
+pub fn registration(_: &Scope) -> Vec<FigureDraft> {
+    let mut draft = FigureDraft::new(REGISTER, ("octets", Scale::Log), ("us", Scale::Log));
     let kib = [1, 4, 16, 64, 100, 225, 256, 1024, 4096, 16384, 65536];
-    for (curve, way) in [(IWARP, Way::Iwarp), (SHUTTLE, Way::Shuttle)] {
+    for (curve, way) in [(IWARP, PatternTransport::Iwarp), (SHUTTLE, PatternTransport::Shuttle)] {
         let probe = Pattern::new(way, MEMORY, 0);
         for octets in kib.map(|kib| kib << 10) {
             draft.place(curve, octets, "", probe.call(&format!("register {octets}")));
-            if way == Way::Iwarp {
+            if way == PatternTransport::Iwarp {
                 draft.place(LOCK, octets, "", probe.call(&format!("lock {octets}")));
             }
         }

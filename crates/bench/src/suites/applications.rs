@@ -3,14 +3,15 @@
 //! After figure 4 of Balaji and others' paper on SDP over hybrid stacks. The programs are those of
 //! `examples/`.
 
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::Probe;
+use crate::probes::BenchProbe;
 use crate::probes::examples::{Example, Filters};
-use crate::probes::pattern::Way;
+use crate::probes::pattern::PatternTransport;
 
 /// Basic SDP and enhanced SDP over each layer below.
-const PAIRS: [(&str, [Way; 2]); 2] = [("iWARP", Way::sdp(true)), ("Shuttle", Way::sdp(false))];
+const PAIRS: [(&str, [PatternTransport; 2]); 2] =
+    [("iWARP", PatternTransport::sdp(true)), ("Shuttle", PatternTransport::sdp(false))];
 
 /// What is measured; the two of the paper come first.
 const PLACES: [(Example, &str); 4] = [
@@ -36,12 +37,12 @@ const WORDS: Words = Words {
 };
 
 /// The figure.
-pub fn drafts(scope: &Scope) -> Vec<Draft> {
+pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
     let mut draft =
-        Draft::new(WORDS, ("program and unit", Scale::Names), ("units/s", Scale::Linear));
+        FigureDraft::new(WORDS, ("program and unit", Scale::Names), ("units/s", Scale::Linear));
     let count = if scope.quick { 2 } else { PLACES.len() };
     for (at, (example, unit)) in (0..).zip(&PLACES[..count]) {
-        for way in PAIRS.into_iter().flat_map(|(_, ways)| ways).chain([Way::Tcp]) {
+        for way in PAIRS.into_iter().flat_map(|(_, ways)| ways).chain([PatternTransport::Tcp]) {
             let probe = Filters::new(*example, way, unit, scope.quick);
             let place = format!("{} {unit}", example.label());
             draft.place(way.label(), at, &place, probe.name());

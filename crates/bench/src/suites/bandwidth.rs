@@ -3,14 +3,14 @@
 //!
 //! After figures 3 and 5 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::libfabric::Writes;
-use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 use crate::probes::ucx::Ucx;
 
 /// RDMA Writes one way.
-pub const STREAM: Program = Program {
+pub const STREAM: PatternProgram = PatternProgram {
     verbs: ("pattern", include_str!("../../c/pattern.c")),
     pattern: "stream",
     floor: "stream --call {}",
@@ -19,10 +19,10 @@ pub const STREAM: Program = Program {
 /// The link of the papers' adapter: Gigabit Ethernet on a LAN.
 pub const LINK: &str = "rtt=0.1ms rate=1gbit queue=256kb";
 
-const WAYS: [(&str, Way); 3] = [
-    ("Weft over iWARP", Way::Iwarp),
-    ("Weft over Shuttle", Way::Shuttle),
-    ("kernel TCP", Way::Tcp),
+const WAYS: [(&str, PatternTransport); 3] = [
+    ("Weft over iWARP", PatternTransport::Iwarp),
+    ("Weft over Shuttle", PatternTransport::Shuttle),
+    ("kernel TCP", PatternTransport::Tcp),
 ];
 const SIZES: [u64; 8] = [64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
 
@@ -55,12 +55,12 @@ const WIRE: Words = Words {
 };
 
 /// The figures.
-pub fn drafts(scope: &Scope) -> Vec<Draft> {
+pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
     vec![loopback(scope), link(scope)]
 }
 
-fn loopback(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Log));
+fn loopback(scope: &Scope) -> FigureDraft {
+    let mut draft = FigureDraft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Log));
     for octets in scope.some(&SIZES) {
         for (curve, way) in WAYS {
             draft.point(curve, octets, Pattern::new(way, STREAM, octets));
@@ -101,8 +101,8 @@ fn loopback(scope: &Scope) -> Draft {
     draft
 }
 
-fn link(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(WIRE, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+fn link(scope: &Scope) -> FigureDraft {
+    let mut draft = FigureDraft::new(WIRE, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
     let path = scope.path(LINK);
     for octets in scope.some(&[1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 20]) {
         for (curve, way) in WAYS {

@@ -3,17 +3,18 @@
 //! After figure 6 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
 use super::bandwidth::{LINK, STREAM};
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 
 /// RDMA Writes both ways at once.
-const BOTH: Program = Program { pattern: "both", floor: "stream --both --call {}", ..STREAM };
+const BOTH: PatternProgram =
+    PatternProgram { pattern: "both", floor: "stream --both --call {}", ..STREAM };
 
-const WAYS: [(Way, [&str; 2]); 3] = [
-    (Way::Iwarp, ["Weft over iWARP, one way", "Weft over iWARP, both ways"]),
-    (Way::Shuttle, ["Weft over Shuttle, one way", "Weft over Shuttle, both ways"]),
-    (Way::Tcp, ["kernel TCP, one way", "kernel TCP, both ways"]),
+const WAYS: [(PatternTransport, [&str; 2]); 3] = [
+    (PatternTransport::Iwarp, ["Weft over iWARP, one way", "Weft over iWARP, both ways"]),
+    (PatternTransport::Shuttle, ["Weft over Shuttle, one way", "Weft over Shuttle, both ways"]),
+    (PatternTransport::Tcp, ["kernel TCP, one way", "kernel TCP, both ways"]),
 ];
 
 const SHAPE: &str = "Both ways at once iWARP moves nearly twice as much as one way. TCP moves \
@@ -39,12 +40,13 @@ const LOOPBACK: Words = Words {
 };
 
 /// The figures.
-pub fn drafts(scope: &Scope) -> Vec<Draft> {
+pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
     let sizes = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
     let sizes = if scope.quick { vec![1 << 16, 1 << 20] } else { sizes.to_vec() };
-    let mut linked = Draft::new(LINKED, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    let mut linked = FigureDraft::new(LINKED, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
     plot(&mut linked, &sizes, Some(&scope.path(LINK)));
-    let mut loopback = Draft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    let mut loopback =
+        FigureDraft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
     plot(&mut loopback, &sizes, None);
     for (_, [one, both]) in &WAYS[..2] {
         linked.claim(
@@ -65,7 +67,7 @@ pub fn drafts(scope: &Scope) -> Vec<Draft> {
     vec![linked, loopback]
 }
 
-fn plot(draft: &mut Draft, sizes: &[u64], path: Option<&str>) {
+fn plot(draft: &mut FigureDraft, sizes: &[u64], path: Option<&str>) {
     for octets in sizes {
         for (way, curves) in WAYS {
             for (curve, program) in curves.into_iter().zip([STREAM, BOTH]) {

@@ -1,7 +1,7 @@
 //! A figure that is being put together, with the probes of its points.
 
-use crate::figure::{Axis, Bound, Claim, Curve, Figure, Point, Relation, Scale};
-use crate::probes::Probe;
+use crate::figure::{Bound, Claim, Figure, FigureAxis, FigureCurve, FigurePoint, Relation, Scale};
+use crate::probes::BenchProbe;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -13,11 +13,11 @@ pub struct Scope {
 }
 
 /// A figure that is being put together, and its probes.
-pub struct Draft {
+pub struct FigureDraft {
     /// The figure.
     pub figure: Figure,
     /// What its points come from.
-    pub probes: Vec<Box<dyn Probe>>,
+    pub probes: Vec<Box<dyn BenchProbe>>,
 }
 
 /// The words of a figure.
@@ -52,10 +52,10 @@ impl Scope {
     }
 }
 
-impl Draft {
+impl FigureDraft {
     /// A figure without curves.
     pub fn new(words: Words, x: (&str, Scale), y: (&str, Scale)) -> Self {
-        let axis = |(label, scale): (&str, Scale)| Axis { label: label.to_owned(), scale };
+        let axis = |(label, scale): (&str, Scale)| FigureAxis { label: label.to_owned(), scale };
         let figure = Figure {
             id: words.id.to_owned(),
             title: words.title.to_owned(),
@@ -71,25 +71,27 @@ impl Draft {
     }
 
     /// A point whose height is the main series of a probe.
-    pub fn point(&mut self, curve: &str, x: u64, probe: impl Probe + 'static) {
+    pub fn point(&mut self, curve: &str, x: u64, probe: impl BenchProbe + 'static) {
         let series = probe.name();
         self.measure(probe);
         self.place(curve, x, "", series);
     }
 
     /// A probe whose series are placed by themselves.
-    pub fn measure(&mut self, probe: impl Probe + 'static) {
+    pub fn measure(&mut self, probe: impl BenchProbe + 'static) {
         self.probes.push(Box::new(probe));
     }
 
     /// A point whose height is a series of some probe.
     pub fn place(&mut self, curve: &str, x: u64, place: &str, series: String) {
         let (place, relation) = (place.to_owned(), Relation::Alone);
-        let point = Point { x: x as f64, place, series, relation };
+        let point = FigurePoint { x: x as f64, place, series, relation };
         match self.figure.curves.iter_mut().find(|known| known.name == curve) {
             Some(known) => known.points.push(point),
             None => {
-                self.figure.curves.push(Curve { name: curve.to_owned(), points: vec![point] });
+                self.figure
+                    .curves
+                    .push(FigureCurve { name: curve.to_owned(), points: vec![point] });
             }
         }
     }

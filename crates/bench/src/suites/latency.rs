@@ -3,20 +3,21 @@
 //! After figures 2 and 4 of Dalessandro and Wyckoff's paper on the Ammasso adapter, and figures 3
 //! and 8 of Jin and others' on RDMA over IP in the WAN.
 
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::libfabric::PingPong;
-use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::libfabric::LibfabricPingPong;
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 use crate::probes::ucx::Ucx;
 
 /// Sends to and fro.
-pub const PINGPONG: Program = Program {
+pub const PINGPONG: PatternProgram = PatternProgram {
     verbs: ("pattern", include_str!("../../c/pattern.c")),
     pattern: "pingpong",
     floor: "pingpong --octets {}",
 };
 /// The same where the sockets ask over and over.
-pub const SPINNING: Program = Program { floor: "pingpong --spin --octets {}", ..PINGPONG };
+pub const SPINNING: PatternProgram =
+    PatternProgram { floor: "pingpong --spin --octets {}", ..PINGPONG };
 
 const IWARP: &str = "Weft over iWARP";
 const SHUTTLE: &str = "Weft over Shuttle";
@@ -71,12 +72,12 @@ const DELAY: Words = Words {
 };
 
 /// The figures.
-pub fn drafts(scope: &Scope) -> Vec<Draft> {
+pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
     vec![small(scope), sizes(scope), routed(scope), delays(scope)]
 }
 
-fn small(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(SMALL, ("octets", Scale::Linear), ("us", Scale::Linear));
+fn small(scope: &Scope) -> FigureDraft {
+    let mut draft = FigureDraft::new(SMALL, ("octets", Scale::Linear), ("us", Scale::Linear));
     plot(&mut draft, &scope.some(&[1, 16, 32, 64, 80, 100]), true, None);
     draft.claim(
         "Over iWARP 64 octets take well below what blocking sockets take",
@@ -99,14 +100,14 @@ fn small(scope: &Scope) -> Draft {
     draft
 }
 
-fn sizes(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
+fn sizes(scope: &Scope) -> FigureDraft {
+    let mut draft = FigureDraft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
     let sizes = [64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
     plot(&mut draft, &scope.some(&sizes), true, None);
     let few = &PEERS_AT[..if scope.quick { 1 } else { PEERS_AT.len() }];
     for octets in few.iter().copied() {
         let label = |peer: &str| format!("{peer}: pingpong {octets}");
-        draft.point(FABRIC, octets, PingPong::new(octets, &label(FABRIC)));
+        draft.point(FABRIC, octets, LibfabricPingPong::new(octets, &label(FABRIC)));
         draft.point(UCX, octets, Ucx::new("tag_lat", octets, &label(UCX)));
     }
     for (curve, peer) in [(IWARP, FABRIC), (IWARP, UCX), (SHUTTLE, FABRIC), (SHUTTLE, UCX)] {
@@ -132,19 +133,24 @@ fn sizes(scope: &Scope) -> Draft {
     draft
 }
 
-fn routed(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(ROUTED, ("octets", Scale::Log), ("us", Scale::Linear));
+fn routed(scope: &Scope) -> FigureDraft {
+    let mut draft = FigureDraft::new(ROUTED, ("octets", Scale::Log), ("us", Scale::Linear));
     let path = scope.path("rtt=0ms");
     plot(&mut draft, &scope.some(&[4, 64, 1 << 10, 1 << 12, 1 << 14]), false, Some(&path));
     together(&mut draft, 1 << 10, 1.3);
     draft
 }
 
-fn delays(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(DELAY, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
+fn delays(scope: &Scope) -> FigureDraft {
+    let mut draft =
+        FigureDraft::new(DELAY, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
     for delay in scope.some(&[1, 2, 4, 8, 16]) {
         let path = scope.path(&format!("delay={delay}ms"));
-        for (curve, way) in [(IWARP, Way::Iwarp), (SHUTTLE, Way::Shuttle), (BLOCKING, Way::Tcp)] {
+        for (curve, way) in [
+            (IWARP, PatternTransport::Iwarp),
+            (SHUTTLE, PatternTransport::Shuttle),
+            (BLOCKING, PatternTransport::Tcp),
+        ] {
             draft.point(curve, delay, Pattern::new(way, PINGPONG, 1 << 10).across(&path));
         }
     }
@@ -153,7 +159,7 @@ fn delays(scope: &Scope) -> Draft {
 }
 
 /// Claims that both of Weft's curves are as the sockets' there.
-fn together(draft: &mut Draft, x: u64, most: f64) {
+fn together(draft: &mut FigureDraft, x: u64, most: f64) {
     for curve in [IWARP, SHUTTLE] {
         draft.claim(
             &format!("{curve} takes no longer than sockets"),
@@ -164,18 +170,18 @@ fn together(draft: &mut Draft, x: u64, most: f64) {
     }
 }
 
-fn plot(draft: &mut Draft, sizes: &[u64], spinning: bool, path: Option<&str>) {
+fn plot(draft: &mut FigureDraft, sizes: &[u64], spinning: bool, path: Option<&str>) {
     for octets in sizes {
         let mut add = |curve, way, program| {
             let pattern = Pattern::new(way, program, *octets);
             let pattern = path.map_or(pattern.clone(), |path| pattern.clone().across(path));
             draft.point(curve, *octets, pattern);
         };
-        add(IWARP, Way::Iwarp, PINGPONG);
-        add(SHUTTLE, Way::Shuttle, PINGPONG);
-        add(BLOCKING, Way::Tcp, PINGPONG);
+        add(IWARP, PatternTransport::Iwarp, PINGPONG);
+        add(SHUTTLE, PatternTransport::Shuttle, PINGPONG);
+        add(BLOCKING, PatternTransport::Tcp, PINGPONG);
         if spinning {
-            add(SPIN, Way::Tcp, SPINNING);
+            add(SPIN, PatternTransport::Tcp, SPINNING);
         }
     }
 }

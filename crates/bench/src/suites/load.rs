@@ -2,22 +2,24 @@
 //!
 //! After figures 5, 6 and 7 of Jin and others' paper on RDMA over IP in the WAN.
 
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 
-const FETCH: Program = Program {
+const FETCH: PatternProgram = PatternProgram {
     verbs: ("load", include_str!("../../c/load.c")),
     pattern: "fetch",
     floor: "fetch --load {}",
 };
-const OVERLAP: Program = Program { pattern: "overlap", floor: "overlap --load {}", ..FETCH };
-const CROWD: Program = Program { pattern: "crowd", floor: "crowd --octets {}", ..FETCH };
+const OVERLAP: PatternProgram =
+    PatternProgram { pattern: "overlap", floor: "overlap --load {}", ..FETCH };
+const CROWD: PatternProgram =
+    PatternProgram { pattern: "crowd", floor: "crowd --octets {}", ..FETCH };
 
-const WAYS: [(&str, Way); 3] = [
-    ("Weft over iWARP", Way::Iwarp),
-    ("Weft over Shuttle", Way::Shuttle),
-    ("kernel TCP", Way::Tcp),
+const WAYS: [(&str, PatternTransport); 3] = [
+    ("Weft over iWARP", PatternTransport::Iwarp),
+    ("Weft over Shuttle", PatternTransport::Shuttle),
+    ("kernel TCP", PatternTransport::Tcp),
 ];
 /// Microseconds in the load of the figures over delays.
 const LOAD_US: u64 = 16_000;
@@ -90,15 +92,15 @@ const CROWDED_FAR: Words = Words {
 };
 
 /// The figures of overlap.
-pub fn overlap(scope: &Scope) -> Vec<Draft> {
+pub fn overlap(scope: &Scope) -> Vec<FigureDraft> {
     let ratio = ("share of computing", Scale::Linear);
-    let mut near = Draft::new(COMPUTING, ("computing, us", Scale::Log), ratio);
+    let mut near = FigureDraft::new(COMPUTING, ("computing, us", Scale::Log), ratio);
     for load in scope.some(&[10, 30, 100, 300, 1000, 3000]) {
         for (curve, way) in WAYS {
             near.point(curve, load, Pattern::new(way, OVERLAP, load));
         }
     }
-    let mut far = Draft::new(DELAYED, ("delay each way, ms", Scale::Linear), ratio);
+    let mut far = FigureDraft::new(DELAYED, ("delay each way, ms", Scale::Linear), ratio);
     across(&mut far, scope, OVERLAP, FIXED_US);
     for (curve, _) in &WAYS[..2] {
         near.claim(
@@ -118,15 +120,18 @@ pub fn overlap(scope: &Scope) -> Vec<Draft> {
 }
 
 /// The figures of progress.
-pub fn progress(scope: &Scope) -> Vec<Draft> {
-    let mut near = Draft::new(PROGRESS, ("load, us", Scale::Linear), ("us", Scale::Log));
+pub fn progress(scope: &Scope) -> Vec<FigureDraft> {
+    let mut near = FigureDraft::new(PROGRESS, ("load, us", Scale::Linear), ("us", Scale::Log));
     for load in scope.some(&[0, 1000, 4000, 8000, 16_000]) {
         for (curve, way) in WAYS {
             near.point(curve, load, Pattern::new(way, FETCH, load));
         }
     }
-    let mut far =
-        Draft::new(PROGRESS_DELAY, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
+    let mut far = FigureDraft::new(
+        PROGRESS_DELAY,
+        ("delay each way, ms", Scale::Linear),
+        ("us", Scale::Linear),
+    );
     across(&mut far, scope, FETCH, LOAD_US);
     for (curve, _) in &WAYS[..2] {
         near.claim(
@@ -152,9 +157,9 @@ pub fn progress(scope: &Scope) -> Vec<Draft> {
 }
 
 /// The figures of a server's load.
-pub fn server(scope: &Scope) -> Vec<Draft> {
+pub fn server(scope: &Scope) -> Vec<FigureDraft> {
     let y = ("times as long as alone", Scale::Linear);
-    let mut draft = Draft::new(CROWDED, ("octets", Scale::Log), y);
+    let mut draft = FigureDraft::new(CROWDED, ("octets", Scale::Log), y);
     for octets in scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10]) {
         for (curve, way) in WAYS {
             draft.point(curve, octets, Pattern::new(way, CROWD, octets));
@@ -168,7 +173,7 @@ pub fn server(scope: &Scope) -> Vec<Draft> {
             "At an equal rate both are received by the same processor.",
         );
     }
-    let mut far = Draft::new(CROWDED_FAR, ("delay each way, ms", Scale::Linear), y);
+    let mut far = FigureDraft::new(CROWDED_FAR, ("delay each way, ms", Scale::Linear), y);
     across(&mut far, scope, CROWD, CROWD_OCTETS);
     for (curve, _) in &WAYS[..2] {
         far.claim(
@@ -188,7 +193,7 @@ pub fn server(scope: &Scope) -> Vec<Draft> {
     vec![draft, far]
 }
 
-fn across(draft: &mut Draft, scope: &Scope, program: Program, load: u64) {
+fn across(draft: &mut FigureDraft, scope: &Scope, program: PatternProgram, load: u64) {
     let delays = if scope.quick { &[1, 4][..] } else { &[1, 4, 16] };
     for delay in delays.iter().copied() {
         let path = scope.path(&format!("delay={delay}ms"));

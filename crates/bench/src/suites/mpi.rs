@@ -3,16 +3,16 @@
 //! After figures 7 and 8 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
 use super::bandwidth::STREAM;
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Relation, Scale};
-use crate::probes::Probe;
+use crate::probes::BenchProbe;
 use crate::probes::mpi::Mpi;
-use crate::probes::pattern::{Pattern, Way};
+use crate::probes::pattern::{Pattern, PatternTransport};
 
-const WAYS: [(&str, Way); 3] = [
-    ("Weft over iWARP", Way::Iwarp),
-    ("Weft over Shuttle", Way::Shuttle),
-    ("kernel TCP", Way::Tcp),
+const WAYS: [(&str, PatternTransport); 3] = [
+    ("Weft over iWARP", PatternTransport::Iwarp),
+    ("Weft over Shuttle", PatternTransport::Shuttle),
+    ("kernel TCP", PatternTransport::Tcp),
 ];
 const LARGE: u64 = 1 << 20;
 
@@ -40,9 +40,9 @@ const COMB: Words = Words {
 };
 
 /// The figure of overhead.
-pub fn overhead(scope: &Scope) -> Vec<Draft> {
+pub fn overhead(scope: &Scope) -> Vec<FigureDraft> {
     let y = ("share lost", Scale::Linear);
-    let mut draft = Draft::new(OVERHEAD, ("octets", Scale::Log), y);
+    let mut draft = FigureDraft::new(OVERHEAD, ("octets", Scale::Log), y);
     for (curve, way) in WAYS {
         for octets in scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, LARGE]) {
             let (with, without) =
@@ -65,16 +65,16 @@ pub fn overhead(scope: &Scope) -> Vec<Draft> {
 }
 
 /// The figure of availability.
-pub fn availability(scope: &Scope) -> Vec<Draft> {
+pub fn availability(scope: &Scope) -> Vec<FigureDraft> {
     let y = ("of the bandwidth without computing", Scale::Linear);
-    let mut draft = Draft::new(COMB, ("% that compute", Scale::Linear), y);
+    let mut draft = FigureDraft::new(COMB, ("% that compute", Scale::Linear), y);
     for (curve, way) in WAYS {
         let alone = Mpi::new(way, "comb", 0).name();
         for share in scope.some(&[0, 20, 40, 60, 80, 90]) {
             draft.point(curve, share, Mpi::new(way, "comb", share));
             draft.relate(curve, Relation::Share(alone.clone()));
         }
-        if way != Way::Tcp {
+        if way != PatternTransport::Tcp {
             draft.claim_series(
                 &format!("{curve}: with 60 % computing half of the bandwidth or more is left"),
                 (Mpi::new(way, "comb", 60).name(), alone),

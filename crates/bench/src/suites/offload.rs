@@ -4,9 +4,9 @@
 //! or by both.
 
 use super::bandwidth::STREAM;
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::pattern::{Pattern, Way};
+use crate::probes::pattern::{Pattern, PatternTransport};
 
 /// The modes, and what they stand for.
 const MODES: [(&str, &str); 3] = [
@@ -41,16 +41,17 @@ const COST: Words = Words {
 };
 
 /// The figures.
-pub fn drafts(scope: &Scope) -> Vec<Draft> {
-    let mut rate = Draft::new(RATE, ("octets", Scale::Log), ("Gbit/s", Scale::Log));
-    let mut cost = Draft::new(COST, ("octets", Scale::Log), ("CPU s/GB", Scale::Log));
+pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
+    let mut rate = FigureDraft::new(RATE, ("octets", Scale::Log), ("Gbit/s", Scale::Log));
+    let mut cost = FigureDraft::new(COST, ("octets", Scale::Log), ("CPU s/GB", Scale::Log));
     for octets in scope.some(&[128, 1 << 10, 16 << 10, LARGE]) {
         for (mode, curve) in MODES {
-            let with = Pattern::new(Way::Iwarp, STREAM, octets).with("WEFT_PROGRESS", mode);
+            let with =
+                Pattern::new(PatternTransport::Iwarp, STREAM, octets).with("WEFT_PROGRESS", mode);
             cost.place(curve, octets, "", with.cost());
             rate.point(curve, octets, with);
         }
-        let tcp = Pattern::new(Way::Tcp, STREAM, octets);
+        let tcp = Pattern::new(PatternTransport::Tcp, STREAM, octets);
         cost.place(TCP, octets, "", tcp.cost());
         rate.point(TCP, octets, tcp);
     }

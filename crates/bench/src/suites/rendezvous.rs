@@ -4,27 +4,28 @@
 //! After figure 9 of Jin and others' paper on RDMA over IP in the WAN, and the connecting line of
 //! table 1 of Dalessandro and Wyckoff's on the Ammasso adapter.
 
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 
-const EAGER: Program = Program {
+const EAGER: PatternProgram = PatternProgram {
     verbs: ("exchange", include_str!("../../c/exchange.c")),
     pattern: "eager",
     floor: "",
 };
-const BY_WRITE: Program = Program { pattern: "by-write", ..EAGER };
-const BY_READ: Program = Program { pattern: "by-read", ..EAGER };
-const CONNECT: Program = Program { pattern: "connect", floor: "connect --count {}", ..EAGER };
+const BY_WRITE: PatternProgram = PatternProgram { pattern: "by-write", ..EAGER };
+const BY_READ: PatternProgram = PatternProgram { pattern: "by-read", ..EAGER };
+const CONNECT: PatternProgram =
+    PatternProgram { pattern: "connect", floor: "connect --count {}", ..EAGER };
 
 /// For each device eager, by Write and by Read.
-const CURVES: [(Way, [(&str, Program); 3]); 2] = [
+const CURVES: [(PatternTransport, [(&str, PatternProgram); 3]); 2] = [
     (
-        Way::Iwarp,
+        PatternTransport::Iwarp,
         [("eager, iWARP", EAGER), ("by Write, iWARP", BY_WRITE), ("by Read, iWARP", BY_READ)],
     ),
     (
-        Way::Shuttle,
+        PatternTransport::Shuttle,
         [("eager, Shuttle", EAGER), ("by Write, Shuttle", BY_WRITE), ("by Read, Shuttle", BY_READ)],
     ),
 ];
@@ -61,9 +62,10 @@ const CONNECTING: Words = Words {
 };
 
 /// The figures of rendezvous.
-pub fn rendezvous(scope: &Scope) -> Vec<Draft> {
-    let mut far = Draft::new(DELAYS, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
-    let mut near = Draft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
+pub fn rendezvous(scope: &Scope) -> Vec<FigureDraft> {
+    let mut far =
+        FigureDraft::new(DELAYS, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
+    let mut near = FigureDraft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
     for (way, curves) in CURVES {
         for (curve, program) in curves {
             for delay in scope.some(&[1, 4, 16]) {
@@ -94,12 +96,12 @@ pub fn rendezvous(scope: &Scope) -> Vec<Draft> {
 }
 
 /// The figure of connections.
-pub fn connections(scope: &Scope) -> Vec<Draft> {
-    let mut draft = Draft::new(CONNECTING, ("connections", Scale::Log), ("us", Scale::Log));
+pub fn connections(scope: &Scope) -> Vec<FigureDraft> {
+    let mut draft = FigureDraft::new(CONNECTING, ("connections", Scale::Log), ("us", Scale::Log));
     let ways = [
-        ("Weft over iWARP", Way::Iwarp),
-        ("Weft over Shuttle", Way::Shuttle),
-        ("kernel TCP", Way::Tcp),
+        ("Weft over iWARP", PatternTransport::Iwarp),
+        ("Weft over Shuttle", PatternTransport::Shuttle),
+        ("kernel TCP", PatternTransport::Tcp),
     ];
     for count in scope.some(&[1, 10, 100]) {
         for (curve, way) in ways {

@@ -3,18 +3,18 @@
 //! After figures 2 and 3 of Balaji and others' paper on SDP over hybrid stacks.
 
 use super::bandwidth::STREAM;
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use super::latency::PINGPONG;
 use crate::figure::{Bound, Scale};
-use crate::probes::copies::{Count, ENDS, End, Stream};
-use crate::probes::pattern::{Pattern, Program, Way};
+use crate::probes::copies::{CopyEnd, Count, CountedStream, ENDS};
+use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 
 /// Each layer below with SDP's basic mode and its enhanced one.
-const IWARP: [Way; 2] = Way::sdp(true);
-const SHUTTLE: [Way; 2] = Way::sdp(false);
-const BASIC: Way = SHUTTLE[0];
-const ENHANCED: Way = SHUTTLE[1];
-const WAYS: [Way; 5] = [IWARP[0], IWARP[1], BASIC, ENHANCED, Way::Tcp];
+const IWARP: [PatternTransport; 2] = PatternTransport::sdp(true);
+const SHUTTLE: [PatternTransport; 2] = PatternTransport::sdp(false);
+const BASIC: PatternTransport = SHUTTLE[0];
+const ENHANCED: PatternTransport = SHUTTLE[1];
+const WAYS: [PatternTransport; 5] = [IWARP[0], IWARP[1], BASIC, ENHANCED, PatternTransport::Tcp];
 
 const LATENCY: Words = Words {
     id: "sdp-latency",
@@ -70,10 +70,11 @@ const TRAFFIC: Words = Words {
 const CALL: u64 = 64 << 10;
 
 /// The figures.
-pub fn drafts(scope: &Scope) -> Vec<Draft> {
-    let mut latency = Draft::new(LATENCY, ("octets", Scale::Log), ("us", Scale::Linear));
+pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
+    let mut latency = FigureDraft::new(LATENCY, ("octets", Scale::Log), ("us", Scale::Linear));
     plot(&mut latency, PINGPONG, &scope.some(&[1, 64, 1 << 10, 1 << 12, 1 << 14]));
-    let mut bandwidth = Draft::new(BANDWIDTH, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    let mut bandwidth =
+        FigureDraft::new(BANDWIDTH, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
     plot(&mut bandwidth, STREAM, &scope.some(&[1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18]));
     for (below, [basic, enhanced]) in [("iWARP", IWARP), ("Shuttle", SHUTTLE)] {
         let [basic, enhanced] = [basic.label(), enhanced.label()];
@@ -101,12 +102,12 @@ pub fn drafts(scope: &Scope) -> Vec<Draft> {
 }
 
 /// A stream whose copies or cache traffic are counted; a look takes a short one.
-fn counted(way: Way, count: Count, scope: &Scope) -> Stream {
-    Stream::new(way, count, CALL, if scope.quick { 2 << 20 } else { 8 << 20 })
+fn counted(way: PatternTransport, count: Count, scope: &Scope) -> CountedStream {
+    CountedStream::new(way, count, CALL, if scope.quick { 2 << 20 } else { 8 << 20 })
 }
 
-fn copies(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(COPIES, ("end", Scale::Names), ("copies", Scale::Linear));
+fn copies(scope: &Scope) -> FigureDraft {
+    let mut draft = FigureDraft::new(COPIES, ("end", Scale::Names), ("copies", Scale::Linear));
     let ways = if scope.quick { &[BASIC, ENHANCED][..] } else { &WAYS };
     for way in ways.iter().copied() {
         let stream = counted(way, Count::Copies, scope);
@@ -129,8 +130,9 @@ fn copies(scope: &Scope) -> Draft {
     draft
 }
 
-fn traffic(scope: &Scope) -> Draft {
-    let mut draft = Draft::new(TRAFFIC, ("end", Scale::Names), ("octets for each", Scale::Linear));
+fn traffic(scope: &Scope) -> FigureDraft {
+    let mut draft =
+        FigureDraft::new(TRAFFIC, ("end", Scale::Names), ("octets for each", Scale::Linear));
     for way in WAYS {
         for (at, count) in (0..).step_by(2).zip([Count::Cache, Count::Counters]) {
             let stream = counted(way, count, scope);
@@ -142,7 +144,7 @@ fn traffic(scope: &Scope) -> Draft {
             draft.measure(stream);
         }
     }
-    for (end, bound) in [(End::Sender, 0.5), (End::Receiver, 0.4)] {
+    for (end, bound) in [(CopyEnd::Sender, 0.5), (CopyEnd::Receiver, 0.4)] {
         let series = |way| counted(way, Count::Cache, scope).series(end);
         draft.claim_series(
             &format!("The {}'s cache moves half as much by the enhanced mode", end.label()),
@@ -154,7 +156,7 @@ fn traffic(scope: &Scope) -> Draft {
     draft
 }
 
-fn plot(draft: &mut Draft, program: Program, sizes: &[u64]) {
+fn plot(draft: &mut FigureDraft, program: PatternProgram, sizes: &[u64]) {
     for octets in sizes {
         for way in WAYS {
             draft.point(way.label(), *octets, Pattern::new(way, program, *octets));

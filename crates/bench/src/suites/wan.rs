@@ -3,9 +3,9 @@
 //! After the tables of appendix A.1 and A.2 of the HP-WAN gap analysis. `make bench-wan` has the
 //! whole grid, with deliveries and processor time.
 
-use super::draft::{Draft, Scope, Words};
+use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::wan::{Amount, Mover, Transfer};
+use crate::probes::wan::{Mover, Transfer, TransferAmount};
 
 const MOVERS: [(&str, Mover); 4] = [
     ("Weft over Shuttle", Mover::Weft),
@@ -43,7 +43,7 @@ const LIMITS: &str = "1 Gbit/s instead of 100: the router, both ends and the ker
 const OMIT_S: u64 = 2;
 
 /// The figures.
-pub fn drafts(scope: &Scope) -> Vec<Draft> {
+pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
     let much = draft(MUCH, "1", scope);
     if scope.quick {
         return vec![much];
@@ -51,14 +51,14 @@ pub fn drafts(scope: &Scope) -> Vec<Draft> {
     vec![draft(LITTLE, "0.1", scope), much]
 }
 
-fn draft(words: Words, loss: &str, scope: &Scope) -> Draft {
-    let mut draft = Draft::new(words, ("streams", Scale::Log), ("Gbit/s", Scale::Linear));
+fn draft(words: Words, loss: &str, scope: &Scope) -> FigureDraft {
+    let mut draft = FigureDraft::new(words, ("streams", Scale::Log), ("Gbit/s", Scale::Linear));
     let path = scope.path(&format!("70ms 1gbit {loss}%"));
     let (streams, seconds): (&[u64], f64) = if scope.quick { (&[1], 1.0) } else { (&[1, 10], 3.0) };
     for streams in streams {
         for (curve, mover) in MOVERS {
             let label = format!("{curve}: {streams} streams across {path}");
-            let transfer = Transfer::new(mover, &path, *streams, Amount::Time, label);
+            let transfer = Transfer::new(mover, &path, *streams, TransferAmount::Time, label);
             let steady = transfer.at_least(seconds).omitting(OMIT_S).only_rate();
             draft.point(curve, *streams, steady);
         }

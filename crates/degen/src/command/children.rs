@@ -16,8 +16,8 @@ use rustix::process::{
 };
 
 use super::{Launcher, enter};
-use crate::clock::Clock;
-use crate::wan::{Side, Wan};
+use crate::clock::PathClock;
+use crate::wan::{PathSide, Wan};
 
 /// How long a server may take until it listens.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,12 +31,12 @@ const SWEEPS_MAX: usize = 1000;
 
 /// A program with a descriptor that tells when it has ended.
 #[derive(Debug)]
-pub struct Program {
+pub struct ChildProgram {
     child: Child,
     ended: OwnedFd,
 }
 
-impl Program {
+impl ChildProgram {
     /// Starts a program.
     pub fn start(mut call: Command) -> Result<Self> {
         let child = {
@@ -69,7 +69,7 @@ impl Program {
         }
     }
 
-    /// Waits until it has ended, and leaves its status for [`Program::wait`].
+    /// Waits until it has ended, and leaves its status for [`ChildProgram::wait`].
     pub fn await_end(&self) {
         while !self.ends_within(None) {}
     }
@@ -93,9 +93,9 @@ pub fn adopt() -> Result<()> {
 ///
 /// Its output goes to stderr, because stdout is CMD's; or nowhere if it is `silent`, because who
 /// reads our streams to their end must not wait for it.
-pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Result<Program> {
+pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Result<ChildProgram> {
     let words = ["/bin/sh", "-c", command].map(Into::into);
-    let mut call = enter::call(launcher, wan, Side::Far, &words)?;
+    let mut call = enter::call(launcher, wan, PathSide::Far, &words)?;
     // The terminal's signals are for CMD.
     call.stdin(Stdio::null()).process_group(0);
     if silent {
@@ -103,13 +103,13 @@ pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Res
     } else {
         call.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
     }
-    let mut server = Program::start(call).context("the server")?;
-    let clock = Clock::start();
+    let mut server = ChildProgram::start(call).context("the server")?;
+    let clock = PathClock::start();
     loop {
         if server.ends_within(Some(LOOK_AGAIN)) {
             bail!("the server ended before CMD began: {}", server.wait()?);
         }
-        if wan.namespace(Side::Far).within(somebody_listens)? {
+        if wan.namespace(PathSide::Far).within(somebody_listens)? {
             return Ok(server);
         }
         if clock.now_ns() > START_PATIENCE.as_nanos() as u64 {
@@ -131,7 +131,7 @@ fn somebody_listens() -> bool {
 
 /// Ends `server`, politely first, and then everything that is still there: what this process has
 /// adopted, and what others have started on either side.
-pub fn sweep(server: Option<Program>, wan: &Wan) {
+pub fn sweep(server: Option<ChildProgram>, wan: &Wan) {
     if let Some(mut server) = server {
         server.end();
         let _ = server.wait();
@@ -153,7 +153,7 @@ pub fn sweep(server: Option<Program>, wan: &Wan) {
 
 /// The processes on either side of `wan`, whoever started them.
 fn inhabitants(wan: &Wan) -> Vec<Pid> {
-    let sides = [Side::Near, Side::Far]
+    let sides = [PathSide::Near, PathSide::Far]
         .map(|side| fs::read_link(format!("/proc/self/fd/{}", wan.namespace(side).number())).ok());
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let lives_there = |path: &Path| {

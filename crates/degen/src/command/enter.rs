@@ -11,9 +11,9 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::{Launcher, OUR_FAILURE};
-use crate::control::{self, Place, Request};
+use crate::control::{self, ControlRequest, PathNamespaces};
 use crate::namespace::Namespace;
-use crate::wan::{Side, Wan};
+use crate::wan::{PathSide, Wan};
 
 /// The arguments of the hidden `enter`: how a path starts its own programs.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub struct Enter {
     /// Its descriptor of the one to enter.
     number: i32,
     /// The side that this is.
-    side: Side,
+    side: PathSide,
     /// The program and its arguments.
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
@@ -36,7 +36,7 @@ const NOT_FOUND: u8 = 127;
 pub fn call(
     launcher: &Launcher,
     wan: &Wan,
-    side: Side,
+    side: PathSide,
     command: &[OsString],
 ) -> Result<std::process::Command> {
     let mut call = launcher.call("enter")?;
@@ -59,9 +59,9 @@ impl Enter {
 }
 
 /// Becomes `command` on a side of a path that is up; comes back with an exit status if it cannot.
-pub fn exec(directory: &Path, name: &str, side: Side, command: &[OsString]) -> Result<u8> {
-    let answer = control::call(directory, name, Request::Where)?;
-    let place: Place = serde_json::from_str(&answer).context("the WAN's answer")?;
+pub fn exec(directory: &Path, name: &str, side: PathSide, command: &[OsString]) -> Result<u8> {
+    let answer = control::call(directory, name, ControlRequest::Where)?;
+    let place: PathNamespaces = serde_json::from_str(&answer).context("the WAN's answer")?;
     let network = Namespace::open(&descriptor(place.pid, place.sides[side as usize]))?;
     enter_users(place.pid)?;
     network.enter().context("the WAN's network")?;
@@ -83,11 +83,11 @@ fn descriptor(pid: u32, number: i32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/fd/{number}"))
 }
 
-fn become_program(command: &[OsString], side: Side) -> u8 {
+fn become_program(command: &[OsString], side: PathSide) -> u8 {
     let [program, arguments @ ..] = command else { return OUR_FAILURE };
     let mut call = std::process::Command::new(program);
     call.args(arguments).env("WAN_SIDE", side.name());
-    for (name, value) in [("WAN_NEAR", Side::Near), ("WAN_FAR", Side::Far)] {
+    for (name, value) in [("WAN_NEAR", PathSide::Near), ("WAN_FAR", PathSide::Far)] {
         call.env(name, value.v4().to_string()).env(format!("{name}6"), value.v6().to_string());
     }
     let error = call.exec();

@@ -14,16 +14,16 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::children::{self, Program};
+use super::children::{self, ChildProgram};
 use super::{Launcher, PathArgs, describe, enter};
-use crate::control::{self, Door, Place, Request};
+use crate::control::{self, ControlRequest, ControlSocket, PathNamespaces};
 use crate::namespace;
 use crate::stats::Report;
-use crate::wan::{Side, Wan};
+use crate::wan::{PathSide, Wan};
 
 /// What may end a path.
 #[derive(Clone, Copy, Debug)]
-pub enum Event {
+pub enum EndEvent {
     /// Somebody asked for it.
     Down,
     /// A signal.
@@ -36,14 +36,14 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Site {
     wan: Wan,
-    door: Door,
+    door: ControlSocket,
 }
 
 /// Runs `command` on the near side; the result is the exit status.
 pub fn run(launcher: &Launcher, args: &PathArgs, command: &[OsString]) -> Result<u8> {
     let site = Site::open(args)?;
     let status = site.host(launcher, args, false, |wan, events, sender| {
-        let call = enter::call(launcher, wan, Side::Near, command)?;
+        let call = enter::call(launcher, wan, PathSide::Near, command)?;
         follow(call, events, sender)
     })?;
     Ok(exit_status(status))
@@ -56,7 +56,7 @@ impl Site {
         let directory = control::directory()?;
         namespace::gain_rights()?;
         children::adopt()?;
-        let door = Door::open(&directory, &args.name())?;
+        let door = ControlSocket::open(&directory, &args.name())?;
         if let Some(path) = &args.json {
             // Now, so that a long run does not end in a report that nobody can read.
             File::create(path).with_context(|| format!("{}", path.display()))?;
@@ -71,7 +71,7 @@ impl Site {
         launcher: &Launcher,
         args: &PathArgs,
         silent: bool,
-        work: impl FnOnce(&Wan, &Receiver<Event>, &Sender<Event>) -> Result<T>,
+        work: impl FnOnce(&Wan, &Receiver<EndEvent>, &Sender<EndEvent>) -> Result<T>,
     ) -> Result<T> {
         let Self { wan, door } = self;
         let (sender, events) = channel();
@@ -84,7 +84,7 @@ impl Site {
                     if signal == SIGCHLD {
                         children::bury_orphans();
                     } else {
-                        let _ = sender.send(Event::Signal(signal));
+                        let _ = sender.send(EndEvent::Signal(signal));
                     }
                 }
             });
@@ -110,17 +110,17 @@ impl Site {
 }
 
 /// Answers requests until one is to end; who asked that is told when the stream closes.
-fn answer(door: &Door, wan: &Wan, events: &Sender<Event>) -> Option<UnixStream> {
+fn answer(door: &ControlSocket, wan: &Wan, events: &Sender<EndEvent>) -> Option<UnixStream> {
     while let Ok(Some((request, mut stream))) = door.next() {
         let text = match request {
-            Request::Stat => serde_json::to_string_pretty(&wan.report()),
-            Request::Show => Ok(describe(&wan.report())),
-            Request::Where => serde_json::to_string(&Place {
+            ControlRequest::Stat => serde_json::to_string_pretty(&wan.report()),
+            ControlRequest::Show => Ok(describe(&wan.report())),
+            ControlRequest::Where => serde_json::to_string(&PathNamespaces {
                 pid: std::process::id(),
-                sides: [Side::Near, Side::Far].map(|side| wan.namespace(side).number()),
+                sides: [PathSide::Near, PathSide::Far].map(|side| wan.namespace(side).number()),
             }),
-            Request::Down => {
-                let _ = events.send(Event::Down);
+            ControlRequest::Down => {
+                let _ = events.send(EndEvent::Down);
                 return Some(stream);
             }
         };
@@ -134,21 +134,21 @@ fn answer(door: &Door, wan: &Wan, events: &Sender<Event>) -> Option<UnixStream> 
 /// is left to it; a request to end is passed on.
 fn follow(
     call: std::process::Command,
-    events: &Receiver<Event>,
-    sender: &Sender<Event>,
+    events: &Receiver<EndEvent>,
+    sender: &Sender<EndEvent>,
 ) -> Result<ExitStatus> {
-    let mut program = Program::start(call).context("CMD")?;
+    let mut program = ChildProgram::start(call).context("CMD")?;
     thread::scope(|scope| {
         scope.spawn(|| {
             program.await_end();
-            let _ = sender.send(Event::Ended);
+            let _ = sender.send(EndEvent::Ended);
         });
         for event in events {
             match event {
-                Event::Ended => break,
-                Event::Signal(SIGINT | SIGQUIT) => {}
-                Event::Signal(_) => program.terminate(),
-                Event::Down => program.end(),
+                EndEvent::Ended => break,
+                EndEvent::Signal(SIGINT | SIGQUIT) => {}
+                EndEvent::Signal(_) => program.terminate(),
+                EndEvent::Down => program.end(),
             }
         }
     });

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use rustix::stdio::{dup2_stderr, dup2_stdout};
 
-use super::run::{Event, Site};
+use super::run::{EndEvent, Site};
 use super::{Launcher, PathArgs, print};
 use crate::tun;
 
@@ -41,7 +41,7 @@ pub fn serve(launcher: &Launcher, args: &PathArgs) -> Result<()> {
         dup2_stdout(&nowhere)?;
         dup2_stderr(&nowhere)?;
         for event in events {
-            if let Event::Down | Event::Signal(_) = event {
+            if let EndEvent::Down | EndEvent::Signal(_) = event {
                 break;
             }
         }

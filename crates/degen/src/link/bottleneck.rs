@@ -18,7 +18,7 @@ pub struct Policer {
 
 /// Whether a packet came into the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub enum QueueAdmission {
     /// Its last bit leaves the bottleneck at `at_ns`; its first waited for `waited_ns`.
     Leaves { at_ns: u64, waited_ns: u64 },
     /// The queue is full.
@@ -49,11 +49,11 @@ impl Bottleneck {
     }
 
     /// Queues a packet, if there is room. One that finds the bottleneck idle needs no room.
-    pub fn admit(&mut self, now_ns: u64, octets: u32) -> Admission {
+    pub fn admit(&mut self, now_ns: u64, octets: u32) -> QueueAdmission {
         self.advance(now_ns);
         let backlog = self.backlog_octets + u64::from(octets);
         if !self.waiting.is_empty() && backlog > self.queue_octets_max {
-            return Admission::Full;
+            return QueueAdmission::Full;
         }
         let starts_ps = self.free_at_ps.max(now_ns.saturating_mul(PS_PER_NS));
         self.free_at_ps = self.finish_ps(starts_ps, octets);
@@ -63,7 +63,7 @@ impl Bottleneck {
             self.waiting.push_back((at_ns, octets));
             self.backlog_octets = backlog;
         }
-        Admission::Leaves { at_ns, waited_ns }
+        QueueAdmission::Leaves { at_ns, waited_ns }
     }
 
     /// Forgets what has left by `now_ns`.
@@ -141,12 +141,12 @@ mod tests {
     #[test]
     fn packets_leave_one_after_the_other() {
         let mut bottleneck = bottleneck(12, 4500);
-        let leaves = |at_ns, waited_ns| Admission::Leaves { at_ns, waited_ns };
+        let leaves = |at_ns, waited_ns| QueueAdmission::Leaves { at_ns, waited_ns };
         assert_eq!(bottleneck.admit(0, 1500), leaves(1_000_000, 0));
         assert_eq!(bottleneck.admit(0, 1500), leaves(2_000_000, 1_000_000));
         assert_eq!(bottleneck.admit(0, 1500), leaves(3_000_000, 2_000_000));
-        assert_eq!(bottleneck.admit(0, 1), Admission::Full);
-        assert_eq!(bottleneck.admit(999_999, 1), Admission::Full);
+        assert_eq!(bottleneck.admit(0, 1), QueueAdmission::Full);
+        assert_eq!(bottleneck.admit(999_999, 1), QueueAdmission::Full);
         assert_eq!(bottleneck.admit(1_000_000, 1500), leaves(4_000_000, 2_000_000));
         bottleneck.advance(4_000_000);
         assert_eq!(bottleneck.backlog_octets(), 0);
@@ -158,7 +158,7 @@ mod tests {
         let mut bottleneck = Bottleneck::new(Stepped::constant(Some(rate)), u64::MAX);
         let mut last_ns = 0;
         for _ in 0..1000 {
-            let Admission::Leaves { at_ns, .. } = bottleneck.admit(0, 1) else { panic!() };
+            let QueueAdmission::Leaves { at_ns, .. } = bottleneck.admit(0, 1) else { panic!() };
             last_ns = at_ns;
         }
         assert_eq!(last_ns, 20);
@@ -170,13 +170,13 @@ mod tests {
         let rate = Stepped::new(mbit(12), vec![(500_000, mbit(6)), (1_000_000, mbit(3))]);
         let mut bottleneck = Bottleneck::new(rate, u64::MAX);
         // Half of the packet in the first half of a millisecond, a quarter in the second.
-        let expected = Admission::Leaves { at_ns: 2_000_000, waited_ns: 0 };
+        let expected = QueueAdmission::Leaves { at_ns: 2_000_000, waited_ns: 0 };
         assert_eq!(bottleneck.admit(0, 1500), expected);
     }
 
     #[test]
     fn a_large_packet_passes_an_idle_bottleneck() {
-        assert!(matches!(bottleneck(1, 100).admit(0, 1500), Admission::Leaves { .. }));
+        assert!(matches!(bottleneck(1, 100).admit(0, 1500), QueueAdmission::Leaves { .. }));
     }
 
     #[test]

@@ -6,22 +6,22 @@ use std::collections::{BinaryHeap, VecDeque};
 /// What arrives in the order in which it was sent goes through a queue, which costs next to
 /// nothing; only what does not goes through a heap.
 #[derive(Debug)]
-pub struct Flight<T> {
-    in_order: VecDeque<Entry<T>>,
-    others: BinaryHeap<Reverse<Entry<T>>>,
+pub struct PropagationQueue<T> {
+    in_order: VecDeque<InFlight<T>>,
+    others: BinaryHeap<Reverse<InFlight<T>>>,
     last_in_order_ns: u64,
     pushed: u64,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct InFlight<T> {
     due_ns: u64,
     /// The earlier sent comes first of two that arrive at once.
     number: u64,
     item: T,
 }
 
-impl<T> Default for Flight<T> {
+impl<T> Default for PropagationQueue<T> {
     fn default() -> Self {
         Self {
             in_order: VecDeque::new(),
@@ -32,10 +32,10 @@ impl<T> Default for Flight<T> {
     }
 }
 
-impl<T> Flight<T> {
+impl<T> PropagationQueue<T> {
     /// Sends `item`; unless it is `free`, nothing sent later that is not free will overtake it.
     pub fn push(&mut self, due_ns: u64, free: bool, item: T) {
-        let entry = Entry { due_ns, number: self.pushed, item };
+        let entry = InFlight { due_ns, number: self.pushed, item };
         self.pushed += 1;
         if free {
             self.others.push(Reverse(entry));
@@ -81,25 +81,25 @@ impl<T> Flight<T> {
     }
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for InFlight<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due_ns, self.number).cmp(&(other.due_ns, other.number))
     }
 }
 
-impl<T> PartialOrd for Entry<T> {
+impl<T> PartialOrd for InFlight<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for InFlight<T> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for InFlight<T> {}
 
 #[cfg(test)]
 mod tests {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn items_come_by_time_then_by_number() {
-        let mut flight = Flight::default();
+        let mut flight = PropagationQueue::default();
         flight.push(10, false, 'b');
         flight.push(5, true, 'a');
         flight.push(10, true, 'c');

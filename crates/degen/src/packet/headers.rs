@@ -81,7 +81,13 @@ impl Ip {
 
     /// Leaves in the field of the transport's checksum the sum of the pseudo header alone, for
     /// whoever finishes it. The transport's header is at `at`; it and its payload are `octets`.
-    pub fn start_checksum(self, packet: &mut [u8], at: usize, kind: Transport, octets: usize) {
+    pub fn start_checksum(
+        self,
+        packet: &mut [u8],
+        at: usize,
+        kind: OffloadTransport,
+        octets: usize,
+    ) {
         let addresses = match self {
             Self::V4 { .. } => &packet[12..20],
             Self::V6 => &packet[8..40],
@@ -93,12 +99,12 @@ impl Ip {
 
 /// A transport whose segments come in bundles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum OffloadTransport {
     Tcp,
     Udp,
 }
 
-impl Transport {
+impl OffloadTransport {
     /// The length of the header, if `header` has it whole.
     pub fn header_octets(self, header: &[u8]) -> Option<usize> {
         match self {

@@ -1,8 +1,8 @@
 //! rdma-cm: ids, their channel of events, and how they become connections.
 //!
-//! Order: [`Cm::dial`], then [`Id::find_route`] when its address is resolved, then a queue pair and
-//! [`Id::connect`] when its route is; or [`Cm::listen`], then a queue pair and [`Id::accept`] for
-//! each [`Happened::Request`].
+//! Order: [`Cm::dial`], then [`OwnedCmId::find_route`] when its address is resolved, then a queue
+//! pair and [`OwnedCmId::connect`] when its route is; or [`Cm::listen`], then a queue pair and
+//! [`OwnedCmId::accept`] for each [`Happened::Request`].
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
@@ -49,7 +49,7 @@ pub enum Happened {
     /// It can be connected.
     RouteResolved,
     /// A peer asks for a connection: the new id, and what it says.
-    Request(Id, Vec<u8>),
+    Request(OwnedCmId, Vec<u8>),
     /// It is connected; what the peer says.
     Established(Vec<u8>),
     /// Its connection is over.
@@ -62,7 +62,7 @@ pub enum Happened {
 
 /// How many Reads and Atomics a connection may have under way.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct ReadDepth {
     /// From and to this end.
     pub depth: u8,
 }
@@ -91,20 +91,20 @@ impl Cm {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    fn id(&self) -> Result<Id> {
+    fn id(&self) -> Result<OwnedCmId> {
         let mut raw = ptr::null_mut();
         let create = self.0.library.rdma_create_id;
         // SAFETY: the channel is live, and the place for the id is writable.
         let made = unsafe { create(self.0.raw, &mut raw, ptr::null_mut(), RDMA_PS_TCP) };
         check(made, "making an id")?;
-        Ok(Id::own(raw, &self.0))
+        Ok(OwnedCmId::own(raw, &self.0))
     }
 
     /// Listens at an address; with port 0 the system chooses one.
     ///
     /// # Errors
     /// No device has the address, or the port is taken.
-    pub fn listen(&self, address: SocketAddr) -> Result<Id> {
+    pub fn listen(&self, address: SocketAddr) -> Result<OwnedCmId> {
         let id = self.id()?;
         let mut raw = Storage::from(address);
         // SAFETY: the id is live; the address is a whole one.
@@ -120,7 +120,7 @@ impl Cm {
     ///
     /// # Errors
     /// The system has no more of something.
-    pub fn dial(&self, address: SocketAddr) -> Result<Id> {
+    pub fn dial(&self, address: SocketAddr) -> Result<OwnedCmId> {
         let id = self.id()?;
         let mut raw = Storage::from(address);
         let resolve = self.0.library.rdma_resolve_addr;
@@ -131,8 +131,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// The next event: the id that it is about, by its [`Id::key`], and what it is. Sleeps until
-    /// there is one.
+    /// The next event: the id that it is about, by its [`OwnedCmId::key`], and what it is. Sleeps
+    /// until there is one.
     ///
     /// # Errors
     /// The channel cannot be read.
@@ -156,7 +156,7 @@ impl Cm {
             RDMA_CM_EVENT_ADDR_RESOLVED => Happened::AddressResolved,
             RDMA_CM_EVENT_ROUTE_RESOLVED => Happened::RouteResolved,
             RDMA_CM_EVENT_CONNECT_REQUEST => {
-                Happened::Request(Id::own(event.id, &self.0), private_data(event))
+                Happened::Request(OwnedCmId::own(event.id, &self.0), private_data(event))
             }
             RDMA_CM_EVENT_ESTABLISHED => Happened::Established(private_data(event)),
             RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_DEVICE_REMOVAL => Happened::Disconnected,
@@ -192,19 +192,19 @@ fn private_data(event: &rdma_cm_event) -> Vec<u8> {
 }
 
 /// An id, which goes away with this.
-pub struct Id {
+pub struct OwnedCmId {
     pub(super) raw: *mut rdma_cm_id,
     channel: Rc<Channel>,
     connected: Cell<bool>,
 }
 
-impl std::fmt::Debug for Id {
+impl std::fmt::Debug for OwnedCmId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Id({:p})", self.raw)
     }
 }
 
-impl Id {
+impl OwnedCmId {
     fn own(raw: *mut rdma_cm_id, channel: &Rc<Channel>) -> Self {
         Self { raw, channel: channel.clone(), connected: Cell::new(false) }
     }
@@ -260,7 +260,7 @@ impl Id {
     ///
     /// # Errors
     /// The library's.
-    pub fn connect(&self, terms: Terms, private_data: &[u8]) -> Result<()> {
+    pub fn connect(&self, terms: ReadDepth, private_data: &[u8]) -> Result<()> {
         let mut param = param(terms, private_data);
         self.connected.set(true);
         // SAFETY: the id is live and has a queue pair; the data lives until the call returns.
@@ -271,7 +271,7 @@ impl Id {
     ///
     /// # Errors
     /// The library's.
-    pub fn accept(&self, terms: Terms, private_data: &[u8]) -> Result<()> {
+    pub fn accept(&self, terms: ReadDepth, private_data: &[u8]) -> Result<()> {
         let mut param = param(terms, private_data);
         self.connected.set(true);
         // SAFETY: the id is live and has a queue pair; the data lives until the call returns.
@@ -285,7 +285,7 @@ impl Id {
     }
 }
 
-impl Drop for Id {
+impl Drop for OwnedCmId {
     fn drop(&mut self) {
         if self.connected.get() {
             // SAFETY: the id is live. A connection that is over needs no end.
@@ -302,7 +302,7 @@ impl Drop for Id {
     }
 }
 
-fn param(terms: Terms, private_data: &[u8]) -> rdma_conn_param {
+fn param(terms: ReadDepth, private_data: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: private_data.as_ptr().cast(),
         private_data_len: u8::try_from(private_data.len()).expect("private data is short"),

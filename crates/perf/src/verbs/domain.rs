@@ -7,7 +7,7 @@ use std::ptr;
 use anyhow::{Context, Result, bail};
 use weft_verbs_abi::*;
 
-use super::cm::{Id, failed};
+use super::cm::{OwnedCmId, failed};
 use super::library::Library;
 
 /// Completions that are taken at once.
@@ -15,7 +15,7 @@ const BATCH: usize = 32;
 
 /// How much a device takes.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct PerfLimits {
     /// Completions on a queue.
     pub completions: u32,
     /// Reads and Atomics under way.
@@ -24,13 +24,13 @@ pub struct Limits {
 
 /// A request that is complete, without an error.
 #[derive(Clone, Copy, Debug)]
-pub struct Completion {
+pub struct SuccessfulCompletion {
     /// The number that it was posted with.
     pub number: u64,
 }
 
 /// A protection domain with one queue of completions.
-pub struct Domain {
+pub struct VerbsDomain {
     pub(super) context: *mut ibv_context,
     pub(super) pd: *mut ibv_pd,
     pub(super) cq: *mut ibv_cq,
@@ -38,15 +38,15 @@ pub struct Domain {
     pub(super) library: &'static Library,
     poll: PollCq,
     notify: ReqNotifyCq,
-    limits: Limits,
+    limits: PerfLimits,
 }
 
-impl Domain {
+impl VerbsDomain {
     /// On the device of an id whose address is resolved, with room for so many completions.
     ///
     /// # Errors
     /// The device refuses.
-    pub fn open(id: &Id, completions: u32) -> Result<Self> {
+    pub fn open(id: &OwnedCmId, completions: u32) -> Result<Self> {
         let (library, context) = (id.library(), id.context());
         if context.is_null() {
             bail!("the id has no device");
@@ -80,12 +80,12 @@ impl Domain {
     }
 
     /// How much its device takes.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> PerfLimits {
         self.limits
     }
 
     /// Whether an id is on the same device.
-    pub fn is_of(&self, id: &Id) -> bool {
+    pub fn is_of(&self, id: &OwnedCmId) -> bool {
         self.context == id.context()
     }
 
@@ -93,7 +93,7 @@ impl Domain {
     ///
     /// # Errors
     /// A request failed.
-    pub fn poll(&self, mut each: impl FnMut(Completion) -> Result<()>) -> Result<usize> {
+    pub fn poll(&self, mut each: impl FnMut(SuccessfulCompletion) -> Result<()>) -> Result<usize> {
         let mut completions = [ibv_wc::default(); BATCH];
         // SAFETY: the queue is live, and there is room for as many.
         let count = unsafe { (self.poll)(self.cq, BATCH as c_int, completions.as_mut_ptr()) };
@@ -102,7 +102,7 @@ impl Domain {
             if completion.status != 0 {
                 bail!("a request failed: {}", self.status(completion.status));
             }
-            each(Completion { number: completion.wr_id })?;
+            each(SuccessfulCompletion { number: completion.wr_id })?;
         }
         Ok(count)
     }
@@ -151,7 +151,7 @@ impl Domain {
     }
 }
 
-impl Drop for Domain {
+impl Drop for VerbsDomain {
     fn drop(&mut self) {
         if !self.cq.is_null() {
             // SAFETY: queue pairs keep their domain, so none uses the queue any more.
@@ -168,14 +168,14 @@ impl Drop for Domain {
     }
 }
 
-fn limits(library: &Library, context: *mut ibv_context) -> Result<Limits> {
+fn limits(library: &Library, context: *mut ibv_context) -> Result<PerfLimits> {
     // SAFETY: all zeroes are attributes.
     let mut attributes: ibv_device_attr = unsafe { std::mem::zeroed() };
     // SAFETY: the context is live, and the attributes are writable.
     if unsafe { (library.ibv_query_device)(context, &mut attributes) } != 0 {
         return Err(failed("ibv_query_device"));
     }
-    Ok(Limits {
+    Ok(PerfLimits {
         completions: u32::try_from(attributes.max_cqe).unwrap_or(0),
         reads: attributes.max_qp_rd_atom.clamp(0, 16) as u8,
     })

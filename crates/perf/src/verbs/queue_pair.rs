@@ -6,8 +6,8 @@ use std::rc::Rc;
 use anyhow::{Context, Result, bail};
 use weft_verbs_abi::*;
 
-use super::cm::{Id, failed};
-use super::domain::Domain;
+use super::cm::{OwnedCmId, failed};
+use super::domain::VerbsDomain;
 
 /// Messages up to this size are copied when they are posted, where the device does that.
 const INLINE: u32 = 64;
@@ -44,26 +44,26 @@ pub struct Sizes {
 }
 
 /// A queue pair of an id, on a domain.
-pub struct QueuePair {
+pub struct PerfQueuePair {
     // Destroys the queue pair first of all.
-    id: Id,
+    id: OwnedCmId,
     raw: *mut ibv_qp,
     post_send: PostSend,
     post_recv: PostRecv,
     inline: u32,
-    _domain: Rc<Domain>,
+    _domain: Rc<VerbsDomain>,
     sends: Vec<ibv_send_wr>,
     send_places: Vec<ibv_sge>,
     receives: Vec<ibv_recv_wr>,
     receive_places: Vec<ibv_sge>,
 }
 
-impl QueuePair {
+impl PerfQueuePair {
     /// Gives an id a queue pair. Before that its address is to be resolved.
     ///
     /// # Errors
     /// The device refuses.
-    pub fn new(id: Id, domain: &Rc<Domain>, sizes: Sizes) -> Result<Self> {
+    pub fn new(id: OwnedCmId, domain: &Rc<VerbsDomain>, sizes: Sizes) -> Result<Self> {
         if !domain.is_of(&id) {
             bail!("two connections came by two devices");
         }
@@ -88,7 +88,7 @@ impl QueuePair {
     }
 
     /// Its id.
-    pub fn id(&self) -> &Id {
+    pub fn id(&self) -> &OwnedCmId {
         &self.id
     }
 
@@ -177,7 +177,7 @@ impl QueuePair {
     }
 }
 
-fn create(id: &Id, domain: &Domain, sizes: Sizes, inline: u32) -> bool {
+fn create(id: &OwnedCmId, domain: &VerbsDomain, sizes: Sizes, inline: u32) -> bool {
     let mut attributes = ibv_qp_init_attr {
         qp_context: ptr::null_mut(),
         send_cq: domain.cq,

@@ -7,25 +7,25 @@ use std::rc::Rc;
 use anyhow::{Result, bail};
 use weft_verbs_abi::*;
 
-use super::domain::{Domain, made};
+use super::domain::{VerbsDomain, made};
 
 /// Regions begin at the beginning of a page.
 const ALIGNMENT: usize = 4096;
 
 /// A region and its memory.
-pub struct Region {
+pub struct PerfRegion {
     mr: *mut ibv_mr,
     memory: *mut u8,
     layout: Layout,
-    domain: Rc<Domain>,
+    domain: Rc<VerbsDomain>,
 }
 
-impl Region {
+impl PerfRegion {
     /// Octets of zero, which peers may read and write, and use atomics on if `atomics` says so.
     ///
     /// # Errors
     /// There is not as much memory, or the device refuses.
-    pub fn new(domain: &Rc<Domain>, octets: usize, atomics: bool) -> Result<Self> {
+    pub fn new(domain: &Rc<VerbsDomain>, octets: usize, atomics: bool) -> Result<Self> {
         let layout = Layout::from_size_align(octets.max(1), ALIGNMENT)?;
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
@@ -109,7 +109,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for PerfRegion {
     fn drop(&mut self) {
         if !self.mr.is_null() {
             // SAFETY: the region is registered, and its domain is live.

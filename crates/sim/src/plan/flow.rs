@@ -5,10 +5,10 @@ use weft_shuttle::{MAX_PATHS, MAX_STREAMS};
 use weft_units::{Bitrate, parse_bytes};
 use weft_wire::shuttle::hello::protection;
 
-use super::{Engine, PlanError, RunFlow, RunLink, time, wrong};
+use super::{Engine, RunFlow, RunLink, SimPlanError, time, wrong};
 use crate::datagrams;
 use crate::reference::{Acks, Shape};
-use crate::stack::Whole;
+use crate::stack::StackConfig;
 
 /// Flows that are alike.
 #[derive(Clone, Debug, Deserialize)]
@@ -95,7 +95,7 @@ impl FlowPlan {
         links: &[(RunLink, u32)],
         duration_ns: u64,
         flows: &mut Vec<RunFlow>,
-    ) -> Result<(), PlanError> {
+    ) -> Result<(), SimPlanError> {
         let count_text = fill(&self.count);
         let count = count_text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
         let count = count.ok_or_else(|| wrong("count", &count_text, "a number up to 100000"))?;
@@ -137,7 +137,7 @@ impl FlowPlan {
         Ok(())
     }
 
-    fn route(&self, links: &[(RunLink, u32)]) -> Result<Vec<usize>, PlanError> {
+    fn route(&self, links: &[(RunLink, u32)]) -> Result<Vec<usize>, SimPlanError> {
         if self.via.is_empty() {
             return Ok((0..links.len()).collect());
         }
@@ -149,7 +149,7 @@ impl FlowPlan {
     }
 
     /// What it runs, and how that is made.
-    fn engine(&self, fill: &impl Fn(&str) -> String) -> Result<Engine, PlanError> {
+    fn engine(&self, fill: &impl Fn(&str) -> String) -> Result<Engine, SimPlanError> {
         let engine = fill(&self.engine);
         let protected = self.protection.as_ref().map(|protection| fill(protection));
         match engine.as_str() {
@@ -170,7 +170,7 @@ impl FlowPlan {
         &self,
         fill: &impl Fn(&str) -> String,
         protected: Option<String>,
-    ) -> Result<Whole, PlanError> {
+    ) -> Result<StackConfig, SimPlanError> {
         let protection = match protected.as_deref() {
             Some("none") => protection::NONE,
             None | Some("crc32c") => protection::CRC32C,
@@ -179,10 +179,10 @@ impl FlowPlan {
         let streams = fill(&self.streams);
         let count = streams.parse().ok().filter(|count| (1..=MAX_STREAMS).contains(count));
         let count = count.ok_or_else(|| wrong("streams", &streams, "a number up to 256"))?;
-        Ok(Whole { protection, streams: count })
+        Ok(StackConfig { protection, streams: count })
     }
 
-    fn saved(&self, fill: &impl Fn(&str) -> String) -> Result<Option<u64>, PlanError> {
+    fn saved(&self, fill: &impl Fn(&str) -> String) -> Result<Option<u64>, SimPlanError> {
         let rate = self.saved.as_ref().map(|rate| fill(rate)).filter(|rate| rate != "none");
         let Some(rate) = rate else { return Ok(None) };
         let parsed = rate.parse::<Bitrate>();
@@ -194,7 +194,7 @@ impl FlowPlan {
         fill: &impl Fn(&str) -> String,
         mtu: u32,
         duration_ns: u64,
-    ) -> Result<Shape, PlanError> {
+    ) -> Result<Shape, SimPlanError> {
         let over = fill(&self.over);
         let (overhead_octets, own_octets, ack_octets) = match over.as_str() {
             "udp" => (IPV4_UDP_OCTETS, SHUTTLE_OCTETS, UDP_ACK_OCTETS),
@@ -226,7 +226,7 @@ impl FlowPlan {
     }
 }
 
-fn parse_pulse(text: &str) -> Result<(u64, u64), PlanError> {
+fn parse_pulse(text: &str) -> Result<(u64, u64), SimPlanError> {
     let parts = text.split_once('/').ok_or_else(|| wrong("pulse", text, PULSE))?;
     let (on_ns, every_ns) = (time("pulse", parts.0)?, time("pulse", parts.1)?);
     if on_ns == 0 || on_ns >= every_ns {

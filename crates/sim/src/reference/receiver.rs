@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{Acks, Run};
+use super::{Acks, PacketRun};
 use crate::agenda::NEVER_NS;
-use crate::flow::Body;
+use crate::flow::PacketBody;
 
 /// Notes what arrives and acknowledges it.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Receiver {
         number: u64,
         marked: bool,
         interval: u64,
-        log: &mut VecDeque<Run>,
+        log: &mut VecDeque<PacketRun>,
     ) {
         self.arrived += 1;
         self.marked += u64::from(marked);
@@ -50,7 +50,7 @@ impl Receiver {
         match log.back_mut() {
             Some(run) if self.open_end == Some(number) => run.count += 1,
             _ => {
-                log.push_back(Run { first: number, count: 1 });
+                log.push_back(PacketRun { first: number, count: 1 });
                 self.runs += 1;
             }
         }
@@ -60,7 +60,7 @@ impl Receiver {
     }
 
     /// The acknowledgement that is due now.
-    pub fn poll_ack(&mut self, now_ns: u64) -> Option<Body> {
+    pub fn poll_ack(&mut self, now_ns: u64) -> Option<PacketBody> {
         if self.ack_due_ns > now_ns {
             return None;
         }
@@ -68,7 +68,7 @@ impl Receiver {
         self.open_end = None;
         self.acks_sent += 1;
         let delay_ns = now_ns - self.newest_ns;
-        Some(Body::Ack { runs: self.runs, delay_ns, marked: self.marked })
+        Some(PacketBody::Ack { runs: self.runs, delay_ns, marked: self.marked })
     }
 
     pub fn next_due_ns(&self) -> u64 {

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use super::Run;
+use super::PacketRun;
 
 /// Packets that left together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Burst {
+pub struct PacketBurst {
     /// The number of its first packet.
     pub first: u64,
     /// How many packets, at most 64.
@@ -25,7 +25,7 @@ pub struct Burst {
     lost: u64,
 }
 
-impl Burst {
+impl PacketBurst {
     /// A burst of which nothing is known yet.
     pub fn new(first: u64, packets: u32, sent_ns: u64) -> Self {
         Self {
@@ -59,9 +59,9 @@ impl Burst {
 
 /// What one burst's share of an acknowledgement was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct BurstAck {
     /// The burst.
-    pub burst: Burst,
+    pub burst: PacketBurst,
     /// Packets acknowledged for the first time that were in flight.
     pub acked: u32,
     /// Packets that had been declared lost.
@@ -73,7 +73,7 @@ pub struct Heard {
 /// The bursts that are not settled, the oldest first.
 #[derive(Debug, Default)]
 pub struct Scoreboard {
-    bursts: VecDeque<Burst>,
+    bursts: VecDeque<PacketBurst>,
     /// How many of the oldest bursts hold nothing in flight.
     settled: usize,
     /// Where the last run was found.
@@ -82,13 +82,13 @@ pub struct Scoreboard {
 
 impl Scoreboard {
     /// Notes a burst; its numbers follow those before.
-    pub fn push(&mut self, burst: Burst) {
+    pub fn push(&mut self, burst: PacketBurst) {
         debug_assert!(self.bursts.back().is_none_or(|last| last.end() == burst.first));
         self.bursts.push_back(burst);
     }
 
     /// Notes that a run of packets arrived; `each` hears of every burst that it touches.
-    pub fn acknowledge(&mut self, run: Run, mut each: impl FnMut(Heard)) {
+    pub fn acknowledge(&mut self, run: PacketRun, mut each: impl FnMut(BurstAck)) {
         let end = run.first + run.count;
         let mut at = self.find(run.first);
         while let Some(burst) = self.bursts.get_mut(at)
@@ -96,7 +96,7 @@ impl Scoreboard {
         {
             let bits = burst.bits(run.first, end);
             let fresh = bits & !burst.acked;
-            let heard = Heard {
+            let heard = BurstAck {
                 acked: (fresh & !burst.lost).count_ones(),
                 spurious: (fresh & burst.lost).count_ones(),
                 twice: (bits & burst.acked).count_ones(),
@@ -117,7 +117,7 @@ impl Scoreboard {
         &mut self,
         below: u64,
         sent_by_ns: u64,
-        mut each: impl FnMut(Burst, u32),
+        mut each: impl FnMut(PacketBurst, u32),
     ) -> Option<u64> {
         while let Some(burst) = self.bursts.get_mut(self.settled) {
             let missing = burst.unresolved() & burst.bits(burst.first, below);
@@ -173,14 +173,14 @@ mod tests {
     fn board(bursts: &[(u64, u32)]) -> Scoreboard {
         let mut board = Scoreboard::default();
         for (index, (first, packets)) in bursts.iter().enumerate() {
-            board.push(Burst::new(*first, *packets, index as u64 * 10));
+            board.push(PacketBurst::new(*first, *packets, index as u64 * 10));
         }
         board
     }
 
     fn heard(board: &mut Scoreboard, first: u64, count: u64) -> Vec<(u32, u32, u32)> {
         let mut all = Vec::new();
-        board.acknowledge(Run { first, count }, |h| all.push((h.acked, h.spurious, h.twice)));
+        board.acknowledge(PacketRun { first, count }, |h| all.push((h.acked, h.spurious, h.twice)));
         all
     }
 

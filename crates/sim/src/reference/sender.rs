@@ -4,10 +4,10 @@ use weft_shuttle::cc::{
     Acked, Controller, Ecn, Lost, RateSample, Rtt, Sent, Spurious, octets_in, time_for_ns,
 };
 
-use super::scoreboard::{Burst, Scoreboard};
-use super::{Run, Shape};
+use super::scoreboard::{PacketBurst, Scoreboard};
+use super::{PacketRun, Shape};
 use crate::agenda::NEVER_NS;
-use crate::flow::{Standing, Tally};
+use crate::flow::{FlowTally, Standing};
 
 /// How much may leave at once: this long at the pacing rate, within the other limits.
 const QUANTUM_NS: u64 = 250_000;
@@ -28,7 +28,7 @@ const OUTAGE_TIMEOUTS: u32 = 3;
 const OUTAGE_PART: u64 = 32;
 
 /// Sends as the controller allows.
-pub struct Sender {
+pub struct ReferenceSender {
     shape: Shape,
     controller: Box<dyn Controller>,
     board: Scoreboard,
@@ -53,22 +53,22 @@ pub struct Sender {
     probe_due_ns: u64,
     twice: u64,
     marked: u64,
-    tally: Tally,
+    tally: FlowTally,
 }
 
 /// What one acknowledgement adds up to.
 #[derive(Default)]
-struct Totals {
+struct AckTotals {
     acked: u64,
     spurious: u64,
     spurious_sent_ns: u64,
     lost: u64,
-    newest: Option<Burst>,
+    newest: Option<PacketBurst>,
     /// The largest number that was acknowledged for the first time.
     largest: Option<u64>,
 }
 
-impl Sender {
+impl ReferenceSender {
     pub fn new(shape: Shape, controller: Box<dyn Controller>) -> Self {
         Self {
             shape,
@@ -92,7 +92,7 @@ impl Sender {
             probe_due_ns: NEVER_NS,
             twice: 0,
             marked: 0,
-            tally: Tally::default(),
+            tally: FlowTally::default(),
         }
     }
 
@@ -147,7 +147,7 @@ impl Sender {
         self.tally.resent += resent;
         self.tally.sent += packets;
         self.in_flight += packets;
-        let mut burst = Burst::new(self.next_number, packets as u32, now_ns);
+        let mut burst = PacketBurst::new(self.next_number, packets as u32, now_ns);
         burst.delivered_octets = self.delivered_octets;
         burst.delivered_ns = self.delivered_ns;
         burst.first_sent_ns = self.first_sent_ns;
@@ -204,11 +204,11 @@ impl Sender {
     pub fn handle_ack(
         &mut self,
         now_ns: u64,
-        runs: impl Iterator<Item = Run>,
+        runs: impl Iterator<Item = PacketRun>,
         delay_ns: u64,
         marked: u64,
     ) {
-        let mut totals = Totals::default();
+        let mut totals = AckTotals::default();
         for run in runs {
             self.take_run(run, &mut totals);
         }
@@ -230,7 +230,7 @@ impl Sender {
         self.finish(now_ns);
     }
 
-    fn take_run(&mut self, run: Run, totals: &mut Totals) {
+    fn take_run(&mut self, run: PacketRun, totals: &mut AckTotals) {
         let (in_flight, twice) = (&mut self.in_flight, &mut self.twice);
         let mut known = 0;
         self.board.acknowledge(run, |heard| {
@@ -252,7 +252,7 @@ impl Sender {
         self.twice += run.count - known;
     }
 
-    fn measure_rtt(&mut self, now_ns: u64, delay_ns: u64, totals: &Totals) -> Option<Rtt> {
+    fn measure_rtt(&mut self, now_ns: u64, delay_ns: u64, totals: &AckTotals) -> Option<Rtt> {
         let largest = totals.largest.filter(|largest| Some(*largest) > self.largest_acked)?;
         self.largest_acked = Some(largest);
         let latest_ns = (now_ns - totals.newest?.sent_ns).saturating_sub(delay_ns);
@@ -271,7 +271,7 @@ impl Sender {
         Some(rtt)
     }
 
-    fn tell_spurious(&mut self, now_ns: u64, totals: &Totals) {
+    fn tell_spurious(&mut self, now_ns: u64, totals: &AckTotals) {
         if totals.spurious == 0 {
             return;
         }
@@ -317,7 +317,7 @@ impl Sender {
         lost
     }
 
-    fn tell_marks(&mut self, now_ns: u64, marked: u64, totals: &Totals) {
+    fn tell_marks(&mut self, now_ns: u64, marked: u64, totals: &AckTotals) {
         if let Some(newest) = totals.newest
             && marked > self.marked
         {
@@ -327,7 +327,7 @@ impl Sender {
         }
     }
 
-    fn tell_acked(&mut self, now_ns: u64, rtt: Option<Rtt>, totals: &Totals) {
+    fn tell_acked(&mut self, now_ns: u64, rtt: Option<Rtt>, totals: &AckTotals) {
         let Some(newest) = totals.newest else { return };
         let packets = totals.acked + totals.spurious;
         self.controller.on_acked(&Acked {
@@ -348,7 +348,7 @@ impl Sender {
 
     /// How fast the path delivered while `burst` was under way
     /// (draft-ietf-ccwg-bbr, section 4.1, delivery rate samples).
-    fn rate_sample(&self, now_ns: u64, burst: &Burst, rtt: Rtt) -> Option<RateSample> {
+    fn rate_sample(&self, now_ns: u64, burst: &PacketBurst, rtt: Rtt) -> Option<RateSample> {
         let send_ns = burst.sent_ns - burst.first_sent_ns;
         let ack_ns = now_ns - burst.delivered_ns;
         let interval_ns = send_ns.max(ack_ns);
@@ -412,7 +412,7 @@ impl Sender {
         self.twice
     }
 
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> FlowTally {
         self.tally
     }
 

@@ -1,24 +1,24 @@
 //! Values of an outcome by name.
 
-use crate::run::{FlowOutcome, LinkOutcome, Outcome, jain};
+use crate::run::{FlowOutcome, LinkOutcome, RunOutcome, jain};
 
 /// A value of an outcome: `share`, or `payload:cubic` for the flows of one label.
 #[derive(Clone, Debug)]
 pub struct Metric {
-    kind: &'static Kind,
+    kind: &'static MetricKind,
     label: Option<String>,
 }
 
 /// A name, how its values are written, and where they are found.
 #[derive(Debug)]
-struct Kind {
+struct MetricKind {
     name: &'static str,
-    unit: Unit,
+    unit: MetricUnit,
     find: fn(&Selection<'_>) -> Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Unit {
+enum MetricUnit {
     BitsPerSecond,
     Nanoseconds,
     Part,
@@ -26,40 +26,46 @@ enum Unit {
 
 /// The flows that a value is about.
 struct Selection<'a> {
-    outcome: &'a Outcome,
+    outcome: &'a RunOutcome,
     label: Option<&'a str>,
 }
 
 /// Every metric; `docs/simulator.md` says what they are.
-const KINDS: [Kind; 24] = [
-    kind("payload", Unit::BitsPerSecond, |s| Some(s.payload())),
-    kind("share", Unit::Part, |s| Some(s.outcome.total.share_of_ceiling)),
-    kind("part", Unit::Part, |s| s.part()),
-    kind("jain", Unit::Part, |s| s.jain()),
-    kind("streams", Unit::Part, |s| s.mean(|f| f.streams_jain)),
-    kind("queue", Unit::Nanoseconds, |s| s.most(|link| link.queue_mean_ns as f64)),
-    kind("queue99", Unit::Nanoseconds, |s| s.most(|link| link.queue_p99_ns as f64)),
-    kind("dropped", Unit::Part, |s| s.most(|link| link.dropped_bdp)),
-    kind("policed", Unit::Part, |s| s.most(policed)),
-    kind("t50", Unit::Nanoseconds, |s| s.outcome.total.t50_ns.map(|ns| ns as f64)),
-    kind("t90", Unit::Nanoseconds, |s| s.outcome.total.t90_ns.map(|ns| ns as f64)),
-    kind("t90rtt", Unit::Part, |s| s.round_trips(s.outcome.total.t90_ns)),
-    kind("back", Unit::Nanoseconds, |s| s.outcome.total.back_ns.map(|ns| ns as f64)),
-    kind("backrtt", Unit::Part, |s| s.round_trips(s.outcome.total.back_ns)),
-    kind("fair", Unit::Nanoseconds, |s| s.outcome.total.fair_ns.map(|ns| ns as f64)),
-    kind("resent", Unit::Part, |s| s.ratio(|f| f.resent, |f| f.lost - f.spurious)),
-    kind("spurious", Unit::Part, |s| s.ratio(|f| f.spurious, |f| f.sent)),
-    kind("delivered", Unit::Part, |s| s.ratio(|f| f.arrived, |f| f.sent)),
-    kind("twice", Unit::Part, |s| s.ratio(|f| f.twice, |f| f.sent)),
-    kind("late", Unit::Part, |s| s.ratio(|f| f.late, |f| f.sent)),
-    kind("acks", Unit::Part, |s| Some(s.outcome.total.acks_per_data)),
-    kind("completion", Unit::Nanoseconds, |s| s.mean(|f| f.completion_ns.map(|ns| ns as f64))),
-    kind("slowdown", Unit::Part, |s| s.mean(|f| f.slowdown)),
-    kind("slowdown99", Unit::Part, |s| s.slowdown_p99()),
+const KINDS: [MetricKind; 24] = [
+    kind("payload", MetricUnit::BitsPerSecond, |s| Some(s.payload())),
+    kind("share", MetricUnit::Part, |s| Some(s.outcome.total.share_of_ceiling)),
+    kind("part", MetricUnit::Part, |s| s.part()),
+    kind("jain", MetricUnit::Part, |s| s.jain()),
+    kind("streams", MetricUnit::Part, |s| s.mean(|f| f.streams_jain)),
+    kind("queue", MetricUnit::Nanoseconds, |s| s.most(|link| link.queue_mean_ns as f64)),
+    kind("queue99", MetricUnit::Nanoseconds, |s| s.most(|link| link.queue_p99_ns as f64)),
+    kind("dropped", MetricUnit::Part, |s| s.most(|link| link.dropped_bdp)),
+    kind("policed", MetricUnit::Part, |s| s.most(policed)),
+    kind("t50", MetricUnit::Nanoseconds, |s| s.outcome.total.t50_ns.map(|ns| ns as f64)),
+    kind("t90", MetricUnit::Nanoseconds, |s| s.outcome.total.t90_ns.map(|ns| ns as f64)),
+    kind("t90rtt", MetricUnit::Part, |s| s.round_trips(s.outcome.total.t90_ns)),
+    kind("back", MetricUnit::Nanoseconds, |s| s.outcome.total.back_ns.map(|ns| ns as f64)),
+    kind("backrtt", MetricUnit::Part, |s| s.round_trips(s.outcome.total.back_ns)),
+    kind("fair", MetricUnit::Nanoseconds, |s| s.outcome.total.fair_ns.map(|ns| ns as f64)),
+    kind("resent", MetricUnit::Part, |s| s.ratio(|f| f.resent, |f| f.lost - f.spurious)),
+    kind("spurious", MetricUnit::Part, |s| s.ratio(|f| f.spurious, |f| f.sent)),
+    kind("delivered", MetricUnit::Part, |s| s.ratio(|f| f.arrived, |f| f.sent)),
+    kind("twice", MetricUnit::Part, |s| s.ratio(|f| f.twice, |f| f.sent)),
+    kind("late", MetricUnit::Part, |s| s.ratio(|f| f.late, |f| f.sent)),
+    kind("acks", MetricUnit::Part, |s| Some(s.outcome.total.acks_per_data)),
+    kind("completion", MetricUnit::Nanoseconds, |s| {
+        s.mean(|f| f.completion_ns.map(|ns| ns as f64))
+    }),
+    kind("slowdown", MetricUnit::Part, |s| s.mean(|f| f.slowdown)),
+    kind("slowdown99", MetricUnit::Part, |s| s.slowdown_p99()),
 ];
 
-const fn kind(name: &'static str, unit: Unit, find: fn(&Selection<'_>) -> Option<f64>) -> Kind {
-    Kind { name, unit, find }
+const fn kind(
+    name: &'static str,
+    unit: MetricUnit,
+    find: fn(&Selection<'_>) -> Option<f64>,
+) -> MetricKind {
+    MetricKind { name, unit, find }
 }
 
 impl Metric {
@@ -78,7 +84,7 @@ impl Metric {
     }
 
     /// Its value, if the outcome has one: bits per second, nanoseconds, or a plain number.
-    pub fn of(&self, outcome: &Outcome) -> Option<f64> {
+    pub fn of(&self, outcome: &RunOutcome) -> Option<f64> {
         let selection = Selection { outcome, label: self.label.as_deref() };
         (self.kind.find)(&selection)
     }
@@ -88,9 +94,9 @@ impl Metric {
         match self.kind.unit {
             // What is divided by another of its kind has no unit.
             _ if value < 100.0 => plain(value),
-            Unit::BitsPerSecond => scaled(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k")]),
-            Unit::Nanoseconds => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "us")]),
-            Unit::Part => plain(value),
+            MetricUnit::BitsPerSecond => scaled(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k")]),
+            MetricUnit::Nanoseconds => scaled(value, &[(1e9, "s"), (1e6, "ms"), (1e3, "us")]),
+            MetricUnit::Part => plain(value),
         }
     }
 }

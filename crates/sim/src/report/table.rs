@@ -1,15 +1,16 @@
 //! Tables in Markdown.
 
-use super::{Figure, Metric, Table, relative};
-use crate::run::Outcome;
+use super::{Metric, OutcomeTable, PublishedFigure, relative};
+use crate::run::RunOutcome;
 
 /// What a row or a column has in common, in the order of the keys.
-type Place<'a> = Vec<&'a str>;
+type TableKey<'a> = Vec<&'a str>;
 
-pub fn markdown(table: &Table, outcomes: &[Outcome]) -> String {
+pub fn markdown(table: &OutcomeTable, outcomes: &[RunOutcome]) -> String {
     let rows = places(outcomes, &table.rows);
     let columns = places(outcomes, &table.columns);
-    let title = |place: &Place<'_>| if place.is_empty() { String::new() } else { place.join(" ") };
+    let title =
+        |place: &TableKey<'_>| if place.is_empty() { String::new() } else { place.join(" ") };
     let heads: Vec<String> = columns.iter().map(title).collect();
     let mut text = String::new();
     if !table.title.is_empty() {
@@ -19,7 +20,7 @@ pub fn markdown(table: &Table, outcomes: &[Outcome]) -> String {
     text += &format!("|{}\n", "---|".repeat(columns.len() + 1));
     for row in &rows {
         let cells = columns.iter().map(|column| {
-            let is_here = |outcome: &&Outcome| {
+            let is_here = |outcome: &&RunOutcome| {
                 place(outcome, &table.rows) == *row && place(outcome, &table.columns) == *column
             };
             let here = outcomes.iter().filter(is_here);
@@ -31,8 +32,8 @@ pub fn markdown(table: &Table, outcomes: &[Outcome]) -> String {
 }
 
 /// The distinct places of outcomes: by the first key, then by the next, values as they come.
-fn places<'a>(outcomes: &'a [Outcome], keys: &[String]) -> Vec<Place<'a>> {
-    let mut all: Vec<Place<'a>> = vec![Vec::new()];
+fn places<'a>(outcomes: &'a [RunOutcome], keys: &[String]) -> Vec<TableKey<'a>> {
+    let mut all: Vec<TableKey<'a>> = vec![Vec::new()];
     for key in keys {
         let mut values: Vec<&str> = Vec::new();
         for value in outcomes.iter().filter_map(|outcome| outcome.values.get(key)) {
@@ -40,17 +41,17 @@ fn places<'a>(outcomes: &'a [Outcome], keys: &[String]) -> Vec<Place<'a>> {
                 values.push(value);
             }
         }
-        let with = |before: &Place<'a>, value: &'a str| [&before[..], &[value]].concat();
+        let with = |before: &TableKey<'a>, value: &'a str| [&before[..], &[value]].concat();
         all = all.iter().flat_map(|place| values.iter().map(|value| with(place, value))).collect();
     }
     all
 }
 
-fn place<'a>(outcome: &'a Outcome, keys: &[String]) -> Place<'a> {
+fn place<'a>(outcome: &'a RunOutcome, keys: &[String]) -> TableKey<'a> {
     keys.iter().filter_map(|key| outcome.values.get(key)).map(String::as_str).collect()
 }
 
-fn cell(table: &Table, outcome: &Outcome, outcomes: &[Outcome]) -> String {
+fn cell(table: &OutcomeTable, outcome: &RunOutcome, outcomes: &[RunOutcome]) -> String {
     let metrics = table.cells.iter().filter_map(|name| Some((name, Metric::parse(name)?)));
     let values = metrics.map(|(name, metric)| {
         let value = relative(&metric, outcome, &table.per, outcomes);
@@ -61,7 +62,7 @@ fn cell(table: &Table, outcome: &Outcome, outcomes: &[Outcome]) -> String {
     values.collect::<Vec<_>>().join(", ")
 }
 
-fn beside(figure: &Figure, metric: &Metric) -> String {
+fn beside(figure: &PublishedFigure, metric: &Metric) -> String {
     let value = figure.value.map_or("Null".into(), |value| metric.show(value));
     format!(" ({} {value})", figure.source)
 }

@@ -21,13 +21,13 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// What an end has for each stream.
 #[derive(Debug)]
 pub struct Lanes {
-    ports: Vec<Port>,
+    ports: Vec<LanePort>,
     placed: u64,
 }
 
 /// A source and a sink in one, since each end uses one of them.
 #[derive(Debug, Default)]
-pub struct Port {
+pub struct LanePort {
     left: u64,
     handed: u64,
     acked: u64,
@@ -36,20 +36,20 @@ pub struct Port {
 }
 
 /// The sink of a stream, and the count of all.
-pub struct Sink<'a> {
-    port: &'a mut Port,
+pub struct LaneSink<'a> {
+    port: &'a mut LanePort,
     placed: &'a mut u64,
 }
 
 /// The memory that is written from.
-pub struct Zeros;
+pub struct ZeroSource;
 
 impl Lanes {
     /// `octets` to be sent over `streams`, in equal parts.
     pub fn new(streams: u16, octets: u64) -> Self {
         let count = u64::from(streams.max(1));
         let part = |stream| octets / count + u64::from(stream < octets % count);
-        let ports = (0..count).map(|stream| Port { left: part(stream), ..Port::default() });
+        let ports = (0..count).map(|stream| LanePort { left: part(stream), ..LanePort::default() });
         Self { ports: ports.collect(), placed: 0 }
     }
 
@@ -82,20 +82,20 @@ impl Lanes {
 
 impl Ports for Lanes {
     type Fault = &'static str;
-    type Source<'a> = &'a mut Port;
-    type Sink<'a> = Sink<'a>;
+    type Source<'a> = &'a mut LanePort;
+    type Sink<'a> = LaneSink<'a>;
 
-    fn source(&mut self, stream: StreamId) -> Option<&mut Port> {
+    fn source(&mut self, stream: StreamId) -> Option<&mut LanePort> {
         self.ports.get_mut(usize::from(stream.0))
     }
 
-    fn sink(&mut self, stream: StreamId) -> Option<Sink<'_>> {
+    fn sink(&mut self, stream: StreamId) -> Option<LaneSink<'_>> {
         let port = self.ports.get_mut(usize::from(stream.0))?;
-        Some(Sink { port, placed: &mut self.placed })
+        Some(LaneSink { port, placed: &mut self.placed })
     }
 }
 
-impl UlpduSource for Port {
+impl UlpduSource for LanePort {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         let in_write = (self.offset % u64::from(WRITE_OCTETS)) as u32;
         let fits = u32::from(mulpdu) - TAGGED_LEN as u32;
@@ -127,7 +127,7 @@ impl UlpduSource for Port {
     }
 }
 
-impl UlpduSink for Sink<'_> {
+impl UlpduSink for LaneSink<'_> {
     type Fault = &'static str;
 
     fn place(&mut self, _: u64, ulpdu: &[u8]) -> Result<Placed, Self::Fault> {
@@ -142,7 +142,7 @@ impl UlpduSink for Sink<'_> {
     }
 }
 
-impl RegisteredMemory for Zeros {
+impl RegisteredMemory for ZeroSource {
     fn crc32c(&self, crc: Crc32c, piece: MemoryPiece) -> Crc32c {
         crc.update(&ZEROS[..piece.len as usize])
     }
