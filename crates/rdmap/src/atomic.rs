@@ -46,6 +46,9 @@ mod tests {
         assert_eq!(add(2, 0, u64::MAX), Some(1));
         assert_eq!(add(1, 1 << 31, 0xffff_ffff), Some(0));
         assert_eq!(add(1, 0x8080, 0x01ff), Some(0x0100));
+        // Two fields of eight bits with the highest bit set in both summands, and a carry into it.
+        assert_eq!(add(0x8080, 0x8080, 0x8181), Some(0x0101));
+        assert_eq!(add(0x0101, 0x8080, 0x7f7f), Some(0x8080));
     }
 
     #[test]

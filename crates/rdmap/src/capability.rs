@@ -51,3 +51,28 @@ pub fn placed_count(stag: STag, to: u64) -> Option<u32> {
 pub fn is_own(stag: STag) -> bool {
     stag == NAME
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What goes over the wire: other builds of Weft look for exactly this.
+    #[test]
+    fn the_names_are_what_other_builds_look_for() {
+        let name = STag(0x5765_6674);
+        assert_eq!(hello(), (name, 0x3733_3036_0000_0001));
+        assert_eq!(placed(7), (name, 0x706c_6364_0000_0007));
+        assert_eq!(placed(u32::MAX), (name, 0x706c_6364_ffff_ffff));
+    }
+
+    #[test]
+    fn only_the_own_messages_count() {
+        let (stag, to) = placed(7);
+        assert_eq!(placed_count(stag, to), Some(7));
+        assert_eq!(placed_count(STag(5), to), None);
+        assert_eq!(placed_count(stag, hello().1), None);
+        assert!(is_own(stag) && is_own(hello().0) && !is_own(STag(5)));
+        assert!(is_hello(hello().0, hello().1));
+        assert!(!is_hello(stag, to) && !is_hello(STag(5), hello().1));
+    }
+}

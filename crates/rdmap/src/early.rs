@@ -136,6 +136,42 @@ mod tests {
         assert!(!early.concerns(2));
     }
 
+    /// What no segment can be late for is forgotten, and nothing else.
+    #[test]
+    fn what_waits_is_forgotten_when_the_frontier_has_passed() {
+        let mut early = EarlyWrites::default();
+        early.note(1, 4, 0, 10);
+        early.pass(4);
+        assert_eq!(early.gaps(1, 2, 0, 10), [], "the latest has not been passed");
+        early.pass(5);
+        assert_eq!(early.gaps(1, 2, 0, 10), [(0, 10)]);
+        // More than are kept without a look: those before the frontier go, the others stay.
+        let ranges = 2 * KEPT_MIN as u64;
+        (0..ranges).for_each(|seq| early.note(1, 10 + 2 * seq, 100 * seq, 100 * seq + 1));
+        early.pass(10 + ranges);
+        assert_eq!(early.stretches.len() as u64, ranges / 2);
+        assert_eq!(early.swept as u64, ranges);
+        assert_eq!(early.gaps(1, 5, 100 * (ranges - 1), 100 * ranges - 99), []);
+        // Not looked at again before there are twice as many.
+        early.pass(12 + ranges);
+        assert_eq!(early.swept as u64, ranges);
+    }
+
+    /// Ranges merge only if memory, region and number all follow.
+    #[test]
+    fn only_what_follows_merges() {
+        let mut early = EarlyWrites::default();
+        early.note(1, 4, 0, 10);
+        early.note(1, 5, 10, 20);
+        assert_eq!(early.stretches.len(), 1);
+        early.note(1, 6, 21, 30);
+        early.note(1, 9, 30, 40);
+        early.note(2, 10, 40, 50);
+        assert_eq!(early.stretches.len(), 4);
+        assert_eq!(early.gaps(1, 3, 0, 50), [(20, 21), (40, 50)]);
+        assert_eq!(early.gaps(1, 7, 0, 40), [(0, 30)]);
+    }
+
     /// A peer that sends every other segment first has the frontier move on by two at a time.
     #[test]
     fn what_waits_is_swept_seldom() {

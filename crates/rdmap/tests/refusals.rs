@@ -316,6 +316,35 @@ fn answers_that_nobody_asked_for_are_refused() {
         ends[0].transmit();
         assert_eq!(refused(&mut ends[0], &ulpdu).code, code);
     }
+    // The second part continues where the first one ended, and the stream's own Reads bring nothing.
+    for (second, fits) in [
+        (answer(true, stag, sink + 3, 5), true),
+        (answer(true, stag, sink, 8), false),
+        (answer(false, stag, sink + 3, 6), false),
+    ] {
+        let mut ends = pair(Lower::Mpa);
+        let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
+        ends[0].post(op, &[sge(LOCAL, 16, 8)]);
+        ends[0].transmit();
+        ends[0].receive(&answer(false, stag, sink, 3)).unwrap();
+        assert_eq!(ends[0].receive(&second).is_ok(), fits);
+    }
+    let mut ends = pair(Lower::Mpa);
+    let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
+    ends[0].post(op, &[sge(LOCAL, 16, 0)]);
+    ends[0].transmit();
+    assert_eq!(refused(&mut ends[0], &answer(true, 9, 0, 1)).code, Code::TaggedInvalidStag);
+    // An empty part of an answer that is not empty says where it belongs too.
+    let mut ends = pair(Lower::Mpa);
+    ends[0].post(op, &[sge(LOCAL, 16, 8)]);
+    ends[0].transmit();
+    assert_eq!(refused(&mut ends[0], &answer(false, 9, 0, 0)).code, Code::TaggedInvalidStag);
+    // Of an answer of nothing, key and place say nothing.
+    let mut ends = pair(Lower::Mpa);
+    ends[0].post(op, &[sge(LOCAL, 16, 0)]);
+    ends[0].transmit();
+    ends[0].receive(&answer(true, 9, 5, 0)).unwrap();
+    assert_eq!(ends[0].outcomes(), [(0, WcStatus::Success)]);
     // With nothing outstanding, none is expected.
     let mut ends = pair(Lower::Mpa);
     assert_eq!(refused(&mut ends[0], &answer(true, 0, 0, 0)).code, Code::RdmapUnexpectedOpcode);

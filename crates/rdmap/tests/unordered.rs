@@ -176,8 +176,16 @@ fn an_answer_out_of_its_sink_is_refused() {
         assert_eq!(ends[0].bytes(LOCAL), before);
         assert_eq!(ends[0].outcomes(), [(0, WcStatus::WrFlushErr)]);
     }
-    let mut ends = pair(Lower::Shuttle);
+    // Key and place of nothing say nothing, of anything else they count.
     let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
+    let empty = tagged(Opcode::ReadResponse, true, 9, at(LOCAL, 0), &[]);
+    for (size, fits) in [(0, true), (8, false)] {
+        let mut ends = pair(Lower::Shuttle);
+        ends[0].post(op, &[sge(LOCAL, 0, size)]);
+        ends[0].transmit();
+        assert_eq!(ends[0].receive(&empty).is_ok(), fits);
+    }
+    let mut ends = pair(Lower::Shuttle);
     ends[0].post(op, &[sge(LOCAL, 16, 8)]);
     ends[0].transmit();
     let before = ends[0].stream.stats().octets_in;

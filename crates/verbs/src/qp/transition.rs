@@ -134,6 +134,50 @@ mod tests {
         }
     }
 
+    /// The bits of each attribute stand for themselves: these are the tables once more, as numbers.
+    #[test]
+    fn each_transition_needs_and_takes_what_the_tables_say() {
+        // For RC, UC, UD and both ends of XRC: what is needed, and what is taken besides.
+        let table = [
+            (Reset, Init, [(0x38, 0), (0x38, 0), (0x70, 0), (0x38, 0), (0x38, 0)]),
+            (Init, Init, [(0, 0x38), (0, 0x38), (0, 0x70), (0, 0x38), (0, 0x38)]),
+            (
+                Init,
+                Rtr,
+                [
+                    (0x12_9180, 0x4018),
+                    (0x10_1180, 0x4018),
+                    (0, 0x50),
+                    (0x10_1180, 0x4018),
+                    (0x12_9180, 0x4018),
+                ],
+            ),
+            (
+                Rtr,
+                Rts,
+                [
+                    (0x1_2e00, 0x4_c00a),
+                    (0x1_0000, 0x4_400a),
+                    (0x1_0000, 0x42),
+                    (0x1_2e00, 0x4_400a),
+                    (0x1_0200, 0x4_c00a),
+                ],
+            ),
+            (Rts, Rts, [(0, 0x4_c00a), (0, 0x4_400a), (0, 0x42), (0, 0x4_400a), (0, 0x4_c00a)]),
+            (Sqd, Rts, [(0, 0x4_c00a), (0, 0x4_400a), (0, 0x42), (0, 0x4_400a), (0, 0x4_c00a)]),
+            (Rts, Sqd, [(0, 4); 5]),
+            (Sqd, Sqd, [(0, 0x6_eeb8), (0, 0x4_4098), (0, 0x50), (0, 0x4_6eb8), (0, 0x6_c2b8)]),
+            (Sqe, Rts, [(0, 0), (0, 0xa), (0, 0x42), (0, 0), (0, 0)]),
+        ];
+        for (from, to, rows) in table {
+            for (kind, (needs, takes)) in KINDS.into_iter().zip(rows) {
+                let rule = rule(kind, from, to).unwrap();
+                let found = (rule.needs.bits(), rule.takes.bits());
+                assert_eq!(found, (needs, takes), "{kind:?} {from:?} {to:?}");
+            }
+        }
+    }
+
     #[test]
     fn every_state_may_be_left_for_reset_and_all_but_reset_for_error() {
         for (kind, from) in KINDS.iter().flat_map(|k| STATES.map(|s| (*k, s))) {
