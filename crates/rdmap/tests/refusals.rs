@@ -316,38 +316,41 @@ fn answers_that_nobody_asked_for_are_refused() {
         ends[0].transmit();
         assert_eq!(refused(&mut ends[0], &ulpdu).code, code);
     }
-    // The second part continues where the first one ended, and the stream's own Reads bring nothing.
-    for (second, fits) in [
-        (answer(true, stag, sink + 3, 5), true),
-        (answer(true, stag, sink, 8), false),
-        (answer(false, stag, sink + 3, 6), false),
-    ] {
-        let mut ends = pair(Lower::Mpa);
-        let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
-        ends[0].post(op, &[sge(LOCAL, 16, 8)]);
-        ends[0].transmit();
-        ends[0].receive(&answer(false, stag, sink, 3)).unwrap();
-        assert_eq!(ends[0].receive(&second).is_ok(), fits);
-    }
-    let mut ends = pair(Lower::Mpa);
-    let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
-    ends[0].post(op, &[sge(LOCAL, 16, 0)]);
-    ends[0].transmit();
-    assert_eq!(refused(&mut ends[0], &answer(true, 9, 0, 1)).code, Code::TaggedInvalidStag);
-    // An empty part of an answer that is not empty says where it belongs too.
-    let mut ends = pair(Lower::Mpa);
-    ends[0].post(op, &[sge(LOCAL, 16, 8)]);
-    ends[0].transmit();
-    assert_eq!(refused(&mut ends[0], &answer(false, 9, 0, 0)).code, Code::TaggedInvalidStag);
-    // Of an answer of nothing, key and place say nothing.
-    let mut ends = pair(Lower::Mpa);
-    ends[0].post(op, &[sge(LOCAL, 16, 0)]);
-    ends[0].transmit();
-    ends[0].receive(&answer(true, 9, 5, 0)).unwrap();
-    assert_eq!(ends[0].outcomes(), [(0, WcStatus::Success)]);
     // With nothing outstanding, none is expected.
     let mut ends = pair(Lower::Mpa);
     assert_eq!(refused(&mut ends[0], &answer(true, 0, 0, 0)).code, Code::RdmapUnexpectedOpcode);
+}
+
+/// The parts of an answer follow each other; of an answer of nothing, key and place say nothing.
+#[test]
+fn answers_continue_where_they_ended() {
+    let (stag, sink) = (key(LOCAL), at(LOCAL, 16));
+    let answer =
+        |last, stag, to, len: usize| tagged(Opcode::ReadResponse, last, stag, to, &vec![1; len]);
+    let asked = |size| {
+        let mut ends = pair(Lower::Mpa);
+        let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
+        ends[0].post(op, &[sge(LOCAL, 16, size)]);
+        ends[0].transmit();
+        ends
+    };
+    let seconds = [
+        (answer(true, stag, sink + 3, 5), true),
+        (answer(true, stag, sink, 8), false),
+        (answer(false, stag, sink + 3, 6), false),
+    ];
+    for (second, fits) in seconds {
+        let mut ends = asked(8);
+        ends[0].receive(&answer(false, stag, sink, 3)).unwrap();
+        assert_eq!(ends[0].receive(&second).is_ok(), fits);
+    }
+    let refused = |size, ulpdu: &[u8]| refused(&mut asked(size)[0], ulpdu).code;
+    assert_eq!(refused(0, &answer(true, 9, 0, 1)), Code::TaggedInvalidStag);
+    // An empty part of an answer that is not empty says where it belongs too.
+    assert_eq!(refused(8, &answer(false, 9, 0, 0)), Code::TaggedInvalidStag);
+    let mut ends = asked(0);
+    ends[0].receive(&answer(true, 9, 5, 0)).unwrap();
+    assert_eq!(ends[0].outcomes(), [(0, WcStatus::Success)]);
 }
 
 #[test]
