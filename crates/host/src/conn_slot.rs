@@ -267,7 +267,7 @@ impl ConnSlot {
             && !driver.is_leased()
             && !self.cqs.iter().any(|cq| cq.is_armed());
         driver.schedule().patient = looping && !polls.defer_backoff.holds(now);
-        let work = driver.look();
+        let work = driver.look(now);
         let plain = !lease && work == RECEIVE && self.slot.pending() == 0;
         if plain && driver.finds_nothing(now) || !lease && work == 0 {
             drop(guard);

@@ -114,16 +114,6 @@ impl UdQp {
         &self.qp
     }
 
-    /// The multicast group that it is for.
-    pub fn group(&self) -> Option<IpAddr> {
-        self.config.group
-    }
-
-    /// Whether datagrams are sealed, by the time of day.
-    pub fn is_sealed(&self) -> bool {
-        self.config.seals.is_some()
-    }
-
     /// Who does what below the verbs.
     pub fn capabilities(&self) -> Capabilities {
         ud_capabilities(self.config.protection)

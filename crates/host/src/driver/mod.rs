@@ -3,6 +3,14 @@
 //! A [`Driver`] is a connection ([`weft_rnic::Conn`]) with its socket: [`tcp`], or UDP for Shuttle
 //! ([`shuttle`]) and for unreliable datagrams ([`ud`]); loopback has none.
 //!
+//! What every connection does goes through `Transport` and [`weft_rnic::Conn`]. The kind matters
+//! where a connection is made, and in three calls of those who know which kind they have:
+//! [`Driver::wait_for_recv_forever`] (SDP over TCP), [`Driver::handle_foreign_datagram`] and
+//! [`Driver::rebind`] (the connection manager over Shuttle). As methods of `Transport` these would
+//! be empty for the other kinds. [`tcp`] and [`shuttle`] each have a private function that gives
+//! their own kind of queue pair, for what only it has: TCP's segment size and half-closed state;
+//! Shuttle's handshake, path and times of silence.
+//!
 //! Order of calls: [`Driver::register`] once; then [`Driver::work`] with what there is to do, then
 //! [`Driver::finish_step`], whose [`Notices`] are told in their order, once the lock is gone.
 
@@ -107,7 +115,7 @@ impl Driver {
         socket: HighFd,
         watcher: Arc<dyn LinkWatcher>,
     ) -> Self {
-        let conn = Some(Conn::Mpa(Box::new(mpa)));
+        let conn = (Some(Conn::Mpa(Box::new(mpa))), Phase::Connecting);
         let mut core = Core::new(Arc::clone(host), Personality::Iwarp, (qp, waker), conn);
         core.connections = 1;
         Self::new(core, AnySocket::Tcp(Box::new(TcpSocket::new(socket, watcher))))
@@ -129,6 +137,7 @@ impl Driver {
                 Some(Conn::Shuttle(shuttle))
             }
         };
+        let conn = (conn, Phase::Connecting);
         let core = Core::new(Arc::clone(host), Personality::Roce, woken, conn);
         if silent {
             socket.begin_silence(&core);
@@ -139,8 +148,9 @@ impl Driver {
     /// Unreliable datagrams at `port`. With a `group` it only receives, what comes to that.
     pub fn ud(host: &Arc<Host>, woken: Woken, port: Arc<Port>, group: Option<IpAddr>) -> Self {
         let (conn, socket) = ud::open(host, Arc::clone(&woken.0), port, group);
-        let conn = Some(Conn::Datagram(Box::new(conn)));
-        let core = Core::new(Arc::clone(host), Personality::Roce, woken, conn);
+        let conn = (Some(Conn::Datagram(Box::new(conn))), Phase::Open);
+        let mut core = Core::new(Arc::clone(host), Personality::Roce, woken, conn);
+        core.is_secondary = group.is_some();
         Self::new(core, AnySocket::Ud(Box::new(socket)))
     }
 
@@ -148,7 +158,7 @@ impl Driver {
     /// Atomics at once.
     pub fn loopback(host: &Arc<Host>, kind: Personality, (qp, waker): Woken, ird: u16) -> Self {
         let loopback = LoopbackQp::new(Arc::clone(&qp), ird);
-        let conn = Some(Conn::Loopback(Box::new(loopback)));
+        let conn = (Some(Conn::Loopback(Box::new(loopback))), Phase::Open);
         let mut core = Core::new(Arc::clone(host), kind, (qp, waker), conn);
         core.connections = 2;
         Self::new(core, AnySocket::None)
@@ -199,9 +209,6 @@ impl Driver {
     /// outstanding, and how long a request waits for a peer that does not answer.
     pub fn set_requester(&mut self, ord: u16, limits: RetryLimits) {
         self.core.requester = Some((ord, limits));
-        if let AnySocket::Shuttle(socket) = &mut self.socket {
-            socket.await_peer(&self.core);
-        }
         if let Some(conn) = &mut self.core.conn {
             conn.set_requester(ord, limits);
         }
@@ -223,20 +230,15 @@ impl Driver {
     }
 
     /// What a polling thread should do.
-    pub fn look(&self) -> u8 {
+    pub fn look(&self, now: Instant) -> u8 {
         let Some(socket) = self.socket.get() else { return 0 };
-        self.core.look(|| {
-            let ready = ready(socket.fd());
-            // Over UDP errors and what is due are found by receiving.
-            (ready.read || !matches!(self.socket, AnySocket::Tcp(_)), ready.write)
-        })
+        self.core.look(now, || ready(socket.fd()))
     }
 
-    /// Whether something has arrived that nobody has received.
+    /// Whether something has arrived that could be received, and nobody has.
     pub fn has_arrivals(&self) -> bool {
-        let unread = self.core.phase.has_socket()
-            && !(matches!(self.socket, AnySocket::Ud(_)) && self.core.waits_for_recv());
-        unread && self.socket.get().is_some_and(|socket| ready(socket.fd()).read)
+        let socket = self.socket.get().filter(|_| self.core.takes_arrivals());
+        socket.is_some_and(|socket| ready(socket.fd()).read)
     }
 
     /// Whether an acknowledgement waits for the next call of the thread that polls.
@@ -281,6 +283,9 @@ impl Driver {
 
     /// Goes to another queue pair before anything was sent, to be registered anew; over Shuttle.
     pub fn rebind(&mut self, qp: Arc<Qp>, waker: Weak<dyn Wake>) {
+        if let Some(Conn::Shuttle(shuttle)) = &mut self.core.conn {
+            shuttle.rebind(Arc::clone(&qp));
+        }
         self.core.rebind(qp, waker);
         self.counted = Work::default();
     }

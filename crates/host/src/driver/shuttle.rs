@@ -16,7 +16,7 @@ use weft_net::udp::{BUNDLE_OCTETS, Port};
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_rnic::shuttle::{End, Refusal, Route};
 use weft_rnic::wire::shuttle::greeting::Greeting;
-use weft_rnic::{Conn, Established, Event, Input, Sending, Written};
+use weft_rnic::{Conn, Established, Event, Input, Sending, ShuttleQp, Written};
 use weft_verbs::QpState;
 
 use absence::{Absence, DOUBT};
@@ -64,6 +64,22 @@ pub(super) struct ShuttleSocket {
     own: Option<Route>,
 }
 
+/// The queue pair, for what only Shuttle has; none until the peer has asked for the connection.
+fn shuttle_of(core: &Core) -> Option<&ShuttleQp> {
+    match &core.conn {
+        Some(Conn::Shuttle(shuttle)) => Some(shuttle),
+        _ => None,
+    }
+}
+
+/// The same, to change.
+fn shuttle_of_mut(core: &mut Core) -> Option<&mut ShuttleQp> {
+    match &mut core.conn {
+        Some(Conn::Shuttle(shuttle)) => Some(shuttle),
+        _ => None,
+    }
+}
+
 impl ShuttleSocket {
     pub fn new(port: Arc<Port>) -> Self {
         Self {
@@ -98,7 +114,7 @@ impl ShuttleSocket {
             // Zero where the kernel has nothing to say.
             let dropped = bundle.dropped.max(self.dropped).wrapping_sub(self.dropped);
             self.dropped += dropped;
-            if let (Some(shuttle), 1..) = (core.shuttle_mut(), dropped) {
+            if let (Some(shuttle), 1..) = (shuttle_of_mut(core), dropped) {
                 shuttle.note_dropped(dropped);
             }
             self.absence = None;
@@ -183,7 +199,7 @@ impl ShuttleSocket {
         {
             return;
         }
-        if core.shuttle().is_some() {
+        if shuttle_of(core).is_some() {
             core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
             if core.reply == Reply::None {
                 core.reply = Reply::Pending;
@@ -195,7 +211,7 @@ impl ShuttleSocket {
     /// A peer that comes from another address has the socket to itself once it is known to be
     /// there.
     fn follow(&mut self, core: &Core) {
-        let Some(shuttle) = core.shuttle() else { return };
+        let Some(shuttle) = shuttle_of(core) else { return };
         let remote = shuttle.connection().route().remote;
         if self.is_guest() && self.follows != Some(remote) {
             // Where the system refuses, the peer goes on to be heard elsewhere.
@@ -210,7 +226,7 @@ impl ShuttleSocket {
     }
 
     fn send(&mut self, core: &mut Core) {
-        let Some(shuttle) = core.shuttle_mut() else { return };
+        let Some(shuttle) = shuttle_of_mut(core) else { return };
         let clock_ns = || ns_at(clock::now());
         let own = self.own.as_ref();
         let outcome = match &mut self.wire {
@@ -225,7 +241,7 @@ impl ShuttleSocket {
 
     /// Takes what has come about on the connection.
     fn take_events(&mut self, core: &mut Core) {
-        let peer = core.shuttle().map(|shuttle| shuttle.connection().route().remote);
+        let peer = shuttle_of(core).map(|shuttle| shuttle.connection().route().remote);
         while let Some(event) = core.poll_event(|| peer) {
             match event {
                 Event::Established(established) => self.greet(core, &established),
@@ -242,7 +258,7 @@ impl ShuttleSocket {
 
     /// The peer's answer says how much it can hold.
     fn greet(&mut self, core: &mut Core, established: &Established) {
-        let Some(shuttle) = core.shuttle_mut() else { return };
+        let Some(shuttle) = shuttle_of_mut(core) else { return };
         let route = shuttle.connection().route();
         if let Some(greeting) = Greeting::parse(&established.private_data) {
             shuttle.connection_mut().set_peer_room(u64::from(greeting.room_octets) / 2);
@@ -267,7 +283,7 @@ impl ShuttleSocket {
             self.handle_refusal(core, now);
         }
         self.take_events(core);
-        let (Some(hook), Some(shuttle)) = (&mut self.hook, core.shuttle()) else { return };
+        let (Some(hook), Some(shuttle)) = (&mut self.hook, shuttle_of(core)) else { return };
         if let Some(answer) = self.failed.take() {
             hook.answer(answer);
         }
@@ -286,7 +302,7 @@ impl ShuttleSocket {
     /// Nothing here needs a connection that the peer has closed; whether it can go. The peer may
     /// not have the answer to its Close: that stays, and the socket where nobody else hears it ask.
     fn leave(&mut self, core: &mut Core, now: Instant) -> bool {
-        let Some(shuttle) = core.shuttle() else { return true };
+        let Some(shuttle) = shuttle_of(core) else { return true };
         let Some(owed) = shuttle.time_wait() else { return shuttle.is_over(ns_at(now)) };
         let until_ns = owed.forget_ns();
         core.host.local().time_waits.keep(owed);
@@ -301,7 +317,7 @@ impl ShuttleSocket {
 
     /// When something is due.
     fn due(&self, core: &Core, now: Instant) -> Option<Instant> {
-        let own = match core.shuttle() {
+        let own = match shuttle_of(core) {
             Some(shuttle) if shuttle.end().is_some() => {
                 let pause = shuttle.is_dead().then(|| now + ENDED_PAUSE);
                 pause.or(shuttle.orphans_due_ns().map(instant_at))
@@ -370,6 +386,7 @@ impl Transport for ShuttleSocket {
         if step.due {
             core.handle(Input::Timeout, ns_at(clock::now()));
         }
+        self.await_peer(core);
         core.offer_held(step.now);
         self.take_events(core);
         self.heed_refusal(core, step.now);
@@ -406,7 +423,7 @@ impl Transport for ShuttleSocket {
         notices: &mut Notices,
     ) -> ReactorWatch {
         self.report(core, now, notices);
-        let end = match core.shuttle() {
+        let end = match shuttle_of(core) {
             // Until the queue pair has failed, its requests are to hear that nobody is there.
             Some(shuttle) if shuttle.is_dead() => shuttle.end(),
             _ => None,
@@ -434,7 +451,7 @@ impl Transport for ShuttleSocket {
     fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {
         self.disconnect(core);
         let is_over = |core: &Core| {
-            let ended = core.shuttle().is_none_or(|shuttle| shuttle.end().is_some());
+            let ended = shuttle_of(core).is_none_or(|shuttle| shuttle.end().is_some());
             ended || core.phase == Phase::Closed
         };
         while !is_over(core) && clock::now() < until {

@@ -8,7 +8,7 @@ use weft_net::buffers::Buffer;
 use weft_net::tcp::{self, Received};
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_os::fds::HighFd;
-use weft_rnic::{Conn, Event, Input, Sending};
+use weft_rnic::{Conn, Event, Input, MpaQp, Sending};
 
 use super::phase::{Phase, PhaseChange};
 use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
@@ -47,6 +47,14 @@ pub(super) struct TcpSocket {
     /// Until when the peer may take to close as well, once this half is closed.
     lingers_until: Option<Instant>,
     wire: Option<Box<Wire<()>>>,
+}
+
+/// The queue pair, for what only MPA has.
+fn mpa_of(core: &mut Core) -> Option<&mut MpaQp> {
+    match &mut core.conn {
+        Some(Conn::Mpa(mpa)) => Some(mpa),
+        _ => None,
+    }
 }
 
 impl TcpSocket {
@@ -185,7 +193,7 @@ impl TcpSocket {
 
     fn send(&mut self, core: &mut Core, now: Instant) {
         let fd = self.fd.as_fd();
-        let Some(mpa) = core.mpa() else { return };
+        let Some(mpa) = mpa_of(core) else { return };
         let before = mpa.stats().octets_out;
         let outcome = mpa.poll_transmit(|out| tcp::send(fd, out));
         let sent = mpa.stats().octets_out;
@@ -248,7 +256,7 @@ impl TcpSocket {
             Phase::Lingering | Phase::Closed => {}
         }
         // What is framed might wait for a peer that does not read for as long as that likes.
-        let finished = core.mpa().is_none_or(|mpa| mpa.is_finished());
+        let finished = mpa_of(core).is_none_or(|mpa| mpa.is_finished());
         if matches!(self.acks, PeerAcks::Tolerated) && !finished {
             core.phase = core.phase.after(PhaseChange::Gone);
         }
@@ -289,7 +297,7 @@ impl Transport for TcpSocket {
             core.phase = core.phase.after(PhaseChange::Gone);
         }
         let fd = self.fd.as_fd();
-        if let Some(mpa) = core.mpa()
+        if let Some(mpa) = mpa_of(core)
             && mpa.is_about_to_speak()
             && tcp::unacknowledged(fd) > 0
         {
@@ -326,7 +334,7 @@ impl Transport for TcpSocket {
                 Event::Dropped(_) | Event::Notice { .. } => {}
             }
         }
-        if core.phase.is_open() && core.mpa().is_some_and(|mpa| mpa.is_finished()) {
+        if core.phase.is_open() && mpa_of(core).is_some_and(|mpa| mpa.is_finished()) {
             tcp::shutdown_write(self.fd.as_fd());
             core.phase = core.phase.after(PhaseChange::Finished);
             self.lingers_until = Some(now + LINGER);
@@ -358,7 +366,7 @@ impl Transport for TcpSocket {
         while clock::now() < until {
             if !closing {
                 self.send(core, clock::now());
-                let finished = core.mpa().is_none_or(|mpa| mpa.is_finished());
+                let finished = mpa_of(core).is_none_or(|mpa| mpa.is_finished());
                 closing = !core.phase.has_socket() || finished;
                 if closing {
                     tcp::shutdown_write(self.fd.as_fd());

@@ -1,5 +1,5 @@
-//! What lies between a driver and its socket: [`Core`] is what every connection has, a
-//! [`Transport`] what is the socket's own.
+//! What lies between a driver and its socket: [`Core`] is what every connection has, whatever its
+//! kind, a [`Transport`] what is the socket's own.
 //!
 //! Order of calls in a step: [`Transport::receive`], [`Transport::advance`],
 //! [`Transport::transmit`], [`Transport::finish_step`].
@@ -9,9 +9,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_net::tcp::Ready;
 use weft_os::clock::{self, ns_at};
 use weft_reactor::{Interest, Source, Token};
-use weft_rnic::{Conn, Event, Input, MpaQp, RetryLimits, ShuttleQp, UdQp};
+use weft_rnic::{Conn, Event, Input, RetryLimits};
 use weft_verbs::{Qp, Wake};
 
 use super::phase::Phase;
@@ -135,6 +136,8 @@ pub(super) struct Core {
     pub requester: Option<(u16, RetryLimits)>,
     /// Connections that the tally counts for it.
     pub connections: u64,
+    /// The queue pair's requests are another connection's.
+    pub is_secondary: bool,
     /// Is woken when a receive is posted that a message waits for.
     waker: Weak<dyn Wake>,
     recv_wait: RecvWait,
@@ -152,12 +155,8 @@ impl Core {
         host: Arc<Host>,
         kind: Personality,
         (qp, waker): (Arc<Qp>, Weak<dyn Wake>),
-        conn: Option<Conn>,
+        (conn, phase): (Option<Conn>, Phase),
     ) -> Self {
-        let phase = match &conn {
-            Some(Conn::Datagram(_) | Conn::Loopback(_)) => Phase::Open,
-            _ => Phase::Connecting,
-        };
         Self {
             host,
             kind,
@@ -170,6 +169,7 @@ impl Core {
             due: None,
             requester: None,
             connections: 0,
+            is_secondary: false,
             waker,
             recv_wait: RecvWait::None,
             reads: true,
@@ -184,38 +184,6 @@ impl Core {
         let event = self.conn.as_mut().and_then(Conn::poll_event)?;
         diagnostics::tell(self.host.devices().name(self.kind), &self.qp, &event, peer);
         Some(event)
-    }
-
-    /// The connection over TCP.
-    pub fn mpa(&mut self) -> Option<&mut MpaQp> {
-        match &mut self.conn {
-            Some(Conn::Mpa(mpa)) => Some(mpa),
-            _ => None,
-        }
-    }
-
-    /// The connection over Shuttle, to look at.
-    pub fn shuttle(&self) -> Option<&ShuttleQp> {
-        match &self.conn {
-            Some(Conn::Shuttle(shuttle)) => Some(shuttle),
-            _ => None,
-        }
-    }
-
-    /// The same, to change.
-    pub fn shuttle_mut(&mut self) -> Option<&mut ShuttleQp> {
-        match &mut self.conn {
-            Some(Conn::Shuttle(shuttle)) => Some(shuttle),
-            _ => None,
-        }
-    }
-
-    /// The queue pair for datagrams.
-    pub fn ud(&self) -> Option<&UdQp> {
-        match &self.conn {
-            Some(Conn::Datagram(ud)) => Some(ud),
-            _ => None,
-        }
     }
 
     /// Tells the connection what happens; gives the bytes consumed.
@@ -276,9 +244,14 @@ impl Core {
         self.stopped.take()
     }
 
-    /// What a polling thread should do, as far as `write` and `read` say that the socket is ready;
-    /// these are only asked about a socket that was full.
-    pub fn look(&self, ready: impl FnOnce() -> (bool, bool)) -> u8 {
+    /// Whether there is a socket, and what arrives there is of use.
+    pub fn takes_arrivals(&self) -> bool {
+        self.reads && self.phase.has_socket()
+    }
+
+    /// What a polling thread should do. Only of a socket that was full it is asked whether it is
+    /// ready; what is due is found by receiving.
+    pub fn look(&self, now: Instant, ready: impl FnOnce() -> Ready) -> u8 {
         let receive = if self.reads { todo::RECEIVE } else { 0 };
         if !self.phase.has_socket() {
             return 0;
@@ -286,9 +259,9 @@ impl Core {
         if !self.schedule.blocked {
             return receive;
         }
-        let (read, write) = ready();
-        let receive = if read { receive } else { 0 };
-        receive | if write { todo::SEND | todo::WRITABLE } else { 0 }
+        let ready = ready();
+        let receive = if ready.read || self.is_due(now) { receive } else { 0 };
+        receive | if ready.write { todo::SEND | todo::WRITABLE } else { 0 }
     }
 
     /// Has the reactor watch for what `watch` says, and call `this`.
@@ -315,9 +288,6 @@ impl Core {
         if let Some(token) = self.token.take() {
             self.host.reactor().remove(token);
         }
-        if let Some(shuttle) = self.shuttle_mut() {
-            shuttle.rebind(Arc::clone(&qp));
-        }
         (self.qp, self.waker, self.recv_wait) = (qp, waker, RecvWait::None);
         (self.schedule, self.watched) = (Schedule::default(), Interest::READ);
     }
@@ -325,8 +295,7 @@ impl Core {
     /// What was done on it so far.
     pub fn work_done(&self) -> Work {
         let Some(conn) = &self.conn else { return Work::default() };
-        let member = matches!(conn, Conn::Datagram(ud) if ud.group().is_some());
-        let operations = if member { 0 } else { self.qp.sq().succeeded() };
+        let operations = if self.is_secondary { 0 } else { self.qp.sq().succeeded() };
         let (stats, connections) = (conn.stats(), self.connections);
         let (octets_out, octets_in) = (stats.octets_out, stats.octets_in);
         Work { contexts: 0, connections, operations, octets_out, octets_in }

@@ -38,6 +38,8 @@ pub(super) struct UdSocket {
     /// What was received, in the room of the buffer, and how many bytes of it are delivered.
     arrived: Option<(Buffer, Bundle, usize)>,
     wire: Option<Box<Wire<()>>>,
+    /// Datagrams are sealed, by the time of day.
+    is_sealed: bool,
 }
 
 /// Opens `qp` for what comes to `port`. With a `group` it only receives, what comes to that.
@@ -64,15 +66,16 @@ pub(super) fn open(
         }
     }
     scratch.put();
-    (UdQp::new(qp, config), UdSocket { port, arrived: None, wire: None })
-}
-
-/// The time of day, if anything is sealed by it.
-fn seal_time_ns(core: &Core) -> u64 {
-    if core.ud().is_some_and(UdQp::is_sealed) { clock::time_of_day_ns() } else { 0 }
+    let is_sealed = config.seals.is_some();
+    (UdQp::new(qp, config), UdSocket { port, arrived: None, wire: None, is_sealed })
 }
 
 impl UdSocket {
+    /// The time of day, if anything is sealed by it.
+    fn seal_time_ns(&self) -> u64 {
+        if self.is_sealed { clock::time_of_day_ns() } else { 0 }
+    }
+
     /// Delivers what has arrived to the receives that are posted; whether anything was there.
     fn receive_bundles(&mut self, core: &mut Core) -> bool {
         let mut received = false;
@@ -101,7 +104,7 @@ impl UdSocket {
         if core.waits_for_recv() || self.arrived.is_none() {
             return;
         }
-        let now_ns = seal_time_ns(core);
+        let now_ns = self.seal_time_ns();
         while let Some((mut buffer, bundle, done)) = self.arrived.take() {
             if done >= bundle.octets {
                 buffer.put();

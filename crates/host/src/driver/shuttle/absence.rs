@@ -11,7 +11,7 @@ use weft_rnic::shuttle::{End, Refusal};
 use weft_rnic::wire::shuttle::PathId;
 use weft_verbs::QpState;
 
-use super::ShuttleSocket;
+use super::{ShuttleSocket, shuttle_of, shuttle_of_mut};
 use crate::driver::phase::{Phase, PhaseChange};
 use crate::driver::transport::Core;
 use crate::driver::watcher::Answer;
@@ -50,7 +50,7 @@ impl ShuttleSocket {
     pub(super) fn look_after_absence(&mut self, core: &mut Core, now: Instant) {
         let believed_after = absence_counts_after(core);
         let established = core.phase != Phase::Connecting;
-        let (Some(absence), Some(shuttle)) = (&mut self.absence, core.shuttle_mut()) else {
+        let (Some(absence), Some(shuttle)) = (&mut self.absence, shuttle_of_mut(core)) else {
             return;
         };
         if absence.asks_at > now {
@@ -88,7 +88,7 @@ impl ShuttleSocket {
 
     /// Ends that cannot agree on how to protect what they send are told so, and give up.
     pub(super) fn heed_refusal(&mut self, core: &mut Core, now: Instant) {
-        if let Some(shuttle) = core.shuttle() {
+        if let Some(shuttle) = shuttle_of(core) {
             let doubt = |why| match why {
                 // Shuttle has waited already (S-19).
                 Refusal::Stranger => (now, why),
@@ -108,9 +108,11 @@ impl ShuttleSocket {
         }
     }
 
-    /// The application wants to send: from now on the peer is waited for, if it is.
-    pub fn await_peer(&mut self, core: &Core) {
-        if core.phase == Phase::Connecting && self.silence.is_none() {
+    /// Once the application wants to send, the peer is waited for, unless it is known already that
+    /// nothing can be agreed on with it.
+    pub(super) fn await_peer(&mut self, core: &Core) {
+        let begins = core.requester.is_some() && core.phase == Phase::Connecting;
+        if begins && self.silence.is_none() && self.doubt.is_none() {
             self.begin_silence(core);
         }
     }
@@ -118,7 +120,7 @@ impl ShuttleSocket {
     /// From now on the peer is waited for.
     pub fn begin_silence(&mut self, core: &Core) {
         let here = self.port.number();
-        let awaited = match core.shuttle() {
+        let awaited = match shuttle_of(core) {
             Some(shuttle) => Awaited::Answer { peer: shuttle.connection().route().remote, here },
             None => Awaited::Request { peer: peer_of(core), here },
         };
@@ -128,7 +130,7 @@ impl ShuttleSocket {
 
 /// How long a peer that seems to be gone must have been silent, if that counts at all.
 fn absence_counts_after(core: &Core) -> Option<Duration> {
-    let connection = core.shuttle()?.connection();
+    let connection = shuttle_of(core)?.connection();
     let near = || connection.rtt(PathId(0)).is_some_and(|rtt| rtt.min_ns < NEAR_NS);
     match (connection.has_heard(), core.host.secrecy().has_key()) {
         (false, false) => Some(Duration::ZERO),
@@ -140,7 +142,7 @@ fn absence_counts_after(core: &Core) -> Option<Duration> {
 
 /// The host of the peer.
 fn peer_of(core: &Core) -> IpAddr {
-    match core.shuttle() {
+    match shuttle_of(core) {
         Some(shuttle) => shuttle.connection().route().remote.ip(),
         None => Ipv6Addr::from(core.qp.attrs().path.dgid).to_canonical(),
     }
