@@ -113,7 +113,7 @@ peer-suites: deps pyverbs mpich servers peers build ## Other projects' tests (CL
 fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nightly toolchain)
 	@scripts/fuzz.sh
 
-miri: ## Unit tests of the protocol crates under Miri (needs a nightly toolchain, minutes)
+miri: ## Unit tests of the protocol crates under Miri (needs a nightly toolchain, 5 minutes)
 	@scripts/miri.sh
 
 sanitizers: ## The engine's tests and the C programs under AddressSanitizer and ThreadSanitizer
