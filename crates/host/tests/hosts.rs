@@ -4,6 +4,9 @@
 #[path = "adapter/ends.rs"]
 #[allow(dead_code, reason = "other tests use more of it")]
 mod ends;
+#[path = "common/mod.rs"]
+#[allow(dead_code, reason = "each test file uses its part")]
+mod side;
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

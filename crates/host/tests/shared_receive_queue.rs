@@ -5,49 +5,58 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Reports, Side, agreed, sockets};
+use common::{Reports, Side, agreed, reliable, sockets};
 use weft_host::mpa::Role;
-use weft_host::{Context, Pd, Personality, QpInit, Srq, SrqInit};
-use weft_verbs::{AsyncKind, QpCap, QpType, RecvWr, SendOp, Wc};
+use weft_host::{Context, Cq, Pd, Personality, Qp, QpInit, Srq, SrqInit};
+use weft_verbs::{AsyncKind, QpCap, RecvWr, SendOp, Wc};
 
-fn queue(context: &Context, pd: &Arc<Pd>) -> Arc<Srq> {
-    let (pd, max_wr, max_sge, limit, cookie) = (Arc::clone(pd), 64, 1, 0, 9);
-    context.create_srq(SrqInit { pd, max_wr, max_sge, limit, cookie, home: None }).unwrap()
+/// Queue pairs that take from one queue of receives, and their peers.
+struct Shared {
+    context: Arc<Context>,
+    pd: Arc<Pd>,
+    cq: Arc<Cq>,
+    srq: Arc<Srq>,
+    qps: Vec<Arc<Qp>>,
+    peers: Vec<Side>,
+}
+
+impl Shared {
+    fn new(count: usize) -> Self {
+        let context =
+            Context::open(common::host(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
+        let pd = context.alloc_pd();
+        let cq = context.create_cq(256, None, 1).unwrap();
+        let srq = SrqInit {
+            pd: Arc::clone(&pd),
+            max_wr: 64,
+            max_sge: 1,
+            limit: 0,
+            cookie: 9,
+            home: None,
+        };
+        let srq = context.create_srq(srq).unwrap();
+        let cap = QpCap { max_send_wr: 8, max_recv_wr: 0, ..QpCap::default() };
+        let peers: Vec<Side> = (0..count).map(|_| Side::new()).collect();
+        let connect = |peer: &Side| {
+            let init = QpInit { srq: Some(Arc::clone(&srq)), ..reliable(&pd, &cq, cap) };
+            let qp = context.create_qp(init).unwrap();
+            let (near, far) = sockets();
+            qp.attach(near.into(), &agreed(), Role::Responder, Arc::<Reports>::default()).unwrap();
+            peer.attach(far, Role::Initiator, &agreed());
+            qp
+        };
+        let qps = peers.iter().map(connect).collect();
+        Self { context, pd, cq, srq, qps, peers }
+    }
 }
 
 #[test]
 fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
-    let context =
-        Context::open(common::host(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
-    let pd = context.alloc_pd();
-    let cq = context.create_cq(256, None, 1).unwrap();
-    let srq = queue(&context, &pd);
+    let Shared { context, pd, cq, srq, qps, peers } = Shared::new(4);
     for wr_id in 0..20 {
         srq.post_recv(&RecvWr { wr_id, sges: &[] }).unwrap();
     }
     srq.modify(None, Some(5)).unwrap();
-    let cap = QpCap { max_send_wr: 8, max_recv_wr: 0, ..QpCap::default() };
-    let peers: Vec<Side> = (0..4).map(|_| Side::new()).collect();
-    let mut qps = Vec::new();
-    for peer in &peers {
-        let init = QpInit {
-            kind: QpType::Rc,
-            pd: Arc::clone(&pd),
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            srq: Some(Arc::clone(&srq)),
-            xrcd: None,
-            cap,
-            sq_sig_all: true,
-            cookie: 3,
-        };
-        let qp = context.create_qp(init).unwrap();
-        let (near, far) = sockets();
-        let reports = Arc::new(Reports::default());
-        qp.attach(near.into(), &agreed(), Role::Responder, reports).unwrap();
-        peer.attach(far, Role::Initiator, &agreed());
-        qps.push(qp);
-    }
     assert!(srq.post_recv(&RecvWr { wr_id: 20, sges: &[] }).is_ok());
     assert!(context.destroy_srq(&srq, 9).is_err(), "queue pairs use it");
     for peer in &peers {
@@ -87,34 +96,7 @@ fn receives_go_to_whoever_needs_one_and_the_limit_is_announced() {
 
 #[test]
 fn messages_wait_for_receives_that_come_late() {
-    let context =
-        Context::open(common::host(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
-    let pd = context.alloc_pd();
-    let cq = context.create_cq(256, None, 1).unwrap();
-    let srq = queue(&context, &pd);
-    let cap = QpCap { max_send_wr: 8, max_recv_wr: 0, ..QpCap::default() };
-    let peers: Vec<Side> = (0..3).map(|_| Side::new()).collect();
-    let shared: Vec<_> = peers
-        .iter()
-        .map(|peer| {
-            let init = QpInit {
-                kind: QpType::Rc,
-                pd: Arc::clone(&pd),
-                send_cq: Arc::clone(&cq),
-                recv_cq: Arc::clone(&cq),
-                srq: Some(Arc::clone(&srq)),
-                xrcd: None,
-                cap,
-                sq_sig_all: true,
-                cookie: 3,
-            };
-            let qp = context.create_qp(init).unwrap();
-            let (near, far) = sockets();
-            qp.attach(near.into(), &agreed(), Role::Responder, Arc::<Reports>::default()).unwrap();
-            peer.attach(far, Role::Initiator, &agreed());
-            qp
-        })
-        .collect();
+    let Shared { cq, srq, qps, peers, .. } = Shared::new(3);
     for peer in &peers {
         (0..10).for_each(|wr_id| peer.send(wr_id, SendOp::Send, &[]));
     }
@@ -131,7 +113,7 @@ fn messages_wait_for_receives_that_come_late() {
             assert!(start.elapsed() < common::DEADLINE, "{got:?}");
         }
         assert_eq!((out[0].wr_id, out[0].status), (wr_id, 0));
-        let from = shared.iter().position(|qp| qp.num() == out[0].qp_num).unwrap();
+        let from = qps.iter().position(|qp| qp.num() == out[0].qp_num).unwrap();
         got[from] += 1;
     }
     assert_eq!(got, [10; 3]);

@@ -2,14 +2,16 @@
 //! checked octet by octet.
 
 use std::net::Ipv4Addr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::{Context, Cq, Host, Pd, Personality, Qp, QpInit};
+use weft_host::{Context, Cq, Host, Pd, Personality, Qp};
 use weft_verbs::{
-    Access, AddressVector, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendFlags, SendOp,
-    SendWr, Sge, Wake, Wc, WcStatus,
+    Access, AddressVector, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendFlags, SendOp, SendWr,
+    Sge, Wc, WcStatus,
 };
+
+use super::side::{Silent, host, reliable};
 
 /// How long anything may take before a test gives up.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -17,11 +19,6 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 const DEPTH: u32 = 1024;
 /// Requests that a transfer keeps outstanding.
 const WINDOW: usize = 16;
-
-struct Silent;
-impl Wake for Silent {
-    fn wake(&self) {}
-}
 
 /// One end, with memory that the peer may write to.
 pub struct End {
@@ -36,8 +33,7 @@ pub struct End {
 impl End {
     /// An end with `octets` of memory.
     pub fn new(octets: usize) -> Self {
-        static HOST: OnceLock<Arc<Host>> = OnceLock::new();
-        Self::of(HOST.get_or_init(Host::from_environment), Personality::Roce, octets)
+        Self::of(host(), Personality::Roce, octets)
     }
 
     /// An end on `host`, of a device of this kind.
@@ -52,18 +48,7 @@ impl End {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let init = QpInit {
-            kind: QpType::Rc,
-            pd: Arc::clone(&pd),
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            srq: None,
-            xrcd: None,
-            cap,
-            sq_sig_all: true,
-            cookie: 1,
-        };
-        let qp = context.create_qp(init).unwrap();
+        let qp = context.create_qp(reliable(&pd, &cq, cap)).unwrap();
         let bytes = vec![0; octets];
         let addr = bytes.as_ptr() as u64;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;

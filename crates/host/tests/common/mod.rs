@@ -79,6 +79,21 @@ impl Memory {
 
 pub const ALL: Access = Access::all().difference(Access::ON_DEMAND.union(Access::ZERO_BASED));
 
+/// What a reliable connection that completes in `cq` is made of.
+pub fn reliable(pd: &Arc<Pd>, cq: &Arc<Cq>, cap: QpCap) -> QpInit {
+    QpInit {
+        kind: QpType::Rc,
+        pd: Arc::clone(pd),
+        send_cq: Arc::clone(cq),
+        recv_cq: Arc::clone(cq),
+        srq: None,
+        xrcd: None,
+        cap,
+        sq_sig_all: true,
+        cookie: 2,
+    }
+}
+
 impl Side {
     pub fn new() -> Self {
         Self::on(Personality::Iwarp)
@@ -95,18 +110,7 @@ impl Side {
             max_recv_sge: 4,
             max_inline_data: 64,
         };
-        let init = QpInit {
-            kind: QpType::Rc,
-            pd: Arc::clone(&pd),
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            srq: None,
-            xrcd: None,
-            cap,
-            sq_sig_all: true,
-            cookie: 2,
-        };
-        let qp = context.create_qp(init).unwrap();
+        let qp = context.create_qp(reliable(&pd, &cq, cap)).unwrap();
         Self { context, pd, cq, qp, reports: Arc::default() }
     }
 

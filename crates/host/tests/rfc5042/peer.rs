@@ -5,15 +5,15 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use weft_host::mpa::{Agreed, Role};
-use weft_host::{Cq, Pd, QpInit};
+use weft_host::{Cq, Pd};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::ddp::{Header, TaggedHeader, UntaggedHeader};
 use weft_rnic::wire::ids::{Msn, STag};
 use weft_rnic::wire::rdmap::{Opcode, ReadRequest};
 use weft_rnic::wire::terminate::{Terminate, TerminateCode, TerminatePhase};
-use weft_verbs::{QpCap, QpType};
+use weft_verbs::QpCap;
 
-use crate::side::{DEADLINE, Side, sockets};
+use crate::side::{DEADLINE, Side, reliable, sockets};
 
 /// Reads of the peer that are served at a time.
 pub const IRD: u16 = 4;
@@ -118,18 +118,7 @@ pub fn another(side: &Side, pd: &Arc<Pd>, cq: &Arc<Cq>) -> Side {
         max_recv_sge: 1,
         max_inline_data: 0,
     };
-    let init = QpInit {
-        kind: QpType::Rc,
-        pd: Arc::clone(pd),
-        send_cq: Arc::clone(cq),
-        recv_cq: Arc::clone(cq),
-        srq: None,
-        xrcd: None,
-        cap,
-        sq_sig_all: true,
-        cookie: 3,
-    };
-    let qp = side.context.create_qp(init).unwrap();
+    let qp = side.context.create_qp(reliable(pd, cq, cap)).unwrap();
     let (context, pd, cq) = (Arc::clone(&side.context), Arc::clone(pd), Arc::clone(cq));
     Side { context, pd, cq, qp, reports: Arc::default() }
 }

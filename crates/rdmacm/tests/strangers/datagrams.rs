@@ -12,7 +12,7 @@ use super::outside::{
     CLAIMED, CLAIMED_V6, HERE, HERE_ON_LINK, HERE_V6, KEY, KEY_TEXT, Outside, THERE, THERE_ON_LINK,
     apart,
 };
-use super::side::{DEADLINE, Silent};
+use super::side::{DEADLINE, Silent, reliable};
 
 const QKEY: u32 = 0x1234_5678;
 const GROUP: &str = "239.7.7.7";
@@ -36,17 +36,7 @@ impl Receiver {
         let pd = context.alloc_pd();
         let cq = context.create_cq(64, None, 1).unwrap();
         let cap = QpCap { max_recv_wr: 32, max_recv_sge: 1, ..QpCap::default() };
-        let init = QpInit {
-            kind: QpType::Ud,
-            pd: Arc::clone(&pd),
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            srq: None,
-            xrcd: None,
-            cap,
-            sq_sig_all: true,
-            cookie: 0,
-        };
+        let init = QpInit { kind: QpType::Ud, ..reliable(&pd, &cq, cap) };
         let qp = context.create_qp(init).unwrap();
         let room = vec![0; ROOM];
         let addr = room.as_ptr() as u64;
