@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueHint};
 use serde::Serialize;
+use weft_chart::number;
 
 use crate::journal::{Journal, JournalHead};
 use crate::reading::Series;
-use crate::table::{self, number};
 
 /// Which files.
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ fn markdown(changes: &[Change<'_>]) -> String {
         vec![change.series.into(), change.unit.into(), earlier, later, ratio, mark.into()]
     };
     let rows: Vec<Vec<String>> = changes.iter().map(row).collect();
-    table::markdown(&["series", "unit", "A", "B", "B / A", ""], &rows)
+    weft_chart::markdown(&["series", "unit", "A", "B", "B / A", ""], &rows)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::Value;
+use weft_chart::{markdown, number};
 
 use crate::lab::{BenchLab, is_installed};
 use crate::pair::ServerEnds;
@@ -14,7 +15,7 @@ use crate::probes::iperf::IperfStream;
 use crate::probes::perftest::Bandwidth;
 use crate::process::Spec;
 use crate::progress::BenchProgress;
-use crate::{machine, sys, table};
+use crate::{machine, sys};
 
 /// The options of the demonstration.
 #[derive(Debug, Args)]
@@ -115,13 +116,13 @@ fn kernel_tcp(lab: &BenchLab) -> Result<f64> {
 fn print(lab: &BenchLab, lines: &[DemoRow], tcp: f64) {
     let row = |program: &str, checked: &str, gbps: f64| {
         let ratio = format!("{:.2}", gbps / tcp);
-        vec![program.to_owned(), checked.to_owned(), table::number(gbps), ratio]
+        vec![program.to_owned(), checked.to_owned(), number(gbps), ratio]
     };
     let mut rows: Vec<Vec<String>> =
         lines.iter().map(|line| row(line.program, line.checked, line.gbps)).collect();
     rows.push(row("iperf3 (kernel TCP)", "", tcp));
     let head = ["program", "what is checked", "Gbit/s", "of TCP"];
     println!("Two processes over {}, through Weft:\n", lab.address);
-    print!("{}", table::markdown(&head, &rows));
+    print!("{}", markdown(&head, &rows));
     println!("\n{}", machine::describe());
 }

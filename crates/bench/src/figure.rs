@@ -5,8 +5,9 @@
 //! from half a run, a whole one, or two that are compared.
 
 use serde::{Deserialize, Serialize};
+use weft_chart::range;
 
-use crate::reading::{ReadingUnit, Readings, Series, median, range};
+use crate::reading::{ReadingUnit, Readings, Series, median};
 
 /// A figure.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -3,7 +3,6 @@
 //!
 //! Invariant: the page has no script and asks no network for anything; its own policy forbids both.
 
-mod axis;
 mod chart;
 mod page;
 mod picture;

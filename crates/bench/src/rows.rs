@@ -4,9 +4,10 @@
 //! target is there to be seen.
 
 use serde::Serialize;
+use weft_chart::range;
 
 use crate::probes::api;
-use crate::reading::{Readings, median, range};
+use crate::reading::{Readings, median};
 
 /// The series that the rows speak of.
 pub mod series {

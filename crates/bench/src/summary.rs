@@ -1,9 +1,10 @@
 //! What a run came to, as text: the machine, a table for each figure, and its claims.
 
+use weft_chart::{markdown, number};
+
 use crate::figure::{Claim, Figure};
 use crate::journal::{Journal, JournalHead};
 use crate::reading::Readings;
-use crate::table::{self, number};
 
 /// All of it, in Markdown.
 pub fn text(journal: &Journal) -> String {
@@ -18,7 +19,7 @@ pub fn text(journal: &Journal) -> String {
         let head: Vec<&str> = std::iter::once(figure.x.label.as_str())
             .chain(figure.curves.iter().map(|curve| curve.name.as_str()))
             .collect();
-        text += &table::markdown(&head, &rows);
+        text += &markdown(&head, &rows);
         text.push('\n');
         for claim in &figure.claims {
             text += &format!("- {}\n", verdict(claim, &journal.readings).sentence);

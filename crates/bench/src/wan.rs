@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::{Value, json};
+use weft_chart::{markdown, number};
 
 use crate::lab::BenchLab;
 use crate::probes::BenchProbe;
 use crate::probes::wan::{Mover, PATIENCE_S, RECEIVER, SENDER, START, Transfer, TransferAmount};
 use crate::rounds::{self, BenchResults};
 use crate::sys;
-use crate::table::{self, number};
 
 /// The options of the WAN benchmark.
 #[derive(Debug, Args)]
@@ -162,7 +162,7 @@ impl WanArgs {
         }
         let head = ["loss %", "streams", "by", "Gbit/s", "% of the ceiling", "the start cost, s"];
         let cpu = ["sender's CPU s/GB", "receiver's CPU s/GB"];
-        table::markdown(&[&head[..], &cpu[..]].concat(), &rows)
+        markdown(&[&head[..], &cpu[..]].concat(), &rows)
     }
 
     /// A line for each loss and amount: seconds until it was delivered.
@@ -179,7 +179,7 @@ impl WanArgs {
         let titles = MOVERS.map(|mover| format!("{}, s", mover.label()));
         let mut head = vec!["loss %", "MB"];
         head.extend(titles.iter().map(String::as_str));
-        table::markdown(&head, &rows)
+        markdown(&head, &rows)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Where values stand along an axis, and what is written beside it.
 
-use crate::figure::{self, Scale};
-use crate::table::number;
+use crate::number;
 
 /// From where to where an axis goes, in the picture's units; downwards or to the left as well.
 #[derive(Clone, Copy, Debug)]
@@ -30,13 +29,13 @@ const POWERS_MAX: usize = 7;
 const PARTS: f64 = 4.0;
 
 impl ChartAxis {
-    /// An axis with a tick at each of some places, or at some of them.
-    pub fn of_places(axis: &figure::FigureAxis, places: &[f64], span: Span) -> Self {
+    /// An axis with a tick at each of some places, or at some of them; `log` where it can be, and
+    /// `sizes` have powers of 1024 in their names.
+    pub fn of_places(places: &[f64], log: bool, sizes: bool, span: Span) -> Self {
         let [low, high] = bounds(places);
-        let log = axis.scale == Scale::Log && low > 0.0;
+        let log = log && low > 0.0;
         let low = if log { low } else { low.min(0.0) };
-        let octets = axis.label.contains("octets");
-        let name = |place: f64| if octets { octet_name(place) } else { place.to_string() };
+        let name = |place: f64| if sizes { size_name(place) } else { place.to_string() };
         let mut this = Self { span, log, low, high, ticks: Vec::new() };
         let mut last = f64::INFINITY;
         for place in places.iter().rev() {
@@ -49,10 +48,10 @@ impl ChartAxis {
         this
     }
 
-    /// An axis with ticks at round numbers that holds all of some values.
-    pub fn of_values(axis: &figure::FigureAxis, values: &[f64], span: Span) -> Self {
+    /// An axis with ticks at round numbers that holds all of some values; `log` where it can be.
+    pub fn of_values(values: &[f64], log: bool, span: Span) -> Self {
         let [low, high] = bounds(values);
-        if axis.scale == Scale::Log && low > 0.0 {
+        if log && low > 0.0 {
             return Self::of_powers(low, high, span);
         }
         let (low, high) = (low.min(0.0), high.max(f64::MIN_POSITIVE));
@@ -87,8 +86,15 @@ impl ChartAxis {
 }
 
 fn bounds(values: &[f64]) -> [f64; 2] {
-    let (low, high) = crate::reading::range(values.iter().copied());
+    let (low, high) = range(values.iter().copied());
     if low.is_finite() { [low, high] } else { [0.0, 1.0] }
+}
+
+/// The smallest and the largest of some numbers; infinite of none.
+pub fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    })
 }
 
 /// The next of 1, 2, 2.5 and 5 times a power of ten.
@@ -109,12 +115,12 @@ fn short(value: f64) -> String {
     }
 }
 
-fn octet_name(octets: f64) -> String {
-    let exact = |unit: f64| (octets / unit).fract() == 0.0 && octets >= unit;
-    match octets {
-        _ if exact(1048576.0) => format!("{}M", octets / 1048576.0),
-        _ if exact(1024.0) => format!("{}K", octets / 1024.0),
-        _ => octets.to_string(),
+fn size_name(bytes: f64) -> String {
+    let exact = |unit: f64| (bytes / unit).fract() == 0.0 && bytes >= unit;
+    match bytes {
+        _ if exact(1048576.0) => format!("{}M", bytes / 1048576.0),
+        _ if exact(1024.0) => format!("{}K", bytes / 1024.0),
+        _ => bytes.to_string(),
     }
 }
 
@@ -124,25 +130,21 @@ mod tests {
 
     const SPAN: Span = Span { from: 100.0, to: 0.0 };
 
-    fn axis(scale: Scale) -> figure::FigureAxis {
-        figure::FigureAxis { label: "octets".into(), scale }
-    }
-
     #[test]
     fn even_axes_begin_at_zero_and_end_at_a_round_number() {
-        let axis = ChartAxis::of_values(&axis(Scale::Linear), &[3.0, 180.0], SPAN);
+        let axis = ChartAxis::of_values(&[3.0, 180.0], false, SPAN);
         let ticks: Vec<(f64, String)> = axis.ticks().collect();
         assert_eq!(ticks[0], (100.0, "0".into()));
         assert_eq!(ticks[4], (0.0, "200".into()));
         assert_eq!(axis.at(100.0), 50.0);
-        let both = ChartAxis::of_values(&super::tests::axis(Scale::Linear), &[-0.3, 0.4], SPAN);
+        let both = ChartAxis::of_values(&[-0.3, 0.4], false, SPAN);
         let names: Vec<String> = both.ticks().map(|(_, name)| name).collect();
         assert_eq!(names, ["-0.4", "-0.2", "0", "0.2", "0.4"]);
     }
 
     #[test]
     fn powers_hold_all_values() {
-        let axis = ChartAxis::of_values(&axis(Scale::Log), &[0.05, 2000.0], SPAN);
+        let axis = ChartAxis::of_values(&[0.05, 2000.0], true, SPAN);
         let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
         assert_eq!(names, ["0.01", "0.1", "1", "10", "100", "1000", "10k"]);
         assert!((0.0..=100.0).contains(&axis.at(0.05)) && (0.0..=100.0).contains(&axis.at(2000.0)));
@@ -152,18 +154,18 @@ mod tests {
     fn places_are_named_and_thinned_from_the_right() {
         let sizes: Vec<f64> = (0..8).map(|power| 1024.0 * f64::powi(4.0, power)).collect();
         let wide = Span { from: 0.0, to: 200.0 };
-        let axis = ChartAxis::of_places(&axis(Scale::Log), &sizes, wide);
+        let axis = ChartAxis::of_places(&sizes, true, true, wide);
         let names: Vec<String> = axis.ticks().map(|(_, name)| name).collect();
         assert_eq!(names, ["4K", "64K", "1M", "16M"]);
-        let one = ChartAxis::of_places(&super::tests::axis(Scale::Log), &[64.0], SPAN);
+        let one = ChartAxis::of_places(&[64.0], true, true, SPAN);
         assert_eq!(one.at(64.0), 50.0);
     }
 
     #[test]
     fn nothing_measured_is_no_panic() {
-        for scale in [Scale::Linear, Scale::Log] {
-            assert!(ChartAxis::of_values(&axis(scale), &[], SPAN).at(1.0).is_finite());
-            assert!(ChartAxis::of_places(&axis(scale), &[], SPAN).at(1.0).is_finite());
+        for log in [false, true] {
+            assert!(ChartAxis::of_values(&[], log, SPAN).at(1.0).is_finite());
+            assert!(ChartAxis::of_places(&[], log, true, SPAN).at(1.0).is_finite());
         }
     }
 }

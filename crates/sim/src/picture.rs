@@ -3,8 +3,7 @@
 //! Rate of each flow, round trip of each flow, and the queue of each link, one chart below the
 //! other over the same time. [`shares`] draws what varied against what was reached.
 
-use std::fmt::Write;
-
+use weft_chart::{ChartAxis, Span, Svg};
 use weft_units::{Bitrate, parse_bytes, parse_time_ns};
 
 use crate::run::RunOutcome;
@@ -99,95 +98,49 @@ fn number(text: &str) -> Option<f64> {
 
 fn draw(title: &str, along: &str, charts: &[Chart]) -> String {
     let height = TOP + charts.len() as f64 * (HEIGHT + GAP);
-    let whole = LEFT + WIDTH + RIGHT;
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {whole} {height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"{LEFT}\" y=\"20\" font-size=\"15\">{}</text>\n",
-        escape(title)
-    );
+    let font = "font-family=\"sans-serif\" font-size=\"12\"";
+    let mut svg = Svg::new(LEFT + WIDTH + RIGHT, height, font);
+    svg.put(format_args!("<rect width=\"100%\" height=\"100%\" fill=\"white\"/>"));
+    svg.put(format_args!("<g font-size=\"15\">"));
+    svg.text(LEFT, 20.0, "start", title);
+    svg.put(format_args!("</g>"));
     for (index, chart) in charts.iter().enumerate() {
         let top = TOP + 16.0 + index as f64 * (HEIGHT + GAP);
         draw_chart(&mut svg, chart, along, top);
     }
-    svg + "</svg>\n"
+    svg.finish()
 }
 
-fn draw_chart(svg: &mut String, chart: &Chart, along: &str, top: f64) {
+fn draw_chart(svg: &mut Svg, chart: &Chart, along: &str, top: f64) {
     let points = || chart.curves.iter().flat_map(|curve| &curve.points);
-    let x_max = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
-    let y_max = nice(points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max));
-    let x = |value: f64| LEFT + value / x_max * WIDTH;
-    let y = |value: f64| top + HEIGHT - value / y_max * HEIGHT;
-    text(svg, LEFT, top - 5.0, "start", &chart.title);
-    for part in 0..=4 {
-        let value = y_max * f64::from(part) / 4.0;
-        let at = y(value);
-        let right = LEFT + WIDTH;
-        put(svg, &format!("<path d=\"M{LEFT} {at:.1}H{right}\" stroke=\"#ddd\"/>"));
-        text(svg, LEFT - 6.0, at + 4.0, "end", &short(value));
-        let value = x_max * f64::from(part) / 4.0;
-        text(svg, x(value), top + HEIGHT + 15.0, "middle", &short(value));
+    let (right, bottom) = (LEFT + WIDTH, top + HEIGHT);
+    let [xs, ys]: [Vec<f64>; 2] =
+        [points().map(|point| point.0).collect(), points().map(|point| point.1).collect()];
+    let x = ChartAxis::of_values(&xs, false, Span { from: LEFT, to: right });
+    let y = ChartAxis::of_values(&ys, false, Span { from: bottom, to: top });
+    svg.text(LEFT, top - 5.0, "start", &chart.title);
+    for (at, label) in y.ticks() {
+        svg.line(&[(LEFT, at), (right, at)], "stroke=\"#ddd\"");
+        svg.text(LEFT - 6.0, at + 4.0, "end", &label);
     }
-    text(svg, LEFT + WIDTH, top + HEIGHT + 29.0, "end", along);
+    for (at, label) in x.ticks() {
+        svg.text(at, bottom + 15.0, "middle", &label);
+    }
+    svg.text(right, bottom + 29.0, "end", along);
     let line = (HEIGHT / chart.curves.len().max(1) as f64).min(15.0);
     for (index, curve) in chart.curves.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        let path = curve.points.iter().enumerate().map(|(number, point)| {
-            let command = if number == 0 { 'M' } else { 'L' };
-            format!("{command}{:.1} {:.1}", x(point.0), y(point.1))
-        });
-        let path: String = path.collect();
-        put(svg, &format!("<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\"/>"));
-        let at = top + 12.0 + line * index as f64;
-        let left = LEFT + WIDTH + 8.0;
-        put(svg, &format!("<path d=\"M{left} {}h14\" stroke=\"{colour}\"/>", at - 4.0));
-        text(svg, left + 18.0, at, "start", &curve.name);
+        let look = format!("fill=\"none\" stroke=\"{}\"", COLOURS[index % COLOURS.len()]);
+        let path: Vec<_> = curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
+        svg.line(&path, &look);
+        let (left, at) = (right + 8.0, top + 12.0 + line * index as f64);
+        svg.line(&[(left, at - 4.0), (left + 14.0, at - 4.0)], &look);
+        svg.text(left + 18.0, at, "start", &curve.name);
     }
-}
-
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
-    let text = escape(text);
-    put(svg, &format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"));
-}
-
-fn put(svg: &mut String, line: &str) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(svg, "{line}");
-}
-
-/// The next of 1, 2, 2.5 and 5 times a power of ten.
-fn nice(value: f64) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
-    let steps = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power);
-    steps.into_iter().find(|step| *step >= value * 0.999).unwrap_or(value)
-}
-
-fn short(value: f64) -> String {
-    if value >= 1e5 {
-        return format!("{value:e}");
-    }
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn axes_end_at_round_numbers() {
-        assert_eq!(
-            [0.97, 1.0, 1.2, 2.2, 482.0, 70.0].map(nice),
-            [1.0, 1.0, 2.0, 2.5, 500.0, 100.0]
-        );
-        assert_eq!([1.0, 0.25, 500.0].map(short), ["1", "0.25", "500"]);
-    }
 
     #[test]
     fn numbers_are_compared_in_one_unit() {

@@ -4,10 +4,9 @@
 //! `weft sim` draws courses over time; here are points over sizes, delays and names, with the range
 //! of each over the rounds.
 
-use std::fmt::Write;
+use weft_chart::{ChartAxis, Span, Svg, escape};
 
-use super::axis::{ChartAxis, Span};
-use crate::figure::{Figure, FigureCurve, Scale};
+use crate::figure::{Figure, FigureCurve, FigurePoint, Scale};
 use crate::reading::{Readings, Series};
 
 const WIDTH: f64 = 480.0;
@@ -58,8 +57,7 @@ pub fn draw(figure: &Figure, readings: &Readings) -> Option<Drawing> {
     let height = if named { places * PLACE } else { HEIGHT };
     let legend = TOP + height + FOOT;
     let size = [WIDTH, legend + curves.len() as f64 * LINE];
-    let mut svg = String::new();
-    open(&mut svg, figure, size);
+    let mut svg = open(figure, size);
     if named {
         draw_named(&mut svg, figure, &curves, height);
     } else {
@@ -69,10 +67,9 @@ pub fn draw(figure: &Figure, readings: &Readings) -> Option<Drawing> {
         let y = legend + (line as f64 + 0.5) * LINE;
         curve.line(&mut svg, &[(LEFT, y), (LEFT + 36.0, y)]);
         curve.mark(&mut svg, LEFT + 18.0, y);
-        text(&mut svg, LEFT + 46.0, y + 5.0, "start", curve.name);
+        svg.text(LEFT + 46.0, y + 5.0, "start", curve.name);
     }
-    svg += "</svg>\n";
-    Some(Drawing { svg, size })
+    Some(Drawing { svg: svg.finish(), size })
 }
 
 /// A point: where, the middle, the least and the most.
@@ -91,8 +88,7 @@ impl<'a> Drawn<'a> {
             let (low, high) = series.range();
             [series.median(), low, high]
         };
-        let point =
-            |point: &crate::figure::FigurePoint| Some((point.x, height(point.heights(readings)?)));
+        let point = |point: &FigurePoint| Some((point.x, height(point.heights(readings)?)));
         Self { name: &curve.name, number, points: curve.points.iter().filter_map(point).collect() }
     }
 
@@ -100,48 +96,46 @@ impl<'a> Drawn<'a> {
         format!("c{}", self.number % COLOURS.len())
     }
 
-    fn line(&self, svg: &mut String, points: &[(f64, f64)]) {
-        let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+    fn line(&self, svg: &mut Svg, points: &[(f64, f64)]) {
         let dash = DASHES[(self.number / COLOURS.len() + self.number) % DASHES.len()];
-        let (colour, path) = (self.colour(), path.join("L"));
-        put(
-            svg,
-            &format!("<path class=\"l {colour}\" stroke-dasharray=\"{dash}\" d=\"M{path}\"/>"),
-        );
+        let look = format!("class=\"l {}\" stroke-dasharray=\"{dash}\"", self.colour());
+        svg.line(points, &look);
     }
 
-    fn mark(&self, svg: &mut String, x: f64, y: f64) {
+    fn mark(&self, svg: &mut Svg, x: f64, y: f64) {
         let shape = match self.number % 4 {
             0 => "m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0",
             1 => "m-4 -4h8v8h-8z",
             2 => "m0 -5.5l5 9h-10z",
             _ => "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
         };
-        put(svg, &format!("<path class=\"m {}\" d=\"M{x:.1} {y:.1}{shape}\"/>", self.colour()));
+        let colour = self.colour();
+        svg.put(format_args!("<path class=\"m {colour}\" d=\"M{x:.1} {y:.1}{shape}\"/>"));
     }
 
-    fn whisker(&self, svg: &mut String, from: (f64, f64), to: (f64, f64)) {
-        let (colour, (a, b), (c, d)) = (self.colour(), from, to);
-        put(svg, &format!("<path class=\"w {colour}\" d=\"M{a:.1} {b:.1}L{c:.1} {d:.1}\"/>"));
+    fn whisker(&self, svg: &mut Svg, from: (f64, f64), to: (f64, f64)) {
+        svg.line(&[from, to], &format!("class=\"w {}\"", self.colour()));
     }
 }
 
 /// Curves over a size or a delay.
-fn draw_plane(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>]) {
+fn draw_plane(svg: &mut Svg, figure: &Figure, curves: &[Drawn<'_>]) {
     let (right, bottom) = (WIDTH - RIGHT, TOP + HEIGHT);
     let places = figure.places().iter().map(|place| place.x).collect::<Vec<_>>();
-    let x = ChartAxis::of_places(&figure.x, &places, Span { from: LEFT + 14.0, to: right - 14.0 });
-    let y = ChartAxis::of_values(&figure.y, &heights(curves), Span { from: bottom, to: TOP });
-    text(svg, 4.0, TOP - 10.0, "start", &figure.y.label);
+    let [log_x, log_y] = [&figure.x, &figure.y].map(|axis| axis.scale == Scale::Log);
+    let across = Span { from: LEFT + 14.0, to: right - 14.0 };
+    let x = ChartAxis::of_places(&places, log_x, figure.x.label.contains("octets"), across);
+    let y = ChartAxis::of_values(&heights(curves), log_y, Span { from: bottom, to: TOP });
+    svg.text(4.0, TOP - 10.0, "start", &figure.y.label);
     for (at, label) in y.ticks() {
-        put(svg, &format!("<path class=\"g\" d=\"M{LEFT} {at:.1}H{right}\"/>"));
-        text(svg, LEFT - 8.0, at + 5.0, "end", &label);
+        svg.put(format_args!("<path class=\"g\" d=\"M{LEFT} {at:.1}H{right}\"/>"));
+        svg.text(LEFT - 8.0, at + 5.0, "end", &label);
     }
     for (at, label) in x.ticks() {
-        put(svg, &format!("<path class=\"g\" d=\"M{at:.1} {bottom}v5\"/>"));
-        text(svg, at, bottom + 20.0, "middle", &label);
+        svg.put(format_args!("<path class=\"g\" d=\"M{at:.1} {bottom}v5\"/>"));
+        svg.text(at, bottom + 20.0, "middle", &label);
     }
-    text(svg, right, bottom + 38.0, "end", &figure.x.label);
+    svg.text(right, bottom + 38.0, "end", &figure.x.label);
     for curve in curves {
         let line: Vec<(f64, f64)> =
             curve.points.iter().map(|(at, [middle, ..])| (x.at(*at), y.at(*middle))).collect();
@@ -155,18 +149,19 @@ fn draw_plane(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>]) {
 }
 
 /// Points beside names, which stand above them.
-fn draw_named(svg: &mut String, figure: &Figure, curves: &[Drawn<'_>], height: f64) {
+fn draw_named(svg: &mut Svg, figure: &Figure, curves: &[Drawn<'_>], height: f64) {
     let (left, right) = (20.0, WIDTH - 30.0);
-    let value = ChartAxis::of_values(&figure.y, &heights(curves), Span { from: left, to: right });
+    let log = figure.y.scale == Scale::Log;
+    let value = ChartAxis::of_values(&heights(curves), log, Span { from: left, to: right });
     let bottom = TOP + height;
     for (at, label) in value.ticks() {
-        put(svg, &format!("<path class=\"g\" d=\"M{at:.1} {TOP}V{bottom}\"/>"));
-        text(svg, at, bottom + 20.0, "middle", &label);
+        svg.put(format_args!("<path class=\"g\" d=\"M{at:.1} {TOP}V{bottom}\"/>"));
+        svg.text(at, bottom + 20.0, "middle", &label);
     }
-    text(svg, right, bottom + 38.0, "end", &figure.y.label);
+    svg.text(right, bottom + 38.0, "end", &figure.y.label);
     for (line, place) in figure.places().into_iter().enumerate() {
         let y = TOP + line as f64 * PLACE;
-        text(svg, left, y + 17.0, "start", &place.place);
+        svg.text(left, y + 17.0, "start", &place.place);
         for curve in curves {
             let points = curve.points.iter().filter(|(at, _)| *at == place.x);
             for (_, [middle, low, high]) in points {
@@ -183,18 +178,13 @@ fn heights(curves: &[Drawn<'_>]) -> Vec<f64> {
     points.flat_map(|(_, heights)| *heights).filter(|height| height.is_finite()).collect()
 }
 
-fn open(svg: &mut String, figure: &Figure, [width, height]: [f64; 2]) {
+fn open(figure: &Figure, [width, height]: [f64; 2]) -> Svg {
     let (id, title) = (escape(&figure.id), escape(&figure.title));
-    put(
-        svg,
-        &format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-             role=\"img\" aria-labelledby=\"t-{id}\" class=\"chart\">\
-             <title id=\"t-{id}\">{title}</title>"
-        ),
-    );
-    put(svg, &format!("<style>{}</style>", style()));
-    put(svg, "<rect class=\"p\" width=\"100%\" height=\"100%\"/>");
+    let label = format!("role=\"img\" aria-labelledby=\"t-{id}\" class=\"chart\"");
+    let mut svg = Svg::new(width, height, &label);
+    svg.put(format_args!("<title id=\"t-{id}\">{title}</title>\n<style>{}</style>", style()));
+    svg.put(format_args!("<rect class=\"p\" width=\"100%\" height=\"100%\"/>"));
+    svg
 }
 
 /// The look, light and dark.
@@ -217,34 +207,18 @@ fn style() -> String {
     format!("{light}@media(prefers-color-scheme:dark){{{dark}}}")
 }
 
-fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
-    let text = escape(text);
-    put(svg, &format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"));
-}
-
-fn put(svg: &mut String, line: &str) {
-    // Writing to a String cannot fail.
-    let _ = writeln!(svg, "{line}");
-}
-
-/// Text as it may stand in SVG and HTML, in attributes too.
-pub fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    text.replace('"', "&quot;").replace('\'', "&#39;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::{self, FigureAxis};
+    use crate::figure::{FigureAxis, Relation};
     use crate::reading::{ProbeReading, ReadingUnit, record};
 
     fn figure(scale: Scale) -> Figure {
-        let point = |x: f64| figure::FigurePoint {
+        let point = |x: f64| FigurePoint {
             x,
             place: format!("<{x}>"),
             series: format!("s{x}"),
-            relation: figure::Relation::Alone,
+            relation: Relation::Alone,
         };
         let points = [1.0, 64.0, 4096.0].map(point).to_vec();
         Figure {

@@ -1,7 +1,9 @@
 //! The page: for each run what it was, then each figure with what was published, what is measured
 //! here, what of it was reproduced, and all numbers in a table.
 
-use super::chart::{self, escape};
+use weft_chart::escape;
+
+use super::chart;
 use crate::figure::Figure;
 use crate::journal::Journal;
 use crate::reading::Readings;

@@ -9,16 +9,10 @@ type TableKey<'a> = Vec<&'a str>;
 pub fn markdown(table: &OutcomeTable, outcomes: &[RunOutcome]) -> String {
     let rows = places(outcomes, &table.rows);
     let columns = places(outcomes, &table.columns);
-    let title =
-        |place: &TableKey<'_>| if place.is_empty() { String::new() } else { place.join(" ") };
-    let heads: Vec<String> = columns.iter().map(title).collect();
-    let mut text = String::new();
-    if !table.title.is_empty() {
-        text += &format!("{}\n\n", table.title);
-    }
-    text += &format!("| {} | {} |\n", table.rows.join(", "), heads.join(" | "));
-    text += &format!("|{}\n", "---|".repeat(columns.len() + 1));
-    for row in &rows {
+    let title = |place: &TableKey<'_>| place.join(" ");
+    let head: Vec<String> =
+        std::iter::once(table.rows.join(", ")).chain(columns.iter().map(title)).collect();
+    let row = |row: &TableKey<'_>| {
         let cells = columns.iter().map(|column| {
             let is_here = |outcome: &&RunOutcome| {
                 place(outcome, &table.rows) == *row && place(outcome, &table.columns) == *column
@@ -26,9 +20,10 @@ pub fn markdown(table: &OutcomeTable, outcomes: &[RunOutcome]) -> String {
             let here = outcomes.iter().filter(is_here);
             here.map(|outcome| cell(table, outcome, outcomes)).collect::<Vec<_>>().join("; ")
         });
-        text += &format!("| {} | {} |\n", title(row), cells.collect::<Vec<_>>().join(" | "));
-    }
-    text
+        std::iter::once(title(row)).chain(cells).collect()
+    };
+    let text = weft_chart::markdown(&head, &rows.iter().map(row).collect::<Vec<_>>());
+    if table.title.is_empty() { text } else { format!("{}\n\n{text}", table.title) }
 }
 
 /// The distinct places of outcomes: by the first key, then by the next, values as they come.

@@ -1,0 +1,12 @@
+//! Tables in Markdown and charts in SVG, for the commands that have results to show.
+//!
+//! Invariant: no text that is handed in becomes markup.
+#![forbid(unsafe_code)]
+
+mod axis;
+mod svg;
+mod table;
+
+pub use axis::{ChartAxis, Span, range};
+pub use svg::{Svg, escape};
+pub use table::{markdown, number};
