@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::circles;
 use crate::finding::Finding;
+use crate::licences;
 use crate::purity;
 use crate::tree;
 
@@ -117,6 +118,7 @@ pub fn find_room(package: &str) -> Option<&'static Room> {
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let packages = packages(&metadata(root)?)?;
     let mut findings = check_graph(root, &packages);
+    findings.extend(licences::check(root, &packages));
     let files = tree::text_files(root)?;
     findings.extend(purity::check(&packages, &files));
     findings.extend(circles::check(&packages, &files));
@@ -132,6 +134,8 @@ pub struct Package {
     pub dir: PathBuf,
     /// The files where its lib and bins begin, relative to the workspace.
     pub roots: Vec<PathBuf>,
+    /// Whether others get it from a registry.
+    pub is_published: bool,
     dependencies: Vec<Dependency>,
 }
 
@@ -141,7 +145,7 @@ impl Package {
     pub fn for_tests(name: &str, dir: &str) -> Self {
         let dir = PathBuf::from(dir);
         let roots = vec![dir.join("src/lib.rs")];
-        Self { name: name.to_owned(), dir, roots, dependencies: Vec::new() }
+        Self { name: name.to_owned(), dir, roots, is_published: false, dependencies: Vec::new() }
     }
 }
 
@@ -180,6 +184,7 @@ fn parse_package(root: &Path, package: &Value) -> Result<Package> {
         name: text(package, "name")?.to_owned(),
         dir: manifest.parent().context("a manifest without a directory")?.to_path_buf(),
         roots: roots.map(|t| Ok(relative(text(t, "src_path")?)?)).collect::<Result<_>>()?,
+        is_published: package["publish"].is_null(),
         dependencies: dependencies.iter().map(parse_dependency).collect::<Result<_>>()?,
     })
 }

@@ -12,6 +12,7 @@ mod circles;
 mod cost;
 mod finding;
 mod imports;
+mod licences;
 mod purity;
 mod source;
 mod suite;
