@@ -1,4 +1,6 @@
 //! Extended reliable connections: messages name the receive queue that they are for.
+//!
+//! Rule of `docs/shuttle.md`: S-39.
 
 mod common;
 

@@ -104,6 +104,7 @@ fn a_receive_in_time_is_in_time() {
     assert_eq!(statuses(&world.ends[0]), (1..20).map(|id| (id, DONE)).collect::<Vec<_>>());
 }
 
+/// S-38.
 #[test]
 fn who_posts_no_receive_before_it_has_read_is_answered() {
     let mut world = world_of(QpType::Rc, false, 7);

@@ -167,6 +167,7 @@ mod tests {
         assert!(numbers.contains(&4999));
     }
 
+    /// S-41.
     #[test]
     fn older_runs_take_turns() {
         let mut arrivals = Arrivals::new();
@@ -195,6 +196,7 @@ mod tests {
         assert!(reports < 25, "{reports}");
     }
 
+    /// S-41.
     #[test]
     fn all_news_is_told_before_the_next_interval() {
         let mut arrivals = Arrivals::new();

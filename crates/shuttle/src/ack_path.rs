@@ -153,6 +153,7 @@ mod tests {
         assert_eq!((way.back.interval_ns(), way.back.owed), (0, false));
     }
 
+    /// S-46.
     #[test]
     fn a_narrow_way_is_not_filled_and_a_wide_one_is_used_again() {
         let mut way = Way { back: AckPath::default(), now_ns: 0, free_ns: 0, apart_ns: 6_000_000 };

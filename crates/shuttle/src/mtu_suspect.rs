@@ -140,6 +140,7 @@ mod tests {
         steps
     }
 
+    /// S-79.
     #[test]
     fn a_size_is_to_blame_if_only_it_is_lost() {
         assert_eq!(steps(|_, _| 10), []);
@@ -152,5 +153,17 @@ mod tests {
     fn losses_that_go_away_are_nobodys_fault() {
         let early = steps(|packet, _| if packet < 900 { 100 } else { 0 });
         assert_eq!(early, [SuspectStep::Small, SuspectStep::Large]);
+    }
+
+    /// S-79.
+    #[test]
+    fn a_size_that_was_not_to_blame_is_left_in_peace_for_a_minute() {
+        let mut test = MtuSuspect::new();
+        let lossy = PacketFates { arrived: 900, lost: 100 };
+        assert_eq!(test.handle(0, true, lossy), Some(SuspectStep::Small));
+        assert_eq!(test.handle(1, false, lossy), Some(SuspectStep::Large));
+        assert_eq!(test.handle(2, true, lossy), None);
+        assert_eq!(test.handle(REST_NS, true, lossy), None);
+        assert_eq!(test.handle(REST_NS + 1, true, lossy), Some(SuspectStep::Small));
     }
 }

@@ -434,6 +434,22 @@ mod tests {
         }
     }
 
+    /// S-46.
+    #[test]
+    fn the_newest_interval_holds_and_zero_ends_it() {
+        let mut path = path();
+        let usual_ns = path.ack_interval_ns();
+        let asked = [(5, 9000, 9_000_000), (4, 20_000, 9_000_000), (6, 7000, 7_000_000)];
+        for (pn, interval_us, interval_ns) in asked {
+            path.handle_interval(pn, interval_us);
+            assert_eq!(path.ack_interval_ns(), interval_ns);
+        }
+        path.handle_interval(7, 0);
+        assert_eq!(path.ack_interval_ns(), usual_ns);
+        path.handle_interval(8, u64::MAX);
+        assert_eq!(path.ack_interval_ns(), INTERVAL_NS_MAX, "no peer stops acknowledgements");
+    }
+
     /// The receiver has a bit for each packet from the oldest of interest on: a packet beyond them
     /// would count as stale, so none is sent until the oldest is settled.
     #[test]

@@ -297,6 +297,7 @@ mod tests {
         budget.report(&Report { now_ns, rtt, timed: true, one_way_ns: 0, marked: 0 });
     }
 
+    /// S-62.
     #[test]
     fn a_message_with_nothing_behind_it_does_not_measure_the_path() {
         let (tell, told) = channel();
@@ -310,5 +311,21 @@ mod tests {
         let full = send(&mut budget, 30_000);
         arrive(&mut budget, 32_000, &full);
         assert!(!told.recv().unwrap(), "there was more to send");
+    }
+
+    /// S-62.
+    #[test]
+    fn what_leaves_before_a_pause_is_acknowledged_does_not_measure_the_path_either() {
+        let (tell, told) = channel();
+        let mut budget = PathBudget::new(Box::new(Teller(tell)));
+        let first = send(&mut budget, 10_000);
+        budget.handle_app_limited();
+        let second = send(&mut budget, 11_000);
+        arrive(&mut budget, 15_000, &first);
+        let third = send(&mut budget, 15_500);
+        arrive(&mut budget, 16_000, &second);
+        arrive(&mut budget, 20_500, &third);
+        let samples: Vec<bool> = told.try_iter().collect();
+        assert_eq!(samples, [true, true, false]);
     }
 }

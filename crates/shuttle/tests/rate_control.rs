@@ -141,6 +141,7 @@ fn bulk_after(messages: u32) -> u64 {
     pair.now_ns - begun
 }
 
+/// S-62.
 #[test]
 fn small_talk_does_not_slow_down_what_follows() {
     let fresh_ns = bulk_after(0);
@@ -169,7 +170,7 @@ fn what_is_said_first_does_not_wait_for_a_probe() {
     assert!(took_ns < 5 * MS, "{took_ns} ns");
 }
 
-/// A path back that carries a thousandth of what the path there does.
+/// S-46: a path back that carries a thousandth of what the path there does.
 #[test]
 fn acknowledgements_do_not_fill_a_narrow_path_back() {
     const RATE_BPS: u64 = 100_000_000;

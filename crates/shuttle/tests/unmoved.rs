@@ -1,7 +1,7 @@
 //! Packets that are replayed, spoofed, forged, cut or of another connection move nothing: what can
 //! be seen of a connection is the same before and after.
 //!
-//! Rules of `docs/shuttle.md`: S-5, S-72, S-80 to S-82; the replay window at a high rate.
+//! Rules of `docs/shuttle.md`: S-4, S-5, S-72, S-80 to S-82; the replay window at a high rate.
 
 mod support;
 
@@ -141,6 +141,19 @@ fn forged_packets_move_nothing_until_the_true_one_comes() {
             let before = observe(&mut pair, to);
             give(&mut pair, to, route(to, 0), datagram);
             assert_ne!(observe(&mut pair, to), before);
+        }
+        pair.run_until(5000 * MS, Pair::is_complete);
+    }
+}
+
+/// S-4: what follows the first packet of a datagram is no packet.
+#[test]
+fn two_packets_in_one_datagram_are_none() {
+    for protection in PROTECTED {
+        let (mut pair, fresh) = in_use(protection, seed());
+        for (from, datagram) in &fresh {
+            let both = [&datagram[..], datagram].concat();
+            unmoved(&mut pair, |pair| give(pair, 1 - from, route(1 - from, 0), &both));
         }
         pair.run_until(5000 * MS, Pair::is_complete);
     }

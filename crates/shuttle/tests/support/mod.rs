@@ -55,6 +55,8 @@ pub struct Pair {
     /// Lengths of the datagrams that left together, and by whom they were sent.
     pub bundles: Vec<(usize, Vec<u16>)>,
     pub tracing: bool,
+    /// The network marks each packet (CE).
+    pub marking: bool,
 }
 
 pub fn route(host: usize, path: u16) -> Route {
@@ -99,6 +101,7 @@ impl Pair {
             trace: Vec::new(),
             bundles: Vec::new(),
             tracing: false,
+            marking: false,
         };
         let host = &mut pair.hosts[0];
         let (config, identity) = (host.config.clone(), host.identity);
@@ -178,11 +181,11 @@ impl Pair {
     }
 
     fn receive(&mut self, to: usize, route: Route, mut datagram: Vec<u8>) {
-        let datagram = &mut datagram[..];
+        let (datagram, marked) = (&mut datagram[..], self.marking);
         let host = &mut self.hosts[to];
         if let Some(connection) = &mut host.connection {
             connection
-                .handle_datagram(self.now_ns, route, false, datagram, &mut host.ports)
+                .handle_datagram(self.now_ns, route, marked, datagram, &mut host.ports)
                 .expect("no segment is at fault");
             return;
         }

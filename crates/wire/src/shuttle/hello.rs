@@ -443,6 +443,7 @@ mod tests {
         Hello::parse(&octets).map(|hello| hello.to)
     }
 
+    /// S-16.
     #[test]
     fn only_optional_parameters_may_be_unknown() {
         assert_eq!(with_parameter(0x80), Ok(ConnectionId(0)));
