@@ -3,8 +3,8 @@
 
 use std::io::{self, Read};
 
-use frame::{FrameReader, Progress};
-use weft_rnic::mpa::Offer;
+use frame::{FrameProgress, FrameReader};
+use weft_rnic::mpa::MpaOffer;
 use weft_rnic::mpa::negotiate::{Initiator, Responder};
 use weft_rnic::wire::mpa::{HEADER_LEN, StartKind};
 
@@ -22,21 +22,21 @@ pub fn frame(data: &[u8]) {
     let kind = if choice & 1 == 0 { StartKind::Request } else { StartKind::Reply };
     let (whole, left) = read(kind, stream, usize::MAX);
     assert_eq!((&whole, left), (&read(kind, stream, usize::from(*part) + 1).0, left));
-    let Progress::Whole(bytes) = whole else { return };
+    let FrameProgress::Whole(bytes) = whole else { return };
     assert_eq!(bytes, stream[..stream.len() - left]);
     assert!(bytes.len() <= HEADER_LEN + PRIVATE_DATA_MAX);
     // What rdma-cm does with it next; whether it is good is for these to say.
-    let initiator = Initiator::new(Offer::new(8, 8)).expect("no private data");
+    let initiator = Initiator::new(MpaOffer::new(8, 8)).expect("no private data");
     let _ = (Responder::handle_request(&bytes), initiator.handle_reply(&bytes));
 }
 
 /// How the frame ends, and how many bytes are left behind it.
-fn read(kind: StartKind, stream: &[u8], part: usize) -> (Progress, usize) {
+fn read(kind: StartKind, stream: &[u8], part: usize) -> (FrameProgress, usize) {
     let mut drip = Drip { bytes: stream, part, dry: false };
     let mut reader = FrameReader::new(kind);
     loop {
         match reader.read(&mut drip) {
-            Progress::Pending => {}
+            FrameProgress::Pending => {}
             ended => return (ended, drip.bytes.len()),
         }
     }

@@ -1,7 +1,9 @@
 //! Any datagrams to an endpoint that grants connections: no panic, no answer that is longer than
 //! what it answers, no more waiting than is allowed.
 
-use weft_shuttle::{Arrival, Config, Connection, Credentials, Endpoint, Listen, Route};
+use weft_shuttle::{
+    Arrival, Credentials, Endpoint, Listen, Route, ShuttleConfig, ShuttleConnection,
+};
 use weft_wire::crc::Crc32c;
 use weft_wire::shuttle::Packet;
 use weft_wire::shuttle::hello::protection;
@@ -14,7 +16,7 @@ pub fn datagrams(data: &[u8]) {
     let Some((first, mut data)) = data.split_first() else { return };
     let cipher = if first & 1 == 1 { protection::AES128GCM } else { protection::CRC32C };
     let credentials = Credentials::PreShared([5; 32]);
-    let config = Config { protection: cipher, credentials, ..Config::default() };
+    let config = ShuttleConfig { protection: cipher, credentials, ..ShuttleConfig::default() };
     let listen = Listen { config: config.clone(), retry_above: 2, half_open_max: WAITING_MAX };
     let mut endpoint = Endpoint::new([*first; 32]);
     endpoint.listen(Some(listen));
@@ -36,8 +38,8 @@ fn take(
     now_ns: u64,
     route: Route,
     datagram: &[u8],
-    config: &Config,
-    granted: &mut Vec<Connection>,
+    config: &ShuttleConfig,
+    granted: &mut Vec<ShuttleConnection>,
 ) {
     match endpoint.handle_datagram(now_ns, route, datagram) {
         Arrival::Answer(answer) | Arrival::Refused { answer, .. } => {

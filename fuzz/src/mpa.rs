@@ -1,15 +1,15 @@
 //! Any octets as start frames that are answered, and as a stream of frames.
 
-use weft_mpa::negotiate::{Initiator, Reply, Responder};
-use weft_mpa::{Agreed, MAX_FPDU_LEN, Offer, Role, RxFault, Stream};
+use weft_mpa::negotiate::{Initiator, MpaReply, Responder};
+use weft_mpa::{Agreed, MAX_FPDU_LEN, MpaOffer, MpaRole, MpaStream, RxFault};
 use weft_wire::llp::{Placed, UlpduSink};
 
 /// `data` as a Request to answer and as a Reply to take; our own answer must satisfy ourselves.
 pub fn negotiate(data: &[u8]) {
     for enhanced in [false, true] {
-        let offer = Offer { enhanced, ..Offer::new(8, 8) };
+        let offer = MpaOffer { enhanced, ..MpaOffer::new(8, 8) };
         let initiator = Initiator::new(offer.clone()).expect("no private data");
-        if let Ok(Reply::Accepted(agreed)) = initiator.handle_reply(data) {
+        if let Ok(MpaReply::Accepted(agreed)) = initiator.handle_reply(data) {
             assert!(agreed.crc && !agreed.markers_in);
             assert!(agreed.ord <= 8 && agreed.ird >= 8);
         }
@@ -18,7 +18,10 @@ pub fn negotiate(data: &[u8]) {
         let (reply, agreed) = responder.accept(&offer).expect("no private data");
         assert!(agreed.crc && agreed.ird >= 8 && agreed.ord <= 8);
         let ours = initiator.handle_reply(&reply);
-        assert!(!matches!(ours, Ok(Reply::Rejected { .. })), "an acceptance that reads otherwise");
+        assert!(
+            !matches!(ours, Ok(MpaReply::Rejected { .. })),
+            "an acceptance that reads otherwise"
+        );
     }
 }
 
@@ -37,7 +40,7 @@ pub fn deframe(data: &[u8]) {
 type Outcome = (Vec<Vec<u8>>, u64, Option<RxFault<()>>);
 
 fn receive(agreed: &Agreed, octets: &[u8], part: usize) -> Outcome {
-    let mut stream = Stream::new(Role::Responder, agreed);
+    let mut stream = MpaStream::new(MpaRole::Responder, agreed);
     let mut sink = Sink::default();
     let mut start = 0;
     for end in (part..octets.len()).step_by(part).chain([octets.len()]) {

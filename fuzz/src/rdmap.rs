@@ -6,14 +6,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use weft_rdmap::{Config, Fault, Lower, Role, Rtr, RxPort, Stream, TxPort};
+use weft_rdmap::{
+    LlpKind, RdmapStream, Role, RtrMessage, RxPort, StreamConfig, StreamFault, TxPort,
+};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionSpec};
 use weft_verbs::{
     Access, AsyncQueue, Cq, Pd, Qp, QpCap, QpInit, QpState, QpType, RecvWr, RegionTable, SendFlags,
     SendOp, SendWr, Sge, Wake, Wc, WcOpcode, WcStatus,
 };
-use weft_wire::ddp::Header;
+use weft_wire::ddp::DdpHeader;
 use weft_wire::llp::{Gather, Piece, Placed, UlpduSink, UlpduSource};
 
 /// Bytes of each region, and of what lies between two.
@@ -89,8 +91,8 @@ struct Victim {
     memory: Vec<u64>,
     qp: Arc<Qp>,
     cq: Arc<Cq>,
-    stream: Stream,
-    lower: Lower,
+    stream: RdmapStream,
+    lower: LlpKind,
     /// Segments that have arrived and wait, by number.
     held: BTreeMap<u64, Vec<u8>>,
     /// Those from the frontier on that are placed.
@@ -103,8 +105,8 @@ struct Victim {
 
 impl Victim {
     fn new(mode: u8) -> Self {
-        let lower = if mode & SHUTTLE != 0 { Lower::Shuttle } else { Lower::Mpa };
-        let unreliable = mode & UNRELIABLE != 0 && lower == Lower::Shuttle;
+        let lower = if mode & SHUTTLE != 0 { LlpKind::Shuttle } else { LlpKind::Mpa };
+        let unreliable = mode & UNRELIABLE != 0 && lower == LlpKind::Shuttle;
         let role = if mode & INITIATOR != 0 { Role::Initiator } else { Role::Responder };
         let (pd, other) = (Arc::new(Pd::new(1)), Arc::new(Pd::new(2)));
         let regions = Arc::new(RegionTable::new());
@@ -128,14 +130,14 @@ impl Victim {
             assert_eq!(regions.register(&spec, || key_of(region)), Ok(key_of(region)));
         }
         let (qp, cq) = queue_pair(if unreliable { QpType::Uc } else { QpType::Rc }, &pd, regions);
-        let rtr = (lower == Lower::Mpa).then_some(Rtr::Write);
+        let rtr = (lower == LlpKind::Mpa).then_some(RtrMessage::Write);
         let confirm = mode & CONFIRM != 0 && !unreliable;
-        let config = Config { lower, role, rtr, ird: 4, ord: 4, confirm };
+        let config = StreamConfig { lower, role, rtr, ird: 4, ord: 4, confirm };
         let mut victim = Self {
             memory,
             qp,
             cq,
-            stream: Stream::new(config),
+            stream: RdmapStream::new(config),
             lower,
             held: BTreeMap::new(),
             placed: BTreeSet::new(),
@@ -184,13 +186,13 @@ impl Victim {
 
     /// A segment arrives `ahead` of the first that is missing.
     fn arrive(&mut self, ahead: u64, ulpdu: &[u8]) {
-        let ahead = if self.lower == Lower::Mpa { 0 } else { ahead };
+        let ahead = if self.lower == LlpKind::Mpa { 0 } else { ahead };
         let seq = self.frontier + ahead;
         // Over MPA nothing arrives while a message waits for its receive.
         if self.placed.contains(&seq) || self.held.contains_key(&seq) {
             return self.proceed();
         }
-        let tail = Header::parse(ulpdu).map_or(true, |(header, _)| header.last());
+        let tail = DdpHeader::parse(ulpdu).map_or(true, |(header, _)| header.last());
         if ahead > 0 && tail {
             self.held.insert(seq, ulpdu.to_vec());
             return;
@@ -260,7 +262,7 @@ impl Victim {
         }
     }
 
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: StreamFault) {
         self.stream.fail(&self.qp, fault);
         assert_eq!(self.qp.state(), QpState::Err);
     }
@@ -269,7 +271,7 @@ impl Victim {
     fn end(mut self) {
         self.transmit();
         self.count();
-        self.fail(Fault::Closed);
+        self.fail(StreamFault::Closed);
         self.count();
         assert_eq!(self.posted, self.completed, "each request completes");
         let words = REGION_BYTES / 8;

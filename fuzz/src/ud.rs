@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use weft_rnic::shuttle::{AddressPair, Key, Opener, Route, Sealer};
-use weft_rnic::wire::datagram::{Cipher, Header, ROUTE_LEN};
-use weft_rnic::{Conn, Device, Event, Input, UdConfig, UdPolicy, UdQp};
+use weft_rnic::wire::datagram::{Cipher, DatagramHeader, ROUTE_LEN};
+use weft_rnic::{Conn, ConnEvent, Input, RdmaDevice, UdConfig, UdPolicy, UdQp};
 use weft_verbs::limits::ROCE;
 use weft_verbs::mr::{Backing, RegionSpec};
 use weft_verbs::{
@@ -100,18 +100,20 @@ pub fn datagrams(data: &[u8]) {
         if consumed == 0 {
             break;
         }
-        let header = Header::parse(datagram).map(|(header, _)| header);
+        let header = DatagramHeader::parse(datagram).map(|(header, _)| header);
         wanted += usize::from(header.is_some_and(|h| (h.to, h.qkey) == (NUMBER, QKEY)));
     }
     let events = std::iter::from_fn(|| conn.poll_event());
-    assert!(events.into_iter().all(|e| matches!(e, Event::Dropped(_) | Event::Notice { .. })));
+    assert!(
+        events.into_iter().all(|e| matches!(e, ConnEvent::Dropped(_) | ConnEvent::Notice { .. }))
+    );
     check(&cq, (!sealed).then_some(if flags & SHUT == 0 { wanted } else { 0 }));
     assert_eq!(memory[guard], u64::MAX, "written behind the last receive");
 }
 
 /// A queue pair with receives into `memory`, and where they complete.
 fn queue_pair(memory: &[u64]) -> (Arc<Qp>, Arc<Cq>) {
-    let device = Device::new(&ROCE, Box::new(|| 0x5a5a_1234));
+    let device = RdmaDevice::new(&ROCE, Box::new(|| 0x5a5a_1234));
     let pd = device.alloc_pd();
     let events = AsyncQueue::new(Box::new(Silent));
     let cq = Arc::new(Cq::new(64, None, Arc::clone(&events), 1));

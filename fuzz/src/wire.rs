@@ -1,9 +1,9 @@
 //! Any octets as each header: no panic, and what parses is encoded to octets that parse to the
 //! same value.
 
-use weft_wire::ddp::Header;
+use weft_wire::ddp::DdpHeader;
 use weft_wire::mpa::{Enhanced, StartFrame, StartKind};
-use weft_wire::rdmap::{AtomicRequest, AtomicResponse, Control, ImmediateData, ReadRequest};
+use weft_wire::rdmap::{AtomicRequest, AtomicResponse, ImmediateData, RdmapControl, ReadRequest};
 use weft_wire::terminate::{Terminate, TerminateCode, TerminatePhase};
 use weft_wire::{datagram, iwpm, sdp};
 
@@ -26,16 +26,16 @@ pub fn start_frame(data: &[u8]) {
 
 /// `data` as a ULPDU, and what follows its DDP header as every kind of message.
 pub fn segment(data: &[u8]) {
-    let Ok((header, rest)) = Header::parse(data) else { return };
+    let Ok((header, rest)) = DdpHeader::parse(data) else { return };
     let bytes = match header {
-        Header::Tagged(tagged) => tagged.to_bytes().to_vec(),
-        Header::Untagged(untagged) => untagged.to_bytes().to_vec(),
+        DdpHeader::Tagged(tagged) => tagged.to_bytes().to_vec(),
+        DdpHeader::Untagged(untagged) => untagged.to_bytes().to_vec(),
     };
-    assert_eq!(Header::parse(&bytes), Ok((header, &[][..])));
+    assert_eq!(DdpHeader::parse(&bytes), Ok((header, &[][..])));
     assert_eq!(bytes.len() + rest.len(), data.len());
     if let Ok(opcode) = header.opcode() {
-        assert_eq!(Control::parse(opcode.control()).opcode, Ok(opcode));
-        assert_eq!(opcode.is_tagged(), matches!(header, Header::Tagged(_)));
+        assert_eq!(RdmapControl::parse(opcode.control()).opcode, Ok(opcode));
+        assert_eq!(opcode.is_tagged(), matches!(header, DdpHeader::Tagged(_)));
     }
     if let Ok(request) = ReadRequest::parse(rest) {
         assert_eq!(request.to_bytes(), rest[..28]);
@@ -78,10 +78,10 @@ pub fn sdp(data: &[u8]) {
 
 /// `data` as a message of the port mapper.
 pub fn iwpm(data: &[u8]) {
-    let Ok(message) = iwpm::Message::parse(data) else { return };
+    let Ok(message) = iwpm::IwpmMessage::parse(data) else { return };
     let mut bytes = Vec::new();
     message.encode(&mut bytes);
-    assert_eq!(iwpm::Message::parse(&bytes), Ok(message));
+    assert_eq!(iwpm::IwpmMessage::parse(&bytes), Ok(message));
 }
 
 /// `data` as a datagram between queue pairs.
@@ -89,8 +89,8 @@ pub fn datagram(data: &[u8]) {
     if let Some(notice) = datagram::Notice::parse(data) {
         assert_eq!(notice.to_bytes(), data);
     }
-    let Some((header, payload)) = datagram::Header::parse(data) else { return };
+    let Some((header, payload)) = datagram::DatagramHeader::parse(data) else { return };
     assert_eq!(header.len() + payload.len(), data.len());
     let again = [&header.to_bytes()[..header.len()], payload].concat();
-    assert_eq!(datagram::Header::parse(&again), Some((header, payload)));
+    assert_eq!(datagram::DatagramHeader::parse(&again), Some((header, payload)));
 }

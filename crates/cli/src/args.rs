@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
-use weft_fault::Plan;
+use weft_fault::FaultPlan;
 
 /// RDMA over any IP network, in user space.
 #[derive(Debug, Parser)]
@@ -89,8 +89,8 @@ pub struct RunOptions {
     ///
     /// May be given several times, or several faults with `;` between them. The seed that chance
     /// follows from is printed on stderr; `seed=N` repeats it. docs/faults.md has them all.
-    #[arg(long, value_name = "FAULT", value_parser = Plan::parse)]
-    pub fault: Vec<Plan>,
+    #[arg(long, value_name = "FAULT", value_parser = FaultPlan::parse)]
+    pub fault: Vec<FaultPlan>,
 
     /// Fail with status 123 if CMD succeeds and no RDMA operation ran
     #[arg(long)]

@@ -9,7 +9,7 @@ use std::io::Write as _;
 
 use serde::Serialize;
 use weft_host::capability::{Capabilities, capabilities};
-use weft_host::{Devices, Host, Personality};
+use weft_host::{DeviceKind, Devices, Host};
 
 use crate::args::Info;
 
@@ -51,7 +51,7 @@ pub fn main(options: &Info) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn to_json(devices: &Devices, layers: &[(Personality, Capabilities)]) -> anyhow::Result<String> {
+fn to_json(devices: &Devices, layers: &[(DeviceKind, Capabilities)]) -> anyhow::Result<String> {
     let layers: Vec<_> = layers
         .iter()
         .map(|(personality, capabilities)| Layer {
@@ -69,7 +69,7 @@ fn to_json(devices: &Devices, layers: &[(Personality, Capabilities)]) -> anyhow:
 }
 
 /// A heading for each layer, and a line for each component.
-fn to_text(devices: &Devices, layers: &[(Personality, Capabilities)]) -> String {
+fn to_text(devices: &Devices, layers: &[(DeviceKind, Capabilities)]) -> String {
     let mut text = String::new();
     for (personality, capabilities) in layers {
         let gap = if text.is_empty() { "" } else { "\n" };

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result};
-use weft_fault::Plan;
+use weft_fault::FaultPlan;
 use weft_net::secrecy::read_key;
 
 use crate::args::{Level, RunOptions};
@@ -75,7 +75,7 @@ fn plan_faults(options: &RunOptions, environment: &mut Environment) {
     if options.fault.is_empty() {
         return;
     }
-    let mut plan = Plan::default();
+    let mut plan = FaultPlan::default();
     options.fault.iter().cloned().for_each(|more| plan.add(more));
     let plan = plan.seeded(RandomState::new().hash_one(0) >> SEED_SHIFT);
     // Without a stderr the seed is lost, and nothing else.

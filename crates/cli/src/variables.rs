@@ -4,7 +4,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use weft_fault::Plan;
+use weft_fault::FaultPlan;
 
 /// A variable that Weft reads.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ fn warning(name: &OsStr, value: &OsStr) -> Option<String> {
     let wanted = match known.values {
         AllowedValues::OneOf(values) if !values.contains(&text.as_ref()) => values.join(", "),
         AllowedValues::Number if text.parse::<u64>().is_err() => String::from("a number"),
-        AllowedValues::Plan => match Plan::parse(&text) {
+        AllowedValues::Plan => match FaultPlan::parse(&text) {
             Ok(_) => return None,
             Err(error) => return Some(format!("{name} is ignored: {error}")),
         },

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use weft_host::tally::{self, Tally, Totals, Work};
+use weft_host::tally::{self, DeviceWork, Tally, Totals};
 
 use crate::args::RunOptions;
 use crate::run::Environment;
@@ -77,7 +77,7 @@ impl Watch {
                 sys::die_of(signal);
                 128_u8.wrapping_add(signal as u8)
             }
-            ChildExit::Status(0) if traffic && !totals.0.iter().any(Work::is_traffic) => {
+            ChildExit::Status(0) if traffic && !totals.0.iter().any(DeviceWork::is_traffic) => {
                 say(&idle(&totals));
                 NO_TRAFFIC
             }
@@ -99,11 +99,11 @@ fn is_line_usual(environment: &Environment) -> bool {
 fn summary(totals: &Totals, names: &[String; 2]) -> String {
     let mut line = String::new();
     for (work, name) in totals.0.iter().zip(names) {
-        if *work == Work::default() {
+        if *work == DeviceWork::default() {
             continue;
         }
         let gap = if line.is_empty() { "" } else { "; " };
-        let Work { connections, operations, octets_out, octets_in, .. } = work;
+        let DeviceWork { connections, operations, octets_out, octets_in, .. } = work;
         let plural = if *connections == 1 { "" } else { "s" };
         let operation = if *operations == 1 { "operation" } else { "operations" };
         let _ = write!(
@@ -117,7 +117,7 @@ fn summary(totals: &Totals, names: &[String; 2]) -> String {
 
 /// Why there was no traffic, as far as the tally knows.
 fn idle(totals: &Totals) -> String {
-    let any = |number: fn(&Work) -> u64| totals.0.iter().any(|work| number(work) > 0);
+    let any = |number: fn(&DeviceWork) -> u64| totals.0.iter().any(|work| number(work) > 0);
     let how_far = if any(|work| work.connections) {
         "connections were made, and nothing was sent over them"
     } else if any(|work| work.contexts) {
@@ -137,20 +137,20 @@ fn say(text: &str) {
 mod tests {
     use super::*;
 
-    const NONE: Work =
-        Work { contexts: 0, connections: 0, operations: 0, octets_out: 0, octets_in: 0 };
+    const NONE: DeviceWork =
+        DeviceWork { contexts: 0, connections: 0, operations: 0, octets_out: 0, octets_in: 0 };
 
-    fn said(adapter: Work, rnic: Work) -> String {
+    fn said(adapter: DeviceWork, rnic: DeviceWork) -> String {
         summary(&Totals([adapter, rnic]), &["weft0".into(), "weft_iw0".into()])
     }
 
     #[test]
     fn the_line_names_what_was_used() {
         assert_eq!(said(NONE, NONE), "no RDMA device was opened");
-        let rnic = Work { connections: 2, operations: 1, octets_out: 64, ..NONE };
+        let rnic = DeviceWork { connections: 2, operations: 1, octets_out: 64, ..NONE };
         let words = "weft_iw0: 2 connections, 1 operation, 64 bytes sent, 0 bytes received";
         assert_eq!(said(NONE, rnic), words);
-        let adapter = Work { contexts: 1, connections: 1, ..NONE };
+        let adapter = DeviceWork { contexts: 1, connections: 1, ..NONE };
         let both = said(adapter, rnic);
         let words = "weft0: 1 connection, 0 operations, 0 bytes sent, 0 bytes received; weft_iw0: ";
         assert!(both.starts_with(words), "{both}");
@@ -160,8 +160,8 @@ mod tests {
     fn an_idle_run_says_how_far_it_came() {
         let adapter = |work| idle(&Totals([work, NONE]));
         assert!(adapter(NONE).contains("weft doctor"));
-        assert!(adapter(Work { contexts: 1, ..NONE }).contains("no connection was made"));
-        let linked = Work { contexts: 1, connections: 1, ..NONE };
+        assert!(adapter(DeviceWork { contexts: 1, ..NONE }).contains("no connection was made"));
+        let linked = DeviceWork { contexts: 1, connections: 1, ..NONE };
         assert!(adapter(linked).contains("nothing was sent"));
     }
 }

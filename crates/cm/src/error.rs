@@ -1,22 +1,22 @@
-//! Errors by origin: [`Misuse`] is the caller's and becomes an errno at once; [`Failure`] is the
+//! Errors by origin: [`CmMisuse`] is the caller's and becomes an errno at once; [`Failure`] is the
 //! network's or the peer's and becomes the status of an event.
 
 use thiserror::Error;
 
 use crate::event::EventKind;
-use crate::param::Manner;
-use crate::state::{Command, State};
+use crate::param::CmConvention;
+use crate::state::{CmCommand, CmState};
 
 /// Error of the caller; nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Misuse {
+pub enum CmMisuse {
     /// The command does not fit the state of the id.
     #[error("{command:?} does not fit an id that is {state:?}")]
     WrongState {
         /// Value asked for.
-        command: Command,
+        command: CmCommand,
         /// State of the id.
-        state: State,
+        state: CmState,
     },
     /// More private data than every peer can take.
     #[error("{0} octets of private data, of which 251 can be sent")]
@@ -31,7 +31,7 @@ pub enum Misuse {
     },
 }
 
-impl Misuse {
+impl CmMisuse {
     /// The errno of the call that failed.
     pub fn errno(&self) -> i32 {
         EINVAL
@@ -93,9 +93,9 @@ impl Failure {
     }
 
     /// The status of the event, where InfiniBand has a reason for it: nobody listens.
-    pub(crate) fn status_in(self, manner: Manner) -> i32 {
+    pub(crate) fn status_in(self, manner: CmConvention) -> i32 {
         match (manner, self) {
-            (Manner::InfiniBand, Failure::Refused) => REASON_NOBODY_LISTENS,
+            (CmConvention::InfiniBand, Failure::Refused) => REASON_NOBODY_LISTENS,
             _ => self.status(),
         }
     }

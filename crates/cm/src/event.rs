@@ -1,7 +1,7 @@
 //! Events, numbered and signed as librdmacm's users expect them.
 
 use crate::error::Failure;
-use crate::param::{Manner, Terms};
+use crate::param::{CmConvention, QpTerms};
 
 /// Kind of event; the values of `enum rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ pub enum EventKind {
 
 /// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct CmEvent {
     /// Kind of event.
     pub kind: EventKind,
     /// 0, a negative errno, or in InfiniBand's manner the reason of a rejection; one of `EAI_*` in
@@ -66,32 +66,32 @@ pub struct Event {
     /// Private data of the peer; at most 512 bytes (RFC 5044, section 7.1.1).
     pub private_data: Vec<u8>,
     /// The peer's queue pair properties.
-    pub terms: Terms,
+    pub terms: QpTerms,
     /// Argument of the application in an [`EventKind::User`].
     pub arg: u64,
 }
 
-impl Event {
+impl CmEvent {
     /// An event without further information.
-    pub fn plain(kind: EventKind) -> Event {
-        Event {
+    pub fn plain(kind: EventKind) -> CmEvent {
+        CmEvent {
             kind,
             status: 0,
             responder_resources: 0,
             initiator_depth: 0,
             private_data: Vec::new(),
-            terms: Terms::default(),
+            terms: QpTerms::default(),
             arg: 0,
         }
     }
 
     /// An event with a failure's status.
-    pub fn failed(kind: EventKind, failure: Failure) -> Event {
-        Event { status: failure.status(), ..Event::plain(kind) }
+    pub fn failed(kind: EventKind, failure: Failure) -> CmEvent {
+        CmEvent { status: failure.status(), ..CmEvent::plain(kind) }
     }
 
     /// The event that reports the failure of a connection attempt.
-    pub fn unconnected(manner: Manner, failure: Failure) -> Event {
-        Event { status: failure.status_in(manner), ..Event::plain(failure.event_kind()) }
+    pub fn unconnected(manner: CmConvention, failure: Failure) -> CmEvent {
+        CmEvent { status: failure.status_in(manner), ..CmEvent::plain(failure.event_kind()) }
     }
 }

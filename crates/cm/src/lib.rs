@@ -1,15 +1,15 @@
 //! The rdma-cm state machines, for connections over whatever the device has below it.
 //!
-//! One [`Id`] is what librdmacm calls an `rdma_cm_id`: it is bound, it resolves, it listens or
-//! connects, it accepts or rejects, it is disconnected. Nothing here opens a socket or waits: the
-//! caller does what a command asks for and reports the outcome by a `handle_*` method.
+//! One [`IdMachine`] is what librdmacm calls an `rdma_cm_id`: it is bound, it resolves, it listens
+//! or connects, it accepts or rejects, it is disconnected. Nothing here opens a socket or waits:
+//! the caller does what a command asks for and reports the outcome by a `handle_*` method.
 //!
 //! Invariant: a command that returns an error has changed nothing, and each connection that was
 //! reported as established is reported as disconnected exactly once.
 //!
-//! Order of calls: [`Id::may`] before doing what a command needs from the operating system, the
-//! command itself once that has worked, `handle_*` as outcomes arrive, and [`Id::poll_event`]
-//! until it is empty after each of these.
+//! Order of calls: [`IdMachine::may`] before doing what a command needs from the operating system,
+//! the command itself once that has worked, `handle_*` as outcomes arrive, and
+//! [`IdMachine::poll_event`] until it is empty after each of these.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -22,8 +22,10 @@ mod id;
 mod param;
 mod state;
 
-pub use error::{Failure, Misuse};
-pub use event::{Event, EventKind};
-pub use id::{Close, Id};
-pub use param::{ConnParam, DEPTH_DEVICE_MAX, Depths, Device, Manner, PRIVATE_DATA_MAX, Terms};
-pub use state::{Command, State};
+pub use error::{CmMisuse, Failure};
+pub use event::{CmEvent, EventKind};
+pub use id::{Close, IdMachine};
+pub use param::{
+    CmConvention, ConnParam, DEPTH_DEVICE_MAX, Depths, DeviceProperties, PRIVATE_DATA_MAX, QpTerms,
+};
+pub use state::{CmCommand, CmState};

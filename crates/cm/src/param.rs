@@ -1,7 +1,7 @@
 //! Connection parameters: how they are checked, what "all the device has" means, and how the two
 //! sides' numbers cross over.
 
-use crate::error::Misuse;
+use crate::error::CmMisuse;
 
 /// In a [`ConnParam`], as many as the device has.
 pub const DEPTH_DEVICE_MAX: u8 = 0xFF;
@@ -21,7 +21,7 @@ pub struct Depths {
 
 /// Conventions of an id: which events it raises, and what their status means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Manner {
+pub enum CmConvention {
     /// iWARP, where the status of an event is an errno.
     #[default]
     Iwarp,
@@ -31,17 +31,17 @@ pub enum Manner {
 
 /// Properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct DeviceProperties {
     /// Largest depths.
     pub depths: Depths,
     /// Conventions of its events.
-    pub manner: Manner,
+    pub manner: CmConvention,
 }
 
 /// Properties of a queue pair told to the peer's application; nothing here depends on them, and
 /// iWARP does not carry them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct QpTerms {
     /// Number of the queue pair; 0 if it is not known.
     pub qp_num: u32,
     /// Key of a queue pair that takes datagrams.
@@ -66,7 +66,7 @@ pub struct ConnParam {
     /// Private data, at most [`PRIVATE_DATA_MAX`] bytes.
     pub private_data: Vec<u8>,
     /// Properties of this side's queue pair.
-    pub terms: Terms,
+    pub terms: QpTerms,
 }
 
 impl ConnParam {
@@ -83,7 +83,7 @@ impl ConnParam {
     ///
     /// # Errors
     /// [`Misuse::PrivateDataTooLong`], [`Misuse::DepthTooLarge`].
-    pub fn check(&self, device: Depths) -> Result<(), Misuse> {
+    pub fn check(&self, device: Depths) -> Result<(), CmMisuse> {
         check_private_data(&self.private_data)?;
         check_depth(self.responder_resources, device.ird)?;
         check_depth(self.initiator_depth, device.ord)
@@ -102,16 +102,16 @@ impl ConnParam {
 ///
 /// # Errors
 /// [`Misuse::PrivateDataTooLong`].
-pub(crate) fn check_private_data(data: &[u8]) -> Result<(), Misuse> {
+pub(crate) fn check_private_data(data: &[u8]) -> Result<(), CmMisuse> {
     if data.len() > PRIVATE_DATA_MAX {
-        return Err(Misuse::PrivateDataTooLong(data.len()));
+        return Err(CmMisuse::PrivateDataTooLong(data.len()));
     }
     Ok(())
 }
 
-fn check_depth(asked: u8, device: u16) -> Result<(), Misuse> {
+fn check_depth(asked: u8, device: u16) -> Result<(), CmMisuse> {
     if asked != DEPTH_DEVICE_MAX && u16::from(asked) > device {
-        return Err(Misuse::DepthTooLarge { asked, device });
+        return Err(CmMisuse::DepthTooLarge { asked, device });
     }
     Ok(())
 }
@@ -165,7 +165,7 @@ mod tests {
     fn private_data_ends_at_251_octets() {
         let param = |len| ConnParam { private_data: vec![7; len], ..ConnParam::default() };
         assert_eq!(param(251).check(DEVICE), Ok(()));
-        assert_eq!(param(252).check(DEVICE), Err(Misuse::PrivateDataTooLong(252)));
+        assert_eq!(param(252).check(DEVICE), Err(CmMisuse::PrivateDataTooLong(252)));
     }
 
     #[test]

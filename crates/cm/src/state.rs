@@ -1,10 +1,10 @@
 //! The states of an id and the only transitions between them.
 
-use crate::error::Misuse;
+use crate::error::CmMisuse;
 
 /// State of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum CmState {
     /// After creation.
     Idle,
     /// Has a local address.
@@ -37,7 +37,7 @@ pub enum State {
 
 /// Command of the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
+pub enum CmCommand {
     /// Take a local address.
     Bind,
     /// Let peers connect.
@@ -62,7 +62,7 @@ pub enum Command {
 
 /// Outcome reported by the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
+pub(crate) enum NetworkOutcome {
     /// The address was found.
     AddrFound,
     /// The lookup failed.
@@ -81,50 +81,52 @@ pub(crate) enum Outcome {
     LinkDown,
 }
 
-impl State {
+impl CmState {
     /// The state after a command.
     ///
     /// # Errors
     /// [`Misuse::WrongState`] where the command does not fit.
-    pub(crate) fn command(self, command: Command) -> Result<State, Misuse> {
-        use State::*;
+    pub(crate) fn command(self, command: CmCommand) -> Result<CmState, CmMisuse> {
+        use CmState::*;
         let next = match (command, self) {
-            (Command::Bind, Idle) => AddrBound,
-            (Command::Listen, Idle | AddrBound) => Listening,
-            (Command::ResolveAddr, Idle | AddrBound) => AddrQuery,
-            (Command::ResolveRoute, AddrResolved) => RouteQuery,
-            (Command::Connect, RouteResolved) => Connecting,
-            (Command::Accept, ConnectRequest) => Accepting,
-            (Command::Reject, ConnectRequest) => Closed,
-            (Command::Establish, Answered) => Connected,
-            (Command::Disconnect, Answered | Connected | Disconnecting) => Disconnecting,
+            (CmCommand::Bind, Idle) => AddrBound,
+            (CmCommand::Listen, Idle | AddrBound) => Listening,
+            (CmCommand::ResolveAddr, Idle | AddrBound) => AddrQuery,
+            (CmCommand::ResolveRoute, AddrResolved) => RouteQuery,
+            (CmCommand::Connect, RouteResolved) => Connecting,
+            (CmCommand::Accept, ConnectRequest) => Accepting,
+            (CmCommand::Reject, ConnectRequest) => Closed,
+            (CmCommand::Establish, Answered) => Connected,
+            (CmCommand::Disconnect, Answered | Connected | Disconnecting) => Disconnecting,
             // Nothing is established yet, or no longer: there is only an attempt to give up.
-            (Command::Disconnect, Connecting | ConnectRequest | Accepting | Closed) => Closed,
-            (Command::Notify, state) if state.has_peer() => state,
-            (command, state) => return Err(Misuse::WrongState { command, state }),
+            (CmCommand::Disconnect, Connecting | ConnectRequest | Accepting | Closed) => Closed,
+            (CmCommand::Notify, state) if state.has_peer() => state,
+            (command, state) => return Err(CmMisuse::WrongState { command, state }),
         };
         Ok(next)
     }
 
     /// The state after a report, or nothing where the report comes too late to matter.
-    pub(crate) fn outcome(self, outcome: Outcome) -> Option<State> {
-        use State::*;
+    pub(crate) fn outcome(self, outcome: NetworkOutcome) -> Option<CmState> {
+        use CmState::*;
         match (outcome, self) {
-            (Outcome::AddrFound, AddrQuery) => Some(AddrResolved),
-            (Outcome::AddrMissing, AddrQuery) => Some(AddrBound),
-            (Outcome::RouteFound, RouteQuery) => Some(RouteResolved),
-            (Outcome::RouteMissing, RouteQuery) => Some(AddrResolved),
-            (Outcome::Answered, Connecting) => Some(Answered),
-            (Outcome::LinkUp, Connecting | Accepting) => Some(Connected),
-            (Outcome::LinkFailed, Connecting | Accepting) => Some(Closed),
-            (Outcome::LinkDown, Accepting | Answered | Connected | Disconnecting) => Some(Closed),
+            (NetworkOutcome::AddrFound, AddrQuery) => Some(AddrResolved),
+            (NetworkOutcome::AddrMissing, AddrQuery) => Some(AddrBound),
+            (NetworkOutcome::RouteFound, RouteQuery) => Some(RouteResolved),
+            (NetworkOutcome::RouteMissing, RouteQuery) => Some(AddrResolved),
+            (NetworkOutcome::Answered, Connecting) => Some(Answered),
+            (NetworkOutcome::LinkUp, Connecting | Accepting) => Some(Connected),
+            (NetworkOutcome::LinkFailed, Connecting | Accepting) => Some(Closed),
+            (NetworkOutcome::LinkDown, Accepting | Answered | Connected | Disconnecting) => {
+                Some(Closed)
+            }
             _ => None,
         }
     }
 
     /// Whether there is, or was, a peer at the other end.
     pub fn has_peer(self) -> bool {
-        use State::*;
+        use CmState::*;
         let before = matches!(
             self,
             Idle | AddrBound | AddrQuery | AddrResolved | RouteQuery | RouteResolved | Listening
@@ -135,10 +137,10 @@ impl State {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::State::*;
+    use super::CmState::*;
     use super::*;
 
-    pub(crate) const STATES: [State; 14] = [
+    pub(crate) const STATES: [CmState; 14] = [
         Idle,
         AddrBound,
         AddrQuery,
@@ -155,35 +157,35 @@ pub(crate) mod tests {
         Closed,
     ];
 
-    pub(crate) const COMMANDS: [Command; 10] = [
-        Command::Bind,
-        Command::Listen,
-        Command::ResolveAddr,
-        Command::ResolveRoute,
-        Command::Connect,
-        Command::Accept,
-        Command::Reject,
-        Command::Disconnect,
-        Command::Establish,
-        Command::Notify,
+    pub(crate) const COMMANDS: [CmCommand; 10] = [
+        CmCommand::Bind,
+        CmCommand::Listen,
+        CmCommand::ResolveAddr,
+        CmCommand::ResolveRoute,
+        CmCommand::Connect,
+        CmCommand::Accept,
+        CmCommand::Reject,
+        CmCommand::Disconnect,
+        CmCommand::Establish,
+        CmCommand::Notify,
     ];
 
     /// One row per command, one letter per state in the order of `STATES`: the state it leads to,
     /// or `.` where the command is refused.
-    const TABLE: [(Command, &str); 10] = [
-        (Command::Bind, "b............."),
-        (Command::Listen, "ll............"),
-        (Command::ResolveAddr, "qq............"),
-        (Command::ResolveRoute, "...u.........."),
-        (Command::Connect, ".....c........"),
-        (Command::Accept, "........a....."),
-        (Command::Reject, "........x....."),
-        (Command::Disconnect, ".......xxxdddx"),
-        (Command::Establish, "..........e..."),
-        (Command::Notify, ".......crawedx"),
+    const TABLE: [(CmCommand, &str); 10] = [
+        (CmCommand::Bind, "b............."),
+        (CmCommand::Listen, "ll............"),
+        (CmCommand::ResolveAddr, "qq............"),
+        (CmCommand::ResolveRoute, "...u.........."),
+        (CmCommand::Connect, ".....c........"),
+        (CmCommand::Accept, "........a....."),
+        (CmCommand::Reject, "........x....."),
+        (CmCommand::Disconnect, ".......xxxdddx"),
+        (CmCommand::Establish, "..........e..."),
+        (CmCommand::Notify, ".......crawedx"),
     ];
 
-    fn named(letter: char) -> Option<State> {
+    fn named(letter: char) -> Option<CmState> {
         let state = match letter {
             'b' => AddrBound,
             'l' => Listening,
@@ -207,7 +209,7 @@ pub(crate) mod tests {
         for (command, row) in TABLE {
             assert_eq!(row.len(), STATES.len());
             for (state, letter) in STATES.into_iter().zip(row.chars()) {
-                let expected = named(letter).ok_or(Misuse::WrongState { command, state });
+                let expected = named(letter).ok_or(CmMisuse::WrongState { command, state });
                 assert_eq!(state.command(command), expected, "{command:?} in {state:?}");
             }
         }
@@ -215,12 +217,14 @@ pub(crate) mod tests {
 
     #[test]
     fn a_late_report_changes_nothing() {
-        for outcome in [Outcome::LinkUp, Outcome::LinkFailed, Outcome::LinkDown] {
+        for outcome in
+            [NetworkOutcome::LinkUp, NetworkOutcome::LinkFailed, NetworkOutcome::LinkDown]
+        {
             assert_eq!(Closed.outcome(outcome), None);
             assert_eq!(Idle.outcome(outcome), None);
             assert_eq!(Listening.outcome(outcome), None);
         }
-        assert_eq!(Connected.outcome(Outcome::LinkUp), None);
-        assert_eq!(Disconnecting.outcome(Outcome::LinkUp), None);
+        assert_eq!(Connected.outcome(NetworkOutcome::LinkUp), None);
+        assert_eq!(Disconnecting.outcome(NetworkOutcome::LinkUp), None);
     }
 }

@@ -2,9 +2,13 @@
 //! outcome per attempt, one end per beginning, nothing after the end.
 
 use proptest::prelude::*;
-use weft_cm::{ConnParam, Depths, Device, Event, EventKind, Failure, Id, Manner, State, Terms};
+use weft_cm::{
+    CmConvention, CmEvent, CmState, ConnParam, Depths, DeviceProperties, EventKind, Failure,
+    IdMachine, QpTerms,
+};
 
-const DEVICE: Device = Device { depths: Depths { ird: 16, ord: 16 }, manner: Manner::Iwarp };
+const DEVICE: DeviceProperties =
+    DeviceProperties { depths: Depths { ird: 16, ord: 16 }, manner: CmConvention::Iwarp };
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -47,7 +51,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn apply(id: &mut Id, op: &Op) {
+fn apply(id: &mut IdMachine, op: &Op) {
     let param = |ird: u8, ord: u8| ConnParam {
         responder_resources: ird,
         initiator_depth: ord,
@@ -73,7 +77,7 @@ fn apply(id: &mut Id, op: &Op) {
         Op::AddrDone(found) => id.handle_addr(outcome(found)),
         Op::RouteDone(found) => id.handle_route(outcome(found)),
         Op::Agreed(ird, ord) => id.handle_agreed(Depths { ird, ord }),
-        Op::LinkUp => id.handle_link_up(Vec::new(), Terms::default()),
+        Op::LinkUp => id.handle_link_up(Vec::new(), QpTerms::default()),
         Op::Rejected(ird, ord) => id.handle_rejected(Depths { ird, ord }, Vec::new()),
         Op::Failed(errno) => id.handle_failed(Failure::from_errno(errno)),
         Op::LinkDown => id.handle_link_down(),
@@ -94,7 +98,7 @@ struct Told {
 }
 
 impl Told {
-    fn check(&mut self, event: &Event) {
+    fn check(&mut self, event: &CmEvent) {
         assert!(event.status <= 0, "iWARP has no positive status: {event:?}");
         assert!(!self.disconnected, "after the end: {event:?}");
         match event.kind {
@@ -119,7 +123,7 @@ impl Told {
     }
 }
 
-fn live(mut id: Id, ops: &[Op]) {
+fn live(mut id: IdMachine, ops: &[Op]) {
     let mut told = Told::default();
     for op in ops {
         apply(&mut id, op);
@@ -127,8 +131,8 @@ fn live(mut id: Id, ops: &[Op]) {
             told.check(&event);
         }
         match id.state() {
-            State::Connected | State::Disconnecting => assert!(told.established),
-            State::Closed => assert_eq!(told.established, told.disconnected),
+            CmState::Connected | CmState::Disconnecting => assert!(told.established),
+            CmState::Closed => assert_eq!(told.established, told.disconnected),
             _ => assert!(!told.attempt_over),
         }
     }
@@ -137,7 +141,7 @@ fn live(mut id: Id, ops: &[Op]) {
 proptest! {
     #[test]
     fn an_application_can_rely_on_the_events(ops in prop::collection::vec(op(), 0..60)) {
-        live(Id::new(DEVICE), &ops);
+        live(IdMachine::new(DEVICE), &ops);
     }
 
     #[test]
@@ -146,13 +150,14 @@ proptest! {
         ord: u16,
         ops in prop::collection::vec(op(), 0..20),
     ) {
-        let mut id = Id::from_request(DEVICE, Depths { ird, ord }, Vec::new(), Terms::default());
+        let depths = Depths { ird, ord };
+        let mut id = IdMachine::from_request(DEVICE, depths, Vec::new(), QpTerms::default());
         let event = id.poll_event().expect("a request announces itself");
         let accept = Op::Accept(event.responder_resources, event.initiator_depth);
         apply(&mut id, &accept);
-        prop_assert_eq!(id.state(), State::Accepting);
+        prop_assert_eq!(id.state(), CmState::Accepting);
         let mut all = vec![accept];
         all.extend(ops);
-        live(Id::from_request(DEVICE, Depths { ird, ord }, Vec::new(), Terms::default()), &all);
+        live(IdMachine::from_request(DEVICE, depths, Vec::new(), QpTerms::default()), &all);
     }
 }

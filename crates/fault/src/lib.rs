@@ -1,15 +1,15 @@
 //! Faults on purpose: what is to go wrong, in words, and when it does.
 //!
-//! A [`Plan`] is read from a text such as `drop=1%; qp-error:after=1000; seed=7`; the library that
-//! the faults happen in asks it for the faults of one kind, and a [`Dice`] for what is left to
+//! A [`FaultPlan`] is read from a text such as `drop=1%; qp-error:after=1000; seed=7`; the library
+//! that the faults happen in asks it for the faults of one kind, and a [`Dice`] for what is left to
 //! chance.
 //!
 //! Invariant: what a dice says follows from the seed, the kind of the fault, the number of the
 //! object and how often it was asked, and from nothing else; so the same seed repeats a run as far
 //! as the program repeats itself.
 //!
-//! Order: [`Plan::parse`]; [`Plan::seeded`] if the text names no seed; then the faults, and
-//! [`Dice::new`] for each object.
+//! Order: [`FaultPlan::parse`]; [`FaultPlan::seeded`] if the text names no seed; then the faults,
+//! and [`Dice::new`] for each object.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -21,7 +21,7 @@ mod parse;
 mod word;
 
 pub use dice::Dice;
-pub use parse::{PlanError, forms};
+pub use parse::{FaultPlanError, forms};
 pub use weft_units::Share;
 
 use std::fmt;
@@ -30,18 +30,18 @@ use weft_units::show_time_exactly;
 
 /// What is to go wrong.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct FaultPlan {
     /// The faults, in the order of the text.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<PlannedFault>,
     /// What chance follows from, if the text says so.
     pub seed: Option<u64>,
 }
 
 /// One thing that is to go wrong.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
+pub struct PlannedFault {
     /// What.
-    pub kind: Kind,
+    pub kind: FaultKind,
     /// When.
     pub when: When,
     /// To which object of its kind, counted from 1 within a process; to each if nothing is said.
@@ -50,7 +50,7 @@ pub struct Fault {
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum FaultKind {
     /// A request of a queue pair ends with this `ibv_wc_status`, and the queue pair fails.
     QpError(Status),
     /// A message finds no receive posted, this often in a row.
@@ -60,9 +60,9 @@ pub enum Kind {
     /// The peer is not heard of again.
     PeerGone,
     /// A call of the verbs fails.
-    Call(Call),
+    Call(CallFault),
     /// A datagram is lost.
-    Drop(Share, Way),
+    Drop(Share, FaultDirection),
     /// An octet of what arrives is changed.
     Corrupt(Share),
     /// What arrives is later than it was.
@@ -87,7 +87,7 @@ pub enum When {
 
 /// Which datagrams a fault is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum FaultDirection {
     /// Those that arrive.
     In,
     /// Those that leave.
@@ -107,7 +107,7 @@ pub struct Status {
 
 /// A call of the verbs that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct CallFault {
     /// Which.
     pub verb: Verb,
     /// The error, as errno.h numbers it.
@@ -154,12 +154,12 @@ impl Verb {
     }
 }
 
-impl Plan {
+impl FaultPlan {
     /// Reads a plan; docs/faults.md has the grammar.
     ///
     /// # Errors
     /// With what is wrong, where, and what could stand there.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
+    pub fn parse(text: &str) -> Result<Self, FaultPlanError> {
         parse::plan(text)
     }
 
@@ -176,7 +176,7 @@ impl Plan {
     }
 }
 
-impl Fault {
+impl PlannedFault {
     /// Whether it is for the object `number`.
     pub fn is_for(&self, number: u32) -> bool {
         self.only.is_none_or(|only| only == number)
@@ -184,30 +184,33 @@ impl Fault {
 }
 
 /// A text that reads as the same plan.
-impl fmt::Display for Plan {
+impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seed = self.seed.map(|seed| format!("seed={seed}"));
-        let items: Vec<String> = self.faults.iter().map(Fault::to_string).chain(seed).collect();
+        let items: Vec<String> =
+            self.faults.iter().map(PlannedFault::to_string).chain(seed).collect();
         f.write_str(&items.join("; "))
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for PlannedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut settings = Vec::new();
         let head = match (self.kind, self.when) {
-            (Kind::QpError(_), When::Chance(share)) => format!("qp-error={share}"),
-            (Kind::QpError(_), _) => "qp-error".to_owned(),
-            (Kind::Rnr(times), _) => {
+            (FaultKind::QpError(_), When::Chance(share)) => format!("qp-error={share}"),
+            (FaultKind::QpError(_), _) => "qp-error".to_owned(),
+            (FaultKind::Rnr(times), _) => {
                 settings.push(times.to_string());
                 "rnr".to_owned()
             }
-            (Kind::CqOverflow, _) => "cq-overflow".to_owned(),
-            (Kind::PeerGone, _) => "peer-gone".to_owned(),
-            (Kind::Call(call), _) => format!("fail={}", call.verb.name()),
-            (Kind::Drop(share, _), _) => format!("drop={share}"),
-            (Kind::Corrupt(share), _) => format!("corrupt={share}"),
-            (Kind::Delay { delay_ns, .. }, _) => format!("delay={}", show_time_exactly(delay_ns)),
+            (FaultKind::CqOverflow, _) => "cq-overflow".to_owned(),
+            (FaultKind::PeerGone, _) => "peer-gone".to_owned(),
+            (FaultKind::Call(call), _) => format!("fail={}", call.verb.name()),
+            (FaultKind::Drop(share, _), _) => format!("drop={share}"),
+            (FaultKind::Corrupt(share), _) => format!("corrupt={share}"),
+            (FaultKind::Delay { delay_ns, .. }, _) => {
+                format!("delay={}", show_time_exactly(delay_ns))
+            }
         };
         match self.when {
             When::After(0) | When::Chance(_) => {}
@@ -215,14 +218,14 @@ impl fmt::Display for Fault {
             When::AtNs(ns) => settings.push(format!("at={}", show_time_exactly(ns))),
         }
         match self.kind {
-            Kind::QpError(status) => settings.push(format!("status={}", status.name)),
-            Kind::Call(call) => {
+            FaultKind::QpError(status) => settings.push(format!("status={}", status.name)),
+            FaultKind::Call(call) => {
                 settings.push(format!("errno={}", word::show_errno(call.errno)));
                 settings.push(format!("times={}", call.times));
             }
-            Kind::Drop(_, Way::In) => settings.push("way=in".to_owned()),
-            Kind::Drop(_, Way::Out) => settings.push("way=out".to_owned()),
-            Kind::Delay { jitter_ns, .. } if jitter_ns > 0 => {
+            FaultKind::Drop(_, FaultDirection::In) => settings.push("way=in".to_owned()),
+            FaultKind::Drop(_, FaultDirection::Out) => settings.push("way=out".to_owned()),
+            FaultKind::Delay { jitter_ns, .. } if jitter_ns > 0 => {
                 settings.push(format!("jitter={}", show_time_exactly(jitter_ns)));
             }
             _ => {}

@@ -7,11 +7,13 @@
 use thiserror::Error;
 
 use crate::word::{self, RETRY_EXC};
-use crate::{Call, Fault, Kind, Plan, Share, Status, Verb, Way, When};
+use crate::{
+    CallFault, FaultDirection, FaultKind, FaultPlan, PlannedFault, Share, Status, Verb, When,
+};
 
 /// A text that is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum PlanError {
+pub enum FaultPlanError {
     /// Nothing is said, or nothing between two semicolons.
     #[error("a fault is missing; there are {names}", names = names())]
     Empty,
@@ -65,12 +67,12 @@ pub fn forms() -> impl Iterator<Item = &'static str> {
 }
 
 /// Reads a plan.
-pub fn plan(text: &str) -> Result<Plan, PlanError> {
-    let mut plan = Plan::default();
+pub fn plan(text: &str) -> Result<FaultPlan, FaultPlanError> {
+    let mut plan = FaultPlan::default();
     // A semicolon at the end is no gap.
     let text = text.trim().strip_suffix(';').unwrap_or(text);
     for item in text.split(';') {
-        let item = Item::read(item.trim())?;
+        let item = FaultWords::read(item.trim())?;
         if item.name == "seed" {
             let seed = item.value.and_then(|value| value.parse().ok());
             plan.seed = Some(seed.ok_or_else(|| item.error("the seed is a number"))?);
@@ -78,14 +80,14 @@ pub fn plan(text: &str) -> Result<Plan, PlanError> {
             plan.faults.push(item.fault()?);
         }
         if plan.faults.len() > FAULTS_MAX {
-            return Err(PlanError::Many);
+            return Err(FaultPlanError::Many);
         }
     }
     Ok(plan)
 }
 
 /// A fault, cut into words.
-struct Item<'a> {
+struct FaultWords<'a> {
     text: &'a str,
     name: &'static str,
     form: &'static str,
@@ -93,16 +95,16 @@ struct Item<'a> {
     settings: Vec<(&'static str, &'a str)>,
 }
 
-impl<'a> Item<'a> {
-    fn read(text: &'a str) -> Result<Self, PlanError> {
+impl<'a> FaultWords<'a> {
+    fn read(text: &'a str) -> Result<Self, FaultPlanError> {
         if text.is_empty() {
-            return Err(PlanError::Empty);
+            return Err(FaultPlanError::Empty);
         }
         let (head, rest) = text.split_once(':').map_or((text, None), |(h, r)| (h, Some(r)));
         let (name, value) = head.split_once('=').map_or((head, None), |(n, v)| (n, Some(v.trim())));
         let name = name.trim();
         let Some((name, form, keys)) = FORMS.iter().find(|(known, _, _)| *known == name) else {
-            return Err(PlanError::Name(name.to_owned()));
+            return Err(FaultPlanError::Name(name.to_owned()));
         };
         let mut item = Self { text, name, form, value, settings: Vec::new() };
         for setting in rest.into_iter().flat_map(|rest| rest.split(',')) {
@@ -118,9 +120,9 @@ impl<'a> Item<'a> {
         Ok(item)
     }
 
-    fn error(&self, what: &str) -> PlanError {
+    fn error(&self, what: &str) -> FaultPlanError {
         let (item, what) = (self.text.to_owned(), what.to_owned());
-        PlanError::Item { item, what, form: self.form }
+        FaultPlanError::Item { item, what, form: self.form }
     }
 
     fn get(&self, key: &str) -> Option<&'a str> {
@@ -133,7 +135,7 @@ impl<'a> Item<'a> {
         key: &str,
         wanted: &str,
         read: impl Fn(&str) -> Option<T>,
-    ) -> Result<Option<T>, PlanError> {
+    ) -> Result<Option<T>, FaultPlanError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let result = read(value).map(Some);
         result.ok_or_else(|| self.error(&format!("`{key}` is {wanted}, and not `{value}`")))
@@ -144,36 +146,36 @@ impl<'a> Item<'a> {
         &self,
         wanted: &str,
         read: impl Fn(&str) -> Option<T>,
-    ) -> Result<T, PlanError> {
+    ) -> Result<T, FaultPlanError> {
         let read = self.value.and_then(read);
         read.ok_or_else(|| self.error(&format!("behind `{}=` there must be {wanted}", self.name)))
     }
 
-    fn fault(&self) -> Result<Fault, PlanError> {
+    fn fault(&self) -> Result<PlannedFault, FaultPlanError> {
         let only = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0);
-        Ok(Fault {
+        Ok(PlannedFault {
             kind: self.kind()?,
             when: self.when()?,
             only: self.read_setting("only", "a number from 1", only)?,
         })
     }
 
-    fn kind(&self) -> Result<Kind, PlanError> {
+    fn kind(&self) -> Result<FaultKind, FaultPlanError> {
         let takes_value = ["qp-error", "fail", "drop", "corrupt", "delay"].contains(&self.name);
         if self.value.is_some() && !takes_value {
             return Err(self.error("there is nothing to set by `=`"));
         }
         Ok(match self.name {
-            "qp-error" => Kind::QpError(self.status()?),
-            "rnr" => Kind::Rnr(self.rnr_times()?),
-            "cq-overflow" => Kind::CqOverflow,
-            "peer-gone" => Kind::PeerGone,
-            "fail" => Kind::Call(self.call()?),
-            "drop" => Kind::Drop(self.share()?, self.way()?),
-            "corrupt" => Kind::Corrupt(self.share()?),
+            "qp-error" => FaultKind::QpError(self.status()?),
+            "rnr" => FaultKind::Rnr(self.rnr_times()?),
+            "cq-overflow" => FaultKind::CqOverflow,
+            "peer-gone" => FaultKind::PeerGone,
+            "fail" => FaultKind::Call(self.call()?),
+            "drop" => FaultKind::Drop(self.share()?, self.way()?),
+            "corrupt" => FaultKind::Corrupt(self.share()?),
             _ => {
                 let wanted = "a time such as 5ms, at most an hour";
-                Kind::Delay {
+                FaultKind::Delay {
                     delay_ns: self.read_value(wanted, word::time_ns)?,
                     jitter_ns: self.read_setting("jitter", wanted, word::time_ns)?.unwrap_or(0),
                 }
@@ -181,7 +183,7 @@ impl<'a> Item<'a> {
         })
     }
 
-    fn when(&self) -> Result<When, PlanError> {
+    fn when(&self) -> Result<When, FaultPlanError> {
         let count = |text: &str| text.parse::<u64>().ok();
         let after = self.read_setting("after", "a number", count)?;
         let at = self.read_setting("at", "a time such as 2s, at most an hour", word::time_ns)?;
@@ -197,40 +199,40 @@ impl<'a> Item<'a> {
         }
     }
 
-    fn share(&self) -> Result<Share, PlanError> {
+    fn share(&self) -> Result<Share, FaultPlanError> {
         self.read_value("a share such as 1%, from 0% to 100%", word::share)
     }
 
-    fn status(&self) -> Result<Status, PlanError> {
+    fn status(&self) -> Result<Status, FaultPlanError> {
         let wanted = format!("one of {}", word::statuses());
         Ok(self.read_setting("status", &wanted, word::status)?.unwrap_or(RETRY_EXC))
     }
 
-    fn rnr_times(&self) -> Result<u32, PlanError> {
+    fn rnr_times(&self) -> Result<u32, FaultPlanError> {
         let times = |text: &str| text.parse().ok().filter(|times| (1..=1000).contains(times));
         let times = self.read_setting("times", "a number from 1 to 1000", times)?;
         times.ok_or_else(|| self.error("how often is missing"))
     }
 
-    fn call(&self) -> Result<Call, PlanError> {
+    fn call(&self) -> Result<CallFault, FaultPlanError> {
         let names = Verb::ALL.map(|(name, _)| name).join(", ");
         let verb = |text: &str| Verb::ALL.iter().find(|(name, _)| *name == text).map(|v| v.1);
         let times = |text: &str| text.parse().ok().filter(|times| (1..=TIMES_MAX).contains(times));
         let errnos = format!("one of {}", word::errnos());
-        Ok(Call {
+        Ok(CallFault {
             verb: self.read_value(&format!("one of {names}"), verb)?,
             errno: self.read_setting("errno", &errnos, word::errno)?.unwrap_or(ENOMEM),
             times: self.read_setting("times", "a number from 1", times)?.unwrap_or(1),
         })
     }
 
-    fn way(&self) -> Result<Way, PlanError> {
+    fn way(&self) -> Result<FaultDirection, FaultPlanError> {
         let way = |text: &str| match text {
-            "in" => Some(Way::In),
-            "out" => Some(Way::Out),
+            "in" => Some(FaultDirection::In),
+            "out" => Some(FaultDirection::Out),
             _ => None,
         };
-        Ok(self.read_setting("way", "in or out", way)?.unwrap_or(Way::Both))
+        Ok(self.read_setting("way", "in or out", way)?.unwrap_or(FaultDirection::Both))
     }
 }
 
@@ -238,7 +240,7 @@ impl<'a> Item<'a> {
 mod tests {
     use super::*;
 
-    fn one(text: &str) -> Fault {
+    fn one(text: &str) -> PlannedFault {
         let plan = plan(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         assert_eq!(plan.faults.len(), 1, "{text}");
         plan.faults[0].clone()
@@ -251,21 +253,24 @@ mod tests {
     #[test]
     fn each_fault_is_read() {
         let fault = one("qp-error:after=1000");
-        assert_eq!((fault.kind, fault.when), (Kind::QpError(RETRY_EXC), When::After(1000)));
+        assert_eq!((fault.kind, fault.when), (FaultKind::QpError(RETRY_EXC), When::After(1000)));
         let fault = one("qp-error=0.1%:status=rem-access,only=2");
         assert_eq!(fault.when, When::Chance(Share::new(0.001)));
         assert_eq!(fault.only, Some(2));
-        assert_eq!(one("rnr:3").kind, Kind::Rnr(3));
+        assert_eq!(one("rnr:3").kind, FaultKind::Rnr(3));
         assert_eq!(one("rnr:times=3,after=9").when, When::After(9));
         assert_eq!(one("cq-overflow").when, When::After(0));
         assert_eq!(one("peer-gone:at=2s").when, When::AtNs(2_000_000_000));
-        assert_eq!(one("drop=1%").kind, Kind::Drop(Share::new(0.01), Way::Both));
-        assert_eq!(one("drop=1%:way=in").kind, Kind::Drop(Share::new(0.01), Way::In));
-        assert_eq!(one("corrupt=100%").kind, Kind::Corrupt(Share::new(1.0)));
-        let jitter = Kind::Delay { delay_ns: 5_000_000, jitter_ns: 1_000 };
+        assert_eq!(one("drop=1%").kind, FaultKind::Drop(Share::new(0.01), FaultDirection::Both));
+        assert_eq!(
+            one("drop=1%:way=in").kind,
+            FaultKind::Drop(Share::new(0.01), FaultDirection::In)
+        );
+        assert_eq!(one("corrupt=100%").kind, FaultKind::Corrupt(Share::new(1.0)));
+        let jitter = FaultKind::Delay { delay_ns: 5_000_000, jitter_ns: 1_000 };
         assert_eq!(one("delay=5ms:jitter=1us").kind, jitter);
-        let call = Call { verb: Verb::RegMr, errno: 14, times: 2 };
-        assert_eq!(one("fail=reg_mr:errno=EFAULT,times=2").kind, Kind::Call(call));
+        let call = CallFault { verb: Verb::RegMr, errno: 14, times: 2 };
+        assert_eq!(one("fail=reg_mr:errno=EFAULT,times=2").kind, FaultKind::Call(call));
     }
 
     #[test]
@@ -306,6 +311,6 @@ mod tests {
         assert!(refusal("fail=reg_mr:errno=12").contains("one of EPERM, "));
         assert!(refusal("seed=x").contains("the seed is a number"));
         assert!(refusal("peer-gone:at=2").contains("a time such as 2s"));
-        assert_eq!(plan(&"cq-overflow;".repeat(65)), Err(PlanError::Many));
+        assert_eq!(plan(&"cq-overflow;".repeat(65)), Err(FaultPlanError::Many));
     }
 }

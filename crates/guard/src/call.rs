@@ -8,7 +8,7 @@
 use std::ffi::c_void;
 
 /// What a guarded call runs.
-pub(crate) type Body = unsafe extern "C" fn(*mut c_void);
+pub(crate) type GuardedBody = unsafe extern "C" fn(*mut c_void);
 
 /// Calls `body` with `data`, with the stack in `slot` meanwhile; 0 if it returned and 1 if it was
 /// ended.
@@ -19,7 +19,7 @@ pub(crate) type Body = unsafe extern "C" fn(*mut c_void);
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn guarded(
     slot: *mut *mut c_void,
-    body: Body,
+    body: GuardedBody,
     data: *mut c_void,
 ) -> u32 {
     std::arch::naked_asm!(
@@ -150,7 +150,7 @@ pub(crate) unsafe fn copy_small(_to: *mut u8, _from: *const u8, _len: usize) -> 
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn guarded(
     slot: *mut *mut c_void,
-    body: Body,
+    body: GuardedBody,
     data: *mut c_void,
 ) -> u32 {
     std::arch::naked_asm!(
@@ -209,7 +209,7 @@ unsafe extern "C" fn end() {
 /// # Safety
 /// `body` is good for `data`.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(crate) unsafe fn guarded(_slot: *mut *mut c_void, body: Body, data: *mut c_void) -> u32 {
+pub(crate) unsafe fn guarded(_slot: *mut *mut c_void, body: GuardedBody, data: *mut c_void) -> u32 {
     // SAFETY: as the caller vouches.
     unsafe { body(data) };
     0

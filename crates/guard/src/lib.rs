@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use chain::{install, sigaction};
 
 /// The access under way on a thread.
-struct Access {
+struct GuardedAccess {
     /// The stack to return to if it faults; null while there is no access.
     stack: Cell<*mut c_void>,
     /// The memory that may be gone. A fault elsewhere is that of a signal handler that interrupted
@@ -41,8 +41,8 @@ struct Access {
 }
 
 thread_local! {
-    static ACCESS: Access = const {
-        Access {
+    static ACCESS: GuardedAccess = const {
+        GuardedAccess {
             stack: Cell::new(ptr::null_mut()),
             first: Cell::new(0),
             end: Cell::new(0),

@@ -8,7 +8,7 @@ use weft_reactor::THREADS_MAX;
 
 /// Who makes progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ProgressMode {
     /// The threads that post and poll, whenever they do; the engine only when nobody does for a
     /// while.
     Inline,
@@ -20,7 +20,7 @@ pub enum Progress {
 
 /// Which transport the connection manager uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum CmTransport {
     /// Shuttle where the peer takes it, else iWARP.
     Auto,
     /// Shuttle over UDP.
@@ -37,9 +37,9 @@ pub struct Settings {
     /// `WEFT_MARKERS`: ask the peer for markers.
     pub markers: bool,
     /// `WEFT_TRANSPORT`, of a device that `WEFT_DEVICES` leaves.
-    pub transport: Transport,
+    pub transport: CmTransport,
     /// `WEFT_PROGRESS`.
-    pub progress: Progress,
+    pub progress: ProgressMode,
     /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete.
     pub stall_after: Duration,
     /// `WEFT_THREADS`: threads of the engine, at least one and at most [`THREADS_MAX`].
@@ -63,14 +63,14 @@ impl Settings {
             _ => default,
         };
         let progress = match variable("WEFT_PROGRESS").as_deref() {
-            Some("inline") => Progress::Inline,
-            Some("engine") => Progress::Engine,
-            _ => Progress::Hybrid,
+            Some("inline") => ProgressMode::Inline,
+            Some("engine") => ProgressMode::Engine,
+            _ => ProgressMode::Hybrid,
         };
         let transport = match variable("WEFT_TRANSPORT").as_deref() {
-            Some("shuttle") => Transport::Shuttle,
-            Some("iwarp") => Transport::Iwarp,
-            _ => Transport::Auto,
+            Some("shuttle") => CmTransport::Shuttle,
+            Some("iwarp") => CmTransport::Iwarp,
+            _ => CmTransport::Auto,
         };
         let stall_ms = variable("WEFT_STALL_TIMEOUT_MS").and_then(|v| v.parse().ok());
         let threads = variable("WEFT_THREADS").and_then(|v| v.parse().ok());
@@ -97,8 +97,8 @@ mod tests {
             _ => None,
         });
         assert!(!settings.crc && !settings.markers);
-        assert_eq!(settings.progress, Progress::Hybrid);
-        assert_eq!(settings.transport, Transport::Auto);
+        assert_eq!(settings.progress, ProgressMode::Hybrid);
+        assert_eq!(settings.transport, CmTransport::Auto);
         assert_eq!(settings.stall_after, Duration::from_secs(60));
     }
 }

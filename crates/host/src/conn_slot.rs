@@ -6,16 +6,16 @@ use std::time::Instant;
 
 use weft_os::clock::{self, ns_at};
 use weft_os::fds::HighFd;
-use weft_reactor::{Leased, Readiness, Source};
+use weft_reactor::{Leased, Pollable, Readiness};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaQp, RetryLimits};
 use weft_sync::MutexGuard;
 use weft_verbs::{AsyncKind, Cq, Qp, QpState, Wake};
 
-use crate::Progress;
-use crate::connections::Connection;
-use crate::device_kind::Personality;
+use crate::ProgressMode;
+use crate::connections::DrivenConnection;
+use crate::device_kind::DeviceKind;
 use crate::diagnostics::{self, ToldState};
 use crate::driver::todo::{POSTED, RECEIVE, SEND, TIME, WRITABLE};
 use crate::driver::{Driver, LinkWatcher, Notices, Woken};
@@ -107,7 +107,7 @@ impl ConnSlot {
     /// Gives any connection to the queue pair's engine.
     pub fn hold(&self, mut driver: Box<Driver>) {
         let Some(this) = self.this.upgrade() else { return };
-        driver.register(Arc::clone(&this) as Arc<dyn Source>);
+        driver.register(Arc::clone(&this) as Arc<dyn Pollable>);
         driver.inject_faults(self.number);
         if self.waits_forever.load(Ordering::Acquire) {
             driver.wait_for_recv_forever();
@@ -210,14 +210,14 @@ impl ConnSlot {
         if let Some(tally) = self.host.tally() {
             driver.note_work(tally);
         }
-        let this: Weak<dyn Source> = self.this.clone();
+        let this: Weak<dyn Pollable> = self.this.clone();
         let notices = driver.finish_step(now, &this);
         self.note_state(driver.kind(), driver.qp());
         notices
     }
 
     /// Tells the state of its queue pair, on a device of this kind, if it is another one.
-    pub fn note_state(&self, kind: Personality, qp: &Qp) {
+    pub fn note_state(&self, kind: DeviceKind, qp: &Qp) {
         self.told_state.note(self.host.devices().name(kind), qp);
     }
 
@@ -259,7 +259,7 @@ impl ConnSlot {
 
     fn poll_locked(&self, mut guard: MutexGuard<'_, Guarded>, now: Instant) {
         let Guarded { driver: Some(driver), polls } = &mut *guard else { return };
-        let inline = self.host.settings().progress == Progress::Inline;
+        let inline = self.host.settings().progress == ProgressMode::Inline;
         let looping = polls.note(now) || inline;
         // Who waits for an event may stop polling at any moment.
         let lease = looping
@@ -330,7 +330,7 @@ impl ConnSlot {
     /// the reactor finds the work within a millisecond and there are no more batches for this
     /// program until it streams again.
     pub fn ring(&self) {
-        if self.host.settings().progress == Progress::Engine {
+        if self.host.settings().progress == ProgressMode::Engine {
             self.with_driver(|driver| driver.schedule().blocked = true);
             return;
         }
@@ -419,7 +419,7 @@ impl ConnSlot {
     }
 }
 
-impl Connection for ConnSlot {
+impl DrivenConnection for ConnSlot {
     fn help(&self, now: Instant) {
         if !self.lease.is_polled(ns_at(now))
             && let Some(guard) = self.slot.try_lock()
@@ -454,7 +454,7 @@ impl Wake for ConnSlot {
     }
 }
 
-impl Source for ConnSlot {
+impl Pollable for ConnSlot {
     fn ready(&self, readiness: Readiness) {
         let receive = if readiness.read { RECEIVE } else { 0 };
         let send = if readiness.write { SEND | WRITABLE } else { 0 };
@@ -513,7 +513,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Context, HostSetup, QpInit};
+    use crate::{Context, HostQpInit, HostSetup};
     use weft_verbs::{QpCap, QpType};
 
     struct Silent;
@@ -524,10 +524,10 @@ mod tests {
     #[test]
     fn a_lease_stays_with_the_thread_that_is_at_work() {
         let context =
-            Context::open(&Host::new(HostSetup::default()), Personality::Iwarp, Box::new(Silent))
+            Context::open(&Host::new(HostSetup::default()), DeviceKind::Iwarp, Box::new(Silent))
                 .unwrap();
         let cq = || context.create_cq(1, None, 0).unwrap();
-        let qp = context.create_qp(QpInit {
+        let qp = context.create_qp(HostQpInit {
             kind: QpType::Rc,
             pd: context.alloc_pd(),
             send_cq: cq(),

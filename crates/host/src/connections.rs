@@ -12,7 +12,7 @@ use weft_sync::RwLock;
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// A connection, as those see it who have no part in it.
-pub(crate) trait Connection: Send + Sync {
+pub(crate) trait DrivenConnection: Send + Sync {
     /// An application thread found a completion queue empty that is not this one's: it does the
     /// reactor's work here, unless somebody polls this connection for itself.
     fn help(&self, now: Instant);
@@ -24,11 +24,11 @@ pub(crate) trait Connection: Send + Sync {
 
 /// The connections of one reactor.
 #[derive(Default)]
-pub(crate) struct Connections(RwLock<Vec<Arc<dyn Connection>>>);
+pub(crate) struct Connections(RwLock<Vec<Arc<dyn DrivenConnection>>>);
 
 impl Connections {
     /// Adds a connection to those that a polling thread helps with.
-    pub fn enlist(&self, connection: Arc<dyn Connection>) {
+    pub fn enlist(&self, connection: Arc<dyn DrivenConnection>) {
         let mut list = self.0.write();
         if !list.iter().any(|other| Arc::ptr_eq(other, &connection)) {
             list.push(connection);
@@ -36,18 +36,18 @@ impl Connections {
     }
 
     /// Takes it off again.
-    pub fn strike<T: Connection>(&self, connection: &T) {
+    pub fn strike<T: DrivenConnection>(&self, connection: &T) {
         self.0.write().retain(|other| !std::ptr::addr_eq(Arc::as_ptr(other), connection));
     }
 
     /// The connection whose turn it is.
-    pub fn in_turn(&self, turn: usize) -> Option<Arc<dyn Connection>> {
+    pub fn in_turn(&self, turn: usize) -> Option<Arc<dyn DrivenConnection>> {
         let list = self.0.read();
         (!list.is_empty()).then(|| Arc::clone(&list[turn % list.len()]))
     }
 
     /// Every connection, unless the list is being changed just now.
-    pub fn each(&self, work: impl FnMut(&Arc<dyn Connection>)) {
+    pub fn each(&self, work: impl FnMut(&Arc<dyn DrivenConnection>)) {
         if let Some(list) = self.0.try_read() {
             list.iter().for_each(work);
         }

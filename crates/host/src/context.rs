@@ -9,21 +9,21 @@ use std::sync::Arc;
 use weft_fault::Verb;
 use weft_net::refused;
 use weft_os::clock;
-use weft_rnic::Device;
+use weft_rnic::RdmaDevice;
 use weft_verbs::{AsyncEvent, AsyncQueue, CompChannel, Limits, Misuse, Pd, Wake};
 
-use crate::cq::Cq;
-use crate::device_kind::Personality;
+use crate::cq::HostCq;
+use crate::device_kind::DeviceKind;
 use crate::host::Host;
-use crate::qp::{Qp, QpInit};
-use crate::srq::{Srq, SrqInit};
-use crate::xrcd::{Xrcd, XrcdFile};
+use crate::qp::{HostQp, HostQpInit};
+use crate::srq::{HostSrq, SrqInit};
+use crate::xrcd::{HostXrcd, XrcdFile};
 
 /// A device as one opener sees it: the objects are the device's, the events its own.
 pub struct Context {
     host: Arc<Host>,
-    personality: Personality,
-    device: Arc<Device>,
+    personality: DeviceKind,
+    device: Arc<RdmaDevice>,
     events: Arc<AsyncQueue>,
 }
 
@@ -34,7 +34,7 @@ impl Context {
     /// If the system has no descriptor or thread left for the engine.
     pub fn open(
         host: &Arc<Host>,
-        personality: Personality,
+        personality: DeviceKind,
         wake: Box<dyn Wake>,
     ) -> Result<Arc<Self>, Misuse> {
         host.start().map_err(refused)?;
@@ -46,7 +46,7 @@ impl Context {
     }
 
     /// What the device looks like.
-    pub fn personality(&self) -> Personality {
+    pub fn personality(&self) -> DeviceKind {
         self.personality
     }
 
@@ -76,7 +76,7 @@ impl Context {
         cqe: u32,
         channel: Option<Arc<CompChannel>>,
         cookie: u64,
-    ) -> Result<Arc<Cq>, Misuse> {
+    ) -> Result<Arc<HostCq>, Misuse> {
         self.create_stamped_cq(cqe, channel, cookie, false)
     }
 
@@ -87,7 +87,7 @@ impl Context {
         channel: Option<Arc<CompChannel>>,
         cookie: u64,
         stamped: bool,
-    ) -> Result<Arc<Cq>, Misuse> {
+    ) -> Result<Arc<HostCq>, Misuse> {
         self.host.refuse(Verb::CreateCq)?;
         let max = self.limits().max_cqe;
         if cqe == 0 || cqe > max {
@@ -95,18 +95,18 @@ impl Context {
         }
         let cq = weft_verbs::Cq::new(cqe, channel, Arc::clone(&self.events), cookie);
         let clock = stamped.then_some(clock::ticks_ns as fn() -> u64);
-        Ok(Cq::new(&self.host, cq.with_clock(clock), max))
+        Ok(HostCq::new(&self.host, cq.with_clock(clock), max))
     }
 
     /// Makes a shared receive queue.
-    pub fn create_srq(&self, init: SrqInit) -> Result<Arc<Srq>, Misuse> {
+    pub fn create_srq(&self, init: SrqInit) -> Result<Arc<HostSrq>, Misuse> {
         self.host.refuse(Verb::CreateSrq)?;
-        Ok(Arc::new(Srq::new(&self.host, init, &self.device, &self.events)?))
+        Ok(Arc::new(HostSrq::new(&self.host, init, &self.device, &self.events)?))
     }
 
     /// Ends a shared receive queue that nothing uses; gives how many of its events were announced
     /// and not taken.
-    pub fn destroy_srq(&self, srq: &Srq, cookie: u64) -> Result<usize, Misuse> {
+    pub fn destroy_srq(&self, srq: &HostSrq, cookie: u64) -> Result<usize, Misuse> {
         srq.destroy()?;
         Ok(self.events.forget(cookie))
     }
@@ -115,18 +115,18 @@ impl Context {
     ///
     /// # Errors
     /// [`Misuse::Unsupported`] where a device has none, or another process has that of the file.
-    pub fn open_xrcd(&self, file: Option<XrcdFile>) -> Result<Arc<Xrcd>, Misuse> {
-        if self.personality == Personality::Iwarp {
+    pub fn open_xrcd(&self, file: Option<XrcdFile>) -> Result<Arc<HostXrcd>, Misuse> {
+        if self.personality == DeviceKind::Iwarp {
             return Err(Misuse::Unsupported("extended reliable connections"));
         }
-        Xrcd::open(&self.host, &self.device, self.create_cq(1, None, 0)?, file)
+        HostXrcd::open(&self.host, &self.device, self.create_cq(1, None, 0)?, file)
     }
 
     /// Makes a queue pair.
-    pub fn create_qp(&self, init: QpInit) -> Result<Arc<Qp>, Misuse> {
+    pub fn create_qp(&self, init: HostQpInit) -> Result<Arc<HostQp>, Misuse> {
         self.host.refuse(Verb::CreateQp)?;
         // Of the child of a fork it may be the first call.
         self.host.start().map_err(refused)?;
-        Ok(Arc::new(Qp::new(&self.host, self.personality, &self.device, init, &self.events)?))
+        Ok(Arc::new(HostQp::new(&self.host, self.personality, &self.device, init, &self.events)?))
     }
 }

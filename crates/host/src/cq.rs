@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_os::clock;
-use weft_reactor::{Readiness, Source};
+use weft_reactor::{Pollable, Readiness};
 use weft_sync::RwLock;
 use weft_verbs::{CqError, Misuse, Wake, Wc};
 
-use crate::Progress;
+use crate::ProgressMode;
 use crate::conn_slot::ConnSlot;
 use crate::host::Host;
 
@@ -24,7 +24,7 @@ const QUIET: u32 = 256;
 const THINNED: u32 = 4;
 
 /// A completion queue and the queue pairs that complete into it.
-pub struct Cq {
+pub struct HostCq {
     host: Arc<Host>,
     inner: Arc<weft_verbs::Cq>,
     cells: RwLock<Vec<Arc<ConnSlot>>>,
@@ -36,7 +36,7 @@ pub struct Cq {
     left: Option<AtomicU64>,
 }
 
-impl Cq {
+impl HostCq {
     pub(crate) fn new(host: &Arc<Host>, inner: weft_verbs::Cq, max_cqe: u32) -> Arc<Self> {
         let overflow = host
             .faults()
@@ -130,7 +130,7 @@ impl Cq {
     /// host: a thread that polls in a loop has time, and may need the core that the engine
     /// waits for. Gives whether the queue can have anything new.
     fn look(&self) -> bool {
-        if self.host.settings().progress == Progress::Engine {
+        if self.host.settings().progress == ProgressMode::Engine {
             return true;
         }
         let now = clock::now();
@@ -179,16 +179,16 @@ impl Cq {
 }
 
 /// Has the engine break a completion queue down: whoever finds that it has no room holds locks.
-struct Warden(Arc<Host>, Weak<Cq>);
+struct Warden(Arc<Host>, Weak<HostCq>);
 
 impl Wake for Warden {
     fn wake(&self) {
-        let cq: Weak<dyn Source> = self.1.clone();
+        let cq: Weak<dyn Pollable> = self.1.clone();
         self.0.reactor().set_timer(clock::now(), cq);
     }
 }
 
-impl Source for Cq {
+impl Pollable for HostCq {
     fn ready(&self, _: Readiness) {}
 
     fn timeout(&self, _: Instant) {

@@ -5,14 +5,14 @@ use weft_verbs::limits::{IWARP, ROCE};
 
 /// What a device looks like, and which transport is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Personality {
+pub enum DeviceKind {
     /// An RNIC over TCP, `weft_iw0`.
     Iwarp,
     /// A channel adapter on Ethernet over UDP, `weft0`.
     Roce,
 }
 
-impl Personality {
+impl DeviceKind {
     /// What such a device can hold.
     pub fn limits(self) -> &'static Limits {
         match self {

@@ -1,7 +1,7 @@
 //! The names of the devices, and which of them this process is to see.
 
-use crate::Transport;
-use crate::device_kind::Personality;
+use crate::CmTransport;
+use crate::device_kind::DeviceKind;
 
 /// The name of the iWARP device.
 pub const IWARP_NAME: &str = "weft_iw0";
@@ -15,7 +15,7 @@ const NAME_MAX: usize = 63;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Devices {
     adapter_name: String,
-    visible: Vec<Personality>,
+    visible: Vec<DeviceKind>,
     complaints: Vec<String>,
 }
 
@@ -39,8 +39,8 @@ impl Devices {
         let transport = variable("WEFT_TRANSPORT");
         if let ([only], Some(wanted)) = (&devices.visible[..], transport.as_deref()) {
             let hidden = match (only, wanted) {
-                (Personality::Roce, "iwarp") => IWARP_NAME,
-                (Personality::Iwarp, "shuttle") => &devices.adapter_name,
+                (DeviceKind::Roce, "iwarp") => IWARP_NAME,
+                (DeviceKind::Iwarp, "shuttle") => &devices.adapter_name,
                 _ => return devices,
             };
             let complaint = format!(
@@ -72,15 +72,15 @@ impl Devices {
 
     /// The devices that are to be seen, in the order of the list, of which applications take the
     /// first that serves them.
-    pub fn visible(&self) -> &[Personality] {
+    pub fn visible(&self) -> &[DeviceKind] {
         &self.visible
     }
 
     /// The name of a device, visible or not.
-    pub fn name(&self, device: Personality) -> &str {
+    pub fn name(&self, device: DeviceKind) -> &str {
         match device {
-            Personality::Iwarp => IWARP_NAME,
-            Personality::Roce => &self.adapter_name,
+            DeviceKind::Iwarp => IWARP_NAME,
+            DeviceKind::Roce => &self.adapter_name,
         }
     }
 
@@ -90,17 +90,17 @@ impl Devices {
     }
 
     /// The transport of rdma-cm where `wanted` is asked for: that of a device which is visible.
-    pub(crate) fn transport(&self, wanted: Transport) -> Transport {
+    pub(crate) fn transport(&self, wanted: CmTransport) -> CmTransport {
         match self.visible[..] {
-            [Personality::Roce] => Transport::Shuttle,
-            [Personality::Iwarp] => Transport::Iwarp,
+            [DeviceKind::Roce] => CmTransport::Shuttle,
+            [DeviceKind::Iwarp] => CmTransport::Iwarp,
             _ => wanted,
         }
     }
 }
 
 /// All devices, in the order of the list.
-const ORDER: [Personality; 2] = [Personality::Roce, Personality::Iwarp];
+const ORDER: [DeviceKind; 2] = [DeviceKind::Roce, DeviceKind::Iwarp];
 
 fn is_name(name: &str) -> bool {
     let plain = |c: u8| c.is_ascii_alphanumeric() || b"_-.".contains(&c);
@@ -124,27 +124,27 @@ mod tests {
             let devices = read(set);
             assert_eq!(devices.visible(), ORDER);
             assert!(devices.complaints().is_empty());
-            assert_eq!(devices.transport(Transport::Auto), Transport::Auto);
+            assert_eq!(devices.transport(CmTransport::Auto), CmTransport::Auto);
         }
     }
 
     #[test]
     fn a_list_hides_the_other_device_and_its_transport() {
         let one = read(&[("WEFT_DEVICES", "weft0")]);
-        assert_eq!(one.visible(), [Personality::Roce]);
-        assert_eq!(one.transport(Transport::Auto), Transport::Shuttle);
+        assert_eq!(one.visible(), [DeviceKind::Roce]);
+        assert_eq!(one.transport(CmTransport::Auto), CmTransport::Shuttle);
         let one = read(&[("WEFT_DEVICES", "weft_iw0"), ("WEFT_TRANSPORT", "shuttle")]);
-        assert_eq!(one.visible(), [Personality::Iwarp]);
-        assert_eq!(one.transport(Transport::Shuttle), Transport::Iwarp);
+        assert_eq!(one.visible(), [DeviceKind::Iwarp]);
+        assert_eq!(one.transport(CmTransport::Shuttle), CmTransport::Iwarp);
         assert!(one.complaints()[0].contains("weft0, which WEFT_DEVICES hides"));
         let named = read(&[("WEFT_DEVICES", "mlx5_7"), ("WEFT_DEV", "mlx5_7")]);
-        assert_eq!(named.visible(), [Personality::Roce]);
+        assert_eq!(named.visible(), [DeviceKind::Roce]);
     }
 
     #[test]
     fn an_unknown_name_is_said_and_hides_nothing_by_itself() {
         let some = read(&[("WEFT_DEVICES", "weft0,mlx5_0")]);
-        assert_eq!(some.visible(), [Personality::Roce]);
+        assert_eq!(some.visible(), [DeviceKind::Roce]);
         assert_eq!(some.complaints().len(), 1);
         assert!(some.complaints()[0].contains("mlx5_0; there are weft0 and weft_iw0"));
         let none = read(&[("WEFT_DEVICES", "mlx5_0")]);
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn device_names_are_short_and_plain() {
-        assert_eq!(read(&[("WEFT_DEV", "siw0")]).name(Personality::Roce), "siw0");
+        assert_eq!(read(&[("WEFT_DEV", "siw0")]).name(DeviceKind::Roce), "siw0");
         for bad in ["", "a/b", "a b", "weft_iw0", &"x".repeat(64)] {
             let devices = read(&[("WEFT_DEV", bad)]);
-            assert_eq!(devices.name(Personality::Roce), "weft0", "{bad}");
+            assert_eq!(devices.name(DeviceKind::Roce), "weft0", "{bad}");
             assert_eq!(devices.complaints().len(), 1, "{bad}");
         }
     }

@@ -11,8 +11,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weft_rnic::Event;
-use weft_rnic::cm::{EventKind, State};
+use weft_rnic::ConnEvent;
+use weft_rnic::cm::{CmState, EventKind};
 use weft_sync::Mutex;
 use weft_verbs::{Qp, QpState};
 
@@ -20,7 +20,7 @@ use weft_verbs::{Qp, QpState};
 pub(crate) fn tell(
     device: &str,
     qp: &Qp,
-    event: &Event,
+    event: &ConnEvent,
     peer: impl FnOnce() -> Option<SocketAddr>,
 ) {
     if !log::log_enabled!(log::Level::Info) {
@@ -29,13 +29,13 @@ pub(crate) fn tell(
     let number = qp.num();
     let peer = peer().map_or_else(|| "its peer".to_owned(), |peer| peer.to_string());
     match event {
-        Event::Established(_) => {
+        ConnEvent::Established(_) => {
             log::info!("{device} queue pair {number:#x}: connected to {peer}");
         }
-        Event::Ended { end, .. } => {
+        ConnEvent::Ended { end, .. } => {
             log::info!("{device} queue pair {number:#x}: connection to {peer} ended: {end}");
         }
-        Event::Dropped(_) | Event::Notice { .. } => {}
+        ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
     }
 }
 
@@ -111,23 +111,23 @@ impl fmt::Display for IdDetails<'_> {
 }
 
 /// The state of an rdma-cm id that was told last; none once it is destroyed.
-pub struct ToldIdState(Option<State>);
+pub struct ToldIdState(Option<CmState>);
 
 impl Default for ToldIdState {
     /// Of an id that was just created.
     fn default() -> Self {
-        Self(Some(State::Idle))
+        Self(Some(CmState::Idle))
     }
 }
 
 impl ToldIdState {
     /// Whether somebody wants to hear that the state is this one now.
-    pub fn is_news(&self, state: Option<State>) -> bool {
+    pub fn is_news(&self, state: Option<CmState>) -> bool {
         self.0 != state && log::log_enabled!(log::Level::Debug)
     }
 
     /// Tells that the state is another one than last time.
-    pub fn tell(&mut self, state: Option<State>, details: &IdDetails<'_>) {
+    pub fn tell(&mut self, state: Option<CmState>, details: &IdDetails<'_>) {
         let from = std::mem::replace(&mut self.0, state);
         let reason = details.failure.map_or_else(String::new, reason);
         log::debug!("{details}: {} -> {}{reason}", id_state(from), id_state(state));
@@ -135,23 +135,23 @@ impl ToldIdState {
 }
 
 /// As the kernel's `enum rdma_cm_state` has it where that knows the state, without the prefix.
-fn id_state(state: Option<State>) -> &'static str {
+fn id_state(state: Option<CmState>) -> &'static str {
     match state {
         None => "DESTROYED",
-        Some(State::Idle) => "IDLE",
-        Some(State::AddrBound) => "ADDR_BOUND",
-        Some(State::AddrQuery) => "ADDR_QUERY",
-        Some(State::AddrResolved) => "ADDR_RESOLVED",
-        Some(State::RouteQuery) => "ROUTE_QUERY",
-        Some(State::RouteResolved) => "ROUTE_RESOLVED",
-        Some(State::Listening) => "LISTEN",
-        Some(State::Connecting) => "CONNECT",
-        Some(State::ConnectRequest) => "CONNECT_REQUEST",
-        Some(State::Accepting) => "ACCEPT",
-        Some(State::Answered) => "CONNECT_RESPONSE",
-        Some(State::Connected) => "CONNECTED",
-        Some(State::Disconnecting) => "DISCONNECT",
-        Some(State::Closed) => "CLOSED",
+        Some(CmState::Idle) => "IDLE",
+        Some(CmState::AddrBound) => "ADDR_BOUND",
+        Some(CmState::AddrQuery) => "ADDR_QUERY",
+        Some(CmState::AddrResolved) => "ADDR_RESOLVED",
+        Some(CmState::RouteQuery) => "ROUTE_QUERY",
+        Some(CmState::RouteResolved) => "ROUTE_RESOLVED",
+        Some(CmState::Listening) => "LISTEN",
+        Some(CmState::Connecting) => "CONNECT",
+        Some(CmState::ConnectRequest) => "CONNECT_REQUEST",
+        Some(CmState::Accepting) => "ACCEPT",
+        Some(CmState::Answered) => "CONNECT_RESPONSE",
+        Some(CmState::Connected) => "CONNECTED",
+        Some(CmState::Disconnecting) => "DISCONNECT",
+        Some(CmState::Closed) => "CLOSED",
     }
 }
 

@@ -6,15 +6,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weft_net::udp::Port;
+use weft_net::udp::UdpPort;
 use weft_sync::MutexGuard;
 use weft_verbs::{Misuse, QpType};
 
 use crate::conn_slot::ConnSlot;
 use crate::driver::Driver;
-use crate::qp::Qp;
+use crate::qp::HostQp;
 
-impl Qp {
+impl HostQp {
     /// Has what comes to `group` by the network interfaces `interfaces` fill receives of this queue
     /// pair as well. To be attached already is no error.
     ///
@@ -29,7 +29,7 @@ impl Qp {
         if groups.iter().any(|(known, _)| *known == group) {
             return Ok(());
         }
-        let port = Arc::new(Port::for_group(group, interfaces)?);
+        let port = Arc::new(UdpPort::for_group(group, interfaces)?);
         let qp = Arc::clone(self.inner());
         let cell = self.cell.new_secondary(&qp);
         let driver = Driver::ud(cell.host(), cell.woken(&qp), port, Some(group));

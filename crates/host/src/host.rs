@@ -17,19 +17,19 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
-use weft_fault::{Plan, Verb};
+use weft_fault::{FaultPlan, Verb};
 use weft_net::secrecy::Secrecy;
-use weft_net::udp::Port;
+use weft_net::udp::UdpPort;
 use weft_os::random;
-use weft_reactor::{Reactor, Setup as ReactorSetup};
-use weft_rnic::Device;
+use weft_reactor::{Reactor, ReactorSetup};
+use weft_rnic::RdmaDevice;
 use weft_rnic::shuttle::Route;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
 use crate::config::Settings;
 use crate::connections::Connections;
-use crate::device_kind::Personality;
+use crate::device_kind::DeviceKind;
 use crate::devices::Devices;
 use crate::diagnostics::OpenAtExit;
 use crate::faults::Faults;
@@ -52,7 +52,7 @@ pub struct HostSetup {
     /// Whom it speaks to, and under which key.
     pub secrecy: Box<dyn FnOnce() -> Secrecy + Send>,
     /// What is to go wrong.
-    pub faults: Option<Plan>,
+    pub faults: Option<FaultPlan>,
     /// Called by each of its threads before anything else.
     pub at_thread_start: Option<fn()>,
 }
@@ -108,7 +108,7 @@ pub struct Host {
     owner: AtomicU32,
     generation: AtomicUsize,
     locals: [OnceLock<Box<Local>>; GENERATIONS],
-    adapters: [OnceLock<Arc<Device>>; 2],
+    adapters: [OnceLock<Arc<RdmaDevice>>; 2],
     /// What files stand for, by their device and inode: domains of extended reliable connections.
     named: Mutex<Named>,
     queue_pairs: AtomicU32,
@@ -226,7 +226,7 @@ impl Host {
 
     /// Answers `datagram`, which came to `port` over `route` and is for no connection that there
     /// is, if it may be a Close that comes again.
-    pub fn answer_closed(&self, port: &Port, route: &Route, datagram: &[u8]) {
+    pub fn answer_closed(&self, port: &UdpPort, route: &Route, datagram: &[u8]) {
         self.local().time_waits.answer(port, route, datagram);
     }
 
@@ -236,9 +236,9 @@ impl Host {
     }
 
     /// The one device of this host that looks like this.
-    pub(crate) fn adapter(&self, kind: Personality) -> &Arc<Device> {
+    pub(crate) fn adapter(&self, kind: DeviceKind) -> &Arc<RdmaDevice> {
         self.adapters[kind as usize]
-            .get_or_init(|| Arc::new(Device::new(kind.limits(), Box::new(random::random))))
+            .get_or_init(|| Arc::new(RdmaDevice::new(kind.limits(), Box::new(random::random))))
     }
 
     /// What files stand for.

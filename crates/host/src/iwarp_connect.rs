@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 
 use weft_net::refused;
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
-use weft_net::socket::{self, Kind};
+use weft_net::socket::{self, SocketKind};
 use weft_os::clock;
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Readiness, Source, Token};
-use weft_rnic::mpa::negotiate::{Initiator, Reply, Responder};
-use weft_rnic::mpa::{Agreed, Offer, Role};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
+use weft_rnic::mpa::negotiate::{Initiator, MpaReply, Responder};
+use weft_rnic::mpa::{Agreed, MpaOffer, MpaRole};
 use weft_rnic::wire::mpa::StartKind;
-use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
+use weft_rnic::wire::shuttle::greeting::{CmTerms, Greeting, Purpose};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, QpState};
 
 use crate::conn_slot::ConnSlot;
 use crate::driver::LinkWatcher;
 use crate::iwarp_ports::{AwaitsStream, Number};
-use crate::qp::{Manner, take_stream};
-use crate::roce_connect::Peer;
-use weft_net::mpa_frame::{FrameReader, Progress};
+use crate::qp::{CompletionRule, take_stream};
+use crate::roce_connect::RocePeer;
+use weft_net::mpa_frame::{FrameProgress, FrameReader};
 
 /// How long after the first vain call the peer is called again; twice as long after each further
 /// one, up to the longest pause.
@@ -44,10 +44,10 @@ pub(crate) struct IwarpConnect {
     qp: Arc<weft_verbs::Qp>,
     cell: Arc<ConnSlot>,
     number: u32,
-    peer: Peer,
+    peer: RocePeer,
     /// This end calls; otherwise it is called.
     calls: bool,
-    stage: Mutex<Stage>,
+    stage: Mutex<ConnectStage>,
     since: Instant,
     silence: Mutex<Silence>,
     /// A descriptor that is kept for the stream of the peer, so that the lack of one is an error of
@@ -56,17 +56,17 @@ pub(crate) struct IwarpConnect {
     this: Weak<IwarpConnect>,
 }
 
-enum Stage {
+enum ConnectStage {
     /// Waits for the peer, or to call it again.
     Resting {
         pause: Duration,
     },
-    Calling(Box<Call>, Duration),
+    Calling(Box<IwarpDial>, Duration),
     /// The stream is the queue pair's, or nobody wants it any more.
     Done,
 }
 
-struct Call {
+struct IwarpDial {
     stream: TcpStream,
     token: Token,
     dialed: bool,
@@ -75,7 +75,7 @@ struct Call {
 }
 
 /// What one call of the engine brought.
-enum Step {
+enum DialStep {
     Wait,
     /// TCP is connected and the Request is out.
     Dialed,
@@ -89,7 +89,7 @@ impl IwarpConnect {
         qp: Arc<weft_verbs::Qp>,
         cell: Arc<ConnSlot>,
         number: &Number,
-        peer: Peer,
+        peer: RocePeer,
     ) -> Result<Arc<Self>, Misuse> {
         let calls = (number.value(), peer.local) < (peer.qpn, peer.remote);
         let since = clock::now();
@@ -104,7 +104,7 @@ impl IwarpConnect {
             number: number.value(),
             peer,
             calls,
-            stage: Mutex::new(Stage::Resting { pause: PAUSE_FIRST }),
+            stage: Mutex::new(ConnectStage::Resting { pause: PAUSE_FIRST }),
             since,
             silence: Mutex::new(Silence::new(awaited, since)),
             spare: Mutex::default(),
@@ -129,36 +129,36 @@ impl IwarpConnect {
         Ok(attempt)
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
+    fn stage(&self) -> MutexGuard<'_, ConnectStage> {
         self.stage.lock()
     }
 
     /// The program wants no connection with this peer any more.
     pub fn hang_up(&self) {
-        let stage = std::mem::replace(&mut *self.stage(), Stage::Done);
-        if let Stage::Calling(call, _) = stage {
+        let stage = std::mem::replace(&mut *self.stage(), ConnectStage::Done);
+        if let ConnectStage::Calling(call, _) = stage {
             self.cell.host().reactor().remove(call.token);
         }
     }
 
-    fn offer(&self) -> Offer {
+    fn offer(&self) -> MpaOffer {
         let settings = self.cell.host().settings();
         let greeting = Greeting {
             purpose: Purpose::QueuePair,
             room_octets: 0,
-            terms: Terms::default(),
+            terms: CmTerms::default(),
             from: self.number,
             to: self.peer.qpn,
             private_data: &[],
         };
         let depth = weft_verbs::limits::IWARP.max_qp_init_rd_atom as u16;
-        Offer {
+        MpaOffer {
             ird_max: depth,
             crc: settings.crc,
             markers: settings.markers,
             private_data: greeting.encode(),
             // What the program wants outstanding it says later.
-            ..Offer::new(self.peer.max_dest_rd_atomic.into(), depth)
+            ..MpaOffer::new(self.peer.max_dest_rd_atomic.into(), depth)
         }
     }
 
@@ -168,9 +168,9 @@ impl IwarpConnect {
     /// If the system has no descriptor or memory left for it now.
     fn call(&self) -> io::Result<()> {
         let mut stage = self.stage();
-        let Stage::Resting { pause } = *stage else { return Ok(()) };
+        let ConnectStage::Resting { pause } = *stage else { return Ok(()) };
         match self.dial() {
-            Ok(call) => *stage = Stage::Calling(Box::new(call), pause),
+            Ok(call) => *stage = ConnectStage::Calling(Box::new(call), pause),
             Err(error) => {
                 self.rest(&mut stage, pause);
                 if socket::is_exhausted(&error) {
@@ -181,7 +181,7 @@ impl IwarpConnect {
         Ok(())
     }
 
-    fn dial(&self) -> io::Result<Call> {
+    fn dial(&self) -> io::Result<IwarpDial> {
         let at = |ip, port| match SocketAddr::new(ip, port) {
             SocketAddr::V6(mut v6) if v6.ip().is_unicast_link_local() => {
                 v6.set_scope_id(self.peer.interface);
@@ -190,7 +190,7 @@ impl IwarpConnect {
             other => other,
         };
         let remote = at(self.peer.remote, (self.peer.qpn >> 8) as u16);
-        let fd = socket::open(&remote, Kind::Stream)?;
+        let fd = socket::open(&remote, SocketKind::Stream)?;
         socket::bind(fd.as_fd(), &at(self.peer.local, 0), false)?;
         socket::connect(fd.as_fd(), &remote)?;
         let initiator = Initiator::new(self.offer()).map_err(io::Error::other)?;
@@ -198,11 +198,11 @@ impl IwarpConnect {
         let source = self.this.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let token = self.cell.host().reactor().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
-        Ok(Call { stream, token, dialed: false, initiator, reader })
+        Ok(IwarpDial { stream, token, dialed: false, initiator, reader })
     }
 
-    fn rest(&self, stage: &mut Stage, pause: Duration) {
-        *stage = Stage::Resting { pause: (pause * 2).min(PAUSE_MAX) };
+    fn rest(&self, stage: &mut ConnectStage, pause: Duration) {
+        *stage = ConnectStage::Resting { pause: (pause * 2).min(PAUSE_MAX) };
         self.look_again_at(clock::now() + pause);
     }
 
@@ -211,11 +211,11 @@ impl IwarpConnect {
         self.cell.host().reactor().set_timer(at, this);
     }
 
-    fn link(&self, stream: TcpStream, agreed: &Agreed, role: Role) {
+    fn link(&self, stream: TcpStream, agreed: &Agreed, role: MpaRole) {
         // A queue pair that failed or was destroyed meanwhile takes nothing.
         let (socket, nobody) = (stream.into(), Arc::new(Nobody));
         // Programs that connect by themselves were written for adapters.
-        let manner = Manner::OfAdapters;
+        let manner = CompletionRule::OfAdapters;
         let _ = take_stream(&self.qp, &self.cell, socket, agreed, role, nobody, manner);
     }
 
@@ -230,32 +230,32 @@ impl IwarpConnect {
     }
 }
 
-impl Call {
-    fn step(&mut self) -> Step {
+impl IwarpDial {
+    fn step(&mut self) -> DialStep {
         if self.dialed {
             return match self.reader.read(&self.stream) {
-                Progress::Pending => Step::Wait,
-                Progress::Broken(_) => Step::Failed,
-                Progress::Whole(frame) => match self.initiator.handle_reply(&frame) {
-                    Ok(Reply::Accepted(agreed)) => Step::Agreed(agreed),
-                    _ => Step::Failed,
+                FrameProgress::Pending => DialStep::Wait,
+                FrameProgress::Broken(_) => DialStep::Failed,
+                FrameProgress::Whole(frame) => match self.initiator.handle_reply(&frame) {
+                    Ok(MpaReply::Accepted(agreed)) => DialStep::Agreed(agreed),
+                    _ => DialStep::Failed,
                 },
             };
         }
         if !matches!(self.stream.take_error(), Ok(None)) {
-            return Step::Failed;
+            return DialStep::Failed;
         }
         if self.stream.peer_addr().is_err() {
-            return Step::Wait;
+            return DialStep::Wait;
         }
         let request = self.initiator.request();
         let sent = (&self.stream).write(&request).is_ok_and(|n| n == request.len());
         if !sent {
-            return Step::Failed;
+            return DialStep::Failed;
         }
         socket::prepare_stream(&self.stream);
         self.dialed = true;
-        Step::Dialed
+        DialStep::Dialed
     }
 }
 
@@ -272,44 +272,44 @@ impl AwaitsStream for IwarpConnect {
         {
             let mut stage = self.stage();
             let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
-            if !local || !waits(&stream) || !matches!(*stage, Stage::Resting { .. }) {
+            if !local || !waits(&stream) || !matches!(*stage, ConnectStage::Resting { .. }) {
                 return;
             }
-            *stage = Stage::Done;
+            *stage = ConnectStage::Done;
         }
         self.spend_spare();
         let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
         if (&stream).write(&reply).is_ok_and(|n| n == reply.len()) {
-            self.link(stream, &agreed, Role::Responder);
+            self.link(stream, &agreed, MpaRole::Responder);
         }
     }
 }
 
-impl Source for IwarpConnect {
+impl Pollable for IwarpConnect {
     fn ready(&self, _: Readiness) {
         let mut stage = self.stage();
-        let Stage::Calling(call, pause) = &mut *stage else { return };
+        let ConnectStage::Calling(call, pause) = &mut *stage else { return };
         let (step, token, pause) = (call.step(), call.token, *pause);
         match step {
-            Step::Wait => {}
-            Step::Dialed => self.cell.host().reactor().modify(token, Interest::READ),
-            Step::Failed => {
+            DialStep::Wait => {}
+            DialStep::Dialed => self.cell.host().reactor().modify(token, Interest::READ),
+            DialStep::Failed => {
                 self.cell.host().reactor().remove(token);
                 self.rest(&mut stage, pause);
             }
-            Step::Agreed(agreed) => {
+            DialStep::Agreed(agreed) => {
                 self.cell.host().reactor().remove(token);
-                let stage_before = std::mem::replace(&mut *stage, Stage::Done);
+                let stage_before = std::mem::replace(&mut *stage, ConnectStage::Done);
                 drop(stage);
-                if let Stage::Calling(call, _) = stage_before {
-                    self.link(call.stream, &agreed, Role::Initiator);
+                if let ConnectStage::Calling(call, _) = stage_before {
+                    self.link(call.stream, &agreed, MpaRole::Initiator);
                 }
             }
         }
     }
 
     fn timeout(&self, now: Instant) {
-        if matches!(*self.stage(), Stage::Done) {
+        if matches!(*self.stage(), ConnectStage::Done) {
             return;
         }
         self.silence.lock().look(now);

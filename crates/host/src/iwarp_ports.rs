@@ -15,11 +15,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use weft_net::refused;
-use weft_net::secrecy::{Chosen, Lower};
-use weft_net::socket::{self, Kind};
+use weft_net::secrecy::{Chosen, PeerTransport};
+use weft_net::socket::{self, SocketKind};
 use weft_os::clock;
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Readiness, Source, Token};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::mpa::negotiate::Responder;
 use weft_rnic::wire::mpa::StartKind;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
@@ -27,7 +27,7 @@ use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Misuse;
 
 use crate::host::Host;
-use weft_net::mpa_frame::{FrameReader, Progress};
+use weft_net::mpa_frame::{FrameProgress, FrameReader};
 
 /// How long a port rests when the system has no descriptors or memory for a new stream.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A number that leads to a queue pair; free again when it is dropped.
 pub(crate) struct Number {
-    port: Arc<Port>,
+    port: Arc<IwarpPort>,
     index: usize,
 }
 
@@ -52,12 +52,12 @@ impl Number {
     /// Takes a number that no other queue pair of this machine has.
     pub fn take(host: &Arc<Host>) -> Result<Self, Misuse> {
         let mut open = host.local().iwarp_ports.0.lock();
-        if let Some(number) = open.iter().rev().find_map(Port::take) {
+        if let Some(number) = open.iter().rev().find_map(IwarpPort::take) {
             return Ok(number);
         }
-        let port = Port::bind(Arc::downgrade(host)).map_err(refused)?;
+        let port = IwarpPort::bind(Arc::downgrade(host)).map_err(refused)?;
         open.push(Arc::clone(&port));
-        Port::take(&port).ok_or(Misuse::Full)
+        IwarpPort::take(&port).ok_or(Misuse::Full)
     }
 
     /// The number, 24 bits.
@@ -100,7 +100,7 @@ impl Drop for Number {
 
 /// The ports of one process.
 #[derive(Default)]
-pub(crate) struct IwarpPorts(Mutex<Vec<Arc<Port>>>);
+pub(crate) struct IwarpPorts(Mutex<Vec<Arc<IwarpPort>>>);
 
 /// Who waits at a port for the stream of a peer.
 pub(crate) trait AwaitsStream: Send + Sync {
@@ -113,18 +113,18 @@ pub(crate) trait AwaitsStream: Send + Sync {
 }
 
 /// A TCP port and the queue pairs behind it.
-struct Port {
+struct IwarpPort {
     host: Weak<Host>,
     socket: HighFd,
     number: u16,
     listens: AtomicBool,
     /// Its name in the engine once it listens.
     token: OnceLock<Token>,
-    state: Mutex<State>,
-    this: Weak<Port>,
+    state: Mutex<PortState>,
+    this: Weak<IwarpPort>,
 }
 
-struct State {
+struct PortState {
     taken: [bool; SHARED_MAX],
     /// Where the search for a free number goes on, so that one is not used again soon.
     next: usize,
@@ -148,11 +148,11 @@ impl Early {
     }
 }
 
-impl Port {
+impl IwarpPort {
     fn bind(host: Weak<Host>) -> io::Result<Arc<Self>> {
         let any = [(Ipv6Addr::UNSPECIFIED, 0).into(), (Ipv4Addr::UNSPECIFIED, 0).into()];
         let [v6, v4] = any.map(|addr: SocketAddr| {
-            let fd = socket::open(&addr, Kind::Stream)?;
+            let fd = socket::open(&addr, SocketKind::Stream)?;
             if addr.is_ipv6() {
                 let _is_the_default = socket::set_v6_only(fd.as_fd(), false);
             }
@@ -161,7 +161,7 @@ impl Port {
         });
         let fd = v6.or(v4)?;
         let number = socket::local_addr(fd.as_fd())?.port();
-        let state = State {
+        let state = PortState {
             taken: [false; SHARED_MAX],
             next: 0,
             attempts: HashMap::new(),
@@ -188,7 +188,7 @@ impl Port {
         Some(Number { port: Arc::clone(port), index })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PortState> {
         self.state.lock()
     }
 
@@ -241,7 +241,11 @@ impl Port {
         let (Ok(here), Ok(there)) = (stream.local_addr(), stream.peer_addr()) else {
             return Ok(());
         };
-        if host.secrecy().admit(Lower::Iwarp(Chosen::ByName), here.ip(), there.ip()).is_err() {
+        if host
+            .secrecy()
+            .admit(PeerTransport::Iwarp(Chosen::ByName), here.ip(), there.ip())
+            .is_err()
+        {
             return Ok(());
         }
         socket::prepare_stream(&stream);
@@ -287,7 +291,7 @@ impl Port {
     }
 }
 
-impl Source for Port {
+impl Pollable for IwarpPort {
     fn ready(&self, _: Readiness) {
         for _ in 0..ACCEPT_BATCH {
             if let Err(error) = self.accept() {
@@ -307,26 +311,30 @@ impl Source for Port {
 /// An accepted stream whose Request is not whole yet.
 struct Caller {
     host: Weak<Host>,
-    port: Weak<Port>,
-    reading: Mutex<Option<Reading>>,
+    port: Weak<IwarpPort>,
+    reading: Mutex<Option<IwarpRequestReader>>,
     until: Instant,
 }
 
-struct Reading {
+struct IwarpRequestReader {
     stream: TcpStream,
     token: Token,
     reader: FrameReader,
 }
 
 impl Caller {
-    fn start(host: &Arc<Host>, port: Weak<Port>, stream: TcpStream) -> Arc<Self> {
+    fn start(host: &Arc<Host>, port: Weak<IwarpPort>, stream: TcpStream) -> Arc<Self> {
         let until = clock::now() + PATIENCE;
         let caller =
             Arc::new(Self { host: Arc::downgrade(host), port, reading: Mutex::new(None), until });
         // Locked, so that the engine's first call finds the state in place.
         let mut reading = caller.reading.lock();
         let token = host.reactor().add(stream.as_fd(), Interest::READ, caller.clone());
-        *reading = Some(Reading { stream, token, reader: FrameReader::new(StartKind::Request) });
+        *reading = Some(IwarpRequestReader {
+            stream,
+            token,
+            reader: FrameReader::new(StartKind::Request),
+        });
         drop(reading);
         caller
     }
@@ -340,16 +348,16 @@ impl Caller {
     }
 }
 
-impl Source for Caller {
+impl Pollable for Caller {
     fn ready(&self, _: Readiness) {
         let progress = match self.reading.lock().as_mut() {
             Some(reading) => reading.reader.read(&reading.stream),
-            None => Progress::Pending,
+            None => FrameProgress::Pending,
         };
         let responder = match progress {
-            Progress::Pending => return,
-            Progress::Broken(_) => None,
-            Progress::Whole(frame) => Responder::handle_request(&frame).ok(),
+            FrameProgress::Pending => return,
+            FrameProgress::Broken(_) => None,
+            FrameProgress::Whole(frame) => Responder::handle_request(&frame).ok(),
         };
         let (Some(stream), Some(port)) = (self.hang_up(), self.port.upgrade()) else { return };
         port.forget(self);

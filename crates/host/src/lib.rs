@@ -8,12 +8,12 @@
 //! Invariant: a queue pair is driven by one thread at a time, and whoever cannot take its lock
 //! leaves a flag that the holder sees before it goes: no doorbell is lost.
 //!
-//! Order of calls: [`Host::new`]; [`Context::open`], objects from it; then [`Qp::attach`] when the
-//! connection manager (`weft-rdmacm`) has a stream for the queue pair, or [`Qp::modify`] up to RTS
-//! where the application names the peer itself.
+//! Order of calls: [`Host::new`]; [`Context::open`], objects from it; then [`HostQp::attach`] when
+//! the connection manager (`weft-rdmacm`) has a stream for the queue pair, or [`HostQp::modify`] up
+//! to RTS where the application names the peer itself.
 //!
 //! Lock order: driver of a queue pair, then what `weft_verbs` says, then the reactor's tables.
-//! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Source`] is called.
+//! Nothing is locked while a [`LinkWatcher`] or a [`weft_reactor::Pollable`] is called.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -52,17 +52,17 @@ pub mod tally;
 mod time_wait;
 mod xrcd;
 
-pub use config::{Progress, Settings, Transport};
+pub use config::{CmTransport, ProgressMode, Settings};
 pub use context::Context;
 pub use context::memory::Advice;
-pub use cq::Cq;
-pub use device_kind::Personality;
+pub use cq::HostCq;
+pub use device_kind::DeviceKind;
 pub use devices::Devices;
 pub use driver::LinkWatcher;
 pub use host::{Host, HostSetup};
 pub use process::HostHome;
-pub use qp::{Qp, QpInit};
-pub use srq::{Srq, SrqInit};
+pub use qp::{HostQp, HostQpInit};
+pub use srq::{HostSrq, SrqInit};
 pub use weft_rnic::mpa;
 pub use weft_verbs::Pd;
-pub use xrcd::{Xrcd, XrcdFile};
+pub use xrcd::{HostXrcd, XrcdFile};

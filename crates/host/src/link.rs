@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 
 use weft_net::udp;
 use weft_os::random;
-use weft_rnic::shuttle::{Config, Identity, MIN_DATAGRAM, Route, cc};
+use weft_rnic::shuttle::{Identity, MIN_DATAGRAM, Route, ShuttleConfig, cc};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::hello::{placement, protection};
 
@@ -21,13 +21,13 @@ const IDLE_NS: u64 = 3600 * 1_000_000_000;
 const HEADERS: u32 = 48;
 
 /// The configuration for a connection of `host` over `route`.
-pub fn config(host: &Host, route: &Route) -> Config {
+pub fn config(host: &Host, route: &Route) -> ShuttleConfig {
     let settings = host.settings();
     let carries = carries(route);
     let local = carries > u32::from(u16::MAX);
     let datagram_octets = if local { LOCAL_DATAGRAM } else { MIN_DATAGRAM };
     let goal = if local { LOCAL_DATAGRAM } else { carries.saturating_sub(HEADERS) as u16 };
-    let config = Config {
+    let config = ShuttleConfig {
         protection: if settings.crc { protection::CRC32C } else { protection::NONE },
         placement: placement::TAIL,
         idle_ns: IDLE_NS,
@@ -38,7 +38,7 @@ pub fn config(host: &Host, route: &Route) -> Config {
             seed: u64::from(random::random()),
             ..cc::Params::default()
         },
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
     host.secrecy().protect(config)
 }

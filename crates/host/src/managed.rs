@@ -3,18 +3,18 @@
 
 use std::sync::{Arc, Weak};
 
-use weft_net::udp::Port;
+use weft_net::udp::UdpPort;
 use weft_rnic::ShuttleQp;
 use weft_rnic::shuttle::Route;
 
 use crate::conn_slot::ConnSlot;
 use crate::driver::{Beginning, Driver};
-use crate::qp::Qp;
+use crate::qp::HostQp;
 
 pub use crate::driver::Answer;
 pub use crate::driver::cm_hook::{CmHook, Demux, asks, requests};
 pub use crate::link::{config, identity};
-pub use crate::roce_connect::{Peer, Requester};
+pub use crate::roce_connect::{Requester, RocePeer};
 pub use crate::slot::Outbox;
 
 /// A connection over Shuttle that the manager has asked for or granted.
@@ -22,7 +22,7 @@ pub struct ManagedConn {
     /// The connection.
     pub shuttle: Box<ShuttleQp>,
     /// Its socket.
-    pub port: Arc<Port>,
+    pub port: Arc<UdpPort>,
     /// Who hears of it.
     pub hook: CmHook,
     /// A peer that is silent is mentioned; otherwise whoever waits for it says so itself.
@@ -42,7 +42,7 @@ impl ConnRef {
     }
 }
 
-impl Qp {
+impl HostQp {
     /// Takes a connection that the manager has made.
     pub fn hold(&self, conn: ManagedConn) {
         let ManagedConn { shuttle, port, hook, says_silence } = conn;

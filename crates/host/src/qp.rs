@@ -10,25 +10,25 @@ use std::sync::Arc;
 use weft_fault::Verb;
 use weft_net::secrecy::Chosen;
 use weft_net::tcp;
-use weft_net::udp::Port;
+use weft_net::udp::UdpPort;
 use weft_os::clock;
 use weft_os::fds::HighFd;
-use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_rnic::wire::capability::Capabilities;
-use weft_rnic::{Device, MpaLink, MpaQp, WhenClosed};
+use weft_rnic::{MpaLink, MpaQp, RdmaDevice, WhenClosed};
 use weft_sync::Mutex;
 use weft_verbs::qp::QpInit as Init;
 use weft_verbs::{Destination, Misuse, Pd, QpAttr, QpCap, QpState, QpType, RecvWr, SendOp, SendWr};
 
 use crate::conn_slot::ConnSlot;
-use crate::cq::Cq;
-use crate::device_kind::Personality;
+use crate::cq::HostCq;
+use crate::device_kind::DeviceKind;
 use crate::driver::{Driver, LinkWatcher};
 use crate::host::Host;
 use crate::iwarp_connect::IwarpConnect;
 use crate::iwarp_ports::Number;
-use crate::srq::Srq;
-use crate::xrcd::Xrcd;
+use crate::srq::HostSrq;
+use crate::xrcd::HostXrcd;
 
 /// A round trip shorter than this is a local network, where the kernel's loss-based congestion
 /// control fills the path with less work than one that paces.
@@ -40,20 +40,20 @@ const LOCAL_RTT_US: u32 = 1000;
 const RNR_TIMER_NS: u64 = 1_000_000_000;
 
 /// What a queue pair is made of.
-pub struct QpInit {
+pub struct HostQpInit {
     /// What it offers.
     pub kind: QpType,
     /// Its protection domain.
     pub pd: Arc<Pd>,
     /// Where sends complete.
-    pub send_cq: Arc<Cq>,
+    pub send_cq: Arc<HostCq>,
     /// Where receives complete.
-    pub recv_cq: Arc<Cq>,
+    pub recv_cq: Arc<HostCq>,
     /// Where receives come from, instead of a receive queue of its own.
-    pub srq: Option<Arc<Srq>>,
+    pub srq: Option<Arc<HostSrq>>,
     /// The domain that it receives for, with [`QpType::XrcRecv`]: its protection domain and
-    /// completion queues are then [`Xrcd::pd`] and [`Xrcd::cq`].
-    pub xrcd: Option<Arc<Xrcd>>,
+    /// completion queues are then [`HostXrcd::pd`] and [`HostXrcd::cq`].
+    pub xrcd: Option<Arc<HostXrcd>>,
     /// Sizes.
     pub cap: QpCap,
     /// Every send is signaled.
@@ -63,15 +63,15 @@ pub struct QpInit {
 }
 
 /// A queue pair.
-pub struct Qp {
+pub struct HostQp {
     inner: Arc<weft_verbs::Qp>,
-    device: Arc<Device>,
-    send_cq: Arc<Cq>,
-    recv_cq: Arc<Cq>,
+    device: Arc<RdmaDevice>,
+    send_cq: Arc<HostCq>,
+    recv_cq: Arc<HostCq>,
     pub(crate) cell: Arc<ConnSlot>,
-    xrcd: Option<Arc<Xrcd>>,
+    xrcd: Option<Arc<HostXrcd>>,
     /// Where it is reached, which its number says; an RNIC's queue pair has none.
-    port: Option<Arc<Port>>,
+    port: Option<Arc<UdpPort>>,
     /// The same for an RNIC's.
     number: Option<Number>,
     /// Its way to the peer that the program named.
@@ -80,12 +80,12 @@ pub struct Qp {
     pub(crate) groups: Mutex<Vec<(IpAddr, Arc<ConnSlot>)>>,
 }
 
-impl Qp {
+impl HostQp {
     pub(crate) fn new(
         host: &Arc<Host>,
-        personality: Personality,
-        device: &Arc<Device>,
-        init: QpInit,
+        personality: DeviceKind,
+        device: &Arc<RdmaDevice>,
+        init: HostQpInit,
         events: &Arc<weft_verbs::AsyncQueue>,
     ) -> Result<Self, Misuse> {
         let (send_cq, recv_cq) = (init.send_cq, init.recv_cq);
@@ -93,8 +93,8 @@ impl Qp {
             kind: init.kind,
             // An RNIC has nothing that a program could set before the connection is made.
             start: match personality {
-                Personality::Iwarp => QpState::Init,
-                Personality::Roce => QpState::Reset,
+                DeviceKind::Iwarp => QpState::Init,
+                DeviceKind::Roce => QpState::Reset,
             },
             pd: init.pd,
             send_cq: Arc::clone(send_cq.inner()),
@@ -106,8 +106,8 @@ impl Qp {
             cookie: init.cookie,
         };
         let (port, number) = match personality {
-            Personality::Iwarp => (None, Some(Number::take(host)?)),
-            Personality::Roce => (Some(Arc::new(Port::for_queue_pair()?)), None),
+            DeviceKind::Iwarp => (None, Some(Number::take(host)?)),
+            DeviceKind::Roce => (Some(Arc::new(UdpPort::for_queue_pair()?)), None),
         };
         let led = number.as_ref().map(Number::value);
         let led = led.or(port.as_ref().map(|port| port.qp_number())).unwrap_or_default();
@@ -142,11 +142,11 @@ impl Qp {
     }
 
     /// What its device is: only an adapter's queue pair has a port of its own.
-    pub(crate) fn device_kind(&self) -> Personality {
-        if self.port.is_some() { Personality::Roce } else { Personality::Iwarp }
+    pub(crate) fn device_kind(&self) -> DeviceKind {
+        if self.port.is_some() { DeviceKind::Roce } else { DeviceKind::Iwarp }
     }
 
-    pub(crate) fn port(&self) -> Option<&Arc<Port>> {
+    pub(crate) fn port(&self) -> Option<&Arc<UdpPort>> {
         self.port.as_ref()
     }
 
@@ -154,12 +154,12 @@ impl Qp {
         &self.inner
     }
 
-    /// Its queues, for who posts to them by itself; [`Qp::ring`] sets the sends going.
+    /// Its queues, for who posts to them by itself; [`HostQp::ring`] sets the sends going.
     pub fn queues(&self) -> &Arc<weft_verbs::Qp> {
         &self.inner
     }
 
-    pub(crate) fn recv_cq(&self) -> &Arc<Cq> {
+    pub(crate) fn recv_cq(&self) -> &Arc<HostCq> {
         &self.recv_cq
     }
 
@@ -173,7 +173,7 @@ impl Qp {
         self.inner.state()
     }
 
-    /// Queues a send; [`Qp::ring`] after the last of a list sets it going.
+    /// Queues a send; [`HostQp::ring`] after the last of a list sets it going.
     pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), Misuse> {
         if self.port.is_none() && matches!(wr.op, SendOp::AtomicWrite { .. }) {
             return Err(Misuse::Unsupported("atomic writes"));
@@ -181,8 +181,8 @@ impl Qp {
         self.post(&wr.op, || self.inner.post_send(wr))
     }
 
-    /// Queues a send for the peer's receive queue `number`; [`Qp::ring`] after the last of a list
-    /// sets it going.
+    /// Queues a send for the peer's receive queue `number`; [`HostQp::ring`] after the last of a
+    /// list sets it going.
     pub fn post_send_to(&self, wr: &SendWr<'_>, number: u32) -> Result<(), Misuse> {
         self.post(&wr.op, || self.inner.post_send_to(wr, number))
     }
@@ -210,7 +210,7 @@ impl Qp {
         self.inner.kind()
     }
 
-    /// Queues a datagram to `to`; [`Qp::ring`] after the last of a list sets it going.
+    /// Queues a datagram to `to`; [`HostQp::ring`] after the last of a list sets it going.
     pub fn post_datagram(&self, wr: &SendWr<'_>, to: &Destination) -> Result<(), Misuse> {
         self.post(&wr.op, || self.inner.post_datagram(wr, to))
     }
@@ -241,13 +241,13 @@ impl Qp {
         &self,
         socket: OwnedFd,
         agreed: &Agreed,
-        role: Role,
+        role: MpaRole,
         watcher: Arc<dyn LinkWatcher>,
     ) -> Result<(), Misuse> {
         if !matches!(self.state(), QpState::Init | QpState::Rtr) {
             return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
         }
-        take_stream(&self.inner, &self.cell, socket, agreed, role, watcher, Manner::OfIwarp)
+        take_stream(&self.inner, &self.cell, socket, agreed, role, watcher, CompletionRule::OfIwarp)
     }
 
     /// Who does what below the verbs, while there is a connection.
@@ -315,7 +315,7 @@ impl Qp {
     }
 }
 
-impl Drop for Qp {
+impl Drop for HostQp {
     /// The number is free again now at the latest, and nobody can have taken it before: the port
     /// that it names was this queue pair's until here.
     fn drop(&mut self) {
@@ -325,7 +325,7 @@ impl Drop for Qp {
 
 /// What the program of a queue pair over TCP was written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum CompletionRule {
     /// Requests complete when TCP has them, and the end of the stream is the queue pair's.
     OfIwarp,
     /// Requests complete when the peer has placed them, and a queue pair whose peer has gone learns
@@ -342,9 +342,9 @@ pub(crate) fn take_stream(
     cell: &ConnSlot,
     socket: OwnedFd,
     agreed: &Agreed,
-    role: Role,
+    role: MpaRole,
     watcher: Arc<dyn LinkWatcher>,
-    manner: Manner,
+    manner: CompletionRule,
 ) -> Result<(), Misuse> {
     let open = matches!(qp.state(), QpState::Init | QpState::Rtr | QpState::Rts);
     if !open || cell.is_attached() {
@@ -365,10 +365,10 @@ pub(crate) fn take_stream(
         agreed,
         emss: tcp::segment_size(fd),
         stall_ns: stall_after.as_nanos() as u64,
-        confirm: manner == Manner::OfAdapters,
+        confirm: manner == CompletionRule::OfAdapters,
         when_closed: match manner {
-            Manner::OfAdapters => WhenClosed::Stay,
-            Manner::OfIwarp => WhenClosed::Fail,
+            CompletionRule::OfAdapters => WhenClosed::Stay,
+            CompletionRule::OfIwarp => WhenClosed::Fail,
         },
     };
     let mut mpa = MpaQp::new(Arc::clone(qp), &link, clock::ns_at(clock::now()));

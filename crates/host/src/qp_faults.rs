@@ -10,11 +10,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_fault::{Dice, Fault, Kind, Status, When};
+use weft_fault::{Dice, FaultKind, PlannedFault, Status, When};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{AsyncKind, Misuse, Qp, QpState, SendOp, WcStatus};
 
-use crate::device_kind::Personality;
+use crate::device_kind::DeviceKind;
 use crate::driver::{Driver, todo};
 use crate::faults::Faults;
 use crate::host::Host;
@@ -27,10 +27,10 @@ const RNR_ENDLESS: u8 = 7;
 /// The faults of one queue pair.
 pub(crate) struct QpFaultInjector {
     host: Arc<Host>,
-    state: Mutex<State>,
+    state: Mutex<InjectorState>,
 }
 
-struct State {
+struct InjectorState {
     faults: Vec<Planned>,
     /// The fault whose request is held back.
     holding: Option<usize>,
@@ -40,7 +40,7 @@ struct State {
 }
 
 struct Planned {
-    kind: Kind,
+    kind: FaultKind,
     when: When,
     dice: Dice,
     /// What it counts: requests that were posted.
@@ -51,17 +51,17 @@ struct Planned {
 }
 
 impl Planned {
-    fn new((fault, dice): (&Fault, Dice)) -> Option<Self> {
-        let Fault { kind, when, .. } = *fault;
-        let own = matches!(kind, Kind::QpError(_) | Kind::Rnr(_) | Kind::PeerGone);
+    fn new((fault, dice): (&PlannedFault, Dice)) -> Option<Self> {
+        let PlannedFault { kind, when, .. } = *fault;
+        let own = matches!(kind, FaultKind::QpError(_) | FaultKind::Rnr(_) | FaultKind::PeerGone);
         own.then_some(Self { kind, when, dice, posted: 0, spent: false, timed: false })
     }
 
     /// Whether the request that is posted next is the one; not asked twice about one request.
     fn hits(&mut self, op: &SendOp) -> bool {
         let counts = match self.kind {
-            Kind::QpError(_) => true,
-            Kind::Rnr(_) => needs_receive(op),
+            FaultKind::QpError(_) => true,
+            FaultKind::Rnr(_) => needs_receive(op),
             _ => false,
         };
         if !counts || self.spent {
@@ -82,7 +82,9 @@ impl Planned {
         match (self.kind, self.when) {
             _ if self.spent => (false, None),
             (_, When::AtNs(ns)) => (ready && faults.at(ns) <= now, Some(faults.at(ns))),
-            (Kind::PeerGone, When::After(count)) => (ready && qp.sq().succeeded() >= count, None),
+            (FaultKind::PeerGone, When::After(count)) => {
+                (ready && qp.sq().succeeded() >= count, None)
+            }
             _ => (false, None),
         }
     }
@@ -98,11 +100,11 @@ impl QpFaultInjector {
     pub fn of(host: &Arc<Host>, number: u32) -> Option<Self> {
         let faults: Vec<_> = host.faults()?.of(number).filter_map(Planned::new).collect();
         let planned = !faults.is_empty();
-        let state = State { faults, holding: None, refusals: 0, waits_until: None };
+        let state = InjectorState { faults, holding: None, refusals: 0, waits_until: None };
         planned.then(|| Self { host: Arc::clone(host), state: Mutex::new(state) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InjectorState> {
         self.state.lock()
     }
 
@@ -146,7 +148,7 @@ impl QpFaultInjector {
             if due {
                 fault.spent = true;
                 match fault.kind {
-                    Kind::QpError(status) => fail(&qp, driver, status_of(status)),
+                    FaultKind::QpError(status) => fail(&qp, driver, status_of(status)),
                     _ => driver.lose_peer(),
                 }
             } else if let Some(later) = later
@@ -161,7 +163,7 @@ impl QpFaultInjector {
     }
 }
 
-impl State {
+impl InjectorState {
     /// The turn of the request that is held back has come.
     fn act_on_held(
         &mut self,
@@ -171,8 +173,8 @@ impl State {
         now: Instant,
     ) -> Option<Instant> {
         let times = match self.faults[place].kind {
-            Kind::Rnr(times) => times,
-            Kind::QpError(status) => {
+            FaultKind::Rnr(times) => times,
+            FaultKind::QpError(status) => {
                 self.faults[place].spent = true;
                 fail(qp, driver, status_of(status));
                 return None;
@@ -184,8 +186,8 @@ impl State {
         }
         self.waits_until = None;
         let patience = match driver.kind() {
-            Personality::Roce => qp.attrs().rnr_retry,
-            Personality::Iwarp => RNR_ENDLESS,
+            DeviceKind::Roce => qp.attrs().rnr_retry,
+            DeviceKind::Iwarp => RNR_ENDLESS,
         };
         if self.refusals < times {
             self.refusals += 1;
@@ -239,10 +241,10 @@ fn status_of(status: Status) -> WcStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_fault::Plan;
+    use weft_fault::FaultPlan;
 
     fn planned(plan: &str) -> Planned {
-        let faults = Faults::new(Plan::parse(plan).unwrap());
+        let faults = Faults::new(FaultPlan::parse(plan).unwrap());
         let planned = faults.of(1).filter_map(Planned::new).next();
         planned.expect("a fault of a queue pair")
     }
@@ -272,8 +274,8 @@ mod tests {
     #[test]
     fn every_status_of_a_plan_is_one_of_the_verbs() {
         for name in ["loc-len", "flush", "rem-access", "retry-exc", "rnr-retry-exc", "fatal"] {
-            let plan = Plan::parse(&format!("qp-error:status={name}")).unwrap();
-            let Kind::QpError(status) = plan.faults[0].kind else { panic!("{plan}") };
+            let plan = FaultPlan::parse(&format!("qp-error:status={name}")).unwrap();
+            let FaultKind::QpError(status) = plan.faults[0].kind else { panic!("{plan}") };
             assert_eq!(status_of(status) as u32, status.code, "{name}");
         }
     }

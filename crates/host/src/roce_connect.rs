@@ -11,24 +11,24 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weft_net::udp::Port;
+use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
 use weft_os::random;
-use weft_rnic::shuttle::{Gate, Passage, Request, Route};
-use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
+use weft_rnic::shuttle::{Gate, Passage, PeerRequest, Route};
+use weft_rnic::wire::shuttle::greeting::{CmTerms, Greeting, Purpose};
 use weft_rnic::{Binding, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::Misuse;
 
-use crate::device_kind::Personality;
-use crate::driver::shuttle::{Admission, Doorkeeper};
+use crate::device_kind::DeviceKind;
+use crate::driver::shuttle::{Doorkeeper, HelloAdmission};
 use crate::driver::{Beginning, Driver};
 use crate::host::Host;
 use crate::link;
-use crate::qp::Qp;
+use crate::qp::HostQp;
 
 /// What the program said about the peer on the way to RTR.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer {
+pub struct RocePeer {
     /// This side's address.
     pub local: IpAddr,
     /// The peer's address, of the same family.
@@ -51,9 +51,9 @@ pub struct Requester {
     pub retry_limits: RetryLimits,
 }
 
-impl Qp {
+impl HostQp {
     /// The peer is known: what it sends is taken from now on.
-    pub fn reach(&self, peer: Peer) -> Result<(), Misuse> {
+    pub fn reach(&self, peer: RocePeer) -> Result<(), Misuse> {
         let Some(port) = self.port() else {
             return Err(Misuse::Unsupported("queue pairs without a port"));
         };
@@ -65,7 +65,7 @@ impl Qp {
         self.host().secrecy().permit(peer.local, peer.remote)?;
         let gate = Gate::new(random::random_octets(), self.host().secrecy().has_key());
         let host = Arc::clone(self.host());
-        let call = Call { host, qp: Arc::clone(&qp), port: Arc::clone(port), peer, gate };
+        let call = RoceConnect { host, qp: Arc::clone(&qp), port: Arc::clone(port), peer, gate };
         let asks = (self.num(), peer.local) < (peer.qpn, peer.remote);
         let verb = if asks { "asks" } else { "awaits" };
         log::debug!("queue pair {:#x} {verb} {} {:#x} by UDP", self.num(), peer.remote, peer.qpn);
@@ -80,15 +80,15 @@ impl Qp {
     }
 
     /// Whether the peer is this queue pair itself.
-    pub(crate) fn is_at(&self, peer: &Peer) -> bool {
+    pub(crate) fn is_at(&self, peer: &RocePeer) -> bool {
         (peer.qpn, peer.remote) == (self.num(), peer.local)
     }
 
     /// The queue pair is its own peer, and has no connection.
-    pub(crate) fn reach_itself(&self, peer: &Peer) {
+    pub(crate) fn reach_itself(&self, peer: &RocePeer) {
         let personality = match self.port() {
-            Some(_) => Personality::Roce,
-            None => Personality::Iwarp,
+            Some(_) => DeviceKind::Roce,
+            None => DeviceKind::Iwarp,
         };
         let (woken, ird) = (self.cell.woken(self.inner()), peer.max_dest_rd_atomic.into());
         self.cell.hold(Box::new(Driver::loopback(self.host(), personality, woken, ird)));
@@ -102,20 +102,20 @@ impl Qp {
 }
 
 /// A queue pair on its way to its peer.
-struct Call {
+struct RoceConnect {
     host: Arc<Host>,
     qp: Arc<weft_verbs::Qp>,
-    port: Arc<Port>,
-    peer: Peer,
+    port: Arc<UdpPort>,
+    peer: RocePeer,
     /// What was granted, and who is asked for a cookie.
     gate: Gate,
 }
 
-impl Call {
+impl RoceConnect {
     fn greeting(&self) -> Vec<u8> {
         Greeting {
             purpose: Purpose::QueuePair,
-            terms: Terms::default(),
+            terms: CmTerms::default(),
             room_octets: self.port.room_octets(),
             from: self.qp.num(),
             to: self.peer.qpn,
@@ -159,43 +159,43 @@ fn with_interface(route: Route, interface: u32) -> Route {
     Route { local: on_link(route.local), remote: on_link(route.remote) }
 }
 
-impl Doorkeeper for Call {
-    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Admission {
+impl Doorkeeper for RoceConnect {
+    fn admit(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> HelloAdmission {
         if route.remote.ip() != self.peer.remote {
-            return Admission::None;
+            return HelloAdmission::None;
         }
         match self.gate.look(now_ns, route.remote, datagram) {
             Passage::Open => {}
-            Passage::Known => return Admission::None,
+            Passage::Known => return HelloAdmission::None,
             Passage::Asked(answer) => {
                 // If the socket is full, the peer will ask again.
                 self.port.send_staged(&route, &answer, answer.len());
-                return Admission::None;
+                return HelloAdmission::None;
             }
         }
         let binding = self.binding(route);
         let entropy = binding.identity.entropy;
         let known_port = route.remote.port() == (self.peer.qpn >> 8) as u16;
-        match Request::judge(datagram, &binding.config, entropy) {
+        match PeerRequest::judge(datagram, &binding.config, entropy) {
             Ok(request) => self.grant(now_ns, binding, request),
             // Others than the peer hear nothing.
-            Err(Some(why)) if known_port => Admission::Refused(why),
-            Err(_) => Admission::None,
+            Err(Some(why)) if known_port => HelloAdmission::Refused(why),
+            Err(_) => HelloAdmission::None,
         }
     }
 }
 
-impl Call {
+impl RoceConnect {
     /// Binds the queue pair to who asks, if it is the peer's queue pair.
-    fn grant(&mut self, now_ns: u64, binding: Binding, mut request: Request) -> Admission {
+    fn grant(&mut self, now_ns: u64, binding: Binding, mut request: PeerRequest) -> HelloAdmission {
         let Some(greeting) = Greeting::parse(request.private_data()) else {
-            return Admission::None;
+            return HelloAdmission::None;
         };
         let known = greeting.purpose == Purpose::QueuePair
             && greeting.to == self.qp.num()
             && greeting.from == self.peer.qpn;
         if !known {
-            return Admission::None;
+            return HelloAdmission::None;
         }
         self.gate.remember(request.identity());
         let room_octets = greeting.room_octets;
@@ -203,9 +203,9 @@ impl Call {
         match ShuttleQp::accept(qp, binding, &mut request, &answer, now_ns) {
             Ok(mut shuttle) => {
                 shuttle.connection_mut().set_peer_room(u64::from(room_octets) / 2);
-                Admission::Granted(Box::new(shuttle))
+                HelloAdmission::Granted(Box::new(shuttle))
             }
-            Err(_) => Admission::None,
+            Err(_) => HelloAdmission::None,
         }
     }
 }

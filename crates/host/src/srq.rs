@@ -3,13 +3,13 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use weft_rnic::Device;
+use weft_rnic::RdmaDevice;
 use weft_verbs::usage::Counted;
 use weft_verbs::{AsyncQueue, Misuse, Pd, RecvWr};
 
-use crate::cq::Cq;
+use crate::cq::HostCq;
 use crate::host::Host;
-use crate::xrcd::Xrcd;
+use crate::xrcd::HostXrcd;
 
 /// What a shared receive queue is made of.
 pub struct SrqInit {
@@ -24,19 +24,19 @@ pub struct SrqInit {
     /// Names it in events.
     pub cookie: u64,
     /// The domain of extended reliable connections that it is a queue of, and where it completes.
-    pub home: Option<(Arc<Xrcd>, Arc<Cq>)>,
+    pub home: Option<(Arc<HostXrcd>, Arc<HostCq>)>,
 }
 
 /// A receive queue that several queue pairs take from.
-pub struct Srq {
+pub struct HostSrq {
     inner: Arc<weft_verbs::Srq>,
-    home: Option<Arc<Xrcd>>,
+    home: Option<Arc<HostXrcd>>,
     host: Arc<Host>,
     /// Which process made it, of a line of forks.
     generation: usize,
 }
 
-impl Deref for Srq {
+impl Deref for HostSrq {
     type Target = weft_verbs::Srq;
 
     fn deref(&self) -> &weft_verbs::Srq {
@@ -44,11 +44,11 @@ impl Deref for Srq {
     }
 }
 
-impl Srq {
+impl HostSrq {
     pub(crate) fn new(
         host: &Arc<Host>,
         init: SrqInit,
-        device: &Device,
+        device: &RdmaDevice,
         events: &Arc<AsyncQueue>,
     ) -> Result<Self, Misuse> {
         let limits = device.limits();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_os::sys;
 
-use crate::device_kind::Personality;
+use crate::device_kind::DeviceKind;
 
 /// The variable that names the file.
 pub const VARIABLE: &str = "WEFT_TALLY";
@@ -28,7 +28,7 @@ const WORDS: usize = 1 + DEVICES * NUMBERS;
 
 /// What was done over one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct DeviceWork {
     /// Contexts that were opened.
     pub contexts: u64,
     /// Ends of connections that were made: a connection whose ends both count is two.
@@ -41,7 +41,7 @@ pub struct Work {
     pub octets_in: u64,
 }
 
-impl Work {
+impl DeviceWork {
     fn numbers(&self) -> [u64; NUMBERS] {
         [self.contexts, self.connections, self.operations, self.octets_out, self.octets_in]
     }
@@ -67,7 +67,7 @@ impl Work {
 
 /// What was done by a whole run: over `weft0`, then over `weft_iw0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals(pub [Work; DEVICES]);
+pub struct Totals(pub [DeviceWork; DEVICES]);
 
 /// The mapped file.
 pub struct Tally(&'static [AtomicU64]);
@@ -97,7 +97,7 @@ impl Tally {
         }
         let mut totals = Totals::default();
         for (work, numbers) in totals.0.iter_mut().zip(words[1..].chunks(NUMBERS)) {
-            *work = Work::of(numbers);
+            *work = DeviceWork::of(numbers);
         }
         Ok(totals)
     }
@@ -127,21 +127,26 @@ impl Tally {
     }
 
     /// Notes that a device was opened.
-    pub(crate) fn note_context(&self, personality: Personality) {
-        self.note(slot(personality), &Work { contexts: 1, ..Work::default() });
+    pub(crate) fn note_context(&self, personality: DeviceKind) {
+        self.note(slot(personality), &DeviceWork { contexts: 1, ..DeviceWork::default() });
     }
 
     /// Adds what was done on a connection since `noted`, which then is what was `done`.
-    pub(crate) fn note_since(&self, personality: Personality, done: Work, noted: &mut Work) {
+    pub(crate) fn note_since(
+        &self,
+        personality: DeviceKind,
+        done: DeviceWork,
+        noted: &mut DeviceWork,
+    ) {
         if done != *noted {
             let before = std::mem::replace(noted, done);
             let [now, then] = [done, before].map(|work| work.numbers());
             let grown: Vec<u64> = now.iter().zip(then).map(|(n, t)| n.saturating_sub(t)).collect();
-            self.note(slot(personality), &Work::of(&grown));
+            self.note(slot(personality), &DeviceWork::of(&grown));
         }
     }
 
-    fn note(&self, device: usize, work: &Work) {
+    fn note(&self, device: usize, work: &DeviceWork) {
         let start = 1 + device * NUMBERS;
         for (number, more) in self.0[start..start + NUMBERS].iter().zip(work.numbers()) {
             if more > 0 {
@@ -151,10 +156,10 @@ impl Tally {
     }
 }
 
-fn slot(personality: Personality) -> usize {
+fn slot(personality: DeviceKind) -> usize {
     match personality {
-        Personality::Roce => 0,
-        Personality::Iwarp => 1,
+        DeviceKind::Roce => 0,
+        DeviceKind::Iwarp => 1,
     }
 }
 
@@ -179,14 +184,15 @@ mod tests {
         let path = path("sum");
         Tally::create(&path).unwrap();
         let tally = Tally::open(&path).unwrap();
-        let mut noted = Work::default();
-        let done = Work { connections: 1, operations: 3, octets_out: 7, ..Work::default() };
-        tally.note_since(Personality::Iwarp, done, &mut noted);
-        tally.note_since(Personality::Iwarp, done, &mut noted);
-        tally.note_since(Personality::Iwarp, Work { operations: 5, ..done }, &mut noted);
-        tally.note_since(Personality::Iwarp, done, &mut noted);
+        let mut noted = DeviceWork::default();
+        let done =
+            DeviceWork { connections: 1, operations: 3, octets_out: 7, ..DeviceWork::default() };
+        tally.note_since(DeviceKind::Iwarp, done, &mut noted);
+        tally.note_since(DeviceKind::Iwarp, done, &mut noted);
+        tally.note_since(DeviceKind::Iwarp, DeviceWork { operations: 5, ..done }, &mut noted);
+        tally.note_since(DeviceKind::Iwarp, done, &mut noted);
         let whole = Tally::read(&path).unwrap();
-        assert_eq!(whole.0, [Work::default(), Work { operations: 5, ..done }]);
+        assert_eq!(whole.0, [DeviceWork::default(), DeviceWork { operations: 5, ..done }]);
         Tally::add(&path, &whole).unwrap();
         assert_eq!(Tally::read(&path).unwrap().0[1].operations, 10);
         std::fs::remove_file(&path).unwrap();
@@ -207,9 +213,9 @@ mod tests {
 
     #[test]
     fn traffic_is_what_moved_data() {
-        let idle = Work { contexts: 2, connections: 4, ..Work::default() };
+        let idle = DeviceWork { contexts: 2, connections: 4, ..DeviceWork::default() };
         assert!(!idle.is_traffic());
-        assert!(Work { octets_in: 1, ..idle }.is_traffic());
-        assert!(Work { operations: 1, ..idle }.is_traffic());
+        assert!(DeviceWork { octets_in: 1, ..idle }.is_traffic());
+        assert!(DeviceWork { operations: 1, ..idle }.is_traffic());
     }
 }

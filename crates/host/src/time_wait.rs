@@ -15,9 +15,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_net::buffers::Buffer;
-use weft_net::udp::{BUNDLE_OCTETS, Port};
+use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
 use weft_os::clock::{self, instant_at, ns_at};
-use weft_reactor::{Interest, Readiness, Source, Token};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::shuttle::{Route, TimeWait};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_sync::Mutex;
@@ -32,7 +32,7 @@ const SOCKETS_MAX: usize = 32;
 const RECEIVES_MAX: usize = 16;
 
 #[derive(Default)]
-struct Table {
+struct TimeWaitTable {
     answers: HashMap<ConnectionId, TimeWait>,
     /// Their ids, oldest first.
     order: VecDeque<ConnectionId>,
@@ -42,7 +42,7 @@ struct Table {
 /// The socket of a connection that is no more.
 struct Socket {
     host: Weak<Host>,
-    port: Arc<Port>,
+    port: Arc<UdpPort>,
     /// The route that the socket is devoted to, if it is.
     own: Option<Route>,
     until: Instant,
@@ -51,13 +51,13 @@ struct Socket {
 
 /// The answers and sockets of one process.
 #[derive(Default)]
-pub(crate) struct TimeWaits(Mutex<Table>);
+pub(crate) struct TimeWaits(Mutex<TimeWaitTable>);
 
 impl TimeWaits {
     /// Answers for a connection from now on.
     pub fn keep(&self, time_wait: TimeWait) {
         let mut table = self.0.lock();
-        let Table { answers, order, .. } = &mut *table;
+        let TimeWaitTable { answers, order, .. } = &mut *table;
         let now_ns = ns_at(clock::now());
         while let Some(oldest) = order.front()
             && (order.len() >= ANSWERS_MAX
@@ -72,7 +72,7 @@ impl TimeWaits {
 
     /// Answers `datagram`, which came over `route` and is for no connection that there is, if it
     /// may be a Close that comes again.
-    pub fn answer(&self, port: &Port, route: &Route, datagram: &[u8]) {
+    pub fn answer(&self, port: &UdpPort, route: &Route, datagram: &[u8]) {
         let Some(cid) = TimeWait::cid_of(datagram) else { return };
         let table = self.0.lock();
         if let Some(bytes) = table.answers.get(&cid).and_then(|known| known.answer(datagram)) {
@@ -84,11 +84,11 @@ impl TimeWaits {
 
 /// Hears what comes to the socket of a connection of `host`, which nobody else hears any more,
 /// until `until_ns` of Shuttle's clock, or until others need the room.
-pub(crate) fn keep_socket(host: &Arc<Host>, port: Arc<Port>, own: Option<Route>, until_ns: u64) {
+pub(crate) fn keep_socket(host: &Arc<Host>, port: Arc<UdpPort>, own: Option<Route>, until_ns: u64) {
     let until = instant_at(until_ns);
     let weak_host = Arc::downgrade(host);
     let socket = Arc::new(Socket { host: weak_host, port, own, until, token: Mutex::new(None) });
-    let source: Arc<dyn Source> = socket.clone();
+    let source: Arc<dyn Pollable> = socket.clone();
     let token = host.reactor().add(socket.port.as_fd(), Interest::READ, source);
     *socket.token.lock() = Some(token);
     let weak: Weak<Socket> = Arc::downgrade(&socket);
@@ -112,7 +112,7 @@ impl Socket {
     }
 }
 
-impl Source for Socket {
+impl Pollable for Socket {
     fn ready(&self, _: Readiness) {
         let Some(host) = self.host.upgrade() else { return };
         let mut buffer = Buffer::take();

@@ -15,12 +15,12 @@ use std::sync::{Arc, Weak};
 use weft_net::refused;
 use weft_net::report;
 use weft_os::fds::HighFd;
-use weft_rnic::Device;
+use weft_rnic::RdmaDevice;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{Misuse, Pd};
 
 use crate::conn_slot::ConnSlot;
-use crate::cq::Cq;
+use crate::cq::HostCq;
 use crate::host::Host;
 
 /// The file that a domain is named by.
@@ -35,11 +35,11 @@ pub struct XrcdFile {
 }
 
 /// A domain.
-pub struct Xrcd {
+pub struct HostXrcd {
     inner: Arc<weft_verbs::Xrcd>,
-    device: Arc<Device>,
+    device: Arc<RdmaDevice>,
     /// What queue pairs that have none are made with.
-    cq: Arc<Cq>,
+    cq: Arc<HostCq>,
     members: Mutex<Members>,
     /// The lock on its file.
     _lock: Option<HighFd>,
@@ -52,15 +52,15 @@ struct Members {
     /// Its receiving queue pairs.
     cells: Vec<Arc<ConnSlot>>,
     /// Its queues' numbers, and where each completes.
-    cqs: Vec<(u32, Arc<Cq>)>,
+    cqs: Vec<(u32, Arc<HostCq>)>,
 }
 
-impl Xrcd {
+impl HostXrcd {
     /// Opens a domain of its own, or the one that `file` stands for; `cq` is for nothing else.
     pub(crate) fn open(
         host: &Host,
-        device: &Arc<Device>,
-        cq: Arc<Cq>,
+        device: &Arc<RdmaDevice>,
+        cq: Arc<HostCq>,
         file: Option<XrcdFile>,
     ) -> Result<Arc<Self>, Misuse> {
         let Some(file) = file else { return Ok(Self::new(device, cq, None)) };
@@ -87,7 +87,7 @@ impl Xrcd {
         Ok(domain)
     }
 
-    fn new(device: &Arc<Device>, cq: Arc<Cq>, lock: Option<HighFd>) -> Arc<Self> {
+    fn new(device: &Arc<RdmaDevice>, cq: Arc<HostCq>, lock: Option<HighFd>) -> Arc<Self> {
         Arc::new(Self {
             inner: Arc::new(weft_verbs::Xrcd::new(device.alloc_pd())),
             device: Arc::clone(device),
@@ -113,7 +113,7 @@ impl Xrcd {
     }
 
     /// What its queue pairs have for completion queues.
-    pub fn cq(&self) -> &Arc<Cq> {
+    pub fn cq(&self) -> &Arc<HostCq> {
         &self.cq
     }
 
@@ -125,7 +125,7 @@ impl Xrcd {
     pub(crate) fn take_in(
         &self,
         srq: weft_verbs::Srq,
-        cq: &Arc<Cq>,
+        cq: &Arc<HostCq>,
     ) -> Result<Arc<weft_verbs::Srq>, Misuse> {
         let number = self.device.take_srq_number()?;
         let mut members = self.members();
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
     use crate::context::Context;
-    use crate::device_kind::Personality;
+    use crate::device_kind::DeviceKind;
     use crate::host::HostSetup;
 
     struct Silent;
@@ -210,8 +210,13 @@ mod tests {
         file
     }
 
-    fn open(host: &Arc<Host>, fd: RawFd, create: bool, exclusive: bool) -> Result<Arc<Xrcd>, i32> {
-        let context = Context::open(host, Personality::Roce, Box::new(Silent)).unwrap();
+    fn open(
+        host: &Arc<Host>,
+        fd: RawFd,
+        create: bool,
+        exclusive: bool,
+    ) -> Result<Arc<HostXrcd>, i32> {
+        let context = Context::open(host, DeviceKind::Roce, Box::new(Silent)).unwrap();
         let file = XrcdFile { fd, create, exclusive };
         context.open_xrcd(Some(file)).map_err(|misuse| misuse.errno())
     }

@@ -8,13 +8,13 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 use common::{ALL, Side, agreed, pair, sockets};
-use weft_host::mpa::Role;
+use weft_host::mpa::MpaRole;
 use weft_verbs::{QpState, SendOp, WcStatus};
 
 const FLUSHED: u32 = WcStatus::WrFlushErr as u32;
 
 /// A queue pair whose peer is a bare socket, with eight receives posted.
-fn victim(role: Role) -> (Side, TcpStream) {
+fn victim(role: MpaRole) -> (Side, TcpStream) {
     let (near, far) = sockets();
     let side = Side::new();
     for wr_id in 0..8 {
@@ -47,14 +47,14 @@ fn a_new_connection_works() {
 
 #[test]
 fn a_peer_that_closes() {
-    let (side, far) = victim(Role::Responder);
+    let (side, far) = victim(MpaRole::Responder);
     drop(far);
     ended(&side);
 }
 
 #[test]
 fn a_peer_that_resets() {
-    let (side, far) = victim(Role::Initiator);
+    let (side, far) = victim(MpaRole::Initiator);
     // A socket that is closed with unread octets resets the connection.
     assert_eq!(far.peek(&mut [0]).unwrap(), 1);
     drop(far);
@@ -63,7 +63,7 @@ fn a_peer_that_resets() {
 
 #[test]
 fn a_peer_that_sends_garbage_hears_a_terminate() {
-    let (side, mut far) = victim(Role::Responder);
+    let (side, mut far) = victim(MpaRole::Responder);
     let mut garbage = 64u16.to_be_bytes().to_vec();
     garbage.extend_from_slice(&[0xa5; 70]);
     far.write_all(&garbage).unwrap();
@@ -76,7 +76,7 @@ fn a_peer_that_sends_garbage_hears_a_terminate() {
 
 #[test]
 fn a_peer_that_announces_more_than_it_sends() {
-    let (side, mut far) = victim(Role::Responder);
+    let (side, mut far) = victim(MpaRole::Responder);
     far.write_all(&[0xff; 1000]).unwrap();
     far.shutdown(Shutdown::Write).unwrap();
     ended(&side);
@@ -84,7 +84,7 @@ fn a_peer_that_announces_more_than_it_sends() {
 
 #[test]
 fn a_peer_that_terminates() {
-    let (side, mut far) = victim(Role::Responder);
+    let (side, mut far) = victim(MpaRole::Responder);
     let frame = [
         0x00, 0x16, 0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0x20, 0x02, 0, 0,
         0x7f, 0xe4, 0x25, 0x85,
@@ -99,7 +99,7 @@ fn a_peer_that_dies_under_load_never_hangs_the_program() {
         let (near, far) = sockets();
         let side = Side::new();
         let source = side.memory(32 << 10, 1, ALL);
-        side.attach(near, Role::Initiator, &agreed());
+        side.attach(near, MpaRole::Initiator, &agreed());
         let peer = std::thread::spawn(move || {
             let mut far = far;
             let mut sink = vec![0; 1 << 16];

@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use ends::{DEADLINE, End};
-use weft_host::{Host, HostSetup, Personality, Progress};
+use weft_host::{DeviceKind, Host, HostSetup, ProgressMode};
 use weft_net::secrecy::{Key, Secrecy};
 use weft_os::clock;
 use weft_verbs::{SendFlags, SendOp, SendWr, Wc, WcStatus};
@@ -20,7 +20,7 @@ use weft_verbs::{SendFlags, SendOp, SendWr, Wc, WcStatus};
 const OCTETS: usize = 100_000;
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
-fn host(key: u8, progress: Progress) -> Arc<Host> {
+fn host(key: u8, progress: ProgressMode) -> Arc<Host> {
     let setup = HostSetup::default();
     Host::new(HostSetup {
         settings: weft_host::Settings { progress, ..setup.settings },
@@ -46,7 +46,7 @@ fn write(from: &End, to: &End) -> u32 {
     out[0].status
 }
 
-fn pair(hosts: [&Arc<Host>; 2], kind: Personality) -> [End; 2] {
+fn pair(hosts: [&Arc<Host>; 2], kind: DeviceKind) -> [End; 2] {
     let ends = hosts.map(|host| End::of(host, kind, OCTETS));
     ends[0].connect(HERE, HERE, ends[1].qp.num());
     ends[1].connect(HERE, HERE, ends[0].qp.num());
@@ -55,8 +55,8 @@ fn pair(hosts: [&Arc<Host>; 2], kind: Personality) -> [End; 2] {
 
 #[test]
 fn hosts_with_one_key_and_other_settings_speak_to_each_other() {
-    let (one, other) = (host(1, Progress::Hybrid), host(1, Progress::Engine));
-    for kind in [Personality::Roce, Personality::Iwarp] {
+    let (one, other) = (host(1, ProgressMode::Hybrid), host(1, ProgressMode::Engine));
+    for kind in [DeviceKind::Roce, DeviceKind::Iwarp] {
         let [mut from, to] = pair([&one, &other], kind);
         from.fill(|at| at as u8);
         assert_eq!(write(&from, &to), WcStatus::Success as u32, "{kind:?}");
@@ -66,7 +66,7 @@ fn hosts_with_one_key_and_other_settings_speak_to_each_other() {
 
 #[test]
 fn hosts_with_different_keys_are_refused() {
-    let (one, other) = (host(1, Progress::Hybrid), host(2, Progress::Hybrid));
-    let [from, to] = pair([&one, &other], Personality::Roce);
+    let (one, other) = (host(1, ProgressMode::Hybrid), host(2, ProgressMode::Hybrid));
+    let [from, to] = pair([&one, &other], DeviceKind::Roce);
     assert_ne!(write(&from, &to), WcStatus::Success as u32);
 }

@@ -6,7 +6,7 @@ mod common;
 use std::io::Write;
 
 use common::{ALL, Side, agreed, pair, sockets};
-use weft_host::mpa::Role;
+use weft_host::mpa::MpaRole;
 use weft_verbs::{QpState, SendOp, Wc, WcOpcode, WcStatus};
 
 #[test]
@@ -96,7 +96,7 @@ fn a_peer_that_resets_while_its_message_waits() {
     let (near, mut far) = sockets();
     let side = Side::new();
     side.qp.wait_for_recv_forever();
-    side.attach(near, Role::Initiator, &agreed());
+    side.attach(near, MpaRole::Initiator, &agreed());
     // A Send of four octets, number 1.
     far.write_all(&frame(b"\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0abcd")).unwrap();
     assert_eq!(far.peek(&mut [0]).unwrap(), 1);

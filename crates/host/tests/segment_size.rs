@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 
 use common::{ALL, Side, agreed, sockets};
-use weft_host::mpa::Role;
+use weft_host::mpa::MpaRole;
 use weft_verbs::SendOp;
 
 /// Octets of each Write, and how many of them are sent.
@@ -37,7 +37,7 @@ fn ulpdu_lengths(mut octets: &[u8]) -> Vec<usize> {
 fn frames_grow_with_the_segments_of_a_fast_path() {
     let (near, mut far) = sockets();
     let side = Side::new();
-    side.attach(near, Role::Initiator, &agreed());
+    side.attach(near, MpaRole::Initiator, &agreed());
     let source = side.memory(LEN, 7, ALL);
     let reader = std::thread::spawn(move || {
         let mut octets = Vec::new();

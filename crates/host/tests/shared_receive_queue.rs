@@ -6,24 +6,24 @@ mod common;
 use std::sync::Arc;
 
 use common::{Reports, Side, agreed, reliable, sockets};
-use weft_host::mpa::Role;
-use weft_host::{Context, Cq, Pd, Personality, Qp, QpInit, Srq, SrqInit};
+use weft_host::mpa::MpaRole;
+use weft_host::{Context, DeviceKind, HostCq, HostQp, HostQpInit, HostSrq, Pd, SrqInit};
 use weft_verbs::{AsyncKind, QpCap, RecvWr, SendOp, Wc};
 
 /// Queue pairs that take from one queue of receives, and their peers.
 struct Shared {
     context: Arc<Context>,
     pd: Arc<Pd>,
-    cq: Arc<Cq>,
-    srq: Arc<Srq>,
-    qps: Vec<Arc<Qp>>,
+    cq: Arc<HostCq>,
+    srq: Arc<HostSrq>,
+    qps: Vec<Arc<HostQp>>,
     peers: Vec<Side>,
 }
 
 impl Shared {
     fn new(count: usize) -> Self {
         let context =
-            Context::open(common::host(), Personality::Iwarp, Box::new(common::Silent)).unwrap();
+            Context::open(common::host(), DeviceKind::Iwarp, Box::new(common::Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(256, None, 1).unwrap();
         let srq = SrqInit {
@@ -38,11 +38,12 @@ impl Shared {
         let cap = QpCap { max_send_wr: 8, max_recv_wr: 0, ..QpCap::default() };
         let peers: Vec<Side> = (0..count).map(|_| Side::new()).collect();
         let connect = |peer: &Side| {
-            let init = QpInit { srq: Some(Arc::clone(&srq)), ..reliable(&pd, &cq, cap) };
+            let init = HostQpInit { srq: Some(Arc::clone(&srq)), ..reliable(&pd, &cq, cap) };
             let qp = context.create_qp(init).unwrap();
             let (near, far) = sockets();
-            qp.attach(near.into(), &agreed(), Role::Responder, Arc::<Reports>::default()).unwrap();
-            peer.attach(far, Role::Initiator, &agreed());
+            qp.attach(near.into(), &agreed(), MpaRole::Responder, Arc::<Reports>::default())
+                .unwrap();
+            peer.attach(far, MpaRole::Initiator, &agreed());
             qp
         };
         let qps = peers.iter().map(connect).collect();

@@ -10,12 +10,12 @@ use std::sync::Once;
 
 use aws_lc_sys::{CRYPTO_set_mem_functions, OPENSSL_cleanse};
 
-use crate::Memory;
+use crate::ReserveAllocator;
 
 /// Bytes before a piece. They keep it aligned as the C library's pieces are.
 const HEAD: usize = 16;
 
-/// Has aws-lc allocate from [`Memory`].
+/// Has aws-lc allocate from [`ReserveAllocator`].
 ///
 /// Order of calls: before everything that aws-lc allocates in this process.
 pub fn serve_aws_lc() {
@@ -35,7 +35,7 @@ fn layout(size: usize) -> Option<Layout> {
 unsafe extern "C" fn alloc(size: usize, _file: *const c_char, _line: c_int) -> *mut c_void {
     let Some(layout) = layout(size) else { return ptr::null_mut() };
     // SAFETY: the layout has a head, so its size is not zero.
-    let head = unsafe { Memory.alloc(layout) };
+    let head = unsafe { ReserveAllocator.alloc(layout) };
     if head.is_null() {
         return ptr::null_mut();
     }
@@ -81,7 +81,7 @@ unsafe extern "C" fn free(piece: *mut c_void, _file: *const c_char, _line: c_int
     unsafe { OPENSSL_cleanse(piece, size) };
     let Some(layout) = layout(size) else { return };
     // SAFETY: the piece was allocated with this layout, its head first, and is not used any more.
-    unsafe { Memory.dealloc(piece.wrapping_byte_sub(HEAD).cast(), layout) };
+    unsafe { ReserveAllocator.dealloc(piece.wrapping_byte_sub(HEAD).cast(), layout) };
 }
 
 #[cfg(test)]

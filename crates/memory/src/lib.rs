@@ -1,10 +1,10 @@
 //! The allocator of what is loaded into other processes.
 //!
 //! Rust ends a process that an allocation fails in, which is not for a library to do to its host.
-//! So [`Memory`] serves from a reserve what the C library refuses, and [`is_short`] says when the
-//! reserve has become too small to begin anything on: who makes an object then answers `ENOMEM`,
-//! and what exists goes on. What an application sizes is asked for by `try_reserve`. aws-lc, which
-//! would go to the C library by itself, is served as well ([`serve_aws_lc`]).
+//! So [`ReserveAllocator`] serves from a reserve what the C library refuses, and [`is_short`] says
+//! when the reserve has become too small to begin anything on: who makes an object then answers
+//! `ENOMEM`, and what exists goes on. What an application sizes is asked for by `try_reserve`.
+//! aws-lc, which would go to the C library by itself, is served as well ([`serve_aws_lc`]).
 //!
 //! Invariant: what is freed goes back to where it came from. The size says so of large pieces,
 //! which are mappings of their own; the address says so of the others.
@@ -29,7 +29,7 @@ const LARGE: usize = 128 << 10;
 
 /// The C library's allocator with a reserve behind it.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory;
+pub struct ReserveAllocator;
 
 fn is_large(layout: Layout) -> bool {
     layout.size() > LARGE && layout.align() <= mapping::ALIGN
@@ -37,7 +37,7 @@ fn is_large(layout: Layout) -> bool {
 
 // SAFETY: each piece is a mapping, one of the C library's or a slot of the reserve that nobody else
 // has; none unwinds.
-unsafe impl GlobalAlloc for Memory {
+unsafe impl GlobalAlloc for ReserveAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
             return mapping::map(layout.size());
@@ -93,7 +93,7 @@ unsafe impl GlobalAlloc for Memory {
     }
 }
 
-impl Memory {
+impl ReserveAllocator {
     /// Moves a piece to a new one; NULL, and the old one as it was, if there is none.
     ///
     /// # Safety
@@ -124,20 +124,20 @@ mod tests {
     fn a_piece_keeps_its_content_wherever_its_size_takes_it() {
         let sizes = [10, 5000, LARGE, LARGE + 1, 10 * LARGE, 3 * LARGE, LARGE, 9];
         // SAFETY: the size is not zero.
-        let mut piece = unsafe { Memory.alloc_zeroed(layout(8)) };
+        let mut piece = unsafe { ReserveAllocator.alloc_zeroed(layout(8)) };
         // SAFETY: it has eight octets.
         unsafe { piece.write(77) };
         let mut had = 8;
         for size in sizes {
             // SAFETY: `piece` has the layout of `had`.
-            piece = unsafe { Memory.realloc(piece, layout(had), size) };
+            piece = unsafe { ReserveAllocator.realloc(piece, layout(had), size) };
             had = size;
             // SAFETY: it has more than eight octets.
             let content = unsafe { piece.cast::<[u8; 8]>().read() };
             assert_eq!(content, [77, 0, 0, 0, 0, 0, 0, 0], "{size}");
         }
         // SAFETY: `piece` has the layout of `had` and is not used any more.
-        unsafe { Memory.dealloc(piece, layout(had)) };
+        unsafe { ReserveAllocator.dealloc(piece, layout(had)) };
     }
 
     #[test]
@@ -147,19 +147,19 @@ mod tests {
         // SAFETY: the slot has 64 octets.
         unsafe { piece.write(5) };
         // SAFETY: it has this layout.
-        let moved = unsafe { Memory.realloc(piece, layout(64), 100) };
+        let moved = unsafe { ReserveAllocator.realloc(piece, layout(64), 100) };
         assert!(!reserve::holds(moved));
         // SAFETY: it has 100 octets.
         assert_eq!(unsafe { moved.read() }, 5);
         // SAFETY: it has this layout and is not used any more.
-        unsafe { Memory.dealloc(moved, layout(100)) };
+        unsafe { ReserveAllocator.dealloc(moved, layout(100)) };
     }
 
     #[test]
     fn what_is_too_large_for_everything_is_refused() {
         let huge = layout(1 << 47);
         // SAFETY: the size is not zero.
-        assert!(unsafe { Memory.alloc(huge) }.is_null());
+        assert!(unsafe { ReserveAllocator.alloc(huge) }.is_null());
         let mut vec = Vec::<u8>::new();
         assert!(vec.try_reserve(1 << 47).is_err());
     }

@@ -1,9 +1,9 @@
 //! MPA over a byte stream: negotiation, FPDU framing, CRC, markers (RFC 5044, RFC 6581).
 //!
 //! Order of calls: an [`negotiate::Initiator`] or [`negotiate::Responder`] turns the exchange of
-//! start frames into [`negotiate::Agreed`]; a [`Stream`] made from it frames what DDP has to send
-//! ([`Stream::poll_transmit`], [`Stream::handle_transmitted`]) and takes frames apart
-//! ([`Stream::handle_received`]).
+//! start frames into [`negotiate::Agreed`]; a [`MpaStream`] made from it frames what DDP has to
+//! send ([`MpaStream::poll_transmit`], [`MpaStream::handle_transmitted`]) and takes frames apart
+//! ([`MpaStream::handle_received`]).
 //!
 //! Invariant: DDP sees the bytes of an FPDU only after its bounds are known and its CRC, where
 //! one was agreed, is right; after the first byte that is wrong it sees nothing more.
@@ -23,5 +23,5 @@ mod tx;
 
 pub use capability::capabilities;
 pub use error::{MpaError, RxFault};
-pub use negotiate::{Agreed, Offer, Role, Rtr};
-pub use stream::{MAX_FPDU_LEN, MAX_MULPDU, MIN_MULPDU, Stream};
+pub use negotiate::{Agreed, MpaOffer, MpaRole, Rtr};
+pub use stream::{MAX_FPDU_LEN, MAX_MULPDU, MIN_MULPDU, MpaStream};

@@ -26,7 +26,7 @@ const REVISION_ENHANCED: u8 = 2;
 
 /// Role in the exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum MpaRole {
     /// Sends the Request.
     Initiator,
     /// Sends the Reply.
@@ -35,7 +35,7 @@ pub enum Role {
 
 /// Offer of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct MpaOffer {
     /// Reads and atomics of the peer that can be served at a time.
     pub ird: u16,
     /// Up to where `ird` may be raised when the peer wishes for more; a power of two.
@@ -56,7 +56,7 @@ pub struct Offer {
     pub private_data: Vec<u8>,
 }
 
-impl Offer {
+impl MpaOffer {
     /// The usual offer: with CRCs and ready-to-receive indication, without markers.
     pub fn new(ird: u16, ord: u16) -> Self {
         Self {
@@ -120,7 +120,7 @@ pub struct Agreed {
 
 /// A well-formed answer to a Request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum MpaReply {
     /// Full operation begins.
     Accepted(Agreed),
     /// The responder does not want the connection.
@@ -145,7 +145,7 @@ pub enum Reply {
 /// The end that sends the Request.
 #[derive(Clone, Debug)]
 pub struct Initiator {
-    offer: Offer,
+    offer: MpaOffer,
 }
 
 impl Initiator {
@@ -153,7 +153,7 @@ impl Initiator {
     ///
     /// # Errors
     /// [`MpaError::PrivateDataTooLong`].
-    pub fn new(offer: Offer) -> Result<Self, MpaError> {
+    pub fn new(offer: MpaOffer) -> Result<Self, MpaError> {
         offer.check()?;
         Ok(Self { offer })
     }
@@ -185,7 +185,7 @@ impl Initiator {
     ///
     /// # Errors
     /// The connection is to be closed without another word.
-    pub fn handle_reply(&self, bytes: &[u8]) -> Result<Reply, MpaError> {
+    pub fn handle_reply(&self, bytes: &[u8]) -> Result<MpaReply, MpaError> {
         let frame = StartFrame::parse(bytes, StartKind::Reply)?;
         if frame.reject {
             return Ok(rejected(&frame));
@@ -204,7 +204,7 @@ impl Initiator {
             ..Agreed::default()
         };
         if !self.offer.enhanced {
-            return Ok(Reply::Accepted(Agreed {
+            return Ok(MpaReply::Accepted(Agreed {
                 private_data: frame.private_data.to_vec(),
                 ..agreed
             }));
@@ -214,7 +214,7 @@ impl Initiator {
     }
 
     /// Applies the responder's depths and indications (RFC 6581, sections 9.1 and 9.2).
-    fn settle(&self, mut agreed: Agreed, block: Enhanced, private_data: &[u8]) -> Reply {
+    fn settle(&self, mut agreed: Agreed, block: Enhanced, private_data: &[u8]) -> MpaReply {
         agreed.private_data = private_data.to_vec();
         agreed.peer_ird = Some(block.ird);
         agreed.peer_ord = Some(block.ord);
@@ -226,7 +226,7 @@ impl Initiator {
             agreed.ird = agreed.ird.max(block.ord);
         }
         if agreed.ird > self.offer.ird_max {
-            return Reply::Unacceptable { agreed, error: MpaError::InsufficientIrd };
+            return MpaReply::Unacceptable { agreed, error: MpaError::InsufficientIrd };
         }
         if self.offer.peer_to_peer && block.peer_to_peer {
             // A Write first: it needs no inbound read depth.
@@ -235,10 +235,10 @@ impl Initiator {
             } else if block.rtr_read && agreed.ord > 0 {
                 Some(Rtr::Read)
             } else {
-                return Reply::Unacceptable { agreed, error: MpaError::NoRtr };
+                return MpaReply::Unacceptable { agreed, error: MpaError::NoRtr };
             };
         }
-        Reply::Accepted(agreed)
+        MpaReply::Accepted(agreed)
     }
 
     /// The outbound depth to ask for: a Read as ready-to-receive indication needs one.
@@ -300,7 +300,7 @@ impl Responder {
     ///
     /// # Errors
     /// [`MpaError::PrivateDataTooLong`].
-    pub fn accept(self, offer: &Offer) -> Result<(Vec<u8>, Agreed), MpaError> {
+    pub fn accept(self, offer: &MpaOffer) -> Result<(Vec<u8>, Agreed), MpaError> {
         offer.check()?;
         let frame =
             StartFrame { markers: offer.markers, crc: offer.crc || self.crc, ..self.reply_frame() };
@@ -350,7 +350,7 @@ impl Responder {
 
 /// The responder's side of RFC 6581, sections 9.1 and 9.2: what to answer to `request`. An
 /// unspecified depth is mirrored and leaves the own one as it is.
-fn settle_block(request: Enhanced, offer: &Offer, agreed: &mut Agreed) -> Enhanced {
+fn settle_block(request: Enhanced, offer: &MpaOffer, agreed: &mut Agreed) -> Enhanced {
     let mut reply = indications(request);
     agreed.rtr = match (reply.rtr_write, reply.rtr_read) {
         (true, _) => Some(Rtr::Write),
@@ -385,12 +385,12 @@ fn indications(request: Enhanced) -> Enhanced {
 }
 
 /// A refusal; siw's may announce a block and have none.
-fn rejected(frame: &StartFrame<'_>) -> Reply {
+fn rejected(frame: &StartFrame<'_>) -> MpaReply {
     let block = match frame.enhanced && frame.revision == REVISION_ENHANCED {
         true => Enhanced::split(frame.private_data).ok(),
         false => None,
     };
-    Reply::Rejected {
+    MpaReply::Rejected {
         private_data: block.map_or(frame.private_data, |(_, data)| data).to_vec(),
         peer_ird: block.map(|(block, _)| block.ird),
         peer_ord: block.map(|(block, _)| block.ord),

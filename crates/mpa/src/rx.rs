@@ -72,7 +72,7 @@ impl Deframer {
         sink: &mut S,
     ) -> Result<usize, RxFault<S::Fault>> {
         let mut rest = buf;
-        while let Some(frame) = Frame::locate(rest, self.position, self.markers) {
+        while let Some(frame) = WholeFpdu::locate(rest, self.position, self.markers) {
             if self.crc && !frame.crc_is_right() {
                 return Err(RxFault::Mpa(MpaError::Crc));
             }
@@ -96,7 +96,7 @@ impl Deframer {
 }
 
 /// A whole frame in the receive buffer.
-struct Frame<'a> {
+struct WholeFpdu<'a> {
     /// From the marker before it or its length field to its CRC.
     octets: &'a [u8],
     /// Bytes of the marker before it.
@@ -104,7 +104,7 @@ struct Frame<'a> {
     ulpdu_len: usize,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> WholeFpdu<'a> {
     /// The frame at the start of `buf`, which is at `position`, if all of it is there.
     fn locate(buf: &'a [u8], position: u64, markers: bool) -> Option<Self> {
         let leading = if markers && marker::distance(position) == 0 { marker::LEN } else { 0 };

@@ -6,7 +6,7 @@ use weft_wire::llp::{Gather, RegisteredMemory, UlpduSink, UlpduSource};
 use crate::RxFault;
 use crate::capability::capabilities;
 use crate::marker;
-use crate::negotiate::{Agreed, Role};
+use crate::negotiate::{Agreed, MpaRole};
 use crate::rx::Deframer;
 use crate::tx::Framer;
 
@@ -24,7 +24,7 @@ const DEFAULT_EMSS: u32 = 1460;
 /// FPDU framing over one TCP connection in full operation.
 ///
 /// A responder sends nothing until one valid FPDU has arrived (RFC 5044, section 7.1.2, rule 4).
-pub struct Stream {
+pub struct MpaStream {
     framer: Framer,
     deframer: Deframer,
     held: bool,
@@ -33,13 +33,13 @@ pub struct Stream {
     mulpdu: u16,
 }
 
-impl Stream {
+impl MpaStream {
     /// A stream whose first byte, in both directions, is the first after the start frames.
-    pub fn new(role: Role, agreed: &Agreed) -> Self {
+    pub fn new(role: MpaRole, agreed: &Agreed) -> Self {
         let mut stream = Self {
             framer: Framer::new(agreed.crc, agreed.markers_out),
             deframer: Deframer::new(agreed.crc, agreed.markers_in),
-            held: role == Role::Responder,
+            held: role == MpaRole::Responder,
             markers_out: agreed.markers_out,
             capabilities: capabilities(agreed),
             mulpdu: MIN_MULPDU,
@@ -84,7 +84,7 @@ impl Stream {
     }
 
     /// Frames segments of `source` into `out` until that has `limit` bytes or the source is dry;
-    /// returns how many. The last frame may pass the limit. None while [`Stream::is_held`].
+    /// returns how many. The last frame may pass the limit. None while [`MpaStream::is_held`].
     pub fn poll_transmit(
         &mut self,
         source: &mut impl UlpduSource,
@@ -139,7 +139,7 @@ mod tests {
     fn mulpdu_follows_the_segment_size() {
         let of = |emss, markers_out| {
             let mut stream =
-                Stream::new(Role::Initiator, &Agreed { markers_out, ..Agreed::default() });
+                MpaStream::new(MpaRole::Initiator, &Agreed { markers_out, ..Agreed::default() });
             stream.set_emss(emss);
             stream.mulpdu()
         };

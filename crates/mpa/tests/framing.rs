@@ -5,7 +5,7 @@ mod support;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 use support::{Memory, Segment, Sink, Source, agreed, flatten, framed, seed, stream};
-use weft_mpa::{MAX_FPDU_LEN, MpaError, Role, RxFault, Stream};
+use weft_mpa::{MAX_FPDU_LEN, MpaError, MpaRole, MpaStream, RxFault};
 use weft_wire::crc::Crc32c;
 use weft_wire::llp::{Gather, Piece};
 
@@ -23,7 +23,7 @@ fn segment() -> impl Strategy<Value = Segment> {
 }
 
 /// Feeds `octets` in parts that end at `cuts`, the way a socket's reader does.
-fn receive(stream: &mut Stream, octets: &[u8], mut cuts: Vec<usize>, sink: &mut Sink) {
+fn receive(stream: &mut MpaStream, octets: &[u8], mut cuts: Vec<usize>, sink: &mut Sink) {
     cuts.push(octets.len());
     cuts.sort_unstable();
     let mut consumed = 0;
@@ -176,14 +176,14 @@ fn a_responder_waits_for_the_first_frame() {
     let first = framed(true, false, &[Segment::of(&[1; 14])]);
     let mut source = Source::new(&[Segment::of(&[2; 14])]);
     let mut out = Gather::new();
-    let mut responder = Stream::new(Role::Responder, &agreed(true, false));
+    let mut responder = MpaStream::new(MpaRole::Responder, &agreed(true, false));
 
     assert_eq!(responder.poll_transmit(&mut source, &Memory, &mut out, 1000), 0);
     assert_eq!(responder.handle_received(&first[..19], &mut Sink::default()), Ok(0));
     assert!(responder.is_held());
     let mut broken = first.clone();
     broken[3] ^= 1;
-    let mut misled = Stream::new(Role::Responder, &agreed(true, false));
+    let mut misled = MpaStream::new(MpaRole::Responder, &agreed(true, false));
     misled.handle_received(&broken, &mut Sink::default()).unwrap_err();
     assert!(misled.is_held());
 
@@ -227,7 +227,7 @@ fn frames_that_were_not_sent_can_be_replaced() {
 fn a_released_responder_speaks_first() {
     let mut source = Source::new(&[Segment::of(&[2; 14])]);
     let mut out = Gather::new();
-    let mut responder = Stream::new(Role::Responder, &agreed(true, false));
+    let mut responder = MpaStream::new(MpaRole::Responder, &agreed(true, false));
     responder.release();
     assert!(!responder.is_held() && !responder.has_received_first());
     assert_eq!(responder.poll_transmit(&mut source, &Memory, &mut out, 1000), 1);

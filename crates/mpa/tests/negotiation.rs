@@ -1,8 +1,8 @@
 //! The exchange of start frames: our two ends against each other in every combination, and each
 //! against frames made byte by byte, as Linux siw and other peers send them.
 
-use weft_mpa::negotiate::{Initiator, MAX_PRIVATE_DATA, Reply, Responder, frame_len};
-use weft_mpa::{Agreed, MpaError, Offer, Rtr};
+use weft_mpa::negotiate::{Initiator, MAX_PRIVATE_DATA, MpaReply, Responder, frame_len};
+use weft_mpa::{Agreed, MpaError, MpaOffer, Rtr};
 use weft_wire::mpa::{StartError, StartKind};
 
 const BOOLS: [bool; 2] = [false, true];
@@ -35,28 +35,28 @@ fn reply(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
     frame(StartKind::Reply, flags, revision, private_data)
 }
 
-fn respond(bytes: &[u8], offer: &Offer) -> (Vec<u8>, Agreed) {
+fn respond(bytes: &[u8], offer: &MpaOffer) -> (Vec<u8>, Agreed) {
     Responder::handle_request(bytes).unwrap().accept(offer).unwrap()
 }
 
 fn accepted(initiator: &Initiator, reply: &[u8]) -> Agreed {
     match initiator.handle_reply(reply) {
-        Ok(Reply::Accepted(agreed)) => agreed,
+        Ok(MpaReply::Accepted(agreed)) => agreed,
         other => panic!("{other:?}"),
     }
 }
 
-fn offers() -> Vec<Offer> {
+fn offers() -> Vec<MpaOffer> {
     let mut offers = Vec::new();
     for flags in 0..16 {
         for (ird, ord) in [(0, 0), (1, 16), (3, 5), (16, 1), (128, 128), (500, 500)] {
-            offers.push(Offer {
+            offers.push(MpaOffer {
                 crc: flags & 1 != 0,
                 markers: flags & 2 != 0,
                 peer_to_peer: flags & 4 != 0,
                 enhanced: flags & 8 != 0,
                 private_data: vec![flags; usize::from(flags)],
-                ..Offer::new(ird, ord)
+                ..MpaOffer::new(ird, ord)
             });
         }
     }
@@ -99,7 +99,7 @@ fn our_two_ends_agree_whatever_they_offer() {
 
 #[test]
 fn a_responder_answers_every_request() {
-    let offer = Offer::new(4, 4);
+    let offer = MpaOffer::new(4, 4);
     for flags in 0..=u8::MAX {
         for revision in 0..4 {
             let enhanced = revision == 2 && flags & S != 0;
@@ -117,7 +117,7 @@ fn a_responder_answers_every_request() {
             let expected = C | if enhanced { S } else { 0 };
             assert_eq!((reply[16], reply[17]), (expected, revision), "{flags:02x}");
             assert_eq!(agreed.markers_out, flags & M != 0);
-            let quiet = Offer { crc: false, ..offer.clone() };
+            let quiet = MpaOffer { crc: false, ..offer.clone() };
             let (reply, agreed) = respond(&bytes, &quiet);
             assert_eq!((reply[16] & C, agreed.crc), (flags & C, flags & C != 0));
         }
@@ -131,7 +131,7 @@ fn a_responder_settles_depths_and_indications() {
             for ird in DEPTHS {
                 for ord in DEPTHS {
                     let bytes = request(S, 2, &block(ab, ird, cd, ord));
-                    let (reply, agreed) = respond(&bytes, &Offer::new(2, 20));
+                    let (reply, agreed) = respond(&bytes, &MpaOffer::new(2, 20));
                     let peer_to_peer = ab & 2 != 0;
                     // A: copied; C unless only D was offered; B never.
                     let rtr = match (peer_to_peer, cd) {
@@ -161,14 +161,14 @@ fn a_responder_settles_depths_and_indications() {
 
 #[test]
 fn a_read_as_indication_needs_a_depth_of_one() {
-    let (reply, agreed) = respond(&request(S, 2, &block(2, 0, 1, 0)), &Offer::new(0, 0));
+    let (reply, agreed) = respond(&request(S, 2, &block(2, 0, 1, 0)), &MpaOffer::new(0, 0));
     assert_eq!(reply[20..], block(2, 1, 1, 0));
     assert_eq!(agreed.ird, 1);
 }
 
 #[test]
 fn an_initiator_takes_every_acceptance() {
-    let initiator = Initiator::new(Offer::new(4, 8)).unwrap();
+    let initiator = Initiator::new(MpaOffer::new(4, 8)).unwrap();
     for ab in 0..4_u16 {
         for cd in 0..4_u16 {
             for ird in DEPTHS {
@@ -188,12 +188,12 @@ fn an_initiator_takes_every_acceptance() {
                         None
                     };
                     match (initiator.handle_reply(&bytes).unwrap(), refusal) {
-                        (Reply::Accepted(agreed), None) => {
+                        (MpaReply::Accepted(agreed), None) => {
                             let own_ird = if ord == 0x3fff { 4 } else { ord.max(4) };
                             assert_eq!((agreed.ird, agreed.ord), (own_ird, own_ord));
                             assert_eq!((agreed.rtr, agreed.peer_ird), (rtr, Some(ird)));
                         }
-                        (Reply::Unacceptable { error, .. }, Some(refusal)) => {
+                        (MpaReply::Unacceptable { error, .. }, Some(refusal)) => {
                             assert_eq!(error, refusal);
                         }
                         (other, refusal) => panic!("{ab} {cd} {ird} {ord} {other:?} {refusal:?}"),
@@ -206,8 +206,8 @@ fn an_initiator_takes_every_acceptance() {
 
 #[test]
 fn an_initiator_refuses_what_it_did_not_ask_for() {
-    let enhanced = Initiator::new(Offer::new(1, 1)).unwrap();
-    let plain = Initiator::new(Offer { enhanced: false, ..Offer::new(1, 1) }).unwrap();
+    let enhanced = Initiator::new(MpaOffer::new(1, 1)).unwrap();
+    let plain = Initiator::new(MpaOffer { enhanced: false, ..MpaOffer::new(1, 1) }).unwrap();
     for flags in 0..=u8::MAX {
         for revision in 0..4 {
             let bytes = reply(flags, revision, &block(2, 1, 2, 1));
@@ -216,8 +216,8 @@ fn an_initiator_refuses_what_it_did_not_ask_for() {
                 [(&enhanced, revision == 2 && flags & S != 0), (&plain, revision == 1)]
             {
                 match initiator.handle_reply(&bytes) {
-                    Ok(Reply::Rejected { .. }) => assert!(rejected),
-                    Ok(Reply::Accepted(agreed)) => {
+                    Ok(MpaReply::Rejected { .. }) => assert!(rejected),
+                    Ok(MpaReply::Accepted(agreed)) => {
                         assert!(fits && !rejected);
                         assert_eq!(agreed.markers_out, flags & M != 0);
                         assert!(agreed.crc);
@@ -236,16 +236,16 @@ fn an_initiator_refuses_what_it_did_not_ask_for() {
 
 #[test]
 fn without_blocks_each_end_keeps_its_own_depths() {
-    let initiator = Initiator::new(Offer { enhanced: false, ..Offer::new(16, 5) }).unwrap();
+    let initiator = Initiator::new(MpaOffer { enhanced: false, ..MpaOffer::new(16, 5) }).unwrap();
     let agreed = accepted(&initiator, &reply(C, 1, b""));
     assert_eq!((agreed.ird, agreed.ord), (16, 5));
-    let (_, agreed) = respond(&initiator.request(), &Offer::new(8, 3));
+    let (_, agreed) = respond(&initiator.request(), &MpaOffer::new(8, 3));
     assert_eq!((agreed.ird, agreed.ord), (8, 3));
 }
 
 #[test]
 fn crc_of_the_reply_counts_when_we_did_not_ask() {
-    let initiator = Initiator::new(Offer { crc: false, ..Offer::new(1, 1) }).unwrap();
+    let initiator = Initiator::new(MpaOffer { crc: false, ..MpaOffer::new(1, 1) }).unwrap();
     for crc in BOOLS {
         let bytes = reply(S | if crc { C } else { 0 }, 2, &block(2, 1, 2, 1));
         assert_eq!(accepted(&initiator, &bytes).crc, crc);
@@ -255,17 +255,17 @@ fn crc_of_the_reply_counts_when_we_did_not_ask() {
 /// Replies of Linux siw 6.1 to requests like ours.
 #[test]
 fn replies_of_siw() {
-    let initiator = Initiator::new(Offer::new(16, 16)).unwrap();
+    let initiator = Initiator::new(MpaOffer::new(16, 16)).unwrap();
     let agreed = accepted(&initiator, &reply(0x50, 2, &[0x80, 16, 0x80, 16]));
     assert_eq!((agreed.crc, agreed.rtr), (true, Some(Rtr::Write)));
     assert_eq!((agreed.ird, agreed.ord), (16, 16));
     // It refuses a block that it finds too short with a frame that announces one and has none.
-    let refusal = Reply::Rejected { private_data: Vec::new(), peer_ird: None, peer_ord: None };
+    let refusal = MpaReply::Rejected { private_data: Vec::new(), peer_ird: None, peer_ord: None };
     assert_eq!(initiator.handle_reply(&reply(0x30, 2, &[])), Ok(refusal.clone()));
     // It refuses markers without the announcement.
     assert_eq!(initiator.handle_reply(&reply(0x60, 1, &[])), Ok(refusal));
     // A block is looked for only where it is announced and the revision knows of it.
-    let whole = |words: &[u8]| Reply::Rejected {
+    let whole = |words: &[u8]| MpaReply::Rejected {
         private_data: words.to_vec(),
         peer_ird: None,
         peer_ord: None,
@@ -281,11 +281,11 @@ fn replies_of_siw() {
 #[test]
 fn siw_gets_an_inbound_depth_that_it_cannot_round_up() {
     let asks = |offer| Initiator::new(offer).unwrap().request()[20..].to_vec();
-    assert_eq!(asks(Offer::new(3, 3)), block(2, 4, 3, 3));
+    assert_eq!(asks(MpaOffer::new(3, 3)), block(2, 4, 3, 3));
     // No depth is none; the largest has a meaning of its own, so no end asks for it.
-    assert_eq!(asks(Offer::new(0, 0)), block(2, 0, 3, 1));
-    assert_eq!(asks(Offer::new(1, u16::MAX)), block(2, 1, 3, 0x3ffe));
-    let (bytes, agreed) = respond(&request(S, 2, &block(0, 3, 0, 5)), &Offer::new(3, 3));
+    assert_eq!(asks(MpaOffer::new(0, 0)), block(2, 0, 3, 1));
+    assert_eq!(asks(MpaOffer::new(1, u16::MAX)), block(2, 1, 3, 0x3ffe));
+    let (bytes, agreed) = respond(&request(S, 2, &block(0, 3, 0, 5)), &MpaOffer::new(3, 3));
     assert_eq!((&bytes[20..], agreed.ird), (&block(0, 8, 0, 3)[..], 8));
 }
 
@@ -306,7 +306,7 @@ fn a_request_whose_length_siw_wrapped_is_read_in_full() {
 
 #[test]
 fn private_data_has_a_limit() {
-    let offer = |len| Offer { private_data: vec![1; len], ..Offer::new(1, 1) };
+    let offer = |len| MpaOffer { private_data: vec![1; len], ..MpaOffer::new(1, 1) };
     let initiator = Initiator::new(offer(MAX_PRIVATE_DATA)).unwrap();
     let responder = Responder::handle_request(&initiator.request()).unwrap();
     assert_eq!(responder.private_data().len(), 251);
@@ -336,7 +336,7 @@ fn a_refusal_has_the_form_of_its_request() {
 
 #[test]
 fn every_cut_of_a_request_is_malformed() {
-    let bytes = Initiator::new(Offer::new(1, 1)).unwrap().request();
+    let bytes = Initiator::new(MpaOffer::new(1, 1)).unwrap().request();
     for len in 0..bytes.len() {
         let cut = Responder::handle_request(&bytes[..len]);
         assert_eq!(cut.err(), Some(MpaError::Start(StartError::Length(len))));

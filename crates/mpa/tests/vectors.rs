@@ -7,8 +7,8 @@ mod vectors;
 
 use support::{Memory, Segment, Sink, Source, flatten, framed, stream};
 use vectors::{MPA, Vector};
-use weft_mpa::negotiate::{Initiator, Reply, Responder};
-use weft_mpa::{MpaError, Offer, Rtr, RxFault};
+use weft_mpa::negotiate::{Initiator, MpaReply, Responder};
+use weft_mpa::{MpaError, MpaOffer, Rtr, RxFault};
 use weft_wire::llp::Gather;
 use weft_wire::mpa::StartError;
 
@@ -139,33 +139,33 @@ fn payload_from_memory_makes_the_same_frame() {
 #[test]
 fn start_frames_are_what_we_say() {
     let request = |offer| Initiator::new(offer).unwrap().request();
-    let rev1 = |markers| Offer { enhanced: false, markers, ..Offer::new(1, 1) };
-    let hello = Offer { private_data: b"hello".to_vec(), ..rev1(false) };
+    let rev1 = |markers| MpaOffer { enhanced: false, markers, ..MpaOffer::new(1, 1) };
+    let hello = MpaOffer { private_data: b"hello".to_vec(), ..rev1(false) };
     assert_eq!(request(hello), octets("mpa_req_rev1"));
     assert_eq!(request(rev1(true)), octets("mpa_req_rev1_markers"));
-    let pd = Offer { private_data: b"pd".to_vec(), ..Offer::new(16, 8) };
+    let pd = MpaOffer { private_data: b"pd".to_vec(), ..MpaOffer::new(16, 8) };
     assert_eq!(request(pd), octets("mpa_req_rev2_p2p"));
-    let siw = Offer { crc: false, peer_to_peer: false, ..Offer::new(1, 1) };
+    let siw = MpaOffer { crc: false, peer_to_peer: false, ..MpaOffer::new(1, 1) };
     assert_eq!(request(siw), octets("mpa_req_rev2_siw_default"));
 
     let reply = |request, offer| respond(request).accept(&offer).unwrap().0;
     assert_eq!(reply("mpa_req_rev1", rev1(false)), octets("mpa_rep_rev1"));
     assert_eq!(reply("mpa_req_rev1_markers", rev1(true)), octets("mpa_rep_rev1_markers"));
-    assert_eq!(reply("mpa_req_rev2_p2p", Offer::new(8, 16)), octets("mpa_rep_rev2_p2p"));
+    assert_eq!(reply("mpa_req_rev2_p2p", MpaOffer::new(8, 16)), octets("mpa_rep_rev2_p2p"));
     let refusal = respond("mpa_req_rev2_siw_default").reject(b"no").unwrap();
     assert_eq!(refusal, octets("mpa_rep_rev2_reject"));
 }
 
 #[test]
 fn start_frames_mean_what_they_say() {
-    let initiator = Initiator::new(Offer::new(16, 8)).unwrap();
-    let Ok(Reply::Accepted(agreed)) = initiator.handle_reply(&octets("mpa_rep_rev2_p2p")) else {
+    let initiator = Initiator::new(MpaOffer::new(16, 8)).unwrap();
+    let Ok(MpaReply::Accepted(agreed)) = initiator.handle_reply(&octets("mpa_rep_rev2_p2p")) else {
         panic!("not accepted");
     };
     assert_eq!((agreed.ird, agreed.ord, agreed.rtr), (16, 8, Some(Rtr::Write)));
     assert_eq!((agreed.peer_ird, agreed.peer_ord, agreed.crc), (Some(8), Some(16), true));
     let rejected =
-        Reply::Rejected { private_data: b"no".to_vec(), peer_ird: Some(1), peer_ord: Some(1) };
+        MpaReply::Rejected { private_data: b"no".to_vec(), peer_ird: Some(1), peer_ord: Some(1) };
     assert_eq!(initiator.handle_reply(&octets("mpa_rep_rev2_reject")), Ok(rejected));
     let request = respond("mpa_req_rev2_p2p");
     assert_eq!(

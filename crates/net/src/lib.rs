@@ -9,7 +9,7 @@
 //! and this crate drives nothing: what is ready, and when, is for `weft-reactor` to say.
 //!
 //! Order of calls: [`Secrecy::decide`](secrecy::Secrecy::decide) or one of its kin before anything
-//! is exchanged with a peer; [`udp::Port::bind`] or [`socket::open`], then what a socket has.
+//! is exchanged with a peer; [`udp::UdpPort::bind`] or [`socket::open`], then what a socket has.
 
 #![deny(unsafe_code)]
 #![cfg_attr(

@@ -8,7 +8,7 @@ use weft_rnic::wire::mpa::{HEADER_LEN, StartKind, frame_len};
 
 /// How far the frame is.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum FrameProgress {
     /// More has to come.
     Pending,
     /// This is it.
@@ -37,26 +37,26 @@ impl FrameReader {
     }
 
     /// Takes what there is. An end of the stream is a [`Failure::Reset`].
-    pub fn read(&mut self, mut stream: impl Read) -> Progress {
+    pub fn read(&mut self, mut stream: impl Read) -> FrameProgress {
         loop {
             match self.fill(&mut stream) {
                 Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Progress::Pending,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return FrameProgress::Pending,
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-                    return Progress::Broken(Failure::Reset);
+                    return FrameProgress::Broken(Failure::Reset);
                 }
                 Err(e) => {
-                    return Progress::Broken(Failure::from_errno(
+                    return FrameProgress::Broken(Failure::from_errno(
                         e.raw_os_error().unwrap_or(libc::EIO),
                     ));
                 }
             }
             match self.whole_len() {
                 Ok(len) if len == self.bytes.len() => {
-                    return Progress::Whole(std::mem::take(&mut self.bytes));
+                    return FrameProgress::Whole(std::mem::take(&mut self.bytes));
                 }
                 Ok(len) => self.wanted = len,
-                Err(failure) => return Progress::Broken(failure),
+                Err(failure) => return FrameProgress::Broken(failure),
             }
         }
     }
@@ -124,11 +124,11 @@ mod tests {
                 let mut reader = FrameReader::new(StartKind::Request);
                 let whole = loop {
                     match reader.read(&mut drip) {
-                        Progress::Pending => {}
+                        FrameProgress::Pending => {}
                         other => break other,
                     }
                 };
-                assert_eq!(whole, Progress::Whole(frame), "{len} octets in steps of {step}");
+                assert_eq!(whole, FrameProgress::Whole(frame), "{len} octets in steps of {step}");
                 assert_eq!(drip.bytes, b"first FPDU");
             }
         }
@@ -139,7 +139,7 @@ mod tests {
         let frame = request(b"hello");
         for cut in 0..frame.len() {
             let mut reader = FrameReader::new(StartKind::Request);
-            assert_eq!(reader.read(&frame[..cut]), Progress::Broken(Failure::Reset));
+            assert_eq!(reader.read(&frame[..cut]), FrameProgress::Broken(Failure::Reset));
             assert_eq!(reader.is_empty(), cut == 0);
         }
     }
@@ -149,14 +149,14 @@ mod tests {
         let mut reader = FrameReader::new(StartKind::Request);
         assert_eq!(
             reader.read(&b"GET / HTTP/1.1\r\nHost: x\r\n"[..]),
-            Progress::Broken(Failure::Protocol)
+            FrameProgress::Broken(Failure::Protocol)
         );
         let mut long = request(b"");
         long[18..20].copy_from_slice(&513u16.to_be_bytes());
         let mut reader = FrameReader::new(StartKind::Request);
-        assert_eq!(reader.read(&long[..]), Progress::Broken(Failure::Protocol));
+        assert_eq!(reader.read(&long[..]), FrameProgress::Broken(Failure::Protocol));
         // Two initiators: each gets the other's Request where it awaits a Reply.
         let mut reader = FrameReader::new(StartKind::Reply);
-        assert_eq!(reader.read(&request(b"")[..]), Progress::Broken(Failure::Protocol));
+        assert_eq!(reader.read(&request(b"")[..]), FrameProgress::Broken(Failure::Protocol));
     }
 }

@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use weft_os::{clock, random, sys};
 pub use weft_rnic::shuttle::Key;
-use weft_rnic::shuttle::{Config, KEY_FILE_OCTETS_MAX, KeyError, KeyName, Opener, Refusal, Sealer};
+use weft_rnic::shuttle::{
+    KEY_FILE_OCTETS_MAX, KeyError, KeyName, Opener, Refusal, Sealer, ShuttleConfig,
+};
 use weft_rnic::wire::datagram::Cipher;
 use weft_rnic::wire::shuttle::hello::protection;
 use weft_verbs::Misuse;
@@ -125,7 +127,7 @@ pub struct Secrecy {
 
 /// What carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lower {
+pub enum PeerTransport {
     /// Shuttle, or single datagrams, over UDP: sealed where there is a key.
     Shuttle,
     /// iWARP over TCP, which has no encryption.
@@ -182,17 +184,26 @@ impl Secrecy {
     ///
     /// # Errors
     /// Why not.
-    pub fn decide(&self, lower: Lower, local: IpAddr, remote: IpAddr) -> Result<(), Refused> {
+    pub fn decide(
+        &self,
+        lower: PeerTransport,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Result<(), Refused> {
         let is_clear_text_meant = || self.insecure || is_on_host(local, remote);
         match (lower, &self.keys) {
-            (Lower::Shuttle, Keys::Shared(_)) => Ok(()),
-            (Lower::Shuttle, Keys::Unusable) => Err(Refused::KeyUnusable),
-            (Lower::Sockets, _) if is_on_host(local, remote) => Ok(()),
-            (Lower::Sockets, _) => Err(Refused::PlainSocket),
+            (PeerTransport::Shuttle, Keys::Shared(_)) => Ok(()),
+            (PeerTransport::Shuttle, Keys::Unusable) => Err(Refused::KeyUnusable),
+            (PeerTransport::Sockets, _) if is_on_host(local, remote) => Ok(()),
+            (PeerTransport::Sockets, _) => Err(Refused::PlainSocket),
             _ if is_clear_text_meant() => Ok(()),
-            (Lower::Iwarp(_), Keys::Shared(_) | Keys::Unusable) => Err(Refused::StreamUnderKey),
-            (Lower::Iwarp(Chosen::ByName), Keys::None) => Ok(()),
-            (Lower::Shuttle | Lower::Iwarp(_), Keys::None) => Err(Refused::ClearText),
+            (PeerTransport::Iwarp(_), Keys::Shared(_) | Keys::Unusable) => {
+                Err(Refused::StreamUnderKey)
+            }
+            (PeerTransport::Iwarp(Chosen::ByName), Keys::None) => Ok(()),
+            (PeerTransport::Shuttle | PeerTransport::Iwarp(_), Keys::None) => {
+                Err(Refused::ClearText)
+            }
         }
     }
 
@@ -200,7 +211,12 @@ impl Secrecy {
     ///
     /// # Errors
     /// Why not. The peer is a stranger: the application hears nothing of it.
-    pub fn admit(&self, lower: Lower, local: IpAddr, remote: IpAddr) -> Result<(), Refused> {
+    pub fn admit(
+        &self,
+        lower: PeerTransport,
+        local: IpAddr,
+        remote: IpAddr,
+    ) -> Result<(), Refused> {
         self.decide(lower, local, remote).inspect_err(|why| self.tell_of_stranger(*why, remote))
     }
 
@@ -211,7 +227,7 @@ impl Secrecy {
 
     /// Whether `local` may speak to `remote` over Shuttle.
     pub fn permits(&self, local: IpAddr, remote: IpAddr) -> bool {
-        self.decide(Lower::Shuttle, local, remote).is_ok()
+        self.decide(PeerTransport::Shuttle, local, remote).is_ok()
     }
 
     /// How many hosts a datagram to a group may pass: those of this link, which is where the
@@ -247,7 +263,7 @@ impl Secrecy {
     /// # Errors
     /// [`Misuse::Refused`].
     pub fn permit(&self, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
-        self.permit_by(Lower::Shuttle, local, remote)
+        self.permit_by(PeerTransport::Shuttle, local, remote)
     }
 
     /// As [`Secrecy::permit`], for a stream that knows no encryption; `chosen` says who has decided
@@ -261,10 +277,10 @@ impl Secrecy {
         local: IpAddr,
         remote: IpAddr,
     ) -> Result<(), Misuse> {
-        self.permit_by(Lower::Iwarp(chosen), local, remote)
+        self.permit_by(PeerTransport::Iwarp(chosen), local, remote)
     }
 
-    fn permit_by(&self, lower: Lower, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
+    fn permit_by(&self, lower: PeerTransport, local: IpAddr, remote: IpAddr) -> Result<(), Misuse> {
         self.decide(lower, local, remote).map_err(|why| {
             // That was said when the key was read.
             if why != Refused::KeyUnusable {
@@ -275,14 +291,14 @@ impl Secrecy {
     }
 
     /// Has connections sealed, if there is a key.
-    pub fn protect(&self, config: Config) -> Config {
+    pub fn protect(&self, config: ShuttleConfig) -> ShuttleConfig {
         let credentials = match &self.keys {
             Keys::None => return config,
             Keys::Shared(key) => key.credentials(),
             // One that no peer has.
             Keys::Unusable => new_key().credentials(),
         };
-        Config { protection: ciphers(), credentials, ..config }
+        ShuttleConfig { protection: ciphers(), credentials, ..config }
     }
 
     /// The protections of connections under the key, if there is one.
@@ -355,7 +371,7 @@ fn best_cipher() -> Cipher {
 /// Whether what passes between the two stays on this machine: one of them is a loopback address, or
 /// both are this machine's. A sender could claim any address. Connections ask back where it leads;
 /// for datagrams the kernel drops what comes from outside and claims an own address of IPv4, and
-/// [`crate::udp::Port::screen`] has it cut what comes from outside by IPv6.
+/// [`crate::udp::UdpPort::screen`] has it cut what comes from outside by IPv6.
 fn is_on_host(local: IpAddr, remote: IpAddr) -> bool {
     let (local, remote) = (local.to_canonical(), remote.to_canonical());
     // The own link-local address of an interface is found by no route without its interface.
@@ -467,7 +483,7 @@ mod tests {
         use Chosen::{ByDefault, ByName};
         let (here, there, loopback) = (ip("203.0.113.1"), ip("203.0.113.2"), ip("127.0.0.1"));
         let decide = |keys, insecure, chosen, to| {
-            secrecy(keys, insecure).decide(Lower::Iwarp(chosen), here, to)
+            secrecy(keys, insecure).decide(PeerTransport::Iwarp(chosen), here, to)
         };
         assert_eq!(decide(Keys::None, false, ByName, there), Ok(()));
         assert_eq!(decide(Keys::None, false, ByDefault, there), Err(Refused::ClearText));
@@ -486,9 +502,12 @@ mod tests {
         let (here, there, loopback) = (ip("203.0.113.1"), ip("203.0.113.2"), ip("127.0.0.1"));
         for (keys, insecure) in [(shared(), true), (shared(), false), (Keys::None, true)] {
             let secrecy = secrecy(keys, insecure);
-            assert_eq!(secrecy.decide(Lower::Sockets, here, there), Err(Refused::PlainSocket));
-            assert_eq!(secrecy.decide(Lower::Sockets, loopback, loopback), Ok(()));
-            assert_eq!(secrecy.decide(Lower::Sockets, here, here), Ok(()));
+            assert_eq!(
+                secrecy.decide(PeerTransport::Sockets, here, there),
+                Err(Refused::PlainSocket)
+            );
+            assert_eq!(secrecy.decide(PeerTransport::Sockets, loopback, loopback), Ok(()));
+            assert_eq!(secrecy.decide(PeerTransport::Sockets, here, here), Ok(()));
         }
     }
 
@@ -496,11 +515,11 @@ mod tests {
     fn a_key_leaves_ciphers_only() {
         let clear = protection::NONE | protection::CRC32C;
         for keys in [shared(), Keys::Unusable] {
-            let config = secrecy(keys, false).protect(Config::default());
+            let config = secrecy(keys, false).protect(ShuttleConfig::default());
             assert!(config.protection & clear == 0 && config.protection != 0);
             assert!(matches!(config.credentials, Credentials::PreShared(_)));
         }
-        let config = secrecy(Keys::None, true).protect(Config::default());
-        assert_eq!(config.protection, Config::default().protection);
+        let config = secrecy(Keys::None, true).protect(ShuttleConfig::default());
+        assert_eq!(config.protection, ShuttleConfig::default().protection);
     }
 }

@@ -23,7 +23,7 @@ const KEEPALIVE_PROBES: c_int = 3;
 
 /// A datagram socket keeps a port of the UDP space; a stream socket is for everything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SocketKind {
     /// TCP.
     Stream,
     /// UDP.
@@ -40,11 +40,11 @@ pub enum Dialed {
 }
 
 /// Opens a socket of the family of `addr`.
-pub fn open(addr: &SocketAddr, kind: Kind) -> io::Result<OwnedFd> {
+pub fn open(addr: &SocketAddr, kind: SocketKind) -> io::Result<OwnedFd> {
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = match kind {
-        Kind::Stream => libc::SOCK_STREAM,
-        Kind::Datagram => libc::SOCK_DGRAM,
+        SocketKind::Stream => libc::SOCK_STREAM,
+        SocketKind::Datagram => libc::SOCK_DGRAM,
     };
     // SAFETY: socket takes integers only.
     let raw = unsafe { libc::socket(family, kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0) };
@@ -149,7 +149,7 @@ pub fn reset_on_close(fd: BorrowedFd) -> io::Result<()> {
 /// Binds a datagram socket beside `first`, to an address that this one is bound to or that is
 /// among those, and connects it to `peer`: what comes from there is its own from then on.
 pub fn beside(first: BorrowedFd, local: &SocketAddr, peer: &SocketAddr) -> io::Result<OwnedFd> {
-    let fd = open(local, Kind::Datagram)?;
+    let fd = open(local, SocketKind::Datagram)?;
     // It stays allowed for this one, so that others may listen there once `first` is gone.
     set_reuse(fd.as_fd(), true)?;
     set_reuse(first, true)?;
@@ -292,11 +292,11 @@ mod tests {
 
     #[test]
     fn a_bound_port_is_not_shared_unless_both_sides_agree() {
-        let first = open(&any(), Kind::Stream).unwrap();
+        let first = open(&any(), SocketKind::Stream).unwrap();
         bind(first.as_fd(), &any(), false).unwrap();
         let addr = local_addr(first.as_fd()).unwrap();
         for shared in [false, true] {
-            let second = open(&addr, Kind::Stream).unwrap();
+            let second = open(&addr, SocketKind::Stream).unwrap();
             let error = bind(second.as_fd(), &addr, shared).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
         }
@@ -304,10 +304,10 @@ mod tests {
 
     #[test]
     fn two_that_share_may_both_bind_and_one_may_listen() {
-        let first = open(&any(), Kind::Stream).unwrap();
+        let first = open(&any(), SocketKind::Stream).unwrap();
         bind(first.as_fd(), &any(), true).unwrap();
         let addr = local_addr(first.as_fd()).unwrap();
-        let second = open(&addr, Kind::Stream).unwrap();
+        let second = open(&addr, SocketKind::Stream).unwrap();
         bind(second.as_fd(), &addr, true).unwrap();
         listen(first.as_fd(), 1).unwrap();
         let error = listen(second.as_fd(), 1).unwrap_err();
@@ -316,12 +316,12 @@ mod tests {
 
     #[test]
     fn what_connects_already_goes_on() {
-        let listener = open(&any(), Kind::Stream).unwrap();
+        let listener = open(&any(), SocketKind::Stream).unwrap();
         bind(listener.as_fd(), &any(), false).unwrap();
         listen(listener.as_fd(), 0).unwrap();
         let addr = local_addr(listener.as_fd()).unwrap();
         // The queue has room for one or two; those after them are not answered.
-        let callers: Vec<_> = (0..4).map(|_| open(&any(), Kind::Stream).unwrap()).collect();
+        let callers: Vec<_> = (0..4).map(|_| open(&any(), SocketKind::Stream).unwrap()).collect();
         let twice = |fd: &OwnedFd| [(); 2].map(|()| connect(fd.as_fd(), &addr).unwrap());
         let outcomes: Vec<_> = callers.iter().map(twice).collect();
         assert!(outcomes.contains(&[Dialed::InProgress; 2]), "{outcomes:?}");
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_port_can_be_bound_again_while_its_old_connections_fade() {
-        let first = open(&any(), Kind::Stream).unwrap();
+        let first = open(&any(), SocketKind::Stream).unwrap();
         bind(first.as_fd(), &any(), false).unwrap();
         listen(first.as_fd(), 1).unwrap();
         let addr = local_addr(first.as_fd()).unwrap();
@@ -345,7 +345,7 @@ mod tests {
         drop(accepted);
         drop(client);
         drop(listener);
-        let again = open(&addr, Kind::Stream).unwrap();
+        let again = open(&addr, SocketKind::Stream).unwrap();
         bind(again.as_fd(), &addr, false).unwrap();
         listen(again.as_fd(), 1).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Datagrams of a UDP socket: bursts gathered from registered memory and cut by the kernel (GSO),
 //! received in bundles as the kernel joined them (GRO).
 //!
-//! A [`Port`] speaks IPv6 and IPv4, the latter as mapped addresses, where the machine has both.
+//! A [`UdpPort`] speaks IPv6 and IPv4, the latter as mapped addresses, where the machine has both.
 #![allow(unsafe_code)]
 
 mod control;
@@ -22,11 +22,11 @@ use weft_rnic::wire::llp::{Gather, Piece};
 use weft_rnic::{Batch, Written};
 use weft_verbs::Misuse;
 
-use control::Control;
+use control::ControlMessages;
 use names::{address_of, mapped, name_of, unspecified_like};
 
 use crate::refused;
-use crate::socket::{self, Kind};
+use crate::socket::{self, SocketKind};
 
 /// Pieces of a burst: a header, a piece of memory or a few, and a trailer for each datagram.
 const PIECES_MAX: usize = 1024;
@@ -44,7 +44,7 @@ const GROUP_PORT: u16 = (GROUP_QPN >> 8) as u16;
 
 /// A bound socket.
 #[derive(Debug)]
-pub struct Port {
+pub struct UdpPort {
     fd: HighFd,
     number: u16,
     /// The low octet of the number of the queue pair.
@@ -73,7 +73,7 @@ pub struct Bundle {
     pub dropped: u32,
 }
 
-impl Port {
+impl UdpPort {
     /// Binds a port that the kernel chooses, or `number` if it is not zero, on every address.
     pub fn bind(number: u16) -> io::Result<Self> {
         match Self::bind_to((Ipv6Addr::UNSPECIFIED, number).into()) {
@@ -139,7 +139,7 @@ impl Port {
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let at = SocketAddr::new(any, GROUP_PORT);
-        let fd = socket::open(&at, Kind::Datagram)?;
+        let fd = socket::open(&at, SocketKind::Datagram)?;
         // Not what others on this machine are members of.
         if group.is_ipv4() {
             set_option(fd.as_fd(), libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
@@ -309,7 +309,7 @@ impl Port {
         vectors: &[MaybeUninit<libc::iovec>],
         each: Option<u16>,
     ) -> Written {
-        let mut control = Control::default();
+        let mut control = ControlMessages::default();
         if let Some(each) = each {
             control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &each);
         }
@@ -343,7 +343,7 @@ impl Port {
         }
     }
 
-    fn push_source(&self, route: &Route, control: &mut Control) {
+    fn push_source(&self, route: &Route, control: &mut ControlMessages) {
         let from = route.local.ip();
         if from.is_unspecified() {
             return;
@@ -372,7 +372,7 @@ impl Port {
     pub fn receive(&self, room: &mut [u8], own: Option<&Route>) -> Option<Bundle> {
         // SAFETY: all zeroes is valid: an address of no family.
         let mut name: libc::sockaddr_storage = unsafe { mem::zeroed() };
-        let mut control = Control::default();
+        let mut control = ControlMessages::default();
         let mut vector = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
         // SAFETY: an all-zero message header is valid.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -445,7 +445,7 @@ impl Port {
     }
 }
 
-impl AsFd for Port {
+impl AsFd for UdpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -555,17 +555,17 @@ pub fn path_mtu(socket: &UdpSocket) -> Option<u32> {
 mod tests {
     use super::*;
 
-    fn heard(port: &Port, own: Option<&Route>) -> Option<u16> {
+    fn heard(port: &UdpPort, own: Option<&Route>) -> Option<u16> {
         port.receive(&mut [0; BUNDLE_OCTETS], own).map(|bundle| bundle.route.remote.port())
     }
 
     #[test]
     fn a_socket_with_a_route_of_its_own_hears_nobody_else() {
-        let [port, peer, stranger] = [(); 3].map(|()| Port::bind(0).unwrap());
-        let at = |ip: [u8; 4], port: &Port| SocketAddr::from((ip, port.number()));
+        let [port, peer, stranger] = [(); 3].map(|()| UdpPort::bind(0).unwrap());
+        let at = |ip: [u8; 4], port: &UdpPort| SocketAddr::from((ip, port.number()));
         let here = at([127, 0, 0, 1], &port);
         let route = Route { local: here, remote: at([127, 0, 0, 1], &peer) };
-        let send = |from: &Port| {
+        let send = |from: &UdpPort| {
             let to_port = Route { local: at([127, 0, 0, 1], from), remote: here };
             assert_eq!(from.send_staged(&to_port, b"octets", 6), Written::Octets(6));
         };

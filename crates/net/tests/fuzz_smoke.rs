@@ -5,7 +5,7 @@ mod bodies;
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;
 
-use weft_rnic::mpa::Offer;
+use weft_rnic::mpa::MpaOffer;
 use weft_rnic::mpa::negotiate::{Initiator, Responder};
 
 #[test]
@@ -13,7 +13,8 @@ fn cm_frame() {
     let mut seeds = Vec::new();
     for (enhanced, private_data) in [(false, &b""[..]), (true, b"private data"), (true, &[7; 200])]
     {
-        let offer = Offer { enhanced, private_data: private_data.to_vec(), ..Offer::new(8, 8) };
+        let offer =
+            MpaOffer { enhanced, private_data: private_data.to_vec(), ..MpaOffer::new(8, 8) };
         let request = Initiator::new(offer.clone()).expect("it fits").request();
         let responder = Responder::handle_request(&request).expect("a good request");
         let reject = responder.reject(b"no").expect("it fits");

@@ -7,13 +7,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The next definition of one function, looked for until it is found.
-pub struct Next {
+pub struct NextDefinition {
     name: &'static CStr,
     find: fn(&CStr) -> *mut c_void,
     address: AtomicPtr<c_void>,
 }
 
-impl Next {
+impl NextDefinition {
     /// That of `name`; `find` gives its address, or null.
     pub const fn new(name: &'static CStr, find: fn(&CStr) -> *mut c_void) -> Self {
         Self { name, find, address: AtomicPtr::new(ptr::null_mut()) }
@@ -35,11 +35,11 @@ impl Next {
     }
 }
 
-/// The [`Next`] of the function that is called `$name`, found by `$find`.
+/// The [`NextDefinition`] of the function that is called `$name`, found by `$find`.
 #[macro_export]
 macro_rules! next_definition {
     ($name:ident, $find:expr) => {{
-        static NEXT: $crate::next::Next = $crate::next::Next::new(
+        static NEXT: $crate::next::NextDefinition = $crate::next::NextDefinition::new(
             match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!("a function name has no NUL"),

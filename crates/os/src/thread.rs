@@ -11,11 +11,11 @@ use std::ptr;
 /// As much as the standard library gives its threads.
 const STACK_OCTETS: usize = 2 << 20;
 
-type Work = Box<dyn FnOnce() + Send>;
+type ThreadBody = Box<dyn FnOnce() + Send>;
 
 struct Job {
     name: &'static CStr,
-    work: Work,
+    work: ThreadBody,
 }
 
 /// Has a thread of that name do `work`, on its own.

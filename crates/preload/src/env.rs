@@ -9,7 +9,7 @@ use std::ffi::{CStr, CString, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-use weft_fault::Plan;
+use weft_fault::FaultPlan;
 
 use crate::log::{self, LogLevel};
 use crate::rdma;
@@ -113,7 +113,7 @@ fn parse(
                 }
             },
             b"WEFT_FAULT" => {
-                if let Err(error) = Plan::parse(&String::from_utf8_lossy(value)) {
+                if let Err(error) = FaultPlan::parse(&String::from_utf8_lossy(value)) {
                     warnings.push(format!("WEFT_FAULT: {error}; nothing goes wrong on purpose"));
                 }
             }

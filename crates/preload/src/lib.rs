@@ -25,7 +25,7 @@
 
 /// Allocations that fail in this library do not abort the application.
 #[global_allocator]
-static MEMORY: weft_memory::Memory = weft_memory::Memory;
+static MEMORY: weft_memory::ReserveAllocator = weft_memory::ReserveAllocator;
 
 mod asked;
 mod cma;

@@ -3,13 +3,13 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
-use weft_os::next::Next;
+use weft_os::next::NextDefinition;
 
 use crate::dl::real::{dlopen, dlsym};
 use crate::errno;
 
 /// The function that `next` leads to, of the same type as `ours`, the one that is exported.
-pub fn like<F: Copy>(next: &Next, ours: F) -> Option<F> {
+pub fn like<F: Copy>(next: &NextDefinition, ours: F) -> Option<F> {
     // SAFETY: the real library's function of a name has the signature of the one that stands in
     // for it.
     unsafe { next.like(ours) }

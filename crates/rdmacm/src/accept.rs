@@ -3,14 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
-use weft_host::Qp;
-use weft_rnic::cm::{Command, ConnParam};
-use weft_rnic::mpa::Role;
+use weft_host::HostQp;
+use weft_rnic::cm::{CmCommand, ConnParam};
+use weft_rnic::mpa::MpaRole;
 
-use crate::call::{Seat, check_seat};
+use crate::call::{LocalEnd, check_seat};
 use crate::config;
-use crate::error::Error;
-use crate::id::{CmId, Stage};
+use crate::error::CmError;
+use crate::id::{CmId, IdStage};
 use crate::link::Handover;
 
 impl CmId {
@@ -21,17 +21,17 @@ impl CmId {
     /// The wrong state, bad parameters or a queue pair that cannot be connected: nothing has
     /// changed. `ECONNRESET` or `EPROTO` when the peer is gone or broke the protocol, and whatever
     /// the queue pair says to the stream: the id is of no more use.
-    pub fn accept(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
+    pub fn accept(&self, param: &ConnParam, qp: &Arc<HostQp>) -> Result<(), CmError> {
         let _accepting = self.accepting.lock();
         let handover = {
             let mut inner = self.lock();
-            inner.machine.may(Command::Accept)?;
+            inner.machine.may(CmCommand::Accept)?;
             check_seat(qp, inner.device)?;
             let depths = inner.machine.accept(param)?;
-            if matches!(inner.stage, Stage::Asked(_)) {
-                return self.answer(inner, param, depths, Seat::Managed(Arc::clone(qp)));
+            if matches!(inner.stage, IdStage::Asked(_)) {
+                return self.answer(inner, param, depths, LocalEnd::Managed(Arc::clone(qp)));
             }
-            let Stage::Requested(request) = inner.leave_stage() else {
+            let IdStage::Requested(request) = inner.leave_stage() else {
                 return Err(weft_verbs::Misuse::Invalid("the id has no request").into());
             };
             let offer =
@@ -45,13 +45,13 @@ impl CmId {
                 }
             };
             inner.qp = Arc::downgrade(qp);
-            self.begin_link(&mut inner, &mut agreed, Role::Responder);
-            Handover { qp: qp.clone(), stream, agreed, role: Role::Responder }
+            self.begin_link(&mut inner, &mut agreed, MpaRole::Responder);
+            Handover { qp: qp.clone(), stream, agreed, role: MpaRole::Responder }
         };
         self.link(handover).map_err(|misuse| {
             // The caller learns it from the result, so there is no event.
             self.lock().machine.poll_event();
-            Error::from(misuse)
+            CmError::from(misuse)
         })
     }
 
@@ -60,14 +60,14 @@ impl CmId {
     ///
     /// # Errors
     /// The wrong state, or too much private data. A peer that left is none.
-    pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
+    pub fn reject(&self, private_data: &[u8]) -> Result<(), CmError> {
         let mut inner = self.lock();
         inner.machine.reject(private_data)?;
         match inner.leave_stage() {
-            Stage::Requested(request) => {
+            IdStage::Requested(request) => {
                 let _peer_may_be_gone = request.reject(private_data);
             }
-            Stage::Asked(ask) => ask.decline(private_data),
+            IdStage::Asked(ask) => ask.decline(private_data),
             _ => {}
         }
         Ok(())

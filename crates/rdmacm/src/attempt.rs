@@ -10,15 +10,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use weft_host::{Host, Qp};
-use weft_net::mpa_frame::{FrameReader, Progress};
+use weft_host::{Host, HostQp};
+use weft_net::mpa_frame::{FrameProgress, FrameReader};
 use weft_net::silence::{Awaited, Silence};
 use weft_net::socket;
 use weft_os::clock;
-use weft_reactor::{Interest, Source, Token};
+use weft_reactor::{Interest, Pollable, Token};
 use weft_rnic::cm::Failure;
-use weft_rnic::mpa::negotiate::{Initiator, Reply};
-use weft_rnic::mpa::{MpaError, Offer};
+use weft_rnic::mpa::negotiate::{Initiator, MpaReply};
+use weft_rnic::mpa::{MpaError, MpaOffer};
 use weft_rnic::wire::mpa::StartKind;
 
 use crate::config;
@@ -40,10 +40,10 @@ impl Patience {
 }
 
 /// Whom to call from where, and what to ask.
-pub(crate) struct Call {
+pub(crate) struct AttemptParams {
     pub(crate) fd: OwnedFd,
-    pub(crate) offer: Offer,
-    pub(crate) qp: Weak<Qp>,
+    pub(crate) offer: MpaOffer,
+    pub(crate) qp: Weak<HostQp>,
     pub(crate) patience: Patience,
 }
 
@@ -53,16 +53,16 @@ pub(crate) struct Attempt {
     pub(crate) stream: TcpStream,
     token: Token,
     dialed: bool,
-    offer: Offer,
+    offer: MpaOffer,
     initiator: Initiator,
     reader: FrameReader,
-    pub(crate) qp: Weak<Qp>,
+    pub(crate) qp: Weak<HostQp>,
     patience: Patience,
     pub(crate) silence: Silence,
 }
 
 /// What one call of the engine brought.
-pub(crate) enum Step {
+pub(crate) enum AttemptStep {
     /// Nothing that matters yet.
     Wait,
     /// TCP is connected and the Request is out.
@@ -70,19 +70,19 @@ pub(crate) enum Step {
     /// The peer closed on a Request that it may not have understood.
     Misunderstood,
     Failed(Failure),
-    Answered(Reply),
+    Answered(MpaReply),
 }
 
 impl Attempt {
     /// The attempt that begins with `call`, whose socket is connecting.
     pub(crate) fn new(
         host: &Arc<Host>,
-        call: Call,
+        call: AttemptParams,
         initiator: Initiator,
         peer: SocketAddr,
-        source: Arc<dyn Source>,
+        source: Arc<dyn Pollable>,
     ) -> Attempt {
-        let Call { fd, offer, qp, patience } = call;
+        let AttemptParams { fd, offer, qp, patience } = call;
         let stream = TcpStream::from(fd);
         // Connected or not, the next step is the engine's: the socket is writable then.
         let token = host.reactor().add(stream.as_fd(), Interest::WRITE, source);
@@ -119,50 +119,54 @@ impl Attempt {
     }
 
     /// What another attempt begins with.
-    pub(crate) fn into_call(self) -> Call {
+    pub(crate) fn into_call(self) -> AttemptParams {
         let Attempt { stream, offer, qp, patience, .. } = self;
-        Call { fd: stream.into(), offer, qp, patience }
+        AttemptParams { fd: stream.into(), offer, qp, patience }
     }
 
-    pub(crate) fn step(&mut self) -> Step {
+    pub(crate) fn step(&mut self) -> AttemptStep {
         if self.dialed { self.read_reply() } else { self.finish_dial() }
     }
 
-    fn finish_dial(&mut self) -> Step {
+    fn finish_dial(&mut self) -> AttemptStep {
         match self.stream.take_error() {
             Ok(None) => {}
-            Ok(Some(e)) | Err(e) => return Step::Failed(failure(&e)),
+            Ok(Some(e)) | Err(e) => return AttemptStep::Failed(failure(&e)),
         }
         if self.stream.peer_addr().is_err() {
-            return Step::Wait;
+            return AttemptStep::Wait;
         }
         socket::prepare_stream(&self.stream);
         let request = self.initiator.request();
         match (&self.stream).write(&request) {
             Ok(n) if n == request.len() => {}
             // A new socket has room for far more than a Request.
-            Ok(_) => return Step::Failed(Failure::Reset),
+            Ok(_) => return AttemptStep::Failed(Failure::Reset),
             Err(e) => return self.closed(failure(&e)),
         }
         self.dialed = true;
         self.host.reactor().modify(self.token, Interest::READ);
-        Step::Dialed
+        AttemptStep::Dialed
     }
 
-    fn read_reply(&mut self) -> Step {
+    fn read_reply(&mut self) -> AttemptStep {
         match self.reader.read(&self.stream) {
-            Progress::Pending => Step::Wait,
-            Progress::Broken(failure) => self.closed(failure),
-            Progress::Whole(frame) => match self.initiator.handle_reply(&frame) {
-                Ok(reply) => Step::Answered(reply),
-                Err(MpaError::Revision(_)) if self.offer.enhanced => Step::Misunderstood,
-                Err(_) => Step::Failed(Failure::Protocol),
+            FrameProgress::Pending => AttemptStep::Wait,
+            FrameProgress::Broken(failure) => self.closed(failure),
+            FrameProgress::Whole(frame) => match self.initiator.handle_reply(&frame) {
+                Ok(reply) => AttemptStep::Answered(reply),
+                Err(MpaError::Revision(_)) if self.offer.enhanced => AttemptStep::Misunderstood,
+                Err(_) => AttemptStep::Failed(Failure::Protocol),
             },
         }
     }
 
-    fn closed(&self, failure: Failure) -> Step {
+    fn closed(&self, failure: Failure) -> AttemptStep {
         let silent = failure == Failure::Reset && self.reader.is_empty();
-        if silent && self.offer.enhanced { Step::Misunderstood } else { Step::Failed(failure) }
+        if silent && self.offer.enhanced {
+            AttemptStep::Misunderstood
+        } else {
+            AttemptStep::Failed(failure)
+        }
     }
 }

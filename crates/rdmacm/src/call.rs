@@ -8,21 +8,21 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
-use weft_host::managed::{self, Answer, CmHook, ManagedConn, Peer, Requester};
-use weft_host::{Host, Personality, Qp};
-use weft_net::secrecy::Lower;
-use weft_net::udp::Port;
+use weft_host::managed::{self, Answer, CmHook, ManagedConn, Requester, RocePeer};
+use weft_host::{DeviceKind, Host, HostQp};
+use weft_net::secrecy::PeerTransport;
+use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
-use weft_rnic::cm::{Command, ConnParam, Depths, Failure, State, Terms};
-use weft_rnic::shuttle::{End, Route};
+use weft_rnic::cm::{CmCommand, CmState, ConnParam, Depths, Failure, QpTerms};
+use weft_rnic::shuttle::{ConnectionEnd, Route};
 use weft_rnic::wire::shuttle::greeting::{DATAGRAMS, Greeting, Purpose};
 use weft_rnic::{Binding, Established, RetryLimits, ShuttleQp, WhenClosed};
 use weft_verbs::{AddressVector, Misuse, QpState, QpType};
 
 use crate::config;
 use crate::device::{PortSpace, wildcard};
-use crate::error::Error;
-use crate::id::{CmId, Inner, Stage};
+use crate::error::CmError;
+use crate::id::{CmId, IdInner, IdStage};
 use crate::link::{Watcher, check_ready};
 use crate::locked::LockedId;
 use crate::probe::Introduction;
@@ -37,9 +37,9 @@ const ACK_TIMEOUT: u8 = 19;
 
 /// What is at this end.
 #[derive(Clone)]
-pub(crate) enum Seat {
+pub(crate) enum LocalEnd {
     /// A queue pair that is connected here.
-    Managed(Arc<Qp>),
+    Managed(Arc<HostQp>),
     /// One that the program connects by itself, or that takes datagrams.
     Elsewhere,
 }
@@ -50,17 +50,17 @@ impl CmId {
     ///
     /// # Errors
     /// The wrong state, bad parameters, or a device that connects its queue pairs here.
-    pub fn connect_elsewhere(&self, param: &ConnParam) -> Result<(), Error> {
-        let mut inner = self.lock_for_elsewhere(Command::Connect)?;
+    pub fn connect_elsewhere(&self, param: &ConnParam) -> Result<(), CmError> {
+        let mut inner = self.lock_for_elsewhere(CmCommand::Connect)?;
         let depths = inner.machine.connect(param)?;
-        self.call(inner, param, depths, Seat::Elsewhere)
+        self.call(inner, param, depths, LocalEnd::Elsewhere)
     }
 
     /// The id, if it may do `command` for a queue pair that is not connected here.
-    fn lock_for_elsewhere(&self, command: Command) -> Result<LockedId<'_>, Error> {
+    fn lock_for_elsewhere(&self, command: CmCommand) -> Result<LockedId<'_>, CmError> {
         let inner = self.lock();
         inner.machine.may(command)?;
-        if inner.device != Some(Personality::Roce) {
+        if inner.device != Some(DeviceKind::Roce) {
             return Err(Misuse::Invalid("queue pairs of this device are connected here").into());
         }
         Ok(inner)
@@ -72,8 +72,8 @@ impl CmId {
         mut inner: LockedId<'_>,
         param: &ConnParam,
         depths: Depths,
-        seat: Seat,
-    ) -> Result<(), Error> {
+        seat: LocalEnd,
+    ) -> Result<(), CmError> {
         let called = self.begin_call(&mut inner, param, depths, &seat);
         let (qp, conn) = match called {
             Ok(called) => called,
@@ -83,7 +83,7 @@ impl CmId {
                 return Ok(());
             }
         };
-        inner.stage = Stage::Linked;
+        inner.stage = IdStage::Linked;
         drop(inner);
         qp.hold(conn);
         // It may have been destroyed before there was a connection to end.
@@ -95,12 +95,12 @@ impl CmId {
 
     fn begin_call(
         &self,
-        inner: &mut Inner,
+        inner: &mut IdInner,
         param: &ConnParam,
         depths: Depths,
-        seat: &Seat,
-    ) -> Result<(Arc<Qp>, ManagedConn), Error> {
-        let Stage::Bound(Sockets { datagram: Some(fd), .. }) = inner.leave_stage() else {
+        seat: &LocalEnd,
+    ) -> Result<(Arc<HostQp>, ManagedConn), CmError> {
+        let IdStage::Bound(Sockets { datagram: Some(fd), .. }) = inner.leave_stage() else {
             return Err(Misuse::Invalid("the id has no socket").into());
         };
         let peer = inner.peer.ok_or(Misuse::Invalid("nobody to connect to"))?;
@@ -108,13 +108,18 @@ impl CmId {
         log::debug!("connecting to {peer} from {local} over Shuttle");
         // Where nobody is, that is what is reported, not the policy.
         if inner.introduction.as_ref().is_some_and(|known| known.refused)
-            && inner.channel.host().secrecy().decide(Lower::Shuttle, local.ip(), peer.ip()).is_err()
+            && inner
+                .channel
+                .host()
+                .secrecy()
+                .decide(PeerTransport::Shuttle, local.ip(), peer.ip())
+                .is_err()
         {
             return Err(std::io::Error::from_raw_os_error(libc::ECONNREFUSED).into());
         }
         inner.channel.host().secrecy().permit(local.ip(), peer.ip())?;
         weft_net::socket::connect(std::os::fd::AsFd::as_fd(&fd), &peer)?;
-        let port = Arc::new(Port::adopt(fd)?);
+        let port = Arc::new(UdpPort::adopt(fd)?);
         let mut param = param.clone();
         let (qp, purpose) = self.seat(inner, seat, false, &mut param)?;
         let said = words(purpose, port.room_octets(), &param, 0);
@@ -132,17 +137,17 @@ impl CmId {
     /// The queue pair whose connection it will be, and what that is for.
     fn seat(
         &self,
-        inner: &mut Inner,
-        seat: &Seat,
+        inner: &mut IdInner,
+        seat: &LocalEnd,
         aside: bool,
         param: &mut ConnParam,
-    ) -> Result<(Arc<Qp>, Purpose), Error> {
-        if let Seat::Managed(qp) = seat {
+    ) -> Result<(Arc<HostQp>, Purpose), CmError> {
+        if let LocalEnd::Managed(qp) = seat {
             param.terms.qp_num = qp.num();
             inner.managed = Some(Arc::downgrade(qp));
         }
         let (qp, purpose) = match seat {
-            Seat::Managed(qp) if !aside => (Arc::clone(qp), Purpose::Manager),
+            LocalEnd::Managed(qp) if !aside => (Arc::clone(qp), Purpose::Manager),
             _ if self.space() == PortSpace::Udp => (stand_in(inner)?, Purpose::Datagrams),
             _ => (stand_in(inner)?, Purpose::Aside),
         };
@@ -156,10 +161,10 @@ impl CmId {
     ///
     /// # Errors
     /// As [`CmId::accept`].
-    pub fn accept_elsewhere(&self, param: &ConnParam) -> Result<(), Error> {
-        let mut inner = self.lock_for_elsewhere(Command::Accept)?;
+    pub fn accept_elsewhere(&self, param: &ConnParam) -> Result<(), CmError> {
+        let mut inner = self.lock_for_elsewhere(CmCommand::Accept)?;
         let depths = inner.machine.accept(param)?;
-        self.answer(inner, param, depths, Seat::Elsewhere)
+        self.answer(inner, param, depths, LocalEnd::Elsewhere)
     }
 
     /// Answers a Request over Shuttle.
@@ -168,9 +173,9 @@ impl CmId {
         mut inner: LockedId<'_>,
         param: &ConnParam,
         depths: Depths,
-        seat: Seat,
-    ) -> Result<(), Error> {
-        let Stage::Asked(ask) = inner.leave_stage() else {
+        seat: LocalEnd,
+    ) -> Result<(), CmError> {
+        let IdStage::Asked(ask) = inner.leave_stage() else {
             return Err(Misuse::Invalid("the id has no request").into());
         };
         if ask.purpose == Purpose::Datagrams {
@@ -189,7 +194,7 @@ impl CmId {
                 return Err(error);
             }
         };
-        inner.stage = Stage::Linked;
+        inner.stage = IdStage::Linked;
         drop(inner);
         qp.hold(conn);
         // It may have been destroyed before there was a connection to end.
@@ -201,12 +206,12 @@ impl CmId {
 
     fn grant(
         &self,
-        inner: &mut Inner,
+        inner: &mut IdInner,
         ask: &ConnRequest,
         param: &ConnParam,
         depths: Depths,
-        seat: &Seat,
-    ) -> Result<(Arc<Qp>, ManagedConn), Error> {
+        seat: &LocalEnd,
+    ) -> Result<(Arc<HostQp>, ManagedConn), CmError> {
         inner.channel.host().secrecy().permit(ask.route.local.ip(), ask.route.remote.ip())?;
         let (mut param, aside) = (param.clone(), ask.purpose == Purpose::Aside);
         let (qp, purpose) = self.seat(inner, seat, aside, &mut param)?;
@@ -215,7 +220,7 @@ impl CmId {
         let (mut shuttle, port) = grant(&qp, ask, depths, &said)?;
         shuttle.connection_mut().set_peer_room(u64::from(ask.room_octets) / 2);
         shuttle.set_retry_limits(retry_limits(inner));
-        if let Seat::Managed(qp) = seat {
+        if let LocalEnd::Managed(qp) = seat {
             if aside {
                 reach(inner, qp, ask.qp_num, depths)?;
             }
@@ -231,7 +236,7 @@ impl CmId {
     /// The handshake has ended.
     pub(crate) fn link_answered(&self, answer: Answer) {
         let mut inner = self.lock();
-        if !matches!(inner.stage, Stage::Linked) {
+        if !matches!(inner.stage, IdStage::Linked) {
             return;
         }
         if let Some(peer) = inner.peer {
@@ -257,7 +262,7 @@ impl CmId {
             }
             Answer::Nobody => {
                 inner.leave_stage();
-                let asked = inner.machine.state() == State::Connecting;
+                let asked = inner.machine.state() == CmState::Connecting;
                 let why = if asked { Failure::Refused } else { Failure::TimedOut };
                 inner.machine.handle_failed(why);
             }
@@ -267,7 +272,7 @@ impl CmId {
             }
         }
         // The queue pair is free for another connection.
-        let left = inner.qp.upgrade().filter(|_| !matches!(inner.stage, Stage::Linked));
+        let left = inner.qp.upgrade().filter(|_| !matches!(inner.stage, IdStage::Linked));
         self.publish(&mut inner);
         drop(inner);
         if let Some(qp) = left {
@@ -280,7 +285,7 @@ impl CmId {
         inner.machine.handle_agreed(depths);
         let Some(greeting) = Greeting::parse(&established.private_data) else {
             // The peer has shown that it knows: its words came with the Request.
-            inner.machine.handle_link_up(Vec::new(), Terms::default());
+            inner.machine.handle_link_up(Vec::new(), QpTerms::default());
             return self.publish(&mut inner);
         };
         let (words, terms) = (padded(greeting.private_data, words::REPLY), terms(&greeting));
@@ -304,7 +309,7 @@ impl CmId {
     fn step_aside<'a>(
         &'a self,
         mut inner: LockedId<'a>,
-        qp: &Arc<Qp>,
+        qp: &Arc<HostQp>,
         peer: u32,
         depths: Depths,
     ) -> LockedId<'a> {
@@ -339,7 +344,7 @@ fn introduced(introduction: Option<Introduction>, mut binding: Binding) -> Bindi
 
 /// Asks for a connection. It is boxed as soon as it is there: it is large, and some programs accept
 /// and connect on threads whose stacks are small.
-fn ask(qp: &Qp, binding: Binding, said: &[u8]) -> Result<Box<ShuttleQp>, Misuse> {
+fn ask(qp: &HostQp, binding: Binding, said: &[u8]) -> Result<Box<ShuttleQp>, Misuse> {
     let now_ns = ns_at(clock::now());
     ShuttleQp::connect(Arc::clone(qp.queues()), binding, said, now_ns)
         .map(Box::new)
@@ -348,11 +353,11 @@ fn ask(qp: &Qp, binding: Binding, said: &[u8]) -> Result<Box<ShuttleQp>, Misuse>
 
 /// Grants a connection, which gets a socket of its own.
 fn grant(
-    qp: &Qp,
+    qp: &HostQp,
     ask: &ConnRequest,
     depths: Depths,
     said: &[u8],
-) -> std::io::Result<(Box<ShuttleQp>, Port)> {
+) -> std::io::Result<(Box<ShuttleQp>, UdpPort)> {
     let Binding { config, when_closed, .. } = binding(qp.host(), ask.route, depths);
     let (connection, port) = ask.grant(config, said, qp.conn_ref())?;
     let (qp, served) = (Arc::clone(qp.queues()), (depths.ord, depths.ird));
@@ -360,21 +365,21 @@ fn grant(
 }
 
 /// A new queue pair that stands in for one that has a connection of its own.
-fn stand_in(inner: &mut Inner) -> Result<Arc<Qp>, Error> {
+fn stand_in(inner: &mut IdInner) -> Result<Arc<HostQp>, CmError> {
     let qp = inner.channel.stand_ins().make(inner.channel.host())?;
     inner.stand_in = Some(Arc::clone(&qp));
     Ok(qp)
 }
 
 /// Connects a queue pair by the number of its peer.
-fn reach(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) -> Result<(), Error> {
+fn reach(inner: &IdInner, qp: &HostQp, peer: u32, depths: Depths) -> Result<(), CmError> {
     let none = Misuse::Invalid("nobody to connect to");
     let (local, remote) = inner.local.zip(inner.peer).ok_or(none)?;
     let interface = match remote {
         SocketAddr::V4(_) => 0,
         SocketAddr::V6(remote) => remote.scope_id(),
     };
-    qp.reach(Peer {
+    qp.reach(RocePeer {
         local: local.ip(),
         remote: remote.ip(),
         interface,
@@ -386,14 +391,14 @@ fn reach(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) -> Result<(), Error>
 }
 
 /// How long requests wait for a peer that is silent.
-fn retry_limits(inner: &Inner) -> RetryLimits {
+fn retry_limits(inner: &IdInner) -> RetryLimits {
     let (timeout_exp, retry_cnt) = (ack_timeout(inner), inner.terms.retry_count);
     let least_ns =
         u64::try_from(inner.channel.host().settings().stall_after.as_nanos()).unwrap_or(u64::MAX);
     RetryLimits { timeout_exp, retry_cnt, least_ns }
 }
 
-fn ack_timeout(inner: &Inner) -> u8 {
+fn ack_timeout(inner: &IdInner) -> u8 {
     inner.ack_timeout().unwrap_or(ACK_TIMEOUT)
 }
 
@@ -402,7 +407,7 @@ fn octet(depth: u16) -> u8 {
 }
 
 /// Lets the queue pair send, and show whom it is connected to.
-fn show_connected(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) {
+fn show_connected(inner: &IdInner, qp: &HostQp, peer: u32, depths: Depths) {
     let gid = |at: Option<SocketAddr>| match at.map(|at| at.ip()) {
         Some(IpAddr::V4(v4)) => v4.to_ipv6_mapped().octets(),
         Some(IpAddr::V6(v6)) => v6.octets(),
@@ -426,21 +431,23 @@ fn show_connected(inner: &Inner, qp: &Qp, peer: u32, depths: Depths) {
     }
 }
 
-fn failure(end: End) -> Failure {
+fn failure(end: ConnectionEnd) -> Failure {
     match end {
-        End::NoAnswer | End::Silence => Failure::TimedOut,
-        End::Local => Failure::Aborted,
-        End::Peer(_) => Failure::Reset,
-        End::Rejected(_) => Failure::Refused,
-        End::Stranger | End::NothingInCommon | End::ClearText => Failure::Os(libc::EACCES),
-        End::Version | End::BadAnswer => Failure::Protocol,
+        ConnectionEnd::NoAnswer | ConnectionEnd::Silence => Failure::TimedOut,
+        ConnectionEnd::Local => Failure::Aborted,
+        ConnectionEnd::Peer(_) => Failure::Reset,
+        ConnectionEnd::Rejected(_) => Failure::Refused,
+        ConnectionEnd::Stranger | ConnectionEnd::NothingInCommon | ConnectionEnd::ClearText => {
+            Failure::Os(libc::EACCES)
+        }
+        ConnectionEnd::Version | ConnectionEnd::BadAnswer => Failure::Protocol,
     }
 }
 
 /// Whether `qp` is one of the device that the id is bound to, and waits for a connection.
-pub(crate) fn check_seat(qp: &Qp, device: Option<Personality>) -> Result<(), Misuse> {
+pub(crate) fn check_seat(qp: &HostQp, device: Option<DeviceKind>) -> Result<(), Misuse> {
     let roce = qp.is_adapter();
-    if roce != (device == Some(Personality::Roce)) {
+    if roce != (device == Some(DeviceKind::Roce)) {
         return Err(Misuse::Invalid("the queue pair is one of another device"));
     }
     if roce && qp.kind() != QpType::Rc {

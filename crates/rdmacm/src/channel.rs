@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use weft_host::Host;
 use weft_os::clock;
 use weft_os::semaphore;
-use weft_rnic::cm::{Event, EventKind};
+use weft_rnic::cm::{CmEvent, EventKind};
 use weft_sync::Mutex;
 use weft_verbs::Wake;
 
@@ -23,18 +23,18 @@ use crate::id::CmId;
 use crate::stand_in::StandIns;
 
 /// An event and the ids that it is about.
-pub struct Delivery {
+pub struct IdEvent {
     /// The id the event is about; for [`EventKind::ConnectRequest`] a new one.
     pub id: Arc<CmId>,
     /// The listener that a new id came from.
     pub listen: Option<Arc<CmId>>,
     /// What happened.
-    pub event: Event,
+    pub event: CmEvent,
     /// The group that was joined, with [`EventKind::MulticastJoin`].
     pub join: Option<Join>,
 }
 
-impl Delivery {
+impl IdEvent {
     /// The id on whose account the event is: it cannot be destroyed before the event is
     /// acknowledged.
     pub fn owner(&self) -> &Arc<CmId> {
@@ -52,7 +52,7 @@ pub struct EventChannel {
     stand_ins: StandIns,
     fd: Mutex<Option<OwnedFd>>,
     raw: RawFd,
-    queue: Mutex<VecDeque<Delivery>>,
+    queue: Mutex<VecDeque<IdEvent>>,
     /// The application has looked when there was nothing, so it will come again. One that comes
     /// when the descriptor is readable may count on an event.
     looks: AtomicBool,
@@ -113,7 +113,7 @@ impl EventChannel {
     /// # Errors
     /// `EAGAIN` on a non-blocking channel without events, or where there is something to be seen
     /// first; `EINTR` when a signal handler ran.
-    pub fn wait(&self) -> io::Result<Delivery> {
+    pub fn wait(&self) -> io::Result<IdEvent> {
         loop {
             if self.is_closed() {
                 return Err(io::Error::from_raw_os_error(Self::sleep_on_closed()));
@@ -135,7 +135,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// What the system says about the descriptor; `EBADF` once the channel is closed.
-    pub fn wait_until(&self, until: Option<Instant>) -> io::Result<Option<Delivery>> {
+    pub fn wait_until(&self, until: Option<Instant>) -> io::Result<Option<IdEvent>> {
         loop {
             let has_token = match self.fd.lock().as_ref() {
                 Some(fd) => weft_os::sys::take_one(fd.as_fd()),
@@ -186,7 +186,7 @@ impl EventChannel {
         next.is_some_and(|(kind, id)| kind == EventKind::Disconnected && id.keeps_end_back())
     }
 
-    fn take(&self) -> Option<Delivery> {
+    fn take(&self) -> Option<IdEvent> {
         let delivery = {
             let mut queue = self.queue.lock();
             let delivery = queue.pop_front()?;
@@ -202,7 +202,7 @@ impl EventChannel {
     }
 
     /// Queues an event and wakes one reader.
-    pub(crate) fn push(&self, delivery: Delivery) {
+    pub(crate) fn push(&self, delivery: IdEvent) {
         self.queue.lock().push_back(delivery);
         self.put_token();
         if let Some(wake) = &self.wake {
@@ -211,7 +211,7 @@ impl EventChannel {
     }
 
     /// Takes the events of an id out of the queue.
-    pub(crate) fn withdraw(&self, id: &CmId) -> Vec<Delivery> {
+    pub(crate) fn withdraw(&self, id: &CmId) -> Vec<IdEvent> {
         let mut queue = self.queue.lock();
         let (taken, kept): (VecDeque<_>, VecDeque<_>) =
             queue.drain(..).partition(|delivery| delivery.is_of(id));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_host::Settings;
 use weft_rnic::cm::Depths;
-use weft_rnic::mpa::Offer;
+use weft_rnic::mpa::MpaOffer;
 
 use crate::device::IWARP;
 
@@ -90,12 +90,12 @@ pub const KEEP_ALIVE_FIRST: Duration = Duration::from_secs(1);
 
 /// What to offer a peer: CRCs and markers as the host is set to, and a first message by the
 /// initiator so that either side may speak first.
-pub(crate) fn offer(settings: &Settings, depths: Depths, private_data: Vec<u8>) -> Offer {
-    Offer {
+pub(crate) fn offer(settings: &Settings, depths: Depths, private_data: Vec<u8>) -> MpaOffer {
+    MpaOffer {
         ird_max: IWARP.depths.ird,
         crc: settings.crc,
         markers: settings.markers,
         private_data,
-        ..Offer::new(depths.ird, depths.ord)
+        ..MpaOffer::new(depths.ird, depths.ord)
     }
 }

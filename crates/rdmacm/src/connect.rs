@@ -12,19 +12,19 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::{Personality, Qp};
+use weft_host::{DeviceKind, HostQp};
 use weft_net::socket;
 use weft_os::clock;
-use weft_reactor::Source;
-use weft_rnic::cm::{Command, ConnParam, Depths, Failure};
-use weft_rnic::mpa::negotiate::{Initiator, Reply};
-use weft_rnic::mpa::{Offer, Role};
+use weft_reactor::Pollable;
+use weft_rnic::cm::{CmCommand, ConnParam, Depths, Failure};
+use weft_rnic::mpa::negotiate::{Initiator, MpaReply};
+use weft_rnic::mpa::{MpaOffer, MpaRole};
 
-use crate::attempt::{Attempt, Call, Patience, Step};
-use crate::call::{Seat, check_seat};
+use crate::attempt::{Attempt, AttemptParams, AttemptStep, Patience};
+use crate::call::{LocalEnd, check_seat};
 use crate::device::{PortSpace, failure};
-use crate::error::Error;
-use crate::id::{CmId, Inner, Stage};
+use crate::error::CmError;
+use crate::id::{CmId, IdInner, IdStage};
 use crate::link::Handover;
 use crate::{config, refusal};
 
@@ -34,16 +34,16 @@ impl CmId {
     ///
     /// # Errors
     /// The wrong state, bad parameters, or a queue pair that is not ready to be connected.
-    pub fn connect(&self, param: &ConnParam, qp: &Arc<Qp>) -> Result<(), Error> {
+    pub fn connect(&self, param: &ConnParam, qp: &Arc<HostQp>) -> Result<(), CmError> {
         let mut inner = self.lock();
         if self.space() != PortSpace::Tcp {
-            return Err(Error::PortSpace);
+            return Err(CmError::PortSpace);
         }
-        inner.machine.may(Command::Connect)?;
+        inner.machine.may(CmCommand::Connect)?;
         check_seat(qp, inner.device)?;
         let depths = inner.machine.connect(param)?;
-        if inner.device == Some(Personality::Roce) {
-            return self.call(inner, param, depths, Seat::Managed(Arc::clone(qp)));
+        if inner.device == Some(DeviceKind::Roce) {
+            return self.call(inner, param, depths, LocalEnd::Managed(Arc::clone(qp)));
         }
         if let Some((local, peer)) = inner.local.zip(inner.peer)
             && let Err(why) =
@@ -55,19 +55,19 @@ impl CmId {
         let offer =
             config::offer(inner.channel.host().settings(), depths, param.private_data.clone());
         inner.qp = Arc::downgrade(qp);
-        let Stage::Bound(mut sockets) = inner.leave_stage() else {
+        let IdStage::Bound(mut sockets) = inner.leave_stage() else {
             return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
         };
         let (qp, patience) = (Arc::downgrade(qp), Patience::new());
         match sockets.take_fresh_stream().map_or_else(|| inner.reopen(), Ok) {
-            Ok(fd) => self.dial(&mut inner, Call { fd, offer, qp, patience }),
+            Ok(fd) => self.dial(&mut inner, AttemptParams { fd, offer, qp, patience }),
             Err(error) => self.give_up(&mut inner, Failure::from_errno(error.errno())),
         }
         Ok(())
     }
 
     /// Calls the peer.
-    pub(crate) fn dial(&self, inner: &mut Inner, call: Call) {
+    pub(crate) fn dial(&self, inner: &mut IdInner, call: AttemptParams) {
         if let Some(peer) = inner.peer {
             log::debug!("connecting to {peer} over TCP");
         }
@@ -77,7 +77,7 @@ impl CmId {
                 if let Some(due) = attempt.silence.due() {
                     inner.channel.host().reactor().set_timer(due, self.me());
                 }
-                inner.stage = Stage::Dialing(Box::new(attempt));
+                inner.stage = IdStage::Dialing(Box::new(attempt));
                 self.limit_time(inner, config::DIAL_TIMEOUT);
             }
             Err(failure) => self.dial_failed(inner, failure, call),
@@ -86,9 +86,9 @@ impl CmId {
 
     fn start(
         &self,
-        inner: &Inner,
-        call: &Call,
-    ) -> Result<(Initiator, SocketAddr, Arc<dyn Source>), Failure> {
+        inner: &IdInner,
+        call: &AttemptParams,
+    ) -> Result<(Initiator, SocketAddr, Arc<dyn Pollable>), Failure> {
         let initiator = Initiator::new(call.offer.clone()).map_err(|_| Failure::Protocol)?;
         let source = self.me().upgrade().ok_or(Failure::Aborted)?;
         let peer = inner.peer.ok_or(Failure::Aborted)?;
@@ -96,8 +96,8 @@ impl CmId {
         Ok((initiator, peer, source))
     }
 
-    /// Gives the present step a time limit; [`Source::timeout`] enforces it.
-    pub(crate) fn limit_time(&self, inner: &mut Inner, limit: Duration) {
+    /// Gives the present step a time limit; [`Pollable::timeout`] enforces it.
+    pub(crate) fn limit_time(&self, inner: &mut IdInner, limit: Duration) {
         let deadline = clock::now() + limit;
         inner.deadline = Some(deadline);
         inner.channel.host().reactor().set_timer(deadline, self.me());
@@ -105,67 +105,67 @@ impl CmId {
 
     /// The engine says that the attempt can go on. Returns a stream that is ready for the queue
     /// pair.
-    pub(crate) fn advance(&self, inner: &mut Inner) -> Option<Handover> {
-        let Stage::Dialing(attempt) = &mut inner.stage else { return None };
+    pub(crate) fn advance(&self, inner: &mut IdInner) -> Option<Handover> {
+        let IdStage::Dialing(attempt) = &mut inner.stage else { return None };
         match attempt.step() {
-            Step::Wait => {}
-            Step::Dialed => {
+            AttemptStep::Wait => {}
+            AttemptStep::Dialed => {
                 inner.local = attempt.stream.local_addr().ok().or(inner.local);
                 self.limit_time(inner, config::REPLY_TIMEOUT);
             }
-            Step::Misunderstood => self.dial_again(inner),
-            Step::Failed(failure) => {
-                if let Stage::Dialing(attempt) = inner.leave_stage() {
+            AttemptStep::Misunderstood => self.dial_again(inner),
+            AttemptStep::Failed(failure) => {
+                if let IdStage::Dialing(attempt) = inner.leave_stage() {
                     self.dial_failed(inner, failure, attempt.into_call());
                 }
             }
-            Step::Answered(reply) => return self.handle_reply(inner, reply),
+            AttemptStep::Answered(reply) => return self.handle_reply(inner, reply),
         }
         None
     }
 
-    pub(crate) fn give_up(&self, inner: &mut Inner, failure: Failure) {
+    pub(crate) fn give_up(&self, inner: &mut IdInner, failure: Failure) {
         inner.leave_stage();
         inner.machine.handle_failed(failure);
         self.publish(inner);
     }
 
-    fn dial_again(&self, inner: &mut Inner) {
-        let Stage::Dialing(attempt) = inner.leave_stage() else { return };
-        let Call { fd, offer, qp, patience } = attempt.into_call();
+    fn dial_again(&self, inner: &mut IdInner) {
+        let IdStage::Dialing(attempt) = inner.leave_stage() else { return };
+        let AttemptParams { fd, offer, qp, patience } = attempt.into_call();
         drop(fd);
         // The peer may still remember the port of the first attempt.
         if let Some(local) = &mut inner.local {
             local.set_port(0);
         }
-        let offer = Offer { enhanced: false, peer_to_peer: false, ..offer };
+        let offer = MpaOffer { enhanced: false, peer_to_peer: false, ..offer };
         match inner.reopen() {
-            Ok(fd) => self.dial(inner, Call { fd, offer, qp, patience }),
+            Ok(fd) => self.dial(inner, AttemptParams { fd, offer, qp, patience }),
             Err(error) => self.give_up(inner, Failure::from_errno(error.errno())),
         }
     }
 
-    fn handle_reply(&self, inner: &mut Inner, reply: Reply) -> Option<Handover> {
+    fn handle_reply(&self, inner: &mut IdInner, reply: MpaReply) -> Option<Handover> {
         match reply {
-            Reply::Accepted(mut agreed) => {
-                let Stage::Dialing(attempt) = inner.leave_stage() else { return None };
+            MpaReply::Accepted(mut agreed) => {
+                let IdStage::Dialing(attempt) = inner.leave_stage() else { return None };
                 let Attempt { stream, qp, .. } = *attempt;
                 let Some(qp) = qp.upgrade() else {
                     self.give_up(inner, Failure::Aborted);
                     return None;
                 };
-                self.begin_link(inner, &mut agreed, Role::Initiator);
-                Some(Handover { qp, stream, agreed, role: Role::Initiator })
+                self.begin_link(inner, &mut agreed, MpaRole::Initiator);
+                Some(Handover { qp, stream, agreed, role: MpaRole::Initiator })
             }
-            Reply::Rejected { private_data, peer_ird, peer_ord } => {
+            MpaReply::Rejected { private_data, peer_ird, peer_ord } => {
                 inner.leave_stage();
                 let peer = Depths { ird: peer_ird.unwrap_or(0), ord: peer_ord.unwrap_or(0) };
                 inner.machine.handle_rejected(peer, private_data);
                 self.publish(inner);
                 None
             }
-            Reply::Unacceptable { agreed, error } => {
-                if let Stage::Dialing(attempt) = &inner.stage {
+            MpaReply::Unacceptable { agreed, error } => {
+                if let IdStage::Dialing(attempt) = &inner.stage {
                     let last_word = refusal::terminate(&agreed, error);
                     let _peer_may_be_gone = (&attempt.stream).write(&last_word);
                 }
@@ -176,19 +176,24 @@ impl CmId {
     }
 
     /// A call came to nothing: has another one made from the same socket, or reports it.
-    pub(crate) fn dial_failed(&self, inner: &mut Inner, failure: Failure, mut call: Call) {
+    pub(crate) fn dial_failed(
+        &self,
+        inner: &mut IdInner,
+        failure: Failure,
+        mut call: AttemptParams,
+    ) {
         let Patience { until, pause } = call.patience;
         if failure != Failure::Refused || inner.is_prompt() || clock::now() >= until {
             return self.give_up(inner, failure);
         }
         call.patience.pause = pause * 2;
-        inner.stage = Stage::Refused(Box::new(call));
+        inner.stage = IdStage::Refused(Box::new(call));
         self.limit_time(inner, pause);
     }
 
     /// The pause after a refusal is over.
-    pub(crate) fn redial(&self, inner: &mut Inner) {
-        if let Stage::Refused(call) = inner.leave_stage() {
+    pub(crate) fn redial(&self, inner: &mut IdInner) {
+        if let IdStage::Refused(call) = inner.leave_stage() {
             self.dial(inner, *call);
         }
     }

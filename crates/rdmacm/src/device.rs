@@ -3,17 +3,18 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use weft_host::Transport;
-use weft_rnic::cm::{Depths, Device, Failure, Manner};
+use weft_host::CmTransport;
+use weft_rnic::cm::{CmConvention, Depths, DeviceProperties, Failure};
 use weft_verbs::Limits;
 
 /// What the manager must know of each device.
-pub(crate) const IWARP: Device = device(&weft_verbs::limits::IWARP, Manner::Iwarp);
-pub(crate) const ROCE: Device = device(&weft_verbs::limits::ROCE, Manner::InfiniBand);
+pub(crate) const IWARP: DeviceProperties = device(&weft_verbs::limits::IWARP, CmConvention::Iwarp);
+pub(crate) const ROCE: DeviceProperties =
+    device(&weft_verbs::limits::ROCE, CmConvention::InfiniBand);
 
-const fn device(limits: &Limits, manner: Manner) -> Device {
+const fn device(limits: &Limits, manner: CmConvention) -> DeviceProperties {
     let (ird, ord) = (limits.max_qp_rd_atom as u16, limits.max_qp_init_rd_atom as u16);
-    Device { depths: Depths { ird, ord }, manner }
+    DeviceProperties { depths: Depths { ird, ord }, manner }
 }
 
 /// Where the ports of an id come from.
@@ -26,8 +27,8 @@ pub enum PortSpace {
 }
 
 /// The device that an id is on until it is known where it leads.
-pub(crate) fn likely(transport: Transport) -> Device {
-    if transport == Transport::Iwarp { IWARP } else { ROCE }
+pub(crate) fn likely(transport: CmTransport) -> DeviceProperties {
+    if transport == CmTransport::Iwarp { IWARP } else { ROCE }
 }
 
 /// "Any address" of the family of `addr`.

@@ -7,10 +7,10 @@ use weft_rnic::cm;
 
 /// Why a call failed. Nothing has changed unless the call says otherwise.
 #[derive(Debug, Error)]
-pub enum Error {
+pub enum CmError {
     /// The call does not fit the state of the id, or its parameters the device.
     #[error(transparent)]
-    Cm(#[from] cm::Misuse),
+    Cm(#[from] cm::CmMisuse),
     /// The queue pair cannot be connected.
     #[error(transparent)]
     Verbs(#[from] weft_verbs::Misuse),
@@ -25,15 +25,15 @@ pub enum Error {
     Family,
 }
 
-impl Error {
+impl CmError {
     /// The errno of the call, positive.
     pub fn errno(&self) -> i32 {
         match self {
-            Error::Cm(misuse) => misuse.errno(),
-            Error::Verbs(misuse) => misuse.errno(),
-            Error::System(error) => error.raw_os_error().unwrap_or(libc::EIO),
-            Error::PortSpace => libc::EOPNOTSUPP,
-            Error::Family => libc::EINVAL,
+            CmError::Cm(misuse) => misuse.errno(),
+            CmError::Verbs(misuse) => misuse.errno(),
+            CmError::System(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            CmError::PortSpace => libc::EOPNOTSUPP,
+            CmError::Family => libc::EINVAL,
         }
     }
 }

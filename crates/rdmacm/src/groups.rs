@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 use std::sync::Weak;
 
-use weft_host::Qp;
+use weft_host::HostQp;
 
 /// A group that was joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Join {
 pub(crate) struct Membership {
     pub(crate) group: IpAddr,
     /// The queue pair that was attached for it.
-    pub(crate) qp: Weak<Qp>,
+    pub(crate) qp: Weak<HostQp>,
 }
 
 impl Membership {

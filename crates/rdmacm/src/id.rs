@@ -7,43 +7,43 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_host::diagnostics::ToldIdState;
-use weft_host::{Personality, Qp, Transport};
+use weft_host::{CmTransport, DeviceKind, HostQp};
 use weft_net::secrecy::Chosen;
-use weft_net::socket::{self, Kind};
-use weft_rnic::cm::{self, Command, Depths, EventKind, State, Terms};
+use weft_net::socket::{self, SocketKind};
+use weft_rnic::cm::{self, CmCommand, CmState, Depths, EventKind, QpTerms};
 use weft_sync::Mutex;
 
-use crate::attempt::{Attempt, Call};
-use crate::channel::{Delivery, EventChannel};
+use crate::attempt::{Attempt, AttemptParams};
+use crate::channel::{EventChannel, IdEvent};
 use crate::device::{PortSpace, likely};
-use crate::error::Error;
+use crate::error::CmError;
 use crate::groups::Membership;
-use crate::listener::Listener;
+use crate::listener::CmListener;
 use crate::locked::LockedId;
-use crate::probe::{Introduction, Probe};
-use crate::request::Request;
+use crate::probe::{Introduction, PeerProbe};
+use crate::request::HeldRequest;
 use crate::shuttle_listener::ConnRequest;
 use crate::sockets::{self, Manners, Sockets};
 use crate::unacked::UnackedEvents;
 
 /// What an id owns besides its state.
 #[derive(Default)]
-pub(crate) enum Stage {
+pub(crate) enum IdStage {
     /// Nothing.
     #[default]
     Quiet,
     /// Sockets that keep the local address.
     Bound(Sockets),
     /// It is found out by which transport the peer is reached.
-    Probing(Box<Probe>),
+    Probing(Box<PeerProbe>),
     /// Sockets that peers connect to.
-    Listening(Listener),
+    Listening(CmListener),
     /// A stream that is to become a connection.
     Dialing(Box<Attempt>),
     /// A peer that refused, until it is called again at the deadline.
-    Refused(Box<Call>),
+    Refused(Box<AttemptParams>),
     /// A peer's stream and its Request.
-    Requested(Request),
+    Requested(HeldRequest),
     /// A peer's Request over Shuttle.
     Asked(Box<ConnRequest>),
     /// The queue pair has the stream, or takes it over; or it has a connection of Shuttle, which
@@ -53,22 +53,22 @@ pub(crate) enum Stage {
     Parting(Instant),
 }
 
-impl Stage {
+impl IdStage {
     /// Lets go of what is owned. A peer that waits for an answer gets a no, so that it does not
     /// take silence for a misunderstanding.
     pub(crate) fn close(self) {
         match self {
-            Stage::Requested(request) => {
+            IdStage::Requested(request) => {
                 let _peer_may_be_gone = request.reject(&[]);
             }
-            Stage::Asked(ask) => ask.decline(&[]),
+            IdStage::Asked(ask) => ask.decline(&[]),
             _ => {}
         }
     }
 }
 
 #[derive(Clone, Copy, Default)]
-struct Options {
+struct IdOptions {
     tos: Option<u8>,
     manners: Manners,
     ack_timeout: Option<u8>,
@@ -76,26 +76,26 @@ struct Options {
 }
 
 /// What is behind an id's lock.
-pub(crate) struct Inner {
-    pub(crate) machine: cm::Id,
-    pub(crate) stage: Stage,
+pub(crate) struct IdInner {
+    pub(crate) machine: cm::IdMachine,
+    pub(crate) stage: IdStage,
     pub(crate) channel: Arc<EventChannel>,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
     /// Whose connection it is. Mostly the application's: an id does not keep it from being
     /// destroyed.
-    pub(crate) qp: Weak<Qp>,
+    pub(crate) qp: Weak<HostQp>,
     /// When the present step has taken too long.
     pub(crate) deadline: Option<Instant>,
     /// What may be used, and the device that it has come to.
-    pub(crate) transport: Transport,
-    pub(crate) device: Option<Personality>,
+    pub(crate) transport: CmTransport,
+    pub(crate) device: Option<DeviceKind>,
     /// The program's queue pair, where it is connected here: mostly the same.
-    pub(crate) managed: Option<Weak<Qp>>,
+    pub(crate) managed: Option<Weak<HostQp>>,
     /// What stands in for a queue pair that has a connection of its own.
-    pub(crate) stand_in: Option<Arc<Qp>>,
+    pub(crate) stand_in: Option<Arc<HostQp>>,
     /// What the program said about its queue pair, and the number of the peer's.
-    pub(crate) terms: Terms,
+    pub(crate) terms: QpTerms,
     pub(crate) peer_qp_num: u32,
     /// What the peer said in its Reply, to be told once the connection is established.
     pub(crate) words: Vec<u8>,
@@ -108,7 +108,7 @@ pub(crate) struct Inner {
     pub(crate) told_state: ToldIdState,
     pub(crate) failure: Option<(EventKind, i32)>,
     dead: bool,
-    options: Options,
+    options: IdOptions,
 }
 
 /// An id: the end of a connection that is, will be or was; or a listener.
@@ -119,23 +119,23 @@ pub struct CmId {
     unacked: UnackedEvents,
     /// Held while a request is accepted, before anything else.
     pub(crate) accepting: Mutex<()>,
-    inner: Mutex<Inner>,
+    inner: Mutex<IdInner>,
 }
 
 impl CmId {
     /// A new id whose events go to `channel`. Datagrams go by Shuttle's device, whatever the
     /// transport.
-    pub fn new(channel: Arc<EventChannel>, space: PortSpace, transport: Transport) -> Arc<CmId> {
-        let transport = if space == PortSpace::Udp { Transport::Shuttle } else { transport };
-        CmId::with(cm::Id::new(likely(transport)), Stage::Quiet, channel, space, transport)
+    pub fn new(channel: Arc<EventChannel>, space: PortSpace, transport: CmTransport) -> Arc<CmId> {
+        let transport = if space == PortSpace::Udp { CmTransport::Shuttle } else { transport };
+        CmId::with(cm::IdMachine::new(likely(transport)), IdStage::Quiet, channel, space, transport)
     }
 
     pub(crate) fn with(
-        machine: cm::Id,
-        stage: Stage,
+        machine: cm::IdMachine,
+        stage: IdStage,
         channel: Arc<EventChannel>,
         space: PortSpace,
-        transport: Transport,
+        transport: CmTransport,
     ) -> Arc<CmId> {
         Arc::new_cyclic(|me| CmId {
             me: me.clone(),
@@ -143,7 +143,7 @@ impl CmId {
             cookie: AtomicU64::new(0),
             unacked: UnackedEvents::default(),
             accepting: Mutex::default(),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(IdInner {
                 machine,
                 stage,
                 channel,
@@ -155,7 +155,7 @@ impl CmId {
                 device: None,
                 managed: None,
                 stand_in: None,
-                terms: Terms::default(),
+                terms: QpTerms::default(),
                 peer_qp_num: 0,
                 words: Vec::new(),
                 memberships: Vec::new(),
@@ -164,7 +164,7 @@ impl CmId {
                 told_state: ToldIdState::default(),
                 failure: None,
                 dead: false,
-                options: Options::default(),
+                options: IdOptions::default(),
             }),
         })
     }
@@ -192,7 +192,7 @@ impl CmId {
     }
 
     /// Where the id is in its life.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> CmState {
         self.lock().machine.state()
     }
 
@@ -207,12 +207,12 @@ impl CmId {
     }
 
     /// The device that the id has come to, or is likely to.
-    pub fn personality(&self) -> Personality {
+    pub fn personality(&self) -> DeviceKind {
         self.lock().likely_device()
     }
 
     /// What the program said about its queue pair.
-    pub fn terms(&self) -> Terms {
+    pub fn terms(&self) -> QpTerms {
         self.lock().terms
     }
 
@@ -240,7 +240,7 @@ impl CmId {
 
     /// Has the id call its peer without finding out first by which transport, believe a refusal at
     /// once, and not mention a peer that is silent: for who knows of another way to the peer. Its
-    /// transport is not [`Transport::Auto`]. A listener tells its owner of Requests at once, who
+    /// transport is not [`CmTransport::Auto`]. A listener tells its owner of Requests at once, who
     /// must not believe in their addresses before it has seen another sign of them; under a key
     /// those who ask show first that they receive, as everywhere.
     pub fn set_prompt(&self) {
@@ -252,7 +252,7 @@ impl CmId {
     ///
     /// # Errors
     /// What the system says to it.
-    pub fn set_tos(&self, tos: u8) -> Result<(), Error> {
+    pub fn set_tos(&self, tos: u8) -> Result<(), CmError> {
         let mut inner = self.lock();
         inner.options.tos = Some(tos);
         inner.apply_tos()
@@ -262,9 +262,9 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` once the id has an address.
-    pub fn set_shared(&self, shared: bool) -> Result<(), Error> {
+    pub fn set_shared(&self, shared: bool) -> Result<(), CmError> {
         let mut inner = self.lock();
-        inner.machine.may(Command::Bind)?;
+        inner.machine.may(CmCommand::Bind)?;
         inner.options.manners.shared = shared;
         Ok(())
     }
@@ -273,9 +273,9 @@ impl CmId {
     ///
     /// # Errors
     /// `EINVAL` once the id has an address.
-    pub fn set_v6_only(&self, only: bool) -> Result<(), Error> {
+    pub fn set_v6_only(&self, only: bool) -> Result<(), CmError> {
         let mut inner = self.lock();
-        inner.machine.may(Command::Bind)?;
+        inner.machine.may(CmCommand::Bind)?;
         inner.options.manners.v6_only = Some(only);
         Ok(())
     }
@@ -285,9 +285,9 @@ impl CmId {
     ///
     /// # Errors
     /// What the system says to it (`EADDRINUSE`, `EADDRNOTAVAIL`, `EACCES`), or the wrong state.
-    pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
+    pub fn bind(&self, addr: SocketAddr) -> Result<(), CmError> {
         let mut inner = self.lock();
-        inner.machine.may(Command::Bind)?;
+        inner.machine.may(CmCommand::Bind)?;
         inner.take_address(self.space, addr)?;
         inner.machine.bind()?;
         Ok(())
@@ -297,7 +297,7 @@ impl CmId {
     ///
     /// # Errors
     /// The wrong state; always over iWARP, which establishes by itself.
-    pub fn establish(&self) -> Result<(), Error> {
+    pub fn establish(&self) -> Result<(), CmError> {
         Ok(self.lock().machine.establish()?)
     }
 
@@ -305,7 +305,7 @@ impl CmId {
     ///
     /// # Errors
     /// The wrong state.
-    pub fn notify(&self) -> Result<(), Error> {
+    pub fn notify(&self) -> Result<(), CmError> {
         Ok(self.lock().machine.notify()?)
     }
 
@@ -341,7 +341,7 @@ impl CmId {
             let mut inner = self.lock();
             inner.dead = true;
             // A queue pair that is just taking over finds the id dead and closes by itself.
-            let linked = matches!(inner.stage, Stage::Linked | Stage::Parting(_));
+            let linked = matches!(inner.stage, IdStage::Linked | IdStage::Parting(_));
             let qp = inner.qp.upgrade().filter(|_| linked);
             (inner.leave_stage(), qp, inner.stand_in.take(), inner.channel.clone())
         };
@@ -363,13 +363,13 @@ impl CmId {
     }
 
     /// Queues the events of the state machine.
-    pub(crate) fn publish(&self, inner: &mut Inner) {
+    pub(crate) fn publish(&self, inner: &mut IdInner) {
         while let Some(event) = inner.machine.poll_event() {
             if event.status != 0 {
                 inner.failure = Some((event.kind, event.status));
             }
             let Some(id) = self.me.upgrade().filter(|_| !inner.dead) else { continue };
-            inner.channel.push(Delivery { id, listen: None, event, join: None });
+            inner.channel.push(IdEvent { id, listen: None, event, join: None });
         }
     }
 
@@ -379,16 +379,16 @@ impl CmId {
     }
 }
 
-impl Inner {
+impl IdInner {
     pub(crate) fn is_dead(&self) -> bool {
         self.dead
     }
 
     /// The device that the id has come to, or is likely to.
-    pub(crate) fn likely_device(&self) -> Personality {
+    pub(crate) fn likely_device(&self) -> DeviceKind {
         self.device.unwrap_or(match self.transport {
-            Transport::Iwarp => Personality::Iwarp,
-            Transport::Auto | Transport::Shuttle => Personality::Roce,
+            CmTransport::Iwarp => DeviceKind::Iwarp,
+            CmTransport::Auto | CmTransport::Shuttle => DeviceKind::Roce,
         })
     }
 
@@ -400,31 +400,35 @@ impl Inner {
     }
 
     /// Takes what the stage owns, and stops the engine from watching it.
-    pub(crate) fn leave_stage(&mut self) -> Stage {
+    pub(crate) fn leave_stage(&mut self) -> IdStage {
         self.deadline = None;
         let stage = std::mem::take(&mut self.stage);
         match &stage {
-            Stage::Listening(listener) => listener.stop(),
-            Stage::Probing(probe) => probe.stop(),
-            Stage::Dialing(attempt) => attempt.stop(),
+            IdStage::Listening(listener) => listener.stop(),
+            IdStage::Probing(probe) => probe.stop(),
+            IdStage::Dialing(attempt) => attempt.stop(),
             _ => {}
         }
         stage
     }
 
     /// Opens sockets that keep `addr`.
-    pub(crate) fn take_address(&mut self, space: PortSpace, addr: SocketAddr) -> Result<(), Error> {
+    pub(crate) fn take_address(
+        &mut self,
+        space: PortSpace,
+        addr: SocketAddr,
+    ) -> Result<(), CmError> {
         let sockets = Sockets::bind(addr, space, self.transport, self.options.manners)?;
         self.local = Some(sockets.local_addr()?);
-        self.stage = Stage::Bound(sockets);
+        self.stage = IdStage::Bound(sockets);
         self.apply_tos()
     }
 
     /// Who has decided on iWARP, where the id is to use that.
     pub(crate) fn chosen(&self) -> Chosen {
         match self.transport {
-            Transport::Iwarp => Chosen::ByName,
-            Transport::Auto | Transport::Shuttle => Chosen::ByDefault,
+            CmTransport::Iwarp => Chosen::ByName,
+            CmTransport::Auto | CmTransport::Shuttle => Chosen::ByDefault,
         }
     }
 
@@ -437,9 +441,9 @@ impl Inner {
     }
 
     /// Opens a socket of the id's options, and binds it to the id's local address.
-    pub(crate) fn reopen(&self) -> Result<OwnedFd, Error> {
+    pub(crate) fn reopen(&self) -> Result<OwnedFd, CmError> {
         let local = self.local.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-        let fd = sockets::open(Kind::Stream, &local, self.options.manners)?;
+        let fd = sockets::open(SocketKind::Stream, &local, self.options.manners)?;
         socket::bind(fd.as_fd(), &local, true)?;
         if let Some(tos) = self.options.tos {
             socket::set_tos(fd.as_fd(), local.is_ipv6(), tos)?;
@@ -447,20 +451,20 @@ impl Inner {
         Ok(fd)
     }
 
-    fn apply_tos(&self) -> Result<(), Error> {
+    fn apply_tos(&self) -> Result<(), CmError> {
         let (Some(tos), Some(local)) = (self.options.tos, self.local) else { return Ok(()) };
         let set = |fd: BorrowedFd<'_>| socket::set_tos(fd, local.is_ipv6(), tos);
         match &self.stage {
-            Stage::Bound(sockets) => sockets.all().try_for_each(set)?,
-            Stage::Listening(listener) => listener.for_each(set)?,
-            Stage::Dialing(attempt) => set(attempt.as_fd())?,
-            Stage::Refused(call) => set(call.fd.as_fd())?,
-            Stage::Requested(request) => set(request.as_fd())?,
-            Stage::Quiet
-            | Stage::Probing(_)
-            | Stage::Asked(_)
-            | Stage::Linked
-            | Stage::Parting(_) => {}
+            IdStage::Bound(sockets) => sockets.all().try_for_each(set)?,
+            IdStage::Listening(listener) => listener.for_each(set)?,
+            IdStage::Dialing(attempt) => set(attempt.as_fd())?,
+            IdStage::Refused(call) => set(call.fd.as_fd())?,
+            IdStage::Requested(request) => set(request.as_fd())?,
+            IdStage::Quiet
+            | IdStage::Probing(_)
+            | IdStage::Asked(_)
+            | IdStage::Linked
+            | IdStage::Parting(_) => {}
         }
         Ok(())
     }

@@ -49,9 +49,9 @@ mod stand_in;
 mod unacked;
 mod words;
 
-pub use channel::{Delivery, EventChannel};
+pub use channel::{EventChannel, IdEvent};
 pub use device::PortSpace;
-pub use error::Error;
+pub use error::CmError;
 pub use groups::Join;
 pub use id::CmId;
-pub use weft_rnic::cm::{ConnParam, DEPTH_DEVICE_MAX, Event, EventKind, State, Terms};
+pub use weft_rnic::cm::{CmEvent, CmState, ConnParam, DEPTH_DEVICE_MAX, EventKind, QpTerms};

@@ -12,7 +12,7 @@ use std::time::Instant;
 use weft_host::Host;
 use weft_net::tcp;
 use weft_os::clock;
-use weft_reactor::{Interest, Readiness, Source, Token};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_sync::Mutex;
 
 use crate::config;
@@ -45,7 +45,7 @@ impl LingeringReject {
     }
 }
 
-impl Source for LingeringReject {
+impl Pollable for LingeringReject {
     fn ready(&self, _: Readiness) {
         self.close();
     }

@@ -5,22 +5,22 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_host::managed::Answer;
-use weft_host::{LinkWatcher, Personality, Qp};
+use weft_host::{DeviceKind, HostQp, LinkWatcher};
 use weft_os::clock;
-use weft_rnic::cm::{Close, Depths, Failure, State, Terms};
-use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::cm::{Close, CmState, Depths, Failure, QpTerms};
+use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_verbs::{Misuse, QpState};
 
 use crate::config;
-use crate::error::Error;
-use crate::id::{CmId, Inner, Stage};
+use crate::error::CmError;
+use crate::id::{CmId, IdInner, IdStage};
 
 /// A stream whose ends have agreed, for the queue pair to take.
 pub(crate) struct Handover {
-    pub(crate) qp: Arc<Qp>,
+    pub(crate) qp: Arc<HostQp>,
     pub(crate) stream: TcpStream,
     pub(crate) agreed: Agreed,
-    pub(crate) role: Role,
+    pub(crate) role: MpaRole,
 }
 
 /// Carries what a queue pair reports to the id, as long as there is one.
@@ -50,7 +50,7 @@ impl LinkWatcher for Watcher {
 ///
 /// # Errors
 /// `EINVAL` when it is in the wrong state for it.
-pub(crate) fn check_ready(qp: &Qp) -> Result<(), Misuse> {
+pub(crate) fn check_ready(qp: &HostQp) -> Result<(), Misuse> {
     match qp.state() {
         QpState::Init | QpState::Rtr if !qp.is_connected() => Ok(()),
         _ => Err(Misuse::Invalid("the queue pair is not waiting for a connection")),
@@ -60,13 +60,13 @@ pub(crate) fn check_ready(qp: &Qp) -> Result<(), Misuse> {
 impl CmId {
     /// The queue pair is to take over the stream, about whose ends this is `agreed`. From now on
     /// what becomes of the connection is told by its [`Watcher`], in order, and by nobody else.
-    pub(crate) fn begin_link(&self, inner: &mut Inner, agreed: &mut Agreed, role: Role) {
-        inner.stage = Stage::Linked;
+    pub(crate) fn begin_link(&self, inner: &mut IdInner, agreed: &mut Agreed, role: MpaRole) {
+        inner.stage = IdStage::Linked;
         inner.machine.handle_agreed(Depths { ird: agreed.ird, ord: agreed.ord });
         match role {
-            Role::Initiator => inner.words = std::mem::take(&mut agreed.private_data),
-            Role::Responder if agreed.rtr.is_none() => {}
-            Role::Responder => self.limit_time(inner, config::FIRST_MESSAGE_TIMEOUT),
+            MpaRole::Initiator => inner.words = std::mem::take(&mut agreed.private_data),
+            MpaRole::Responder if agreed.rtr.is_none() => {}
+            MpaRole::Responder => self.limit_time(inner, config::FIRST_MESSAGE_TIMEOUT),
         }
     }
 
@@ -79,7 +79,7 @@ impl CmId {
         let watcher = Arc::new(Watcher(self.me()));
         let attached = qp.attach(stream.into(), &agreed, role, watcher);
         let mut inner = self.lock();
-        let linked = matches!(inner.stage, Stage::Linked | Stage::Parting(_));
+        let linked = matches!(inner.stage, IdStage::Linked | IdStage::Parting(_));
         match attached {
             Ok(()) if !linked => {
                 // Given up or destroyed meanwhile, or over already.
@@ -104,17 +104,17 @@ impl CmId {
 
     fn link_established(&self) {
         let mut inner = self.lock();
-        if matches!(inner.stage, Stage::Linked) {
+        if matches!(inner.stage, IdStage::Linked) {
             inner.deadline = None;
             let words = std::mem::take(&mut inner.words);
-            inner.machine.handle_link_up(words, Terms::default());
+            inner.machine.handle_link_up(words, QpTerms::default());
             self.publish(&mut inner);
         }
     }
 
     fn link_lost(&self) {
         let mut inner = self.lock();
-        if matches!(inner.stage, Stage::Linked) {
+        if matches!(inner.stage, IdStage::Linked) {
             let now = clock::now();
             self.part(&mut inner, now, now + config::SIGHT_MAX);
         }
@@ -135,16 +135,16 @@ impl CmId {
     /// they have not polled is gone. An adapter's packets are so much faster than the messages of
     /// its connection manager that they never notice; here both come together, so that what
     /// succeeded before is to be seen first.
-    pub(crate) fn part(&self, inner: &mut Inner, now: Instant, until: Instant) {
+    pub(crate) fn part(&self, inner: &mut IdInner, now: Instant, until: Instant) {
         if now < until && inner.unseen() > 0 {
-            inner.stage = Stage::Parting(until);
+            inner.stage = IdStage::Parting(until);
             self.limit_time(inner, config::SIGHT_LOOK);
             return;
         }
         inner.leave_stage();
         inner.machine.handle_link_down();
         self.publish(inner);
-        if inner.device == Some(Personality::Roce) {
+        if inner.device == Some(DeviceKind::Roce) {
             self.limit_time(inner, config::TIMEWAIT);
         }
     }
@@ -163,16 +163,16 @@ impl CmId {
     ///
     /// # Errors
     /// The id never had a peer.
-    pub fn disconnect(&self) -> Result<(), Error> {
+    pub fn disconnect(&self) -> Result<(), CmError> {
         let mut inner = self.lock();
         let (stage, qp) = match inner.machine.disconnect()? {
-            Close::Link => (Stage::Quiet, inner.qp.upgrade()),
+            Close::Link => (IdStage::Quiet, inner.qp.upgrade()),
             Close::Attempt => {
                 let stage = inner.leave_stage();
-                let linked = matches!(stage, Stage::Linked);
+                let linked = matches!(stage, IdStage::Linked);
                 (stage, inner.qp.upgrade().filter(|_| linked))
             }
-            Close::Nothing => (Stage::Quiet, None),
+            Close::Nothing => (IdStage::Quiet, None),
         };
         // An adapter's queue pair outlives its connection until the program disconnects too.
         let left = inner.managed.as_ref().and_then(Weak::upgrade);
@@ -190,8 +190,8 @@ impl CmId {
     }
 
     /// The peer has not confirmed the connection in time.
-    pub(crate) fn give_up_on_peer(&self, inner: &mut Inner) -> Option<Arc<Qp>> {
-        if inner.machine.state() != State::Accepting {
+    pub(crate) fn give_up_on_peer(&self, inner: &mut IdInner) -> Option<Arc<HostQp>> {
+        if inner.machine.state() != CmState::Accepting {
             return None;
         }
         let qp = inner.qp.upgrade();

@@ -3,17 +3,17 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use weft_host::{Personality, Transport};
-use weft_net::udp::Port;
-use weft_rnic::cm::{self, Command, Event};
+use weft_host::{CmTransport, DeviceKind};
+use weft_net::udp::UdpPort;
+use weft_rnic::cm::{self, CmCommand, CmEvent};
 
-use crate::channel::Delivery;
+use crate::channel::IdEvent;
 use crate::config;
 use crate::device::PortSpace;
-use crate::error::Error;
-use crate::id::{CmId, Inner, Stage};
-use crate::listener::{Door, Listener, Setback, setback};
-use crate::request::{HalfOpen, Listening, Request};
+use crate::error::CmError;
+use crate::id::{CmId, IdInner, IdStage};
+use crate::listener::{CmListener, Setback, StreamAcceptor, setback};
+use crate::request::{HalfOpen, HeldRequest, Listening};
 use crate::shuttle_listener::{Answering, ConnRequest, ShuttleListener};
 use crate::sockets::Sockets;
 
@@ -24,21 +24,22 @@ impl CmId {
     ///
     /// # Errors
     /// What the system says to it (`EADDRINUSE`), or the wrong state.
-    pub fn listen(&self, backlog: usize) -> Result<(), Error> {
+    pub fn listen(&self, backlog: usize) -> Result<(), CmError> {
         let mut inner = self.lock();
-        inner.machine.may(Command::Listen)?;
+        inner.machine.may(CmCommand::Listen)?;
         if inner.local.is_none() {
             inner.take_address(self.space(), (Ipv4Addr::UNSPECIFIED, 0).into())?;
         }
         let (local, transport) = (inner.local, inner.transport);
-        if let Stage::Bound(sockets) = &mut inner.stage {
+        if let IdStage::Bound(sockets) = &mut inner.stage {
             sockets.listen()?;
-            if let (Some(at), Transport::Auto, PortSpace::Tcp) = (local, transport, self.space()) {
+            if let (Some(at), CmTransport::Auto, PortSpace::Tcp) = (local, transport, self.space())
+            {
                 sockets.warn_of_lack(at);
             }
         }
         inner.machine.listen()?;
-        let Stage::Bound(sockets) = inner.leave_stage() else {
+        let IdStage::Bound(sockets) = inner.leave_stage() else {
             return Err(weft_verbs::Misuse::Invalid("the id has no socket").into());
         };
         self.start_listener(&mut inner, sockets, backlog)
@@ -46,16 +47,17 @@ impl CmId {
 
     fn start_listener(
         &self,
-        inner: &mut Inner,
+        inner: &mut IdInner,
         sockets: Sockets,
         backlog: usize,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CmError> {
         let host = Arc::clone(inner.channel.host());
         let source = self.me().upgrade();
-        let door = sockets.stream.zip(source).map(|(fd, source)| Door::open(&host, fd, source));
+        let door =
+            sockets.stream.zip(source).map(|(fd, source)| StreamAcceptor::open(&host, fd, source));
         let shuttle = match (sockets.datagram, inner.local) {
             (Some(fd), Some(at)) => {
-                let port = Port::adopt(fd)?;
+                let port = UdpPort::adopt(fd)?;
                 Some(ShuttleListener::open(
                     &host,
                     self.me(),
@@ -67,15 +69,15 @@ impl CmId {
             }
             _ => None,
         };
-        inner.stage = Stage::Listening(Listener::new(&host, door, shuttle, backlog));
+        inner.stage = IdStage::Listening(CmListener::new(&host, door, shuttle, backlog));
         Ok(())
     }
 
     /// Streams wait to be accepted.
-    pub(crate) fn accept_streams(&self, inner: &mut Inner) {
+    pub(crate) fn accept_streams(&self, inner: &mut IdInner) {
         let chosen = inner.chosen();
         let host = Arc::clone(inner.channel.host());
-        let Stage::Listening(listener) = &mut inner.stage else { return };
+        let IdStage::Listening(listener) = &mut inner.stage else { return };
         for _ in 0..config::ACCEPT_BATCH {
             if listener.is_full() {
                 return listener.arm(false);
@@ -97,11 +99,11 @@ impl CmId {
     /// Makes an id of a Request and tells the application.
     fn announce_at(
         &self,
-        device: Personality,
+        device: DeviceKind,
         (local, peer): (Option<SocketAddr>, Option<SocketAddr>),
-        stage: Stage,
-        machine: cm::Id,
-        event: Event,
+        stage: IdStage,
+        machine: cm::IdMachine,
+        event: CmEvent,
     ) {
         self.settle_accepted(peer.map(|peer| peer.ip()));
         let mut inner = self.lock();
@@ -111,7 +113,7 @@ impl CmId {
         };
         let channel = inner.channel.clone();
         let listener = match &mut inner.stage {
-            Stage::Listening(listener) if listener.unread < config::BACKLOG_MAX => listener,
+            IdStage::Listening(listener) if listener.unread < config::BACKLOG_MAX => listener,
             _ => {
                 drop(inner);
                 return stage.close();
@@ -119,8 +121,8 @@ impl CmId {
         };
         listener.unread += 1;
         let transport = match device {
-            Personality::Iwarp => Transport::Iwarp,
-            Personality::Roce => Transport::Shuttle,
+            DeviceKind::Iwarp => CmTransport::Iwarp,
+            DeviceKind::Roce => CmTransport::Shuttle,
         };
         let id = CmId::with(machine, stage, channel, self.space(), transport);
         {
@@ -129,17 +131,17 @@ impl CmId {
             new.device = Some(device);
             new.peer_qp_num = event.terms.qp_num;
         }
-        if let Stage::Listening(listener) = &mut inner.stage {
+        if let IdStage::Listening(listener) = &mut inner.stage {
             listener.announced.push(id.me());
         }
-        inner.channel.push(Delivery { id, listen: Some(listen), event, join: None });
+        inner.channel.push(IdEvent { id, listen: Some(listen), event, join: None });
     }
 
     /// A peer that asks again may have found an earlier connection established, and then that is
     /// told first: what shows it may wait in another socket, or be in the hands of another thread.
     fn settle_accepted(&self, peer: Option<IpAddr>) {
         let announced: Vec<_> = match &mut self.lock().stage {
-            Stage::Listening(listener) => {
+            IdStage::Listening(listener) => {
                 let (kept, theirs) = listener.accepted_from(peer);
                 listener.announced = kept;
                 theirs
@@ -153,7 +155,7 @@ impl CmId {
     /// came before it was called are announced.
     pub fn look(&self) {
         let shuttle = match &self.lock().stage {
-            Stage::Listening(listener) => listener.shuttle.clone(),
+            IdStage::Listening(listener) => listener.shuttle.clone(),
             _ => None,
         };
         if let Some(shuttle) = shuttle {
@@ -163,7 +165,7 @@ impl CmId {
 
     /// The application has read one of the requests, so there is room for another.
     pub(crate) fn request_delivered(&self) {
-        if let Stage::Listening(listener) = &mut self.lock().stage {
+        if let IdStage::Listening(listener) = &mut self.lock().stage {
             listener.unread = listener.unread.saturating_sub(1);
             listener.arm(true);
         }
@@ -172,24 +174,24 @@ impl CmId {
 
 impl Listening for CmId {
     fn forget_half_open(&self, gone: &HalfOpen) {
-        if let Stage::Listening(listener) = &mut self.lock().stage {
+        if let IdStage::Listening(listener) = &mut self.lock().stage {
             listener.half_open.retain(|other| !std::ptr::eq(Arc::as_ptr(other), gone));
         }
     }
 
-    fn announce(&self, request: Request) {
+    fn announce(&self, request: HeldRequest) {
         let (machine, event) = request.to_machine();
         let at = (request.stream.local_addr().ok(), request.stream.peer_addr().ok());
         if let Some(event) = event {
-            let stage = Stage::Requested(request);
-            self.announce_at(Personality::Iwarp, at, stage, machine, event);
+            let stage = IdStage::Requested(request);
+            self.announce_at(DeviceKind::Iwarp, at, stage, machine, event);
         }
     }
 }
 
 impl Answering for CmId {
-    fn announce_ask(&self, request: ConnRequest, machine: cm::Id, event: Event) {
+    fn announce_ask(&self, request: ConnRequest, machine: cm::IdMachine, event: CmEvent) {
         let at = (Some(request.route.local), Some(request.route.remote));
-        self.announce_at(Personality::Roce, at, Stage::Asked(Box::new(request)), machine, event);
+        self.announce_at(DeviceKind::Roce, at, IdStage::Asked(Box::new(request)), machine, event);
     }
 }

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use weft_host::Host;
-use weft_net::secrecy::{Chosen, Lower};
+use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket;
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Source, Token};
-use weft_rnic::cm::State;
+use weft_reactor::{Interest, Pollable, Token};
+use weft_rnic::cm::CmState;
 
 use crate::config;
 use crate::id::CmId;
@@ -20,14 +20,14 @@ use crate::request::HalfOpen;
 use crate::shuttle_listener::ShuttleListener;
 
 /// Where streams are accepted.
-pub(crate) struct Door {
+pub(crate) struct StreamAcceptor {
     socket: HighFd,
     token: Token,
 }
 
-impl Door {
+impl StreamAcceptor {
     /// Has `source` called when streams wait at `fd`.
-    pub(crate) fn open(host: &Host, fd: OwnedFd, source: Arc<dyn Source>) -> Self {
+    pub(crate) fn open(host: &Host, fd: OwnedFd, source: Arc<dyn Pollable>) -> Self {
         let socket = HighFd::new(fd);
         let token = host.reactor().add(socket.as_fd(), Interest::READ, source);
         Self { socket, token }
@@ -35,9 +35,9 @@ impl Door {
 }
 
 /// Listening sockets, and the streams accepted that have not come to anything yet.
-pub(crate) struct Listener {
+pub(crate) struct CmListener {
     host: Arc<Host>,
-    door: Option<Door>,
+    door: Option<StreamAcceptor>,
     pub(crate) shuttle: Option<Arc<ShuttleListener>>,
     armed: bool,
     backlog: usize,
@@ -48,12 +48,12 @@ pub(crate) struct Listener {
     pub(crate) announced: Vec<Weak<CmId>>,
 }
 
-impl Listener {
+impl CmListener {
     /// At these sockets; at most `backlog` requests over TCP wait for the application (0 means
     /// [`config::BACKLOG_MAX`]).
     pub(crate) fn new(
         host: &Arc<Host>,
-        door: Option<Door>,
+        door: Option<StreamAcceptor>,
         shuttle: Option<Arc<ShuttleListener>>,
         backlog: usize,
     ) -> Self {
@@ -112,7 +112,7 @@ impl Listener {
         let door = self.door.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
         let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
         let (here, there) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
-        if self.host.secrecy().admit(Lower::Iwarp(chosen), here, there).is_err() {
+        if self.host.secrecy().admit(PeerTransport::Iwarp(chosen), here, there).is_err() {
             return Err(io::Error::from_raw_os_error(libc::ECONNABORTED));
         }
         socket::prepare_stream(&stream);
@@ -125,12 +125,12 @@ impl Listener {
         let (mut open, mut theirs) = (Vec::new(), Vec::new());
         for id in self.announced.iter().filter_map(Weak::upgrade) {
             let state = id.state();
-            if !matches!(state, State::ConnectRequest | State::Accepting) {
+            if !matches!(state, CmState::ConnectRequest | CmState::Accepting) {
                 continue;
             }
             open.push(id.me());
             let same = id.peer_addr().map(|addr| addr.ip()) == peer;
-            if same && state == State::Accepting {
+            if same && state == CmState::Accepting {
                 theirs.push(id);
             }
         }

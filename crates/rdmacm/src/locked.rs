@@ -6,35 +6,35 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use weft_host::Qp;
+use weft_host::HostQp;
 use weft_host::diagnostics::IdDetails;
 use weft_sync::MutexGuard;
 
-use crate::id::Inner;
+use crate::id::IdInner;
 
 /// An id that this thread has locked.
 pub(crate) struct LockedId<'a> {
-    inner: MutexGuard<'a, Inner>,
+    inner: MutexGuard<'a, IdInner>,
     /// Kept until the lock is released: its end must not find the id locked.
-    qp: Option<Arc<Qp>>,
+    qp: Option<Arc<HostQp>>,
 }
 
 impl<'a> LockedId<'a> {
-    pub fn new(inner: MutexGuard<'a, Inner>) -> Self {
+    pub fn new(inner: MutexGuard<'a, IdInner>) -> Self {
         Self { inner, qp: None }
     }
 }
 
 impl Deref for LockedId<'_> {
-    type Target = Inner;
+    type Target = IdInner;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &IdInner {
         &self.inner
     }
 }
 
 impl DerefMut for LockedId<'_> {
-    fn deref_mut(&mut self) -> &mut Inner {
+    fn deref_mut(&mut self) -> &mut IdInner {
         &mut self.inner
     }
 }
@@ -52,7 +52,7 @@ impl Drop for LockedId<'_> {
             device: host.devices().name(inner.likely_device()),
             local: inner.local,
             peer: inner.peer,
-            qp: self.qp.as_deref().map(Qp::num),
+            qp: self.qp.as_deref().map(HostQp::num),
             failure: inner.failure.take(),
         };
         inner.told_state.tell(state, &details);

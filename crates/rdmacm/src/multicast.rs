@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use weft_host::Qp;
-use weft_rnic::cm::{Event, EventKind};
+use weft_host::HostQp;
+use weft_rnic::cm::{CmEvent, EventKind};
 
-use crate::channel::Delivery;
+use crate::channel::IdEvent;
 use crate::device::PortSpace;
-use crate::error::Error;
+use crate::error::CmError;
 use crate::groups::{Join, Membership};
 use crate::id::CmId;
 
@@ -18,15 +18,15 @@ impl CmId {
     ///
     /// # Errors
     /// If the id is not one for datagrams, has no local address, or is in the group; or what
-    /// [`Qp::attach_group`] says.
+    /// [`HostQp::attach_group`] says.
     pub fn join_group(
         &self,
         join: Join,
-        qp: Option<&Arc<Qp>>,
+        qp: Option<&Arc<HostQp>>,
         interfaces: &[u32],
-    ) -> Result<(), Error> {
+    ) -> Result<(), CmError> {
         if self.space() != PortSpace::Udp {
-            return Err(Error::PortSpace);
+            return Err(CmError::PortSpace);
         }
         let placed = self.local_addr().is_some_and(|local| !local.ip().is_unspecified());
         if !placed || !join.group.is_multicast() || self.is_in(join.group) {
@@ -38,9 +38,9 @@ impl CmId {
         let mut inner = self.lock();
         let qp = qp.map_or(Weak::new(), Arc::downgrade);
         inner.memberships.push(Membership { group: join.group, qp });
-        let event = Event::plain(EventKind::MulticastJoin);
+        let event = CmEvent::plain(EventKind::MulticastJoin);
         if let Some(id) = self.me().upgrade().filter(|_| !inner.is_dead()) {
-            inner.channel.push(Delivery { id, listen: None, event, join: Some(join) });
+            inner.channel.push(IdEvent { id, listen: None, event, join: Some(join) });
         }
         Ok(())
     }

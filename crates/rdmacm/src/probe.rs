@@ -21,11 +21,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_host::{Host, Personality, Transport, managed};
+use weft_host::{CmTransport, DeviceKind, Host, managed};
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
 use weft_net::socket;
 use weft_os::clock;
-use weft_reactor::{Interest, Source, Token};
+use weft_reactor::{Interest, Pollable, Token};
 use weft_rnic::cm::Failure;
 use weft_rnic::shuttle::Identity;
 use weft_rnic::wire::shuttle::hello::Hello;
@@ -42,8 +42,8 @@ const GRACE_MIN: Duration = Duration::from_millis(20);
 
 /// What was found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Device(Personality),
+pub(crate) enum ProbeVerdict {
+    Device(DeviceKind),
     /// There is no answer to learn it from.
     Nobody,
     Failed(Failure),
@@ -58,10 +58,10 @@ pub(crate) struct Introduction {
 }
 
 /// A question under way.
-pub(crate) struct Probe {
+pub(crate) struct PeerProbe {
     host: Arc<Host>,
     pub(crate) peer: SocketAddr,
-    pub(crate) transport: Transport,
+    pub(crate) transport: CmTransport,
     stream: Option<TcpStream>,
     datagram: UdpSocket,
     token: Token,
@@ -90,14 +90,14 @@ struct Check {
     refused: bool,
 }
 
-impl Probe {
+impl PeerProbe {
     pub(crate) fn start(
         host: &Arc<Host>,
         sockets: Sockets,
         peer: SocketAddr,
-        transport: Transport,
+        transport: CmTransport,
         limit: Duration,
-        source: Arc<dyn Source>,
+        source: Arc<dyn Pollable>,
     ) -> io::Result<Self> {
         let Sockets { stream, datagram, .. } = sockets;
         let datagram = UdpSocket::from(datagram.ok_or(ErrorKind::NotConnected)?);
@@ -152,13 +152,13 @@ impl Probe {
     }
 
     /// Looks at what has happened.
-    pub(crate) fn look(&mut self, source: &Arc<dyn Source>) -> Option<Verdict> {
+    pub(crate) fn look(&mut self, source: &Arc<dyn Pollable>) -> Option<ProbeVerdict> {
         if self.hear() {
-            return Some(Verdict::Device(Personality::Roce));
+            return Some(ProbeVerdict::Device(DeviceKind::Roce));
         }
         if let (Some(check), Some(stream)) = (&mut self.check, &self.stream) {
             match check.look(&self.host, stream) {
-                Err(failure) => return Some(Verdict::Failed(failure)),
+                Err(failure) => return Some(ProbeVerdict::Failed(failure)),
                 // Who refused before may have begun to listen, to both, just now.
                 Ok(true) => {
                     self.refused = false;
@@ -169,7 +169,7 @@ impl Probe {
         }
         let now = clock::now();
         let silent = now.duration_since(self.began) >= config::PROBE_SILENCE;
-        if self.check.is_none() && self.transport == Transport::Auto && (self.refused || silent) {
+        if self.check.is_none() && self.transport == CmTransport::Auto && (self.refused || silent) {
             let start = |stream| Check::start(&self.host, stream, self.peer, Arc::clone(source));
             self.check = self.stream.as_ref().and_then(start);
         }
@@ -199,17 +199,17 @@ impl Probe {
         }
     }
 
-    fn judge(&self, now: Instant) -> Option<Verdict> {
-        let iwarp = Verdict::Device(Personality::Iwarp);
+    fn judge(&self, now: Instant) -> Option<ProbeVerdict> {
+        let iwarp = ProbeVerdict::Device(DeviceKind::Iwarp);
         let check = self.check.as_ref();
         if let Some((since, took)) = check.and_then(|check| check.up) {
             return (self.refused || now >= since + grace(took)).then_some(iwarp);
         }
         let late = self.is_nobody_there() && now >= self.patience;
-        let quiet = self.transport == Transport::Shuttle
+        let quiet = self.transport == CmTransport::Shuttle
             && !self.refused
             && now >= self.began + config::PROBE_SILENCE;
-        (late || quiet || now >= self.limit).then_some(Verdict::Nobody)
+        (late || quiet || now >= self.limit).then_some(ProbeVerdict::Nobody)
     }
 
     /// Asks once more, all who may have begun to listen meanwhile.
@@ -235,7 +235,7 @@ impl Probe {
     }
 
     fn is_nobody_there(&self) -> bool {
-        let alone = self.transport == Transport::Shuttle;
+        let alone = self.transport == CmTransport::Shuttle;
         self.refused && (alone || self.check.as_ref().is_some_and(|check| check.refused))
     }
 }
@@ -250,7 +250,7 @@ impl Check {
         host: &Host,
         stream: &TcpStream,
         peer: SocketAddr,
-        source: Arc<dyn Source>,
+        source: Arc<dyn Pollable>,
     ) -> Option<Self> {
         let refused = match socket::connect(stream.as_fd(), &peer) {
             Ok(_) => false,

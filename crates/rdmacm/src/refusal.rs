@@ -1,7 +1,7 @@
 //! The only message of a connection whose terms cannot be met (RFC 6581, sections 9.1 and 9.2): a
 //! Terminate that says why, after which the stream is closed.
 
-use weft_rnic::mpa::{Agreed, MpaError, Role, Stream};
+use weft_rnic::mpa::{Agreed, MpaError, MpaRole, MpaStream};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::ddp::UntaggedHeader;
 use weft_rnic::wire::ids::{Msn, QN_TERMINATE};
@@ -13,7 +13,7 @@ use weft_rnic::wire::terminate::Terminate;
 pub(crate) fn terminate(agreed: &Agreed, error: MpaError) -> Vec<u8> {
     let mut message = LastWord { ulpdu: ulpdu(error), said: false };
     let mut gather = Gather::new();
-    let mut stream = Stream::new(Role::Initiator, agreed);
+    let mut stream = MpaStream::new(MpaRole::Initiator, agreed);
     stream.poll_transmit(&mut message, &NoMemory, &mut gather, 1);
     gather.slab().to_vec()
 }

@@ -8,11 +8,11 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_host::Host;
-use weft_net::mpa_frame::{FrameReader, Progress};
-use weft_reactor::{Interest, Readiness, Source, Token};
-use weft_rnic::cm::{self, Depths, Event, Failure, Terms};
+use weft_net::mpa_frame::{FrameProgress, FrameReader};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
+use weft_rnic::cm::{self, CmEvent, Depths, Failure, QpTerms};
 use weft_rnic::mpa::negotiate::Responder;
-use weft_rnic::mpa::{Agreed, Offer};
+use weft_rnic::mpa::{Agreed, MpaOffer};
 use weft_rnic::wire::mpa::StartKind;
 use weft_sync::Mutex;
 
@@ -25,17 +25,17 @@ pub(crate) trait Listening: Send + Sync {
     /// This stream has come to something, or to nothing.
     fn forget_half_open(&self, gone: &HalfOpen);
     /// A stream has brought its Request.
-    fn announce(&self, request: Request);
+    fn announce(&self, request: HeldRequest);
 }
 
 /// An accepted stream whose Request is not whole yet.
 pub(crate) struct HalfOpen {
     host: Arc<Host>,
     listener: Weak<dyn Listening>,
-    reading: Mutex<Option<Reading>>,
+    reading: Mutex<Option<CmRequestReader>>,
 }
 
-struct Reading {
+struct CmRequestReader {
     stream: TcpStream,
     token: Token,
     reader: FrameReader,
@@ -56,7 +56,7 @@ impl HalfOpen {
         let mut reading = half_open.reading.lock();
         let token = host.reactor().add(stream.as_fd(), Interest::READ, half_open.clone());
         let reader = FrameReader::new(StartKind::Request);
-        *reading = Some(Reading { stream, token, reader, deadline });
+        *reading = Some(CmRequestReader { stream, token, reader, deadline });
         drop(reading);
         let weak: Weak<HalfOpen> = Arc::downgrade(&half_open);
         host.reactor().set_timer(deadline, weak);
@@ -74,11 +74,11 @@ impl HalfOpen {
         Some(reading.stream)
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> FrameProgress {
         let mut reading = self.reading.lock();
         match reading.as_mut() {
             Some(reading) => reading.reader.read(&reading.stream),
-            None => Progress::Pending,
+            None => FrameProgress::Pending,
         }
     }
 
@@ -91,16 +91,16 @@ impl HalfOpen {
     }
 }
 
-impl Source for HalfOpen {
+impl Pollable for HalfOpen {
     fn ready(&self, _: Readiness) {
         let answer = match self.progress() {
-            Progress::Pending => return,
-            Progress::Broken(_) => None,
-            Progress::Whole(frame) => Responder::handle_request(&frame).ok(),
+            FrameProgress::Pending => return,
+            FrameProgress::Broken(_) => None,
+            FrameProgress::Whole(frame) => Responder::handle_request(&frame).ok(),
         };
         let Some(stream) = self.leave() else { return };
         if let (Some(responder), Some(listener)) = (answer, self.listener.upgrade()) {
-            listener.announce(Request { host: Arc::clone(&self.host), stream, responder });
+            listener.announce(HeldRequest { host: Arc::clone(&self.host), stream, responder });
         }
     }
 
@@ -116,13 +116,13 @@ impl Source for HalfOpen {
 }
 
 /// A Request that waits for an answer.
-pub(crate) struct Request {
+pub(crate) struct HeldRequest {
     host: Arc<Host>,
     pub(crate) stream: TcpStream,
     responder: Responder,
 }
 
-impl Request {
+impl HeldRequest {
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -131,18 +131,19 @@ impl Request {
     ///
     /// A peer that does not speak RFC 6581 says nothing of its depths. It gets all that the device
     /// serves, and is expected to serve one Read at a time.
-    pub(crate) fn to_machine(&self) -> (cm::Id, Option<Event>) {
+    pub(crate) fn to_machine(&self) -> (cm::IdMachine, Option<CmEvent>) {
         let peer = Depths {
             ird: self.responder.ird().unwrap_or(1),
             ord: self.responder.ord().unwrap_or(IWARP.depths.ird),
         };
         let private_data = self.responder.private_data().to_vec();
-        let mut machine = cm::Id::from_request(IWARP, peer, private_data, Terms::default());
+        let mut machine =
+            cm::IdMachine::from_request(IWARP, peer, private_data, QpTerms::default());
         let event = machine.poll_event();
         (machine, event)
     }
 
-    pub(crate) fn accept(self, offer: &Offer) -> Result<(TcpStream, Agreed), Failure> {
+    pub(crate) fn accept(self, offer: &MpaOffer) -> Result<(TcpStream, Agreed), Failure> {
         self.check_silent()?;
         let (reply, agreed) = self.responder.accept(offer).map_err(|_| Failure::Protocol)?;
         send_whole(&self.stream, &reply)?;

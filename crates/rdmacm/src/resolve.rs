@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::{Personality, Transport};
-use weft_net::secrecy::{Chosen, Lower};
+use weft_host::{CmTransport, DeviceKind};
+use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket::{self, NoRoute};
-use weft_reactor::Source;
-use weft_rnic::cm::Command;
+use weft_reactor::Pollable;
+use weft_rnic::cm::CmCommand;
 
 use crate::device::{IWARP, PortSpace, ROCE, failure, wildcard};
-use crate::error::Error;
-use crate::id::{CmId, Inner, Stage};
-use crate::probe::{Probe, Verdict};
+use crate::error::CmError;
+use crate::id::{CmId, IdInner, IdStage};
+use crate::probe::{PeerProbe, ProbeVerdict};
 
 impl CmId {
     /// Finds the way to `dst` and the device that leads there, and with it a source address unless
@@ -28,12 +28,12 @@ impl CmId {
         src: Option<SocketAddr>,
         dst: SocketAddr,
         limit: Duration,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CmError> {
         let mut inner = self.lock();
-        inner.machine.may(Command::ResolveAddr)?;
+        inner.machine.may(CmCommand::ResolveAddr)?;
         let src = inner.local.or(src).unwrap_or_else(|| wildcard(&dst));
         if src.is_ipv4() != dst.is_ipv4() {
-            return Err(Error::Family);
+            return Err(CmError::Family);
         }
         let found = match socket::route(src, dst) {
             Ok((mut from, to)) => {
@@ -52,7 +52,7 @@ impl CmId {
                 return Ok(());
             }
             (Ok(_), only) => {
-                inner.settle_device(only.unwrap_or(Personality::Roce));
+                inner.settle_device(only.unwrap_or(DeviceKind::Roce));
                 Ok(())
             }
             (Err(failure), _) => Err(failure),
@@ -66,7 +66,7 @@ impl CmId {
     ///
     /// # Errors
     /// The wrong state.
-    pub fn resolve_route(&self) -> Result<(), Error> {
+    pub fn resolve_route(&self) -> Result<(), CmError> {
         let mut inner = self.lock();
         inner.machine.resolve_route()?;
         inner.machine.handle_route(Ok(()));
@@ -75,15 +75,15 @@ impl CmId {
     }
 
     /// Begins to find out by which transport the peer is reached; the outcome is an event.
-    pub(crate) fn probe(&self, inner: &mut Inner, peer: SocketAddr, limit: Duration) {
-        let Stage::Bound(sockets) = inner.leave_stage() else { return };
+    pub(crate) fn probe(&self, inner: &mut IdInner, peer: SocketAddr, limit: Duration) {
+        let IdStage::Bound(sockets) = inner.leave_stage() else { return };
         let Some(source) = self.me().upgrade() else { return };
         let transport = inner.transport_towards(peer);
-        match Probe::start(inner.channel.host(), sockets, peer, transport, limit, source) {
+        match PeerProbe::start(inner.channel.host(), sockets, peer, transport, limit, source) {
             Ok(mut probe) => {
                 log::debug!("finding out by which transport {peer} is reached");
                 let pause = probe.pause();
-                inner.stage = Stage::Probing(Box::new(probe));
+                inner.stage = IdStage::Probing(Box::new(probe));
                 self.limit_time(inner, pause);
             }
             Err(e) => {
@@ -94,10 +94,10 @@ impl CmId {
     }
 
     /// Something may have happened.
-    pub(crate) fn probed(&self, inner: &mut Inner) {
+    pub(crate) fn probed(&self, inner: &mut IdInner) {
         let Some(source) = self.me().upgrade() else { return };
-        let source: Arc<dyn Source> = source;
-        let Stage::Probing(probe) = &mut inner.stage else { return };
+        let source: Arc<dyn Pollable> = source;
+        let IdStage::Probing(probe) = &mut inner.stage else { return };
         match probe.look(&source) {
             Some(verdict) => self.settle(inner, verdict),
             None => {
@@ -108,10 +108,10 @@ impl CmId {
     }
 
     /// Nothing has happened for a while.
-    pub(crate) fn probe_again(&self, inner: &mut Inner) {
+    pub(crate) fn probe_again(&self, inner: &mut IdInner) {
         let Some(source) = self.me().upgrade() else { return };
-        let source: Arc<dyn Source> = source;
-        let Stage::Probing(probe) = &mut inner.stage else { return };
+        let source: Arc<dyn Pollable> = source;
+        let IdStage::Probing(probe) = &mut inner.stage else { return };
         if let Some(verdict) = probe.look(&source) {
             return self.settle(inner, verdict);
         }
@@ -120,59 +120,59 @@ impl CmId {
         self.limit_time(inner, pause);
     }
 
-    fn settle(&self, inner: &mut Inner, verdict: Verdict) {
-        let Stage::Probing(mut probe) = inner.leave_stage() else { return };
+    fn settle(&self, inner: &mut IdInner, verdict: ProbeVerdict) {
+        let IdStage::Probing(mut probe) = inner.leave_stage() else { return };
         // Over Shuttle alone the connection that comes next does it.
-        let waited = probe.transport == Transport::Auto && !probe.refused;
-        if waited && verdict == Verdict::Nobody {
+        let waited = probe.transport == CmTransport::Auto && !probe.refused;
+        if waited && verdict == ProbeVerdict::Nobody {
             probe.silence.mention();
         }
         log::debug!("{} is reached by: {verdict:?}", probe.peer);
         let (mut sockets, introduction) = probe.into_parts();
         inner.introduction = Some(introduction);
         let device = match verdict {
-            Verdict::Failed(failure) => Err(failure),
-            Verdict::Device(device) => Ok(device),
+            ProbeVerdict::Failed(failure) => Err(failure),
+            ProbeVerdict::Device(device) => Ok(device),
             // Whose peer is likely to be found at last.
-            Verdict::Nobody => Ok(Personality::Roce),
+            ProbeVerdict::Nobody => Ok(DeviceKind::Roce),
         };
         let outcome = device.map(|device| {
             match device {
-                Personality::Iwarp => sockets.datagram = None,
-                Personality::Roce => sockets.give_stream_up(),
+                DeviceKind::Iwarp => sockets.datagram = None,
+                DeviceKind::Roce => sockets.give_stream_up(),
             }
             inner.settle_device(device);
         });
-        inner.stage = Stage::Bound(sockets);
+        inner.stage = IdStage::Bound(sockets);
         inner.machine.handle_addr(outcome);
         self.publish(inner);
     }
 }
 
-impl Inner {
+impl IdInner {
     /// The device to the peer, where there is no other.
-    fn only_device(&self, space: PortSpace) -> Option<Personality> {
-        let served = matches!(&self.stage, Stage::Bound(sockets) if sockets.datagram.is_some());
+    fn only_device(&self, space: PortSpace) -> Option<DeviceKind> {
+        let served = matches!(&self.stage, IdStage::Bound(sockets) if sockets.datagram.is_some());
         match self.transport {
-            _ if space == PortSpace::Udp => Some(Personality::Roce),
-            Transport::Iwarp => Some(Personality::Iwarp),
-            _ if !served => Some(Personality::Iwarp),
-            Transport::Shuttle if self.is_prompt() => Some(Personality::Roce),
-            Transport::Auto | Transport::Shuttle => None,
+            _ if space == PortSpace::Udp => Some(DeviceKind::Roce),
+            CmTransport::Iwarp => Some(DeviceKind::Iwarp),
+            _ if !served => Some(DeviceKind::Iwarp),
+            CmTransport::Shuttle if self.is_prompt() => Some(DeviceKind::Roce),
+            CmTransport::Auto | CmTransport::Shuttle => None,
         }
     }
 
     /// The way to the peer, or from it, is by this device.
-    pub(crate) fn settle_device(&mut self, device: Personality) {
+    pub(crate) fn settle_device(&mut self, device: DeviceKind) {
         self.device = Some(device);
         self.machine.settle(match device {
-            Personality::Iwarp => IWARP,
-            Personality::Roce => ROCE,
+            DeviceKind::Iwarp => IWARP,
+            DeviceKind::Roce => ROCE,
         });
     }
 
     /// Binds to `from` unless bound already; a wildcard's place is taken by the route's address.
-    fn settle_source(&mut self, space: PortSpace, from: SocketAddr) -> Result<(), Error> {
+    fn settle_source(&mut self, space: PortSpace, from: SocketAddr) -> Result<(), CmError> {
         match &mut self.local {
             Some(local) => {
                 if local.ip().is_unspecified() {
@@ -185,12 +185,12 @@ impl Inner {
     }
 
     /// The transports by which `peer` may be reached.
-    fn transport_towards(&self, peer: SocketAddr) -> Transport {
+    fn transport_towards(&self, peer: SocketAddr) -> CmTransport {
         let Some(local) = self.local else { return self.transport };
-        let stream = Lower::Iwarp(Chosen::ByDefault);
+        let stream = PeerTransport::Iwarp(Chosen::ByDefault);
         match self.channel.host().secrecy().decide(stream, local.ip(), peer.ip()) {
             Ok(()) => self.transport,
-            Err(_) => Transport::Shuttle,
+            Err(_) => CmTransport::Shuttle,
         }
     }
 }

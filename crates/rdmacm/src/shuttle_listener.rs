@@ -20,14 +20,15 @@ use std::time::Instant;
 use weft_host::Host;
 use weft_host::managed::{self, ConnRef, Demux, Outbox, asks, requests};
 use weft_net::buffers::Buffer;
-use weft_net::secrecy::{Lower, Refused};
+use weft_net::secrecy::{PeerTransport, Refused};
 use weft_net::socket;
-use weft_net::udp::{BUNDLE_OCTETS, Port};
+use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
 use weft_os::clock::{self, ns_at};
-use weft_reactor::{Interest, Readiness, Source, Token};
-use weft_rnic::cm::{self, ConnParam, Depths, Event};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
+use weft_rnic::cm::{self, CmEvent, ConnParam, Depths};
 use weft_rnic::shuttle::{
-    Arrival, Config, Connection, Endpoint, Listen, Misuse, Refusal, Route, Ticket,
+    Arrival, Endpoint, Listen, Refusal, Route, ShuttleConfig, ShuttleConnection, ShuttleMisuse,
+    Ticket,
 };
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose};
@@ -40,7 +41,7 @@ use crate::words::{self, NOT_HERE, REFUSED};
 /// Who answers the Requests that come to a listener.
 pub(crate) trait Answering: Send + Sync {
     /// Tells of a Request, whose id has the state `machine`, by `event`.
-    fn announce_ask(&self, request: ConnRequest, machine: cm::Id, event: Event);
+    fn announce_ask(&self, request: ConnRequest, machine: cm::IdMachine, event: CmEvent);
 }
 
 /// A socket where peers ask for connections.
@@ -59,13 +60,13 @@ pub(crate) struct ShuttleListener {
 
 /// A Request as it came: when, under which ticket, and what it asks for if it is for the connection
 /// manager.
-type Asked = (u64, Ticket, Option<(ConnRequest, cm::Id, Event)>);
+type Asked = (u64, Ticket, Option<(ConnRequest, cm::IdMachine, CmEvent)>);
 
 /// The socket of a listener, and for whom it is kept.
 #[derive(Default)]
 struct Post {
     /// Until nobody needs it; Requests that wait keep the socket longer.
-    port: Option<Arc<Port>>,
+    port: Option<Arc<UdpPort>>,
     token: Option<Token>,
     /// Requests are taken.
     listens: bool,
@@ -76,7 +77,7 @@ struct Post {
 /// A Request that waits for an answer.
 pub(crate) struct ConnRequest {
     pub listener: Arc<ShuttleListener>,
-    port: Arc<Port>,
+    port: Arc<UdpPort>,
     ticket: Ticket,
     pub route: Route,
     pub purpose: Purpose,
@@ -96,7 +97,7 @@ impl ShuttleListener {
         host: &Arc<Host>,
         owner: Weak<dyn Answering>,
         space: PortSpace,
-        port: Port,
+        port: UdpPort,
         at: SocketAddr,
         at_once: bool,
     ) -> Arc<Self> {
@@ -116,7 +117,7 @@ impl ShuttleListener {
             receiving: Mutex::default(),
             asked: Outbox::new(),
         });
-        let source: Arc<dyn Source> = listener.clone();
+        let source: Arc<dyn Pollable> = listener.clone();
         let token = Some(host.reactor().add(port.as_fd(), Interest::READ, source));
         *listener.post() = Post { port: Some(port), token, listens: true, connections: 0 };
         listener
@@ -135,7 +136,7 @@ impl ShuttleListener {
     }
 
     /// Its socket, while it has one.
-    pub fn port(&self) -> Option<Arc<Port>> {
+    pub fn port(&self) -> Option<Arc<UdpPort>> {
         self.post().port.clone()
     }
 
@@ -201,7 +202,7 @@ impl ShuttleListener {
     /// Whether who asks for a connection by `route` is heard; it is told if it is not.
     fn admits(&self, route: &Route, request: &[u8]) -> bool {
         let (here, there) = (route.local.ip(), route.remote.ip());
-        let admitted = self.host.secrecy().admit(Lower::Shuttle, here, there);
+        let admitted = self.host.secrecy().admit(PeerTransport::Shuttle, here, there);
         if admitted == Err(Refused::ClearText)
             && let (Some(answer), Some(port)) = (Refusal::ClearText.answer(request), self.port())
         {
@@ -215,7 +216,7 @@ impl ShuttleListener {
         &self,
         endpoint: &Endpoint<ConnRef>,
         ticket: Ticket,
-    ) -> Option<(ConnRequest, cm::Id, Event)> {
+    ) -> Option<(ConnRequest, cm::IdMachine, CmEvent)> {
         let (request, route) = endpoint.request(ticket)?;
         let greeting = Greeting::parse(request.private_data())?;
         let datagrams = match greeting.purpose {
@@ -229,7 +230,7 @@ impl ShuttleListener {
         let peer = Depths { ird: request.ird(), ord: request.ord() };
         let terms = words::terms(&greeting);
         let words = words::padded(greeting.private_data, words::words_in_request(self.space));
-        let mut machine = cm::Id::from_request(ROCE, peer, words, terms);
+        let mut machine = cm::IdMachine::from_request(ROCE, peer, words, terms);
         let event = machine.poll_event()?;
         let ask = ConnRequest {
             listener: self.me.upgrade()?,
@@ -258,7 +259,7 @@ impl ShuttleListener {
         now_ns: u64,
         ticket: Ticket,
         (reason, private_data): (u16, &[u8]),
-        port: Option<&Port>,
+        port: Option<&UdpPort>,
     ) {
         let refused = self.endpoint().reject(now_ns, ticket, reason, private_data);
         if let (Ok((route, answer)), Some(port)) = (refused, port) {
@@ -309,13 +310,13 @@ impl ConnRequest {
     /// The peer has given up, nothing is common to both, or the system has no socket to give.
     pub fn grant(
         &self,
-        config: Config,
+        config: ShuttleConfig,
         private_data: &[u8],
         conn: ConnRef,
-    ) -> std::io::Result<(Box<Connection>, Port)> {
+    ) -> std::io::Result<(Box<ShuttleConnection>, UdpPort)> {
         let now_ns = ns_at(clock::now());
         let fd = socket::beside(self.port.as_fd(), &self.route.local, &self.route.remote)?;
-        let port = Port::adopt(fd)?;
+        let port = UdpPort::adopt(fd)?;
         let mut endpoint = self.listener.endpoint();
         let connection = match endpoint.accept(now_ns, self.ticket, config, private_data) {
             Ok(connection) => Box::new(connection),
@@ -362,7 +363,7 @@ impl Demux for ListenerRef {
         let own = self.0.handle(now_ns, on_link(route), datagram).is_some();
         if !own {
             // A connection is locked here, and others are looked at before a Request is announced.
-            let listener: Weak<dyn Source> = self.0.me.clone();
+            let listener: Weak<dyn Pollable> = self.0.me.clone();
             self.0.host.reactor().set_timer(clock::now(), listener);
         }
         own
@@ -377,7 +378,7 @@ impl Demux for ListenerRef {
     }
 }
 
-impl Source for ShuttleListener {
+impl Pollable for ShuttleListener {
     fn ready(&self, _: Readiness) {
         self.receive();
     }
@@ -387,15 +388,15 @@ impl Source for ShuttleListener {
     }
 }
 
-fn errno(misuse: Misuse) -> i32 {
+fn errno(misuse: ShuttleMisuse) -> i32 {
     match misuse {
-        Misuse::Gone => libc::ECONNRESET,
-        Misuse::TooMany => libc::ENOBUFS,
+        ShuttleMisuse::Gone => libc::ECONNRESET,
+        ShuttleMisuse::TooMany => libc::ENOBUFS,
         _ => libc::EPROTO,
     }
 }
 
-fn send(port: &Port, route: &Route, octets: &[u8]) {
+fn send(port: &UdpPort, route: &Route, octets: &[u8]) {
     // What cannot leave is lost, as on the way.
     let _written = port.send_staged(route, octets, octets.len());
 }

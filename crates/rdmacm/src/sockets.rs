@@ -7,9 +7,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use weft_host::Transport;
+use weft_host::CmTransport;
 use weft_net::report;
-use weft_net::socket::{self, Kind};
+use weft_net::socket::{self, SocketKind};
 use weft_os::clock;
 
 use crate::config;
@@ -46,13 +46,13 @@ impl Sockets {
     pub fn bind(
         addr: SocketAddr,
         space: PortSpace,
-        transport: Transport,
+        transport: CmTransport,
         manners: Manners,
     ) -> io::Result<Self> {
         Self::bind_all(addr, space, transport, manners).map_err(|error| {
             let kind = match (space, transport) {
-                (PortSpace::Tcp, Transport::Iwarp) => Kind::Stream,
-                _ => Kind::Datagram,
+                (PortSpace::Tcp, CmTransport::Iwarp) => SocketKind::Stream,
+                _ => SocketKind::Datagram,
             };
             let wildcard = || addr.ip().to_canonical().is_unspecified() || has_wildcard(kind, addr);
             if is_taken(&error) && wildcard() {
@@ -66,27 +66,27 @@ impl Sockets {
     fn bind_all(
         addr: SocketAddr,
         space: PortSpace,
-        transport: Transport,
+        transport: CmTransport,
         manners: Manners,
     ) -> io::Result<Self> {
-        if space == PortSpace::Udp || transport == Transport::Shuttle {
-            let datagram = Some(open_bound(Kind::Datagram, &addr, manners)?);
+        if space == PortSpace::Udp || transport == CmTransport::Shuttle {
+            let datagram = Some(open_bound(SocketKind::Datagram, &addr, manners)?);
             return Ok(Self { datagram, ..Self::default() });
         }
         let mut tries = config::NUMBER_TRIES;
         loop {
-            let stream = match open_bound(Kind::Stream, &addr, manners) {
-                Err(e) if is_taken(&e) && transport == Transport::Auto && addr.port() != 0 => {
-                    let datagram = Some(open_bound(Kind::Datagram, &addr, manners)?);
+            let stream = match open_bound(SocketKind::Stream, &addr, manners) {
+                Err(e) if is_taken(&e) && transport == CmTransport::Auto && addr.port() != 0 => {
+                    let datagram = Some(open_bound(SocketKind::Datagram, &addr, manners)?);
                     return Ok(Self { datagram, ..Self::default() });
                 }
                 stream => stream?,
             };
             let at = socket::local_addr(stream.as_fd())?;
-            if transport == Transport::Iwarp || at.port() == 0 {
+            if transport == CmTransport::Iwarp || at.port() == 0 {
                 return Ok(Self { stream: Some(stream), ..Self::default() });
             }
-            let datagram = open_bound(Kind::Datagram, &at, manners);
+            let datagram = open_bound(SocketKind::Datagram, &at, manners);
             tries -= 1;
             match datagram {
                 Err(e) if is_taken(&e) && addr.port() == 0 && tries > 0 => {}
@@ -155,10 +155,10 @@ impl Sockets {
     }
 }
 
-fn open_bound(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Result<OwnedFd> {
+fn open_bound(kind: SocketKind, addr: &SocketAddr, manners: Manners) -> io::Result<OwnedFd> {
     let fd = open(kind, addr, manners)?;
     match socket::bind(fd.as_fd(), addr, manners.shared) {
-        Err(e) if kind == Kind::Stream && addr.port() == 0 && is_taken(&e) => {
+        Err(e) if kind == SocketKind::Stream && addr.port() == 0 && is_taken(&e) => {
             // Every free port is spoken for, but not for every destination.
             socket::defer_port(fd.as_fd());
             socket::bind(fd.as_fd(), addr, manners.shared)?;
@@ -169,7 +169,7 @@ fn open_bound(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Result<Own
 }
 
 /// Opens a socket that is to be bound to `addr`.
-pub(crate) fn open(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Result<OwnedFd> {
+pub(crate) fn open(kind: SocketKind, addr: &SocketAddr, manners: Manners) -> io::Result<OwnedFd> {
     let fd = socket::open(addr, kind)?;
     if let (true, Some(only)) = (addr.is_ipv6(), manners.v6_only) {
         socket::set_v6_only(fd.as_fd(), only)?;
@@ -179,7 +179,7 @@ pub(crate) fn open(kind: Kind, addr: &SocketAddr, manners: Manners) -> io::Resul
 
 /// Whether who has the port of `addr` has it by the wildcard: then it is taken under addresses,
 /// too, that nobody has.
-fn has_wildcard(kind: Kind, addr: SocketAddr) -> bool {
+fn has_wildcard(kind: SocketKind, addr: SocketAddr) -> bool {
     // The wildcard of IPv6 takes both families, unless it was to leave IPv4 to others.
     let v4 = (Ipv4Addr::new(127, 255, 255, 254), addr.port()).into();
     let v6 = (Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 1), addr.port()).into();
@@ -187,7 +187,7 @@ fn has_wildcard(kind: Kind, addr: SocketAddr) -> bool {
 }
 
 /// Whether another socket keeps one from `addr`, which need not be an address of this machine.
-fn is_refused(kind: Kind, addr: SocketAddr) -> bool {
+fn is_refused(kind: SocketKind, addr: SocketAddr) -> bool {
     let bound = open(kind, &addr, Manners::default()).and_then(|fd| {
         socket::bind_anywhere(fd.as_fd());
         socket::bind(fd.as_fd(), &addr, false)
@@ -205,7 +205,7 @@ mod tests {
     use std::net::UdpSocket;
 
     fn bind(addr: SocketAddr) -> Sockets {
-        Sockets::bind(addr, PortSpace::Tcp, Transport::Auto, Manners::default()).unwrap()
+        Sockets::bind(addr, PortSpace::Tcp, CmTransport::Auto, Manners::default()).unwrap()
     }
 
     #[test]
@@ -223,9 +223,9 @@ mod tests {
         let at = other.local_addr().unwrap();
         let sockets = bind(at);
         assert!(sockets.stream.is_none() && sockets.datagram.is_some());
-        let again = Sockets::bind(at, PortSpace::Tcp, Transport::Auto, Manners::default());
+        let again = Sockets::bind(at, PortSpace::Tcp, CmTransport::Auto, Manners::default());
         assert_eq!(again.err().and_then(|e| e.raw_os_error()), Some(libc::EADDRINUSE));
-        let iwarp = Sockets::bind(at, PortSpace::Tcp, Transport::Iwarp, Manners::default());
+        let iwarp = Sockets::bind(at, PortSpace::Tcp, CmTransport::Iwarp, Manners::default());
         assert_eq!(iwarp.err().and_then(|e| e.raw_os_error()), Some(libc::EADDRINUSE));
     }
 

@@ -4,18 +4,18 @@
 use std::time::Instant;
 
 use weft_os::clock;
-use weft_reactor::{Readiness, Source};
+use weft_reactor::{Pollable, Readiness};
 
 use crate::config;
-use crate::id::{CmId, Stage};
+use crate::id::{CmId, IdStage};
 
-impl Source for CmId {
+impl Pollable for CmId {
     fn ready(&self, _: Readiness) {
         let mut inner = self.lock();
         match &inner.stage {
-            Stage::Listening(_) => self.accept_streams(&mut inner),
-            Stage::Probing(_) => self.probed(&mut inner),
-            Stage::Dialing(_) => {
+            IdStage::Listening(_) => self.accept_streams(&mut inner),
+            IdStage::Probing(_) => self.probed(&mut inner),
+            IdStage::Dialing(_) => {
                 let handover = self.advance(&mut inner);
                 drop(inner);
                 if let Some(handover) = handover {
@@ -28,7 +28,7 @@ impl Source for CmId {
 
     fn timeout(&self, now: Instant) {
         let mut inner = self.lock();
-        if let Stage::Dialing(attempt) = &mut inner.stage {
+        if let IdStage::Dialing(attempt) = &mut inner.stage {
             attempt.look(now);
         }
         let Some(deadline) = inner.deadline.filter(|deadline| *deadline <= now) else { return };
@@ -38,29 +38,29 @@ impl Source for CmId {
         }
         inner.deadline = None;
         let qp = match &mut inner.stage {
-            Stage::Listening(listener) => {
+            IdStage::Listening(listener) => {
                 listener.arm(true);
                 None
             }
-            Stage::Probing(_) => {
+            IdStage::Probing(_) => {
                 self.probe_again(&mut inner);
                 None
             }
-            Stage::Dialing(_) => {
+            IdStage::Dialing(_) => {
                 self.give_up(&mut inner, weft_rnic::cm::Failure::TimedOut);
                 None
             }
-            Stage::Refused(_) => {
+            IdStage::Refused(_) => {
                 self.redial(&mut inner);
                 None
             }
-            Stage::Linked => self.give_up_on_peer(&mut inner),
-            Stage::Parting(until) => {
+            IdStage::Linked => self.give_up_on_peer(&mut inner),
+            IdStage::Parting(until) => {
                 let until = *until;
                 self.part(&mut inner, now, until);
                 None
             }
-            Stage::Quiet => {
+            IdStage::Quiet => {
                 inner.machine.handle_timewait_exit();
                 self.publish(&mut inner);
                 None

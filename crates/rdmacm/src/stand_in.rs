@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_host::{Context, Cq, Host, Personality, Qp, QpInit};
+use weft_host::{Context, DeviceKind, Host, HostCq, HostQp, HostQpInit};
 use weft_sync::TryOnceLock;
 use weft_verbs::{Misuse, Pd, QpCap, QpType, Wake};
 
@@ -15,7 +15,7 @@ impl Wake for Silent {
 struct Home {
     context: Arc<Context>,
     pd: Arc<Pd>,
-    cq: Arc<Cq>,
+    cq: Arc<HostCq>,
 }
 
 /// Makes queue pairs that stand in for others, all of one device.
@@ -27,15 +27,15 @@ impl StandIns {
     ///
     /// # Errors
     /// If the system has no port to give.
-    pub(crate) fn make(&self, host: &Arc<Host>) -> Result<Arc<Qp>, Misuse> {
+    pub(crate) fn make(&self, host: &Arc<Host>) -> Result<Arc<HostQp>, Misuse> {
         let home = self.0.get_or_try_init(|| {
-            let context = Context::open(host, Personality::Roce, Box::new(Silent))?;
+            let context = Context::open(host, DeviceKind::Roce, Box::new(Silent))?;
             let pd = context.alloc_pd();
             let cq = context.create_cq(1, None, 0)?;
             Ok::<_, Misuse>(Home { context, pd, cq })
         })?;
         let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, ..QpCap::default() };
-        home.context.create_qp(QpInit {
+        home.context.create_qp(HostQpInit {
             kind: QpType::Rc,
             pd: Arc::clone(&home.pd),
             send_cq: Arc::clone(&home.cq),

@@ -1,7 +1,7 @@
 //! Private data over Shuttle: what both applications say to each other, in the sizes of
 //! InfiniBand's connection manager, and the reasons of a refusal.
 
-use weft_rnic::cm::{ConnParam, Terms};
+use weft_rnic::cm::{ConnParam, QpTerms};
 use weft_rnic::wire::shuttle::greeting::{self, Greeting, Purpose};
 
 use crate::device::PortSpace;
@@ -34,18 +34,18 @@ pub(crate) fn words_in_request(space: PortSpace) -> usize {
 }
 
 /// What a greeting says of the peer's queue pair.
-pub(crate) fn terms(greeting: &Greeting<'_>) -> Terms {
-    let greeting::Terms { flow_control, srq, retry_count, rnr_retry_count } = greeting.terms;
+pub(crate) fn terms(greeting: &Greeting<'_>) -> QpTerms {
+    let greeting::CmTerms { flow_control, srq, retry_count, rnr_retry_count } = greeting.terms;
     let qkey = if greeting.purpose == Purpose::Datagrams { greeting.to } else { 0 };
-    Terms { qp_num: greeting.from, qkey, flow_control, srq, retry_count, rnr_retry_count }
+    QpTerms { qp_num: greeting.from, qkey, flow_control, srq, retry_count, rnr_retry_count }
 }
 
 /// What is said to the peer.
 pub(crate) fn words(purpose: Purpose, room_octets: u32, param: &ConnParam, to: u32) -> Vec<u8> {
-    let Terms { qp_num, flow_control, srq, retry_count, rnr_retry_count, .. } = param.terms;
+    let QpTerms { qp_num, flow_control, srq, retry_count, rnr_retry_count, .. } = param.terms;
     Greeting {
         purpose,
-        terms: greeting::Terms { flow_control, srq, retry_count, rnr_retry_count },
+        terms: greeting::CmTerms { flow_control, srq, retry_count, rnr_retry_count },
         room_octets,
         from: qp_num,
         to,

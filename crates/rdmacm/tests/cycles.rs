@@ -12,7 +12,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use common::*;
-use weft_host::{Personality, Transport};
+use weft_host::{CmTransport, DeviceKind};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_verbs::{AddressVector, QpAttr, QpAttrMask, QpState, SendOp};
 
@@ -49,9 +49,9 @@ fn a_hundred_thousand_cycles_leave_nothing_behind() {
 
 fn for_each_way(times: u32) {
     // The engine starts a thread with each of the first queue pairs.
-    let mut peers = Peers::new(Personality::Iwarp, Way::Exchange);
+    let mut peers = Peers::new(DeviceKind::Iwarp, Way::Exchange);
     (0..WARM_UP).for_each(|_| peers.cycle());
-    for device in [Personality::Roce, Personality::Iwarp] {
+    for device in [DeviceKind::Roce, DeviceKind::Iwarp] {
         for way in [Way::Manager, Way::Exchange] {
             let mut peers = Peers::new(device, way);
             let before = (descriptors(), resident_octets());
@@ -75,7 +75,7 @@ fn for_each_way(times: u32) {
 
 /// Two ends that connect again and again.
 struct Peers {
-    device: Personality,
+    device: DeviceKind,
     /// Who listens, where rdma-cm connects.
     listener: Option<(Arc<EventChannel>, Arc<CmId>)>,
     /// Which end goes first.
@@ -83,7 +83,7 @@ struct Peers {
 }
 
 impl Peers {
-    fn new(device: Personality, way: Way) -> Self {
+    fn new(device: DeviceKind, way: Way) -> Self {
         let listener = (way == Way::Manager).then(|| {
             let channel = EventChannel::new(side::host()).unwrap();
             let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, transport(device));
@@ -153,20 +153,20 @@ impl Peers {
     }
 }
 
-fn transport(device: Personality) -> Transport {
+fn transport(device: DeviceKind) -> CmTransport {
     match device {
-        Personality::Roce => Transport::Shuttle,
-        Personality::Iwarp => Transport::Iwarp,
+        DeviceKind::Roce => CmTransport::Shuttle,
+        DeviceKind::Iwarp => CmTransport::Iwarp,
     }
 }
 
-fn init_mask(device: Personality) -> QpAttrMask {
+fn init_mask(device: DeviceKind) -> QpAttrMask {
     match device {
-        Personality::Roce => {
+        DeviceKind::Roce => {
             let bare = QpAttrMask::STATE | QpAttrMask::ACCESS_FLAGS;
             bare | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT
         }
-        Personality::Iwarp => QpAttrMask::STATE | QpAttrMask::ACCESS_FLAGS,
+        DeviceKind::Iwarp => QpAttrMask::STATE | QpAttrMask::ACCESS_FLAGS,
     }
 }
 
@@ -196,12 +196,12 @@ fn attr(state: QpState, peer: u32) -> QpAttr {
 }
 
 /// Walks a queue pair to RTS; its peer has the number `peer`.
-fn connect(side: &Side, device: Personality, peer: u32) {
+fn connect(side: &Side, device: DeviceKind, peer: u32) {
     use QpAttrMask as Mask;
     let reached = Mask::STATE | Mask::AV | Mask::DEST_QPN | Mask::MAX_DEST_RD_ATOMIC;
     let (rtr, rts) = match device {
-        Personality::Iwarp => (reached, Mask::STATE),
-        Personality::Roce => {
+        DeviceKind::Iwarp => (reached, Mask::STATE),
+        DeviceKind::Roce => {
             let retries = Mask::TIMEOUT | Mask::RETRY_CNT | Mask::RNR_RETRY;
             let rts = Mask::STATE | Mask::SQ_PSN | retries | Mask::MAX_QP_RD_ATOMIC;
             (reached | Mask::PATH_MTU | Mask::RQ_PSN | Mask::MIN_RNR_TIMER, rts)

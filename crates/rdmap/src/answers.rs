@@ -9,17 +9,17 @@ use weft_wire::llp::Placed;
 use weft_wire::rdmap::AtomicResponse;
 use weft_wire::terminate::TerminateCode;
 
-use crate::fault::{Fault, tagged_code};
+use crate::fault::{StreamFault, tagged_code};
 use crate::outbound::Expected;
 use crate::rx::{RxPort, single, take_number};
 use crate::sink;
 
 impl RxPort<'_> {
     /// Fault of a response; if its sink is gone, the peer is not to blame.
-    pub(crate) fn refuse_answer(&mut self, fault: Fault) -> Fault {
+    pub(crate) fn refuse_answer(&mut self, fault: StreamFault) -> StreamFault {
         match (self.unplaceable.take(), fault) {
-            (Some(seq), Fault::PeerMisbehaved { terminate, .. }) => {
-                Fault::SinkGone { seq, terminate }
+            (Some(seq), StreamFault::PeerMisbehaved { terminate, .. }) => {
+                StreamFault::SinkGone { seq, terminate }
             }
             (_, fault) => fault,
         }

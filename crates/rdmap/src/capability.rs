@@ -12,7 +12,7 @@ use weft_wire::ids::STag;
 
 /// Extensions that the peer supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum PeerExtensions {
     /// Not known yet.
     Unknown,
     /// RFC 7306 and a Send with immediate data: a Weft peer.

@@ -5,16 +5,16 @@
 
 use weft_verbs::qp::SendWqe;
 use weft_verbs::{AsyncKind, Qp, RegionFault, SendOp, WcStatus};
-use weft_wire::ddp::{DdpError, Header, UNTAGGED_LEN};
+use weft_wire::ddp::{DdpError, DdpHeader, UNTAGGED_LEN};
 use weft_wire::rdmap::Opcode;
 use weft_wire::rdmap::READ_REQUEST_LEN;
 use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode};
 
-use crate::stream::{Lower, Receiving, Stream};
+use crate::stream::{LlpKind, RdmapStream, Receiving};
 
 /// Cause of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum StreamFault {
     /// Protocol error of the peer; `terminate` quotes the headers of its segment.
     PeerMisbehaved {
         /// Terminate message for the peer.
@@ -53,7 +53,7 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl StreamFault {
     /// The fault of a segment that the DDP layer cannot parse.
     pub(crate) fn ddp(error: DdpError, ulpdu: &[u8]) -> Self {
         Self::peer(error.terminate_code(), ulpdu, false)
@@ -109,7 +109,7 @@ impl Fault {
     }
 
     /// Completes the requests that the fault is about; the rest is flushed after it.
-    pub(crate) fn report(&self, stream: &mut Stream, qp: &Qp) {
+    pub(crate) fn report(&self, stream: &mut RdmapStream, qp: &Qp) {
         match self {
             Self::Request { seq, status } => {
                 qp.sq().fail(*seq, qp.num(), qp.send_cq(), *status, 0);
@@ -139,16 +139,16 @@ impl Fault {
 /// Fails the request that the peer's Terminate is about. If its headers identify it, earlier
 /// requests are complete. Otherwise a refused Read is the oldest outstanding one, and anything else
 /// the oldest incomplete request.
-fn blame(stream: &mut Stream, qp: &Qp, terminate: &Terminate) {
+fn blame(stream: &mut RdmapStream, qp: &Qp, terminate: &Terminate) {
     let mut sq = qp.sq();
     let known = match (stream.config.lower, terminate.ddp) {
         // The peer's close acknowledged everything before the refused segment.
-        (Lower::Shuttle, _) => sq.find(SendWqe::is_out),
-        (Lower::Mpa, Some(quoted)) => match Header::parse(quoted.as_bytes()) {
+        (LlpKind::Shuttle, _) => sq.find(SendWqe::is_out),
+        (LlpKind::Mpa, Some(quoted)) => match DdpHeader::parse(quoted.as_bytes()) {
             Ok((header, _)) => sq.find(|wqe| is_of(wqe, &header)),
             Err(_) => None,
         },
-        (Lower::Mpa, None) => None,
+        (LlpKind::Mpa, None) => None,
     };
     if let Some(seq) = known {
         sq.confirmed(seq.wrapping_sub(1));
@@ -167,16 +167,16 @@ fn blame(stream: &mut Stream, qp: &Qp, terminate: &Terminate) {
 }
 
 /// Whether a segment with this header belongs to this request.
-fn is_of(wqe: &SendWqe, header: &Header) -> bool {
+fn is_of(wqe: &SendWqe, header: &DdpHeader) -> bool {
     match (header, wqe.op) {
         (
-            Header::Tagged(header),
+            DdpHeader::Tagged(header),
             SendOp::Write { to, stag } | SendOp::WriteImm { to, stag, .. },
         ) => {
             let within = header.to.wrapping_sub(to) <= u64::from(wqe.len);
             header.stag.0 == stag && within
         }
-        (Header::Untagged(header), op) => {
+        (DdpHeader::Untagged(header), op) => {
             let queue = if op.awaits_response() { 1 } else { 0 };
             let numbered = op.awaits_response() || op.takes_receive();
             numbered && header.qn == queue && header.msn.0 == wqe.msn

@@ -14,11 +14,11 @@ use weft_wire::rdmap::{
 use weft_wire::terminate::Terminate;
 
 use crate::capability;
-use crate::fault::Fault;
+use crate::fault::StreamFault;
 use crate::inbound::Inbound;
 use crate::outbound::Expected;
 use crate::sink;
-use crate::stream::Lower;
+use crate::stream::LlpKind;
 use crate::tx::{OWN_HELLO, OWN_PLACED, OWN_TERMINATE, TxPort};
 
 impl TxPort<'_> {
@@ -33,8 +33,8 @@ impl TxPort<'_> {
         out.push_bytes(&untagged(opcode, 0, wqe.queue, wqe.msn, 0, true));
         let data = ImmediateData::from_verbs(imm);
         let data = match self.stream.config.lower {
-            Lower::Mpa => data,
-            Lower::Shuttle => data.with_length(wqe.len),
+            LlpKind::Mpa => data,
+            LlpKind::Shuttle => data.with_length(wqe.len),
         };
         out.push_bytes(&data.0);
     }
@@ -85,7 +85,7 @@ impl TxPort<'_> {
             let (offset, len) = (u64::from(id.offset), u64::from(id.len));
             // Checked when the segment was made, but it may be retransmitted much later.
             if regions.gather(self.qp.pd(), wqe.sges(), offset, len, out).is_err() {
-                let fault = Fault::Request { seq, status: WcStatus::LocProtErr };
+                let fault = StreamFault::Request { seq, status: WcStatus::LocProtErr };
                 self.stream.gone.set(Some(fault));
             }
         }
@@ -103,7 +103,7 @@ impl TxPort<'_> {
                 let len = u32::from(id.len);
                 let right = Access::REMOTE_READ;
                 if let Err(fault) = regions.gather_region(key, who, from, len, right, out) {
-                    self.stream.gone.set(Some(Fault::SourceGone(fault)));
+                    self.stream.gone.set(Some(StreamFault::SourceGone(fault)));
                 }
             }
             Some(Inbound::Atomic { request, old, msn }) => {

@@ -1,16 +1,16 @@
 //! RDMAP over DDP: work requests to segments, segments to placement, delivery and completions
 //! (RFC 5040, RFC 5041, RFC 7306).
 //!
-//! A [`Stream`] is the protocol state of one connected queue pair. Together with the queue pair
-//! it makes a [`TxPort`], which hands segments to the lower layer, or an [`RxPort`], which takes
-//! them.
+//! A [`RdmapStream`] is the protocol state of one connected queue pair. Together with the queue
+//! pair it makes a [`TxPort`], which hands segments to the lower layer, or an [`RxPort`], which
+//! takes them.
 //!
 //! Invariant: segments of two messages never interleave, and a work request completes once: when
 //! the lower layer took responsibility for its last segment and its response, if any, is placed.
 //!
-//! Order of calls: [`Stream::new`] when the lower layer is agreed; then [`TxPort`] and [`RxPort`]
-//! as bytes flow; after a fault from either, [`Stream::fail`] once, and [`TxPort`] until the
-//! Terminate is out.
+//! Order of calls: [`RdmapStream::new`] when the lower layer is agreed; then [`TxPort`] and
+//! [`RxPort`] as bytes flow; after a fault from either, [`RdmapStream::fail`] once, and [`TxPort`]
+//! until the Terminate is out.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -32,8 +32,8 @@ mod state;
 mod stream;
 mod tx;
 
-pub use capability::Peer;
-pub use fault::Fault;
+pub use capability::PeerExtensions;
+pub use fault::StreamFault;
 pub use rx::RxPort;
-pub use stream::{Config, Lower, RnrWait, Role, Rtr, Stats, Stream};
+pub use stream::{LlpKind, RdmapStream, RnrWait, Role, RtrMessage, StreamConfig, StreamStats};
 pub use tx::TxPort;

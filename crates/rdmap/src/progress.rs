@@ -1,5 +1,5 @@
 //! Placement counts of both ends, for completions that wait for placement at the peer
-//! ([`crate::Config::confirm`]).
+//! ([`crate::StreamConfig::confirm`]).
 //!
 //! Both ends count the messages of an application: Sends, Writes and Immediate Data. Before a
 //! request is sent, the peer is told how many of its messages were placed. So a message that may be
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 /// Placement counts of a stream, modulo 2^32.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct PlacementProgress {
     /// Messages of the peer placed here, and the count last sent to it.
     placed: u32,
     told: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
     out: VecDeque<u32>,
 }
 
-impl Progress {
+impl PlacementProgress {
     /// Counts a placed message of the peer.
     pub fn note_placed(&mut self) {
         self.placed = self.placed.wrapping_add(1);
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn what_the_peer_was_told_is_not_told_again() {
-        let mut progress = Progress::default();
+        let mut progress = PlacementProgress::default();
         assert_eq!(progress.tell(), None);
         progress.note_placed();
         progress.note_placed();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn requests_are_placed_up_to_what_was_told_and_nonsense_is_ignored() {
-        let mut progress = Progress::default();
+        let mut progress = PlacementProgress::default();
         for last in [u32::MAX - 1, u32::MAX, 0, 0, 1] {
             progress.note_out(last);
         }

@@ -11,17 +11,17 @@ use weft_verbs::mr::Invalidate;
 use weft_verbs::qp::recv_queue::RecvWqe;
 use weft_verbs::qp::{WITH_IMM, WITH_INV};
 use weft_verbs::{Access, Qp, QpType, WcOpcode, WcStatus};
-use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
+use weft_wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
 use weft_wire::ids::{Msn, QN_SEND, QN_SHARED};
 use weft_wire::llp::{Placed, UlpduSink};
 use weft_wire::rdmap::{AtomicRequest, ImmediateData, Opcode, ReadRequest};
 use weft_wire::terminate::{Terminate, TerminateCode, TerminatePhase};
 
-use crate::capability::{self, Peer};
-use crate::fault::{Fault, invalidate_code, quotes_request, read_code, tagged_code};
+use crate::capability::{self, PeerExtensions};
+use crate::fault::{StreamFault, invalidate_code, quotes_request, read_code, tagged_code};
 use crate::inbound::Inbound;
 use crate::state::{DiscoveryEvent, FirstMessage};
-use crate::stream::{Lower, Receiving, Role, Stream};
+use crate::stream::{LlpKind, RdmapStream, Receiving, Role};
 
 /// Most messages that may be in reassembly at a time: each takes a posted receive, so this only
 /// bounds invalid numbers.
@@ -29,7 +29,7 @@ const MESSAGES_AHEAD_MAX: u32 = 1 << 16;
 
 /// The receiving side of a stream: takes segments for a queue pair from the lower layer.
 pub struct RxPort<'a> {
-    pub(crate) stream: &'a mut Stream,
+    pub(crate) stream: &'a mut RdmapStream,
     pub(crate) qp: &'a Qp,
     hold_unmatched: bool,
     /// UC: drop the message if no receive is posted.
@@ -43,7 +43,7 @@ pub struct RxPort<'a> {
 impl<'a> RxPort<'a> {
     /// The receiving side of `stream`. A message without a posted receive is a fault of the peer;
     /// with `hold_unmatched` the lower layer holds it.
-    pub fn new(stream: &'a mut Stream, qp: &'a Qp, hold_unmatched: bool) -> Self {
+    pub fn new(stream: &'a mut RdmapStream, qp: &'a Qp, hold_unmatched: bool) -> Self {
         Self {
             stream,
             qp,
@@ -65,9 +65,10 @@ impl<'a> RxPort<'a> {
         self.written
     }
 
-    fn segment(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
-        let (header, payload) = Header::parse(ulpdu).map_err(|error| Fault::ddp(error, ulpdu))?;
-        let opcode = header.opcode().map_err(|code| Fault::peer(code, ulpdu, false))?;
+    fn segment(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, StreamFault> {
+        let (header, payload) =
+            DdpHeader::parse(ulpdu).map_err(|error| StreamFault::ddp(error, ulpdu))?;
+        let opcode = header.opcode().map_err(|code| StreamFault::peer(code, ulpdu, false))?;
         let first = !self.stream.heard();
         if first {
             self.recognise(&header, payload);
@@ -83,60 +84,60 @@ impl<'a> RxPort<'a> {
         &mut self,
         seq: u64,
         ulpdu: &[u8],
-        (header, opcode, payload): (Header, Opcode, &[u8]),
+        (header, opcode, payload): (DdpHeader, Opcode, &[u8]),
         first: bool,
-    ) -> Result<Placed, Fault> {
+    ) -> Result<Placed, StreamFault> {
         let quote = quotes_request(opcode);
-        let refuse = |code| Fault::peer(code, ulpdu, quote);
-        if let Header::Untagged(header) = header
+        let refuse = |code| StreamFault::peer(code, ulpdu, quote);
+        if let DdpHeader::Untagged(header) = header
             && opcode.queue() == Some(QN_SEND)
             && !self.has_queue(header.qn)
         {
             return Err(refuse(TerminateCode::UntaggedInvalidQn));
         }
         match (header, opcode) {
-            (Header::Tagged(h), Opcode::Write) => self.write(seq, &h, payload).map_err(refuse),
-            (Header::Tagged(h), _) => {
+            (DdpHeader::Tagged(h), Opcode::Write) => self.write(seq, &h, payload).map_err(refuse),
+            (DdpHeader::Tagged(h), _) => {
                 let placed = self.read_response(seq, &h, payload);
                 placed.map_err(|code| self.refuse_answer(refuse(code)))
             }
-            (Header::Untagged(h), Opcode::ReadRequest) => {
+            (DdpHeader::Untagged(h), Opcode::ReadRequest) => {
                 self.read_request(&h, payload).map_err(refuse)
             }
-            (Header::Untagged(h), Opcode::AtomicRequest) => {
+            (DdpHeader::Untagged(h), Opcode::AtomicRequest) => {
                 self.atomic_request(&h, payload).map_err(refuse)
             }
-            (Header::Untagged(h), Opcode::AtomicResponse) => {
+            (DdpHeader::Untagged(h), Opcode::AtomicResponse) => {
                 let placed = self.atomic_response(&h, payload);
                 placed.map_err(|code| self.refuse_answer(refuse(code)))
             }
-            (Header::Untagged(_), Opcode::Terminate) => Err(terminated(payload, first)),
-            (Header::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
+            (DdpHeader::Untagged(_), Opcode::Terminate) => Err(terminated(payload, first)),
+            (DdpHeader::Untagged(h), Opcode::Immediate | Opcode::ImmediateSolicited) => {
                 self.immediate(&h, opcode, payload).map_err(refuse)
             }
             // RFC 7306 has no Send with immediate data: only Weft may send one.
-            (Header::Untagged(_), _)
-                if opcode.brings_immediate() && self.stream.peer() != Peer::Extended =>
+            (DdpHeader::Untagged(_), _)
+                if opcode.brings_immediate() && self.stream.peer() != PeerExtensions::Extended =>
             {
                 Err(refuse(TerminateCode::RdmapUnexpectedOpcode))
             }
-            (Header::Untagged(h), _) => self.send(&h, opcode, payload, ulpdu),
+            (DdpHeader::Untagged(h), _) => self.send(&h, opcode, payload, ulpdu),
         }
     }
 
     /// Counts the messages of the peer, and handles its confirmations: requests complete before the
     /// peer's next message is placed.
-    fn count(&mut self, header: &Header, opcode: Opcode, payload: &[u8]) {
+    fn count(&mut self, header: &DdpHeader, opcode: Opcode, payload: &[u8]) {
         let progress = &mut self.stream.progress;
         match header {
-            Header::Tagged(h) if payload.is_empty() && capability::is_own(h.stag) => {
+            DdpHeader::Tagged(h) if payload.is_empty() && capability::is_own(h.stag) => {
                 let told = capability::placed_count(h.stag, h.to);
                 if let Some(last) = told.and_then(|count| progress.handle_told(count)) {
                     self.confirmed(last);
                 }
             }
-            Header::Tagged(h) if h.last && opcode == Opcode::Write => progress.note_placed(),
-            Header::Untagged(h) if h.last && opcode.queue() == Some(QN_SEND) => {
+            DdpHeader::Tagged(h) if h.last && opcode == Opcode::Write => progress.note_placed(),
+            DdpHeader::Untagged(h) if h.last && opcode.queue() == Some(QN_SEND) => {
                 progress.note_placed();
             }
             _ => {}
@@ -161,12 +162,12 @@ impl<'a> RxPort<'a> {
 
     /// Whether segments other than the last of a message may arrive out of order.
     pub(crate) fn any_order(&self) -> bool {
-        self.stream.config.lower == Lower::Shuttle
+        self.stream.config.lower == LlpKind::Shuttle
     }
 
     /// Learns from the first segment whether the peer supports RFC 7306.
-    fn recognise(&mut self, header: &Header, payload: &[u8]) {
-        let hello = matches!(header, Header::Tagged(h)
+    fn recognise(&mut self, header: &DdpHeader, payload: &[u8]) {
+        let hello = matches!(header, DdpHeader::Tagged(h)
             if payload.is_empty() && capability::is_hello(h.stag, h.to));
         let event = if hello { DiscoveryEvent::HeardHello } else { DiscoveryEvent::HeardOther };
         self.stream.discovery = self.stream.discovery.after(event);
@@ -313,29 +314,33 @@ impl<'a> RxPort<'a> {
         opcode: Opcode,
         payload: &[u8],
         ulpdu: &[u8],
-    ) -> Result<Placed, Fault> {
+    ) -> Result<Placed, StreamFault> {
         self.stream.write_octets.1 = None;
         let (qp, any_order) = (self.qp, self.any_order());
-        let receiving = self.receiving(header).map_err(|c| Fault::peer(c, ulpdu, false))?;
+        let receiving = self.receiving(header).map_err(|c| StreamFault::peer(c, ulpdu, false))?;
         let offset = u64::from(header.mo);
         if !any_order && header.mo != receiving.placed {
-            return Err(Fault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
+            return Err(StreamFault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
         }
         if offset + payload.len() as u64 > receiving.room {
-            return Err(Fault::receive(TerminateCode::UntaggedTooLong, ulpdu, WcStatus::LocLenErr));
+            return Err(StreamFault::receive(
+                TerminateCode::UntaggedTooLong,
+                ulpdu,
+                WcStatus::LocLenErr,
+            ));
         }
         let sges = receiving.wqe.as_ref().map_or(&[][..], RecvWqe::sges);
         let pd = receiving.wqe.as_ref().map_or(0, |wqe| qp.recv_pd(wqe));
         let dropped = receiving.wqe.is_none();
         if !dropped && qp.regions().scatter(pd, sges, offset, payload).is_err() {
             let code = TerminateCode::RdmapStreamCatastrophic;
-            return Err(Fault::receive(code, ulpdu, WcStatus::LocProtErr));
+            return Err(StreamFault::receive(code, ulpdu, WcStatus::LocProtErr));
         }
         receiving.placed = receiving.placed.wrapping_add(payload.len() as u32);
         let whole = u64::from(receiving.placed) == offset + payload.len() as u64;
         self.stream.stats.octets_in += payload.len() as u64;
         if header.last && !whole {
-            return Err(Fault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
+            return Err(StreamFault::peer(TerminateCode::UntaggedInvalidMo, ulpdu, false));
         }
         if header.last {
             self.deliver(header, opcode, ulpdu)?;
@@ -384,11 +389,11 @@ impl<'a> RxPort<'a> {
         header: &UntaggedHeader,
         opcode: Opcode,
         ulpdu: &[u8],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), StreamFault> {
         if opcode.invalidates() {
             self.qp
                 .invalidate(header.ulp, Invalidate::Remote)
-                .map_err(|fault| Fault::peer(invalidate_code(fault), ulpdu, false))?;
+                .map_err(|fault| StreamFault::peer(invalidate_code(fault), ulpdu, false))?;
         }
         self.stream.expect_send = self.stream.expect_send.next();
         let Some(Receiving { wqe: Some(wqe), placed, .. }) = self.stream.receiving.pop_front()
@@ -410,9 +415,9 @@ impl<'a> RxPort<'a> {
 }
 
 impl UlpduSink for RxPort<'_> {
-    type Fault = Fault;
+    type Fault = StreamFault;
 
-    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
+    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, StreamFault> {
         if self.stream.is_dead() {
             return Ok(Placed::Dropped);
         }
@@ -432,7 +437,7 @@ impl UlpduSink for RxPort<'_> {
         }
     }
 
-    fn deliver(&mut self, frontier: u64) -> Result<(), Fault> {
+    fn deliver(&mut self, frontier: u64) -> Result<(), StreamFault> {
         self.stream.frontier = frontier;
         self.stream.early.pass(frontier);
         Ok(())
@@ -458,8 +463,8 @@ pub(crate) fn take_number(
     Ok(())
 }
 
-fn terminated(payload: &[u8], first: bool) -> Fault {
+fn terminated(payload: &[u8], first: bool) -> StreamFault {
     let phase = if first { TerminatePhase::Setup } else { TerminatePhase::Operation };
     let told = Terminate::parse(payload, phase);
-    Fault::Terminated(told.unwrap_or(Terminate::bare(TerminateCode::RdmapOperation)))
+    StreamFault::Terminated(told.unwrap_or(Terminate::bare(TerminateCode::RdmapOperation)))
 }

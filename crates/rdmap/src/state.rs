@@ -1,8 +1,8 @@
 //! The states of a stream and the only transitions between them: its life ([`Life`]), what is known
 //! of the peer ([`Discovery`]), and which message goes next ([`Turn`], [`FirstMessage`]).
 
-use crate::capability::Peer;
-use crate::stream::Lower;
+use crate::capability::PeerExtensions;
+use crate::stream::LlpKind;
 
 /// Whether a stream carries work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,10 +72,10 @@ pub(crate) enum DiscoveryEvent {
 
 impl Discovery {
     /// What is known before anything has arrived: only Weft speaks Shuttle.
-    pub(crate) fn new(lower: Lower) -> Self {
+    pub(crate) fn new(lower: LlpKind) -> Self {
         match lower {
-            Lower::Mpa => Self::Unheard,
-            Lower::Shuttle => Self::Extended,
+            LlpKind::Mpa => Self::Unheard,
+            LlpKind::Shuttle => Self::Extended,
         }
     }
 
@@ -99,11 +99,11 @@ impl Discovery {
     }
 
     /// The same in the words of the public interface.
-    pub(crate) fn peer(self) -> Peer {
+    pub(crate) fn peer(self) -> PeerExtensions {
         match self {
-            Self::Unheard | Self::ProbeDue | Self::Probed => Peer::Unknown,
-            Self::AssumedPlain | Self::Plain => Peer::Plain,
-            Self::Extended => Peer::Extended,
+            Self::Unheard | Self::ProbeDue | Self::Probed => PeerExtensions::Unknown,
+            Self::AssumedPlain | Self::Plain => PeerExtensions::Plain,
+            Self::Extended => PeerExtensions::Extended,
         }
     }
 }
@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn over_shuttle_the_peer_is_known_from_the_start() {
-        assert_eq!(Discovery::new(Lower::Mpa).peer(), Peer::Unknown);
-        assert_eq!(Discovery::new(Lower::Shuttle).peer(), Peer::Extended);
-        assert_eq!(Discovery::AssumedPlain.peer(), Peer::Plain);
+        assert_eq!(Discovery::new(LlpKind::Mpa).peer(), PeerExtensions::Unknown);
+        assert_eq!(Discovery::new(LlpKind::Shuttle).peer(), PeerExtensions::Extended);
+        assert_eq!(Discovery::AssumedPlain.peer(), PeerExtensions::Plain);
     }
 }

@@ -9,12 +9,12 @@ use weft_wire::ids::Msn;
 use weft_wire::llp::SegmentId;
 use weft_wire::terminate::{Terminate, TerminateCode};
 
-use crate::capability::Peer;
+use crate::capability::PeerExtensions;
 use crate::early::EarlyWrites;
-use crate::fault::Fault;
+use crate::fault::StreamFault;
 use crate::inbound::InboundQueue;
 use crate::outbound::OutboundQueue;
-use crate::progress::Progress;
+use crate::progress::PlacementProgress;
 use crate::state::{Discovery, DiscoveryEvent, FirstMessage, Life, LifeEvent, Turn};
 
 /// Role in connection setup.
@@ -29,7 +29,7 @@ pub enum Role {
 /// RTR message: the first message of an initiator in a peer-to-peer connection (RFC 6581, section
 /// 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rtr {
+pub enum RtrMessage {
     /// A zero-length RDMA Write.
     Write,
     /// A zero-length RDMA Read.
@@ -38,7 +38,7 @@ pub enum Rtr {
 
 /// Lower layer protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lower {
+pub enum LlpKind {
     /// MPA: in order, to any peer of the iWARP suite.
     Mpa,
     /// Shuttle: segments in any order, except that the last of a message follows everything before
@@ -48,13 +48,13 @@ pub enum Lower {
 
 /// Parameters agreed in connection setup.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct StreamConfig {
     /// Lower layer protocol.
-    pub lower: Lower,
+    pub lower: LlpKind,
     /// Role in connection setup.
     pub role: Role,
     /// RTR message of the initiator, if one was agreed.
-    pub rtr: Option<Rtr>,
+    pub rtr: Option<RtrMessage>,
     /// IRD: requests of the peer served at a time.
     pub ird: u16,
     /// ORD: requests of this side kept outstanding.
@@ -66,7 +66,7 @@ pub struct Config {
 
 /// Counters of one stream since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct StreamStats {
     /// Segments handed to the lower layer.
     pub segments_out: u64,
     /// Payload bytes handed to the lower layer.
@@ -119,8 +119,8 @@ pub(crate) enum Current {
 
 /// Protocol state of one connected queue pair.
 #[derive(Debug)]
-pub struct Stream {
-    pub(crate) config: Config,
+pub struct RdmapStream {
+    pub(crate) config: StreamConfig,
     pub(crate) discovery: Discovery,
     pub(crate) life: Life,
     pub(crate) turn: Turn,
@@ -147,25 +147,25 @@ pub struct Stream {
     /// Terminate code for the peer, if it is to be told.
     pub(crate) reason: Option<TerminateCode>,
     /// Fault found by the sending side; taken by [`crate::TxPort::into_fault`] or
-    /// [`Stream::take_fault`].
-    pub(crate) fault: Option<Fault>,
+    /// [`RdmapStream::take_fault`].
+    pub(crate) fault: Option<StreamFault>,
     /// Fault of memory that was unmapped before a retransmission.
-    pub(crate) gone: Cell<Option<Fault>>,
+    pub(crate) gone: Cell<Option<StreamFault>>,
     /// Last request to be confirmed by the peer, and count of them.
     pub(crate) unconfirmed: Option<(u32, u32)>,
-    pub(crate) progress: Progress,
+    pub(crate) progress: PlacementProgress,
     /// Local request that comes next: executed while the regions are not locked for reading.
     pub(crate) local: Option<u32>,
-    pub(crate) stats: Stats,
+    pub(crate) stats: StreamStats,
 }
 
-impl Stream {
+impl RdmapStream {
     /// A stream at the end of connection setup.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: StreamConfig) -> Self {
         let initiator = config.role == Role::Initiator;
         let first_message = config.rtr.map(|rtr| match rtr {
-            Rtr::Write => FirstMessage::Hello,
-            Rtr::Read => FirstMessage::Read,
+            RtrMessage::Write => FirstMessage::Hello,
+            RtrMessage::Read => FirstMessage::Read,
         });
         Self {
             config,
@@ -191,9 +191,9 @@ impl Stream {
             fault: None,
             gone: Cell::new(None),
             unconfirmed: None,
-            progress: Progress::default(),
+            progress: PlacementProgress::default(),
             local: None,
-            stats: Stats::default(),
+            stats: StreamStats::default(),
         }
     }
 
@@ -208,7 +208,7 @@ impl Stream {
     }
 
     /// Extensions that the peer supports, as far as known.
-    pub fn peer(&self) -> Peer {
+    pub fn peer(&self) -> PeerExtensions {
         self.discovery.peer()
     }
 
@@ -249,7 +249,7 @@ impl Stream {
     }
 
     /// The counters so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> StreamStats {
         self.stats
     }
 
@@ -265,12 +265,12 @@ impl Stream {
     }
 
     /// Takes the fault found by the sending side.
-    pub fn take_fault(&mut self) -> Option<Fault> {
+    pub fn take_fault(&mut self) -> Option<StreamFault> {
         self.fault.take().or_else(|| self.gone.take())
     }
 
-    /// Sets a fault found outside of the stream, for the next [`Stream::take_fault`].
-    pub fn set_fault(&mut self, fault: Fault) {
+    /// Sets a fault found outside of the stream, for the next [`RdmapStream::take_fault`].
+    pub fn set_fault(&mut self, fault: StreamFault) {
         self.fault.get_or_insert(fault);
     }
 
@@ -284,20 +284,20 @@ impl Stream {
     pub fn settle(&mut self, qp: &Qp) -> bool {
         let Some(seq) = self.local.take() else { return false };
         if let Err(status) = qp.carry_out(seq) {
-            self.fault = Some(Fault::Request { seq, status });
+            self.fault = Some(StreamFault::Request { seq, status });
         }
         true
     }
 
     /// Ends the stream with `fault`: the queue pair fails, and a Terminate is sent if the fault
     /// calls for one.
-    pub fn fail(&mut self, qp: &Qp, fault: Fault) {
+    pub fn fail(&mut self, qp: &Qp, fault: StreamFault) {
         if self.is_dead() {
             return;
         }
         let terminate = fault.terminate();
         self.reason = terminate.map(|terminate| terminate.code);
-        let terminate = terminate.filter(|_| self.config.lower == Lower::Mpa);
+        let terminate = terminate.filter(|_| self.config.lower == LlpKind::Mpa);
         self.life = self.life.after(match terminate {
             Some(_) => LifeEvent::FailedWithTerminate,
             None => LifeEvent::Failed,

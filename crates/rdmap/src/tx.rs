@@ -14,13 +14,13 @@ use weft_wire::llp::{Gather, SegmentId, SegmentRun, UlpduSource};
 use weft_wire::rdmap::ReadRequest;
 
 use crate::atomic;
-use crate::capability::Peer;
-use crate::fault::Fault;
+use crate::capability::PeerExtensions;
+use crate::fault::StreamFault;
 use crate::gather::expected;
 use crate::inbound::Inbound;
 use crate::outbound::{Expected, Outbound};
 use crate::state::{DiscoveryEvent, FirstMessage, Life, LifeEvent, Turn};
-use crate::stream::{Current, Lower, RnrWait, Stream};
+use crate::stream::{Current, LlpKind, RdmapStream, RnrWait};
 
 /// Bits of [`SegmentId::wqe`] for the sequence number of a message.
 pub(crate) const SEQ_MASK: u32 = (1 << 29) - 1;
@@ -54,7 +54,7 @@ fn widen(seq: u32, tail: u32) -> u32 {
 ///
 /// It locks the send queue and the region table for as long as it lives, which should be one batch.
 pub struct TxPort<'a> {
-    pub(crate) stream: &'a mut Stream,
+    pub(crate) stream: &'a mut RdmapStream,
     pub(crate) qp: &'a Qp,
     pub(crate) sq: MutexGuard<'a, SendQueue>,
     pub(crate) regions: Option<&'a RegionReader<'a>>,
@@ -63,7 +63,7 @@ pub struct TxPort<'a> {
 impl<'a> TxPort<'a> {
     /// The sending side of `stream`. Without `regions` it only handles acknowledgements.
     pub fn new(
-        stream: &'a mut Stream,
+        stream: &'a mut RdmapStream,
         qp: &'a Qp,
         sq: MutexGuard<'a, SendQueue>,
         regions: Option<&'a RegionReader<'a>>,
@@ -72,14 +72,14 @@ impl<'a> TxPort<'a> {
     }
 
     /// Fault of a request or response that turned out to be impossible.
-    pub fn into_fault(self) -> Option<Fault> {
+    pub fn into_fault(self) -> Option<StreamFault> {
         self.stream.take_fault()
     }
 
     /// Fault of memory that was to be sent and is unmapped: the first request or response that uses
     /// it.
-    pub fn fault_of_gone(self) -> Fault {
-        let Some(regions) = self.regions else { return Fault::Closed };
+    pub fn fault_of_gone(self) -> StreamFault {
+        let Some(regions) = self.regions else { return StreamFault::Closed };
         let (pd, who) = (self.qp.pd(), self.qp.accessor());
         let request = self.sq.find(|wqe| {
             let is_source = !wqe.op.awaits_response() && wqe.inline().is_none();
@@ -90,12 +90,12 @@ impl<'a> TxPort<'a> {
             Inbound::Atomic { .. } => false,
         };
         match request {
-            Some(seq) => Fault::Request { seq, status: WcStatus::LocProtErr },
+            Some(seq) => StreamFault::Request { seq, status: WcStatus::LocProtErr },
             None if self.stream.inbound.iter().any(response) => {
-                Fault::SourceGone(RegionFault::Bounds)
+                StreamFault::SourceGone(RegionFault::Bounds)
             }
             // The application has mapped other memory there since.
-            None => Fault::Closed,
+            None => StreamFault::Closed,
         }
     }
 
@@ -208,7 +208,7 @@ impl<'a> TxPort<'a> {
             return false;
         }
         let unknown = matches!(op, SendOp::AtomicWrite { .. });
-        if unknown && self.stream.config.lower == Lower::Mpa {
+        if unknown && self.stream.config.lower == LlpKind::Mpa {
             return self.give_up(seq, WcStatus::LocQpOpErr);
         }
         if op.awaits_response() && !self.stream.outbound.has_room() {
@@ -235,16 +235,16 @@ impl<'a> TxPort<'a> {
     }
 
     fn give_up(&mut self, seq: u32, status: WcStatus) -> bool {
-        self.stream.fault = Some(Fault::Request { seq, status });
+        self.stream.fault = Some(StreamFault::Request { seq, status });
         false
     }
 
     /// Whether the peer supports RFC 7306; starts to find out if that is unknown.
     fn may_extend(&mut self, seq: u32) -> bool {
         match self.stream.peer() {
-            Peer::Extended => true,
-            Peer::Plain => self.give_up(seq, WcStatus::LocQpOpErr),
-            Peer::Unknown => {
+            PeerExtensions::Extended => true,
+            PeerExtensions::Plain => self.give_up(seq, WcStatus::LocQpOpErr),
+            PeerExtensions::Unknown => {
                 self.stream.discovery = self.stream.discovery.after(DiscoveryEvent::Needed);
                 false
             }
@@ -328,7 +328,7 @@ impl<'a> TxPort<'a> {
                     self.stream.inbound.set_result(id, old, msn.0);
                 }
                 Err(gone) => {
-                    self.stream.fault = Some(Fault::SourceGone(gone));
+                    self.stream.fault = Some(StreamFault::SourceGone(gone));
                     return false;
                 }
             }
@@ -346,7 +346,7 @@ impl<'a> TxPort<'a> {
         let room = u32::from(mulpdu) - TAGGED_LEN as u32;
         let len = (request.size - offset).min(room);
         if let Err(gone) = self.check_source(&request, offset, len) {
-            self.stream.fault = Some(Fault::SourceGone(gone));
+            self.stream.fault = Some(StreamFault::SourceGone(gone));
             return None;
         }
         let last = offset + len == request.size;

@@ -6,22 +6,22 @@ mod support;
 use support::{
     End, LOCAL, OPEN, READABLE, RECV, at, config, exchange, key, of_message, pair, pair_of, sge,
 };
-use weft_rdmap::{Config, Lower, Peer, Role, Rtr};
+use weft_rdmap::{LlpKind, PeerExtensions, Role, RtrMessage, StreamConfig};
 use weft_verbs::mr::Bind;
 use weft_verbs::{Access, QpState, SendFlags, SendOp, WcFlags, WcOpcode, WcStatus};
-use weft_wire::ddp::Header;
+use weft_wire::ddp::DdpHeader;
 use weft_wire::rdmap::{AtomicOp, AtomicRequest, ImmediateData, Opcode, ReadRequest};
 
-const LOWERS: [Lower; 2] = [Lower::Mpa, Lower::Shuttle];
+const LOWERS: [LlpKind; 2] = [LlpKind::Mpa, LlpKind::Shuttle];
 
 fn payload(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + 3) as u8).collect()
 }
 
 /// Headers and lengths of payload of what an end sends.
-fn headers(sent: &[Vec<u8>]) -> Vec<(Header, Opcode, usize)> {
+fn headers(sent: &[Vec<u8>]) -> Vec<(DdpHeader, Opcode, usize)> {
     let each = |ulpdu: &Vec<u8>| {
-        let (header, payload) = Header::parse(ulpdu).unwrap();
+        let (header, payload) = DdpHeader::parse(ulpdu).unwrap();
         (header, header.opcode().unwrap(), payload.len())
     };
     sent.iter().map(each).collect()
@@ -43,7 +43,7 @@ fn writes_are_cut_into_segments_that_end_where_they_should() {
             assert_eq!(sent.len(), len.div_ceil(114).max(1));
             let mut offset = 0;
             for (i, (header, opcode, size)) in headers(&sent).into_iter().enumerate() {
-                let Header::Tagged(header) = header else { panic!("{header:?}") };
+                let DdpHeader::Tagged(header) = header else { panic!("{header:?}") };
                 assert_eq!((opcode, header.stag.0), (Opcode::Write, key(OPEN)));
                 assert_eq!((header.to, header.last), (at(OPEN, 40 + offset), i + 1 == sent.len()));
                 offset += size as u64;
@@ -115,7 +115,7 @@ fn segments_of_messages_carry_their_number_and_place() {
         ends[0].post_with(SendOp::SendImm { imm }, flags, &[]);
         let mut seen = Vec::new();
         for (header, opcode, len) in headers(&ends[0].transmit()) {
-            let Header::Untagged(header) = header else { panic!("{header:?}") };
+            let DdpHeader::Untagged(header) = header else { panic!("{header:?}") };
             seen.push((opcode, header.msn.0, header.mo, header.last, header.ulp, len));
         }
         assert_eq!(
@@ -155,7 +155,7 @@ fn a_write_with_immediate_completes_a_receive_with_its_length() {
         let data = ImmediateData::parse(&sent[3][18..]).unwrap();
         assert_eq!(
             (data.to_verbs(), data.length()),
-            (imm, if lower == Lower::Shuttle { 300 } else { 0 })
+            (imm, if lower == LlpKind::Shuttle { 300 } else { 0 })
         );
         assert!(ends[0].outcomes().len() == 2);
         ends[1].receive_all(&sent);
@@ -194,10 +194,10 @@ fn reads_bring_what_the_peer_has_into_one_or_many_places() {
 
 #[test]
 fn a_read_request_names_source_and_sink() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     ends[0].post(SendOp::Read { to: at(READABLE, 9), stag: key(READABLE) }, &[sge(LOCAL, 3, 40)]);
     let sent = ends[0].transmit();
-    let (Header::Untagged(header), Opcode::ReadRequest, 28) = headers(&sent)[0] else {
+    let (DdpHeader::Untagged(header), Opcode::ReadRequest, 28) = headers(&sent)[0] else {
         panic!("{:?}", headers(&sent))
     };
     assert_eq!((header.qn, header.msn.0, header.mo, header.last, header.ulp), (1, 1, 0, true, 0));
@@ -207,7 +207,7 @@ fn a_read_request_names_source_and_sink() {
     assert_eq!(request.size, 40);
     ends[1].receive(&sent[0]).unwrap();
     let sent = ends[1].transmit();
-    let (Header::Tagged(header), Opcode::ReadResponse, 40) = headers(&sent)[0] else {
+    let (DdpHeader::Tagged(header), Opcode::ReadResponse, 40) = headers(&sent)[0] else {
         panic!("{:?}", headers(&sent))
     };
     assert_eq!((header.stag.0, header.to, header.last), (key(LOCAL), at(LOCAL, 3), true));
@@ -275,7 +275,7 @@ fn keys_and_windows_change_between_requests() {
 
 #[test]
 fn a_request_with_a_fence_waits_for_every_answer() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     let read = SendOp::Read { to: at(READABLE, 0), stag: key(READABLE) };
     let write = SendOp::Write { to: at(OPEN, 0), stag: key(OPEN) };
     let fence = SendFlags::SIGNALED | SendFlags::FENCE;
@@ -294,7 +294,7 @@ fn a_request_with_a_fence_waits_for_every_answer() {
 
 #[test]
 fn no_more_requests_are_outstanding_than_agreed() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     let read = SendOp::Read { to: at(READABLE, 0), stag: key(READABLE) };
     for _ in 0..7 {
         ends[0].post(read, &[sge(LOCAL, 0, 8)]);
@@ -323,7 +323,7 @@ fn no_more_requests_are_outstanding_than_agreed() {
 
 #[test]
 fn requests_and_answers_take_turns() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     let read = SendOp::Read { to: at(READABLE, 0), stag: key(READABLE) };
     let write = SendOp::Write { to: at(OPEN, 0), stag: key(OPEN) };
     for _ in 0..3 {
@@ -341,7 +341,7 @@ fn requests_and_answers_take_turns() {
 
 #[test]
 fn a_queue_pair_that_drains_answers_and_asks_nothing() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     let read = SendOp::Read { to: at(READABLE, 0), stag: key(READABLE) };
     ends[0].post(read, &[sge(LOCAL, 0, 8)]);
     let sent = ends[0].transmit();
@@ -355,16 +355,16 @@ fn a_queue_pair_that_drains_answers_and_asks_nothing() {
 
 #[test]
 fn the_first_message_tells_who_is_there() {
-    let setup = |rtr: Rtr| {
-        let of = |role| Config { rtr: Some(rtr), ..config(Lower::Mpa, role) };
+    let setup = |rtr: RtrMessage| {
+        let of = |role| StreamConfig { rtr: Some(rtr), ..config(LlpKind::Mpa, role) };
         [Role::Initiator, Role::Responder].map(|role| End::new(of(role)))
     };
-    for rtr in [Rtr::Write, Rtr::Read] {
+    for rtr in [RtrMessage::Write, RtrMessage::Read] {
         let mut ends = setup(rtr);
         assert!(ends.iter().all(|end| !end.stream.heard() && !end.stream.spoken()));
         assert!(ends[1].transmit().is_empty(), "only the initiator speaks first");
         let first = ends[0].transmit();
-        let kind = if rtr == Rtr::Write { Opcode::Write } else { Opcode::ReadRequest };
+        let kind = if rtr == RtrMessage::Write { Opcode::Write } else { Opcode::ReadRequest };
         assert_eq!(headers(&first).len(), 1);
         assert_eq!(headers(&first)[0].1, kind);
         assert!(ends[0].stream.spoken());
@@ -372,7 +372,8 @@ fn the_first_message_tells_who_is_there() {
         exchange(&mut ends);
         let peers = ends.each_ref().map(|end| end.stream.peer());
         // A Read names nobody, and neither does its answer.
-        let known = if rtr == Rtr::Write { Peer::Extended } else { Peer::Plain };
+        let known =
+            if rtr == RtrMessage::Write { PeerExtensions::Extended } else { PeerExtensions::Plain };
         assert_eq!(peers, [known; 2]);
         assert!(ends.iter().all(|end| end.stream.heard() && end.done().is_empty()));
     }
@@ -381,7 +382,7 @@ fn the_first_message_tells_who_is_there() {
 #[test]
 fn who_needs_to_know_the_peer_asks() {
     let add = SendOp::FetchAdd { to: at(OPEN, 0), stag: key(OPEN), add: 1 };
-    let new = || [Role::Initiator, Role::Responder].map(|r| End::new(config(Lower::Mpa, r)));
+    let new = || [Role::Initiator, Role::Responder].map(|r| End::new(config(LlpKind::Mpa, r)));
     for op in [add, SendOp::SendImm { imm: 1 }] {
         let mut ends = new();
         ends[0].post(op, &[sge(LOCAL, 0, 8)]);
@@ -395,7 +396,7 @@ fn who_needs_to_know_the_peer_asks() {
         let answer = ends[1].transmit();
         assert_eq!((answer.len(), headers(&answer)[0].1), (1, Opcode::ReadResponse));
         ends[0].receive(&answer[0]).unwrap();
-        assert_eq!(ends[0].stream.peer(), Peer::Plain);
+        assert_eq!(ends[0].stream.peer(), PeerExtensions::Plain);
         ends[0].transmit();
         assert_eq!(ends[0].outcomes(), [(0, WcStatus::LocQpOpErr)]);
         // A peer that says nothing at all is taken for one that does not know it.
@@ -407,11 +408,11 @@ fn who_needs_to_know_the_peer_asks() {
         assert_eq!(ends[0].outcomes(), [(0, WcStatus::LocQpOpErr)]);
     }
     // Over MPA nobody can write atomically.
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     ends[0].post(SendOp::AtomicWrite { to: at(OPEN, 0), stag: key(OPEN) }, &[sge(LOCAL, 0, 8)]);
     ends[0].transmit();
     assert_eq!(ends[0].outcomes(), [(0, WcStatus::LocQpOpErr)]);
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     ends[0].fill(LOCAL, 0, &[3; 8]);
     ends[0].post(SendOp::AtomicWrite { to: at(OPEN, 0), stag: key(OPEN) }, &[sge(LOCAL, 0, 8)]);
     exchange(&mut ends);
@@ -423,7 +424,7 @@ fn who_needs_to_know_the_peer_asks() {
 #[test]
 fn requests_complete_when_the_peer_confirms_them() {
     for lower in LOWERS {
-        let mut ends = pair_of(|role| Config { confirm: true, ..config(lower, role) });
+        let mut ends = pair_of(|role| StreamConfig { confirm: true, ..config(lower, role) });
         let write = SendOp::Write { to: at(OPEN, 0), stag: key(OPEN) };
         ends[0].post(write, &[sge(LOCAL, 0, 8)]);
         ends[0].post(write, &[sge(LOCAL, 0, 8)]);
@@ -443,7 +444,7 @@ fn requests_complete_when_the_peer_confirms_them() {
         }
         let sent = ends[0].transmit();
         let confirms =
-            |(_, (_, kind, _)): &(usize, (Header, Opcode, usize))| *kind == Opcode::ReadRequest;
+            |(_, (_, kind, _)): &(usize, (DdpHeader, Opcode, usize))| *kind == Opcode::ReadRequest;
         let asked: Vec<_> =
             headers(&sent).into_iter().enumerate().filter(confirms).map(|(at, _)| at).collect();
         assert_eq!(asked, [16, 21]);
@@ -471,7 +472,7 @@ fn requests_complete_when_the_peer_confirms_them() {
 #[test]
 fn a_write_with_immediate_is_two_messages_to_confirm() {
     for lower in LOWERS {
-        let mut ends = pair_of(|role| Config { confirm: true, ..config(lower, role) });
+        let mut ends = pair_of(|role| StreamConfig { confirm: true, ..config(lower, role) });
         ends[1].recv(0, &[]);
         let (to, stag) = (at(OPEN, 0), key(OPEN));
         ends[0].post(SendOp::WriteImm { to, stag, imm: 5 }, &[sge(LOCAL, 0, 8)]);

@@ -4,7 +4,7 @@ mod support;
 
 use support::{End, untagged};
 use support::{FOREIGN, LOCAL, OPEN, READABLE, at, config, exchange, key, pair, pair_of, sge};
-use weft_rdmap::{Config, Fault, Lower, Role, Stream, TxPort};
+use weft_rdmap::{LlpKind, RdmapStream, Role, StreamConfig, StreamFault, TxPort};
 use weft_verbs::mr::Bind;
 use weft_verbs::{Access, AsyncKind, SendFlags, SendOp, WcStatus};
 use weft_wire::ids::Msn;
@@ -29,7 +29,7 @@ fn a_request_with_bad_memory_fails_alone_and_ends_the_stream() {
         (ADD, sge(READABLE, 0, 8)),
     ];
     for (op, bad) in cases {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
         ends[0].post(op, &[bad]);
         ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
@@ -39,11 +39,11 @@ fn a_request_with_bad_memory_fails_alone_and_ends_the_stream() {
         assert_eq!(sent.len(), 2, "{op:?}");
         ends[1].receive(&sent[0]).unwrap();
         let told = ends[1].receive(&sent[1]);
-        assert_eq!(told, Err(Fault::Terminated(Terminate::bare(Code::RdmapCatastrophic))));
+        assert_eq!(told, Err(StreamFault::Terminated(Terminate::bare(Code::RdmapCatastrophic))));
         assert!(ends[0].raised().is_empty());
     }
     // Memory that is only read may be of any kind of its domain.
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     ends[0].post(WRITE, &[sge(READABLE, 0, 8)]);
     exchange(&mut ends);
     assert_eq!(ends[0].outcomes(), [(0, Success)]);
@@ -64,7 +64,7 @@ fn local_requests_that_fail_say_why() {
         (SendOp::BindMw(bind), WcStatus::MwBindErr),
     ];
     for (op, status) in cases {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].post(op, &[]);
         ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
         let sent = ends[0].transmit();
@@ -85,7 +85,7 @@ fn a_terminate_fails_the_request_that_it_quotes() {
         (SendOp::WriteImm { to: at(OPEN, 0), stag: 9, imm: 1 }, Code::LlpCrc, WcStatus::RemOpErr),
     ];
     for (op, code, status) in cases {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].holds_acks = true;
         let other = SendOp::Write { to: at(OPEN, 500), stag: key(OPEN) };
         ends[0].post(other, &[sge(LOCAL, 0, 8)]);
@@ -107,7 +107,7 @@ fn terminated(end: &mut End, terminate: &Terminate) -> Vec<(u64, WcStatus)> {
     let mut body = Vec::new();
     terminate.encode(&mut body);
     let ulpdu = untagged(Opcode::Terminate, (1, 0, true), &body);
-    assert!(matches!(end.receive(&ulpdu), Err(Fault::Terminated(_))));
+    assert!(matches!(end.receive(&ulpdu), Err(StreamFault::Terminated(_))));
     end.outcomes()
 }
 
@@ -129,14 +129,14 @@ fn a_terminate_without_a_quotation_is_about_the_oldest() {
     ];
     for (code, status) in codes {
         // A Read that waits for its answer rather than a Write that waits for nothing but TCP.
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].holds_acks = true;
         ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
         ends[0].post(READ, &[sge(LOCAL, 0, 8)]);
         ends[0].transmit();
         let found = terminated(&mut ends[0], &Terminate::bare(code));
         assert_eq!(found, [(0, WrFlushErr), (1, status)], "{code:?}");
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].holds_acks = true;
         ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
         ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
@@ -144,12 +144,12 @@ fn a_terminate_without_a_quotation_is_about_the_oldest() {
         let found = terminated(&mut ends[0], &Terminate::bare(code));
         assert_eq!(found, [(0, status), (1, WrFlushErr)], "{code:?}");
         // With nothing under way nothing fails.
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         assert_eq!(terminated(&mut ends[0], &Terminate::bare(code)), []);
     }
     // A misaligned Atomic is the application's mistake, whatever the code.
     for (to, status) in [(4, WcStatus::RemInvReqErr), (8, WcStatus::RemOpErr)] {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         let op = SendOp::CmpSwap { to: at(OPEN, to), stag: key(OPEN), compare: 0, swap: 1 };
         ends[0].post(op, &[sge(LOCAL, 0, 8)]);
         ends[0].transmit();
@@ -160,7 +160,7 @@ fn a_terminate_without_a_quotation_is_about_the_oldest() {
 
 #[test]
 fn the_code_of_a_terminate_is_in_the_completion() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     ends[0].holds_acks = true;
     ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
     ends[0].transmit();
@@ -172,8 +172,8 @@ fn the_code_of_a_terminate_is_in_the_completion() {
 
 #[test]
 fn other_ends_of_a_stream_fail_what_they_are_about() {
-    let after = |fault: Fault| {
-        let mut ends = pair(Lower::Mpa);
+    let after = |fault: StreamFault| {
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].holds_acks = true;
         ends[0].recv(9, &[]);
         for _ in 0..3 {
@@ -189,26 +189,26 @@ fn other_ends_of_a_stream_fail_what_they_are_about() {
         sends.chain([(9, WrFlushErr)]).collect::<Vec<(u64, WcStatus)>>()
     };
     let flushed = all([WrFlushErr; 3]);
-    assert_eq!(after(Fault::Closed), (flushed.clone(), vec![], 0));
+    assert_eq!(after(StreamFault::Closed), (flushed.clone(), vec![], 0));
     let gone = all([WcStatus::RetryExcErr, WrFlushErr, WrFlushErr]);
-    assert_eq!(after(Fault::Unreachable), (gone, vec![], 0));
+    assert_eq!(after(StreamFault::Unreachable), (gone, vec![], 0));
     let unready = all([WrFlushErr, WcStatus::RnrRetryExcErr, WrFlushErr]);
-    assert_eq!(after(Fault::NoReceive { seq: 1 }), (unready, vec![], 0));
+    assert_eq!(after(StreamFault::NoReceive { seq: 1 }), (unready, vec![], 0));
     let fatal = vec![AsyncKind::QpFatal];
-    assert_eq!(after(Fault::Lower(None)), (flushed.clone(), fatal.clone(), 0));
-    assert_eq!(after(Fault::Lower(Some(Code::LlpCrc))), (flushed, fatal, 1));
+    assert_eq!(after(StreamFault::Lower(None)), (flushed.clone(), fatal.clone(), 0));
+    assert_eq!(after(StreamFault::Lower(Some(Code::LlpCrc))), (flushed, fatal, 1));
 }
 
 #[test]
 fn the_first_fault_counts() {
-    let mut ends = pair(Lower::Mpa);
-    ends[0].stream.set_fault(Fault::Closed);
-    ends[0].stream.set_fault(Fault::Unreachable);
-    assert_eq!(ends[0].stream.take_fault(), Some(Fault::Closed));
+    let mut ends = pair(LlpKind::Mpa);
+    ends[0].stream.set_fault(StreamFault::Closed);
+    ends[0].stream.set_fault(StreamFault::Unreachable);
+    assert_eq!(ends[0].stream.take_fault(), Some(StreamFault::Closed));
     assert_eq!(ends[0].stream.take_fault(), None);
     let End { stream, qp, .. } = &mut ends[0];
-    stream.fail(qp, Fault::Lower(Some(Code::LlpCrc)));
-    stream.fail(qp, Fault::Lower(Some(Code::LlpFraming)));
+    stream.fail(qp, StreamFault::Lower(Some(Code::LlpCrc)));
+    stream.fail(qp, StreamFault::Lower(Some(Code::LlpFraming)));
     assert_eq!(ends[0].stream.reason(), Some(Code::LlpCrc));
     assert_eq!(ends[0].raised(), [AsyncKind::QpFatal]);
 }
@@ -218,14 +218,16 @@ fn the_first_fault_counts() {
 fn a_source_that_is_gone_before_its_answer_ends_the_stream() {
     let read = SendOp::Read { to: at(READABLE, 0), stag: key(READABLE) };
     for (op, region) in [(read, READABLE), (ADD, OPEN)] {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].post(op, &[sge(LOCAL, 0, 8)]);
         let sent = ends[0].transmit();
         ends[1].receive(&sent[0]).unwrap();
         ends[1].qp.regions().deregister(key(region)).unwrap();
         let sent = ends[1].transmit();
         assert_eq!(ends[1].raised(), [AsyncKind::QpAccessErr]);
-        let Err(Fault::Terminated(told)) = ends[0].receive(&sent[0]) else { panic!("no end") };
+        let Err(StreamFault::Terminated(told)) = ends[0].receive(&sent[0]) else {
+            panic!("no end")
+        };
         assert_eq!(told.code, Code::RdmapInvalidStag);
         assert_eq!(ends[0].outcomes(), [(0, WcStatus::RemAccessErr)]);
     }
@@ -234,14 +236,14 @@ fn a_source_that_is_gone_before_its_answer_ends_the_stream() {
 #[test]
 fn a_sink_that_is_gone_before_the_answer_fails_its_request() {
     for op in [READ, ADD] {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[0].post(op, &[sge(LOCAL, 0, 8)]);
         ends[0].post(READ, &[sge(OPEN, 0, 8)]);
         let sent = ends[0].transmit();
         ends[1].receive_all(&sent);
         let answers = ends[1].transmit();
         ends[0].qp.regions().deregister(key(LOCAL)).unwrap();
-        assert!(matches!(ends[0].receive(&answers[0]), Err(Fault::SinkGone { seq: 0, .. })));
+        assert!(matches!(ends[0].receive(&answers[0]), Err(StreamFault::SinkGone { seq: 0, .. })));
         assert_eq!(ends[0].outcomes(), [(0, LocProtErr), (1, WrFlushErr)]);
         assert!(ends[0].raised().is_empty());
     }
@@ -249,7 +251,7 @@ fn a_sink_that_is_gone_before_the_answer_fails_its_request() {
 
 #[test]
 fn memory_that_goes_while_a_message_is_cut_fails_its_request() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     ends[0].post(WRITE, &[sge(LOCAL, 0, 300)]);
     let regions = std::sync::Arc::clone(ends[0].qp.regions());
     let End { stream, qp, .. } = &mut ends[0];
@@ -267,7 +269,7 @@ fn memory_that_goes_while_a_message_is_cut_fails_its_request() {
 #[test]
 fn a_segment_that_cannot_be_gathered_again_ends_the_stream() {
     for op in [WRITE, SendOp::Send] {
-        let mut ends = pair(Lower::Shuttle);
+        let mut ends = pair(LlpKind::Shuttle);
         ends[0].holds_acks = true;
         ends[0].post(op, &[sge(LOCAL, 0, 8)]);
         ends[0].transmit();
@@ -279,9 +281,9 @@ fn a_segment_that_cannot_be_gathered_again_ends_the_stream() {
         let port = TxPort::new(stream, qp, qp.sq(), Some(&reader));
         port.gather(id, &mut weft_wire::llp::Gather::new());
         let fault = port.into_fault();
-        assert_eq!(fault, Some(Fault::Request { seq: 0, status: LocProtErr }));
+        assert_eq!(fault, Some(StreamFault::Request { seq: 0, status: LocProtErr }));
     }
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     ends[1].holds_acks = true;
     ends[0].post(READ, &[sge(LOCAL, 0, 8)]);
     let sent = ends[0].transmit();
@@ -295,12 +297,12 @@ fn a_segment_that_cannot_be_gathered_again_ends_the_stream() {
     let port = TxPort::new(stream, qp, qp.sq(), Some(&reader));
     assert!(port.may_change(id), "what the peer reads may change meanwhile");
     port.gather(id, &mut weft_wire::llp::Gather::new());
-    assert!(matches!(port.into_fault(), Some(Fault::SourceGone(_))));
+    assert!(matches!(port.into_fault(), Some(StreamFault::SourceGone(_))));
 }
 
 #[test]
 fn a_peer_without_a_receive_holds_back_what_needs_one() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     ends[0].holds_acks = true;
     for op in [SendOp::Send, SendOp::Send] {
         ends[0].post(op, &[sge(LOCAL, 0, 8)]);
@@ -328,7 +330,7 @@ fn a_peer_without_a_receive_holds_back_what_needs_one() {
 
 #[test]
 fn the_last_segment_acknowledged_completes_a_request() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     ends[0].holds_acks = true;
     ends[0].post(WRITE, &[sge(LOCAL, 0, 300)]);
     ends[0].post_with(WRITE, SendFlags::SIGNALED, &[sge(LOCAL, 0, 8)]);
@@ -346,14 +348,15 @@ fn the_last_segment_acknowledged_completes_a_request() {
 
 #[test]
 fn streams_say_what_they_are() {
-    for (lower, known) in [(Lower::Mpa, false), (Lower::Shuttle, true)] {
-        let stream = Stream::new(config(lower, Role::Initiator));
+    for (lower, known) in [(LlpKind::Mpa, false), (LlpKind::Shuttle, true)] {
+        let stream = RdmapStream::new(config(lower, Role::Initiator));
         assert_eq!((stream.heard(), stream.spoken()), (known, false));
         assert!(!stream.is_dead() && !stream.is_finished());
         assert_eq!((stream.reason(), stream.rnr(), stream.credit().0), (None, None, 0));
     }
     // Without depth there is nothing to confirm with, so nothing waits for it.
-    let mut ends = pair_of(|role| Config { confirm: true, ord: 0, ..config(Lower::Shuttle, role) });
+    let mut ends =
+        pair_of(|role| StreamConfig { confirm: true, ord: 0, ..config(LlpKind::Shuttle, role) });
     ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
     let sent = ends[0].transmit();
     assert_eq!((sent.len(), ends[0].outcomes()), (1, vec![(0, Success)]));

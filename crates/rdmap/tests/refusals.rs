@@ -6,7 +6,7 @@ mod support;
 use support::{
     End, FOREIGN, LOCAL, OPEN, READABLE, at, config, key, pair, queued, sge, tagged, untagged,
 };
-use weft_rdmap::{Fault, Lower, Role};
+use weft_rdmap::{LlpKind, Role, StreamFault};
 use weft_verbs::{AsyncKind, QpState, QpType, SendOp, WcStatus};
 use weft_wire::ids::{QN_SHARED, STag};
 use weft_wire::llp::Placed;
@@ -39,7 +39,7 @@ fn write(stag: u32, to: u64, len: usize) -> Vec<u8> {
 /// The Terminate that tells of it, if it was refused as the peer's fault.
 fn refused(end: &mut End, ulpdu: &[u8]) -> Terminate {
     let before = [OPEN, LOCAL, READABLE, FOREIGN].map(|region| end.bytes(region));
-    let Err(Fault::PeerMisbehaved { terminate, .. }) = end.receive(ulpdu) else {
+    let Err(StreamFault::PeerMisbehaved { terminate, .. }) = end.receive(ulpdu) else {
         panic!("not refused")
     };
     assert_eq!([OPEN, LOCAL, READABLE, FOREIGN].map(|region| end.bytes(region)), before);
@@ -109,7 +109,7 @@ fn what_is_refused_is_told_with_its_headers() {
     for (ulpdu, code, event) in
         segments.chain(malformed().into_iter().map(|(ulpdu, code)| (ulpdu, code, None)))
     {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[1].recv(5, &[sge(OPEN, 0, 16)]);
         let write = ends[1].post(SendOp::Write { to: 0, stag: 1 }, &[sge(LOCAL, 0, 8)]);
         let terminate = refused(&mut ends[1], &ulpdu);
@@ -138,7 +138,7 @@ fn what_is_refused_is_told_with_its_headers() {
         assert_eq!(sent[0][..18], queued(Opcode::Terminate, 2, 0, ONE, &[])[..]);
         assert!(ends[1].stream.is_finished() && ends[1].transmit().is_empty());
         let told = ends[0].receive(&sent[0]);
-        assert!(matches!(told, Err(Fault::Terminated(told)) if told.code == code));
+        assert!(matches!(told, Err(StreamFault::Terminated(told)) if told.code == code));
         assert_eq!(ends[0].raised(), [AsyncKind::QpFatal]);
         assert!(ends[0].transmit().is_empty(), "a Terminate is not answered");
     }
@@ -147,7 +147,7 @@ fn what_is_refused_is_told_with_its_headers() {
 #[test]
 fn over_shuttle_the_close_tells_it() {
     for (ulpdu, code, event) in protected() {
-        let mut ends = pair(Lower::Shuttle);
+        let mut ends = pair(LlpKind::Shuttle);
         assert_eq!(refused(&mut ends[1], &ulpdu).code, code);
         assert_eq!(ends[1].raised(), [event]);
         assert!(ends[1].stream.is_finished());
@@ -157,7 +157,7 @@ fn over_shuttle_the_close_tells_it() {
 
 #[test]
 fn what_touches_no_memory_needs_no_right() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     for ulpdu in [write(7, 1, 0), read(1, 7, 1, 0), read(2, key(OPEN), at(OPEN, 1016), 8)] {
         ends[1].receive(&ulpdu).unwrap();
     }
@@ -168,7 +168,7 @@ fn what_touches_no_memory_needs_no_right() {
 
 #[test]
 fn a_peer_has_no_more_requests_than_the_depth_rounded_up_and_one() {
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     for msn in 1..=5 {
         ends[1].receive(&read(msn, key(OPEN), at(OPEN, 0), 8)).unwrap();
     }
@@ -203,7 +203,7 @@ fn a_message_that_does_not_fit_fails_its_receive() {
         ),
     ];
     for (segments, code, status) in cases {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[1].recv(5, &[sge(OPEN, 0, 16)]);
         ends[1].recv(6, &[sge(OPEN, 0, 16)]);
         let (last, before) = segments.split_last().unwrap();
@@ -214,7 +214,7 @@ fn a_message_that_does_not_fit_fails_its_receive() {
     }
     // The memory of the receive is not this side's to write.
     for (region, code) in [(READABLE, WcStatus::LocProtErr), (FOREIGN, WcStatus::LocProtErr)] {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[1].recv(5, &[sge(region, 0, 16)]);
         let terminate = refused(&mut ends[1], &part(1, 0, true, 8));
         assert_eq!(terminate.code, Code::RdmapStreamCatastrophic);
@@ -222,7 +222,7 @@ fn a_message_that_does_not_fit_fails_its_receive() {
         assert_eq!(ends[1].raised(), [AsyncKind::QpFatal]);
     }
     // It fits exactly.
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     ends[1].recv(5, &[sge(OPEN, 0, 16)]);
     ends[1].receive_all(&[part(1, 0, false, 8), part(1, 8, false, 0), part(1, 8, true, 8)]);
     assert_eq!(ends[1].outcomes(), [(5, WcStatus::Success)]);
@@ -232,10 +232,10 @@ fn a_message_that_does_not_fit_fails_its_receive() {
 fn a_message_without_a_receive_waits_or_is_refused() {
     for opcode in [Opcode::Send, Opcode::Immediate] {
         let ulpdu = untagged(opcode, ONE, &[0; 8]);
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         assert_eq!(refused(&mut ends[1], &ulpdu).code, Code::UntaggedNoBuffer);
         assert_eq!(ends[1].raised(), [AsyncKind::QpReqErr]);
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[1].holds_unmatched = true;
         let before = ends[1].stream.stats();
         assert_eq!(ends[1].receive(&ulpdu), Ok(Placed::Held));
@@ -256,7 +256,7 @@ fn a_key_that_may_not_be_invalidated_ends_the_stream() {
         (1 << 20, Code::RdmapInvalidateFailed),
     ];
     for (stag, code) in cases {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[1].recv(5, &[]);
         let ulpdu = queued(Opcode::SendInvalidate, 0, stag, ONE, &[]);
         assert_eq!(refused(&mut ends[1], &ulpdu).code, code);
@@ -267,10 +267,10 @@ fn a_key_that_may_not_be_invalidated_ends_the_stream() {
 #[test]
 fn a_send_with_immediate_data_is_for_weft_alone() {
     let ulpdu = untagged(Opcode::SendImmediate, ONE, &[]);
-    let mut end = End::new(config(Lower::Mpa, Role::Responder));
+    let mut end = End::new(config(LlpKind::Mpa, Role::Responder));
     end.recv(5, &[]);
     assert_eq!(refused(&mut end, &ulpdu).code, Code::RdmapUnexpectedOpcode);
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     ends[1].recv(5, &[]);
     ends[1].receive(&ulpdu).unwrap();
 }
@@ -297,7 +297,7 @@ fn answers_that_nobody_asked_for_are_refused() {
         (old(1, 1), Code::RdmapUnexpectedOpcode),
     ];
     for (ulpdu, code) in cases {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
         ends[0].post(op, &[sge(LOCAL, 16, 8)]);
         ends[0].transmit();
@@ -310,14 +310,14 @@ fn answers_that_nobody_asked_for_are_refused() {
         (old(2, 1), Code::UntaggedInvalidMsn),
     ];
     for (ulpdu, code) in cases {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         let op = SendOp::FetchAdd { to: at(OPEN, 0), stag: key(OPEN), add: 1 };
         ends[0].post(op, &[sge(LOCAL, 16, 8)]);
         ends[0].transmit();
         assert_eq!(refused(&mut ends[0], &ulpdu).code, code);
     }
     // With nothing outstanding, none is expected.
-    let mut ends = pair(Lower::Mpa);
+    let mut ends = pair(LlpKind::Mpa);
     assert_eq!(refused(&mut ends[0], &answer(true, 0, 0, 0)).code, Code::RdmapUnexpectedOpcode);
 }
 
@@ -328,7 +328,7 @@ fn answers_continue_where_they_ended() {
     let answer =
         |last, stag, to, len: usize| tagged(Opcode::ReadResponse, last, stag, to, &vec![1; len]);
     let asked = |size| {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
         ends[0].post(op, &[sge(LOCAL, 16, size)]);
         ends[0].transmit();
@@ -356,7 +356,7 @@ fn answers_continue_where_they_ended() {
 #[test]
 fn queue_pairs_without_a_queue_take_no_messages() {
     for (kind, qn) in [(QpType::XrcSend, 0), (QpType::XrcSend, QN_SHARED)] {
-        let mut end = End::of_kind(config(Lower::Shuttle, Role::Responder), kind);
+        let mut end = End::of_kind(config(LlpKind::Shuttle, Role::Responder), kind);
         let ulpdu = queued(Opcode::Send, qn, 0, ONE, &[1]);
         assert_eq!(refused(&mut end, &ulpdu).code, Code::UntaggedInvalidQn);
     }
@@ -369,7 +369,7 @@ fn what_cannot_be_parsed_is_refused() {
     let mut rdmap = write(key(OPEN), at(OPEN, 0), 8);
     rdmap[1] ^= 0xc0;
     for ulpdu in [version, rdmap, vec![0xc1], untagged(Opcode::Send, ONE, &[])[..17].to_vec()] {
-        let mut ends = pair(Lower::Mpa);
+        let mut ends = pair(LlpKind::Mpa);
         ends[1].recv(5, &[]);
         refused(&mut ends[1], &ulpdu);
     }

@@ -5,7 +5,7 @@ mod support;
 
 use support::{End, LOCAL, OPEN, RECV, at, config, key, of_message, pair, queued, sge};
 use support::{tagged, untagged};
-use weft_rdmap::{Fault, Lower, Role};
+use weft_rdmap::{LlpKind, Role, StreamFault};
 use weft_verbs::{QpType, SendOp, WcStatus};
 use weft_wire::ids::QN_SHARED;
 use weft_wire::llp::Placed;
@@ -22,7 +22,7 @@ fn send(msn: u32, mo: u32, last: bool, bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_late_write_does_not_cover_a_later_one() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     let first = ends[1].frontier;
     // The third, then the first, then the second of three that overlap.
     ends[1].receive_at(first + 2, &write(false, 10, &[3; 10])).unwrap();
@@ -39,19 +39,19 @@ fn a_late_write_does_not_cover_a_later_one() {
 
 #[test]
 fn a_late_write_that_overlaps_is_checked_as_a_whole() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     let first = ends[1].frontier;
     ends[1].receive_at(first + 1, &write(false, 1000, &[3; 24])).unwrap();
     // Only what is covered by the later one lies within the region.
     let fault = ends[1].receive_at(first, &write(false, 1010, &[1; 30]));
-    assert!(matches!(fault, Err(Fault::PeerMisbehaved { .. })));
+    assert!(matches!(fault, Err(StreamFault::PeerMisbehaved { .. })));
     assert_eq!(ends[1].bytes_at(OPEN, 1000, 24), [3; 24]);
 }
 
 /// What is early is not judged: it may be right when its turn has come.
 #[test]
 fn a_fault_out_of_order_waits_for_its_turn() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     let first = ends[1].frontier;
     let before = ends[1].stream.stats();
     let bad = tagged(Opcode::Write, false, 1 << 20, 0, &[1; 4]);
@@ -65,7 +65,7 @@ fn a_fault_out_of_order_waits_for_its_turn() {
 
 #[test]
 fn parts_of_messages_find_their_receives_in_any_order() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     let first = ends[1].frontier;
     for wr_id in 0..3 {
         ends[1].recv(wr_id, &[sge(OPEN, 100 * wr_id, 30)]);
@@ -95,13 +95,13 @@ fn parts_of_messages_find_their_receives_in_any_order() {
     // What is missing within a message shows at its end.
     ends[1].recv(4, &[sge(OPEN, 0, 30)]);
     let fault = ends[1].receive(&send(4, 5, true, &[1; 5]));
-    assert!(matches!(fault, Err(Fault::PeerMisbehaved { terminate, .. })
+    assert!(matches!(fault, Err(StreamFault::PeerMisbehaved { terminate, .. })
         if terminate.code == Code::UntaggedInvalidMo));
 }
 
 #[test]
 fn a_part_whose_message_has_no_receive_yet_is_held() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     let first = ends[1].frontier;
     ends[1].recv(0, &[sge(OPEN, 0, 8)]);
     let early = send(2, 0, false, &[7; 4]);
@@ -116,13 +116,13 @@ fn a_part_whose_message_has_no_receive_yet_is_held() {
     assert_eq!(ends[1].outcomes(), [(0, WcStatus::Success), (1, WcStatus::Success)]);
     // The last of a message is of the next message, or it is a fault.
     let fault = ends[1].receive(&send(4, 0, true, &[]));
-    assert!(matches!(fault, Err(Fault::PeerMisbehaved { terminate, .. })
+    assert!(matches!(fault, Err(StreamFault::PeerMisbehaved { terminate, .. })
         if terminate.code == Code::UntaggedInvalidMsn));
 }
 
 #[test]
 fn answers_arrive_in_any_order_within_their_sinks() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
     ends[0].post(op, &[sge(LOCAL, 0, 300)]);
     ends[0].post(op, &[sge(LOCAL, 300, 100), sge(LOCAL, 500, 200)]);
@@ -165,13 +165,13 @@ fn an_answer_out_of_its_sink_is_refused() {
         tagged(Opcode::ReadResponse, true, key(OPEN), at(LOCAL, 16), &[1; 8]),
     ];
     for ulpdu in wrong {
-        let mut ends = pair(Lower::Shuttle);
+        let mut ends = pair(LlpKind::Shuttle);
         let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
         ends[0].post(op, &[sge(LOCAL, 16, 8)]);
         ends[0].transmit();
         let before = ends[0].bytes(LOCAL);
         let fault = ends[0].receive(&ulpdu);
-        assert!(matches!(fault, Err(Fault::PeerMisbehaved { terminate, .. })
+        assert!(matches!(fault, Err(StreamFault::PeerMisbehaved { terminate, .. })
             if terminate.code == Code::TaggedBounds));
         assert_eq!(ends[0].bytes(LOCAL), before);
         assert_eq!(ends[0].outcomes(), [(0, WcStatus::WrFlushErr)]);
@@ -180,12 +180,12 @@ fn an_answer_out_of_its_sink_is_refused() {
     let op = SendOp::Read { to: at(OPEN, 0), stag: key(OPEN) };
     let empty = tagged(Opcode::ReadResponse, true, 9, at(LOCAL, 0), &[]);
     for (size, fits) in [(0, true), (8, false)] {
-        let mut ends = pair(Lower::Shuttle);
+        let mut ends = pair(LlpKind::Shuttle);
         ends[0].post(op, &[sge(LOCAL, 0, size)]);
         ends[0].transmit();
         assert_eq!(ends[0].receive(&empty).is_ok(), fits);
     }
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     ends[0].post(op, &[sge(LOCAL, 16, 8)]);
     ends[0].transmit();
     let before = ends[0].stream.stats().octets_in;
@@ -197,7 +197,7 @@ fn an_answer_out_of_its_sink_is_refused() {
 /// An unreliable connection drops a message that has no receive, and goes on.
 #[test]
 fn without_a_receive_an_unreliable_message_is_dropped() {
-    let mut end = End::of_kind(config(Lower::Shuttle, Role::Responder), QpType::Uc);
+    let mut end = End::of_kind(config(LlpKind::Shuttle, Role::Responder), QpType::Uc);
     let first = end.frontier;
     // Not before its turn: a receive may come.
     assert_eq!(end.receive_at(first + 1, &send(1, 4, false, &[1; 4])), Ok(Placed::Held));
@@ -213,8 +213,8 @@ fn without_a_receive_an_unreliable_message_is_dropped() {
 
 #[test]
 fn a_reliable_queue_pair_knows_no_shared_queue() {
-    let mut ends = pair(Lower::Shuttle);
+    let mut ends = pair(LlpKind::Shuttle);
     let fault = ends[1].receive(&queued(Opcode::Send, QN_SHARED | 1, 0, (1, 0, true), &[]));
-    assert!(matches!(fault, Err(Fault::PeerMisbehaved { terminate, .. })
+    assert!(matches!(fault, Err(StreamFault::PeerMisbehaved { terminate, .. })
         if terminate.code == Code::UntaggedInvalidQn));
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use weft_os::clock;
 use weft_sync::{Condvar, Mutex, MutexGuard};
 
-struct State {
+struct GateState {
     at_work: bool,
     /// Threads that fork just now.
     forking: usize,
@@ -21,14 +21,14 @@ struct State {
 
 /// Where a thread holds no locks, and may be kept.
 pub(super) struct ForkGate {
-    state: Mutex<State>,
+    state: Mutex<GateState>,
     changed: Condvar,
 }
 
 impl ForkGate {
     /// That of a thread which begins with work.
     pub fn new() -> Self {
-        let state = State { at_work: true, forking: 0 };
+        let state = GateState { at_work: true, forking: 0 };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -68,7 +68,7 @@ impl ForkGate {
         self.changed.notify_all();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GateState> {
         self.state.lock()
     }
 }

@@ -1,9 +1,9 @@
 //! Background threads that wait for everybody: for descriptors to be ready, timers to be due, and
 //! leases to run out.
 //!
-//! A [`Source`] is whatever the reactor calls; it knows nothing of connections. Each source belongs
-//! to one of the threads, so that an application with many busy connections that sleeps until
-//! something happens uses more than one processor. The first thread starts with
+//! A [`Pollable`] is whatever the reactor calls; it knows nothing of connections. Each source
+//! belongs to one of the threads, so that an application with many busy connections that sleeps
+//! until something happens uses more than one processor. The first thread starts with
 //! [`Reactor::start`], which fails if it cannot; those beyond start with the first source that is
 //! theirs, and the first does their work if they cannot. They end with the [`Reactor`].
 //!
@@ -39,16 +39,16 @@ use weft_os::random;
 use weft_sync::TryOnceLock;
 
 use self::fork_gate::ForkGate;
-pub use self::source::{Interest, Leased, Readiness, Source, Token};
-use self::source::{Registered, Sources};
-use self::worker::{Operation, WAKE_TOKEN, Worker};
+pub use self::source::{Interest, Leased, Pollable, Readiness, Token};
+use self::source::{RegisteredSource, Sources};
+use self::worker::{EpollOperation, WAKE_TOKEN, Worker};
 
 /// Threads that a reactor can have.
 pub const THREADS_MAX: usize = 16;
 
 /// How a reactor is set up.
 #[derive(Clone, Copy, Debug)]
-pub struct Setup {
+pub struct ReactorSetup {
     /// Threads, at least one and at most [`THREADS_MAX`].
     pub threads: usize,
     /// Which of the reactors in a line of forks it is: no token of another one names anything here.
@@ -57,7 +57,7 @@ pub struct Setup {
     pub at_thread_start: Option<fn()>,
 }
 
-impl Default for Setup {
+impl Default for ReactorSetup {
     fn default() -> Self {
         Self { threads: 1, generation: 0, at_thread_start: None }
     }
@@ -65,7 +65,7 @@ impl Default for Setup {
 
 /// The background threads and what they watch.
 pub struct Reactor {
-    setup: Setup,
+    setup: ReactorSetup,
     first: TryOnceLock<Arc<Worker>>,
     /// Those beyond the first; none for one that the system had no means for.
     others: [OnceLock<Option<Arc<Worker>>>; THREADS_MAX - 1],
@@ -75,10 +75,10 @@ pub struct Reactor {
 
 impl Reactor {
     /// A reactor whose threads have yet to start.
-    pub fn new(setup: Setup) -> Self {
+    pub fn new(setup: ReactorSetup) -> Self {
         let threads = setup.threads.clamp(1, THREADS_MAX);
         Self {
-            setup: Setup { threads, ..setup },
+            setup: ReactorSetup { threads, ..setup },
             first: TryOnceLock::new(),
             others: [const { OnceLock::new() }; THREADS_MAX - 1],
             sources: Arc::default(),
@@ -139,12 +139,12 @@ impl Reactor {
     }
 
     /// Watches `fd` for `source`, which is kept alive until [`Reactor::remove`].
-    pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, source: Arc<dyn Source>) -> Token {
+    pub fn add(&self, fd: BorrowedFd<'_>, interest: Interest, source: Arc<dyn Pollable>) -> Token {
         let token = self.next_token.fetch_add(1, Ordering::Relaxed);
         let (fd, worker) = (fd.as_raw_fd(), self.worker(source.number()));
-        self.sources.insert(token, Registered { fd, source });
+        self.sources.insert(token, RegisteredSource { fd, source });
         if let Some(worker) = worker {
-            worker.control(Operation::Add, fd, interest, token);
+            worker.control(EpollOperation::Add, fd, interest, token);
         }
         Token(token)
     }
@@ -155,23 +155,23 @@ impl Reactor {
         if let Some((fd, number)) = found
             && let Some(worker) = self.worker(number)
         {
-            worker.control(Operation::Modify, fd, interest, token.0);
+            worker.control(EpollOperation::Modify, fd, interest, token.0);
         }
     }
 
     /// Stops watching. Call it before the descriptor is closed.
     pub fn remove(&self, token: Token) {
         let removed = self.sources.remove(token.0);
-        if let Some(Registered { fd, source }) = removed
+        if let Some(RegisteredSource { fd, source }) = removed
             && let Some(worker) = self.worker(source.number())
         {
-            worker.control(Operation::Remove, fd, Interest::NONE, token.0);
+            worker.control(EpollOperation::Remove, fd, Interest::NONE, token.0);
         }
     }
 
     /// Calls `source.timeout` at `deadline`, if it still exists then. It cannot be cancelled; the
     /// source looks whether something is due.
-    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Source>) {
+    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Pollable>) {
         if let Some(number) = source.upgrade().map(|source| source.number())
             && let Some(worker) = self.worker(number)
         {
@@ -187,7 +187,7 @@ impl Reactor {
     }
 
     /// Every source that is watched, for who ends the process.
-    pub fn all(&self) -> Vec<Arc<dyn Source>> {
+    pub fn all(&self) -> Vec<Arc<dyn Pollable>> {
         self.sources.all()
     }
 }
@@ -212,7 +212,7 @@ mod tests {
         called: Arc<Barrier>,
     }
 
-    impl Source for Numbered {
+    impl Pollable for Numbered {
         fn ready(&self, _: Readiness) {}
 
         fn timeout(&self, _: Instant) {
@@ -224,10 +224,10 @@ mod tests {
         }
     }
 
-    fn numbered(count: usize, called: &Arc<Barrier>) -> Vec<Arc<dyn Source>> {
+    fn numbered(count: usize, called: &Arc<Barrier>) -> Vec<Arc<dyn Pollable>> {
         let source = |number| {
             let called = Arc::clone(called);
-            Arc::new(Numbered { number, called }) as Arc<dyn Source>
+            Arc::new(Numbered { number, called }) as Arc<dyn Pollable>
         };
         (0..count).map(source).collect()
     }
@@ -236,7 +236,7 @@ mod tests {
     fn sources_with_other_numbers_have_other_threads_at_the_same_time() {
         let count = 3;
         let called = Arc::new(Barrier::new(count + 1));
-        let reactor = Reactor::new(Setup { threads: count, ..Setup::default() });
+        let reactor = Reactor::new(ReactorSetup { threads: count, ..ReactorSetup::default() });
         let sources = numbered(count, &called);
         for source in &sources {
             reactor.set_timer(clock::now(), Arc::downgrade(source));
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn its_threads_end_with_it() {
         let called = Arc::new(Barrier::new(2));
-        let reactor = Reactor::new(Setup::default());
+        let reactor = Reactor::new(ReactorSetup::default());
         let sources = numbered(1, &called);
         reactor.set_timer(clock::now(), Arc::downgrade(&sources[0]));
         called.wait();

@@ -44,7 +44,7 @@ pub struct Readiness {
 }
 
 /// Something that the reactor calls. No lock of the reactor is held meanwhile.
-pub trait Source: Send + Sync {
+pub trait Pollable: Send + Sync {
     /// Its descriptor is ready.
     fn ready(&self, readiness: Readiness);
     /// A timer set with [`crate::Reactor::set_timer`] is due.
@@ -69,30 +69,30 @@ pub trait Leased: Send + Sync {
 pub struct Token(pub(crate) u64);
 
 /// A source and the descriptor that is watched for it.
-pub(crate) struct Registered {
+pub(crate) struct RegisteredSource {
     pub fd: RawFd,
-    pub source: Arc<dyn Source>,
+    pub source: Arc<dyn Pollable>,
 }
 
 /// What is watched, by token.
 #[derive(Default)]
-pub(crate) struct Sources(Mutex<HashMap<u64, Registered>>);
+pub(crate) struct Sources(Mutex<HashMap<u64, RegisteredSource>>);
 
 impl Sources {
-    pub fn insert(&self, token: u64, registered: Registered) {
+    pub fn insert(&self, token: u64, registered: RegisteredSource) {
         self.0.lock().insert(token, registered);
     }
 
-    pub fn remove(&self, token: u64) -> Option<Registered> {
+    pub fn remove(&self, token: u64) -> Option<RegisteredSource> {
         self.0.lock().remove(&token)
     }
 
     /// What `look` finds of a source, if it is watched.
-    pub fn find<T>(&self, token: u64, look: impl FnOnce(&Registered) -> T) -> Option<T> {
+    pub fn find<T>(&self, token: u64, look: impl FnOnce(&RegisteredSource) -> T) -> Option<T> {
         self.0.lock().get(&token).map(look)
     }
 
-    pub fn all(&self) -> Vec<Arc<dyn Source>> {
+    pub fn all(&self) -> Vec<Arc<dyn Pollable>> {
         self.0.lock().values().map(|r| Arc::clone(&r.source)).collect()
     }
 }

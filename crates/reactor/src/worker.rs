@@ -16,7 +16,7 @@ use weft_os::{clock, sys, thread};
 use weft_sync::Mutex;
 
 use crate::fork_gate::ForkGate;
-use crate::source::{Interest, Leased, Readiness, Source, Sources};
+use crate::source::{Interest, Leased, Pollable, Readiness, Sources};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 64;
@@ -32,14 +32,14 @@ const PRUNE_FROM: usize = 64;
 
 #[derive(Default)]
 struct Timers {
-    queue: BTreeMap<(Instant, u64), Weak<dyn Source>>,
+    queue: BTreeMap<(Instant, u64), Weak<dyn Pollable>>,
     next: u64,
     /// How many there are when those of sources that are no more are dropped.
     prune_at: usize,
 }
 
 impl Timers {
-    fn insert(&mut self, deadline: Instant, source: Weak<dyn Source>) {
+    fn insert(&mut self, deadline: Instant, source: Weak<dyn Pollable>) {
         // A weak reference keeps the memory of its source, and timers of connections are minutes
         // away.
         if self.queue.len() >= self.prune_at.max(PRUNE_FROM) {
@@ -58,13 +58,13 @@ thread_local! {
 
 /// What is done to the list of watched descriptors.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Operation {
+pub(super) enum EpollOperation {
     Add,
     Modify,
     Remove,
 }
 
-impl Operation {
+impl EpollOperation {
     fn code(self) -> libc::c_int {
         match self {
             Self::Add => libc::EPOLL_CTL_ADD,
@@ -122,12 +122,12 @@ impl Worker {
 
     /// Adds, changes or removes what is watched of `fd`. A descriptor that epoll
     /// refuses is never ready; the timers of its owner end it.
-    pub fn control(&self, operation: Operation, fd: RawFd, interest: Interest, token: u64) {
+    pub fn control(&self, operation: EpollOperation, fd: RawFd, interest: Interest, token: u64) {
         let _ = sys::epoll_ctl(self.epoll.as_fd(), operation.code(), fd, interest.bits(), token);
     }
 
     /// Calls `source` at `deadline`.
-    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Source>) {
+    pub fn set_timer(&self, deadline: Instant, source: Weak<dyn Pollable>) {
         let mut timers = self.timers.lock();
         let first = timers.queue.first_key_value().map(|(key, _)| key.0);
         timers.insert(deadline, source);
@@ -255,7 +255,7 @@ mod tests {
 
     struct Nobody;
 
-    impl Source for Nobody {
+    impl Pollable for Nobody {
         fn ready(&self, _: Readiness) {}
         fn timeout(&self, _: Instant) {}
     }
@@ -263,10 +263,10 @@ mod tests {
     #[test]
     fn timers_of_sources_that_are_no_more_do_not_gather() {
         let (mut timers, later) = (Timers::default(), clock::now() + Duration::from_secs(60));
-        let stays: Vec<Arc<dyn Source>> = (0..100).map(|_| Arc::new(Nobody) as _).collect();
+        let stays: Vec<Arc<dyn Pollable>> = (0..100).map(|_| Arc::new(Nobody) as _).collect();
         stays.iter().for_each(|source| timers.insert(later, Arc::downgrade(source)));
         for _ in 0..100_000 {
-            let gone: Arc<dyn Source> = Arc::new(Nobody);
+            let gone: Arc<dyn Pollable> = Arc::new(Nobody);
             timers.insert(later, Arc::downgrade(&gone));
         }
         assert!(timers.queue.len() <= 4 * stays.len(), "{} timers", timers.queue.len());

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
-use weft_rnic::{Batch, Conn, Device, Input, MpaLink, MpaQp, WhenClosed, Written};
+use weft_rnic::{Batch, Conn, Input, MpaLink, MpaQp, RdmaDevice, WhenClosed, Written};
 use weft_verbs::mr::{Backing, RegionSpec};
 use weft_verbs::{
     Access, AsyncQueue, Cq, QpCap, QpInit, QpState, QpType, SendFlags, SendOp, SendWr, Sge, Wake,
@@ -20,17 +20,17 @@ impl Wake for Silent {
 }
 
 /// A device with a queue pair, and a region over `memory`, whose first byte has address 0.
-struct Side {
-    device: Device,
+struct MemoryEnd {
+    device: RdmaDevice,
     cq: Arc<Cq>,
     conn: Conn,
     key: u32,
 }
 
-impl Side {
-    fn new(role: Role, memory: &[AtomicU64], access: Access) -> Self {
+impl MemoryEnd {
+    fn new(role: MpaRole, memory: &[AtomicU64], access: Access) -> Self {
         // Keys are to be drawn at random; these are the same each time.
-        let device = Device::new(&weft_verbs::limits::IWARP, Box::new(|| 0x0bad_cafe));
+        let device = RdmaDevice::new(&weft_verbs::limits::IWARP, Box::new(|| 0x0bad_cafe));
         let (pd, events) = (device.alloc_pd(), AsyncQueue::new(Box::new(Silent)));
         let cq = Arc::new(Cq::new(16, None, Arc::clone(&events), 0));
         let (addr, len) = (memory.as_ptr() as u64, size_of_val(memory) as u64);
@@ -86,8 +86,9 @@ fn main() {
     // Atomic, since the peer writes it while this side may look.
     let source = [AtomicU64::new(u64::from_ne_bytes(*b"one byte"))];
     let sink = [AtomicU64::new(0)];
-    let mut near = Side::new(Role::Initiator, &source, Access::empty());
-    let mut far = Side::new(Role::Responder, &sink, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+    let mut near = MemoryEnd::new(MpaRole::Initiator, &source, Access::empty());
+    let mut far =
+        MemoryEnd::new(MpaRole::Responder, &sink, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
 
     // RDMAP (RFC 5040): a work request names a buffer of the peer by its key (STag) and offset.
     let sges = &[Sge { addr: 0, length: 8, lkey: near.key }];

@@ -32,13 +32,13 @@ pub enum Written {
 
 /// Frames, and how much of them is written.
 #[derive(Default)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingFrames {
     pub gather: Gather,
     written: usize,
     generation: u64,
 }
 
-impl Outgoing {
+impl OutgoingFrames {
     pub fn batch(&self) -> Batch<'_> {
         Batch { route: None, gather: &self.gather, lengths: &[], written: self.written }
     }
@@ -108,7 +108,7 @@ impl Outgoing {
 
 /// Datagrams that leave together.
 #[derive(Default)]
-pub(crate) struct Burst {
+pub(crate) struct DatagramBurst {
     pub transmit: weft_shuttle::Transmit,
     /// Datagrams and octets that are written.
     written: (usize, usize),
@@ -116,7 +116,7 @@ pub(crate) struct Burst {
     waiting: Option<u64>,
 }
 
-impl Burst {
+impl DatagramBurst {
     pub fn batch(&self) -> Batch<'_> {
         let weft_shuttle::Transmit { gather, route, .. } = &self.transmit;
         let (route, lengths, written) = (route.as_ref(), self.lengths(), self.written.1);

@@ -9,8 +9,8 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use weft_rdmap::Stats;
-pub use weft_shuttle::End;
+use weft_rdmap::StreamStats;
+pub use weft_shuttle::ConnectionEnd;
 use weft_shuttle::{Route, Unopened};
 use weft_verbs::Qp;
 use weft_wire::capability::Capabilities;
@@ -89,13 +89,13 @@ pub struct Established {
 
 /// What has come about on a connection.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum ConnEvent {
     /// Both ends know of the connection. Of datagrams and loopback there is none.
     Established(Established),
     /// The connection is over, or never came to be. Comes once.
     Ended {
         /// How.
-        end: End,
+        end: ConnectionEnd,
         /// What the peer said, if it refused.
         private_data: Vec<u8>,
     },
@@ -203,7 +203,7 @@ impl Conn {
     }
 
     /// The next of what has come about.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ConnEvent> {
         match self {
             Self::Mpa(mpa) => mpa.poll_event(),
             Self::Shuttle(shuttle) => shuttle.poll_event(),
@@ -223,7 +223,7 @@ impl Conn {
     }
 
     /// Counters.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> StreamStats {
         match self {
             Self::Mpa(mpa) => mpa.stats(),
             Self::Shuttle(shuttle) => shuttle.stats(),

@@ -13,25 +13,25 @@ use weft_verbs::{AsyncQueue, Limits, Misuse, Pd, Qp, QpInit, RegionTable};
 pub type Entropy = Box<dyn Fn() -> u32 + Send + Sync>;
 
 /// A device: one table of regions, and names that are unique within it.
-pub struct Device {
+pub struct RdmaDevice {
     limits: &'static Limits,
     regions: Arc<RegionTable>,
     memory: Arc<Budget>,
-    qp_numbers: Numbers,
-    srq_numbers: Numbers,
+    qp_numbers: NumberPool,
+    srq_numbers: NumberPool,
     next_pd: AtomicU32,
     entropy: Entropy,
 }
 
-impl Device {
+impl RdmaDevice {
     /// A device that draws its keys and numbers from `entropy`.
     pub fn new(limits: &'static Limits, entropy: Entropy) -> Self {
         Self {
             limits,
             regions: Arc::new(RegionTable::new()),
             memory: Budget::new(limits.max_dm_octets),
-            qp_numbers: Numbers::up_to(limits.max_qp),
-            srq_numbers: Numbers::up_to(limits.max_srq),
+            qp_numbers: NumberPool::up_to(limits.max_qp),
+            srq_numbers: NumberPool::up_to(limits.max_srq),
             next_pd: AtomicU32::new(1),
             entropy,
         }
@@ -111,12 +111,12 @@ impl Device {
 }
 
 /// Numbers of 24 bits that are unique within a device.
-struct Numbers {
+struct NumberPool {
     taken: Mutex<HashSet<u32>>,
     max: u32,
 }
 
-impl Numbers {
+impl NumberPool {
     fn up_to(max: u32) -> Self {
         Self { taken: Mutex::default(), max }
     }

@@ -1,8 +1,8 @@
 //! The software RNIC, sans-IO: the objects of a device, and queue pairs bound to a lower layer.
 //!
-//! A [`Device`] owns the names: keys, queue pair numbers, protection domains. A [`Conn`] is a queue
-//! pair bound to what carries it: bytes in, bytes out, events, and the time when it wants to be
-//! called again, in nanoseconds of one clock. It is an [`MpaQp`] over TCP, a [`ShuttleQp`] or a
+//! A [`RdmaDevice`] owns the names: keys, queue pair numbers, protection domains. A [`Conn`] is a
+//! queue pair bound to what carries it: bytes in, bytes out, events, and the time when it wants to
+//! be called again, in nanoseconds of one clock. It is an [`MpaQp`] over TCP, a [`ShuttleQp`] or a
 //! [`UdQp`] over UDP, or a [`LoopbackQp`].
 //!
 //! Invariant: a queue pair fails once. From then on it places nothing, every posted request is
@@ -34,8 +34,10 @@ mod shuttle_qp;
 mod ud_qp;
 
 pub use batch::{Batch, Written};
-pub use conn::{Conn, DroppedDatagram, End, Established, Event, Input, Sending, WhenClosed};
-pub use device::Device;
+pub use conn::{
+    Conn, ConnEvent, ConnectionEnd, DroppedDatagram, Established, Input, Sending, WhenClosed,
+};
+pub use device::RdmaDevice;
 pub use loopback::LoopbackQp;
 pub use mpa_qp::{MpaLink, MpaQp};
 pub use rnr::RetryLimits;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
-use weft_shuttle::End;
+use weft_rdmap::{self as rdmap, RxPort, StreamFault, TxPort};
+use weft_shuttle::ConnectionEnd;
 use weft_verbs::Qp;
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::llp::{Gather, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource};
 
-use crate::conn::Event;
+use crate::conn::ConnEvent;
 
 /// Octets of a segment.
 const SEGMENT_OCTETS: u16 = 32_000;
@@ -17,7 +17,7 @@ const SEGMENT_OCTETS: u16 = 32_000;
 /// were posted.
 pub struct LoopbackQp {
     qp: Arc<Qp>,
-    rdmap: rdmap::Stream,
+    rdmap: rdmap::RdmapStream,
     /// Requests of its own that it serves at once.
     ird: u16,
     /// Segments that have come back.
@@ -35,9 +35,9 @@ impl LoopbackQp {
     /// The queue pair serves `ird` Reads and Atomics at once.
     pub fn new(qp: Arc<Qp>, ird: u16) -> Self {
         let role = rdmap::Role::Initiator;
-        let (lower, rtr, ord, confirm) = (rdmap::Lower::Shuttle, None, ird, false);
-        let config = rdmap::Config { lower, role, rtr, ird, ord, confirm };
-        let (rdmap, octets) = (rdmap::Stream::new(config), Vec::new());
+        let (lower, rtr, ord, confirm) = (rdmap::LlpKind::Shuttle, None, ird, false);
+        let config = rdmap::StreamConfig { lower, role, rtr, ird, ord, confirm };
+        let (rdmap, octets) = (rdmap::RdmapStream::new(config), Vec::new());
         Self { qp, rdmap, ird, placed: 0, segment: None, octets, held: false, told: false }
     }
 
@@ -47,7 +47,7 @@ impl LoopbackQp {
     }
 
     /// Counters.
-    pub fn stats(&self) -> rdmap::Stats {
+    pub fn stats(&self) -> rdmap::StreamStats {
         self.rdmap.stats()
     }
 
@@ -90,9 +90,9 @@ impl LoopbackQp {
     }
 
     /// That it has ended; told once.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ConnEvent> {
         let ended = self.is_dead() && !std::mem::replace(&mut self.told, true);
-        ended.then(|| Event::Ended { end: End::Local, private_data: Vec::new() })
+        ended.then(|| ConnEvent::Ended { end: ConnectionEnd::Local, private_data: Vec::new() })
     }
 
     /// Gathers the next segment; `false` if there is none.
@@ -143,13 +143,15 @@ impl LoopbackQp {
 
     /// Ends it: what is posted is flushed.
     pub fn close(&mut self) {
-        self.fail(Fault::Closed);
+        self.fail(StreamFault::Closed);
     }
 
     /// The request that broke a rule is one of its own, and ends as a peer's word would have it.
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: StreamFault) {
         let fault = match fault {
-            Fault::PeerMisbehaved { terminate, receive: None } => Fault::Terminated(terminate),
+            StreamFault::PeerMisbehaved { terminate, receive: None } => {
+                StreamFault::Terminated(terminate)
+            }
             fault => fault,
         };
         (self.segment, self.held) = (None, false);

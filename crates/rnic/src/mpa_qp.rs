@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use weft_mpa::{Agreed, Role, RxFault};
-use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
+use weft_mpa::{Agreed, MpaRole, RxFault};
+use weft_rdmap::{self as rdmap, RxPort, StreamFault, TxPort};
 use weft_verbs::{Qp, QpState};
 use weft_wire::capability::Capabilities;
 
-use crate::batch::{Batch, Outgoing, Written};
-use crate::conn::{End, Established, Event, Sending, WhenClosed};
+use crate::batch::{Batch, OutgoingFrames, Written};
+use crate::conn::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
 
 /// Batches written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 8;
@@ -27,7 +27,7 @@ const SPEAK_AFTER_NS: u64 = 100_000_000;
 /// The connection as its set-up left it.
 pub struct MpaLink<'a> {
     /// Which side this is.
-    pub role: Role,
+    pub role: MpaRole,
     /// What was agreed.
     pub agreed: &'a Agreed,
     /// Octets that the path carries in one TCP segment.
@@ -55,9 +55,9 @@ enum Told {
 /// [`MpaQp::poll_event`] and [`MpaQp::poll_timeout`]. Times are nanoseconds of one clock.
 pub struct MpaQp {
     qp: Arc<Qp>,
-    mpa: weft_mpa::Stream,
-    rdmap: rdmap::Stream,
-    out: Outgoing,
+    mpa: weft_mpa::MpaStream,
+    rdmap: rdmap::RdmapStream,
+    out: OutgoingFrames,
     nudge_at_ns: Option<u64>,
     speak_at_ns: Option<u64>,
     decide_at_ns: Option<u64>,
@@ -75,7 +75,7 @@ pub struct MpaQp {
     depths: (u16, u16),
     told: Told,
     /// Who has ended it, if that is known: else this side.
-    end: End,
+    end: ConnectionEnd,
     /// A frame was cut off in the middle: nothing can follow it.
     broken: bool,
 }
@@ -84,17 +84,17 @@ impl MpaQp {
     /// Binds `qp` to `link` and makes it ready to send.
     pub fn new(qp: Arc<Qp>, link: &MpaLink<'_>, now_ns: u64) -> Self {
         let agreed = link.agreed;
-        let mut mpa = weft_mpa::Stream::new(link.role, agreed);
+        let mut mpa = weft_mpa::MpaStream::new(link.role, agreed);
         mpa.set_emss(link.emss);
-        let config = rdmap::Config {
-            lower: rdmap::Lower::Mpa,
+        let config = rdmap::StreamConfig {
+            lower: rdmap::LlpKind::Mpa,
             role: match link.role {
-                Role::Initiator => rdmap::Role::Initiator,
-                Role::Responder => rdmap::Role::Responder,
+                MpaRole::Initiator => rdmap::Role::Initiator,
+                MpaRole::Responder => rdmap::Role::Responder,
             },
             rtr: agreed.rtr.map(|rtr| match rtr {
-                weft_mpa::Rtr::Write => rdmap::Rtr::Write,
-                weft_mpa::Rtr::Read => rdmap::Rtr::Read,
+                weft_mpa::Rtr::Write => rdmap::RtrMessage::Write,
+                weft_mpa::Rtr::Read => rdmap::RtrMessage::Read,
             }),
             ird: agreed.ird,
             ord: agreed.ord,
@@ -105,12 +105,12 @@ impl MpaQp {
             attrs.max_dest_rd_atomic = agreed.ird.min(255) as u8;
         });
         qp.enter(QpState::Rts);
-        let initiator = link.role == Role::Initiator;
+        let initiator = link.role == MpaRole::Initiator;
         Self {
             qp,
             mpa,
-            rdmap: rdmap::Stream::new(config),
-            out: Outgoing::default(),
+            rdmap: rdmap::RdmapStream::new(config),
+            out: OutgoingFrames::default(),
             nudge_at_ns: initiator.then(|| now_ns + NUDGE_AFTER_NS),
             speak_at_ns: (!initiator && agreed.rtr.is_none()).then(|| now_ns + SPEAK_AFTER_NS),
             decide_at_ns: initiator.then(|| now_ns + DECIDE_AFTER_NS),
@@ -123,7 +123,7 @@ impl MpaQp {
             awaits_peer: !initiator && agreed.rtr.is_some(),
             depths: (agreed.ord, agreed.ird),
             told: Told::Nothing,
-            end: End::Local,
+            end: ConnectionEnd::Local,
             broken: false,
         }
     }
@@ -161,7 +161,7 @@ impl MpaQp {
     }
 
     /// Counters.
-    pub fn stats(&self) -> rdmap::Stats {
+    pub fn stats(&self) -> rdmap::StreamStats {
         self.rdmap.stats()
     }
 
@@ -202,10 +202,10 @@ impl MpaQp {
                 port.into_fault()
             } else {
                 drop(sq);
-                (!self.out.is_current(&regions)).then_some(Fault::Closed)
+                (!self.out.is_current(&regions)).then_some(StreamFault::Closed)
             };
             // The regions stay in place until the kernel has copied what it takes.
-            let nothing = self.out.is_drained() || fault == Some(Fault::Closed);
+            let nothing = self.out.is_drained() || fault == Some(StreamFault::Closed);
             let written = match regions.found_gone() {
                 true => Written::Gone,
                 false if nothing => Written::Octets(0),
@@ -231,7 +231,7 @@ impl MpaQp {
 
     /// Memory that is to be sent is not there: why the stream ends. Nothing of it leaves, nor of
     /// what follows it.
-    fn handle_gone(&mut self) -> Fault {
+    fn handle_gone(&mut self) -> StreamFault {
         self.out.clear();
         self.broken = !self.mpa.forget_unsent();
         let (sq, regions) = (self.qp.sq(), self.qp.regions().reader());
@@ -280,7 +280,7 @@ impl MpaQp {
             }
             Err(fault) => {
                 self.fail(match fault {
-                    RxFault::Mpa(error) => Fault::Lower(Some(error.terminate_code())),
+                    RxFault::Mpa(error) => StreamFault::Lower(Some(error.terminate_code())),
                     RxFault::Sink(fault) => fault,
                 });
                 bytes.len()
@@ -291,22 +291,22 @@ impl MpaQp {
     /// Ends the stream without a word to the peer but what is framed already; the queue pair
     /// fails. For a disconnect by this side, or after the connection broke.
     pub fn close(&mut self) {
-        self.fail(Fault::Closed);
+        self.fail(StreamFault::Closed);
     }
 
     /// The peer has ended the connection. A queue pair that stays as it is fails once it has a
     /// request: to be called again whenever something was posted.
     pub fn handle_closed(&mut self) {
-        self.end = End::Peer(0);
+        self.end = ConnectionEnd::Peer(0);
         let idle = self.qp.sq().is_idle();
         match self.when_closed {
-            WhenClosed::Fail => self.fail(Fault::Closed),
+            WhenClosed::Fail => self.fail(StreamFault::Closed),
             WhenClosed::Stay if idle => {}
-            WhenClosed::Stay => self.fail(Fault::Unreachable),
+            WhenClosed::Stay => self.fail(StreamFault::Unreachable),
         }
     }
 
-    fn fail(&mut self, fault: Fault) {
+    fn fail(&mut self, fault: StreamFault) {
         if self.rdmap.is_dead() {
             return;
         }
@@ -343,19 +343,19 @@ impl MpaQp {
     }
 
     /// What has come about: that the connection is established, then that it has ended.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ConnEvent> {
         let established = !self.awaits_peer || self.rdmap.heard();
         let event = match self.told {
             Told::Nothing if established => {
                 let (ord, ird) = self.depths;
-                Event::Established(Established { private_data: Vec::new(), ord, ird })
+                ConnEvent::Established(Established { private_data: Vec::new(), ord, ird })
             }
             Told::Nothing | Told::Established if self.rdmap.is_dead() => {
-                Event::Ended { end: self.end, private_data: Vec::new() }
+                ConnEvent::Ended { end: self.end, private_data: Vec::new() }
             }
             _ => return None,
         };
-        let ended = matches!(event, Event::Ended { .. });
+        let ended = matches!(event, ConnEvent::Ended { .. });
         self.told = if ended { Told::Ended } else { Told::Established };
         Some(event)
     }
@@ -385,7 +385,7 @@ impl MpaQp {
             self.rdmap.assume_plain();
         }
         if due(&mut self.stalled_at_ns) {
-            self.fail(Fault::Lower(None));
+            self.fail(StreamFault::Lower(None));
         }
     }
 }

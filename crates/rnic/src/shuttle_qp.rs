@@ -3,18 +3,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_rdmap::{self as rdmap, Fault, RxPort, TxPort};
+use weft_rdmap::{self as rdmap, RxPort, StreamFault, TxPort};
 use weft_shuttle as shuttle;
 use weft_shuttle::cc::Rtt;
-use weft_shuttle::{Config, Connection, Credit, End, Identity, Misuse, Request, Route, TimeWait};
+use weft_shuttle::{
+    ConnectionEnd, Credit, Identity, PeerRequest, Route, ShuttleConfig, ShuttleConnection,
+    ShuttleMisuse, TimeWait,
+};
 use weft_verbs::mr::RegionReader;
 use weft_verbs::{Qp, QpState, QpType, WcStatus};
 use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::{PathId, StreamId};
 use weft_wire::terminate::{Terminate, TerminateCode};
 
-use crate::batch::{Batch, Burst, Written};
-use crate::conn::{Established, Event, Sending, WhenClosed};
+use crate::batch::{Batch, DatagramBurst, Written};
+use crate::conn::{ConnEvent, Established, Sending, WhenClosed};
 use crate::rnr::{RetryLimits, RetryTimers};
 
 /// The stream that a queue pair has to itself.
@@ -27,7 +30,7 @@ const TERMINATED: u64 = 1 << 16;
 /// What a connection is made with.
 pub struct Binding {
     /// How the connection is to be.
-    pub config: Config,
+    pub config: ShuttleConfig,
     /// Its unguessable numbers.
     pub identity: Identity,
     /// Where it goes.
@@ -44,19 +47,19 @@ pub struct Binding {
 /// to call again. Times are nanoseconds of one clock.
 pub struct ShuttleQp {
     qp: Arc<Qp>,
-    rdmap: rdmap::Stream,
-    connection: Connection,
-    burst: Burst,
+    rdmap: rdmap::RdmapStream,
+    connection: ShuttleConnection,
+    burst: DatagramBurst,
     when_closed: WhenClosed,
     /// What is yet to be told.
-    events: VecDeque<Event>,
+    events: VecDeque<ConnEvent>,
     /// What the peer said when it refused.
     refused: Vec<u8>,
     /// Reads and Atomics that the program wants outstanding, and that the peer serves.
     ord: u16,
     ord_max: u16,
     /// How the connection ended.
-    end: Option<End>,
+    end: Option<ConnectionEnd>,
     /// When the peer ended it in good order, with requests of this side perhaps under way.
     left_ns: Option<u64>,
     /// A message waits for a receive.
@@ -75,10 +78,10 @@ impl ShuttleQp {
         binding: Binding,
         private_data: &[u8],
         now_ns: u64,
-    ) -> Result<Self, Misuse> {
+    ) -> Result<Self, ShuttleMisuse> {
         let Binding { config, identity, route, when_closed } = binding;
         let depths = (config.ord, config.ird);
-        let connection = Connection::connect(now_ns, config, identity, route, private_data)?;
+        let connection = ShuttleConnection::connect(now_ns, config, identity, route, private_data)?;
         Ok(Self::new(qp, connection, rdmap::Role::Initiator, depths, when_closed))
     }
 
@@ -89,14 +92,14 @@ impl ShuttleQp {
     pub fn accept(
         qp: Arc<Qp>,
         binding: Binding,
-        request: &mut Request,
+        request: &mut PeerRequest,
         private_data: &[u8],
         now_ns: u64,
-    ) -> Result<Self, Misuse> {
+    ) -> Result<Self, ShuttleMisuse> {
         let Binding { config, identity, route, when_closed } = binding;
         let depths = (config.ord.min(request.ird()), config.ird.min(request.ord()));
         let connection =
-            Connection::accept(now_ns, config, identity, route, request, private_data)?;
+            ShuttleConnection::accept(now_ns, config, identity, route, request, private_data)?;
         Ok(Self::new(qp, connection, rdmap::Role::Responder, depths, when_closed))
     }
 
@@ -104,7 +107,7 @@ impl ShuttleQp {
     /// outstanding, and served.
     pub fn granted(
         qp: Arc<Qp>,
-        connection: Connection,
+        connection: ShuttleConnection,
         depths: (u16, u16),
         when_closed: WhenClosed,
     ) -> Self {
@@ -113,13 +116,13 @@ impl ShuttleQp {
 
     fn new(
         qp: Arc<Qp>,
-        connection: Connection,
+        connection: ShuttleConnection,
         role: rdmap::Role,
         (ord, ird): (u16, u16),
         when_closed: WhenClosed,
     ) -> Self {
-        let config = rdmap::Config {
-            lower: rdmap::Lower::Shuttle,
+        let config = rdmap::StreamConfig {
+            lower: rdmap::LlpKind::Shuttle,
             role,
             rtr: None,
             ird,
@@ -128,9 +131,9 @@ impl ShuttleQp {
         };
         Self {
             qp,
-            rdmap: rdmap::Stream::new(config),
+            rdmap: rdmap::RdmapStream::new(config),
             connection,
-            burst: Burst::default(),
+            burst: DatagramBurst::default(),
             when_closed,
             events: VecDeque::new(),
             refused: Vec::new(),
@@ -154,12 +157,12 @@ impl ShuttleQp {
     }
 
     /// The connection, to look at.
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &ShuttleConnection {
         &self.connection
     }
 
     /// The connection, to tune.
-    pub fn connection_mut(&mut self) -> &mut Connection {
+    pub fn connection_mut(&mut self) -> &mut ShuttleConnection {
         &mut self.connection
     }
 
@@ -169,7 +172,7 @@ impl ShuttleQp {
     }
 
     /// Counters.
-    pub fn stats(&self) -> rdmap::Stats {
+    pub fn stats(&self) -> rdmap::StreamStats {
         self.rdmap.stats()
     }
 
@@ -191,7 +194,7 @@ impl ShuttleQp {
     }
 
     /// What has come about: how the handshake ended, and that the connection is over.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ConnEvent> {
         self.events.pop_front()
     }
 
@@ -202,7 +205,7 @@ impl ShuttleQp {
     }
 
     /// How the connection ended, if it did.
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<ConnectionEnd> {
         self.end
     }
 
@@ -226,7 +229,7 @@ impl ShuttleQp {
 
     /// Takes a datagram; `marked` if the network marked it as congested. It may be opened in place.
     pub fn receive(&mut self, now_ns: u64, route: Route, marked: bool, datagram: &mut [u8]) {
-        let mut ports = Ports::mute(&mut self.rdmap, &self.qp);
+        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp);
         let outcome = self.connection.handle_datagram(now_ns, route, marked, datagram, &mut ports);
         let heard = ports.heard;
         self.held |= heard.held;
@@ -253,7 +256,7 @@ impl ShuttleQp {
         if self.end.is_some() {
             return;
         }
-        let mut ports = Ports::mute(&mut self.rdmap, &self.qp);
+        let mut ports = QpPorts::mute(&mut self.rdmap, &self.qp);
         let outcome = self.connection.retry(now_ns, STREAM, &mut ports);
         let heard = ports.heard;
         self.held = heard.held;
@@ -289,7 +292,7 @@ impl ShuttleQp {
         if let Some(short) = self.rdmap.rnr()
             && self.short_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
         {
-            self.fail(now_ns, Fault::NoReceive { seq: short.seq });
+            self.fail(now_ns, StreamFault::NoReceive { seq: short.seq });
         }
         self.look_for_orphans(now_ns);
         self.take_events(now_ns);
@@ -368,7 +371,7 @@ impl ShuttleQp {
         if !self.burst.waits(regions.generation()) {
             self.burst.restart();
             let (rdmap, qp) = (&mut self.rdmap, &*self.qp);
-            let mut ports = Ports { regions: Some(&regions), ..Ports::mute(rdmap, qp) };
+            let mut ports = QpPorts { regions: Some(&regions), ..QpPorts::mute(rdmap, qp) };
             let out = &mut self.burst.transmit;
             if !self.connection.poll_transmit(now_ns, &mut ports, &regions, out) {
                 return Some(Sending::Done);
@@ -416,10 +419,10 @@ impl ShuttleQp {
 
     /// Ends the connection in good order: what is not acknowledged is flushed.
     pub fn close(&mut self, now_ns: u64) {
-        self.fail(now_ns, Fault::Closed);
+        self.fail(now_ns, StreamFault::Closed);
     }
 
-    fn fail(&mut self, now_ns: u64, fault: Fault) {
+    fn fail(&mut self, now_ns: u64, fault: StreamFault) {
         if self.rdmap.is_dead() {
             return;
         }
@@ -432,35 +435,37 @@ impl ShuttleQp {
     fn take_events(&mut self, now_ns: u64) {
         while let Some(event) = self.connection.poll_event() {
             match event {
-                shuttle::Event::Established { private_data, ord, ird } => {
+                shuttle::ShuttleEvent::Established { private_data, ord, ird } => {
                     let established = Established { private_data, ord, ird };
-                    self.events.push_back(Event::Established(established));
+                    self.events.push_back(ConnEvent::Established(established));
                 }
-                shuttle::Event::Rejected { private_data } => self.refused = private_data,
-                shuttle::Event::PathValidated { .. } => {}
-                shuttle::Event::Ended(end) => self.handle_end(now_ns, end),
+                shuttle::ShuttleEvent::Rejected { private_data } => self.refused = private_data,
+                shuttle::ShuttleEvent::PathValidated { .. } => {}
+                shuttle::ShuttleEvent::Ended(end) => self.handle_end(now_ns, end),
             }
         }
     }
 
-    fn note_end(&mut self, end: End) {
+    fn note_end(&mut self, end: ConnectionEnd) {
         self.end = Some(end);
         let private_data = std::mem::take(&mut self.refused);
-        self.events.push_back(Event::Ended { end, private_data });
+        self.events.push_back(ConnEvent::Ended { end, private_data });
     }
 
-    fn handle_end(&mut self, now_ns: u64, end: End) {
+    fn handle_end(&mut self, now_ns: u64, end: ConnectionEnd) {
         self.note_end(end);
         self.held = false;
         match end {
-            End::Peer(reason) if reason & TERMINATED != 0 => {
+            ConnectionEnd::Peer(reason) if reason & TERMINATED != 0 => {
                 let code = TerminateCode::from_word(reason as u16);
-                self.fail(now_ns, Fault::Terminated(Terminate::bare(code)));
+                self.fail(now_ns, StreamFault::Terminated(Terminate::bare(code)));
             }
-            End::Peer(_) | End::Local if self.when_closed == WhenClosed::Fail => {
-                self.fail(now_ns, Fault::Closed);
+            ConnectionEnd::Peer(_) | ConnectionEnd::Local
+                if self.when_closed == WhenClosed::Fail =>
+            {
+                self.fail(now_ns, StreamFault::Closed);
             }
-            End::Peer(_) if self.qp.kind() != QpType::Uc => self.left_ns = Some(now_ns),
+            ConnectionEnd::Peer(_) if self.qp.kind() != QpType::Uc => self.left_ns = Some(now_ns),
             _ => self.look_for_orphans(now_ns),
         }
     }
@@ -468,7 +473,10 @@ impl ShuttleQp {
     /// A request that can never be delivered fails; without one the queue pair is none the wiser.
     /// Of ends that cannot agree the owner hears first.
     fn look_for_orphans(&mut self, now_ns: u64) {
-        let told = !matches!(self.end, None | Some(End::Stranger | End::NothingInCommon));
+        let told = !matches!(
+            self.end,
+            None | Some(ConnectionEnd::Stranger | ConnectionEnd::NothingInCommon)
+        );
         let gone = told && !self.rdmap.is_dead();
         let due = self.left_ns.is_none() || self.orphans_due_ns().is_some_and(|at| at <= now_ns);
         if gone && due && self.qp.state() != QpState::Err && !self.qp.sq().is_idle() {
@@ -479,11 +487,11 @@ impl ShuttleQp {
     /// The peer is gone: what is reliable fails, of the rest nobody hears.
     fn give_up(&mut self, now_ns: u64) {
         if self.qp.kind() != QpType::Uc {
-            self.fail(now_ns, Fault::Unreachable);
+            self.fail(now_ns, StreamFault::Unreachable);
             return;
         }
         if self.end.is_none() {
-            self.note_end(End::Silence);
+            self.note_end(ConnectionEnd::Silence);
         }
         self.connection.close(now_ns, 0);
         self.qp.sq().let_go(self.qp.num(), self.qp.send_cq());
@@ -505,37 +513,37 @@ pub fn give_up(qp: &Qp) {
 }
 
 /// The queue pair as the connection sees it.
-struct Ports<'a> {
-    rdmap: &'a mut rdmap::Stream,
+struct QpPorts<'a> {
+    rdmap: &'a mut rdmap::RdmapStream,
     qp: &'a Qp,
     regions: Option<&'a RegionReader<'a>>,
-    heard: Heard,
+    heard: PlacementOutcome,
 }
 
 /// What came of the segments that were placed.
 #[derive(Clone, Copy, Default)]
-struct Heard {
+struct PlacementOutcome {
     /// A message found no receive.
     held: bool,
     /// A Write ended that left something in memory.
     written: bool,
 }
 
-impl<'a> Ports<'a> {
+impl<'a> QpPorts<'a> {
     /// Without the regions nothing can be sent.
-    fn mute(rdmap: &'a mut rdmap::Stream, qp: &'a Qp) -> Self {
-        Self { rdmap, qp, regions: None, heard: Heard::default() }
+    fn mute(rdmap: &'a mut rdmap::RdmapStream, qp: &'a Qp) -> Self {
+        Self { rdmap, qp, regions: None, heard: PlacementOutcome::default() }
     }
 }
 
-impl weft_shuttle::Ports for Ports<'_> {
-    type Fault = Fault;
+impl weft_shuttle::Ports for QpPorts<'_> {
+    type Fault = StreamFault;
     type Source<'a>
         = TxPort<'a>
     where
         Self: 'a;
     type Sink<'a>
-        = Sink<'a>
+        = PlacementSink<'a>
     where
         Self: 'a;
 
@@ -543,28 +551,28 @@ impl weft_shuttle::Ports for Ports<'_> {
         Some(TxPort::new(self.rdmap, self.qp, self.qp.sq(), self.regions))
     }
 
-    fn sink(&mut self, _: StreamId) -> Option<Sink<'_>> {
-        Some(Sink { port: RxPort::new(self.rdmap, self.qp, true), heard: &mut self.heard })
+    fn sink(&mut self, _: StreamId) -> Option<PlacementSink<'_>> {
+        Some(PlacementSink { port: RxPort::new(self.rdmap, self.qp, true), heard: &mut self.heard })
     }
 }
 
 /// The receiving side, which notes what came of it.
-struct Sink<'a> {
+struct PlacementSink<'a> {
     port: RxPort<'a>,
-    heard: &'a mut Heard,
+    heard: &'a mut PlacementOutcome,
 }
 
-impl weft_wire::llp::UlpduSink for Sink<'_> {
-    type Fault = Fault;
+impl weft_wire::llp::UlpduSink for PlacementSink<'_> {
+    type Fault = StreamFault;
 
-    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<weft_wire::llp::Placed, Fault> {
+    fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<weft_wire::llp::Placed, StreamFault> {
         let placed = self.port.place(seq, ulpdu);
         self.heard.held |= self.port.held();
         self.heard.written |= self.port.written();
         placed
     }
 
-    fn deliver(&mut self, frontier: u64) -> Result<(), Fault> {
+    fn deliver(&mut self, frontier: u64) -> Result<(), StreamFault> {
         self.port.deliver(frontier)
     }
 }

@@ -14,16 +14,17 @@ use core::net::IpAddr;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use weft_rdmap::Stats;
-use weft_shuttle::{AddressPair, End, Opener, Route, Sealer, Unopened};
+use weft_rdmap::StreamStats;
+use weft_shuttle::{AddressPair, ConnectionEnd, Opener, Route, Sealer, Unopened};
 use weft_verbs::{Qp, QpState, WcFlags, WcStatus};
 use weft_wire::capability::{By, Capabilities, Component};
 use weft_wire::datagram::{
-    GROUP_QPN, HEADER_LEN_MAX, Header, NOTICE_LEN, Notice, ROUTE_LEN, SealedHeader, route_header,
+    DatagramHeader, GROUP_QPN, HEADER_LEN_MAX, NOTICE_LEN, Notice, ROUTE_LEN, SealedHeader,
+    route_header,
 };
 
-use crate::batch::Burst;
-use crate::conn::{DroppedDatagram, Event};
+use crate::batch::DatagramBurst;
+use crate::conn::{ConnEvent, DroppedDatagram};
 
 /// What the service level of a received datagram says in RoCE v2: the family of its route header.
 const SL_IPV6: u8 = 1;
@@ -68,15 +69,15 @@ pub struct UdQp {
     config: UdConfig,
     /// The addresses between which clear text went last that may, so that not each datagram asks.
     trusted: Option<AddressPair>,
-    burst: Burst,
-    stats: Stats,
-    events: VecDeque<Event>,
-    state: State,
+    burst: DatagramBurst,
+    stats: StreamStats,
+    events: VecDeque<ConnEvent>,
+    state: IntakeState,
 }
 
 /// Whether datagrams are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum IntakeState {
     Open,
     /// One waits for a receive.
     Held,
@@ -102,10 +103,10 @@ impl UdQp {
             qp,
             config,
             trusted: None,
-            burst: Burst::default(),
-            stats: Stats::default(),
+            burst: DatagramBurst::default(),
+            stats: StreamStats::default(),
             events: VecDeque::new(),
-            state: State::Open,
+            state: IntakeState::Open,
         }
     }
 
@@ -120,30 +121,33 @@ impl UdQp {
     }
 
     /// Counters: datagrams, and the bytes of their payload.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> StreamStats {
         self.stats
     }
 
     /// Whether a datagram waits for a receive.
     pub fn is_held(&self) -> bool {
-        self.state == State::Held
+        self.state == IntakeState::Held
     }
 
     /// Whether it was closed.
     pub fn is_dead(&self) -> bool {
-        self.state == State::Closed
+        self.state == IntakeState::Closed
     }
 
     /// What is dropped, what receivers say of it, and the end.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ConnEvent> {
         self.events.pop_front()
     }
 
     /// Takes nothing any more. The requests are the queue pair's.
     pub fn close(&mut self) {
-        if self.state != State::Closed {
-            self.state = State::Closed;
-            self.events.push_back(Event::Ended { end: End::Local, private_data: Vec::new() });
+        if self.state != IntakeState::Closed {
+            self.state = IntakeState::Closed;
+            self.events.push_back(ConnEvent::Ended {
+                end: ConnectionEnd::Local,
+                private_data: Vec::new(),
+            });
         }
     }
 
@@ -152,14 +156,14 @@ impl UdQp {
     pub fn receive(&mut self, now_ns: u64, route: &Route, datagram: &mut [u8]) -> usize {
         let whole = datagram.len();
         // Who only sends has no receives, and is to hear of it all the same.
-        if self.state == State::Closed || self.take_notice(datagram, route) {
+        if self.state == IntakeState::Closed || self.take_notice(datagram, route) {
             return whole;
         }
         if !self.qp.has_recv() {
-            self.state = State::Held;
+            self.state = IntakeState::Held;
             return 0;
         }
-        self.state = State::Open;
+        self.state = IntakeState::Open;
         if let Some(datagram) = self.open(now_ns, route, datagram) {
             Self::deliver(&self.qp, &mut self.stats, self.config.group, route, datagram);
         }
@@ -189,12 +193,13 @@ impl UdQp {
             return None;
         }
         // Only what is for this queue pair is worth a question.
-        let wanted = Header::parse(datagram).is_some_and(|(header, _)| self.is_wanted(&header));
+        let wanted =
+            DatagramHeader::parse(datagram).is_some_and(|(header, _)| self.is_wanted(&header));
         (wanted && self.admits(ends, head, route)).then_some(datagram)
     }
 
     /// Whether clear text that begins with `head` and came by `route` is taken.
-    fn admits(&mut self, ends: AddressPair, head: Option<Head>, route: &Route) -> bool {
+    fn admits(&mut self, ends: AddressPair, head: Option<NoticeHead>, route: &Route) -> bool {
         let claims = ends.from.is_ipv6() && !ends.to.is_loopback();
         if claims && !self.config.screened {
             return false;
@@ -209,14 +214,19 @@ impl UdQp {
 
     /// Has the sender of a datagram told why it is dropped. Not that of one to a group, which all
     /// members would answer.
-    fn note_dropped(&mut self, unopened: Option<Unopened>, head: Option<Head>, route: &Route) {
+    fn note_dropped(
+        &mut self,
+        unopened: Option<Unopened>,
+        head: Option<NoticeHead>,
+        route: &Route,
+    ) {
         let head = head.filter(|_| self.config.group.is_none());
         let names_qp = head.is_some_and(|head| self.is_named_by(&head));
         let dropped = DroppedDatagram { unopened, head, names_qp, route: *route };
-        self.note(Event::Dropped(dropped));
+        self.note(ConnEvent::Dropped(dropped));
     }
 
-    fn note(&mut self, event: Event) {
+    fn note(&mut self, event: ConnEvent) {
         if self.events.len() < EVENTS_MAX {
             self.events.push_back(event);
         }
@@ -234,26 +244,32 @@ impl UdQp {
             }
         };
         if is_own && self.config.group.is_none() {
-            self.note(Event::Notice { notice, from: route.remote.ip() });
+            self.note(ConnEvent::Notice { notice, from: route.remote.ip() });
         }
         true
     }
 
     /// Whether a datagram that begins with `head` names the queue pair. What the head leaves out is
     /// immediate data at most.
-    fn is_named_by(&self, head: &Head) -> bool {
+    fn is_named_by(&self, head: &NoticeHead) -> bool {
         let mut whole = [0; HEADER_LEN_MAX];
         whole[..head.len()].copy_from_slice(head);
-        Header::parse(&whole).is_some_and(|(header, _)| self.is_wanted(&header))
+        DatagramHeader::parse(&whole).is_some_and(|(header, _)| self.is_wanted(&header))
     }
 
-    fn is_wanted(&self, header: &Header) -> bool {
+    fn is_wanted(&self, header: &DatagramHeader) -> bool {
         is_for(&self.qp, self.config.group, header)
     }
 
     /// Fills a receive with a datagram, if it is one for this queue pair.
-    fn deliver(qp: &Qp, stats: &mut Stats, group: Option<IpAddr>, route: &Route, datagram: &[u8]) {
-        let Some((header, payload)) = Header::parse(datagram) else { return };
+    fn deliver(
+        qp: &Qp,
+        stats: &mut StreamStats,
+        group: Option<IpAddr>,
+        route: &Route,
+        datagram: &[u8],
+    ) {
+        let Some((header, payload)) = DatagramHeader::parse(datagram) else { return };
         let listens =
             matches!(qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
         if !listens || !is_for(qp, group, &header) {
@@ -292,10 +308,10 @@ impl UdQp {
 }
 
 /// What a notice repeats, and what comes before that.
-type Head = [u8; NOTICE_LEN];
+type NoticeHead = [u8; NOTICE_LEN];
 
 /// Whether a datagram names the queue pair, or its group, and its queue key.
-fn is_for(qp: &Qp, group: Option<IpAddr>, header: &Header) -> bool {
+fn is_for(qp: &Qp, group: Option<IpAddr>, header: &DatagramHeader) -> bool {
     let number = group.map_or(qp.num(), |_| GROUP_QPN);
     header.to == number && header.qkey == qp.attrs().qkey
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use common::ud::{self, QKEY, ROUTE_LEN};
 use common::{ALL, Host, Memory, agreed, entropy, flatten};
-use weft_rnic::mpa::Role;
-use weft_rnic::shuttle::{Config, Identity, Request, Route};
+use weft_rnic::mpa::MpaRole;
+use weft_rnic::shuttle::{Identity, PeerRequest, Route, ShuttleConfig};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::{
-    Binding, Conn, End, Event, Input, LoopbackQp, MpaLink, MpaQp, Sending, ShuttleQp, UdQp,
-    WhenClosed, Written,
+    Binding, Conn, ConnEvent, ConnectionEnd, Input, LoopbackQp, MpaLink, MpaQp, Sending, ShuttleQp,
+    UdQp, WhenClosed, Written,
 };
 use weft_verbs::{Destination, QpState, SendFlags, SendOp, SendWr};
 
@@ -49,7 +49,7 @@ struct Side {
     host: Host,
     conn: Conn,
     inbox: Pipe,
-    events: Vec<Event>,
+    events: Vec<ConnEvent>,
 }
 
 impl Side {
@@ -102,12 +102,12 @@ impl Side {
     }
 
     fn established(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event, Event::Established(_))).count()
+        self.events.iter().filter(|event| matches!(event, ConnEvent::Established(_))).count()
     }
 
-    fn ends(&self) -> Vec<End> {
-        let end = |event: &Event| match event {
-            Event::Ended { end, .. } => Some(*end),
+    fn ends(&self) -> Vec<ConnectionEnd> {
+        let end = |event: &ConnEvent| match event {
+            ConnEvent::Ended { end, .. } => Some(*end),
             _ => None,
         };
         self.events.iter().filter_map(end).collect()
@@ -202,12 +202,12 @@ fn mpa_pair(now_ns: u64) -> Vec<Side> {
         mpa.set_rnr_timer(10_000 * MS);
         Side::new(host, Conn::Mpa(Box::new(mpa)))
     };
-    [(Role::Initiator, 7), (Role::Responder, 11)].map(side).into()
+    [(MpaRole::Initiator, 7), (MpaRole::Responder, 11)].map(side).into()
 }
 
 fn shuttle_pair(now_ns: u64) -> Vec<Side> {
     let binding = |host: usize| Binding {
-        config: Config { ord: 4, ird: 4, ..Config::default() },
+        config: ShuttleConfig { ord: 4, ird: 4, ..ShuttleConfig::default() },
         identity: Identity {
             cid: ConnectionId(0x1100 << host),
             nonce: host as u64,
@@ -228,7 +228,7 @@ fn shuttle_pair(now_ns: u64) -> Vec<Side> {
     let mut pipe = Pipe::default();
     assert!(near.output(now_ns, &mut pipe));
     let asked = pipe.datagrams.pop_front().unwrap();
-    let mut request = Request::parse(&asked, &binding(1).config, [3; 32]).unwrap();
+    let mut request = PeerRequest::parse(&asked, &binding(1).config, [3; 32]).unwrap();
     let qp = Arc::clone(&far.qp);
     let grants = ShuttleQp::accept(qp, binding(1), &mut request, b"welcome", now_ns).unwrap();
     vec![near, Side::new(far, Conn::Shuttle(Box::new(grants)))]
@@ -358,10 +358,10 @@ fn each_end_is_told_once_of_the_beginning_and_of_the_end() {
             world.sides[1].conn.handle(Input::PeerGone, now_ns);
             world.run();
         }
-        assert_eq!(world.sides[0].ends(), [End::Local], "{kind:?}");
+        assert_eq!(world.sides[0].ends(), [ConnectionEnd::Local], "{kind:?}");
         assert!(world.sides[0].conn.is_dead(), "{kind:?}");
         if connected {
-            assert_eq!(world.sides[1].ends(), [End::Peer(0)], "{kind:?}");
+            assert_eq!(world.sides[1].ends(), [ConnectionEnd::Peer(0)], "{kind:?}");
             assert!(world.sides[1].conn.is_dead(), "{kind:?}");
         }
         assert!(world.sides.iter().all(|side| side.established() <= 1), "{kind:?}");

@@ -3,14 +3,14 @@
 mod common;
 
 use common::{ALL, Side, agreed, settle};
-use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_verbs::{SendOp, WcStatus};
 
 fn pair() -> (Side, Side) {
     let agreed = Agreed { ord: 2, ird: 2, ..agreed() };
     let (mut a, mut b) = (
-        Side::with(Role::Initiator, &agreed, 1460, true),
-        Side::with(Role::Responder, &agreed, 1460, true),
+        Side::with(MpaRole::Initiator, &agreed, 1460, true),
+        Side::with(MpaRole::Responder, &agreed, 1460, true),
     );
     settle(&mut a, &mut b);
     (a, b)

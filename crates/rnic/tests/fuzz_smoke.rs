@@ -7,7 +7,7 @@ mod mutate;
 
 use bodies::{NOW_NS, NUMBER, QKEY, SEALED, SHUT, V6, route};
 use weft_rnic::shuttle::{AddressPair, Sealer};
-use weft_rnic::wire::datagram::{Dropped, Header, Notice};
+use weft_rnic::wire::datagram::{DatagramHeader, Dropped, Notice};
 
 /// Datagrams of all kinds, each after its length.
 fn seed(flags: u8) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn seed(flags: u8) -> Vec<u8> {
     for (immediate, qkey, len) in
         [(None, QKEY, 0), (Some([1; 4]), QKEY, 300), (None, QKEY + 1, 9), (None, QKEY, 100)]
     {
-        let header = Header { to: NUMBER, from: 5, qkey, immediate, solicited: len == 9 };
+        let header = DatagramHeader { to: NUMBER, from: 5, qkey, immediate, solicited: len == 9 };
         let mut datagram = vec![0; if flags & SEALED == 0 { 0 } else { Sealer::HEADER_LEN }];
         datagram.extend_from_slice(&header.to_bytes()[..header.len()]);
         datagram.resize(datagram.len() + len, 0xab);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{ALL, Memory, Side, agreed, fpdu, terminate_in};
-use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_rnic::wire::ddp::{TaggedHeader, UntaggedHeader};
 use weft_rnic::wire::ids::{Msn, STag};
 use weft_rnic::wire::rdmap::{AtomicOp, AtomicRequest, Opcode, ReadRequest};
@@ -54,7 +54,7 @@ struct Victim {
 
 impl Victim {
     fn new() -> Self {
-        let side = Side::new(Role::Responder, &agreed(), 1460);
+        let side = Side::new(MpaRole::Responder, &agreed(), 1460);
         let open = side.memory(64, ALL);
         let local = side.memory(64, Access::LOCAL_WRITE);
         let other = side.device.alloc_pd();
@@ -166,7 +166,7 @@ fn a_send_too_long_for_its_receive_fails_that_receive_with_a_length_error() {
 
 #[test]
 fn a_send_without_a_receive_ends_only_its_stream() {
-    let mut side = Side::new(Role::Responder, &agreed(), 1460);
+    let mut side = Side::new(MpaRole::Responder, &agreed(), 1460);
     side.input(&fpdu(&untagged(Opcode::Send, 0, 1, 0, &[1; 4])));
     let terminate = terminate_in(&side.output(usize::MAX)).unwrap();
     assert_eq!(terminate.code, T::UntaggedNoBuffer);
@@ -269,7 +269,7 @@ fn more_reads_than_agreed_end_the_stream() {
 #[test]
 fn atomics_never_go_to_a_peer_that_did_not_say_it_has_them() {
     let agreed = Agreed { rtr: None, ..agreed() };
-    let mut side = Side::new(Role::Initiator, &agreed, 1460);
+    let mut side = Side::new(MpaRole::Initiator, &agreed, 1460);
     let result = side.memory(8, ALL);
     let add = SendOp::FetchAdd { to: 0, stag: 1, add: 1 };
     side.send(1, add, &[result.sge(0, 8)]);
@@ -289,7 +289,7 @@ fn atomics_never_go_to_a_peer_that_did_not_say_it_has_them() {
 fn answer_to_list(
     mut answer: impl FnMut(&Side, &[Memory; 2], u32) -> Vec<u8>,
 ) -> (Option<T>, [Vec<u64>; 2]) {
-    let mut side = Side::new(Role::Initiator, &agreed(), 1460);
+    let mut side = Side::new(MpaRole::Initiator, &agreed(), 1460);
     let memory = [(); 2].map(|()| side.memory(16, Access::LOCAL_WRITE));
     let sinks = [memory[0].sge(8, 8), memory[1].sge(0, 8)];
     side.send(1, SendOp::Read { to: 0, stag: 1 }, &sinks);

@@ -3,13 +3,13 @@
 mod common;
 
 use common::{ALL, Side, agreed};
-use weft_rnic::mpa::{Agreed, Role};
+use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_verbs::{SendOp, WcStatus};
 
 #[test]
 fn an_atomic_fails_when_no_answer_comes_and_none_may_be_asked_for() {
     let agreed = Agreed { ord: 1, ..agreed() };
-    let mut side = Side::new(Role::Initiator, &agreed, 1460);
+    let mut side = Side::new(MpaRole::Initiator, &agreed, 1460);
     let result = side.memory(8, ALL);
     side.send(1, SendOp::FetchAdd { to: 0, stag: 1, add: 1 }, &[result.sge(0, 8)]);
     side.output(usize::MAX);
@@ -24,7 +24,7 @@ fn an_atomic_fails_when_no_answer_comes_and_none_may_be_asked_for() {
 
 #[test]
 fn an_initiator_that_hears_nothing_repeats_itself_once_without_effect() {
-    let mut side = Side::new(Role::Initiator, &agreed(), 1460);
+    let mut side = Side::new(MpaRole::Initiator, &agreed(), 1460);
     assert_eq!(common::ulpdus(&side.output(usize::MAX)).len(), 1);
     let due = side.mpa.poll_timeout().unwrap();
     side.mpa.handle_timeout(due);
@@ -39,7 +39,7 @@ fn an_initiator_that_hears_nothing_repeats_itself_once_without_effect() {
 
 #[test]
 fn a_frame_that_stays_incomplete_ends_the_stream() {
-    let mut side = Side::new(Role::Responder, &agreed(), 1460);
+    let mut side = Side::new(MpaRole::Responder, &agreed(), 1460);
     side.recv(1, &[]);
     side.input(&[0x00, 0x17, 0x41]);
     let due = side.mpa.poll_timeout().unwrap();

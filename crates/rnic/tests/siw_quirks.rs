@@ -4,8 +4,8 @@
 mod common;
 
 use common::{ALL, Side, fpdu, terminate_in, ulpdus};
-use weft_rnic::mpa::negotiate::{Initiator, Reply, Responder};
-use weft_rnic::mpa::{Agreed, Offer, Role, Rtr};
+use weft_rnic::mpa::negotiate::{Initiator, MpaReply, Responder};
+use weft_rnic::mpa::{Agreed, MpaOffer, MpaRole, Rtr};
 use weft_rnic::wire::ddp::{TaggedHeader, UntaggedHeader};
 use weft_rnic::wire::ids::{Msn, STag};
 use weft_rnic::wire::rdmap::{Opcode, ReadRequest};
@@ -34,22 +34,22 @@ fn without_crc(ulpdu: &[u8]) -> Vec<u8> {
 }
 
 /// A responder that has accepted siw's Request on these terms.
-fn responder(offer: &Offer) -> (Side, Agreed) {
+fn responder(offer: &MpaOffer) -> (Side, Agreed) {
     let (reply, agreed) = Responder::handle_request(REQUEST).unwrap().accept(offer).unwrap();
     assert_eq!(reply[16] & 0x10, 0x10, "siw refuses a Reply without S");
-    (Side::new(Role::Responder, &agreed, 1448), agreed)
+    (Side::new(MpaRole::Responder, &agreed, 1448), agreed)
 }
 
 /// An initiator that has had siw's Reply, which repeats what was asked for, to this Request.
-fn initiator(offer: Offer) -> Side {
+fn initiator(offer: MpaOffer) -> Side {
     let initiator = Initiator::new(offer).unwrap();
     let mut reply = initiator.request();
     reply[..16].copy_from_slice(b"MPA ID Rep Frame");
     reply[22] &= 0xbf;
-    let Ok(Reply::Accepted(agreed)) = initiator.handle_reply(&reply) else {
+    let Ok(MpaReply::Accepted(agreed)) = initiator.handle_reply(&reply) else {
         panic!("{reply:02x?} is not accepted")
     };
-    Side::new(Role::Initiator, &agreed, 1448)
+    Side::new(MpaRole::Initiator, &agreed, 1448)
 }
 
 /// What siw sends when it has refused something: its order of nibbles and of header bits.
@@ -59,7 +59,7 @@ fn terminate(control: [u8; 4], quoted: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_read_that_siw_refuses_fails_for_the_reason_that_siw_gives() {
-    let mut side = initiator(Offer::new(4, 4));
+    let mut side = initiator(MpaOffer::new(4, 4));
     let sink = side.memory(64, ALL);
     side.send(1, SendOp::Read { to: 0x1000, stag: 0xdead_be00 }, &[sink.sge(0, 64)]);
     side.send(2, SendOp::Send, &[]);
@@ -98,7 +98,7 @@ fn whatever_siw_refuses_ends_the_stream_once() {
         ([0x20, 0x09, 3, 0], &quoted_send),
     ];
     for (control, quoted) in seen {
-        let mut side = initiator(Offer::new(4, 4));
+        let mut side = initiator(MpaOffer::new(4, 4));
         let memory = side.memory(64, ALL);
         side.recv(3, &[memory.sge(0, 64)]);
         side.output(usize::MAX);
@@ -113,7 +113,7 @@ fn whatever_siw_refuses_ends_the_stream_once() {
 
 #[test]
 fn a_server_of_siw_may_speak_before_it_is_spoken_to() {
-    let mut side = initiator(Offer::new(4, 4));
+    let mut side = initiator(MpaOffer::new(4, 4));
     let memory = side.memory(64, ALL);
     side.recv(1, &[memory.sge(0, 64)]);
     side.input(&fpdu(&send(1, b"hello")));
@@ -128,7 +128,7 @@ fn a_server_of_siw_may_speak_before_it_is_spoken_to() {
 
 #[test]
 fn a_server_may_speak_first_to_siw_after_a_while() {
-    let (mut side, agreed) = responder(&Offer::new(4, 4));
+    let (mut side, agreed) = responder(&MpaOffer::new(4, 4));
     assert_eq!(agreed.rtr, None, "siw announces no first message");
     let memory = side.memory(64, ALL);
     side.send(1, SendOp::Send, &[memory.sge(0, 5)]);
@@ -149,7 +149,7 @@ fn a_server_may_speak_first_to_siw_after_a_while() {
 
 #[test]
 fn a_server_answers_siw_at_once() {
-    let (mut side, _) = responder(&Offer::new(4, 4));
+    let (mut side, _) = responder(&MpaOffer::new(4, 4));
     let memory = side.memory(64, ALL);
     side.recv(1, &[memory.sge(0, 64)]);
     side.send(2, SendOp::Send, &[memory.sge(0, 5)]);
@@ -161,7 +161,7 @@ fn a_server_answers_siw_at_once() {
 #[test]
 fn crcs_are_on_with_siw_unless_nobody_wants_them() {
     for crc in [true, false] {
-        let (mut side, agreed) = responder(&Offer { crc, ..Offer::new(4, 4) });
+        let (mut side, agreed) = responder(&MpaOffer { crc, ..MpaOffer::new(4, 4) });
         assert_eq!(agreed.crc, crc);
         let memory = side.memory(64, ALL);
         side.recv(1, &[memory.sge(0, 64)]);
@@ -179,7 +179,7 @@ fn crcs_are_on_with_siw_unless_nobody_wants_them() {
 #[test]
 fn siw_may_keep_as_many_reads_outstanding_as_it_rounds_to() {
     // Its Request wishes for three; it keeps four, and one more may cross the answer to the first.
-    let (mut side, agreed) = responder(&Offer::new(3, 3));
+    let (mut side, agreed) = responder(&MpaOffer::new(3, 3));
     assert!(agreed.ird >= 4, "{agreed:?}");
     let source = side.memory(64, ALL);
     let read = |msn| {
@@ -204,7 +204,7 @@ fn siw_may_keep_as_many_reads_outstanding_as_it_rounds_to() {
 
 #[test]
 fn an_initiator_that_has_heard_siw_does_not_nudge_it() {
-    let mut side = initiator(Offer::new(4, 4));
+    let mut side = initiator(MpaOffer::new(4, 4));
     let memory = side.memory(64, ALL);
     side.recv(1, &[memory.sge(0, 64)]);
     side.output(usize::MAX);
@@ -217,17 +217,17 @@ fn an_initiator_that_has_heard_siw_does_not_nudge_it() {
 #[test]
 fn siw_takes_its_choice_of_first_messages() {
     // It selects the Write when it is offered, and confirms with one bit set.
-    let initiator = Initiator::new(Offer::new(4, 4)).unwrap();
+    let initiator = Initiator::new(MpaOffer::new(4, 4)).unwrap();
     let block: [u8; 4] = initiator.request()[20..].try_into().unwrap();
     assert_eq!((block[0] & 0xc0, block[2] & 0xc0), (0x80, 0xc0), "either is offered");
     for (bits, rtr, opcode) in [(0x80, Rtr::Write, 0x40), (0x40, Rtr::Read, 0x41)] {
         let mut reply = b"MPA ID Rep Frame\x50\x02\x00\x04".to_vec();
         reply.extend([block[0], block[1], bits, block[3]]);
-        let Ok(Reply::Accepted(agreed)) = initiator.handle_reply(&reply) else {
+        let Ok(MpaReply::Accepted(agreed)) = initiator.handle_reply(&reply) else {
             panic!("{reply:02x?} is not accepted")
         };
         assert_eq!(agreed.rtr, Some(rtr));
-        let mut side = Side::new(Role::Initiator, &agreed, 1448);
+        let mut side = Side::new(MpaRole::Initiator, &agreed, 1448);
         let first = ulpdus(&side.output(usize::MAX))[0].clone();
         assert_eq!(first[1], opcode);
     }

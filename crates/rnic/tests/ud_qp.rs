@@ -10,7 +10,7 @@ use common::ud::{self, NOW_NS, Open, QKEY, ROUTE_LEN, Shut};
 use common::{ALL, Host, entropy, flatten};
 use weft_rnic::shuttle::{Route, Unopened};
 use weft_rnic::wire::datagram::{Dropped, Notice};
-use weft_rnic::{Batch, Event, Sending, UdConfig, UdPolicy, UdQp, Written};
+use weft_rnic::{Batch, ConnEvent, Sending, UdConfig, UdPolicy, UdQp, Written};
 use weft_verbs::{Destination, QpState, SendFlags, SendOp, SendWr, WcStatus};
 
 fn route(from: &str, to: &str) -> Route {
@@ -74,7 +74,7 @@ impl Side {
         self.ud.receive(NOW_NS, route, &mut datagram.to_vec())
     }
 
-    fn events(&mut self) -> Vec<Event> {
+    fn events(&mut self) -> Vec<ConnEvent> {
         std::iter::from_fn(|| self.ud.poll_event()).collect()
     }
 }
@@ -201,7 +201,7 @@ fn each_end_is_told_why_nothing_arrives() {
         let datagram = a.output().remove(0);
         b.take(&route(FAR, NEAR), &datagram);
         let events = b.events();
-        let [Event::Dropped(dropped)] = &events[..] else { panic!("{why:?}: {events:?}") };
+        let [ConnEvent::Dropped(dropped)] = &events[..] else { panic!("{why:?}: {events:?}") };
         assert_eq!((dropped.unopened, b.host.statuses()), (why, vec![]));
         assert_eq!(dropped.names_qp, why.is_none_or(|why| why == Unopened::Clear), "{why:?}");
         let head = dropped.head.unwrap();
@@ -215,7 +215,7 @@ fn each_end_is_told_why_nothing_arrives() {
             side.take(&answer, &notice.to_bytes());
         }
         let told = a.events();
-        assert!(matches!(told[..], [Event::Notice { .. }]), "{told:?}");
+        assert!(matches!(told[..], [ConnEvent::Notice { .. }]), "{told:?}");
         assert!(stranger.events().is_empty(), "it has sent nothing");
     }
 }

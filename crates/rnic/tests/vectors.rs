@@ -5,7 +5,7 @@ mod common;
 mod vectors;
 
 use common::{ALL, Side, agreed, fpdu, terminate_in, ulpdus};
-use weft_rnic::mpa::Role;
+use weft_rnic::mpa::MpaRole;
 use weft_rnic::wire::terminate::TerminateCode as T;
 
 /// The vector's frame is sound in itself, so only its content can be refused.
@@ -17,7 +17,7 @@ fn frame(name: &str) -> Vec<u8> {
 
 /// What a responder with one receive answers to the vector.
 fn answer(name: &str) -> Option<T> {
-    let mut side = Side::new(Role::Responder, &agreed(), 1460);
+    let mut side = Side::new(MpaRole::Responder, &agreed(), 1460);
     let memory = side.memory(64, ALL);
     side.recv(1, &[memory.sge(0, 64)]);
     side.input(&frame(name));
@@ -43,7 +43,7 @@ fn refused_with_the_terminate_that_the_vectors_name() {
 
 #[test]
 fn a_wrap_is_found_before_the_bounds_when_the_stag_is_good() {
-    let mut side = Side::new(Role::Responder, &agreed(), 1460);
+    let mut side = Side::new(MpaRole::Responder, &agreed(), 1460);
     let memory = side.memory(64, ALL);
     let mut ulpdu = ulpdus(&frame("neg_write_to_wrap"))[0].clone();
     ulpdu[2..6].copy_from_slice(&memory.key.to_be_bytes());

@@ -14,7 +14,7 @@ const _: () = assert!(BUFFER_OCTETS_MIN as usize > 2 * HEAD_LEN_MAX);
 
 /// Style: how SDP uses the layer below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum SdpStyle {
     /// As over a full hardware adapter: one message per send, and credits.
     Basic,
     /// As over a software stack with its own buffering and flow control: waiting messages grow, and
@@ -29,12 +29,12 @@ pub enum Choice {
     #[default]
     Auto,
     /// This style; [`Style::Enhanced`] only if both sides choose it.
-    Only(Style),
+    Only(SdpStyle),
 }
 
 /// Configuration of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Config {
+pub struct SdpConfig {
     /// Choice of the style.
     pub style: Choice,
     /// Whether the layer below holds a message, and its sender, until it finds a receive (SD-4).
@@ -58,7 +58,7 @@ pub struct Config {
     pub readable_octets: u32,
 }
 
-impl Default for Config {
+impl Default for SdpConfig {
     fn default() -> Self {
         Self {
             style: Choice::Auto,
@@ -75,7 +75,7 @@ impl Default for Config {
     }
 }
 
-impl Config {
+impl SdpConfig {
     /// The style that suits the layer below.
     pub fn over(below: &Capabilities) -> Self {
         let holds = match below.by(Component::FlowControl) {
@@ -95,7 +95,7 @@ impl Config {
 
     /// Whether this side chooses the enhanced style.
     pub fn wants_enhanced(&self) -> bool {
-        self.holds && self.style != Choice::Only(Style::Basic)
+        self.holds && self.style != Choice::Only(SdpStyle::Basic)
     }
 
     /// The same with sizes raised to their minimum.
@@ -118,18 +118,19 @@ mod tests {
     #[test]
     fn credits_are_given_up_where_the_layer_below_holds_back() {
         let bare = Capabilities::of_layer("an adapter");
-        assert!(!Config::over(&bare).wants_enhanced());
+        assert!(!SdpConfig::over(&bare).wants_enhanced());
         let ordered = bare.with(Component::Ordering, By::Kernel("in order"));
         let held = ordered.with(Component::FlowControl, By::Kernel("its window"));
-        assert!(!Config::over(&ordered).wants_enhanced());
-        assert!(Config::over(&held).wants_enhanced());
-        let basic = Config { style: Choice::Only(Style::Basic), ..Config::over(&held) };
+        assert!(!SdpConfig::over(&ordered).wants_enhanced());
+        assert!(SdpConfig::over(&held).wants_enhanced());
+        let basic = SdpConfig { style: Choice::Only(SdpStyle::Basic), ..SdpConfig::over(&held) };
         assert!(!basic.wants_enhanced());
     }
 
     #[test]
     fn sizes_that_cannot_be_worked_with_are_not_taken() {
-        let tiny = Config { buffers: 1, buffer_octets: 0, readable_octets: 0, ..Config::default() };
+        let tiny =
+            SdpConfig { buffers: 1, buffer_octets: 0, readable_octets: 0, ..SdpConfig::default() };
         let sound = tiny.sound();
         assert_eq!((sound.buffers, sound.buffer_octets), (BUFFERS_MIN, BUFFER_OCTETS_MIN));
         assert_eq!(sound.readable_octets, 1);

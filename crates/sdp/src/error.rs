@@ -6,7 +6,7 @@ use weft_wire::sdp::SdpError;
 
 /// Cause of a connection's failure. It is permanent; the caller disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Fault {
+pub enum SdpFault {
     /// Protocol error of the peer.
     #[error("the peer broke SDP: {0}")]
     Peer(#[from] Violation),
@@ -52,7 +52,7 @@ pub enum Violation {
     Hello(&'static str),
 }
 
-impl From<SdpError> for Fault {
+impl From<SdpError> for SdpFault {
     fn from(error: SdpError) -> Self {
         Self::Peer(error.into())
     }

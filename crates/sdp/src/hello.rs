@@ -1,14 +1,14 @@
 //! Connection setup: Hello and HelloAck, private data of the layer that connects the queue pair
 //! (SD-1). They consume no receive.
 
-use weft_wire::sdp::{self, Base, Flags, Hello, HelloAck, Message};
+use weft_wire::sdp::{self, Base, Flags, HelloAck, SdpHello, SdpMessage};
 
-use crate::config::{BUFFER_OCTETS_MIN, Config, Style};
-use crate::connection::Connection;
+use crate::config::{BUFFER_OCTETS_MIN, SdpConfig, SdpStyle};
+use crate::connection::SdpConnection;
 use crate::credits::RESERVE;
-use crate::error::{Fault, Violation};
+use crate::error::{SdpFault, Violation};
 use crate::layout::Layout;
-use crate::verbs::{Verbs, Work};
+use crate::verbs::{SdpWork, Verbs};
 
 /// Version 2.2, as OFED has it; its headers are those of 1.1 (SD-3).
 const VERSION: u8 = 0x22;
@@ -33,7 +33,7 @@ pub struct Names {
 /// A connection in setup by this side.
 #[derive(Debug)]
 pub struct Opening {
-    config: Config,
+    config: SdpConfig,
     names: Names,
 }
 
@@ -42,7 +42,7 @@ impl Opening {
     ///
     /// # Errors
     /// The queue pair does not take them.
-    pub fn new(config: &Config, names: Names, verbs: &mut impl Verbs) -> Result<Self, Fault> {
+    pub fn new(config: &SdpConfig, names: Names, verbs: &mut impl Verbs) -> Result<Self, SdpFault> {
         let config = config.sound();
         post_receives(&config, verbs)?;
         Ok(Self { config, names })
@@ -51,7 +51,7 @@ impl Opening {
     /// The Hello: private data of the request to connect.
     pub fn hello(&self) -> Vec<u8> {
         let names = &self.names;
-        let hello = Hello {
+        let hello = SdpHello {
             version: VERSION,
             ip_version_and_capabilities: names.ip_version << 4 | capabilities(&self.config),
             max_adverts: MAX_ADVERTS,
@@ -62,40 +62,40 @@ impl Opening {
             dst_ip: names.to,
             ext_max_adverts: 0,
         };
-        encode(&self.config, Message::Hello(hello))
+        encode(&self.config, SdpMessage::Hello(hello))
     }
 
     /// The connection, once `answer` has come as private data of the reply.
     ///
     /// # Errors
     /// `answer` is no HelloAck that can be worked with.
-    pub fn finish(self, answer: &[u8]) -> Result<Connection, Fault> {
+    pub fn finish(self, answer: &[u8]) -> Result<SdpConnection, SdpFault> {
         let (base, message) = parse(answer)?;
-        let Message::HelloAck(ack) = message else {
+        let SdpMessage::HelloAck(ack) = message else {
             return Err(Violation::Unexpected("the answer is no HelloAck").into());
         };
         check(&base, ack.version, ack.max_adverts, ack.actual_size)?;
         let enhanced = self.config.wants_enhanced() && ack.ip_version_and_capabilities & HOLDS != 0;
-        let style = if enhanced { Style::Enhanced } else { Style::Basic };
-        Ok(Connection::new(&self.config, style, ack.actual_size, base.bufs))
+        let style = if enhanced { SdpStyle::Enhanced } else { SdpStyle::Basic };
+        Ok(SdpConnection::new(&self.config, style, ack.actual_size, base.bufs))
     }
 }
 
 /// A Hello of a peer.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct HelloRequest {
     base: Base,
-    hello: Hello,
+    hello: SdpHello,
 }
 
-impl Request {
+impl HelloRequest {
     /// Reads the private data of a request to connect.
     ///
     /// # Errors
     /// It is no Hello that can be worked with.
-    pub fn parse(private_data: &[u8]) -> Result<Self, Fault> {
+    pub fn parse(private_data: &[u8]) -> Result<Self, SdpFault> {
         let (base, message) = parse(private_data)?;
-        let Message::Hello(hello) = message else {
+        let SdpMessage::Hello(hello) = message else {
             return Err(Violation::Unexpected("the request is no Hello").into());
         };
         check(&base, hello.version, u16::from(hello.max_adverts), hello.local_size)?;
@@ -119,9 +119,9 @@ impl Request {
     /// The queue pair does not take the receives.
     pub fn accept(
         self,
-        config: &Config,
+        config: &SdpConfig,
         verbs: &mut impl Verbs,
-    ) -> Result<(Connection, Vec<u8>), Fault> {
+    ) -> Result<(SdpConnection, Vec<u8>), SdpFault> {
         let config = config.sound();
         post_receives(&config, verbs)?;
         let theirs = self.hello.ip_version_and_capabilities;
@@ -132,25 +132,25 @@ impl Request {
             max_adverts: u16::from(MAX_ADVERTS),
             actual_size: config.buffer_octets,
         };
-        let style = if enhanced { Style::Enhanced } else { Style::Basic };
-        let connection = Connection::new(&config, style, self.hello.local_size, self.base.bufs);
-        Ok((connection, encode(&config, Message::HelloAck(ack))))
+        let style = if enhanced { SdpStyle::Enhanced } else { SdpStyle::Basic };
+        let connection = SdpConnection::new(&config, style, self.hello.local_size, self.base.bufs);
+        Ok((connection, encode(&config, SdpMessage::HelloAck(ack))))
     }
 }
 
-fn capabilities(config: &Config) -> u8 {
+fn capabilities(config: &SdpConfig) -> u8 {
     if config.wants_enhanced() { HOLDS } else { 0 }
 }
 
-fn post_receives(config: &Config, verbs: &mut impl Verbs) -> Result<(), Fault> {
+fn post_receives(config: &SdpConfig, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
     let layout = Layout::new(config);
     for slot in 0..layout.buffers {
-        verbs.post_recv(Work::Recv(slot), layout.recv(slot), layout.octets)?;
+        verbs.post_recv(SdpWork::Recv(slot), layout.recv(slot), layout.octets)?;
     }
     Ok(())
 }
 
-fn encode(config: &Config, message: Message) -> Vec<u8> {
+fn encode(config: &SdpConfig, message: SdpMessage) -> Vec<u8> {
     let base = Base { flags: Flags::default(), bufs: config.buffers, seq: 0, ack: 0 };
     let mut bytes = Vec::new();
     sdp::encode(&base, &message, 0, &mut bytes);
@@ -158,7 +158,7 @@ fn encode(config: &Config, message: Message) -> Vec<u8> {
 }
 
 /// Reads a message that a connection manager may have padded (SD-2).
-fn parse(private_data: &[u8]) -> Result<(Base, Message), Violation> {
+fn parse(private_data: &[u8]) -> Result<(Base, SdpMessage), Violation> {
     let len =
         private_data.get(4..8).and_then(|field| field.try_into().ok()).map(u32::from_be_bytes);
     let len = usize::try_from(len.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -194,10 +194,10 @@ mod tests {
         to: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2],
     };
 
-    fn styles(near: Config, far: Config) -> (Style, Style) {
+    fn styles(near: SdpConfig, far: SdpConfig) -> (SdpStyle, SdpStyle) {
         let mut posted = Receives::default();
         let opening = Opening::new(&near, NAMES, &mut posted).unwrap();
-        let request = Request::parse(&opening.hello()).unwrap();
+        let request = HelloRequest::parse(&opening.hello()).unwrap();
         assert_eq!(request.names(), NAMES);
         let (accepted, mut answer) = request.accept(&far, &mut posted).unwrap();
         assert_eq!(posted.0, near.buffers + far.buffers);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_hello_is_the_one_of_the_vectors() {
-        let opening = Opening::new(&Config::default(), NAMES, &mut Receives::default()).unwrap();
+        let opening = Opening::new(&SdpConfig::default(), NAMES, &mut Receives::default()).unwrap();
         let vector = "000000400000005c00000000000000002240000100008000000080001c060000\
                       0000000000000000000000000a0000010000000000000000000000000a000002";
         let hello: String = opening.hello().iter().map(|octet| format!("{octet:02x}")).collect();
@@ -216,26 +216,26 @@ mod tests {
 
     #[test]
     fn credits_are_given_up_by_both_or_none() {
-        let holds = Config { holds: true, ..Config::default() };
-        let basic = Config { style: Choice::Only(Style::Basic), ..holds };
-        let forced = Config { style: Choice::Only(Style::Enhanced), ..holds };
-        assert_eq!(styles(holds, forced), (Style::Enhanced, Style::Enhanced));
-        for (near, far) in [(holds, basic), (basic, holds), (holds, Config::default())] {
-            assert_eq!(styles(near, far), (Style::Basic, Style::Basic));
+        let holds = SdpConfig { holds: true, ..SdpConfig::default() };
+        let basic = SdpConfig { style: Choice::Only(SdpStyle::Basic), ..holds };
+        let forced = SdpConfig { style: Choice::Only(SdpStyle::Enhanced), ..holds };
+        assert_eq!(styles(holds, forced), (SdpStyle::Enhanced, SdpStyle::Enhanced));
+        for (near, far) in [(holds, basic), (basic, holds), (holds, SdpConfig::default())] {
+            assert_eq!(styles(near, far), (SdpStyle::Basic, SdpStyle::Basic));
         }
     }
 
     #[test]
     fn a_hello_that_cannot_be_worked_with_is_refused() {
-        let opening = Opening::new(&Config::default(), NAMES, &mut Receives::default()).unwrap();
+        let opening = Opening::new(&SdpConfig::default(), NAMES, &mut Receives::default()).unwrap();
         let hello = opening.hello();
         for (at, octet) in [(3, 3), (11, 1), (16, 0x32), (19, 0), (7, 0x5d), (0, 1), (26, 0)] {
             let mut bad = hello.clone();
             bad[at] = octet;
-            assert!(matches!(Request::parse(&bad), Err(Fault::Peer(_))), "{at}");
+            assert!(matches!(HelloRequest::parse(&bad), Err(SdpFault::Peer(_))), "{at}");
         }
         for len in 0..hello.len() {
-            assert!(Request::parse(&hello[..len]).is_err());
+            assert!(HelloRequest::parse(&hello[..len]).is_err());
         }
         assert!(opening.finish(&hello).is_err());
     }

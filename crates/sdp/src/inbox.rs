@@ -12,7 +12,7 @@ use crate::verbs::Verbs;
 
 /// Payload in a slot.
 #[derive(Clone, Copy, Debug)]
-struct Item {
+struct SlotPayload {
     slot: u16,
     /// Offset of the next byte in private memory.
     at: u64,
@@ -23,7 +23,7 @@ struct Item {
 /// Received payload, oldest first.
 #[derive(Debug, Default)]
 pub struct Inbox {
-    items: VecDeque<Item>,
+    items: VecDeque<SlotPayload>,
     /// Bytes of the stream that have been read.
     read: u64,
     /// Bytes of the stream that are in `items`.
@@ -61,7 +61,7 @@ impl Inbox {
             len -= u64::from(!self.inline);
         }
         if len > 0 {
-            self.items.push_back(Item { slot, at, len });
+            self.items.push_back(SlotPayload { slot, at, len });
             self.len += len;
         }
         Ok(len > 0)
@@ -91,7 +91,7 @@ impl Inbox {
     /// Ranges of memory of the next read, slot by slot.
     pub fn arrived(&self) -> impl Iterator<Item = Stretch> {
         let mut left = self.limit();
-        let part = move |item: &Item| {
+        let part = move |item: &SlotPayload| {
             let len = item.len.min(left);
             left -= len;
             Stretch { at: item.at, len: len as u32 }

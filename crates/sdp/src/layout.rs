@@ -3,7 +3,7 @@
 
 use weft_wire::sdp::HEAD_LEN_MAX;
 
-use crate::config::Config;
+use crate::config::SdpConfig;
 
 /// Slots for messages without payload.
 pub const CONTROLS: u16 = 8;
@@ -31,7 +31,7 @@ pub struct Layout {
 
 impl Layout {
     /// The slots of a connection with this configuration.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &SdpConfig) -> Self {
         Self { buffers: config.buffers, octets: config.buffer_octets_max }
     }
 
@@ -59,8 +59,12 @@ mod tests {
 
     #[test]
     fn slots_follow_each_other_and_fill_the_memory() {
-        let config =
-            Config { buffers: 9, buffer_octets: 150, buffer_octets_max: 200, ..Config::default() };
+        let config = SdpConfig {
+            buffers: 9,
+            buffer_octets: 150,
+            buffer_octets_max: 200,
+            ..SdpConfig::default()
+        };
         let layout = Layout::new(&config);
         let mut at = 0;
         for slot in 0..9 {

@@ -1,15 +1,15 @@
 //! Sockets Direct Protocol: a byte stream, as sockets have it, out of the verbs' messages.
 //! [docs/sdp.md](../../../docs/sdp.md) has the rules that comments cite as `SD-n`.
 //!
-//! Invariant: every byte that [`Connection::send`] took arrives at the peer's
-//! [`Connection::receive`] once and in order, followed by the end of the stream if this side was
+//! Invariant: every byte that [`SdpConnection::send`] took arrives at the peer's
+//! [`SdpConnection::receive`] once and in order, followed by the end of the stream if this side was
 //! shut down, or the connection fails on both sides.
 //!
-//! Order of calls: an [`Opening`] makes the Hello, or a [`Request`] is made of one that arrived;
-//! both post receives first and give a [`Connection`]. From then on, in any order:
-//! [`Connection::handle_completion`] for each completion of its queue pair, commands, and
-//! [`Connection::handle_timeout`]; after each, [`Connection::poll_event`] until there is none, and
-//! [`Connection::is_over`], after which the caller disconnects.
+//! Order of calls: an [`Opening`] makes the Hello, or a [`HelloRequest`] is made of one that
+//! arrived; both post receives first and give a [`SdpConnection`]. From then on, in any order:
+//! [`SdpConnection::handle_completion`] for each completion of its queue pair, commands, and
+//! [`SdpConnection::handle_timeout`]; after each, [`SdpConnection::poll_event`] until there is
+//! none, and [`SdpConnection::is_over`], after which the caller disconnects.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -28,11 +28,11 @@ mod outbox;
 mod queue_pair;
 mod verbs;
 
-pub use config::{Choice, Config, Style};
-pub use connection::Connection;
-pub use error::{Fault, Violation};
-pub use event::Event;
-pub use hello::{Names, Opening, Request};
+pub use config::{Choice, SdpConfig, SdpStyle};
+pub use connection::SdpConnection;
+pub use error::{SdpFault, Violation};
+pub use event::SdpEvent;
+pub use hello::{HelloRequest, Names, Opening};
 pub use layout::Stretch;
-pub use queue_pair::{Entropy, QueuePair};
-pub use verbs::{Completion, Memory, Verbs, Work};
+pub use queue_pair::{KeyEntropy, SdpQueuePair};
+pub use verbs::{AppMemory, SdpCompletion, SdpWork, Verbs};

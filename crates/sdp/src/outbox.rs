@@ -13,7 +13,7 @@ use crate::verbs::Verbs;
 
 /// A message not yet posted.
 #[derive(Clone, Copy, Debug)]
-pub struct Draft {
+pub struct MessageDraft {
     /// Its slot.
     pub slot: u16,
     /// Bytes of payload.
@@ -24,13 +24,13 @@ pub struct Draft {
 
 /// Messages with payload that wait, and the slots of all messages.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct SdpOutbox {
     layout: Layout,
     /// Largest payload in bytes that fits the buffers of both sides.
     payload_max: u32,
     /// Whether waiting messages are extended (SD-14).
     appends: bool,
-    waiting: VecDeque<Draft>,
+    waiting: VecDeque<MessageDraft>,
     /// How many of these are urgent.
     urgent: u16,
     free: Vec<u16>,
@@ -41,7 +41,7 @@ pub struct Outbox {
     flying: u64,
 }
 
-impl Outbox {
+impl SdpOutbox {
     /// An empty send buffer; the peer's buffers have `peer_octets`.
     pub fn new(layout: Layout, peer_octets: u32, appends: bool) -> Self {
         Self {
@@ -57,7 +57,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes that [`Outbox::push`] would take.
+    /// Bytes that [`SdpOutbox::push`] would take.
     pub fn room(&self) -> u64 {
         self.free.len() as u64 * u64::from(self.payload_max) + u64::from(self.room_in_last())
     }
@@ -80,12 +80,13 @@ impl Outbox {
         Stretch { at, len: self.payload_max - begun }
     }
 
-    /// Queues the first `octets` of [`Outbox::vacant`]; those that it does not have are left out.
+    /// Queues the first `octets` of [`SdpOutbox::vacant`]; those that it does not have are left
+    /// out.
     pub fn extend(&mut self, mut octets: u32) {
         while octets > 0 {
             if self.room_in_last() == 0 {
                 let Some(slot) = self.free.pop() else { return };
-                self.waiting.push_back(Draft { slot, len: 0, urgent: false });
+                self.waiting.push_back(MessageDraft { slot, len: 0, urgent: false });
             }
             let Some(last) = self.waiting.back_mut() else { return };
             let now = octets.min(self.payload_max - last.len);
@@ -157,7 +158,7 @@ impl Outbox {
     }
 
     /// Takes the oldest message out, to be posted now.
-    pub fn pop(&mut self) -> Option<Draft> {
+    pub fn pop(&mut self) -> Option<MessageDraft> {
         let draft = self.waiting.pop_front()?;
         self.posted[usize::from(draft.slot)] = draft.len;
         self.flying += u64::from(draft.len);

@@ -6,22 +6,22 @@ use weft_verbs::mr::{Backing, RegionSpec};
 use weft_verbs::{Access, Misuse, Pd, Qp, RecvWr, SendFlags, SendOp, SendWr, Sge};
 use weft_wire::sdp::Advert;
 
-use crate::verbs::{Memory, Verbs, Work};
+use crate::verbs::{AppMemory, SdpWork, Verbs};
 
 /// Source of unpredictable bits for keys.
-pub type Entropy = Box<dyn FnMut() -> u32 + Send>;
+pub type KeyEntropy = Box<dyn FnMut() -> u32 + Send>;
 
 /// A queue pair, and the region that is SDP's private memory.
-pub struct QueuePair {
+pub struct SdpQueuePair {
     qp: Arc<Qp>,
     pd: Arc<Pd>,
     private: Sge,
-    entropy: Entropy,
+    entropy: KeyEntropy,
 }
 
-impl QueuePair {
+impl SdpQueuePair {
     /// `private` is a region with [`Access::LOCAL_WRITE`] in `pd`, the protection domain of `qp`.
-    pub fn new(qp: Arc<Qp>, pd: Arc<Pd>, private: Sge, entropy: Entropy) -> Self {
+    pub fn new(qp: Arc<Qp>, pd: Arc<Pd>, private: Sge, entropy: KeyEntropy) -> Self {
         Self { qp, pd, private, entropy }
     }
 
@@ -39,7 +39,7 @@ impl QueuePair {
     }
 }
 
-impl Verbs for QueuePair {
+impl Verbs for SdpQueuePair {
     fn fill(&mut self, at: u64, octets: &[u8]) -> Result<(), Misuse> {
         let sge = self.sge(at, u32::try_from(octets.len()).map_err(|_| Misuse::Fault)?)?;
         let (regions, pd) = (self.qp.regions(), self.qp.pd());
@@ -54,17 +54,17 @@ impl Verbs for QueuePair {
         regions.read(sge.lkey, pd, sge.addr, into).map_err(|_| Misuse::Fault)
     }
 
-    fn post_recv(&mut self, work: Work, at: u64, len: u32) -> Result<(), Misuse> {
+    fn post_recv(&mut self, work: SdpWork, at: u64, len: u32) -> Result<(), Misuse> {
         let sges = [self.sge(at, len)?];
         self.qp.post_recv(&RecvWr { wr_id: work.to_id(), sges: &sges })
     }
 
     fn post_send(
         &mut self,
-        work: Work,
+        work: SdpWork,
         at: u64,
         len: u32,
-        tail: Option<Memory>,
+        tail: Option<AppMemory>,
         solicited: bool,
     ) -> Result<(), Misuse> {
         let sges = [self.sge(at, len)?, tail.map_or_else(Sge::default, sge)];
@@ -74,16 +74,16 @@ impl Verbs for QueuePair {
         self.qp.post_send(&SendWr { wr_id: work.to_id(), op: SendOp::Send, flags, sges })
     }
 
-    fn post_read(&mut self, work: Work, into: Memory, from: Advert) -> Result<(), Misuse> {
+    fn post_read(&mut self, work: SdpWork, into: AppMemory, from: Advert) -> Result<(), Misuse> {
         let op = SendOp::Read { to: from.addr, stag: from.rkey };
-        let sges = [sge(Memory { len: from.size, ..into })];
+        let sges = [sge(AppMemory { len: from.size, ..into })];
         let flags = SendFlags::SIGNALED;
         self.qp.post_send(&SendWr { wr_id: work.to_id(), op, flags, sges: &sges })
     }
 
-    fn post_write(&mut self, work: Work, from: Memory, to: Advert) -> Result<(), Misuse> {
+    fn post_write(&mut self, work: SdpWork, from: AppMemory, to: Advert) -> Result<(), Misuse> {
         let op = SendOp::Write { to: to.addr, stag: to.rkey };
-        let sges = [sge(Memory { len: to.size, ..from })];
+        let sges = [sge(AppMemory { len: to.size, ..from })];
         let flags = SendFlags::SIGNALED;
         self.qp.post_send(&SendWr { wr_id: work.to_id(), op, flags, sges: &sges })
     }
@@ -108,6 +108,6 @@ impl Verbs for QueuePair {
     }
 }
 
-fn sge(memory: Memory) -> Sge {
+fn sge(memory: AppMemory) -> Sge {
     Sge { addr: memory.addr, length: memory.len, lkey: memory.key }
 }

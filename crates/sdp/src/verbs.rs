@@ -5,7 +5,7 @@ use weft_wire::sdp::Advert;
 
 /// Work request of SDP, identified in its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum SdpWork {
     /// A receive into this slot.
     Recv(u16),
     /// A Send from this slot.
@@ -18,7 +18,7 @@ pub enum Work {
 
 /// Memory of the application, registered under `key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
+pub struct AppMemory {
     /// First byte.
     pub addr: u64,
     /// Length in bytes.
@@ -27,7 +27,7 @@ pub struct Memory {
     pub key: u32,
 }
 
-impl Work {
+impl SdpWork {
     /// Work request id.
     pub fn to_id(self) -> u64 {
         match self {
@@ -53,25 +53,25 @@ impl Work {
 
 /// Completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct SdpCompletion {
     /// The work request.
-    pub work: Work,
+    pub work: SdpWork,
     /// Whether it succeeded.
     pub ok: bool,
     /// Bytes received.
     pub octets: u32,
 }
 
-impl Completion {
+impl SdpCompletion {
     /// The completion in `wc`, if it is of SDP.
     pub fn of(wc: &Wc) -> Option<Self> {
-        let work = Work::from_id(wc.wr_id)?;
+        let work = SdpWork::from_id(wc.wr_id)?;
         Some(Self { work, ok: wc.is_success(), octets: wc.byte_len })
     }
 }
 
 /// A queue pair, and private memory that is registered for it. Offsets are from the first byte of
-/// that memory, of which there are [`Config::private_octets`](crate::Config::private_octets).
+/// that memory, of which there are [`SdpConfig::private_octets`](crate::SdpConfig::private_octets).
 pub trait Verbs {
     /// Copies `octets` to private memory at `at`.
     ///
@@ -89,7 +89,7 @@ pub trait Verbs {
     ///
     /// # Errors
     /// The queue pair does not take it.
-    fn post_recv(&mut self, work: Work, at: u64, len: u32) -> Result<(), Misuse>;
+    fn post_recv(&mut self, work: SdpWork, at: u64, len: u32) -> Result<(), Misuse>;
 
     /// Posts a Send of `len` bytes of private memory from `at` on and then `tail`, signaled;
     /// `solicited` if the peer is to be woken for it first of all.
@@ -98,10 +98,10 @@ pub trait Verbs {
     /// The queue pair does not take it.
     fn post_send(
         &mut self,
-        work: Work,
+        work: SdpWork,
         at: u64,
         len: u32,
-        tail: Option<Memory>,
+        tail: Option<AppMemory>,
         solicited: bool,
     ) -> Result<(), Misuse>;
 
@@ -109,13 +109,13 @@ pub trait Verbs {
     ///
     /// # Errors
     /// The queue pair does not take it.
-    fn post_read(&mut self, work: Work, into: Memory, from: Advert) -> Result<(), Misuse>;
+    fn post_read(&mut self, work: SdpWork, into: AppMemory, from: Advert) -> Result<(), Misuse>;
 
     /// Posts an RDMA Write of `from`, all of it, to `to`, signaled.
     ///
     /// # Errors
     /// The queue pair does not take it.
-    fn post_write(&mut self, work: Work, from: Memory, to: Advert) -> Result<(), Misuse>;
+    fn post_write(&mut self, work: SdpWork, from: AppMemory, to: Advert) -> Result<(), Misuse>;
 
     /// Registers `len` bytes of this process from `addr` on, for the peer to read, or, if they are
     /// to be `written`, for what is read from it or what it writes; gives the key. The owner
@@ -146,24 +146,24 @@ pub(crate) mod tests {
             into.iter_mut().enumerate().for_each(|(i, octet)| *octet = at as u8 + i as u8);
             Ok(())
         }
-        fn post_recv(&mut self, _: Work, _: u64, _: u32) -> Result<(), Misuse> {
+        fn post_recv(&mut self, _: SdpWork, _: u64, _: u32) -> Result<(), Misuse> {
             self.0 += 1;
             Ok(())
         }
         fn post_send(
             &mut self,
-            _: Work,
+            _: SdpWork,
             _: u64,
             _: u32,
-            _: Option<Memory>,
+            _: Option<AppMemory>,
             _: bool,
         ) -> Result<(), Misuse> {
             Err(Misuse::Fault)
         }
-        fn post_read(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
+        fn post_read(&mut self, _: SdpWork, _: AppMemory, _: Advert) -> Result<(), Misuse> {
             Err(Misuse::Fault)
         }
-        fn post_write(&mut self, _: Work, _: Memory, _: Advert) -> Result<(), Misuse> {
+        fn post_write(&mut self, _: SdpWork, _: AppMemory, _: Advert) -> Result<(), Misuse> {
             Err(Misuse::Fault)
         }
         fn register(&mut self, _: u64, _: u32, _: bool) -> Result<u32, Misuse> {
@@ -175,16 +175,16 @@ pub(crate) mod tests {
     #[test]
     fn work_is_known_by_its_name() {
         for work in [
-            Work::Recv(0),
-            Work::Recv(u16::MAX),
-            Work::Send(0),
-            Work::Send(7),
-            Work::Read,
-            Work::Write,
+            SdpWork::Recv(0),
+            SdpWork::Recv(u16::MAX),
+            SdpWork::Send(0),
+            SdpWork::Send(7),
+            SdpWork::Read,
+            SdpWork::Write,
         ] {
-            assert_eq!(Work::from_id(work.to_id()), Some(work));
+            assert_eq!(SdpWork::from_id(work.to_id()), Some(work));
         }
-        assert_eq!(Work::from_id(2 << 16 | 1), None);
-        assert_eq!(Work::from_id(u64::MAX), None);
+        assert_eq!(SdpWork::from_id(2 << 16 | 1), None);
+        assert_eq!(SdpWork::from_id(u64::MAX), None);
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{carry, pair, settle, small};
-use weft_sdp::{Event, Fault};
+use weft_sdp::{SdpEvent, SdpFault};
 
 #[test]
 fn a_half_that_ended_leaves_the_other() {
@@ -14,7 +14,7 @@ fn a_half_that_ended_leaves_the_other() {
     assert!(!ends[1].connection.is_at_end(), "there is something to read");
     assert_eq!(ends[1].receive(100), b"last words");
     assert!(ends[1].connection.is_at_end());
-    assert_eq!(ends[0].connection.send(&mut ends[0].verbs, b"x"), Err(Fault::Shut));
+    assert_eq!(ends[0].connection.send(&mut ends[0].verbs, b"x"), Err(SdpFault::Shut));
     assert_eq!(ends[1].send(b"an answer"), 9);
     settle(&mut ends);
     assert_eq!(ends[0].receive(100), b"an answer");
@@ -46,11 +46,11 @@ fn a_lost_connection_is_a_reset_after_what_arrived() {
     settle(&mut ends);
     ends[1].side.mpa.close();
     ends[1].settle();
-    assert!(ends[1].took_event(Event::Failed(Fault::Reset)));
+    assert!(ends[1].took_event(SdpEvent::Failed(SdpFault::Reset)));
     assert_eq!(ends[1].receive(100), b"arrived");
     let verbs = &mut ends[1].verbs;
-    assert_eq!(ends[1].connection.receive(verbs, &mut [0; 9]), Err(Fault::Reset));
-    assert_eq!(ends[1].connection.send(verbs, b"x"), Err(Fault::Reset));
+    assert_eq!(ends[1].connection.receive(verbs, &mut [0; 9]), Err(SdpFault::Reset));
+    assert_eq!(ends[1].connection.send(verbs, b"x"), Err(SdpFault::Reset));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn who_closes_without_reading_aborts() {
     settle(&mut ends);
     let end = &mut ends[1];
     end.connection.close(&mut end.verbs);
-    assert_eq!(end.connection.fault(), Some(Fault::Aborted));
+    assert_eq!(end.connection.fault(), Some(SdpFault::Aborted));
     assert!(end.connection.is_over());
 }
 
@@ -73,7 +73,7 @@ fn an_abort_is_told_where_the_peer_had_ended() {
     let end = &mut ends[1];
     end.connection.close(&mut end.verbs);
     settle(&mut ends);
-    assert_eq!(ends[0].connection.fault(), Some(Fault::Reset));
+    assert_eq!(ends[0].connection.fault(), Some(SdpFault::Reset));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn data_for_nobody_is_not_taken() {
     end.connection.close(&mut end.verbs);
     ends[0].send(b"too late");
     while carry(&mut ends, 0, usize::MAX) {}
-    assert_eq!(ends[1].connection.fault(), Some(Fault::Aborted));
+    assert_eq!(ends[1].connection.fault(), Some(SdpFault::Aborted));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Stream, pair, settle, small};
-use weft_sdp::Event;
+use weft_sdp::SdpEvent;
 
 #[test]
 fn payload_stops_before_the_buffers_are_full() {
@@ -15,7 +15,7 @@ fn payload_stops_before_the_buffers_are_full() {
     settle(&mut ends);
     assert_eq!(ends[1].messages, 5);
     assert_eq!(ends[1].connection.readable(), 5 * 240);
-    assert!(ends[0].took_event(Event::Writable));
+    assert!(ends[0].took_event(SdpEvent::Writable));
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn an_end_reaches_a_peer_that_does_not_read() {
         end.shutdown();
     }
     settle(&mut ends);
-    assert!(ends.iter_mut().all(|end| end.took_event(Event::End)));
+    assert!(ends.iter_mut().all(|end| end.took_event(SdpEvent::End)));
     assert!(ends.iter().all(|end| end.connection.is_over()));
 }
 

@@ -4,15 +4,15 @@
 mod common;
 
 use common::{holding, pair, pair_over, settle, small};
-use weft_sdp::{Choice, Config, Event, Style};
+use weft_sdp::{Choice, SdpConfig, SdpEvent, SdpStyle};
 
 #[test]
 fn it_is_chosen_where_the_layer_below_holds() {
-    assert_eq!(pair(&holding())[0].connection.style(), Style::Enhanced);
-    assert_eq!(pair(&small())[0].connection.style(), Style::Basic);
-    let basic = Config { style: Choice::Only(Style::Basic), ..holding() };
+    assert_eq!(pair(&holding())[0].connection.style(), SdpStyle::Enhanced);
+    assert_eq!(pair(&small())[0].connection.style(), SdpStyle::Basic);
+    let basic = SdpConfig { style: Choice::Only(SdpStyle::Basic), ..holding() };
     let ends = pair_over(&holding(), &basic, 1460);
-    assert!(ends.iter().all(|end| end.connection.style() == Style::Basic));
+    assert!(ends.iter().all(|end| end.connection.style() == SdpStyle::Basic));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_reader_that_does_not_read_stops_the_sender() {
     }
     assert_eq!(ends[1].messages, 8, "as many as it has receives");
     assert!(sent <= 24 * 240, "{sent} octets are under way");
-    ends[0].took_event(Event::Writable);
+    ends[0].took_event(SdpEvent::Writable);
     let mut read = 0;
     while read < sent {
         let now = ends[1].receive(300).len();
@@ -75,7 +75,7 @@ fn a_reader_that_does_not_read_stops_the_sender() {
         assert!(now > 0, "{read} of {sent} octets");
         read += now;
     }
-    assert!(ends[0].took_event(Event::Writable));
+    assert!(ends[0].took_event(SdpEvent::Writable));
 }
 
 /// One buffer serves both layers: what is put into it is sent from there, behind what waits.

@@ -5,11 +5,11 @@ mod bodies;
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;
 
-use weft_wire::sdp::{Base, Flags, Hello, Message, encode};
+use weft_wire::sdp::{Base, Flags, SdpHello, SdpMessage, encode};
 
 #[test]
 fn hello() {
-    let hello = Hello {
+    let hello = SdpHello {
         version: 0x22,
         ip_version_and_capabilities: 0x48,
         max_adverts: 1,
@@ -22,6 +22,6 @@ fn hello() {
     };
     let base = Base { flags: Flags(0), bufs: 8, seq: 0, ack: 0 };
     let mut bytes = Vec::new();
-    encode(&base, &Message::Hello(hello), 0, &mut bytes);
+    encode(&base, &SdpMessage::Hello(hello), 0, &mut bytes);
     mutate::smoke("sdp_hello", &[bytes], 20_000, bodies::hello);
 }

@@ -5,9 +5,9 @@ mod common;
 use common::rnic::ALL;
 use common::{End, pair, settle, small};
 use proptest::prelude::*;
-use weft_sdp::{Event, Fault, Violation};
+use weft_sdp::{SdpEvent, SdpFault, Violation};
 use weft_verbs::{SendFlags, SendOp, SendWr};
-use weft_wire::sdp::{self, Base, Flags, Message, MessageId};
+use weft_wire::sdp::{self, Base, Flags, MessageId, SdpMessage};
 
 /// Sends `bytes` as a message of the second end, past its connection.
 fn inject(ends: &mut [End; 2], bytes: &[u8]) {
@@ -31,7 +31,7 @@ fn inject(ends: &mut [End; 2], bytes: &[u8]) {
     }
 }
 
-fn message(base: Base, message: &Message, payload: &[u8]) -> Vec<u8> {
+fn message(base: Base, message: &SdpMessage, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     sdp::encode(&base, message, payload.len() as u32, &mut bytes);
     bytes.extend_from_slice(payload);
@@ -42,11 +42,11 @@ fn base(seq: u32, ack: u32) -> Base {
     Base { flags: Flags(0), bufs: 8, seq, ack }
 }
 
-const DATA: Message = Message::Plain(MessageId::Data);
-const END: Message = Message::Plain(MessageId::DisConn);
+const DATA: SdpMessage = SdpMessage::Plain(MessageId::Data);
+const END: SdpMessage = SdpMessage::Plain(MessageId::DisConn);
 
 /// What becomes of a connection to which a peer says these.
-fn verdict(messages: &[Vec<u8>]) -> Option<Fault> {
+fn verdict(messages: &[Vec<u8>]) -> Option<SdpFault> {
     let mut ends = pair(&small());
     settle(&mut ends);
     for bytes in messages {
@@ -55,7 +55,7 @@ fn verdict(messages: &[Vec<u8>]) -> Option<Fault> {
     let fault = ends[0].connection.fault();
     assert_eq!(
         fault.is_some(),
-        fault.is_some_and(|fault| ends[0].took_event(Event::Failed(fault)))
+        fault.is_some_and(|fault| ends[0].took_event(SdpEvent::Failed(fault)))
     );
     fault
 }
@@ -63,7 +63,7 @@ fn verdict(messages: &[Vec<u8>]) -> Option<Fault> {
 #[test]
 fn each_wrong_message_has_its_fault() {
     let wrong = |bytes: Vec<u8>| match verdict(&[bytes]) {
-        Some(Fault::Peer(violation)) => violation,
+        Some(SdpFault::Peer(violation)) => violation,
         other => panic!("{other:?}"),
     };
     let sequence = Violation::Sequence { found: 2, expected: 1 };
@@ -80,16 +80,16 @@ fn each_wrong_message_has_its_fault() {
 fn nothing_follows_the_end() {
     let end = message(base(1, 0), &END, b"");
     let late = message(base(2, 0), &DATA, b"late");
-    assert_eq!(verdict(&[end.clone(), late]), Some(Fault::Peer(Violation::AfterEnd)));
+    assert_eq!(verdict(&[end.clone(), late]), Some(SdpFault::Peer(Violation::AfterEnd)));
     assert_eq!(verdict(&[end.clone(), message(base(2, 0), &DATA, b"")]), None);
     let again = verdict(&[end, message(base(2, 0), &END, b"")]);
-    assert!(matches!(again, Some(Fault::Peer(Violation::Unexpected(_)))), "{again:?}");
+    assert!(matches!(again, Some(SdpFault::Peer(Violation::Unexpected(_)))), "{again:?}");
 }
 
 #[test]
 fn an_abort_is_a_reset() {
-    let abort = Message::Plain(MessageId::AbortConn);
-    assert_eq!(verdict(&[message(base(1, 0), &abort, b"")]), Some(Fault::Reset));
+    let abort = SdpMessage::Plain(MessageId::AbortConn);
+    assert_eq!(verdict(&[message(base(1, 0), &abort, b"")]), Some(SdpFault::Reset));
 }
 
 proptest! {

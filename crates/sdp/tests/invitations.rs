@@ -4,13 +4,13 @@ mod common;
 
 use common::rnic::Memory;
 use common::{End, pair, settle, small};
-use weft_sdp::{Config, Event};
+use weft_sdp::{SdpConfig, SdpEvent};
 use weft_verbs::Access;
 use weft_wire::sdp::Mode;
 
 /// Ends whose first sends in pipelined mode, memory to send from, and memory to be written.
 fn pipelined() -> ([End; 2], Memory, Memory) {
-    let mut ends = pair(&Config { zero_copy_octets: 1000, ..small() });
+    let mut ends = pair(&SdpConfig { zero_copy_octets: 1000, ..small() });
     let end = &mut ends[0];
     end.connection.set_send_mode(&mut end.verbs, Mode::Pipelined).unwrap();
     settle(&mut ends);
@@ -43,7 +43,9 @@ fn it_is_written_in_place() {
         assert!(ends[0].connection.is_invited());
         send_from(&mut ends, &source);
         settle(&mut ends);
-        assert!(ends[0].took_event(Event::Sent(len)) && ends[1].took_event(Event::Received(len)));
+        assert!(
+            ends[0].took_event(SdpEvent::Sent(len)) && ends[1].took_event(SdpEvent::Received(len))
+        );
         assert_eq!(sink.octets()[..len as usize], source.octets()[..len as usize]);
         assert!(!ends[0].connection.is_invited() && sound(&ends));
     }
@@ -64,7 +66,7 @@ fn payload_makes_it_void_on_both_sides() {
             ends[0].send(b"words");
             settle(&mut ends);
         }
-        assert!(ends[1].took_event(Event::Received(0)));
+        assert!(ends[1].took_event(SdpEvent::Received(0)));
         assert_eq!(ends[1].receive(100), b"words");
         invite(&mut ends, &sink, 3000);
         settle(&mut ends);
@@ -78,7 +80,9 @@ fn one_that_crosses_an_advertisement_is_followed() {
     invite(&mut ends, &sink, 3000);
     send_from(&mut ends, &source);
     settle(&mut ends);
-    assert!(ends[0].took_event(Event::Sent(3000)) && ends[1].took_event(Event::Received(3000)));
+    assert!(
+        ends[0].took_event(SdpEvent::Sent(3000)) && ends[1].took_event(SdpEvent::Received(3000))
+    );
     assert_eq!(ends[1].connection.advertised(), 0);
     assert_eq!(sink.octets()[..3000], source.octets()[..3000]);
     assert!(sound(&ends));
@@ -97,7 +101,7 @@ fn it_can_be_taken_back() {
         end.connection.cancel_invitation(&mut end.verbs).unwrap();
         settle(&mut ends);
         let octets = if followed { 3000 } else { 0 };
-        assert!(ends[1].took_event(Event::Received(octets)), "{:?}", ends[1].events);
+        assert!(ends[1].took_event(SdpEvent::Received(octets)), "{:?}", ends[1].events);
         assert!(!ends[0].connection.is_invited() && sound(&ends));
     }
 }
@@ -115,7 +119,7 @@ fn an_end_or_another_mode_makes_it_void() {
             end.connection.set_send_mode(&mut end.verbs, Mode::Combined).unwrap();
         }
         settle(&mut ends);
-        assert!(ends[1].took_event(Event::Received(0)) && sound(&ends));
+        assert!(ends[1].took_event(SdpEvent::Received(0)) && sound(&ends));
     }
 }
 
@@ -128,7 +132,7 @@ fn one_from_before_two_changes_of_mode_is_not_followed() {
     }
     invite(&mut ends, &sink, 3000);
     settle(&mut ends);
-    assert!(!ends[0].connection.is_invited() && ends[1].took_event(Event::Received(0)));
+    assert!(!ends[0].connection.is_invited() && ends[1].took_event(SdpEvent::Received(0)));
     send_from(&mut ends, &source);
     settle(&mut ends);
     assert_eq!(ends[1].connection.advertised(), 3000);

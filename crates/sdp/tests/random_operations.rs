@@ -6,7 +6,7 @@ mod common;
 
 use common::{End, Stream, carry, holding, pair_over, small};
 use proptest::prelude::*;
-use weft_sdp::{Choice, Config, Style};
+use weft_sdp::{Choice, SdpConfig, SdpStyle};
 use weft_wire::sdp::Mode;
 
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ fn take(step: &Step, me: &mut End, own: &mut Stream, peers: &mut Stream) {
     }
 }
 
-fn run(steps: &[(usize, Step)], configs: [Config; 2], emss: u32) {
+fn run(steps: &[(usize, Step)], configs: [SdpConfig; 2], emss: u32) {
     let mut ends = pair_over(&configs[0], &configs[1], emss);
     let mut streams = [Stream::new(1), Stream::new(2)];
     for (by, step) in steps {
@@ -129,14 +129,14 @@ fn finish(ends: &mut [End; 2], streams: &mut [Stream; 2]) {
     }
 }
 
-fn config() -> impl Strategy<Value = Config> {
+fn config() -> impl Strategy<Value = SdpConfig> {
     let styles = prop_oneof![
         Just(Choice::Auto),
-        Just(Choice::Only(Style::Basic)),
-        Just(Choice::Only(Style::Enhanced)),
+        Just(Choice::Only(SdpStyle::Basic)),
+        Just(Choice::Only(SdpStyle::Enhanced)),
     ];
     (any::<bool>(), styles, 8u16..12, 128u32..600).prop_map(
-        |(holds, style, buffers, buffer_octets)| Config {
+        |(holds, style, buffers, buffer_octets)| SdpConfig {
             style,
             buffers,
             buffer_octets,
@@ -190,7 +190,7 @@ fn payload_that_waits_is_before_what_is_invited() {
         (0, Step::SendFrom { len: 1000 }),
         (1, Step::Invite { len: 1 }),
     ];
-    let of = |buffers, buffer_octets| Config {
+    let of = |buffers, buffer_octets| SdpConfig {
         buffers,
         buffer_octets,
         buffer_octets_max: 400,

@@ -3,12 +3,12 @@
 mod common;
 
 use common::{holding, pair, pair_over, settle, small};
-use weft_sdp::{Config, Event, Fault};
+use weft_sdp::{SdpConfig, SdpEvent, SdpFault};
 use weft_verbs::{Access, Misuse};
 use weft_wire::sdp::Mode;
 
-fn config() -> Config {
-    Config { zero_copy_octets: 1000, ..small() }
+fn config() -> SdpConfig {
+    SdpConfig { zero_copy_octets: 1000, ..small() }
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn modes_change_from_and_to_combined() {
     let end = &mut ends[0];
     end.connection.set_send_mode(&mut end.verbs, Mode::Pipelined).unwrap();
     let refused = end.connection.set_send_mode(&mut end.verbs, Mode::Buffered);
-    assert!(matches!(refused, Err(Fault::Verbs(Misuse::Invalid(_)))), "{refused:?}");
+    assert!(matches!(refused, Err(SdpFault::Verbs(Misuse::Invalid(_)))), "{refused:?}");
     settle(&mut ends);
     assert_eq!(ends[1].connection.modes(), (Mode::Combined, Mode::Pipelined));
     for mode in [Mode::Combined, Mode::Buffered] {
@@ -44,12 +44,14 @@ fn nothing_goes_along_in_pipelined_mode() {
     end.connection.set_send_mode(&mut end.verbs, Mode::Pipelined).unwrap();
     end.connection.send_from(&mut end.verbs, source.addr(), 2000, 0).unwrap();
     settle(&mut ends);
-    assert!(ends[1].took_event(Event::Readable));
+    assert!(ends[1].took_event(SdpEvent::Readable));
     assert_eq!((ends[1].connection.readable(), ends[1].connection.advertised()), (0, 2000));
     let end = &mut ends[1];
     end.connection.receive_into(&mut end.verbs, sink.addr(), 2000).unwrap();
     settle(&mut ends);
-    assert!(ends[0].took_event(Event::Sent(2000)) && ends[1].took_event(Event::Received(2000)));
+    assert!(
+        ends[0].took_event(SdpEvent::Sent(2000)) && ends[1].took_event(SdpEvent::Received(2000))
+    );
 }
 
 #[test]
@@ -64,8 +66,8 @@ fn enhanced_style_has_one_mode() {
 
 #[test]
 fn large_sends_have_buffers_enlarged_once() {
-    let fixed = Config { buffers: 32, ..small() };
-    let large = Config { buffer_octets_max: 1000, ..fixed };
+    let fixed = SdpConfig { buffers: 32, ..small() };
+    let large = SdpConfig { buffer_octets_max: 1000, ..fixed };
     for (far, second) in [(large, 984), (fixed, 240)] {
         let mut ends = pair_over(&large, &far, 1460);
         ends[0].send(&[1; 2000]);

@@ -3,18 +3,18 @@
 mod common;
 
 use common::{holding, pair, settle, small};
-use weft_sdp::Event;
+use weft_sdp::SdpEvent;
 
 #[test]
 fn it_is_told_before_it_can_be_sent() {
     let mut ends = pair(&small());
     ends[0].send(&[1; 7 * 240]);
     settle(&mut ends);
-    assert!(!ends[1].took_event(Event::Urgent));
+    assert!(!ends[1].took_event(SdpEvent::Urgent));
     let end = &mut ends[0];
     assert!(end.connection.send_urgent(&mut end.verbs, b'!').unwrap());
     settle(&mut ends);
-    assert!(ends[1].took_event(Event::Urgent));
+    assert!(ends[1].took_event(SdpEvent::Urgent));
     assert_eq!(ends[1].connection.receive_urgent(), None, "it waits behind the others");
     ends[1].receive(2000);
     settle(&mut ends);

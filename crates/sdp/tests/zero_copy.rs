@@ -4,14 +4,14 @@ mod common;
 
 use common::rnic::Memory;
 use common::{End, carry, holding, pair, settle, small};
-use weft_sdp::{Config, Event, Fault};
+use weft_sdp::{SdpConfig, SdpEvent, SdpFault};
 use weft_verbs::Access;
 
 const LEN: u32 = 5000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-fn config() -> Config {
-    Config { zero_copy_octets: 1000, ..small() }
+fn config() -> SdpConfig {
+    SdpConfig { zero_copy_octets: 1000, ..small() }
 }
 
 /// Memory of a program, whose words are numbered.
@@ -42,12 +42,12 @@ fn fetch(ends: &mut [End; 2], memory: &Memory, step: u32) -> u32 {
         let (addr, room) = (memory.addr() + u64::from(done), step.min(LEN - done));
         end.connection.receive_into(&mut end.verbs, addr, room).unwrap();
         settle(ends);
-        let Some(Event::Received(octets)) =
-            ends[1].events.iter().find(|e| matches!(e, Event::Received(_))).copied()
+        let Some(SdpEvent::Received(octets)) =
+            ends[1].events.iter().find(|e| matches!(e, SdpEvent::Received(_))).copied()
         else {
             panic!("{:?}", ends[1].events);
         };
-        ends[1].took_event(Event::Received(octets));
+        ends[1].took_event(SdpEvent::Received(octets));
         done += octets;
     }
 }
@@ -69,7 +69,7 @@ fn a_reader_fetches_it_into_place() {
             continue;
         }
         assert_eq!(fetch(&mut ends, &sink, step), LEN);
-        assert!(ends[0].took_event(Event::Sent(LEN)));
+        assert!(ends[0].took_event(SdpEvent::Sent(LEN)));
         assert_eq!(sink.octets()[1..LEN as usize], source.octets()[1..LEN as usize]);
         assert_eq!(ends[0].messages - before, LEN.div_ceil(step) as usize);
         assert!(ends[0].connection.prefers_source(u64::from(LEN)), "another may follow");
@@ -81,12 +81,12 @@ fn fetch_one(ends: &mut [End; 2], sink: &Memory) {
     assert_eq!(end.receive(1).len(), 1);
     end.connection.receive_into(&mut end.verbs, sink.addr(), 1).unwrap();
     settle(ends);
-    assert!(ends[1].took_event(Event::Received(1)));
+    assert!(ends[1].took_event(SdpEvent::Received(1)));
     assert_eq!(ends[1].connection.advertised(), LEN - 2);
     let end = &mut ends[0];
     end.connection.cancel_source(&mut end.verbs, 0).unwrap();
     settle(ends);
-    assert!(ends[0].took_event(Event::Sent(2)));
+    assert!(ends[0].took_event(SdpEvent::Sent(2)));
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn a_reader_without_memory_has_it_sent() {
     assert_eq!(ends[1].receive(LEN as usize).len(), 1);
     assert_eq!(ends[1].receive(LEN as usize).len(), 0);
     settle(&mut ends);
-    assert!(ends[0].took_event(Event::Sent(1)));
-    assert!(ends[0].took_event(Event::Writable));
+    assert!(ends[0].took_event(SdpEvent::Sent(1)));
+    assert!(ends[0].took_event(SdpEvent::Writable));
     let rest = source.octets()[1..LEN as usize].to_vec();
     let taken = ends[0].send(&rest);
     settle(&mut ends);
@@ -132,10 +132,10 @@ fn an_end_waits_for_it() {
     send_from(&mut ends[0], &source);
     ends[0].shutdown();
     settle(&mut ends);
-    assert!(!ends[1].took_event(Event::End));
+    assert!(!ends[1].took_event(SdpEvent::End));
     assert_eq!(fetch(&mut ends, &sink, 2000), LEN);
     settle(&mut ends);
-    assert!(ends[1].took_event(Event::End) && ends[1].connection.is_at_end());
+    assert!(ends[1].took_event(SdpEvent::End) && ends[1].connection.is_at_end());
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn one_that_nobody_reads_is_taken_back_in_time() {
     assert_eq!(end.connection.poll_timeout(), Some(6 * SECOND_NS));
     let mut silent = pair(&config());
     settle(&mut ends);
-    assert!(ends[0].took_event(Event::Sent(1)));
+    assert!(ends[0].took_event(SdpEvent::Sent(1)));
     assert_eq!(ends[0].connection.poll_timeout(), None);
     // A peer that does not even answer that is gone.
     let source = numbered(&silent[0]);
@@ -162,7 +162,7 @@ fn one_that_nobody_reads_is_taken_back_in_time() {
         end.connection.handle_timeout(&mut end.verbs, due);
     }
     end.settle();
-    assert!(end.took_event(Event::Sent(1)) && end.took_event(Event::Failed(Fault::Reset)));
+    assert!(end.took_event(SdpEvent::Sent(1)) && end.took_event(SdpEvent::Failed(SdpFault::Reset)));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn two_that_cross_are_both_taken_back() {
     }
     settle(&mut ends);
     for end in &mut ends {
-        assert!(end.took_event(Event::Sent(1)));
+        assert!(end.took_event(SdpEvent::Sent(1)));
         assert_eq!(end.connection.advertised(), 0);
     }
 }
@@ -193,8 +193,8 @@ fn a_cancel_during_a_read_ends_after_it() {
     end.connection.cancel_source(&mut end.verbs, 0).unwrap();
     carry(&mut ends, 0, usize::MAX);
     settle(&mut ends);
-    assert!(ends[1].took_event(Event::Received(1500)));
-    assert!(ends[0].took_event(Event::Sent(1501)));
+    assert!(ends[1].took_event(SdpEvent::Received(1500)));
+    assert!(ends[0].took_event(SdpEvent::Sent(1501)));
     assert_eq!(sink.octets()[..1500], source.octets()[1..1501]);
 }
 
@@ -212,7 +212,7 @@ fn memory_is_the_owners_again_when_the_connection_fails() {
         end.connection.abort(&mut end.verbs);
         end.settle();
     }
-    assert!(ends[0].took_event(Event::Sent(1)) && ends[1].took_event(Event::Received(0)));
+    assert!(ends[0].took_event(SdpEvent::Sent(1)) && ends[1].took_event(SdpEvent::Received(0)));
     // What is still under way finds no memory.
     while carry(&mut ends, 0, usize::MAX) | carry(&mut ends, 1, usize::MAX) {}
     assert!(sink.octets().iter().all(|octet| *octet == 0));
@@ -220,6 +220,6 @@ fn memory_is_the_owners_again_when_the_connection_fails() {
 
 #[test]
 fn enhanced_style_has_none() {
-    let ends = pair(&Config { zero_copy_octets: 1000, ..holding() });
+    let ends = pair(&SdpConfig { zero_copy_octets: 1000, ..holding() });
     assert!(!ends[0].connection.prefers_source(u64::from(LEN)));
 }

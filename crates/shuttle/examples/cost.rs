@@ -13,7 +13,9 @@
 use std::collections::VecDeque;
 use std::env;
 
-use weft_shuttle::{Config, Connection, Identity, Ports, Request, Route, Transmit, cc};
+use weft_shuttle::{
+    Identity, PeerRequest, Ports, Route, ShuttleConfig, ShuttleConnection, Transmit, cc,
+};
 use weft_wire::crc::Crc32c;
 use weft_wire::ddp::{TAGGED_LEN, TaggedHeader};
 use weft_wire::ids::STag;
@@ -36,7 +38,7 @@ fn main() {
     match words[..] {
         ["stream", protected, octets, gbps, rtt_us, lost, before, counted] => {
             let rate_bps = number(gbps) * 1_000_000_000;
-            let mut run = Run::new(module(protected), number(octets) as u16, rate_bps);
+            let mut run = CostRun::new(module(protected), number(octets) as u16, rate_bps);
             run.delay_ns = number(rtt_us) * 500;
             run.lost_permille = number(lost);
             run.ends[0].port.left = u64::MAX;
@@ -46,7 +48,7 @@ fn main() {
             run.report();
         }
         ["pingpong", protected, before, counted] => {
-            let mut run = Run::new(module(protected), 1472, u64::MAX);
+            let mut run = CostRun::new(module(protected), 1472, u64::MAX);
             run.delay_ns = 1000;
             run.echoes = true;
             run.ends[0].port.left = SMALL_OCTETS;
@@ -73,26 +75,26 @@ fn module(name: &str) -> u8 {
 mod counted {
     use std::hint::black_box;
 
-    use super::End;
+    use super::CostEnd;
 
     #[inline(never)]
-    pub fn sender_sends(end: &mut End, now_ns: u64) -> bool {
+    pub fn sender_sends(end: &mut CostEnd, now_ns: u64) -> bool {
         end.send(black_box(now_ns))
     }
 
     #[inline(never)]
-    pub fn sender_hears(end: &mut End, now_ns: u64, datagram: &mut [u8]) {
+    pub fn sender_hears(end: &mut CostEnd, now_ns: u64, datagram: &mut [u8]) {
         end.hear(black_box(now_ns), datagram);
     }
 
     #[inline(never)]
-    pub fn receiver_sends(end: &mut End, now_ns: u64) -> bool {
+    pub fn receiver_sends(end: &mut CostEnd, now_ns: u64) -> bool {
         black_box("receiver");
         end.send(black_box(now_ns))
     }
 
     #[inline(never)]
-    pub fn receiver_hears(end: &mut End, now_ns: u64, datagram: &mut [u8]) {
+    pub fn receiver_hears(end: &mut CostEnd, now_ns: u64, datagram: &mut [u8]) {
         black_box("receiver");
         end.hear(black_box(now_ns), datagram);
     }
@@ -100,7 +102,7 @@ mod counted {
 
 /// What is to be sent, and what has come.
 #[derive(Default)]
-struct Port {
+struct BulkPort {
     /// Octets of payload that are still to be sent.
     left: u64,
     wqe: u32,
@@ -109,9 +111,9 @@ struct Port {
     acked: u64,
 }
 
-struct Zeros;
+struct ZeroPayload;
 
-impl Ports for Port {
+impl Ports for BulkPort {
     type Fault = &'static str;
     type Source<'a> = &'a mut Self;
     type Sink<'a> = &'a mut Self;
@@ -125,7 +127,7 @@ impl Ports for Port {
     }
 }
 
-impl UlpduSource for Port {
+impl UlpduSource for BulkPort {
     fn next(&mut self, mulpdu: u16) -> Option<SegmentId> {
         let fits = u32::from(mulpdu) - TAGGED_LEN as u32;
         let len = fits.min(MESSAGE_OCTETS - self.offset).min(self.left.try_into().unwrap_or(fits));
@@ -153,7 +155,7 @@ impl UlpduSource for Port {
     }
 }
 
-impl UlpduSink for Port {
+impl UlpduSink for BulkPort {
     type Fault = &'static str;
 
     fn place(&mut self, _: u64, _: &[u8]) -> Result<Placed, Self::Fault> {
@@ -166,7 +168,7 @@ impl UlpduSink for Port {
     }
 }
 
-impl RegisteredMemory for Zeros {
+impl RegisteredMemory for ZeroPayload {
     fn crc32c(&self, crc: Crc32c, piece: MemoryPiece) -> Crc32c {
         crc.update(&ZEROS[..piece.len as usize])
     }
@@ -177,17 +179,17 @@ impl RegisteredMemory for Zeros {
 }
 
 /// A connection and who uses it.
-struct End {
+struct CostEnd {
     /// `None` until somebody asked for it.
-    connection: Option<Connection>,
-    port: Port,
+    connection: Option<ShuttleConnection>,
+    port: BulkPort,
     out: Transmit,
     route: Route,
 }
 
-impl End {
-    fn new(end: usize, connection: Option<Connection>) -> Self {
-        Self { connection, port: Port::default(), out: Transmit::default(), route: route(end) }
+impl CostEnd {
+    fn new(end: usize, connection: Option<ShuttleConnection>) -> Self {
+        Self { connection, port: BulkPort::default(), out: Transmit::default(), route: route(end) }
     }
 
     /// Looks at the clock, then puts what may leave into `out`.
@@ -196,7 +198,7 @@ impl End {
         if connection.poll_timeout().is_some_and(|at_ns| at_ns <= now_ns) {
             connection.handle_timeout(now_ns);
         }
-        connection.poll_transmit(now_ns, &mut self.port, &Zeros, &mut self.out)
+        connection.poll_transmit(now_ns, &mut self.port, &ZeroPayload, &mut self.out)
     }
 
     fn hear(&mut self, now_ns: u64, datagram: &mut [u8]) {
@@ -215,9 +217,9 @@ struct Flying {
 }
 
 /// Both ends and the way between them.
-struct Run {
-    ends: [End; 2],
-    config: Config,
+struct CostRun {
+    ends: [CostEnd; 2],
+    config: ShuttleConfig,
     flying: [VecDeque<Flying>; 2],
     whole: Vec<u8>,
     delay_ns: u64,
@@ -232,23 +234,23 @@ struct Run {
     runs: [u64; 2],
 }
 
-impl Run {
+impl CostRun {
     fn new(protection: u8, datagram_octets: u16, rate_bps: u64) -> Self {
         let initial_rate_bps = Some(rate_bps);
         let controller_params =
             cc::Params { datagram_octets, initial_rate_bps, ..cc::Params::default() };
         let controller = if rate_bps == u64::MAX { cc::none } else { cc::fixed };
-        let config = Config {
+        let config = ShuttleConfig {
             protection,
             datagram_octets,
             controller,
             controller_params,
-            ..Config::default()
+            ..ShuttleConfig::default()
         };
-        let asked = Connection::connect(0, config.clone(), identity(0), route(0), b"");
+        let asked = ShuttleConnection::connect(0, config.clone(), identity(0), route(0), b"");
         let asking = asked.expect("a sound configuration");
         Self {
-            ends: [End::new(0, Some(asking)), End::new(1, None)],
+            ends: [CostEnd::new(0, Some(asking)), CostEnd::new(1, None)],
             config,
             flying: [VecDeque::new(), VecDeque::new()],
             whole: Vec::new(),
@@ -276,7 +278,7 @@ impl Run {
             self.transmit(end);
         }
         let connections = self.ends.iter().filter_map(|end| end.connection.as_ref());
-        let timers = connections.filter_map(Connection::poll_timeout);
+        let timers = connections.filter_map(ShuttleConnection::poll_timeout);
         let arrivals = self.flying.iter().filter_map(|way| Some(way.front()?.at_ns));
         let next_ns = timers.chain(arrivals).min().expect("something is due");
         self.now_ns = next_ns.max(self.now_ns);
@@ -363,10 +365,10 @@ fn runs_in(datagram: &[u8]) -> u64 {
     acks.sum()
 }
 
-fn accept(config: &Config, datagram: &mut [u8]) -> Connection {
-    let request = Request::parse(datagram, config, [7; 32]);
+fn accept(config: &ShuttleConfig, datagram: &mut [u8]) -> ShuttleConnection {
+    let request = PeerRequest::parse(datagram, config, [7; 32]);
     let mut request = request.expect("the first packet is a Request");
-    Connection::accept(0, config.clone(), identity(1), route(1), &mut request, b"")
+    ShuttleConnection::accept(0, config.clone(), identity(1), route(1), &mut request, b"")
         .expect("the same configuration")
 }
 

@@ -1,10 +1,10 @@
 //! Configuration of one end of a connection, checked before the handshake.
 
 use weft_wire::shuttle::ConnectionId;
-use weft_wire::shuttle::hello::{Limits, Modules, placement, protection, recovery};
+use weft_wire::shuttle::hello::{HelloLimits, Modules, placement, protection, recovery};
 
 use crate::cc;
-use crate::error::Misuse;
+use crate::error::ShuttleMisuse;
 use crate::noise::Credentials;
 use crate::stream::{Placement, Repair};
 
@@ -21,7 +21,7 @@ pub const MAX_DATAGRAM: u16 = 65507;
 
 /// Capabilities and preferences of one end.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ShuttleConfig {
     /// Protections that are acceptable, as bits of [`weft_wire::shuttle::hello::protection`]. The
     /// strongest that both accept is used.
     pub protection: u8,
@@ -68,7 +68,8 @@ pub struct Config {
     /// none.
     pub receive_rate_bps: u64,
     /// Path properties saved from an earlier connection to this peer
-    /// ([`crate::Connection::saved`]); used if the round trip is within a fifth of the saved one.
+    /// ([`crate::ShuttleConnection::saved`]); used if the round trip is within a fifth of the saved
+    /// one.
     pub saved: Option<cc::Saved>,
     /// Address-validation cookie from the peer's answer to a Probe with this end's [`Identity`]
     /// (S-9); it saves a Retry. May be empty.
@@ -79,7 +80,7 @@ pub struct Config {
     pub controller_params: cc::Params,
 }
 
-impl Default for Config {
+impl Default for ShuttleConfig {
     fn default() -> Self {
         Self {
             protection: protection::CRC32C,
@@ -123,18 +124,18 @@ pub struct Identity {
     /// Seed of the connection's other random numbers: 64 random bits.
     pub seed: u64,
     /// Entropy of the ephemeral key with which a Request under a cipher is made. The responder
-    /// passes its own to [`crate::Request::parse`].
+    /// passes its own to [`crate::PeerRequest::parse`].
     pub entropy: [u8; 32],
 }
 
-impl Config {
-    pub(crate) fn check(&self) -> Result<(), Misuse> {
+impl ShuttleConfig {
+    pub(crate) fn check(&self) -> Result<(), ShuttleMisuse> {
         let valid = (1..=MAX_STREAMS).contains(&self.streams)
             && (MIN_DATAGRAM..=MAX_DATAGRAM).contains(&self.datagram_octets)
             && self.datagram_octets <= self.datagram_octets_max
             && (1..=PACKETS_PER_KEY).contains(&self.packets_per_key)
             && self.protection & SUPPORTED != 0;
-        if valid { Ok(()) } else { Err(Misuse::Config) }
+        if valid { Ok(()) } else { Err(ShuttleMisuse::Config) }
     }
 
     pub(crate) fn modules(&self) -> Modules {
@@ -145,8 +146,8 @@ impl Config {
         }
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> HelloLimits {
+        HelloLimits {
             datagram_octets: self.datagram_octets_max,
             streams: self.streams,
             ord: self.ord,
@@ -218,17 +219,21 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused() {
-        assert_eq!(Config::default().check(), Ok(()));
+        assert_eq!(ShuttleConfig::default().check(), Ok(()));
         for config in [
-            Config { streams: 0, ..Config::default() },
-            Config { streams: 257, ..Config::default() },
-            Config { datagram_octets: 100, ..Config::default() },
-            Config { datagram_octets_max: 1400, datagram_octets: 1500, ..Config::default() },
-            Config { protection: 0, ..Config::default() },
-            Config { packets_per_key: 0, ..Config::default() },
-            Config { packets_per_key: PACKETS_PER_KEY + 1, ..Config::default() },
+            ShuttleConfig { streams: 0, ..ShuttleConfig::default() },
+            ShuttleConfig { streams: 257, ..ShuttleConfig::default() },
+            ShuttleConfig { datagram_octets: 100, ..ShuttleConfig::default() },
+            ShuttleConfig {
+                datagram_octets_max: 1400,
+                datagram_octets: 1500,
+                ..ShuttleConfig::default()
+            },
+            ShuttleConfig { protection: 0, ..ShuttleConfig::default() },
+            ShuttleConfig { packets_per_key: 0, ..ShuttleConfig::default() },
+            ShuttleConfig { packets_per_key: PACKETS_PER_KEY + 1, ..ShuttleConfig::default() },
         ] {
-            assert_eq!(config.check(), Err(Misuse::Config));
+            assert_eq!(config.check(), Err(ShuttleMisuse::Config));
         }
     }
 }

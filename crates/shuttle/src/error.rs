@@ -2,7 +2,7 @@
 
 /// Invalid call; the object is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misuse {
+pub enum ShuttleMisuse {
     /// A configuration value is out of range.
     #[error("configuration out of range: streams, datagram sizes, protections or packets per key")]
     Config,
@@ -54,7 +54,7 @@ pub enum Refusal {
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum End {
+pub enum ConnectionEnd {
     /// Closed by this end and acknowledged by the peer.
     #[error("closed")]
     Local,
@@ -88,7 +88,7 @@ pub enum End {
     BadAnswer,
 }
 
-impl End {
+impl ConnectionEnd {
     /// The refusal by the peer's Weft that ended it; `None` if the peer's application refused, or
     /// for any other end.
     pub fn refusal(self) -> Option<Refusal> {

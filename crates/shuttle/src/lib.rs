@@ -1,11 +1,11 @@
 //! Shuttle over datagrams: a lower layer for DDP on long, fat, lossy paths (`docs/shuttle.md`).
 //!
-//! A [`Connection`] takes segments from an [`UlpduSource`](weft_wire::llp::UlpduSource), carries
-//! them in datagrams, and hands each one up to an [`UlpduSink`](weft_wire::llp::UlpduSink) the
-//! moment it arrives, in whatever order; it says how far the unbroken prefix reaches. It knows no
-//! socket, no clock and no randomness: datagrams, times and seeds are arguments. The order of
-//! calls stands at [`Connection`]. An [`Endpoint`] stands before the connections that share a
-//! socket.
+//! A [`ShuttleConnection`] takes segments from an [`UlpduSource`](weft_wire::llp::UlpduSource),
+//! carries them in datagrams, and hands each one up to an [`UlpduSink`](weft_wire::llp::UlpduSink)
+//! the moment it arrives, in whatever order; it says how far the unbroken prefix reaches. It knows
+//! no socket, no clock and no randomness: datagrams, times and seeds are arguments. The order of
+//! calls stands at [`ShuttleConnection`]. An [`Endpoint`] stands before the connections that share
+//! a socket.
 //!
 //! Invariant: every segment is placed once, whatever the network does; its source hears that when
 //! it and all before it are placed.
@@ -45,11 +45,13 @@ mod window;
 
 pub use capability::capabilities;
 pub use config::{
-    Config, Identity, MAX_DATAGRAM, MAX_PATHS, MAX_STREAMS, MIN_DATAGRAM, PACKETS_PER_KEY,
+    Identity, MAX_DATAGRAM, MAX_PATHS, MAX_STREAMS, MIN_DATAGRAM, PACKETS_PER_KEY, ShuttleConfig,
 };
-pub use connection::{Connection, Event, Ports, Request, Stats, TimeWait, Transmit};
+pub use connection::{
+    ConnectionStats, PeerRequest, Ports, ShuttleConnection, ShuttleEvent, TimeWait, Transmit,
+};
 pub use endpoint::{Arrival, Endpoint, EndpointStats, Gate, Listen, Passage, Ticket};
-pub use error::{End, Misuse, Refusal};
+pub use error::{ConnectionEnd, Refusal, ShuttleMisuse};
 pub use key::{KEY_FILE_OCTETS_MAX, Key, KeyError, KeyName};
 pub use noise::Credentials;
 pub use path::Route;

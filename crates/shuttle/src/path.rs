@@ -8,7 +8,7 @@ use weft_wire::shuttle::{PathId, StreamId};
 use crate::ack::Arrivals;
 use crate::ack_path::AckPath;
 use crate::cc::{Controller, Make, Params, Saved};
-use crate::config::Config;
+use crate::config::ShuttleConfig;
 use crate::flight::Flight;
 use crate::mtu::MtuSearch;
 use crate::mtu_suspect::{MtuSuspect, SuspectStep};
@@ -95,7 +95,12 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(id: PathId, route: Route, config: &Config, datagram_octets: u16) -> Self {
+    pub(crate) fn new(
+        id: PathId,
+        route: Route,
+        config: &ShuttleConfig,
+        datagram_octets: u16,
+    ) -> Self {
         let mut params = config.controller_params.clone();
         params.datagram_octets = datagram_octets;
         params.seed = params.seed.wrapping_add(u64::from(id.0));
@@ -411,7 +416,7 @@ mod tests {
     fn path() -> Path {
         let at = ([10, 0, 0, 1], 4000).into();
         let route = Route { local: at, remote: at };
-        Path::new(PathId(0), route, &Config::default(), 1200)
+        Path::new(PathId(0), route, &ShuttleConfig::default(), 1200)
     }
 
     #[test]

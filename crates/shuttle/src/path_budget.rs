@@ -38,12 +38,12 @@ pub(crate) struct PathBudget {
     app_limited_until: u64,
     /// Packets declared lost that may yet be acknowledged.
     missing: u64,
-    tally: Tally,
+    tally: AckTally,
 }
 
 /// Totals of one acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
+struct AckTally {
     packets: u32,
     octets: u64,
     lost_packets: u32,
@@ -57,7 +57,7 @@ struct Tally {
 
 /// Properties of an acknowledgement common to all budgets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Report {
+pub(crate) struct AckReport {
     pub(crate) now_ns: u64,
     /// Round trip estimate, and whether this acknowledgement updated it.
     pub(crate) rtt: Rtt,
@@ -77,7 +77,7 @@ impl PathBudget {
             first_sent_ns: 0,
             app_limited_until: 0,
             missing: 0,
-            tally: Tally::default(),
+            tally: AckTally::default(),
         }
     }
 
@@ -166,7 +166,7 @@ impl PathBudget {
 
     /// Reports spurious losses to the controller, before it hears of others.
     pub(crate) fn report_spurious(&mut self, now_ns: u64) {
-        let Tally { spurious_packets: packets, spurious_octets: octets, .. } = self.tally;
+        let AckTally { spurious_packets: packets, spurious_octets: octets, .. } = self.tally;
         if packets > 0 {
             let all = self.missing == 0;
             let sent_ns = self.tally.spurious_sent_ns;
@@ -204,10 +204,10 @@ impl PathBudget {
     }
 
     /// Reports the totals to the controller, if anything of its own was newly acknowledged.
-    pub(crate) fn report(&mut self, report: &Report) {
+    pub(crate) fn report(&mut self, report: &AckReport) {
         let tally = std::mem::take(&mut self.tally);
         let Some((_, sent_ns, snapshot)) = tally.newest else { return };
-        let Report { now_ns, rtt, timed, one_way_ns, marked } = *report;
+        let AckReport { now_ns, rtt, timed, one_way_ns, marked } = *report;
         if marked > 0 {
             self.controller.on_ecn(&Ecn { now_ns, packets: marked, sent_ns });
         }
@@ -294,7 +294,7 @@ mod tests {
     fn arrive(budget: &mut PathBudget, now_ns: u64, flight: &Flight) {
         budget.handle_arrived(flight, 1, 0);
         let rtt = Rtt { latest_ns: 1000, smoothed_ns: 1000, var_ns: 0, min_ns: 1000 };
-        budget.report(&Report { now_ns, rtt, timed: true, one_way_ns: 0, marked: 0 });
+        budget.report(&AckReport { now_ns, rtt, timed: true, one_way_ns: 0, marked: 0 });
     }
 
     /// S-62.

@@ -96,7 +96,7 @@ impl Guard {
             });
             return;
         }
-        let mut packet = Writer {
+        let mut packet = CrcWriter {
             crc: self.crc.then_some(self.begun[0]),
             staged_from: out.slab().len(),
             out,
@@ -203,7 +203,7 @@ fn copy(segment: &Gather, memory: &impl RegisteredMemory, out: &mut Vec<u8>) {
 }
 
 /// Writer of a data packet with a CRC.
-struct Writer<'a, M> {
+struct CrcWriter<'a, M> {
     out: &'a mut Gather,
     memory: &'a M,
     /// CRC of everything before `staged_from`; `None` if there is none.
@@ -212,7 +212,7 @@ struct Writer<'a, M> {
     staged_from: usize,
 }
 
-impl<M: RegisteredMemory> Writer<'_, M> {
+impl<M: RegisteredMemory> CrcWriter<'_, M> {
     fn put_memory(&mut self, piece: MemoryPiece) {
         self.cover_staged();
         self.crc = self.crc.map(|crc| self.memory.crc32c(crc, piece));

@@ -11,7 +11,7 @@ use weft_wire::shuttle::frame::Ack;
 use crate::cc::Rtt;
 use crate::flight::{Cargo, Flight, Segments};
 use crate::mtu_suspect::PacketFates;
-use crate::path_budget::{PathBudget, Report};
+use crate::path_budget::{AckReport, PathBudget};
 use crate::ranges::RangeSet;
 use crate::reorder::Reordering;
 use crate::rtt::{RttEstimate, ack_interval_ns};
@@ -262,7 +262,7 @@ impl Recovery {
         rtt.latest_ns = rtt.latest_ns.saturating_sub(waited_ns).max(rtt.min_ns);
         let one_way_us = ack.arrived_us.wrapping_sub((sent_ns / 1000) as u32) as i32;
         let one_way_ns = i64::from(one_way_us) * 1000;
-        let report = Report { now_ns, rtt, timed, one_way_ns, marked };
+        let report = AckReport { now_ns, rtt, timed, one_way_ns, marked };
         budgets.iter_mut().for_each(|budget| budget.report(&report));
         self.forget(now_ns, budgets);
         true

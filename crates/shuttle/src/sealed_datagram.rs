@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use aws_lc_rs::aead::{AES_128_GCM, Algorithm, CHACHA20_POLY1305};
 use aws_lc_rs::hkdf::Prk;
-use weft_wire::datagram::{Cipher, SEALED_LEN, SealedHeader, Sender};
+use weft_wire::datagram::{Cipher, SEALED_LEN, SealedHeader, SenderId};
 
 use crate::config::PACKETS_PER_KEY;
 use crate::key::Key;
@@ -37,7 +37,7 @@ const SPAN: u64 = (WORDS as u64 - 1) * 64;
 pub struct Sealer {
     root: Prk,
     cipher: Cipher,
-    sender: Sender,
+    sender: SenderId,
     number: u64,
     keys: (u64, PhaseKeys),
 }
@@ -45,13 +45,13 @@ pub struct Sealer {
 impl Sealer {
     /// A sealer with a fresh identity: `born_ns` is the time of day, `salt` 64 random bits.
     pub fn new(key: &Key, cipher: Cipher, born_ns: u64, salt: u64) -> Self {
-        let (root, sender) = (key.datagrams(), Sender { born_ns, salt });
+        let (root, sender) = (key.datagrams(), SenderId { born_ns, salt });
         let keys = (0, keys_of(&root, cipher, sender, 0));
         Self { root, cipher, sender, number: 0, keys }
     }
 
     /// Identity of this sender.
-    pub fn sender(&self) -> Sender {
+    pub fn sender(&self) -> SenderId {
         self.sender
     }
 
@@ -119,7 +119,7 @@ pub enum Unopened {
 /// Opener of datagrams, each once.
 pub struct Opener {
     root: Prk,
-    senders: BTreeMap<Sender, Known>,
+    senders: BTreeMap<SenderId, Known>,
     senders_max: usize,
     /// Start time of the youngest forgotten sender: none as old is accepted as new.
     forgotten_ns: Option<u64>,
@@ -265,7 +265,7 @@ fn place_of(number: u64) -> (usize, u64) {
 }
 
 /// The keys of an epoch of a sender (D-3).
-fn keys_of(root: &Prk, cipher: Cipher, sender: Sender, epoch: u64) -> PhaseKeys {
+fn keys_of(root: &Prk, cipher: Cipher, sender: SenderId, epoch: u64) -> PhaseKeys {
     let mut info = b"weft sender".to_vec();
     info.push(cipher as u8);
     for part in [sender.born_ns, sender.salt, epoch] {

@@ -7,13 +7,13 @@ mod support;
 use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::Config;
+use weft_shuttle::ShuttleConfig;
 use weft_wire::shuttle::StreamId;
 
 /// Lengths of the datagrams that leave with `reply`, and how often others follow, when a message is
 /// answered as soon as it is there.
 fn answer(reply: Message) -> (Vec<u16>, usize) {
-    let mut pair = Pair::new(seed(), &Config::default(), &Link::default(), 1);
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &Link::default(), 1);
     pair.open();
     for host in 0..2 {
         pair.connection(host).open_stream(StreamId(0), 1).unwrap();

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::{Config, Credit, Placement};
+use weft_shuttle::{Credit, Placement, ShuttleConfig};
 use weft_wire::ids::Msn;
 use weft_wire::shuttle::hello::{placement, protection};
 use weft_wire::shuttle::{PathId, StreamId};
@@ -57,7 +57,7 @@ fn link() -> impl Strategy<Value = Link> {
     )
 }
 
-fn config(placement: Placement, held_octets: usize) -> Config {
+fn config(placement: Placement, held_octets: usize) -> ShuttleConfig {
     let placement = match placement {
         Placement::Strict => placement::STRICT,
         Placement::Tail => placement::TAIL,
@@ -65,7 +65,14 @@ fn config(placement: Placement, held_octets: usize) -> Config {
     };
     let protection = protection::CRC32C;
     let handshake_ns = 100_000 * MS;
-    Config { protection, placement, held_octets, handshake_ns, streams: 3, ..Config::default() }
+    ShuttleConfig {
+        protection,
+        placement,
+        held_octets,
+        handshake_ns,
+        streams: 3,
+        ..ShuttleConfig::default()
+    }
 }
 
 fn exchange(seed: u64, placement: Placement, held: usize, link: &Link, posts: &[Post]) {

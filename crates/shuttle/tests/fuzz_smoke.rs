@@ -9,13 +9,13 @@ mod support;
 use support::network::Link;
 use support::site::World;
 use support::{MS, seed};
-use weft_shuttle::{Config, Credentials};
+use weft_shuttle::{Credentials, ShuttleConfig};
 use weft_wire::shuttle::hello::protection;
 
 /// Everything that went over the wire in two handshakes, each datagram after its length.
 fn handshakes(protection: u8) -> Vec<u8> {
     let credentials = Credentials::PreShared([5; 32]);
-    let config = Config { protection, credentials, ..Config::default() };
+    let config = ShuttleConfig { protection, credentials, ..ShuttleConfig::default() };
     let mut world = World::new(seed(), [&config, &config], &Link::default());
     world.ask();
     world.ask();

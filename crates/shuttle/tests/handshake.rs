@@ -6,16 +6,16 @@ mod support;
 
 use support::network::{Link, Network};
 use support::{Answer, MS, Pair, route, seed};
-use weft_shuttle::{Config, End, Event, TimeWait};
+use weft_shuttle::{ConnectionEnd, ShuttleConfig, ShuttleEvent, TimeWait};
 use weft_wire::shuttle::hello::{placement, protection};
 use weft_wire::shuttle::{Packet, PathId};
 
-fn established(private_data: &[u8]) -> Event {
-    Event::Established { private_data: private_data.to_vec(), ord: 16, ird: 16 }
+fn established(private_data: &[u8]) -> ShuttleEvent {
+    ShuttleEvent::Established { private_data: private_data.to_vec(), ord: 16, ird: 16 }
 }
 
-fn config() -> Config {
-    Config { ord: 16, ..Config::default() }
+fn config() -> ShuttleConfig {
+    ShuttleConfig { ord: 16, ..ShuttleConfig::default() }
 }
 
 /// The kinds of datagrams sent so far, in order, as sender and letter.
@@ -46,8 +46,8 @@ fn two_packets_go_before_data_and_two_end_it() {
     pair.connection(0).close(now_ns, 3);
     pair.run_for(5000 * MS);
     assert_eq!(kinds(&pair), [(0, 'c'), (1, 'c')]);
-    assert_eq!(pair.hosts[0].events.last(), Some(&Event::Ended(End::Local)));
-    assert_eq!(pair.hosts[1].events.last(), Some(&Event::Ended(End::Peer(3))));
+    assert_eq!(pair.hosts[0].events.last(), Some(&ShuttleEvent::Ended(ConnectionEnd::Local)));
+    assert_eq!(pair.hosts[1].events.last(), Some(&ShuttleEvent::Ended(ConnectionEnd::Peer(3))));
     let now_ns = pair.now_ns;
     assert!(pair.connection(0).is_forgettable(now_ns));
     assert!(pair.connection(1).is_forgettable(now_ns));
@@ -58,7 +58,8 @@ fn two_packets_go_before_data_and_two_end_it() {
 #[test]
 fn what_is_kept_of_a_connection_answers_a_close_that_comes_again() {
     for protection in [protection::NONE, protection::CRC32C, protection::AES128GCM] {
-        let mut pair = Pair::new(seed(), &Config { protection, ..config() }, &Link::default(), 1);
+        let mut pair =
+            Pair::new(seed(), &ShuttleConfig { protection, ..config() }, &Link::default(), 1);
         pair.open();
         pair.tracing = true;
         let now_ns = pair.now_ns;
@@ -84,7 +85,7 @@ fn what_is_kept_of_a_connection_answers_a_close_that_comes_again() {
         connection
             .handle_datagram(now_ns, route(0, 0), false, &mut closed, &mut host.ports)
             .unwrap();
-        assert_eq!(connection.poll_event(), Some(Event::Ended(End::Local)));
+        assert_eq!(connection.poll_event(), Some(ShuttleEvent::Ended(ConnectionEnd::Local)));
     }
 }
 
@@ -93,8 +94,10 @@ fn a_refusal_carries_private_data() {
     let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
     pair.answer = Answer::Reject;
     pair.run_for(100 * MS);
-    let expected =
-        [Event::Rejected { private_data: b"no".to_vec() }, Event::Ended(End::Rejected(7))];
+    let expected = [
+        ShuttleEvent::Rejected { private_data: b"no".to_vec() },
+        ShuttleEvent::Ended(ConnectionEnd::Rejected(7)),
+    ];
     assert_eq!(pair.hosts[0].events, expected);
 }
 
@@ -103,7 +106,7 @@ fn nobody_answers() {
     let mut pair = Pair::new(seed(), &config(), &Link::default(), 1);
     pair.answer = Answer::Ignore;
     pair.run_for(11_000 * MS);
-    assert_eq!(pair.hosts[0].events, [Event::Ended(End::NoAnswer)]);
+    assert_eq!(pair.hosts[0].events, [ShuttleEvent::Ended(ConnectionEnd::NoAnswer)]);
     let requests = pair.network.counts[0].sent;
     assert!((4..10).contains(&requests), "{requests}");
 }
@@ -113,19 +116,19 @@ fn a_third_of_the_packets_may_be_lost() {
     let first = seed();
     for seed in (0..200).map(|run| first.wrapping_add(run)) {
         let link = Link { loss: 0.33, duplicate: 0.1, ..Link::default() };
-        let config = Config { handshake_ns: 200_000 * MS, ..config() };
+        let config = ShuttleConfig { handshake_ns: 200_000 * MS, ..config() };
         let mut pair = Pair::new(seed, &config, &link, 1);
         pair.run_until(200_000 * MS, Pair::is_open);
         pair.hosts[1].ports.post(false, 5000);
         pair.run_until(60_000 * MS, Pair::is_complete);
-        let established = |event: &&Event| matches!(event, Event::Established { .. });
+        let established = |event: &&ShuttleEvent| matches!(event, ShuttleEvent::Established { .. });
         for host in &pair.hosts {
             assert_eq!(host.events.iter().filter(established).count(), 1, "{seed}");
         }
         let now_ns = pair.now_ns;
         pair.connection(1).close(now_ns, 0);
         let over = |pair: &Pair| {
-            let ended = |event: &Event| matches!(event, Event::Ended(_));
+            let ended = |event: &ShuttleEvent| matches!(event, ShuttleEvent::Ended(_));
             pair.hosts[1].events.iter().any(ended)
         };
         pair.run_until(60_000 * MS, over);
@@ -135,28 +138,29 @@ fn a_third_of_the_packets_may_be_lost() {
 #[test]
 fn silence_ends_an_idle_connection_unless_somebody_speaks() {
     for (keep_alive, ends) in [(true, 0), (false, 2)] {
-        let config = Config { keep_alive, idle_ns: 1000 * MS, ..config() };
+        let config = ShuttleConfig { keep_alive, idle_ns: 1000 * MS, ..config() };
         let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
         pair.open();
         pair.run_for(10_000 * MS);
-        let silence = Event::Ended(End::Silence);
+        let silence = ShuttleEvent::Ended(ConnectionEnd::Silence);
         let ended = pair.hosts.iter().filter(|host| host.events.contains(&silence)).count();
         assert_eq!(ended, ends);
     }
-    let config = Config { idle_ns: 1000 * MS, ..config() };
+    let config = ShuttleConfig { idle_ns: 1000 * MS, ..config() };
     let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
     pair.open();
     pair.network.down = true;
     pair.run_for(1500 * MS);
-    assert_eq!(pair.hosts[0].events.last(), Some(&Event::Ended(End::Silence)));
+    assert_eq!(pair.hosts[0].events.last(), Some(&ShuttleEvent::Ended(ConnectionEnd::Silence)));
 }
 
 #[test]
 fn modules_are_what_both_accept() {
-    let ours = Config { protection: protection::NONE | protection::CRC32C, ..config() };
+    let ours = ShuttleConfig { protection: protection::NONE | protection::CRC32C, ..config() };
     let placements = placement::STRICT | placement::LOOSE;
-    let theirs = Config { protection: protection::NONE, placement: placement::LOOSE, ..config() };
-    let ours = Config { placement: placements, ..ours };
+    let theirs =
+        ShuttleConfig { protection: protection::NONE, placement: placement::LOOSE, ..config() };
+    let ours = ShuttleConfig { placement: placements, ..ours };
     let mut pair = Pair::with_configs(seed(), [ours, theirs], &Link::default(), 1);
     pair.open();
     for host in 0..2 {
@@ -169,7 +173,7 @@ fn modules_are_what_both_accept() {
 /// Who was at work is asked soon whether it is still there, and who is calm more and more seldom.
 #[test]
 fn a_sign_of_life_is_asked_for_after_a_second_and_then_after_twice_the_time() {
-    let often = Config { keep_alive_ns: 1000 * MS, ..config() };
+    let often = ShuttleConfig { keep_alive_ns: 1000 * MS, ..config() };
     let mut pair = Pair::with_configs(seed(), [often, config()], &Link::default(), 1);
     pair.open();
     pair.hosts[1].ports.post(true, 100);

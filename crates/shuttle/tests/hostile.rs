@@ -13,14 +13,14 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, Event, MAX_PATHS, Request};
+use weft_shuttle::{MAX_PATHS, PeerRequest, ShuttleConfig, ShuttleEvent};
 use weft_wire::shuttle::frame::{Ack, Frame, Ranges};
 use weft_wire::shuttle::hello::{Hello, protection};
 use weft_wire::shuttle::{CtrlHeader, PathId, StreamId};
 
 /// An open connection in use, and every datagram that was sent.
 fn in_use(protection: u8) -> Pair {
-    let config = Config { protection, ..Config::default() };
+    let config = ShuttleConfig { protection, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
     pair.tracing = true;
     pair.open();
@@ -72,7 +72,7 @@ fn mutated_packets_change_nothing() {
         let mut pair = pair.borrow_mut();
         give(&mut pair, 0, datagram);
         give(&mut pair, 1, datagram);
-        drop(Request::parse(datagram, &Config::default(), [0; 32]));
+        drop(PeerRequest::parse(datagram, &ShuttleConfig::default(), [0; 32]));
     });
     let mut pair = pair.into_inner();
     assert_eq!(taken(&mut pair), before);
@@ -148,7 +148,7 @@ fn a_peer_may_send_any_frames() {
     let taken = pair.connection(1).stats().packets_in - before;
     assert!(taken >= frames.len() as u64, "{taken}");
     for host in &pair.hosts {
-        assert!(matches!(host.events[..], [Event::Established { .. }]));
+        assert!(matches!(host.events[..], [ShuttleEvent::Established { .. }]));
     }
     pair.hosts[1].ports.post(true, 10_000);
     pair.hosts[0].ports.post(true, 10_000);

@@ -8,13 +8,13 @@ use support::network::Link;
 use support::site::World;
 use support::{MS, route, seed};
 use weft_shuttle::{
-    Arrival, Config, Connection, Credentials, End, Endpoint, Event, Identity, Listen, Misuse,
-    Refusal, Route,
+    Arrival, ConnectionEnd, Credentials, Endpoint, Identity, Listen, Refusal, Route, ShuttleConfig,
+    ShuttleConnection, ShuttleEvent, ShuttleMisuse,
 };
 use weft_wire::shuttle::ConnectionId;
 use weft_wire::shuttle::hello::{Hello, HelloKind, protection, reason};
 
-fn world(config: &Config, link: &Link) -> World {
+fn world(config: &ShuttleConfig, link: &Link) -> World {
     World::new(seed(), [config, config], link)
 }
 
@@ -24,11 +24,11 @@ fn listen(world: &mut World, retry_above: usize, half_open_max: usize) {
 }
 
 /// A Request from nowhere; the nonce makes it one of its own.
-fn request(config: &Config, nonce: u64) -> Vec<u8> {
+fn request(config: &ShuttleConfig, nonce: u64) -> Vec<u8> {
     let cid = ConnectionId((nonce as u32) << 8);
     let identity = Identity { cid, nonce, seed: nonce, entropy: [nonce as u8; 32] };
     let config = config.clone();
-    let mut asking = Connection::connect(0, config, identity, route(0, 0), b"????").unwrap();
+    let mut asking = ShuttleConnection::connect(0, config, identity, route(0, 0), b"????").unwrap();
     let mut out = weft_shuttle::Transmit::default();
     let mut ports = support::model::Ports::new(Vec::new());
     assert!(asking.poll_transmit(0, &mut ports, &support::model::Memory, &mut out));
@@ -50,7 +50,7 @@ fn kinds(world: &World, kind: HelloKind) -> Vec<&[u8]> {
 #[test]
 fn many_connections_share_two_sockets() {
     let link = Link { loss: 0.1, duplicate: 0.1, late: 0.2, late_ns: 5 * MS, ..Link::default() };
-    let config = Config { handshake_ns: 100_000 * MS, ..Config::default() };
+    let config = ShuttleConfig { handshake_ns: 100_000 * MS, ..ShuttleConfig::default() };
     let mut world = world(&config, &link);
     for _ in 0..40 {
         let key = world.ask();
@@ -73,7 +73,7 @@ fn many_connections_share_two_sockets() {
 
 #[test]
 fn a_request_that_comes_again_gets_the_same_answer() {
-    let mut world = world(&Config::default(), &Link::default());
+    let mut world = world(&ShuttleConfig::default(), &Link::default());
     world.accepts = false;
     let key = world.ask();
     world.run_for(4000 * MS);
@@ -94,7 +94,7 @@ fn a_request_that_comes_again_gets_the_same_answer() {
 
 #[test]
 fn a_refusal_is_said_again() {
-    let mut world = world(&Config::default(), &Link::default());
+    let mut world = world(&ShuttleConfig::default(), &Link::default());
     world.accepts = false;
     let key = world.ask();
     world.run_for(20 * MS);
@@ -104,22 +104,24 @@ fn a_refusal_is_said_again() {
     assert_eq!(refused.0.remote, route(0, 0).local);
     // It is lost; the next Request brings it again.
     world.run_for(1000 * MS);
-    let expected =
-        [Event::Rejected { private_data: b"no".to_vec() }, Event::Ended(End::Rejected(7))];
+    let expected = [
+        ShuttleEvent::Rejected { private_data: b"no".to_vec() },
+        ShuttleEvent::Ended(ConnectionEnd::Rejected(7)),
+    ];
     assert_eq!(world.sites[0].joined[key].events, expected);
     assert_eq!(kinds(&world, HelloKind::Reject), [&refused.1[..]]);
     let again = world.sites[1].endpoint.reject(now_ns, ticket, 7, b"no");
-    assert_eq!(again, Err(Misuse::Gone));
+    assert_eq!(again, Err(ShuttleMisuse::Gone));
 }
 
 /// Whoever cannot receive gets no further than a cookie; whoever can gets in.
 #[test]
 fn a_flood_from_false_addresses_keeps_nobody_out() {
-    let mut world = world(&Config::default(), &Link::default());
+    let mut world = world(&ShuttleConfig::default(), &Link::default());
     listen(&mut world, 8, 40);
     world.accepts = false;
     for nonce in 1..5000 {
-        let octets = request(&Config::default(), nonce);
+        let octets = request(&ShuttleConfig::default(), nonce);
         let (port, now_ns) = (5000 + (nonce % 50_000) as u16, world.now_ns);
         world.sites[1].receive(now_ns, from(port), &octets);
     }
@@ -143,11 +145,11 @@ fn a_flood_from_false_addresses_keeps_nobody_out() {
 
 #[test]
 fn retries_work_under_a_cipher() {
-    let config = Config {
+    let config = ShuttleConfig {
         protection: protection::AES128GCM,
         credentials: Credentials::PreShared([5; 32]),
         handshake_ns: 100_000 * MS,
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
     let mut world = world(&config, &Link { loss: 0.2, duplicate: 0.2, ..Link::default() });
     listen(&mut world, 0, 40);
@@ -161,7 +163,7 @@ fn retries_work_under_a_cipher() {
 
 #[test]
 fn a_cookie_is_good_for_its_owner_and_for_a_while() {
-    let config = Config::default();
+    let config = ShuttleConfig::default();
     let mut endpoint: Endpoint<()> = Endpoint::new([1; 32]);
     endpoint.listen(Some(Listen { retry_above: 0, ..Listen::new(config.clone()) }));
     let mut ask = |now_ns: u64, port: u16, octets: &[u8]| match endpoint.handle_datagram(
@@ -189,7 +191,7 @@ fn a_cookie_is_good_for_its_owner_and_for_a_while() {
 
 #[test]
 fn those_who_wait_are_bounded_and_forgotten() {
-    let config = Config::default();
+    let config = ShuttleConfig::default();
     let mut world = world(&config, &Link::default());
     listen(&mut world, 1000, 30);
     for nonce in 1..100 {
@@ -202,14 +204,14 @@ fn those_who_wait_are_bounded_and_forgotten() {
     let ticket = world.sites[1].asked[0];
     let now_ns = world.now_ns;
     let late = world.sites[1].endpoint.accept(now_ns, ticket, config.clone(), b"");
-    assert_eq!(late.err(), Some(Misuse::Gone));
+    assert_eq!(late.err(), Some(ShuttleMisuse::Gone));
     assert_eq!(world.sites[1].endpoint.half_open(), 0);
     assert!(world.sites[1].endpoint.request(ticket).is_none());
 }
 
 #[test]
 fn a_granted_connection_that_nobody_wants_ends() {
-    let config = Config::default();
+    let config = ShuttleConfig::default();
     let mut world = world(&config, &Link::default());
     let octets = request(&config, 77);
     let ask = |world: &mut World| {
@@ -230,13 +232,13 @@ fn a_granted_connection_that_nobody_wants_ends() {
         world.run_for(2000 * MS);
         ask(&mut world);
     }
-    assert_eq!(world.sites[1].joined[0].events, [Event::Ended(End::NoAnswer)]);
+    assert_eq!(world.sites[1].joined[0].events, [ShuttleEvent::Ended(ConnectionEnd::NoAnswer)]);
     assert_eq!(world.sites[1].endpoint.half_open(), 0);
 }
 
 #[test]
 fn a_late_request_does_not_ask_again() {
-    let mut world = world(&Config::default(), &Link::default());
+    let mut world = world(&ShuttleConfig::default(), &Link::default());
     world.ask();
     world.run_until(1000 * MS, |world| world.open(1) == 1);
     let octets = kinds(&world, HelloKind::Request)[0].to_vec();
@@ -260,27 +262,27 @@ fn a_late_request_does_not_ask_again() {
 
 #[test]
 fn wrong_keys_are_told_at_once_at_both_ends() {
-    let keyed = |key: u8| Config {
+    let keyed = |key: u8| ShuttleConfig {
         protection: protection::AES128GCM,
         credentials: Credentials::PreShared([key; 32]),
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
-    let known = |private: u8, peer: Option<u8>| Config {
+    let known = |private: u8, peer: Option<u8>| ShuttleConfig {
         protection: protection::CHACHA20POLY1305,
         credentials: Credentials::Static {
             private: [private; 32],
             peer: peer.map(|peer| Credentials::public_key([peer; 32])),
         },
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
-    let clear = Config::default();
+    let clear = ShuttleConfig::default();
     let cases = [
-        (keyed(1), keyed(2), Refusal::Stranger, End::Stranger),
-        (known(1, Some(2)), known(3, None), Refusal::Stranger, End::Stranger),
-        (known(1, Some(2)), keyed(2), Refusal::Stranger, End::Stranger),
-        (keyed(2), known(2, None), Refusal::Stranger, End::Stranger),
-        (keyed(1), clear.clone(), Refusal::NothingInCommon, End::NothingInCommon),
-        (clear, keyed(1), Refusal::NothingInCommon, End::NothingInCommon),
+        (keyed(1), keyed(2), Refusal::Stranger, ConnectionEnd::Stranger),
+        (known(1, Some(2)), known(3, None), Refusal::Stranger, ConnectionEnd::Stranger),
+        (known(1, Some(2)), keyed(2), Refusal::Stranger, ConnectionEnd::Stranger),
+        (keyed(2), known(2, None), Refusal::Stranger, ConnectionEnd::Stranger),
+        (keyed(1), clear.clone(), Refusal::NothingInCommon, ConnectionEnd::NothingInCommon),
+        (clear, keyed(1), Refusal::NothingInCommon, ConnectionEnd::NothingInCommon),
     ];
     for (ours, theirs, refusal, end) in cases {
         let mut world = World::new(seed(), [&ours, &theirs], &Link::default());
@@ -288,17 +290,17 @@ fn wrong_keys_are_told_at_once_at_both_ends() {
         world.run_for(400 * MS);
         assert!(world.sites[1].refused.iter().all(|why| *why == refusal));
         assert!(!world.sites[1].refused.is_empty());
-        assert_eq!(world.sites[0].joined[key].events.last(), Some(&Event::Ended(end)));
+        assert_eq!(world.sites[0].joined[key].events.last(), Some(&ShuttleEvent::Ended(end)));
     }
 }
 
 /// A key agreement is dear: a crowd of strangers has to show first that it receives.
 #[test]
 fn strangers_are_slowed_down() {
-    let keyed = |key: u8| Config {
+    let keyed = |key: u8| ShuttleConfig {
         protection: protection::CHACHA20POLY1305,
         credentials: Credentials::PreShared([key; 32]),
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
     let mut world = World::new(seed(), [&keyed(1), &keyed(2)], &Link::default());
     listen(&mut world, 5, 100);
@@ -313,10 +315,10 @@ fn strangers_are_slowed_down() {
 /// Who watches can answer first, but what is not under the key has to wait for what is.
 #[test]
 fn a_forged_refusal_does_not_stop_a_handshake_under_a_key() {
-    let config = Config {
+    let config = ShuttleConfig {
         protection: protection::AES128GCM,
         credentials: Credentials::PreShared([5; 32]),
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
     let mut world = world(&config, &Link::default());
     let key = world.ask();
@@ -345,7 +347,7 @@ fn a_forged_refusal_does_not_stop_a_handshake_under_a_key() {
 /// Retries that go on and on make an initiator neither flood nor stop.
 #[test]
 fn retries_without_end_are_not_followed() {
-    let mut world = world(&Config::default(), &Link::default());
+    let mut world = world(&ShuttleConfig::default(), &Link::default());
     world.network.down = true;
     let key = world.ask();
     world.run_for(0);
@@ -366,7 +368,7 @@ fn retries_without_end_are_not_followed() {
 
 #[test]
 fn a_short_request_gets_no_answer() {
-    let config = Config::default();
+    let config = ShuttleConfig::default();
     let mut world = world(&config, &Link::default());
     let inner = Hello::parse(&request(&config, 5)).unwrap().encode_inner();
     assert!(inner.len() < 200);

@@ -7,7 +7,7 @@ mod support;
 use support::model::{End, Message};
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::{Config, Placement, cc};
+use weft_shuttle::{Placement, ShuttleConfig, cc};
 use weft_wire::shuttle::hello::{placement, protection, recovery};
 use weft_wire::shuttle::{PathId, StreamId};
 
@@ -36,11 +36,18 @@ fn rough(protection: u8) -> Link {
     }
 }
 
-fn config(protection: u8, placement: u8, recovery: u8, controller: cc::Make) -> Config {
+fn config(protection: u8, placement: u8, recovery: u8, controller: cc::Make) -> ShuttleConfig {
     let params = cc::Params::default();
     let controller_params = cc::Params { initial_rate_bps: Some(100_000_000), ..params };
-    let base = Config { controller, controller_params, ..Config::default() };
-    Config { protection, placement, recovery, handshake_ns: 100_000 * MS, streams: 2, ..base }
+    let base = ShuttleConfig { controller, controller_params, ..ShuttleConfig::default() };
+    ShuttleConfig {
+        protection,
+        placement,
+        recovery,
+        handshake_ns: 100_000 * MS,
+        streams: 2,
+        ..base
+    }
 }
 
 /// What the checker has to know of the modules.
@@ -53,7 +60,7 @@ fn prepare(pair: &mut Pair, placement: Placement, recovery: u8) {
     }
 }
 
-fn exchange(seed: u64, config: &Config, placement: Placement) {
+fn exchange(seed: u64, config: &ShuttleConfig, placement: Placement) {
     let mut pair = Pair::new(seed, config, &rough(config.protection), 2);
     prepare(&mut pair, placement, config.recovery);
     pair.run_until(100_000 * MS, Pair::is_open);

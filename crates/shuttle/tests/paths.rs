@@ -7,7 +7,7 @@ mod support;
 use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, End, Event, Placement, cc};
+use weft_shuttle::{ConnectionEnd, Placement, ShuttleConfig, ShuttleEvent, cc};
 use weft_wire::shuttle::hello::placement;
 use weft_wire::shuttle::{PathId, StreamId};
 
@@ -16,8 +16,8 @@ fn link() -> Link {
 }
 
 fn validated(pair: &Pair, host: usize) -> Vec<PathId> {
-    let path = |event: &Event| match event {
-        Event::PathValidated { path, .. } => Some(*path),
+    let path = |event: &ShuttleEvent| match event {
+        ShuttleEvent::PathValidated { path, .. } => Some(*path),
         _ => None,
     };
     pair.hosts[host].events.iter().filter_map(path).collect()
@@ -25,7 +25,7 @@ fn validated(pair: &Pair, host: usize) -> Vec<PathId> {
 
 #[test]
 fn a_second_path_is_checked_and_then_carries_data() {
-    let config = Config::default();
+    let config = ShuttleConfig::default();
     for loss in [0.0, 0.05] {
         let mut pair = Pair::new(seed(), &config, &Link { loss, ..link() }, 1);
         pair.open();
@@ -56,7 +56,8 @@ fn a_second_path_is_checked_and_then_carries_data() {
 fn two_paths_whose_rates_nothing_bounds_share_the_work() {
     let (initial_rtt_ns, handshake_ns) = (10_000 * MS, 100_000 * MS);
     let controller = cc::none;
-    let config = Config { controller, initial_rtt_ns, handshake_ns, ..Config::default() };
+    let config =
+        ShuttleConfig { controller, initial_rtt_ns, handshake_ns, ..ShuttleConfig::default() };
     // So far away that what the paths hold together is more than a number can say.
     let mut pair = Pair::new(seed(), &config, &Link { delay_ns: 5000 * MS, ..link() }, 1);
     pair.run_until(100_000 * MS, Pair::is_open);
@@ -70,7 +71,7 @@ fn two_paths_whose_rates_nothing_bounds_share_the_work() {
 
 #[test]
 fn a_path_that_dies_gives_its_packets_to_the_others() {
-    let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
     pair.open();
     let now_ns = pair.now_ns;
     pair.connection(0).open_path(now_ns, route(0, 1)).unwrap();
@@ -89,7 +90,7 @@ fn a_path_that_dies_gives_its_packets_to_the_others() {
 
 #[test]
 fn a_peer_whose_address_changes_is_followed() {
-    let mut pair = Pair::new(seed(), &Config::default(), &Link { loss: 0.01, ..link() }, 1);
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &Link { loss: 0.01, ..link() }, 1);
     pair.open();
     pair.hosts[0].ports.post(true, 3_000_000);
     pair.hosts[1].ports.post(true, 3_000_000);
@@ -99,7 +100,7 @@ fn a_peer_whose_address_changes_is_followed() {
     pair.run_until(10_000 * MS, Pair::is_complete);
     assert_eq!(validated(&pair, 1), [PathId(0)]);
     let ports = pair.hosts[1].events.iter().find_map(|event| match event {
-        Event::PathValidated { route, .. } => Some(route.remote.port()),
+        ShuttleEvent::PathValidated { route, .. } => Some(route.remote.port()),
         _ => None,
     });
     assert_eq!(ports, Some(5000));
@@ -109,7 +110,7 @@ fn a_peer_whose_address_changes_is_followed() {
 /// but says nothing about where the peer is now (S-72).
 #[test]
 fn packets_that_come_late_from_the_old_address_do_not_move_the_path_back() {
-    let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
     pair.tracing = true;
     pair.open();
     pair.run_for(1000 * MS);
@@ -136,7 +137,8 @@ fn packets_that_come_late_from_the_old_address_do_not_move_the_path_back() {
 /// What cannot be held counts as lost, but says where it came from.
 #[test]
 fn a_peer_whose_segments_find_no_room_is_followed() {
-    let config = Config { held_octets: 0, placement: placement::STRICT, ..Config::default() };
+    let config =
+        ShuttleConfig { held_octets: 0, placement: placement::STRICT, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link(), 1);
     for end in pair.hosts.iter_mut().flat_map(|host| &mut host.ports.ends) {
         (end.sink.placement, end.sink.receives) = (Placement::Strict, Some(0));
@@ -156,7 +158,7 @@ fn a_peer_whose_segments_find_no_room_is_followed() {
 fn a_close_finds_a_peer_that_has_moved() {
     let ended = |pair: &Pair, host: usize| pair.hosts[host].events.last().cloned();
     for mover in [0, 1] {
-        let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+        let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
         pair.open();
         pair.run_for(1000 * MS);
         pair.network.strict_nat = true;
@@ -169,14 +171,22 @@ fn a_close_finds_a_peer_that_has_moved() {
             pair.post(0, 0, Message { write: true, octets: 100 });
         }
         pair.run_for(2000 * MS);
-        assert_eq!(ended(&pair, closer), Some(Event::Ended(End::Local)), "{mover}");
-        assert_eq!(ended(&pair, 1 - closer), Some(Event::Ended(End::Peer(5))), "{mover}");
+        assert_eq!(
+            ended(&pair, closer),
+            Some(ShuttleEvent::Ended(ConnectionEnd::Local)),
+            "{mover}"
+        );
+        assert_eq!(
+            ended(&pair, 1 - closer),
+            Some(ShuttleEvent::Ended(ConnectionEnd::Peer(5))),
+            "{mover}"
+        );
     }
 }
 
 #[test]
 fn an_address_that_does_not_answer_is_not_followed() {
-    let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
     pair.tracing = true;
     pair.open();
     pair.run_for(1000 * MS);
@@ -205,7 +215,7 @@ fn an_address_that_does_not_answer_is_not_followed() {
 
 /// Runs 20 MB over a path that carries datagrams of `carries` bytes, and gives the size in use.
 fn searched(carries: usize, loss: f64) -> u16 {
-    let config = Config { datagram_octets_goal: 8972, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets_goal: 8972, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &Link { loss, ..link() }, 1);
     pair.network.carries = carries;
     pair.tracing = true;
@@ -221,7 +231,7 @@ fn searched(carries: usize, loss: f64) -> u16 {
 /// On loopback a probe has 64 KB, and most of what follows has some bytes.
 #[test]
 fn a_probe_leaves_no_room_behind() {
-    let config = Config { datagram_octets_goal: 65_000, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets_goal: 65_000, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link(), 1);
     pair.tracing = true;
     pair.open();
@@ -244,7 +254,7 @@ fn the_datagram_size_is_found() {
 
 /// Sends 60 MB, and gives the size in use for the last of them.
 fn settled(grey: Option<(usize, f64)>, loss: f64) -> u16 {
-    let config = Config { datagram_octets_goal: 8972, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets_goal: 8972, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &Link { loss, ..link() }, 1);
     pair.network.grey = grey;
     pair.open();
@@ -274,7 +284,7 @@ fn a_size_that_is_lost_more_than_others_is_given_up() {
 /// What was found on the old way means nothing on the new one.
 #[test]
 fn a_path_that_moves_begins_with_a_size_that_is_safe() {
-    let config = Config { datagram_octets_goal: 8972, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets_goal: 8972, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link(), 1);
     pair.open();
     pair.hosts[1].ports.post(true, 40_000_000);
@@ -297,7 +307,7 @@ fn a_path_that_moves_begins_with_a_size_that_is_safe() {
 
 #[test]
 fn a_path_that_becomes_smaller_is_a_black_hole_for_a_while() {
-    let config = Config { datagram_octets_goal: 8972, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets_goal: 8972, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link(), 1);
     pair.open();
     pair.run_for(1000 * MS);
@@ -314,7 +324,7 @@ fn a_path_that_becomes_smaller_is_a_black_hole_for_a_while() {
 /// connection is kept alive, every 10 s.
 #[test]
 fn a_path_too_small_for_its_segments_is_not_silent() {
-    let config = Config { datagram_octets_goal: 8972, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets_goal: 8972, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link(), 1);
     pair.open();
     pair.run_for(3000 * MS);

@@ -15,7 +15,9 @@ use std::{env, fmt::Debug, thread};
 use support::model::Message;
 use support::network::{Link, Random};
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, Credentials, Credit, End, Event, Placement, cc};
+use weft_shuttle::{
+    ConnectionEnd, Credentials, Credit, Placement, ShuttleConfig, ShuttleEvent, cc,
+};
 use weft_wire::ids::Msn;
 use weft_wire::shuttle::StreamId;
 use weft_wire::shuttle::hello::{placement, protection, recovery};
@@ -78,7 +80,7 @@ fn link(random: &mut Random, corrupts: bool) -> Link {
     }
 }
 
-fn config(random: &mut Random) -> (Config, Placement) {
+fn config(random: &mut Random) -> (ShuttleConfig, Placement) {
     let (bit, placement) = of(random, &PLACEMENTS);
     let protections =
         [protection::NONE, protection::CRC32C, protection::AES128GCM, protection::CHACHA20POLY1305];
@@ -86,7 +88,7 @@ fn config(random: &mut Random) -> (Config, Placement) {
     let rate_bps = of(random, &[2_000_000, 20_000_000, 200_000_000]);
     let params = cc::Params { initial_rate_bps: Some(rate_bps), ..cc::Params::default() };
     let controllers: [cc::Make; 5] = [cc::weave, cc::bbr1, cc::cubic, cc::fixed, cc::none];
-    let config = Config {
+    let config = ShuttleConfig {
         protection: of(random, &protections),
         credentials: Credentials::PreShared([5; 32]),
         placement: bit,
@@ -99,7 +101,7 @@ fn config(random: &mut Random) -> (Config, Placement) {
         initial_rtt_ns: of(random, &[5 * MS, 100 * MS]),
         controller: controllers[random.below(5) as usize],
         controller_params: params,
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
     (config, placement)
 }
@@ -271,9 +273,10 @@ impl Run {
         self.pair.connection(closer).close(now_ns, 5);
         self.pair.run_for(40_000 * MS);
         let last = |host: usize| self.pair.hosts[host].events.last().cloned();
-        let ends = [End::Local, End::Silence].map(|end| Some(Event::Ended(end)));
+        let ends = [ConnectionEnd::Local, ConnectionEnd::Silence]
+            .map(|end| Some(ShuttleEvent::Ended(end)));
         assert!(ends.contains(&last(closer)), "{:?}", last(closer));
-        assert_eq!(last(1 - closer), Some(Event::Ended(End::Peer(5))));
+        assert_eq!(last(1 - closer), Some(ShuttleEvent::Ended(ConnectionEnd::Peer(5))));
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::{Config, cc};
+use weft_shuttle::{ShuttleConfig, cc};
 use weft_wire::shuttle::PathId;
 
 /// Part of a 100 Mbit/s link of 40 ms that `controller` fills with payload, from 3 s to 8 s.
@@ -14,11 +14,11 @@ fn utilisation(controller: cc::Make, loss: f64) -> f64 {
     const RATE_BPS: u64 = 100_000_000;
     let link =
         Link { rate_bps: RATE_BPS, delay_ns: 20 * MS, queue_ns: 40 * MS, loss, ..Link::default() };
-    let config = Config {
+    let config = ShuttleConfig {
         controller,
         controller_params: cc::Params::default(),
         datagram_octets: 1472,
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.open();
@@ -59,7 +59,7 @@ fn fixed_sends_at_its_rate() {
 #[test]
 fn no_control_floods_and_still_delivers() {
     let link = Link { delay_ns: MS, ..Link::default() };
-    let config = Config { controller: cc::none, ..Config::default() };
+    let config = ShuttleConfig { controller: cc::none, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.open();
     pair.hosts[0].ports.post(true, 5_000_000);
@@ -81,10 +81,10 @@ fn reordering_does_not_stop_cubic() {
             late_ns: 5 * MS,
             ..Link::default()
         };
-        let config = Config {
+        let config = ShuttleConfig {
             controller: cc::cubic,
             controller_params: cc::Params::default(),
-            ..Config::default()
+            ..ShuttleConfig::default()
         };
         let mut pair = Pair::new(seed(), &config, &link, 1);
         pair.open();
@@ -103,13 +103,17 @@ fn what_one_connection_learnt_another_begins_with() {
     let link = Link { rate_bps: 200_000_000, queue_ns: 20 * MS, ..Link::default() };
     let window = |saved| {
         let controller_params = cc::Params::default();
-        let config =
-            Config { controller: cc::weave, controller_params, saved, ..Config::default() };
+        let config = ShuttleConfig {
+            controller: cc::weave,
+            controller_params,
+            saved,
+            ..ShuttleConfig::default()
+        };
         let mut pair = Pair::new(seed(), &config, &link, 1);
         pair.open();
         pair.connection(0).controller(PathId(0)).unwrap().window_octets()
     };
-    let config = Config { controller: cc::weave, ..Config::default() };
+    let config = ShuttleConfig { controller: cc::weave, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.open();
     pair.hosts[0].ports.post(true, 20_000_000);
@@ -128,7 +132,7 @@ fn what_one_connection_learnt_another_begins_with() {
 fn bulk_after(messages: u32) -> u64 {
     let link =
         Link { rate_bps: 100_000_000, delay_ns: 20 * MS, queue_ns: 40 * MS, ..Link::default() };
-    let config = Config { datagram_octets: 1472, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets: 1472, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.open();
     for _ in 0..messages {
@@ -156,11 +160,11 @@ fn small_talk_does_not_slow_down_what_follows() {
 fn what_is_said_first_does_not_wait_for_a_probe() {
     let link = Link { delay_ns: MS / 10, ..Link::default() };
     let controller_params = cc::Params::default();
-    let config = Config {
+    let config = ShuttleConfig {
         controller: cc::weave,
         controller_params,
         datagram_octets_goal: 65_000,
-        ..Config::default()
+        ..ShuttleConfig::default()
     };
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.hosts[0].ports.post(true, 32_768);
@@ -175,7 +179,7 @@ fn what_is_said_first_does_not_wait_for_a_probe() {
 fn acknowledgements_do_not_fill_a_narrow_path_back() {
     const RATE_BPS: u64 = 100_000_000;
     let link = Link { rate_bps: RATE_BPS, delay_ns: 35 * MS, queue_ns: 70 * MS, ..Link::default() };
-    let config = Config { datagram_octets: 1472, ..Config::default() };
+    let config = ShuttleConfig { datagram_octets: 1472, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.network.links[1] = Link { rate_bps: RATE_BPS / 1000, queue_ns: 5000 * MS, ..link.clone() };
     pair.open();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use support::network::Link;
 use support::{MS, Pair, seed};
 use weft_shuttle::cc::{Acked, Controller, Ecn, Fixed, Lost, Make, Params, Sent, Spurious, fixed};
-use weft_shuttle::{Config, Credentials, RecoveryStats};
+use weft_shuttle::{Credentials, RecoveryStats, ShuttleConfig};
 use weft_wire::shuttle::hello::protection;
 use weft_wire::shuttle::{CtrlHeader, Packet, PathId};
 
@@ -19,8 +19,13 @@ const PATH: PathId = PathId(0);
 fn pair_with(protection: u8, controller: Make) -> Pair {
     let credentials = Credentials::PreShared([5; 32]);
     let controller_params = Params { initial_rate_bps: Some(100_000_000), ..Params::default() };
-    let config =
-        Config { protection, credentials, controller, controller_params, ..Config::default() };
+    let config = ShuttleConfig {
+        protection,
+        credentials,
+        controller,
+        controller_params,
+        ..ShuttleConfig::default()
+    };
     let mut pair = Pair::new(seed(), &config, &Link::default(), 1);
     pair.tracing = true;
     pair.open();

@@ -6,13 +6,13 @@ mod support;
 
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::{Config, Credentials, End, Event};
+use weft_shuttle::{ConnectionEnd, Credentials, ShuttleConfig, ShuttleEvent};
 use weft_wire::shuttle::hello::protection;
 
 const CIPHERS: [u8; 2] = [protection::AES128GCM, protection::CHACHA20POLY1305];
 
-fn config(protection: u8, credentials: Credentials) -> Config {
-    Config { protection, credentials, ..Config::default() }
+fn config(protection: u8, credentials: Credentials) -> ShuttleConfig {
+    ShuttleConfig { protection, credentials, ..ShuttleConfig::default() }
 }
 
 #[test]
@@ -29,7 +29,10 @@ fn every_cipher_carries_data_over_a_rough_network() {
             let now_ns = pair.now_ns;
             pair.connection(0).close(now_ns, 0);
             pair.run_for(5000 * MS);
-            assert_eq!(pair.hosts[0].events.last(), Some(&Event::Ended(End::Local)));
+            assert_eq!(
+                pair.hosts[0].events.last(),
+                Some(&ShuttleEvent::Ended(ConnectionEnd::Local))
+            );
         }
     }
 }
@@ -59,8 +62,8 @@ fn known_keys_tell_the_ends_who_the_other_is() {
     };
     let config = config(protection::AES128GCM, nameless);
     let route = support::route(0, 0);
-    let asked = weft_shuttle::Connection::connect(0, config, identity, route, b"");
-    assert_eq!(asked.err(), Some(weft_shuttle::Misuse::Credentials));
+    let asked = weft_shuttle::ShuttleConnection::connect(0, config, identity, route, b"");
+    assert_eq!(asked.err(), Some(weft_shuttle::ShuttleMisuse::Credentials));
 }
 
 /// The key phases of the data packets that `host` sent, without repetitions.
@@ -76,7 +79,7 @@ fn phases(pair: &Pair, host: usize) -> Vec<u8> {
 fn keys_change_in_the_middle_of_a_rough_transfer() {
     for cipher in CIPHERS {
         let credentials = Credentials::PreShared([5; 32]);
-        let config = Config { packets_per_key: 60, ..config(cipher, credentials) };
+        let config = ShuttleConfig { packets_per_key: 60, ..config(cipher, credentials) };
         let link = Link {
             loss: 0.05,
             duplicate: 0.05,
@@ -103,7 +106,7 @@ fn keys_change_in_the_middle_of_a_rough_transfer() {
 #[test]
 fn an_outage_longer_than_a_key_lasts_is_survived() {
     let credentials = Credentials::PreShared([5; 32]);
-    let config = Config { packets_per_key: 20, ..config(CIPHERS[0], credentials) };
+    let config = ShuttleConfig { packets_per_key: 20, ..config(CIPHERS[0], credentials) };
     let link = Link { rate_bps: 100_000_000, ..Link::default() };
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.open();
@@ -139,7 +142,7 @@ fn strangers_get_no_connection() {
     let configs = keys.map(|key| config(protection::AES128GCM, key));
     let mut pair = Pair::with_configs(seed(), configs, &Link::default(), 1);
     pair.run_for(11_000 * MS);
-    assert_eq!(pair.hosts[0].events, [Event::Ended(End::NoAnswer)]);
+    assert_eq!(pair.hosts[0].events, [ShuttleEvent::Ended(ConnectionEnd::NoAnswer)]);
     assert!(pair.hosts[1].connection.is_none());
 }
 

@@ -7,28 +7,29 @@ mod support;
 
 use support::{MS, route};
 use weft_shuttle::{
-    Arrival, Config, Connection, Credentials, Endpoint, Identity, Listen, Refusal, Route,
+    Arrival, Credentials, Endpoint, Identity, Listen, Refusal, Route, ShuttleConfig,
+    ShuttleConnection,
 };
 use weft_wire::shuttle::ConnectionId;
 use weft_wire::shuttle::hello::{Hello, HelloKind, protection, reason};
 
-fn keyed() -> Config {
-    Config {
+fn keyed() -> ShuttleConfig {
+    ShuttleConfig {
         protection: protection::AES128GCM,
         credentials: Credentials::PreShared([5; 32]),
-        ..Config::default()
+        ..ShuttleConfig::default()
     }
 }
 
 /// An initiator, and the datagram that it has to send.
-struct Asking(Connection);
+struct Asking(ShuttleConnection);
 
 impl Asking {
-    fn new(config: &Config, nonce: u64, cookie: &[u8]) -> Self {
+    fn new(config: &ShuttleConfig, nonce: u64, cookie: &[u8]) -> Self {
         let cid = ConnectionId(0x7700);
         let identity = Identity { cid, nonce, seed: nonce, entropy: [nonce as u8; 32] };
-        let config = Config { cookie: cookie.to_vec(), ..config.clone() };
-        Self(Connection::connect(0, config, identity, route(0, 0), b"hello").unwrap())
+        let config = ShuttleConfig { cookie: cookie.to_vec(), ..config.clone() };
+        Self(ShuttleConnection::connect(0, config, identity, route(0, 0), b"hello").unwrap())
     }
 
     fn request(&mut self) -> Vec<u8> {
@@ -46,7 +47,7 @@ impl Asking {
 }
 
 /// An endpoint of a process that has just begun.
-fn listening(config: &Config, seed: u8) -> Endpoint<()> {
+fn listening(config: &ShuttleConfig, seed: u8) -> Endpoint<()> {
     let mut endpoint = Endpoint::new([seed; 32]);
     endpoint.listen(Some(Listen { retry_above: 0, ..Listen::new(config.clone()) }));
     endpoint
@@ -73,7 +74,7 @@ fn is_told(arrival: &Arrival<'_, ()>) -> bool {
 
 #[test]
 fn nobody_is_told_of_before_it_has_shown_that_it_receives() {
-    for config in [Config::default(), keyed()] {
+    for config in [ShuttleConfig::default(), keyed()] {
         let mut endpoint = listening(&config, 1);
         let mut asking = Asking::new(&config, 9, &[]);
         let request = asking.request();
@@ -91,7 +92,7 @@ fn nobody_is_told_of_before_it_has_shown_that_it_receives() {
 
 #[test]
 fn a_probe_brings_the_cookie_of_the_request() {
-    for config in [Config::default(), keyed()] {
+    for config in [ShuttleConfig::default(), keyed()] {
         let mut endpoint = listening(&config, 1);
         let probe = Hello::probe(ConnectionId(0x7700), 9).encode();
         let cookie = cookie(&mut endpoint, 5000, &probe);
@@ -151,7 +152,7 @@ fn a_request_is_told_once_in_the_life_of_its_cookie() {
 /// Refusals are forgotten when there are many; the cookies of the forgotten are too.
 #[test]
 fn refusals_that_are_forgotten_are_not_told_again() {
-    let config = Config::default();
+    let config = ShuttleConfig::default();
     let mut endpoint = listening(&config, 1);
     let mut first = None;
     for nonce in 1..1100 {
@@ -170,7 +171,7 @@ fn refusals_that_are_forgotten_are_not_told_again() {
 
 #[test]
 fn who_speaks_another_version_is_told_so_in_its_own() {
-    let mut endpoint = listening(&Config::default(), 1);
+    let mut endpoint = listening(&ShuttleConfig::default(), 1);
     let old = Hello { from: ConnectionId(0x7700), nonce: 9, ..Hello::new(HelloKind::Request) };
     let arrival = endpoint.handle_datagram(0, from(5000), &old.encode_as(1));
     let Arrival::Refused { answer, why: Refusal::Version } = arrival else {
@@ -178,13 +179,16 @@ fn who_speaks_another_version_is_told_so_in_its_own() {
     };
     let (version, hello) = Hello::parse_foreign(&answer).unwrap();
     assert_eq!((version, hello.kind, hello.echo), (1, HelloKind::Reject, 9));
-    let mut asking = Asking::new(&Config::default(), 9, &[]);
+    let mut asking = Asking::new(&ShuttleConfig::default(), 9, &[]);
     asking.request();
     let own =
         Hello { kind: HelloKind::Reject, to: old.from, echo: 9, ..Hello::new(HelloKind::Reject) };
     asking.hear(&Hello { reason: reason::VERSION, ..own }.encode());
     let ended = std::iter::from_fn(|| asking.0.poll_event()).last();
-    assert_eq!(ended, Some(weft_shuttle::Event::Ended(weft_shuttle::End::Version)));
+    assert_eq!(
+        ended,
+        Some(weft_shuttle::ShuttleEvent::Ended(weft_shuttle::ConnectionEnd::Version))
+    );
     let probe = Hello::probe(ConnectionId(0x7700), 9).encode_as(1);
     assert!(matches!(endpoint.handle_datagram(0, from(5000), &probe), Arrival::Answer(_)));
 }

@@ -7,7 +7,7 @@ mod support;
 use support::model::Message;
 use support::network::Link;
 use support::{MS, Pair, seed};
-use weft_shuttle::{Config, Misuse, Profile, cc};
+use weft_shuttle::{Profile, ShuttleConfig, ShuttleMisuse, cc};
 use weft_wire::shuttle::{PathId, StreamId};
 
 fn link() -> Link {
@@ -15,7 +15,7 @@ fn link() -> Link {
 }
 
 fn pair_with(streams: u8) -> Pair {
-    let config = Config { streams: u16::from(streams), ..Config::default() };
+    let config = ShuttleConfig { streams: u16::from(streams), ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed(), &config, &link(), streams);
     pair.open();
     for stream in 0..streams {
@@ -115,12 +115,12 @@ fn a_stream_may_have_a_controller_of_its_own() {
     let own = pair.connection(0).controller_of(PathId(0), StreamId(2)).unwrap();
     assert_eq!(own.pacing_rate_bps(), 10_000_000);
     let back = pair.connection(0).shape_stream(StreamId(2), Profile::default());
-    assert_eq!(back, Err(Misuse::Started(2)));
+    assert_eq!(back, Err(ShuttleMisuse::Started(2)));
 }
 
 #[test]
 fn losses_are_the_affair_of_whose_packets_are_lost() {
-    let config = Config { streams: 2, controller: cc::cubic, ..Config::default() };
+    let config = ShuttleConfig { streams: 2, controller: cc::cubic, ..ShuttleConfig::default() };
     let lossy = Link { loss: 0.05, ..link() };
     let mut pair = Pair::new(seed(), &config, &lossy, 2);
     pair.open();
@@ -149,8 +149,8 @@ fn a_stream_keeps_to_its_rate_and_leaves_the_rest() {
 
 #[test]
 fn who_receives_names_a_rate_at_the_beginning() {
-    let slow = Config { receive_rate_bps: 15_000_000, ..Config::default() };
-    let mut pair = Pair::with_configs(seed(), [Config::default(), slow], &link(), 1);
+    let slow = ShuttleConfig { receive_rate_bps: 15_000_000, ..ShuttleConfig::default() };
+    let mut pair = Pair::with_configs(seed(), [ShuttleConfig::default(), slow], &link(), 1);
     pair.open();
     for host in 0..2 {
         pair.post(host, 0, write(100_000_000));
@@ -162,7 +162,7 @@ fn who_receives_names_a_rate_at_the_beginning() {
 
 #[test]
 fn a_path_keeps_to_what_peer_and_network_allow() {
-    let mut pair = Pair::new(seed(), &Config::default(), &link(), 1);
+    let mut pair = Pair::new(seed(), &ShuttleConfig::default(), &link(), 1);
     pair.open();
     // Rates are told again until they arrive.
     pair.network.links.iter_mut().for_each(|link| link.loss = 0.1);

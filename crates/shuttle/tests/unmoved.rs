@@ -7,7 +7,7 @@ mod support;
 
 use support::network::Link;
 use support::{MS, Pair, route, seed};
-use weft_shuttle::{Config, Credentials, Route};
+use weft_shuttle::{Credentials, Route, ShuttleConfig};
 use weft_wire::shuttle::PathId;
 use weft_wire::shuttle::hello::protection;
 
@@ -58,7 +58,8 @@ fn give(pair: &mut Pair, to: usize, way: Route, datagram: &[u8]) {
 /// which never arrived.
 fn in_use(protection: u8, seed: u64) -> (Pair, Vec<(usize, Vec<u8>)>) {
     let credentials = Credentials::PreShared([5; 32]);
-    let config = Config { protection, credentials, keep_alive: false, ..Config::default() };
+    let config =
+        ShuttleConfig { protection, credentials, keep_alive: false, ..ShuttleConfig::default() };
     let mut pair = Pair::new(seed, &config, &Link::default(), 1);
     pair.tracing = true;
     pair.open();
@@ -199,7 +200,8 @@ fn the_replay_window_is_wide_enough_for_a_high_rate() {
         late_ns: 5 * MS,
         ..Link::default()
     };
-    let mut config = Config { protection: protection::AES128GCM, ..Config::default() };
+    let mut config =
+        ShuttleConfig { protection: protection::AES128GCM, ..ShuttleConfig::default() };
     config.controller_params.initial_rate_bps = Some(rate_bps);
     let mut pair = Pair::new(seed(), &config, &link, 1);
     pair.open();

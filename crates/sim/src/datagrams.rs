@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_rnic::shuttle::{AddressPair, Key, Opener, Route, SEALED_OVERHEAD, Sealer};
 use weft_rnic::wire::datagram::{Cipher, HEADER_LEN_MAX, ROUTE_LEN};
 use weft_rnic::wire::llp::Piece;
-use weft_rnic::{Batch, Device, UdConfig, UdPolicy, UdQp, Written};
+use weft_rnic::{Batch, RdmaDevice, UdConfig, UdPolicy, UdQp, Written};
 use weft_verbs::limits::ROCE;
 use weft_verbs::mr::{Backing, RegionSpec};
 use weft_verbs::{
@@ -165,7 +165,7 @@ fn datagrams_of(batch: &Batch<'_>) -> Vec<Vec<u8>> {
 
 impl UdEnd {
     fn new(number: u8, payload_octets: u32, is_sealed: bool, seed: u64) -> Self {
-        let device = Device::new(&ROCE, entropy(seed ^ u64::from(number)));
+        let device = RdmaDevice::new(&ROCE, entropy(seed ^ u64::from(number)));
         let pd = device.alloc_pd();
         let events = AsyncQueue::new(Box::new(UnheardEvents));
         let cq = Arc::new(Cq::new(2 * RECEIVES, None, Arc::clone(&events), 0));

@@ -9,7 +9,7 @@ mod lanes;
 use std::collections::VecDeque;
 
 use weft_shuttle::cc;
-use weft_shuttle::{Config, Connection, Identity, Request, Route, Transmit};
+use weft_shuttle::{Identity, PeerRequest, Route, ShuttleConfig, ShuttleConnection, Transmit};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
 use crate::agenda::NEVER_NS;
@@ -40,10 +40,10 @@ pub struct StackFlow {
 
 /// One end.
 struct SimEndpoint {
-    connection: Option<Connection>,
+    connection: Option<ShuttleConnection>,
     lanes: Lanes,
     number: u8,
-    config: Config,
+    config: ShuttleConfig,
     identity: Identity,
 }
 
@@ -67,7 +67,7 @@ impl StackFlow {
     ) -> Self {
         let datagram_octets = shape.datagram_octets as u16;
         let seed = params.seed;
-        let config = Config {
+        let config = ShuttleConfig {
             protection: whole.protection,
             streams: whole.streams,
             datagram_octets,
@@ -75,7 +75,7 @@ impl StackFlow {
             saved,
             controller,
             controller_params: params,
-            ..Config::default()
+            ..ShuttleConfig::default()
         };
         let octets = shape.size_octets.unwrap_or(u64::MAX / 2);
         let ends = [0, 1].map(|end| {
@@ -108,8 +108,13 @@ impl StackFlow {
     fn start(&mut self, now_ns: u64) {
         let SimEndpoint { connection, config, identity, number, .. } = &mut self.ends[0];
         if connection.is_none() && now_ns >= self.shape.start_ns {
-            let asked =
-                Connection::connect(now_ns, config.clone(), *identity, route(*number, 0), b"");
+            let asked = ShuttleConnection::connect(
+                now_ns,
+                config.clone(),
+                *identity,
+                route(*number, 0),
+                b"",
+            );
             *connection = Some(asked.expect("a plan's packets are long enough for Shuttle"));
         }
         if let Some(connection) = connection
@@ -168,10 +173,11 @@ impl SimEndpoint {
     fn receive(&mut self, now_ns: u64, lane: u8, marked: bool, datagram: &mut [u8]) {
         let route = route(self.number, lane);
         if self.connection.is_none() {
-            let parsed = Request::parse(datagram, &self.config, self.identity.entropy);
+            let parsed = PeerRequest::parse(datagram, &self.config, self.identity.entropy);
             let Ok(mut request) = parsed else { return };
             let (config, identity) = (self.config.clone(), self.identity);
-            let accepted = Connection::accept(now_ns, config, identity, route, &mut request, b"");
+            let accepted =
+                ShuttleConnection::accept(now_ns, config, identity, route, &mut request, b"");
             self.connection = accepted.ok();
         }
         if let Some(connection) = &mut self.connection {
@@ -215,7 +221,7 @@ impl SimFlow for StackFlow {
             return self.shape.start_ns;
         }
         let connections = self.ends.iter().filter_map(|end| end.connection.as_ref());
-        connections.filter_map(Connection::poll_timeout).min().unwrap_or(NEVER_NS)
+        connections.filter_map(ShuttleConnection::poll_timeout).min().unwrap_or(NEVER_NS)
     }
 
     fn tally(&self) -> FlowTally {

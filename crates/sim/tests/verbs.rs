@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{ALL, Host, Memory, entropy, flatten};
 use degen::link::Link;
 use degen::spec::PathSpec;
-use weft_rnic::shuttle::{Config, Identity, Request, Route, cc};
+use weft_rnic::shuttle::{Identity, PeerRequest, Route, ShuttleConfig, cc};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::{Binding, Sending, ShuttleQp, WhenClosed, Written};
 use weft_verbs::{QpState, SendOp};
@@ -30,11 +30,11 @@ fn binding(host: usize) -> Binding {
     let seed = host as u64 + 1;
     let controller_params = cc::Params { datagram_octets: DATAGRAM, seed, ..cc::Params::default() };
     Binding {
-        config: Config {
+        config: ShuttleConfig {
             datagram_octets: DATAGRAM,
             controller: cc::weave,
             controller_params,
-            ..Config::default()
+            ..ShuttleConfig::default()
         },
         identity: Identity {
             cid: ConnectionId(0x1100 << host),
@@ -88,7 +88,7 @@ impl Wan {
             }
             if self.associations.len() == host {
                 let grant = binding(host);
-                let parsed = Request::parse(&datagram, &grant.config, [3; 32]);
+                let parsed = PeerRequest::parse(&datagram, &grant.config, [3; 32]);
                 let Ok(mut request) = parsed else { continue };
                 let qp = Arc::clone(&self.hosts[host].qp);
                 let granted = ShuttleQp::accept(qp, grant, &mut request, b"", self.now_ns);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use weft_os::clock;
 use weft_rdmacm::CmId;
-use weft_reactor::{Readiness, Source};
+use weft_reactor::{Pollable, Readiness};
 use weft_sync::Mutex;
 
 use crate::rdma;
@@ -40,7 +40,7 @@ impl AbandonedConnects {
         if all.len() < ABANDONED_MAX {
             let _stream = Mutex::new(stream);
             let connect = Arc::new(AbandonedConnect { id, cm, _stream, table: self });
-            let source: Arc<dyn Source> = connect.clone();
+            let source: Arc<dyn Pollable> = connect.clone();
             rdma::host().reactor().set_timer(clock::now() + ANSWER_LIMIT, Arc::downgrade(&source));
             all.insert(id, connect);
         } else {
@@ -57,7 +57,7 @@ impl AbandonedConnects {
     }
 }
 
-impl Source for AbandonedConnect {
+impl Pollable for AbandonedConnect {
     fn ready(&self, _: Readiness) {}
 
     fn timeout(&self, _: Instant) {

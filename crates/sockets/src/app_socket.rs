@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Source};
+use weft_reactor::{Interest, Pollable};
 
 use crate::memory::MemoryParts;
 use crate::names::SocketEnds;
@@ -70,7 +70,7 @@ impl AppSocket {
     pub fn pair(
         ends: &SocketEnds,
         at: RawFd,
-        source: Arc<dyn Source>,
+        source: Arc<dyn Pollable>,
     ) -> io::Result<(OwnedFd, Self)> {
         let (theirs, ours) = sys::stream_pair()?;
         let raw = theirs.as_raw_fd();

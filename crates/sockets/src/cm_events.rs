@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_rdmacm::{Delivery, EventChannel};
-use weft_reactor::{Interest, Readiness, Source};
+use weft_rdmacm::{EventChannel, IdEvent};
+use weft_reactor::{Interest, Pollable, Readiness};
 use weft_sync::{Mutex, TryOnceLock};
 
 use crate::{rdma, sys};
@@ -25,13 +25,13 @@ pub struct CmHandlers {
     /// Called once the channel is open, and the reactor runs.
     pub opened: fn(),
     /// Called for each event, in the order of arrival.
-    pub dispatch: fn(Delivery),
+    pub dispatch: fn(IdEvent),
 }
 
 /// Handles the events of a channel that has become readable.
 struct ChannelSource(&'static CmEvents);
 
-impl Source for ChannelSource {
+impl Pollable for ChannelSource {
     fn ready(&self, _: Readiness) {
         self.0.drain();
     }

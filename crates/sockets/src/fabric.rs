@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weft_host::{Personality, Transport};
+use weft_host::{CmTransport, DeviceKind};
 use weft_rdmacm::ConnParam;
 
 use crate::rdma;
@@ -16,9 +16,9 @@ const RETRIES_UNLIMITED: u8 = 7;
 #[derive(Clone, Copy)]
 pub struct Fabric {
     /// The kind of device.
-    pub personality: Personality,
+    pub personality: DeviceKind,
     /// The transport of that device.
-    pub transport: Transport,
+    pub transport: CmTransport,
     /// The transport's name, for people.
     pub name: &'static str,
     /// Whether the peer's answer by SDP comes before the connect by TCP: it takes longer then.
@@ -29,10 +29,10 @@ impl Fabric {
     /// iWARP if `iwarp`, else Shuttle.
     pub fn new(iwarp: bool) -> Self {
         if iwarp {
-            let (personality, transport) = (Personality::Iwarp, Transport::Iwarp);
+            let (personality, transport) = (DeviceKind::Iwarp, CmTransport::Iwarp);
             Self { personality, transport, name: "iWARP", sdp_first: true }
         } else {
-            let (personality, transport) = (Personality::Roce, Transport::Shuttle);
+            let (personality, transport) = (DeviceKind::Roce, CmTransport::Shuttle);
             // Under a key a listener has its peer prove its address: one round trip more.
             let sdp_first = rdma::host().secrecy().has_key();
             Self { personality, transport, name: "Shuttle", sdp_first }
@@ -41,7 +41,7 @@ impl Fabric {
 
     /// The address of SDP for the TCP socket at `at`.
     pub fn address_for(&self, mut at: SocketAddr) -> SocketAddr {
-        if self.personality == Personality::Iwarp {
+        if self.personality == DeviceKind::Iwarp {
             at.set_port(at.port() ^ IWARP_PORT_BIT);
         }
         at

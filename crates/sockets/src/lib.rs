@@ -59,4 +59,4 @@ mod watches;
 
 /// Serves from a reserve what the C library refuses, so that no allocation ends an application.
 #[global_allocator]
-static MEMORY: weft_memory::Memory = weft_memory::Memory;
+static MEMORY: weft_memory::ReserveAllocator = weft_memory::ReserveAllocator;

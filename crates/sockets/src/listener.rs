@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use weft_os::clock;
-use weft_rdmacm::{CmId, Event, PortSpace};
-use weft_sdp::Request;
+use weft_rdmacm::{CmEvent, CmId, PortSpace};
+use weft_sdp::HelloRequest;
 use weft_sync::{Mutex, MutexGuard};
 
 use crate::conn::SdpConn;
@@ -74,7 +74,7 @@ impl SdpListener {
     }
 
     /// Grants the peer that asks by `id` a connection, or rejects it.
-    pub fn admit(&self, id: &Arc<CmId>, event: &Event) {
+    pub fn admit(&self, id: &Arc<CmId>, event: &CmEvent) {
         if self.try_admit(id, event).is_none() {
             // A peer that has left needs no answer.
             let _ = id.reject(&[]);
@@ -82,8 +82,8 @@ impl SdpListener {
         }
     }
 
-    fn try_admit(&self, id: &Arc<CmId>, event: &Event) -> Option<()> {
-        let request = Request::parse(&event.private_data).ok()?;
+    fn try_admit(&self, id: &Arc<CmId>, event: &CmEvent) -> Option<()> {
+        let request = HelloRequest::parse(&event.private_data).ok()?;
         let names = request.names();
         let from = Ipv6Addr::from(names.from);
         let ip = if names.ip_version == 4 { last_four(names.from) } else { IpAddr::V6(from) };
@@ -125,7 +125,7 @@ impl SdpListener {
         id: &Arc<CmId>,
         seen: IpAddr,
         remote: SocketAddr,
-        request: Request,
+        request: HelloRequest,
     ) -> Option<Arc<SdpConn>> {
         let conn =
             SdpConn::new(self.conns, SocketEnds { local: self.at, remote }, ConnPhase::Offered);

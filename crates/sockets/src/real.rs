@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use weft_os::next::Next;
+use weft_os::next::NextDefinition;
 
 /// The next definition in search order.
 pub fn find(name: &CStr) -> *mut c_void {
@@ -11,7 +11,7 @@ pub fn find(name: &CStr) -> *mut c_void {
 }
 
 /// The definition behind `ours`, as a function of the same type.
-pub fn like<F: Copy>(next: &Next, ours: F) -> F {
+pub fn like<F: Copy>(next: &NextDefinition, ours: F) -> F {
     // SAFETY: the C library's function has the signature of the one that stands in for it.
     let real = unsafe { next.like(ours) };
     // Every C library has each of these.

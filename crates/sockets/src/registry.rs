@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weft_os::clock;
-use weft_rdmacm::Delivery;
+use weft_rdmacm::IdEvent;
 
 use crate::cm_events::CmHandlers;
 use crate::conn::SdpConn;
@@ -55,9 +55,9 @@ fn register_exit() {
 }
 
 /// Handles an event of the connection manager.
-fn dispatch(delivery: Delivery) {
+fn dispatch(delivery: IdEvent) {
     let registry = Registry::get();
-    let Delivery { id, listen, event, .. } = delivery;
+    let IdEvent { id, listen, event, .. } = delivery;
     match listen.map(|listen| registry.listeners.find_id(listen.cookie())) {
         Some(Some(listener)) => listener.admit(&id, &event),
         Some(None) => id.destroy(),

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_host::Transport;
+use weft_host::CmTransport;
 
 use crate::rules::{Rules, SocketRole};
 use crate::{rdma, report};
@@ -67,7 +67,7 @@ impl SocketSettings {
             strict,
             basic: is("WEFT_SOCKETS_STYLE", "basic"),
             answer_limit: limit.map_or(ANSWER_LIMIT, Duration::from_millis),
-            iwarp: rdma::host().settings().transport == Transport::Iwarp,
+            iwarp: rdma::host().settings().transport == CmTransport::Iwarp,
             rules,
             executable: executable(),
         }

@@ -9,9 +9,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weft_host::{Context, Cq, Personality, Qp, QpInit, capability};
+use weft_host::{Context, DeviceKind, HostCq, HostQp, HostQpInit, capability};
 use weft_sdp::{
-    Choice, Completion, Config, Connection, Fault, Names, Opening, QueuePair, Request, Style,
+    Choice, HelloRequest, Names, Opening, SdpCompletion, SdpConfig, SdpConnection, SdpFault,
+    SdpQueuePair, SdpStyle,
 };
 use weft_sync::TryOnceLock;
 use weft_verbs::{Access, CompChannel, Misuse, Pd, QpCap, QpType, Sge, Wake, Wc};
@@ -48,7 +49,7 @@ impl SdpDevices {
         Self { slots: [TryOnceLock::new(), TryOnceLock::new()], basic }
     }
 
-    fn get(&self, personality: Personality) -> Result<&SdpDevice, Misuse> {
+    fn get(&self, personality: DeviceKind) -> Result<&SdpDevice, Misuse> {
         self.slots[personality as usize].get_or_try_init(|| {
             let context = Context::open(rdma::host(), personality, Box::new(Unheard))?;
             let pd = context.alloc_pd();
@@ -66,14 +67,14 @@ impl Wake for Unheard {
 
 /// A stream: opening, open or closed.
 pub struct SdpStream {
-    personality: Personality,
+    personality: DeviceKind,
     device: &'static SdpDevice,
-    qp: Arc<Qp>,
-    cq: Arc<Cq>,
+    qp: Arc<HostQp>,
+    cq: Arc<HostCq>,
     channel: Arc<CompChannel>,
-    verbs: QueuePair,
+    verbs: SdpQueuePair,
     key: u32,
-    connection: Option<Connection>,
+    connection: Option<SdpConnection>,
     opening: Option<Opening>,
     armed: bool,
     memory: PrivateMemory,
@@ -87,11 +88,11 @@ impl SdpStream {
     /// Without memory or resources for a queue pair.
     pub fn open(
         devices: &'static SdpDevices,
-        personality: Personality,
+        personality: DeviceKind,
         remote: IpAddr,
         names: Names,
         waker: Box<dyn Wake>,
-    ) -> Result<(Self, Vec<u8>), Fault> {
+    ) -> Result<(Self, Vec<u8>), SdpFault> {
         let config = config(personality, devices.basic, is_here(&names, remote));
         let mut stream = Self::new(devices, personality, &config, waker)?;
         let opening = Opening::new(&config, names, &mut stream.verbs)?;
@@ -106,11 +107,11 @@ impl SdpStream {
     /// As [`SdpStream::open`], and if the terms of the request cannot be met.
     pub fn accept(
         devices: &'static SdpDevices,
-        personality: Personality,
+        personality: DeviceKind,
         remote: IpAddr,
-        request: Request,
+        request: HelloRequest,
         waker: Box<dyn Wake>,
-    ) -> Result<(Self, Vec<u8>), Fault> {
+    ) -> Result<(Self, Vec<u8>), SdpFault> {
         let config = config(personality, devices.basic, is_here(&request.names(), remote));
         let mut stream = Self::new(devices, personality, &config, waker)?;
         let (connection, answer) = request.accept(&config, &mut stream.verbs)?;
@@ -120,8 +121,8 @@ impl SdpStream {
 
     fn new(
         devices: &'static SdpDevices,
-        personality: Personality,
-        config: &Config,
+        personality: DeviceKind,
+        config: &SdpConfig,
         waker: Box<dyn Wake>,
     ) -> Result<Self, Misuse> {
         let device = devices.get(personality)?;
@@ -138,7 +139,7 @@ impl SdpStream {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
-        let qp = device.context.create_qp(QpInit {
+        let qp = device.context.create_qp(HostQpInit {
             kind: QpType::Rc,
             pd: Arc::clone(&device.pd),
             send_cq: Arc::clone(&cq),
@@ -157,7 +158,7 @@ impl SdpStream {
         let private = Sge { addr, length: bytes as u32, lkey: key };
         let entropy = Box::new(|| sys::random() as u32);
         let (queues, pd) = (Arc::clone(qp.queues()), Arc::clone(&device.pd));
-        let verbs = QueuePair::new(queues, pd, private, entropy);
+        let verbs = SdpQueuePair::new(queues, pd, private, entropy);
         let (connection, opening) = (None, None);
         let armed = false;
         Ok(Self {
@@ -176,7 +177,7 @@ impl SdpStream {
     }
 
     /// The queue pair, which the caller connects.
-    pub fn qp(&self) -> &Arc<Qp> {
+    pub fn qp(&self) -> &Arc<HostQp> {
         &self.qp
     }
 
@@ -184,7 +185,7 @@ impl SdpStream {
     ///
     /// # Errors
     /// If the HelloAck is malformed.
-    pub fn finish(&mut self, answer: &[u8]) -> Result<(), Fault> {
+    pub fn finish(&mut self, answer: &[u8]) -> Result<(), SdpFault> {
         let opening = self.opening.take().ok_or(Misuse::Invalid("it is open"))?;
         self.keep(opening.finish(answer)?);
         Ok(())
@@ -192,8 +193,8 @@ impl SdpStream {
 
     /// Enhanced style relies on the transport's flow control, so a message waits for its receive
     /// without limit.
-    fn keep(&mut self, connection: Connection) {
-        if connection.style() == Style::Enhanced {
+    fn keep(&mut self, connection: SdpConnection) {
+        if connection.style() == SdpStyle::Enhanced {
             self.qp.wait_for_recv_forever();
         }
         self.connection = Some(connection);
@@ -210,7 +211,7 @@ impl SdpStream {
         loop {
             // An overflow fails the queue pair too, which is reported.
             let count = self.qp.queues().recv_cq().poll(&mut wcs).unwrap_or(0);
-            for completion in wcs[..count].iter().filter_map(Completion::of) {
+            for completion in wcs[..count].iter().filter_map(SdpCompletion::of) {
                 connection.handle_completion(&mut self.verbs, completion);
             }
             any |= count > 0;
@@ -232,7 +233,7 @@ impl SdpStream {
     }
 
     /// The connection, once it is open, and the verbs that carry it.
-    pub fn parts(&mut self) -> Option<(&mut Connection, &mut QueuePair)> {
+    pub fn parts(&mut self) -> Option<(&mut SdpConnection, &mut SdpQueuePair)> {
         Some((self.connection.as_mut()?, &mut self.verbs))
     }
 
@@ -273,14 +274,14 @@ impl SdpStream {
     /// Whether the transport itself reports the end of the peer's process, after all data that were
     /// sent before: iWARP has a TCP connection of its own.
     pub fn outlasts_peer(&self) -> bool {
-        self.personality == Personality::Iwarp
+        self.personality == DeviceKind::Iwarp
     }
 
     /// The style of SDP, for reports.
     pub fn style(&self) -> &'static str {
-        match self.connection.as_ref().map(Connection::style) {
-            Some(Style::Basic) => "basic",
-            Some(Style::Enhanced) => "enhanced",
+        match self.connection.as_ref().map(SdpConnection::style) {
+            Some(SdpStyle::Basic) => "basic",
+            Some(SdpStyle::Enhanced) => "enhanced",
             None => "unopened",
         }
     }
@@ -299,12 +300,12 @@ fn is_here(names: &Names, remote: IpAddr) -> bool {
     remote.to_canonical().is_loopback() || names.from == names.to
 }
 
-fn config(personality: Personality, basic: bool, here: bool) -> Config {
+fn config(personality: DeviceKind, basic: bool, here: bool) -> SdpConfig {
     let all = capability::capabilities(rdma::host());
     let below = all.iter().find(|(device, _)| *device == personality);
-    let mut config = below.map(|(_, below)| Config::over(below)).unwrap_or_default();
+    let mut config = below.map(|(_, below)| SdpConfig::over(below)).unwrap_or_default();
     if basic {
-        config.style = Choice::Only(Style::Basic);
+        config.style = Choice::Only(SdpStyle::Basic);
     }
     let (buffers, bytes) = if here { LOCAL } else { REMOTE };
     (config.buffers, config.buffer_octets, config.buffer_octets_max) = (buffers, bytes, bytes);

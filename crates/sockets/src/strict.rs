@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use weft_net::secrecy::Lower;
+use weft_net::secrecy::PeerTransport;
 
 use crate::settings::SocketSettings;
 use crate::{rdma, sys};
@@ -26,7 +26,7 @@ pub const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether TCP between `local` and `remote` is forbidden, where no rule leaves it to TCP.
 pub fn forbids_tcp(settings: &SocketSettings, local: IpAddr, remote: IpAddr) -> bool {
-    let decide = || rdma::host().secrecy().decide(Lower::Sockets, local, remote);
+    let decide = || rdma::host().secrecy().decide(PeerTransport::Sockets, local, remote);
     settings.strict && decide().is_err()
 }
 
@@ -61,7 +61,7 @@ pub fn turns_away(
 /// Whether a peer that does not speak SDP is refused; reports it.
 pub fn refuses_peer(settings: &SocketSettings, local: IpAddr, peer: IpAddr) -> bool {
     forbids_tcp(settings, local, peer)
-        && rdma::host().secrecy().admit(Lower::Sockets, local, peer).is_err()
+        && rdma::host().secrecy().admit(PeerTransport::Sockets, local, peer).is_err()
 }
 
 /// Makes the kernel report a refused connect on a TCP socket that is not connected, to whoever

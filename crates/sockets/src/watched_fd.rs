@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Source, Token};
+use weft_reactor::{Interest, Pollable, Token};
 
 use crate::rdma;
 
@@ -19,7 +19,7 @@ pub struct WatchedFd {
 
 impl WatchedFd {
     /// The reactor calls `source` for the events of `interest`.
-    pub fn new(fd: HighFd, interest: Interest, source: Arc<dyn Source>) -> Self {
+    pub fn new(fd: HighFd, interest: Interest, source: Arc<dyn Pollable>) -> Self {
         let token = Some(rdma::host().reactor().add(fd.as_fd(), interest, source));
         Self { fd, token, interest }
     }

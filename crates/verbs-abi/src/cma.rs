@@ -180,7 +180,7 @@ pub type QpInitAttr = ibv_qp_init_attr;
 
 /// A C expression (`sizeof` or `offsetof`) and the value it has on x86-64.
 #[cfg(test)]
-type Figure = (&'static str, usize);
+type LayoutFact = (&'static str, usize);
 
 macro_rules! layout {
     ($($c:literal as $rust:ty: $size:literal {
@@ -198,7 +198,7 @@ macro_rules! layout {
         };
 
         #[cfg(test)]
-        const LAYOUT: &[Figure] = &[
+        const LAYOUT: &[LayoutFact] = &[
             $(
                 (concat!("sizeof(", $c, ")"), $size),
                 $((concat!("offsetof(", $c, ", ", $c_field, ")"), $offset),)*

@@ -38,7 +38,7 @@ enum Armed {
     Any,
 }
 
-struct Entry {
+struct CqEntry {
     wc: Wc,
     reclaim: Option<Reclaim>,
     stamp_ns: u64,
@@ -47,10 +47,10 @@ struct Entry {
 }
 
 /// A clock in nanoseconds.
-pub type Clock = fn() -> u64;
+pub type ClockFn = fn() -> u64;
 
 struct Ring {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<CqEntry>,
     capacity: u32,
     armed: Armed,
     /// The last poll emptied the queue, and no event was fired since.
@@ -66,7 +66,7 @@ struct Ring {
 pub struct Cq {
     ring: Mutex<Ring>,
     /// Clock for completion timestamps, if the application asked for them.
-    clock: Option<Clock>,
+    clock: Option<ClockFn>,
     channel: Option<Arc<CompChannel>>,
     events: Arc<AsyncQueue>,
     cookie: u64,
@@ -110,7 +110,7 @@ impl Cq {
     }
 
     /// The same, with timestamps by `clock`.
-    pub fn with_clock(mut self, clock: Option<Clock>) -> Self {
+    pub fn with_clock(mut self, clock: Option<ClockFn>) -> Self {
         self.clock = clock;
         self
     }
@@ -203,7 +203,7 @@ impl Cq {
             return;
         }
         let solicited = solicited || !wc.is_success();
-        ring.entries.push_back(Entry { wc, reclaim, stamp_ns, solicited });
+        ring.entries.push_back(CqEntry { wc, reclaim, stamp_ns, solicited });
         let fire = match ring.armed {
             Armed::No => false,
             Armed::Solicited => solicited,

@@ -19,7 +19,7 @@ use crate::wc::Wc;
 use crate::wr::RecvWr;
 use crate::xrcd::Xrcd;
 
-struct Inner {
+struct SrqState {
     queue: RecvQueue,
     /// Limit event: fires when fewer receives are posted; 0 when disarmed.
     limit: u32,
@@ -39,7 +39,7 @@ struct Member {
 
 /// A receive queue shared by several queue pairs.
 pub struct Srq {
-    inner: Mutex<Inner>,
+    inner: Mutex<SrqState>,
     pd: Arc<Pd>,
     number: Option<u32>,
     /// Objects in use until it is retired.
@@ -71,7 +71,7 @@ impl Srq {
         events: Arc<AsyncQueue>,
         cookie: u64,
     ) -> Self {
-        let inner = Inner { queue: RecvQueue::new(max_wr, max_sge), limit };
+        let inner = SrqState { queue: RecvQueue::new(max_wr, max_sge), limit };
         Self {
             inner: Mutex::new(inner),
             pd: Arc::clone(pd),
@@ -182,14 +182,14 @@ impl Srq {
         (inner.queue.depth(), inner.queue.max_sge(), inner.limit)
     }
 
-    fn check_limit(&self, inner: &mut Inner) {
+    fn check_limit(&self, inner: &mut SrqState) {
         if (inner.queue.len() as u64) < u64::from(inner.limit) {
             inner.limit = 0;
             self.events.push(AsyncKind::SrqLimitReached, self.cookie);
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, SrqState> {
         self.inner.lock()
     }
 }

@@ -12,7 +12,7 @@ use weft_sync::{Condvar, Mutex};
 use weft_verbs::Wake;
 
 #[derive(Default)]
-struct State {
+struct BellState {
     /// How often it was rung.
     rung: u64,
     /// Tasks that sleep, by their tokens.
@@ -25,7 +25,7 @@ struct State {
 /// Wakes all that sleep for the same queue.
 #[derive(Default)]
 pub(crate) struct Bell {
-    state: Mutex<State>,
+    state: Mutex<BellState>,
     changed: Condvar,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use weft_os::clock;
-use weft_rdmacm::{self as cm, CmId, ConnParam, Event, EventChannel, EventKind};
+use weft_rdmacm::{self as cm, CmEvent, CmId, ConnParam, EventChannel, EventKind};
 
 use crate::bell::Bell;
 use crate::device::Device;
@@ -24,20 +24,20 @@ const CONFIRM: Duration = Duration::from_secs(60);
 const EACCES: i32 = 13;
 
 /// An id, and the channel of its events with its bell.
-struct Id {
+struct IdHandle {
     id: Arc<CmId>,
     channel: Arc<EventChannel>,
     bell: Arc<Bell>,
     host: LocalHost,
 }
 
-impl Drop for Id {
+impl Drop for IdHandle {
     fn drop(&mut self) {
         self.id.destroy();
     }
 }
 
-impl Id {
+impl IdHandle {
     /// A new id for connections by `device`.
     fn new(device: &Device, during: &'static str) -> Result<Self> {
         let (host, bell) = (device.host().clone(), Arc::default());
@@ -47,7 +47,7 @@ impl Id {
     }
 
     /// The next event, and the new id of a request, if there is one now.
-    fn poll_event(&self) -> Result<Option<(Event, Arc<CmId>)>> {
+    fn poll_event(&self) -> Result<Option<(CmEvent, Arc<CmId>)>> {
         let during = "waiting for an event of rdma-cm";
         let delivery = self.channel.wait_until(Some(clock::now()));
         let delivery = delivery.map_err(|source| Error::System { during, source })?;
@@ -64,7 +64,12 @@ impl Id {
     }
 
     /// Waits for the event `wanted`, which says that the last command has worked.
-    async fn expect(&self, peer: SocketAddr, wanted: EventKind, limit: Duration) -> Result<Event> {
+    async fn expect(
+        &self,
+        peer: SocketAddr,
+        wanted: EventKind,
+        limit: Duration,
+    ) -> Result<CmEvent> {
         let found = self.wait(Some(limit), || self.poll_event()).await?;
         let Some((event, _)) = found else {
             return Err(Error::TimedOut { during: "connecting", after: limit });
@@ -77,7 +82,7 @@ impl Id {
                 why: "this host and the peer have no key in common",
             }),
             EventKind::Rejected => {
-                let Event { status, private_data, .. } = event;
+                let CmEvent { status, private_data, .. } = event;
                 Err(Error::Rejected { peer, status, private_data })
             }
             _ => Err(Error::Unreachable { peer, source: reason(&event) }),
@@ -98,24 +103,24 @@ fn nowhere() -> SocketAddr {
     (Ipv4Addr::UNSPECIFIED, 0).into()
 }
 
-fn reason(event: &Event) -> io::Error {
+fn reason(event: &CmEvent) -> io::Error {
     match event.status {
         errno @ ..0 => io::Error::from_raw_os_error(-errno),
         _ => io::Error::other(format!("{:?}", event.kind)),
     }
 }
 
-fn refused(during: &'static str) -> impl FnOnce(cm::Error) -> Error {
+fn refused(during: &'static str) -> impl FnOnce(cm::CmError) -> Error {
     move |error| match error {
-        cm::Error::Verbs(misuse) => Error::of(during)(misuse),
-        cm::Error::System(source) => Error::System { during, source },
+        cm::CmError::Verbs(misuse) => Error::of(during)(misuse),
+        cm::CmError::System(source) => Error::System { during, source },
         other => Error::Invalid { during, why: other.to_string().into() },
     }
 }
 
 /// Waits for connections.
 pub struct Listener {
-    id: Id,
+    id: IdHandle,
     device: Device,
 }
 
@@ -126,7 +131,7 @@ impl Listener {
     /// [`Error::System`] if the address is not this host's, or taken.
     pub fn bind(device: &Device, addr: SocketAddr) -> Result<Self> {
         let during = "listening";
-        let id = Id::new(device, during)?;
+        let id = IdHandle::new(device, during)?;
         id.id.bind(addr).map_err(refused(during))?;
         id.id.listen(0).map_err(refused(during))?;
         Ok(Self { id, device: device.clone() })
@@ -179,7 +184,7 @@ impl Listener {
     }
 
     /// Gives a request a channel of its own.
-    fn welcome(&self, event: Event, id: Arc<CmId>) -> Result<Incoming> {
+    fn welcome(&self, event: CmEvent, id: Arc<CmId>) -> Result<Incoming> {
         let (host, bell) = (self.device.host().clone(), Arc::default());
         let channel = match host.event_channel("accepting a connection", &bell) {
             Ok(channel) => channel,
@@ -189,7 +194,7 @@ impl Listener {
             }
         };
         id.migrate(&channel);
-        let id = Id { id, channel, bell, host };
+        let id = IdHandle { id, channel, bell, host };
         Ok(Incoming { id, event, device: self.device.clone() })
     }
 }
@@ -202,8 +207,8 @@ impl fmt::Debug for Listener {
 
 /// A peer that wants to connect. Dropping it refuses.
 pub struct Incoming {
-    id: Id,
-    event: Event,
+    id: IdHandle,
+    event: CmEvent,
     device: Device,
 }
 
@@ -276,14 +281,14 @@ fn unhurried() -> ConnParam {
 
 /// A connection of a queue pair. It ends when this is dropped.
 pub struct Connection {
-    id: Id,
+    id: IdHandle,
     qp: QueuePair,
     private_data: Vec<u8>,
     is_over: AtomicBool,
 }
 
 impl Connection {
-    fn new(id: Id, qp: &QueuePair, private_data: Vec<u8>) -> Self {
+    fn new(id: IdHandle, qp: &QueuePair, private_data: Vec<u8>) -> Self {
         Self { id, qp: qp.clone(), private_data, is_over: AtomicBool::new(false) }
     }
 
@@ -315,7 +320,7 @@ impl Connection {
         limit: Duration,
     ) -> Result<Self> {
         let during = "connecting";
-        let id = Id::new(qp.device(), during)?;
+        let id = IdHandle::new(qp.device(), during)?;
         id.id.resolve_addr(None, to, limit).map_err(refused(during))?;
         id.expect(to, EventKind::AddrResolved, limit).await?;
         id.id.resolve_route().map_err(refused(during))?;

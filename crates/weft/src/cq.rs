@@ -21,10 +21,10 @@ use crate::{Error, Result};
 /// Completions taken from the engine at once.
 const BATCH: usize = 16;
 
-struct Inner {
+struct CqInner {
     device: Device,
     object: ObjectId,
-    cq: Arc<weft_host::Cq>,
+    cq: Arc<weft_host::HostCq>,
     channel: Arc<CompChannel>,
     bell: Arc<Bell>,
     /// The queue pairs that complete here, by number. Locked while completions are taken, so that
@@ -35,7 +35,7 @@ struct Inner {
 /// A completion queue.
 #[derive(Clone)]
 pub struct CompletionQueue {
-    inner: Arc<Inner>,
+    inner: Arc<CqInner>,
 }
 
 impl CompletionQueue {
@@ -45,7 +45,7 @@ impl CompletionQueue {
         let cq = device.context().create_cq(entries, Some(Arc::clone(&channel)), object.0);
         let cq = cq.map_err(Error::of("making a completion queue"))?;
         let (device, queues) = (device.clone(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { device, object, cq, channel, bell, queues }) })
+        Ok(Self { inner: Arc::new(CqInner { device, object, cq, channel, bell, queues }) })
     }
 
     /// Takes the oldest completion, if there is one. A thread that polls also drives the
@@ -137,7 +137,7 @@ impl CompletionQueue {
         &self.inner.device
     }
 
-    pub(crate) fn engine(&self) -> &Arc<weft_host::Cq> {
+    pub(crate) fn engine(&self) -> &Arc<weft_host::HostCq> {
         &self.inner.cq
     }
 

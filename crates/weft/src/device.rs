@@ -44,7 +44,7 @@ impl Device {
     /// Makes a protection domain: queue pairs reach only regions of their own domain.
     pub fn protection_domain(&self) -> ProtectionDomain {
         let pd = self.context.alloc_pd();
-        ProtectionDomain { inner: Arc::new(Domain { device: self.clone(), pd }) }
+        ProtectionDomain { inner: Arc::new(PdInner { device: self.clone(), pd }) }
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -68,12 +68,12 @@ impl fmt::Debug for Device {
 }
 
 /// What a protection domain is made of; it ends with the last handle.
-struct Domain {
+struct PdInner {
     device: Device,
     pd: Arc<Pd>,
 }
 
-impl Drop for Domain {
+impl Drop for PdInner {
     fn drop(&mut self) {
         // All that is made in the domain holds it, so nothing uses it any more.
         let _unused = self.device.context.dealloc_pd(&self.pd);
@@ -83,7 +83,7 @@ impl Drop for Domain {
 /// A protection domain.
 #[derive(Clone)]
 pub struct ProtectionDomain {
-    inner: Arc<Domain>,
+    inner: Arc<PdInner>,
 }
 
 impl ProtectionDomain {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-pub use weft_host::Personality as DeviceKind;
-use weft_host::{Context, Host, HostHome, HostSetup, Settings, Transport};
+pub use weft_host::DeviceKind;
+use weft_host::{CmTransport, Context, Host, HostHome, HostSetup, Settings};
 use weft_net::secrecy::{Key, Secrecy};
 use weft_rdmacm::{CmId, EventChannel, PortSpace};
-use weft_reactor::{Source, THREADS_MAX};
+use weft_reactor::{Pollable, THREADS_MAX};
 
 use crate::bell::{Bell, Rope};
 use crate::{Error, Result};
@@ -149,7 +149,7 @@ impl LocalHost {
     }
 
     /// Has the reactor call `source` at `deadline`, if it still exists then.
-    pub(crate) fn set_timer(&self, deadline: Instant, source: &Arc<dyn Source>) {
+    pub(crate) fn set_timer(&self, deadline: Instant, source: &Arc<dyn Pollable>) {
         self.inner.reactor().set_timer(deadline, Arc::downgrade(source));
     }
 }
@@ -163,8 +163,8 @@ impl fmt::Debug for LocalHost {
 /// An id of rdma-cm for connections by a device.
 pub(crate) fn cm_id(channel: &Arc<EventChannel>, kind: DeviceKind) -> Arc<CmId> {
     let transport = match kind {
-        DeviceKind::Iwarp => Transport::Iwarp,
-        DeviceKind::Roce => Transport::Shuttle,
+        DeviceKind::Iwarp => CmTransport::Iwarp,
+        DeviceKind::Roce => CmTransport::Shuttle,
     };
     CmId::new(Arc::clone(channel), PortSpace::Tcp, transport)
 }

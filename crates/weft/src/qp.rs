@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use weft_host::QpInit;
+use weft_host::HostQpInit;
 use weft_verbs::{Access, QpAttr, QpAttrMask, QpCap, QpState, QpType, RecvWr, SendWr, Sge};
 
 use crate::cq::CompletionQueue;
@@ -92,8 +92,8 @@ impl QueuePairOptions {
         Self { srq: Some(srq.clone()), ..self }
     }
 
-    fn init(&self, domain: &ProtectionDomain, object: ObjectId) -> QpInit {
-        QpInit {
+    fn init(&self, domain: &ProtectionDomain, object: ObjectId) -> HostQpInit {
+        HostQpInit {
             kind: self.kind,
             pd: Arc::clone(domain.pd()),
             send_cq: Arc::clone(self.send_cq.engine()),
@@ -113,15 +113,15 @@ impl QueuePairOptions {
     }
 }
 
-struct Inner {
+struct QpInner {
     object: ObjectId,
-    qp: Arc<weft_host::Qp>,
+    qp: Arc<weft_host::HostQp>,
     posted: Arc<Posted>,
     options: QueuePairOptions,
     domain: ProtectionDomain,
 }
 
-impl Drop for Inner {
+impl Drop for QpInner {
     fn drop(&mut self) {
         // When this returns, no completion of it is left or will come.
         let _announced = self.qp.destroy();
@@ -134,7 +134,7 @@ impl Drop for Inner {
 /// A queue pair.
 #[derive(Clone)]
 pub struct QueuePair {
-    inner: Arc<Inner>,
+    inner: Arc<QpInner>,
 }
 
 impl QueuePair {
@@ -158,7 +158,7 @@ impl QueuePair {
             cq.join(qp.num(), &posted);
         }
         let domain = domain.clone();
-        let made = Self { inner: Arc::new(Inner { object, qp, posted, options, domain }) };
+        let made = Self { inner: Arc::new(QpInner { object, qp, posted, options, domain }) };
         made.prepare(during)?;
         Ok(made)
     }
@@ -323,7 +323,7 @@ impl QueuePair {
         Ok(())
     }
 
-    pub(crate) fn engine(&self) -> &Arc<weft_host::Qp> {
+    pub(crate) fn engine(&self) -> &Arc<weft_host::HostQp> {
         &self.inner.qp
     }
 }

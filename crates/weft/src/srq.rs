@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weft_host::{Srq, SrqInit};
+use weft_host::{HostSrq, SrqInit};
 use weft_verbs::RecvWr;
 
 use crate::device::ProtectionDomain;
@@ -12,14 +12,14 @@ use crate::posted::{Kept, PostedReceives};
 use crate::work::{Entries, Slices};
 use crate::{Error, Result};
 
-struct Inner {
+struct SrqInner {
     object: ObjectId,
-    srq: Arc<Srq>,
+    srq: Arc<HostSrq>,
     posted: Arc<PostedReceives>,
     domain: ProtectionDomain,
 }
 
-impl Drop for Inner {
+impl Drop for SrqInner {
     fn drop(&mut self) {
         // Queue pairs that use it hold it, so none does any more.
         let _unused = self.domain.context().destroy_srq(&self.srq, self.object.0);
@@ -29,7 +29,7 @@ impl Drop for Inner {
 /// A shared receive queue.
 #[derive(Clone)]
 pub struct SharedReceiveQueue {
-    inner: Arc<Inner>,
+    inner: Arc<SrqInner>,
 }
 
 impl SharedReceiveQueue {
@@ -46,7 +46,7 @@ impl SharedReceiveQueue {
         let srq = domain.context().create_srq(init);
         let srq = srq.map_err(Error::of("making a shared receive queue"))?;
         let (posted, domain) = (Arc::default(), domain.clone());
-        Ok(Self { inner: Arc::new(Inner { object, srq, posted, domain }) })
+        Ok(Self { inner: Arc::new(SrqInner { object, srq, posted, domain }) })
     }
 
     /// Posts a receive: a message of any peer comes into `slices`, and `id` names its completion.
@@ -69,7 +69,7 @@ impl SharedReceiveQueue {
         self.inner.object
     }
 
-    pub(crate) fn engine(&self) -> &Arc<Srq> {
+    pub(crate) fn engine(&self) -> &Arc<HostSrq> {
         &self.inner.srq
     }
 

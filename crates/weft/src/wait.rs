@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use weft_os::clock;
-use weft_reactor::{Readiness, Source};
+use weft_reactor::{Pollable, Readiness};
 use weft_sync::{Condvar, Mutex};
 
 use crate::Result;
@@ -17,7 +17,7 @@ use crate::host::LocalHost;
 /// Rings a bell when a timer of the reactor is due.
 struct Alarm(Arc<Bell>);
 
-impl Source for Alarm {
+impl Pollable for Alarm {
     fn ready(&self, _: Readiness) {}
 
     fn timeout(&self, _: Instant) {
@@ -58,7 +58,7 @@ impl<'a, Look> Waiting<'a, Look> {
     fn set_alarm(&mut self) {
         if let (Some(limit), None) = (self.limit, &self.alarm) {
             let alarm = Arc::new(Alarm(Arc::clone(self.bell)));
-            let source: Arc<dyn Source> = alarm.clone();
+            let source: Arc<dyn Pollable> = alarm.clone();
             limit.host.set_timer(limit.until, &source);
             self.alarm = Some(alarm);
         }

@@ -32,7 +32,7 @@ const NUMBER: u32 = 0x00ff_ffff;
 
 /// What the headers say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct DatagramHeader {
     /// The queue pair that it is for, 24 bits.
     pub to: u32,
     /// The queue pair that it is from, 24 bits.
@@ -45,7 +45,7 @@ pub struct Header {
     pub solicited: bool,
 }
 
-impl Header {
+impl DatagramHeader {
     /// The octets on the wire, of which the first [`Header::len`] count.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN_MAX] {
         let mut bytes = [0; HEADER_LEN_MAX];
@@ -118,7 +118,7 @@ pub struct SealedHeader {
     /// How the text is sealed.
     pub cipher: Cipher,
     /// Who sealed it.
-    pub sender: Sender,
+    pub sender: SenderId,
     /// Which of the sender's datagrams it is.
     pub number: u64,
     /// When it was sealed, in nanoseconds of the sender's clock since 1970.
@@ -127,7 +127,7 @@ pub struct SealedHeader {
 
 /// Names one life of a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Sender {
+pub struct SenderId {
     /// When that life began, in nanoseconds of the sender's clock.
     pub born_ns: u64,
     /// Fresh randomness.
@@ -160,7 +160,7 @@ impl SealedHeader {
             _ => return None,
         };
         let word = |at: usize| u64::from_be_bytes(core::array::from_fn(|i| head[at + i]));
-        let sender = Sender { born_ns: word(4), salt: word(12) };
+        let sender = SenderId { born_ns: word(4), salt: word(12) };
         Some(Self { cipher, sender, number: word(20), time_ns: word(28) })
     }
 }
@@ -225,7 +225,7 @@ impl Notice {
     }
 
     /// Whether it is about a sealed datagram of `sender`.
-    pub fn is_of_sender(&self, sender: Sender) -> bool {
+    pub fn is_of_sender(&self, sender: SenderId) -> bool {
         let header = SealedHeader { cipher: Cipher::Aes128Gcm, sender, number: 0, time_ns: 0 };
         self.echo == header.to_bytes()[4..NOTICE_LEN]
     }
@@ -290,8 +290,8 @@ fn wide(address: IpAddr) -> Ipv6Addr {
 mod tests {
     use super::*;
 
-    fn header() -> Header {
-        Header {
+    fn header() -> DatagramHeader {
+        DatagramHeader {
             to: 0x12_3456,
             from: 0xab_cdef,
             qkey: 0x1111_1111,
@@ -302,10 +302,10 @@ mod tests {
 
     #[test]
     fn headers_come_back_with_the_payload() {
-        for header in [header(), Header { immediate: None, solicited: false, ..header() }] {
+        for header in [header(), DatagramHeader { immediate: None, solicited: false, ..header() }] {
             let mut datagram = header.to_bytes()[..header.len()].to_vec();
             datagram.extend_from_slice(b"payload");
-            assert_eq!(Header::parse(&datagram), Some((header, &b"payload"[..])));
+            assert_eq!(DatagramHeader::parse(&datagram), Some((header, &b"payload"[..])));
         }
     }
 
@@ -313,12 +313,12 @@ mod tests {
     fn what_is_cut_or_strange_is_nothing() {
         let bytes = header().to_bytes();
         for len in 0..bytes.len() {
-            assert_eq!(Header::parse(&bytes[..len]), None, "{len}");
+            assert_eq!(DatagramHeader::parse(&bytes[..len]), None, "{len}");
         }
         for (at, value) in [(0, 0x04), (1, 0x01), (2, 0)] {
             let mut other = bytes;
             other[at] = value;
-            assert_eq!(Header::parse(&other), None);
+            assert_eq!(DatagramHeader::parse(&other), None);
         }
     }
 
@@ -344,25 +344,27 @@ mod tests {
             assert_eq!(Notice::about(&clear, notice.why), Some(notice));
             assert_eq!(notice.queue_pairs(), (header().to, header().from));
             assert_eq!(Notice::parse(&bytes[..NOTICE_LEN - 1]), None);
-            assert!(Header::parse(&bytes).is_none() && !SealedHeader::is_foreign(&bytes));
+            assert!(DatagramHeader::parse(&bytes).is_none() && !SealedHeader::is_foreign(&bytes));
         }
-        let sender = Sender { born_ns: 7, salt: 8 };
+        let sender = SenderId { born_ns: 7, salt: 8 };
         let cipher = Cipher::ChaCha20Poly1305;
         let sealed = SealedHeader { cipher, sender, number: 9, time_ns: 10 }.to_bytes();
         let notice = Notice::about(&sealed, Dropped::NoKey).unwrap();
-        assert!(notice.is_of_sender(sender) && !notice.is_of_sender(Sender { salt: 9, ..sender }));
+        assert!(
+            notice.is_of_sender(sender) && !notice.is_of_sender(SenderId { salt: 9, ..sender })
+        );
         assert_eq!(Notice::about(&sealed[..NOTICE_LEN - 1], Dropped::NoKey), None);
     }
 
     #[test]
     fn headers_of_sealed_datagrams_come_back_and_are_no_others() {
-        let sender = Sender { born_ns: 0x0102_0304_0506_0708, salt: 9 };
+        let sender = SenderId { born_ns: 0x0102_0304_0506_0708, salt: 9 };
         for cipher in [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
             let header = SealedHeader { cipher, sender, number: 0x1122, time_ns: 0x33 };
             let bytes = header.to_bytes();
             assert_eq!(SealedHeader::parse(&bytes), Some(header));
             assert_eq!(bytes[..5], [0xe2, cipher as u8, 0, 0, 1]);
-            assert_eq!(Header::parse(&bytes), None);
+            assert_eq!(DatagramHeader::parse(&bytes), None);
             for (at, len) in (0..4).map(|at| (at, SEALED_LEN)).chain([(35, SEALED_LEN - 1)]) {
                 let mut other = bytes;
                 other[at] ^= 1;

@@ -7,7 +7,7 @@ use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::ids::{Msn, QN_ATOMIC_RESPONSE, QN_SEND, QN_SHARED, STag};
-use crate::rdmap::{self, Control, Opcode};
+use crate::rdmap::{self, Opcode, RdmapControl};
 use crate::terminate::TerminateCode;
 
 /// Octets of a tagged header.
@@ -75,7 +75,7 @@ impl DdpError {
 pub struct TaggedHeader {
     /// Last segment of its message.
     pub last: bool,
-    /// The RDMAP control octet, see [`Control`].
+    /// The RDMAP control octet, see [`RdmapControl`].
     pub control: u8,
     /// The target buffer.
     pub stag: STag,
@@ -100,7 +100,7 @@ impl TaggedHeader {
 pub struct UntaggedHeader {
     /// Last segment of its message.
     pub last: bool,
-    /// The RDMAP control octet, see [`Control`].
+    /// The RDMAP control octet, see [`RdmapControl`].
     pub control: u8,
     /// The STag to invalidate if the opcode says so; otherwise zero on send, ignored on receipt.
     pub ulp: u32,
@@ -128,14 +128,14 @@ impl UntaggedHeader {
 
 /// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Header {
+pub enum DdpHeader {
     /// Of an RDMA Write or a Read Response.
     Tagged(TaggedHeader),
     /// Of everything else.
     Untagged(UntaggedHeader),
 }
 
-impl Header {
+impl DdpHeader {
     /// Splits `ulpdu` into its header and the rest.
     pub fn parse(ulpdu: &[u8]) -> Result<(Self, &[u8]), DdpError> {
         let short = DdpError::Short(ulpdu.len());
@@ -165,7 +165,7 @@ impl Header {
         {
             return Err(TerminateCode::UntaggedInvalidQn);
         }
-        let control = Control::parse(self.control());
+        let control = RdmapControl::parse(self.control());
         if control.version != rdmap::VERSION {
             return Err(TerminateCode::RdmapVersion);
         }
@@ -238,9 +238,9 @@ mod tests {
     fn every_cut_of_a_header_is_short() {
         let bytes = untagged(Opcode::Send, QN_SEND).to_bytes();
         for len in 0..bytes.len() {
-            assert_eq!(Header::parse(&bytes[..len]), Err(DdpError::Short(len)));
+            assert_eq!(DdpHeader::parse(&bytes[..len]), Err(DdpError::Short(len)));
         }
-        assert!(Header::parse(&bytes).is_ok());
+        assert!(DdpHeader::parse(&bytes).is_ok());
     }
 
     #[test]
@@ -248,29 +248,29 @@ mod tests {
         let header = untagged(Opcode::Send, QN_SEND);
         let mut bytes = header.to_bytes();
         bytes[0] |= 0x3c;
-        assert_eq!(Header::parse(&bytes), Ok((Header::Untagged(header), &[][..])));
+        assert_eq!(DdpHeader::parse(&bytes), Ok((DdpHeader::Untagged(header), &[][..])));
     }
 
     #[test]
     fn the_version_error_names_the_kind_of_segment() {
         let mut bytes = untagged(Opcode::Send, QN_SEND).to_bytes();
         bytes[0] = 0x42;
-        assert_eq!(Header::parse(&bytes), Err(DdpError::UntaggedVersion(2)));
+        assert_eq!(DdpHeader::parse(&bytes), Err(DdpError::UntaggedVersion(2)));
         bytes[0] = 0xc0;
-        assert_eq!(Header::parse(&bytes), Err(DdpError::TaggedVersion(0)));
+        assert_eq!(DdpHeader::parse(&bytes), Err(DdpError::TaggedVersion(0)));
     }
 
     #[test]
     fn an_opcode_on_the_wrong_queue_is_unexpected() {
-        let header = Header::Untagged(untagged(Opcode::Send, QN_READ_REQUEST));
+        let header = DdpHeader::Untagged(untagged(Opcode::Send, QN_READ_REQUEST));
         assert_eq!(header.opcode(), Err(TerminateCode::RdmapUnexpectedOpcode));
-        let header = Header::Untagged(untagged(Opcode::Send, 4));
+        let header = DdpHeader::Untagged(untagged(Opcode::Send, 4));
         assert_eq!(header.opcode(), Err(TerminateCode::UntaggedInvalidQn));
-        let header = Header::Untagged(untagged(Opcode::ReadRequest, QN_SHARED | 9));
+        let header = DdpHeader::Untagged(untagged(Opcode::ReadRequest, QN_SHARED | 9));
         assert_eq!(header.opcode(), Err(TerminateCode::RdmapUnexpectedOpcode));
-        let header = Header::Untagged(untagged(Opcode::Immediate, QN_SHARED | 9));
+        let header = DdpHeader::Untagged(untagged(Opcode::Immediate, QN_SHARED | 9));
         assert_eq!(header.opcode(), Ok(Opcode::Immediate));
-        let header = Header::Untagged(untagged(Opcode::ReadRequest, QN_READ_REQUEST));
+        let header = DdpHeader::Untagged(untagged(Opcode::ReadRequest, QN_READ_REQUEST));
         assert_eq!(header.opcode(), Ok(Opcode::ReadRequest));
     }
 }

@@ -43,7 +43,7 @@ pub enum IwpmError {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct Wire {
+struct IwpmWire {
     kind: u8,
     time: u8,
     mapped_connecting_port: U16,
@@ -53,11 +53,11 @@ struct Wire {
     connecting_ip: [u8; 16],
     accepting_ip: [u8; 16],
 }
-const _: () = assert!(size_of::<Wire>() == REPLY_LEN);
+const _: () = assert!(size_of::<IwpmWire>() == REPLY_LEN);
 
 /// A message of the mapper. All addresses are of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct IwpmMessage {
     /// What it is for.
     pub kind: MessageType,
     /// Validity of a mapping, in the protocol's own units.
@@ -78,10 +78,10 @@ pub struct Message {
     pub mapped_connecting_ip: Option<IpAddr>,
 }
 
-impl Message {
+impl IwpmMessage {
     /// Reads the message at the start of `datagram`.
     pub fn parse(datagram: &[u8]) -> Result<Self, IwpmError> {
-        let (wire, rest) = Wire::ref_from_prefix(datagram).map_err(|_| IwpmError::Short)?;
+        let (wire, rest) = IwpmWire::ref_from_prefix(datagram).map_err(|_| IwpmError::Short)?;
         let (version, ip_version) = (wire.kind >> 6, wire.kind & 0x0f);
         if version != 0 {
             return Err(IwpmError::Version(version));
@@ -112,7 +112,7 @@ impl Message {
     /// Appends the message to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let ip_version = if self.connecting_ip.is_ipv4() { 4 } else { 6 };
-        let wire = Wire {
+        let wire = IwpmWire {
             kind: (self.kind as u8) << 4 | ip_version,
             time: self.time,
             mapped_connecting_port: self.mapped_connecting_port.into(),
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn replies_round_trip_without_a_mapped_address() {
         for kind in [MessageType::Accept, MessageType::Ack, MessageType::Reject] {
-            let message = Message {
+            let message = IwpmMessage {
                 kind,
                 time: 3,
                 mapped_connecting_port: 1,
@@ -172,8 +172,8 @@ mod tests {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
             assert_eq!(bytes.len(), REPLY_LEN);
-            assert_eq!(Message::parse(&bytes), Ok(message));
-            assert_eq!(Message::parse(&bytes[..REPLY_LEN - 1]), Err(IwpmError::Short));
+            assert_eq!(IwpmMessage::parse(&bytes), Ok(message));
+            assert_eq!(IwpmMessage::parse(&bytes[..REPLY_LEN - 1]), Err(IwpmError::Short));
         }
     }
 
@@ -181,10 +181,10 @@ mod tests {
     fn strange_versions_are_refused() {
         let mut bytes = [0; REQUEST_LEN];
         bytes[0] = 0x45;
-        assert_eq!(Message::parse(&bytes), Err(IwpmError::Version(1)));
+        assert_eq!(IwpmMessage::parse(&bytes), Err(IwpmError::Version(1)));
         bytes[0] = 0x05;
-        assert_eq!(Message::parse(&bytes), Err(IwpmError::IpVersion(5)));
+        assert_eq!(IwpmMessage::parse(&bytes), Err(IwpmError::IpVersion(5)));
         bytes[0] = 0x04;
-        assert_eq!(Message::parse(&bytes[..REPLY_LEN]), Err(IwpmError::Short));
+        assert_eq!(IwpmMessage::parse(&bytes[..REPLY_LEN]), Err(IwpmError::Short));
     }
 }

@@ -116,14 +116,14 @@ impl Opcode {
 
 /// The RDMAP control octet, RFC 5040, section 4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Control {
+pub struct RdmapControl {
     /// The sender's version of RDMAP.
     pub version: u8,
     /// The kind of message, or the number that stands for none.
     pub opcode: Result<Opcode, u8>,
 }
 
-impl Control {
+impl RdmapControl {
     /// Reads the octet; the reserved bits are ignored.
     pub fn parse(octet: u8) -> Self {
         let number = octet & 0x0f;
@@ -352,10 +352,10 @@ mod tests {
     #[test]
     fn control_octets_round_trip() {
         for opcode in Opcode::ALL {
-            let control = Control::parse(opcode.control() | 0x30);
-            assert_eq!(control, Control { version: VERSION, opcode: Ok(opcode) });
+            let control = RdmapControl::parse(opcode.control() | 0x30);
+            assert_eq!(control, RdmapControl { version: VERSION, opcode: Ok(opcode) });
         }
-        assert_eq!(Control::parse(0x8c), Control { version: 2, opcode: Err(12) });
+        assert_eq!(RdmapControl::parse(0x8c), RdmapControl { version: 2, opcode: Err(12) });
     }
 
     #[test]

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Octets of the base header.
 pub const BASE_LEN: usize = 16;
 /// Octets of a Hello, base header included.
-pub const HELLO_LEN: usize = BASE_LEN + size_of::<HelloWire>();
+pub const HELLO_LEN: usize = BASE_LEN + size_of::<SdpHelloWire>();
 /// Octets of a HelloAck that mean something, base header included. Peers pad to what their
 /// connection manager carries.
 pub const HELLO_ACK_LEN: usize = BASE_LEN + size_of::<HelloAckWire>();
@@ -145,7 +145,7 @@ pub struct Base {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct HelloWire {
+struct SdpHelloWire {
     version: u8,
     ip_version_and_capabilities: u8,
     reserved: u8,
@@ -160,11 +160,11 @@ struct HelloWire {
     ext_max_adverts: U16,
     reserved4: [u8; 24],
 }
-const _: () = assert!(size_of::<HelloWire>() == 76);
+const _: () = assert!(size_of::<SdpHelloWire>() == 76);
 
 /// What the opening side tells of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
+pub struct SdpHello {
     /// Major and minor version, a nibble each.
     pub version: u8,
     /// IP version (high nibble) and capabilities (low nibble).
@@ -240,9 +240,9 @@ pub enum Mode {
 
 /// A message by its kind, with its extended header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum SdpMessage {
     /// See [`MessageId::Hello`].
-    Hello(Hello),
+    Hello(SdpHello),
     /// See [`MessageId::HelloAck`].
     HelloAck(HelloAck),
     /// See [`MessageId::RdmaWrCompl`]: octets.
@@ -275,7 +275,7 @@ pub enum Message {
     Plain(MessageId),
 }
 
-impl Message {
+impl SdpMessage {
     /// The kind.
     pub fn id(&self) -> MessageId {
         match self {
@@ -295,7 +295,7 @@ impl Message {
 
     fn parse(id: MessageId, bytes: &[u8]) -> Result<(Self, &[u8]), SdpError> {
         Ok(match id {
-            MessageId::Hello => Hello::parse(bytes)?,
+            MessageId::Hello => SdpHello::parse(bytes)?,
             MessageId::HelloAck => HelloAck::parse(bytes)?,
             MessageId::RdmaWrCompl => map(word(bytes)?, Self::RdmaWrCompl),
             MessageId::RdmaRdCompl => map(word(bytes)?, Self::RdmaRdCompl),
@@ -339,20 +339,20 @@ impl Message {
 }
 
 /// Reads one message: base header, extended header, payload.
-pub fn parse(bytes: &[u8]) -> Result<(Base, Message, &[u8]), SdpError> {
+pub fn parse(bytes: &[u8]) -> Result<(Base, SdpMessage, &[u8]), SdpError> {
     let len = u32::try_from(bytes.len()).map_err(|_| SdpError::Length)?;
     parse_head(bytes, len)
 }
 
 /// Reads the headers of a message of `len` octets of which `bytes` are the first; gives what
 /// follows them in `bytes`. [`HEAD_LEN_MAX`] octets are enough for all but Hello.
-pub fn parse_head(bytes: &[u8], len: u32) -> Result<(Base, Message, &[u8]), SdpError> {
+pub fn parse_head(bytes: &[u8], len: u32) -> Result<(Base, SdpMessage, &[u8]), SdpError> {
     let (wire, rest) = view::<BaseWire>(bytes)?;
     if wire.len.get() != len {
         return Err(SdpError::Length);
     }
     let id = MessageId::from_octet(wire.id).ok_or(SdpError::Kind(wire.id))?;
-    let (message, payload) = Message::parse(id, rest)?;
+    let (message, payload) = SdpMessage::parse(id, rest)?;
     let base = Base {
         flags: Flags(wire.flags),
         bufs: wire.bufs.get(),
@@ -363,7 +363,7 @@ pub fn parse_head(bytes: &[u8], len: u32) -> Result<(Base, Message, &[u8]), SdpE
 }
 
 /// Appends the headers of a message to which `payload_len` octets of payload will be added.
-pub fn encode(base: &Base, message: &Message, payload_len: u32, out: &mut Vec<u8>) {
+pub fn encode(base: &Base, message: &SdpMessage, payload_len: u32, out: &mut Vec<u8>) {
     let start = out.len();
     let wire = BaseWire {
         id: message.id() as u8,
@@ -379,9 +379,9 @@ pub fn encode(base: &Base, message: &Message, payload_len: u32, out: &mut Vec<u8
     out[start + 4..start + 8].copy_from_slice(&len.to_be_bytes());
 }
 
-impl Hello {
-    fn parse(bytes: &[u8]) -> Result<(Message, &[u8]), SdpError> {
-        let (wire, rest) = view::<HelloWire>(bytes)?;
+impl SdpHello {
+    fn parse(bytes: &[u8]) -> Result<(SdpMessage, &[u8]), SdpError> {
+        let (wire, rest) = view::<SdpHelloWire>(bytes)?;
         let hello = Self {
             version: wire.version,
             ip_version_and_capabilities: wire.ip_version_and_capabilities,
@@ -393,11 +393,11 @@ impl Hello {
             dst_ip: wire.dst_ip,
             ext_max_adverts: wire.ext_max_adverts.get(),
         };
-        Ok((Message::Hello(hello), rest))
+        Ok((SdpMessage::Hello(hello), rest))
     }
 
-    fn to_wire(self) -> HelloWire {
-        HelloWire {
+    fn to_wire(self) -> SdpHelloWire {
+        SdpHelloWire {
             version: self.version,
             ip_version_and_capabilities: self.ip_version_and_capabilities,
             reserved: 0,
@@ -416,7 +416,7 @@ impl Hello {
 }
 
 impl HelloAck {
-    fn parse(bytes: &[u8]) -> Result<(Message, &[u8]), SdpError> {
+    fn parse(bytes: &[u8]) -> Result<(SdpMessage, &[u8]), SdpError> {
         let (wire, rest) = view::<HelloAckWire>(bytes)?;
         let ack = Self {
             version: wire.version,
@@ -424,7 +424,7 @@ impl HelloAck {
             max_adverts: wire.max_adverts.get(),
             actual_size: wire.actual_size.get(),
         };
-        Ok((Message::HelloAck(ack), rest))
+        Ok((SdpMessage::HelloAck(ack), rest))
     }
 
     fn to_wire(self) -> HelloAckWire {
@@ -449,7 +449,7 @@ impl Advert {
     }
 }
 
-fn parse_mode_change(bytes: &[u8]) -> Result<(Message, &[u8]), SdpError> {
+fn parse_mode_change(bytes: &[u8]) -> Result<(SdpMessage, &[u8]), SdpError> {
     let (&[octet, _, _, _], rest) = bytes.split_first_chunk().ok_or(SdpError::Length)?;
     let mode = match octet >> 4 & 7 {
         0 => Mode::Buffered,
@@ -457,7 +457,7 @@ fn parse_mode_change(bytes: &[u8]) -> Result<(Message, &[u8]), SdpError> {
         2 => Mode::Pipelined,
         number => return Err(SdpError::Mode(number)),
     };
-    Ok((Message::ModeChange { send_half: octet & 0x80 != 0, mode }, rest))
+    Ok((SdpMessage::ModeChange { send_half: octet & 0x80 != 0, mode }, rest))
 }
 
 fn view<T: FromBytes + KnownLayout + Immutable + Unaligned>(
@@ -470,7 +470,7 @@ fn word(bytes: &[u8]) -> Result<(u32, &[u8]), SdpError> {
     view::<U32>(bytes).map(|(word, rest)| (word.get(), rest))
 }
 
-fn map<T, R>((value, rest): (T, R), make: impl FnOnce(T) -> Message) -> (Message, R) {
+fn map<T, R>((value, rest): (T, R), make: impl FnOnce(T) -> SdpMessage) -> (SdpMessage, R) {
     (make(value), rest)
 }
 
@@ -484,17 +484,18 @@ mod tests {
     fn every_kind_round_trips() {
         let advert = Advert { size: 1, rkey: 2, addr: 3 };
         let mut messages = vec![
-            Message::RdmaWrCompl(5),
-            Message::RdmaRdCompl(6),
-            Message::ModeChange { send_half: false, mode: Mode::Pipelined },
-            Message::ChRcvBuf(7),
-            Message::ChRcvBufAck(8),
-            Message::SuspComm(9),
-            Message::SinkAvail { advert, non_discards: 4 },
-            Message::SrcAvail(advert),
+            SdpMessage::RdmaWrCompl(5),
+            SdpMessage::RdmaRdCompl(6),
+            SdpMessage::ModeChange { send_half: false, mode: Mode::Pipelined },
+            SdpMessage::ChRcvBuf(7),
+            SdpMessage::ChRcvBufAck(8),
+            SdpMessage::SuspComm(9),
+            SdpMessage::SinkAvail { advert, non_discards: 4 },
+            SdpMessage::SrcAvail(advert),
         ];
         let plain = [0x02, 0x03, 0x04, 0x08, 0x09, 0x0a, 0x0e, 0xff];
-        messages.extend(plain.map(|octet| Message::Plain(MessageId::from_octet(octet).unwrap())));
+        messages
+            .extend(plain.map(|octet| SdpMessage::Plain(MessageId::from_octet(octet).unwrap())));
         for message in messages {
             let mut bytes = Vec::new();
             encode(&BASE, &message, 2, &mut bytes);
@@ -506,7 +507,7 @@ mod tests {
     #[test]
     fn a_message_must_be_as_long_as_it_says() {
         let mut bytes = Vec::new();
-        encode(&BASE, &Message::RdmaRdCompl(1), 0, &mut bytes);
+        encode(&BASE, &SdpMessage::RdmaRdCompl(1), 0, &mut bytes);
         for len in 0..bytes.len() {
             assert_eq!(parse(&bytes[..len]), Err(SdpError::Length));
         }
@@ -518,7 +519,7 @@ mod tests {
     #[test]
     fn headers_are_read_without_the_payload() {
         let advert = Advert { size: 1, rkey: 2, addr: 3 };
-        let message = Message::SinkAvail { advert, non_discards: 4 };
+        let message = SdpMessage::SinkAvail { advert, non_discards: 4 };
         let mut bytes = Vec::new();
         encode(&BASE, &message, 1000, &mut bytes);
         assert_eq!(bytes.len(), HEAD_LEN_MAX);
@@ -532,7 +533,7 @@ mod tests {
         let mut bytes = Vec::new();
         encode(
             &BASE,
-            &Message::ModeChange { send_half: true, mode: Mode::Buffered },
+            &SdpMessage::ModeChange { send_half: true, mode: Mode::Buffered },
             0,
             &mut bytes,
         );

@@ -55,7 +55,7 @@ fn iwpm() {
 
 #[test]
 fn datagram() {
-    let header = weft_wire::datagram::Header {
+    let header = weft_wire::datagram::DatagramHeader {
         to: 0x12_3456,
         from: 0xab_cdef,
         qkey: 0x1111_1111,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use vectors::{MPA, RDMAP, Vector};
 use weft_wire::crc::Crc32c;
-use weft_wire::ddp::{DdpError, Header};
+use weft_wire::ddp::{DdpError, DdpHeader};
 use weft_wire::mpa::{Enhanced, StartError, StartFrame, StartKind};
 use weft_wire::rdmap::{
     AtomicRequest, AtomicResponse, ImmediateData, Opcode, ReadRequest, VERSION,
@@ -114,7 +114,7 @@ fn check_start_frame(vector: &Vector) {
 }
 
 fn check_segment(vector: &Vector) {
-    let (header, rest) = Header::parse(vector.ulpdu()).unwrap();
+    let (header, rest) = DdpHeader::parse(vector.ulpdu()).unwrap();
     let opcode = header.opcode().unwrap();
     let mut fields = Fields::default();
     let mut bytes = describe_header(&header, &mut fields);
@@ -125,18 +125,18 @@ fn check_segment(vector: &Vector) {
 }
 
 /// Notes the fields of a DDP header and encodes it again.
-fn describe_header(header: &Header, fields: &mut Fields) -> Vec<u8> {
+fn describe_header(header: &DdpHeader, fields: &mut Fields) -> Vec<u8> {
     fields.number("L", header.last());
     fields.number("DV", 1_u8);
     fields.number("RV", VERSION);
     match header {
-        Header::Tagged(tagged) => {
+        DdpHeader::Tagged(tagged) => {
             fields.number("T", true);
             fields.number("STag", tagged.stag.0);
             fields.number("TO", tagged.to);
             tagged.to_bytes().to_vec()
         }
-        Header::Untagged(untagged) => {
+        DdpHeader::Untagged(untagged) => {
             fields.number("T", false);
             fields.number("QN", untagged.qn);
             fields.number("MSN", untagged.msn.0);
@@ -211,7 +211,7 @@ fn describe_terminate(rest: &[u8], fields: &mut Fields, bytes: &mut Vec<u8>) {
 /// Segments that are well formed but must be refused; what a header alone decides is decided here,
 /// the rest has to survive the way there and back.
 fn check_refused(vector: &Vector) {
-    let parsed = Header::parse(vector.ulpdu());
+    let parsed = DdpHeader::parse(vector.ulpdu());
     let refusal = |code| assert_eq!(parsed.unwrap().0.opcode(), Err(code), "{}", vector.name);
     match vector.name.as_str() {
         "neg_ddp_version0" => {
@@ -242,7 +242,7 @@ fn check_too_much_private_data(vector: &Vector) {
 }
 
 fn check_siw_terminate(vector: &Vector) {
-    let (header, rest) = Header::parse(vector.ulpdu()).unwrap();
+    let (header, rest) = DdpHeader::parse(vector.ulpdu()).unwrap();
     assert_eq!(header.opcode(), Ok(Opcode::Terminate));
     let terminate = Terminate::parse(rest, TerminatePhase::Operation).unwrap();
     assert_eq!(terminate, Terminate::bare(TerminateCode::LlpCrc));
@@ -266,9 +266,9 @@ fn check_sdp(vector: &Vector) {
     assert_eq!(bytes, vector.octets, "{}", vector.name);
 }
 
-fn describe_sdp(message: &sdp::Message, fields: &mut Fields) {
+fn describe_sdp(message: &sdp::SdpMessage, fields: &mut Fields) {
     match *message {
-        sdp::Message::Hello(hello) => {
+        sdp::SdpMessage::Hello(hello) => {
             fields.number("MajV_MinV", hello.version >> 4);
             fields.number("IPV", hello.ip_version_and_capabilities >> 4);
             fields.number("Cap", hello.ip_version_and_capabilities & 0xf);
@@ -279,24 +279,24 @@ fn describe_sdp(message: &sdp::Message, fields: &mut Fields) {
             fields.octets("src", &hello.src_ip[12..]);
             fields.octets("dst", &hello.dst_ip[12..]);
         }
-        sdp::Message::HelloAck(ack) => {
+        sdp::SdpMessage::HelloAck(ack) => {
             fields.number("MajV_MinV", ack.version >> 4);
             fields.number("MaxAdverts", ack.max_adverts);
             fields.number("ActRcvSz", ack.actual_size);
         }
-        sdp::Message::SrcAvail(advert) => {
+        sdp::SdpMessage::SrcAvail(advert) => {
             fields.number("srcah_len", advert.size);
             fields.number("rkey", advert.rkey);
             fields.number("vaddr", advert.addr);
         }
-        sdp::Message::SinkAvail { advert, non_discards } => {
+        sdp::SdpMessage::SinkAvail { advert, non_discards } => {
             fields.number("size", advert.size);
             fields.number("rkey", advert.rkey);
             fields.number("vaddr", advert.addr);
             fields.number("NonDiscards", non_discards);
         }
-        sdp::Message::RdmaRdCompl(octets) => fields.number("bytes", octets),
-        sdp::Message::ModeChange { send_half, mode } => {
+        sdp::SdpMessage::RdmaRdCompl(octets) => fields.number("bytes", octets),
+        sdp::SdpMessage::ModeChange { send_half, mode } => {
             fields.number("S", send_half);
             fields.number("mode", mode as u8);
         }
@@ -305,7 +305,7 @@ fn describe_sdp(message: &sdp::Message, fields: &mut Fields) {
 }
 
 fn check_iwpm(vector: &Vector) {
-    let message = iwpm::Message::parse(&vector.octets).unwrap();
+    let message = iwpm::IwpmMessage::parse(&vector.octets).unwrap();
     let mut fields = Fields::default();
     fields.number("magic", message.kind as u8);
     fields.number("pmtime", message.time);

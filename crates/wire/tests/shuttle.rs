@@ -7,7 +7,7 @@ mod mutate;
 
 use proptest::prelude::*;
 use weft_wire::shuttle::frame::{Ack, Frame, Frames, Ranges};
-use weft_wire::shuttle::hello::{Hello, HelloKind, Limits, Modules};
+use weft_wire::shuttle::hello::{Hello, HelloKind, HelloLimits, Modules};
 use weft_wire::shuttle::{ConnectionId, CtrlHeader, DataHeader, PN_BITS, Packet, PathId, StreamId};
 
 const PN_MAX: u64 = (1 << PN_BITS) - 1;
@@ -56,7 +56,7 @@ fn some_hello(private_data: &[u8], random: u64) -> Vec<u8> {
         nonce: random,
         echo: !random,
         modules: Modules { protection: 15, placement: random as u8, recovery: 1 },
-        limits: Some(Limits {
+        limits: Some(HelloLimits {
             datagram_octets: random as u16,
             streams: 256,
             ord: 1,

@@ -28,10 +28,10 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_net::tcp::ready;
-use weft_net::udp::Port;
+use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Source};
+use weft_reactor::{Interest, Pollable};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{Conn, Input, LoopbackQp, MpaQp, RetryLimits, ShuttleQp, Written};
@@ -43,21 +43,21 @@ pub(crate) use schedule::Schedule;
 use shuttle::{Doorkeeper, ShuttleSocket};
 use tcp::TcpSocket;
 pub(crate) use transport::todo;
-use transport::{Core, Ending, Reply, Step, Transport};
+use transport::{AckDue, Core, Ending, Step, Transport};
 use ud::UdSocket;
 pub(crate) use watcher::Notices;
 pub use watcher::{Answer, LinkWatcher};
 
-use crate::device_kind::Personality;
+use crate::device_kind::DeviceKind;
 use crate::host::Host;
-use crate::tally::{Tally, Work};
+use crate::tally::{DeviceWork, Tally};
 
 /// A connection and its socket.
 pub(crate) struct Driver {
     core: Core,
     socket: AnySocket,
     /// What of its work is in the tally.
-    counted: Work,
+    counted: DeviceWork,
 }
 
 enum AnySocket {
@@ -104,7 +104,7 @@ pub(crate) enum Beginning {
 
 impl Driver {
     fn new(core: Core, socket: AnySocket) -> Self {
-        Self { core, socket, counted: Work::default() }
+        Self { core, socket, counted: DeviceWork::default() }
     }
 
     /// A connection over TCP.
@@ -116,13 +116,18 @@ impl Driver {
         watcher: Arc<dyn LinkWatcher>,
     ) -> Self {
         let conn = (Some(Conn::Mpa(Box::new(mpa))), Phase::Connecting);
-        let mut core = Core::new(Arc::clone(host), Personality::Iwarp, (qp, waker), conn);
+        let mut core = Core::new(Arc::clone(host), DeviceKind::Iwarp, (qp, waker), conn);
         core.connections = 1;
         Self::new(core, AnySocket::Tcp(Box::new(TcpSocket::new(socket, watcher))))
     }
 
     /// A connection over Shuttle at `port`.
-    pub fn shuttle(host: &Arc<Host>, woken: Woken, port: Arc<Port>, beginning: Beginning) -> Self {
+    pub fn shuttle(
+        host: &Arc<Host>,
+        woken: Woken,
+        port: Arc<UdpPort>,
+        beginning: Beginning,
+    ) -> Self {
         let mut socket = ShuttleSocket::new(port);
         let mut silent = false;
         let conn = match beginning {
@@ -138,7 +143,7 @@ impl Driver {
             }
         };
         let conn = (conn, Phase::Connecting);
-        let core = Core::new(Arc::clone(host), Personality::Roce, woken, conn);
+        let core = Core::new(Arc::clone(host), DeviceKind::Roce, woken, conn);
         if silent {
             socket.begin_silence(&core);
         }
@@ -146,17 +151,17 @@ impl Driver {
     }
 
     /// Unreliable datagrams at `port`. With a `group` it only receives, what comes to that.
-    pub fn ud(host: &Arc<Host>, woken: Woken, port: Arc<Port>, group: Option<IpAddr>) -> Self {
+    pub fn ud(host: &Arc<Host>, woken: Woken, port: Arc<UdpPort>, group: Option<IpAddr>) -> Self {
         let (conn, socket) = ud::open(host, Arc::clone(&woken.0), port, group);
         let conn = (Some(Conn::Datagram(Box::new(conn))), Phase::Open);
-        let mut core = Core::new(Arc::clone(host), Personality::Roce, woken, conn);
+        let mut core = Core::new(Arc::clone(host), DeviceKind::Roce, woken, conn);
         core.is_secondary = group.is_some();
         Self::new(core, AnySocket::Ud(Box::new(socket)))
     }
 
     /// A queue pair of a device of this kind that is its own peer, and serves `ird` Reads and
     /// Atomics at once.
-    pub fn loopback(host: &Arc<Host>, kind: Personality, (qp, waker): Woken, ird: u16) -> Self {
+    pub fn loopback(host: &Arc<Host>, kind: DeviceKind, (qp, waker): Woken, ird: u16) -> Self {
         let loopback = LoopbackQp::new(Arc::clone(&qp), ird);
         let conn = (Some(Conn::Loopback(Box::new(loopback))), Phase::Open);
         let mut core = Core::new(Arc::clone(host), kind, (qp, waker), conn);
@@ -165,7 +170,7 @@ impl Driver {
     }
 
     /// Has the reactor watch the socket for `source`.
-    pub fn register(&mut self, source: Arc<dyn Source>) {
+    pub fn register(&mut self, source: Arc<dyn Pollable>) {
         if let Some(socket) = self.socket.get() {
             let reactor = self.core.host.reactor();
             self.core.token = Some(reactor.add(socket.fd(), Interest::READ, source));
@@ -186,7 +191,7 @@ impl Driver {
     }
 
     /// Which device it belongs to.
-    pub fn kind(&self) -> Personality {
+    pub fn kind(&self) -> DeviceKind {
         self.core.kind
     }
 
@@ -243,7 +248,7 @@ impl Driver {
 
     /// Whether an acknowledgement waits for the next call of the thread that polls.
     pub fn has_deferred_reply(&self) -> bool {
-        self.core.reply == Reply::Deferred
+        self.core.reply == AckDue::Deferred
     }
 
     /// Takes a datagram that reached another socket than its own; over Shuttle.
@@ -275,10 +280,10 @@ impl Driver {
         }
         let step = Step { work: todo::RECEIVE, now, due: false, stopped: None };
         let received = self.socket.get_mut().is_some_and(|socket| socket.receive(core, &step));
-        if received && core.reply == Reply::None {
-            core.reply = Reply::Pending;
+        if received && core.reply == AckDue::None {
+            core.reply = AckDue::Pending;
         }
-        core.reply == Reply::None && !due && core.phase.has_socket()
+        core.reply == AckDue::None && !due && core.phase.has_socket()
     }
 
     /// Goes to another queue pair before anything was sent, to be registered anew; over Shuttle.
@@ -287,7 +292,7 @@ impl Driver {
             shuttle.rebind(Arc::clone(&qp));
         }
         self.core.rebind(qp, waker);
-        self.counted = Work::default();
+        self.counted = DeviceWork::default();
     }
 
     /// Ends the connection in good order.
@@ -325,7 +330,7 @@ impl Driver {
     }
 
     /// Draws the conclusions: what to tell, whom to watch for, when to wake.
-    pub fn finish_step(&mut self, now: Instant, this: &Weak<dyn Source>) -> Notices {
+    pub fn finish_step(&mut self, now: Instant, this: &Weak<dyn Pollable>) -> Notices {
         let (core, mut notices) = (&mut self.core, Notices::default());
         let Some(socket) = self.socket.get_mut() else {
             core.schedule.blocked = false;
@@ -365,21 +370,21 @@ fn run(core: &mut Core, socket: &mut dyn Transport, work: u8, now: Instant) {
     core.note_stop(now);
     let due = work & todo::TIME != 0 || core.is_due(now);
     let step = Step { work, now, due, stopped: core.take_stop() };
-    let deferred = core.reply == Reply::Deferred;
-    let moved = core.reply == Reply::Pending;
-    core.reply = Reply::None;
+    let deferred = core.reply == AckDue::Deferred;
+    let moved = core.reply == AckDue::Pending;
+    core.reply = AckDue::None;
     let moved = socket.receive(core, &step) | moved;
     socket.advance(core, &step);
     let open = core.phase.has_socket() && (!core.schedule.blocked || step.has(todo::WRITABLE));
     let pressing = due || deferred || step.has(todo::POSTED | todo::SEND);
     if moved && !pressing {
-        core.reply = Reply::Pending;
+        core.reply = AckDue::Pending;
     }
     if open && (moved || pressing) {
         socket.transmit(core, &step);
     }
-    if core.reply == Reply::Pending {
-        core.reply = Reply::None;
+    if core.reply == AckDue::Pending {
+        core.reply = AckDue::None;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::time::Instant;
 
-use weft_reactor::{Reactor, Source};
+use weft_reactor::{Pollable, Reactor};
 
 /// Who drives a connection: a polling thread or the reactor.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl Schedule {
     }
 
     /// Has `source` called by `reactor` at `due` at the latest.
-    pub fn set_timer(&mut self, due: Instant, reactor: &Reactor, source: &Weak<dyn Source>) {
+    pub fn set_timer(&mut self, due: Instant, reactor: &Reactor, source: &Weak<dyn Pollable>) {
         if self.wants(due) {
             reactor.set_timer(due, Weak::clone(source));
         }

@@ -8,26 +8,26 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weft_fault::Way;
+use weft_fault::FaultDirection;
 use weft_net::buffers::Buffer;
 use weft_net::silence::Silence;
 use weft_net::tcp;
-use weft_net::udp::{BUNDLE_OCTETS, Port};
+use weft_net::udp::{BUNDLE_OCTETS, UdpPort};
 use weft_os::clock::{self, instant_at, ns_at};
-use weft_rnic::shuttle::{End, Refusal, Route};
+use weft_rnic::shuttle::{ConnectionEnd, Refusal, Route};
 use weft_rnic::wire::shuttle::greeting::Greeting;
-use weft_rnic::{Conn, Established, Event, Input, Sending, ShuttleQp, Written};
+use weft_rnic::{Conn, ConnEvent, Established, Input, Sending, ShuttleQp, Written};
 use weft_verbs::QpState;
 
 use absence::{Absence, DOUBT};
 use admission::turn_away;
-pub(crate) use admission::{Admission, Doorkeeper};
+pub(crate) use admission::{Doorkeeper, HelloAdmission};
 
 use super::cm_hook::CmHook;
 use super::phase::{Phase, PhaseChange};
-use super::transport::{Core, Ending, ReactorWatch, Reply, Step, Transport, todo};
+use super::transport::{AckDue, Core, Ending, ReactorWatch, Step, Transport, todo};
 use super::watcher::{Answer, Notices};
-use crate::faults::Wire;
+use crate::faults::LinkFaults;
 use crate::time_wait;
 
 /// Bundles received in one go at most, so that one connection does not starve the others.
@@ -42,7 +42,7 @@ pub(super) struct ShuttleSocket {
     /// Until the connection is established, if the peer asks for it.
     pub doorkeeper: Option<Box<dyn Doorkeeper>>,
     pub hook: Option<CmHook>,
-    port: Arc<Port>,
+    port: Arc<UdpPort>,
     buffer: Option<Buffer>,
     /// How the handshake came to nothing, until the connection manager is told.
     failed: Option<Answer>,
@@ -55,7 +55,7 @@ pub(super) struct ShuttleSocket {
     /// Why the peer cannot have a connection, and from when on that is believed: others could have
     /// sent what it seems to have sent.
     doubt: Option<(Instant, Refusal)>,
-    wire: Option<Box<Wire<(Route, bool)>>>,
+    wire: Option<Box<LinkFaults<(Route, bool)>>>,
     /// The peer's host seems to have said that nobody is there, and nothing was heard since.
     absence: Option<Absence>,
     /// Where the peer was when it was last heard elsewhere.
@@ -81,7 +81,7 @@ fn shuttle_of_mut(core: &mut Core) -> Option<&mut ShuttleQp> {
 }
 
 impl ShuttleSocket {
-    pub fn new(port: Arc<Port>) -> Self {
+    pub fn new(port: Arc<UdpPort>) -> Self {
         Self {
             doorkeeper: None,
             hook: None,
@@ -151,21 +151,21 @@ impl ShuttleSocket {
     ) {
         let admission = match &mut self.doorkeeper {
             Some(doorkeeper) => doorkeeper.admit(ns_at(now), route, bytes),
-            None => Admission::None,
+            None => HelloAdmission::None,
         };
         match admission {
-            Admission::Granted(mut bound) => {
+            HelloAdmission::Granted(mut bound) => {
                 if let Some((ord, retry_limits)) = core.requester {
                     bound.set_ord(ord);
                     bound.set_retry_limits(retry_limits);
                 }
                 core.conn = Some(Conn::Shuttle(bound));
             }
-            Admission::Refused(why) if core.conn.is_none() => {
+            HelloAdmission::Refused(why) if core.conn.is_none() => {
                 turn_away(&self.port, &route, why, bytes);
                 self.doubt.get_or_insert((now + DOUBT, why));
             }
-            Admission::Refused(_) | Admission::None => {
+            HelloAdmission::Refused(_) | HelloAdmission::None => {
                 core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
             }
         }
@@ -201,8 +201,8 @@ impl ShuttleSocket {
         }
         if shuttle_of(core).is_some() {
             core.handle(Input::Datagram { route, marked, bytes }, ns_at(now));
-            if core.reply == Reply::None {
-                core.reply = Reply::Pending;
+            if core.reply == AckDue::None {
+                core.reply = AckDue::Pending;
             }
             self.follow(core);
         }
@@ -232,7 +232,9 @@ impl ShuttleSocket {
         let outcome = match &mut self.wire {
             None => shuttle.poll_transmit(clock_ns, |burst| self.port.send(burst, own)),
             Some(wire) => shuttle.poll_transmit(clock_ns, |burst| match burst.lengths.first() {
-                Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
+                Some(length) if wire.loses(FaultDirection::Out) => {
+                    Written::Octets((*length).into())
+                }
                 _ => self.port.send_first(burst, own),
             }),
         };
@@ -244,14 +246,14 @@ impl ShuttleSocket {
         let peer = shuttle_of(core).map(|shuttle| shuttle.connection().route().remote);
         while let Some(event) = core.poll_event(|| peer) {
             match event {
-                Event::Established(established) => self.greet(core, &established),
-                Event::Ended { end, private_data } if core.phase == Phase::Connecting => {
+                ConnEvent::Established(established) => self.greet(core, &established),
+                ConnEvent::Ended { end, private_data } if core.phase == Phase::Connecting => {
                     self.failed = Some(match end {
-                        End::Rejected(reason) => Answer::Refused { reason, private_data },
+                        ConnectionEnd::Rejected(reason) => Answer::Refused { reason, private_data },
                         end => Answer::None(end),
                     });
                 }
-                Event::Ended { .. } | Event::Dropped(_) | Event::Notice { .. } => {}
+                ConnEvent::Ended { .. } | ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
             }
         }
     }
@@ -365,7 +367,7 @@ impl Transport for ShuttleSocket {
     }
 
     fn inject_faults(&mut self, core: &Core, number: u32) {
-        self.wire = Wire::of(core.host.faults(), number);
+        self.wire = LinkFaults::of(core.host.faults(), number);
     }
 
     fn receive(&mut self, core: &mut Core, step: &Step) -> bool {
@@ -398,8 +400,8 @@ impl Transport for ShuttleSocket {
     }
 
     fn transmit(&mut self, core: &mut Core, _: &Step) {
-        if core.reply == Reply::Pending && may_defer(core) {
-            core.reply = Reply::Deferred;
+        if core.reply == AckDue::Pending && may_defer(core) {
+            core.reply = AckDue::Deferred;
             return;
         }
         self.send(core);
@@ -430,7 +432,7 @@ impl Transport for ShuttleSocket {
         };
         let gone = match end {
             None => false,
-            Some(End::Peer(_)) => core.phase == Phase::Closed || self.leave(core, now),
+            Some(ConnectionEnd::Peer(_)) => core.phase == Phase::Closed || self.leave(core, now),
             Some(_) => true,
         };
         if gone {

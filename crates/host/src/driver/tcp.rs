@@ -8,13 +8,13 @@ use weft_net::buffers::Buffer;
 use weft_net::tcp::{self, Received};
 use weft_os::clock::{self, instant_at, ns_at};
 use weft_os::fds::HighFd;
-use weft_rnic::{Conn, Event, Input, MpaQp, Sending};
+use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending};
 
 use super::phase::{Phase, PhaseChange};
 use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
 use super::watcher::{LinkWatcher, Notices};
 use crate::connections::LINGER;
-use crate::faults::Wire;
+use crate::faults::LinkFaults;
 
 /// Receives in one go at most, so that one connection does not starve the others.
 const RECEIVES_MAX: usize = 4;
@@ -46,7 +46,7 @@ pub(super) struct TcpSocket {
     acks: PeerAcks,
     /// Until when the peer may take to close as well, once this half is closed.
     lingers_until: Option<Instant>,
-    wire: Option<Box<Wire<()>>>,
+    wire: Option<Box<LinkFaults<()>>>,
 }
 
 /// The queue pair, for what only MPA has.
@@ -269,7 +269,7 @@ impl Transport for TcpSocket {
     }
 
     fn inject_faults(&mut self, core: &Core, number: u32) {
-        self.wire = Wire::of(core.host.faults(), number);
+        self.wire = LinkFaults::of(core.host.faults(), number);
     }
 
     fn receive(&mut self, core: &mut Core, step: &Step) -> bool {
@@ -326,12 +326,12 @@ impl Transport for TcpSocket {
     ) -> ReactorWatch {
         while let Some(event) = core.poll_event(|| tcp::peer(self.fd.as_fd())) {
             match event {
-                Event::Established(_) => {
+                ConnEvent::Established(_) => {
                     core.phase = core.phase.after(PhaseChange::Established);
                     notices.established = self.watcher.clone();
                 }
-                Event::Ended { .. } => notices.disconnected = self.watcher.take(),
-                Event::Dropped(_) | Event::Notice { .. } => {}
+                ConnEvent::Ended { .. } => notices.disconnected = self.watcher.take(),
+                ConnEvent::Dropped(_) | ConnEvent::Notice { .. } => {}
             }
         }
         if core.phase.is_open() && mpa_of(core).is_some_and(|mpa| mpa.is_finished()) {

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use weft_net::tcp::Ready;
 use weft_os::clock::{self, ns_at};
-use weft_reactor::{Interest, Source, Token};
-use weft_rnic::{Conn, Event, Input, RetryLimits};
+use weft_reactor::{Interest, Pollable, Token};
+use weft_rnic::{Conn, ConnEvent, Input, RetryLimits};
 use weft_verbs::{Qp, Wake};
 
 use super::phase::Phase;
 use super::schedule::Schedule;
 use super::watcher::Notices;
-use crate::device_kind::Personality;
+use crate::device_kind::DeviceKind;
 use crate::diagnostics;
 use crate::host::Host;
-use crate::tally::Work;
+use crate::tally::DeviceWork;
 
 /// What there is to do on a connection.
 pub(crate) mod todo {
@@ -109,7 +109,7 @@ enum RecvWait {
 
 /// What is owed to the peer for what was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum AckDue {
     /// Nothing, or it has left.
     None,
     /// Something was received that nothing has followed from yet.
@@ -121,14 +121,14 @@ pub(super) enum Reply {
 /// What every connection has.
 pub(super) struct Core {
     pub host: Arc<Host>,
-    pub kind: Personality,
+    pub kind: DeviceKind,
     pub qp: Arc<Qp>,
     /// The connection; none until the peer has asked for it.
     pub conn: Option<Conn>,
     pub phase: Phase,
     pub schedule: Schedule,
     pub token: Option<Token>,
-    pub reply: Reply,
+    pub reply: AckDue,
     /// When something is to be done although nothing arrives.
     pub due: Option<Instant>,
     /// Reads and Atomics that the application wants outstanding, and how long its requests wait
@@ -153,7 +153,7 @@ pub(super) struct Core {
 impl Core {
     pub fn new(
         host: Arc<Host>,
-        kind: Personality,
+        kind: DeviceKind,
         (qp, waker): (Arc<Qp>, Weak<dyn Wake>),
         (conn, phase): (Option<Conn>, Phase),
     ) -> Self {
@@ -165,7 +165,7 @@ impl Core {
             phase,
             schedule: Schedule::default(),
             token: None,
-            reply: Reply::None,
+            reply: AckDue::None,
             due: None,
             requester: None,
             connections: 0,
@@ -180,7 +180,7 @@ impl Core {
     }
 
     /// What has come of the connection to `peer` lately, which is told to who watches.
-    pub fn poll_event(&mut self, peer: impl FnOnce() -> Option<SocketAddr>) -> Option<Event> {
+    pub fn poll_event(&mut self, peer: impl FnOnce() -> Option<SocketAddr>) -> Option<ConnEvent> {
         let event = self.conn.as_mut().and_then(Conn::poll_event)?;
         diagnostics::tell(self.host.devices().name(self.kind), &self.qp, &event, peer);
         Some(event)
@@ -265,7 +265,7 @@ impl Core {
     }
 
     /// Has the reactor watch for what `watch` says, and call `this`.
-    pub fn watch(&mut self, now: Instant, watch: ReactorWatch, this: &Weak<dyn Source>) {
+    pub fn watch(&mut self, now: Instant, watch: ReactorWatch, this: &Weak<dyn Pollable>) {
         (self.looked, self.reads) = (now, watch.read);
         let write = self.schedule.blocked;
         let interest = match self.schedule.leased {
@@ -293,11 +293,11 @@ impl Core {
     }
 
     /// What was done on it so far.
-    pub fn work_done(&self) -> Work {
-        let Some(conn) = &self.conn else { return Work::default() };
+    pub fn work_done(&self) -> DeviceWork {
+        let Some(conn) = &self.conn else { return DeviceWork::default() };
         let operations = if self.is_secondary { 0 } else { self.qp.sq().succeeded() };
         let (stats, connections) = (conn.stats(), self.connections);
         let (octets_out, octets_in) = (stats.octets_out, stats.octets_in);
-        Work { contexts: 0, connections, operations, octets_out, octets_in }
+        DeviceWork { contexts: 0, connections, operations, octets_out, octets_in }
     }
 }

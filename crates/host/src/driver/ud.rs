@@ -11,12 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use weft_fault::Way;
+use weft_fault::FaultDirection;
 use weft_net::buffers::Buffer;
 use weft_net::tcp;
-use weft_net::udp::{BUNDLE_OCTETS, Bundle, Port};
+use weft_net::udp::{BUNDLE_OCTETS, Bundle, UdpPort};
 use weft_os::clock;
-use weft_rnic::{Batch, Event, Input, Sending, UdConfig, UdQp, Written};
+use weft_rnic::{Batch, ConnEvent, Input, Sending, UdConfig, UdQp, Written};
 use weft_verbs::Qp;
 
 use policy::{HostPolicy, answer_dropped};
@@ -24,7 +24,7 @@ use policy::{HostPolicy, answer_dropped};
 use super::phase::{Phase, PhaseChange};
 use super::transport::{Core, Ending, ReactorWatch, Step, Transport, todo};
 use super::watcher::Notices;
-use crate::faults::Wire;
+use crate::faults::LinkFaults;
 use crate::host::Host;
 
 /// Bundles received in one go at most, so that one queue pair does not starve the others.
@@ -34,10 +34,10 @@ const STALE_MAX: usize = 4096;
 
 /// The socket of a queue pair for datagrams.
 pub(super) struct UdSocket {
-    port: Arc<Port>,
+    port: Arc<UdpPort>,
     /// What was received, in the room of the buffer, and how many bytes of it are delivered.
     arrived: Option<(Buffer, Bundle, usize)>,
-    wire: Option<Box<Wire<()>>>,
+    wire: Option<Box<LinkFaults<()>>>,
     /// Datagrams are sealed, by the time of day.
     is_sealed: bool,
 }
@@ -46,7 +46,7 @@ pub(super) struct UdSocket {
 pub(super) fn open(
     host: &Arc<Host>,
     qp: Arc<Qp>,
-    port: Arc<Port>,
+    port: Arc<UdpPort>,
     group: Option<IpAddr>,
 ) -> (UdQp, UdSocket) {
     let secrecy = host.secrecy();
@@ -124,9 +124,11 @@ impl UdSocket {
     fn take_events(&self, core: &mut Core) {
         while let Some(event) = core.poll_event(|| None) {
             match event {
-                Event::Dropped(dropped) => answer_dropped(&core.host, &self.port, &dropped),
-                Event::Notice { notice, from } => core.host.secrecy().report_notice(notice, from),
-                Event::Established(_) | Event::Ended { .. } => {}
+                ConnEvent::Dropped(dropped) => answer_dropped(&core.host, &self.port, &dropped),
+                ConnEvent::Notice { notice, from } => {
+                    core.host.secrecy().report_notice(notice, from)
+                }
+                ConnEvent::Established(_) | ConnEvent::Ended { .. } => {}
             }
         }
     }
@@ -138,7 +140,9 @@ impl UdSocket {
         let write = |batch: &Batch<'_>| {
             let Some(wire) = wire else { return send(port, batch, &mut alone) };
             match batch.lengths.first() {
-                Some(length) if wire.loses(Way::Out) => Written::Octets((*length).into()),
+                Some(length) if wire.loses(FaultDirection::Out) => {
+                    Written::Octets((*length).into())
+                }
                 _ => port.send_first(batch, None),
             }
         };
@@ -150,7 +154,7 @@ impl UdSocket {
 
 /// Sends as much of a burst as one call takes. Datagrams that are longer than the path takes are
 /// not sent together, which is tried once for each burst; `alone` is what came of that.
-fn send(port: &Port, batch: &Batch<'_>, alone: &mut bool) -> Written {
+fn send(port: &UdpPort, batch: &Batch<'_>, alone: &mut bool) -> Written {
     if *alone && batch.written > 0 {
         return port.send_first(batch, None);
     }
@@ -161,12 +165,12 @@ fn send(port: &Port, batch: &Batch<'_>, alone: &mut bool) -> Written {
 }
 
 /// Takes out of a bundle what a bad wire loses. What it changes fails UDP's checksum.
-fn lose_some(wire: &mut Wire<()>, octets: &mut [u8], bundle: &mut Bundle) {
+fn lose_some(wire: &mut LinkFaults<()>, octets: &mut [u8], bundle: &mut Bundle) {
     let mut kept = 0;
     let mut at = 0;
     while at < octets.len() {
         let end = (at + bundle.each).min(octets.len());
-        if !wire.loses(Way::In) && !wire.spoil(&mut octets[at..end].to_vec()) {
+        if !wire.loses(FaultDirection::In) && !wire.spoil(&mut octets[at..end].to_vec()) {
             octets.copy_within(at..end, kept);
             kept += end - at;
         }
@@ -181,7 +185,7 @@ impl Transport for UdSocket {
     }
 
     fn inject_faults(&mut self, core: &Core, number: u32) {
-        self.wire = Wire::of(core.host.faults(), number);
+        self.wire = LinkFaults::of(core.host.faults(), number);
     }
 
     fn receive(&mut self, core: &mut Core, step: &Step) -> bool {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use weft_reactor::Token;
-use weft_rnic::{End, Established};
+use weft_rnic::{ConnectionEnd, Established};
 
 use crate::host::Host;
 
@@ -33,7 +33,7 @@ pub enum Answer {
     /// The peer's host says that nobody takes Requests there.
     Nobody,
     /// It came to nothing.
-    None(End),
+    None(ConnectionEnd),
 }
 
 impl fmt::Display for Answer {

@@ -8,18 +8,18 @@ const OCTETS_MAX: usize = 64 << 20;
 
 /// Pieces that come in the order in which they left, each when it is due.
 #[derive(Debug)]
-pub(crate) struct Line<T> {
+pub(crate) struct DelayQueue<T> {
     pieces: VecDeque<(Instant, Vec<u8>, T)>,
     octets: usize,
 }
 
-impl<T> Default for Line<T> {
+impl<T> Default for DelayQueue<T> {
     fn default() -> Self {
         Self { pieces: VecDeque::new(), octets: 0 }
     }
 }
 
-impl<T> Line<T> {
+impl<T> DelayQueue<T> {
     /// Whether nothing more should be put on it.
     pub fn is_full(&self) -> bool {
         self.octets >= OCTETS_MAX
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn pieces_come_when_they_are_due_and_in_order() {
         let (start, ms) = (clock::now(), Duration::from_millis(1));
-        let mut line = Line::default();
+        let mut line = DelayQueue::default();
         line.push(start + 5 * ms, vec![1], ());
         line.push(start + 3 * ms, vec![2], ());
         assert_eq!(line.next_due(), Some(start + 5 * ms));
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_line_is_bounded() {
-        let mut line = Line::default();
+        let mut line = DelayQueue::default();
         line.push(clock::now(), vec![0; OCTETS_MAX], ());
         assert!(line.is_full());
         line.pop(clock::now());

@@ -2,7 +2,7 @@
 //!
 //! Each has one place. At the verbs: a [`crate::qp_faults::QpFaultInjector`] holds back the request
 //! of a queue pair that is to fail and fails it in its turn, `refuse` fails calls,
-//! `completions_until_overflow` ends a completion queue. Below them: a [`Wire`] between a
+//! `completions_until_overflow` ends a completion queue. Below them: a [`LinkFaults`] between a
 //! connection and its socket loses, changes and delays what arrives.
 //!
 //! Invariant: without a plan there is no injector and no wire, and what looks for them is a test of
@@ -15,32 +15,32 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use weft_fault::{Call, Dice, Fault, Kind, Plan, Verb, When};
+use weft_fault::{CallFault, Dice, FaultKind, FaultPlan, PlannedFault, Verb, When};
 use weft_os::clock;
 use weft_verbs::Misuse;
-pub(crate) use wire::Wire;
+pub(crate) use wire::LinkFaults;
 
 /// The variable with the plan.
 const VARIABLE: &str = "WEFT_FAULT";
 
 /// The plan of a host, and how far its calls have come.
 pub(crate) struct Faults {
-    plan: Plan,
+    plan: FaultPlan,
     seed: u64,
-    calls: Vec<(Call, u64, AtomicU64)>,
+    calls: Vec<(CallFault, u64, AtomicU64)>,
     /// When it was first asked what time it is.
     start: OnceLock<Instant>,
 }
 
 impl Faults {
     /// What the environment asks for. A text that is no plan is none; the preload says so.
-    pub(crate) fn plan_from_environment() -> Option<Plan> {
-        Plan::parse(&std::env::var(VARIABLE).ok()?).ok()
+    pub(crate) fn plan_from_environment() -> Option<FaultPlan> {
+        FaultPlan::parse(&std::env::var(VARIABLE).ok()?).ok()
     }
 
-    pub(crate) fn new(plan: Plan) -> Self {
-        let call = |fault: &Fault| match (fault.kind, fault.when) {
-            (Kind::Call(call), When::After(count)) => Some((call, count, AtomicU64::new(0))),
+    pub(crate) fn new(plan: FaultPlan) -> Self {
+        let call = |fault: &PlannedFault| match (fault.kind, fault.when) {
+            (FaultKind::Call(call), When::After(count)) => Some((call, count, AtomicU64::new(0))),
             _ => None,
         };
         let calls = plan.faults.iter().filter_map(call).collect();
@@ -61,8 +61,8 @@ impl Faults {
     /// How many completions the application is to see of the completion queue `number`; without
     /// end if nothing is said.
     pub(crate) fn completions_until_overflow(&self, number: u32) -> Option<u64> {
-        let overflow = |(fault, _): (&Fault, Dice)| match (fault.kind, fault.when) {
-            (Kind::CqOverflow, When::After(count)) => Some(count),
+        let overflow = |(fault, _): (&PlannedFault, Dice)| match (fault.kind, fault.when) {
+            (FaultKind::CqOverflow, When::After(count)) => Some(count),
             _ => None,
         };
         self.of(number).filter_map(overflow).min()
@@ -74,7 +74,7 @@ impl Faults {
     }
 
     /// The faults for the object `number` of its kind, each with its dice.
-    pub(crate) fn of(&self, number: u32) -> impl Iterator<Item = (&Fault, Dice)> {
+    pub(crate) fn of(&self, number: u32) -> impl Iterator<Item = (&PlannedFault, Dice)> {
         let faults = self.plan.faults.iter().enumerate();
         let own = faults.filter(move |(_, fault)| fault.is_for(number));
         own.map(move |(place, fault)| (fault, Dice::new(self.seed, place, number)))
@@ -87,11 +87,11 @@ mod tests {
 
     #[test]
     fn objects_have_their_own_faults_and_dice() {
-        let faults = Faults::new(Plan::parse("drop=50%; rnr:1,only=2; seed=7").unwrap());
+        let faults = Faults::new(FaultPlan::parse("drop=50%; rnr:1,only=2; seed=7").unwrap());
         assert_eq!((faults.of(1).count(), faults.of(2).count()), (1, 2));
         let falls = |number| {
             let (fault, mut dice) = faults.of(number).next().unwrap();
-            let Kind::Drop(share, _) = fault.kind else { panic!("{fault:?}") };
+            let FaultKind::Drop(share, _) = fault.kind else { panic!("{fault:?}") };
             (0..100).map(|_| dice.falls(share)).collect::<Vec<_>>()
         };
         assert_eq!(falls(1), falls(1));

@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use weft_fault::{Dice, Kind, Share, Way};
+use weft_fault::{Dice, FaultDirection, FaultKind, Share};
 
 use super::Faults;
-use super::line::Line;
+use super::line::DelayQueue;
 
 /// What a queue pair's wire does to what passes.
-pub(crate) struct Wire<T> {
-    losses: Vec<(Share, Way, Dice)>,
+pub(crate) struct LinkFaults<T> {
+    losses: Vec<(Share, FaultDirection, Dice)>,
     changes: Vec<(Share, Dice)>,
     delays: Vec<(u64, u64, Dice)>,
     /// Nothing passes any more.
     cut: bool,
     /// What has arrived and is not here yet.
-    pub line: Line<T>,
+    pub line: DelayQueue<T>,
     /// Whoever sends has closed its end, behind everything on the line.
     pub closed: bool,
 }
 
-impl<T> Wire<T> {
+impl<T> LinkFaults<T> {
     /// The wire of the queue pair `number`, if it has one.
     pub fn of(faults: Option<&Faults>, number: u32) -> Option<Box<Self>> {
         Self::planned(faults?, number)
@@ -32,18 +32,18 @@ impl<T> Wire<T> {
             changes: Vec::new(),
             delays: Vec::new(),
             cut: false,
-            line: Line::default(),
+            line: DelayQueue::default(),
             closed: false,
         };
         let mut needed = false;
         for (fault, dice) in faults.of(number) {
             match fault.kind {
-                Kind::Drop(share, way) => wire.losses.push((share, way, dice)),
-                Kind::Corrupt(share) => wire.changes.push((share, dice)),
-                Kind::Delay { delay_ns, jitter_ns } => {
+                FaultKind::Drop(share, way) => wire.losses.push((share, way, dice)),
+                FaultKind::Corrupt(share) => wire.changes.push((share, dice)),
+                FaultKind::Delay { delay_ns, jitter_ns } => {
                     wire.delays.push((delay_ns, jitter_ns, dice));
                 }
-                Kind::PeerGone => {}
+                FaultKind::PeerGone => {}
                 _ => continue,
             }
             needed = true;
@@ -57,8 +57,9 @@ impl<T> Wire<T> {
     }
 
     /// Whether the next datagram of this direction is lost.
-    pub fn loses(&mut self, way: Way) -> bool {
-        let own = self.losses.iter_mut().filter(|(_, of, _)| [way, Way::Both].contains(of));
+    pub fn loses(&mut self, way: FaultDirection) -> bool {
+        let own =
+            self.losses.iter_mut().filter(|(_, of, _)| [way, FaultDirection::Both].contains(of));
         // Each is asked, so that each is asked as often.
         let lost = own.fold(false, |lost, (share, _, dice)| lost | dice.falls(*share));
         lost || self.cut
@@ -66,7 +67,7 @@ impl<T> Wire<T> {
 
     /// Whether a datagram that arrives is here now. It may be lost, or come later.
     pub fn passes(&mut self, now: Instant, note: T, datagram: &mut [u8]) -> bool {
-        if self.loses(Way::In) {
+        if self.loses(FaultDirection::In) {
             return false;
         }
         self.spoil(datagram);
@@ -109,10 +110,10 @@ impl<T> Wire<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_fault::Plan;
+    use weft_fault::FaultPlan;
 
-    fn wire(plan: &str) -> Option<Box<Wire<()>>> {
-        Wire::planned(&Faults::new(Plan::parse(plan).unwrap()), 1)
+    fn wire(plan: &str) -> Option<Box<LinkFaults<()>>> {
+        LinkFaults::planned(&Faults::new(FaultPlan::parse(plan).unwrap()), 1)
     }
 
     #[test]
@@ -124,9 +125,9 @@ mod tests {
     #[test]
     fn directions_are_kept_apart() {
         let mut wire = wire("drop=100%:way=in").unwrap();
-        assert!(wire.loses(Way::In) && !wire.loses(Way::Out));
+        assert!(wire.loses(FaultDirection::In) && !wire.loses(FaultDirection::Out));
         wire.cut();
-        assert!(wire.loses(Way::Out));
+        assert!(wire.loses(FaultDirection::Out));
     }
 
     #[test]

@@ -14,16 +14,16 @@ use weft_rnic::RetryLimits;
 use weft_verbs::qp::transition;
 use weft_verbs::{Misuse, QpAttr, QpAttrMask, QpState, QpType};
 
-use super::Qp;
+use super::HostQp;
 use crate::iwarp_connect::IwarpConnect;
-use crate::roce_connect::{Peer, Requester};
+use crate::roce_connect::{Requester, RocePeer};
 
 /// The highest values of what InfiniBand carries in five, three, and 24 bits.
 const FIVE_BITS: u8 = 31;
 const THREE_BITS: u8 = 7;
 const NUMBER_MAX: u32 = 0x00ff_ffff;
 
-impl Qp {
+impl HostQp {
     /// Changes attributes, and the state if `mask` says so. Nothing has changed after an error.
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
         self.host().refuse(Verb::ModifyQp)?;
@@ -90,7 +90,7 @@ impl Qp {
     }
 
     /// An RNIC's queue pair looks for the peer that the program named.
-    fn set_out(&self, peer: Peer) -> Result<(), Misuse> {
+    fn set_out(&self, peer: RocePeer) -> Result<(), Misuse> {
         let Some(number) = &self.number else {
             return Err(Misuse::Unsupported("queue pairs without a number"));
         };
@@ -185,9 +185,9 @@ impl Qp {
 }
 
 /// Where the attributes say that the peer is.
-fn peer(attr: &QpAttr) -> Result<Peer, Misuse> {
+fn peer(attr: &QpAttr) -> Result<RocePeer, Misuse> {
     let (local, remote) = path::ends(&attr.path, false)?;
-    Ok(Peer {
+    Ok(RocePeer {
         local,
         remote,
         interface: attr.path.interface,

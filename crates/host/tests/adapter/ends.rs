@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::{Context, Cq, Host, Pd, Personality, Qp};
+use weft_host::{Context, DeviceKind, Host, HostCq, HostQp, Pd};
 use weft_verbs::{
     Access, AddressVector, QpAttr, QpAttrMask, QpCap, QpState, RecvWr, SendFlags, SendOp, SendWr,
     Sge, Wc, WcStatus,
@@ -24,8 +24,8 @@ const WINDOW: usize = 16;
 pub struct End {
     context: Arc<Context>,
     _pd: Arc<Pd>,
-    pub cq: Arc<Cq>,
-    pub qp: Arc<Qp>,
+    pub cq: Arc<HostCq>,
+    pub qp: Arc<HostQp>,
     bytes: Vec<u8>,
     key: u32,
 }
@@ -33,11 +33,11 @@ pub struct End {
 impl End {
     /// An end with `octets` of memory.
     pub fn new(octets: usize) -> Self {
-        Self::of(host(), Personality::Roce, octets)
+        Self::of(host(), DeviceKind::Roce, octets)
     }
 
     /// An end on `host`, of a device of this kind.
-    pub fn of(host: &Arc<Host>, kind: Personality, octets: usize) -> Self {
+    pub fn of(host: &Arc<Host>, kind: DeviceKind, octets: usize) -> Self {
         let context = Context::open(host, kind, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4 * DEPTH, None, 1).unwrap();

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
-use weft_host::mpa::{Agreed, Role, Rtr};
-use weft_host::{Context, Cq, Host, LinkWatcher, Pd, Personality, Qp, QpInit};
+use weft_host::mpa::{Agreed, MpaRole, Rtr};
+use weft_host::{Context, DeviceKind, Host, HostCq, HostQp, HostQpInit, LinkWatcher, Pd};
 use weft_verbs::{Access, QpCap, QpType, RecvWr, SendFlags, SendOp, SendWr, Sge, Wake, Wc};
 
 /// How long anything may take before a test gives up.
@@ -56,8 +56,8 @@ impl Reports {
 pub struct Side {
     pub context: Arc<Context>,
     pub pd: Arc<Pd>,
-    pub cq: Arc<Cq>,
-    pub qp: Arc<Qp>,
+    pub cq: Arc<HostCq>,
+    pub qp: Arc<HostQp>,
     pub reports: Arc<Reports>,
 }
 
@@ -80,8 +80,8 @@ impl Memory {
 pub const ALL: Access = Access::all().difference(Access::ON_DEMAND.union(Access::ZERO_BASED));
 
 /// What a reliable connection that completes in `cq` is made of.
-pub fn reliable(pd: &Arc<Pd>, cq: &Arc<Cq>, cap: QpCap) -> QpInit {
-    QpInit {
+pub fn reliable(pd: &Arc<Pd>, cq: &Arc<HostCq>, cap: QpCap) -> HostQpInit {
+    HostQpInit {
         kind: QpType::Rc,
         pd: Arc::clone(pd),
         send_cq: Arc::clone(cq),
@@ -96,10 +96,10 @@ pub fn reliable(pd: &Arc<Pd>, cq: &Arc<Cq>, cap: QpCap) -> QpInit {
 
 impl Side {
     pub fn new() -> Self {
-        Self::on(Personality::Iwarp)
+        Self::on(DeviceKind::Iwarp)
     }
 
-    pub fn on(personality: Personality) -> Self {
+    pub fn on(personality: DeviceKind) -> Self {
         let context = Context::open(host(), personality, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(4096, None, 1).unwrap();
@@ -121,7 +121,7 @@ impl Side {
         Memory { bytes, key }
     }
 
-    pub fn attach(&self, socket: TcpStream, role: Role, agreed: &Agreed) {
+    pub fn attach(&self, socket: TcpStream, role: MpaRole, agreed: &Agreed) {
         let watcher = Arc::clone(&self.reports);
         self.qp.attach(socket.into(), agreed, role, watcher).unwrap();
     }
@@ -169,7 +169,7 @@ pub fn pair() -> (Side, Side) {
 pub fn pair_with(near: &Agreed, far: &Agreed) -> (Side, Side) {
     let (a, b) = (Side::new(), Side::new());
     let (near_socket, far_socket) = sockets();
-    b.attach(far_socket, Role::Responder, far);
-    a.attach(near_socket, Role::Initiator, near);
+    b.attach(far_socket, MpaRole::Responder, far);
+    a.attach(near_socket, MpaRole::Initiator, near);
     (a, b)
 }

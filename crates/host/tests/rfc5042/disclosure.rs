@@ -1,6 +1,6 @@
 //! Section 6.3: reads of what the peer may not read, or not any more.
 
-use weft_rnic::wire::ddp::Header;
+use weft_rnic::wire::ddp::DdpHeader;
 use weft_rnic::wire::rdmap::Opcode;
 use weft_rnic::wire::terminate::TerminateCode as T;
 use weft_verbs::Access;
@@ -24,7 +24,7 @@ fn a_read_ends_at_the_bounds_of_the_region() {
         let mut peer = Peer::of(&victim);
         peer.read(key, at, 32);
         let answer = peer.hear();
-        assert_eq!(Header::parse(&answer).unwrap().1, [7; 32]);
+        assert_eq!(DdpHeader::parse(&answer).unwrap().1, [7; 32]);
         peer.read(key, whole.addr() + from, size);
         peer.expect_refusal(code);
     }
@@ -82,7 +82,7 @@ fn a_key_does_not_lend_its_rights_to_another_of_the_same_memory() {
         let mut peer = Peer::of(&victim);
         peer.write(memory.key, at, &[8; 64]);
         peer.read(readable, at, 64);
-        assert_eq!(Header::parse(&peer.hear()).unwrap().1, [8; 64]);
+        assert_eq!(DdpHeader::parse(&peer.hear()).unwrap().1, [8; 64]);
         match writes {
             false => peer.read(memory.key, at, 64),
             true => peer.write(readable, at, &[9; 64]),
@@ -105,7 +105,7 @@ fn a_key_that_is_revoked_leaves_another_of_the_same_memory() {
     victim.completions(1);
     peer.write(other, at, &[8; 64]);
     peer.read(other, at, 64);
-    assert_eq!(Header::parse(&peer.hear()).unwrap().1, [8; 64]);
+    assert_eq!(DdpHeader::parse(&peer.hear()).unwrap().1, [8; 64]);
     peer.write(memory.key, at, &[9; 64]);
     peer.expect_refusal(T::TaggedInvalidStag);
     assert!(memory.bytes.iter().all(|byte| *byte == 8));

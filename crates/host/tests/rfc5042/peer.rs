@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
-use weft_host::mpa::{Agreed, Role};
-use weft_host::{Cq, Pd};
+use weft_host::mpa::{Agreed, MpaRole};
+use weft_host::{HostCq, Pd};
 use weft_rnic::wire::crc::Crc32c;
-use weft_rnic::wire::ddp::{Header, TaggedHeader, UntaggedHeader};
+use weft_rnic::wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
 use weft_rnic::wire::ids::{Msn, STag};
 use weft_rnic::wire::rdmap::{Opcode, ReadRequest};
 use weft_rnic::wire::terminate::{Terminate, TerminateCode, TerminatePhase};
@@ -31,7 +31,7 @@ impl Peer {
     pub fn of(side: &Side) -> Self {
         let (near, far) = sockets();
         let agreed = Agreed { crc: true, ird: IRD, ord: ORD, ..Agreed::default() };
-        side.attach(far, Role::Responder, &agreed);
+        side.attach(far, MpaRole::Responder, &agreed);
         near.set_read_timeout(Some(DEADLINE)).unwrap();
         Self { stream: near, reads: 0 }
     }
@@ -60,7 +60,7 @@ impl Peer {
     pub fn expect_refusal(mut self, code: TerminateCode) {
         let terminate = loop {
             let ulpdu = self.hear();
-            let (header, payload) = Header::parse(&ulpdu).unwrap();
+            let (header, payload) = DdpHeader::parse(&ulpdu).unwrap();
             if header.opcode() == Ok(Opcode::Terminate) {
                 break Terminate::parse(payload, TerminatePhase::Operation).unwrap();
             }
@@ -73,7 +73,7 @@ impl Peer {
     pub fn expect_service(&mut self) {
         self.read(0, 0, 0);
         let answer = self.hear();
-        let (header, payload) = Header::parse(&answer).unwrap();
+        let (header, payload) = DdpHeader::parse(&answer).unwrap();
         assert_eq!((header.opcode(), payload), (Ok(Opcode::ReadResponse), &[][..]));
     }
 
@@ -93,7 +93,7 @@ impl Peer {
 
 /// What a segment is of.
 pub fn opcode(ulpdu: &[u8]) -> Opcode {
-    Header::parse(ulpdu).unwrap().0.opcode().unwrap()
+    DdpHeader::parse(ulpdu).unwrap().0.opcode().unwrap()
 }
 
 /// A tagged segment that ends its message.
@@ -110,7 +110,7 @@ pub fn untagged(opcode: Opcode, msn: u32, ulp: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Another queue pair of the same device, in `pd` and completing in `cq`.
-pub fn another(side: &Side, pd: &Arc<Pd>, cq: &Arc<Cq>) -> Side {
+pub fn another(side: &Side, pd: &Arc<Pd>, cq: &Arc<HostCq>) -> Side {
     let cap = QpCap {
         max_send_wr: 16,
         max_recv_wr: 16,

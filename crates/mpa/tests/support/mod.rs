@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::env;
 use std::hash::{BuildHasher, RandomState};
 
-use weft_mpa::{Agreed, Role, Stream};
+use weft_mpa::{Agreed, MpaRole, MpaStream};
 use weft_wire::crc::Crc32c;
 use weft_wire::llp::{
     Gather, MemoryPiece, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource,
@@ -142,8 +142,8 @@ pub fn agreed(crc: bool, markers: bool) -> Agreed {
 }
 
 /// An initiator's stream, which may send at once.
-pub fn stream(crc: bool, markers: bool) -> Stream {
-    Stream::new(Role::Initiator, &agreed(crc, markers))
+pub fn stream(crc: bool, markers: bool) -> MpaStream {
+    MpaStream::new(MpaRole::Initiator, &agreed(crc, markers))
 }
 
 /// All of `segments` as one stretch of stream.

@@ -6,12 +6,12 @@ const CONTROL_WORDS: usize = 24;
 
 /// What is said to the kernel, or by it, beside the octets.
 #[derive(Default)]
-pub(super) struct Control {
+pub(super) struct ControlMessages {
     pub(super) words: [u64; CONTROL_WORDS],
     pub(super) octets: usize,
 }
 
-impl Control {
+impl ControlMessages {
     /// Adds something that is said to the kernel.
     pub(super) fn push<T: Copy>(&mut self, level: libc::c_int, kind: libc::c_int, value: &T) {
         let len = size_of::<T>() as libc::c_uint;

@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use weft_host::{Personality, Qp};
-use weft_rdmacm::{ConnParam, PortSpace, State, Terms};
+use weft_host::{DeviceKind, HostQp};
+use weft_rdmacm::{CmState, ConnParam, PortSpace, QpTerms};
 
 use super::events::complete;
 use super::id::{completed, object, result};
@@ -93,7 +93,7 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
         private_data: unsafe {
             copy_bytes(param.private_data, usize::from(param.private_data_len))
         },
-        terms: Terms {
+        terms: QpTerms {
             qp_num: param.qp_num,
             qkey: 0,
             flow_control: param.flow_control != 0,
@@ -107,7 +107,7 @@ unsafe fn read_param(param: *const rdma_conn_param) -> ConnParam {
 /// This end of a connection.
 enum ConnectEnd {
     /// A queue pair that is connected here.
-    Here(Arc<Qp>),
+    Here(Arc<HostQp>),
     /// One that the application connects by itself, or that takes datagrams.
     Elsewhere,
 }
@@ -128,8 +128,8 @@ fn queue_pair(object: &IdObject, wanted: &mut ConnParam) -> Option<ConnectEnd> {
         return Some(ConnectEnd::Here(core.clone()));
     }
     match object.personality() {
-        Personality::Iwarp => qp::by_number(Personality::Iwarp, terms.qp_num).map(ConnectEnd::Here),
-        Personality::Roce => {
+        DeviceKind::Iwarp => qp::by_number(DeviceKind::Iwarp, terms.qp_num).map(ConnectEnd::Here),
+        DeviceKind::Roce => {
             terms.qkey = RDMA_UDP_QKEY;
             Some(ConnectEnd::Elsewhere)
         }
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     if let Err(error) = object.cm.disconnect() {
         return errno::minus_one(error.errno());
     }
-    if object.cm.state() == State::Closed && object.cm.channel().is_empty() {
+    if object.cm.state() == CmState::Closed && object.cm.channel().is_empty() {
         // The end was reported by an earlier call: there is no event to wait for.
         return 0;
     }

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 
 use crate::errno;
 use crate::ibv::{context, device, pd_mr};
@@ -25,7 +25,7 @@ unsafe impl Sync for CmaDevice {}
 impl CmaDevice {
     /// The device that looks like `personality`; made ready at the first call, for good. Nothing
     /// if it cannot be opened, or is hidden.
-    pub fn get(personality: Personality) -> Option<&'static CmaDevice> {
+    pub fn get(personality: DeviceKind) -> Option<&'static CmaDevice> {
         if !device::personalities().contains(&personality) {
             return None;
         }
@@ -33,7 +33,7 @@ impl CmaDevice {
         DEVICES[personality as usize].get_or_init(|| CmaDevice::open(personality)).as_ref()
     }
 
-    fn open(personality: Personality) -> Option<CmaDevice> {
+    fn open(personality: DeviceKind) -> Option<CmaDevice> {
         let context = context::weft_context(personality);
         if context.is_null() {
             return None;

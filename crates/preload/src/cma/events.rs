@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use weft_rdmacm::{CmId, Delivery, Event, EventChannel, EventKind, PortSpace};
+use weft_rdmacm::{CmEvent, CmId, EventChannel, EventKind, IdEvent, PortSpace};
 
 use super::object::{ChannelObject, IdObject};
 use crate::errno;
@@ -28,10 +28,17 @@ struct EventObject {
 }
 
 impl EventObject {
-    fn create(id: *mut rdma_cm_id, listen: *mut rdma_cm_id, delivery: Delivery) -> *mut Self {
+    fn create(id: *mut rdma_cm_id, listen: *mut rdma_cm_id, delivery: IdEvent) -> *mut Self {
         let owner = delivery.owner().clone();
-        let Event { kind, status, responder_resources, initiator_depth, private_data, terms, arg } =
-            delivery.event;
+        let CmEvent {
+            kind,
+            status,
+            responder_resources,
+            initiator_depth,
+            private_data,
+            terms,
+            arg,
+        } = delivery.event;
         // The structure has one byte for the length; RFC 5044 allows the peer 512.
         let private_data_len = private_data.len().min(usize::from(u8::MAX)) as u8;
         let bytes =
@@ -106,7 +113,7 @@ pub unsafe extern "C" fn rdma_get_cm_event(
 }
 
 /// Turns a delivery into an event of the application's; nothing when its id cannot be made.
-fn translate(delivery: Delivery) -> Option<*mut rdma_cm_event> {
+fn translate(delivery: IdEvent) -> Option<*mut rdma_cm_event> {
     let owner = delivery.owner().clone();
     // SAFETY: the delivery is on the owner's account until the event is acknowledged.
     let known = unsafe { IdObject::of(&owner) };
@@ -126,7 +133,7 @@ fn translate(delivery: Delivery) -> Option<*mut rdma_cm_event> {
 }
 
 /// Makes the application's id for a request.
-fn accept_into(listen: &IdObject, delivery: &Delivery) -> Option<&'static IdObject> {
+fn accept_into(listen: &IdObject, delivery: &IdEvent) -> Option<&'static IdObject> {
     let (id, cm) = (&listen.head.id, delivery.id.clone());
     let channel = match listen.is_sync() {
         true => ChannelObject::create().ok(),

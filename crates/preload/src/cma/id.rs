@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::time::Duration;
 
-use weft_host::Personality;
-use weft_rdmacm::{CmId, Error, PortSpace};
+use weft_host::DeviceKind;
+use weft_rdmacm::{CmError, CmId, PortSpace};
 
 use super::devices::CmaDevice;
 use super::events::{complete, release};
@@ -34,7 +34,7 @@ macro_rules! object {
 pub(super) use object;
 
 /// 0, or -1 and `errno`.
-pub fn result(result: Result<(), Error>) -> c_int {
+pub fn result(result: Result<(), CmError>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => errno::minus_one(error.errno()),
@@ -42,7 +42,7 @@ pub fn result(result: Result<(), Error>) -> c_int {
 }
 
 /// As [`result`]; where calls wait for their event, waits for it.
-pub fn completed(object: &IdObject, outcome: Result<(), Error>) -> c_int {
+pub fn completed(object: &IdObject, outcome: Result<(), CmError>) -> c_int {
     match outcome {
         Ok(()) => complete(object),
         Err(error) => errno::minus_one(error.errno()),
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut libc::so
         // As in the kernel, loopback is no adapter's own address: libfabric takes a listener that
         // has a device for one whose address peers can reach. Of two devices without one it would
         // take the first, so where iWARP alone is wanted it is told.
-        let adapter = object.personality() == Personality::Roce;
+        let adapter = object.personality() == DeviceKind::Roce;
         let listener = object.cm.space() == PortSpace::Tcp;
         if !(adapter && listener && addr.ip().is_loopback()) {
             object.show_device();

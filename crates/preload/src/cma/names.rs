@@ -6,7 +6,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use weft_os::thread;
-use weft_rdmacm::{CmId, Event, EventKind};
+use weft_rdmacm::{CmEvent, CmId, EventKind};
 use weft_sync::Mutex;
 
 use super::addrinfo::{AddrInfo, Hints};
@@ -36,8 +36,8 @@ impl Query {
         // SAFETY: strings of this value, or NULL.
         let answer = unsafe { AddrInfo::find(text(&self.node), text(&self.service), self.wish) };
         let event = match &answer {
-            Ok(_) => Event::plain(EventKind::AddrinfoResolved),
-            Err(status) => Event { status: *status, ..Event::plain(EventKind::AddrinfoError) },
+            Ok(_) => CmEvent::plain(EventKind::AddrinfoResolved),
+            Err(status) => CmEvent { status: *status, ..CmEvent::plain(EventKind::AddrinfoError) },
         };
         *self.found.lock() = answer.ok();
         self.cm.post(event);
@@ -119,6 +119,6 @@ pub unsafe extern "C" fn rdma_write_cm_event(
     if event != EventKind::User as u32 {
         return errno::minus_one(libc::EINVAL);
     }
-    object.cm.post(Event { status, arg, ..Event::plain(EventKind::User) });
+    object.cm.post(CmEvent { status, arg, ..CmEvent::plain(EventKind::User) });
     0
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::{mem, ptr};
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 use weft_rdmacm::{CmId, EventChannel};
 use weft_sync::{Mutex, MutexGuard};
 
@@ -180,7 +180,7 @@ impl IdObject {
     }
 
     /// The kind of the id's device.
-    pub fn personality(&self) -> Personality {
+    pub fn personality(&self) -> DeviceKind {
         self.cm.personality()
     }
 
@@ -223,7 +223,7 @@ impl IdObject {
         if qp.is_null() || qp::by_number(self.personality(), self.qp_num.get()).is_none() {
             return;
         }
-        let rnic = self.personality() == Personality::Iwarp;
+        let rnic = self.personality() == DeviceKind::Iwarp;
         if let Some(timeout) = self.cm.ack_timeout().filter(|_| rnic) {
             // SAFETY: zeroes are valid attributes.
             let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem;
 use std::net::IpAddr;
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 use weft_rdmacm::{CmId, PortSpace};
 use weft_verbs::{Access, QpAttrMask as Mask, QpState};
 
@@ -40,7 +40,7 @@ fn ah_attr_to(cm: &CmId, dgid: ibv_gid, hop_limit: u8) -> ibv_ah_attr {
     // SAFETY: zeroes are a valid address vector.
     let mut path: ibv_ah_attr = unsafe { mem::zeroed() };
     let own = sockaddr::gid(cm.local_addr());
-    let row = gid::table(Personality::Roce).iter().position(|row| row.raw == own.raw);
+    let row = gid::table(DeviceKind::Roce).iter().position(|row| row.raw == own.raw);
     path.is_global = 1;
     path.port_num = 1;
     path.grh.dgid = dgid;
@@ -54,9 +54,9 @@ fn ah_attr_to(cm: &CmId, dgid: ibv_gid, hop_limit: u8) -> ibv_ah_attr {
 pub fn attributes(cm: &CmId, attr: &mut ibv_qp_attr) -> Option<c_int> {
     let state = QpState::from_raw(u32::try_from(attr.qp_state).ok()?)?;
     let mask = match (cm.personality(), cm.space()) {
-        (Personality::Iwarp, _) => of_rnic(state, attr)?,
-        (Personality::Roce, PortSpace::Tcp) => of_adapter(cm, state, attr)?,
-        (Personality::Roce, PortSpace::Udp) => of_datagrams(state, attr)?,
+        (DeviceKind::Iwarp, _) => of_rnic(state, attr)?,
+        (DeviceKind::Roce, PortSpace::Tcp) => of_adapter(cm, state, attr)?,
+        (DeviceKind::Roce, PortSpace::Udp) => of_datagrams(state, attr)?,
     };
     Some(mask.bits() as c_int)
 }

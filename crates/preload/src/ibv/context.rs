@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use weft_host::{Context, Personality};
+use weft_host::{Context, DeviceKind};
 use weft_sync::{Mutex, MutexGuard};
 
 use super::{cq, cq_ex, device, dm, mw, pd_mr, post, qp_ex, query, srq, xrcd};
@@ -91,7 +91,7 @@ impl Drop for Held {
 
 /// The context that this process has of a device that no application opened: `id->verbs` of
 /// rdma-cm. NULL with `errno` set if it cannot be made. Never closed.
-pub fn weft_context(personality: Personality) -> *mut ibv_context {
+pub fn weft_context(personality: DeviceKind) -> *mut ibv_context {
     let slot = &SHARED[personality as usize];
     if let Some(shared) = slot.get() {
         return shared.0;
@@ -116,7 +116,7 @@ fn is_shared(context: *mut ibv_context) -> bool {
 }
 
 /// Opens a device; fails with the errno of the system.
-pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
+pub fn open(personality: DeviceKind) -> Result<*mut ibv_context, c_int> {
     needs_memory!(Err);
     let events = Arc::new(EventFd::new()?);
     let core = Context::open(rdma::host(), personality, Box::new(Waker(Arc::clone(&events))));
@@ -133,19 +133,19 @@ pub fn open(personality: Personality) -> Result<*mut ibv_context, c_int> {
 }
 
 /// The descriptors of the contexts that are open, and their devices.
-fn opened() -> MutexGuard<'static, Vec<(c_int, Personality)>> {
-    static OPENED: Mutex<Vec<(c_int, Personality)>> = Mutex::new(Vec::new());
+fn opened() -> MutexGuard<'static, Vec<(c_int, DeviceKind)>> {
+    static OPENED: Mutex<Vec<(c_int, DeviceKind)>> = Mutex::new(Vec::new());
     OPENED.lock()
 }
 
 /// The device of the context that `fd` is a duplicate of the descriptor of, if there is one.
-pub fn owner(fd: c_int) -> Option<Personality> {
+pub fn owner(fd: c_int) -> Option<DeviceKind> {
     let opened = opened();
     let found = opened.iter().find(|(other, _)| fd::same_counter(fd, *other));
     found.map(|(_, personality)| *personality)
 }
 
-fn verbs(personality: Personality, async_fd: c_int) -> verbs_context {
+fn verbs(personality: DeviceKind, async_fd: c_int) -> verbs_context {
     verbs_context {
         query_port: Some(query::query_port),
         advise_mr: Some(pd_mr::advise_mr),
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_context_looks_extended_and_leads_back_to_its_tail() {
         // SAFETY: the device of the list.
-        let context = unsafe { ibv_open_device(device::device(Personality::Roce)) };
+        let context = unsafe { ibv_open_device(device::device(DeviceKind::Roce)) };
         // SAFETY: just opened.
         let ibv_context { abi_compat, async_fd, .. } = unsafe { &*context };
         assert_eq!(*abi_compat as usize, usize::MAX);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn there_is_one_context_of_each_device_for_rdma_cm() {
-        let both = [Personality::Roce, Personality::Iwarp];
+        let both = [DeviceKind::Roce, DeviceKind::Iwarp];
         let [first, second] = both.map(weft_context);
         assert!(first != second && !first.is_null() && !second.is_null());
         assert_eq!(both.map(weft_context), [first, second]);

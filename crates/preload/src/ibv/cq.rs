@@ -11,7 +11,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_host::Cq;
+use weft_host::HostCq;
 
 use super::channel;
 use super::context::Held;
@@ -24,7 +24,7 @@ use weft_verbs_abi::*;
 /// Private tail of the C structure of a completion queue.
 pub struct CqTail {
     /// The queue in `weft-host`.
-    pub core: Arc<Cq>,
+    pub core: Arc<HostCq>,
     cookie: u64,
     _context: Held,
     /// Held from `start_poll` to `end_poll`, unless the application promised to use one thread.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 use std::{mem, ptr};
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 
 use crate::real::pass_when_off;
 use crate::{asked, errno, net, rdma};
@@ -34,12 +34,12 @@ unsafe impl Send for SharedDevice {}
 unsafe impl Sync for SharedDevice {}
 
 /// The personalities of the devices that are visible, in the order of the list.
-pub fn personalities() -> &'static [Personality] {
+pub fn personalities() -> &'static [DeviceKind] {
     rdma::host().devices().visible()
 }
 
 /// The device that looks like `personality`.
-pub fn device(personality: Personality) -> *mut ibv_device {
+pub fn device(personality: DeviceKind) -> *mut ibv_device {
     static DEVICES: [OnceLock<SharedDevice>; 2] = [OnceLock::new(), OnceLock::new()];
     DEVICES[personality as usize]
         .get_or_init(|| SharedDevice(Box::into_raw(Box::new(make(personality)))))
@@ -48,12 +48,12 @@ pub fn device(personality: Personality) -> *mut ibv_device {
 }
 
 /// The kind of `device`; none if it is of another library.
-pub fn personality(device: *mut ibv_device) -> Option<Personality> {
+pub fn personality(device: *mut ibv_device) -> Option<DeviceKind> {
     personalities().iter().copied().find(|p| self::device(*p) == device)
 }
 
 /// The name of the device that looks like `personality`.
-pub fn name(personality: Personality) -> &'static str {
+pub fn name(personality: DeviceKind) -> &'static str {
     rdma::host().devices().name(personality)
 }
 
@@ -68,14 +68,14 @@ pub fn list_of<T>(entries: &[*mut T]) -> *mut *mut T {
     list
 }
 
-fn make(personality: Personality) -> DeviceObject {
+fn make(personality: DeviceKind) -> DeviceObject {
     // SAFETY: all zeroes is valid: integers, null pointers and empty strings.
     let mut object: DeviceObject = unsafe { mem::zeroed() };
     let device = &mut object.public;
     let name = name(personality);
     (device.node_type, device.transport_type) = match personality {
-        Personality::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
-        Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+        DeviceKind::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+        DeviceKind::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
     };
     copy_text(&mut device.name, name);
     // Not `uverbs<N>`, which may be the node of real hardware.
@@ -98,9 +98,9 @@ pub fn copy_text(to: &mut [c_char], text: &str) {
 /// The node GUID of a device, in memory order: EUI-64 from the first Ethernet address of the
 /// machine, or from the machine's identity where there is none. Never zero, and the same in every
 /// process.
-pub fn guid(personality: Personality) -> u64 {
+pub fn guid(personality: DeviceKind) -> u64 {
     let mut bytes = system_guid().to_ne_bytes();
-    if personality == Personality::Iwarp {
+    if personality == DeviceKind::Iwarp {
         // The devices of one machine differ in a byte that EUI-64 fills up.
         bytes[4] ^= 1;
     }
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(count, 2);
         // SAFETY: the list has three entries.
         let entries = unsafe { *list.cast::<[*mut ibv_device; 3]>() };
-        let devices = [Personality::Roce, Personality::Iwarp].map(device);
+        let devices = [DeviceKind::Roce, DeviceKind::Iwarp].map(device);
         assert_eq!(entries, [devices[0], devices[1], ptr::null_mut()]);
         // SAFETY: the list came from the call above.
         unsafe { ibv_free_device_list(list) };
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn each_device_has_its_name() {
-        for (which, name) in [(Personality::Iwarp, c"weft_iw0"), (Personality::Roce, c"weft0")] {
+        for (which, name) in [(DeviceKind::Iwarp, c"weft_iw0"), (DeviceKind::Roce, c"weft0")] {
             assert_eq!(personality(device(which)), Some(which));
             // SAFETY: a device of ours.
             let shown = unsafe { ibv_get_device_name(device(which)) };
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn guids_differ_and_are_never_zero() {
-        let guids = [Personality::Roce, Personality::Iwarp].map(guid);
+        let guids = [DeviceKind::Roce, DeviceKind::Iwarp].map(guid);
         assert!(guids[0] != guids[1] && !guids.contains(&0));
         assert_ne!(machine_bytes(), [0; 8]);
     }

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr};
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 
 use super::device::guid;
 use super::query::{PORT, copy_prefix, personality};
@@ -29,19 +29,19 @@ pub struct Gid {
 }
 
 /// Rows of the table of such a device, used or not.
-pub fn table_len(personality: Personality) -> u32 {
+pub fn table_len(personality: DeviceKind) -> u32 {
     match personality {
-        Personality::Iwarp => RNIC_ROWS,
-        Personality::Roce => ADAPTER_ROWS,
+        DeviceKind::Iwarp => RNIC_ROWS,
+        DeviceKind::Roce => ADAPTER_ROWS,
     }
 }
 
 /// The rows that are used.
-pub fn table(personality: Personality) -> Vec<Gid> {
+pub fn table(personality: DeviceKind) -> Vec<Gid> {
     let interfaces = net::interfaces();
     let mut rows = match personality {
-        Personality::Iwarp => rnic_rows(&interfaces),
-        Personality::Roce => adapter_rows(&interfaces),
+        DeviceKind::Iwarp => rnic_rows(&interfaces),
+        DeviceKind::Roce => adapter_rows(&interfaces),
     };
     rows.truncate(table_len(personality) as usize);
     rows
@@ -62,7 +62,7 @@ fn rnic_rows(interfaces: &[NetInterface]) -> Vec<Gid> {
     let named = interfaces.iter().find(|i| i.mac.is_some());
     match named.and_then(|i| i.mac) {
         Some(mac) => first[..6].copy_from_slice(&mac),
-        None => first[..8].copy_from_slice(&guid(Personality::Iwarp).to_ne_bytes()),
+        None => first[..8].copy_from_slice(&guid(DeviceKind::Iwarp).to_ne_bytes()),
     }
     let owner = named.or(interfaces.first()).map_or(0, |i| i.index);
     let mut rows = vec![Gid { raw: first, interface: owner }];
@@ -157,14 +157,14 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     0
 }
 
-fn row(personality: Personality, index: u32, gid: Gid) -> ibv_gid_entry {
+fn row(personality: DeviceKind, index: u32, gid: Gid) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: ibv_gid { raw: gid.raw },
         gid_index: index,
         port_num: u32::from(PORT),
         gid_type: match personality {
-            Personality::Iwarp => IBV_GID_TYPE_IB,
-            Personality::Roce => IBV_GID_TYPE_ROCE_V2,
+            DeviceKind::Iwarp => IBV_GID_TYPE_IB,
+            DeviceKind::Roce => IBV_GID_TYPE_ROCE_V2,
         },
         ndev_ifindex: gid.interface,
     }
@@ -216,8 +216,8 @@ pub unsafe extern "C" fn ibv_query_gid_type(
         return errno::minus_one(libc::EINVAL);
     }
     let value = match personality {
-        Personality::Iwarp => IBV_GID_TYPE_SYSFS_IB,
-        Personality::Roce => IBV_GID_TYPE_SYSFS_ROCE_V2,
+        DeviceKind::Iwarp => IBV_GID_TYPE_SYSFS_IB,
+        DeviceKind::Roce => IBV_GID_TYPE_SYSFS_ROCE_V2,
     };
     // SAFETY: writable by contract.
     unsafe { kind.write(value) };

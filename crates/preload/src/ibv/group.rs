@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr};
 
-use weft_host::{Personality, Qp};
+use weft_host::{DeviceKind, HostQp};
 use weft_verbs::Misuse;
 
 use super::qp;
@@ -24,11 +24,11 @@ pub fn interfaces_of(local: Option<IpAddr>) -> Vec<u32> {
 unsafe fn change(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
-    change: impl FnOnce(&Qp, IpAddr) -> Result<(), Misuse>,
+    change: impl FnOnce(&HostQp, IpAddr) -> Result<(), Misuse>,
 ) -> c_int {
     // SAFETY: alive by contract.
     let tail = unsafe { qp::tail(qp) };
-    if tail.personality() == Personality::Iwarp {
+    if tail.personality() == DeviceKind::Iwarp {
         return errno::code(libc::EOPNOTSUPP);
     }
     // SAFETY: readable by contract.
@@ -56,5 +56,5 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     pass_when_off!(ibv_detach_mcast(qp, gid, lid));
     // SAFETY: as this function's contract.
-    unsafe { change(qp, gid, Qp::detach_group) }
+    unsafe { change(qp, gid, HostQp::detach_group) }
 }

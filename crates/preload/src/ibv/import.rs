@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use weft_host::{Pd, Personality};
+use weft_host::{DeviceKind, Pd};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::mr::DeviceMemory;
 
@@ -28,7 +28,7 @@ pub enum ImportedObject {
     Dm(Arc<DeviceMemory>),
 }
 
-type Handles = BTreeMap<u32, (Personality, ImportedObject)>;
+type Handles = BTreeMap<u32, (DeviceKind, ImportedObject)>;
 
 fn handles() -> MutexGuard<'static, Handles> {
     static HANDLES: Mutex<Handles> = Mutex::new(Handles::new());
@@ -36,7 +36,7 @@ fn handles() -> MutexGuard<'static, Handles> {
 }
 
 /// Lets `handle` stand for an object of a device.
-pub fn offer(handle: u32, device: Personality, object: ImportedObject) {
+pub fn offer(handle: u32, device: DeviceKind, object: ImportedObject) {
     handles().insert(handle, (device, object));
 }
 

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ffi::c_int;
 use std::ptr::slice_from_raw_parts;
 
-use weft_host::Qp;
+use weft_host::HostQp;
 use weft_verbs::{Misuse, QpType, RecvWr, SendFlags, SendOp, SendWr, limits};
 
 use super::{ah, mw, qp, srq};
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn post_send(
 
 /// # Safety
 /// The entries of the request are readable, and so is the address handle of a datagram.
-unsafe fn post_one(core: &Qp, item: &ibv_send_wr) -> Result<(), Misuse> {
+unsafe fn post_one(core: &HostQp, item: &ibv_send_wr) -> Result<(), Misuse> {
     needs_memory!(refuse);
     // SAFETY: readable by contract.
     let sges = unsafe { entries(item.sg_list, item.num_sge) }?;

@@ -12,7 +12,7 @@ use std::mem::{self, offset_of};
 use std::ptr;
 use std::sync::{Arc, Weak};
 
-use weft_host::{Personality, Qp, QpInit};
+use weft_host::{DeviceKind, HostQp, HostQpInit};
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::{QpAttrMask, QpCap, QpState, QpType};
 
@@ -27,7 +27,7 @@ use weft_verbs_abi::*;
 /// Private tail of the C structure of a queue pair.
 pub struct QpTail {
     /// The queue pair in `weft-host`.
-    pub core: Arc<Qp>,
+    pub core: Arc<HostQp>,
     /// The work requests that an application is building.
     pub builder: Builder,
     /// Whether it was made with builders.
@@ -39,7 +39,7 @@ pub struct QpTail {
 
 impl QpTail {
     /// The kind of its device.
-    pub fn personality(&self) -> Personality {
+    pub fn personality(&self) -> DeviceKind {
         self.context.tail().core.personality()
     }
 }
@@ -140,16 +140,16 @@ pub unsafe fn create(
 }
 
 /// The type of queue pair that a device has for an `enum ibv_qp_type`.
-fn kind(personality: Personality, raw: c_int) -> Option<QpType> {
+fn kind(personality: DeviceKind, raw: c_int) -> Option<QpType> {
     let kind = u32::try_from(raw).ok().and_then(QpType::from_raw)?;
     match personality {
-        Personality::Iwarp => (kind == QpType::Rc).then_some(kind),
-        Personality::Roce => Some(kind),
+        DeviceKind::Iwarp => (kind == QpType::Rc).then_some(kind),
+        DeviceKind::Roce => Some(kind),
     }
 }
 
 /// Each device has numbers of its own.
-type QpsByNumber = BTreeMap<(u8, u32), Weak<Qp>>;
+type QpsByNumber = BTreeMap<(u8, u32), Weak<HostQp>>;
 
 fn numbers() -> MutexGuard<'static, QpsByNumber> {
     static NUMBERS: Mutex<QpsByNumber> = Mutex::new(QpsByNumber::new());
@@ -158,7 +158,7 @@ fn numbers() -> MutexGuard<'static, QpsByNumber> {
 
 /// The queue pair of that number: rdma-cm connects queue pairs that it did not make by their
 /// numbers.
-pub fn by_number(personality: Personality, num: u32) -> Option<Arc<Qp>> {
+pub fn by_number(personality: DeviceKind, num: u32) -> Option<Arc<HostQp>> {
     numbers().get(&(personality as u8, num))?.upgrade()
 }
 
@@ -171,7 +171,7 @@ unsafe fn qp_init(
     home: QpDomain,
     init: &ibv_qp_init_attr,
     cookie: u64,
-) -> Option<QpInit> {
+) -> Option<HostQpInit> {
     let srq = (!init.srq.is_null()).then(|| {
         // SAFETY: alive by contract.
         unsafe { srq::tail(init.srq) }.core.clone()
@@ -185,7 +185,7 @@ unsafe fn qp_init(
         let domain = unsafe { xrcd::tail(xrcd) }.core.clone();
         let (pd, cq) = (domain.pd().clone(), domain.cq().clone());
         let (send_cq, recv_cq, xrcd) = (cq.clone(), cq, Some(domain));
-        return Some(QpInit { kind, pd, send_cq, recv_cq, srq, xrcd, cap, sq_sig_all, cookie });
+        return Some(HostQpInit { kind, pd, send_cq, recv_cq, srq, xrcd, cap, sq_sig_all, cookie });
     }
     // A queue pair that only sends (XRC initiator) needs no queue for completions of receives.
     let receives = if kind == QpType::XrcSend { init.send_cq } else { init.recv_cq };
@@ -198,10 +198,15 @@ unsafe fn qp_init(
     let send_cq = unsafe { cq::tail(init.send_cq) }.core.clone();
     // SAFETY: alive by contract.
     let recv_cq = unsafe { cq::tail(receives) }.core.clone();
-    Some(QpInit { kind, pd, send_cq, recv_cq, srq, xrcd: None, cap, sq_sig_all, cookie })
+    Some(HostQpInit { kind, pd, send_cq, recv_cq, srq, xrcd: None, cap, sq_sig_all, cookie })
 }
 
-fn head(context: *mut ibv_context, pd: *mut ibv_pd, init: &ibv_qp_init_attr, core: &Qp) -> ibv_qp {
+fn head(
+    context: *mut ibv_context,
+    pd: *mut ibv_pd,
+    init: &ibv_qp_init_attr,
+    core: &HostQp,
+) -> ibv_qp {
     ibv_qp {
         context,
         qp_context: init.qp_context,

@@ -6,7 +6,7 @@ use std::convert::identity;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 use weft_verbs::{Destination, QpType, SendFlags, SendOp, SendWr, limits};
 
 use super::object::SpanLock;
@@ -30,10 +30,10 @@ const SUPPORTED: u64 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 /// The operations that queue pairs of a device can build.
-fn supported(personality: Personality) -> u64 {
+fn supported(personality: DeviceKind) -> u64 {
     match personality {
-        Personality::Iwarp => SUPPORTED,
-        Personality::Roce => SUPPORTED | IBV_QP_EX_WITH_ATOMIC_WRITE,
+        DeviceKind::Iwarp => SUPPORTED,
+        DeviceKind::Roce => SUPPORTED | IBV_QP_EX_WITH_ATOMIC_WRITE,
     }
 }
 

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use std::mem::{offset_of, size_of};
 use std::{mem, ptr};
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 use weft_verbs::Limits;
 
 use super::device::{copy_text, guid, system_guid};
@@ -35,7 +35,7 @@ fn mtu_code(bytes: u32) -> c_int {
 }
 
 /// The state of the port: active while the machine has any address, be it loopback's.
-pub fn port_attr(personality: Personality) -> ibv_port_attr {
+pub fn port_attr(personality: DeviceKind) -> ibv_port_attr {
     // SAFETY: all zeroes is valid: integers.
     let mut attr: ibv_port_attr = unsafe { mem::zeroed() };
     let interfaces = net::interfaces();
@@ -52,8 +52,8 @@ pub fn port_attr(personality: Personality) -> ibv_port_attr {
     attr.active_speed = SPEED_EDR;
     attr.link_layer = IBV_LINK_LAYER_ETHERNET;
     (attr.port_cap_flags, attr.flags) = match personality {
-        Personality::Iwarp => (IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP, 0),
-        Personality::Roce => (IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED),
+        DeviceKind::Iwarp => (IBV_PORT_CM_SUP | IBV_PORT_DEVICE_MGMT_SUP, 0),
+        DeviceKind::Roce => (IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED),
     };
     attr
 }
@@ -83,7 +83,7 @@ const GROUPS_MAX: c_int = 1024;
 const GROUP_MEMBERS_MAX: c_int = 1024;
 
 /// The attributes of a device.
-pub fn device_attr(personality: Personality) -> ibv_device_attr {
+pub fn device_attr(personality: DeviceKind) -> ibv_device_attr {
     // SAFETY: all zeroes is valid: integers.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
     copy_text(&mut attr.fw_ver, env!("CARGO_PKG_VERSION"));
@@ -92,11 +92,11 @@ pub fn device_attr(personality: Personality) -> ibv_device_attr {
     attr.page_size_cap = 4096;
     attr.vendor_id = VENDOR_ID;
     attr.device_cap_flags = match personality {
-        Personality::Iwarp => COMMON_CAPS,
-        Personality::Roce => ADAPTER_CAPS,
+        DeviceKind::Iwarp => COMMON_CAPS,
+        DeviceKind::Roce => ADAPTER_CAPS,
     };
     fill_limits(&mut attr, personality.limits());
-    if personality == Personality::Roce {
+    if personality == DeviceKind::Roce {
         (attr.max_mcast_grp, attr.max_mcast_qp_attach) = (GROUPS_MAX, GROUP_MEMBERS_MAX);
         attr.max_total_mcast_qp_attach = GROUP_MEMBERS_MAX;
     }
@@ -152,14 +152,14 @@ pub unsafe extern "C" fn query_device_ex(
     let personality = unsafe { personality(context) };
     full.orig_attr = device_attr(personality);
     full.device_cap_flags_ex = u64::from(full.orig_attr.device_cap_flags);
-    if personality == Personality::Roce {
+    if personality == DeviceKind::Roce {
         full.device_cap_flags_ex |= IBV_DEVICE_ATOMIC_WRITE;
     }
     (full.completion_timestamp_mask, full.hca_core_clock) = (u64::MAX, CLOCK_KHZ);
     // Nothing is pinned for anyone, so memory on demand is as good as any other.
     full.odp_general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
     full.odp_rc_uc_ud_caps = on_demand(personality);
-    if personality == Personality::Roce {
+    if personality == DeviceKind::Roce {
         // On-demand paging of shared receive queues is reported for reliable connections, too.
         full.xrc_odp_caps = full.odp_rc_uc_ud_caps[0];
     }
@@ -190,13 +190,13 @@ pub unsafe extern "C" fn query_rt_values(_: *mut ibv_context, values: *mut ibv_v
 }
 
 /// Operations of RC, UC and UD queue pairs on memory that is registered on demand.
-fn on_demand(personality: Personality) -> [u32; 3] {
+fn on_demand(personality: DeviceKind) -> [u32; 3] {
     let datagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     let unreliable = datagrams | IBV_ODP_SUPPORT_WRITE;
     let reliable = unreliable | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
     match personality {
-        Personality::Iwarp => [reliable, 0, 0],
-        Personality::Roce => [reliable | IBV_ODP_SUPPORT_ATOMIC_WRITE, unreliable, datagrams],
+        DeviceKind::Iwarp => [reliable, 0, 0],
+        DeviceKind::Roce => [reliable | IBV_ODP_SUPPORT_ATOMIC_WRITE, unreliable, datagrams],
     }
 }
 
@@ -204,7 +204,7 @@ fn on_demand(personality: Personality) -> [u32; 3] {
 ///
 /// # Safety
 /// `context` is open.
-pub unsafe fn personality(context: *mut ibv_context) -> Personality {
+pub unsafe fn personality(context: *mut ibv_context) -> DeviceKind {
     // SAFETY: open by contract.
     unsafe { context::tail(context) }.core.personality()
 }
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn attributes_are_what_clients_insist_on() {
-        for personality in [Personality::Iwarp, Personality::Roce] {
+        for personality in [DeviceKind::Iwarp, DeviceKind::Roce] {
             let attr = device_attr(personality);
             assert!(attr.vendor_id != 0 && attr.page_size_cap >= 4096 && attr.node_guid != 0);
             assert!(attr.max_cqe >= 4 << 20 && attr.max_qp_wr >= 16 << 10 && attr.max_sge >= 16);
@@ -377,8 +377,8 @@ mod tests {
             assert_eq!((port.state, port.phys_state), (IBV_PORT_ACTIVE, 5));
             assert!(port.gid_tbl_len >= 2);
         }
-        assert!(device_attr(Personality::Roce).max_ah > 0);
-        assert_eq!(port_attr(Personality::Roce).flags, IBV_QPF_GRH_REQUIRED);
+        assert!(device_attr(DeviceKind::Roce).max_ah > 0);
+        assert_eq!(port_attr(DeviceKind::Roce).flags, IBV_QPF_GRH_REQUIRED);
         let codes = [0, 256, 512, 1500, 2048, 9000, 65536].map(mtu_code);
         assert_eq!(codes, [1, 1, 2, 3, 4, 5, 5]);
     }

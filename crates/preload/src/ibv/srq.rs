@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::Arc;
 
-use weft_host::{Cq, Srq, SrqInit, Xrcd};
+use weft_host::{HostCq, HostSrq, HostXrcd, SrqInit};
 
 use super::context::Held;
 use super::object::{AckCounts, Object, handle};
@@ -16,7 +16,7 @@ use weft_verbs_abi::*;
 /// Private tail of the C structure of a shared receive queue.
 pub struct SrqTail {
     /// The queue in `weft-host`.
-    pub core: Arc<Srq>,
+    pub core: Arc<HostSrq>,
     cookie: u64,
     context: Held,
 }
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn ibv_create_srq(
 unsafe fn create(
     pd: *mut ibv_pd,
     init: &mut ibv_srq_init_attr,
-    home: Option<(Arc<Xrcd>, Arc<Cq>)>,
+    home: Option<(Arc<HostXrcd>, Arc<HostCq>)>,
 ) -> *mut ibv_srq {
     needs_memory!(errno::null);
     // SAFETY: alive by contract.

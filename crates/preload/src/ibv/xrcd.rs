@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use weft_host::{Xrcd, XrcdFile};
+use weft_host::{HostXrcd, XrcdFile};
 
 use super::context::Held;
 use super::object::Object;
@@ -13,7 +13,7 @@ use weft_verbs_abi::*;
 /// Private tail of the C structure of a domain.
 pub struct XrcdTail {
     /// The domain in `weft-host`.
-    pub core: Arc<Xrcd>,
+    pub core: Arc<HostXrcd>,
     _context: Held,
 }
 

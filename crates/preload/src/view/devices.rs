@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::{fs, iter};
 
-use weft_host::Personality;
+use weft_host::DeviceKind;
 
 use super::tree::{Tree, ViewEntry};
 use crate::ibv::device::{guid, name, personalities, system_guid};
@@ -133,7 +133,7 @@ impl Affinity {
 
 /// One device, and where its files are.
 struct DeviceFiles {
-    personality: Personality,
+    personality: DeviceKind,
     name: String,
     /// The name of its node of verbs.
     node: String,
@@ -146,11 +146,11 @@ struct DeviceFiles {
 }
 
 impl DeviceFiles {
-    fn new(personality: Personality, interfaces: &[NetInterface]) -> Self {
+    fn new(personality: DeviceKind, interfaces: &[NetInterface]) -> Self {
         let name = name(personality).to_owned();
         let place = match personality {
-            Personality::Roce => 0,
-            Personality::Iwarp => 1,
+            DeviceKind::Roce => 0,
+            DeviceKind::Iwarp => 1,
         };
         let first = gid::table(personality).first().map(|gid| gid.interface);
         let owner = first.and_then(|index| name_of(interfaces, index));
@@ -227,8 +227,8 @@ impl DeviceFiles {
         let Self { name, address, .. } = self;
         let root = self.adapter();
         let kind = match self.personality {
-            Personality::Iwarp => "4: RNIC",
-            Personality::Roce => "1: CA",
+            DeviceKind::Iwarp => "4: RNIC",
+            DeviceKind::Roce => "1: CA",
         };
         let files = [
             ("node_type", kind),
@@ -269,8 +269,8 @@ impl DeviceFiles {
             tree.add_line(format!("{root}/{file}"), line);
         }
         let kind = match self.personality {
-            Personality::Iwarp => "IB/RoCE v1",
-            Personality::Roce => "RoCE v2",
+            DeviceKind::Iwarp => "IB/RoCE v1",
+            DeviceKind::Roce => "RoCE v2",
         };
         let table = gid::table(self.personality);
         for (row, gid) in table.iter().enumerate() {

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::Transport;
-use weft_rdmacm::{CmId, ConnParam, Delivery, EventChannel, EventKind, PortSpace};
+use weft_host::CmTransport;
+use weft_rdmacm::{CmId, ConnParam, EventChannel, EventKind, IdEvent, PortSpace};
 
 pub use crate::side::{DEADLINE, Side};
 
@@ -20,7 +20,7 @@ pub fn loopback() -> SocketAddr {
 }
 
 /// The next event of a channel.
-pub fn next(channel: &Arc<EventChannel>) -> Delivery {
+pub fn next(channel: &Arc<EventChannel>) -> IdEvent {
     let waiting = Arc::clone(channel);
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -30,7 +30,7 @@ pub fn next(channel: &Arc<EventChannel>) -> Delivery {
 }
 
 /// The next event, which must be of this kind; acknowledged.
-pub fn expect(channel: &Arc<EventChannel>, kind: EventKind) -> Delivery {
+pub fn expect(channel: &Arc<EventChannel>, kind: EventKind) -> IdEvent {
     let delivery = next(channel);
     assert_eq!(delivery.event.kind, kind, "{:?}", delivery.event);
     delivery.owner().acknowledge();
@@ -60,7 +60,7 @@ impl Server {
 
     pub fn at(addr: SocketAddr, backlog: usize) -> Server {
         let channel = EventChannel::new(crate::side::host()).unwrap();
-        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
+        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, CmTransport::Iwarp);
         id.bind(addr).unwrap();
         id.listen(backlog).unwrap();
         let addr = id.local_addr().unwrap();
@@ -97,7 +97,7 @@ impl Client {
     /// An id that has a route to `to`.
     pub fn towards(to: SocketAddr) -> Client {
         let channel = EventChannel::new(crate::side::host()).unwrap();
-        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
+        let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, CmTransport::Iwarp);
         id.resolve_addr(None, to, DEADLINE).unwrap();
         expect(&channel, EventKind::AddrResolved);
         id.resolve_route().unwrap();

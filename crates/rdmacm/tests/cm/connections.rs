@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use weft_host::Transport;
-use weft_rdmacm::{CmId, ConnParam, EventChannel, EventKind, PortSpace, State};
+use weft_host::CmTransport;
+use weft_rdmacm::{CmId, CmState, ConnParam, EventChannel, EventKind, PortSpace};
 use weft_verbs::SendOp;
 
 use crate::common::*;
@@ -57,7 +57,7 @@ fn the_passive_side_may_end_it_too() {
     accepted.disconnect().unwrap();
     expect(&server.channel, EventKind::Disconnected);
     expect(&client.channel, EventKind::Disconnected);
-    assert_eq!((accepted.state(), client.id.state()), (State::Closed, State::Closed));
+    assert_eq!((accepted.state(), client.id.state()), (CmState::Closed, CmState::Closed));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn nobody_listening_is_a_rejection() {
     let client = Client::connecting(addr, b"");
     let rejected = expect(&client.channel, EventKind::Rejected);
     assert_eq!(rejected.event.status, -libc::ECONNREFUSED);
-    assert_eq!(client.id.state(), State::Closed);
+    assert_eq!(client.id.state(), CmState::Closed);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn one_queue_pair_makes_one_connection() {
     assert_eq!(request.id.accept(&params(b""), &side.qp).unwrap_err().errno(), libc::EINVAL);
     // Nobody answers it any more, which is an answer too.
     request.id.destroy();
-    assert_eq!(accepted.state(), State::Connected);
+    assert_eq!(accepted.state(), CmState::Connected);
     assert_eq!(expect(&second.channel, EventKind::Rejected).event.status, -libc::ECONNREFUSED);
 }
 
@@ -179,7 +179,7 @@ fn the_ipv6_wildcard_serves_ipv4_unless_it_must_not() {
     expect(&client.channel, EventKind::Established);
 
     let channel = EventChannel::new(crate::side::host()).unwrap();
-    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, CmTransport::Iwarp);
     id.set_v6_only(true).unwrap();
     id.bind("[::]:0".parse().unwrap()).unwrap();
     id.listen(0).unwrap();
@@ -210,7 +210,7 @@ fn the_wildcard_is_this_machine() {
 #[test]
 fn a_listener_without_an_address_takes_one() {
     let channel = EventChannel::new(crate::side::host()).unwrap();
-    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, CmTransport::Iwarp);
     id.listen(0).unwrap();
     let addr = id.local_addr().unwrap();
     assert_ne!(addr.port(), 0);

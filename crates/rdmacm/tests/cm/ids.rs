@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_host::Transport;
-use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace, State};
+use weft_host::CmTransport;
+use weft_rdmacm::{CmId, CmState, EventChannel, EventKind, PortSpace};
 
 use crate::common::*;
 
 fn id() -> (Arc<EventChannel>, Arc<CmId>) {
     let channel = EventChannel::new(crate::side::host()).unwrap();
-    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, Transport::Iwarp);
+    let id = CmId::new(Arc::clone(&channel), PortSpace::Tcp, CmTransport::Iwarp);
     (channel, id)
 }
 
@@ -40,7 +40,7 @@ fn commands_in_the_wrong_state_are_refused() {
     id.bind(loopback()).unwrap();
     assert_eq!(id.bind(loopback()).unwrap_err().errno(), libc::EINVAL);
     assert_eq!(id.set_shared(true).unwrap_err().errno(), libc::EINVAL);
-    assert_eq!(id.state(), State::AddrBound);
+    assert_eq!(id.state(), CmState::AddrBound);
     assert!(channel.is_empty());
 }
 
@@ -63,7 +63,7 @@ fn a_port_belongs_to_one_id_at_a_time() {
 #[test]
 fn a_wildcard_whose_port_is_taken_is_not_available() {
     for any in ["0.0.0.0:0", "[::]:0"] {
-        for transport in [Transport::Iwarp, Transport::Shuttle, Transport::Auto] {
+        for transport in [CmTransport::Iwarp, CmTransport::Shuttle, CmTransport::Auto] {
             let id = || {
                 CmId::new(
                     EventChannel::new(crate::side::host()).unwrap(),
@@ -88,7 +88,7 @@ fn a_port_may_be_shared_until_one_listens() {
     second.bind(first.local_addr().unwrap()).unwrap();
     first.listen(0).unwrap();
     assert_eq!(second.listen(0).unwrap_err().errno(), libc::EADDRINUSE);
-    assert_eq!(second.state(), State::AddrBound);
+    assert_eq!(second.state(), CmState::AddrBound);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn foreign_addresses_are_not_available() {
     let error =
         id.resolve_addr(Some("[::1]:0".parse().unwrap()), loopback(), DEADLINE).unwrap_err();
     assert_eq!(error.errno(), libc::EINVAL);
-    assert_eq!(id.state(), State::Idle);
+    assert_eq!(id.state(), CmState::Idle);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn what_cannot_be_reached_is_an_address_error_and_may_be_tried_again() {
     id.resolve_addr(None, "255.255.255.255:7".parse().unwrap(), DEADLINE).unwrap();
     let event = expect(&channel, EventKind::AddrError).event;
     assert_eq!(event.status, -libc::EACCES);
-    assert_eq!(id.state(), State::AddrBound);
+    assert_eq!(id.state(), CmState::AddrBound);
     id.resolve_addr(None, loopback(), DEADLINE).unwrap();
     expect(&channel, EventKind::AddrResolved);
     id.destroy();
@@ -137,7 +137,7 @@ fn datagram_ids_have_ports_of_their_own() {
     let (_channel, tcp) = id();
     tcp.bind(loopback()).unwrap();
     let channel = EventChannel::new(crate::side::host()).unwrap();
-    let udp = CmId::new(Arc::clone(&channel), PortSpace::Udp, Transport::Iwarp);
+    let udp = CmId::new(Arc::clone(&channel), PortSpace::Udp, CmTransport::Iwarp);
     udp.bind(tcp.local_addr().unwrap()).unwrap();
     udp.listen(0).unwrap();
 }
@@ -210,7 +210,7 @@ fn a_request_counts_on_its_listener() {
 #[test]
 fn moving_an_id_moves_its_events_and_no_others() {
     let (old, first) = id();
-    let second = CmId::new(Arc::clone(&old), PortSpace::Tcp, Transport::Iwarp);
+    let second = CmId::new(Arc::clone(&old), PortSpace::Tcp, CmTransport::Iwarp);
     first.resolve_addr(None, loopback(), DEADLINE).unwrap();
     second.resolve_addr(None, loopback(), DEADLINE).unwrap();
     first.resolve_route().unwrap();

@@ -4,8 +4,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weft_host::{Personality, Transport};
-use weft_rdmacm::{CmId, ConnParam, Delivery, Event, EventChannel, EventKind, PortSpace, Terms};
+use weft_host::{CmTransport, DeviceKind};
+use weft_rdmacm::{CmEvent, CmId, ConnParam, EventChannel, EventKind, IdEvent, PortSpace, QpTerms};
 use weft_verbs::{QpAttrMask, QpState, SendOp, WcStatus};
 
 use crate::common::{DEADLINE, Side, expect, loopback, next, params, raw_server};
@@ -20,13 +20,13 @@ pub struct End {
 }
 
 impl End {
-    pub fn new(transport: Transport, space: PortSpace) -> Self {
+    pub fn new(transport: CmTransport, space: PortSpace) -> Self {
         let channel = EventChannel::new(crate::side::host()).unwrap();
         let id = CmId::new(Arc::clone(&channel), space, transport);
         Self { channel, id }
     }
 
-    pub fn listening(transport: Transport, space: PortSpace) -> Self {
+    pub fn listening(transport: CmTransport, space: PortSpace) -> Self {
         let end = Self::new(transport, space);
         end.id.bind(loopback()).unwrap();
         end.id.listen(0).unwrap();
@@ -34,7 +34,7 @@ impl End {
     }
 
     /// An id that has a route to `to`.
-    pub fn towards(transport: Transport, space: PortSpace, to: std::net::SocketAddr) -> Self {
+    pub fn towards(transport: CmTransport, space: PortSpace, to: std::net::SocketAddr) -> Self {
         let end = Self::new(transport, space);
         end.resolve(to);
         end
@@ -48,18 +48,18 @@ impl End {
         self.expect(EventKind::RouteResolved);
     }
 
-    fn towards_end(transport: Transport, server: &Self) -> Self {
+    fn towards_end(transport: CmTransport, server: &Self) -> Self {
         Self::towards(transport, PortSpace::Tcp, server.id.local_addr().unwrap())
     }
 
-    pub fn expect(&self, kind: EventKind) -> Event {
+    pub fn expect(&self, kind: EventKind) -> CmEvent {
         expect(&self.channel, kind).event
     }
 }
 
 /// A queue pair of `weft0` that may be connected.
 pub fn side() -> Side {
-    let side = Side::on(Personality::Roce);
+    let side = Side::on(DeviceKind::Roce);
     let mut attr = side.qp.query();
     attr.state = QpState::Init;
     attr.port = 1;
@@ -77,13 +77,13 @@ struct Pair {
 }
 
 fn connected() -> Pair {
-    let server = End::listening(Transport::Auto, PortSpace::Tcp);
-    let client = End::towards_end(Transport::Auto, &server);
-    assert_eq!(client.id.personality(), Personality::Roce);
+    let server = End::listening(CmTransport::Auto, PortSpace::Tcp);
+    let client = End::towards_end(CmTransport::Auto, &server);
+    assert_eq!(client.id.personality(), DeviceKind::Roce);
     let (near, far) = (side(), side());
     client.id.connect(&params(b"hello"), &near.qp).unwrap();
-    let Delivery { id: accepted, event, .. } = expect(&server.channel, EventKind::ConnectRequest);
-    assert_eq!(accepted.personality(), Personality::Roce);
+    let IdEvent { id: accepted, event, .. } = expect(&server.channel, EventKind::ConnectRequest);
+    assert_eq!(accepted.personality(), DeviceKind::Roce);
     assert_eq!(event.private_data.len(), 56);
     assert_eq!(&event.private_data[..6], b"hello\0");
     assert_eq!(event.terms.qp_num, near.qp.num());
@@ -158,8 +158,8 @@ fn an_id_that_is_destroyed_ends_its_connection() {
 
 #[test]
 fn a_refusal_carries_the_programs_words() {
-    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
-    let client = End::towards_end(Transport::Shuttle, &server);
+    let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
+    let client = End::towards_end(CmTransport::Shuttle, &server);
     let near = side();
     client.id.connect(&params(b""), &near.qp).unwrap();
     let request = expect(&server.channel, EventKind::ConnectRequest);
@@ -172,8 +172,8 @@ fn a_refusal_carries_the_programs_words() {
 
 #[test]
 fn a_request_that_is_not_answered_is_refused_with_its_id() {
-    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
-    let client = End::towards_end(Transport::Shuttle, &server);
+    let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
+    let client = End::towards_end(CmTransport::Shuttle, &server);
     let near = side();
     client.id.connect(&params(b""), &near.qp).unwrap();
     expect(&server.channel, EventKind::ConnectRequest).id.destroy();
@@ -182,12 +182,12 @@ fn a_request_that_is_not_answered_is_refused_with_its_id() {
 
 #[test]
 fn where_nobody_listens_the_host_says_so() {
-    for transport in [Transport::Auto, Transport::Shuttle] {
+    for transport in [CmTransport::Auto, CmTransport::Shuttle] {
         let server = End::listening(transport, PortSpace::Tcp);
         let to = server.id.local_addr().unwrap();
         server.id.destroy();
         let client = End::towards(transport, PortSpace::Tcp, to);
-        assert_eq!(client.id.personality(), Personality::Roce);
+        assert_eq!(client.id.personality(), DeviceKind::Roce);
         client.id.connect(&params(b""), &side().qp).unwrap();
         let event = client.expect(EventKind::Rejected);
         assert_eq!((event.status, event.private_data.len()), (NOBODY_LISTENS, 0));
@@ -196,9 +196,9 @@ fn where_nobody_listens_the_host_says_so() {
 
 #[test]
 fn a_peer_that_listens_over_tcp_alone_is_reached_there() {
-    let server = End::listening(Transport::Iwarp, PortSpace::Tcp);
-    let client = End::towards_end(Transport::Auto, &server);
-    assert_eq!(client.id.personality(), Personality::Iwarp);
+    let server = End::listening(CmTransport::Iwarp, PortSpace::Tcp);
+    let client = End::towards_end(CmTransport::Auto, &server);
+    assert_eq!(client.id.personality(), DeviceKind::Iwarp);
     assert!(client.id.connect(&params(b""), &side().qp).is_err(), "of the other device");
     let near = crate::common::ready_side();
     client.id.connect(&params(b"hello"), &near.qp).unwrap();
@@ -212,7 +212,7 @@ fn a_peer_that_listens_over_tcp_alone_is_reached_there() {
 #[test]
 fn a_peer_of_iwarp_alone_sees_one_stream_which_lasts() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = End::towards(Transport::Auto, PortSpace::Tcp, listener.local_addr().unwrap());
+    let client = End::towards(CmTransport::Auto, PortSpace::Tcp, listener.local_addr().unwrap());
     let (mut stream, from) = listener.accept().unwrap();
     let near = crate::common::ready_side();
     client.id.connect(&params(b"hello"), &near.qp).unwrap();
@@ -227,12 +227,12 @@ fn a_peer_of_iwarp_alone_sees_one_stream_which_lasts() {
 
 #[test]
 fn a_listener_serves_both() {
-    let server = End::listening(Transport::Auto, PortSpace::Tcp);
+    let server = End::listening(CmTransport::Auto, PortSpace::Tcp);
     let device = |transport| {
         let client = End::towards_end(transport, &server);
         let near = match client.id.personality() {
-            Personality::Iwarp => crate::common::ready_side(),
-            Personality::Roce => side(),
+            DeviceKind::Iwarp => crate::common::ready_side(),
+            DeviceKind::Roce => side(),
         };
         client.id.connect(&params(b""), &near.qp).unwrap();
         let request = expect(&server.channel, EventKind::ConnectRequest).id;
@@ -240,19 +240,19 @@ fn a_listener_serves_both() {
         client.expect(EventKind::Rejected);
         request.personality()
     };
-    assert_eq!(device(Transport::Iwarp), Personality::Iwarp);
-    assert_eq!(device(Transport::Shuttle), Personality::Roce);
+    assert_eq!(device(CmTransport::Iwarp), DeviceKind::Iwarp);
+    assert_eq!(device(CmTransport::Shuttle), DeviceKind::Roce);
 }
 
 /// The application has the port in TCP itself: its rdma-cm is reached by UDP.
 #[test]
 fn a_port_that_tcp_has_serves_shuttle() {
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = End::new(Transport::Auto, PortSpace::Tcp);
+    let server = End::new(CmTransport::Auto, PortSpace::Tcp);
     server.id.bind(tcp.local_addr().unwrap()).unwrap();
     server.id.listen(0).unwrap();
-    let client = End::towards_end(Transport::Auto, &server);
-    assert_eq!(client.id.personality(), Personality::Roce);
+    let client = End::towards_end(CmTransport::Auto, &server);
+    assert_eq!(client.id.personality(), DeviceKind::Roce);
     let near = side();
     client.id.connect(&params(b"hello"), &near.qp).unwrap();
     let request = expect(&server.channel, EventKind::ConnectRequest).id;
@@ -268,20 +268,21 @@ fn a_port_that_tcp_has_serves_shuttle() {
 fn who_listens_soon_is_waited_for() {
     let (silent, to) = raw_server();
     drop(silent);
-    let client = End::new(Transport::Auto, PortSpace::Tcp);
+    let client = End::new(CmTransport::Auto, PortSpace::Tcp);
     client.id.resolve_addr(None, to, DEADLINE).unwrap();
-    let server = End::new(Transport::Auto, PortSpace::Tcp);
+    let server = End::new(CmTransport::Auto, PortSpace::Tcp);
     server.id.bind(to).unwrap();
     server.id.listen(0).unwrap();
     client.expect(EventKind::AddrResolved);
-    assert_eq!(client.id.personality(), Personality::Roce);
+    assert_eq!(client.id.personality(), DeviceKind::Roce);
 }
 
 #[test]
 fn a_program_may_connect_its_queue_pair_by_itself() {
-    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
-    let client = End::towards_end(Transport::Shuttle, &server);
-    let param = |qp_num| ConnParam { terms: Terms { qp_num, ..Terms::default() }, ..params(b"") };
+    let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
+    let client = End::towards_end(CmTransport::Shuttle, &server);
+    let param =
+        |qp_num| ConnParam { terms: QpTerms { qp_num, ..QpTerms::default() }, ..params(b"") };
     client.id.connect_elsewhere(&param(0x1234)).unwrap();
     let request = expect(&server.channel, EventKind::ConnectRequest);
     assert_eq!((request.event.terms.qp_num, request.id.peer_qp_num()), (0x1234, 0x1234));
@@ -299,13 +300,13 @@ fn a_program_may_connect_its_queue_pair_by_itself() {
 
 #[test]
 fn who_takes_datagrams_says_so_without_a_connection() {
-    let server = End::listening(Transport::Auto, PortSpace::Udp);
+    let server = End::listening(CmTransport::Auto, PortSpace::Udp);
     let to = server.id.local_addr().unwrap();
-    let client = End::towards(Transport::Auto, PortSpace::Udp, to);
+    let client = End::towards(CmTransport::Auto, PortSpace::Udp, to);
     client.id.connect_elsewhere(&params(b"who?")).unwrap();
     let request = expect(&server.channel, EventKind::ConnectRequest);
     assert_eq!(&request.event.private_data[..5], b"who?\0");
-    let terms = Terms { qp_num: 0x4321, qkey: 0x0123_4567, ..Terms::default() };
+    let terms = QpTerms { qp_num: 0x4321, qkey: 0x0123_4567, ..QpTerms::default() };
     request.id.accept_elsewhere(&ConnParam { terms, ..params(b"me") }).unwrap();
     let event = client.expect(EventKind::Established);
     assert_eq!((event.terms, &event.private_data[..3]), (terms, &b"me\0"[..]));
@@ -314,10 +315,10 @@ fn who_takes_datagrams_says_so_without_a_connection() {
 
 #[test]
 fn many_connections_come_and_go_at_one_port() {
-    let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
+    let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
     let clients: Vec<_> = (0..50)
         .map(|_| {
-            let client = End::towards_end(Transport::Shuttle, &server);
+            let client = End::towards_end(CmTransport::Shuttle, &server);
             let near = side();
             client.id.connect(&params(b""), &near.qp).unwrap();
             (client, near)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weft_rdmacm::{Delivery, EventKind};
+use weft_rdmacm::{EventKind, IdEvent};
 
 use crate::common::*;
 
@@ -94,7 +94,7 @@ fn serve(server: &Server, dice: &mut Dice, done: &AtomicUsize) {
 
 type Life = (Arc<weft_rdmacm::CmId>, Side);
 
-fn answer(delivery: Delivery, dice: &mut Dice, lives: &mut Vec<Life>) {
+fn answer(delivery: IdEvent, dice: &mut Dice, lives: &mut Vec<Life>) {
     delivery.owner().acknowledge();
     if delivery.event.kind != EventKind::ConnectRequest {
         return;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use weft_host::Transport;
+use weft_host::CmTransport;
 use weft_rdmacm::{CmId, EventKind, PortSpace};
 use weft_verbs::{SendOp, WcStatus};
 
@@ -29,9 +29,9 @@ struct Translated {
 
 impl Translated {
     fn new() -> Self {
-        let server = End::listening(Transport::Shuttle, PortSpace::Tcp);
+        let server = End::listening(CmTransport::Shuttle, PortSpace::Tcp);
         let at = server.id.local_addr().unwrap();
-        let client = End::new(Transport::Shuttle, PortSpace::Tcp);
+        let client = End::new(CmTransport::Shuttle, PortSpace::Tcp);
         client.id.bind(loopback()).unwrap();
         let front = relay::socket(loopback());
         let seen = front.local_addr().unwrap();
@@ -81,7 +81,7 @@ fn so_it_is_when_nobody_listens_any_more() {
 
 #[test]
 fn who_asks_where_nobody_listens_any_more_is_told_so() {
-    for transport in [Transport::Auto, Transport::Shuttle] {
+    for transport in [CmTransport::Auto, CmTransport::Shuttle] {
         let line = Translated::new();
         line.server.id.destroy();
         let late = End::towards(transport, PortSpace::Tcp, line.at);
@@ -94,10 +94,10 @@ fn who_asks_where_nobody_listens_any_more_is_told_so() {
 fn another_may_listen_where_a_connection_outlasts_its_listener() {
     let line = Translated::new();
     line.server.id.destroy();
-    let heir = End::new(Transport::Shuttle, PortSpace::Tcp);
+    let heir = End::new(CmTransport::Shuttle, PortSpace::Tcp);
     heir.id.bind((std::net::Ipv4Addr::UNSPECIFIED, line.at.port()).into()).unwrap();
     heir.id.listen(0).unwrap();
-    let client = End::towards(Transport::Shuttle, PortSpace::Tcp, line.at);
+    let client = End::towards(CmTransport::Shuttle, PortSpace::Tcp, line.at);
     client.id.connect(&params(b""), &side().qp).unwrap();
     expect(&heir.channel, EventKind::ConnectRequest).id.destroy();
     client.expect(EventKind::Rejected);

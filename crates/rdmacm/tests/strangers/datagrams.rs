@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use weft_host::{Context, Cq, Pd, Personality, Qp, QpInit};
+use weft_host::{Context, DeviceKind, HostCq, HostQp, HostQpInit, Pd};
 use weft_rnic::shuttle::{AddressPair, Key, Sealer};
-use weft_rnic::wire::datagram::{Cipher, GROUP_QPN, Header, ROUTE_LEN};
+use weft_rnic::wire::datagram::{Cipher, DatagramHeader, GROUP_QPN, ROUTE_LEN};
 use weft_verbs::{Access, QpAttrMask, QpCap, QpState, QpType, RecvWr, Sge, Wc};
 
 use super::outside::{
@@ -22,8 +22,8 @@ const ROOM: usize = 256;
 
 /// A queue pair for datagrams with receives posted.
 struct Receiver {
-    qp: Arc<Qp>,
-    cq: Arc<Cq>,
+    qp: Arc<HostQp>,
+    cq: Arc<HostCq>,
     room: Vec<u8>,
     _pd: Arc<Pd>,
     _context: Arc<Context>,
@@ -32,11 +32,11 @@ struct Receiver {
 impl Receiver {
     fn new() -> Self {
         let context =
-            Context::open(crate::side::host(), Personality::Roce, Box::new(Silent)).unwrap();
+            Context::open(crate::side::host(), DeviceKind::Roce, Box::new(Silent)).unwrap();
         let pd = context.alloc_pd();
         let cq = context.create_cq(64, None, 1).unwrap();
         let cap = QpCap { max_recv_wr: 32, max_recv_sge: 1, ..QpCap::default() };
-        let init = QpInit { kind: QpType::Ud, ..reliable(&pd, &cq, cap) };
+        let init = HostQpInit { kind: QpType::Ud, ..reliable(&pd, &cq, cap) };
         let qp = context.create_qp(init).unwrap();
         let room = vec![0; ROOM];
         let addr = room.as_ptr() as u64;
@@ -76,7 +76,7 @@ impl Receiver {
 
 /// A datagram to queue pair `to` with an octet of text.
 fn datagram(to: u32, text: u8) -> Vec<u8> {
-    let header = Header { to, from: 0x42, qkey: QKEY, immediate: None, solicited: false };
+    let header = DatagramHeader { to, from: 0x42, qkey: QKEY, immediate: None, solicited: false };
     let mut octets = header.to_bytes()[..header.len()].to_vec();
     octets.push(text);
     octets

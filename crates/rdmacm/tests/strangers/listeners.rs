@@ -5,12 +5,12 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use weft_host::{Personality, Transport};
+use weft_host::{CmTransport, DeviceKind};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
-use weft_rnic::shuttle::Config;
+use weft_rnic::shuttle::ShuttleConfig;
 use weft_rnic::wire::shuttle::ConnectionId;
-use weft_rnic::wire::shuttle::greeting::{Greeting, Purpose, Terms};
-use weft_rnic::wire::shuttle::hello::{Hello, HelloKind, Limits, Modules, reason};
+use weft_rnic::wire::shuttle::greeting::{CmTerms, Greeting, Purpose};
+use weft_rnic::wire::shuttle::hello::{Hello, HelloKind, HelloLimits, Modules, reason};
 
 use super::common::{REQUEST, Server, expect, params, raw_peer, wait_closed};
 use super::outside::{CLAIMED, CLAIMED_V6, HERE, HERE_V6, KEY_TEXT, Outside, THERE, apart};
@@ -21,16 +21,16 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// A Request in clear that asks a listener for a connection.
 fn request() -> Vec<u8> {
-    let Config { placement, recovery, protection, .. } = Config::default();
+    let ShuttleConfig { placement, recovery, protection, .. } = ShuttleConfig::default();
     let greeting = Greeting {
         purpose: Purpose::Manager,
-        terms: Terms::default(),
+        terms: CmTerms::default(),
         room_octets: 1 << 20,
         from: 0x1234,
         to: 0,
         private_data: b"stranger",
     };
-    let limits = Limits {
+    let limits = HelloLimits {
         datagram_octets: 1200,
         streams: 1,
         ord: 1,
@@ -50,7 +50,7 @@ fn request() -> Vec<u8> {
 }
 
 /// A listener at all addresses, and its port.
-fn server(transport: Transport) -> (Server, u16) {
+fn server(transport: CmTransport) -> (Server, u16) {
     let channel = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(channel.clone(), PortSpace::Tcp, transport);
     id.bind("[::]:0".parse().unwrap()).unwrap();
@@ -75,7 +75,7 @@ fn ask(socket: &UdpSocket, to: SocketAddr, datagram: &[u8]) -> (HelloKind, u16) 
 }
 
 /// A connection of this host is the next that is announced.
-fn prove_alive(server: &Server, port: u16, transport: Transport) {
+fn prove_alive(server: &Server, port: u16, transport: CmTransport) {
     let client = EventChannel::new(crate::side::host()).unwrap();
     let id = CmId::new(client.clone(), PortSpace::Tcp, transport);
     id.resolve_addr(None, at(HERE, port), ANSWER).unwrap();
@@ -83,9 +83,9 @@ fn prove_alive(server: &Server, port: u16, transport: Transport) {
     id.resolve_route().unwrap();
     expect(&client, EventKind::RouteResolved);
     let side = match id.personality() {
-        Personality::Iwarp => super::common::ready_side(),
-        Personality::Roce => {
-            let side = super::side::Side::on(Personality::Roce);
+        DeviceKind::Iwarp => super::common::ready_side(),
+        DeviceKind::Roce => {
+            let side = super::side::Side::on(DeviceKind::Roce);
             let mut attr = side.qp.query();
             (attr.state, attr.port) = (weft_verbs::QpState::Init, 1);
             use weft_verbs::QpAttrMask as Mask;
@@ -113,12 +113,12 @@ fn is_hung_up_on(outside: &Outside, to: SocketAddr) {
 fn without_a_key_other_hosts_are_not_announced() {
     let test = "listeners::without_a_key_other_hosts_are_not_announced";
     let Some(outside) = apart(test, &[]) else { return };
-    let (server, port) = server(Transport::Auto);
+    let (server, port) = server(CmTransport::Auto);
     let stranger = outside.socket(THERE);
     let refused = (HelloKind::Reject, reason::CLEAR_TEXT);
     assert_eq!(ask(&stranger, at(HERE, port), &request()), refused);
     is_hung_up_on(&outside, at(HERE, port));
-    for transport in [Transport::Auto, Transport::Iwarp] {
+    for transport in [CmTransport::Auto, CmTransport::Iwarp] {
         prove_alive(&server, port, transport);
     }
     assert!(server.channel.is_empty());
@@ -128,7 +128,7 @@ fn without_a_key_other_hosts_are_not_announced() {
 fn with_a_key_who_has_none_is_not_announced() {
     let test = "listeners::with_a_key_who_has_none_is_not_announced";
     let Some(outside) = apart(test, &[("WEFT_KEY", KEY_TEXT)]) else { return };
-    let (server, port) = server(Transport::Auto);
+    let (server, port) = server(CmTransport::Auto);
     let stranger = outside.socket(THERE);
     // Before anything else it is asked whether it receives at its address.
     let (kind, _) = ask(&stranger, at(HERE, port), &request());
@@ -137,7 +137,7 @@ fn with_a_key_who_has_none_is_not_announced() {
     let answer = ask_with_cookie(&stranger, to);
     assert_eq!(answer, (HelloKind::Reject, reason::NOTHING_IN_COMMON));
     is_hung_up_on(&outside, to);
-    prove_alive(&server, port, Transport::Auto);
+    prove_alive(&server, port, CmTransport::Auto);
     assert!(server.channel.is_empty());
 }
 
@@ -159,7 +159,7 @@ fn who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too() {
     let test = "listeners::who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too";
     let Some(outside) = apart(test, &[("WEFT_KEY", KEY_TEXT)]) else { return };
     let channel = EventChannel::new(crate::side::host()).unwrap();
-    let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Shuttle);
+    let id = CmId::new(channel.clone(), PortSpace::Tcp, CmTransport::Shuttle);
     id.set_prompt();
     id.bind("[::]:0".parse().unwrap()).unwrap();
     id.listen(0).unwrap();
@@ -168,7 +168,7 @@ fn who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too() {
     let stranger = outside.socket(THERE);
     let (kind, _) = ask(&stranger, at(HERE, addr.port()), &request());
     assert_eq!(kind, HelloKind::Retry);
-    prove_alive(&server, addr.port(), Transport::Shuttle);
+    prove_alive(&server, addr.port(), CmTransport::Shuttle);
     assert!(server.channel.is_empty());
 }
 
@@ -176,14 +176,14 @@ fn who_knows_peers_by_another_sign_asks_for_a_cookie_under_a_key_too() {
 fn where_clear_text_is_meant_a_request_needs_an_address_that_receives() {
     let test = "listeners::where_clear_text_is_meant_a_request_needs_an_address_that_receives";
     let Some(outside) = apart(test, &[("WEFT_INSECURE", "1")]) else { return };
-    let (server, port) = server(Transport::Shuttle);
+    let (server, port) = server(CmTransport::Shuttle);
     let stranger = outside.socket(THERE);
     for _ in 0..100 {
         stranger.send_to(&request(), at(HERE, port)).unwrap();
     }
     let (kind, _) = ask(&stranger, at(HERE, port), &request());
     assert_eq!(kind, HelloKind::Retry);
-    prove_alive(&server, port, Transport::Shuttle);
+    prove_alive(&server, port, CmTransport::Shuttle);
     assert!(server.channel.is_empty());
 }
 
@@ -192,7 +192,7 @@ fn where_clear_text_is_meant_a_request_needs_an_address_that_receives() {
 fn who_claims_to_be_this_host_is_not_announced() {
     let test = "listeners::who_claims_to_be_this_host_is_not_announced";
     let Some(outside) = apart(test, &[]) else { return };
-    let (server, port) = server(Transport::Auto);
+    let (server, port) = server(CmTransport::Auto);
     for (claims, to) in [(CLAIMED_V6, HERE_V6), (CLAIMED, HERE)] {
         let stranger = outside.socket(claims);
         stranger.send_to(&request(), at(to, port)).unwrap();
@@ -200,7 +200,7 @@ fn who_claims_to_be_this_host_is_not_announced() {
         let (kind, _) = ask(&outside.socket(THERE), at(HERE, port), &request());
         assert_eq!(kind, HelloKind::Reject);
     }
-    prove_alive(&server, port, Transport::Auto);
+    prove_alive(&server, port, CmTransport::Auto);
     assert!(server.channel.is_empty());
 }
 
@@ -208,7 +208,7 @@ fn who_claims_to_be_this_host_is_not_announced() {
 fn iwarp_serves_other_hosts_where_it_was_named() {
     let test = "listeners::iwarp_serves_other_hosts_where_it_was_named";
     let Some(outside) = apart(test, &[]) else { return };
-    let (server, port) = server(Transport::Iwarp);
+    let (server, port) = server(CmTransport::Iwarp);
     let stream = outside.within(|| raw_peer(at(HERE, port), REQUEST));
     let request = expect(&server.channel, EventKind::ConnectRequest);
     request.id.reject(b"heard").unwrap();
@@ -226,10 +226,10 @@ fn a_client_does_not_turn_to_clear_text_because_nobody_answers_by_udp() {
     let listener = outside.within(|| std::net::TcpListener::bind((THERE, 0))).unwrap();
     let to = listener.local_addr().unwrap();
     let channel = EventChannel::new(crate::side::host()).unwrap();
-    let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Auto);
+    let id = CmId::new(channel.clone(), PortSpace::Tcp, CmTransport::Auto);
     id.resolve_addr(None, to, ANSWER).unwrap();
     expect(&channel, EventKind::AddrResolved);
-    assert_eq!(id.personality(), Personality::Roce);
+    assert_eq!(id.personality(), DeviceKind::Roce);
     id.resolve_route().unwrap();
     expect(&channel, EventKind::RouteResolved);
     listener.set_nonblocking(true).unwrap();

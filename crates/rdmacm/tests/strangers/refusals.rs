@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket};
-use weft_host::{Personality, Transport};
+use weft_host::{CmTransport, DeviceKind};
 use weft_rdmacm::{CmId, EventChannel, EventKind, PortSpace};
 use weft_verbs::{QpAttrMask, QpState, SendOp};
 
@@ -19,7 +19,7 @@ const FORGED_FOR: Duration = Duration::from_millis(3500);
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn side() -> Side {
-    let side = Side::on(Personality::Roce);
+    let side = Side::on(DeviceKind::Roce);
     let mut attr = side.qp.query();
     (attr.state, attr.port) = (QpState::Init, 1);
     let mask = QpAttrMask::STATE | QpAttrMask::PKEY_INDEX | QpAttrMask::PORT;
@@ -37,7 +37,7 @@ struct End {
 impl End {
     fn new() -> Self {
         let channel = EventChannel::new(crate::side::host()).unwrap();
-        let id = CmId::new(channel.clone(), PortSpace::Tcp, Transport::Shuttle);
+        let id = CmId::new(channel.clone(), PortSpace::Tcp, CmTransport::Shuttle);
         Self { channel, id, side: side() }
     }
 

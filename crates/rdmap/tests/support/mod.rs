@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use weft_rdmap::{Config, Fault, Lower, Role, RxPort, Stream, TxPort};
+use weft_rdmap::{LlpKind, RdmapStream, Role, RxPort, StreamConfig, StreamFault, TxPort};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionSpec, WindowKind};
 use weft_verbs::{
@@ -57,8 +57,8 @@ impl Wake for Silent {
 }
 
 /// A plain configuration of this end.
-pub fn config(lower: Lower, role: Role) -> Config {
-    Config { lower, role, rtr: None, ird: 4, ord: 4, confirm: false }
+pub fn config(lower: LlpKind, role: Role) -> StreamConfig {
+    StreamConfig { lower, role, rtr: None, ird: 4, ord: 4, confirm: false }
 }
 
 /// One end: its memory, its queue pair and its stream.
@@ -68,7 +68,7 @@ pub struct End {
     pub qp: Arc<Qp>,
     pub cq: Arc<Cq>,
     pub events: Arc<AsyncQueue>,
-    pub stream: Stream,
+    pub stream: RdmapStream,
     pub frontier: u64,
     /// Segments that went out and are not acknowledged, and whether that waits for the test.
     pub unacked: Vec<SegmentId>,
@@ -79,11 +79,11 @@ pub struct End {
 }
 
 impl End {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: StreamConfig) -> Self {
         Self::of_kind(config, QpType::Rc)
     }
 
-    pub fn of_kind(config: Config, kind: QpType) -> Self {
+    pub fn of_kind(config: StreamConfig, kind: QpType) -> Self {
         let (pd, other) = (Arc::new(Pd::new(1)), Arc::new(Pd::new(2)));
         let regions = Arc::new(RegionTable::new());
         let memory: Vec<_> = REGIONS.iter().map(|_| vec![0_u64; REGION_BYTES / 8]).collect();
@@ -127,7 +127,7 @@ impl End {
             qp: Arc::new(qp),
             cq,
             events,
-            stream: Stream::new(config),
+            stream: RdmapStream::new(config),
             frontier: 0,
             unacked: Vec::new(),
             holds_acks: false,
@@ -228,7 +228,7 @@ impl End {
     }
 
     /// A segment arrives in order.
-    pub fn receive(&mut self, ulpdu: &[u8]) -> Result<Placed, Fault> {
+    pub fn receive(&mut self, ulpdu: &[u8]) -> Result<Placed, StreamFault> {
         let placed = self.receive_at(self.frontier, ulpdu)?;
         if placed != Placed::Held {
             self.deliver(self.frontier + 1);
@@ -244,7 +244,7 @@ impl End {
     }
 
     /// Segment `seq` arrives; what is wrong with it fails the stream.
-    pub fn receive_at(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Fault> {
+    pub fn receive_at(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, StreamFault> {
         let mut port = RxPort::new(&mut self.stream, &self.qp, self.holds_unmatched);
         let placed = port.place(seq, ulpdu);
         if let Err(fault) = &placed {
@@ -309,11 +309,11 @@ pub fn exchange(ends: &mut [End; 2]) {
 }
 
 /// Two ends over `lower` that know each other.
-pub fn pair(lower: Lower) -> [End; 2] {
+pub fn pair(lower: LlpKind) -> [End; 2] {
     pair_of(|role| config(lower, role))
 }
 
-pub fn pair_of(config: impl Fn(Role) -> Config) -> [End; 2] {
+pub fn pair_of(config: impl Fn(Role) -> StreamConfig) -> [End; 2] {
     let mut ends = [Role::Initiator, Role::Responder].map(|role| End::new(config(role)));
     ends[0].stream.nudge();
     exchange(&mut ends);

@@ -7,7 +7,7 @@ use weft_verbs::mr::RegionReader;
 use weft_verbs::qp::SendWqe;
 use weft_verbs::qp::send_queue::SendQueue;
 use weft_verbs::{Destination, Qp, QpState, SendFlags, SendOp, WcStatus};
-use weft_wire::datagram::{HEADER_LEN_MAX, Header};
+use weft_wire::datagram::{DatagramHeader, HEADER_LEN_MAX};
 use weft_wire::llp::{Gather, Piece, RegisteredMemory};
 
 use super::UdQp;
@@ -189,12 +189,18 @@ fn packet_len(wqe: &SendWqe, sealed: bool) -> usize {
     header + wqe.len as usize + if sealed { SEALED_OVERHEAD } else { 0 }
 }
 
-fn header_of(wqe: &SendWqe, to: u32, from: u32, qkey: u32) -> Header {
+fn header_of(wqe: &SendWqe, to: u32, from: u32, qkey: u32) -> DatagramHeader {
     let immediate = match wqe.op {
         SendOp::SendImm { imm } => Some(imm.to_ne_bytes()),
         _ => None,
     };
-    Header { to, from, qkey, immediate, solicited: wqe.flags.contains(SendFlags::SOLICITED) }
+    DatagramHeader {
+        to,
+        from,
+        qkey,
+        immediate,
+        solicited: wqe.flags.contains(SendFlags::SOLICITED),
+    }
 }
 
 /// Appends the headers and the payload of a request; `false` if its memory may not be read.

@@ -8,11 +8,11 @@ pub mod ud;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use weft_rnic::mpa::{Agreed, Role, Rtr};
+use weft_rnic::mpa::{Agreed, MpaRole, Rtr};
 use weft_rnic::wire::crc::Crc32c;
 use weft_rnic::wire::llp::{Piece, RegisteredMemory};
 use weft_rnic::wire::terminate::{Terminate, TerminatePhase};
-use weft_rnic::{Batch, Device, MpaLink, MpaQp, Sending, WhenClosed, Written};
+use weft_rnic::{Batch, MpaLink, MpaQp, RdmaDevice, Sending, WhenClosed, Written};
 use weft_verbs::limits::IWARP;
 use weft_verbs::mr::{Backing, RegionReader, RegionSpec};
 use weft_verbs::{
@@ -60,7 +60,7 @@ impl Memory {
 
 /// A device with one queue pair.
 pub struct Host {
-    pub device: Device,
+    pub device: RdmaDevice,
     pub pd: Arc<Pd>,
     pub cq: Arc<Cq>,
     pub events: Arc<AsyncQueue>,
@@ -96,7 +96,7 @@ impl Host {
 
     /// A host with a queue pair of another kind, or one that shares its receives.
     pub fn of_kind(seed: u32, kind: QpType, shares: bool) -> Self {
-        let device = Device::new(&IWARP, entropy(seed));
+        let device = RdmaDevice::new(&IWARP, entropy(seed));
         let pd = device.alloc_pd();
         let events = AsyncQueue::new(Box::new(Silent));
         let cq = Arc::new(Cq::new(4096, None, Arc::clone(&events), 1));
@@ -170,13 +170,13 @@ impl Host {
 }
 
 impl Side {
-    pub fn new(role: Role, agreed: &Agreed, emss: u32) -> Self {
+    pub fn new(role: MpaRole, agreed: &Agreed, emss: u32) -> Self {
         Self::with(role, agreed, emss, false)
     }
 
     /// The same, whose requests the peer confirms if `confirm` says so.
-    pub fn with(role: Role, agreed: &Agreed, emss: u32, confirm: bool) -> Self {
-        let host = Host::new(if role == Role::Initiator { 7 } else { 11 });
+    pub fn with(role: MpaRole, agreed: &Agreed, emss: u32, confirm: bool) -> Self {
+        let host = Host::new(if role == MpaRole::Initiator { 7 } else { 11 });
         let (now_ns, stall_ns) = (1_000_000_000, 60_000_000_000);
         let when_closed = WhenClosed::Fail;
         let link = MpaLink { role, agreed, emss, stall_ns, confirm, when_closed };
@@ -266,5 +266,5 @@ pub fn settle(a: &mut Side, b: &mut Side) {
 
 pub fn pair(emss: u32) -> (Side, Side) {
     let agreed = agreed();
-    (Side::new(Role::Initiator, &agreed, emss), Side::new(Role::Responder, &agreed, emss))
+    (Side::new(MpaRole::Initiator, &agreed, emss), Side::new(MpaRole::Responder, &agreed, emss))
 }

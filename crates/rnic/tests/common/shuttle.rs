@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use weft_rnic::shuttle::{Config, Identity, Request, Route};
+use weft_rnic::shuttle::{Identity, PeerRequest, Route, ShuttleConfig};
 use weft_rnic::wire::shuttle::ConnectionId;
 use weft_rnic::{Binding, Sending, ShuttleQp, WhenClosed, Written};
 use weft_verbs::{Qp, QpState};
@@ -77,12 +77,12 @@ fn route(host: usize) -> Route {
 fn binding(host: usize) -> Binding {
     let seed = host as u64 + 1;
     Binding {
-        config: Config {
+        config: ShuttleConfig {
             ord: 4,
             ird: 4,
             idle_ns: 10_000_000 * MS,
             handshake_ns: 60_000 * MS,
-            ..Config::default()
+            ..ShuttleConfig::default()
         },
         identity: Identity {
             cid: ConnectionId(0x1100 << host),
@@ -106,7 +106,7 @@ fn pair([near, far]: [Host; 2], now_ns: u64) -> [Side; 2] {
     let mut datagrams = Vec::new();
     output(&mut ask, &near, now_ns, |datagram| datagrams.push(datagram.to_vec()));
     let grant = binding(1);
-    let mut request = Request::parse(&datagrams[0], &grant.config, [3; 32]).unwrap();
+    let mut request = PeerRequest::parse(&datagrams[0], &grant.config, [3; 32]).unwrap();
     let grant = ShuttleQp::accept(ready(&far.qp), grant, &mut request, b"", now_ns).unwrap();
     [Side { host: near, shuttle: ask }, Side { host: far, shuttle: grant }]
 }

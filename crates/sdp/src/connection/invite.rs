@@ -1,17 +1,17 @@
 //! Memory of a reader that the peer writes, in pipelined mode (SD-44 to SD-46).
 
 use weft_verbs::Misuse;
-use weft_wire::sdp::{Advert, Message, MessageId, Mode};
+use weft_wire::sdp::{Advert, MessageId, Mode, SdpMessage};
 
-use super::Connection;
-use crate::error::{Fault, Violation};
-use crate::verbs::{Memory, Verbs, Work};
+use super::SdpConnection;
+use crate::error::{SdpFault, Violation};
+use crate::verbs::{AppMemory, SdpWork, Verbs};
 
 /// Invitations to write: ours, and the peer's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Invitations {
     /// Memory that the peer may write.
-    ours: Option<Memory>,
+    ours: Option<AppMemory>,
     /// The peer has not confirmed yet that it will not.
     cancelling: bool,
     /// Memory of the peer that may be written.
@@ -23,7 +23,7 @@ pub(super) struct Invitations {
     pub received: u32,
 }
 
-impl Connection {
+impl SdpConnection {
     /// Lets the peer write at most `len` bytes to the address `addr` of this process.
     /// [`Event::Received`](crate::Event::Received) tells how many it has; until then the memory is
     /// not to be touched. None have come if the peer sends payload, or ends its half.
@@ -31,7 +31,7 @@ impl Connection {
     /// # Errors
     /// [`Fault::Verbs`] if the peer's half is not in pipelined mode, there is something to read, or
     /// the memory cannot be registered; then the connection goes on.
-    pub fn invite(&mut self, verbs: &mut impl Verbs, addr: u64, len: u32) -> Result<(), Fault> {
+    pub fn invite(&mut self, verbs: &mut impl Verbs, addr: u64, len: u32) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
         let idle = self.inbox.len() == 0 && self.offer.is_none() && !self.ends.heard;
         let asks = &self.invitations;
@@ -40,11 +40,11 @@ impl Connection {
             return Err(Misuse::Busy.into());
         }
         let key = verbs.register(addr, len, true)?;
-        self.invitations.ours = Some(Memory { addr, len, key });
+        self.invitations.ours = Some(AppMemory { addr, len, key });
         let advert = Advert { size: len, rkey: key, addr };
         let non_discards = self.invitations.received;
         self.try_to(verbs, |this, verbs| {
-            this.queue(Message::SinkAvail { advert, non_discards })?;
+            this.queue(SdpMessage::SinkAvail { advert, non_discards })?;
             this.flush(verbs)
         })
     }
@@ -53,14 +53,14 @@ impl Connection {
     ///
     /// # Errors
     /// Why the connection failed.
-    pub fn cancel_invitation(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    pub fn cancel_invitation(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
         if self.invitations.ours.is_none() || self.invitations.cancelling {
             return Ok(());
         }
         self.invitations.cancelling = true;
         self.try_to(verbs, |this, verbs| {
-            this.queue(Message::Plain(MessageId::SinkAvailCancel))?;
+            this.queue(SdpMessage::Plain(MessageId::SinkAvailCancel))?;
             this.flush(verbs)
         })
     }
@@ -71,15 +71,15 @@ impl Connection {
     }
 
     /// Writes the memory that is to be sent from where the peer invited it, if it did.
-    pub(super) fn write_invited(&mut self, verbs: &mut impl Verbs) -> Result<bool, Fault> {
+    pub(super) fn write_invited(&mut self, verbs: &mut impl Verbs) -> Result<bool, SdpFault> {
         if !self.outbox.is_empty() || !self.is_source_queued() {
             return Ok(false);
         }
         let Some(to) = self.invitations.theirs.take() else { return Ok(false) };
         let Some(from) = self.begin_write(to.size) else { return Ok(false) };
-        verbs.post_write(Work::Write, from, Advert { size: from.len, ..to })?;
+        verbs.post_write(SdpWork::Write, from, Advert { size: from.len, ..to })?;
         // It is posted behind the Write, and so arrives behind it.
-        self.queue(Message::RdmaWrCompl(from.len))?;
+        self.queue(SdpMessage::RdmaWrCompl(from.len))?;
         Ok(true)
     }
 
@@ -89,7 +89,7 @@ impl Connection {
         verbs: &mut impl Verbs,
         advert: Advert,
         non_discards: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SdpFault> {
         if self.invitations.theirs.is_some() || advert.size == 0 {
             return Err(Violation::Unexpected("more invitations than are taken").into());
         }
@@ -112,13 +112,13 @@ impl Connection {
     }
 
     /// The peer takes its invitation back.
-    pub(super) fn handle_invitation_cancel(&mut self) -> Result<(), Fault> {
+    pub(super) fn handle_invitation_cancel(&mut self) -> Result<(), SdpFault> {
         self.invitations.theirs = None;
-        self.queue(Message::Plain(MessageId::SinkCancelAck))
+        self.queue(SdpMessage::Plain(MessageId::SinkCancelAck))
     }
 
     /// The peer will not write any more, and has not.
-    pub(super) fn handle_invitation_end(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    pub(super) fn handle_invitation_end(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         if !std::mem::take(&mut self.invitations.cancelling) {
             return Err(Violation::Unexpected("it confirms what was not taken back").into());
         }
@@ -131,7 +131,7 @@ impl Connection {
         &mut self,
         verbs: &mut impl Verbs,
         octets: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SdpFault> {
         let ours = self.invitations.ours.filter(|memory| (1..=memory.len).contains(&octets));
         let Some(memory) = ours else {
             return Err(Violation::Unexpected("it has written more than it was invited to").into());

@@ -1,7 +1,7 @@
 //! Connection: commands and events of its owner.
 //!
-//! Sending is in `tx`, what arrives in `rx`. A connection fails once, in [`Connection::fail`]; what
-//! was received before that can still be read.
+//! Sending is in `tx`, what arrives in `rx`. A connection fails once, in [`SdpConnection::fail`];
+//! what was received before that can still be read.
 
 mod invite;
 mod rx;
@@ -12,16 +12,16 @@ mod tx;
 
 use std::collections::VecDeque;
 
-use weft_wire::sdp::{Message, MessageId};
+use weft_wire::sdp::{MessageId, SdpMessage};
 
-use crate::config::{Config, Style};
+use crate::config::{SdpConfig, SdpStyle};
 use crate::credits::Credits;
-use crate::error::{Fault, Violation};
-use crate::event::{Event, Pending};
+use crate::error::{SdpFault, Violation};
+use crate::event::{Pending, SdpEvent};
 use crate::inbox::Inbox;
 use crate::layout::{Layout, Stretch};
-use crate::outbox::Outbox;
-use crate::verbs::{Completion, Verbs, Work};
+use crate::outbox::SdpOutbox;
+use crate::verbs::{SdpCompletion, SdpWork, Verbs};
 
 /// Messages without payload that may wait for credits, slots or both. A sound peer asks for fewer.
 const CONTROLS_WAITING: usize = 16;
@@ -43,19 +43,19 @@ struct Ends {
 
 /// An open connection.
 #[derive(Debug)]
-pub struct Connection {
-    config: Config,
-    style: Style,
+pub struct SdpConnection {
+    config: SdpConfig,
+    style: SdpStyle,
     layout: Layout,
     credits: Credits,
-    outbox: Outbox,
+    outbox: SdpOutbox,
     inbox: Inbox,
-    terms: terms::Terms,
+    terms: terms::SdpTerms,
     invitations: invite::Invitations,
-    source: Option<source::Source>,
-    offer: Option<sink::Offer>,
+    source: Option<source::SendSource>,
+    offer: Option<sink::PeerAdvert>,
     /// Messages without payload that wait.
-    controls: VecDeque<Message>,
+    controls: VecDeque<SdpMessage>,
     ends: Ends,
     /// Enhanced style: the layer below takes more.
     below_takes: bool,
@@ -64,23 +64,28 @@ pub struct Connection {
     /// The peer knows of the urgent byte that waits.
     urgent_told: bool,
     pending: Pending,
-    fault: Option<Fault>,
+    fault: Option<SdpFault>,
     /// The headers of the message that is posted.
     head: Vec<u8>,
 }
 
-impl Connection {
+impl SdpConnection {
     /// Receives are posted; the peer has posted `peer_bufs` of `peer_octets`.
-    pub(crate) fn new(config: &Config, style: Style, peer_octets: u32, peer_bufs: u16) -> Self {
+    pub(crate) fn new(
+        config: &SdpConfig,
+        style: SdpStyle,
+        peer_octets: u32,
+        peer_bufs: u16,
+    ) -> Self {
         let layout = Layout::new(config);
         Self {
             config: *config,
             style,
             layout,
-            credits: Credits::new(style == Style::Basic, config.buffers, peer_bufs),
-            outbox: Outbox::new(layout, peer_octets, style == Style::Enhanced),
+            credits: Credits::new(style == SdpStyle::Basic, config.buffers, peer_bufs),
+            outbox: SdpOutbox::new(layout, peer_octets, style == SdpStyle::Enhanced),
             inbox: Inbox::default(),
-            terms: terms::Terms::new(style, config.buffer_octets),
+            terms: terms::SdpTerms::new(style, config.buffer_octets),
             invitations: invite::Invitations::default(),
             source: None,
             offer: None,
@@ -96,12 +101,12 @@ impl Connection {
     }
 
     /// The style that both sides agreed on.
-    pub fn style(&self) -> Style {
+    pub fn style(&self) -> SdpStyle {
         self.style
     }
 
     /// Cause of its failure, if it failed.
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<SdpFault> {
         self.fault
     }
 
@@ -143,7 +148,7 @@ impl Connection {
     }
 
     /// The next event since the last call.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<SdpEvent> {
         self.pending.take()
     }
 
@@ -155,11 +160,11 @@ impl Connection {
     /// Sends a message that says nothing: the peer learns that this side goes on.
     ///
     /// # Errors
-    /// As [`Connection::send`].
-    pub fn greet(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    /// As [`SdpConnection::send`].
+    pub fn greet(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         self.check_open()?;
         self.try_to(verbs, |this, verbs| {
-            this.queue(Message::Plain(MessageId::Data))?;
+            this.queue(SdpMessage::Plain(MessageId::Data))?;
             this.flush(verbs)
         })
     }
@@ -168,8 +173,8 @@ impl Connection {
     /// than all, [`Event::Writable`] follows.
     ///
     /// # Errors
-    /// [`Fault::Shut`] after [`Connection::shutdown`]; else why the connection failed.
-    pub fn send(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Fault> {
+    /// [`Fault::Shut`] after [`SdpConnection::shutdown`]; else why the connection failed.
+    pub fn send(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, SdpFault> {
         self.check_open()?;
         self.try_to(verbs, |this, verbs| {
             let taken = this.queue_payload(verbs, data)?;
@@ -180,17 +185,17 @@ impl Connection {
 
     /// Where the next bytes to be sent may be put by whoever has the private memory, one stretch
     /// behind the other, in enhanced style: they lie where the layer below sends them from, and
-    /// [`Connection::commit`] sends them. In basic style private buffers are SDP's alone.
+    /// [`SdpConnection::commit`] sends them. In basic style private buffers are SDP's alone.
     pub fn vacant(&self) -> impl Iterator<Item = Stretch> {
-        let open = self.style == Style::Enhanced && self.writable() > 0;
+        let open = self.style == SdpStyle::Enhanced && self.writable() > 0;
         open.then(|| self.outbox.vacant()).into_iter().flatten()
     }
 
-    /// Sends the first `octets` of [`Connection::vacant`], which are no more than it has.
+    /// Sends the first `octets` of [`SdpConnection::vacant`], which are no more than it has.
     ///
     /// # Errors
-    /// As [`Connection::send`].
-    pub fn commit(&mut self, verbs: &mut impl Verbs, octets: u32) -> Result<(), Fault> {
+    /// As [`SdpConnection::send`].
+    pub fn commit(&mut self, verbs: &mut impl Verbs, octets: u32) -> Result<(), SdpFault> {
         self.check_open()?;
         self.try_to(verbs, |this, verbs| {
             this.outbox.extend(octets);
@@ -201,8 +206,8 @@ impl Connection {
     /// Sends a byte that is urgent; tells whether there was room for it.
     ///
     /// # Errors
-    /// As [`Connection::send`].
-    pub fn send_urgent(&mut self, verbs: &mut impl Verbs, octet: u8) -> Result<bool, Fault> {
+    /// As [`SdpConnection::send`].
+    pub fn send_urgent(&mut self, verbs: &mut impl Verbs, octet: u8) -> Result<bool, SdpFault> {
         self.check_open()?;
         self.try_to(verbs, |this, verbs| {
             let taken = this.queue_payload(verbs, &[octet])? == 1;
@@ -216,12 +221,12 @@ impl Connection {
     }
 
     /// Reads into `into`; tells how many bytes. None are there for now, or for ever if
-    /// [`Connection::is_at_end`]. A read does not pass an urgent byte (SD-31). One that finds
+    /// [`SdpConnection::is_at_end`]. A read does not pass an urgent byte (SD-31). One that finds
     /// nothing but an advertisement has the peer send it (SD-41).
     ///
     /// # Errors
     /// Why the connection failed, once all that came before has been read.
-    pub fn receive(&mut self, verbs: &mut impl Verbs, into: &mut [u8]) -> Result<usize, Fault> {
+    pub fn receive(&mut self, verbs: &mut impl Verbs, into: &mut [u8]) -> Result<usize, SdpFault> {
         let copied = self.peek(verbs, into)?;
         // This reader has no memory to fetch into.
         if copied == 0 && !into.is_empty() && self.fault.is_none() {
@@ -232,9 +237,9 @@ impl Connection {
     }
 
     /// Where the bytes that were received lie, in enhanced style, for whoever has the private
-    /// memory to read them there, until [`Connection::consume`]. They end where a read does.
+    /// memory to read them there, until [`SdpConnection::consume`]. They end where a read does.
     pub fn arrived(&self) -> impl Iterator<Item = Stretch> {
-        let open = self.style == Style::Enhanced;
+        let open = self.style == SdpStyle::Enhanced;
         open.then(|| self.inbox.arrived()).into_iter().flatten()
     }
 
@@ -242,7 +247,7 @@ impl Connection {
     ///
     /// # Errors
     /// Why the connection failed meanwhile.
-    pub fn consume(&mut self, verbs: &mut impl Verbs, octets: usize) -> Result<(), Fault> {
+    pub fn consume(&mut self, verbs: &mut impl Verbs, octets: usize) -> Result<(), SdpFault> {
         let mut free = Vec::new();
         self.inbox.consume(octets, |slot| free.push(slot));
         if self.fault.is_some() {
@@ -254,11 +259,11 @@ impl Connection {
         })
     }
 
-    /// Does as [`Connection::receive`] without taking anything.
+    /// Does as [`SdpConnection::receive`] without taking anything.
     ///
     /// # Errors
     /// As there.
-    pub fn peek(&self, verbs: &impl Verbs, into: &mut [u8]) -> Result<usize, Fault> {
+    pub fn peek(&self, verbs: &impl Verbs, into: &mut [u8]) -> Result<usize, SdpFault> {
         match (self.inbox.copy(verbs, into)?, self.fault) {
             (0, Some(fault)) if !into.is_empty() => Err(fault),
             (copied, _) => Ok(copied),
@@ -279,7 +284,7 @@ impl Connection {
     ///
     /// # Errors
     /// Why the connection failed.
-    pub fn shutdown(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    pub fn shutdown(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
         self.ends.shut = true;
         self.try_to(verbs, |this, verbs| this.flush(verbs))
@@ -300,13 +305,13 @@ impl Connection {
     pub fn abort(&mut self, verbs: &mut impl Verbs) {
         if self.fault.is_none() {
             self.say_abort(verbs);
-            self.fail(verbs, Fault::Aborted);
+            self.fail(verbs, SdpFault::Aborted);
         }
     }
 
     /// Handles a completion.
-    pub fn handle_completion(&mut self, verbs: &mut impl Verbs, completion: Completion) {
-        if let Work::Send(slot) = completion.work {
+    pub fn handle_completion(&mut self, verbs: &mut impl Verbs, completion: SdpCompletion) {
+        if let SdpWork::Send(slot) = completion.work {
             self.outbox.complete(slot);
         }
         if self.fault.is_some() {
@@ -318,10 +323,10 @@ impl Connection {
         // What failed is kept, and told as an event.
         let _ = self.try_to(verbs, |this, verbs| {
             match completion.work {
-                Work::Recv(slot) => this.handle_message(verbs, slot, completion.octets)?,
-                Work::Send(_) => {}
-                Work::Read => this.handle_fetched(verbs)?,
-                Work::Write => this.finish_source(verbs),
+                SdpWork::Recv(slot) => this.handle_message(verbs, slot, completion.octets)?,
+                SdpWork::Send(_) => {}
+                SdpWork::Read => this.handle_fetched(verbs)?,
+                SdpWork::Write => this.finish_source(verbs),
             }
             this.flush(verbs)
         });
@@ -333,17 +338,17 @@ impl Connection {
         if self.ends.told && self.ends.heard {
             self.ends.parted = true;
         } else {
-            self.fail(verbs, Fault::Reset);
+            self.fail(verbs, SdpFault::Reset);
         }
     }
 
-    fn check_open(&self) -> Result<(), Fault> {
+    fn check_open(&self) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
-        if self.ends.shut { Err(Fault::Shut) } else { Ok(()) }
+        if self.ends.shut { Err(SdpFault::Shut) } else { Ok(()) }
     }
 
     /// Queues the bytes at the start of `data` that there is room for.
-    fn queue_payload(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, Fault> {
+    fn queue_payload(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, SdpFault> {
         // What follows the memory that is sent from must wait until all of it is known to be sent.
         let free = self.source.is_none();
         self.ask_for_room(data.len())?;
@@ -353,7 +358,7 @@ impl Connection {
     }
 
     /// Queues a message without payload.
-    fn queue(&mut self, message: Message) -> Result<(), Fault> {
+    fn queue(&mut self, message: SdpMessage) -> Result<(), SdpFault> {
         if self.controls.len() >= CONTROLS_WAITING {
             return Err(Violation::Unexpected("more to answer than it makes room for").into());
         }
@@ -365,12 +370,12 @@ impl Connection {
     fn try_to<V: Verbs, T>(
         &mut self,
         verbs: &mut V,
-        act: impl FnOnce(&mut Self, &mut V) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+        act: impl FnOnce(&mut Self, &mut V) -> Result<T, SdpFault>,
+    ) -> Result<T, SdpFault> {
         act(self, verbs).inspect_err(|fault| self.fail(verbs, *fault))
     }
 
-    fn fail(&mut self, verbs: &mut impl Verbs, fault: Fault) {
+    fn fail(&mut self, verbs: &mut impl Verbs, fault: SdpFault) {
         if self.fault.is_none() {
             self.fault = Some(fault);
             self.pending.failed = Some(fault);

@@ -2,26 +2,26 @@
 //! (SD-41).
 
 use weft_verbs::Misuse;
-use weft_wire::sdp::{Advert, Message, MessageId, Mode};
+use weft_wire::sdp::{Advert, MessageId, Mode, SdpMessage};
 
-use super::Connection;
-use crate::error::{Fault, Violation};
-use crate::verbs::{Memory, Verbs, Work};
+use super::SdpConnection;
+use crate::error::{SdpFault, Violation};
+use crate::verbs::{AppMemory, SdpWork, Verbs};
 
 /// Advertisement of the peer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer {
+pub(super) struct PeerAdvert {
     /// The rest to read.
     rest: Advert,
     /// Where the read that is under way puts it.
-    reading: Option<Memory>,
+    reading: Option<AppMemory>,
     /// The peer cancelled it.
     cancelled: bool,
 }
 
-impl Connection {
+impl SdpConnection {
     /// Bytes behind those that are [`readable`](Connection::readable) which
-    /// [`Connection::receive_into`] can fetch.
+    /// [`SdpConnection::receive_into`] can fetch.
     pub fn advertised(&self) -> u32 {
         self.offer.filter(|offer| offer.reading.is_none()).map_or(0, |offer| offer.rest.size)
     }
@@ -38,17 +38,17 @@ impl Connection {
         verbs: &mut impl Verbs,
         addr: u64,
         len: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
         let len = len.min(self.advertised());
         let Some(offer) = self.offer.as_mut().filter(|_| len > 0 && self.inbox.len() == 0) else {
             return Err(Misuse::Busy.into());
         };
         let key = verbs.register(addr, len, true)?;
-        let memory = Memory { addr, len, key };
+        let memory = AppMemory { addr, len, key };
         offer.reading = Some(memory);
         let from = Advert { size: len, ..offer.rest };
-        self.try_to(verbs, |_, verbs| Ok(verbs.post_read(Work::Read, memory, from)?))
+        self.try_to(verbs, |_, verbs| Ok(verbs.post_read(SdpWork::Read, memory, from)?))
     }
 
     /// The peer advertises memory, of which `along` bytes came with the message.
@@ -57,7 +57,7 @@ impl Connection {
         verbs: &mut impl Verbs,
         advert: &Advert,
         along: u32,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SdpFault> {
         let sound = [
             (self.terms.receive != Mode::Buffered, "an advertisement in buffered mode"),
             (self.offer.is_none(), "more advertisements than are taken"),
@@ -75,12 +75,12 @@ impl Connection {
         let (size, addr) = (advert.size - along, advert.addr + u64::from(along));
         let rest = Advert { size, addr, ..*advert };
         self.invitations.received = self.invitations.received.wrapping_add(1);
-        self.offer = Some(Offer { rest, reading: None, cancelled: false });
+        self.offer = Some(PeerAdvert { rest, reading: None, cancelled: false });
         self.handle_crossing(verbs)
     }
 
     /// A read is complete.
-    pub(super) fn handle_fetched(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    pub(super) fn handle_fetched(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         let Some(offer) = &mut self.offer else { return Ok(()) };
         let Some(memory) = offer.reading.take() else { return Ok(()) };
         offer.rest.size -= memory.len;
@@ -88,7 +88,7 @@ impl Connection {
         let (left, cancelled) = (offer.rest.size, offer.cancelled);
         verbs.deregister(memory.key);
         self.pending.received = Some(memory.len);
-        self.queue(Message::RdmaRdCompl(memory.len))?;
+        self.queue(SdpMessage::RdmaRdCompl(memory.len))?;
         match (left, cancelled) {
             (0, _) => self.offer = None,
             (_, true) => self.decline()?,
@@ -98,7 +98,7 @@ impl Connection {
     }
 
     /// The peer wants its memory back. If it has all been read, it knows or will.
-    pub(super) fn handle_cancel(&mut self) -> Result<(), Fault> {
+    pub(super) fn handle_cancel(&mut self) -> Result<(), SdpFault> {
         match &mut self.offer {
             Some(offer) if offer.reading.is_some() => offer.cancelled = true,
             Some(_) => self.decline()?,
@@ -108,9 +108,9 @@ impl Connection {
     }
 
     /// Asks for what is left by Sends: its reader has no memory for it. Not while it is read.
-    pub(super) fn decline(&mut self) -> Result<(), Fault> {
+    pub(super) fn decline(&mut self) -> Result<(), SdpFault> {
         if self.offer.take_if(|offer| offer.reading.is_none()).is_some() {
-            self.queue(Message::Plain(MessageId::SendSm))?;
+            self.queue(SdpMessage::Plain(MessageId::SendSm))?;
         }
         Ok(())
     }

@@ -2,11 +2,11 @@
 //! fetched (SD-40).
 
 use weft_verbs::Misuse;
-use weft_wire::sdp::{Advert, Flags, Message, MessageId, Mode};
+use weft_wire::sdp::{Advert, Flags, MessageId, Mode, SdpMessage};
 
-use super::Connection;
-use crate::error::{Fault, Violation};
-use crate::verbs::{Memory, Verbs};
+use super::SdpConnection;
+use crate::error::{SdpFault, Violation};
+use crate::verbs::{AppMemory, Verbs};
 
 /// Bytes that go along with an advertisement in combined mode; at least one must (SD-40).
 const ALONG: u32 = 1;
@@ -28,23 +28,23 @@ enum SourceStage {
 
 /// Memory that is being sent from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Source {
-    memory: Memory,
+pub(super) struct SendSource {
+    memory: AppMemory,
     /// Bytes that the peer has.
     taken: u32,
     stage: SourceStage,
     asked_ns: u64,
 }
 
-impl Source {
+impl SendSource {
     /// Whether the peer may be reading it.
     fn is_read(&self) -> bool {
         matches!(self.stage, SourceStage::Offered { .. } | SourceStage::Cancelled { .. })
     }
 }
 
-impl Connection {
-    /// Whether `octets` are better sent by [`Connection::send_from`], which is possible now.
+impl SdpConnection {
+    /// Whether `octets` are better sent by [`SdpConnection::send_from`], which is possible now.
     pub fn prefers_source(&self, octets: u64) -> bool {
         octets >= u64::from(self.config.zero_copy_octets.max(ALONG + 1))
             && self.terms.send != Mode::Buffered
@@ -54,11 +54,11 @@ impl Connection {
 
     /// Lets the peer read `len` bytes from the address `addr` of this process, and sends them
     /// otherwise as far as it does not. [`Event::Sent`](crate::Event::Sent) tells how many it has;
-    /// until then the memory must stay as it is, and [`Connection::send`] takes nothing. The owner
-    /// sends the rest, if there is one.
+    /// until then the memory must stay as it is, and [`SdpConnection::send`] takes nothing. The
+    /// owner sends the rest, if there is one.
     ///
     /// # Errors
-    /// [`Fault::Verbs`] if [`Connection::prefers_source`] says no, or the memory cannot be
+    /// [`Fault::Verbs`] if [`SdpConnection::prefers_source`] says no, or the memory cannot be
     /// registered; then the connection goes on.
     pub fn send_from(
         &mut self,
@@ -66,15 +66,15 @@ impl Connection {
         addr: u64,
         len: u32,
         now_ns: u64,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SdpFault> {
         self.check_open()?;
         if !self.prefers_source(u64::from(len)) {
             return Err(Misuse::Busy.into());
         }
         let key = verbs.register(addr, len, false)?;
-        let memory = Memory { addr, len, key };
+        let memory = AppMemory { addr, len, key };
         self.source =
-            Some(Source { memory, taken: 0, stage: SourceStage::Queued, asked_ns: now_ns });
+            Some(SendSource { memory, taken: 0, stage: SourceStage::Queued, asked_ns: now_ns });
         self.try_to(verbs, Self::flush)
     }
 
@@ -82,7 +82,7 @@ impl Connection {
     ///
     /// # Errors
     /// Why the connection failed.
-    pub fn cancel_source(&mut self, verbs: &mut impl Verbs, now_ns: u64) -> Result<(), Fault> {
+    pub fn cancel_source(&mut self, verbs: &mut impl Verbs, now_ns: u64) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
         self.try_to(verbs, |this, verbs| {
             this.withdraw(verbs, now_ns)?;
@@ -90,7 +90,7 @@ impl Connection {
         })
     }
 
-    /// When [`Connection::handle_timeout`] is due.
+    /// When [`SdpConnection::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<u64> {
         match self.source.as_ref().filter(|_| self.fault.is_none())?.stage {
             SourceStage::Queued | SourceStage::Writing => None,
@@ -100,12 +100,12 @@ impl Connection {
         }
     }
 
-    /// Does what is due at `now_ns`, on the clock of [`Connection::send_from`].
+    /// Does what is due at `now_ns`, on the clock of [`SdpConnection::send_from`].
     pub fn handle_timeout(&mut self, verbs: &mut impl Verbs, now_ns: u64) {
         let Some(_) = self.poll_timeout().filter(|due| *due <= now_ns) else { return };
         // What failed is kept, and told as an event.
         let _ = self.try_to(verbs, |this, verbs| match this.source.map(|source| source.stage) {
-            Some(SourceStage::Cancelled { .. }) => Err(Fault::Reset),
+            Some(SourceStage::Cancelled { .. }) => Err(SdpFault::Reset),
             _ => {
                 this.withdraw(verbs, now_ns)?;
                 this.flush(verbs)
@@ -119,16 +119,16 @@ impl Connection {
     }
 
     /// Has at most `octets` of the memory written; gives it.
-    pub(super) fn begin_write(&mut self, octets: u32) -> Option<Memory> {
+    pub(super) fn begin_write(&mut self, octets: u32) -> Option<AppMemory> {
         let source = self.source.as_mut()?;
         let len = source.memory.len.min(octets);
         (source.stage, source.taken) = (SourceStage::Writing, len);
-        Some(Memory { len, ..source.memory })
+        Some(AppMemory { len, ..source.memory })
     }
 
     /// Whether the memory is advertised.
     pub(super) fn is_source_offered(&self) -> bool {
-        self.source.as_ref().is_some_and(Source::is_read)
+        self.source.as_ref().is_some_and(SendSource::is_read)
     }
 
     /// The peer has discarded the advertisement. Its turn comes again, unless it was to be taken
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     /// Advertises the memory, if it is its turn; tells whether it was.
-    pub(super) fn advertise(&mut self, verbs: &mut impl Verbs) -> Result<bool, Fault> {
+    pub(super) fn advertise(&mut self, verbs: &mut impl Verbs) -> Result<bool, SdpFault> {
         let turn =
             self.outbox.is_empty() && self.outbox.has_control() && self.credits.permit_data();
         let Some(source) = self.source.as_mut().filter(|s| turn && s.stage == SourceStage::Queued)
@@ -157,18 +157,22 @@ impl Connection {
         };
         self.invitations.sent = self.invitations.sent.wrapping_add(1);
         source.stage = SourceStage::Offered { until_ns: source.asked_ns + OFFER_NS };
-        let along = Memory { len: ALONG, ..source.memory };
+        let along = AppMemory { len: ALONG, ..source.memory };
         let along = (self.terms.send == Mode::Combined).then_some(along);
         source.taken = along.map_or(0, |along| along.len);
-        let Memory { addr, len, key } = source.memory;
-        let message = Message::SrcAvail(Advert { size: len, rkey: key, addr });
+        let AppMemory { addr, len, key } = source.memory;
+        let message = SdpMessage::SrcAvail(Advert { size: len, rkey: key, addr });
         let Some(slot) = self.outbox.take_control() else { return Ok(false) };
         self.post_message(verbs, slot, message, 0, along, Flags::default())?;
         Ok(true)
     }
 
     /// The peer has read `octets` more.
-    pub(super) fn handle_read(&mut self, verbs: &mut impl Verbs, octets: u32) -> Result<(), Fault> {
+    pub(super) fn handle_read(
+        &mut self,
+        verbs: &mut impl Verbs,
+        octets: u32,
+    ) -> Result<(), SdpFault> {
         let Some(source) = self.source.as_mut().filter(|s| s.is_read()) else {
             return Err(Violation::Unexpected("it has read what was not advertised").into());
         };
@@ -184,7 +188,7 @@ impl Connection {
     }
 
     /// The peer wants the rest by Sends.
-    pub(super) fn handle_decline(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    pub(super) fn handle_decline(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         if !self.is_source_offered() {
             return Err(Violation::Unexpected("it declines what was not advertised").into());
         }
@@ -193,18 +197,18 @@ impl Connection {
     }
 
     /// The peer advertises, too: both would wait for each other's reads (SD-42).
-    pub(super) fn handle_crossing(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    pub(super) fn handle_crossing(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         let asked_ns = self.source.as_ref().map_or(0, |source| source.asked_ns);
         if self.is_source_open() { self.withdraw(verbs, asked_ns) } else { Ok(()) }
     }
 
-    fn withdraw(&mut self, verbs: &mut impl Verbs, now_ns: u64) -> Result<(), Fault> {
+    fn withdraw(&mut self, verbs: &mut impl Verbs, now_ns: u64) -> Result<(), SdpFault> {
         let Some(source) = &mut self.source else { return Ok(()) };
         match source.stage {
             SourceStage::Queued => self.finish_source(verbs),
             SourceStage::Offered { .. } => {
                 source.stage = SourceStage::Cancelled { until_ns: now_ns + CANCEL_NS };
-                self.queue(Message::Plain(MessageId::SrcAvailCancel))?;
+                self.queue(SdpMessage::Plain(MessageId::SrcAvailCancel))?;
             }
             SourceStage::Cancelled { .. } | SourceStage::Writing => {}
         }

@@ -1,15 +1,15 @@
 //! Transmission: which message is posted when.
 
-use weft_wire::sdp::{self, Flags, Message, MessageId};
+use weft_wire::sdp::{self, Flags, MessageId, SdpMessage};
 
-use super::Connection;
-use crate::config::Style;
-use crate::error::Fault;
-use crate::verbs::{Memory, Verbs, Work};
+use super::SdpConnection;
+use crate::config::SdpStyle;
+use crate::error::SdpFault;
+use crate::verbs::{AppMemory, SdpWork, Verbs};
 
-impl Connection {
+impl SdpConnection {
     /// Posts whatever may be posted now. To be called after everything that can change that.
-    pub(super) fn flush(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    pub(super) fn flush(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         while self.step(verbs)? {}
         self.note_room();
         Ok(())
@@ -17,7 +17,7 @@ impl Connection {
 
     /// Posts one message; tells whether there was one. What answers the peer goes before payload
     /// of ours, and what only counts receives goes last, because all others tell that too.
-    fn step(&mut self, verbs: &mut impl Verbs) -> Result<bool, Fault> {
+    fn step(&mut self, verbs: &mut impl Verbs) -> Result<bool, SdpFault> {
         let control = self.outbox.has_control() && self.credits.permit_control();
         if control && let Some(message) = self.controls.pop_front() {
             self.post_control(verbs, message)?;
@@ -27,11 +27,11 @@ impl Connection {
             // That is its message.
         } else if control && self.owes_end() {
             self.ends.told = true;
-            self.post_control(verbs, Message::Plain(MessageId::DisConn))?;
+            self.post_control(verbs, SdpMessage::Plain(MessageId::DisConn))?;
         } else if control && self.outbox.has_urgent() && !self.urgent_told
             || self.outbox.has_control() && self.credits.owes_update()
         {
-            self.post_control(verbs, Message::Plain(MessageId::Data))?;
+            self.post_control(verbs, SdpMessage::Plain(MessageId::Data))?;
         } else {
             return Ok(false);
         }
@@ -39,7 +39,7 @@ impl Connection {
     }
 
     fn permit_data(&mut self) -> bool {
-        if self.style == Style::Enhanced {
+        if self.style == SdpStyle::Enhanced {
             let flying = self.outbox.flying();
             let limit =
                 if self.below_takes { self.config.high_octets } else { self.config.low_octets };
@@ -54,7 +54,7 @@ impl Connection {
         self.ends.shut && !self.ends.told && self.outbox.is_empty() && self.source.is_none()
     }
 
-    fn post_data(&mut self, verbs: &mut impl Verbs) -> Result<(), Fault> {
+    fn post_data(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         let urgent = self.pending_flag();
         let Some(draft) = self.outbox.pop() else { return Ok(()) };
         self.decline_invitation();
@@ -64,14 +64,18 @@ impl Connection {
         self.post_message(
             verbs,
             draft.slot,
-            Message::Plain(MessageId::Data),
+            SdpMessage::Plain(MessageId::Data),
             draft.len,
             None,
             flags,
         )
     }
 
-    fn post_control(&mut self, verbs: &mut impl Verbs, message: Message) -> Result<(), Fault> {
+    fn post_control(
+        &mut self,
+        verbs: &mut impl Verbs,
+        message: SdpMessage,
+    ) -> Result<(), SdpFault> {
         let flags = self.pending_flag();
         let Some(slot) = self.outbox.take_control() else { return Ok(()) };
         self.post_message(verbs, slot, message, 0, None, flags)
@@ -92,11 +96,11 @@ impl Connection {
         &mut self,
         verbs: &mut impl Verbs,
         slot: u16,
-        message: Message,
+        message: SdpMessage,
         payload: u32,
-        tail: Option<Memory>,
+        tail: Option<AppMemory>,
         flags: Flags,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), SdpFault> {
         let base = self.credits.stamp(flags);
         self.head.clear();
         let tail_len = tail.map_or(0, |tail| tail.len);
@@ -104,7 +108,7 @@ impl Connection {
         let at = self.layout.send(slot);
         verbs.fill(at, &self.head)?;
         let len = self.head.len() as u32 + payload;
-        verbs.post_send(Work::Send(slot), at, len, tail, flags != Flags::default())?;
+        verbs.post_send(SdpWork::Send(slot), at, len, tail, flags != Flags::default())?;
         Ok(())
     }
 
@@ -113,7 +117,7 @@ impl Connection {
         let may = self.ends.heard && self.outbox.has_control() && self.credits.permit_control();
         if may {
             // The queue pair ends either way.
-            let _ = self.post_control(verbs, Message::Plain(MessageId::AbortConn));
+            let _ = self.post_control(verbs, SdpMessage::Plain(MessageId::AbortConn));
         }
     }
 }

@@ -5,36 +5,37 @@
 pub mod rnic;
 
 use rnic::{Memory, Side, agreed};
-use weft_rnic::mpa::Role;
+use weft_rnic::mpa::MpaRole;
 use weft_sdp::{
-    Completion, Config, Connection, Event, Names, Opening, QueuePair, Request, Stretch, Verbs,
+    HelloRequest, Names, Opening, SdpCompletion, SdpConfig, SdpConnection, SdpEvent, SdpQueuePair,
+    Stretch, Verbs,
 };
 use weft_verbs::Access;
 
 /// Small buffers, so that everything that can run out does.
-pub fn small() -> Config {
-    Config {
+pub fn small() -> SdpConfig {
+    SdpConfig {
         buffers: 8,
         buffer_octets: 256,
         buffer_octets_max: 256,
         high_octets: 600,
         low_octets: 200,
-        ..Config::default()
+        ..SdpConfig::default()
     }
 }
 
 /// The same where the layer below holds senders back.
-pub fn holding() -> Config {
-    Config { holds: true, ..small() }
+pub fn holding() -> SdpConfig {
+    SdpConfig { holds: true, ..small() }
 }
 
 /// One end: a connection on a queue pair, and what came of it.
 pub struct End {
     pub side: Side,
     _private: Memory,
-    pub verbs: QueuePair,
-    pub connection: Connection,
-    pub events: Vec<Event>,
+    pub verbs: SdpQueuePair,
+    pub connection: SdpConnection,
+    pub events: Vec<SdpEvent>,
     /// Messages that it has received.
     pub messages: usize,
 }
@@ -45,7 +46,7 @@ impl End {
         // What waited for a receive may have one now.
         self.side.input(&[]);
         for wc in self.side.completions() {
-            let completion = Completion::of(&wc).unwrap();
+            let completion = SdpCompletion::of(&wc).unwrap();
             self.messages += usize::from(wc.opcode >= 128 && completion.ok);
             self.connection.handle_completion(&mut self.verbs, completion);
         }
@@ -95,31 +96,31 @@ impl End {
         self.connection.shutdown(&mut self.verbs).unwrap();
     }
 
-    pub fn took_event(&mut self, event: Event) -> bool {
+    pub fn took_event(&mut self, event: SdpEvent) -> bool {
         let before = self.events.len();
         self.events.retain(|e| *e != event);
         self.events.len() < before
     }
 }
 
-fn half(role: Role, config: &Config, emss: u32) -> (Side, Memory, QueuePair) {
+fn half(role: MpaRole, config: &SdpConfig, emss: u32) -> (Side, Memory, SdpQueuePair) {
     let mut side = Side::new(role, &agreed(), emss);
     side.mpa.wait_for_recv_forever();
     let octets = config.private_octets();
     let private = side.memory(octets, Access::LOCAL_WRITE);
-    let entropy = rnic::entropy(if role == Role::Initiator { 31 } else { 37 });
+    let entropy = rnic::entropy(if role == MpaRole::Initiator { 31 } else { 37 });
     let sge = private.sge(0, octets as u32);
-    let verbs = QueuePair::new(side.qp.clone(), side.pd.clone(), sge, entropy);
+    let verbs = SdpQueuePair::new(side.qp.clone(), side.pd.clone(), sge, entropy);
     (side, private, verbs)
 }
 
 /// Two ends with a connection.
-pub fn pair_over(near: &Config, far: &Config, emss: u32) -> [End; 2] {
+pub fn pair_over(near: &SdpConfig, far: &SdpConfig, emss: u32) -> [End; 2] {
     let names = Names { ip_version: 4, port: 9, from: [1; 16], to: [2; 16] };
-    let (side, private, mut verbs) = half(Role::Initiator, near, emss);
+    let (side, private, mut verbs) = half(MpaRole::Initiator, near, emss);
     let opening = Opening::new(near, names, &mut verbs).unwrap();
-    let (far_side, far_private, mut far_verbs) = half(Role::Responder, far, emss);
-    let request = Request::parse(&opening.hello()).unwrap();
+    let (far_side, far_private, mut far_verbs) = half(MpaRole::Responder, far, emss);
+    let request = HelloRequest::parse(&opening.hello()).unwrap();
     let (accepted, answer) = request.accept(far, &mut far_verbs).unwrap();
     let connection = opening.finish(&answer).unwrap();
     let end = |side, private, verbs, connection| End {
@@ -137,7 +138,7 @@ pub fn pair_over(near: &Config, far: &Config, emss: u32) -> [End; 2] {
     ends
 }
 
-pub fn pair(config: &Config) -> [End; 2] {
+pub fn pair(config: &SdpConfig) -> [End; 2] {
     pair_over(config, config, 1460)
 }
 
@@ -243,14 +244,16 @@ impl Stream {
 
     /// What `from` and `to` have been told of the memory in use.
     pub fn account(&mut self, from: &mut End, to: &mut End) {
-        let sent = from.events.iter().position(|event| matches!(event, Event::Sent(_)));
-        if let Some(Event::Sent(octets)) = sent.map(|at| from.events.remove(at)) {
+        let sent = from.events.iter().position(|event| matches!(event, SdpEvent::Sent(_)));
+        if let Some(SdpEvent::Sent(octets)) = sent.map(|at| from.events.remove(at)) {
             let (_, len) = self.source.take().expect("memory that is sent from");
             assert!(octets as usize <= len);
             self.sent += octets as usize;
         }
-        let received = to.events.iter().position(|event| matches!(event, Event::Received(_)));
-        let Some(Event::Received(octets)) = received.map(|at| to.events.remove(at)) else { return };
+        let received = to.events.iter().position(|event| matches!(event, SdpEvent::Received(_)));
+        let Some(SdpEvent::Received(octets)) = received.map(|at| to.events.remove(at)) else {
+            return;
+        };
         let memory = self.sink.take().expect("memory that is read into");
         for octet in &memory.octets()[..octets as usize] {
             assert_eq!(*octet, self.octet(self.read), "octet {} of the stream", self.read);

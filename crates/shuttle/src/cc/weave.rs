@@ -21,7 +21,7 @@ use super::rate::{SECOND_NS, octets_in};
 use answer::{Cut, Gap};
 use loss::LossFilter;
 use model::{Model, Round};
-use probe::Probe;
+use probe::RateProbe;
 use start::Train;
 
 /// Packets of the first flight: one call with segmentation offload.
@@ -50,7 +50,7 @@ enum WeavePhase {
     /// still reflects the phase before.
     Cruise { probe_at_ns: u64, rounds: u32 },
     /// Probing for more: a bounded excess in flight.
-    Up(Probe),
+    Up(RateProbe),
     /// Draining the queue of a probe; rounds so far.
     Down { rounds: u32 },
     /// Half a bandwidth-delay product in flight, to measure the smallest round trip again; its end,

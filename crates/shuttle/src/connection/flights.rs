@@ -5,7 +5,7 @@ use weft_wire::shuttle::frame::Frame;
 use weft_wire::shuttle::{CtrlHeader, DataHeader, StreamId};
 
 use super::tx::Transmit;
-use super::{Connection, Ports, Stats};
+use super::{ConnectionStats, Ports, ShuttleConnection};
 use crate::cc::octets_in;
 use crate::config::MAX_PATHS;
 use crate::flight::{Cargo, Flight};
@@ -16,7 +16,7 @@ use crate::scheduler::{PathOutlook, arrival_ns};
 use crate::stream::StreamState;
 use crate::stream::send::SendStream;
 
-impl Connection {
+impl ShuttleConnection {
     /// Builds a flight of one stream on path `at`; `false` if none may leave.
     pub(super) fn put_flight<P: Ports>(
         &mut self,
@@ -252,7 +252,7 @@ fn choose(
 }
 
 /// Number and id of a segment to send, and whether it is a retransmission.
-type Next = (u64, SegmentId, bool);
+type NextSegment = (u64, SegmentId, bool);
 
 /// Builder of a flight.
 struct FlightBuilder<'a, S> {
@@ -263,7 +263,7 @@ struct FlightBuilder<'a, S> {
     header: CtrlHeader,
     source: S,
     segment: &'a mut Gather,
-    stats: &'a mut Stats,
+    stats: &'a mut ConnectionStats,
     sendable: Sendable,
 }
 
@@ -277,7 +277,7 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         packets: u64,
         memory: &impl RegisteredMemory,
         out: &mut Transmit,
-    ) -> (Option<Flight>, Option<Next>) {
+    ) -> (Option<Flight>, Option<NextSegment>) {
         let overhead = self.guard.data_overhead();
         let mulpdu = self.path.datagram_octets - overhead;
         let first_pn = self.path.recovery.next_pn();
@@ -333,7 +333,7 @@ impl<S: UlpduSource> FlightBuilder<'_, S> {
         (flight, next)
     }
 
-    fn next(&mut self, stream: &mut StreamState, mulpdu: u16) -> Option<Next> {
+    fn next(&mut self, stream: &mut StreamState, mulpdu: u16) -> Option<NextSegment> {
         let send = &mut stream.send;
         if let Some(dsn) = send.next_resend().filter(|_| self.sendable.holes) {
             return Some((dsn, send.name(dsn), true));

@@ -3,14 +3,16 @@
 //! validation (Retry).
 
 use weft_wire::shuttle::hello::{
-    Hello, HelloKind, Limits, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
+    Hello, HelloKind, HelloLimits, MAX_PRIVATE_DATA, Modules, REQUEST_MIN, reason,
 };
 use weft_wire::shuttle::{ConnectionId, ShuttleError, VERSION};
 
-use super::{Connection, Event, Order, Reply, Session, State};
-use crate::config::{CIPHERS, Config, Identity, MIN_DATAGRAM, choose, placement_of, repair_of};
+use super::{ConnectionState, Order, PendingReply, Session, ShuttleConnection, ShuttleEvent};
+use crate::config::{
+    CIPHERS, Identity, MIN_DATAGRAM, ShuttleConfig, choose, placement_of, repair_of,
+};
 use crate::csprng::Csprng;
-use crate::error::{End, Misuse, Refusal};
+use crate::error::{ConnectionEnd, Refusal, ShuttleMisuse};
 use crate::noise::Agreement;
 use crate::path::Route;
 use crate::protect::Guard;
@@ -20,16 +22,16 @@ const RETRIES_MAX: u32 = 4;
 
 /// Request of a peer to connect, to be accepted or rejected.
 #[derive(Debug)]
-pub struct Request {
+pub struct PeerRequest {
     from: ConnectionId,
     nonce: u64,
     modules: Modules,
-    limits: Limits,
+    limits: HelloLimits,
     private_data: Vec<u8>,
     agreement: Option<Box<Agreement>>,
 }
 
-impl Request {
+impl PeerRequest {
     /// Parses a Request with the credentials of `config`. `entropy` is 256 random bits for the
     /// ephemeral key, in case the Request asks for a cipher.
     ///
@@ -38,7 +40,7 @@ impl Request {
     /// agreement.
     pub fn parse(
         datagram: &[u8],
-        config: &Config,
+        config: &ShuttleConfig,
         entropy: [u8; 32],
     ) -> Result<Self, ShuttleError> {
         let outer = Hello::parse(datagram)?;
@@ -67,14 +69,14 @@ impl Request {
         Self::from_hello(&inner, Some(Box::new(agreement)))
     }
 
-    /// Parses a Request as [`Request::parse`] does, and checks whether it can be granted under
+    /// Parses a Request as [`PeerRequest::parse`] does, and checks whether it can be granted under
     /// `config`.
     ///
     /// # Errors
     /// The reason for a refusal; `None` if the datagram is no Request.
     pub fn judge(
         datagram: &[u8],
-        config: &Config,
+        config: &ShuttleConfig,
         entropy: [u8; 32],
     ) -> Result<Self, Option<Refusal>> {
         match Self::parse(datagram, config, entropy) {
@@ -155,12 +157,16 @@ impl Request {
     ///
     /// # Errors
     /// If the private data is too long.
-    pub fn reject(mut self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, Misuse> {
+    pub fn reject(mut self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, ShuttleMisuse> {
         self.refusal(reason, private_data)
     }
 
-    /// As [`Request::reject`]; under a cipher it can be called once.
-    pub(crate) fn refusal(&mut self, reason: u16, private_data: &[u8]) -> Result<Vec<u8>, Misuse> {
+    /// As [`PeerRequest::reject`]; under a cipher it can be called once.
+    pub(crate) fn refusal(
+        &mut self,
+        reason: u16,
+        private_data: &[u8],
+    ) -> Result<Vec<u8>, ShuttleMisuse> {
         check_private_data(private_data)?;
         let hello = Hello {
             to: self.from,
@@ -203,18 +209,18 @@ impl Refusal {
     }
 }
 
-impl Connection {
+impl ShuttleConnection {
     /// Initiates a connection to the peer at `route`.
     ///
     /// # Errors
     /// If the configuration is invalid or the private data too long.
     pub fn connect(
         now_ns: u64,
-        config: Config,
+        config: ShuttleConfig,
         identity: Identity,
         route: Route,
         private_data: &[u8],
-    ) -> Result<Self, Misuse> {
+    ) -> Result<Self, ShuttleMisuse> {
         config.check()?;
         check_private_data(private_data)?;
         let hello = Hello {
@@ -227,8 +233,8 @@ impl Connection {
         };
         let hello = Hello { cookie: &config.cookie, ..hello };
         let (request, agreement) =
-            request_of(&config, identity.entropy, &hello).ok_or(Misuse::Credentials)?;
-        let state = State::Requesting {
+            request_of(&config, identity.entropy, &hello).ok_or(ShuttleMisuse::Credentials)?;
+        let state = ConnectionState::Requesting {
             asked: hello.encode_inner(),
             request,
             agreement,
@@ -250,15 +256,16 @@ impl Connection {
     /// request may then be rejected.
     pub fn accept(
         now_ns: u64,
-        config: Config,
+        config: ShuttleConfig,
         identity: Identity,
         route: Route,
-        request: &mut Request,
+        request: &mut PeerRequest,
         private_data: &[u8],
-    ) -> Result<Self, Misuse> {
+    ) -> Result<Self, ShuttleMisuse> {
         config.check()?;
         check_private_data(private_data)?;
-        let modules = choose(config.modules(), request.modules).ok_or(Misuse::NothingInCommon)?;
+        let modules =
+            choose(config.modules(), request.modules).ok_or(ShuttleMisuse::NothingInCommon)?;
         let hello = Hello {
             to: request.from,
             from: identity.cid,
@@ -271,7 +278,7 @@ impl Connection {
         };
         let octets = request.seal(&hello);
         let until_ns = now_ns.saturating_add(config.handshake_ns);
-        let reply = Reply {
+        let reply = PendingReply {
             octets,
             nonce: request.nonce,
             until_ns,
@@ -280,7 +287,7 @@ impl Connection {
             sent_ns: None,
             again: false,
         };
-        let state = State::Open { reply: Some(reply) };
+        let state = ConnectionState::Open { reply: Some(reply) };
         let mut connection = Self::new(config, identity, false, route, now_ns, state);
         let secret = [request.nonce, identity.nonce];
         let agreement = request.agreement.as_deref_mut();
@@ -295,17 +302,19 @@ impl Connection {
             return;
         };
         match (&mut self.state, hello.kind) {
-            (State::Open { reply: Some(reply) }, HelloKind::Request)
+            (ConnectionState::Open { reply: Some(reply) }, HelloKind::Request)
                 if hello.nonce == reply.nonce && datagram.len() >= REQUEST_MIN =>
             {
                 // The first copy may be the one that was accepted.
                 reply.again |= reply.sent_ns.is_some();
                 reply.owed = true;
             }
-            (State::Requesting { .. }, HelloKind::Retry) if hello.echo == self.identity.nonce => {
+            (ConnectionState::Requesting { .. }, HelloKind::Retry)
+                if hello.echo == self.identity.nonce =>
+            {
                 self.handle_retry(now_ns, hello.cookie);
             }
-            (State::Requesting { .. }, HelloKind::Reply | HelloKind::Reject)
+            (ConnectionState::Requesting { .. }, HelloKind::Reply | HelloKind::Reject)
                 if hello.echo == self.identity.nonce =>
             {
                 self.handle_outer_answer(now_ns, &hello);
@@ -317,8 +326,9 @@ impl Connection {
     /// Handles a Retry: repeats the Request with the cookie, which validates this end's address
     /// (S-17).
     fn handle_retry(&mut self, now_ns: u64, cookie: &[u8]) {
-        let State::Requesting { asked, request, agreement, next_ns, tries, retries, .. } =
-            &mut self.state
+        let ConnectionState::Requesting {
+            asked, request, agreement, next_ns, tries, retries, ..
+        } = &mut self.state
         else {
             return;
         };
@@ -340,7 +350,7 @@ impl Connection {
     /// forged, except that a peer that could not decrypt the Request can refuse in clear only
     /// (S-19).
     fn handle_outer_answer(&mut self, now_ns: u64, hello: &Hello<'_>) {
-        let State::Requesting { agreement, .. } = &mut self.state else { return };
+        let ConnectionState::Requesting { agreement, .. } = &mut self.state else { return };
         let Some(mut agreement) = agreement.take() else {
             self.handle_answer(now_ns, hello, None);
             return;
@@ -353,7 +363,7 @@ impl Connection {
         let inner = inner.as_deref().and_then(|octets| Hello::parse(octets).ok());
         if let Some(inner) = inner.filter(|inner| is_same(hello, inner)) {
             self.handle_answer(now_ns, &inner, Some(&mut agreement));
-        } else if let State::Requesting { agreement: empty, .. } = &mut self.state {
+        } else if let ConnectionState::Requesting { agreement: empty, .. } = &mut self.state {
             *empty = Some(agreement);
             self.stats.foreign_datagrams += 1;
         }
@@ -363,7 +373,7 @@ impl Connection {
     /// only if no authentic answer follows in time.
     fn handle_doubtful(&mut self, now_ns: u64, keys: Box<Agreement>, reason: u16) {
         let believed_ns = now_ns.saturating_add(self.config.initial_rtt_ns.saturating_mul(3));
-        if let State::Requesting { agreement, doubt, .. } = &mut self.state {
+        if let ConnectionState::Requesting { agreement, doubt, .. } = &mut self.state {
             *agreement = Some(keys);
             doubt.get_or_insert((believed_ns, end_of(reason)));
         }
@@ -371,7 +381,8 @@ impl Connection {
 
     fn handle_answer(&mut self, now_ns: u64, hello: &Hello<'_>, agreement: Option<&mut Agreement>) {
         if hello.kind == HelloKind::Reject {
-            self.events.push_back(Event::Rejected { private_data: hello.private_data.to_vec() });
+            self.events
+                .push_back(ShuttleEvent::Rejected { private_data: hello.private_data.to_vec() });
             self.end(now_ns, end_of(hello.reason));
             return;
         }
@@ -382,11 +393,12 @@ impl Connection {
         let keyed = agreement.is_some() || m.protection & CIPHERS == 0;
         let single = one(m.protection) && one(m.placement) && one(m.recovery) && keyed;
         let (Some(limits), Some(modules), true) = (limits, choose(offered, m), single) else {
-            self.end(now_ns, End::BadAnswer);
+            self.end(now_ns, ConnectionEnd::BadAnswer);
             return;
         };
         // The round trip is known only if every Request but the last was answered by a Retry.
-        if let State::Requesting { sent_ns: Some(sent_ns), sent, retries, .. } = self.state
+        if let ConnectionState::Requesting { sent_ns: Some(sent_ns), sent, retries, .. } =
+            self.state
             && sent == retries + 1
             && !self.config.may_wait
         {
@@ -395,7 +407,7 @@ impl Connection {
         }
         let secret = [self.identity.nonce, hello.nonce];
         self.agree(hello.from.base(), limits, modules, secret, agreement);
-        self.state = State::Open { reply: None };
+        self.state = ConnectionState::Open { reply: None };
         self.heard_ns = now_ns;
         let path = &mut self.paths[0];
         path.validated = true;
@@ -408,7 +420,7 @@ impl Connection {
     fn agree(
         &mut self,
         peer_cid: ConnectionId,
-        peer_limits: Limits,
+        peer_limits: HelloLimits,
         modules: Modules,
         secret: [u64; 2],
         agreement: Option<&mut Agreement>,
@@ -448,10 +460,10 @@ impl Connection {
     /// Completes the responder's handshake: the peer has the Reply. The first packet measures the
     /// round trip; a later one may have waited.
     pub(super) fn confirm(&mut self, now_ns: u64, pn: u64) {
-        let State::Open { reply } = &mut self.state else { return };
+        let ConnectionState::Open { reply } = &mut self.state else { return };
         let Some(reply) = reply.take() else { return };
         if let Some(reason) = reply.close {
-            self.state = State::Closing { reason, next_ns: now_ns, tries: 0 };
+            self.state = ConnectionState::Closing { reason, next_ns: now_ns, tries: 0 };
             return;
         }
         if let Some(sent_ns) = reply.sent_ns
@@ -469,7 +481,7 @@ impl Connection {
     fn announce(&mut self, private_data: &[u8]) {
         let Some(session) = &self.session else { return };
         let peer = session.peer_limits;
-        self.events.push_back(Event::Established {
+        self.events.push_back(ShuttleEvent::Established {
             private_data: private_data.to_vec(),
             ord: self.config.ord.min(peer.ird),
             ird: self.config.ird.min(peer.ord),
@@ -478,20 +490,20 @@ impl Connection {
 }
 
 /// End of a connection that was refused for `reason`.
-fn end_of(reason: u16) -> End {
+fn end_of(reason: u16) -> ConnectionEnd {
     match reason {
-        reason::STRANGER => End::Stranger,
-        reason::NOTHING_IN_COMMON => End::NothingInCommon,
-        reason::CLEAR_TEXT => End::ClearText,
-        reason::VERSION => End::Version,
-        _ => End::Rejected(reason),
+        reason::STRANGER => ConnectionEnd::Stranger,
+        reason::NOTHING_IN_COMMON => ConnectionEnd::NothingInCommon,
+        reason::CLEAR_TEXT => ConnectionEnd::ClearText,
+        reason::VERSION => ConnectionEnd::Version,
+        _ => ConnectionEnd::Rejected(reason),
     }
 }
 
 /// Encodes the Request `hello`, and starts the key agreement if it offers ciphers. `None` if the
 /// credentials do not fit.
 fn request_of(
-    config: &Config,
+    config: &ShuttleConfig,
     entropy: [u8; 32],
     hello: &Hello<'_>,
 ) -> Option<(Vec<u8>, Option<Box<Agreement>>)> {
@@ -515,12 +527,12 @@ fn is_same(a: &Hello<'_>, b: &Hello<'_>) -> bool {
     of(a) == of(b)
 }
 
-fn check_limits(limits: &Limits) -> Result<(), ShuttleError> {
+fn check_limits(limits: &HelloLimits) -> Result<(), ShuttleError> {
     let valid = limits.streams > 0 && limits.datagram_octets >= MIN_DATAGRAM;
     if valid { Ok(()) } else { Err(ShuttleError::Value("limits")) }
 }
 
-fn check_private_data(private_data: &[u8]) -> Result<(), Misuse> {
+fn check_private_data(private_data: &[u8]) -> Result<(), ShuttleMisuse> {
     let len = private_data.len();
-    if len > MAX_PRIVATE_DATA { Err(Misuse::PrivateDataTooLong(len)) } else { Ok(()) }
+    if len > MAX_PRIVATE_DATA { Err(ShuttleMisuse::PrivateDataTooLong(len)) } else { Ok(()) }
 }

@@ -11,23 +11,23 @@ mod tx;
 
 use std::collections::VecDeque;
 
-pub use handshake::Request;
-pub use status::Stats;
+pub use handshake::PeerRequest;
+pub use status::ConnectionStats;
 pub use time_wait::TimeWait;
 pub use tx::Transmit;
 use weft_wire::llp::{Gather, UlpduSink, UlpduSource};
-use weft_wire::shuttle::hello::{Limits, Modules};
+use weft_wire::shuttle::hello::{HelloLimits, Modules};
 use weft_wire::shuttle::{ConnectionId, PathId, StreamId};
 
-use crate::config::{Config, Identity, MAX_PATHS};
-use crate::error::{End, Misuse};
+use crate::config::{Identity, MAX_PATHS, ShuttleConfig};
+use crate::error::{ConnectionEnd, ShuttleMisuse};
 use crate::noise::Agreement;
 use crate::pacer::Cap;
 use crate::path::{Path, Route};
 use crate::protect::Guard;
 use crate::recovery::AckOutcome;
 use crate::stream::set::StreamSet;
-use crate::stream::table::Table;
+use crate::stream::table::StreamTable;
 use crate::stream::{Credit, Placement, Profile, Repair, StreamState};
 
 /// Access to the sources and sinks of all streams. The connection borrows one at a time, for one
@@ -51,11 +51,11 @@ pub trait Ports {
 
 /// Event for the owner of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum ShuttleEvent {
     /// The connection is established: the initiator has the Reply, or the responder knows that it
     /// has. Work may be sent.
     Established {
-        /// The peer's private data; empty where a [`Request`] has told it.
+        /// The peer's private data; empty where a [`PeerRequest`] has told it.
         private_data: Vec<u8>,
         /// ORD: Reads and Atomics that may be outstanding.
         ord: u16,
@@ -75,13 +75,13 @@ pub enum Event {
         route: Route,
     },
     /// The connection has ended: nothing more is sent or placed.
-    Ended(End),
+    Ended(ConnectionEnd),
 }
 
 /// Result of the handshake.
 struct Session {
     peer_cid: ConnectionId,
-    peer_limits: Limits,
+    peer_limits: HelloLimits,
     modules: Modules,
     order: Order,
     guard: Guard,
@@ -97,7 +97,7 @@ struct Order {
 }
 
 /// State of a connection.
-enum State {
+enum ConnectionState {
     /// Initiator: the Request is repeated until it is answered.
     Requesting {
         /// The Request in clear without padding, and as sent.
@@ -114,17 +114,17 @@ enum State {
         tries: u32,
         retries: u32,
         /// Unauthenticated refusal, and the time at which it takes effect.
-        doubt: Option<(u64, End)>,
+        doubt: Option<(u64, ConnectionEnd)>,
     },
     /// Established. A responder repeats its Reply until the peer has shown that it has it.
-    Open { reply: Option<Reply> },
+    Open { reply: Option<PendingReply> },
     /// Close sent; repeated until it is answered.
     Closing { reason: u64, next_ns: u64, tries: u32 },
     /// Ended. A repeated Close of the peer is answered again; `closed` is the last answer.
     Ended { answer: Option<Route>, forget_ns: u64, closed: Vec<u8> },
 }
 
-struct Reply {
+struct PendingReply {
     octets: Vec<u8>,
     /// Nonce of the Request.
     nonce: u64,
@@ -140,22 +140,23 @@ struct Reply {
 
 /// One end of a connection.
 ///
-/// Order of calls: [`Connection::connect`], or [`Request::parse`] and [`Connection::accept`]; then
-/// [`Connection::handle_datagram`] for what arrives, [`Connection::handle_timeout`] when
-/// [`Connection::poll_timeout`] is due, and after either of them, or after work was posted,
-/// [`Connection::poll_transmit`] until it has nothing more and [`Connection::poll_event`] until
-/// there is none. With more than one stream, [`Connection::wake`] says where work was posted.
-pub struct Connection {
-    config: Config,
+/// Order of calls: [`ShuttleConnection::connect`], or [`PeerRequest::parse`] and
+/// [`ShuttleConnection::accept`]; then [`ShuttleConnection::handle_datagram`] for what arrives,
+/// [`ShuttleConnection::handle_timeout`] when [`ShuttleConnection::poll_timeout`] is due, and after
+/// either of them, or after work was posted, [`ShuttleConnection::poll_transmit`] until it has
+/// nothing more and [`ShuttleConnection::poll_event`] until there is none. With more than one
+/// stream, [`ShuttleConnection::wake`] says where work was posted.
+pub struct ShuttleConnection {
+    config: ShuttleConfig,
     identity: Identity,
     initiator: bool,
-    state: State,
+    state: ConnectionState,
     session: Option<Session>,
     paths: Vec<Path>,
-    streams: Table,
+    streams: StreamTable,
     /// Streams whose frontier or credit the peer has yet to be told.
     untold: StreamSet,
-    events: VecDeque<Event>,
+    events: VecDeque<ShuttleEvent>,
     heard_ns: u64,
     pinged_ns: u64,
     /// Silence until the next keep-alive, in nanoseconds.
@@ -176,17 +177,17 @@ pub struct Connection {
     outcome: AckOutcome,
     frames: Vec<u8>,
     segment: Gather,
-    stats: Stats,
+    stats: ConnectionStats,
 }
 
-impl Connection {
+impl ShuttleConnection {
     fn new(
-        config: Config,
+        config: ShuttleConfig,
         identity: Identity,
         initiator: bool,
         route: Route,
         now_ns: u64,
-        state: State,
+        state: ConnectionState,
     ) -> Self {
         let path = Path::new(PathId(0), route, &config, config.datagram_octets);
         let calm_ns = config.keep_alive_ns;
@@ -197,7 +198,7 @@ impl Connection {
             state,
             session: None,
             paths: vec![path],
-            streams: Table::default(),
+            streams: StreamTable::default(),
             untold: StreamSet::default(),
             events: VecDeque::new(),
             heard_ns: now_ns,
@@ -213,7 +214,7 @@ impl Connection {
             outcome: AckOutcome::default(),
             frames: Vec::new(),
             segment: Gather::new(),
-            stats: Stats::default(),
+            stats: ConnectionStats::default(),
         }
     }
 
@@ -229,12 +230,15 @@ impl Connection {
 
     /// Whether data may be sent: established and not closing.
     pub fn is_open(&self) -> bool {
-        matches!(&self.state, State::Open { reply: None })
+        matches!(&self.state, ConnectionState::Open { reply: None })
     }
 
     /// Whether it has ended, and a late Close of the peer need not be answered any more.
     pub fn is_forgettable(&self, now_ns: u64) -> bool {
-        matches!(self.state, State::Ended { forget_ns, answer: None, .. } if forget_ns <= now_ns)
+        let ConnectionState::Ended { forget_ns, answer: None, .. } = self.state else {
+            return false;
+        };
+        forget_ns <= now_ns
     }
 
     /// Sets the size of the peer's socket buffer in bytes. Bytes in flight stay below it on paths
@@ -252,7 +256,7 @@ impl Connection {
     }
 
     /// The next event, if any.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<ShuttleEvent> {
         self.events.pop_front()
     }
 
@@ -260,7 +264,7 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection is not open, or the peer allows fewer streams.
-    pub fn open_stream(&mut self, stream: StreamId, weight: u32) -> Result<(), Misuse> {
+    pub fn open_stream(&mut self, stream: StreamId, weight: u32) -> Result<(), ShuttleMisuse> {
         self.shape_stream(stream, Profile { weight, ..Profile::default() })
     }
 
@@ -269,11 +273,15 @@ impl Connection {
     /// # Errors
     /// If the connection is not open, the peer allows fewer streams, or the stream has sent and
     /// would change from the paths' controllers to its own or back.
-    pub fn shape_stream(&mut self, stream: StreamId, profile: Profile) -> Result<(), Misuse> {
-        let session = self.session.as_ref().ok_or(Misuse::NotOpen)?;
+    pub fn shape_stream(
+        &mut self,
+        stream: StreamId,
+        profile: Profile,
+    ) -> Result<(), ShuttleMisuse> {
+        let session = self.session.as_ref().ok_or(ShuttleMisuse::NotOpen)?;
         let allowed = session.peer_limits.streams.min(self.config.streams);
         if u16::from(stream.0) >= allowed {
-            return Err(Misuse::Stream(stream.0));
+            return Err(ShuttleMisuse::Stream(stream.0));
         }
         let order = session.order;
         self.stream(stream, order);
@@ -314,8 +322,8 @@ impl Connection {
         now_ns: u64,
         id: StreamId,
         credit: Option<Credit>,
-    ) -> Result<(), Misuse> {
-        let order = self.session.as_ref().ok_or(Misuse::NotOpen)?.order;
+    ) -> Result<(), ShuttleMisuse> {
+        let order = self.session.as_ref().ok_or(ShuttleMisuse::NotOpen)?.order;
         let before = std::mem::replace(&mut self.stream(id, order).credit, credit);
         if credit.is_some() && credit != before {
             self.tell(now_ns, id);
@@ -350,12 +358,12 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection is not open, or has all the paths that it may have.
-    pub fn open_path(&mut self, now_ns: u64, route: Route) -> Result<PathId, Misuse> {
+    pub fn open_path(&mut self, now_ns: u64, route: Route) -> Result<PathId, ShuttleMisuse> {
         if !self.is_open() {
-            return Err(Misuse::NotOpen);
+            return Err(ShuttleMisuse::NotOpen);
         }
         if self.paths.len() == MAX_PATHS {
-            return Err(Misuse::Paths);
+            return Err(ShuttleMisuse::Paths);
         }
         let id = PathId(self.paths.len() as u8);
         let path = self.add_path(id, route);
@@ -367,12 +375,12 @@ impl Connection {
     /// Closes the connection. Unacknowledged segments may or may not have been placed.
     pub fn close(&mut self, now_ns: u64, reason: u64) {
         match self.state {
-            State::Open { reply: Some(ref mut reply) } => reply.close = Some(reason),
-            State::Open { reply: None } => {
-                self.state = State::Closing { reason, next_ns: now_ns, tries: 0 };
+            ConnectionState::Open { reply: Some(ref mut reply) } => reply.close = Some(reason),
+            ConnectionState::Open { reply: None } => {
+                self.state = ConnectionState::Closing { reason, next_ns: now_ns, tries: 0 };
             }
-            State::Requesting { .. } => self.end(now_ns, End::Local),
-            State::Closing { .. } | State::Ended { .. } => {}
+            ConnectionState::Requesting { .. } => self.end(now_ns, ConnectionEnd::Local),
+            ConnectionState::Closing { .. } | ConnectionState::Ended { .. } => {}
         }
     }
 
@@ -384,16 +392,18 @@ impl Connection {
         later(&mut self.heard_ns);
         later(&mut self.pinged_ns);
         match &mut self.state {
-            State::Requesting { began_ns, sent_ns, doubt, .. } => {
+            ConnectionState::Requesting { began_ns, sent_ns, doubt, .. } => {
                 later(began_ns);
                 *sent_ns = None;
                 doubt.iter_mut().for_each(|(at_ns, _)| later(at_ns));
             }
-            State::Open { reply: Some(reply) } => {
+            ConnectionState::Open { reply: Some(reply) } => {
                 later(&mut reply.until_ns);
                 reply.again |= reply.sent_ns.is_some();
             }
-            State::Open { reply: None } | State::Closing { .. } | State::Ended { .. } => {}
+            ConnectionState::Open { reply: None }
+            | ConnectionState::Closing { .. }
+            | ConnectionState::Ended { .. } => {}
         }
         self.paths.iter_mut().for_each(Path::handle_stop);
     }
@@ -406,13 +416,13 @@ impl Connection {
     /// Whether anything of the peer has arrived for this connection.
     pub fn has_heard(&self) -> bool {
         // A cookie came from the peer, in answer to a Probe or an earlier Request.
-        let asks = matches!(self.state, State::Requesting { retries: 0, .. });
+        let asks = matches!(self.state, ConnectionState::Requesting { retries: 0, .. });
         !asks || !self.config.cookie.is_empty()
     }
 
     /// Ends the connection as after an idle timeout: the owner knows that the peer is gone.
     pub fn handle_unreachable(&mut self, now_ns: u64) {
-        self.end(now_ns, End::Silence);
+        self.end(now_ns, ConnectionEnd::Silence);
     }
 
     fn stream(&mut self, id: StreamId, order: Order) -> &mut StreamState {
@@ -441,14 +451,17 @@ impl Connection {
         guard.map_or(0, |guard| guard.token(self.identity.seed, self.tokens))
     }
 
-    fn end(&mut self, now_ns: u64, end: End) {
-        if matches!(self.state, State::Ended { .. }) {
+    fn end(&mut self, now_ns: u64, end: ConnectionEnd) {
+        if matches!(self.state, ConnectionState::Ended { .. }) {
             return;
         }
         let linger_ns = 2 * self.paths[0].recovery.rtt().smoothed_ns.max(crate::cc::SECOND_NS);
-        self.state =
-            State::Ended { answer: None, forget_ns: now_ns + linger_ns, closed: Vec::new() };
-        self.events.push_back(Event::Ended(end));
+        self.state = ConnectionState::Ended {
+            answer: None,
+            forget_ns: now_ns + linger_ns,
+            closed: Vec::new(),
+        };
+        self.events.push_back(ShuttleEvent::Ended(end));
     }
 
     /// Applies the outcome of an acknowledgement or timer to the streams.

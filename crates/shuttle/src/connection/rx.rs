@@ -5,13 +5,13 @@ use weft_wire::llp::UlpduSource;
 use weft_wire::shuttle::frame::{Ack, Frame, Frames};
 use weft_wire::shuttle::{CtrlHeader, DataHeader, Packet, PathId, StreamId, widen};
 
-use super::{Connection, Ports, State};
+use super::{ConnectionState, Ports, ShuttleConnection};
 use crate::config::MAX_PATHS;
-use crate::error::End;
+use crate::error::ConnectionEnd;
 use crate::path::Route;
 use crate::stream::recv::Taken;
 
-impl Connection {
+impl ShuttleConnection {
     /// Handles a datagram that arrived over `route`; `marked` if it carried ECN CE. A datagram that
     /// is not an intact packet of this connection changes nothing. Sealed packets are decrypted in
     /// place.
@@ -50,9 +50,9 @@ impl Connection {
         ports: &mut P,
     ) -> Result<(), (StreamId, P::Fault)> {
         let id = header.ctrl.cid.stream();
-        let open = matches!(self.state, State::Open { .. });
+        let open = matches!(self.state, ConnectionState::Open { .. });
         let known = usize::from(header.ctrl.path.0) < self.paths.len();
-        let is_closing = matches!(self.state, State::Closing { .. });
+        let is_closing = matches!(self.state, ConnectionState::Closing { .. });
         if !(open || is_closing) || !known || u16::from(id.0) >= self.config.streams {
             self.stats.foreign_datagrams += 1;
             return Ok(());
@@ -136,7 +136,7 @@ impl Connection {
             let handled = self.handle_frame(now_ns, route, header.path, &frame, ports);
             taken = taken.and(handled);
         }
-        if elicits && matches!(self.state, State::Open { .. }) {
+        if elicits && matches!(self.state, ConnectionState::Open { .. }) {
             self.owe_ack(now_ns, header.path, header.ack_now);
         }
         self.apply_outcome();
@@ -202,11 +202,11 @@ impl Connection {
         frame: &Frame<'_>,
         ports: &mut P,
     ) -> Result<(), (StreamId, P::Fault)> {
-        let over = !matches!(self.state, State::Open { .. });
-        let is_closing = matches!(self.state, State::Closing { .. });
+        let over = !matches!(self.state, ConnectionState::Open { .. });
+        let is_closing = matches!(self.state, ConnectionState::Closing { .. });
         match *frame {
             Frame::Close { reason } => self.handle_close(now_ns, route, reason),
-            Frame::Closed if is_closing => self.end(now_ns, End::Local),
+            Frame::Closed if is_closing => self.end(now_ns, ConnectionEnd::Local),
             // The Close must find a peer that has moved.
             Frame::Response { token } if is_closing || !over => {
                 self.handle_response(now_ns, path, token);
@@ -322,17 +322,17 @@ impl Connection {
         if path.handle_response(now_ns, token) {
             let route = path.route;
             path.search_mtu(self.config.datagram_octets_goal.min(peer_octets));
-            self.events.push_back(super::Event::PathValidated { path: id, route });
+            self.events.push_back(super::ShuttleEvent::PathValidated { path: id, route });
             // No Close has reached the peer at its new address.
-            if let State::Closing { next_ns, tries, .. } = &mut self.state {
+            if let ConnectionState::Closing { next_ns, tries, .. } = &mut self.state {
                 (*next_ns, *tries) = (now_ns, tries.saturating_sub(1));
             }
         }
     }
 
     fn handle_close(&mut self, now_ns: u64, route: Route, reason: u64) {
-        self.end(now_ns, End::Peer(reason));
-        if let State::Ended { answer, .. } = &mut self.state {
+        self.end(now_ns, ConnectionEnd::Peer(reason));
+        if let ConnectionState::Ended { answer, .. } = &mut self.state {
             *answer = Some(route);
         }
     }
@@ -347,13 +347,13 @@ mod tests {
 
     use super::super::{Order, Session};
     use super::*;
-    use crate::config::{Config, Identity};
+    use crate::config::{Identity, ShuttleConfig};
     use crate::protect::Guard;
     use crate::stream::{Placement, Repair};
 
     /// An open connection under a cipher, whose keys are due to change with each packet.
-    fn open() -> Connection {
-        let (at, config) = (([10, 0, 0, 1], 4000).into(), Config::default());
+    fn open() -> ShuttleConnection {
+        let (at, config) = (([10, 0, 0, 1], 4000).into(), ShuttleConfig::default());
         let identity = Identity { cid: ConnectionId(0), nonce: 1, seed: 2, entropy: [3; 32] };
         let secrets = Zeroizing::new([[4; 32], [5; 32]]);
         let guard = Guard::new(protection::AES128GCM, [6, 7], true, Some(&secrets), 1);
@@ -367,8 +367,8 @@ mod tests {
             idle_ns: config.idle_ns,
         };
         let route = Route { local: at, remote: at };
-        let state = State::Open { reply: None };
-        let mut connection = Connection::new(config, identity, true, route, 0, state);
+        let state = ConnectionState::Open { reply: None };
+        let mut connection = ShuttleConnection::new(config, identity, true, route, 0, state);
         connection.session = Some(session);
         connection
     }

@@ -4,13 +4,13 @@ use weft_wire::capability::Capabilities;
 use weft_wire::shuttle::hello::Modules;
 use weft_wire::shuttle::{PathId, StreamId};
 
-use super::Connection;
+use super::ShuttleConnection;
 use crate::capability::capabilities;
 use crate::recovery::RecoveryStats;
 
 /// Counters of a connection since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct ConnectionStats {
     /// Datagrams sent.
     pub datagrams_out: u64,
     /// Data packets sent, each with one segment.
@@ -33,7 +33,7 @@ pub struct Stats {
     pub foreign_datagrams: u64,
 }
 
-impl Connection {
+impl ShuttleConnection {
     /// Time of the last authentic packet.
     pub fn heard_ns(&self) -> u64 {
         self.heard_ns
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// The counters so far.
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> ConnectionStats {
         self.stats
     }
 

@@ -2,7 +2,7 @@
 
 use weft_wire::shuttle::{ConnectionId, Packet};
 
-use super::{Connection, State};
+use super::{ConnectionState, ShuttleConnection};
 
 /// Answer to repeated Closes of the peer (S-20). The peer has not received this very packet, so it
 /// accepts it however often it is sent.
@@ -39,12 +39,12 @@ impl TimeWait {
     }
 }
 
-impl Connection {
+impl ShuttleConnection {
     /// The remaining obligation to a peer that has closed the connection and was answered: whoever
     /// holds this may drop the connection. `None` while the answer has yet to leave.
     pub fn time_wait(&self) -> Option<TimeWait> {
         match &self.state {
-            State::Ended { answer: None, forget_ns, closed } if !closed.is_empty() => {
+            ConnectionState::Ended { answer: None, forget_ns, closed } if !closed.is_empty() => {
                 let (cid, closed) = (self.identity.cid, closed.as_slice().into());
                 Some(TimeWait { cid, closed, forget_ns: *forget_ns })
             }

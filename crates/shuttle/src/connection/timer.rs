@@ -1,7 +1,7 @@
 //! Timers of a connection (S-20, S-21).
 
-use super::{Connection, Reply, State};
-use crate::error::End;
+use super::{ConnectionState, PendingReply, ShuttleConnection};
+use crate::error::ConnectionEnd;
 use crate::path::Path;
 
 /// Unanswered Closes after which the peer is taken to be gone.
@@ -12,22 +12,23 @@ const KEEP_ALIVE_DIVISOR: u64 = 3;
 /// Longest silence before a keep-alive, 10 s.
 const KEEP_ALIVE_NS_MAX: u64 = 10_000_000_000;
 
-impl Connection {
-    /// Time at which [`Connection::handle_timeout`] and then [`Connection::poll_transmit`] are due.
+impl ShuttleConnection {
+    /// Time at which [`ShuttleConnection::handle_timeout`] and then
+    /// [`ShuttleConnection::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
         match &self.state {
-            State::Requesting { began_ns, next_ns, doubt, .. } => {
+            ConnectionState::Requesting { began_ns, next_ns, doubt, .. } => {
                 let over_ns = began_ns.saturating_add(self.config.handshake_ns);
                 let doubt_ns = doubt.map_or(over_ns, |(at_ns, _)| at_ns);
                 Some((*next_ns).min(over_ns).min(doubt_ns))
             }
-            State::Open { reply: Some(reply) } => Some(reply.until_ns),
-            State::Open { reply: None } => self.open_timeout(),
-            State::Closing { next_ns, .. } => {
+            ConnectionState::Open { reply: Some(reply) } => Some(reply.until_ns),
+            ConnectionState::Open { reply: None } => self.open_timeout(),
+            ConnectionState::Closing { next_ns, .. } => {
                 let challenge = self.paths[0].challenge;
                 Some(challenge.map_or(*next_ns, |challenge| challenge.next_ns.min(*next_ns)))
             }
-            State::Ended { .. } => None,
+            ConnectionState::Ended { .. } => None,
         }
     }
 
@@ -60,31 +61,34 @@ impl Connection {
     /// Handles expired timers.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         match self.state {
-            State::Requesting { began_ns, doubt, .. } => {
+            ConnectionState::Requesting { began_ns, doubt, .. } => {
                 if let Some((_, end)) = doubt.filter(|(at_ns, _)| *at_ns <= now_ns) {
                     self.end(now_ns, end);
                 } else if now_ns >= began_ns.saturating_add(self.config.handshake_ns) {
-                    self.end(now_ns, End::NoAnswer);
+                    self.end(now_ns, ConnectionEnd::NoAnswer);
                 }
             }
-            State::Open { reply: Some(Reply { until_ns, close, .. }) } => {
+            ConnectionState::Open { reply: Some(PendingReply { until_ns, close, .. }) } => {
                 if now_ns >= until_ns {
-                    self.end(now_ns, close.map_or(End::NoAnswer, |_| End::Local));
+                    self.end(
+                        now_ns,
+                        close.map_or(ConnectionEnd::NoAnswer, |_| ConnectionEnd::Local),
+                    );
                 }
             }
-            State::Open { reply: None } => self.handle_open_timeout(now_ns),
-            State::Closing { next_ns, tries, .. } => {
+            ConnectionState::Open { reply: None } => self.handle_open_timeout(now_ns),
+            ConnectionState::Closing { next_ns, tries, .. } => {
                 if next_ns <= now_ns && tries == CLOSES_MAX {
-                    self.end(now_ns, End::Silence);
+                    self.end(now_ns, ConnectionEnd::Silence);
                 }
             }
-            State::Ended { .. } => {}
+            ConnectionState::Ended { .. } => {}
         }
     }
 
     fn handle_open_timeout(&mut self, now_ns: u64) {
         if self.silence_ns().is_some_and(|at| at <= now_ns) {
-            self.end(now_ns, End::Silence);
+            self.end(now_ns, ConnectionEnd::Silence);
             return;
         }
         if self.keep_alive_ns().is_some_and(|at| at <= now_ns) {

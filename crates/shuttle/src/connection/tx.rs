@@ -4,11 +4,11 @@ use weft_wire::llp::{Gather, RegisteredMemory};
 use weft_wire::shuttle::frame::{Frame, MAX_PLAIN_FRAME};
 use weft_wire::shuttle::{CtrlHeader, StreamId};
 
-use super::{Connection, Ports, State};
+use super::{ConnectionState, Ports, ShuttleConnection};
 use crate::flight::{Cargo, Flight};
 use crate::path::{Path, Route};
 use crate::path_budget::SHARED_BUDGET;
-use crate::stream::table::Table;
+use crate::stream::table::StreamTable;
 use crate::stream::{Credit, StreamState};
 
 /// Most bytes of acknowledgement ranges in a control packet; older runs rotate beyond that.
@@ -69,7 +69,7 @@ impl Transmit {
     }
 }
 
-impl Connection {
+impl ShuttleConnection {
     /// Puts at most one burst that may leave now into `out`; `false` if there is none.
     pub fn poll_transmit<P: Ports>(
         &mut self,
@@ -80,13 +80,13 @@ impl Connection {
     ) -> bool {
         out.clear();
         let sent = match &mut self.state {
-            State::Requesting { .. } => self.put_request(now_ns, out),
-            State::Open { reply: Some(_) } => self.put_reply(now_ns, out),
-            State::Open { reply: None } => self.put_open(now_ns, ports, memory, out),
-            State::Closing { .. } => {
+            ConnectionState::Requesting { .. } => self.put_request(now_ns, out),
+            ConnectionState::Open { reply: Some(_) } => self.put_reply(now_ns, out),
+            ConnectionState::Open { reply: None } => self.put_open(now_ns, ports, memory, out),
+            ConnectionState::Closing { .. } => {
                 self.put_path_check(now_ns, 0, out) || self.put_close(now_ns, out)
             }
-            State::Ended { answer, .. } => match answer.take() {
+            ConnectionState::Ended { answer, .. } => match answer.take() {
                 Some(route) => self.put_closed(route, out),
                 None => false,
             },
@@ -96,7 +96,8 @@ impl Connection {
     }
 
     fn put_request(&mut self, now_ns: u64, out: &mut Transmit) -> bool {
-        let State::Requesting { request, sent_ns, sent, next_ns, tries, .. } = &mut self.state
+        let ConnectionState::Requesting { request, sent_ns, sent, next_ns, tries, .. } =
+            &mut self.state
         else {
             return false;
         };
@@ -112,7 +113,7 @@ impl Connection {
     }
 
     fn put_reply(&mut self, now_ns: u64, out: &mut Transmit) -> bool {
-        let State::Open { reply: Some(reply) } = &mut self.state else { return false };
+        let ConnectionState::Open { reply: Some(reply) } = &mut self.state else { return false };
         let owed = std::mem::take(&mut reply.owed);
         if owed {
             reply.sent_ns.get_or_insert(now_ns);
@@ -123,7 +124,9 @@ impl Connection {
 
     fn put_close(&mut self, now_ns: u64, out: &mut Transmit) -> bool {
         let wait_ns = self.paths[0].recovery.probe_timeout_ns();
-        let State::Closing { reason, next_ns, tries } = &mut self.state else { return false };
+        let ConnectionState::Closing { reason, next_ns, tries } = &mut self.state else {
+            return false;
+        };
         if *next_ns > now_ns || *tries == super::timer::CLOSES_MAX {
             return false;
         }
@@ -150,7 +153,7 @@ impl Connection {
         Frame::Closed.encode(&mut self.frames);
         let start = out.gather.len();
         self.put_untimed(route, out);
-        if let State::Ended { closed, .. } = &mut self.state {
+        if let ConnectionState::Ended { closed, .. } = &mut self.state {
             out.gather.slab()[start..].clone_into(closed);
         }
         true
@@ -380,7 +383,7 @@ fn put_stream(id: StreamId, stream: &StreamState, frames: &mut Vec<u8>) {
     }
 }
 
-fn put_queries(now_ns: u64, streams: &mut Table, frames: &mut Vec<u8>, budget: usize) {
+fn put_queries(now_ns: u64, streams: &mut StreamTable, frames: &mut Vec<u8>, budget: usize) {
     while frames.len() + MAX_PLAIN_FRAME <= budget
         && let Some(id) = streams.poll_query(now_ns)
     {

@@ -38,7 +38,7 @@ impl Hasher for AsIs {
     }
 }
 
-enum Slot<K> {
+enum IdSlot<K> {
     Drawn,
     Attached(K),
     Quarantined,
@@ -46,7 +46,7 @@ enum Slot<K> {
 
 /// Table of connection ids of an endpoint.
 pub(super) struct Ids<K> {
-    slots: RandomKeys<u32, Slot<K>>,
+    slots: RandomKeys<u32, IdSlot<K>>,
     quarantine: VecDeque<(u64, ConnectionId)>,
 }
 
@@ -66,21 +66,21 @@ impl<K> Ids<K> {
         let free = |cid: &ConnectionId| cid.0 != 0 && !self.slots.contains_key(&cid.0);
         let mut cids = (0..DRAWS).map(|_| ConnectionId(csprng.next_words()[0] as u32).base());
         let cid = cids.find(free)?;
-        self.slots.insert(cid.0, Slot::Drawn);
+        self.slots.insert(cid.0, IdSlot::Drawn);
         Some(cid)
     }
 
     /// Maps `cid` to `key`.
     pub(super) fn attach(&mut self, cid: ConnectionId, key: K) {
         if let Some(slot) = self.slots.get_mut(&cid.base().0) {
-            *slot = Slot::Attached(key);
+            *slot = IdSlot::Attached(key);
         }
     }
 
     /// Key of the connection with id `cid`.
     pub(super) fn find(&self, cid: ConnectionId) -> Option<&K> {
         match self.slots.get(&cid.base().0) {
-            Some(Slot::Attached(key)) => Some(key),
+            Some(IdSlot::Attached(key)) => Some(key),
             _ => None,
         }
     }
@@ -88,9 +88,9 @@ impl<K> Ids<K> {
     /// Ends the use of an id; its quarantine begins.
     pub(super) fn release(&mut self, now_ns: u64, cid: ConnectionId) {
         if let Some(slot) = self.slots.get_mut(&cid.base().0)
-            && !matches!(slot, Slot::Quarantined)
+            && !matches!(slot, IdSlot::Quarantined)
         {
-            *slot = Slot::Quarantined;
+            *slot = IdSlot::Quarantined;
             self.quarantine.push_back((now_ns + QUARANTINE_NS, cid.base()));
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! Order of calls: [`Endpoint::listen`] if connections are granted here. Every datagram goes to
 //! [`Endpoint::handle_datagram`] first, which says what to do with it. To ask for a connection:
-//! [`Endpoint::identity`], [`Connection::connect`](crate::Connection::connect),
+//! [`Endpoint::identity`], [`ShuttleConnection::connect`](crate::ShuttleConnection::connect),
 //! [`Endpoint::attach`]. To grant one: [`Endpoint::accept`] with the ticket, `attach`, and
 //! [`Endpoint::handle_established`] once the connection says so. [`Endpoint::release`] when a
 //! connection is forgettable. No timer is needed: time is looked at when something happens.
@@ -26,10 +26,10 @@ use self::cookie::Cookies;
 pub use self::gate::{Gate, Passage};
 use self::ids::Ids;
 use self::records::{RecordStage, Records};
-use crate::config::{Config, Identity};
-use crate::connection::{Connection, Request};
+use crate::config::{Identity, ShuttleConfig};
+use crate::connection::{PeerRequest, ShuttleConnection};
 use crate::csprng::Csprng;
-use crate::error::{Misuse, Refusal};
+use crate::error::{Refusal, ShuttleMisuse};
 use crate::path::Route;
 
 /// Failed key agreements count towards the load that requires cookies for this long, 1 s.
@@ -40,7 +40,7 @@ const STRANGERS_NS: u64 = 1_000_000_000;
 pub struct Listen {
     /// Configuration against which Requests are parsed and judged; each accepted connection may
     /// have its own.
-    pub config: Config,
+    pub config: ShuttleConfig,
     /// Half-open Requests above which newcomers must validate their address by a cookie; with 0
     /// each must, and the owner hears of validated ones only.
     pub retry_above: usize,
@@ -50,7 +50,7 @@ pub struct Listen {
 
 impl Listen {
     /// Default limits for a busy server: at most 2 MB of records.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: ShuttleConfig) -> Self {
         Self { config, retry_above: 64, half_open_max: 1024 }
     }
 }
@@ -62,7 +62,7 @@ pub struct Ticket(u64);
 /// Verdict on a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival<'a, K> {
-    /// [`Connection::handle_datagram`] of this connection takes it.
+    /// [`ShuttleConnection::handle_datagram`] of this connection takes it.
     Connection(&'a K),
     /// A new Request, to be answered at any time by [`Endpoint::accept`] or [`Endpoint::reject`].
     Request(Ticket),
@@ -155,8 +155,8 @@ impl<K> Endpoint<K> {
     ///
     /// # Errors
     /// If there are too many connections.
-    pub fn identity(&mut self, now_ns: u64) -> Result<Identity, Misuse> {
-        let cid = self.ids.draw(now_ns, &mut self.csprng).ok_or(Misuse::TooMany)?;
+    pub fn identity(&mut self, now_ns: u64) -> Result<Identity, ShuttleMisuse> {
+        let cid = self.ids.draw(now_ns, &mut self.csprng).ok_or(ShuttleMisuse::TooMany)?;
         let [nonce, seed, ..] = self.csprng.next_words();
         Ok(Identity { cid, nonce, seed, entropy: self.csprng.next_bytes() })
     }
@@ -230,7 +230,7 @@ impl<K> Endpoint<K> {
     fn handle_request(&mut self, now_ns: u64, route: Route, datagram: &[u8]) -> Arrival<'_, K> {
         let hello = Hello::parse(datagram).ok().filter(|_| datagram.len() >= REQUEST_MIN);
         if self.listen.is_some()
-            && Request::is_foreign(datagram)
+            && PeerRequest::is_foreign(datagram)
             && let Some(answer) = Refusal::Version.answer(datagram)
         {
             self.stats.refused += 1;
@@ -282,7 +282,7 @@ impl<K> Endpoint<K> {
         let Some(Listen { config, .. }) = &self.listen else { return Arrival::Nothing };
         let keyed = !hello.key_message.is_empty();
         let entropy = if keyed { self.csprng.next_bytes() } else { [0; 32] };
-        let refused = match Request::judge(datagram, config, entropy) {
+        let refused = match PeerRequest::judge(datagram, config, entropy) {
             Ok(request) => {
                 self.stats.requests += 1;
                 self.records.ask(now_ns, name, request, route);
@@ -312,27 +312,28 @@ impl<K> Endpoint<K> {
     }
 
     /// The pending Request and its route.
-    pub fn request(&self, ticket: Ticket) -> Option<(&Request, Route)> {
+    pub fn request(&self, ticket: Ticket) -> Option<(&PeerRequest, Route)> {
         self.records.asked(ticket.0)
     }
 
     /// Accepts the Request of `ticket`. [`Endpoint::attach`] comes next.
     ///
     /// # Errors
-    /// [`Misuse::Gone`] if who asked has given up; the errors of [`Connection::accept`], after
-    /// which the request may still be rejected.
+    /// [`Misuse::Gone`] if who asked has given up; the errors of [`ShuttleConnection::accept`],
+    /// after which the request may still be rejected.
     pub fn accept(
         &mut self,
         now_ns: u64,
         ticket: Ticket,
-        config: Config,
+        config: ShuttleConfig,
         private_data: &[u8],
-    ) -> Result<Connection, Misuse> {
+    ) -> Result<ShuttleConnection, ShuttleMisuse> {
         self.records.expire(now_ns);
-        self.records.asked(ticket.0).ok_or(Misuse::Gone)?;
+        self.records.asked(ticket.0).ok_or(ShuttleMisuse::Gone)?;
         let identity = self.identity(now_ns)?;
-        let (request, route) = self.records.asked_mut(ticket.0).ok_or(Misuse::Gone)?;
-        let accepted = Connection::accept(now_ns, config, identity, route, request, private_data);
+        let (request, route) = self.records.asked_mut(ticket.0).ok_or(ShuttleMisuse::Gone)?;
+        let accepted =
+            ShuttleConnection::accept(now_ns, config, identity, route, request, private_data);
         match accepted {
             Ok(_) => self.records.grant(now_ns, ticket.0, identity.cid),
             Err(_) => self.ids.release(now_ns, identity.cid),
@@ -351,9 +352,9 @@ impl<K> Endpoint<K> {
         ticket: Ticket,
         reason: u16,
         private_data: &[u8],
-    ) -> Result<(Route, Vec<u8>), Misuse> {
+    ) -> Result<(Route, Vec<u8>), ShuttleMisuse> {
         self.records.expire(now_ns);
-        let (request, route) = self.records.asked_mut(ticket.0).ok_or(Misuse::Gone)?;
+        let (request, route) = self.records.asked_mut(ticket.0).ok_or(ShuttleMisuse::Gone)?;
         let answer = request.refusal(reason, private_data)?;
         if self.records.refuse(now_ns, ticket.0, answer.clone()) {
             // Invalidated cookies keep the Request of a forgotten refusal from counting as new.

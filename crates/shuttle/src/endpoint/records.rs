@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use weft_wire::shuttle::ConnectionId;
 
 use super::ids::RandomKeys;
-use crate::connection::Request;
+use crate::connection::PeerRequest;
 use crate::path::Route;
 
 /// Lifetime of a pending Request, 10 s: more than twice the longest interval of repetitions.
@@ -31,7 +31,7 @@ const SPENT: &RecordStage = &RecordStage::Lapsed;
 /// Stage of a Request.
 pub(super) enum RecordStage {
     /// Pending.
-    Asked(Box<Request>, Route),
+    Asked(Box<PeerRequest>, Route),
     /// Refused by this datagram.
     Refused(Vec<u8>),
     /// Expired without an answer.
@@ -134,7 +134,7 @@ impl Records {
     }
 
     /// Adds a pending Request.
-    pub(super) fn ask(&mut self, now_ns: u64, name: u64, request: Request, route: Route) {
+    pub(super) fn ask(&mut self, now_ns: u64, name: u64, request: PeerRequest, route: Route) {
         self.half_open += 1;
         let stage = RecordStage::Asked(Box::new(request), route);
         self.records.insert(name, Record { stage, half_open: true, until_ns: u64::MAX });
@@ -142,7 +142,7 @@ impl Records {
     }
 
     /// The Request `name`, if pending.
-    pub(super) fn asked(&self, name: u64) -> Option<(&Request, Route)> {
+    pub(super) fn asked(&self, name: u64) -> Option<(&PeerRequest, Route)> {
         match &self.records.get(&name)?.stage {
             RecordStage::Asked(request, route) => Some((request, *route)),
             _ => None,
@@ -150,7 +150,7 @@ impl Records {
     }
 
     /// As [`Records::asked`], mutable.
-    pub(super) fn asked_mut(&mut self, name: u64) -> Option<(&mut Request, Route)> {
+    pub(super) fn asked_mut(&mut self, name: u64) -> Option<(&mut PeerRequest, Route)> {
         match &mut self.records.get_mut(&name)?.stage {
             RecordStage::Asked(request, route) => Some((request, *route)),
             _ => None,
@@ -259,7 +259,7 @@ mod tests {
     /// A program that takes its time costs its peers' Requests, no connections.
     #[test]
     fn who_waits_is_a_small_record() {
-        let octets = size_of::<Record>() + size_of::<Request>();
+        let octets = size_of::<Record>() + size_of::<PeerRequest>();
         assert!(octets <= 256, "{octets}");
     }
 }

@@ -5,9 +5,9 @@ use weft_wire::shuttle::StreamId;
 
 /// Times and streams, descending: the soonest is last.
 #[derive(Default)]
-pub(crate) struct Agenda(Vec<(u64, StreamId)>);
+pub(crate) struct StreamTimers(Vec<(u64, StreamId)>);
 
-impl Agenda {
+impl StreamTimers {
     /// Adds `stream` at `at_ns`, unless it is present.
     pub(crate) fn insert(&mut self, at_ns: u64, stream: StreamId) {
         if let Err(at) = self.search(at_ns, stream) {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn the_soonest_comes_first_and_nothing_twice() {
-        let mut agenda = Agenda::default();
+        let mut agenda = StreamTimers::default();
         for (at_ns, stream) in [(5, 1), (3, 2), (5, 0), (3, 2), (9, 4)] {
             agenda.insert(at_ns, StreamId(stream));
         }

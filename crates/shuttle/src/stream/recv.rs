@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_wire::ddp::Header;
+use weft_wire::ddp::DdpHeader;
 use weft_wire::llp::{Placed, UlpduSink};
 use weft_wire::rdmap::Opcode;
 
@@ -235,16 +235,16 @@ impl RecvStream {
 /// Whether the segment ends a message: applications poll the last byte of a Write, and RDMAP acts
 /// on the end of any message.
 fn is_tail(ulpdu: &[u8]) -> bool {
-    match Header::parse(ulpdu) {
-        Ok((Header::Tagged(header), _)) => header.last,
-        Ok((Header::Untagged(header), _)) => header.last,
+    match DdpHeader::parse(ulpdu) {
+        Ok((DdpHeader::Tagged(header), _)) => header.last,
+        Ok((DdpHeader::Untagged(header), _)) => header.last,
         Err(_) => true,
     }
 }
 
 /// Whether the segment answers a request of this end.
 fn is_answer(ulpdu: &[u8]) -> bool {
-    let opcode = Header::parse(ulpdu).ok().and_then(|(header, _)| header.opcode().ok());
+    let opcode = DdpHeader::parse(ulpdu).ok().and_then(|(header, _)| header.opcode().ok());
     matches!(opcode, Some(Opcode::ReadResponse | Opcode::AtomicResponse))
 }
 

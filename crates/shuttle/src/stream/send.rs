@@ -26,7 +26,7 @@ const TAIL_SEGMENTS: u64 = 64;
 
 /// Ids of consecutive segments.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct DsnRun {
     dsn: u64,
     names: SegmentRun,
 }
@@ -34,7 +34,7 @@ struct Run {
 /// State of the sending half.
 #[derive(Debug)]
 pub(crate) struct SendStream {
-    runs: VecDeque<Run>,
+    runs: VecDeque<DsnRun>,
     next_dsn: u64,
     /// Frontier: the peer has placed every segment before this.
     frontier: u64,
@@ -100,7 +100,7 @@ impl SendStream {
     /// Heap memory in use, in bytes.
     pub(crate) fn kept_octets(&self) -> usize {
         let sets = [&self.received, &self.given_up, &self.resend];
-        let runs = self.runs.capacity() * size_of::<Run>();
+        let runs = self.runs.capacity() * size_of::<DsnRun>();
         runs + sets.iter().map(|set| set.kept_octets()).sum::<usize>()
     }
 
@@ -142,7 +142,7 @@ impl SendStream {
             self.note_tail(now_ns, dsn);
         }
         if !self.runs.back_mut().is_some_and(|run| run.names.append(id)) {
-            self.runs.push_back(Run { dsn, names: SegmentRun::new(id) });
+            self.runs.push_back(DsnRun { dsn, names: SegmentRun::new(id) });
         }
         dsn
     }
@@ -233,7 +233,7 @@ impl SendStream {
                 false => source.acked_run(done),
             }
             match (self.runs.front_mut(), others) {
-                (Some(front), Some(names)) => *front = Run { dsn: run.dsn + done.count, names },
+                (Some(front), Some(names)) => *front = DsnRun { dsn: run.dsn + done.count, names },
                 _ => drop(self.runs.pop_front()),
             }
         }

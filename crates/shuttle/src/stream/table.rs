@@ -3,24 +3,24 @@
 //! Invariant: a stream that may have something to send is listed once, among those that take turns
 //! with a path's controller, among those with controllers of their own, or among those that wait
 //! for their rate; and so is one that has to ask its peer. Costs follow these lists, not the number
-//! of open streams. What makes a stream listed: [`Table::wake`] for work, losses, credits and
-//! progress, and [`Table::change`] for whatever may start or stop a question.
+//! of open streams. What makes a stream listed: [`StreamTable::wake`] for work, losses, credits and
+//! progress, and [`StreamTable::change`] for whatever may start or stop a question.
 
 use std::collections::VecDeque;
 
 use weft_wire::shuttle::StreamId;
 
-use super::agenda::Agenda;
+use super::agenda::StreamTimers;
 use super::set::StreamSet;
 use super::{Profile, StreamState};
-use crate::error::Misuse;
+use crate::error::ShuttleMisuse;
 
 /// Quantum of deficit round robin for weight 1 in bytes: no less than a burst (S-70).
 const TURN_OCTETS: i64 = 1 << 16;
 
 /// The streams of a connection.
 #[derive(Default)]
-pub(crate) struct Table {
+pub(crate) struct StreamTable {
     slots: Vec<Option<Box<StreamState>>>,
     open: usize,
     /// Active streams under shared controllers; the first has the turn.
@@ -28,16 +28,16 @@ pub(crate) struct Table {
     /// Active streams with controllers of their own.
     own: VecDeque<StreamId>,
     /// Streams that wait for their rate limit.
-    parked: Agenda,
+    parked: StreamTimers,
     /// Streams in one of these lists.
     is_listed: StreamSet,
     /// Streams whose queries must be rescheduled.
     changed: StreamSet,
     /// Times of queries to the peer.
-    queries: Agenda,
+    queries: StreamTimers,
 }
 
-impl Table {
+impl StreamTable {
     pub(crate) fn get(&self, id: StreamId) -> Option<&StreamState> {
         self.slots.get(usize::from(id.0))?.as_deref()
     }
@@ -81,10 +81,10 @@ impl Table {
     }
 
     /// Applies `profile`; the choice of controller is final once a stream has sent.
-    pub(crate) fn shape(&mut self, id: StreamId, profile: Profile) -> Result<(), Misuse> {
-        let Some(stream) = self.get_mut(id) else { return Err(Misuse::Stream(id.0)) };
+    pub(crate) fn shape(&mut self, id: StreamId, profile: Profile) -> Result<(), ShuttleMisuse> {
+        let Some(stream) = self.get_mut(id) else { return Err(ShuttleMisuse::Stream(id.0)) };
         if stream.send.next_dsn() > 0 && stream.own.is_some() != profile.controller.is_some() {
-            return Err(Misuse::Started(id.0));
+            return Err(ShuttleMisuse::Started(id.0));
         }
         stream.send.weight = profile.weight.max(1);
         stream.cap.set(profile.max_rate_bps);
@@ -236,20 +236,20 @@ mod tests {
     use super::*;
     use crate::stream::{Placement, Repair};
 
-    fn table(streams: u8) -> Table {
-        let mut table = Table::default();
+    fn table(streams: u8) -> StreamTable {
+        let mut table = StreamTable::default();
         for id in 0..streams {
             table.open(StreamId(id), || StreamState::new(Placement::Tail, Repair::Full, 0));
         }
         table
     }
 
-    fn whose(table: &mut Table) -> Option<u8> {
+    fn whose(table: &mut StreamTable) -> Option<u8> {
         table.turn(0, 1200).map(|(id, _)| id.0)
     }
 
     /// Takes `octets` in the turn of whoever has it.
-    fn take(table: &mut Table, octets: i64) -> u8 {
+    fn take(table: &mut StreamTable, octets: i64) -> u8 {
         let (id, _) = table.turn(0, 1200).unwrap();
         table.get_mut(id).unwrap().send.deficit -= octets;
         id.0

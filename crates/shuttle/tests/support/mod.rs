@@ -11,7 +11,9 @@ use std::hash::{BuildHasher, RandomState};
 
 use model::{End, Memory, Message, Ports};
 use network::{Link, Network, Random};
-use weft_shuttle::{Config, Connection, Event, Identity, Request, Route, Transmit};
+use weft_shuttle::{
+    Identity, PeerRequest, Route, ShuttleConfig, ShuttleConnection, ShuttleEvent, Transmit,
+};
 use weft_wire::shuttle::{ConnectionId, StreamId};
 
 pub const MS: u64 = 1_000_000;
@@ -26,11 +28,11 @@ pub fn seed() -> u64 {
 
 /// One end: the connection once there is one, and what lies above the seam.
 pub struct Host {
-    pub connection: Option<Connection>,
+    pub connection: Option<ShuttleConnection>,
     pub ports: Ports,
-    pub events: Vec<Event>,
+    pub events: Vec<ShuttleEvent>,
     pub route: Route,
-    config: Config,
+    config: ShuttleConfig,
     identity: Identity,
     pub out: Transmit,
 }
@@ -65,7 +67,7 @@ pub fn route(host: usize, path: u16) -> Route {
 }
 
 impl Host {
-    fn new(host: usize, config: Config, random: &mut Random, ends: Vec<End>) -> Self {
+    fn new(host: usize, config: ShuttleConfig, random: &mut Random, ends: Vec<End>) -> Self {
         let cid = ConnectionId(random.next() as u32 & !0xff);
         let (nonce, seed, entropy) = (random.next(), random.next(), [host as u8 + 1; 32]);
         let identity = Identity { cid, nonce, seed, entropy };
@@ -83,11 +85,11 @@ impl Host {
 
 impl Pair {
     /// Host 0 asks host 1 for a connection over `link`, with `streams` streams.
-    pub fn new(seed: u64, config: &Config, link: &Link, streams: u8) -> Self {
+    pub fn new(seed: u64, config: &ShuttleConfig, link: &Link, streams: u8) -> Self {
         Self::with_configs(seed, [config.clone(), config.clone()], link, streams)
     }
 
-    pub fn with_configs(seed: u64, configs: [Config; 2], link: &Link, streams: u8) -> Self {
+    pub fn with_configs(seed: u64, configs: [ShuttleConfig; 2], link: &Link, streams: u8) -> Self {
         let mut random = Random(seed);
         let (left, right) = (0..streams).map(|_| End::pair()).unzip();
         let [a, b] = configs;
@@ -105,12 +107,13 @@ impl Pair {
         };
         let host = &mut pair.hosts[0];
         let (config, identity) = (host.config.clone(), host.identity);
-        host.connection =
-            Some(Connection::connect(pair.now_ns, config, identity, host.route, b"ask").unwrap());
+        host.connection = Some(
+            ShuttleConnection::connect(pair.now_ns, config, identity, host.route, b"ask").unwrap(),
+        );
         pair
     }
 
-    pub fn connection(&mut self, host: usize) -> &mut Connection {
+    pub fn connection(&mut self, host: usize) -> &mut ShuttleConnection {
         self.hosts[host].connection.as_mut().expect("a connection")
     }
 
@@ -189,7 +192,7 @@ impl Pair {
                 .expect("no segment is at fault");
             return;
         }
-        let parsed = Request::parse(datagram, &host.config, [9; 32]);
+        let parsed = PeerRequest::parse(datagram, &host.config, [9; 32]);
         let Ok(mut request) = parsed else { return };
         match self.answer {
             Answer::Ignore => {}
@@ -201,8 +204,14 @@ impl Pair {
                 assert_eq!(request.private_data(), b"ask");
                 let (config, identity) = (host.config.clone(), host.identity);
                 let now_ns = self.now_ns;
-                let accepted =
-                    Connection::accept(now_ns, config, identity, route, &mut request, b"yes");
+                let accepted = ShuttleConnection::accept(
+                    now_ns,
+                    config,
+                    identity,
+                    route,
+                    &mut request,
+                    b"yes",
+                );
                 host.connection = Some(accepted.unwrap());
                 let connection = host.connection.as_mut().unwrap();
                 connection
@@ -249,7 +258,9 @@ impl Pair {
 
     /// Whether both ends are open.
     pub fn is_open(&self) -> bool {
-        self.hosts.iter().all(|host| host.connection.as_ref().is_some_and(Connection::is_open))
+        self.hosts
+            .iter()
+            .all(|host| host.connection.as_ref().is_some_and(ShuttleConnection::is_open))
     }
 
     /// Opens the connection.

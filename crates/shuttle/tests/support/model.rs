@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weft_shuttle::Placement;
 use weft_wire::crc::Crc32c;
-use weft_wire::ddp::{Header, TAGGED_LEN, TaggedHeader, UNTAGGED_LEN, UntaggedHeader};
+use weft_wire::ddp::{DdpHeader, TAGGED_LEN, TaggedHeader, UNTAGGED_LEN, UntaggedHeader};
 use weft_wire::ids::{Msn, QN_SEND, STag};
 use weft_wire::llp::{
     Gather, MemoryPiece, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource,
@@ -251,14 +251,14 @@ impl UlpduSink for Sink {
     type Fault = &'static str;
 
     fn place(&mut self, seq: u64, ulpdu: &[u8]) -> Result<Placed, Self::Fault> {
-        let (header, payload) = Header::parse(ulpdu).map_err(|_| "no DDP header")?;
+        let (header, payload) = DdpHeader::parse(ulpdu).map_err(|_| "no DDP header")?;
         match header {
-            Header::Tagged(header) => {
+            DdpHeader::Tagged(header) => {
                 let right = (header.to..).zip(payload).all(|(addr, value)| octet(addr) == *value);
                 assert!(right, "segment {seq} is corrupt");
                 assert!(payload.is_empty() || self.written.insert(header.to), "written twice");
             }
-            Header::Untagged(header) => {
+            DdpHeader::Untagged(header) => {
                 let number = header.msn.since(Msn::FIRST);
                 if self.receives.is_some_and(|receives| number >= receives) {
                     if seq == self.prefix {
@@ -271,7 +271,7 @@ impl UlpduSink for Sink {
         }
         assert!(self.placed.insert(seq) && seq >= self.prefix, "segment {seq} placed twice");
         self.early += u64::from(seq > self.prefix);
-        let tail = matches!(header, Header::Tagged(header) if header.last);
+        let tail = matches!(header, DdpHeader::Tagged(header) if header.last);
         match self.placement {
             Placement::Strict => assert_eq!(seq, self.prefix),
             Placement::Tail if tail => assert_eq!(seq, self.prefix, "a tail came early"),

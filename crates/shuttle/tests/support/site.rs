@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use weft_shuttle::{
-    Arrival, Config, Connection, Endpoint, Event, Listen, Refusal, Route, Ticket, Transmit,
+    Arrival, Endpoint, Listen, Refusal, Route, ShuttleConfig, ShuttleConnection, ShuttleEvent,
+    Ticket, Transmit,
 };
 
 use super::model::{self, End, Memory, Ports};
@@ -12,9 +13,9 @@ use super::{MS, route};
 
 /// A connection and what lies above it.
 pub struct Joined {
-    pub connection: Connection,
+    pub connection: ShuttleConnection,
     pub ports: Ports,
-    pub events: Vec<Event>,
+    pub events: Vec<ShuttleEvent>,
 }
 
 /// One site.
@@ -27,7 +28,7 @@ pub struct Site {
     pub refused: Vec<Refusal>,
     /// Octets that the endpoint itself answered with.
     pub answered_octets: usize,
-    pub config: Config,
+    pub config: ShuttleConfig,
     out: Transmit,
 }
 
@@ -45,7 +46,7 @@ pub struct World {
 }
 
 impl Site {
-    fn new(seed: u64, config: &Config) -> Self {
+    fn new(seed: u64, config: &ShuttleConfig) -> Self {
         let mut octets = [7; 32];
         octets[..8].copy_from_slice(&seed.to_be_bytes());
         Self {
@@ -59,7 +60,7 @@ impl Site {
         }
     }
 
-    fn join(&mut self, connection: Connection, end: End) -> usize {
+    fn join(&mut self, connection: ShuttleConnection, end: End) -> usize {
         let key = self.joined.len();
         self.endpoint.attach(connection.cid(), key);
         let ports = Ports::new(vec![end]);
@@ -96,7 +97,7 @@ impl Site {
 }
 
 impl World {
-    pub fn new(seed: u64, configs: [&Config; 2], link: &Link) -> Self {
+    pub fn new(seed: u64, configs: [&ShuttleConfig; 2], link: &Link) -> Self {
         let mut sites = [Site::new(seed, configs[0]), Site::new(!seed, configs[1])];
         let listen = Listen::new(configs[1].clone());
         sites[1].endpoint.listen(Some(listen));
@@ -120,7 +121,7 @@ impl World {
         let (config, way) = (site.config.clone(), route(0, 0));
         let private_data = number.to_be_bytes();
         let connection =
-            Connection::connect(self.now_ns, config, identity, way, &private_data).unwrap();
+            ShuttleConnection::connect(self.now_ns, config, identity, way, &private_data).unwrap();
         site.join(connection, left)
     }
 
@@ -197,7 +198,7 @@ impl World {
                     }
                 }
                 while let Some(event) = connection.poll_event() {
-                    if matches!(event, Event::Established { .. }) {
+                    if matches!(event, ShuttleEvent::Established { .. }) {
                         endpoint.handle_established(connection.cid());
                     }
                     events.push(event);

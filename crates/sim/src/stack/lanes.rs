@@ -3,7 +3,7 @@
 
 use weft_shuttle::{Ports, Transmit};
 use weft_wire::crc::Crc32c;
-use weft_wire::ddp::{Header, TAGGED_LEN, TaggedHeader};
+use weft_wire::ddp::{DdpHeader, TAGGED_LEN, TaggedHeader};
 use weft_wire::ids::STag;
 use weft_wire::llp::{
     Gather, MemoryPiece, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource,
@@ -131,7 +131,7 @@ impl UlpduSink for LaneSink<'_> {
     type Fault = &'static str;
 
     fn place(&mut self, _: u64, ulpdu: &[u8]) -> Result<Placed, Self::Fault> {
-        Header::parse(ulpdu).map_err(|_| "no DDP header")?;
+        DdpHeader::parse(ulpdu).map_err(|_| "no DDP header")?;
         *self.placed += 1;
         self.port.placed_octets += (ulpdu.len() - TAGGED_LEN) as u64;
         Ok(Placed::Memory)

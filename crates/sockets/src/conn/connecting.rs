@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use libc::c_int;
 use weft_os::clock;
-use weft_rdmacm::{Event, EventKind};
+use weft_rdmacm::{CmEvent, EventKind};
 use weft_reactor::Interest;
 
 use super::SdpConn;
@@ -57,7 +57,7 @@ impl ConnInner {
     }
 
     /// The peer has refused SDP, or nobody is there who could answer.
-    pub fn handle_refused(&mut self, event: &Event) {
+    pub fn handle_refused(&mut self, event: &CmEvent) {
         let Some(attempt) = &mut self.attempt else { return };
         let why = match event.kind {
             EventKind::Rejected => "it does not take SDP",

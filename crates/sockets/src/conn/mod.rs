@@ -19,9 +19,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_os::clock;
-use weft_rdmacm::{CmId, Event, EventKind};
-use weft_reactor::{Interest, Readiness, Source};
-use weft_sdp::Request;
+use weft_rdmacm::{CmEvent, CmId, EventKind};
+use weft_reactor::{Interest, Pollable, Readiness};
+use weft_sdp::HelloRequest;
 use weft_sync::{Mutex, MutexGuard};
 use weft_verbs::Wake;
 
@@ -59,7 +59,7 @@ pub enum ConnPart {
 /// A descriptor of a connection, as a source of the reactor.
 struct FdSource(Weak<SdpConn>, ConnPart);
 
-impl Source for FdSource {
+impl Pollable for FdSource {
     fn ready(&self, _: Readiness) {
         let Some(conn) = self.0.upgrade() else { return };
         let mut inner = conn.lock();
@@ -79,7 +79,7 @@ struct ConnWaker(Weak<SdpConn>);
 
 impl Wake for ConnWaker {
     fn wake(&self) {
-        let conn: Weak<dyn Source> = self.0.clone();
+        let conn: Weak<dyn Pollable> = self.0.clone();
         rdma::host().reactor().set_timer(clock::now(), conn);
     }
 }
@@ -98,7 +98,7 @@ impl SdpConn {
     }
 
     /// The source for one of its descriptors.
-    pub fn fd_source(&self, part: ConnPart) -> Arc<dyn Source> {
+    pub fn fd_source(&self, part: ConnPart) -> Arc<dyn Pollable> {
         Arc::new(FdSource(self.me.clone(), part))
     }
 
@@ -154,7 +154,7 @@ impl SdpConn {
     }
 
     fn set_timer(&self, at: Instant) {
-        let conn: Weak<dyn Source> = self.me.clone();
+        let conn: Weak<dyn Pollable> = self.me.clone();
         rdma::host().reactor().set_timer(at, conn);
     }
 
@@ -175,7 +175,7 @@ impl SdpConn {
     }
 
     /// Handles an event of its id.
-    pub fn handle_event(&self, event: &Event) {
+    pub fn handle_event(&self, event: &CmEvent) {
         let mut inner = self.lock();
         if inner.is_over() {
             return;
@@ -193,7 +193,13 @@ impl SdpConn {
     }
 
     /// Grants SDP to the peer that asks by `id`; whether that succeeded.
-    pub fn grant(&self, id: &Arc<CmId>, fabric: &Fabric, peer: IpAddr, hello: Request) -> bool {
+    pub fn grant(
+        &self,
+        id: &Arc<CmId>,
+        fabric: &Fabric,
+        peer: IpAddr,
+        hello: HelloRequest,
+    ) -> bool {
         let mut inner = self.lock();
         let devices = &self.table.env.devices;
         let accepted = SdpStream::accept(devices, fabric.personality, peer, hello, self.waker());
@@ -278,7 +284,7 @@ impl SdpConn {
     }
 }
 
-impl Source for SdpConn {
+impl Pollable for SdpConn {
     fn ready(&self, _: Readiness) {}
 
     fn timeout(&self, _: Instant) {

@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 
 use weft_reactor::Interest;
-use weft_sdp::{Connection, Style};
+use weft_sdp::{SdpConnection, SdpStyle};
 
 use super::inner::ConnInner;
 use super::state::{AppHalf, ConnPhase};
@@ -71,7 +71,7 @@ impl ConnInner {
     fn pass(&mut self, scratch: &mut [u8]) -> bool {
         let settled = self.settle();
         if self.phase().is_undecided() {
-            let over = |(connection, _): (&mut Connection, _)| connection.is_over();
+            let over = |(connection, _): (&mut SdpConnection, _)| connection.is_over();
             if self.phase().is_unclaimed()
                 && self.stream.as_mut().and_then(SdpStream::parts).is_some_and(over)
             {
@@ -244,7 +244,7 @@ impl ConnInner {
             }
             return first;
         }
-        if connection.style() == Style::Enhanced {
+        if connection.style() == SdpStyle::Enhanced {
             return self.push_shared();
         }
         match connection.receive(verbs, scratch) {

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use weft_rdmacm::{Event, EventKind};
+use weft_rdmacm::{CmEvent, EventKind};
 use weft_sync::Mutex;
 
 use super::SdpConn;
@@ -38,7 +38,7 @@ impl ConnTable {
     }
 
     /// Handles an event of the id whose connection is `id`.
-    pub fn handle_event(&self, id: u64, event: &Event) {
+    pub fn handle_event(&self, id: u64, event: &CmEvent) {
         let conn = self.by_id.lock().get(&id).cloned();
         if let Some(conn) = conn {
             conn.handle_event(event);

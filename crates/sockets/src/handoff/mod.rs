@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use weft_os::clock;
 use weft_os::fds::HighFd;
-use weft_reactor::{Interest, Readiness, Source, Token};
+use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_sync::{Mutex, MutexGuard};
 
 use self::message::HandoffContent;
@@ -208,7 +208,7 @@ fn answer(listener: &Weak<dyn Grants>, client: RawFd) -> Option<()> {
     send(client, claimed.as_ref().map(AsRawFd::as_raw_fd)).ok()
 }
 
-impl Source for HandoffSocket {
+impl Pollable for HandoffSocket {
     fn ready(&self, _: Readiness) {
         if self.workers.are_busy() {
             self.watch(Interest::NONE);
@@ -252,7 +252,7 @@ impl HandoffClient {
     }
 }
 
-impl Source for HandoffClient {
+impl Pollable for HandoffClient {
     fn ready(&self, _: Readiness) {
         let (Some(server), Some(fd)) = (self.server.upgrade(), self.end()) else { return };
         server.forget(self);

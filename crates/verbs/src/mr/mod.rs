@@ -15,6 +15,6 @@ mod window;
 pub use device::{Budget, DeviceMemory};
 pub use place::inline_bytes;
 pub use reader::RegionReader;
-pub use region::{Accessor, Backing, Probe, RegionFault, RegionSpec};
+pub use region::{Accessor, Backing, MappedCheck, RegionFault, RegionSpec};
 pub use table::{Invalidate, LEAST_KEY, RegionTable};
 pub use window::{Bind, WindowKind};

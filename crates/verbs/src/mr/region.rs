@@ -25,7 +25,7 @@ pub enum RegionFault {
 }
 
 /// Check whether `len` bytes at an address of this process are mapped, for writing if `write`.
-pub type Probe = fn(addr: u64, len: u64, write: bool) -> bool;
+pub type MappedCheck = fn(addr: u64, len: u64, write: bool) -> bool;
 
 /// Backing of a region.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ pub enum Backing {
     #[default]
     Mapped,
     /// Memory of this process, checked at each access.
-    OnDemand(Probe),
+    OnDemand(MappedCheck),
     /// Memory of the device.
     Device(Arc<DeviceMemory>),
     /// None: reads give zeroes, writes are discarded.
@@ -87,7 +87,7 @@ impl From<u32> for Accessor {
 
 /// A region or a memory window.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(super) struct RegionEntry {
     pub key: u32,
     pub pd: InUse<Pd>,
     pub addr: u64,
@@ -103,7 +103,7 @@ pub(super) struct Region {
     pub bound: u32,
 }
 
-impl Region {
+impl RegionEntry {
     pub fn new(key: u32, spec: &RegionSpec) -> Self {
         let device = match &spec.backing {
             Backing::Device(memory) => Some(InUse::of(memory)),

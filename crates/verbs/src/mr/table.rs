@@ -9,7 +9,7 @@ use weft_sync::{RwLock, RwLockWriteGuard};
 
 use super::place;
 use super::reader::RegionReader;
-use super::region::{Accessor, Region, RegionFault, RegionSpec};
+use super::region::{Accessor, RegionEntry, RegionFault, RegionSpec};
 use super::window::release;
 use crate::access::Access;
 use crate::misuse::Misuse;
@@ -35,19 +35,19 @@ pub(super) fn index(key: u32) -> u32 {
 
 /// Regions and windows by [`index`] of their keys.
 #[derive(Default, Debug)]
-pub(super) struct Regions(HashMap<u32, Region, BuildHasherDefault<KeyHasher>>);
+pub(super) struct Regions(HashMap<u32, RegionEntry, BuildHasherDefault<KeyHasher>>);
 
 impl Regions {
     /// Region or window with exactly this key.
-    pub fn find(&self, key: u32) -> Option<&Region> {
+    pub fn find(&self, key: u32) -> Option<&RegionEntry> {
         self.0.get(&index(key)).filter(|region| region.key == key)
     }
 
-    fn find_mut(&mut self, key: u32) -> Option<&mut Region> {
+    fn find_mut(&mut self, key: u32) -> Option<&mut RegionEntry> {
         self.0.get_mut(&index(key)).filter(|region| region.key == key)
     }
 
-    pub fn get_mut(&mut self, index: &u32) -> Option<&mut Region> {
+    pub fn get_mut(&mut self, index: &u32) -> Option<&mut RegionEntry> {
         self.0.get_mut(index)
     }
 
@@ -55,11 +55,11 @@ impl Regions {
         self.0.remove(index);
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &Region> {
+    pub fn values(&self) -> impl Iterator<Item = &RegionEntry> {
         self.0.values()
     }
 
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Region> {
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut RegionEntry> {
         self.0.values_mut()
     }
 }
@@ -91,13 +91,13 @@ impl RegionTable {
     /// Registers a region under a key drawn from `entropy`, which must be unpredictable.
     pub fn register(&self, spec: &RegionSpec, entropy: impl FnMut() -> u32) -> Result<u32, Misuse> {
         spec.check()?;
-        Ok(self.insert(entropy, |key| Region::new(key, spec)))
+        Ok(self.insert(entropy, |key| RegionEntry::new(key, spec)))
     }
 
     pub(super) fn insert(
         &self,
         mut entropy: impl FnMut() -> u32,
-        make: impl FnOnce(u32) -> Region,
+        make: impl FnOnce(u32) -> RegionEntry,
     ) -> u32 {
         let mut regions = self.lock();
         loop {
@@ -151,7 +151,7 @@ impl RegionTable {
             backing: region.backing.clone(),
         };
         spec.check()?;
-        *region = Region::new(key, &spec);
+        *region = RegionEntry::new(key, &spec);
         self.renew();
         Ok(())
     }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::region::{Accessor, Backing, Region, RegionFault, RegionSpec};
+use super::region::{Accessor, Backing, RegionEntry, RegionFault, RegionSpec};
 use super::table::{RegionTable, Regions, index};
 use crate::access::Access;
 use crate::misuse::Misuse;
@@ -91,7 +91,7 @@ impl RegionTable {
         let spec = RegionSpec { pd: Arc::clone(pd), addr: 0, len: 0, iova: 0, access, backing };
         self.windows.fetch_add(1, Ordering::AcqRel);
         self.insert(entropy, |key| {
-            let mut window = Region::new(key, &spec);
+            let mut window = RegionEntry::new(key, &spec);
             window.valid = false;
             window.window = Some(WindowBinding { kind, region: None, qp: None });
             window
@@ -150,8 +150,8 @@ impl RegionTable {
             return;
         }
         let mut regions = self.lock();
-        let serves = |r: &Region| r.window.as_ref().is_some_and(|w| w.qp == Some(qp));
-        let bound = regions.values_mut().filter(|r| serves(r)).map(Region::unbind);
+        let serves = |r: &RegionEntry| r.window.as_ref().is_some_and(|w| w.qp == Some(qp));
+        let bound = regions.values_mut().filter(|r| serves(r)).map(RegionEntry::unbind);
         for region in bound.collect::<Vec<_>>() {
             release(&mut regions, region);
         }
@@ -160,7 +160,7 @@ impl RegionTable {
 }
 
 /// Memory range for a binding.
-struct Target {
+struct BindTarget {
     addr: u64,
     backing: Backing,
 }
@@ -174,7 +174,7 @@ pub(super) fn release(regions: &mut Regions, region: Option<u32>) {
 
 impl Regions {
     /// Checks the range of a binding; `None` if it unbinds.
-    fn target(&self, who: Accessor, bind: &Bind) -> Result<Option<Target>, RegionFault> {
+    fn target(&self, who: Accessor, bind: &Bind) -> Result<Option<BindTarget>, RegionFault> {
         if bind.len == 0 {
             return Ok(None);
         }
@@ -189,12 +189,12 @@ impl Regions {
             return Err(RegionFault::Access);
         }
         let addr = region.check(who, bind.addr, bind.len, needed)?;
-        Ok(Some(Target { addr, backing: region.backing.clone() }))
+        Ok(Some(BindTarget { addr, backing: region.backing.clone() }))
     }
 }
 
-impl Region {
-    fn bind(&mut self, kind: WindowKind, target: Target, bind: &Bind, qp: Option<u32>) {
+impl RegionEntry {
+    fn bind(&mut self, kind: WindowKind, target: BindTarget, bind: &Bind, qp: Option<u32>) {
         let zero_based = bind.access.contains(Access::ZERO_BASED);
         self.addr = target.addr;
         self.len = bind.len;

@@ -34,9 +34,9 @@ impl RecvWqe {
 
 /// Waiters for a receive.
 #[derive(Default)]
-pub struct Waiting(Vec<Weak<dyn Wake>>);
+pub struct RecvWaiters(Vec<Weak<dyn Wake>>);
 
-impl Waiting {
+impl RecvWaiters {
     /// Wakes all. The caller must hold no lock, because they may take work at once.
     pub fn wake(self) {
         for waiter in self.0.iter().filter_map(Weak::upgrade) {
@@ -45,7 +45,7 @@ impl Waiting {
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for RecvWaiters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} waiting", self.0.len())
     }
@@ -55,7 +55,7 @@ impl fmt::Debug for Waiting {
 #[derive(Debug)]
 pub struct RecvQueue {
     wqes: VecDeque<RecvWqe>,
-    waiting: Waiting,
+    waiting: RecvWaiters,
     depth: u32,
     max_sge: u32,
 }
@@ -63,11 +63,11 @@ pub struct RecvQueue {
 impl RecvQueue {
     /// A queue for `depth` receives of up to `max_sge` entries.
     pub fn new(depth: u32, max_sge: u32) -> Self {
-        Self { wqes: VecDeque::new(), waiting: Waiting::default(), depth, max_sge }
+        Self { wqes: VecDeque::new(), waiting: RecvWaiters::default(), depth, max_sge }
     }
 
     /// Adds a receive; returns the waiters to wake.
-    pub fn push(&mut self, wr: &RecvWr<'_>) -> Result<Waiting, Misuse> {
+    pub fn push(&mut self, wr: &RecvWr<'_>) -> Result<RecvWaiters, Misuse> {
         if wr.sges.len() > self.max_sge as usize {
             return Err(Misuse::Invalid("more scatter entries than the queue was made for"));
         }
@@ -90,7 +90,7 @@ impl RecvQueue {
     }
 
     /// Takes all waiters.
-    pub fn let_go(&mut self) -> Waiting {
+    pub fn let_go(&mut self) -> RecvWaiters {
         std::mem::take(&mut self.waiting)
     }
 

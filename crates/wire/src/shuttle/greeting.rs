@@ -30,7 +30,7 @@ pub const DATAGRAMS: u16 = 1;
 
 /// What rdma-cm tells the peer's program of a connection. Nothing here depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub struct CmTerms {
     /// Flow control is available.
     pub flow_control: bool,
     /// Receives come from a shared queue.
@@ -41,7 +41,7 @@ pub struct Terms {
     pub rnr_retry_count: u8,
 }
 
-impl Terms {
+impl CmTerms {
     fn bits(self) -> u8 {
         u8::from(self.flow_control) | u8::from(self.srq) << 1
     }
@@ -58,7 +58,7 @@ pub struct Greeting<'a> {
     /// For what the connection is.
     pub purpose: Purpose,
     /// What the program said about it.
-    pub terms: Terms,
+    pub terms: CmTerms,
     /// Octets that the sender's socket holds until somebody reads them.
     pub room_octets: u32,
     /// Number of the sender's queue pair.
@@ -82,7 +82,7 @@ impl<'a> Greeting<'a> {
         };
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let terms = Terms::from_octets([head[1], head[2], head[3]]);
+        let terms = CmTerms::from_octets([head[1], head[2], head[3]]);
         Some(Self {
             purpose,
             terms,
@@ -95,7 +95,7 @@ impl<'a> Greeting<'a> {
 
     /// The octets.
     pub fn encode(&self) -> Vec<u8> {
-        let Terms { retry_count, rnr_retry_count, .. } = self.terms;
+        let CmTerms { retry_count, rnr_retry_count, .. } = self.terms;
         let mut bytes = vec![self.purpose as u8, self.terms.bits(), retry_count, rnr_retry_count];
         for word in [self.room_octets, self.from, self.to] {
             bytes.extend_from_slice(&word.to_be_bytes());
@@ -113,7 +113,7 @@ mod tests {
     fn greetings_come_back_and_others_are_none() {
         let greeting = Greeting {
             purpose: Purpose::Manager,
-            terms: Terms { flow_control: true, srq: true, retry_count: 7, rnr_retry_count: 6 },
+            terms: CmTerms { flow_control: true, srq: true, retry_count: 7, rnr_retry_count: 6 },
             room_octets: 212_992,
             from: 0x00ab_cdef,
             to: 7,

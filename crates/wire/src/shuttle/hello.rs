@@ -139,7 +139,7 @@ pub mod reason {
 
 /// What the sender of a handshake packet can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HelloLimits {
     /// Octets of the largest datagram.
     pub datagram_octets: u16,
     /// Streams.
@@ -170,7 +170,7 @@ pub struct Hello<'a> {
     /// What it can do, or has chosen.
     pub modules: Modules,
     /// What it can take. Missing in Reject, Retry and Probe.
-    pub limits: Option<Limits>,
+    pub limits: Option<HelloLimits>,
     /// The application's own.
     pub private_data: &'a [u8],
     /// Proof that the sender receives what goes to its address.
@@ -265,7 +265,7 @@ impl<'a> Hello<'a> {
             LIMITS => {
                 let wire =
                     LimitsWire::ref_from_bytes(value).map_err(|_| ShuttleError::Value("limits"))?;
-                self.limits = Some(Limits {
+                self.limits = Some(HelloLimits {
                     datagram_octets: wire.datagram.get(),
                     streams: wire.streams.get(),
                     ord: wire.ord.get(),
@@ -382,7 +382,7 @@ mod tests {
             from: ConnectionId(0x7700),
             nonce: 42,
             modules: Modules { protection: 3, placement: 2, recovery: 1 },
-            limits: Some(Limits {
+            limits: Some(HelloLimits {
                 datagram_octets: 1472,
                 streams: 25,
                 ord: 16,

@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, Protocol, SocketType, ipproto, socket, sockopt}
 use weft_testkit::{Ended, LIMIT, Lab, Namespaces, Program, Running, free_port};
 use weft_wire::shuttle::ConnectionId;
 use weft_wire::shuttle::hello::{
-    Hello, HelloKind, Limits, Modules, placement, protection, recovery,
+    Hello, HelloKind, HelloLimits, Modules, placement, protection, recovery,
 };
 
 /// The key of those who may speak.
@@ -295,7 +295,7 @@ pub fn unkeyed_request(nonce: u64) -> Vec<u8> {
         placement: placement::STRICT | placement::TAIL | placement::LOOSE,
         recovery: recovery::FULL | recovery::TAIL_DUP,
     };
-    let limits = Limits {
+    let limits = HelloLimits {
         datagram_octets: 1400,
         streams: 1,
         ord: 1,

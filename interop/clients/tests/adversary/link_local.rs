@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use rustix::net::netdevice::name_to_index;
 use weft_interop::source;
 use weft_testkit::Program;
-use weft_wire::datagram::Header;
+use weft_wire::datagram::DatagramHeader;
 
 use crate::kit::{ATTACKER, ATTACKER_V6, Scene, VICTIM, VICTIM_V6, unkeyed_request};
 use crate::target::started;
@@ -31,7 +31,7 @@ const QKEY: u32 = 0x0123_4567;
 
 /// A datagram to queue pair `to` with so many bytes.
 fn datagram(to: u32, bytes: usize) -> Vec<u8> {
-    let header = Header { to, from: 0x42, qkey: QKEY, immediate: None, solicited: false };
+    let header = DatagramHeader { to, from: 0x42, qkey: QKEY, immediate: None, solicited: false };
     [&header.to_bytes()[..header.len()], &vec![5; bytes]].concat()
 }
 

@@ -5,16 +5,18 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
-use weft_shuttle::{Config, Connection, End, Event, Identity, Key, Route, Transmit};
+use weft_shuttle::{
+    ConnectionEnd, Identity, Key, Route, ShuttleConfig, ShuttleConnection, ShuttleEvent, Transmit,
+};
 use weft_testkit::{LIMIT, now};
 use weft_wire::crc::Crc32c;
-use weft_wire::ddp::{Header, TaggedHeader, UntaggedHeader};
+use weft_wire::ddp::{DdpHeader, TaggedHeader, UntaggedHeader};
 use weft_wire::ids::{Msn, STag};
 use weft_wire::llp::{
     Gather, MemoryPiece, Piece, Placed, RegisteredMemory, SegmentId, UlpduSink, UlpduSource,
 };
 use weft_wire::rdmap::{Opcode, ReadRequest};
-use weft_wire::shuttle::greeting::{Greeting, Purpose, Terms};
+use weft_wire::shuttle::greeting::{CmTerms, Greeting, Purpose};
 use weft_wire::shuttle::hello::protection;
 use weft_wire::shuttle::{ConnectionId, StreamId};
 use weft_wire::terminate::TerminateCode;
@@ -27,13 +29,13 @@ const TERMINATED: u64 = 1 << 16;
 /// One end of a connection under the key.
 pub struct Peer {
     socket: UdpSocket,
-    connection: Connection,
+    connection: ShuttleConnection,
     route: Route,
     segments: Segments,
     began: Instant,
     said: Option<Vec<u8>>,
     refusal: Option<Vec<u8>>,
-    end: Option<End>,
+    end: Option<ConnectionEnd>,
 }
 
 impl Peer {
@@ -48,19 +50,20 @@ impl Peer {
         let route = Route { local: from, remote: SocketAddrV4::new(VICTIM, port).into() };
         let greeting = Greeting {
             purpose,
-            terms: Terms { rnr_retry_count: 7, ..Terms::default() },
+            terms: CmTerms { rnr_retry_count: 7, ..CmTerms::default() },
             room_octets: 200_000,
             from: 0x42_4242,
             to: 0,
             private_data,
         };
-        let config = Config {
+        let config = ShuttleConfig {
             protection: protection::AES128GCM | protection::CHACHA20POLY1305,
             credentials: Key::parse(KEY).unwrap().credentials(),
-            ..Config::default()
+            ..ShuttleConfig::default()
         };
         let connection =
-            Connection::connect(0, config, identity(from), route, &greeting.encode()).unwrap();
+            ShuttleConnection::connect(0, config, identity(from), route, &greeting.encode())
+                .unwrap();
         Self {
             socket,
             connection,
@@ -107,7 +110,7 @@ impl Peer {
     pub fn until_terminated(mut self) -> TerminateCode {
         self.until("ended", |this| this.end.is_some());
         match self.end {
-            Some(End::Peer(reason)) if reason & TERMINATED != 0 => {
+            Some(ConnectionEnd::Peer(reason)) if reason & TERMINATED != 0 => {
                 TerminateCode::from_word(reason as u16)
             }
             end => panic!("no Terminate, but {end:?}"),
@@ -136,10 +139,12 @@ impl Peer {
             }
             while let Some(event) = self.connection.poll_event() {
                 match event {
-                    Event::Established { private_data, .. } => self.said = Some(private_data),
-                    Event::Rejected { private_data } => self.refusal = Some(private_data),
-                    Event::PathValidated { .. } => {}
-                    Event::Ended(end) => self.end = Some(end),
+                    ShuttleEvent::Established { private_data, .. } => {
+                        self.said = Some(private_data)
+                    }
+                    ShuttleEvent::Rejected { private_data } => self.refusal = Some(private_data),
+                    ShuttleEvent::PathValidated { .. } => {}
+                    ShuttleEvent::Ended(end) => self.end = Some(end),
                 }
             }
         }
@@ -285,6 +290,6 @@ pub fn read(msn: u32, stag: u32, from: u64, size: u32) -> Vec<u8> {
 
 /// The opcode and payload of a segment.
 pub fn parse(ulpdu: &[u8]) -> (Opcode, &[u8]) {
-    let (header, payload) = Header::parse(ulpdu).unwrap();
+    let (header, payload) = DdpHeader::parse(ulpdu).unwrap();
     (header.opcode().unwrap(), payload)
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use weft_interop::source;
 use weft_shuttle::{AddressPair, Key, Sealer};
 use weft_testkit::{Running, free_port};
-use weft_wire::datagram::{Cipher, GROUP_QPN, Header};
+use weft_wire::datagram::{Cipher, DatagramHeader, GROUP_QPN};
 use weft_wire::rdmap::Opcode;
 use weft_wire::shuttle::greeting::Purpose;
 
@@ -110,8 +110,13 @@ impl Sender {
 
     /// Sends a message of so many bytes, and gives what has left.
     fn send(&mut self, bytes: usize) -> Recorded {
-        let header =
-            Header { to: GROUP_QPN, from: 0x42, qkey: QKEY, immediate: None, solicited: false };
+        let header = DatagramHeader {
+            to: GROUP_QPN,
+            from: 0x42,
+            qkey: QKEY,
+            immediate: None,
+            solicited: false,
+        };
         let mut payload = vec![0; Sealer::HEADER_LEN];
         payload.extend_from_slice(&header.to_bytes()[..header.len()]);
         payload.resize(payload.len() + bytes, 5);

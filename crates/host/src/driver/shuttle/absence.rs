@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weft_net::silence::{Awaited, Silence};
 use weft_os::clock::{self, ns_at};
 use weft_rnic::RetryLimits;
-use weft_rnic::shuttle::{End, Refusal};
+use weft_rnic::shuttle::{ConnectionEnd, Refusal};
 use weft_rnic::wire::shuttle::PathId;
 use weft_verbs::QpState;
 
@@ -96,7 +96,7 @@ impl ShuttleSocket {
                 _ if self.hook.is_some() => (now, why),
                 _ => (now + DOUBT, why),
             };
-            let refusal = shuttle.end().and_then(End::refusal);
+            let refusal = shuttle.end().and_then(ConnectionEnd::refusal);
             self.doubt = refusal.map(|why| self.doubt.unwrap_or(doubt(why)));
         }
         let Some((_, why)) = self.doubt.filter(|(believed, _)| *believed <= now) else { return };

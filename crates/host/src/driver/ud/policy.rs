@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weft_net::secrecy::Lower;
-use weft_net::udp::Port;
+use weft_net::secrecy::PeerTransport;
+use weft_net::udp::UdpPort;
 use weft_rnic::shuttle::AddressPair;
 use weft_rnic::wire::datagram::NOTICE_LEN;
 use weft_rnic::{DroppedDatagram, UdPolicy};
@@ -19,7 +19,7 @@ pub(super) struct HostPolicy {
 
 impl UdPolicy for HostPolicy {
     fn admit(&self, ends: &AddressPair) -> bool {
-        self.host.secrecy().admit(Lower::Shuttle, ends.to, ends.from).is_ok()
+        self.host.secrecy().admit(PeerTransport::Shuttle, ends.to, ends.from).is_ok()
     }
 
     fn permit(&self, ends: &AddressPair) -> bool {
@@ -32,7 +32,7 @@ impl UdPolicy for HostPolicy {
 }
 
 /// Says why a datagram was dropped: here, and to its sender if that is no stranger.
-pub(super) fn answer_dropped(host: &Host, port: &Port, dropped: &DroppedDatagram) {
+pub(super) fn answer_dropped(host: &Host, port: &UdpPort, dropped: &DroppedDatagram) {
     let (secrecy, route) = (host.secrecy(), &dropped.route);
     let (here, there) = (route.local.ip(), route.remote.ip());
     let why = match dropped.unopened {
@@ -40,7 +40,7 @@ pub(super) fn answer_dropped(host: &Host, port: &Port, dropped: &DroppedDatagram
             secrecy.tell_of_stranger(*why, there);
         }),
         // That was told when it was not admitted.
-        None => secrecy.decide(Lower::Shuttle, here, there).err(),
+        None => secrecy.decide(PeerTransport::Shuttle, here, there).err(),
     };
     let (Some(why), Some(head)) = (why, dropped.head) else { return };
     // Both addresses are one where this machine speaks to itself.

@@ -1,6 +1,6 @@
 //! The two outputs: pacing rate and window of each phase (`docs/shuttle.md`, "Weave").
 
-use super::probe::Probe;
+use super::probe::RateProbe;
 use super::{MIN_PACKETS, Weave, WeavePhase};
 use crate::cc::rate::bits_per_second;
 
@@ -42,7 +42,7 @@ impl Weave {
             WeavePhase::Refresh { .. } => (bdp * REFRESH_WINDOW) as u64,
             _ if self.competes && self.is_cut => (bdp * CUT_WINDOW) as u64,
             _ if self.competes => (bdp * COMPETE_WINDOW) as u64,
-            WeavePhase::Up(Probe { extra, .. }) => (bdp as u64).saturating_add(extra + slack),
+            WeavePhase::Up(RateProbe { extra, .. }) => (bdp as u64).saturating_add(extra + slack),
             _ => ((bdp * CRUISE_WINDOW) as u64).saturating_add(slack),
         };
         window.max(self.least_octets())
@@ -52,7 +52,7 @@ impl Weave {
         match self.phase {
             WeavePhase::Down { .. } => DOWN_GAIN,
             WeavePhase::Up(_) if self.competes => COMPETE_GAIN,
-            WeavePhase::Up(Probe { extra, .. }) => {
+            WeavePhase::Up(RateProbe { extra, .. }) => {
                 PROBE_PACING * (1.0 + extra as f64 / self.bdp().max(1) as f64)
             }
             _ => MARGIN,

@@ -24,7 +24,7 @@ const PROBE_GROWTH_PART: u64 = 2;
 
 /// State of a probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Probe {
+pub(super) struct RateProbe {
     /// Excess in flight in bytes.
     pub(super) extra: u64,
     /// Rounds of this probe.
@@ -42,7 +42,7 @@ impl Weave {
     pub(super) fn probe(&mut self) {
         self.model.begin_cycle();
         self.is_cut = false;
-        self.phase = WeavePhase::Up(Probe {
+        self.phase = WeavePhase::Up(RateProbe {
             extra: PROBE_PACKETS * u64::from(self.params.datagram_octets),
             rounds: 0,
             before_bps: self.model.bw_bps(),
@@ -62,7 +62,7 @@ impl Weave {
         }
     }
 
-    pub(super) fn on_probe_round(&mut self, now_ns: u64, round: &Round, probe: Probe) {
+    pub(super) fn on_probe_round(&mut self, now_ns: u64, round: &Round, probe: RateProbe) {
         let rounds = probe.rounds + 1;
         let above_ns = self.above_min_ns(self.latest_rtt_ns.max(round.floor_rtt_ns));
         let is_queued = above_ns > probe.base_ns + self.queue_ns() * PROBE_EIGHTHS / 8;
@@ -77,7 +77,7 @@ impl Weave {
         let more = if is_queued { 0 } else { probe.extra / PROBE_GROWTH_PART };
         let before_bps = if fresh { bw_bps } else { probe.before_bps };
         let extra = probe.extra + more;
-        self.phase = WeavePhase::Up(Probe { extra, rounds, before_bps, is_queued, ..probe });
+        self.phase = WeavePhase::Up(RateProbe { extra, rounds, before_bps, is_queued, ..probe });
     }
 
     pub(super) fn end_probe(&mut self, now_ns: u64) {
