@@ -55,7 +55,7 @@ pub fn run(options: &DemoArgs) -> Result<()> {
     lines.push(verified_bulk(&lab).context("fio")?);
     for (step, program) in ["ib_write_bw", "ib_read_bw", "ib_send_bw"].into_iter().enumerate() {
         progress.show(2 + step, program);
-        let mut probe = Bandwidth::new(program, 1 << 20, program);
+        let probe = Bandwidth::new(program, 1 << 20, program);
         let gbps = probe.measure(&lab).context(program)?.gbps;
         lines.push(DemoRow { program, checked: BY_CRC, gbps });
     }

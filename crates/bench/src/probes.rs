@@ -16,6 +16,8 @@ pub mod sockperf;
 pub mod ucx;
 pub mod wan;
 
+use std::cell::Cell;
+
 use anyhow::{Context, Result};
 
 use crate::lab::{BenchLab, is_installed};
@@ -49,10 +51,10 @@ pub trait BenchProbe {
 }
 
 /// How many operations fill the time that a measurement is to take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Pace {
-    count: u64,
-    tuned: bool,
+    count: Cell<u64>,
+    tuned: Cell<bool>,
 }
 
 /// A count is a multiple of this, because posting in lists wants whole lists.
@@ -62,22 +64,22 @@ const COUNT_MAX: f64 = 50e6;
 impl Pace {
     /// Begins with `count` operations, to find out how fast they are.
     pub fn beginning_with(count: u64) -> Self {
-        Self { count: count.next_multiple_of(MULTIPLE), tuned: false }
+        Self { count: count.next_multiple_of(MULTIPLE).into(), tuned: false.into() }
     }
 
     /// Measures with the right count; `rate` reads from a result how many were done in a second.
     pub fn measure<T>(
-        &mut self,
+        &self,
         seconds: f64,
         mut run: impl FnMut(u64) -> Result<T>,
         rate: impl Fn(&T) -> f64,
     ) -> Result<T> {
-        if !self.tuned {
-            let count = (rate(&run(self.count)?) * seconds).clamp(MULTIPLE as f64, COUNT_MAX);
-            self.count = (count as u64).next_multiple_of(MULTIPLE);
-            self.tuned = true;
+        if !self.tuned.get() {
+            let count = (rate(&run(self.count.get())?) * seconds).clamp(MULTIPLE as f64, COUNT_MAX);
+            self.count.set((count as u64).next_multiple_of(MULTIPLE));
+            self.tuned.set(true);
         }
-        run(self.count)
+        run(self.count.get())
     }
 }
 
@@ -98,7 +100,7 @@ mod tests {
 
     #[test]
     fn the_pace_is_found_once() {
-        let mut pace = Pace::beginning_with(100);
+        let pace = Pace::beginning_with(100);
         let mut counts = Vec::new();
         for _ in 0..2 {
             let run = |count| {
@@ -112,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_failure_leaves_the_pace_untuned() {
-        let mut pace = Pace::beginning_with(64);
+        let pace = Pace::beginning_with(64);
         assert!(pace.measure(1.0, |_| anyhow::bail!("no"), |(): &()| 1.0).is_err());
-        assert!(!pace.tuned);
+        assert!(!pace.tuned.get());
     }
 
     #[test]

@@ -50,9 +50,7 @@ impl BenchProbe for LibfabricPingPong {
     }
 
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
-        let mut pace = self.pace;
-        let us = pace.measure(lab.seconds, |count| self.us(lab, count), |us| 0.5e6 / us)?;
-        self.pace = pace;
+        let us = self.pace.measure(lab.seconds, |count| self.us(lab, count), |us| 0.5e6 / us)?;
         Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, us)])
     }
 }
@@ -100,11 +98,9 @@ impl BenchProbe for Writes {
     }
 
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
-        let mut pace = self.pace;
         let size = self.size as f64;
         let rate = |gbps: &f64| gbps * 1e9 / 8.0 / size;
-        let gbps = pace.measure(lab.seconds, |count| self.gbps(lab, count), rate)?;
-        self.pace = pace;
+        let gbps = self.pace.measure(lab.seconds, |count| self.gbps(lab, count), rate)?;
         let messages = format!("{}, messages", self.label);
         Ok(vec![
             ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, gbps),

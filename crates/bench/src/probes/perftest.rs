@@ -87,12 +87,9 @@ impl Bandwidth {
     }
 
     /// Measures once.
-    pub fn measure(&mut self, lab: &BenchLab) -> Result<Throughput> {
-        let mut pace = self.pace;
+    pub fn measure(&self, lab: &BenchLab) -> Result<Throughput> {
         let run = |count| self.messages(lab, count);
-        let result = pace.measure(lab.seconds, run, |result| result.mps * 1e6);
-        self.pace = pace;
-        result
+        self.pace.measure(lab.seconds, run, |result| result.mps * 1e6)
     }
 
     fn messages(&self, lab: &BenchLab, count: u64) -> Result<Throughput> {

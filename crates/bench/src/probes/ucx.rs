@@ -55,9 +55,7 @@ impl BenchProbe for Ucx {
     }
 
     fn run(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
-        let mut pace = self.pace;
-        let numbers = pace.measure(lab.seconds, |n| self.numbers(lab, n), |n| n.per_second)?;
-        self.pace = pace;
+        let numbers = self.pace.measure(lab.seconds, |n| self.numbers(lab, n), |n| n.per_second)?;
         if self.test.ends_with("_lat") {
             return Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, numbers.us)]);
         }

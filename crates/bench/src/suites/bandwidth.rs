@@ -3,10 +3,10 @@
 //!
 //! After figures 3 and 5 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
-use super::draft::{FigureDraft, Scope, Words};
+use super::draft::{FigureDraft, Scope, WAYS, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::libfabric::Writes;
-use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
+use crate::probes::pattern::{Pattern, PatternProgram};
 use crate::probes::ucx::Ucx;
 
 /// RDMA Writes one way.
@@ -19,17 +19,14 @@ pub const STREAM: PatternProgram = PatternProgram {
 /// The link of the papers' adapter: Gigabit Ethernet on a LAN.
 pub const LINK: &str = "rtt=0.1ms rate=1gbit queue=256kb";
 
-const WAYS: [(&str, PatternTransport); 3] = [
-    ("Weft over iWARP", PatternTransport::Iwarp),
-    ("Weft over Shuttle", PatternTransport::Shuttle),
-    ("kernel TCP", PatternTransport::Tcp),
-];
 const SIZES: [u64; 8] = [64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
 
-const FABRIC: &str = "libfabric over TCP";
-const UCX: &str = "UCX over TCP";
+/// A peer's curve.
+pub const FABRIC: &str = "libfabric over TCP";
+/// A peer's curve.
+pub const UCX: &str = "UCX over TCP";
 /// Where its peers stand beside Weft.
-const PEERS_AT: [u64; 4] = [64, 1 << 12, 1 << 16, 1 << 20];
+pub const PEERS_AT: [u64; 4] = [64, 1 << 12, 1 << 16, 1 << 20];
 
 const LOOPBACK: Words = Words {
     id: "bandwidth-size",
@@ -61,11 +58,7 @@ pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
 
 fn loopback(scope: &Scope) -> FigureDraft {
     let mut draft = FigureDraft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Log));
-    for octets in scope.some(&SIZES) {
-        for (curve, way) in WAYS {
-            draft.point(curve, octets, Pattern::new(way, STREAM, octets));
-        }
-    }
+    draft.plot(&scope.some(&SIZES), |way, octets| Pattern::new(way, STREAM, octets));
     let few = if scope.quick { &PEERS_AT[2..3] } else { &PEERS_AT };
     for octets in few.iter().copied() {
         let label = |peer: &str| format!("{peer}: stream {octets}");
@@ -104,11 +97,9 @@ fn loopback(scope: &Scope) -> FigureDraft {
 fn link(scope: &Scope) -> FigureDraft {
     let mut draft = FigureDraft::new(WIRE, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
     let path = scope.path(LINK);
-    for octets in scope.some(&[1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 20]) {
-        for (curve, way) in WAYS {
-            draft.point(curve, octets, Pattern::new(way, STREAM, octets).across(&path));
-        }
-    }
+    draft.plot(&scope.some(&[1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 20]), |way, octets| {
+        Pattern::new(way, STREAM, octets).across(&path)
+    });
     for (curve, _) in &WAYS[..2] {
         draft.claim(
             &format!("{curve} has at least what TCP has of the wire"),

@@ -2,6 +2,14 @@
 
 use crate::figure::{Bound, Claim, Figure, FigureAxis, FigureCurve, FigurePoint, Relation, Scale};
 use crate::probes::BenchProbe;
+use crate::probes::pattern::PatternTransport;
+
+/// The curves of Weft's transports, and of what they stand beside.
+pub const WAYS: [(&str, PatternTransport); 3] = [
+    ("Weft over iWARP", PatternTransport::Iwarp),
+    ("Weft over Shuttle", PatternTransport::Shuttle),
+    ("kernel TCP", PatternTransport::Tcp),
+];
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +83,19 @@ impl FigureDraft {
         let series = probe.name();
         self.measure(probe);
         self.place(curve, x, "", series);
+    }
+
+    /// A curve for each of [`WAYS`], with a point at each place.
+    pub fn plot<P: BenchProbe + 'static>(
+        &mut self,
+        places: &[u64],
+        probe: impl Fn(PatternTransport, u64) -> P,
+    ) {
+        for place in places {
+            for (curve, way) in WAYS {
+                self.point(curve, *place, probe(way, *place));
+            }
+        }
     }
 
     /// A probe whose series are placed by themselves.

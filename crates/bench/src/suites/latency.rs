@@ -3,6 +3,7 @@
 //! After figures 2 and 4 of Dalessandro and Wyckoff's paper on the Ammasso adapter, and figures 3
 //! and 8 of Jin and others' on RDMA over IP in the WAN.
 
+use super::bandwidth::{FABRIC, PEERS_AT, UCX};
 use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::libfabric::LibfabricPingPong;
@@ -23,11 +24,6 @@ const IWARP: &str = "Weft over iWARP";
 const SHUTTLE: &str = "Weft over Shuttle";
 const BLOCKING: &str = "kernel TCP, blocking";
 const SPIN: &str = "kernel TCP, spinning";
-
-const FABRIC: &str = "libfabric over TCP";
-const UCX: &str = "UCX over TCP";
-/// Where its peers stand beside Weft.
-const PEERS_AT: [u64; 4] = [64, 1 << 12, 1 << 16, 1 << 20];
 
 const SMALL: Words = Words {
     id: "latency-small",

@@ -2,9 +2,9 @@
 //!
 //! After figures 5, 6 and 7 of Jin and others' paper on RDMA over IP in the WAN.
 
-use super::draft::{FigureDraft, Scope, Words};
+use super::draft::{FigureDraft, Scope, WAYS, Words};
 use crate::figure::{Bound, Scale};
-use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
+use crate::probes::pattern::{Pattern, PatternProgram};
 
 const FETCH: PatternProgram = PatternProgram {
     verbs: ("load", include_str!("../../c/load.c")),
@@ -16,11 +16,6 @@ const OVERLAP: PatternProgram =
 const CROWD: PatternProgram =
     PatternProgram { pattern: "crowd", floor: "crowd --octets {}", ..FETCH };
 
-const WAYS: [(&str, PatternTransport); 3] = [
-    ("Weft over iWARP", PatternTransport::Iwarp),
-    ("Weft over Shuttle", PatternTransport::Shuttle),
-    ("kernel TCP", PatternTransport::Tcp),
-];
 /// Microseconds in the load of the figures over delays.
 const LOAD_US: u64 = 16_000;
 const FIXED_US: u64 = 242_000;
@@ -95,11 +90,9 @@ const CROWDED_FAR: Words = Words {
 pub fn overlap(scope: &Scope) -> Vec<FigureDraft> {
     let ratio = ("share of computing", Scale::Linear);
     let mut near = FigureDraft::new(COMPUTING, ("computing, us", Scale::Log), ratio);
-    for load in scope.some(&[10, 30, 100, 300, 1000, 3000]) {
-        for (curve, way) in WAYS {
-            near.point(curve, load, Pattern::new(way, OVERLAP, load));
-        }
-    }
+    near.plot(&scope.some(&[10, 30, 100, 300, 1000, 3000]), |way, load| {
+        Pattern::new(way, OVERLAP, load)
+    });
     let mut far = FigureDraft::new(DELAYED, ("delay each way, ms", Scale::Linear), ratio);
     across(&mut far, scope, OVERLAP, FIXED_US);
     for (curve, _) in &WAYS[..2] {
@@ -122,11 +115,9 @@ pub fn overlap(scope: &Scope) -> Vec<FigureDraft> {
 /// The figures of progress.
 pub fn progress(scope: &Scope) -> Vec<FigureDraft> {
     let mut near = FigureDraft::new(PROGRESS, ("load, us", Scale::Linear), ("us", Scale::Log));
-    for load in scope.some(&[0, 1000, 4000, 8000, 16_000]) {
-        for (curve, way) in WAYS {
-            near.point(curve, load, Pattern::new(way, FETCH, load));
-        }
-    }
+    near.plot(&scope.some(&[0, 1000, 4000, 8000, 16_000]), |way, load| {
+        Pattern::new(way, FETCH, load)
+    });
     let mut far = FigureDraft::new(
         PROGRESS_DELAY,
         ("delay each way, ms", Scale::Linear),
@@ -160,11 +151,9 @@ pub fn progress(scope: &Scope) -> Vec<FigureDraft> {
 pub fn server(scope: &Scope) -> Vec<FigureDraft> {
     let y = ("times as long as alone", Scale::Linear);
     let mut draft = FigureDraft::new(CROWDED, ("octets", Scale::Log), y);
-    for octets in scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10]) {
-        for (curve, way) in WAYS {
-            draft.point(curve, octets, Pattern::new(way, CROWD, octets));
-        }
-    }
+    draft.plot(&scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10]), |way, octets| {
+        Pattern::new(way, CROWD, octets)
+    });
     for (curve, _) in &WAYS[..2] {
         draft.claim(
             &format!("{curve} takes less from the program than sockets, by messages of 16 KiB"),
@@ -195,10 +184,8 @@ pub fn server(scope: &Scope) -> Vec<FigureDraft> {
 
 fn across(draft: &mut FigureDraft, scope: &Scope, program: PatternProgram, load: u64) {
     let delays = if scope.quick { &[1, 4][..] } else { &[1, 4, 16] };
-    for delay in delays.iter().copied() {
+    draft.plot(delays, |way, delay| {
         let path = scope.path(&format!("delay={delay}ms"));
-        for (curve, way) in WAYS {
-            draft.point(curve, delay, Pattern::new(way, program, load).across(&path));
-        }
-    }
+        Pattern::new(way, program, load).across(&path)
+    });
 }

@@ -3,17 +3,12 @@
 //! After figures 7 and 8 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 
 use super::bandwidth::STREAM;
-use super::draft::{FigureDraft, Scope, Words};
+use super::draft::{FigureDraft, Scope, WAYS, Words};
 use crate::figure::{Bound, Relation, Scale};
 use crate::probes::BenchProbe;
 use crate::probes::mpi::Mpi;
 use crate::probes::pattern::{Pattern, PatternTransport};
 
-const WAYS: [(&str, PatternTransport); 3] = [
-    ("Weft over iWARP", PatternTransport::Iwarp),
-    ("Weft over Shuttle", PatternTransport::Shuttle),
-    ("kernel TCP", PatternTransport::Tcp),
-];
 const LARGE: u64 = 1 << 20;
 
 const OVERHEAD: Words = Words {

@@ -4,7 +4,7 @@
 //! After figure 9 of Jin and others' paper on RDMA over IP in the WAN, and the connecting line of
 //! table 1 of Dalessandro and Wyckoff's on the Ammasso adapter.
 
-use super::draft::{FigureDraft, Scope, Words};
+use super::draft::{FigureDraft, Scope, WAYS, Words};
 use crate::figure::{Bound, Scale};
 use crate::probes::pattern::{Pattern, PatternProgram, PatternTransport};
 
@@ -98,17 +98,8 @@ pub fn rendezvous(scope: &Scope) -> Vec<FigureDraft> {
 /// The figure of connections.
 pub fn connections(scope: &Scope) -> Vec<FigureDraft> {
     let mut draft = FigureDraft::new(CONNECTING, ("connections", Scale::Log), ("us", Scale::Log));
-    let ways = [
-        ("Weft over iWARP", PatternTransport::Iwarp),
-        ("Weft over Shuttle", PatternTransport::Shuttle),
-        ("kernel TCP", PatternTransport::Tcp),
-    ];
-    for count in scope.some(&[1, 10, 100]) {
-        for (curve, way) in ways {
-            draft.point(curve, count, Pattern::new(way, CONNECT, count));
-        }
-    }
-    for (curve, _) in &ways[..2] {
+    draft.plot(&scope.some(&[1, 10, 100]), |way, count| Pattern::new(way, CONNECT, count));
+    for (curve, _) in &WAYS[..2] {
         draft.claim(
             &format!("{curve}: a hundred connections cost each no more than one by itself"),
             ((curve, 100), (curve, 1)),
