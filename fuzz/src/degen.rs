@@ -2,7 +2,7 @@
 //! bundle are never larger than the bundle.
 
 use degen::link::Link;
-use degen::packet::{OFFLOAD_OCTETS, TunFrame};
+use degen::packet::{OFFLOAD_BYTES, TunFrame};
 use degen::spec::PathSpec;
 
 /// More segments than this say nothing new, and each is built three times.
@@ -10,11 +10,11 @@ const SEGMENTS_MAX: usize = 64;
 
 /// `data` as a packet with the header before it.
 pub fn tun_packet(data: &[u8]) {
-    let Some((offload, packet)) = data.split_first_chunk::<OFFLOAD_OCTETS>() else { return };
+    let Some((offload, packet)) = data.split_first_chunk::<OFFLOAD_BYTES>() else { return };
     let Ok(frame) = TunFrame::parse(offload, packet.to_vec(), packet.len()) else { return };
     let mut scratch = Vec::new();
     for index in 0..frame.segments().min(SEGMENTS_MAX) {
-        let octets = frame.wire_octets(index);
+        let octets = frame.wire_bytes(index);
         assert!(octets <= packet.len());
         assert_eq!(frame.segment(index, true, Some(index as u64)).len(), octets);
         let run = frame.run(index..frame.segments(), false, &mut scratch);
@@ -29,7 +29,7 @@ pub fn path_spec(data: &[u8]) {
     let words: Vec<&str> = text.split_whitespace().filter(|word| !word.contains('/')).collect();
     let Ok(path) = PathSpec::parse(&words) else { return };
     assert!(!path.to_string().is_empty());
-    path.octets_in_flight_max();
+    path.bytes_in_flight_max();
     for config in path.links() {
         let mut link = Link::new(config, path.seed);
         for number in 0..8_u64 {

@@ -9,7 +9,7 @@ pub fn perf_control(data: &[u8]) {
         && test.check().is_ok()
     {
         assert!(test.list() <= test.receives() && test.receives() <= test.depth);
-        assert!(test.region_octets() * test.ends().len() <= 2 << 30);
+        assert!(test.region_bytes() * test.ends().len() <= 2 << 30);
     }
     let line = message.line();
     let again = ControlMessage::parse(&line[..line.len() - 1]).expect("what it said itself");

@@ -1,5 +1,5 @@
 //! `weft bench demo`: unmodified programs move data between two processes through Weft, some of
-//! them checking every octet, beside kernel TCP in the same run.
+//! them checking every byte, beside kernel TCP in the same run.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ struct DemoRow {
     gbps: f64,
 }
 
-/// Octets of a message of rping; it takes one less than 64 KiB at most.
+/// Bytes of a message of rping; it takes one less than 64 KiB at most.
 const PING: u64 = 65_000;
 /// perftest looks at no data; the CRC of every frame is checked below it.
 const BY_CRC: &str = "CRC32C of every frame";
@@ -81,7 +81,7 @@ fn ping(lab: &BenchLab) -> Result<DemoRow> {
     // Each ping is an RDMA Read of the client's data and an RDMA Write of the same back.
     let bits = count * 2.0 * PING as f64 * 8.0;
     let gbps = bits / pair.elapsed.max(Duration::from_millis(1)).as_secs_f64() / 1e9;
-    Ok(DemoRow { program: "rping -V", checked: "every octet, by rping", gbps })
+    Ok(DemoRow { program: "rping -V", checked: "every byte, by rping", gbps })
 }
 
 /// fio's receiver checks the checksum in every block that the sender made. iWARP has no way to say

@@ -121,7 +121,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The results, and how many octets of the file are whole lines.
+    /// The results, and how many bytes of the file are whole lines.
     fn load(file: &mut File) -> Result<(Self, u64)> {
         let mut text = String::new();
         file.read_to_string(&mut text)?;

@@ -23,7 +23,7 @@ pub enum ReadingUnit {
     /// Nanoseconds.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Seconds of processor time for 10^9 octets of payload; of both processes unless the series
+    /// Seconds of processor time for 10^9 bytes of payload; of both processes unless the series
     /// says which.
     #[serde(rename = "CPU s/GB")]
     CpuSecondsPerGigabyte,

@@ -108,7 +108,7 @@ mod tests {
         };
         Figure {
             title: "Figure".into(),
-            x: FigureAxis { label: "octets".into(), scale: Scale::Log },
+            x: FigureAxis { label: "bytes".into(), scale: Scale::Log },
             curves: vec![
                 curve("A", vec![point(1.0, "a 1"), point(2.0, "a 2")]),
                 curve("B", vec![point(1.0, "b 1")]),

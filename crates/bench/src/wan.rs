@@ -56,8 +56,8 @@ pub struct WanArgs {
     out: Option<PathBuf>,
 }
 
-/// What of an IP packet of 1500 octets is payload: that of TCP with timestamps. Of Shuttle's 4
-/// octets fewer are, of QUIC's fewer still.
+/// What of an IP packet of 1500 bytes is payload: that of TCP with timestamps. Of Shuttle's 4
+/// bytes fewer are, of QUIC's fewer still.
 const PAYLOAD: f64 = 1448.0 / 1500.0;
 
 const MOVERS: [Mover; 4] = [Mover::Weft, Mover::Tcp("bbr"), Mover::Tcp("cubic"), Mover::Quic];
@@ -102,7 +102,7 @@ impl WanArgs {
                     add(mover, *streams, TransferAmount::Time, rate_label(mover, *loss, *streams))
                 }));
                 probes.extend(self.megabytes.iter().map(|megabytes| {
-                    let amount = TransferAmount::Octets(megabytes * 1_000_000);
+                    let amount = TransferAmount::Bytes(megabytes * 1_000_000);
                     add(mover, 1, amount, delivery_label(mover, *loss, *megabytes))
                 }));
             }

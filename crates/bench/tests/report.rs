@@ -137,7 +137,7 @@ fn pictures_are_whole(dir: &Path) {
         assert!(png.starts_with(b"\x89PNG\r\n\x1a\n"), "{figure}");
         let sides = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
         assert_eq!(size.map(|side: f64| side.ceil() as u32 * 2).collect::<Vec<_>>(), sides);
-        assert!(png.len() > 5000, "{figure} is blank: {} octets", png.len());
+        assert!(png.len() > 5000, "{figure} is blank: {} bytes", png.len());
     }
 }
 

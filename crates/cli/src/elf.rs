@@ -41,7 +41,7 @@ pub enum BinaryKind {
 /// The section that every Go program has, stripped or not.
 const GO_SECTION: &[u8] = b".go.buildinfo";
 
-type Header = FileHeader64<LittleEndian>;
+type ElfHeader = FileHeader64<LittleEndian>;
 type LoadSegment = ProgramHeader64<LittleEndian>;
 type Data<'a> = &'a ReadCache<File>;
 
@@ -67,7 +67,7 @@ pub fn read(path: &Path) -> io::Result<BinaryKind> {
 }
 
 fn parse(data: Data<'_>) -> Result<BinaryKind> {
-    let header = Header::parse(data)?;
+    let header = ElfHeader::parse(data)?;
     if Some(header.e_machine(LittleEndian)) != own_machine() {
         return Ok(BinaryKind::Foreign);
     }
@@ -107,7 +107,7 @@ fn needed(segments: &[LoadSegment], data: Data<'_>) -> Result<Vec<Vec<u8>>> {
     names.map(|name| Ok(name.string(LittleEndian, strings)?.to_vec())).collect()
 }
 
-fn has_section(header: &Header, data: Data<'_>, name: &[u8]) -> Result<bool> {
+fn has_section(header: &ElfHeader, data: Data<'_>, name: &[u8]) -> Result<bool> {
     let sections = header.sections(LittleEndian, data)?;
     Ok(sections.section_by_name(LittleEndian, name).is_some())
 }
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn sections_are_found_by_name() {
         let file = ReadCache::new(File::open(std::env::current_exe().unwrap()).unwrap());
-        let header = Header::parse(&file).unwrap();
+        let header = ElfHeader::parse(&file).unwrap();
         assert!(has_section(header, &file, b".text").unwrap());
         assert!(!has_section(header, &file, GO_SECTION).unwrap());
     }

@@ -16,7 +16,7 @@ use crate::control::{self, ControlRequest};
 use crate::measure;
 use crate::profile;
 use crate::spec::{PathSpec, SETTINGS};
-use crate::stats::Report;
+use crate::stats::PathReport;
 use crate::wan::{Captures, PathSide};
 use weft_units::{Bitrate, CONVENTION, NS_PER_SEC, show_bytes, show_time};
 
@@ -250,7 +250,7 @@ fn print(text: &str) -> Result<()> {
 }
 
 /// A report for people.
-fn describe(report: &Report) -> String {
+fn describe(report: &PathReport) -> String {
     let seconds = report.elapsed_ns as f64 / NS_PER_SEC as f64;
     let mut text = format!("{}; up for {seconds:.1} s\n", report.path);
     text += &format!("{:<26}{:>16}{:>16}\n", "", "forward", "back");
@@ -260,11 +260,11 @@ fn describe(report: &Report) -> String {
     row("packets offered", &|way| way.link.offered.to_string());
     row("packets delivered", &|way| way.link.delivered.to_string());
     row("mean rate delivered", &|way| {
-        let bps = way.link.delivered_octets as f64 * 8.0 / seconds;
+        let bps = way.link.delivered_bytes as f64 * 8.0 / seconds;
         if bps < 1.0 { "0".into() } else { Bitrate::new(bps as u64).to_string() }
     });
-    row("queue now", &|way| show_bytes(way.queue_octets));
-    row("queue at most", &|way| show_bytes(way.link.queue_octets_peak));
+    row("queue now", &|way| show_bytes(way.queue_bytes));
+    row("queue at most", &|way| show_bytes(way.link.queue_bytes_peak));
     row("dropped, queue full", &|way| way.link.dropped_queue.to_string());
     row("dropped by the policer", &|way| way.link.dropped_policer.to_string());
     row("lost at random", &|way| way.link.lost.to_string());

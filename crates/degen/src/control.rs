@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// What may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlRequest {
-    /// A [`crate::stats::Report`] in JSON.
+    /// A [`crate::stats::PathReport`] in JSON.
     Stat,
     /// The same for people.
     Show,
@@ -50,8 +50,8 @@ pub struct ControlSocket {
 }
 
 const SUFFIX: &str = ".sock";
-const REQUEST_OCTETS_MAX: u64 = 64;
-const ANSWER_OCTETS_MAX: u64 = 1 << 20;
+const REQUEST_BYTES_MAX: u64 = 64;
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ControlRequest {
@@ -123,7 +123,7 @@ impl ControlSocket {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
             let mut line = String::new();
-            let read = BufReader::new(&stream).take(REQUEST_OCTETS_MAX).read_line(&mut line);
+            let read = BufReader::new(&stream).take(REQUEST_BYTES_MAX).read_line(&mut line);
             let known = ControlRequest::ALL.iter().find(|(_, word)| *word == line.trim());
             if let (Ok(_), Some((request, _))) = (read, known) {
                 return Ok(Some((*request, stream)));
@@ -206,7 +206,7 @@ fn ask(path: &Path, request: ControlRequest) -> io::Result<String> {
     stream.set_read_timeout((request != ControlRequest::Down).then_some(PATIENCE))?;
     writeln!(stream, "{}", request.word())?;
     let mut answer = String::new();
-    stream.take(ANSWER_OCTETS_MAX).read_to_string(&mut answer)?;
+    stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     if answer.is_empty() && request != ControlRequest::Down {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is ending"));
     }

@@ -1,7 +1,7 @@
 //! One direction of a path, without I/O: packets and `now` in, packets and the next time out.
 //!
 //! A packet passes, in this order: the policer; the queue of the bottleneck, which drops at its
-//! tail or marks; the bottleneck, which takes its time for every octet; loss and outages, so that
+//! tail or marks; the bottleneck, which takes its time for every byte; loss and outages, so that
 //! what is lost has used its share of the rate; duplication and corruption; delay with its jitter.
 //!
 //! [`Link::handle`] takes a packet. [`Link::poll`] gives back what has arrived by `now`, one
@@ -31,10 +31,11 @@ use weft_units::{Bitrate, Share};
 /// What one direction does to packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkConfig {
-    /// The rate of the bottleneck over the octets of IP packets; none: no bottleneck, no queue.
+    /// The rate of the bottleneck over the bytes of IP packets; none: no bottleneck, no queue.
     pub rate: Stepped<Option<Bitrate>>,
     /// How much may wait at the bottleneck.
-    pub queue_octets_max: u64,
+    #[serde(rename = "queue_octets_max")]
+    pub queue_bytes_max: u64,
     /// How long a packet travels after the bottleneck.
     pub delay_ns: Stepped<u64>,
     /// How much the delay varies, if it does.
@@ -45,7 +46,7 @@ pub struct LinkConfig {
     pub loss: Stepped<Loss>,
     /// Which packets come twice.
     pub duplicate: Share,
-    /// Which packets come with an octet changed.
+    /// Which packets come with a byte changed.
     pub corrupt: Share,
     /// When nothing arrives.
     pub outages: Vec<Outage>,
@@ -81,7 +82,7 @@ impl Default for LinkConfig {
     fn default() -> Self {
         Self {
             rate: Stepped::constant(None),
-            queue_octets_max: u64::MAX,
+            queue_bytes_max: u64::MAX,
             delay_ns: Stepped::constant(0),
             jitter: None,
             reorder: None,
@@ -95,17 +96,19 @@ impl Default for LinkConfig {
     }
 }
 
-/// What became of packets. Octets are those of IP packets.
+/// What became of packets. Bytes are those of IP packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Packets given to the link.
     pub offered: u64,
-    /// Their octets.
-    pub offered_octets: u64,
+    /// Their bytes.
+    #[serde(rename = "offered_octets")]
+    pub offered_bytes: u64,
     /// Packets that came out, duplicates too.
     pub delivered: u64,
-    /// Their octets.
-    pub delivered_octets: u64,
+    /// Their bytes.
+    #[serde(rename = "delivered_octets")]
+    pub delivered_bytes: u64,
     /// Dropped because the queue was full.
     pub dropped_queue: u64,
     /// Dropped by the policer.
@@ -116,14 +119,15 @@ pub struct Counters {
     pub lost_outage: u64,
     /// Extra copies.
     pub duplicated: u64,
-    /// With a changed octet.
+    /// With a changed byte.
     pub corrupted: u64,
     /// Marked as having met congestion.
     pub marked: u64,
     /// Sent the longer way.
     pub reordered: u64,
-    /// The most octets that have waited at the bottleneck.
-    pub queue_octets_peak: u64,
+    /// The most bytes that have waited at the bottleneck.
+    #[serde(rename = "queue_octets_peak")]
+    pub queue_bytes_peak: u64,
 }
 
 /// A packet at the other end.
@@ -137,7 +141,7 @@ pub struct LinkDelivery<P> {
     pub marked: bool,
     /// If set, one bit of it must be wrong; the number chooses which.
     pub corrupt: Option<u64>,
-    octets: u32,
+    bytes: u32,
 }
 
 /// What is random about a packet.
@@ -163,7 +167,7 @@ pub struct Link<P> {
     copies: Random,
     flips: Random,
     flight: PropagationQueue<LinkDelivery<P>>,
-    in_flight_octets: u64,
+    in_flight_bytes: u64,
     counters: Counters,
 }
 
@@ -171,7 +175,7 @@ impl<P: Clone> Link<P> {
     /// A link on which nothing has been sent, at time 0.
     pub fn new(config: LinkConfig, seed: u64) -> Self {
         Self {
-            bottleneck: Bottleneck::new(config.rate.clone(), config.queue_octets_max),
+            bottleneck: Bottleneck::new(config.rate.clone(), config.queue_bytes_max),
             policer: config.policer.map(Bucket::new),
             loss: LossState::new(config.loss.clone(), Random::new(seed, "loss")),
             delays: Random::new(seed, "jitter"),
@@ -179,27 +183,27 @@ impl<P: Clone> Link<P> {
             copies: Random::new(seed, "duplicate"),
             flips: Random::new(seed, "corrupt"),
             flight: PropagationQueue::default(),
-            in_flight_octets: 0,
+            in_flight_bytes: 0,
             counters: Counters::default(),
             config,
         }
     }
 
-    /// Takes a packet of `octets` at `now_ns`; `markable` if it is of an ECN-capable transport.
-    pub fn handle(&mut self, now_ns: u64, octets: u32, markable: bool, packet: P) {
+    /// Takes a packet of `bytes` at `now_ns`; `markable` if it is of an ECN-capable transport.
+    pub fn handle(&mut self, now_ns: u64, bytes: u32, markable: bool, packet: P) {
         self.counters.offered += 1;
-        self.counters.offered_octets += u64::from(octets);
-        if !self.policer.as_mut().is_none_or(|bucket| bucket.take(now_ns, octets)) {
+        self.counters.offered_bytes += u64::from(bytes);
+        if !self.policer.as_mut().is_none_or(|bucket| bucket.take(now_ns, bytes)) {
             self.counters.dropped_policer += 1;
             return;
         }
-        let QueueAdmission::Leaves { at_ns, waited_ns } = self.bottleneck.admit(now_ns, octets)
+        let QueueAdmission::Leaves { at_ns, waited_ns } = self.bottleneck.admit(now_ns, bytes)
         else {
             self.counters.dropped_queue += 1;
             return;
         };
-        let backlog = self.bottleneck.backlog_octets();
-        self.counters.queue_octets_peak = self.counters.queue_octets_peak.max(backlog);
+        let backlog = self.bottleneck.backlog_bytes();
+        self.counters.queue_bytes_peak = self.counters.queue_bytes_peak.max(backlog);
         let fate = self.draw(at_ns);
         if self.is_lost(at_ns, fate.lost) {
             return;
@@ -208,13 +212,13 @@ impl<P: Clone> Link<P> {
         self.counters.marked += u64::from(marked);
         self.counters.corrupted += u64::from(fate.corrupt.is_some());
         let (due_ns, free) = self.arrival(at_ns, &fate);
-        let delivery = LinkDelivery { packet, due_ns, marked, corrupt: fate.corrupt, octets };
+        let delivery = LinkDelivery { packet, due_ns, marked, corrupt: fate.corrupt, bytes };
         if fate.copied {
             self.counters.duplicated += 1;
-            self.in_flight_octets += u64::from(octets);
+            self.in_flight_bytes += u64::from(bytes);
             self.flight.push(due_ns, free, delivery.clone());
         }
-        self.in_flight_octets += u64::from(octets);
+        self.in_flight_bytes += u64::from(bytes);
         self.flight.push(due_ns, free, delivery);
     }
 
@@ -264,8 +268,8 @@ impl<P: Clone> Link<P> {
     pub fn poll(&mut self, now_ns: u64) -> Option<LinkDelivery<P>> {
         let delivery = self.flight.pop(now_ns)?;
         self.counters.delivered += 1;
-        self.counters.delivered_octets += u64::from(delivery.octets);
-        self.in_flight_octets -= u64::from(delivery.octets);
+        self.counters.delivered_bytes += u64::from(delivery.bytes);
+        self.in_flight_bytes -= u64::from(delivery.bytes);
         Some(delivery)
     }
 
@@ -279,15 +283,15 @@ impl<P: Clone> Link<P> {
         self.flight.len()
     }
 
-    /// How many octets are queued or on their way.
-    pub fn in_flight_octets(&self) -> u64 {
-        self.in_flight_octets
+    /// How many bytes are queued or on their way.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
     }
 
-    /// How many octets wait at the bottleneck.
-    pub fn queue_octets(&mut self, now_ns: u64) -> u64 {
+    /// How many bytes wait at the bottleneck.
+    pub fn queue_bytes(&mut self, now_ns: u64) -> u64 {
         self.bottleneck.advance(now_ns);
-        self.bottleneck.backlog_octets()
+        self.bottleneck.backlog_bytes()
     }
 
     /// The rate of the bottleneck now.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::clock::PathClock;
 use crate::namespace::{self, Namespace};
 use crate::spec::PathSpec;
-use crate::stats::{Histogram, Quantiles};
+use crate::stats::{DelayHistogram, Quantiles};
 use crate::wan::{Captures, PathSide, Wan};
 use weft_units::{Bitrate, NS_PER_SEC, show_time};
 
@@ -51,9 +51,9 @@ pub struct Sustained {
 
 /// Bottlenecks in tenths of what the stream reached without one.
 const TENTHS: [u64; 8] = [10, 9, 8, 7, 6, 5, 4, 3];
-const PING_OCTETS: usize = 64;
+const PING_BYTES: usize = 64;
 const PING_PATIENCE: Duration = Duration::from_secs(1);
-const CALL_OCTETS: usize = 256 << 10;
+const CALL_BYTES: usize = 256 << 10;
 /// So that stopping a stream is noticed on a path that is stuck.
 const STREAM_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -87,9 +87,9 @@ fn sustained(fastest_bps: u64, each_ns: u64) -> Result<Option<Sustained>> {
         let report = wan.stop();
         // A stream that does not fill the bottleneck says nothing about it.
         if report.complaints.is_empty() && tcp_bps > rate_bps / 10 * 7 {
-            let octets = report.forward.link.delivered_octets.max(1) as f64;
+            let bytes = report.forward.link.delivered_bytes.max(1) as f64;
             let cpu_ns = (report.forward.cpu_ns + report.back.cpu_ns) as f64;
-            let cpu_s_per_gb = cpu_ns / octets;
+            let cpu_s_per_gb = cpu_ns / bytes;
             return Ok(Some(Sustained {
                 rate_bps,
                 tcp_bps,
@@ -113,10 +113,10 @@ fn ping(near: &Namespace, far: &Namespace, side: PathSide, each_ns: u64) -> Resu
     let clock = PathClock::start();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let mut datagram = [0; PING_OCTETS];
+            let mut datagram = [0; PING_BYTES];
             while !is_over.load(Ordering::Relaxed) {
-                if let Ok((octets, from)) = server.recv_from(&mut datagram) {
-                    let _ = server.send_to(&datagram[..octets], from);
+                if let Ok((bytes, from)) = server.recv_from(&mut datagram) {
+                    let _ = server.send_to(&datagram[..bytes], from);
                 }
             }
         });
@@ -134,8 +134,8 @@ fn round_trips(
     clock: &PathClock,
     each_ns: u64,
 ) -> Result<Quantiles> {
-    let mut times = Histogram::default();
-    let mut datagram = [0; PING_OCTETS];
+    let mut times = DelayHistogram::default();
+    let mut datagram = [0; PING_BYTES];
     while clock.now_ns() < each_ns {
         let sent_ns = clock.now_ns();
         client.send_to(&datagram, to)?;
@@ -151,7 +151,7 @@ fn round_trips(
 fn stream(wan: &Wan, each_ns: u64) -> Result<u64> {
     let is_over = AtomicBool::new(false);
     let clock = PathClock::start();
-    let octets = thread::scope(|scope| {
+    let bytes = thread::scope(|scope| {
         let receiver = start_stream(scope, wan, u64::MAX, &is_over)?;
         while clock.now_ns() < each_ns {
             thread::park_timeout(Duration::from_nanos(each_ns - clock.now_ns().min(each_ns)));
@@ -159,7 +159,7 @@ fn stream(wan: &Wan, each_ns: u64) -> Result<u64> {
         is_over.store(true, Ordering::Relaxed);
         anyhow::Ok(receiver.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
-    let bits = u128::from(octets) * 8 * u128::from(NS_PER_SEC) / u128::from(each_ns);
+    let bits = u128::from(bytes) * 8 * u128::from(NS_PER_SEC) / u128::from(each_ns);
     Ok(u64::try_from(bits).unwrap_or(u64::MAX))
 }
 
@@ -175,7 +175,7 @@ fn ping_beside_stream(wan: &Wan, stream_bps: u64, each_ns: u64) -> Result<Quanti
     })
 }
 
-/// Starts a sender of `bps` at most and a receiver; the receiver's result is how many octets came.
+/// Starts a sender of `bps` at most and a receiver; the receiver's result is how many bytes came.
 fn start_stream<'scope, 'env>(
     scope: &'scope thread::Scope<'scope, 'env>,
     wan: &Wan,
@@ -191,7 +191,7 @@ fn start_stream<'scope, 'env>(
     sending.set_write_timeout(Some(STREAM_PATIENCE))?;
     receiving.set_read_timeout(Some(STREAM_PATIENCE))?;
     scope.spawn(move || {
-        let data = vec![0x5a; CALL_OCTETS];
+        let data = vec![0x5a; CALL_BYTES];
         let (clock, rate, mut sent) = (PathClock::start(), Bitrate::new(bps), 0);
         while !is_over.load(Ordering::Relaxed) {
             let early_ns = rate.ns_for(sent).saturating_sub(clock.now_ns());
@@ -201,7 +201,7 @@ fn start_stream<'scope, 'env>(
         }
     });
     Ok(scope.spawn(move || {
-        let (mut data, mut total) = (vec![0; CALL_OCTETS], 0);
+        let (mut data, mut total) = (vec![0; CALL_BYTES], 0);
         while !is_over.load(Ordering::Relaxed) {
             total += receiving.read(&mut data).unwrap_or(0) as u64;
         }

@@ -1,7 +1,7 @@
 //! Packets as a TUN device with segmentation offload hands them over: many segments in one bundle,
 //! with one header and a checksum that is not finished.
 //!
-//! [`TunFrame::parse`] takes what was read. [`TunFrame::segments`] and [`TunFrame::wire_octets`]
+//! [`TunFrame::parse`] takes what was read. [`TunFrame::segments`] and [`TunFrame::wire_bytes`]
 //! say what it is on the wire. [`TunFrame::run`] makes the bundle of some neighbouring segments, to
 //! be written to another TUN device; [`TunFrame::segment`] makes one segment as it stands on the
 //! wire.
@@ -18,9 +18,9 @@ use headers::{Ip, OffloadTransport};
 
 /// The header before each packet: `struct virtio_net_hdr` (virtio 1.2, section 5.1.6), in
 /// little-endian order.
-pub const OFFLOAD_OCTETS: usize = 10;
+pub const OFFLOAD_BYTES: usize = 10;
 /// The largest packet that a TUN device hands over, with its header.
-pub const BUNDLE_OCTETS_MAX: usize = 65536 + OFFLOAD_OCTETS;
+pub const BUNDLE_BYTES_MAX: usize = 65536 + OFFLOAD_BYTES;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
@@ -34,8 +34,8 @@ const GSO_ECN: u8 = 0x80;
 struct Offload {
     flags: u8,
     gso_type: u8,
-    header_octets: u16,
-    segment_octets: u16,
+    header_bytes: u16,
+    segment_bytes: u16,
     checksum_start: u16,
     checksum_offset: u16,
 }
@@ -45,7 +45,7 @@ struct Offload {
 pub struct TunFrame {
     /// The packet, and then whatever the buffer held before.
     buffer: Vec<u8>,
-    octets: usize,
+    bytes: usize,
     offload: Offload,
     ip: Ip,
     split: Option<Split>,
@@ -65,7 +65,7 @@ struct Split {
 #[derive(Debug)]
 pub struct BundleParts<'a> {
     /// What goes before the packet.
-    pub offload: [u8; OFFLOAD_OCTETS],
+    pub offload: [u8; OFFLOAD_BYTES],
     /// The headers, or as much of the packet as was changed.
     pub headers: &'a [u8],
     /// The rest.
@@ -78,31 +78,31 @@ pub struct BundleParts<'a> {
 pub struct Damaged;
 
 impl TunFrame {
-    /// Takes a packet, the first `octets` of a buffer, with the header before it.
+    /// Takes a packet, the first `bytes` of a buffer, with the header before it.
     ///
     /// # Errors
     /// The lengths contradict each other, or it is not IP.
     pub fn parse(
-        offload: &[u8; OFFLOAD_OCTETS],
+        offload: &[u8; OFFLOAD_BYTES],
         buffer: Vec<u8>,
-        octets: usize,
+        bytes: usize,
     ) -> Result<Self, Damaged> {
         let offload = Offload::parse(offload);
-        let packet = buffer.get(..octets).ok_or(Damaged)?;
+        let packet = buffer.get(..bytes).ok_or(Damaged)?;
         let ip = Ip::parse(packet).ok_or(Damaged)?;
         let split = offload.split(packet, ip)?;
-        Ok(Self { buffer, octets, offload, ip, split })
+        Ok(Self { buffer, bytes, offload, ip, split })
     }
 
     /// How many segments it is on the wire; at least 1.
     pub fn segments(&self) -> usize {
         let Some(split) = self.split else { return 1 };
-        (self.octets - split.headers).div_ceil(split.each).max(1)
+        (self.bytes - split.headers).div_ceil(split.each).max(1)
     }
 
-    /// The size of segment `index` as an IP packet, in octets.
-    pub fn wire_octets(&self, index: usize) -> usize {
-        let Some(split) = self.split else { return self.octets };
+    /// The size of segment `index` as an IP packet, in bytes.
+    pub fn wire_bytes(&self, index: usize) -> usize {
+        let Some(split) = self.split else { return self.bytes };
         split.headers + self.payload_of(split, index..index + 1).len()
     }
 
@@ -127,8 +127,8 @@ impl TunFrame {
         let Some(split) = self.split else { return self.whole(marked, scratch) };
         scratch.extend_from_slice(&self.packet()[..split.headers]);
         let payload = self.payload_of(split, range.clone());
-        let octets = split.headers + payload.len();
-        self.ip.set_length(scratch, octets, range.start);
+        let bytes = split.headers + payload.len();
+        self.ip.set_length(scratch, bytes, range.start);
         if marked {
             self.ip.mark(scratch);
         }
@@ -136,12 +136,12 @@ impl TunFrame {
         let at = usize::from(self.offload.checksum_start);
         let is_last = range.end == self.segments();
         let skipped = range.start * split.each;
-        split.transport.adapt(&mut scratch[at..], skipped, octets - at, is_last);
-        self.ip.start_checksum(scratch, at, split.transport, octets - at);
+        split.transport.adapt(&mut scratch[at..], skipped, bytes - at, is_last);
+        self.ip.start_checksum(scratch, at, split.transport, bytes - at);
         let mut offload = self.offload;
-        offload.header_octets = split.headers as u16;
+        offload.header_bytes = split.headers as u16;
         if range.len() == 1 {
-            (offload.gso_type, offload.segment_octets) = (GSO_NONE, 0);
+            (offload.gso_type, offload.segment_bytes) = (GSO_NONE, 0);
         } else if range.start > 0 {
             offload.gso_type &= !GSO_ECN;
         }
@@ -158,7 +158,7 @@ impl TunFrame {
             let start = usize::from(self.offload.checksum_start);
             checksum::finish(&mut packet, start, usize::from(self.offload.checksum_offset));
         }
-        let behind = self.ip.octets()..packet.len();
+        let behind = self.ip.bytes()..packet.len();
         if let Some(number) = flip.filter(|_| !behind.is_empty()) {
             let bit = (number % (behind.len() as u64 * 8)) as usize;
             packet[behind.start + bit / 8] ^= 1 << (bit % 8);
@@ -172,11 +172,11 @@ impl TunFrame {
     }
 
     fn packet(&self) -> &[u8] {
-        &self.buffer[..self.octets]
+        &self.buffer[..self.bytes]
     }
 
     fn whole<'a>(&'a self, marked: bool, scratch: &'a mut Vec<u8>) -> BundleParts<'a> {
-        let (header, payload) = self.packet().split_at(self.ip.octets());
+        let (header, payload) = self.packet().split_at(self.ip.bytes());
         scratch.extend_from_slice(header);
         if marked {
             self.ip.mark(scratch);
@@ -193,28 +193,28 @@ impl TunFrame {
 }
 
 /// What goes before a packet that needs nothing done.
-pub fn plain_offload() -> [u8; OFFLOAD_OCTETS] {
+pub fn plain_offload() -> [u8; OFFLOAD_BYTES] {
     Offload::default().bytes()
 }
 
 impl Offload {
-    fn parse(bytes: &[u8; OFFLOAD_OCTETS]) -> Self {
+    fn parse(bytes: &[u8; OFFLOAD_BYTES]) -> Self {
         let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         Self {
             flags: bytes[0],
             gso_type: bytes[1],
-            header_octets: word(2),
-            segment_octets: word(4),
+            header_bytes: word(2),
+            segment_bytes: word(4),
             checksum_start: word(6),
             checksum_offset: word(8),
         }
     }
 
-    fn bytes(self) -> [u8; OFFLOAD_OCTETS] {
-        let mut bytes = [0; OFFLOAD_OCTETS];
+    fn bytes(self) -> [u8; OFFLOAD_BYTES] {
+        let mut bytes = [0; OFFLOAD_BYTES];
         (bytes[0], bytes[1]) = (self.flags, self.gso_type);
         let words =
-            [self.header_octets, self.segment_octets, self.checksum_start, self.checksum_offset];
+            [self.header_bytes, self.segment_bytes, self.checksum_start, self.checksum_offset];
         for (to, word) in bytes[2..].chunks_exact_mut(2).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());
         }
@@ -234,18 +234,18 @@ impl Offload {
             GSO_UDP => OffloadTransport::Udp,
             _ => return Err(Damaged),
         };
-        if self.flags & NEEDS_CHECKSUM == 0 || self.segment_octets == 0 {
+        if self.flags & NEEDS_CHECKSUM == 0 || self.segment_bytes == 0 {
             return Err(Damaged);
         }
-        let octets = packet.get(start..).and_then(|header| transport.header_octets(header));
-        let headers = start + octets.ok_or(Damaged)?;
+        let bytes = packet.get(start..).and_then(|header| transport.header_bytes(header));
+        let headers = start + bytes.ok_or(Damaged)?;
         if usize::from(self.checksum_offset) != transport.checksum_offset()
             || headers > packet.len()
-            || start < ip.octets()
+            || start < ip.bytes()
         {
             return Err(Damaged);
         }
-        let each = usize::from(self.segment_octets);
+        let each = usize::from(self.segment_bytes);
         Ok(Some(Split { transport, headers, each }))
     }
 }
@@ -260,8 +260,8 @@ mod tests {
     const ALL_FLAGS: u8 = 0b1001_1001;
 
     fn parsed(offload: Offload, packet: Vec<u8>) -> Result<TunFrame, Damaged> {
-        let octets = packet.len();
-        TunFrame::parse(&offload.bytes(), packet, octets)
+        let bytes = packet.len();
+        TunFrame::parse(&offload.bytes(), packet, bytes)
     }
 
     /// A bundle as a kernel makes it.
@@ -291,7 +291,7 @@ mod tests {
         let offload = Offload {
             flags: NEEDS_CHECKSUM,
             gso_type,
-            segment_octets: each,
+            segment_bytes: each,
             checksum_start: start as u16,
             checksum_offset: transport.checksum_offset() as u16,
             ..Offload::default()
@@ -302,10 +302,10 @@ mod tests {
     /// Fails unless the lengths and checksums of a packet on the wire are right; gives its payload.
     fn verified(packet: &[u8], transport: OffloadTransport) -> Vec<u8> {
         let ip = Ip::parse(packet).unwrap();
-        let start = ip.octets();
+        let start = ip.bytes();
         let (length, addresses) = match ip {
-            Ip::V4 { octets } => {
-                assert_eq!(checksum::fold(checksum::add(0, &packet[..octets])), 0xffff);
+            Ip::V4 { bytes } => {
+                assert_eq!(checksum::fold(checksum::add(0, &packet[..bytes])), 0xffff);
                 (usize::from(u16::from_be_bytes([packet[2], packet[3]])), &packet[12..20])
             }
             Ip::V6 => {
@@ -316,7 +316,7 @@ mod tests {
         let number = if transport == OffloadTransport::Tcp { 6 } else { 17 };
         let pseudo = checksum::add(number + (packet.len() - start) as u64, addresses);
         assert_eq!(checksum::fold(checksum::add(pseudo, &packet[start..])), 0xffff);
-        packet[start + transport.header_octets(&packet[start..]).unwrap()..].to_vec()
+        packet[start + transport.header_bytes(&packet[start..]).unwrap()..].to_vec()
     }
 
     fn segments_of(frame: &TunFrame) -> Vec<Vec<u8>> {
@@ -336,7 +336,7 @@ mod tests {
             let segments = segments_of(&frame);
             let sizes: Vec<usize> = segments.iter().map(Vec::len).collect();
             let expected: Vec<usize> =
-                (0..frame.segments()).map(|index| frame.wire_octets(index)).collect();
+                (0..frame.segments()).map(|index| frame.wire_bytes(index)).collect();
             prop_assert_eq!(sizes, expected);
             let together: Vec<u8> =
                 segments.iter().flat_map(|segment| verified(segment, transport)).collect();
@@ -371,7 +371,7 @@ mod tests {
             flags in 0_u8..2,
             checksum_start in 0_u16..90,
             checksum_offset in prop::sample::select(vec![6, 16, 7]),
-            segment_octets in 0_u16..60,
+            segment_bytes in 0_u16..60,
             mut packet in proptest::collection::vec(any::<u8>(), 0..200),
             version in 4_u8..7,
         ) {
@@ -379,7 +379,7 @@ mod tests {
             let offload = Offload {
                 flags,
                 gso_type,
-                segment_octets,
+                segment_bytes,
                 checksum_start,
                 checksum_offset,
                 ..Offload::default()
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(flags, [0b1001_0000, 0b0001_0000, 0b0001_1001]);
         let sequence = |packet: &Vec<u8>| u32::from_be_bytes(packet[24..28].try_into().unwrap());
         let numbers: Vec<u32> = segments_of(&frame).iter().map(sequence).collect();
-        assert_eq!(numbers, [0, 1000, 2000].map(|octets| SEQUENCE.wrapping_add(octets)));
+        assert_eq!(numbers, [0, 1000, 2000].map(|bytes| SEQUENCE.wrapping_add(bytes)));
     }
 
     #[test]
@@ -430,7 +430,7 @@ mod tests {
     fn contradictions_are_refused() {
         let good = bundle(OffloadTransport::Tcp, false, &[7; 3000], 1000);
         for change in [
-            |offload: &mut Offload| offload.segment_octets = 0,
+            |offload: &mut Offload| offload.segment_bytes = 0,
             |offload: &mut Offload| offload.checksum_start = 60_000,
             |offload: &mut Offload| offload.checksum_offset = 60_000,
             |offload: &mut Offload| offload.checksum_start = 0,

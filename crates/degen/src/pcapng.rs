@@ -49,8 +49,8 @@ impl<W: Write> CaptureWriter<W> {
         if self.failed.is_some() {
             return;
         }
-        let octets = packet.len() as u32;
-        self.words(&[0, (time_ns >> 32) as u32, time_ns as u32, octets, octets]);
+        let bytes = packet.len() as u32;
+        self.words(&[0, (time_ns >> 32) as u32, time_ns as u32, bytes, bytes]);
         self.block.extend(packet);
         self.pad();
         let flags = if inbound { INBOUND } else { OUTBOUND };
@@ -89,11 +89,11 @@ impl<W: Write> CaptureWriter<W> {
     }
 
     fn finish(&mut self, kind: u32) -> io::Result<()> {
-        let octets = self.block.len() as u32 + 12;
+        let bytes = self.block.len() as u32 + 12;
         self.to.write_all(&kind.to_le_bytes())?;
-        self.to.write_all(&octets.to_le_bytes())?;
+        self.to.write_all(&bytes.to_le_bytes())?;
         self.to.write_all(&self.block)?;
-        self.to.write_all(&octets.to_le_bytes())?;
+        self.to.write_all(&bytes.to_le_bytes())?;
         self.block.clear();
         Ok(())
     }
@@ -118,17 +118,17 @@ mod tests {
     fn blocks_have_the_length_they_say_twice() {
         let mut file = Vec::new();
         let mut writer = CaptureWriter::new(&mut file, "near").unwrap();
-        for octets in 20..24 {
-            writer.packet(u64::from(u32::MAX) + 5, octets % 2 == 0, &vec![0x45; octets]);
+        for bytes in 20..24 {
+            writer.packet(u64::from(u32::MAX) + 5, bytes % 2 == 0, &vec![0x45; bytes]);
         }
         writer.flush().unwrap();
         let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
         let (mut at, mut kinds) = (0, Vec::new());
         while at < file.len() {
-            let octets = word(at + 4) as usize;
-            assert_eq!((octets % 4, word(at + octets - 4) as usize), (0, octets));
+            let bytes = word(at + 4) as usize;
+            assert_eq!((bytes % 4, word(at + bytes - 4) as usize), (0, bytes));
             kinds.push(word(at));
-            at += octets;
+            at += bytes;
         }
         let mut expected = vec![SECTION_HEADER, INTERFACE];
         expected.extend([ENHANCED_PACKET; 4]);

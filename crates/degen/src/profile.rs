@@ -14,7 +14,7 @@ use crate::spec::{PathSpec, SpecError, Which};
 /// The profiles that everybody has: a table for each.
 pub const BUILT_IN: &str = include_str!("profiles.toml");
 
-const FILE_OCTETS_MAX: u64 = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A profile or a file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,8 +76,8 @@ fn read(path: &Path) -> Result<String, ProfileError> {
     let unreadable = |source| ProfileError::Unreadable { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
     let mut text = String::new();
-    file.take(FILE_OCTETS_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > FILE_OCTETS_MAX {
+    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
         return Err(unreadable(std::io::Error::other("too large for settings")));
     }
     Ok(text)

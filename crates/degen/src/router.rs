@@ -16,9 +16,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock::{PathClock, thread_cpu_ns, thread_kept_waiting_ns};
 use crate::link::{Link, LinkConfig, LinkDelivery};
-use crate::packet::{BUNDLE_OCTETS_MAX, BundleParts, OFFLOAD_OCTETS, TunFrame, plain_offload};
+use crate::packet::{BUNDLE_BYTES_MAX, BundleParts, OFFLOAD_BYTES, TunFrame, plain_offload};
 use crate::pcapng::CaptureWriter;
-use crate::stats::{DirectionStats, Histogram};
+use crate::stats::{DelayHistogram, DirectionStats};
 use crate::tun::{self, Tun};
 use weft_units::NS_PER_SEC;
 
@@ -67,8 +67,8 @@ struct Router {
     setup: DirectionSetup,
     link: Link<BundleSegment>,
     numbers: DirectionStats,
-    late: Histogram,
-    unread: Histogram,
+    late: DelayHistogram,
+    unread: DelayHistogram,
     gathered: Option<Gathered>,
     spare: Vec<Vec<u8>>,
     scratch: Vec<u8>,
@@ -87,9 +87,9 @@ const READS_MAX: usize = 16;
 const DELIVERIES_MAX: usize = 2048;
 /// A packet that is smaller does not keep a whole buffer occupied while it travels. To copy larger
 /// ones halves the rate.
-const COPIED_OCTETS_MAX: usize = 4096;
+const COPIED_BYTES_MAX: usize = 4096;
 /// What may be on its way and in the queue at once. More is dropped, and complained about.
-const IN_FLIGHT_OCTETS_MAX: u64 = 4 << 30;
+const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;
 const SPARE_BUFFERS_MAX: usize = 4096;
 const PUBLISH_NS: u64 = 10_000_000;
 
@@ -122,8 +122,8 @@ impl Router {
             link: Link::new(setup.config.clone(), setup.seed),
             setup,
             numbers: DirectionStats::default(),
-            late: Histogram::default(),
-            unread: Histogram::default(),
+            late: DelayHistogram::default(),
+            unread: DelayHistogram::default(),
             gathered: None,
             spare: Vec::new(),
             scratch: Vec::new(),
@@ -136,11 +136,11 @@ impl Router {
     /// Reads what waits, up to a limit; tells whether the limit was reached.
     fn receive(&mut self) -> io::Result<bool> {
         for _ in 0..READS_MAX {
-            let mut offload = [0; OFFLOAD_OCTETS];
-            let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; BUNDLE_OCTETS_MAX]);
+            let mut offload = [0; OFFLOAD_BYTES];
+            let mut buffer = self.spare.pop().unwrap_or_else(|| vec![0; BUNDLE_BYTES_MAX]);
             let read = self.setup.from.read(&mut offload, &mut buffer)?;
             let now_ns = self.setup.clock.now_ns();
-            let Some(octets) = read else {
+            let Some(bytes) = read else {
                 self.spare.push(buffer);
                 self.empty_ns = now_ns;
                 return Ok(false);
@@ -148,12 +148,12 @@ impl Router {
             self.numbers.bundles_read += 1;
             self.is_untold = true;
             self.unread.record(now_ns.saturating_sub(self.empty_ns));
-            if octets < COPIED_OCTETS_MAX {
-                let small = buffer[..octets].to_vec();
+            if bytes < COPIED_BYTES_MAX {
+                let small = buffer[..bytes].to_vec();
                 self.spare.push(buffer);
                 buffer = small;
             }
-            match TunFrame::parse(&offload, buffer, octets) {
+            match TunFrame::parse(&offload, buffer, bytes) {
                 Ok(frame) => self.admit(now_ns, Rc::new(frame)),
                 Err(_) => self.numbers.damaged += 1,
             }
@@ -163,15 +163,15 @@ impl Router {
 
     fn admit(&mut self, now_ns: u64, frame: Rc<TunFrame>) {
         let markable = frame.is_markable();
-        if self.link.in_flight_octets() > IN_FLIGHT_OCTETS_MAX {
+        if self.link.in_flight_bytes() > IN_FLIGHT_BYTES_MAX {
             self.numbers.overflowed += 1;
             return;
         }
         for index in 0..frame.segments() {
-            let octets = frame.wire_octets(index) as u32;
+            let bytes = frame.wire_bytes(index) as u32;
             self.capture(0, now_ns, || frame.segment(index, false, None));
             let segment = BundleSegment { frame: Rc::clone(&frame), index };
-            self.link.handle(now_ns, octets, markable, segment);
+            self.link.handle(now_ns, bytes, markable, segment);
         }
         self.recycle(frame);
     }
@@ -239,7 +239,7 @@ impl Router {
     /// Keeps the buffer of a frame that nobody needs any more.
     fn recycle(&mut self, frame: Rc<TunFrame>) {
         let Some(buffer) = Rc::into_inner(frame).map(TunFrame::into_buffer) else { return };
-        if buffer.len() == BUNDLE_OCTETS_MAX && self.spare.len() < SPARE_BUFFERS_MAX {
+        if buffer.len() == BUNDLE_BYTES_MAX && self.spare.len() < SPARE_BUFFERS_MAX {
             self.spare.push(buffer);
         }
     }
@@ -281,7 +281,7 @@ impl Router {
         }
         (self.published_ns, self.is_untold) = (now_ns, false);
         self.numbers.link = self.link.counters();
-        self.numbers.queue_octets = self.link.queue_octets(now_ns);
+        self.numbers.queue_bytes = self.link.queue_bytes(now_ns);
         self.numbers.rate_bps = self.link.rate(now_ns).map(|rate| rate.bps());
         self.numbers.late = self.late.summary();
         self.numbers.unread = self.unread.summary();

@@ -22,7 +22,7 @@ pub struct PathSpec {
     pub forward: Direction,
     /// From the far side to the near side.
     pub back: Direction,
-    /// The largest IP packet, in octets.
+    /// The largest IP packet, in bytes.
     pub mtu: u16,
     /// What all that is random follows from.
     pub seed: u64,
@@ -56,7 +56,8 @@ enum QueueSpec {
     Usual,
     /// This many products of rate and round-trip time.
     Bdp(f64),
-    Octets(u64),
+    #[serde(rename = "octets")]
+    Bytes(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -109,7 +110,7 @@ pub enum SpecError {
 pub const SETTINGS: [(&str, &str, &str); 17] = [
     ("rtt", "TIME", "round-trip time without queues, half of it each way"),
     ("delay", "TIME", "delay of one direction"),
-    ("rate", "RATE", "rate of the bottleneck, over the octets of IP packets"),
+    ("rate", "RATE", "rate of the bottleneck, over the bytes of IP packets"),
     ("queue", "SIZE | Nbdp", "what the bottleneck holds before it drops (1bdp, or 150 kB if more)"),
     ("loss", "SHARE", "packets lost at random, each way"),
     ("burst", "N", "losses come in bursts of N packets on average"),
@@ -126,20 +127,20 @@ pub const SETTINGS: [(&str, &str, &str); 17] = [
     ("step", "AT:KEY=VALUE", "a new rate, loss or delay from then on"),
     ("ecn", "TIME", "a queue longer than this marks packets instead of waiting for its end"),
     ("policer", "RATE:SIZE", "drops what exceeds a token bucket of this rate and size"),
-    ("mtu", "OCTETS", "largest IP packet (1500)"),
+    ("mtu", "BYTES", "largest IP packet (1500)"),
     ("seed", "N", "what all that is random follows from (1)"),
 ];
 
 const MTU_MIN: u16 = 1280;
-const QUEUE_OCTETS_MIN: u64 = 150_000;
+const QUEUE_BYTES_MIN: u64 = 150_000;
 const PAIR: &str = "two values with a colon between them";
 const BURST: &str = "a number of packets, 1 or more";
 const OUTAGE: &str = "AT+FOR or AT+FOR/EVERY with EVERY longer than FOR, such as 2s+500ms/10s";
 const STEP: &str = "AT:KEY=VALUE with rate, loss or delay, such as 10s:rate=100mbit";
 const JITTER: &str = "a time, or a time and `:reorder`";
 const QUEUE: &str = "a size such as 64KiB, or a multiple such as 0.5bdp";
-const BUCKET: &str = "a bucket that holds a packet, 1280 octets or more";
-const MTU: &str = "a number of octets from 1280 to 65535";
+const BUCKET: &str = "a bucket that holds a packet, 1280 bytes or more";
+const MTU: &str = "a number of bytes from 1280 to 65535";
 const SEED: &str = "a whole number";
 
 impl Default for PathSpec {
@@ -234,8 +235,8 @@ impl PathSpec {
         [&self.forward, &self.back].map(|direction| direction.config(self.rtt_ns()))
     }
 
-    /// How much may be under way in one direction: on the path and in its queue, in octets.
-    pub fn octets_in_flight_max(&self) -> u64 {
+    /// How much may be under way in one direction: on the path and in its queue, in bytes.
+    pub fn bytes_in_flight_max(&self) -> u64 {
         let rtt_ns = self.rtt_ns();
         let of = |direction: &Direction| {
             let rates = direction.steps.iter().filter_map(|(_, step)| match step {
@@ -243,7 +244,7 @@ impl PathSpec {
                 _ => None,
             });
             let fastest = rates.chain(direction.rate).max()?;
-            Some(fastest.bytes_in(rtt_ns).saturating_add(direction.queue_octets_max(rtt_ns)))
+            Some(fastest.bytes_in(rtt_ns).saturating_add(direction.queue_bytes_max(rtt_ns)))
         };
         [&self.forward, &self.back].into_iter().filter_map(of).max().unwrap_or(0)
     }
@@ -277,27 +278,27 @@ impl Direction {
             "ecn" => self.mark_above_ns = Some(parse_time_ns(value)?),
             "policer" => {
                 let (rate, burst) = pair(value)?;
-                let (rate, burst_octets) = (rate.parse()?, parse_bytes(burst)?);
-                if burst_octets < u64::from(MTU_MIN) {
+                let (rate, burst_bytes) = (rate.parse()?, parse_bytes(burst)?);
+                if burst_bytes < u64::from(MTU_MIN) {
                     return Err(Malformed::new(burst, BUCKET));
                 }
-                self.policer = Some(Policer { rate, burst_octets });
+                self.policer = Some(Policer { rate, burst_bytes });
             }
             other => unreachable!("{other} is in SETTINGS"),
         }
         Ok(())
     }
 
-    fn queue_octets_max(&self, rtt_ns: u64) -> u64 {
+    fn queue_bytes_max(&self, rtt_ns: u64) -> u64 {
         let first_step = self.steps.iter().find_map(|(_, step)| match step {
             ScheduleStep::Rate(rate) => Some(*rate),
             _ => None,
         });
-        let bdp_octets = self.rate.or(first_step).map_or(0, |rate| rate.bytes_in(rtt_ns));
+        let bdp_bytes = self.rate.or(first_step).map_or(0, |rate| rate.bytes_in(rtt_ns));
         match self.queue {
-            QueueSpec::Usual => bdp_octets.max(QUEUE_OCTETS_MIN),
-            QueueSpec::Bdp(times) => (bdp_octets as f64 * times) as u64,
-            QueueSpec::Octets(octets) => octets,
+            QueueSpec::Usual => bdp_bytes.max(QUEUE_BYTES_MIN),
+            QueueSpec::Bdp(times) => (bdp_bytes as f64 * times) as u64,
+            QueueSpec::Bytes(bytes) => bytes,
         }
     }
 
@@ -309,7 +310,7 @@ impl Direction {
             (None, None) => Loss::Independent(share),
         };
         let mut config = LinkConfig {
-            queue_octets_max: self.queue_octets_max(rtt_ns),
+            queue_bytes_max: self.queue_bytes_max(rtt_ns),
             jitter: self.jitter,
             reorder: self.reorder,
             duplicate: self.duplicate,
@@ -360,7 +361,7 @@ impl Direction {
     /// What it does beside delaying.
     fn describe(&self, rtt_ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(rate) = self.rate {
-            let queue = show_bytes(self.queue_octets_max(rtt_ns));
+            let queue = show_bytes(self.queue_bytes_max(rtt_ns));
             write!(f, ", {rate}, queue {queue}")?;
         }
         if self.loss > Share::NONE {
@@ -402,7 +403,7 @@ fn parse_queue(value: &str) -> Result<QueueSpec, Malformed> {
         // netem's limit is in packets: a number alone would be taken for that.
         return Err(Malformed::new(value, QUEUE));
     }
-    parse_bytes(value).map(QueueSpec::Octets).map_err(|_| Malformed::new(value, QUEUE))
+    parse_bytes(value).map(QueueSpec::Bytes).map_err(|_| Malformed::new(value, QUEUE))
 }
 
 fn parse_gilbert(value: &str) -> Result<Loss, Malformed> {
@@ -485,17 +486,17 @@ mod tests {
     }
 
     #[test]
-    fn queues_are_octets_or_products() {
-        let queue = |words| path(words).links()[0].queue_octets_max;
+    fn queues_are_bytes_or_products() {
+        let queue = |words| path(words).links()[0].queue_bytes_max;
         assert_eq!(queue("70ms 1gbit"), 8_750_000);
-        assert_eq!(queue("1ms 10mbit"), QUEUE_OCTETS_MIN);
+        assert_eq!(queue("1ms 10mbit"), QUEUE_BYTES_MIN);
         assert_eq!(queue("70ms 1gbit queue=0.1bdp"), 875_000);
         assert_eq!(queue("70ms 1gbit queue=64KiB"), 65536);
         assert_eq!(queue("step=1s:rate=1mbit queue=64KiB"), 65536);
         assert_eq!(queue("70ms step=1s:rate=1gbit"), 8_750_000);
         let endless = path("70ms 1gbit queue=99999999999999999bdp");
-        assert_eq!(endless.octets_in_flight_max(), u64::MAX);
-        assert_eq!(path("70ms 1gbit step=1s:rate=2gbit").octets_in_flight_max(), 26_250_000);
+        assert_eq!(endless.bytes_in_flight_max(), u64::MAX);
+        assert_eq!(path("70ms 1gbit step=1s:rate=2gbit").bytes_in_flight_max(), 26_250_000);
     }
 
     #[test]

@@ -12,16 +12,16 @@ const DIGITS: u8 = 2;
 
 /// How long things took, in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Histogram(hdrhistogram::Histogram<u64>);
+pub struct DelayHistogram(hdrhistogram::Histogram<u64>);
 
-impl Default for Histogram {
+impl Default for DelayHistogram {
     fn default() -> Self {
         let times = hdrhistogram::Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
         Self(times.expect("these bounds and digits are possible"))
     }
 }
 
-impl Histogram {
+impl DelayHistogram {
     /// Counts one.
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
@@ -50,8 +50,9 @@ pub struct Quantiles {
 pub struct DirectionStats {
     /// What the link did.
     pub link: Counters,
-    /// How many octets wait at the bottleneck now.
-    pub queue_octets: u64,
+    /// How many bytes wait at the bottleneck now.
+    #[serde(rename = "queue_octets")]
+    pub queue_bytes: u64,
     /// The rate of the bottleneck now; none: no bottleneck.
     pub rate_bps: Option<u64>,
     /// How much later than due the first segment of each bundle was handed on.
@@ -80,7 +81,7 @@ pub struct DirectionStats {
 
 /// A whole path.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct PathReport {
     /// Nanoseconds since the path was made.
     pub elapsed_ns: u64,
     /// From near to far.
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_right_to_a_hundredth() {
-        let mut histogram = Histogram::default();
+        let mut histogram = DelayHistogram::default();
         assert_eq!(histogram.summary().p50_ns, 0);
         (1..=10_000).for_each(|i| histogram.record(i * 1000));
         let Quantiles { p50_ns, p99_ns, max_ns } = histogram.summary();

@@ -14,7 +14,7 @@ use rustix::ioctl::{self, IntegerSetter, Opcode, Setter, Updater};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::packet::{BundleParts, OFFLOAD_OCTETS};
+use crate::packet::{BundleParts, OFFLOAD_BYTES};
 
 /// A TUN device with segmentation offload both ways. Reading and writing never wait.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Tun(OwnedFd);
 pub struct Interface<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The largest packet, in octets.
+    /// The largest packet, in bytes.
     pub mtu: u16,
     /// Its address in a network of 24 bits.
     pub v4: Ipv4Addr,
@@ -52,7 +52,7 @@ const AF_INET: u16 = 2;
 const OFFLOADS: usize = 0x01 | 0x02 | 0x04 | 0x08 | 0x20 | 0x40;
 /// The same without UDP, for kernels before 6.2.
 const OFFLOADS_BEFORE_USO: usize = 0x01 | 0x02 | 0x04 | 0x08;
-const NAME_OCTETS: usize = 16;
+const NAME_BYTES: usize = 16;
 /// How many bundles may wait for the router before the kernel drops them.
 const WAITING_BUNDLES_MAX: i32 = 10_000;
 
@@ -60,7 +60,7 @@ const WAITING_BUNDLES_MAX: i32 = 10_000;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct IfReq {
-    name: [u8; NAME_OCTETS],
+    name: [u8; NAME_BYTES],
     value: [u8; 24],
 }
 
@@ -97,12 +97,12 @@ impl Tun {
     /// The device is gone.
     pub fn read(
         &self,
-        offload: &mut [u8; OFFLOAD_OCTETS],
+        offload: &mut [u8; OFFLOAD_BYTES],
         packet: &mut [u8],
     ) -> io::Result<Option<usize>> {
         let mut parts = [IoSliceMut::new(offload), IoSliceMut::new(packet)];
         match rustix::io::readv(&self.0, &mut parts) {
-            Ok(octets) => Ok(Some(octets.saturating_sub(OFFLOAD_OCTETS))),
+            Ok(bytes) => Ok(Some(bytes.saturating_sub(OFFLOAD_BYTES))),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -216,7 +216,7 @@ fn sockaddr(address: Ipv4Addr) -> [u8; 8] {
 
 impl IfReq {
     fn new(name: &str, value: &[u8]) -> Self {
-        let mut request = Self { name: [0; NAME_OCTETS], value: [0; 24] };
+        let mut request = Self { name: [0; NAME_BYTES], value: [0; 24] };
         request.name[..name.len()].copy_from_slice(name.as_bytes());
         request.value[..value.len()].copy_from_slice(value);
         request

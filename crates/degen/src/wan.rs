@@ -19,7 +19,7 @@ use crate::namespace::Namespace;
 use crate::pcapng::CaptureWriter;
 use crate::router::{DirectionSetup, SharedCapture, route};
 use crate::spec::PathSpec;
-use crate::stats::{DirectionStats, Report};
+use crate::stats::{DirectionStats, PathReport};
 use crate::tun::{Interface, Tun};
 
 /// One end of a path.
@@ -57,8 +57,8 @@ pub struct Wan {
 pub const DEVICE: &str = "wan0";
 const GATHER_NS_MAX: u64 = 50_000;
 /// What a socket may hold at least, as most kernels have it.
-const SOCKET_OCTETS_MIN: u64 = 32 << 20;
-const SOCKET_OCTETS_MAX: u64 = 1 << 30;
+const SOCKET_BYTES_MIN: u64 = 32 << 20;
+const SOCKET_BYTES_MAX: u64 = 1 << 30;
 
 impl PathSide {
     /// Its address.
@@ -144,13 +144,13 @@ impl Wan {
     }
 
     /// How it is.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> PathReport {
         let [mut forward, mut back] = [0, 1].map(|direction| self.direction(direction));
         forward.overrun = self.overrun(PathSide::Near);
         back.overrun = self.overrun(PathSide::Far);
         let complaints = [forward.complaints("forward"), back.complaints("back")].concat();
         let elapsed_ns = self.clock.now_ns();
-        Report { elapsed_ns, forward, back, complaints, path: self.spec.clone() }
+        PathReport { elapsed_ns, forward, back, complaints, path: self.spec.clone() }
     }
 
     fn direction(&self, direction: usize) -> DirectionStats {
@@ -161,7 +161,7 @@ impl Wan {
     fn overrun(&self, side: PathSide) -> u64 {
         let read = self.namespace(side).within(|| fs::read_to_string("/proc/thread-self/net/dev"));
         let Ok(Ok(table)) = read else { return 0 };
-        // Eight columns of what was received, then what was sent: octets, packets, errors, drops.
+        // Eight columns of what was received, then what was sent: bytes, packets, errors, drops.
         let line =
             table.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
         let dropped = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
@@ -170,7 +170,7 @@ impl Wan {
 
     /// Ends it and says how it was. What went wrong meanwhile, a router that ended or a capture
     /// that could not be written, is among the complaints.
-    pub fn stop(mut self) -> Report {
+    pub fn stop(mut self) -> PathReport {
         self.stop = None;
         let mut faults = Vec::new();
         for router in std::mem::take(&mut self.routers) {
@@ -188,7 +188,7 @@ impl Wan {
 }
 
 fn open_device(namespace: &Namespace, spec: &PathSpec, side: PathSide) -> Result<Tun> {
-    namespace.try_set(&settings(spec.octets_in_flight_max()))?;
+    namespace.try_set(&settings(spec.bytes_in_flight_max()))?;
     let interface = Interface { name: DEVICE, mtu: spec.mtu, v4: side.v4(), v6: side.v6() };
     let made = namespace.within(|| Tun::create(interface))?;
     made.map_err(|error| {
@@ -208,11 +208,11 @@ fn remedy(error: &io::Error) -> &'static str {
 
 /// What makes hosts fit for a path: buffers for all that may be under way, nothing remembered from
 /// one connection to the next, `ping` for everybody, and no chatter.
-fn settings(octets_in_flight: u64) -> [(&'static str, String); 7] {
-    let octets = octets_in_flight.saturating_mul(3).clamp(SOCKET_OCTETS_MIN, SOCKET_OCTETS_MAX);
+fn settings(bytes_in_flight: u64) -> [(&'static str, String); 7] {
+    let bytes = bytes_in_flight.saturating_mul(3).clamp(SOCKET_BYTES_MIN, SOCKET_BYTES_MAX);
     [
-        ("net/ipv4/tcp_rmem", format!("4096 131072 {octets}")),
-        ("net/ipv4/tcp_wmem", format!("4096 65536 {octets}")),
+        ("net/ipv4/tcp_rmem", format!("4096 131072 {bytes}")),
+        ("net/ipv4/tcp_wmem", format!("4096 65536 {bytes}")),
         ("net/ipv4/tcp_no_metrics_save", "1".into()),
         ("net/ipv4/ping_group_range", "0 2147483647".into()),
         ("net/ipv6/conf/default/accept_dad", "0".into()),

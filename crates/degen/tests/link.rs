@@ -18,10 +18,10 @@ fn run(path: &PathSpec, seed: u64, packets: &[(u64, u32)]) -> (Trace, Counters) 
             trace.push((arrived.packet, arrived.due_ns, arrived.marked, arrived.corrupt));
         }
     };
-    for (number, (pause_ns, octets)) in packets.iter().enumerate() {
+    for (number, (pause_ns, bytes)) in packets.iter().enumerate() {
         now_ns += pause_ns;
         take(&mut link, now_ns, &mut trace);
-        link.handle(now_ns, *octets, number % 2 == 0, number);
+        link.handle(now_ns, *bytes, number % 2 == 0, number);
     }
     while let Some(due_ns) = link.next_due_ns() {
         take(&mut link, due_ns, &mut trace);
@@ -110,7 +110,7 @@ fn delay_and_serialisation_add_up() {
     let (trace, counters) = run(&path, 1, &[(0, 1500), (0, 1500), (5_000_000, 1500)]);
     let times: Vec<u64> = trace.iter().map(|(_, due_ns, ..)| *due_ns).collect();
     assert_eq!(times, [11_000_000, 12_000_000, 16_000_000]);
-    assert_eq!(counters.queue_octets_peak, 3000);
+    assert_eq!(counters.queue_bytes_peak, 3000);
 }
 
 #[test]

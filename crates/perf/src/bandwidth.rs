@@ -151,7 +151,7 @@ impl Lane {
             (false, TestOperation::Send) => link.prepare_credit(),
             (false, _) => {}
         }
-        let draft = if plan.verify { vec![0; test.octets as usize] } else { Vec::new() };
+        let draft = if plan.verify { vec![0; test.bytes as usize] } else { Vec::new() };
         let mut lane = Self {
             link,
             plan,

@@ -151,8 +151,8 @@ fn parse_token(text: &str) -> Result<StreamToken> {
     let mut token = StreamToken::default();
     let whole = text.len() == 2 * token.len() && text.is_ascii();
     ensure!(whole, "the other side's token is none");
-    for (at, octet) in token.iter_mut().enumerate() {
-        *octet = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).context("a token")?;
+    for (at, byte) in token.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).context("a token")?;
     }
     Ok(token)
 }

@@ -107,7 +107,7 @@ struct Client {
     #[arg(short, long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_bytes_u32)]
     size: Vec<u32>,
 
-    /// All sizes from 2 octets to 8 MiB
+    /// All sizes from 2 bytes to 8 MiB
     #[arg(short, long, conflicts_with = "size")]
     all: bool,
 
@@ -285,7 +285,7 @@ impl Server {
 
 impl Client {
     fn options(&self) -> client::ClientOptions {
-        let tests = self.sizes().into_iter().map(|octets| self.test(octets)).collect();
+        let tests = self.sizes().into_iter().map(|bytes| self.test(bytes)).collect();
         let PortArgs { port, device, .. } = self.place.clone();
         let host = self.host.clone().unwrap_or_default();
         client::ClientOptions { host, port, tests, device, json: self.json }
@@ -309,7 +309,7 @@ impl Client {
         }]
     }
 
-    fn test(&self, octets: u32) -> Test {
+    fn test(&self, bytes: u32) -> Test {
         let several = self.all || self.size.len() > 1;
         let seconds = self.time.unwrap_or(TIMES_S[usize::from(several)]);
         let ways = self.streams.saturating_mul(if self.bidirectional { 2 } else { 1 });
@@ -317,13 +317,13 @@ impl Client {
             version: VERSION,
             operation: self.operation(),
             latency: self.latency,
-            octets,
+            bytes,
             streams: self.streams,
             up: !self.reverse,
             down: self.reverse || self.bidirectional,
             amount: self.count.map_or(TestAmount::Seconds(seconds), TestAmount::Messages),
             omit_s: self.omit,
-            depth: self.depth.unwrap_or(depth_for(octets, ways)),
+            depth: self.depth.unwrap_or(depth_for(bytes, ways)),
             events: self.events,
             verify: self.verify,
             interval_s: self.interval,
@@ -362,7 +362,7 @@ mod tests {
             let options = client(line);
             let test = &options.tests[0];
             assert_eq!((options.host.as_str(), options.port), ("192.0.2.1", PORT));
-            assert_eq!((test.operation, test.octets), (TestOperation::Write, SIZE));
+            assert_eq!((test.operation, test.bytes), (TestOperation::Write, SIZE));
             assert_eq!(test.amount, TestAmount::Seconds(10.0));
             test.check().unwrap();
         }

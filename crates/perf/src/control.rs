@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::test::Test;
 
-/// The longest line, in octets.
+/// The longest line, in bytes.
 pub const LINE_MAX: usize = 16384;
 /// How long a line may take to leave.
 const SENDING: Duration = Duration::from_secs(10);
@@ -110,7 +110,7 @@ impl ControlMessage {
     /// # Errors
     /// It is none of ours.
     pub fn parse(line: &[u8]) -> Result<Self> {
-        ensure!(line.len() <= LINE_MAX, "a line of more than {LINE_MAX} octets");
+        ensure!(line.len() <= LINE_MAX, "a line of more than {LINE_MAX} bytes");
         serde_json::from_slice(line).context("a line that weft perf does not say")
     }
 
@@ -176,7 +176,7 @@ impl ControlConn {
     /// The peer is gone, says what it may not, or refuses.
     pub fn hear(&mut self, deadline: Instant) -> Result<Option<ControlMessage>> {
         loop {
-            if let Some(at) = self.heard.iter().position(|&octet| octet == b'\n') {
+            if let Some(at) = self.heard.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = self.heard.drain(..=at).collect();
                 return match ControlMessage::parse(&line[..at])? {
                     ControlMessage::Refused { reason } => {

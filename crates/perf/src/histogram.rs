@@ -12,7 +12,7 @@ const DIGITS: u8 = 3;
 
 /// How often which times were seen, in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Histogram(hdrhistogram::Histogram<u64>);
+pub struct LatencyHistogram(hdrhistogram::Histogram<u64>);
 
 /// What a histogram comes to, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -39,14 +39,14 @@ pub struct Percentiles {
     pub max_us: f64,
 }
 
-impl Default for Histogram {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         let times = hdrhistogram::Histogram::new_with_bounds(1, LIMIT_NS, DIGITS);
         Self(times.expect("these bounds and digits are possible"))
     }
 }
 
-impl Histogram {
+impl LatencyHistogram {
     /// Counts a time.
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
@@ -94,15 +94,15 @@ mod tests {
 
     use super::*;
 
-    fn of(values: &[u64]) -> Histogram {
-        let mut histogram = Histogram::default();
+    fn of(values: &[u64]) -> LatencyHistogram {
+        let mut histogram = LatencyHistogram::default();
         values.iter().for_each(|&value| histogram.record(value));
         histogram
     }
 
     #[test]
     fn nothing_has_no_percentiles() {
-        assert_eq!(Histogram::default().percentiles(), None);
+        assert_eq!(LatencyHistogram::default().percentiles(), None);
     }
 
     #[test]

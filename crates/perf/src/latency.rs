@@ -1,7 +1,7 @@
 //! One message at a time: the end that asks and takes the time, and the end that answers.
 //!
 //! Over Sends and Writes the answer is a message of the same kind, and a time is half of the round
-//! trip; a Read or Atomic is a round trip by itself. A Write is seen by the last octet of where it
+//! trip; a Read or Atomic is a round trip by itself. A Write is seen by the last byte of where it
 //! goes, which is another one each time.
 
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
-use crate::histogram::Histogram;
+use crate::histogram::LatencyHistogram;
 use crate::link::{LinkCompletion, StreamLink, meaning};
 use crate::run::{DataCheck, TestWork};
 use crate::test::{Test, TestAmount, TestOperation};
@@ -106,7 +106,7 @@ pub struct Ping {
     asked: Option<Instant>,
     left: u64,
     done: u64,
-    times: Histogram,
+    times: LatencyHistogram,
     stopping: bool,
 }
 
@@ -118,7 +118,14 @@ impl Ping {
             TestAmount::Seconds(_) => u64::MAX,
         };
         let end = LatencyEnd::new(domain, link, test.operation);
-        Self { end, asked: None, left, done: 0, times: Histogram::default(), stopping: false }
+        Self {
+            end,
+            asked: None,
+            left,
+            done: 0,
+            times: LatencyHistogram::default(),
+            stopping: false,
+        }
     }
 
     fn note(&mut self, asked: Instant) {
@@ -175,7 +182,7 @@ impl TestWork for Ping {
         DataCheck::default()
     }
 
-    fn times(&mut self) -> Option<Histogram> {
+    fn times(&mut self) -> Option<LatencyHistogram> {
         Some(std::mem::take(&mut self.times))
     }
 }

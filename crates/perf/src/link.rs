@@ -1,7 +1,7 @@
 //! A stream's end: a queue pair, its memory, and where the peer's memory is.
 //!
 //! A stream has one active end, which posts the requests that are measured. Over Sends the other
-//! one gives credit for each list of receives that it has posted anew, by a message without octets:
+//! one gives credit for each list of receives that it has posted anew, by a message without bytes:
 //! iWARP knows no peer that is not ready.
 
 use std::rc::Rc;
@@ -43,7 +43,7 @@ pub struct StreamLink {
     pub index: usize,
     /// Whether this is its active end.
     pub active: bool,
-    octets: usize,
+    bytes: usize,
     scratch_at: usize,
     slots: u64,
     receives: Receives,
@@ -56,26 +56,26 @@ struct Receives {
     count: u32,
     /// Posted together.
     list: u32,
-    octets: u32,
+    bytes: u32,
     /// The first slot that they are for, and how many.
     slots: (u64, u64),
 }
 
 impl Receives {
     fn of(test: &Test, active: bool) -> Self {
-        let none = Self { count: 0, list: 0, octets: 0, slots: (0, 1) };
+        let none = Self { count: 0, list: 0, bytes: 0, slots: (0, 1) };
         if test.operation != TestOperation::Send {
             return none;
         }
         if test.latency {
-            return Self { count: PONGS, list: 1, octets: test.octets, slots: (1, 1) };
+            return Self { count: PONGS, list: 1, bytes: test.bytes, slots: (1, 1) };
         }
         if active {
             return Self { count: test.receives() / test.list() + 1, list: 1, ..none };
         }
         let slots = if test.verify { test.receives().into() } else { 1 };
         let (count, list) = (test.receives(), test.list());
-        Self { count, list, octets: test.octets, slots: (0, slots) }
+        Self { count, list, bytes: test.bytes, slots: (0, slots) }
     }
 }
 
@@ -99,7 +99,7 @@ impl StreamLink {
         active: bool,
     ) -> Result<Self> {
         let atomics = test.operation == TestOperation::Atomic;
-        let region = PerfRegion::new(domain, test.region_octets(), atomics)?;
+        let region = PerfRegion::new(domain, test.region_bytes(), atomics)?;
         let queue_pair = PerfQueuePair::new(id, domain, sizes(test, active))
             .context("a smaller --depth may be what the device takes")?;
         let mut link = Self {
@@ -108,7 +108,7 @@ impl StreamLink {
             remote: Remote::default(),
             index,
             active,
-            octets: test.octets as usize,
+            bytes: test.bytes as usize,
             scratch_at: test.scratch_at(),
             slots: test.slots().into(),
             receives: Receives::of(test, active),
@@ -118,9 +118,9 @@ impl StreamLink {
     }
 
     fn receive_first(&mut self) -> Result<()> {
-        let Receives { count, list, octets, .. } = self.receives;
+        let Receives { count, list, bytes, .. } = self.receives;
         let number = self.index as u64 | RECEIVE;
-        self.queue_pair.prepare_receives(octets, self.region.local_key(), list as usize, number);
+        self.queue_pair.prepare_receives(bytes, self.region.local_key(), list as usize, number);
         let firsts = (0..count).step_by(list.max(1) as usize);
         firsts.into_iter().try_for_each(|first| self.receive(first.into()))
     }
@@ -155,14 +155,14 @@ impl StreamLink {
 
     /// Prepares lists of up to `count` requests of a message each.
     pub fn prepare(&mut self, act: Act, count: u32) {
-        let (octets, key) = (self.octets as u32, self.region.local_key());
-        self.queue_pair.prepare(act, octets, key, count as usize, self.index as u64);
+        let (bytes, key) = (self.bytes as u32, self.region.local_key());
+        self.queue_pair.prepare(act, bytes, key, count as usize, self.index as u64);
         for at in 0..count as usize {
             self.aim(at, 0, 0);
         }
     }
 
-    /// Prepares requests without octets, which give credit.
+    /// Prepares requests without bytes, which give credit.
     pub fn prepare_credit(&mut self) {
         self.queue_pair.prepare(Act::Send, 0, self.region.local_key(), 1, self.index as u64);
     }
@@ -182,7 +182,7 @@ impl StreamLink {
 
     /// Aims a request of the list from an own slot at one of the peer's.
     pub fn aim(&mut self, at: usize, own: u64, theirs: u64) {
-        let address = self.remote.address + theirs * self.octets as u64;
+        let address = self.remote.address + theirs * self.bytes as u64;
         self.queue_pair.aim(at, self.here(own), Remote { address, key: self.remote.key });
     }
 
@@ -200,26 +200,26 @@ impl StreamLink {
     }
 
     /// Fills a slot.
-    pub fn write(&self, slot: u64, octets: &[u8]) {
-        self.region.write(slot as usize * self.octets, octets);
+    pub fn write(&self, slot: u64, bytes: &[u8]) {
+        self.region.write(slot as usize * self.bytes, bytes);
     }
 
     /// Reads a slot.
-    pub fn read(&self, slot: u64, octets: &mut [u8]) {
-        self.region.read(slot as usize * self.octets, octets);
+    pub fn read(&self, slot: u64, bytes: &mut [u8]) {
+        self.region.read(slot as usize * self.bytes, bytes);
     }
 
-    /// The last octet of a slot, by which a Write is seen to have arrived.
+    /// The last byte of a slot, by which a Write is seen to have arrived.
     pub fn mark(&self, slot: u64) -> u8 {
-        self.region.octet((slot as usize + 1) * self.octets - 1)
+        self.region.byte((slot as usize + 1) * self.bytes - 1)
     }
 
     /// Sets it.
     pub fn set_mark(&self, slot: u64, value: u8) {
-        self.region.set_octet((slot as usize + 1) * self.octets - 1, value);
+        self.region.set_byte((slot as usize + 1) * self.bytes - 1, value);
     }
 
     fn here(&self, slot: u64) -> u64 {
-        self.region.address() + slot * self.octets as u64
+        self.region.address() + slot * self.bytes as u64
     }
 }

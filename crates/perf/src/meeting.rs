@@ -13,9 +13,9 @@ use crate::verbs::{Cm, Happened, OwnedCmId, ReadDepth, Remote, VerbsDomain};
 
 /// How long all streams together may take to be connected.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Octets of a token.
+/// Bytes of a token.
 const TOKEN: usize = 16;
-/// Octets of what an active side shows: token, number, address, key.
+/// Bytes of what an active side shows: token, number, address, key.
 const CARD: usize = TOKEN + 2 + 8 + 4;
 
 /// Says that a stream belongs to a test.
@@ -235,8 +235,8 @@ fn terms(domain: &VerbsDomain) -> ReadDepth {
     ReadDepth { depth: domain.limits().reads }
 }
 
-fn parse_memory(octets: &[u8]) -> Result<Remote> {
-    let (address, rest) = octets.split_first_chunk().context("the peer says not enough")?;
+fn parse_memory(bytes: &[u8]) -> Result<Remote> {
+    let (address, rest) = bytes.split_first_chunk().context("the peer says not enough")?;
     let key = rest.first_chunk().context("the peer says not enough")?;
     Ok(Remote { address: u64::from_le_bytes(*address), key: u32::from_le_bytes(*key) })
 }

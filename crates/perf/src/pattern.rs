@@ -1,19 +1,19 @@
-//! What messages hold when their data is looked at: octets that follow from the stream, the number
+//! What messages hold when their data is looked at: bytes that follow from the stream, the number
 //! of the message and the place in it.
 
-/// Fills `octets` as message `number` of `stream`.
-pub fn fill(octets: &mut [u8], stream: u64, number: u64) {
+/// Fills `bytes` as message `number` of `stream`.
+pub fn fill(bytes: &mut [u8], stream: u64, number: u64) {
     let mut state = seed(stream, number);
-    for chunk in octets.chunks_mut(8) {
+    for chunk in bytes.chunks_mut(8) {
         let word = next(&mut state).to_le_bytes();
         chunk.copy_from_slice(&word[..chunk.len()]);
     }
 }
 
-/// Whether `octets` are those of message `number` of `stream`.
-pub fn matches(octets: &[u8], stream: u64, number: u64) -> bool {
+/// Whether `bytes` are those of message `number` of `stream`.
+pub fn matches(bytes: &[u8], stream: u64, number: u64) -> bool {
     let mut state = seed(stream, number);
-    octets.chunks(8).all(|chunk| *chunk == next(&mut state).to_le_bytes()[..chunk.len()])
+    bytes.chunks(8).all(|chunk| *chunk == next(&mut state).to_le_bytes()[..chunk.len()])
 }
 
 fn seed(stream: u64, number: u64) -> u64 {
@@ -34,15 +34,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_octet_and_number_counts() {
-        let mut octets = [0; 29];
-        fill(&mut octets, 3, 5);
-        assert!(matches(&octets, 3, 5));
-        assert!(!matches(&octets, 3, 6) && !matches(&octets, 4, 5));
-        for at in 0..octets.len() {
-            octets[at] ^= 1;
-            assert!(!matches(&octets, 3, 5), "{at}");
-            octets[at] ^= 1;
+    fn every_byte_and_number_counts() {
+        let mut bytes = [0; 29];
+        fill(&mut bytes, 3, 5);
+        assert!(matches(&bytes, 3, 5));
+        assert!(!matches(&bytes, 3, 6) && !matches(&bytes, 4, 5));
+        for at in 0..bytes.len() {
+            bytes[at] ^= 1;
+            assert!(!matches(&bytes, 3, 5), "{at}");
+            bytes[at] ^= 1;
         }
     }
 }

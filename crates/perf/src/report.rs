@@ -9,7 +9,7 @@ use weft_units::show_bytes_exactly;
 
 use crate::client::ClientOptions;
 use crate::control::SideTotals;
-use crate::histogram::{Histogram, Percentiles};
+use crate::histogram::{LatencyHistogram, Percentiles};
 use crate::run::{Interval, TestResult};
 use crate::test::{Test, TestAmount};
 
@@ -61,7 +61,7 @@ impl ClientReport {
         let size = if self.sweep {
             String::new()
         } else {
-            format!(" of {}", show_bytes_exactly(test.octets.into()))
+            format!(" of {}", show_bytes_exactly(test.bytes.into()))
         };
         let what = if test.latency { " latency" } else { "" };
         let way = if test.latency { "" } else { way(test) };
@@ -80,7 +80,7 @@ impl ClientReport {
     /// # Errors
     /// Stdout takes nothing.
     pub fn interval(&mut self, test: &Test, interval: &Interval) -> Result<()> {
-        let percentiles = interval.times.as_ref().and_then(Histogram::percentiles);
+        let percentiles = interval.times.as_ref().and_then(LatencyHistogram::percentiles);
         if self.json {
             self.intervals.push(interval_json(test, interval, percentiles));
             return Ok(());
@@ -161,7 +161,7 @@ impl ClientReport {
 
 /// What a server says of a test that it has served.
 pub fn served(test: &Test, device: &str, ended: &TestResult) -> String {
-    let size = show_bytes_exactly(test.octets.into());
+    let size = show_bytes_exactly(test.bytes.into());
     let head = format!("{} of {size} over {device}", test.operation);
     let own = test.down.then_some(&ended.own);
     let theirs = test.up.then_some(&ended.theirs);
@@ -191,7 +191,7 @@ struct Rate {
 
 fn rate(test: &Test, messages: u64, seconds: f64) -> Rate {
     let per_s = if seconds > 0.0 { messages as f64 / seconds } else { 0.0 };
-    Rate { gbps: per_s * f64::from(test.octets) * 8.0 / 1e9, per_s }
+    Rate { gbps: per_s * f64::from(test.bytes) * 8.0 / 1e9, per_s }
 }
 
 /// What the client begins, what the server begins, or both.
@@ -229,7 +229,7 @@ fn table_head(test: &Test) -> String {
 }
 
 fn table_row(test: &Test, ended: &TestResult) -> String {
-    let size = show_bytes_exactly(test.octets.into());
+    let size = show_bytes_exactly(test.bytes.into());
     if test.latency {
         let Some(p) = ended.times.percentiles() else { return format!("{size:>8}{:>12}", 0) };
         let values =
@@ -254,7 +254,7 @@ fn show_us(us: f64) -> String {
 /// Processor seconds for a gigabyte, here and there; all that was moved counts.
 fn costs(test: &Test, ended: &TestResult) -> [Option<f64>; 2] {
     let messages = ended.own.total() as f64 + ended.theirs.total() as f64;
-    let gigabytes = messages * f64::from(test.octets) / 1e9;
+    let gigabytes = messages * f64::from(test.bytes) / 1e9;
     ended.cpu_s.map(|cpu_s| (gigabytes > 0.0).then(|| cpu_s / gigabytes))
 }
 
@@ -307,7 +307,7 @@ fn moved_json(test: &Test, moved: &SideTotals) -> Value {
     let ramp = rate(test, moved.ramp_messages, moved.ramp_s);
     json!({
         "messages": moved.messages(),
-        "octets": moved.messages() as f64 * f64::from(test.octets),
+        "octets": moved.messages() as f64 * f64::from(test.bytes),
         "seconds": moved.seconds,
         "gbps": gbps,
         "messages_per_s": per_s,
@@ -325,7 +325,7 @@ fn run_json(test: &Test, ended: &TestResult, device: &str, intervals: Vec<Value>
     let mut value = json!({
         "device": device,
         "operation": test.operation,
-        "octets": test.octets,
+        "octets": test.bytes,
         "streams": test.streams,
         "depth": test.depth,
         "events": test.events,

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::bandwidth::Pump;
 use crate::control::{ControlConn, ControlMessage, SideTotals, wait_readable};
-use crate::histogram::Histogram;
+use crate::histogram::LatencyHistogram;
 use crate::latency::{Echo, Ping};
 use crate::meeting::Meeting;
 use crate::test::{Test, TestAmount, TestOperation};
@@ -60,7 +60,7 @@ pub trait TestWork {
     /// Looks at data that the peer has written, so many messages by stream.
     fn check(&mut self, theirs: &[u64]) -> DataCheck;
     /// The times that were taken since this was last asked.
-    fn times(&mut self) -> Option<Histogram> {
+    fn times(&mut self) -> Option<LatencyHistogram> {
         None
     }
 }
@@ -77,7 +77,7 @@ pub struct Interval {
     /// The other side's, as it says.
     pub theirs: u64,
     /// Times.
-    pub times: Option<Histogram>,
+    pub times: Option<LatencyHistogram>,
     /// Whether it is before what counts.
     pub omitted: bool,
 }
@@ -94,9 +94,9 @@ pub struct TestResult {
     /// What this side and the other one found in the data.
     pub verdict: DataCheck,
     /// The times that count.
-    pub times: Histogram,
+    pub times: LatencyHistogram,
     /// The times before that.
-    pub ramp_times: Histogram,
+    pub ramp_times: LatencyHistogram,
     /// Whether it was ended early.
     pub stopped: bool,
 }

@@ -165,7 +165,7 @@ fn measure(
     test: &Test,
 ) -> Result<String> {
     let token = new_token();
-    let text = token.iter().map(|octet| format!("{octet:02x}")).collect();
+    let text = token.iter().map(|byte| format!("{byte:02x}")).collect();
     control.say(&ControlMessage::Ready { port: listener.port(), token: text })?;
     let device = options.device.as_deref();
     let control_here = &mut *control;

@@ -15,20 +15,20 @@ pub const VERSION: u32 = 2;
 pub const STREAMS_MAX: u16 = 256;
 /// Requests outstanding on one.
 pub const DEPTH_MAX: u32 = 16384;
-/// The largest message, in octets.
-pub const OCTETS_MAX: u32 = 1 << 30;
+/// The largest message, in bytes.
+pub const BYTES_MAX: u32 = 1 << 30;
 /// The longest test, in seconds.
 pub const SECONDS_MAX: f64 = 86_400.0;
-/// Memory that one test may take on a side, in octets.
+/// Memory that one test may take on a side, in bytes.
 const MEMORY_MAX: u64 = 2 << 30;
 /// What an atomic works on.
-const ATOMIC_OCTETS: u32 = 8;
-/// Requests are posted in lists of this many octets together, where the depth allows it.
-const LIST_OCTETS: u32 = 1 << 20;
+const ATOMIC_BYTES: u32 = 8;
+/// Requests are posted in lists of this many bytes together, where the depth allows it.
+const LIST_BYTES: u32 = 1 << 20;
 /// The longest list.
 const LIST_MAX: u32 = 64;
 /// What the depth is chosen by: more than three bandwidth-delay products of 1 Gbit/s and 70 ms.
-const IN_FLIGHT_OCTETS: u32 = 32 << 20;
+const IN_FLIGHT_BYTES: u32 = 32 << 20;
 
 /// The operation that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -40,7 +40,7 @@ pub enum TestOperation {
     Read,
     /// Send, into a receive
     Send,
-    /// Fetch and add, of 8 octets
+    /// Fetch and add, of 8 bytes
     Atomic,
 }
 
@@ -75,8 +75,9 @@ pub struct Test {
     pub operation: TestOperation,
     /// Whether each message waits for the one before it, and its time is taken.
     pub latency: bool,
-    /// Octets of a message.
-    pub octets: u32,
+    /// Bytes of a message.
+    #[serde(rename = "octets")]
+    pub bytes: u32,
     /// Queue pairs of each direction.
     pub streams: u16,
     /// Whether the client begins requests.
@@ -103,11 +104,11 @@ impl Test {
     /// # Errors
     /// What is wrong with it.
     pub fn check(&self) -> Result<()> {
-        let (octets, depth) = (self.octets, self.depth);
+        let (bytes, depth) = (self.bytes, self.depth);
         ensure!(self.version == VERSION, "the other side's weft perf is of another version");
-        ensure!((1..=OCTETS_MAX).contains(&octets), "a size is 1 octet to 1 GiB, not {octets}");
+        ensure!((1..=BYTES_MAX).contains(&bytes), "a size is 1 byte to 1 GiB, not {bytes}");
         let atomic = self.operation == TestOperation::Atomic;
-        ensure!(!atomic || octets == ATOMIC_OCTETS, "an atomic has 8 octets, not {octets}");
+        ensure!(!atomic || bytes == ATOMIC_BYTES, "an atomic has 8 bytes, not {bytes}");
         ensure!(
             (1..=STREAMS_MAX).contains(&self.streams),
             "there can be 1 to {STREAMS_MAX} streams"
@@ -123,7 +124,7 @@ impl Test {
             ensure!(!watched, "nobody is told of a Write, so there are no events; try --op send");
         }
         ensure!(!(atomic && self.verify), "the data of atomics is not looked at");
-        let total = self.region_octets() as u64 * self.ends().len() as u64;
+        let total = self.region_bytes() as u64 * self.ends().len() as u64;
         ensure!(
             total <= MEMORY_MAX,
             "this takes {} MiB of memory on each side, and 2048 are the most",
@@ -155,7 +156,7 @@ impl Test {
 
     /// How many messages are posted, and complete, together.
     pub fn list(&self) -> u32 {
-        (LIST_OCTETS / self.octets).min(LIST_MAX).min(self.depth / 4).max(1)
+        (LIST_BYTES / self.bytes).min(LIST_MAX).min(self.depth / 4).max(1)
     }
 
     /// Receives that are posted on a stream, which is whole lists.
@@ -172,20 +173,20 @@ impl Test {
         }
     }
 
-    /// Where in a region there are eight octets for other purposes.
+    /// Where in a region there are eight bytes for other purposes.
     pub fn scratch_at(&self) -> usize {
-        (self.slots() as usize * self.octets as usize).next_multiple_of(8)
+        (self.slots() as usize * self.bytes as usize).next_multiple_of(8)
     }
 
-    /// Octets of a region.
-    pub fn region_octets(&self) -> usize {
+    /// Bytes of a region.
+    pub fn region_bytes(&self) -> usize {
         self.scratch_at() + 8
     }
 }
 
 /// The depth for a size, where none is asked for: enough that all streams fill a long path.
-pub fn depth_for(octets: u32, streams: u16) -> u32 {
-    (IN_FLIGHT_OCTETS / octets.max(1) / u32::from(streams.max(1))).clamp(16, 1024)
+pub fn depth_for(bytes: u32, streams: u16) -> u32 {
+    (IN_FLIGHT_BYTES / bytes.max(1) / u32::from(streams.max(1))).clamp(16, 1024)
 }
 
 #[cfg(test)]
@@ -198,7 +199,7 @@ pub(crate) mod tests {
             version: VERSION,
             operation: TestOperation::Write,
             latency: false,
-            octets: 65536,
+            bytes: 65536,
             streams: 1,
             up: true,
             down: false,
@@ -216,8 +217,8 @@ pub(crate) mod tests {
         test().check().unwrap();
         let wrong: [fn(&mut Test); 14] = [
             |t| t.version = VERSION + 1,
-            |t| t.octets = 0,
-            |t| t.octets = OCTETS_MAX + 1,
+            |t| t.bytes = 0,
+            |t| t.bytes = BYTES_MAX + 1,
             |t| t.operation = TestOperation::Atomic,
             |t| t.streams = 0,
             |t| t.streams = STREAMS_MAX + 1,
@@ -228,7 +229,7 @@ pub(crate) mod tests {
             |t| t.amount = TestAmount::Messages(0),
             |t| t.omit_s = -1.0,
             |t| t.interval_s = 0.0,
-            |t| (t.verify, t.octets) = (true, OCTETS_MAX),
+            |t| (t.verify, t.bytes) = (true, BYTES_MAX),
         ];
         for (index, spoil) in wrong.iter().enumerate() {
             let mut test = test();
@@ -248,9 +249,9 @@ pub(crate) mod tests {
 
     #[test]
     fn lists_fit_into_the_depth() {
-        for octets in [1, 64, 4096, 65536, 1 << 20, OCTETS_MAX] {
-            for depth in [1, 2, 16, 100, depth_for(octets, 1), DEPTH_MAX] {
-                let test = Test { octets, depth, ..test() };
+        for bytes in [1, 64, 4096, 65536, 1 << 20, BYTES_MAX] {
+            for depth in [1, 2, 16, 100, depth_for(bytes, 1), DEPTH_MAX] {
+                let test = Test { bytes, depth, ..test() };
                 assert!((1..=depth).contains(&test.list()));
                 assert!((test.list()..=depth).contains(&test.receives()));
                 assert_eq!(test.receives() % test.list(), 0);

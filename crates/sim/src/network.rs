@@ -173,7 +173,7 @@ impl Network {
     /// How long a packet would wait now at a link's bottleneck, in nanoseconds.
     pub fn queue_ns(&mut self, link: usize) -> u64 {
         let link = &mut self.links[link];
-        let octets = link.queue_octets(self.now_ns);
+        let octets = link.queue_bytes(self.now_ns);
         link.rate(self.now_ns).map_or(0, |rate| rate.ns_for(octets))
     }
 

@@ -313,7 +313,7 @@ fn link_outcome(run: &SimRun, link: usize, network: &Network, meter: &NetworkMet
     let counters = network.link(forward(link)).counters();
     let rate = config.rate.clone().at(0);
     let bdp_octets = rate.map_or(0, |rate| rate.bytes_in(run.links[link].rtt_ns));
-    let packet = counters.offered_octets as f64 / counters.offered.max(1) as f64;
+    let packet = counters.offered_bytes as f64 / counters.offered.max(1) as f64;
     LinkOutcome {
         name: run.links[link].name.clone(),
         path: run.links[link].described.clone(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// Sends as the client does, from its first octet on.
+/// Sends as the client does, from its first byte on.
 pub fn serve(mut socket: TcpStream, call: usize, time: Duration) -> Result<()> {
     socket.read_exact(&mut [0])?;
     let reader = reader(&socket, call)?;
@@ -19,7 +19,7 @@ pub fn serve(mut socket: TcpStream, call: usize, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// What went both ways together, from the first octet to the last.
+/// What went both ways together, from the first byte to the last.
 pub fn measure(mut socket: TcpStream, call: usize, time: Duration) -> Result<Value> {
     let began = Instant::now();
     socket.write_all(&[0])?;
@@ -27,9 +27,9 @@ pub fn measure(mut socket: TcpStream, call: usize, time: Duration) -> Result<Val
     let sent = send(&mut socket, call, time)?;
     socket.shutdown(Shutdown::Write)?;
     let received = reader.join().ok().context("the reader failed")??;
-    let octets = (sent + received) as f64;
-    let gbps = octets * 8.0 / began.elapsed().as_secs_f64() / 1e9;
-    Ok(json!({ "gbps": gbps, "octets": octets }))
+    let bytes = (sent + received) as f64;
+    let gbps = bytes * 8.0 / began.elapsed().as_secs_f64() / 1e9;
+    Ok(json!({ "gbps": gbps, "octets": bytes }))
 }
 
 fn send(socket: &mut TcpStream, call: usize, time: Duration) -> Result<u64> {
@@ -45,11 +45,11 @@ fn send(socket: &mut TcpStream, call: usize, time: Duration) -> Result<u64> {
 fn reader(socket: &TcpStream, call: usize) -> Result<thread::JoinHandle<std::io::Result<u64>>> {
     let mut socket = socket.try_clone()?;
     Ok(thread::spawn(move || {
-        let (mut buffer, mut octets) = (vec![0; call], 0);
+        let (mut buffer, mut bytes) = (vec![0; call], 0);
         loop {
             match socket.read(&mut buffer)? {
-                0 => return Ok(octets),
-                count => octets += count as u64,
+                0 => return Ok(bytes),
+                count => bytes += count as u64,
             }
         }
     }))

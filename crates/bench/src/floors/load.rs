@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-/// Octets that are asked for, and that go to and fro.
+/// Bytes that are asked for, and that go to and fro.
 pub const MESSAGE: usize = 1024;
 const CLIENTS: usize = 40;
 const RATE_BPS: f64 = 1e9;
@@ -119,7 +119,7 @@ fn take(sockets: &mut Vec<TcpStream>, done: &AtomicBool) -> Result<()> {
 }
 
 /// Sends by forty connections in turn at the rate, until the server says what came of it.
-pub fn measure_crowd(first: TcpStream, octets: usize) -> Result<Value> {
+pub fn measure_crowd(first: TcpStream, bytes: usize) -> Result<Value> {
     let address = first.peer_addr()?;
     let mut sockets = vec![first];
     while sockets.len() < CLIENTS {
@@ -134,7 +134,7 @@ pub fn measure_crowd(first: TcpStream, octets: usize) -> Result<Value> {
         answer.read_exact(&mut ratio)?;
         Ok(f64::from_be_bytes(ratio))
     });
-    let (message, each) = (vec![0x5a; octets], octets as f64 * 8.0 / RATE_BPS);
+    let (message, each) = (vec![0x5a; bytes], bytes as f64 * 8.0 / RATE_BPS);
     let began = Instant::now();
     for turn in 0_u64.. {
         while began.elapsed().as_secs_f64() < turn as f64 * each {}

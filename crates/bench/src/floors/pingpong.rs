@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 const WARM_UP: u32 = 100;
 
 /// Sends back what comes, until the client goes.
-pub fn serve(mut socket: TcpStream, spin: bool, octets: usize) -> Result<()> {
+pub fn serve(mut socket: TcpStream, spin: bool, bytes: usize) -> Result<()> {
     socket.set_nonblocking(spin)?;
-    let mut message = vec![0; octets];
+    let mut message = vec![0; bytes];
     while receive(&mut socket, &mut message)? {
         send(&mut socket, &message)?;
     }
@@ -21,9 +21,9 @@ pub fn serve(mut socket: TcpStream, spin: bool, octets: usize) -> Result<()> {
 }
 
 /// Half of the average round trip.
-pub fn measure(mut socket: TcpStream, spin: bool, octets: usize, time: Duration) -> Result<Value> {
+pub fn measure(mut socket: TcpStream, spin: bool, bytes: usize, time: Duration) -> Result<Value> {
     socket.set_nonblocking(spin)?;
-    let mut message = vec![0x5a; octets];
+    let mut message = vec![0x5a; bytes];
     let mut rounds = |time: Duration, most: u32| -> Result<f64> {
         let (began, mut count) = (Instant::now(), 0);
         while count < most && (count == 0 || began.elapsed() < time) {

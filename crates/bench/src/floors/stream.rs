@@ -14,31 +14,31 @@ use crate::sys;
 /// Receives until the client has nothing more, or has had enough; then says how much it was.
 pub fn serve(mut socket: TcpStream, call: usize) -> Result<()> {
     let mut buffer = vec![0; call];
-    let mut octets: u64 = 0;
+    let mut bytes: u64 = 0;
     loop {
         match socket.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => octets += count as u64,
+            Ok(count) => bytes += count as u64,
             Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(()),
             Err(e) => return Err(e.into()),
         }
     }
-    socket.write_all(&octets.to_be_bytes())?;
+    socket.write_all(&bytes.to_be_bytes())?;
     Ok(())
 }
 
-/// Sends for `time`, after a tenth of it that does not count, or so many `octets` if they all
+/// Sends for `time`, after a tenth of it that does not count, or so many `bytes` if they all
 /// arrive in that time. What counts is what the server received, until it had it all; where the
-/// time was too short for `octets`, what its kernel acknowledged by then.
+/// time was too short for `bytes`, what its kernel acknowledged by then.
 pub fn measure(
     mut socket: TcpStream,
     call: usize,
     time: Duration,
-    octets: Option<u64>,
+    bytes: Option<u64>,
 ) -> Result<Value> {
     let buffer = vec![0x5a; call];
-    let before = if octets.is_none() { warm_up(&mut socket, &buffer, time / 10)? } else { 0 };
-    let mut left = octets.unwrap_or(u64::MAX);
+    let before = if bytes.is_none() { warm_up(&mut socket, &buffer, time / 10)? } else { 0 };
+    let mut left = bytes.unwrap_or(u64::MAX);
     let mut sent = 0;
     let began = Instant::now();
     while left > 0 && began.elapsed() < time {
@@ -47,12 +47,12 @@ pub fn measure(
         left -= count;
         sent += count;
     }
-    let report = |octets: u64| {
-        let gbps = octets as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
-        json!({ "gbps": gbps, "octets": octets as f64 })
+    let report = |bytes: u64| {
+        let gbps = bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
+        json!({ "gbps": gbps, "octets": bytes as f64 })
     };
-    let whole = octets.is_none() || left == 0;
-    let rest = octets.map(|_| time.saturating_sub(began.elapsed()).max(Duration::from_millis(1)));
+    let whole = bytes.is_none() || left == 0;
+    let rest = bytes.map(|_| time.saturating_sub(began.elapsed()).max(Duration::from_millis(1)));
     if let Some(received) = whole.then(|| await_count(&mut socket, rest)).transpose()?.flatten() {
         return Ok(report(received.saturating_sub(before)));
     }

@@ -1,10 +1,10 @@
-//! How often the octets of a stream of sockets are copied, and what that asks of a cache: counted
+//! How often the bytes of a stream of sockets are copied, and what that asks of a cache: counted
 //! while they move, at each end by itself.
 //!
 //! The program is a floor that sends one amount out of one buffer and receives into another, and
-//! copies nothing itself. DHAT, of valgrind, counts the octets that are copied by memory-copying
+//! copies nothing itself. DHAT, of valgrind, counts the bytes that are copied by memory-copying
 //! functions of the program and its libraries, where they are no mere records; strace shows how
-//! many octets each system call took or gave, and the kernel copies each of them once. Cachegrind
+//! many bytes each system call took or gave, and the kernel copies each of them once. Cachegrind
 //! reckons from every access what a cache like the paper's fetches and writes back; what the kernel
 //! accesses it does not see. Where the processor has counters that can be read, perf reads those.
 //! Invariant: all of the amount arrived, and by the way that is measured.
@@ -25,9 +25,9 @@ use crate::reading::{ProbeReading, ReadingUnit};
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// Copies of each octet, by the program with its libraries and by the kernel.
+    /// Copies of each byte, by the program with its libraries and by the kernel.
     Copies,
-    /// Octets that a cache of 512 KiB fetches or writes back for each octet, as cachegrind has it.
+    /// Bytes that a cache of 512 KiB fetches or writes back for each byte, as cachegrind has it.
     Cache,
     /// The same of the processor's last cache, as its counters have it, with the kernel's share.
     Counters,
@@ -61,7 +61,7 @@ pub struct CountedStream {
     way: PatternTransport,
     count: Count,
     call: u64,
-    octets: u64,
+    bytes: u64,
     /// What each tool counts while only one call is made: all that is done once. Sender, receiver.
     once: BTreeMap<&'static str, [f64; 2]>,
 }
@@ -77,7 +77,7 @@ const DHAT: Tool = Tool {
     line: "valgrind --tool=dhat --mode=copy --log-file=/dev/null --dhat-out-file=",
     read: copied,
 };
-/// The system calls are those that move octets between a program and the kernel.
+/// The system calls are those that move bytes between a program and the kernel.
 const STRACE: Tool = Tool {
     line: "strace -f -qq -s 0 -e signal=none \
            -e trace=read,readv,recvfrom,recvmsg,write,writev,sendto,sendmsg -o ",
@@ -93,18 +93,18 @@ const PERF: Tool = Tool { line: "perf stat -x , -e cache-misses -o ", read: miss
 
 /// How many seconds a stream may take; valgrind makes a program fifty times slower.
 const PATIENCE_S: u64 = 80;
-/// Where copies are shorter than so many octets on average, they are of records that a program
+/// Where copies are shorter than so many bytes on average, they are of records that a program
 /// keeps, and not of payload.
 const RECORD: f64 = 512.0;
-/// Octets of a line of a cache.
+/// Bytes of a line of a cache.
 const LINE: f64 = 64.0;
 /// Where the kernel shows a processor's counters.
 const COUNTERS: &str = "/sys/bus/event_source/devices/cpu";
 
 impl CountedStream {
-    /// `octets` given by calls of `call` octets.
-    pub fn new(way: PatternTransport, count: Count, call: u64, octets: u64) -> Self {
-        Self { way, count, call, octets, once: BTreeMap::new() }
+    /// `bytes` given by calls of `call` bytes.
+    pub fn new(way: PatternTransport, count: Count, call: u64, bytes: u64) -> Self {
+        Self { way, count, call, bytes, once: BTreeMap::new() }
     }
 
     /// The series of one end.
@@ -122,13 +122,13 @@ impl CountedStream {
         format!("{}, by the kernel", self.series(end))
     }
 
-    /// What `tool` counts at the sender and at the receiver while so many octets are moved.
-    fn counted(&self, lab: &BenchLab, tool: Tool, octets: u64) -> Result<[f64; 2]> {
+    /// What `tool` counts at the sender and at the receiver while so many bytes are moved.
+    fn counted(&self, lab: &BenchLab, tool: Tool, bytes: u64) -> Result<[f64; 2]> {
         let files = ENDS.map(|end| lab.dir().join(end.label()));
         let pair = lab.pair(ServerEnds::ByItself, |port| {
             let side = |role: &str, file: &PathBuf| {
                 let line = format!(
-                    "floor stream --call {} --octets {octets} --seconds {PATIENCE_S} --{role} \
+                    "floor stream --call {} --bytes {bytes} --seconds {PATIENCE_S} --{role} \
                      {}:{port}",
                     self.call, lab.address
                 );
@@ -139,7 +139,7 @@ impl CountedStream {
         })?;
         self.way.check(&pair.client.stderr)?;
         let report: Value = serde_json::from_str(&pair.client.stdout).context("the report")?;
-        let arrived = report["octets"].as_f64() == Some(octets as f64);
+        let arrived = report["octets"].as_f64() == Some(bytes as f64);
         ensure!(arrived, "not all of it arrived in {PATIENCE_S} s: {report}");
         let read = |file: PathBuf| -> Result<f64> {
             let said = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
@@ -149,16 +149,16 @@ impl CountedStream {
         Ok([sender?, receiver?])
     }
 
-    /// The same for each octet, without what is done once.
+    /// The same for each byte, without what is done once.
     fn each(&mut self, lab: &BenchLab, tool: Tool) -> Result<[f64; 2]> {
         let once = match self.once.get(tool.line) {
             Some(once) => *once,
             None => self.counted(lab, tool, self.call)?,
         };
         self.once.insert(tool.line, once);
-        let all = self.counted(lab, tool, self.octets)?;
-        let octets = (self.octets - self.call) as f64;
-        Ok([0, 1].map(|end| (all[end] - once[end]).max(0.0) / octets))
+        let all = self.counted(lab, tool, self.bytes)?;
+        let bytes = (self.bytes - self.call) as f64;
+        Ok([0, 1].map(|end| (all[end] - once[end]).max(0.0) / bytes))
     }
 
     fn copies(&mut self, lab: &BenchLab) -> Result<Vec<ProbeReading>> {
@@ -213,15 +213,15 @@ impl BenchProbe for CountedStream {
     }
 }
 
-/// What DHAT counted, as JSON: `{"pps": [{"tb": octets, "tbk": copies, ...}, ...], ...}`, an item
+/// What DHAT counted, as JSON: `{"pps": [{"tb": bytes, "tbk": copies, ...}, ...], ...}`, an item
 /// for each place in the program.
 fn copied(said: &str) -> Option<f64> {
     let report: Value = serde_json::from_str(said).ok()?;
-    let octets = |place: &Value| -> Option<f64> {
-        let (octets, copies) = (place["tb"].as_f64()?, place["tbk"].as_f64()?);
-        Some(if octets >= copies * RECORD { octets } else { 0.0 })
+    let bytes = |place: &Value| -> Option<f64> {
+        let (bytes, copies) = (place["tb"].as_f64()?, place["tbk"].as_f64()?);
+        Some(if bytes >= copies * RECORD { bytes } else { 0.0 })
     };
-    report["pps"].as_array()?.iter().map(octets).sum()
+    report["pps"].as_array()?.iter().map(bytes).sum()
 }
 
 /// What cachegrind reckoned: `==1== LLd misses:  1,234  (  1,000 rd  +  234 wr)`. What is missed
@@ -239,12 +239,12 @@ fn missed(said: &str) -> Option<f64> {
     Some(number(line.split(',').next()?)? * LINE)
 }
 
-/// The octets that system calls took or gave, of what strace wrote: those that failed have a
+/// The bytes that system calls took or gave, of what strace wrote: those that failed have a
 /// negative result, those that another thread's came between end in a line of their own.
 fn moved(said: &str) -> Option<f64> {
     let result = |line: &str| -> Option<f64> {
         let (_, result) = line.rsplit_once(" = ")?;
-        result.split_whitespace().next()?.parse().ok().filter(|octets| *octets > 0.0)
+        result.split_whitespace().next()?.parse().ok().filter(|bytes| *bytes > 0.0)
     };
     (!said.is_empty()).then(|| said.lines().filter_map(result).sum())
 }

@@ -40,8 +40,8 @@ impl BenchProbe for IperfStream {
             let options = format!("-c {} -p {port} -t {time} -J {congestion}", lab.address);
             (server, Spec::new("iperf3").args(&options))
         })?;
-        let (gbps, octets) = received(&pair.client.stdout)?;
-        let cpu = pair.cpu().as_secs_f64() / (octets / 1e9);
+        let (gbps, bytes) = received(&pair.client.stdout)?;
+        let cpu = pair.cpu().as_secs_f64() / (bytes / 1e9);
         Ok(vec![
             ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, gbps),
             ProbeReading::new(
@@ -53,7 +53,7 @@ impl BenchProbe for IperfStream {
     }
 }
 
-/// What the receiver got: Gbit/s, and octets.
+/// What the receiver got: Gbit/s, and bytes.
 ///
 /// # Errors
 /// It is not a report of iperf3.
@@ -64,7 +64,7 @@ pub fn received(json: &str) -> Result<(f64, f64)> {
     Ok((field("bits_per_second")? / 1e9, field("bytes")?))
 }
 
-/// The octets that the receiver got in the seconds that `-O` leaves out, from what the server says
+/// The bytes that the receiver got in the seconds that `-O` leaves out, from what the server says
 /// by `--get-server-output`.
 ///
 /// # Errors
@@ -74,7 +74,7 @@ pub fn omitted(json: &str) -> Result<f64> {
     let intervals = report["server_output_json"]["intervals"].as_array();
     let sums = intervals.context("no report of iperf3's server")?.iter().map(|each| &each["sum"]);
     let omitted = sums.filter(|sum| sum["omitted"] == true);
-    omitted.map(|sum| sum["bytes"].as_f64().context("an interval without octets")).sum()
+    omitted.map(|sum| sum["bytes"].as_f64().context("an interval without bytes")).sum()
 }
 
 #[cfg(test)]

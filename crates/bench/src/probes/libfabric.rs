@@ -19,7 +19,7 @@ pub struct LibfabricPingPong {
 }
 
 impl LibfabricPingPong {
-    /// A ping-pong of `size` octets; `label` names its series.
+    /// A ping-pong of `size` bytes; `label` names its series.
     pub fn new(size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with((100_000_000 / size).clamp(128, 10_000));
         Self { size, label: label.to_owned(), pace }
@@ -65,7 +65,7 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// Writes of `size` octets; `label` begins the names of its series.
+    /// Writes of `size` bytes; `label` begins the names of its series.
     pub fn new(size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with((300_000_000 / size).clamp(256, 20_000));
         Self { size, label: label.to_owned(), pace }

@@ -136,7 +136,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// `program` with one number, which is octets or whatever it takes.
+    /// `program` with one number, which is bytes or whatever it takes.
     pub fn new(way: PatternTransport, program: PatternProgram, number: u64) -> Self {
         let variant = String::new();
         Self { way, program, number, variant, path: None, environment: Vec::new() }
@@ -230,12 +230,12 @@ impl BenchProbe for Pattern {
             Some(ProbeReading::new(self.call(call), ReadingUnit::Microseconds, us.as_f64()?))
         });
         let main = report.iter().filter_map(|(key, value)| self.reading(key, value));
-        let octets = report.get("octets").and_then(Value::as_f64);
-        let cost = cpu_s.zip(octets).map(|(cpu_s, octets)| {
+        let bytes = report.get("octets").and_then(Value::as_f64);
+        let cost = cpu_s.zip(bytes).map(|(cpu_s, bytes)| {
             ProbeReading::new(
                 self.cost(),
                 ReadingUnit::CpuSecondsPerGigabyte,
-                cpu_s / (octets / 1e9),
+                cpu_s / (bytes / 1e9),
             )
         });
         let taken: Vec<ProbeReading> = main.chain(calls).chain(cost).collect();

@@ -42,8 +42,8 @@ pub struct Throughput {
     pub gbps: f64,
     /// Messages in a second, in millions.
     pub mps: f64,
-    /// Octets moved.
-    octets: f64,
+    /// Bytes moved.
+    bytes: f64,
     /// Processor seconds of both sides.
     cpu_s: f64,
 }
@@ -53,7 +53,7 @@ pub struct Throughput {
 const HARDLY_ANY: u64 = 64;
 
 impl Bandwidth {
-    /// `program` with messages of `size` octets. `label` begins the names of its series.
+    /// `program` with messages of `size` bytes. `label` begins the names of its series.
     pub fn new(program: &'static str, size: u64, label: &str) -> Self {
         let label = label.to_owned();
         // A tenth of a second on a fast path, a few seconds on a slow one.
@@ -80,7 +80,7 @@ impl Bandwidth {
         self
     }
 
-    /// The same with a series of its processor time per octet.
+    /// The same with a series of its processor time per byte.
     pub fn counting_cpu(mut self) -> Self {
         self.counts_cpu = true;
         self
@@ -100,9 +100,9 @@ impl Bandwidth {
 }
 
 impl Throughput {
-    /// Processor seconds of both sides for 10^9 octets more than `least` moved.
+    /// Processor seconds of both sides for 10^9 bytes more than `least` moved.
     fn cpu_s_per_gb_above(&self, least: &Self) -> f64 {
-        (self.cpu_s - least.cpu_s) / ((self.octets - least.octets) / 1e9)
+        (self.cpu_s - least.cpu_s) / ((self.bytes - least.bytes) / 1e9)
     }
 }
 
@@ -146,7 +146,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// `program` with messages of `size` octets. `label` names its series.
+    /// `program` with messages of `size` bytes. `label` names its series.
     pub fn new(program: &'static str, size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with(2_000);
         Self { program, device: PerftestDevice::Iwarp, size, label: label.to_owned(), pace }
@@ -201,10 +201,10 @@ fn run_pair(lab: &BenchLab, device: PerftestDevice, program: &str, options: &str
 fn throughput(pair: &Pair, size: u64) -> Result<Throughput> {
     let numbers = last_numbers(&pair.client.stdout, 5)?;
     let (count, gbps) = (numbers[1], numbers[3]);
-    let octets = count * size as f64;
+    let bytes = count * size as f64;
     // The program rounds its own message rate to six digits after the point, in millions.
     let mps = gbps * BITS_PER_GIGABIT / 8.0 / size as f64 / 1e6;
-    Ok(Throughput { gbps, mps, octets, cpu_s: pair.cpu().as_secs_f64() })
+    Ok(Throughput { gbps, mps, bytes, cpu_s: pair.cpu().as_secs_f64() })
 }
 
 /// Reads `size iterations min max typical average deviation 99% 99.9%`.
@@ -235,7 +235,7 @@ mod tests {
         let result = throughput(&pair(table, Duration::from_millis(100)), 1 << 20).unwrap();
         assert_eq!(result.gbps, 40.0);
         assert!((result.mps - 0.004768).abs() < 1e-6);
-        let least = Throughput { octets: 48576000.0, cpu_s: 0.1, ..result };
+        let least = Throughput { bytes: 48576000.0, cpu_s: 0.1, ..result };
         assert!((result.cpu_s_per_gb_above(&least) - 0.1).abs() < 1e-9);
         assert!(throughput(&pair("nothing", Duration::ZERO), 1).is_err());
     }

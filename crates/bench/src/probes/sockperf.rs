@@ -9,7 +9,7 @@ use crate::pair::ServerEnds;
 use crate::process::Spec;
 use crate::reading::{ProbeReading, ReadingUnit};
 
-/// A ping-pong of `size` octets over TCP.
+/// A ping-pong of `size` bytes over TCP.
 #[derive(Debug)]
 pub struct SockperfPingPong {
     size: u64,

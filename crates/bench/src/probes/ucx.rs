@@ -9,7 +9,7 @@ use crate::pair::ServerEnds;
 use crate::process::Spec;
 use crate::reading::{ProbeReading, ReadingUnit};
 
-const OCTETS_PER_MEBIBYTE: f64 = 1048576.0;
+const BYTES_PER_MEBIBYTE: f64 = 1048576.0;
 
 /// One of `ucx_perftest`'s tests, at one size.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Ucx {
 }
 
 impl Ucx {
-    /// The test `test` with messages of `size` octets; `label` begins the names of its series.
+    /// The test `test` with messages of `size` bytes; `label` begins the names of its series.
     pub fn new(test: &'static str, size: u64, label: &str) -> Self {
         let pace = Pace::beginning_with((100_000_000 / size).clamp(256, 20_000));
         Self { test, size, label: label.to_owned(), pace }
@@ -59,7 +59,7 @@ impl BenchProbe for Ucx {
         if self.test.ends_with("_lat") {
             return Ok(vec![ProbeReading::new(&self.label, ReadingUnit::Microseconds, numbers.us)]);
         }
-        let (gbps, mps) = (numbers.octets_per_second * 8.0 / 1e9, numbers.per_second / 1e6);
+        let (gbps, mps) = (numbers.bytes_per_second * 8.0 / 1e9, numbers.per_second / 1e6);
         let messages = format!("{}, messages", self.label);
         Ok(vec![
             ProbeReading::new(&self.label, ReadingUnit::GigabitsPerSecond, gbps),
@@ -71,15 +71,15 @@ impl BenchProbe for Ucx {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct UcxNumbers {
     us: f64,
-    octets_per_second: f64,
+    bytes_per_second: f64,
     per_second: f64,
 }
 
 /// Reads `iterations | median average overall (us) | average overall (MiB/s) | average overall`.
 fn parse(stdout: &str) -> Result<UcxNumbers> {
     let numbers = last_numbers(stdout, 8)?;
-    let octets_per_second = numbers[5] * OCTETS_PER_MEBIBYTE;
-    Ok(UcxNumbers { us: numbers[3], octets_per_second, per_second: numbers[7] })
+    let bytes_per_second = numbers[5] * BYTES_PER_MEBIBYTE;
+    Ok(UcxNumbers { us: numbers[3], bytes_per_second, per_second: numbers[7] })
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
         let line = "  20000   0.020   112.731    55.155   554.42   1000.00    8871    16000\n";
         let numbers = parse(line).unwrap();
         let expected =
-            UcxNumbers { us: 55.155, octets_per_second: 1048576000.0, per_second: 16000.0 };
+            UcxNumbers { us: 55.155, bytes_per_second: 1048576000.0, per_second: 16000.0 };
         assert_eq!(numbers, expected);
         assert!(parse("+----+\n").is_err());
     }

@@ -15,9 +15,9 @@ use crate::reading::{ProbeReading, ReadingUnit};
 
 /// Moves bulk data over QUIC; `make bench-wan` builds it.
 const QUIC: &str = "weft-quic-floor";
-/// Octets of a Write of perftest.
+/// Bytes of a Write of perftest.
 const MESSAGE: u64 = 1 << 16;
-/// Octets of a Read, of which only a few are outstanding.
+/// Bytes of a Read, of which only a few are outstanding.
 const READ: u64 = 1 << 20;
 /// Messages outstanding on all queue pairs together, which is several bandwidth-delay products.
 const OUTSTANDING: u64 = 1024;
@@ -51,8 +51,8 @@ impl Mover {
 pub enum TransferAmount {
     /// As much as goes in the time of a measurement.
     Time,
-    /// So many octets.
-    Octets(u64),
+    /// So many bytes.
+    Bytes(u64),
 }
 
 /// One way of moving data over one path.
@@ -84,7 +84,7 @@ struct WanTransfer {
     /// The rate, without the start.
     gbps: f64,
     /// All that was delivered.
-    octets: f64,
+    bytes: f64,
     /// What of it was delivered during the start.
     early: f64,
     cpu_s: [f64; 2],
@@ -150,7 +150,7 @@ impl Transfer {
         let (stdout, cpu_s) = cost::split(&finished.stdout)?;
         let numbers = last_numbers(stdout, 5)?;
         let (count, gbps) = (numbers[1], numbers[3]);
-        Ok(WanTransfer { gbps, octets: count * size as f64, early: 0.0, cpu_s })
+        Ok(WanTransfer { gbps, bytes: count * size as f64, early: 0.0, cpu_s })
     }
 
     fn write(&self, lab: &BenchLab, amount: &str) -> Result<WanTransfer> {
@@ -159,8 +159,8 @@ impl Transfer {
     }
 
     fn with_weft(&mut self, lab: &BenchLab) -> Result<WanTransfer> {
-        if let TransferAmount::Octets(octets) = self.amount {
-            let count = octets.div_ceil(MESSAGE * self.streams).max(FEWEST);
+        if let TransferAmount::Bytes(bytes) = self.amount {
+            let count = bytes.div_ceil(MESSAGE * self.streams).max(FEWEST);
             return self.write(lab, &format!("-n {count}"));
         }
         // perftest leaves a margin out at the end as well.
@@ -172,9 +172,9 @@ impl Transfer {
         }
         let early = match omit {
             0 => 0.0,
-            _ => self.write(lab, &format!("-D {omit} -f 0"))?.octets,
+            _ => self.write(lab, &format!("-D {omit} -f 0"))?.bytes,
         };
-        let octets = early + steady.gbps * 1e9 / 8.0 * (all - omit) as f64;
+        let bytes = early + steady.gbps * 1e9 / 8.0 * (all - omit) as f64;
         let read = self.with_perftest(lab, "ib_read_bw", READ, &format!("-D {seconds} -f 0"))?;
         // perftest measures the processor's clock for a good part of a second before it begins.
         let idle_s = match self.idle_s {
@@ -182,25 +182,25 @@ impl Transfer {
             None => self.write(lab, &format!("-n {FEWEST}"))?.cpu_s[1],
         };
         self.idle_s = Some(idle_s);
-        let cost = |cpu_s: f64, octets: f64| (cpu_s - idle_s).max(0.0) / octets;
-        let costs = [cost(read.cpu_s[1], read.octets), cost(steady.cpu_s[1], octets)];
-        Ok(WanTransfer { octets, early, cpu_s: costs.map(|each| each * octets), ..steady })
+        let cost = |cpu_s: f64, bytes: f64| (cpu_s - idle_s).max(0.0) / bytes;
+        let costs = [cost(read.cpu_s[1], read.bytes), cost(steady.cpu_s[1], bytes)];
+        Ok(WanTransfer { bytes, early, cpu_s: costs.map(|each| each * bytes), ..steady })
     }
 
     fn with_tcp(&self, lab: &BenchLab, congestion: &str) -> Result<WanTransfer> {
-        let TransferAmount::Octets(octets) = self.amount else {
+        let TransferAmount::Bytes(bytes) = self.amount else {
             return self.with_iperf(lab, congestion);
         };
         // iperf3 does not wait until its receiver has everything.
         let own = lab.own().shell();
         let side = format!(
-            "{own} floor stream --call 65536 --octets {octets} --seconds {PATIENCE_S} \
+            "{own} floor stream --call 65536 --bytes {bytes} --seconds {PATIENCE_S} \
              --congestion {congestion}"
         );
         let server = format!("{side} --listen 0.0.0.0:5201");
         let client = format!("{side} --connect 10.77.0.2:5201");
         let (_, moved) = self.reported(lab, &server, &client)?;
-        Ok(WanTransfer { octets: octets as f64, ..moved })
+        Ok(WanTransfer { bytes: bytes as f64, ..moved })
     }
 
     fn with_iperf(&self, lab: &BenchLab, congestion: &str) -> Result<WanTransfer> {
@@ -213,25 +213,25 @@ impl Transfer {
         let finished = self.run_sides(lab, "iperf3 -s -1 -J", &client)?;
         let (json, cpu_s) = cost::split(&finished.stdout)?;
         let ((gbps, later), early) = (iperf::received(json)?, iperf::omitted(json)?);
-        Ok(WanTransfer { gbps, octets: early + later, early, cpu_s })
+        Ok(WanTransfer { gbps, bytes: early + later, early, cpu_s })
     }
 
     fn with_quic(&self, lab: &BenchLab) -> Result<WanTransfer> {
         let side = format!("{QUIC} --streams {} --congestion cubic", self.streams);
-        let (octets, amount) = match self.amount {
+        let (bytes, amount) = match self.amount {
             TransferAmount::Time => {
                 (None, format!("--omit {} --seconds {}", self.omit_s, self.seconds(lab)))
             }
-            TransferAmount::Octets(octets) => {
-                (Some(octets as f64), format!("--octets {octets} --seconds {PATIENCE_S}"))
+            TransferAmount::Bytes(bytes) => {
+                (Some(bytes as f64), format!("--bytes {bytes} --seconds {PATIENCE_S}"))
             }
         };
         let server = format!("{side} --listen 0.0.0.0:5201");
         let client = format!("{side} --connect 10.77.0.2:5201 {amount}");
         let (report, moved) = self.reported(lab, &server, &client)?;
         let early = report["early"].as_f64().context("nothing about the start")?;
-        let octets = octets.or(report["octets"].as_f64()).context("no amount")?;
-        Ok(WanTransfer { octets, early, ..moved })
+        let bytes = bytes.or(report["octets"].as_f64()).context("no amount")?;
+        Ok(WanTransfer { bytes, early, ..moved })
     }
 
     /// Runs sides of which the client's prints a rate and an amount.
@@ -240,7 +240,7 @@ impl Transfer {
         let (json, cpu_s) = cost::split(&finished.stdout)?;
         let report: Value = serde_json::from_str(json).context("reading the client's report")?;
         let gbps = report["gbps"].as_f64().context("no rate")?;
-        Ok((report, WanTransfer { gbps, octets: 0.0, early: 0.0, cpu_s }))
+        Ok((report, WanTransfer { gbps, bytes: 0.0, early: 0.0, cpu_s }))
     }
 
     fn run_sides(&self, lab: &BenchLab, server: &str, client: &str) -> Result<Finished> {
@@ -285,14 +285,14 @@ impl BenchProbe for Transfer {
             ProbeReading::new(format!("{}{what}", self.label), unit, value)
         };
         if self.amount != TransferAmount::Time {
-            let seconds = moved.octets * 8.0 / (moved.gbps * 1e9);
+            let seconds = moved.bytes * 8.0 / (moved.gbps * 1e9);
             return Ok(vec![reading("", ReadingUnit::Seconds, seconds)]);
         }
         let rate = reading("", ReadingUnit::GigabitsPerSecond, moved.gbps);
         if self.only_rate {
             return Ok(vec![rate]);
         }
-        let cpu = moved.cpu_s.map(|seconds| seconds / (moved.octets / 1e9));
+        let cpu = moved.cpu_s.map(|seconds| seconds / (moved.bytes / 1e9));
         Ok(vec![
             rate,
             reading(START, ReadingUnit::Seconds, moved.lost_s(self.omit_s)),
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_start_costs_what_it_did_not_deliver() {
-        let moved = |early| WanTransfer { gbps: 0.8, octets: 1e9, early, cpu_s: [0.0; 2] };
+        let moved = |early| WanTransfer { gbps: 0.8, bytes: 1e9, early, cpu_s: [0.0; 2] };
         assert!((moved(1.5e8).lost_s(2) - 0.5).abs() < 1e-9);
         assert!((moved(0.0).lost_s(2) - 2.0).abs() < 1e-9);
         assert!(moved(3e8).lost_s(2) < 0.0, "a start that was the faster cost nothing");

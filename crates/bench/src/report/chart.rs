@@ -124,7 +124,7 @@ fn draw_plane(svg: &mut Svg, figure: &Figure, curves: &[Drawn<'_>]) {
     let places = figure.places().iter().map(|place| place.x).collect::<Vec<_>>();
     let [log_x, log_y] = [&figure.x, &figure.y].map(|axis| axis.scale == Scale::Log);
     let across = Span { from: LEFT + 14.0, to: right - 14.0 };
-    let x = ChartAxis::of_places(&places, log_x, figure.x.label.contains("octets"), across);
+    let x = ChartAxis::of_places(&places, log_x, figure.x.label.contains("bytes"), across);
     let y = ChartAxis::of_values(&heights(curves), log_y, Span { from: bottom, to: TOP });
     svg.text(4.0, TOP - 10.0, "start", &figure.y.label);
     for (at, label) in y.ticks() {
@@ -224,7 +224,7 @@ mod tests {
         Figure {
             id: "id".into(),
             title: "A & B".into(),
-            x: FigureAxis { label: "octets".into(), scale },
+            x: FigureAxis { label: "bytes".into(), scale },
             y: FigureAxis { label: "us".into(), scale: Scale::Log },
             curves: vec![FigureCurve { name: "<curve>".into(), points }],
             ..Figure::default()

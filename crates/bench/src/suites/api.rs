@@ -43,8 +43,8 @@ const COSTS: Words = Words {
             receive 4.6 and a send 4.9, to connect 305,536, to poll an empty queue 0.12 and one \
             that is not 1.96.",
     here: "Medians over a hundred calls, by a verbs program over loopback. Beside them stand a \
-           non-blocking `recv` with nothing there, a `send` of 64 octets and `connect` of sockets.",
-    limits: "A Write is 64 octets, and to post it sends it; the paper's adapter was only told. \
+           non-blocking `recv` with nothing there, a `send` of 64 bytes and `connect` of sockets.",
+    limits: "A Write is 64 bytes, and to post it sends it; the paper's adapter was only told. \
              To connect is from the address to the connection, once for each round. Reading the \
              clock is in each number, some 0.03 us.",
 };
@@ -95,14 +95,14 @@ pub fn calls(_: &Scope) -> Vec<FigureDraft> {
 
 /// Registration against size.
 pub fn registration(_: &Scope) -> Vec<FigureDraft> {
-    let mut draft = FigureDraft::new(REGISTER, ("octets", Scale::Log), ("us", Scale::Log));
+    let mut draft = FigureDraft::new(REGISTER, ("bytes", Scale::Log), ("us", Scale::Log));
     let kib = [1, 4, 16, 64, 100, 225, 256, 1024, 4096, 16384, 65536];
     for (curve, way) in [(IWARP, PatternTransport::Iwarp), (SHUTTLE, PatternTransport::Shuttle)] {
         let probe = Pattern::new(way, MEMORY, 0);
-        for octets in kib.map(|kib| kib << 10) {
-            draft.place(curve, octets, "", probe.call(&format!("register {octets}")));
+        for bytes in kib.map(|kib| kib << 10) {
+            draft.place(curve, bytes, "", probe.call(&format!("register {bytes}")));
             if way == PatternTransport::Iwarp {
-                draft.place(LOCK, octets, "", probe.call(&format!("lock {octets}")));
+                draft.place(LOCK, bytes, "", probe.call(&format!("lock {bytes}")));
             }
         }
         draft.measure(probe);

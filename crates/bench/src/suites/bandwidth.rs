@@ -35,7 +35,7 @@ const LOOPBACK: Words = Words {
     shape: "iWARP's bandwidth rises more quickly with the size than TCP's, then both follow the \
             same trend.",
     here: "A stream one way over loopback: RDMA Writes, posted one by one, up to 128 outstanding, \
-           beside a socket that is given as many octets by each call, RDMA Writes of libfabric's \
+           beside a socket that is given as many bytes by each call, RDMA Writes of libfabric's \
            TCP provider, and `ucx_perftest -t ucp_put_bw` with `UCX_TLS=tcp`.",
     limits: "Without a wire, processors are the limit. TCP joins small messages into large ones, \
              which is not what an RDMA Write of its own does.",
@@ -45,7 +45,7 @@ const WIRE: Words = Words {
     title: "Bandwidth on a link of 1 Gbit/s",
     paper: "Dalessandro and Wyckoff, figure 5",
     shape: "iWARP reaches the limit of the wire, TCP does not.",
-    here: "The same streams across `weft wan` at 1 Gbit/s and 0.1 ms: packets of 1500 octets, of \
+    here: "The same streams across `weft wan` at 1 Gbit/s and 0.1 ms: packets of 1500 bytes, of \
            which headers take a thirtieth.",
     limits: "A processor of today fills 1 Gbit/s by TCP as well, so that TCP falls short is not to \
              be seen again; that Weft reaches the wire is.",
@@ -57,13 +57,13 @@ pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
 }
 
 fn loopback(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Log));
-    draft.plot(&scope.some(&SIZES), |way, octets| Pattern::new(way, STREAM, octets));
+    let mut draft = FigureDraft::new(LOOPBACK, ("bytes", Scale::Log), ("Gbit/s", Scale::Log));
+    draft.plot(&scope.some(&SIZES), |way, bytes| Pattern::new(way, STREAM, bytes));
     let few = if scope.quick { &PEERS_AT[2..3] } else { &PEERS_AT };
-    for octets in few.iter().copied() {
-        let label = |peer: &str| format!("{peer}: stream {octets}");
-        draft.point(FABRIC, octets, Writes::new(octets, &label(FABRIC)));
-        draft.point(UCX, octets, Ucx::new("ucp_put_bw", octets, &label(UCX)));
+    for bytes in few.iter().copied() {
+        let label = |peer: &str| format!("{peer}: stream {bytes}");
+        draft.point(FABRIC, bytes, Writes::new(bytes, &label(FABRIC)));
+        draft.point(UCX, bytes, Ucx::new("ucp_put_bw", bytes, &label(UCX)));
     }
     for peer in [FABRIC, UCX] {
         draft.claim(
@@ -83,7 +83,7 @@ fn loopback(scope: &Scope) -> FigureDraft {
         "Over Shuttle large messages move at half of TCP's rate or more",
         ((WAYS[1].0, 1 << 22), (WAYS[2].0, 1 << 22)),
         Bound::Least(0.5),
-        "UDP costs the kernel more for each octet than TCP with its offloads.",
+        "UDP costs the kernel more for each byte than TCP with its offloads.",
     );
     draft.claim(
         "Over iWARP bandwidth rises with the size as TCP's does",
@@ -95,10 +95,10 @@ fn loopback(scope: &Scope) -> FigureDraft {
 }
 
 fn link(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(WIRE, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    let mut draft = FigureDraft::new(WIRE, ("bytes", Scale::Log), ("Gbit/s", Scale::Linear));
     let path = scope.path(LINK);
-    draft.plot(&scope.some(&[1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 20]), |way, octets| {
-        Pattern::new(way, STREAM, octets).across(&path)
+    draft.plot(&scope.some(&[1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 20]), |way, bytes| {
+        Pattern::new(way, STREAM, bytes).across(&path)
     });
     for (curve, _) in &WAYS[..2] {
         draft.claim(

@@ -43,10 +43,9 @@ const LOOPBACK: Words = Words {
 pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
     let sizes = [1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
     let sizes = if scope.quick { vec![1 << 16, 1 << 20] } else { sizes.to_vec() };
-    let mut linked = FigureDraft::new(LINKED, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    let mut linked = FigureDraft::new(LINKED, ("bytes", Scale::Log), ("Gbit/s", Scale::Linear));
     plot(&mut linked, &sizes, Some(&scope.path(LINK)));
-    let mut loopback =
-        FigureDraft::new(LOOPBACK, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+    let mut loopback = FigureDraft::new(LOOPBACK, ("bytes", Scale::Log), ("Gbit/s", Scale::Linear));
     plot(&mut loopback, &sizes, None);
     for (_, [one, both]) in &WAYS[..2] {
         linked.claim(
@@ -68,12 +67,12 @@ pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
 }
 
 fn plot(draft: &mut FigureDraft, sizes: &[u64], path: Option<&str>) {
-    for octets in sizes {
+    for bytes in sizes {
         for (way, curves) in WAYS {
             for (curve, program) in curves.into_iter().zip([STREAM, BOTH]) {
-                let pattern = Pattern::new(way, program, *octets);
+                let pattern = Pattern::new(way, program, *bytes);
                 let pattern = path.map_or(pattern.clone(), |path| pattern.clone().across(path));
-                draft.point(curve, *octets, pattern);
+                draft.point(curve, *bytes, pattern);
             }
         }
     }

@@ -14,11 +14,11 @@ use crate::probes::ucx::Ucx;
 pub const PINGPONG: PatternProgram = PatternProgram {
     verbs: ("pattern", include_str!("../../c/pattern.c")),
     pattern: "pingpong",
-    floor: "pingpong --octets {}",
+    floor: "pingpong --bytes {}",
 };
 /// The same where the sockets ask over and over.
 pub const SPINNING: PatternProgram =
-    PatternProgram { floor: "pingpong --spin --octets {}", ..PINGPONG };
+    PatternProgram { floor: "pingpong --spin --bytes {}", ..PINGPONG };
 
 const IWARP: &str = "Weft over iWARP";
 const SHUTTLE: &str = "Weft over Shuttle";
@@ -29,13 +29,13 @@ const SMALL: Words = Words {
     id: "latency-small",
     title: "Latency of small messages",
     paper: "Dalessandro and Wyckoff, figure 2",
-    shape: "iWARP takes about half as long as MPI over TCP, and less for 100 octets than TCP for \
-            none. Both rise by some 2 us from 1 octet to 100, side by side.",
+    shape: "iWARP takes about half as long as MPI over TCP, and less for 100 bytes than TCP for \
+            none. Both rise by some 2 us from 1 byte to 100, side by side.",
     here: "Half of a round trip between two processes over loopback, each on a processor of its \
            own: RDMA Sends whose completions are polled, beside sockets that block and sockets \
            that ask over and over.",
     limits: "There is no adapter and no wire, so time does not rise with the size: at 1 Gbit/s \
-             100 octets take 0.8 us on each hop. The sockets have no MPI above them.",
+             100 bytes take 0.8 us on each hop. The sockets have no MPI above them.",
 };
 const SIZES: Words = Words {
     id: "latency-size",
@@ -73,22 +73,22 @@ pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
 }
 
 fn small(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(SMALL, ("octets", Scale::Linear), ("us", Scale::Linear));
+    let mut draft = FigureDraft::new(SMALL, ("bytes", Scale::Linear), ("us", Scale::Linear));
     plot(&mut draft, &scope.some(&[1, 16, 32, 64, 80, 100]), true, None);
     draft.claim(
-        "Over iWARP 64 octets take well below what blocking sockets take",
+        "Over iWARP 64 bytes take well below what blocking sockets take",
         ((IWARP, 64), (BLOCKING, 64)),
         Bound::Most(0.65),
         "Who polls saves a wake-up; where the kernel wakes threads quickly that is less.",
     );
     draft.claim(
-        "Over iWARP 100 octets take less than 1 octet takes blocking sockets",
+        "Over iWARP 100 bytes take less than 1 byte takes blocking sockets",
         ((IWARP, 100), (BLOCKING, 1)),
         Bound::Most(1.0),
         "Who polls saves a wake-up; where the kernel wakes threads quickly that is less.",
     );
     draft.claim(
-        "Over Shuttle 64 octets take well below what blocking sockets take",
+        "Over Shuttle 64 bytes take well below what blocking sockets take",
         ((SHUTTLE, 64), (BLOCKING, 64)),
         Bound::Most(0.65),
         "Who polls saves a wake-up; where the kernel wakes threads quickly that is less.",
@@ -97,18 +97,18 @@ fn small(scope: &Scope) -> FigureDraft {
 }
 
 fn sizes(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
+    let mut draft = FigureDraft::new(SIZES, ("bytes", Scale::Log), ("us", Scale::Log));
     let sizes = [64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20];
     plot(&mut draft, &scope.some(&sizes), true, None);
     let few = &PEERS_AT[..if scope.quick { 1 } else { PEERS_AT.len() }];
-    for octets in few.iter().copied() {
-        let label = |peer: &str| format!("{peer}: pingpong {octets}");
-        draft.point(FABRIC, octets, LibfabricPingPong::new(octets, &label(FABRIC)));
-        draft.point(UCX, octets, Ucx::new("tag_lat", octets, &label(UCX)));
+    for bytes in few.iter().copied() {
+        let label = |peer: &str| format!("{peer}: pingpong {bytes}");
+        draft.point(FABRIC, bytes, LibfabricPingPong::new(bytes, &label(FABRIC)));
+        draft.point(UCX, bytes, Ucx::new("tag_lat", bytes, &label(UCX)));
     }
     for (curve, peer) in [(IWARP, FABRIC), (IWARP, UCX), (SHUTTLE, FABRIC), (SHUTTLE, UCX)] {
         draft.claim(
-            &format!("{curve} takes 64 octets to and fro as quickly as {peer}"),
+            &format!("{curve} takes 64 bytes to and fro as quickly as {peer}"),
             ((curve, 64), (peer, 64)),
             Bound::Most(1.15),
             "Weft frames and checks what its peers hand to the kernel as it is.",
@@ -130,7 +130,7 @@ fn sizes(scope: &Scope) -> FigureDraft {
 }
 
 fn routed(scope: &Scope) -> FigureDraft {
-    let mut draft = FigureDraft::new(ROUTED, ("octets", Scale::Log), ("us", Scale::Linear));
+    let mut draft = FigureDraft::new(ROUTED, ("bytes", Scale::Log), ("us", Scale::Linear));
     let path = scope.path("rtt=0ms");
     plot(&mut draft, &scope.some(&[4, 64, 1 << 10, 1 << 12, 1 << 14]), false, Some(&path));
     together(&mut draft, 1 << 10, 1.3);
@@ -167,11 +167,11 @@ fn together(draft: &mut FigureDraft, x: u64, most: f64) {
 }
 
 fn plot(draft: &mut FigureDraft, sizes: &[u64], spinning: bool, path: Option<&str>) {
-    for octets in sizes {
+    for bytes in sizes {
         let mut add = |curve, way, program| {
-            let pattern = Pattern::new(way, program, *octets);
+            let pattern = Pattern::new(way, program, *bytes);
             let pattern = path.map_or(pattern.clone(), |path| pattern.clone().across(path));
-            draft.point(curve, *octets, pattern);
+            draft.point(curve, *bytes, pattern);
         };
         add(IWARP, PatternTransport::Iwarp, PINGPONG);
         add(SHUTTLE, PatternTransport::Shuttle, PINGPONG);

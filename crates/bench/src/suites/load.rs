@@ -14,13 +14,13 @@ const FETCH: PatternProgram = PatternProgram {
 const OVERLAP: PatternProgram =
     PatternProgram { pattern: "overlap", floor: "overlap --load {}", ..FETCH };
 const CROWD: PatternProgram =
-    PatternProgram { pattern: "crowd", floor: "crowd --octets {}", ..FETCH };
+    PatternProgram { pattern: "crowd", floor: "crowd --bytes {}", ..FETCH };
 
 /// Microseconds in the load of the figures over delays.
 const LOAD_US: u64 = 16_000;
 const FIXED_US: u64 = 242_000;
-/// Octets of a message in the figure of a server over delays.
-const CROWD_OCTETS: u64 = 16 << 10;
+/// Bytes of a message in the figure of a server over delays.
+const CROWD_BYTES: u64 = 16 << 10;
 
 const COMPUTING: Words = Words {
     id: "overlap-computation",
@@ -150,9 +150,9 @@ pub fn progress(scope: &Scope) -> Vec<FigureDraft> {
 /// The figures of a server's load.
 pub fn server(scope: &Scope) -> Vec<FigureDraft> {
     let y = ("times as long as alone", Scale::Linear);
-    let mut draft = FigureDraft::new(CROWDED, ("octets", Scale::Log), y);
-    draft.plot(&scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10]), |way, octets| {
-        Pattern::new(way, CROWD, octets)
+    let mut draft = FigureDraft::new(CROWDED, ("bytes", Scale::Log), y);
+    draft.plot(&scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10]), |way, bytes| {
+        Pattern::new(way, CROWD, bytes)
     });
     for (curve, _) in &WAYS[..2] {
         draft.claim(
@@ -163,7 +163,7 @@ pub fn server(scope: &Scope) -> Vec<FigureDraft> {
         );
     }
     let mut far = FigureDraft::new(CROWDED_FAR, ("delay each way, ms", Scale::Linear), y);
-    across(&mut far, scope, CROWD, CROWD_OCTETS);
+    across(&mut far, scope, CROWD, CROWD_BYTES);
     for (curve, _) in &WAYS[..2] {
         far.claim(
             &format!("{curve} takes less from the program than sockets across 4 ms"),

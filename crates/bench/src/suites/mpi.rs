@@ -37,13 +37,13 @@ const COMB: Words = Words {
 /// The figure of overhead.
 pub fn overhead(scope: &Scope) -> Vec<FigureDraft> {
     let y = ("share lost", Scale::Linear);
-    let mut draft = FigureDraft::new(OVERHEAD, ("octets", Scale::Log), y);
+    let mut draft = FigureDraft::new(OVERHEAD, ("bytes", Scale::Log), y);
     for (curve, way) in WAYS {
-        for octets in scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, LARGE]) {
+        for bytes in scope.some(&[1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, LARGE]) {
             let (with, without) =
-                (Mpi::new(way, "stream", octets), Pattern::new(way, STREAM, octets));
+                (Mpi::new(way, "stream", bytes), Pattern::new(way, STREAM, bytes));
             let lack = Relation::Lack(without.name());
-            draft.point(curve, octets, with);
+            draft.point(curve, bytes, with);
             draft.measure(without);
             draft.relate(curve, lack);
         }

@@ -35,25 +35,25 @@ const COST: Words = Words {
     paper: "HP-WAN gap analysis, appendix A.3",
     shape: "The adapter leaves the host at 10 % whatever the size; the host alone takes up to \
             75 %, both together 80 %.",
-    here: "Processor seconds of both processes for 10^9 octets, in the same runs.",
+    here: "Processor seconds of both processes for 10^9 bytes, in the same runs.",
     limits: "There is no adapter to take the work away: a thread of Weft's costs processor time \
              too. A program that polls uses all of its processor whatever moves.",
 };
 
 /// The figures.
 pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
-    let mut rate = FigureDraft::new(RATE, ("octets", Scale::Log), ("Gbit/s", Scale::Log));
-    let mut cost = FigureDraft::new(COST, ("octets", Scale::Log), ("CPU s/GB", Scale::Log));
-    for octets in scope.some(&[128, 1 << 10, 16 << 10, LARGE]) {
+    let mut rate = FigureDraft::new(RATE, ("bytes", Scale::Log), ("Gbit/s", Scale::Log));
+    let mut cost = FigureDraft::new(COST, ("bytes", Scale::Log), ("CPU s/GB", Scale::Log));
+    for bytes in scope.some(&[128, 1 << 10, 16 << 10, LARGE]) {
         for (mode, curve) in MODES {
             let with =
-                Pattern::new(PatternTransport::Iwarp, STREAM, octets).with("WEFT_PROGRESS", mode);
-            cost.place(curve, octets, "", with.cost());
-            rate.point(curve, octets, with);
+                Pattern::new(PatternTransport::Iwarp, STREAM, bytes).with("WEFT_PROGRESS", mode);
+            cost.place(curve, bytes, "", with.cost());
+            rate.point(curve, bytes, with);
         }
-        let tcp = Pattern::new(PatternTransport::Tcp, STREAM, octets);
-        cost.place(TCP, octets, "", tcp.cost());
-        rate.point(TCP, octets, tcp);
+        let tcp = Pattern::new(PatternTransport::Tcp, STREAM, bytes);
+        cost.place(TCP, bytes, "", tcp.cost());
+        rate.point(TCP, bytes, tcp);
     }
     let [inline, engine, hybrid] = MODES.map(|(_, curve)| curve);
     for (other, name) in [(inline, "inline"), (engine, "engine")] {

@@ -65,15 +65,15 @@ const CONNECTING: Words = Words {
 pub fn rendezvous(scope: &Scope) -> Vec<FigureDraft> {
     let mut far =
         FigureDraft::new(DELAYS, ("delay each way, ms", Scale::Linear), ("us", Scale::Linear));
-    let mut near = FigureDraft::new(SIZES, ("octets", Scale::Log), ("us", Scale::Log));
+    let mut near = FigureDraft::new(SIZES, ("bytes", Scale::Log), ("us", Scale::Log));
     for (way, curves) in CURVES {
         for (curve, program) in curves {
             for delay in scope.some(&[1, 4, 16]) {
                 let path = scope.path(&format!("delay={delay}ms"));
                 far.point(curve, delay, Pattern::new(way, program, LARGE).across(&path));
             }
-            for octets in scope.some(&[1 << 10, 16 << 10, LARGE, 256 << 10, 1 << 20]) {
-                near.point(curve, octets, Pattern::new(way, program, octets));
+            for bytes in scope.some(&[1 << 10, 16 << 10, LARGE, 256 << 10, 1 << 20]) {
+                near.point(curve, bytes, Pattern::new(way, program, bytes));
             }
         }
         let [(eager, _), (by_write, _), (by_read, _)] = curves;

@@ -33,7 +33,7 @@ const BANDWIDTH: Words = Words {
     title: "Bandwidth of sockets over SDP",
     paper: "Balaji and others, figure 2 (b)",
     shape: "Enhanced SDP moves about a fifth more than basic SDP.",
-    here: "A stream of blocking sockets, given so many octets by each call, by `weft run \
+    here: "A stream of blocking sockets, given so many bytes by each call, by `weft run \
            --sockets` and by kernel TCP, over loopback.",
     limits: "As with latency: a copy and a change of thread on either side stand between the \
              program and SDP.",
@@ -41,15 +41,15 @@ const BANDWIDTH: Words = Words {
 
 const COPIES: Words = Words {
     id: "sdp-copies",
-    title: "How often sockets over SDP copy an octet",
+    title: "How often sockets over SDP copy a byte",
     paper: "Balaji and others, figure 3 and section 5.3",
-    shape: "Basic SDP copies each octet into a buffer of its own and from there into one of iWARP; \
+    shape: "Basic SDP copies each byte into a buffer of its own and from there into one of iWARP; \
             enhanced SDP has one buffer for both, and so a copy less on either side.",
     here: "Copies that are counted while a stream is moved in calls of 64 KiB: those of the \
-           program and its libraries by valgrind's DHAT, those of the kernel as the octets that \
+           program and its libraries by valgrind's DHAT, those of the kernel as the bytes that \
            its system calls took or gave, by strace.",
     limits: "The program has one end of a socket pair and the library the other, which is two \
-             copies by the kernel on either side, in both modes. In basic mode octets go from \
+             copies by the kernel on either side, in both modes. In basic mode bytes go from \
              there through the library into SDP's private buffers, in enhanced mode straight into \
              the memory that they are sent from.",
 };
@@ -57,24 +57,24 @@ const TRAFFIC: Words = Words {
     id: "sdp-cache",
     title: "Cache traffic of sockets over SDP",
     paper: "Balaji and others, figure 3",
-    shape: "For each octet of the network basic SDP moves nearly four between cache and memory to \
+    shape: "For each byte of the network basic SDP moves nearly four between cache and memory to \
             send it and three to receive it, enhanced SDP two and one.",
-    here: "What a cache of 512 KiB, the paper's, fetches and writes back for each octet of the \
+    here: "What a cache of 512 KiB, the paper's, fetches and writes back for each byte of the \
            same stream: a line for each read that misses, two for each write that does, by \
            valgrind's cachegrind; and by the processor's own counters, where perf can read them.",
     limits: "Cachegrind sees what the program and its libraries access, not what the kernel does, \
              which copies on the same processor: its cache is emptied less than a real one. The \
              counters are those of the last cache, which is larger today than all that is moved.",
 };
-/// Octets of each call of the streams that are counted.
+/// Bytes of each call of the streams that are counted.
 const CALL: u64 = 64 << 10;
 
 /// The figures.
 pub fn drafts(scope: &Scope) -> Vec<FigureDraft> {
-    let mut latency = FigureDraft::new(LATENCY, ("octets", Scale::Log), ("us", Scale::Linear));
+    let mut latency = FigureDraft::new(LATENCY, ("bytes", Scale::Log), ("us", Scale::Linear));
     plot(&mut latency, PINGPONG, &scope.some(&[1, 64, 1 << 10, 1 << 12, 1 << 14]));
     let mut bandwidth =
-        FigureDraft::new(BANDWIDTH, ("octets", Scale::Log), ("Gbit/s", Scale::Linear));
+        FigureDraft::new(BANDWIDTH, ("bytes", Scale::Log), ("Gbit/s", Scale::Linear));
     plot(&mut bandwidth, STREAM, &scope.some(&[1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18]));
     for (below, [basic, enhanced]) in [("iWARP", IWARP), ("Shuttle", SHUTTLE)] {
         let [basic, enhanced] = [basic.label(), enhanced.label()];
@@ -124,7 +124,7 @@ fn copies(scope: &Scope) -> FigureDraft {
             &format!("The {}'s library makes a copy less by the enhanced mode", end.label()),
             (series(ENHANCED), series(BASIC)),
             Bound::Most(0.55),
-            "Octets go through SDP's private buffers all the same.",
+            "Bytes go through SDP's private buffers all the same.",
         );
     }
     draft
@@ -132,7 +132,7 @@ fn copies(scope: &Scope) -> FigureDraft {
 
 fn traffic(scope: &Scope) -> FigureDraft {
     let mut draft =
-        FigureDraft::new(TRAFFIC, ("end", Scale::Names), ("octets for each", Scale::Linear));
+        FigureDraft::new(TRAFFIC, ("end", Scale::Names), ("bytes for each", Scale::Linear));
     for way in WAYS {
         for (at, count) in (0..).step_by(2).zip([Count::Cache, Count::Counters]) {
             let stream = counted(way, count, scope);
@@ -157,9 +157,9 @@ fn traffic(scope: &Scope) -> FigureDraft {
 }
 
 fn plot(draft: &mut FigureDraft, program: PatternProgram, sizes: &[u64]) {
-    for octets in sizes {
+    for bytes in sizes {
         for way in WAYS {
-            draft.point(way.label(), *octets, Pattern::new(way, program, *octets));
+            draft.point(way.label(), *bytes, Pattern::new(way, program, *bytes));
         }
     }
 }

@@ -18,7 +18,7 @@ use super::children::{self, ChildProgram};
 use super::{Launcher, PathArgs, describe, enter};
 use crate::control::{self, ControlRequest, ControlSocket, PathNamespaces};
 use crate::namespace;
-use crate::stats::Report;
+use crate::stats::PathReport;
 use crate::wan::{PathSide, Wan};
 
 /// What may end a path.
@@ -161,7 +161,7 @@ fn exit_status(status: ExitStatus) -> u8 {
 }
 
 /// Says how it was, as far as that was asked for. What CMD did counts more than that this fails.
-fn conclude(args: &PathArgs, report: &Report) {
+fn conclude(args: &PathArgs, report: &PathReport) {
     let mut stderr = std::io::stderr();
     if let Some(path) = &args.json
         && let Err(error) = write_json(path, report)
@@ -177,6 +177,6 @@ fn conclude(args: &PathArgs, report: &Report) {
     }
 }
 
-fn write_json(path: &Path, report: &Report) -> Result<()> {
+fn write_json(path: &Path, report: &PathReport) -> Result<()> {
     Ok(fs::write(path, serde_json::to_string_pretty(report)? + "\n")?)
 }

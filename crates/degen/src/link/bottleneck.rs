@@ -13,7 +13,8 @@ pub struct Policer {
     /// The rate at which the bucket fills.
     pub rate: Bitrate,
     /// How much the bucket holds.
-    pub burst_octets: u64,
+    #[serde(rename = "burst_octets")]
+    pub burst_bytes: u64,
 }
 
 /// Whether a packet came into the queue.
@@ -25,66 +26,66 @@ pub enum QueueAdmission {
     Full,
 }
 
-/// A queue in octets that drops at its tail, and the serialisation behind it.
+/// A queue in bytes that drops at its tail, and the serialisation behind it.
 ///
 /// When a packet leaves is known when it comes, because rates change by a schedule. So the queue
 /// is only a list of departures, and a packet in service counts until its last bit has left.
 #[derive(Debug)]
 pub struct Bottleneck {
     rate: Stepped<Option<Bitrate>>,
-    queue_octets_max: u64,
-    /// When the last bit of all that is queued will have left. In picoseconds, because an octet at
+    queue_bytes_max: u64,
+    /// When the last bit of all that is queued will have left. In picoseconds, because a byte at
     /// 400 Gbit/s takes 20 of them.
     free_at_ps: u64,
     waiting: VecDeque<(u64, u32)>,
-    backlog_octets: u64,
+    backlog_bytes: u64,
 }
 
 const PS_PER_NS: u64 = 1000;
 const PS_PER_SEC: u128 = 1_000_000_000_000;
 
 impl Bottleneck {
-    pub fn new(rate: Stepped<Option<Bitrate>>, queue_octets_max: u64) -> Self {
-        Self { rate, queue_octets_max, free_at_ps: 0, waiting: VecDeque::new(), backlog_octets: 0 }
+    pub fn new(rate: Stepped<Option<Bitrate>>, queue_bytes_max: u64) -> Self {
+        Self { rate, queue_bytes_max, free_at_ps: 0, waiting: VecDeque::new(), backlog_bytes: 0 }
     }
 
     /// Queues a packet, if there is room. One that finds the bottleneck idle needs no room.
-    pub fn admit(&mut self, now_ns: u64, octets: u32) -> QueueAdmission {
+    pub fn admit(&mut self, now_ns: u64, bytes: u32) -> QueueAdmission {
         self.advance(now_ns);
-        let backlog = self.backlog_octets + u64::from(octets);
-        if !self.waiting.is_empty() && backlog > self.queue_octets_max {
+        let backlog = self.backlog_bytes + u64::from(bytes);
+        if !self.waiting.is_empty() && backlog > self.queue_bytes_max {
             return QueueAdmission::Full;
         }
         let starts_ps = self.free_at_ps.max(now_ns.saturating_mul(PS_PER_NS));
-        self.free_at_ps = self.finish_ps(starts_ps, octets);
+        self.free_at_ps = self.finish_ps(starts_ps, bytes);
         let at_ns = self.free_at_ps.div_ceil(PS_PER_NS);
         let waited_ns = starts_ps / PS_PER_NS - now_ns;
         if at_ns > now_ns {
-            self.waiting.push_back((at_ns, octets));
-            self.backlog_octets = backlog;
+            self.waiting.push_back((at_ns, bytes));
+            self.backlog_bytes = backlog;
         }
         QueueAdmission::Leaves { at_ns, waited_ns }
     }
 
     /// Forgets what has left by `now_ns`.
     pub fn advance(&mut self, now_ns: u64) {
-        while let Some((at_ns, octets)) = self.waiting.front().copied()
+        while let Some((at_ns, bytes)) = self.waiting.front().copied()
             && at_ns <= now_ns
         {
-            self.backlog_octets -= u64::from(octets);
+            self.backlog_bytes -= u64::from(bytes);
             self.waiting.pop_front();
         }
     }
 
-    /// What is queued or in service, in octets.
-    pub fn backlog_octets(&self) -> u64 {
-        self.backlog_octets
+    /// What is queued or in service, in bytes.
+    pub fn backlog_bytes(&self) -> u64 {
+        self.backlog_bytes
     }
 
     /// When the last bit of a packet has left whose first leaves at `at_ps`, over all the changes
     /// of the rate meanwhile.
-    fn finish_ps(&mut self, mut at_ps: u64, octets: u32) -> u64 {
-        let mut bits = u128::from(octets) * 8;
+    fn finish_ps(&mut self, mut at_ps: u64, bytes: u32) -> u64 {
+        let mut bits = u128::from(bytes) * 8;
         loop {
             let rate = self.rate.at(at_ps / PS_PER_NS);
             let Some(rate) = rate.map(|rate| u128::from(rate.bps())) else { return at_ps };
@@ -104,26 +105,26 @@ impl Bottleneck {
 #[derive(Debug)]
 pub struct Bucket {
     policer: Policer,
-    /// In units of an octet a nanosecond at 1 bit/s, so that no fraction is ever lost.
+    /// In units of a byte a nanosecond at 1 bit/s, so that no fraction is ever lost.
     tokens: u128,
     at_ns: u64,
 }
 
-const TOKENS_PER_OCTET: u128 = 8_000_000_000;
+const TOKENS_PER_BYTE: u128 = 8_000_000_000;
 
 impl Bucket {
     /// A full bucket.
     pub fn new(policer: Policer) -> Self {
-        Self { policer, tokens: u128::from(policer.burst_octets) * TOKENS_PER_OCTET, at_ns: 0 }
+        Self { policer, tokens: u128::from(policer.burst_bytes) * TOKENS_PER_BYTE, at_ns: 0 }
     }
 
     /// Whether a packet may pass.
-    pub fn take(&mut self, now_ns: u64, octets: u32) -> bool {
+    pub fn take(&mut self, now_ns: u64, bytes: u32) -> bool {
         let earned = u128::from(now_ns - self.at_ns) * u128::from(self.policer.rate.bps());
-        let most = u128::from(self.policer.burst_octets) * TOKENS_PER_OCTET;
+        let most = u128::from(self.policer.burst_bytes) * TOKENS_PER_BYTE;
         self.tokens = (self.tokens + earned).min(most);
         self.at_ns = now_ns;
-        let rest = self.tokens.checked_sub(u128::from(octets) * TOKENS_PER_OCTET);
+        let rest = self.tokens.checked_sub(u128::from(bytes) * TOKENS_PER_BYTE);
         self.tokens = rest.unwrap_or(self.tokens);
         rest.is_some()
     }
@@ -133,9 +134,9 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    fn bottleneck(mbit: u64, queue_octets_max: u64) -> Bottleneck {
+    fn bottleneck(mbit: u64, queue_bytes_max: u64) -> Bottleneck {
         let rate = Bitrate::new(mbit * 1_000_000);
-        Bottleneck::new(Stepped::constant(Some(rate)), queue_octets_max)
+        Bottleneck::new(Stepped::constant(Some(rate)), queue_bytes_max)
     }
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
         assert_eq!(bottleneck.admit(999_999, 1), QueueAdmission::Full);
         assert_eq!(bottleneck.admit(1_000_000, 1500), leaves(4_000_000, 2_000_000));
         bottleneck.advance(4_000_000);
-        assert_eq!(bottleneck.backlog_octets(), 0);
+        assert_eq!(bottleneck.backlog_bytes(), 0);
     }
 
     #[test]
@@ -182,7 +183,7 @@ mod tests {
     #[test]
     fn the_policer_keeps_its_rate() {
         let rate = Bitrate::new(8_000_000);
-        let mut bucket = Bucket::new(Policer { rate, burst_octets: 3000 });
+        let mut bucket = Bucket::new(Policer { rate, burst_bytes: 3000 });
         assert!(bucket.take(0, 1500) && bucket.take(0, 1500));
         assert!(!bucket.take(0, 1));
         assert!(!bucket.take(1_499_999, 1500));

@@ -6,7 +6,7 @@ pub const UDP_OFFSET: usize = 6;
 /// The one's complement sum of `bytes`, added to `sum`; not yet folded.
 pub fn add(sum: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
-    // Words of four octets, because the sum of their halves is what folding makes of theirs.
+    // Words of four bytes, because the sum of their halves is what folding makes of theirs.
     let sum = words.iter().fold(sum, |sum, word| sum + u64::from(u32::from_be_bytes(*word)));
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
@@ -63,12 +63,12 @@ mod tests {
 
     #[test]
     fn a_finished_packet_sums_to_all_ones() {
-        for octets in [20, 21, 22, 23, 1500] {
-            let mut packet: Vec<u8> = (0..octets).map(|i| (i * 7) as u8).collect();
+        for bytes in [20, 21, 22, 23, 1500] {
+            let mut packet: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
             let pseudo = fold(add(0, &[10, 77, 0, 1, 10, 77, 0, 2, 0, 6, 0, 9]));
             packet[16..18].copy_from_slice(&pseudo.to_be_bytes());
             finish(&mut packet, 0, 16);
-            assert_eq!(fold(add(u64::from(pseudo), &packet)), 0xffff, "{octets}");
+            assert_eq!(fold(add(u64::from(pseudo), &packet)), 0xffff, "{bytes}");
         }
     }
 }

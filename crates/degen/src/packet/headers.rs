@@ -2,10 +2,10 @@
 
 use super::checksum;
 
-const IP_V4_OCTETS: usize = 20;
-const IP_V6_OCTETS: usize = 40;
-const TCP_OCTETS: usize = 20;
-const UDP_OCTETS: usize = 8;
+const IP_V4_BYTES: usize = 20;
+const IP_V6_BYTES: usize = 40;
+const TCP_BYTES: usize = 20;
+const UDP_BYTES: usize = 8;
 const TCP_FLAGS: usize = 13;
 const FIN_AND_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
@@ -15,7 +15,7 @@ const CONGESTION_EXPERIENCED: u8 = 0b11;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ip {
     /// RFC 791, with its options.
-    V4 { octets: usize },
+    V4 { bytes: usize },
     /// RFC 8200, without extension headers.
     V6,
 }
@@ -25,19 +25,19 @@ impl Ip {
     pub fn parse(packet: &[u8]) -> Option<Self> {
         match packet.first()? >> 4 {
             4 => {
-                let octets = usize::from(packet[0] & 0xf) * 4;
-                (octets >= IP_V4_OCTETS && octets <= packet.len()).then_some(Self::V4 { octets })
+                let bytes = usize::from(packet[0] & 0xf) * 4;
+                (bytes >= IP_V4_BYTES && bytes <= packet.len()).then_some(Self::V4 { bytes })
             }
-            6 => (packet.len() >= IP_V6_OCTETS).then_some(Self::V6),
+            6 => (packet.len() >= IP_V6_BYTES).then_some(Self::V6),
             _ => None,
         }
     }
 
     /// The length of the header.
-    pub fn octets(self) -> usize {
+    pub fn bytes(self) -> usize {
         match self {
-            Self::V4 { octets } => octets,
-            Self::V6 => IP_V6_OCTETS,
+            Self::V4 { bytes } => bytes,
+            Self::V6 => IP_V6_BYTES,
         }
     }
 
@@ -59,40 +59,40 @@ impl Ip {
 
     /// Sets the length of the whole packet; it is segment `index` of its bundle, which counts in
     /// the identification.
-    pub fn set_length(self, packet: &mut [u8], octets: usize, index: usize) {
+    pub fn set_length(self, packet: &mut [u8], bytes: usize, index: usize) {
         match self {
             Self::V4 { .. } => {
-                put(packet, 2, octets as u16);
+                put(packet, 2, bytes as u16);
                 let identification = get(packet, 4).wrapping_add(index as u16);
                 put(packet, 4, identification);
             }
-            Self::V6 => put(packet, 4, (octets - IP_V6_OCTETS) as u16),
+            Self::V6 => put(packet, 4, (bytes - IP_V6_BYTES) as u16),
         }
     }
 
     /// Makes the header's own checksum right.
     pub fn finish(self, packet: &mut [u8]) {
-        if let Self::V4 { octets } = self {
+        if let Self::V4 { bytes } = self {
             put(packet, 10, 0);
-            let sum = !checksum::fold(checksum::add(0, &packet[..octets]));
+            let sum = !checksum::fold(checksum::add(0, &packet[..bytes]));
             put(packet, 10, sum);
         }
     }
 
     /// Leaves in the field of the transport's checksum the sum of the pseudo header alone, for
-    /// whoever finishes it. The transport's header is at `at`; it and its payload are `octets`.
+    /// whoever finishes it. The transport's header is at `at`; it and its payload are `bytes`.
     pub fn start_checksum(
         self,
         packet: &mut [u8],
         at: usize,
         kind: OffloadTransport,
-        octets: usize,
+        bytes: usize,
     ) {
         let addresses = match self {
             Self::V4 { .. } => &packet[12..20],
             Self::V6 => &packet[8..40],
         };
-        let sum = checksum::add(u64::from(kind.number()) + octets as u64, addresses);
+        let sum = checksum::add(u64::from(kind.number()) + bytes as u64, addresses);
         put(packet, at + kind.checksum_offset(), checksum::fold(sum));
     }
 }
@@ -106,13 +106,13 @@ pub enum OffloadTransport {
 
 impl OffloadTransport {
     /// The length of the header, if `header` has it whole.
-    pub fn header_octets(self, header: &[u8]) -> Option<usize> {
+    pub fn header_bytes(self, header: &[u8]) -> Option<usize> {
         match self {
             Self::Tcp => {
-                let octets = usize::from(header.get(12)? >> 4) * 4;
-                (octets >= TCP_OCTETS && octets <= header.len()).then_some(octets)
+                let bytes = usize::from(header.get(12)? >> 4) * 4;
+                (bytes >= TCP_BYTES && bytes <= header.len()).then_some(bytes)
             }
-            Self::Udp => (header.len() >= UDP_OCTETS).then_some(UDP_OCTETS),
+            Self::Udp => (header.len() >= UDP_BYTES).then_some(UDP_BYTES),
         }
     }
 
@@ -124,9 +124,9 @@ impl OffloadTransport {
         }
     }
 
-    /// Makes the header of a bundle that of a part of it: `skipped` octets of payload come before
-    /// it, header and payload are `octets`, and it ends with the bundle's end if `is_last`.
-    pub fn adapt(self, header: &mut [u8], skipped: usize, octets: usize, is_last: bool) {
+    /// Makes the header of a bundle that of a part of it: `skipped` bytes of payload come before
+    /// it, header and payload are `bytes`, and it ends with the bundle's end if `is_last`.
+    pub fn adapt(self, header: &mut [u8], skipped: usize, bytes: usize, is_last: bool) {
         match self {
             Self::Tcp => {
                 let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -139,7 +139,7 @@ impl OffloadTransport {
                     header[TCP_FLAGS] &= !CWR;
                 }
             }
-            Self::Udp => put(header, 4, octets as u16),
+            Self::Udp => put(header, 4, bytes as u16),
         }
     }
 

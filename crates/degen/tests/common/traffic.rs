@@ -1,8 +1,8 @@
 //! Sends datagrams over a path, and counts what arrives.
 //!
 //! `tool sink` listens at the far side, for datagrams and for a connection that asks how many
-//! came. `tool blast COUNT OCTETS PER_SECOND` sends, asks, and prints the answer. `tool take` and
-//! `tool give OCTETS` check the octets of a stream.
+//! came. `tool blast COUNT BYTES PER_SECOND` sends, asks, and prints the answer. `tool take` and
+//! `tool give BYTES` check the bytes of a stream.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -15,7 +15,7 @@ const ASK_PORT: u16 = 7000;
 const DATA_PORT: u16 = 7001;
 const BURST: u64 = 32;
 /// A buffer for what comes while this process does not run.
-const BUFFER_OCTETS: usize = 4 << 20;
+const BUFFER_BYTES: usize = 4 << 20;
 /// After so long without a datagram, what was sent before the question has come.
 const SILENCE: Duration = Duration::from_millis(300);
 
@@ -24,30 +24,30 @@ pub fn run(args: &[String]) -> ExitCode {
     let number = |text: &str| text.parse::<u64>().unwrap();
     match words.as_slice() {
         ["sink"] => sink(),
-        ["blast", count, octets, rate] => blast(number(count), number(octets), number(rate)),
+        ["blast", count, bytes, rate] => blast(number(count), number(bytes), number(rate)),
         ["take"] => take(),
-        ["give", octets] => give(number(octets)),
+        ["give", bytes] => give(number(bytes)),
         other => panic!("{other:?}"),
     }
     ExitCode::SUCCESS
 }
 
-/// Answers with "datagrams octets nanoseconds overflows": how many came, how much, from the first
+/// Answers with "datagrams bytes nanoseconds overflows": how many came, how much, from the first
 /// to the last in what time, and how many this process did not read in time.
 fn sink() {
     let udp = UdpSocket::bind((FAR, DATA_PORT)).unwrap();
-    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&udp, BUFFER_OCTETS);
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&udp, BUFFER_BYTES);
     udp.set_read_timeout(Some(SILENCE)).unwrap();
     let listener = TcpListener::bind((FAR, ASK_PORT)).unwrap();
     let questions = thread::spawn(move || listener.accept().unwrap().0);
-    let (mut count, mut octets, mut buffer) = (0_u64, 0_u64, [0; 65536]);
+    let (mut count, mut bytes, mut buffer) = (0_u64, 0_u64, [0; 65536]);
     let (mut first, mut last) = (None, now());
     loop {
         match udp.recv(&mut buffer) {
             Ok(length) => {
                 last = now();
-                // The rate is that between arrivals, so the first octets do not count.
-                octets += if first.is_some() { length as u64 } else { 0 };
+                // The rate is that between arrivals, so the first bytes do not count.
+                bytes += if first.is_some() { length as u64 } else { 0 };
                 first.get_or_insert(last);
                 count += 1;
             }
@@ -57,7 +57,7 @@ fn sink() {
     }
     let nanoseconds = (last - first.unwrap_or(last)).as_nanos();
     let mut asker = questions.join().unwrap();
-    writeln!(asker, "{count} {octets} {nanoseconds} {}", overflows()).unwrap();
+    writeln!(asker, "{count} {bytes} {nanoseconds} {}", overflows()).unwrap();
 }
 
 /// The fifth number of the second line that begins with "Udp:" (RFC 4113, and Linux's own).
@@ -67,10 +67,10 @@ fn overflows() -> u64 {
     line.split_whitespace().nth(5).unwrap().parse().unwrap()
 }
 
-fn blast(count: u64, octets: u64, per_second: u64) {
+fn blast(count: u64, bytes: u64, per_second: u64) {
     let udp = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
     udp.connect((FAR, DATA_PORT)).unwrap();
-    let data = vec![0x5a; octets as usize];
+    let data = vec![0x5a; bytes as usize];
     let start = now();
     for number in 0..count {
         if number % BURST == 0 {
@@ -92,12 +92,12 @@ fn now() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The octet at a place of the stream.
+/// The byte at a place of the stream.
 fn pattern(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// Reads one stream and answers with how much of it came, up to the first wrong octet.
+/// Reads one stream and answers with how much of it came, up to the first wrong byte.
 fn take() {
     let listener = TcpListener::bind((FAR, ASK_PORT)).unwrap();
     let (mut stream, _) = listener.accept().unwrap();
@@ -119,9 +119,9 @@ fn take() {
     writeln!(stream, "{right}").unwrap();
 }
 
-fn give(octets: u64) {
+fn give(bytes: u64) {
     let mut stream = TcpStream::connect((FAR, ASK_PORT)).unwrap();
-    let data: Vec<u8> = (0..octets).map(pattern).collect();
+    let data: Vec<u8> = (0..bytes).map(pattern).collect();
     stream.write_all(&data).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = String::new();

@@ -22,12 +22,12 @@ pub const CHECKS: [(&str, Check); 16] = [
     ("cubic_suffers_as_theory_says_1", || cubic(0.01, 5, 15)),
     ("bbr_bears_loss", bbr_bears_loss),
     ("segments_are_well_formed", segments_are_well_formed),
-    ("no_octet_changes_whatever_happens", no_octet_changes_whatever_happens),
+    ("no_byte_changes_whatever_happens", no_byte_changes_whatever_happens),
     ("an_outage_is_one", an_outage_is_one),
     ("a_path_that_is_too_fast_is_said_to_be", a_path_that_is_too_fast_is_said_to_be),
 ];
 
-/// Octets of an IP packet, and of its payload in TCP with timestamps.
+/// Bytes of an IP packet, and of its payload in TCP with timestamps.
 const MTU: f64 = 1500.0;
 const MSS: f64 = 1448.0;
 
@@ -117,14 +117,14 @@ fn kernel_version() -> (u32, u32) {
 }
 
 fn datagrams_come_at_the_rate() -> Result<(), String> {
-    for (mbit, octets) in [(20.0, 1000.0), (100.0, 1400.0)] {
-        let (words, count) = (format!("10ms {mbit}mbit"), mbit * 1e6 * 3.0 / 8.0 / octets);
+    for (mbit, bytes) in [(20.0, 1000.0), (100.0, 1400.0)] {
+        let (words, count) = (format!("10ms {mbit}mbit"), mbit * 1e6 * 3.0 / 8.0 / bytes);
         let per_second = count as u64;
-        let blast = tool(&format!("blast {} {octets} {per_second}", count as u64));
+        let blast = tool(&format!("blast {} {bytes} {per_second}", count as u64));
         let answer = on(&words, Some(&tool("sink")), &blast)?;
         let [_, came, nanoseconds, _] = numbers(&answer)[..] else { return Err(answer) };
         let bps = came * 8e9 / nanoseconds;
-        let expected = mbit * 1e6 * octets / (octets + 28.0);
+        let expected = mbit * 1e6 * bytes / (bytes + 28.0);
         let ratio = bps / expected;
         expect((0.99..1.01).contains(&ratio), || format!("{mbit} Mbit/s: {bps} bit/s"))?;
     }
@@ -206,7 +206,7 @@ fn check_capture(file: &Path) -> Result<(), String> {
     let count = |filter: &str| {
         let mut tshark = Command::new("tshark");
         tshark.arg("-r").arg(file).args(["-Y", filter]);
-        // Other dissectors would take iperf3's octets for messages of theirs.
+        // Other dissectors would take iperf3's bytes for messages of theirs.
         tshark.args(["-d", "tcp.port==5201,data", "-d", "udp.port==5201,data"]);
         for protocol in ["ip", "tcp", "udp"] {
             tshark.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
@@ -222,19 +222,19 @@ fn check_capture(file: &Path) -> Result<(), String> {
     expect(good > 5000 && bad == 0, || format!("{}: {good} good, {bad} bad", file.display()))
 }
 
-fn no_octet_changes_whatever_happens() -> Result<(), String> {
+fn no_byte_changes_whatever_happens() -> Result<(), String> {
     let words = "6ms 500mbit loss=0.3% reorder=1%:1ms duplicate=1% corrupt=1% jitter=200us";
-    let octets = 8 << 20;
+    let bytes = 8 << 20;
     let json = scratch("all.json");
     let words = format!("{words} --json {}", json.display());
-    let answer = on(&words, Some(&tool("take")), &tool(&format!("give {octets}")))?;
+    let answer = on(&words, Some(&tool("take")), &tool(&format!("give {bytes}")))?;
     let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     std::fs::remove_file(json).unwrap();
     for counter in ["lost", "reordered", "duplicated", "corrupted"] {
         let happened = report["forward"]["link"][counter].as_u64().unwrap_or(0);
         expect(happened > 0, || format!("nothing was {counter}: {report}"))?;
     }
-    expect(answer.trim() == octets.to_string(), || format!("{answer} octets of {octets}"))
+    expect(answer.trim() == bytes.to_string(), || format!("{answer} bytes of {bytes}"))
 }
 
 fn an_outage_is_one() -> Result<(), String> {

@@ -183,12 +183,12 @@ fn private_data(event: &rdma_cm_event) -> Vec<u8> {
     // SAFETY: events of connections, which are all that come here, have this parameter.
     let conn = unsafe { event.param.conn };
     let (from, len) = (conn.private_data, usize::from(conn.private_data_len));
-    let mut octets = vec![0; len];
+    let mut bytes = vec![0; len];
     if !from.is_null() {
         // SAFETY: the event has as much private data as it says, and the copy has room for it.
-        unsafe { ptr::copy_nonoverlapping(from.cast(), octets.as_mut_ptr(), len) };
+        unsafe { ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), len) };
     }
-    octets
+    bytes
 }
 
 /// An id, which goes away with this.

@@ -21,7 +21,7 @@ pub enum Act {
     Write,
     /// From the peer's memory.
     Read,
-    /// Adds one to eight octets of the peer's, and brings what was there.
+    /// Adds one to eight bytes of the peer's, and brings what was there.
     FetchAdd,
 }
 
@@ -92,25 +92,25 @@ impl PerfQueuePair {
         &self.id
     }
 
-    /// Prepares a list of `count` requests of `octets` each. The last one completes, as `number`.
-    pub fn prepare(&mut self, act: Act, octets: u32, lkey: u32, count: usize, number: u64) {
+    /// Prepares a list of `count` requests of `bytes` each. The last one completes, as `number`.
+    pub fn prepare(&mut self, act: Act, bytes: u32, lkey: u32, count: usize, number: u64) {
         let opcode = match act {
             Act::Send => IBV_WR_SEND,
             Act::Write => IBV_WR_RDMA_WRITE,
             Act::Read => IBV_WR_RDMA_READ,
             Act::FetchAdd => IBV_WR_ATOMIC_FETCH_AND_ADD,
         };
-        let inline = matches!(act, Act::Send | Act::Write) && octets <= self.inline;
+        let inline = matches!(act, Act::Send | Act::Write) && bytes <= self.inline;
         let send_flags = if inline { IBV_SEND_INLINE } else { 0 };
         let wr = ibv_send_wr {
             wr_id: number,
-            num_sge: i32::from(octets > 0),
+            num_sge: i32::from(bytes > 0),
             opcode,
             send_flags,
             ..ibv_send_wr::EMPTY
         };
         self.sends = vec![wr; count];
-        self.send_places = vec![ibv_sge { addr: 0, length: octets, lkey }; count];
+        self.send_places = vec![ibv_sge { addr: 0, length: bytes, lkey }; count];
     }
 
     /// Says for the request at `index` of the list where it is from and to.
@@ -146,12 +146,12 @@ impl PerfQueuePair {
         refused(posted, "posting a request")
     }
 
-    /// Prepares a list of `count` receives of `octets`, which complete as `number`.
-    pub fn prepare_receives(&mut self, octets: u32, lkey: u32, count: usize, number: u64) {
+    /// Prepares a list of `count` receives of `bytes`, which complete as `number`.
+    pub fn prepare_receives(&mut self, bytes: u32, lkey: u32, count: usize, number: u64) {
         let (next, sg_list) = (ptr::null_mut(), ptr::null_mut());
-        let num_sge = i32::from(octets > 0);
+        let num_sge = i32::from(bytes > 0);
         self.receives = vec![ibv_recv_wr { wr_id: number, next, sg_list, num_sge }; count];
-        self.receive_places = vec![ibv_sge { addr: 0, length: octets, lkey }; count];
+        self.receive_places = vec![ibv_sge { addr: 0, length: bytes, lkey }; count];
     }
 
     /// Says for the receive at `index` of the list where it is to.

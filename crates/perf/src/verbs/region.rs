@@ -21,16 +21,16 @@ pub struct PerfRegion {
 }
 
 impl PerfRegion {
-    /// Octets of zero, which peers may read and write, and use atomics on if `atomics` says so.
+    /// Bytes of zero, which peers may read and write, and use atomics on if `atomics` says so.
     ///
     /// # Errors
     /// There is not as much memory, or the device refuses.
-    pub fn new(domain: &Rc<VerbsDomain>, octets: usize, atomics: bool) -> Result<Self> {
-        let layout = Layout::from_size_align(octets.max(1), ALIGNMENT)?;
+    pub fn new(domain: &Rc<VerbsDomain>, bytes: usize, atomics: bool) -> Result<Self> {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT)?;
         // SAFETY: the layout is not empty.
         let memory = unsafe { alloc_zeroed(layout) };
         if memory.is_null() {
-            bail!("there is no memory for a region of {octets} octets");
+            bail!("there is no memory for a region of {bytes} bytes");
         }
         let mut region = Self { mr: ptr::null_mut(), memory, layout, domain: domain.clone() };
         let mut access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -61,49 +61,49 @@ impl PerfRegion {
         unsafe { (*self.mr).rkey }
     }
 
-    /// The octet at `at`, as it is now.
+    /// The byte at `at`, as it is now.
     ///
     /// # Panics
     /// It is outside.
-    pub fn octet(&self, at: usize) -> u8 {
+    pub fn byte(&self, at: usize) -> u8 {
         let place = self.place(at, 1);
-        // SAFETY: the octet is inside the memory.
+        // SAFETY: the byte is inside the memory.
         unsafe { place.read_volatile() }
     }
 
-    /// Changes an octet.
+    /// Changes a byte.
     ///
     /// # Panics
     /// It is outside.
-    pub fn set_octet(&self, at: usize, value: u8) {
+    pub fn set_byte(&self, at: usize, value: u8) {
         let place = self.place(at, 1);
-        // SAFETY: the octet is inside the memory.
+        // SAFETY: the byte is inside the memory.
         unsafe { place.write_volatile(value) };
     }
 
-    /// Writes octets from `at` on.
+    /// Writes bytes from `at` on.
     ///
     /// # Panics
     /// They do not fit.
-    pub fn write(&self, at: usize, octets: &[u8]) {
-        let place = self.place(at, octets.len());
-        // SAFETY: so many octets are inside the memory, to which there are no references.
-        unsafe { ptr::copy_nonoverlapping(octets.as_ptr(), place, octets.len()) };
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let place = self.place(at, bytes.len());
+        // SAFETY: so many bytes are inside the memory, to which there are no references.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
     }
 
-    /// Reads octets from `at` on.
+    /// Reads bytes from `at` on.
     ///
     /// # Panics
     /// There are not as many.
-    pub fn read(&self, at: usize, octets: &mut [u8]) {
-        let place = self.place(at, octets.len());
-        // SAFETY: so many octets are inside the memory, to which there are no references.
-        unsafe { ptr::copy_nonoverlapping(place, octets.as_mut_ptr(), octets.len()) };
+    pub fn read(&self, at: usize, bytes: &mut [u8]) {
+        let place = self.place(at, bytes.len());
+        // SAFETY: so many bytes are inside the memory, to which there are no references.
+        unsafe { ptr::copy_nonoverlapping(place, bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    /// Where octets from `at` on are, all of which are inside.
-    fn place(&self, at: usize, octets: usize) -> *mut u8 {
-        let end = at.checked_add(octets);
+    /// Where bytes from `at` on are, all of which are inside.
+    fn place(&self, at: usize, bytes: usize) -> *mut u8 {
+        let end = at.checked_add(bytes);
         assert!(end.is_some_and(|end| end <= self.layout.size()));
         self.memory.wrapping_add(at)
     }

@@ -91,7 +91,7 @@ fn what_cannot_be_done_is_said() {
         ("--latency -b", "by the client alone"),
         ("-n 10 -d no_such_device", ""),
         ("-n 10 -d weft0 --transport iwarp", "by weft_iw0, not by weft0"),
-        ("--op atomic -s 16", "an atomic has 8 octets"),
+        ("--op atomic -s 16", "an atomic has 8 bytes"),
         ("--latency --op write --events", "--op send"),
     ] {
         let output = server.run(line);

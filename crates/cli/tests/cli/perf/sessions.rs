@@ -53,7 +53,7 @@ fn a_test_without_streams_ends() {
             .replace('\n', "");
     for (test, answer) in [
         (test.clone(), r#"{"say":"ready""#),
-        (test.replace(r#""octets":64"#, r#""octets":4294967295"#), "a size is 1 octet"),
+        (test.replace(r#""octets":64"#, r#""octets":4294967295"#), "a size is 1 byte"),
         (test.replace(r#""seconds":1.0"#, r#""seconds":1e300"#), "a time is"),
         (test.replace(r#""streams":1"#, r#""streams":65535"#), "streams"),
         (test.replace(r#""depth":16"#, r#""depth":16,"more":1"#), "unknown field"),
