@@ -10,8 +10,8 @@ sharedir = $(DESTDIR)$(PREFIX)/share
 
 .PHONY: all help demo check test test-units test-clients test-measurements lint build release \
         bench bench-quick bench-wan examples interop soak soak-connections soak-fio soak-stopped \
-        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri sanitizers advisories \
-        deps mpich publish-check pyverbs peers servers install uninstall
+        soak-valgrind soak-wan-clients soak-sockets peer-suites fuzz miri mutants sanitizers \
+        advisories deps mpich publish-check pyverbs peers servers install uninstall
 .NOTPARALLEL:
 
 all: release
@@ -115,6 +115,9 @@ fuzz: ## Every fuzz target for SECONDS_EACH seconds (needs cargo-fuzz and a nigh
 
 miri: ## Unit tests of the protocol crates under Miri (needs a nightly toolchain, 5 minutes)
 	@scripts/miri.sh
+
+mutants: ## Changes of CRATE that no test notices (CRATE=cm ARGS="--shard 0/8"; cargo-mutants)
+	@scripts/mutants.sh $(or $(CRATE),cm) $(ARGS)
 
 sanitizers: ## The engine's tests and the C programs under AddressSanitizer and ThreadSanitizer
 	@scripts/sanitizers.sh

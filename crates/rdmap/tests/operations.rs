@@ -493,3 +493,23 @@ fn a_write_with_immediate_is_two_messages_to_confirm() {
         assert_eq!(reply(&mut ends), [(0, WcStatus::Success), (2, WcStatus::Success)]);
     }
 }
+
+/// A message counts once, however many segments it has, and also if it has no bytes.
+#[test]
+fn every_message_is_confirmed_by_its_own_count() {
+    for lower in LOWERS {
+        let mut ends = pair_of(|role| StreamConfig { confirm: true, ..config(lower, role) });
+        let write = SendOp::Write { to: at(OPEN, 0), stag: key(OPEN) };
+        for len in [300, 0, 300] {
+            ends[0].post(write, &[sge(LOCAL, 0, len)]);
+        }
+        let sent = ends[0].transmit();
+        // All but the Read that asks.
+        ends[1].receive_all(&sent[..7]);
+        ends[0].recv(9, &[]);
+        ends[1].post(SendOp::Send, &[]);
+        let reply = ends[1].transmit();
+        ends[0].receive(&reply[0]).unwrap();
+        assert_eq!(ends[0].outcomes(), [0, 1, 2].map(|id| (id, WcStatus::Success)));
+    }
+}

@@ -261,7 +261,7 @@ fn memory_that_goes_while_a_message_is_cut_fails_its_request() {
     drop(port);
     drop(reader);
     regions.deregister(key(LOCAL)).unwrap();
-    ends[0].transmit();
+    assert_eq!(ends[0].transmit().len(), 1, "a Terminate and nothing before it");
     assert_eq!(ends[0].outcomes(), [(0, LocProtErr)]);
 }
 
@@ -279,6 +279,7 @@ fn a_segment_that_cannot_be_gathered_again_ends_the_stream() {
         let End { stream, qp, .. } = &mut ends[0];
         let reader = regions.reader();
         let port = TxPort::new(stream, qp, qp.sq(), Some(&reader));
+        assert!(!port.may_change(id), "the application leaves it alone until it is complete");
         port.gather(id, &mut weft_wire::llp::Gather::new());
         let fault = port.into_fault();
         assert_eq!(fault, Some(StreamFault::Request { seq: 0, status: LocProtErr }));
@@ -315,6 +316,10 @@ fn a_peer_without_a_receive_holds_back_what_needs_one() {
     };
     assert_eq!(not_ready(&mut ends[0], 7), None, "no such message");
     assert_eq!(not_ready(&mut ends[0], 1), Some((1, 640)));
+    // It waits already: what comes again changes nothing.
+    let End { stream, qp, .. } = &mut ends[0];
+    TxPort::new(stream, qp, qp.sq(), None).receiver_not_ready(Msn(1), 9);
+    assert_eq!(ends[0].stream.rnr().map(|rnr| rnr.wait_us), Some(640));
     ends[0].post(SendOp::Send, &[]);
     assert!(ends[0].transmit().is_empty());
     // It has one now.
@@ -326,6 +331,24 @@ fn a_peer_without_a_receive_holds_back_what_needs_one() {
     assert_eq!(not_ready(&mut ends[0], 2), Some((2, 640)));
     ends[0].post(WRITE, &[sge(LOCAL, 0, 8)]);
     assert_eq!(ends[0].transmit().len(), 1);
+}
+
+/// The peer has a part of it, and the rest is not even out.
+#[test]
+fn a_request_of_which_a_part_is_out_is_not_complete() {
+    let mut ends = pair(LlpKind::Mpa);
+    ends[0].post(WRITE, &[sge(LOCAL, 0, 300)]);
+    let regions = std::sync::Arc::clone(ends[0].qp.regions());
+    let reader = regions.reader();
+    let End { stream, qp, .. } = &mut ends[0];
+    let mut port = TxPort::new(stream, qp, qp.sq(), Some(&reader));
+    let first = port.next(128).unwrap();
+    port.acked(first);
+    drop(port);
+    drop(reader);
+    assert_eq!(ends[0].outcomes(), []);
+    ends[0].transmit();
+    assert_eq!(ends[0].outcomes(), [(0, Success)]);
 }
 
 #[test]

@@ -6,10 +6,10 @@ mod support;
 use support::{
     End, FOREIGN, LOCAL, OPEN, READABLE, at, config, key, pair, queued, sge, tagged, untagged,
 };
-use weft_rdmap::{LlpKind, Role, StreamFault};
+use weft_rdmap::{LlpKind, Role, RxPort, StreamFault};
 use weft_verbs::{AsyncKind, QpState, QpType, SendOp, WcStatus};
 use weft_wire::ids::{QN_SHARED, STag};
-use weft_wire::llp::Placed;
+use weft_wire::llp::{Placed, UlpduSink};
 use weft_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use weft_wire::terminate::{HeaderCopy, Terminate, TerminateCode as Code, TerminatePhase};
 
@@ -246,6 +246,27 @@ fn a_message_without_a_receive_waits_or_is_refused() {
         assert_eq!(ends[1].outcomes(), [(3, WcStatus::Success)]);
         assert_eq!(ends[1].stream.credit().0, 1);
     }
+}
+
+/// Who drives the connection is told what it may want to tell the application.
+#[test]
+fn a_port_says_whether_it_held_or_wrote_anything() {
+    let told = |ulpdus: &[Vec<u8>]| {
+        let mut ends = pair(LlpKind::Mpa);
+        let End { stream, qp, .. } = &mut ends[1];
+        let mut port = RxPort::new(stream, qp, true);
+        for (seq, ulpdu) in (100..).zip(ulpdus) {
+            port.place(seq, ulpdu).unwrap();
+        }
+        (port.held(), port.written())
+    };
+    let part = tagged(Opcode::Write, false, key(OPEN), at(OPEN, 0), &[9; 8]);
+    assert_eq!(told(&[]), (false, false));
+    assert_eq!(told(&[untagged(Opcode::Send, ONE, &[1])]), (true, false));
+    assert_eq!(told(&[write(key(OPEN), at(OPEN, 0), 8)]), (false, true));
+    assert_eq!(told(&[write(key(OPEN), at(OPEN, 0), 0)]), (false, false));
+    assert_eq!(told(std::slice::from_ref(&part)), (false, false));
+    assert_eq!(told(&[part, write(key(OPEN), at(OPEN, 8), 0), write(0, 0, 0)]), (false, true));
 }
 
 #[test]

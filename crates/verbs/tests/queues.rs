@@ -109,6 +109,8 @@ fn requests_must_fit_the_queue_pair() {
     let qp = rc(&parts);
     let list = [sge(1, 0, 1); 3];
     assert!(qp.post_recv(&weft_verbs::RecvWr { wr_id: 1, sges: &list }).is_err());
+    qp.post_recv(&weft_verbs::RecvWr { wr_id: 1, sges: &list[..2] }).unwrap();
+    qp.take_recv();
     for _ in 0..4 {
         qp.post_send(&send(1, WRITE, &[])).unwrap();
         qp.post_recv(&recv(1)).unwrap();
@@ -172,6 +174,9 @@ fn attributes_are_kept_and_rights_apply_where_there_are_any() {
     assert_eq!(rnic.permit(Access::REMOTE_READ), Ok(()));
     assert_eq!((rnic.num(), rnic.kind(), rnic.pd()), (7, QpType::Rc, 1));
     assert_eq!(rnic.accessor(), Accessor { pd: 1, qp: Some(7) });
+    let mut init = parts.init(QpType::Rc, QpState::Init);
+    init.pd = Arc::clone(&parts.other);
+    assert_eq!(parts.make(init).unwrap().pd(), 2);
     let attrs = rnic.attrs();
     assert_eq!((attrs.state, attrs.cur_state, attrs.port), (QpState::Init, QpState::Init, 1));
     rnic.proceed(QpState::Rtr, QpState::Rts);
@@ -472,6 +477,52 @@ fn a_domain_finds_its_queues_by_number_until_they_are_retired() {
     srq.retire();
     assert!(domain.find(5).is_none() && !parts.pd.admits(domain.pd().id()));
     assert!(rc(&parts).take_recv_of(5).is_err());
+}
+
+/// Destroyed, a queue pair takes back its failures from a domain's queue, and leaves what arrived.
+#[test]
+fn a_domains_queue_keeps_what_arrived() {
+    let (parts, domain) = (parts(), parts().domain());
+    let shared = Arc::new(Cq::new(8, None, Arc::clone(&parts.events), 6));
+    let srq = parts.srq(0).join(&domain, 5, &shared);
+    let mut init = parts.init(QpType::XrcRecv, QpState::Rts);
+    (init.xrcd, init.pd) = (Some(Arc::clone(&domain)), Arc::clone(domain.pd()));
+    let qp = parts.make(init).unwrap();
+    srq.post_recv(&recv(1)).unwrap();
+    srq.post_recv(&recv(2)).unwrap();
+    let wqes = [(); 2].map(|()| qp.take_recv_of(5).unwrap().unwrap());
+    qp.mute();
+    qp.complete_recv(&wqes[0], false, |_| ());
+    qp.fail_recv(&wqes[1], WcStatus::WrFlushErr);
+    let mut out = [Wc::default(); 4];
+    assert_eq!((shared.poll(&mut out), out[0].wr_id), (Ok(1), 1));
+}
+
+#[test]
+fn requests_end_with_their_answer_their_confirmation_or_by_grace() {
+    let parts = parts();
+    let qp = rc(&parts);
+    let sink = [sge(1, 0x1000, 8)];
+    qp.post_send(&send(0, SendOp::Read { to: 0, stag: 9 }, &sink)).unwrap();
+    carry(&qp, 0);
+    assert_eq!((parts.done(), qp.sq().sinks(0)), (vec![], &sink[..]));
+    qp.sq().responded(0);
+    qp.sq().complete(qp.num(), qp.send_cq());
+    assert_eq!((parts.done(), qp.sq().sinks(0)), (vec![(0, SUCCESS)], &[][..]));
+
+    for wr_id in [1, 2] {
+        qp.post_send(&send(wr_id, WRITE, &[])).unwrap();
+        qp.sq().await_confirmation(wr_id as u32);
+        carry(&qp, wr_id as u32);
+    }
+    assert_eq!(parts.done(), []);
+    qp.sq().confirmed(1);
+    qp.sq().complete(qp.num(), qp.send_cq());
+    assert_eq!(parts.done(), [(1, SUCCESS)]);
+
+    qp.post_send(&send(3, WRITE, &[])).unwrap();
+    qp.sq().let_go(qp.num(), qp.send_cq());
+    assert_eq!(parts.done(), [(2, SUCCESS), (3, SUCCESS)]);
 }
 
 #[test]
