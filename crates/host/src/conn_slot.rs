@@ -538,7 +538,7 @@ mod tests {
             sq_sig_all: false,
             cookie: 0,
         });
-        let cell = Arc::clone(&qp.unwrap().cell);
+        let cell = Arc::clone(&qp.unwrap().slot);
         let long_after = clock::now() + Duration::from_secs(1);
         assert!(cell.lease.claim());
         assert!(!cell.reclaim(long_after), "it was taken since the last look");

@@ -27,7 +27,7 @@ const THINNED: u32 = 4;
 pub struct HostCq {
     host: Arc<Host>,
     inner: Arc<weft_verbs::Cq>,
-    cells: RwLock<Vec<Arc<ConnSlot>>>,
+    slots: RwLock<Vec<Arc<ConnSlot>>>,
     turn: AtomicUsize,
     /// Empty polls in a row.
     quiet: AtomicU32,
@@ -44,7 +44,7 @@ impl HostCq {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             host: Arc::clone(host),
             inner: Arc::new(inner.with_warden(Box::new(Warden(Arc::clone(host), this.clone())))),
-            cells: RwLock::default(),
+            slots: RwLock::default(),
             turn: AtomicUsize::new(0),
             quiet: AtomicU32::new(0),
             max_cqe,
@@ -63,14 +63,14 @@ impl HostCq {
     }
 
     pub(crate) fn join(&self, cell: &Arc<ConnSlot>) {
-        let mut cells = self.cells.write();
+        let mut cells = self.slots.write();
         if !cells.iter().any(|c| Arc::ptr_eq(c, cell)) {
             cells.push(Arc::clone(cell));
         }
     }
 
     pub(crate) fn leave(&self, cell: &Arc<ConnSlot>) {
-        let mut cells = self.cells.write();
+        let mut cells = self.slots.write();
         cells.retain(|c| !Arc::ptr_eq(c, cell));
     }
 
@@ -99,7 +99,7 @@ impl HostCq {
     /// Fails the queue pairs that complete here.
     fn break_down(&self) {
         // Whoever hears of it may destroy a queue pair.
-        let cells = self.cells.read().clone();
+        let cells = self.slots.read().clone();
         for cell in cells {
             cell.break_down();
         }
@@ -109,7 +109,7 @@ impl HostCq {
         let count = self.inner.poll(out)?;
         if count > 0 {
             self.quiet.store(0, Ordering::Relaxed);
-            for cell in self.cells.read().iter() {
+            for cell in self.slots.read().iter() {
                 cell.flush();
             }
             return Ok(count);
@@ -135,7 +135,7 @@ impl HostCq {
         }
         let now = clock::now();
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let cells = self.cells.read();
+        let cells = self.slots.read();
         let looks = cells.len().min(LOOKS_MAX);
         for i in 0..looks {
             cells[(turn * looks + i) % cells.len()].poll(now);
@@ -153,7 +153,7 @@ impl HostCq {
     /// may sleep after it: the engine takes over.
     pub fn req_notify(&self, solicited_only: bool) {
         self.inner.req_notify(solicited_only);
-        for cell in self.cells.read().iter() {
+        for cell in self.slots.read().iter() {
             cell.rest();
         }
     }

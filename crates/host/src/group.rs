@@ -31,7 +31,7 @@ impl HostQp {
         }
         let port = Arc::new(UdpPort::for_group(group, interfaces)?);
         let qp = Arc::clone(self.inner());
-        let cell = self.cell.new_secondary(&qp);
+        let cell = self.slot.new_secondary(&qp);
         let driver = Driver::ud(cell.host(), cell.woken(&qp), port, Some(group));
         cell.hold(Box::new(driver));
         self.recv_cq().join(&cell);

@@ -42,7 +42,7 @@ const PATIENCE_LOOK: Duration = Duration::from_secs(1);
 /// A queue pair on its way to its peer.
 pub(crate) struct IwarpConnect {
     qp: Arc<weft_verbs::Qp>,
-    cell: Arc<ConnSlot>,
+    slot: Arc<ConnSlot>,
     number: u32,
     peer: RocePeer,
     /// This end calls; otherwise it is called.
@@ -100,7 +100,7 @@ impl IwarpConnect {
         };
         let attempt = Arc::new_cyclic(|this| Self {
             qp,
-            cell,
+            slot: cell,
             number: number.value(),
             peer,
             calls,
@@ -137,12 +137,12 @@ impl IwarpConnect {
     pub fn hang_up(&self) {
         let stage = std::mem::replace(&mut *self.stage(), ConnectStage::Done);
         if let ConnectStage::Calling(call, _) = stage {
-            self.cell.host().reactor().remove(call.token);
+            self.slot.host().reactor().remove(call.token);
         }
     }
 
     fn offer(&self) -> MpaOffer {
-        let settings = self.cell.host().settings();
+        let settings = self.slot.host().settings();
         let greeting = Greeting {
             purpose: Purpose::QueuePair,
             room_octets: 0,
@@ -196,7 +196,7 @@ impl IwarpConnect {
         let initiator = Initiator::new(self.offer()).map_err(io::Error::other)?;
         let stream = TcpStream::from(fd);
         let source = self.this.upgrade().ok_or(io::ErrorKind::NotFound)?;
-        let token = self.cell.host().reactor().add(stream.as_fd(), Interest::WRITE, source);
+        let token = self.slot.host().reactor().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
         Ok(IwarpDial { stream, token, dialed: false, initiator, reader })
     }
@@ -208,7 +208,7 @@ impl IwarpConnect {
 
     fn look_again_at(&self, at: Instant) {
         let this: Weak<IwarpConnect> = self.this.clone();
-        self.cell.host().reactor().set_timer(at, this);
+        self.slot.host().reactor().set_timer(at, this);
     }
 
     fn link(&self, stream: TcpStream, agreed: &Agreed, role: MpaRole) {
@@ -216,7 +216,7 @@ impl IwarpConnect {
         let (socket, nobody) = (stream.into(), Arc::new(Nobody));
         // Programs that connect by themselves were written for adapters.
         let manner = CompletionRule::OfAdapters;
-        let _ = take_stream(&self.qp, &self.cell, socket, agreed, role, nobody, manner);
+        let _ = take_stream(&self.qp, &self.slot, socket, agreed, role, nobody, manner);
     }
 
     /// Requests that cannot be delivered fail after a while.
@@ -292,13 +292,13 @@ impl Pollable for IwarpConnect {
         let (step, token, pause) = (call.step(), call.token, *pause);
         match step {
             DialStep::Wait => {}
-            DialStep::Dialed => self.cell.host().reactor().modify(token, Interest::READ),
+            DialStep::Dialed => self.slot.host().reactor().modify(token, Interest::READ),
             DialStep::Failed => {
-                self.cell.host().reactor().remove(token);
+                self.slot.host().reactor().remove(token);
                 self.rest(&mut stage, pause);
             }
             DialStep::Agreed(agreed) => {
-                self.cell.host().reactor().remove(token);
+                self.slot.host().reactor().remove(token);
                 let stage_before = std::mem::replace(&mut *stage, ConnectStage::Done);
                 drop(stage);
                 if let ConnectStage::Calling(call, _) = stage_before {

@@ -47,18 +47,18 @@ impl HostQp {
     pub fn hold(&self, conn: ManagedConn) {
         let ManagedConn { shuttle, port, hook, says_silence } = conn;
         let beginning = Beginning::Managed { shuttle, hook, mentioned: says_silence };
-        let woken = self.cell.woken(self.inner());
-        self.cell.hold(Box::new(Driver::shuttle(self.host(), woken, port, beginning)));
+        let woken = self.slot.woken(self.inner());
+        self.slot.hold(Box::new(Driver::shuttle(self.host(), woken, port, beginning)));
     }
 
     /// Its connection, whichever it has.
     pub fn conn_ref(&self) -> ConnRef {
-        ConnRef(Arc::downgrade(&self.cell))
+        ConnRef(Arc::downgrade(&self.slot))
     }
 
     /// Whether it has, or had, a connection that this process may touch.
     pub fn is_connected(&self) -> bool {
-        self.cell.is_attached()
+        self.slot.is_attached()
     }
 
     /// Whether it is a channel adapter's, which has a port of its own.
@@ -68,11 +68,11 @@ impl HostQp {
 
     /// Forgets the connection, so that another one may be made.
     pub fn abandon(&self) {
-        self.cell.abandon();
+        self.slot.abandon();
     }
 
     /// Takes what has arrived, and returns once all that has come of it is told.
     pub fn settle(&self) {
-        self.cell.settle();
+        self.slot.settle();
     }
 }

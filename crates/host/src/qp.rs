@@ -68,7 +68,7 @@ pub struct HostQp {
     device: Arc<RdmaDevice>,
     send_cq: Arc<HostCq>,
     recv_cq: Arc<HostCq>,
-    pub(crate) cell: Arc<ConnSlot>,
+    pub(crate) slot: Arc<ConnSlot>,
     xrcd: Option<Arc<HostXrcd>>,
     /// Where it is reached, which its number says; an RNIC's queue pair has none.
     port: Option<Arc<UdpPort>>,
@@ -127,7 +127,7 @@ impl HostQp {
             device,
             send_cq,
             recv_cq,
-            cell,
+            slot: cell,
             xrcd: init.xrcd,
             port,
             number,
@@ -138,7 +138,7 @@ impl HostQp {
 
     /// The host whose device it is one of.
     pub fn host(&self) -> &Arc<Host> {
-        self.cell.host()
+        self.slot.host()
     }
 
     /// What its device is: only an adapter's queue pair has a port of its own.
@@ -190,7 +190,7 @@ impl HostQp {
     fn post(&self, op: &SendOp, post: impl FnOnce() -> Result<(), Misuse>) -> Result<(), Misuse> {
         self.check_owner()?;
         self.host().refuse(Verb::PostSend)?;
-        match self.cell.faults() {
+        match self.slot.faults() {
             None => post(),
             Some(faults) => faults.post(&self.inner, op, post),
         }
@@ -199,7 +199,7 @@ impl HostQp {
     /// Nothing would carry out what a child of the process posts, and a lock of the queues may be
     /// one that a thread of the parent holds for ever.
     fn check_owner(&self) -> Result<(), Misuse> {
-        if self.cell.is_inherited() {
+        if self.slot.is_inherited() {
             return Err(Misuse::Invalid("the queue pair is the parent process's"));
         }
         Ok(())
@@ -217,8 +217,8 @@ impl HostQp {
 
     /// The doorbell: what is queued goes out, on this thread if nobody else drives.
     pub fn ring(&self) {
-        if self.cell.is_attached() {
-            self.cell.ring();
+        if self.slot.is_attached() {
+            self.slot.ring();
         }
     }
 
@@ -247,12 +247,12 @@ impl HostQp {
         if !matches!(self.state(), QpState::Init | QpState::Rtr) {
             return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
         }
-        take_stream(&self.inner, &self.cell, socket, agreed, role, watcher, CompletionRule::OfIwarp)
+        take_stream(&self.inner, &self.slot, socket, agreed, role, watcher, CompletionRule::OfIwarp)
     }
 
     /// Who does what below the verbs, while there is a connection.
     pub fn capabilities(&self) -> Option<Capabilities> {
-        self.cell.capabilities()
+        self.slot.capabilities()
     }
 
     /// Has messages for an RNIC's queue pair wait for their receives without end, and not for a
@@ -261,7 +261,7 @@ impl HostQp {
     /// has ended the connection. So a peer that is silent is waited for as long as TCP does by
     /// itself. To be called before the connection is made, or when the peer is known to agree.
     pub fn wait_for_recv_forever(&self) {
-        self.cell.wait_for_recv_forever();
+        self.slot.wait_for_recv_forever();
     }
 
     /// Has datagrams that arrive taken from now on.
@@ -269,17 +269,17 @@ impl HostQp {
         let Some(port) = self.port() else {
             return Err(Misuse::Unsupported("queue pairs without a port"));
         };
-        let woken = self.cell.woken(&self.inner);
+        let woken = self.slot.woken(&self.inner);
         let driver = Driver::ud(self.host(), woken, Arc::clone(port), None);
-        self.cell.hold(Box::new(driver));
+        self.slot.hold(Box::new(driver));
         Ok(())
     }
 
     /// Gives the connection to another queue pair, before anything was sent on it.
     pub fn hand_over(&self, to: &Self) {
-        if let Some(mut driver) = self.cell.release() {
-            driver.rebind(Arc::clone(&to.inner), to.cell.waker());
-            to.cell.hold(driver);
+        if let Some(mut driver) = self.slot.release() {
+            driver.rebind(Arc::clone(&to.inner), to.slot.waker());
+            to.slot.hold(driver);
         }
     }
 
@@ -293,7 +293,7 @@ impl HostQp {
     /// Closes the connection: what was posted goes out as far as TCP takes it at once, the rest
     /// is flushed, and the watcher hears of it.
     pub fn disconnect(&self) {
-        self.cell.disconnect();
+        self.slot.disconnect();
     }
 
     /// Ends it. Its completions that were not polled are gone, and so are its events; gives how
@@ -302,12 +302,12 @@ impl HostQp {
         self.inner.mute();
         self.hang_up();
         self.detach_groups();
-        self.cell.disconnect();
+        self.slot.disconnect();
         self.inner.fail(None);
-        self.send_cq.leave(&self.cell);
-        self.recv_cq.leave(&self.cell);
+        self.send_cq.leave(&self.slot);
+        self.recv_cq.leave(&self.slot);
         if let Some(domain) = &self.xrcd {
-            domain.leave(&self.cell);
+            domain.leave(&self.slot);
         }
         let announced = self.inner.retire();
         self.device.release(self.num());

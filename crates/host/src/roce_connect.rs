@@ -73,9 +73,9 @@ impl HostQp {
             true => Beginning::Bound(Box::new(call.ask()?)),
             false => Beginning::Awaited(Box::new(call)),
         };
-        let woken = self.cell.woken(self.inner());
+        let woken = self.slot.woken(self.inner());
         let driver = Driver::shuttle(self.host(), woken, Arc::clone(port), beginning);
-        self.cell.hold(Box::new(driver));
+        self.slot.hold(Box::new(driver));
         Ok(())
     }
 
@@ -90,13 +90,13 @@ impl HostQp {
             Some(_) => DeviceKind::Roce,
             None => DeviceKind::Iwarp,
         };
-        let (woken, ird) = (self.cell.woken(self.inner()), peer.max_dest_rd_atomic.into());
-        self.cell.hold(Box::new(Driver::loopback(self.host(), personality, woken, ird)));
+        let (woken, ird) = (self.slot.woken(self.inner()), peer.max_dest_rd_atomic.into());
+        self.slot.hold(Box::new(Driver::loopback(self.host(), personality, woken, ird)));
     }
 
     /// Requests may be sent from now on.
     pub fn speak(&self, requester: Requester) -> Result<(), Misuse> {
-        self.cell.set_requester(requester.max_rd_atomic.into(), requester.retry_limits);
+        self.slot.set_requester(requester.max_rd_atomic.into(), requester.retry_limits);
         Ok(())
     }
 }

@@ -50,7 +50,7 @@ struct Members {
     /// How often it is open.
     opened: usize,
     /// Its receiving queue pairs.
-    cells: Vec<Arc<ConnSlot>>,
+    slots: Vec<Arc<ConnSlot>>,
     /// Its queues' numbers, and where each completes.
     cqs: Vec<(u32, Arc<HostCq>)>,
 }
@@ -129,7 +129,7 @@ impl HostXrcd {
     ) -> Result<Arc<weft_verbs::Srq>, Misuse> {
         let number = self.device.take_srq_number()?;
         let mut members = self.members();
-        for cell in &members.cells {
+        for cell in &members.slots {
             cq.join(cell);
         }
         members.cqs.push((number, Arc::clone(cq)));
@@ -142,7 +142,7 @@ impl HostXrcd {
         let Some(at) = members.cqs.iter().position(|(known, _)| *known == number) else { return };
         let (_, cq) = members.cqs.swap_remove(at);
         if !members.cqs.iter().any(|(_, other)| Arc::ptr_eq(other, &cq)) {
-            for cell in &members.cells {
+            for cell in &members.slots {
                 cq.leave(cell);
             }
         }
@@ -155,7 +155,7 @@ impl HostXrcd {
         for (_, cq) in &members.cqs {
             cq.join(cell);
         }
-        members.cells.push(Arc::clone(cell));
+        members.slots.push(Arc::clone(cell));
     }
 
     /// The queue pair is no more.
@@ -164,7 +164,7 @@ impl HostXrcd {
         for (_, cq) in &members.cqs {
             cq.leave(cell);
         }
-        members.cells.retain(|known| !Arc::ptr_eq(known, cell));
+        members.slots.retain(|known| !Arc::ptr_eq(known, cell));
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {

@@ -7,7 +7,7 @@ use weft_sync::Mutex;
 
 /// Pieces of memory of one size that nobody uses now.
 pub struct Warm {
-    octets: usize,
+    bytes: usize,
     most: usize,
     kept: Mutex<Vec<Box<[u8]>>>,
 }
@@ -15,7 +15,7 @@ pub struct Warm {
 impl Warm {
     /// For pieces of so many octets, `most` of which are kept.
     pub const fn new(octets: usize, most: usize) -> Self {
-        Self { octets, most, kept: Mutex::new(Vec::new()) }
+        Self { bytes: octets, most, kept: Mutex::new(Vec::new()) }
     }
 
     /// A piece with anything in it; one of at least `least` octets where memory is short.
@@ -23,7 +23,7 @@ impl Warm {
         let kept = self.kept.try_lock().and_then(|mut kept| kept.pop());
         kept.unwrap_or_else(|| {
             let mut piece = Vec::new();
-            let octets = piece.try_reserve_exact(self.octets).map_or(least, |()| self.octets);
+            let octets = piece.try_reserve_exact(self.bytes).map_or(least, |()| self.bytes);
             piece.resize(octets, 0);
             piece.into()
         })
@@ -31,7 +31,7 @@ impl Warm {
 
     /// Gives one back.
     pub fn put(&self, piece: Box<[u8]>) {
-        if piece.len() == self.octets
+        if piece.len() == self.bytes
             && let Some(mut kept) = self.kept.try_lock()
             && kept.len() < self.most
         {

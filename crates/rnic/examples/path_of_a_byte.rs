@@ -13,9 +13,9 @@ use weft_verbs::{
     Wc,
 };
 
-struct Silent;
+struct NoWake;
 
-impl Wake for Silent {
+impl Wake for NoWake {
     fn wake(&self) {}
 }
 
@@ -31,7 +31,7 @@ impl MemoryEnd {
     fn new(role: MpaRole, memory: &[AtomicU64], access: Access) -> Self {
         // Keys are to be drawn at random; these are the same each time.
         let device = RdmaDevice::new(&weft_verbs::limits::IWARP, Box::new(|| 0x0bad_cafe));
-        let (pd, events) = (device.alloc_pd(), AsyncQueue::new(Box::new(Silent)));
+        let (pd, events) = (device.alloc_pd(), AsyncQueue::new(Box::new(NoWake)));
         let cq = Arc::new(Cq::new(16, None, Arc::clone(&events), 0));
         let (addr, len) = (memory.as_ptr() as u64, size_of_val(memory) as u64);
         let (backing, iova) = (Backing::Mapped, 0);

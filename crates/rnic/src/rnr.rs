@@ -64,7 +64,7 @@ pub(crate) struct RetryTimers {
     /// Since when there are requests that are not complete.
     busy_since_ns: Option<u64>,
     /// The request that waits for a receive of the peer, and since when.
-    short: Option<(u32, u64)>,
+    rnr: Option<(u32, u64)>,
 }
 
 impl RetryTimers {
@@ -77,7 +77,7 @@ impl RetryTimers {
     pub fn handle_stop(&mut self, for_ns: u64) {
         let later = |at_ns: u64| at_ns.saturating_add(for_ns);
         self.busy_since_ns = self.busy_since_ns.map(later);
-        self.short = self.short.map(|(seq, since_ns)| (seq, later(since_ns)));
+        self.rnr = self.rnr.map(|(seq, since_ns)| (seq, later(since_ns)));
     }
 
     /// When a peer that was heard last at `heard_ns` counts as gone, if a request waits for it.
@@ -91,18 +91,18 @@ impl RetryTimers {
     }
 
     /// Notes which request waits for a receive.
-    pub fn note_short(&mut self, now_ns: u64, short: Option<RnrWait>) {
-        let since = |seq| match self.short {
+    pub fn note_rnr_wait(&mut self, now_ns: u64, short: Option<RnrWait>) {
+        let since = |seq| match self.rnr {
             Some(known) if known.0 == seq => known,
             _ => (seq, now_ns),
         };
-        self.short = short.map(|short| since(short.seq));
+        self.rnr = short.map(|short| since(short.seq));
     }
 
     /// When `short` has waited for as long as `attrs` say. Each repetition would have taken a round
     /// trip too.
-    pub fn short_due_ns(&self, short: RnrWait, attrs: &QpAttr, rtt: Option<Rtt>) -> Option<u64> {
-        let (_, since_ns) = self.short.filter(|_| attrs.rnr_retry < FOR_EVER)?;
+    pub fn rnr_due_ns(&self, short: RnrWait, attrs: &QpAttr, rtt: Option<Rtt>) -> Option<u64> {
+        let (_, since_ns) = self.rnr.filter(|_| attrs.rnr_retry < FOR_EVER)?;
         let round_ns = rtt.map_or(0, |rtt| rtt.smoothed_ns);
         let once_ns = 1000 * u64::from(short.wait_us) + round_ns;
         Some(since_ns + once_ns * (u64::from(attrs.rnr_retry) + 1))
@@ -175,17 +175,17 @@ mod tests {
         let mut retry_timers = RetryTimers::default();
         let short = RnrWait { seq: 9, wait_us: 640 };
         let attrs = |rnr_retry| QpAttr { rnr_retry, ..QpAttr::default() };
-        retry_timers.note_short(5 * MS, Some(short));
-        retry_timers.note_short(6 * MS, Some(short));
+        retry_timers.note_rnr_wait(5 * MS, Some(short));
+        retry_timers.note_rnr_wait(6 * MS, Some(short));
         let due = |retry_timers: &RetryTimers, retries| {
-            retry_timers.short_due_ns(short, &attrs(retries), rtt(MS))
+            retry_timers.rnr_due_ns(short, &attrs(retries), rtt(MS))
         };
         assert_eq!(due(&retry_timers, 0), Some(5 * MS + 1_640_000));
         assert_eq!(due(&retry_timers, 3), Some(5 * MS + 4 * 1_640_000));
         assert_eq!(due(&retry_timers, 7), None);
-        retry_timers.note_short(7 * MS, Some(RnrWait { seq: 10, wait_us: 640 }));
+        retry_timers.note_rnr_wait(7 * MS, Some(RnrWait { seq: 10, wait_us: 640 }));
         assert_eq!(due(&retry_timers, 0), Some(7 * MS + 1_640_000));
-        retry_timers.note_short(8 * MS, None);
+        retry_timers.note_rnr_wait(8 * MS, None);
         assert_eq!(due(&retry_timers, 0), None);
     }
 }

@@ -242,7 +242,7 @@ impl ShuttleQp {
         if self.held {
             self.tell_credit(now_ns);
         }
-        self.retry_timers.note_short(now_ns, self.rdmap.rnr());
+        self.retry_timers.note_rnr_wait(now_ns, self.rdmap.rnr());
         self.take_events(now_ns);
     }
 
@@ -279,7 +279,7 @@ impl ShuttleQp {
 
     /// When [`ShuttleQp::handle_timeout`] and then [`ShuttleQp::poll_transmit`] are due.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let requests = [self.silence_due_ns(), self.short_due_ns(), self.orphans_due_ns()];
+        let requests = [self.silence_due_ns(), self.rnr_due_ns(), self.orphans_due_ns()];
         requests.into_iter().chain([self.connection.poll_timeout()]).flatten().min()
     }
 
@@ -290,7 +290,7 @@ impl ShuttleQp {
             self.give_up(now_ns);
         }
         if let Some(short) = self.rdmap.rnr()
-            && self.short_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
+            && self.rnr_due_ns().is_some_and(|at_ns| at_ns <= now_ns)
         {
             self.fail(now_ns, StreamFault::NoReceive { seq: short.seq });
         }
@@ -317,9 +317,9 @@ impl ShuttleQp {
     }
 
     /// When a message of this side has waited long enough for a receive.
-    fn short_due_ns(&self) -> Option<u64> {
+    fn rnr_due_ns(&self) -> Option<u64> {
         let short = self.rdmap.rnr().filter(|_| !self.rdmap.is_dead())?;
-        self.retry_timers.short_due_ns(short, &self.qp.attrs(), self.rtt())
+        self.retry_timers.rnr_due_ns(short, &self.qp.attrs(), self.rtt())
     }
 
     /// When [`ShuttleQp::handle_timeout`] fails the requests that the peer has left behind.

@@ -44,14 +44,14 @@ struct Sends {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct OpenRequests {
     next: u64,
     requests: HashMap<u64, Request>,
 }
 
 /// Receives that were posted to a queue.
 #[derive(Default)]
-pub(crate) struct PostedReceives(Mutex<Waiting>);
+pub(crate) struct PostedReceives(Mutex<OpenRequests>);
 
 impl PostedReceives {
     /// Has `post` post a request under the engine's name for it.

@@ -28,7 +28,7 @@ impl HostQp {
     pub fn modify(&self, attr: &QpAttr, mask: QpAttrMask) -> Result<(), Misuse> {
         self.host().refuse(Verb::ModifyQp)?;
         self.apply(attr, mask)?;
-        self.cell.note_state(self.device_kind(), &self.inner);
+        self.slot.note_state(self.device_kind(), &self.inner);
         Ok(())
     }
 
@@ -60,12 +60,12 @@ impl HostQp {
                 // The peer may have called already, and then this is past RTR.
                 self.inner.proceed(Init, Rtr);
             }
-            (Rtr, Rts) if self.has_iwarp_peer() || self.cell.is_attached() => {
+            (Rtr, Rts) if self.has_iwarp_peer() || self.slot.is_attached() => {
                 self.inner.proceed(Rtr, Rts)
             }
             (Rts, Rts) | (Failed, Sqd) => {}
             // RFC 5040 closes a stream by draining it; what is posted is with TCP already.
-            (Rts | Sqd, Sqd) => self.cell.disconnect(),
+            (Rts | Sqd, Sqd) => self.slot.disconnect(),
             (_, Rtr | Rts) => {
                 return Err(Misuse::Invalid("an iWARP queue pair is connected by rdma-cm"));
             }
@@ -79,13 +79,13 @@ impl HostQp {
     fn reset(&self) {
         self.inner.mute();
         self.hang_up();
-        self.cell.abandon();
+        self.slot.abandon();
         self.inner.reset();
     }
 
     fn fail(&self) {
         self.hang_up();
-        self.cell.disconnect();
+        self.slot.disconnect();
         self.inner.fail(None);
     }
 
@@ -100,7 +100,7 @@ impl HostQp {
             return Ok(());
         }
         self.host().secrecy().permit_stream(Chosen::ByName, peer.local, peer.remote)?;
-        let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.cell));
+        let (qp, cell) = (Arc::clone(&self.inner), Arc::clone(&self.slot));
         let iwarp = IwarpConnect::open(qp, cell, number, peer)?;
         *self.iwarp.lock() = Some(iwarp);
         Ok(())
