@@ -107,6 +107,8 @@ pub(crate) struct IdInner {
     /// The state that was told last, and what the application was told of a failure since.
     pub(crate) told_state: ToldIdState,
     pub(crate) failure: Option<(EventKind, i32)>,
+    /// The queue pair of which was told, until the lock is released.
+    pub(crate) told_qp: Option<Arc<HostQp>>,
     dead: bool,
     options: IdOptions,
 }
@@ -163,6 +165,7 @@ impl CmId {
                 unseen_before: None,
                 told_state: ToldIdState::default(),
                 failure: None,
+                told_qp: None,
                 dead: false,
                 options: IdOptions::default(),
             }),
@@ -368,6 +371,7 @@ impl CmId {
             if event.status != 0 {
                 inner.failure = Some((event.kind, event.status));
             }
+            inner.tell_state();
             let Some(id) = self.me.upgrade().filter(|_| !inner.dead) else { continue };
             inner.channel.push(IdEvent { id, listen: None, event, join: None });
         }

@@ -41,20 +41,28 @@ impl DerefMut for LockedId<'_> {
 
 impl Drop for LockedId<'_> {
     fn drop(&mut self) {
-        let inner = &mut *self.inner;
-        let state = (!inner.is_dead()).then_some(inner.machine.state());
-        if !inner.told_state.is_news(state) {
+        self.inner.tell_state();
+        self.qp = self.inner.told_qp.take();
+    }
+}
+
+impl IdInner {
+    /// Tells the state of the id if it is another one than last time: before the application has
+    /// the event of it, since it may end at once then.
+    pub(crate) fn tell_state(&mut self) {
+        let state = (!self.is_dead()).then_some(self.machine.state());
+        if !self.told_state.is_news(state) {
             return;
         }
-        self.qp = inner.managed.as_ref().unwrap_or(&inner.qp).upgrade();
-        let host = inner.channel.host();
+        let qp = self.managed.as_ref().unwrap_or(&self.qp).upgrade();
         let details = IdDetails {
-            device: host.devices().name(inner.likely_device()),
-            local: inner.local,
-            peer: inner.peer,
-            qp: self.qp.as_deref().map(HostQp::num),
-            failure: inner.failure.take(),
+            device: self.channel.host().devices().name(self.likely_device()),
+            local: self.local,
+            peer: self.peer,
+            qp: qp.as_deref().map(HostQp::num),
+            failure: self.failure.take(),
         };
-        inner.told_state.tell(state, &details);
+        self.told_state.tell(state, &details);
+        self.told_qp = qp.or(self.told_qp.take());
     }
 }
