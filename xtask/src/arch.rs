@@ -53,7 +53,7 @@ pub const HOUSE: [Room; 34] = [
         .sans_io(),
     room("sdp", 4, &["wire", "verbs"], "forbid").sans_io(),
     room("sim", 4, &["wire", "verbs", "shuttle", "rnic", "degen", "units", "chart"], "forbid"),
-    room("net", 4, &["os", "reactor", "sync", "memory", "verbs", "rnic"], "deny"),
+    room("net", 4, &["os", "reactor", "sync", "guard", "memory", "verbs", "rnic"], "deny"),
     room("host", 5, HOST, "forbid"),
     room("rdmacm", 6, RDMACM, "forbid"),
     room("rdma", 7, &["host", "net", "os", "rdmacm", "reactor", "sync", "verbs"], "forbid"),

@@ -16,7 +16,7 @@ pub const UNSAFE_FILES: [(&str, &[&str]); 12] = [
     ("guard", &["src/"]),
     ("verbs", &["src/mr/place.rs"]),
     ("os", &["src/sys.rs", "src/next.rs", "src/options.rs", "src/semaphore.rs", "src/thread.rs"]),
-    ("net", &["src/tcp.rs", "src/udp.rs", "src/udp/", "src/socket.rs"]),
+    ("net", &["src/tcp.rs", "src/udp.rs", "src/udp/", "src/socket.rs", "src/lane/"]),
     ("memory", &["src/"]),
     ("verbs-abi", &["src/"]),
     ("preload", &["src/", "tests/"]),

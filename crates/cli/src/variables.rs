@@ -25,7 +25,7 @@ enum AllowedValues {
 const ON_OFF: AllowedValues = AllowedValues::OneOf(&["on", "off"]);
 
 /// Every variable that Weft reads.
-pub const KNOWN: [Variable; 22] = [
+pub const KNOWN: [Variable; 23] = [
     Variable { name: "WEFT", values: ON_OFF },
     Variable {
         name: "WEFT_LOG",
@@ -35,6 +35,7 @@ pub const KNOWN: [Variable; 22] = [
     Variable { name: "WEFT_SEED", values: AllowedValues::Number },
     Variable { name: "WEFT_CRC", values: ON_OFF },
     Variable { name: "WEFT_MARKERS", values: ON_OFF },
+    Variable { name: "WEFT_LANE", values: ON_OFF },
     Variable {
         name: "WEFT_PROGRESS",
         values: AllowedValues::OneOf(&["inline", "engine", "hybrid"]),

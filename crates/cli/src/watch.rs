@@ -103,12 +103,13 @@ fn summary(totals: &Totals, names: &[String; 2]) -> String {
             continue;
         }
         let gap = if line.is_empty() { "" } else { "; " };
-        let DeviceWork { connections, operations, octets_out, octets_in, .. } = work;
+        let DeviceWork { connections, lanes, operations, octets_out, octets_in, .. } = work;
         let plural = if *connections == 1 { "" } else { "s" };
+        let by = if *lanes > 0 { format!(" ({lanes} by shared memory)") } else { String::new() };
         let operation = if *operations == 1 { "operation" } else { "operations" };
         let _ = write!(
             line,
-            "{gap}{name}: {connections} connection{plural}, {operations} {operation}, \
+            "{gap}{name}: {connections} connection{plural}{by}, {operations} {operation}, \
              {octets_out} bytes sent, {octets_in} bytes received"
         );
     }
@@ -137,8 +138,14 @@ fn say(text: &str) {
 mod tests {
     use super::*;
 
-    const NONE: DeviceWork =
-        DeviceWork { contexts: 0, connections: 0, operations: 0, octets_out: 0, octets_in: 0 };
+    const NONE: DeviceWork = DeviceWork {
+        contexts: 0,
+        connections: 0,
+        lanes: 0,
+        operations: 0,
+        octets_out: 0,
+        octets_in: 0,
+    };
 
     fn said(adapter: DeviceWork, rnic: DeviceWork) -> String {
         summary(&Totals([adapter, rnic]), &["weft0".into(), "weft_iw0".into()])

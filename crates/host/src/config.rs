@@ -42,6 +42,8 @@ pub struct Settings {
     pub progress: ProgressMode,
     /// `WEFT_STALL_TIMEOUT_MS`: how long a frame may stay incomplete.
     pub stall_after: Duration,
+    /// `WEFT_LANE`: carry connections between processes of one host by shared memory.
+    pub lane: bool,
     /// `WEFT_THREADS`: threads of the engine, at least one and at most [`THREADS_MAX`].
     pub threads: usize,
 }
@@ -79,6 +81,7 @@ impl Settings {
             markers: switch("WEFT_MARKERS", false),
             transport,
             progress,
+            lane: switch("WEFT_LANE", false),
             stall_after: Duration::from_millis(stall_ms.unwrap_or(60_000)),
             threads: threads.unwrap_or_else(processors).clamp(1, THREADS_MAX),
         }

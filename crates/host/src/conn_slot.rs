@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use weft_net::stream::ByteStream;
 use weft_os::clock::{self, ns_at};
-use weft_os::fds::HighFd;
 use weft_reactor::{Leased, Pollable, Readiness};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
@@ -99,9 +99,9 @@ impl ConnSlot {
     }
 
     /// Gives a TCP connection to the queue pair's reactor.
-    pub fn attach(&self, mpa: MpaQp, socket: HighFd, watcher: Arc<dyn LinkWatcher>) {
+    pub fn attach(&self, mpa: MpaQp, stream: ByteStream, watcher: Arc<dyn LinkWatcher>) {
         let woken = self.woken(mpa.qp());
-        self.hold(Box::new(Driver::mpa(&self.host, woken, mpa, socket, watcher)));
+        self.hold(Box::new(Driver::mpa(&self.host, woken, mpa, stream, watcher)));
     }
 
     /// Gives any connection to the queue pair's engine.

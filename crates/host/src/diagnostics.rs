@@ -16,12 +16,13 @@ use weft_rnic::cm::{CmState, EventKind};
 use weft_sync::Mutex;
 use weft_verbs::{Qp, QpState};
 
-/// Tells of a connection that came or went. `peer` is looked up if it is told.
+/// Tells of a connection that came or went. `peer` is looked up if it is told; `by` names what
+/// carries the connection, if that is not the network.
 pub(crate) fn tell(
     device: &str,
     qp: &Qp,
     event: &ConnEvent,
-    peer: impl FnOnce() -> Option<SocketAddr>,
+    (peer, by): (impl FnOnce() -> Option<SocketAddr>, &str),
 ) {
     if !log::log_enabled!(log::Level::Info) {
         return;
@@ -30,7 +31,7 @@ pub(crate) fn tell(
     let peer = peer().map_or_else(|| "its peer".to_owned(), |peer| peer.to_string());
     match event {
         ConnEvent::Established(_) => {
-            log::info!("{device} queue pair {number:#x}: connected to {peer}");
+            log::info!("{device} queue pair {number:#x}: connected to {peer}{by}");
         }
         ConnEvent::Ended { end, .. } => {
             log::info!("{device} queue pair {number:#x}: connection to {peer} ended: {end}");

@@ -214,6 +214,12 @@ impl Host {
         &self.secrecy
     }
 
+    /// Whether its connections may go by shared memory: not where somebody wants to see what goes
+    /// wrong on the network, or to know that nobody without the key takes part.
+    pub fn permits_lanes(&self) -> bool {
+        self.settings.lane && self.faults.is_none() && !self.secrecy().has_key()
+    }
+
     /// What is to go wrong.
     pub(crate) fn faults(&self) -> Option<&Faults> {
         self.faults.as_ref()

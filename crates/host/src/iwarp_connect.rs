@@ -10,9 +10,11 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use weft_net::lane::rendezvous::{LaneListener, LaneOffer};
 use weft_net::refused;
 use weft_net::silence::{Awaited, MENTIONED_AFTER, Silence};
 use weft_net::socket::{self, SocketKind};
+use weft_net::stream::ByteStream;
 use weft_os::clock;
 use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
@@ -72,6 +74,8 @@ struct IwarpDial {
     dialed: bool,
     initiator: Initiator,
     reader: FrameReader,
+    /// A lane was offered to the peer.
+    lane: Option<LaneOffer>,
 }
 
 /// What one call of the engine brought.
@@ -198,7 +202,7 @@ impl IwarpConnect {
         let source = self.this.upgrade().ok_or(io::ErrorKind::NotFound)?;
         let token = self.slot.host().reactor().add(stream.as_fd(), Interest::WRITE, source);
         let reader = FrameReader::new(StartKind::Reply);
-        Ok(IwarpDial { stream, token, dialed: false, initiator, reader })
+        Ok(IwarpDial { stream, token, dialed: false, initiator, reader, lane: None })
     }
 
     fn rest(&self, stage: &mut ConnectStage, pause: Duration) {
@@ -211,12 +215,12 @@ impl IwarpConnect {
         self.slot.host().reactor().set_timer(at, this);
     }
 
-    fn link(&self, stream: TcpStream, agreed: &Agreed, role: MpaRole) {
+    fn link(&self, stream: ByteStream, agreed: &Agreed, role: MpaRole) {
         // A queue pair that failed or was destroyed meanwhile takes nothing.
-        let (socket, nobody) = (stream.into(), Arc::new(Nobody));
+        let nobody = Arc::new(Nobody);
         // Programs that connect by themselves were written for adapters.
         let manner = CompletionRule::OfAdapters;
-        let _ = take_stream(&self.qp, &self.slot, socket, agreed, role, nobody, manner);
+        let _ = take_stream(&self.qp, &self.slot, stream, agreed, role, nobody, manner);
     }
 
     /// Requests that cannot be delivered fail after a while.
@@ -231,7 +235,7 @@ impl IwarpConnect {
 }
 
 impl IwarpDial {
-    fn step(&mut self) -> DialStep {
+    fn step(&mut self, lanes: bool) -> DialStep {
         if self.dialed {
             return match self.reader.read(&self.stream) {
                 FrameProgress::Pending => DialStep::Wait,
@@ -248,6 +252,7 @@ impl IwarpDial {
         if self.stream.peer_addr().is_err() {
             return DialStep::Wait;
         }
+        self.lane = lanes.then(|| LaneOffer::make(&self.stream)).flatten();
         let request = self.initiator.request();
         let sent = (&self.stream).write(&request).is_ok_and(|n| n == request.len());
         if !sent {
@@ -268,7 +273,7 @@ impl AwaitsStream for IwarpConnect {
         self.spare.lock().take().is_some()
     }
 
-    fn answer(&self, stream: TcpStream, responder: Responder) {
+    fn answer(&self, stream: TcpStream, responder: Responder, lanes: Option<&LaneListener>) {
         {
             let mut stage = self.stage();
             let local = stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == self.peer.remote);
@@ -279,8 +284,9 @@ impl AwaitsStream for IwarpConnect {
         }
         self.spend_spare();
         let Ok((reply, agreed)) = responder.accept(&self.offer()) else { return };
+        let lane = lanes.and_then(|lanes| lanes.claim(&stream));
         if (&stream).write(&reply).is_ok_and(|n| n == reply.len()) {
-            self.link(stream, &agreed, MpaRole::Responder);
+            self.link(ByteStream::with_lane(stream, lane), &agreed, MpaRole::Responder);
         }
     }
 }
@@ -289,7 +295,8 @@ impl Pollable for IwarpConnect {
     fn ready(&self, _: Readiness) {
         let mut stage = self.stage();
         let ConnectStage::Calling(call, pause) = &mut *stage else { return };
-        let (step, token, pause) = (call.step(), call.token, *pause);
+        let lanes = self.slot.host().permits_lanes();
+        let (step, token, pause) = (call.step(lanes), call.token, *pause);
         match step {
             DialStep::Wait => {}
             DialStep::Dialed => self.slot.host().reactor().modify(token, Interest::READ),
@@ -302,7 +309,9 @@ impl Pollable for IwarpConnect {
                 let stage_before = std::mem::replace(&mut *stage, ConnectStage::Done);
                 drop(stage);
                 if let ConnectStage::Calling(call, _) = stage_before {
-                    self.link(call.stream, &agreed, MpaRole::Initiator);
+                    let lane = call.lane.and_then(LaneOffer::granted);
+                    let stream = ByteStream::with_lane(call.stream, lane);
+                    self.link(stream, &agreed, MpaRole::Initiator);
                 }
             }
         }

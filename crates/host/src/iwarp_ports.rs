@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use weft_net::lane::rendezvous::LaneListener;
 use weft_net::refused;
 use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket::{self, SocketKind};
@@ -79,7 +80,7 @@ impl Number {
         let found = state.early.iter().position(wanted).and_then(|at| state.early.remove(at));
         drop(state);
         if let Some(Early { stream, responder, .. }) = found {
-            attempt.answer(stream, responder);
+            attempt.answer(stream, responder, self.port.lanes());
         }
         Ok(())
     }
@@ -107,7 +108,7 @@ pub(crate) trait AwaitsStream: Send + Sync {
     /// The number of the peer.
     fn peer_number(&self) -> u32;
     /// Says yes to a peer that has called.
-    fn answer(&self, stream: TcpStream, responder: Responder);
+    fn answer(&self, stream: TcpStream, responder: Responder, lanes: Option<&LaneListener>);
     /// Gives up the descriptor that is kept for the peer's stream; whether there was one.
     fn spend_spare(&self) -> bool;
 }
@@ -118,6 +119,8 @@ struct IwarpPort {
     socket: HighFd,
     number: u16,
     listens: AtomicBool,
+    /// Where lanes are offered for its streams.
+    lanes: OnceLock<Option<LaneListener>>,
     /// Its name in the engine once it listens.
     token: OnceLock<Token>,
     state: Mutex<PortState>,
@@ -173,6 +176,7 @@ impl IwarpPort {
             socket: HighFd::new(fd),
             number,
             listens: AtomicBool::new(false),
+            lanes: OnceLock::new(),
             token: OnceLock::new(),
             state: Mutex::new(state),
             this: this.clone(),
@@ -192,12 +196,19 @@ impl IwarpPort {
         self.state.lock()
     }
 
+    fn lanes(&self) -> Option<&LaneListener> {
+        self.lanes.get()?.as_ref()
+    }
+
     fn listen(&self) -> io::Result<()> {
         if self.listens.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         socket::listen(self.socket.as_fd(), BACKLOG)?;
         if let (Some(this), Some(host)) = (self.this.upgrade(), self.host.upgrade()) {
+            let any = (Ipv4Addr::UNSPECIFIED, self.number).into();
+            let _once =
+                self.lanes.set(host.permits_lanes().then(|| LaneListener::bind(any)).flatten());
             let token = host.reactor().add(self.socket.as_fd(), Interest::READ, this);
             let _first = self.token.set(token);
         }
@@ -274,7 +285,7 @@ impl IwarpPort {
         let attempt = state.attempts.get(&to).and_then(Weak::upgrade);
         if let Some(attempt) = attempt.filter(|attempt| attempt.peer_number() == from) {
             drop(state);
-            attempt.answer(stream, responder);
+            attempt.answer(stream, responder, self.lanes());
             return;
         }
         let now = clock::now();

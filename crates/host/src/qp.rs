@@ -4,15 +4,16 @@
 mod modify;
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use weft_fault::Verb;
 use weft_net::secrecy::Chosen;
+use weft_net::stream::ByteStream;
 use weft_net::tcp;
 use weft_net::udp::UdpPort;
 use weft_os::clock;
-use weft_os::fds::HighFd;
 use weft_rnic::mpa::{Agreed, MpaRole};
 use weft_rnic::wire::capability::Capabilities;
 use weft_rnic::{MpaLink, MpaQp, RdmaDevice, WhenClosed};
@@ -239,15 +240,16 @@ impl HostQp {
     /// the peer if that was to be awaited, and of the end.
     pub fn attach(
         &self,
-        socket: OwnedFd,
+        stream: impl Into<ByteStream>,
         agreed: &Agreed,
         role: MpaRole,
         watcher: Arc<dyn LinkWatcher>,
     ) -> Result<(), Misuse> {
+        let stream = stream.into();
         if !matches!(self.state(), QpState::Init | QpState::Rtr) {
             return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
         }
-        take_stream(&self.inner, &self.slot, socket, agreed, role, watcher, CompletionRule::OfIwarp)
+        take_stream(&self.inner, &self.slot, stream, agreed, role, watcher, CompletionRule::OfIwarp)
     }
 
     /// Who does what below the verbs, while there is a connection.
@@ -333,37 +335,51 @@ pub(crate) enum CompletionRule {
     OfAdapters,
 }
 
-/// Binds a queue pair, of which `cell` is the place for its connection, to a stream.
+fn prepare_tcp(fd: BorrowedFd<'_>, stall_after: Duration) {
+    tcp::no_delay(fd);
+    tcp::give_up_after(fd, stall_after);
+    if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
+        tcp::congestion_control(fd, "reno");
+    }
+}
+
+/// Binds a queue pair, of which `slot` is the place for its connection, to a stream.
 ///
 /// # Errors
 /// If it has a connection or is past having one.
 pub(crate) fn take_stream(
     qp: &Arc<weft_verbs::Qp>,
-    cell: &ConnSlot,
-    socket: OwnedFd,
+    slot: &ConnSlot,
+    stream: ByteStream,
     agreed: &Agreed,
     role: MpaRole,
     watcher: Arc<dyn LinkWatcher>,
     manner: CompletionRule,
 ) -> Result<(), Misuse> {
     let open = matches!(qp.state(), QpState::Init | QpState::Rtr | QpState::Rts);
-    if !open || cell.is_attached() {
+    if !open || slot.is_attached() {
         return Err(Misuse::Invalid("the queue pair is not waiting for a connection"));
     }
-    let fd = socket.as_fd();
-    if let Some((local, remote)) = tcp::ends(fd) {
-        cell.host().secrecy().permit_stream(Chosen::ByName, local, remote)?;
+    let stall_after = slot.host().settings().stall_after;
+    if let Some(fd) = stream.tcp() {
+        if let Some((local, remote)) = tcp::ends(fd) {
+            slot.host().secrecy().permit_stream(Chosen::ByName, local, remote)?;
+        }
+        prepare_tcp(fd, stall_after);
     }
-    tcp::no_delay(fd);
-    let stall_after = cell.host().settings().stall_after;
-    tcp::give_up_after(fd, stall_after);
-    if tcp::rtt_us(fd).is_some_and(|rtt| rtt < LOCAL_RTT_US) {
-        tcp::congestion_control(fd, "reno");
-    }
+    // Shared memory alters nothing on the way.
+    let checked = !stream.is_lane();
+    let agreed = Agreed {
+        crc: agreed.crc && checked,
+        markers_in: agreed.markers_in && checked,
+        markers_out: agreed.markers_out && checked,
+        ..agreed.clone()
+    };
     let link = MpaLink {
         role,
-        agreed,
-        emss: tcp::segment_size(fd),
+        agreed: &agreed,
+        emss: stream.segment_bytes(),
+        batch_bytes: stream.batch_bytes(),
         stall_ns: stall_after.as_nanos() as u64,
         confirm: manner == CompletionRule::OfAdapters,
         when_closed: match manner {
@@ -373,6 +389,6 @@ pub(crate) fn take_stream(
     };
     let mut mpa = MpaQp::new(Arc::clone(qp), &link, clock::ns_at(clock::now()));
     mpa.set_rnr_timer(RNR_TIMER_NS);
-    cell.attach(mpa, HighFd::new(socket), watcher);
+    slot.attach(mpa, stream, watcher);
     Ok(())
 }

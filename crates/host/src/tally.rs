@@ -21,9 +21,9 @@ use crate::device_kind::DeviceKind;
 pub const VARIABLE: &str = "WEFT_TALLY";
 
 /// What the first word of the file is.
-const MAGIC: u64 = u64::from_le_bytes(*b"weftsum1");
+const MAGIC: u64 = u64::from_le_bytes(*b"weftsum2");
 const DEVICES: usize = 2;
-const NUMBERS: usize = 5;
+const NUMBERS: usize = 6;
 const WORDS: usize = 1 + DEVICES * NUMBERS;
 
 /// What was done over one device.
@@ -33,6 +33,8 @@ pub struct DeviceWork {
     pub contexts: u64,
     /// Ends of connections that were made: a connection whose ends both count is two.
     pub connections: u64,
+    /// Of these, those by shared memory.
+    pub lanes: u64,
     /// Sends, Writes, Reads and Atomics that completed without an error.
     pub operations: u64,
     /// Octets of payload that left: of own requests, and in answer to the peer's.
@@ -43,16 +45,18 @@ pub struct DeviceWork {
 
 impl DeviceWork {
     fn numbers(&self) -> [u64; NUMBERS] {
-        [self.contexts, self.connections, self.operations, self.octets_out, self.octets_in]
+        let DeviceWork { contexts, connections, lanes, operations, octets_out, octets_in } = *self;
+        [contexts, connections, lanes, operations, octets_out, octets_in]
     }
 
     fn of(numbers: &[u64]) -> Self {
-        let [contexts, connections, operations, octets_out, octets_in] = numbers else {
+        let [contexts, connections, lanes, operations, octets_out, octets_in] = numbers else {
             return Self::default();
         };
         Self {
             contexts: *contexts,
             connections: *connections,
+            lanes: *lanes,
             operations: *operations,
             octets_out: *octets_out,
             octets_in: *octets_in,

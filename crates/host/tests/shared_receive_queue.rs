@@ -41,8 +41,7 @@ impl Shared {
             let init = HostQpInit { srq: Some(Arc::clone(&srq)), ..reliable(&pd, &cq, cap) };
             let qp = context.create_qp(init).unwrap();
             let (near, far) = sockets();
-            qp.attach(near.into(), &agreed(), MpaRole::Responder, Arc::<Reports>::default())
-                .unwrap();
+            qp.attach(near, &agreed(), MpaRole::Responder, Arc::<Reports>::default()).unwrap();
             peer.attach(far, MpaRole::Initiator, &agreed());
             qp
         };

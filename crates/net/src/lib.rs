@@ -18,11 +18,13 @@
 )]
 
 pub mod buffers;
+pub mod lane;
 pub mod mpa_frame;
 pub mod report;
 pub mod secrecy;
 pub mod silence;
 pub mod socket;
+pub mod stream;
 pub mod tcp;
 pub mod udp;
 

@@ -15,15 +15,17 @@ use crate::log::{self, LogLevel};
 use crate::rdma;
 
 /// The variables that some part of Weft reads.
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 22] = [
     "WEFT",
     "WEFT_LOG",
     "WEFT_LIB",
     "WEFT_SEED",
     "WEFT_CRC",
     "WEFT_MARKERS",
+    "WEFT_LANE",
     "WEFT_PROGRESS",
     "WEFT_STALL_TIMEOUT_MS",
+    "WEFT_THREADS",
     "WEFT_DEV",
     "WEFT_DEVICES",
     "WEFT_FAULT",

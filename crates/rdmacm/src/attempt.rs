@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use weft_host::{Host, HostQp};
+use weft_net::lane::rendezvous::LaneOffer;
 use weft_net::mpa_frame::{FrameProgress, FrameReader};
 use weft_net::silence::{Awaited, Silence};
 use weft_net::socket;
@@ -59,6 +60,8 @@ pub(crate) struct Attempt {
     pub(crate) qp: Weak<HostQp>,
     patience: Patience,
     pub(crate) silence: Silence,
+    /// A lane was offered to the peer.
+    pub(crate) lane: Option<LaneOffer>,
 }
 
 /// What one call of the engine brought.
@@ -100,6 +103,7 @@ impl Attempt {
             qp,
             patience,
             silence,
+            lane: None,
         }
     }
 
@@ -137,6 +141,7 @@ impl Attempt {
             return AttemptStep::Wait;
         }
         socket::prepare_stream(&self.stream);
+        self.lane = self.host.permits_lanes().then(|| LaneOffer::make(&self.stream)).flatten();
         let request = self.initiator.request();
         match (&self.stream).write(&request) {
             Ok(n) if n == request.len() => {}

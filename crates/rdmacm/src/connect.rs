@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_host::{DeviceKind, HostQp};
+use weft_net::lane::rendezvous::LaneOffer;
 use weft_net::socket;
+use weft_net::stream::ByteStream;
 use weft_os::clock;
 use weft_reactor::Pollable;
 use weft_rnic::cm::{CmCommand, ConnParam, Depths, Failure};
@@ -149,12 +151,13 @@ impl CmId {
         match reply {
             MpaReply::Accepted(mut agreed) => {
                 let IdStage::Dialing(attempt) = inner.leave_stage() else { return None };
-                let Attempt { stream, qp, .. } = *attempt;
+                let Attempt { stream, qp, lane, .. } = *attempt;
                 let Some(qp) = qp.upgrade() else {
                     self.give_up(inner, Failure::Aborted);
                     return None;
                 };
                 self.begin_link(inner, &mut agreed, MpaRole::Initiator);
+                let stream = ByteStream::with_lane(stream, lane.and_then(LaneOffer::granted));
                 Some(Handover { qp, stream, agreed, role: MpaRole::Initiator })
             }
             MpaReply::Rejected { private_data, peer_ird, peer_ord } => {

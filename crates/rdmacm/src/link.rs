@@ -1,11 +1,11 @@
 //! Connections: how a stream is handed to its queue pair, and what the queue pair reports back.
 
-use std::net::TcpStream;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_host::managed::Answer;
 use weft_host::{DeviceKind, HostQp, LinkWatcher};
+use weft_net::stream::ByteStream;
 use weft_os::clock;
 use weft_rnic::cm::{Close, CmState, Depths, Failure, QpTerms};
 use weft_rnic::mpa::{Agreed, MpaRole};
@@ -18,7 +18,7 @@ use crate::id::{CmId, IdInner, IdStage};
 /// A stream whose ends have agreed, for the queue pair to take.
 pub(crate) struct Handover {
     pub(crate) qp: Arc<HostQp>,
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: ByteStream,
     pub(crate) agreed: Agreed,
     pub(crate) role: MpaRole,
 }
@@ -77,7 +77,7 @@ impl CmId {
     pub(crate) fn link(&self, handover: Handover) -> Result<(), Misuse> {
         let Handover { qp, stream, agreed, role } = handover;
         let watcher = Arc::new(Watcher(self.me()));
-        let attached = qp.attach(stream.into(), &agreed, role, watcher);
+        let attached = qp.attach(stream, &agreed, role, watcher);
         let mut inner = self.lock();
         let linked = matches!(inner.stage, IdStage::Linked | IdStage::Parting(_));
         match attached {

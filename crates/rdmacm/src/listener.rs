@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use weft_host::Host;
+use weft_net::lane::rendezvous::LaneListener;
 use weft_net::secrecy::{Chosen, PeerTransport};
 use weft_net::socket;
 use weft_os::fds::HighFd;
@@ -23,6 +24,8 @@ use crate::shuttle_listener::ShuttleListener;
 pub(crate) struct StreamAcceptor {
     socket: HighFd,
     token: Token,
+    /// Where lanes are offered for its streams.
+    lanes: Option<Arc<LaneListener>>,
 }
 
 impl StreamAcceptor {
@@ -30,7 +33,9 @@ impl StreamAcceptor {
     pub(crate) fn open(host: &Host, fd: OwnedFd, source: Arc<dyn Pollable>) -> Self {
         let socket = HighFd::new(fd);
         let token = host.reactor().add(socket.as_fd(), Interest::READ, source);
-        Self { socket, token }
+        let at = socket::local_addr(socket.as_fd()).ok().filter(|_| host.permits_lanes());
+        let lanes = at.and_then(LaneListener::bind).map(Arc::new);
+        Self { socket, token, lanes }
     }
 }
 
@@ -108,7 +113,10 @@ impl CmListener {
     }
 
     /// Accepts a stream, unless it is of a stranger: that is closed, and hears nothing.
-    pub(crate) fn accept(&self, chosen: Chosen) -> io::Result<TcpStream> {
+    pub(crate) fn accept(
+        &self,
+        chosen: Chosen,
+    ) -> io::Result<(TcpStream, Option<Arc<LaneListener>>)> {
         let door = self.door.as_ref().ok_or(io::ErrorKind::WouldBlock)?;
         let stream = TcpStream::from(socket::accept(door.socket.as_fd())?);
         let (here, there) = (stream.local_addr()?.ip(), stream.peer_addr()?.ip());
@@ -116,7 +124,7 @@ impl CmListener {
             return Err(io::Error::from_raw_os_error(libc::ECONNABORTED));
         }
         socket::prepare_stream(&stream);
-        Ok(stream)
+        Ok((stream, door.lanes.clone()))
     }
 
     /// The requests of which neither connection nor refusal has come, and those of them that `peer`

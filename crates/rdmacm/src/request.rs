@@ -8,7 +8,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use weft_host::Host;
+use weft_net::lane::rendezvous::LaneListener;
 use weft_net::mpa_frame::{FrameProgress, FrameReader};
+use weft_net::stream::ByteStream;
 use weft_reactor::{Interest, Pollable, Readiness, Token};
 use weft_rnic::cm::{self, CmEvent, Depths, Failure, QpTerms};
 use weft_rnic::mpa::negotiate::Responder;
@@ -32,6 +34,7 @@ pub(crate) trait Listening: Send + Sync {
 pub(crate) struct HalfOpen {
     host: Arc<Host>,
     listener: Weak<dyn Listening>,
+    lanes: Option<Arc<LaneListener>>,
     reading: Mutex<Option<CmRequestReader>>,
 }
 
@@ -47,11 +50,15 @@ impl HalfOpen {
     pub(crate) fn start(
         host: &Arc<Host>,
         listener: Weak<dyn Listening>,
-        stream: TcpStream,
+        (stream, lanes): (TcpStream, Option<Arc<LaneListener>>),
     ) -> Arc<HalfOpen> {
         let deadline = weft_os::clock::now() + config::REQUEST_TIMEOUT;
-        let half_open =
-            Arc::new(HalfOpen { host: Arc::clone(host), listener, reading: Mutex::new(None) });
+        let half_open = Arc::new(HalfOpen {
+            host: Arc::clone(host),
+            listener,
+            lanes,
+            reading: Mutex::new(None),
+        });
         // Locked, so that the engine's first call finds the state in place.
         let mut reading = half_open.reading.lock();
         let token = host.reactor().add(stream.as_fd(), Interest::READ, half_open.clone());
@@ -100,7 +107,8 @@ impl Pollable for HalfOpen {
         };
         let Some(stream) = self.leave() else { return };
         if let (Some(responder), Some(listener)) = (answer, self.listener.upgrade()) {
-            listener.announce(HeldRequest { host: Arc::clone(&self.host), stream, responder });
+            let (host, lanes) = (Arc::clone(&self.host), self.lanes.clone());
+            listener.announce(HeldRequest { host, stream, responder, lanes });
         }
     }
 
@@ -120,6 +128,7 @@ pub(crate) struct HeldRequest {
     host: Arc<Host>,
     pub(crate) stream: TcpStream,
     responder: Responder,
+    lanes: Option<Arc<LaneListener>>,
 }
 
 impl HeldRequest {
@@ -143,11 +152,12 @@ impl HeldRequest {
         (machine, event)
     }
 
-    pub(crate) fn accept(self, offer: &MpaOffer) -> Result<(TcpStream, Agreed), Failure> {
+    pub(crate) fn accept(self, offer: &MpaOffer) -> Result<(ByteStream, Agreed), Failure> {
         self.check_silent()?;
         let (reply, agreed) = self.responder.accept(offer).map_err(|_| Failure::Protocol)?;
+        let lane = self.lanes.and_then(|lanes| lanes.claim(&self.stream));
         send_whole(&self.stream, &reply)?;
-        Ok((self.stream, agreed))
+        Ok((ByteStream::with_lane(self.stream, lane), agreed))
     }
 
     pub(crate) fn reject(self, private_data: &[u8]) -> Result<(), Failure> {

@@ -54,7 +54,9 @@ impl MemoryEnd {
         let agreed = Agreed { crc: true, ird: 1, ord: 1, ..Agreed::default() };
         let (emss, stall_ns, confirm) = (1460, 1_000_000_000, false);
         let when_closed = WhenClosed::Fail;
-        let link = MpaLink { role, agreed: &agreed, emss, stall_ns, confirm, when_closed };
+        let batch_bytes = 512 << 10;
+        let link =
+            MpaLink { role, agreed: &agreed, emss, batch_bytes, stall_ns, confirm, when_closed };
         let conn = Conn::Mpa(Box::new(MpaQp::new(Arc::new(qp), &link, 0)));
         Self { device, cq, conn, key }
     }

@@ -12,9 +12,6 @@ use crate::conn::{ConnEvent, ConnectionEnd, Established, Sending, WhenClosed};
 
 /// Batches written in one call at most, so that no caller works for others without end.
 const ROUNDS_MAX: usize = 8;
-/// Octets framed for one system call. More would have left the processor's own cache by the time
-/// that the kernel copies what the CRC was computed over.
-const BATCH_OCTETS: usize = 512 << 10;
 /// An initiator that has heard nothing this long after its first message repeats it without
 /// effect: Linux siw can miss the first one (it installs its callback after its Reply).
 const NUDGE_AFTER_NS: u64 = 200_000_000;
@@ -32,6 +29,8 @@ pub struct MpaLink<'a> {
     pub agreed: &'a Agreed,
     /// Octets that the path carries in one TCP segment.
     pub emss: u32,
+    /// Bytes to frame before they are written.
+    pub batch_bytes: usize,
     /// How long a frame may stay incomplete, in nanoseconds.
     pub stall_ns: u64,
     /// Whether requests complete when the peer, which is Weft, has placed them.
@@ -58,6 +57,7 @@ pub struct MpaQp {
     mpa: weft_mpa::MpaStream,
     rdmap: rdmap::RdmapStream,
     out: OutgoingFrames,
+    batch_bytes: usize,
     nudge_at_ns: Option<u64>,
     speak_at_ns: Option<u64>,
     decide_at_ns: Option<u64>,
@@ -111,6 +111,7 @@ impl MpaQp {
             mpa,
             rdmap: rdmap::RdmapStream::new(config),
             out: OutgoingFrames::default(),
+            batch_bytes: link.batch_bytes,
             nudge_at_ns: initiator.then(|| now_ns + NUDGE_AFTER_NS),
             speak_at_ns: (!initiator && agreed.rtr.is_none()).then(|| now_ns + SPEAK_AFTER_NS),
             decide_at_ns: initiator.then(|| now_ns + DECIDE_AFTER_NS),
@@ -198,7 +199,7 @@ impl MpaQp {
             let fault = if fresh {
                 self.out.restart(regions.generation());
                 let mut port = TxPort::new(&mut self.rdmap, &qp, sq, Some(&regions));
-                self.mpa.poll_transmit(&mut port, &regions, &mut self.out.gather, BATCH_OCTETS);
+                self.mpa.poll_transmit(&mut port, &regions, &mut self.out.gather, self.batch_bytes);
                 port.into_fault()
             } else {
                 drop(sq);
@@ -221,7 +222,7 @@ impl MpaQp {
             return None;
         }
         // A new batch that is short took all there was; what was posted since rings for itself.
-        let dry = fresh && self.out.is_drained() && self.out.gather.len() < BATCH_OCTETS;
+        let dry = fresh && self.out.is_drained() && self.out.gather.len() < self.batch_bytes;
         match outcome.or(dry.then_some(Sending::Done)) {
             // What waited for the queue pair's own work comes next.
             Some(Sending::Done) if settled => None,

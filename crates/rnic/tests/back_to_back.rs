@@ -197,7 +197,8 @@ fn mpa_pair(now_ns: u64) -> Vec<Side> {
         let host = Host::new(seed);
         let (agreed, when_closed) = (&agreed(), WhenClosed::Fail);
         let (emss, stall_ns, confirm) = (1460, 60_000 * MS, false);
-        let link = MpaLink { role, agreed, emss, stall_ns, confirm, when_closed };
+        let batch_bytes = 512 << 10;
+        let link = MpaLink { role, agreed, emss, batch_bytes, stall_ns, confirm, when_closed };
         let mut mpa = MpaQp::new(Arc::clone(&host.qp), &link, now_ns);
         mpa.set_rnr_timer(10_000 * MS);
         Side::new(host, Conn::Mpa(Box::new(mpa)))

@@ -27,10 +27,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use weft_net::tcp::ready;
+use weft_net::stream::ByteStream;
+use weft_net::tcp::{Ready, ready};
 use weft_net::udp::UdpPort;
 use weft_os::clock::{self, ns_at};
-use weft_os::fds::HighFd;
 use weft_reactor::{Interest, Pollable};
 use weft_rnic::shuttle::Route;
 use weft_rnic::wire::capability::Capabilities;
@@ -78,6 +78,16 @@ impl AnySocket {
         }
     }
 
+    /// What it is ready for.
+    fn ready(&self) -> Ready {
+        match self {
+            Self::Tcp(socket) => socket.ready(),
+            Self::Shuttle(socket) => ready(socket.fd()),
+            Self::Ud(socket) => ready(socket.fd()),
+            Self::None => Ready::default(),
+        }
+    }
+
     fn get_mut(&mut self) -> Option<&mut dyn Transport> {
         match self {
             Self::Tcp(socket) => Some(&mut **socket),
@@ -112,13 +122,14 @@ impl Driver {
         host: &Arc<Host>,
         (qp, waker): Woken,
         mpa: MpaQp,
-        socket: HighFd,
+        stream: ByteStream,
         watcher: Arc<dyn LinkWatcher>,
     ) -> Self {
         let conn = (Some(Conn::Mpa(Box::new(mpa))), Phase::Connecting);
         let mut core = Core::new(Arc::clone(host), DeviceKind::Iwarp, (qp, waker), conn);
         core.connections = 1;
-        Self::new(core, AnySocket::Tcp(Box::new(TcpSocket::new(socket, watcher))))
+        core.lanes = stream.is_lane().into();
+        Self::new(core, AnySocket::Tcp(Box::new(TcpSocket::new(stream, watcher))))
     }
 
     /// A connection over Shuttle at `port`.
@@ -236,14 +247,15 @@ impl Driver {
 
     /// What a polling thread should do.
     pub fn look(&self, now: Instant) -> u8 {
-        let Some(socket) = self.socket.get() else { return 0 };
-        self.core.look(now, || ready(socket.fd()))
+        if matches!(self.socket, AnySocket::None) {
+            return 0;
+        }
+        self.core.look(now, || self.socket.ready())
     }
 
     /// Whether something has arrived that could be received, and nobody has.
     pub fn has_arrivals(&self) -> bool {
-        let socket = self.socket.get().filter(|_| self.core.takes_arrivals());
-        socket.is_some_and(|socket| ready(socket.fd()).read)
+        self.core.takes_arrivals() && self.socket.ready().read
     }
 
     /// Whether an acknowledgement waits for the next call of the thread that polls.

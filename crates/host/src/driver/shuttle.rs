@@ -446,7 +446,8 @@ impl Transport for ShuttleSocket {
         // tells when it can.
         let timer = core.due.filter(|_| !core.schedule.leased);
         let pause = if core.schedule.blocked { BLOCKED_PAUSE } else { Duration::ZERO };
-        ReactorWatch { read: true, timer: timer.map(|due| due.max(now + pause)) }
+        let write = core.schedule.blocked;
+        ReactorWatch { read: true, write, timer: timer.map(|due| due.max(now + pause)) }
     }
 
     /// A Close is repeated until it is answered: only then the peer has all acknowledgements.

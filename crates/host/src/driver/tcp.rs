@@ -1,13 +1,13 @@
 //! A TCP connection: bytes in, bytes out, and what follows from them.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weft_net::buffers::Buffer;
-use weft_net::tcp::{self, Received};
+use weft_net::stream::ByteStream;
+use weft_net::tcp::{self, Ready, Received};
 use weft_os::clock::{self, instant_at, ns_at};
-use weft_os::fds::HighFd;
 use weft_rnic::{Conn, ConnEvent, Input, MpaQp, Sending};
 
 use super::phase::{Phase, PhaseChange};
@@ -36,9 +36,9 @@ enum PeerAcks {
     Tolerated,
 }
 
-/// The socket of a TCP connection.
+/// The byte stream of an MPA connection.
 pub(super) struct TcpSocket {
-    fd: HighFd,
+    stream: ByteStream,
     buffer: Option<Buffer>,
     /// When so much payload is sent, the segment size is looked at again.
     next_segment_look: u64,
@@ -58,9 +58,9 @@ fn mpa_of(core: &mut Core) -> Option<&mut MpaQp> {
 }
 
 impl TcpSocket {
-    pub fn new(fd: HighFd, watcher: Arc<dyn LinkWatcher>) -> Self {
+    pub fn new(stream: ByteStream, watcher: Arc<dyn LinkWatcher>) -> Self {
         Self {
-            fd,
+            stream,
             buffer: None,
             next_segment_look: SEGMENT_LOOK,
             watcher: Some(watcher),
@@ -73,7 +73,14 @@ impl TcpSocket {
     /// Waits for a silent peer as TCP does by itself.
     pub fn tolerate_silence(&mut self) {
         self.acks = PeerAcks::Tolerated;
-        tcp::never_give_up(self.fd.as_fd());
+        if let Some(tcp) = self.stream.tcp() {
+            tcp::never_give_up(tcp);
+        }
+    }
+
+    /// What it is ready for.
+    pub fn ready(&self) -> Ready {
+        self.stream.ready()
     }
 
     /// A peer whose host is silent for too long has gone. One that only does not read may be
@@ -85,7 +92,7 @@ impl TcpSocket {
             return;
         }
         self.acks = PeerAcks::None;
-        if let Some(silence) = tcp::silence(self.fd.as_fd()) {
+        if let Some(silence) = self.stream.tcp().and_then(tcp::silence) {
             if silence >= limit && now.saturating_duration_since(since) >= limit {
                 return self.closed(core);
             }
@@ -96,7 +103,7 @@ impl TcpSocket {
     /// Receives what is there; whether something was.
     fn receive_bytes(&mut self, core: &mut Core, now: Instant) -> bool {
         if core.is_held() {
-            if tcp::is_broken(self.fd.as_fd()) {
+            if self.stream.is_broken() {
                 self.left(core, now);
             }
             return false;
@@ -104,11 +111,14 @@ impl TcpSocket {
         if self.wire.is_some() {
             return self.receive_by_wire(core, now);
         }
+        if !self.stream.may_have_arrivals() {
+            return false;
+        }
         let mut received = false;
         for _ in 0..RECEIVES_MAX {
             let buffer = self.buffer.get_or_insert_with(Buffer::take);
             let room = buffer.room().len();
-            match tcp::receive(self.fd.as_fd(), buffer.room()) {
+            match self.stream.receive(buffer.room()) {
                 Received::Nothing => break,
                 Received::Closed => {
                     self.left(core, now);
@@ -142,7 +152,7 @@ impl TcpSocket {
                 break;
             }
             let room = scratch.room();
-            match tcp::receive(self.fd.as_fd(), room) {
+            match self.stream.receive(room) {
                 Received::Nothing => break,
                 Received::Closed => wire.closed = true,
                 Received::Octets(octets) => {
@@ -192,16 +202,15 @@ impl TcpSocket {
     }
 
     fn send(&mut self, core: &mut Core, now: Instant) {
-        let fd = self.fd.as_fd();
         let Some(mpa) = mpa_of(core) else { return };
         let before = mpa.stats().octets_out;
-        let outcome = mpa.poll_transmit(|out| tcp::send(fd, out));
+        let outcome = mpa.poll_transmit(|out| self.stream.send(out));
         let sent = mpa.stats().octets_out;
         if sent >= self.next_segment_look {
             self.next_segment_look = sent + SEGMENT_LOOK;
-            mpa.set_emss(tcp::segment_size(fd));
+            mpa.set_emss(self.stream.segment_bytes());
         }
-        if sent != before && matches!(self.acks, PeerAcks::None) {
+        if sent != before && matches!(self.acks, PeerAcks::None) && !self.stream.is_lane() {
             let look_at = now + core.host.settings().stall_after / SILENCE_LOOKS;
             self.acks = PeerAcks::Owed { since: now, look_at };
         }
@@ -230,6 +239,16 @@ impl TcpSocket {
         if let Some(buffer) = &mut self.buffer {
             buffer.clear();
         }
+    }
+
+    /// Tells the peer of a lane whether this side sleeps or polls; whether there is something to
+    /// do at once that the reactor would not be woken for.
+    fn watch_lane(&mut self, core: &Core, read: bool) -> bool {
+        if core.schedule.leased || !core.phase.has_socket() {
+            self.stream.wake();
+            return false;
+        }
+        self.stream.sleep(core.schedule.blocked) && (read || core.schedule.blocked)
     }
 
     fn closed(&mut self, core: &mut Core) {
@@ -265,7 +284,7 @@ impl TcpSocket {
 
 impl Transport for TcpSocket {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.stream.fd()
     }
 
     fn inject_faults(&mut self, core: &Core, number: u32) {
@@ -282,7 +301,11 @@ impl Transport for TcpSocket {
             self.deliver(core, step.now);
             received = true;
         }
-        let late = step.due && self.wire.is_some();
+        let late = step.due && (self.wire.is_some() || self.stream.is_lane());
+        if self.stream.is_lane() && core.schedule.blocked && self.stream.ready().write {
+            core.schedule.blocked = false;
+            received = true;
+        }
         if step.has(todo::RECEIVE) || step.stopped.is_some() || late {
             received |= self.receive_bytes(core, step.now);
         }
@@ -296,10 +319,9 @@ impl Transport for TcpSocket {
         if self.lingers_until.is_some_and(|until| until <= step.now) {
             core.phase = core.phase.after(PhaseChange::Gone);
         }
-        let fd = self.fd.as_fd();
         if let Some(mpa) = mpa_of(core)
             && mpa.is_about_to_speak()
-            && tcp::unacknowledged(fd) > 0
+            && !self.stream.is_delivered()
         {
             mpa.postpone_speaking(ns_at(step.now));
         }
@@ -324,7 +346,7 @@ impl Transport for TcpSocket {
         now: Instant,
         notices: &mut Notices,
     ) -> ReactorWatch {
-        while let Some(event) = core.poll_event(|| tcp::peer(self.fd.as_fd())) {
+        while let Some(event) = core.poll_event(|| self.stream.peer()) {
             match event {
                 ConnEvent::Established(_) => {
                     core.phase = core.phase.after(PhaseChange::Established);
@@ -335,12 +357,12 @@ impl Transport for TcpSocket {
             }
         }
         if core.phase.is_open() && mpa_of(core).is_some_and(|mpa| mpa.is_finished()) {
-            tcp::shutdown_write(self.fd.as_fd());
+            self.stream.shutdown_write();
             core.phase = core.phase.after(PhaseChange::Finished);
             self.lingers_until = Some(now + LINGER);
         }
         if !core.phase.has_socket() && core.token.is_some() {
-            tcp::shutdown(self.fd.as_fd());
+            self.stream.shutdown();
         }
         let ended = self.wire.as_ref().is_some_and(|wire| wire.closed);
         let look_at = match self.acks {
@@ -350,7 +372,12 @@ impl Transport for TcpSocket {
         let late = self.wire.as_ref().and_then(|wire| wire.next_due());
         let own = core.conn.as_ref().and_then(Conn::poll_timeout).map(instant_at);
         core.due = [own, self.lingers_until, late, look_at].into_iter().flatten().min();
-        ReactorWatch { read: !core.is_held() && !ended, timer: core.due }
+        let read = !core.is_held() && !ended;
+        if self.watch_lane(core, read) {
+            core.due = Some(now);
+        }
+        let write = core.schedule.blocked && !self.stream.is_lane();
+        ReactorWatch { read, write, timer: core.due }
     }
 
     /// Everything framed is written, our half is closed, and what arrives is read until all is
@@ -369,16 +396,16 @@ impl Transport for TcpSocket {
                 let finished = mpa_of(core).is_none_or(|mpa| mpa.is_finished());
                 closing = !core.phase.has_socket() || finished;
                 if closing {
-                    tcp::shutdown_write(self.fd.as_fd());
+                    self.stream.shutdown_write();
                 }
             }
-            let received = tcp::receive(self.fd.as_fd(), scratch.room());
-            let acknowledged = closing && tcp::unacknowledged(self.fd.as_fd()) == 0;
+            let received = self.stream.receive(scratch.room());
+            let acknowledged = closing && self.stream.is_delivered();
             if received == Received::Closed || acknowledged && received == Received::Nothing {
                 return true;
             }
             if received == Received::Nothing {
-                tcp::wait(self.fd.as_fd(), !closing);
+                self.stream.wait(!closing);
             }
         }
         false

@@ -72,6 +72,8 @@ pub(super) enum Ending {
 pub(super) struct ReactorWatch {
     /// What arrives is of use.
     pub read: bool,
+    /// Room to send is waited for.
+    pub write: bool,
     /// It is to call at this time.
     pub timer: Option<Instant>,
 }
@@ -138,6 +140,8 @@ pub(super) struct Core {
     pub connections: u64,
     /// The queue pair's requests are another connection's.
     pub is_secondary: bool,
+    /// Of these, those by shared memory.
+    pub lanes: u64,
     /// Is woken when a receive is posted that a message waits for.
     waker: Weak<dyn Wake>,
     recv_wait: RecvWait,
@@ -170,6 +174,7 @@ impl Core {
             requester: None,
             connections: 0,
             is_secondary: false,
+            lanes: 0,
             waker,
             recv_wait: RecvWait::None,
             reads: true,
@@ -182,7 +187,8 @@ impl Core {
     /// What has come of the connection to `peer` lately, which is told to who watches.
     pub fn poll_event(&mut self, peer: impl FnOnce() -> Option<SocketAddr>) -> Option<ConnEvent> {
         let event = self.conn.as_mut().and_then(Conn::poll_event)?;
-        diagnostics::tell(self.host.devices().name(self.kind), &self.qp, &event, peer);
+        let by = if self.lanes > 0 { " by shared memory" } else { "" };
+        diagnostics::tell(self.host.devices().name(self.kind), &self.qp, &event, (peer, by));
         Some(event)
     }
 
@@ -267,10 +273,9 @@ impl Core {
     /// Has the reactor watch for what `watch` says, and call `this`.
     pub fn watch(&mut self, now: Instant, watch: ReactorWatch, this: &Weak<dyn Pollable>) {
         (self.looked, self.reads) = (now, watch.read);
-        let write = self.schedule.blocked;
         let interest = match self.schedule.leased {
             true => Interest::NONE,
-            false => Interest { read: watch.read, write },
+            false => Interest { read: watch.read, write: watch.write },
         };
         if interest != self.watched
             && let Some(token) = self.token
@@ -298,6 +303,7 @@ impl Core {
         let operations = if self.is_secondary { 0 } else { self.qp.sq().succeeded() };
         let (stats, connections) = (conn.stats(), self.connections);
         let (octets_out, octets_in) = (stats.octets_out, stats.octets_in);
-        DeviceWork { contexts: 0, connections, operations, octets_out, octets_in }
+        let lanes = self.lanes;
+        DeviceWork { contexts: 0, connections, lanes, operations, octets_out, octets_in }
     }
 }

@@ -219,7 +219,7 @@ impl Transport for UdSocket {
     }
 
     fn finish_step(&mut self, core: &mut Core, _: Instant, _: &mut Notices) -> ReactorWatch {
-        ReactorWatch { read: !core.waits_for_recv(), timer: None }
+        ReactorWatch { read: !core.waits_for_recv(), write: core.schedule.blocked, timer: None }
     }
 
     fn flush_at_exit(&mut self, core: &mut Core, until: Instant) -> bool {

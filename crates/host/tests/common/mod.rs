@@ -123,7 +123,7 @@ impl Side {
 
     pub fn attach(&self, socket: TcpStream, role: MpaRole, agreed: &Agreed) {
         let watcher = Arc::clone(&self.reports);
-        self.qp.attach(socket.into(), agreed, role, watcher).unwrap();
+        self.qp.attach(socket, agreed, role, watcher).unwrap();
     }
 
     pub fn send(&self, wr_id: u64, op: SendOp, sges: &[Sge]) {

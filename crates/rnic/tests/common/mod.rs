@@ -179,7 +179,8 @@ impl Side {
         let host = Host::new(if role == MpaRole::Initiator { 7 } else { 11 });
         let (now_ns, stall_ns) = (1_000_000_000, 60_000_000_000);
         let when_closed = WhenClosed::Fail;
-        let link = MpaLink { role, agreed, emss, stall_ns, confirm, when_closed };
+        let batch_bytes = 512 << 10;
+        let link = MpaLink { role, agreed, emss, batch_bytes, stall_ns, confirm, when_closed };
         let mpa = MpaQp::new(Arc::clone(&host.qp), &link, now_ns);
         Self { host, mpa, now_ns, inbox: Vec::new() }
     }

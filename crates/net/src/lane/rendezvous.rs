@@ -1,0 +1,193 @@
+//! How two processes find out that they are on one host, and get a lane.
+//!
+//! A host that listens at a TCP port listens at a Unix socket of that name too ([`LaneListener`]).
+//! An initiator whose TCP connection is there looks for it, offers memory and names the connection
+//! by its two addresses ([`LaneOffer`]); then it sends its MPA Request. The responder, when it has
+//! that Request, has the offer too; it grants the lane ([`LaneListener::claim`]) before it sends
+//! its MPA Reply. So both know by the time the handshake is over, nothing changes on the wire, and
+//! nobody waits for an answer that may not come.
+//!
+//! Abstract names belong to a network namespace: who is behind a router, an emulator or in a
+//! container of its own finds nobody, and TCP goes on. Both sides demand that the other runs as the
+//! same user.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use weft_os::fds::HighFd;
+use weft_sync::Mutex;
+
+use super::memory::{self, Mapping};
+use super::{LaneEnd, ShmLane};
+
+/// The layout of the memory and of the messages here; others do not meet.
+const NAME: &str = "weft-lane-1";
+/// Bytes of an offer: two addresses as text.
+const OFFER_MAX_BYTES: usize = 128;
+/// Offers that nobody has claimed. Those of who has gone are dropped first.
+const UNCLAIMED_MAX: usize = 1024;
+
+/// The addresses of a connection: the initiator's, then the responder's.
+type ConnAddresses = (SocketAddr, SocketAddr);
+
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+/// Where a host takes offers for the connections to one of its TCP ports.
+pub struct LaneListener {
+    fd: HighFd,
+    offers: Mutex<HashMap<ConnAddresses, Offered>>,
+}
+
+struct Offered {
+    socket: OwnedFd,
+    memory: OwnedFd,
+}
+
+impl LaneListener {
+    /// Listens for those who connect to `addr`; `None` if another process does, or the system
+    /// lacks something: connections go by TCP then.
+    pub fn bind(addr: SocketAddr) -> Option<Self> {
+        let fd = open().ok()?;
+        net::bind(&fd, &name_of(addr).ok()?).ok()?;
+        net::listen(&fd, libc::SOMAXCONN).ok()?;
+        Some(Self { fd: HighFd::new(fd), offers: Mutex::default() })
+    }
+
+    /// The lane that the initiator of `stream` has offered, if it has; from now on both use it.
+    pub fn claim(&self, stream: &TcpStream) -> Option<ShmLane> {
+        let ends = (canonical(stream.peer_addr().ok()?), canonical(stream.local_addr().ok()?));
+        let mut offers = self.offers.lock();
+        self.collect(&mut offers);
+        let offered = offers.remove(&ends)?;
+        drop(offers);
+        let mapping = Arc::new(Mapping::new(offered.memory.as_fd()).ok()?);
+        let bell = HighFd::new(offered.socket);
+        send_byte(bell.as_fd()).then(|| ShmLane::new(bell, &mapping, LaneEnd::Responder))
+    }
+
+    fn collect(&self, offers: &mut HashMap<ConnAddresses, Offered>) {
+        while let Ok(socket) = self.accept() {
+            if same_user(socket.as_fd())
+                && let Some((ends, memory)) = take_offer(&socket)
+            {
+                offers.insert(ends, Offered { socket, memory });
+            }
+        }
+        if offers.len() > UNCLAIMED_MAX {
+            offers.retain(|_, offered| !crate::tcp::is_broken(offered.socket.as_fd()));
+        }
+        if offers.len() > UNCLAIMED_MAX {
+            offers.clear();
+        }
+    }
+
+    fn accept(&self) -> io::Result<OwnedFd> {
+        Ok(net::accept_with(&self.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?)
+    }
+}
+
+/// A lane that was offered to the peer of a TCP connection.
+pub struct LaneOffer {
+    bell: HighFd,
+    mapping: Arc<Mapping>,
+}
+
+impl LaneOffer {
+    /// Offers a lane in place of `stream`, which is connected and has carried nothing; `None` if
+    /// the peer is not found on this host.
+    pub fn make(stream: &TcpStream) -> Option<Self> {
+        let ends = (canonical(stream.local_addr().ok()?), canonical(stream.peer_addr().ok()?));
+        let any = SocketAddr::new([0, 0, 0, 0].into(), ends.1.port());
+        let socket = dial(ends.1).or_else(|_| dial(any)).ok()?;
+        if !same_user(socket.as_fd()) {
+            return None;
+        }
+        let memory = memory::create().ok()?;
+        let mapping = Arc::new(Mapping::new(memory.as_fd()).ok()?);
+        let text = format!("{} {}", ends.0, ends.1);
+        send_offer(socket.as_fd(), text.as_bytes(), memory.as_fd()).ok()?;
+        Some(Self { bell: HighFd::new(socket), mapping })
+    }
+
+    /// The lane, if the peer has granted it; to be called once it has answered by TCP.
+    pub fn granted(self) -> Option<ShmLane> {
+        let granted = crate::tcp::receive(self.bell.as_fd(), &mut [0]);
+        (granted == crate::tcp::Received::Octets(1))
+            .then(|| ShmLane::new(self.bell, &self.mapping, LaneEnd::Initiator))
+    }
+}
+
+fn open() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+fn name_of(addr: SocketAddr) -> io::Result<SocketAddrUnix> {
+    let addr = canonical(addr);
+    let name = match addr.ip().is_unspecified() {
+        true => format!("{NAME}:*:{}", addr.port()),
+        false => format!("{NAME}:{}:{}", addr.ip(), addr.port()),
+    };
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+fn dial(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = open()?;
+    net::connect(&fd, &name_of(addr)?)?;
+    Ok(fd)
+}
+
+/// Whether the process at the other end runs as the user of this one.
+fn same_user(socket: BorrowedFd<'_>) -> bool {
+    // Not by rustix, whose process ids are not 0: that of a process in another namespace is.
+    let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let place = (&raw mut who).cast();
+    // SAFETY: `place` has room for `len` bytes.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &mut len)
+    };
+    result == 0 && who.uid == weft_os::sys::user()
+}
+
+/// Sends one byte without waiting; whether the peer is there and had not bytes enough already.
+pub(super) fn send_byte(socket: BorrowedFd<'_>) -> bool {
+    net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+}
+
+fn send_offer(socket: BorrowedFd<'_>, text: &[u8], memory: BorrowedFd<'_>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let rights = [memory];
+    control.push(SendAncillaryMessage::ScmRights(&rights));
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    net::sendmsg(socket, &[IoSlice::new(text)], &mut control, flags)?;
+    Ok(())
+}
+
+/// The offer that has arrived with the connection. Descriptors beyond the first are closed.
+fn take_offer(socket: &OwnedFd) -> Option<(ConnAddresses, OwnedFd)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut text = [0; OFFER_MAX_BYTES];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let len = net::recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut control, flags);
+    let memory = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    })?;
+    let text = text.get(..len.ok()?.bytes)?;
+    let (from, to) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+    Some(((from.parse().ok()?, to.parse().ok()?), memory))
+}
