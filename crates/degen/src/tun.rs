@@ -1,5 +1,8 @@
-//! TUN devices and the other things that only the kernel can do: interfaces, addresses, name
-//! spaces, priorities.
+//! TUN devices, and what else only the kernel can do: interfaces, addresses, network namespaces,
+//! priorities.
+//!
+//! As root the router's threads have a real-time priority: a path that waits for the applications
+//! that use it would be another path.
 //!
 //! All `unsafe` code of this crate is here.
 #![allow(unsafe_code)]

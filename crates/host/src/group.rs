@@ -1,7 +1,9 @@
-//! Groups that queue pairs for datagrams are attached to.
+//! Multicast groups that queue pairs for unreliable datagrams are attached to.
 //!
-//! What goes to a group comes to a port that all its members share. There a queue pair has one more
-//! [`Driver`] for each group that it is attached to, in a slot beside its own.
+//! A datagram to a group is for queue pair 0xffffff, whose upper sixteen bits are UDP port 65535,
+//! as with any queue pair's number ([`crate::roce_connect`]). Each member has a socket of its own
+//! there and the kernel makes the copies. For each group a queue pair has one more [`Driver`], in a
+//! slot of its own, which only receives.
 
 use std::net::IpAddr;
 use std::sync::Arc;

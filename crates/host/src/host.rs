@@ -3,8 +3,10 @@
 //! It is a value, handed as `Arc<Host>` to what needs it: a process may have several, with other
 //! keys and settings, which speak to each other like machines.
 //!
-//! A host outlives the forks of its process. What only one process can have, its threads and what
-//! they watch, each process in a line of forks makes anew ([`Host::forget`]).
+//! A host outlives the forks of its process. What only one process can have, its threads and
+//! connections, is in a place of its own per generation: a child uses the next place and closes the
+//! descriptors of its parent ([`Host::forget`]). The threads of the parent are parked where they
+//! hold no lock while the process forks (`weft_reactor::fork_gate`).
 //!
 //! Invariant: nothing here names a connection or a queue pair; those name their host.
 //!

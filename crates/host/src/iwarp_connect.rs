@@ -1,8 +1,8 @@
-//! The way of a queue pair over TCP to the peer that its program named.
+//! Connects a queue pair over TCP to the peer that its application named.
 //!
-//! Who has the smaller number calls the port that the other one's number names, and says for which
-//! queue pair; the other one waits there ([`crate::iwarp_ports`]). A peer that is not there yet is
-//! called again. The stream goes to the queue pair once both ends have agreed.
+//! The queue pair with the smaller number calls the port that the other one's number names, and
+//! says for which queue pair; the other one waits there ([`crate::iwarp_ports`]). A peer that is
+//! not there yet is called again. The stream goes to the queue pair once both ends have agreed.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,10 +1,11 @@
-//! Where queue pairs over TCP are reached that programs connect by themselves.
+//! TCP ports of queue pairs that an application connects itself.
 //!
 //! As with UDP ([`crate::roce_connect`]), the number of a queue pair leads to it: its upper sixteen
 //! bits are a TCP port, which up to 256 queue pairs of a process share, and the lower eight tell
-//! them apart. Nobody listens there until a program names a peer. A stream that arrives says in the
-//! private data of its Request between which queue pairs it is to be; it goes to the
-//! queue pair that waits for just that, or is kept for a moment until the program is so far.
+//! them apart. Nobody listens there until an application names a peer. The private data of MPA's
+//! Request says which two queue pairs a stream is to connect: RFC 5044 leaves that data to the two
+//! ends, and both are Weft. The stream goes to the queue pair that waits for that peer, or is kept
+//! for a moment until the application has named it.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

@@ -8,6 +8,12 @@
 //! Invariant: a queue pair is driven by one thread at a time, and whoever cannot take its lock
 //! leaves a flag that the holder sees before it goes: no doorbell is lost.
 //!
+//! A resource that is lacking is reported as the errno of the verb that needs it: the first thread
+//! and descriptors of the reactor are taken when a device or an event channel is opened, those of a
+//! queue pair when it is made or connected. Further threads are done without. Nothing here may
+//! panic, since it runs in other processes: a lint denies it, and `cargo xtask arch` the lack of
+//! that lint.
+//!
 //! Order of calls: [`Host::new`]; [`Context::open`], objects from it; then [`HostQp::attach`] when
 //! the connection manager (`weft-rdmacm`) has a stream for the queue pair, or [`HostQp::modify`] up
 //! to RTS where the application names the peer itself.

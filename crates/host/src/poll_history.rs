@@ -1,4 +1,8 @@
-//! What the holder of a slot's lock knows of how an application polls.
+//! How an application polls, known to the holder of a slot's lock.
+//!
+//! A lease that does harm is refused for a while: an application that polls memory between polls of
+//! its completion queue would leave arrivals unseen for a millisecond each. Once that shows, the
+//! reactor watches the connection (`PollHistory::lease_backoff`).
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,11 @@
-//! Queue pairs that a program connects by itself, with what it learned over a socket of its own.
+//! Queue pairs over UDP that an application connects itself, with what it learned over a socket of
+//! its own.
 //!
 //! The number of a queue pair leads to it: its upper sixteen bits are the UDP port where it
-//! listens. So two queue pairs that know each other's number and address need no one between them.
-//! Who has the smaller number asks for the connection; the other one, whose port keeps the Request
-//! until its program names the peer, grants it, and the newest one if the peer has begun anew.
+//! listens. So there is no daemon and no registry, and the kernel finds the connection of a
+//! datagram. The queue pair with the smaller number asks for the connection; the other one, whose
+//! port keeps the Request until its application names the peer, grants it: the newest Request, if
+//! the peer has begun anew.
 //!
 //! Invariant: a Request is granted once. Under a key it must have been made for this wait, by its
 //! cookie, so that no record of an earlier one takes the place of a connection.

@@ -6,6 +6,9 @@
 //! `ENOMEM`, and what exists goes on. What an application sizes is asked for by `try_reserve`.
 //! aws-lc, which would go to the C library by itself, is served as well ([`serve_aws_lc`]).
 //!
+//! A request that finds no room is refused, a completion is lost as in a queue that is full, and
+//! requests of peers wait or are ignored until the peer repeats them.
+//!
 //! Invariant: what is freed goes back to where it came from. The size says so of large pieces,
 //! which are mappings of their own; the address says so of the others.
 

@@ -1,6 +1,8 @@
 //! The exchange of start frames, from the offers of two applications to what both ends keep to
 //! (RFC 5044, section 7.1; RFC 6581, section 9).
 //!
+//! The advertised IRD is a power of two, because Linux siw rounds the depth that it was granted up.
+//!
 //! Initiator: [`Initiator::request`], then [`Initiator::handle_reply`]. Responder:
 //! [`Responder::handle_request`], then [`Responder::accept`] or [`Responder::reject`]. Frames are
 //! read from TCP one by one, see [`frame_len`].

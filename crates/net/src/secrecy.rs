@@ -1,4 +1,8 @@
-//! Who may be spoken to, and under which key.
+//! Policy: who may be spoken to, and under which key.
+//!
+//! All hosts have one key. Queue pairs find each other without a registry, so there is none to ask
+//! for a peer's public key, and a datagram has no handshake in which to agree on one. Connections
+//! agree on keys of their own besides; datagrams cannot.
 //!
 //! Invariant: without a key nothing that is not meant for this machine leaves, and nothing from
 //! elsewhere is taken, unless `WEFT_INSECURE=1` says that clear text is meant, or iWARP, which has

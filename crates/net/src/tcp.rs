@@ -1,4 +1,9 @@
 //! Bytes of a TCP socket: gathered from registered memory, received into scratch.
+//!
+//! Payload is received into scratch memory and copied, not received in place. Measured over
+//! loopback, the sender's CPU does TCP's work for both ends and is the bottleneck; the receiver
+//! idles for a third of the time, so that saving its copy gains nothing. In return, a frame with a
+//! wrong CRC leaves memory unchanged, which the RFCs do not ask for.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;

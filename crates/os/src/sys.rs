@@ -1,4 +1,7 @@
 //! System calls that the standard library has no safe form of.
+//!
+//! A call that an old kernel or a container's filter may refuse is done without:
+//! `interop/clients/tests/sandbox.rs` lists these calls and has each fail in turn.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -1,6 +1,10 @@
-//! The sockets that keep an id's address: one number, in the spaces of TCP and of UDP.
+//! Sockets that hold the address of an id: one port, in TCP and in UDP.
 //!
-//! Invariant: where both are there, they are bound to the same address and number.
+//! A connection that a listener grants over UDP gets a socket of its own at that port, connected to
+//! its peer ([`crate::shuttle_listener`]): the kernel finds whom a datagram is for, and a firewall
+//! needs one rule.
+//!
+//! Invariant: where both sockets exist, they are bound to the same address and port.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! Queue pairs that stand in for those that a program connects by itself: they carry no data.
+//! Stand-ins: queue pairs that no application sees, for ids of applications that connect their
+//! queue pairs themselves and have rdma-cm carry only the numbers. They carry no data.
 
 use std::sync::Arc;
 

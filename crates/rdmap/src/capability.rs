@@ -2,6 +2,9 @@
 //! (opcodes 14 and 15, the data in place of the STag of a Send with Invalidate), because Immediate
 //! Data after a Send would take a second receive.
 //!
+//! No header field could carry a name: reserved bits must be zero, and Linux siw echoes them; the
+//! private data of connection setup belongs to the application.
+//!
 //! A receiver must ignore the STag and offset of a zero-length RDMA Write (RFC 5041, section 5.2),
 //! and the initiator of an enhanced connection setup sends one as its first message (RFC 6581).
 //! Weft puts its name and capabilities there. A Weft responder answers with one of its own before

@@ -6,6 +6,9 @@
 //! The last segment of a message comes after everything before it, whatever the lower layer, so a
 //! message is delivered when that is placed. Over MPA all segments come in order and each must
 //! continue where the one before it ended; over Shuttle the others come in any order, once each.
+//!
+//! A segment that comes early and cannot be placed is held until all before it are placed: only
+//! then is its fault certain.
 
 use weft_verbs::mr::Invalidate;
 use weft_verbs::qp::recv_queue::RecvWqe;

@@ -1,4 +1,7 @@
 //! Protocol state of one connected queue pair.
+//!
+//! A request that binds or invalidates a key ends the batch: what was posted later leaves in
+//! another one, so that no peer learns of a key before it is valid or after it is not.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! A queue pair that is its own peer: what it sends, it receives, without a connection between.
+//! A queue pair that is its own peer, without a connection: its segments are placed as soon as they
+//! are gathered.
 
 use std::sync::Arc;
 

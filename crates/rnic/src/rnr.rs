@@ -4,6 +4,12 @@
 //! InfiniBand counts repetitions: a packet that nobody acknowledges leaves again after the timeout,
 //! and one that found no receive after the time that its answer named. Shuttle repeats as the path
 //! asks for, so what is kept of the counts is the time that they take together.
+//!
+//! A message without a receive waits for one (`weft_rdmap::Placed::Held`). iWARP has no "receiver
+//! not ready", but applications written for InfiniBand rely on it: over TCP the stream is not read
+//! for a second, then the Terminate of RFC 5041 reports that there was no buffer; SDP needs no such
+//! limit and has none. Over Shuttle the message waits as long as `rnr_retry` allows, and responses
+//! pass it (S-35, S-38).
 
 use weft_rdmap::RnrWait;
 use weft_shuttle::cc::Rtt;

@@ -1,7 +1,10 @@
 //! A queue pair for unreliable datagrams: each posted request is one packet of UDP to the port that
 //! the number of its destination says, and what arrives fills the next receive.
 //!
-//! Nothing is repeated and nothing is acknowledged: a request is complete when the socket has it. A
+//! RDMAP and DDP are bypassed: one send is one packet with InfiniBand's headers, since nothing is
+//! segmented or repeated.
+//!
+//! Nothing is acknowledged: a request is complete when the socket has it. A
 //! datagram that comes while no receive is posted stays with the caller, as if it were still on its
 //! way.
 //!

@@ -5,6 +5,9 @@
 //! written here. So the kernel itself does all that an application can do with a descriptor: poll
 //! it, edge-triggered or not, duplicate it, pass it to a child, read it by `sendfile` or io_uring.
 //!
+//! Only the making of connections is intercepted. The price is one copy and one switch of threads
+//! per side.
+//!
 //! Invariant: bytes are taken from the far end only when all earlier ones have been written here,
 //! so that what an application does not read stays with its sender.
 

@@ -1,8 +1,10 @@
 //! Listeners that are served by SDP as well as by TCP.
 //!
-//! The kernel's TCP connection stays the entry in the listener's queue. A peer that speaks SDP
-//! sends its Hello before it connects by TCP, so it is granted SDP before the application accepts
-//! the TCP connection; both are matched by the peer's address.
+//! The kernel's TCP connection is made in each case: it is the entry in the listener's queue, the
+//! error if there is one, the stream to a peer without SDP, and the liveness of the other process
+//! with it. A peer that speaks SDP sends its Hello before it connects by TCP, so it is granted SDP
+//! before the application accepts the TCP connection and `accept` need not wait; both are matched
+//! by the peer's address.
 //!
 //! Invariant: a peer that was accepted by TCP is not granted SDP for the same connection.
 

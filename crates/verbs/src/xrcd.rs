@@ -6,6 +6,10 @@
 //!
 //! Peers reach memory through the protection domains of these queues. A peer may name any of the
 //! queues, so it reaches what any of them would let it reach.
+//!
+//! The domain itself has a protection domain without memory ([`Xrcd::pd`]), to which its receiving
+//! queue pairs belong; the protection domains of its queues admit it. So the checks of memory need
+//! to know nothing of XRC.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};

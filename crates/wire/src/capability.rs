@@ -1,5 +1,9 @@
 //! Who does what below a consumer: one statement that each lower layer makes in the same way, so
 //! that the consumer leaves out what is done below it already (Balaji et al., sections 3 and 6).
+//!
+//! The functions are CRC, demultiplexing, markers, segmentation, buffering, flow control, ordering
+//! and encryption; each is done by the CPU, the kernel, the layer itself or nobody. `weft info`
+//! prints them, and `sdp` leaves out what is done below it.
 
 use std::fmt;
 

@@ -1,4 +1,7 @@
 //! A TCP connection: bytes in, bytes out, and what follows from them.
+//!
+//! MPA's frames follow TCP's segment size. Over loopback that doubles once the window is known, so
+//! it is read again after each MiB.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -8,6 +8,9 @@
 //! since no verb would reach them. [`current`] is where an application is whose directory is one of
 //! the view, and [`shared`] adds the view's names to the kernel's directories that they are in.
 //!
+//! So applications in containers without `/sys` find the devices too, and so do their children, and
+//! nothing is left behind on disk.
+//!
 //! What goes by system calls of its own does not see it: static programs, and the C library's
 //! `fts`, which opens and reads directories inside of it.
 //!

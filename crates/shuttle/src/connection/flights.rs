@@ -1,4 +1,8 @@
 //! Data flights: which stream sends on which path, as windows and pacing allow (S-60 to S-70).
+//!
+//! The last packet before silence asks for its acknowledgement at once (S-40): the application's
+//! request must be complete before the peer's reply arrives, as it is on hardware; perftest relies
+//! on that.
 
 use weft_wire::llp::{Gather, RegisteredMemory, SegmentId, UlpduSource};
 use weft_wire::shuttle::frame::Frame;

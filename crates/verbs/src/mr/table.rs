@@ -1,4 +1,7 @@
 //! The table of regions, and checked access through it.
+//!
+//! A peer may invalidate a key only if its region grants remote rights and belongs to the
+//! protection domain of the queue pair.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

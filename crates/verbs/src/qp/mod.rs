@@ -1,8 +1,13 @@
 //! Queue pairs: posting, states and completion.
 //!
-//! A queue pair is shared by the application's threads, which post, and by the engine, which
-//! takes work out and completes it. The state changes in [`Qp::enter`] and [`Qp::fail`] only. A
-//! failed queue pair flushes what is posted, then and later, each request once.
+//! A queue pair is shared by the application's threads, which post, and by the thread that drives
+//! its connection, which takes work out and completes it. The state changes in [`Qp::enter`] and
+//! [`Qp::fail`] only. A failed queue pair flushes what is posted, then and later, each request
+//! once.
+//!
+//! A Write of the peer may wake an application that sleeps until its sends complete, by an event
+//! without a completion: the reply to a send may come after the send's completion here, unlike on
+//! hardware ([`Qp::written`]).
 
 pub(crate) mod attr;
 pub mod recv_queue;
