@@ -1,7 +1,7 @@
 //! A byte stream between two processes of one host, by memory that both map.
 //!
 //! A lane takes the place of a TCP connection that is there already ([`rendezvous`]): bytes go
-//! through two rings ([`ring`]), and a Unix socket carries what sleeping needs, one byte for a side
+//! through two rings (`ring`), and a Unix socket carries what sleeping needs, one byte for a side
 //! that sleeps (the bell), and the end of the peer's process.
 //!
 //! Invariant: what a [`ShmLane`] gives is what the peer wrote, in order, once; or it is closed. A
