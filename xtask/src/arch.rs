@@ -88,7 +88,7 @@ const SOCKETS: &[&str] =
     &["host", "rdmacm", "os", "reactor", "net", "sync", "verbs", "sdp", "memory"];
 
 /// Libraries that bring a runtime or a constructor into the process of an unmodified program. That
-/// of aws-lc looks what the processor can do, and is let in.
+/// of aws-lc looks what the CPU can do, and is let in.
 const UNWELCOME: [&str; 4] = ["tokio", "mio", "nix", "ctor"];
 
 const fn room(

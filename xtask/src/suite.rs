@@ -232,7 +232,7 @@ fn measure(binary: &Binary, logs: &Path) -> Result<Option<Finding>> {
     Ok(None)
 }
 
-/// What others used of the machine during a run. What has not kept up lacked a processor, whoever
+/// What others used of the machine during a run. What has not kept up lacked a CPU, whoever
 /// had it.
 fn load_during(before: Load, run: &FinishedBinary) -> Result<f64> {
     let load = Load::now()?.of_others_since(before);

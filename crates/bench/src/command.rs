@@ -39,7 +39,7 @@ enum BenchCommand {
     /// One end of a floor probe
     #[command(hide = true)]
     Floor(floors::FloorArgs),
-    /// A program on one side of a WAN, and the processor time that it used
+    /// A program on one side of a WAN, and the CPU time that it used
     #[command(hide = true)]
     Cost(cost::Cost),
 }
@@ -48,7 +48,7 @@ enum BenchCommand {
 enum TableCommand {
     /// Every row of the LAN table
     Lan(lan::LanArgs),
-    /// Rates, delivery times and processor time across a WAN that is made for it
+    /// Rates, delivery times and CPU time across a WAN that is made for it
     Wan(wan::WanArgs),
 }
 

@@ -1,4 +1,4 @@
-//! `weft bench cost`: a program on one side of a WAN, whose processor time both sides' end reports.
+//! `weft bench cost`: a program on one side of a WAN, whose CPU time both sides' end reports.
 //!
 //! The far side tells its time through a FIFO, because it is killed when the near side ends. The
 //! near side waits for that and prints both as its last line.
@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::sys;
 
-/// Begins the line with the processor seconds of both sides.
+/// Begins the line with the CPU seconds of both sides.
 const LINE: &str = "processor seconds near and far:";
 
 /// One side.
@@ -58,7 +58,7 @@ fn seconds_of(command: &[OsString]) -> Result<f64> {
     Ok(sys::children_cpu().as_secs_f64())
 }
 
-/// What stands before the last line, and the processor seconds near and far.
+/// What stands before the last line, and the CPU seconds near and far.
 pub fn split(stdout: &str) -> Result<(&str, [f64; 2])> {
     let (before, line) =
         stdout.rsplit_once(LINE).with_context(|| format!("no times in\n{stdout}"))?;

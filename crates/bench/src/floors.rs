@@ -41,10 +41,10 @@ pub struct FloorArgs {
 enum FloorKind {
     /// One stream out of hot memory.
     Stream {
-        /// Octets per system call.
+        /// Bytes per system call.
         #[arg(long)]
         call: usize,
-        /// At most so many octets.
+        /// At most so many bytes.
         #[arg(long)]
         octets: Option<u64>,
         /// Another stream the other way at the same time.
@@ -53,10 +53,10 @@ enum FloorKind {
     },
     /// Messages to and fro, waiting in the kernel or asking it again and again.
     Pingpong {
-        /// Ask again and again.
+        /// Poll.
         #[arg(long)]
         spin: bool,
-        /// Octets of a message.
+        /// Bytes of a message.
         #[arg(long, default_value_t = MESSAGE)]
         octets: usize,
     },
@@ -76,7 +76,7 @@ enum FloorKind {
     },
     /// A program that computes while forty clients send to it.
     Crowd {
-        /// Octets of a message.
+        /// Bytes of a message.
         #[arg(long)]
         octets: usize,
     },
@@ -90,7 +90,7 @@ enum FloorKind {
     Memory,
 }
 
-/// Octets of a message that goes to and fro.
+/// Bytes of a message that goes to and fro.
 const MESSAGE: usize = 64;
 
 /// Runs one end.

@@ -28,7 +28,7 @@ pub struct JournalHead {
     pub date: String,
     /// The commit that was built.
     pub commit: String,
-    /// The processor and how many, the kernel, TCP's default.
+    /// The CPU and how many, the kernel, TCP's default.
     pub machine: String,
     /// The kernel's release.
     pub kernel: String,

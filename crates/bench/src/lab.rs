@@ -1,4 +1,4 @@
-//! Where the measurements take place: the programs' paths, the address, the processors.
+//! Where the measurements take place: the programs' paths, the address, the CPUs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct BenchLab {
     pub address: String,
     /// How long one measurement is to take.
     pub seconds: f64,
-    /// The servers' and the clients' processor.
+    /// The servers' and the clients' CPU.
     cpus: [Option<usize>; 2],
     dir: PathBuf,
 }
@@ -96,7 +96,7 @@ impl BenchLab {
         Ok(program)
     }
 
-    /// Runs a pair, the server on the second processor and the client on the first. The two are
+    /// Runs a pair, the server on the second CPU and the client on the first. The two are
     /// told the port that they meet at.
     pub fn pair(&self, ends: ServerEnds, specs: impl FnOnce(u16) -> (Spec, Spec)) -> Result<Pair> {
         let port = ports::free()?;
@@ -105,7 +105,7 @@ impl BenchLab {
         pair::run(&server, &client, port, ends, LIMIT)
     }
 
-    /// A server and a client, the first on the second processor and the other on the first.
+    /// A server and a client, the first on the second CPU and the other on the first.
     pub fn placed(&self, [server, client]: [Spec; 2]) -> [Spec; 2] {
         [server.on(self.cpus[0]), client.on(self.cpus[1])]
     }

@@ -78,10 +78,10 @@ pub fn allows_congestion(name: &str) -> bool {
     list.split_whitespace().any(|allowed| allowed == name)
 }
 
-/// Who used the processors while something was measured.
+/// Who used the CPUs while something was measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// Clock ticks of all processors together, whoever had them.
+    /// Clock ticks of all CPUs together, whoever had them.
     all: u64,
     /// Those of processes, ours included.
     processes: u64,

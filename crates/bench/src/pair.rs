@@ -37,7 +37,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The processor time of both.
+    /// The CPU time of both.
     pub fn cpu(&self) -> Duration {
         self.server.cpu + self.client.cpu
     }

@@ -81,7 +81,7 @@ impl Spec {
         self
     }
 
-    /// The same as a command of a shell, on its processor if it has one.
+    /// The same as a command of a shell, on its CPU if it has one.
     pub fn shell(&self) -> String {
         let quoted = |word: &OsStr| format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"));
         let set = |(name, value): &(&str, String)| quoted(format!("{name}={value}").as_ref());
@@ -92,7 +92,7 @@ impl Spec {
         env.into_iter().chain(settings).chain(place).chain(words).collect::<Vec<_>>().join(" ")
     }
 
-    /// The same on one processor.
+    /// The same on one CPU.
     pub fn on(mut self, cpu: Option<usize>) -> Self {
         self.cpu = cpu;
         self
@@ -165,7 +165,7 @@ pub struct Finished {
     pub stdout: String,
     /// What it wrote to stderr.
     pub stderr: String,
-    /// The processor time that it used.
+    /// The CPU time that it used.
     pub cpu: Duration,
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// A line on stderr that is written over and over; nothing if nobody watches.
+/// Progress line on stderr, rewritten in place; absent if stderr is no terminal.
 #[derive(Debug)]
 pub struct BenchProgress {
     shown: bool,

@@ -23,14 +23,14 @@ pub enum ReadingUnit {
     /// Nanoseconds.
     #[serde(rename = "ns")]
     Nanoseconds,
-    /// Seconds of processor time for 10^9 bytes of payload; of both processes unless the series
+    /// Seconds of CPU time for 10^9 bytes of payload; of both processes unless the series
     /// says which.
     #[serde(rename = "CPU s/GB")]
     CpuSecondsPerGigabyte,
     /// Units of work in a second.
     #[serde(rename = "units/s")]
     UnitsPerSecond,
-    /// Milliseconds of processor time in a second.
+    /// Milliseconds of CPU time in a second.
     #[serde(rename = "CPU ms/s")]
     CpuMillisPerSecond,
     /// A share or a proportion, of nothing.

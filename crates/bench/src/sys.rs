@@ -21,7 +21,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 pub struct Reaped {
     /// How it ended.
     pub status: ExitStatus,
-    /// The processor time it used, its own and the kernel's for it.
+    /// The CPU time it used, its own and the kernel's for it.
     pub cpu: Duration,
 }
 
@@ -79,7 +79,7 @@ fn time(value: libc::timeval) -> Duration {
     Duration::new(value.tv_sec as u64, value.tv_usec as u32 * 1000)
 }
 
-/// The processor time of the children that were waited for, and of theirs.
+/// The CPU time of the children that were waited for, and of theirs.
 pub fn children_cpu() -> Duration {
     // SAFETY: a rusage is made of integers; all zero is one.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };

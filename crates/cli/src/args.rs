@@ -31,7 +31,7 @@ pub enum WeftCommand {
     /// Looks at CMD as `weft run` and the dynamic linker will: is it static, for another machine,
     /// setuid, started by something that clears the environment, linked with a sanitizer, written
     /// in Go, or missing a library? Then at this machine: limits, ports, MTU, offloads, buffers,
-    /// hardware, name spaces. CMD does not run.
+    /// hardware, namespaces. CMD does not run.
     Doctor(Doctor),
     /// Say what each device does for its programs, and who does it
     ///
@@ -44,7 +44,7 @@ pub enum WeftCommand {
     ///
     /// CMD runs on the near side of a path with a delay, a loss, a rate and what else SPEC asks
     /// for; --server runs on its far side. Both sides are networks of their own on this machine,
-    /// and real packets travel between them. No root where the kernel allows user name spaces.
+    /// and real packets travel between them. No root where the kernel allows user namespaces.
     Wan(Box<degen::command::DegenArgs>),
     /// Make the key that hosts encrypt under
     ///

@@ -33,13 +33,13 @@ impl PathClock {
     }
 }
 
-/// The processor time that this thread has used.
+/// The CPU time that this thread has used.
 pub fn thread_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * NS_PER_SEC + time.tv_nsec as u64
 }
 
-/// How long this thread was ready to run and had no processor; 0 where the kernel does not say.
+/// How long this thread was ready to run and had no CPU; 0 where the kernel does not say.
 pub fn thread_kept_waiting_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|number| number.parse().ok()).unwrap_or(0)

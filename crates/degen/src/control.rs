@@ -30,12 +30,12 @@ pub enum ControlRequest {
     Down,
 }
 
-/// Where the name spaces of a path can be found.
+/// Where the namespaces of a path can be found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathNamespaces {
     /// The process that routes.
     pub pid: u32,
-    /// Its descriptors of the two name spaces, near first.
+    /// Its descriptors of the two namespaces, near first.
     pub sides: [i32; 2],
 }
 

@@ -43,7 +43,7 @@ pub struct Sustained {
     pub rate_bps: u64,
     /// What one TCP stream got of it, in bits of payload per second.
     pub tcp_bps: u64,
-    /// The router's processor time for a gigabyte, with the kernel's work of receiving.
+    /// The router's CPU time for a gigabyte, with the kernel's work of receiving.
     pub cpu_s_per_gb: f64,
     /// How much later than due segments were handed on.
     pub late: Quantiles,

@@ -1,4 +1,4 @@
-//! Network name spaces: hosts of our own on this machine.
+//! Network namespaces: hosts of our own on this machine.
 //!
 //! [`gain_rights`] comes first, while the process has one thread; then [`Namespace::create`].
 
@@ -15,12 +15,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::tun;
 
-/// A network name space. It lives as long as this, or a process in it.
+/// A network namespace. It lives as long as this, or a process in it.
 #[derive(Debug)]
 pub struct Namespace(OwnedFd);
 
 impl Namespace {
-    /// A new name space with its loopback up.
+    /// A new namespace with its loopback up.
     ///
     /// # Errors
     /// This process may not make one.
@@ -33,7 +33,7 @@ impl Namespace {
         made.map(Self).context("a network name space cannot be made")
     }
 
-    /// The name space behind a link such as `/proc/1/ns/net`.
+    /// The namespace behind a link such as `/proc/1/ns/net`.
     ///
     /// # Errors
     /// There is none, or this process may not look.
@@ -41,7 +41,7 @@ impl Namespace {
         open(link).map(Self)
     }
 
-    /// Does something on a thread of its own in this name space. What it opens stays there.
+    /// Does something on a thread of its own in this namespace. What it opens stays there.
     ///
     /// # Errors
     /// The thread may not go there.
@@ -75,8 +75,8 @@ impl Namespace {
     }
 }
 
-/// Makes sure that this process may make network name spaces, if need be by becoming root of a
-/// user name space of its own. The process must have one thread only.
+/// Makes sure that this process may make network namespaces, if need be by becoming root of a
+/// user namespace of its own. The process must have one thread only.
 ///
 /// # Errors
 /// The kernel does not allow it; the text says what can be done.

@@ -73,7 +73,7 @@ pub struct DirectionStats {
     pub overflowed: u64,
     /// Processor time of the router, with the kernel's work of receiving.
     pub cpu_ns: u64,
-    /// How long the router was kept from a processor.
+    /// How long the router was kept from a CPU.
     pub kept_waiting_ns: u64,
     /// When these numbers were taken.
     pub elapsed_ns: u64,

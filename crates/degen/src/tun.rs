@@ -77,7 +77,7 @@ struct In6IfReq {
 }
 
 impl Tun {
-    /// Makes a device in the name space of this thread and gives it its addresses.
+    /// Makes a device in the namespace of this thread and gives it its addresses.
     ///
     /// # Errors
     /// There is no `/dev/net/tun`, or this process may not make interfaces.
@@ -128,7 +128,7 @@ impl AsFd for Tun {
     }
 }
 
-/// Gives this thread a network name space of its own, in which nothing is but a loopback that is
+/// Gives this thread a network namespace of its own, in which nothing is but a loopback that is
 /// down.
 ///
 /// # Errors
@@ -139,7 +139,7 @@ pub fn leave_network() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives this process, which has one thread, a user name space of its own.
+/// Gives this process, which has one thread, a user namespace of its own.
 ///
 /// # Errors
 /// It may not, or it has other threads.
@@ -150,7 +150,7 @@ pub fn leave_users() -> io::Result<()> {
 }
 
 /// Lets this thread run before those of ordinary programs, so that a path stays what it is while
-/// they use the processors. Only root may; for others nothing changes.
+/// they use the CPUs. Only root may; for others nothing changes.
 pub fn go_first() {
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: the kernel reads the structure during the call; 0 is this thread.
@@ -179,7 +179,7 @@ pub fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// Brings up the loopback of this thread's name space.
+/// Brings up the loopback of this thread's namespace.
 ///
 /// # Errors
 /// It may not.

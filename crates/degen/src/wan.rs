@@ -1,6 +1,6 @@
-//! A path between two network name spaces of its own.
+//! A path between two network namespaces of its own.
 //!
-//! [`Wan::build`] makes the name spaces, a TUN device in each and a thread for each direction;
+//! [`Wan::build`] makes the namespaces, a TUN device in each and a thread for each direction;
 //! [`Wan::namespace`] is where programs go; [`Wan::report`] says how it is, and [`Wan::stop`] how
 //! it was. When a `Wan` is gone, so is all that it made.
 
@@ -138,7 +138,7 @@ impl Wan {
         Ok(())
     }
 
-    /// The name space of a side.
+    /// The namespace of a side.
     pub fn namespace(&self, side: PathSide) -> &Namespace {
         &self.sides[side as usize]
     }

@@ -143,7 +143,7 @@ struct Client {
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
 
-    /// Sleep until something is complete, instead of asking over and over
+    /// Sleep until something is complete, instead of polling
     #[arg(short, long)]
     events: bool,
 

@@ -90,7 +90,7 @@ pub struct Test {
     pub omit_s: f64,
     /// Requests outstanding on each queue pair.
     pub depth: u32,
-    /// Whether the sides sleep until something is complete, instead of asking over and over.
+    /// Whether the sides sleep until something is complete, instead of polling.
     pub events: bool,
     /// Whether the data is looked at.
     pub verify: bool,

@@ -21,7 +21,7 @@ enum Layer {
 impl Layer {
     /// The launcher, for ranks that speak so.
     fn mpirun(self, lab: &Lab) -> Program {
-        // More ranks than processors, and perhaps as root: it has to be told that both are meant.
+        // More ranks than CPUs, and perhaps as root: it has to be told that both are meant.
         let mpirun = lab.program(MPIRUN).args("--allow-run-as-root --oversubscribe -n 4");
         let mpirun = mpirun.args("-x LD_PRELOAD -x WEFT_INSECURE");
         match self {

@@ -1,6 +1,6 @@
 //! Bulk data over QUIC: one end receives what the other sends, on several connections at a time.
 //!
-//! The client sends for a time, or so many octets if they all arrive in that time, and prints what
+//! The client sends for a time, or so many bytes if they all arrive in that time, and prints what
 //! the server said that it had by then as JSON. The time begins when there are connections; what
 //! comes in the part of it that is to be left out is counted apart. Windows are as large as any
 //! path here needs, so that congestion control alone decides. One thread drives each end, as one
@@ -19,11 +19,11 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 
-/// Octets handed over in one call.
+/// Bytes handed over in one call.
 const CALL: usize = 1 << 16;
-/// Octets that may be under way on one connection.
+/// Bytes that may be under way on one connection.
 const WINDOW: u32 = 256 << 20;
-/// Octets of a socket's buffers, as far as the system allows.
+/// Bytes of a socket's buffers, as far as the system allows.
 const SOCKET: usize = 8 << 20;
 /// How often the server says how much it has.
 const REPORTS: Duration = Duration::from_millis(5);
@@ -45,7 +45,7 @@ struct Options {
     /// Seconds before those, which are no part of the rate
     #[arg(long, default_value_t = 0.0, conflicts_with = "octets")]
     omit: f64,
-    /// At most so many octets, on all connections together
+    /// At most so many bytes, on all connections together
     #[arg(long)]
     octets: Option<u64>,
     /// Connections at a time
@@ -72,7 +72,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Receives from so many connections, and answers each with the octets that it had.
+/// Receives from so many connections, and answers each with the bytes that it had.
 async fn serve(address: SocketAddr, connections: u64) -> Result<()> {
     let endpoint = endpoint(address, Some(server_config()?))?;
     let mut tasks = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! How much of the machine others use: the processor time of all processes but this one and its
+//! How much of the machine others use: the CPU time of all processes but this one and its
 //! children, from `/proc`.
 //!
 //! Work of the kernel in interrupts counts for nobody: most of it is for the tests' own packets.
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 /// Processor time so far, in clock ticks of 10 ms.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Of one processor: all time there was, divided by the number of processors.
+    /// Of one CPU: all time there was, divided by the number of CPUs.
     wall: f64,
     /// Of all processes, and what a hypervisor has kept from this machine.
     busy: f64,
@@ -47,7 +47,7 @@ impl Load {
         })
     }
 
-    /// The processors that others have used on average since `before`: 0.5 is half of one.
+    /// The CPUs that others have used on average since `before`: 0.5 is half of one.
     pub fn of_others_since(self, before: Self) -> f64 {
         let busy = (self.busy - before.busy) - (self.own - before.own);
         busy.max(0.0) / (self.wall - before.wall).max(1.0)
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn what_others_use_is_neither_idle_nor_own() {
         let before = load("100 0 100 800 0 0 0 0", "10 10 20 20");
-        // Two processors for a second: 90 ticks busy, of which 40 are those of children.
+        // Two CPUs for a second: 90 ticks busy, of which 40 are those of children.
         let after = load("150 10 120 890 0 10 10 10", "10 10 40 40");
         assert!((after.of_others_since(before) - 0.5).abs() < 1e-9);
         assert!(before.of_others_since(before).abs() < 1e-9);

@@ -11,7 +11,7 @@ pub enum SuitePart {
     Units,
     /// Real applications, namespaces and devices of the kernel; time limits are generous.
     Clients,
-    /// Rates, delays and losses on real clocks: they need processors that nobody else uses.
+    /// Rates, delays and losses on real clocks: they need CPUs that nobody else uses.
     Measurements,
 }
 

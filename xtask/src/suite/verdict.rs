@@ -8,7 +8,7 @@
 pub const ATTEMPTS_MAX: usize = 5;
 /// Failures on a machine that others left alone which make a verdict.
 const FIT_FAILURES: usize = 2;
-/// What others may use of one processor without harm.
+/// What others may use of one CPU without harm.
 const LOAD_MAX: f64 = 0.25;
 
 /// What attempts at a measurement have come to.
@@ -20,7 +20,7 @@ pub enum MeasurementVerdict {
     Passed,
     /// It does not hold.
     Failed,
-    /// Others used so many processors, at least, during each attempt that counts for nothing.
+    /// Others used so many CPUs, at least, during each attempt that counts for nothing.
     Unfit(f64),
 }
 
@@ -33,7 +33,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// An attempt has ended, while others used `load` processors.
+    /// An attempt has ended, while others used `load` CPUs.
     pub fn add(&mut self, passed: bool, load: f64) {
         self.passed |= passed;
         self.fit_failures += usize::from(!passed && load <= LOAD_MAX);

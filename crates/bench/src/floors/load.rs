@@ -16,13 +16,13 @@ pub const MESSAGE: usize = 1024;
 const CLIENTS: usize = 40;
 const RATE_BPS: f64 = 1e9;
 const CHUNK: u64 = 20_000;
-/// The fewest chunks of work, so that one that is kept from the processor is one of many.
+/// The fewest chunks of work, so that one that is kept from the CPU is one of many.
 const CHUNKS_MIN: u64 = 500;
 const AT_LEAST: u32 = 3;
 /// A reader takes so much by one call.
 const READ: usize = 1 << 16;
 
-/// Uses the processor for so long, as a program does that computes.
+/// Uses the CPU for so long, as a program does that computes.
 fn compute(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {}

@@ -1,4 +1,4 @@
-//! A message to and fro, over and over.
+//! Ping-pong: one message back and forth, repeatedly.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! One stream: the same buffer sent over and over, received into the same buffer.
+//! One stream: the same buffer sent repeatedly, received into the same buffer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -6,7 +6,7 @@
 //! functions of the program and its libraries, where they are no mere records; strace shows how
 //! many bytes each system call took or gave, and the kernel copies each of them once. Cachegrind
 //! reckons from every access what a cache like the paper's fetches and writes back; what the kernel
-//! accesses it does not see. Where the processor has counters that can be read, perf reads those.
+//! accesses it does not see. Where the CPU has counters that can be read, perf reads those.
 //! Invariant: all of the amount arrived, and by the way that is measured.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub enum Count {
     Copies,
     /// Bytes that a cache of 512 KiB fetches or writes back for each byte, as cachegrind has it.
     Cache,
-    /// The same of the processor's last cache, as its counters have it, with the kernel's share.
+    /// The same of the CPU's last cache, as its counters have it, with the kernel's share.
     Counters,
 }
 
@@ -98,7 +98,7 @@ const PATIENCE_S: u64 = 80;
 const RECORD: f64 = 512.0;
 /// Bytes of a line of a cache.
 const LINE: f64 = 64.0;
-/// Where the kernel shows a processor's counters.
+/// Where the kernel shows a CPU's counters.
 const COUNTERS: &str = "/sys/bus/event_source/devices/cpu";
 
 impl CountedStream {

@@ -86,7 +86,7 @@ impl PatternTransport {
         program
             .env("WEFT_SOCKETS_STYLE", style)
             .env("WEFT_SOCKETS_VERBOSE", "on")
-            // Several processes on two processors answer late.
+            // Several processes on two CPUs answer late.
             .env("WEFT_SOCKETS_PATIENCE_MS", "5000")
             .env("WEFT_TRANSPORT", self.transport())
             .carried(&lab.weft)
@@ -175,7 +175,7 @@ impl Pattern {
         Ok(spec)
     }
 
-    /// What the side that connects prints; on loopback also the processor time of both.
+    /// What the side that connects prints; on loopback also the CPU time of both.
     fn said(&self, lab: &BenchLab) -> Result<(String, Option<f64>)> {
         let side = |role: &str, address: &str, port| self.side(lab, role, address, port);
         let Some(path) = &self.path else {
@@ -245,7 +245,7 @@ impl BenchProbe for Pattern {
 }
 
 impl Pattern {
-    /// The series of the processor time that both sides use for an amount of data.
+    /// The series of the CPU time that both sides use for an amount of data.
     pub fn cost(&self) -> String {
         format!("{}, CPU", self.name())
     }

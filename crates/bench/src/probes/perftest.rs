@@ -48,8 +48,8 @@ pub struct Throughput {
     cpu_s: f64,
 }
 
-/// The messages of a run whose processor time is that of everything but the data. perftest spends
-/// a quarter of a second and more in each process to find out how fast the processor's clock is.
+/// The messages of a run whose CPU time is that of everything but the data. perftest spends
+/// a quarter of a second and more in each process to find out how fast the CPU's clock is.
 const HARDLY_ANY: u64 = 64;
 
 impl Bandwidth {
@@ -80,7 +80,7 @@ impl Bandwidth {
         self
     }
 
-    /// The same with a series of its processor time per byte.
+    /// The same with a series of its CPU time per byte.
     pub fn counting_cpu(mut self) -> Self {
         self.counts_cpu = true;
         self

@@ -1,7 +1,7 @@
 //! Bulk data across a WAN that `weft wan` makes for it: perftest over `weft0`, TCP, or QUIC.
 //!
 //! A rate is that after the start, which is left out of it as iperf3's `-O` does and counted apart.
-//! perftest polls where it is active, so processor time is taken where it is passive: the
+//! perftest polls where it is active, so CPU time is taken where it is passive: the
 //! receiver's from RDMA Writes, the sender's from RDMA Reads.
 
 use anyhow::{Context, Result};
@@ -118,7 +118,7 @@ impl Transfer {
         self
     }
 
-    /// The same without processor time and without what the start cost, which takes less time.
+    /// The same without CPU time and without what the start cost, which takes less time.
     pub fn only_rate(mut self) -> Self {
         self.only_rate = true;
         self
@@ -134,7 +134,7 @@ impl Transfer {
         lab.seconds.max(self.least_s).ceil()
     }
 
-    /// Runs a program of perftest; only the far side's processor time means something.
+    /// Runs a program of perftest; only the far side's CPU time means something.
     fn with_perftest(
         &self,
         lab: &BenchLab,
@@ -176,7 +176,7 @@ impl Transfer {
         };
         let bytes = early + steady.gbps * 1e9 / 8.0 * (all - omit) as f64;
         let read = self.with_perftest(lab, "ib_read_bw", READ, &format!("-D {seconds} -f 0"))?;
-        // perftest measures the processor's clock for a good part of a second before it begins.
+        // perftest measures the CPU's clock for a good part of a second before it begins.
         let idle_s = match self.idle_s {
             Some(idle_s) => idle_s,
             None => self.write(lab, &format!("-n {FEWEST}"))?.cpu_s[1],
@@ -308,9 +308,9 @@ pub const PATIENCE_S: f64 = 30.0;
 
 /// Ends the names of the series of what the start cost.
 pub const START: &str = ", lost to the start";
-/// Ends the names of the series of processor time.
+/// Ends the names of the series of CPU time.
 pub const SENDER: &str = ", sender's CPU";
-/// Ends the names of the series of processor time.
+/// Ends the names of the series of CPU time.
 pub const RECEIVER: &str = ", receiver's CPU";
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub const PINGPONG: PatternProgram = PatternProgram {
     pattern: "pingpong",
     floor: "pingpong --bytes {}",
 };
-/// The same where the sockets ask over and over.
+/// The same where the sockets poll.
 pub const SPINNING: PatternProgram =
     PatternProgram { floor: "pingpong --spin --bytes {}", ..PINGPONG };
 

@@ -1,4 +1,4 @@
-//! `offload-modes`: bandwidth and processor time by who moves the data.
+//! `offload-modes`: bandwidth and CPU time by who moves the data.
 //!
 //! After appendix A.3 of the HP-WAN gap analysis, where iWARP is done by the host, by the adapter,
 //! or by both.

@@ -1,7 +1,7 @@
 //! `wan`: bulk data across a long path that loses, by streams.
 //!
 //! After the tables of appendix A.1 and A.2 of the HP-WAN gap analysis. `make bench-wan` has the
-//! whole grid, with deliveries and processor time.
+//! whole grid, with deliveries and CPU time.
 
 use super::draft::{FigureDraft, Scope, Words};
 use crate::figure::{Bound, Scale};

@@ -118,7 +118,7 @@ pub fn serve(launcher: &Launcher, wan: &Wan, command: &str, silent: bool) -> Res
     }
 }
 
-/// Whether a TCP socket listens, or a UDP socket has a port, in this thread's name space.
+/// Whether a TCP socket listens, or a UDP socket has a port, in this thread's namespace.
 fn somebody_listens() -> bool {
     let lines = |name: &str| {
         let text = fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();

@@ -18,7 +18,7 @@ use crate::wan::{PathSide, Wan};
 /// The arguments of the hidden `enter`: how a path starts its own programs.
 #[derive(Debug, Args)]
 pub struct Enter {
-    /// The process that has the name spaces.
+    /// The process that has the namespaces.
     pid: u32,
     /// Its descriptor of the one to enter.
     number: i32,
@@ -68,7 +68,7 @@ pub fn exec(directory: &Path, name: &str, side: PathSide, command: &[OsString]) 
     Ok(become_program(command, side))
 }
 
-/// Goes to the user name space of `pid`, unless it is our own.
+/// Goes to the user namespace of `pid`, unless it is our own.
 fn enter_users(pid: u32) -> Result<()> {
     let link = PathBuf::from(format!("/proc/{pid}/ns/user"));
     if std::fs::read_link(&link)? == std::fs::read_link("/proc/self/ns/user")? {

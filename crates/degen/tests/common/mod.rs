@@ -14,7 +14,7 @@ pub type Check = fn() -> Result<(), String>;
 
 pub const DEGEN: &str = env!("CARGO_BIN_EXE_degen");
 
-/// Runs the checks one after the other: two paths at once would take the processor from each other.
+/// Runs the checks one after the other: two paths at once would take the CPU from each other.
 /// Those for which `lacks` holds are ignored, and all where there can be no path.
 pub fn run(checks: &'static [(&'static str, Check)], lacks: fn(&str) -> bool) -> ExitCode {
     let args: Vec<String> = std::env::args().collect();

@@ -1,6 +1,6 @@
 //! What programs see on real paths: rates, delays and losses on real clocks.
 //!
-//! The verdict needs processors that nobody else uses, two at least; `cargo xtask test
+//! The verdict needs CPUs that nobody else uses, two at least; `cargo xtask test
 //! measurements` makes a measurement again that fails, and looks at what others use meanwhile.
 //! Where this machine cannot have namespaces, every check is reported as ignored, by name.
 

@@ -1,4 +1,4 @@
-//! A queue pair: lists of requests that are made once and posted over and over.
+//! A queue pair: lists of requests that are made once and posted repeatedly.
 
 use std::ptr;
 use std::rc::Rc;

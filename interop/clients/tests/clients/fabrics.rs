@@ -41,7 +41,7 @@ const DATAGRAMS: [&str; 8] = [
     "fi_rma_bw -e rdm -o read -I 5",
 ];
 /// Atomics of every kind, each by itself: all in one run may take longer than a run may last where
-/// programs that poll have to share a processor.
+/// programs that poll have to share a CPU.
 const ATOMICS: [&str; 19] = [
     "min", "max", "sum", "prod", "lor", "land", "bor", "band", "lxor", "bxor", "read", "write",
     "cswap", "cswap_ne", "cswap_le", "cswap_lt", "cswap_ge", "cswap_gt", "mswap",

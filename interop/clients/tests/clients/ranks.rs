@@ -117,7 +117,7 @@ pub const UCX: Client = Client {
     },
 };
 
-/// The launcher of Debian's, for more ranks than processors, and perhaps as root: it has to be told
+/// The launcher of Debian's, for more ranks than CPUs, and perhaps as root: it has to be told
 /// that both are meant.
 fn open_mpi(lab: &Lab) -> Program {
     let mpirun = lab.program("mpirun.openmpi").args("--allow-run-as-root --oversubscribe -n 4");
