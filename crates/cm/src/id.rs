@@ -84,7 +84,7 @@ impl IdMachine {
     /// Whether a command fits now.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`].
+    /// [`CmMisuse::WrongState`].
     pub fn may(&self, command: CmCommand) -> Result<(), CmMisuse> {
         self.state.command(command).map(drop)
     }
@@ -97,7 +97,7 @@ impl IdMachine {
     /// The id has a local address now.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] unless the id is idle.
+    /// [`CmMisuse::WrongState`] unless the id is idle.
     pub fn bind(&mut self) -> Result<(), CmMisuse> {
         self.enter(CmCommand::Bind)
     }
@@ -105,7 +105,7 @@ impl IdMachine {
     /// The id listens now.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] unless the id is idle or bound.
+    /// [`CmMisuse::WrongState`] unless the id is idle or bound.
     pub fn listen(&mut self) -> Result<(), CmMisuse> {
         self.enter(CmCommand::Listen)
     }
@@ -113,7 +113,7 @@ impl IdMachine {
     /// A destination is being looked up; [`IdMachine::handle_addr`] has the outcome.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] unless the id is idle or bound.
+    /// [`CmMisuse::WrongState`] unless the id is idle or bound.
     pub fn resolve_addr(&mut self) -> Result<(), CmMisuse> {
         self.enter(CmCommand::ResolveAddr)
     }
@@ -121,7 +121,7 @@ impl IdMachine {
     /// The route is being looked up; [`IdMachine::handle_route`] has the outcome.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] unless the address is resolved.
+    /// [`CmMisuse::WrongState`] unless the address is resolved.
     pub fn resolve_route(&mut self) -> Result<(), CmMisuse> {
         self.enter(CmCommand::ResolveRoute)
     }
@@ -129,7 +129,7 @@ impl IdMachine {
     /// Starts to connect with `param`; returns the depths to offer.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] unless the route is resolved, and what [`ConnParam::check`] finds.
+    /// [`CmMisuse::WrongState`] unless the route is resolved, and what [`ConnParam::check`] finds.
     pub fn connect(&mut self, param: &ConnParam) -> Result<Depths, CmMisuse> {
         self.may(CmCommand::Connect)?;
         param.check(self.device.depths)?;
@@ -142,7 +142,7 @@ impl IdMachine {
     /// far as the device has it.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] unless a request is unanswered, and what [`ConnParam::check`] finds.
+    /// [`CmMisuse::WrongState`] unless a request is unanswered, and what [`ConnParam::check`] finds.
     pub fn accept(&mut self, param: &ConnParam) -> Result<Depths, CmMisuse> {
         self.may(CmCommand::Accept)?;
         param.check(self.device.depths)?;
@@ -154,7 +154,7 @@ impl IdMachine {
     /// Rejects the request of a peer.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] unless a request is unanswered; [`Misuse::PrivateDataTooLong`].
+    /// [`CmMisuse::WrongState`] unless a request is unanswered; [`CmMisuse::PrivateDataTooLong`].
     pub fn reject(&mut self, private_data: &[u8]) -> Result<(), CmMisuse> {
         self.may(CmCommand::Reject)?;
         check_private_data(private_data)?;
@@ -164,7 +164,7 @@ impl IdMachine {
     /// Ends the connection, or gives up the attempt; returns what there is to close.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] if the id never had a peer.
+    /// [`CmMisuse::WrongState`] if the id never had a peer.
     pub fn disconnect(&mut self) -> Result<Close, CmMisuse> {
         let before = self.state;
         self.enter(CmCommand::Disconnect)?;
@@ -183,7 +183,7 @@ impl IdMachine {
     /// [`EventKind::ConnectResponse`]. There is no event.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] at any other time; always over iWARP, which establishes by itself.
+    /// [`CmMisuse::WrongState`] at any other time; always over iWARP, which establishes by itself.
     pub fn establish(&mut self) -> Result<(), CmMisuse> {
         self.enter(CmCommand::Establish)
     }
@@ -191,7 +191,7 @@ impl IdMachine {
     /// Takes note of an event of the queue pair, of which there is no use here.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] if the id never had a peer.
+    /// [`CmMisuse::WrongState`] if the id never had a peer.
     pub fn notify(&mut self) -> Result<(), CmMisuse> {
         self.enter(CmCommand::Notify)
     }

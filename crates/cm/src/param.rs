@@ -82,7 +82,7 @@ impl ConnParam {
     /// Checks the parameters against the device.
     ///
     /// # Errors
-    /// [`Misuse::PrivateDataTooLong`], [`Misuse::DepthTooLarge`].
+    /// [`CmMisuse::PrivateDataTooLong`], [`CmMisuse::DepthTooLarge`].
     pub fn check(&self, device: Depths) -> Result<(), CmMisuse> {
         check_private_data(&self.private_data)?;
         check_depth(self.responder_resources, device.ird)?;
@@ -101,7 +101,7 @@ impl ConnParam {
 /// Checks the length of private data that this side wants to send.
 ///
 /// # Errors
-/// [`Misuse::PrivateDataTooLong`].
+/// [`CmMisuse::PrivateDataTooLong`].
 pub(crate) fn check_private_data(data: &[u8]) -> Result<(), CmMisuse> {
     if data.len() > PRIVATE_DATA_MAX {
         return Err(CmMisuse::PrivateDataTooLong(data.len()));

@@ -85,7 +85,7 @@ impl CmState {
     /// The state after a command.
     ///
     /// # Errors
-    /// [`Misuse::WrongState`] where the command does not fit.
+    /// [`CmMisuse::WrongState`] where the command does not fit.
     pub(crate) fn command(self, command: CmCommand) -> Result<CmState, CmMisuse> {
         use CmState::*;
         let next = match (command, self) {

@@ -28,7 +28,7 @@ pub enum Choice {
     /// The style that suits the layer below.
     #[default]
     Auto,
-    /// This style; [`Style::Enhanced`] only if both sides choose it.
+    /// This style; [`SdpStyle::Enhanced`] only if both sides choose it.
     Only(SdpStyle),
 }
 

@@ -28,19 +28,19 @@ pub enum SdpEvent {
 /// Events not reported yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pending {
-    /// See [`Event::Readable`].
+    /// See [`SdpEvent::Readable`].
     pub readable: bool,
-    /// See [`Event::Writable`].
+    /// See [`SdpEvent::Writable`].
     pub writable: bool,
-    /// See [`Event::Urgent`].
+    /// See [`SdpEvent::Urgent`].
     pub urgent: bool,
-    /// See [`Event::Sent`].
+    /// See [`SdpEvent::Sent`].
     pub sent: Option<u32>,
-    /// See [`Event::Received`].
+    /// See [`SdpEvent::Received`].
     pub received: Option<u32>,
-    /// See [`Event::End`].
+    /// See [`SdpEvent::End`].
     pub end: bool,
-    /// See [`Event::Failed`].
+    /// See [`SdpEvent::Failed`].
     pub failed: Option<SdpFault>,
 }
 

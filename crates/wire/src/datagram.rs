@@ -46,7 +46,7 @@ pub struct DatagramHeader {
 }
 
 impl DatagramHeader {
-    /// The octets on the wire, of which the first [`Header::len`] count.
+    /// The octets on the wire, of which the first [`DatagramHeader::len`] count.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN_MAX] {
         let mut bytes = [0; HEADER_LEN_MAX];
         bytes[0] = if self.immediate.is_some() { SEND_ONLY_IMMEDIATE } else { SEND_ONLY };

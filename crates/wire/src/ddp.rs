@@ -1,6 +1,6 @@
 //! DDP segment headers (RFC 5041, section 4) with the octets they reserve for RDMAP.
 //!
-//! [`Header::parse`] splits a ULPDU once; everything above works on the parsed value. A parsed
+//! [`DdpHeader::parse`] splits a ULPDU once; everything above works on the parsed value. A parsed
 //! header has DDP version 1.
 
 use zerocopy::byteorder::network_endian::{U32, U64};

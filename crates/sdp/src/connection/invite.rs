@@ -25,11 +25,11 @@ pub(super) struct Invitations {
 
 impl SdpConnection {
     /// Lets the peer write at most `len` bytes to the address `addr` of this process.
-    /// [`Event::Received`](crate::Event::Received) tells how many it has; until then the memory is
-    /// not to be touched. None have come if the peer sends payload, or ends its half.
+    /// [`SdpEvent::Received`](crate::SdpEvent::Received) tells how many it has; until then the
+    /// memory is not to be touched. None have come if the peer sends payload, or ends its half.
     ///
     /// # Errors
-    /// [`Fault::Verbs`] if the peer's half is not in pipelined mode, there is something to read, or
+    /// [`SdpFault::Verbs`] if the peer's half is not in pipelined mode, there is something to read, or
     /// the memory cannot be registered; then the connection goes on.
     pub fn invite(&mut self, verbs: &mut impl Verbs, addr: u64, len: u32) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
@@ -49,7 +49,7 @@ impl SdpConnection {
         })
     }
 
-    /// Takes the invitation back; [`Event::Received`](crate::Event::Received) follows.
+    /// Takes the invitation back; [`SdpEvent::Received`](crate::SdpEvent::Received) follows.
     ///
     /// # Errors
     /// Why the connection failed.

@@ -170,10 +170,10 @@ impl SdpConnection {
     }
 
     /// Takes the bytes at the start of `data` that there is room for; tells how many. After less
-    /// than all, [`Event::Writable`] follows.
+    /// than all, [`SdpEvent::Writable`] follows.
     ///
     /// # Errors
-    /// [`Fault::Shut`] after [`SdpConnection::shutdown`]; else why the connection failed.
+    /// [`SdpFault::Shut`] after [`SdpConnection::shutdown`]; else why the connection failed.
     pub fn send(&mut self, verbs: &mut impl Verbs, data: &[u8]) -> Result<usize, SdpFault> {
         self.check_open()?;
         self.try_to(verbs, |this, verbs| {

@@ -20,18 +20,18 @@ pub(super) struct PeerAdvert {
 }
 
 impl SdpConnection {
-    /// Bytes behind those that are [`readable`](Connection::readable) which
+    /// Bytes behind those that are [`readable`](SdpConnection::readable) which
     /// [`SdpConnection::receive_into`] can fetch.
     pub fn advertised(&self) -> u32 {
         self.offer.filter(|offer| offer.reading.is_none()).map_or(0, |offer| offer.rest.size)
     }
 
     /// Fetches at most `len` bytes from the peer's memory to the address `addr` of this process.
-    /// [`Event::Received`](crate::Event::Received) tells how many; until then the memory is not to
-    /// be touched.
+    /// [`SdpEvent::Received`](crate::SdpEvent::Received) tells how many; until then the memory is
+    /// not to be touched.
     ///
     /// # Errors
-    /// [`Fault::Verbs`] if nothing is advertised, or something has to be read first, or the memory
+    /// [`SdpFault::Verbs`] if nothing is advertised, or something has to be read first, or the memory
     /// cannot be registered; then the connection goes on.
     pub fn receive_into(
         &mut self,

@@ -53,12 +53,12 @@ impl SdpConnection {
     }
 
     /// Lets the peer read `len` bytes from the address `addr` of this process, and sends them
-    /// otherwise as far as it does not. [`Event::Sent`](crate::Event::Sent) tells how many it has;
-    /// until then the memory must stay as it is, and [`SdpConnection::send`] takes nothing. The
-    /// owner sends the rest, if there is one.
+    /// otherwise as far as it does not. [`SdpEvent::Sent`](crate::SdpEvent::Sent) tells how many it
+    /// has; until then the memory must stay as it is, and [`SdpConnection::send`] takes nothing.
+    /// The owner sends the rest, if there is one.
     ///
     /// # Errors
-    /// [`Fault::Verbs`] if [`SdpConnection::prefers_source`] says no, or the memory cannot be
+    /// [`SdpFault::Verbs`] if [`SdpConnection::prefers_source`] says no, or the memory cannot be
     /// registered; then the connection goes on.
     pub fn send_from(
         &mut self,
@@ -78,7 +78,7 @@ impl SdpConnection {
         self.try_to(verbs, Self::flush)
     }
 
-    /// Takes back what the peer has not read; [`Event::Sent`](crate::Event::Sent) follows.
+    /// Takes back what the peer has not read; [`SdpEvent::Sent`](crate::SdpEvent::Sent) follows.
     ///
     /// # Errors
     /// Why the connection failed.

@@ -47,7 +47,7 @@ impl SdpConnection {
     /// pipelined to combined.
     ///
     /// # Errors
-    /// [`Fault::Verbs`] if it may not be changed so, or memory is being sent from; then nothing has
+    /// [`SdpFault::Verbs`] if it may not be changed so, or memory is being sent from; then nothing has
     /// changed.
     pub fn set_send_mode(&mut self, verbs: &mut impl Verbs, mode: Mode) -> Result<(), SdpFault> {
         self.check_open()?;
@@ -66,7 +66,7 @@ impl SdpConnection {
     /// Lets the peer advertise memory again, after it had changed its half to buffered mode.
     ///
     /// # Errors
-    /// [`Fault::Verbs`] if its half is not in buffered mode, or the style has no other; then
+    /// [`SdpFault::Verbs`] if its half is not in buffered mode, or the style has no other; then
     /// nothing has changed.
     pub fn allow_source(&mut self, verbs: &mut impl Verbs) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;

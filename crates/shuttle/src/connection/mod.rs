@@ -62,7 +62,7 @@ pub enum ShuttleEvent {
         /// IRD: Reads and Atomics that the peer may have outstanding.
         ird: u16,
     },
-    /// The peer rejected the connection; [`Event::Ended`] follows.
+    /// The peer rejected the connection; [`ShuttleEvent::Ended`] follows.
     Rejected {
         /// The peer's private data.
         private_data: Vec<u8>,

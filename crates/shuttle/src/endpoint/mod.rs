@@ -319,7 +319,7 @@ impl<K> Endpoint<K> {
     /// Accepts the Request of `ticket`. [`Endpoint::attach`] comes next.
     ///
     /// # Errors
-    /// [`Misuse::Gone`] if who asked has given up; the errors of [`ShuttleConnection::accept`],
+    /// [`ShuttleMisuse::Gone`] if who asked has given up; the errors of [`ShuttleConnection::accept`],
     /// after which the request may still be rejected.
     pub fn accept(
         &mut self,
@@ -345,7 +345,7 @@ impl<K> Endpoint<K> {
     /// when the Request is.
     ///
     /// # Errors
-    /// [`Misuse::Gone`] as for [`Endpoint::accept`], or if the private data is too long.
+    /// [`ShuttleMisuse::Gone`] as for [`Endpoint::accept`], or if the private data is too long.
     pub fn reject(
         &mut self,
         now_ns: u64,
