@@ -142,7 +142,8 @@ impl IdMachine {
     /// far as the device has it.
     ///
     /// # Errors
-    /// [`CmMisuse::WrongState`] unless a request is unanswered, and what [`ConnParam::check`] finds.
+    /// [`CmMisuse::WrongState`] unless a request is unanswered, and what [`ConnParam::check`]
+    /// finds.
     pub fn accept(&mut self, param: &ConnParam) -> Result<Depths, CmMisuse> {
         self.may(CmCommand::Accept)?;
         param.check(self.device.depths)?;

@@ -29,8 +29,8 @@ impl SdpConnection {
     /// memory is not to be touched. None have come if the peer sends payload, or ends its half.
     ///
     /// # Errors
-    /// [`SdpFault::Verbs`] if the peer's half is not in pipelined mode, there is something to read, or
-    /// the memory cannot be registered; then the connection goes on.
+    /// [`SdpFault::Verbs`] if the peer's half is not in pipelined mode, there is something to read,
+    /// or the memory cannot be registered; then the connection goes on.
     pub fn invite(&mut self, verbs: &mut impl Verbs, addr: u64, len: u32) -> Result<(), SdpFault> {
         self.fault.map_or(Ok(()), Err)?;
         let idle = self.inbox.len() == 0 && self.offer.is_none() && !self.ends.heard;

@@ -31,8 +31,8 @@ impl SdpConnection {
     /// not to be touched.
     ///
     /// # Errors
-    /// [`SdpFault::Verbs`] if nothing is advertised, or something has to be read first, or the memory
-    /// cannot be registered; then the connection goes on.
+    /// [`SdpFault::Verbs`] if nothing is advertised, or something has to be read first, or the
+    /// memory cannot be registered; then the connection goes on.
     pub fn receive_into(
         &mut self,
         verbs: &mut impl Verbs,

@@ -47,8 +47,8 @@ impl SdpConnection {
     /// pipelined to combined.
     ///
     /// # Errors
-    /// [`SdpFault::Verbs`] if it may not be changed so, or memory is being sent from; then nothing has
-    /// changed.
+    /// [`SdpFault::Verbs`] if it may not be changed so, or memory is being sent from; then nothing
+    /// has changed.
     pub fn set_send_mode(&mut self, verbs: &mut impl Verbs, mode: Mode) -> Result<(), SdpFault> {
         self.check_open()?;
         if self.source.is_some() {

@@ -319,8 +319,8 @@ impl<K> Endpoint<K> {
     /// Accepts the Request of `ticket`. [`Endpoint::attach`] comes next.
     ///
     /// # Errors
-    /// [`ShuttleMisuse::Gone`] if who asked has given up; the errors of [`ShuttleConnection::accept`],
-    /// after which the request may still be rejected.
+    /// [`ShuttleMisuse::Gone`] if who asked has given up; the errors of
+    /// [`ShuttleConnection::accept`], after which the request may still be rejected.
     pub fn accept(
         &mut self,
         now_ns: u64,
