@@ -1,4 +1,4 @@
-//! What the router itself can do on this machine: the limits of everything measured through it.
+//! Limits of the router on this machine, which bound everything measured through it.
 //!
 //! Traffic of our own runs over a path that loses nothing: a UDP ping-pong beside the same over
 //! loopback; a TCP stream as fast as it goes; the same through bottlenecks, each narrower than the
@@ -21,14 +21,14 @@ use crate::stats::{DelayHistogram, Quantiles};
 use crate::wan::{Captures, PathSide, Wan};
 use weft_units::{Bitrate, NS_PER_SEC, show_time};
 
-/// What was found.
+/// Result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Ceiling {
-    /// A UDP round trip over loopback, without the router.
+    /// Round trip of UDP over loopback, without the router.
     pub loopback: Quantiles,
-    /// The same through the router, which has nothing else to do.
+    /// Round trip of UDP through the idle router.
     pub idle: Quantiles,
-    /// The same beside a TCP stream that sends half of what it got at the sustained rate.
+    /// Round trip of UDP during a TCP stream at half of the sustained rate.
     pub loaded: Quantiles,
     /// What one TCP stream reached without a bottleneck, in bits of payload per second.
     pub fastest_bps: u64,
@@ -54,7 +54,7 @@ const TENTHS: [u64; 8] = [10, 9, 8, 7, 6, 5, 4, 3];
 const PING_BYTES: usize = 64;
 const PING_PATIENCE: Duration = Duration::from_secs(1);
 const CALL_BYTES: usize = 256 << 10;
-/// So that stopping a stream is noticed on a path that is stuck.
+/// Socket timeout, so that `stop` is noticed on a stuck path.
 const STREAM_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Measures, `each_ns` for each measurement. The process has one thread.
@@ -85,7 +85,7 @@ fn sustained(fastest_bps: u64, each_ns: u64) -> Result<Option<Sustained>> {
         let wan = path(&["10ms".into(), format!("rate={}bit", rate_bps.max(1))])?;
         let tcp_bps = stream(&wan, each_ns)?;
         let report = wan.stop();
-        // A stream that does not fill the bottleneck says nothing about it.
+        // App-limited: a stream that does not fill the bottleneck tells nothing about it.
         if report.complaints.is_empty() && tcp_bps > rate_bps / 10 * 7 {
             let bytes = report.forward.link.delivered_bytes.max(1) as f64;
             let cpu_ns = (report.forward.cpu_ns + report.back.cpu_ns) as f64;

@@ -1,4 +1,4 @@
-//! Network namespaces: hosts of our own on this machine.
+//! Network namespaces, each a host of its own on this machine.
 //!
 //! [`gain_rights`] comes first, while the process has one thread; then [`Namespace::create`].
 
@@ -15,7 +15,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::tun;
 
-/// A network namespace. It lives as long as this, or a process in it.
+/// A network namespace; it lives until this is dropped and no process is left in it.
 #[derive(Debug)]
 pub struct Namespace(OwnedFd);
 
@@ -41,10 +41,10 @@ impl Namespace {
         open(link).map(Self)
     }
 
-    /// Does something on a thread of its own in this namespace. What it opens stays there.
+    /// Runs `work` on a thread of its own in this namespace. Sockets that it opens stay there.
     ///
     /// # Errors
-    /// The thread may not go there.
+    /// The thread may not enter the namespace (`EPERM`).
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| {
             self.enter()?;
@@ -52,7 +52,7 @@ impl Namespace {
         })
     }
 
-    /// Moves this thread.
+    /// Moves this thread into the namespace.
     ///
     /// # Errors
     /// It may not.
@@ -60,7 +60,8 @@ impl Namespace {
         Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 
-    /// Sets `net/...` below `/proc/sys`. What this kernel or this user cannot set stays as it is.
+    /// Sets a sysctl, `net/...` below `/proc/sys`. One that this kernel or user cannot set is left
+    /// alone.
     pub fn try_set(&self, settings: &[(&str, String)]) -> io::Result<()> {
         self.within(|| {
             for (name, value) in settings {
@@ -69,7 +70,7 @@ impl Namespace {
         })
     }
 
-    /// The number of the descriptor by which others find it below `/proc/PID/fd`.
+    /// The descriptor by which other processes find the namespace below `/proc/PID/fd`.
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
@@ -99,7 +100,7 @@ pub fn gain_rights() -> Result<()> {
     on_a_thread(tun::leave_network).with_context(|| REFUSED.to_owned())
 }
 
-/// The thread on which it was tried may still be about to vanish, and is in the way until it has.
+/// Retried: the thread of an earlier attempt may not have exited yet, and blocks this until then.
 fn leave_users() -> io::Result<()> {
     let mut result = tun::leave_users();
     for _ in 0..ATTEMPTS_MAX {

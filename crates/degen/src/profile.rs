@@ -1,4 +1,4 @@
-//! Paths with a name, and paths in files.
+//! Named path profiles, and profiles in files.
 //!
 //! Both are TOML: the settings of [`crate::spec`] as keys, their values as text (a list where a
 //! setting adds up), and tables `forward` and `back` for what is of one direction.
@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use crate::spec::{PathSpec, SpecError, Which};
 
-/// The profiles that everybody has: a table for each.
+/// Built-in profiles, one TOML table each.
 pub const BUILT_IN: &str = include_str!("profiles.toml");
 
 const FILE_BYTES_MAX: u64 = 1 << 20;

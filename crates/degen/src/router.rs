@@ -25,24 +25,24 @@ use weft_units::NS_PER_SEC;
 /// A capture that both directions write to.
 pub type SharedCapture = Arc<Mutex<CaptureWriter<BufWriter<File>>>>;
 
-/// What a direction needs.
+/// Parameters of [`route`].
 #[derive(Debug)]
 pub struct DirectionSetup {
-    /// Where packets come from.
+    /// TUN device that packets are read from.
     pub from: Arc<Tun>,
-    /// Where they go.
+    /// TUN device that they are written to.
     pub to: Arc<Tun>,
-    /// What happens to them.
+    /// Configuration of the link.
     pub config: LinkConfig,
-    /// What is random about that.
+    /// Seed of the link's random numbers.
     pub seed: u64,
-    /// How long a segment may be held back so that others go with it.
+    /// Longest time that segments are gathered into a bundle, in nanoseconds.
     pub gather_ns: u64,
-    /// The clock of the path.
+    /// Clock of the path.
     pub clock: PathClock,
     /// Captures of what is sent and of what arrives.
     pub captures: [Option<SharedCapture>; 2],
-    /// Where the numbers are seen.
+    /// Statistics, shared with whoever reports them.
     pub stats: Arc<Mutex<DirectionStats>>,
 }
 
@@ -58,7 +58,7 @@ struct Gathered {
     frame: Rc<TunFrame>,
     range: Range<usize>,
     marked: bool,
-    /// When the first of them was due.
+    /// Due time of the first one, in nanoseconds.
     due_ns: u64,
 }
 
@@ -72,23 +72,23 @@ struct Router {
     gathered: Option<Gathered>,
     spare: Vec<Vec<u8>>,
     scratch: Vec<u8>,
-    /// When it was last certain that nothing waited to be read.
+    /// Last time at which the device was known to be empty, in nanoseconds.
     empty_ns: u64,
     published_ns: u64,
-    /// Whether something has happened since.
+    /// Whether statistics have changed since they were published.
     is_untold: bool,
 }
 
-/// How often it is not looked whether it is over while there is other work.
+/// Rounds between two checks of `stop` under load.
 const BUSY_TURNS_MAX: u32 = 64;
-/// How many bundles are read before it is looked whether others are due.
+/// Bundles read per round, before due ones are sent.
 const READS_MAX: usize = 16;
-/// How many segments are handed on before it is looked whether there is something to read.
+/// Segments sent per round, before the device is read again.
 const DELIVERIES_MAX: usize = 2048;
-/// A packet that is smaller does not keep a whole buffer occupied while it travels. To copy larger
-/// ones halves the rate.
+/// Packets up to this size are copied out of their 64 KiB buffer. Copying larger ones halves the
+/// rate.
 const COPIED_BYTES_MAX: usize = 4096;
-/// What may be on its way and in the queue at once. More is dropped, and complained about.
+/// Bytes in flight and in the queue at most. The excess is dropped and reported as a complaint.
 const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;
 const SPARE_BUFFERS_MAX: usize = 4096;
 const PUBLISH_NS: u64 = 10_000_000;
@@ -99,7 +99,7 @@ const PUBLISH_NS: u64 = 10_000_000;
 /// A device is gone.
 pub fn route(setup: DirectionSetup, stop: BorrowedFd<'_>) -> io::Result<()> {
     tun::go_first();
-    // The kernel may add 50 us to each wait otherwise.
+    // The default timer slack adds 50 us to each wait.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut router = Router::new(setup);
     let mut busy_turns = 0;
@@ -108,7 +108,7 @@ pub fn route(setup: DirectionSetup, stop: BorrowedFd<'_>) -> io::Result<()> {
         let read = router.receive()?;
         busy_turns = if handed_on || read { busy_turns + 1 } else { 0 };
         router.publish(false);
-        // Even who is always busy must hear that it is over.
+        // `stop` is polled under load too.
         if busy_turns % BUSY_TURNS_MAX == 0 && router.wait(stop, busy_turns > 0)? {
             router.publish(true);
             return Ok(());
@@ -133,7 +133,7 @@ impl Router {
         }
     }
 
-    /// Reads what waits, up to a limit; tells whether the limit was reached.
+    /// Reads waiting bundles, up to a limit; returns whether the limit was reached.
     fn receive(&mut self) -> io::Result<bool> {
         for _ in 0..READS_MAX {
             let mut offload = [0; OFFLOAD_BYTES];
@@ -176,7 +176,7 @@ impl Router {
         self.recycle(frame);
     }
 
-    /// Hands on what is due, up to a limit; tells whether the limit was reached.
+    /// Sends due segments, up to a limit; returns whether the limit was reached.
     fn deliver(&mut self) -> bool {
         let now_ns = self.setup.clock.now_ns();
         let mut left = DELIVERIES_MAX;
@@ -236,7 +236,7 @@ impl Router {
         self.numbers.refused += u64::from(self.setup.to.write(run).is_err());
     }
 
-    /// Keeps the buffer of a frame that nobody needs any more.
+    /// Returns the buffer of a frame to the pool once no segment refers to it.
     fn recycle(&mut self, frame: Rc<TunFrame>) {
         let Some(buffer) = Rc::into_inner(frame).map(TunFrame::into_buffer) else { return };
         if buffer.len() == BUNDLE_BYTES_MAX && self.spare.len() < SPARE_BUFFERS_MAX {
@@ -251,8 +251,8 @@ impl Router {
         writer.packet(time_ns, end == 1, &packet());
     }
 
-    /// Waits until there is something to do, which there is already if it `is_busy`; tells whether
-    /// that is to stop.
+    /// Waits for a readable device, a due segment or `stop`; only polls if it `is_busy`. Returns
+    /// whether to stop.
     fn wait(&mut self, stop: BorrowedFd<'_>, is_busy: bool) -> io::Result<bool> {
         let now_ns = self.setup.clock.now_ns();
         let gather_ns = if self.link.in_flight() > 1 { self.setup.gather_ns } else { 0 };

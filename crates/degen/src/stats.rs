@@ -1,16 +1,16 @@
-//! What the router saw, for people and for programs.
+//! Statistics of the router, as text and as JSON.
 
 use serde::Serialize;
 
 use crate::link::Counters;
 use crate::spec::PathSpec;
 
-/// What takes longer, an hour and more, counts as this.
+/// Longest time that is recorded, above an hour; longer ones count as this.
 const LONGEST_NS: u64 = (1 << 42) - 1;
-/// Digits of a time that are kept.
+/// Significant digits of a recorded time.
 const DIGITS: u8 = 2;
 
-/// How long things took, in nanoseconds.
+/// Histogram of times in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct DelayHistogram(hdrhistogram::Histogram<u64>);
 
@@ -22,42 +22,42 @@ impl Default for DelayHistogram {
 }
 
 impl DelayHistogram {
-    /// Counts one.
+    /// Records one time, in nanoseconds.
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
     }
 
-    /// The quantiles that people ask for, to a hundredth; all 0 if there is nothing.
+    /// Median, 99 % and maximum, accurate to 1 %; all 0 if nothing was recorded.
     pub fn summary(&self) -> Quantiles {
         let at = |share| self.0.value_at_quantile(share);
         Quantiles { p50_ns: at(0.5), p99_ns: at(0.99), max_ns: at(1.0) }
     }
 }
 
-/// Half of all, almost all, and the worst.
+/// Quantiles in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Quantiles {
-    /// The median.
+    /// 50 %.
     pub p50_ns: u64,
-    /// What one in a hundred exceeded.
+    /// 99 %.
     pub p99_ns: u64,
-    /// The worst.
+    /// Maximum.
     pub max_ns: u64,
 }
 
-/// One direction.
+/// Statistics of one direction.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct DirectionStats {
-    /// What the link did.
+    /// Counters of the link.
     pub link: Counters,
-    /// How many bytes wait at the bottleneck now.
+    /// Bytes in the bottleneck's queue now.
     #[serde(rename = "queue_octets")]
     pub queue_bytes: u64,
-    /// The rate of the bottleneck now; none: no bottleneck.
+    /// Rate of the bottleneck now, in bits per second; `None` without a bottleneck.
     pub rate_bps: Option<u64>,
-    /// How much later than due the first segment of each bundle was handed on.
+    /// Lateness of the first segment of each bundle, in nanoseconds.
     pub late: Quantiles,
-    /// How long bundles may have waited before the router read them.
+    /// Upper bound of the time that bundles waited to be read, in nanoseconds.
     pub unread: Quantiles,
     /// Bundles read.
     pub bundles_read: u64,
@@ -69,17 +69,17 @@ pub struct DirectionStats {
     pub refused: u64,
     /// Bundles that the kernel dropped because the router did not read them in time.
     pub overrun: u64,
-    /// Bundles that were dropped because too much was on its way.
+    /// Bundles dropped because the router's own memory limit was reached.
     pub overflowed: u64,
-    /// Processor time of the router, with the kernel's work of receiving.
+    /// CPU time of the router, with the kernel's receive work.
     pub cpu_ns: u64,
-    /// How long the router was kept from a CPU.
+    /// Time that the router was ready to run and had no CPU.
     pub kept_waiting_ns: u64,
-    /// When these numbers were taken.
+    /// Time of this sample, in nanoseconds since the path was made.
     pub elapsed_ns: u64,
 }
 
-/// A whole path.
+/// Statistics of a path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathReport {
     /// Nanoseconds since the path was made.
@@ -88,17 +88,17 @@ pub struct PathReport {
     pub forward: DirectionStats,
     /// From far to near.
     pub back: DirectionStats,
-    /// Why the path was worse than it should have been; empty when it was not.
+    /// Reasons why the path was not as configured; empty if it was.
     pub complaints: Vec<String>,
     /// The path as it was asked for.
     pub path: PathSpec,
 }
 
-/// Beyond this lateness a path is not what it claims to be.
+/// Largest lateness at which a path still counts as configured.
 const LATE_NS_MAX: u64 = 1_000_000;
 
 impl DirectionStats {
-    /// Why this direction was not what it should have been.
+    /// Reasons why this direction was not as configured.
     pub fn complaints(&self, name: &str) -> Vec<String> {
         let us = |ns: u64| ns / 1000;
         let mut found = Vec::new();
@@ -111,7 +111,7 @@ impl DirectionStats {
         if self.damaged > 0 {
             found.push(format!("{name}: {} packets could not be understood", self.damaged));
         }
-        // One part in fifty of the time is more than a path may be somewhere else.
+        // A router without a CPU for more than 2 % of the time falsifies delays.
         if self.kept_waiting_ns > (self.elapsed_ns / 50).max(10 * LATE_NS_MAX) {
             let ms = self.kept_waiting_ns / 1_000_000;
             found.push(format!("{name}: the router was kept from a processor for {ms} ms"));

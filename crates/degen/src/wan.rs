@@ -22,16 +22,16 @@ use crate::spec::PathSpec;
 use crate::stats::{DirectionStats, PathReport};
 use crate::tun::{Interface, Tun};
 
-/// One end of a path.
+/// Side of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum PathSide {
-    /// Where CMD runs.
+    /// CMD's side.
     Near,
-    /// Where the server runs.
+    /// The server's side.
     Far,
 }
 
-/// What of a path can be kept in files.
+/// Files that packets of a path are captured to.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
     /// The packets at the near side, as pcapng.
@@ -40,7 +40,7 @@ pub struct Captures {
     pub far: Option<PathBuf>,
 }
 
-/// A path that is up.
+/// A running path: namespaces, TUN devices and router threads.
 #[derive(Debug)]
 pub struct Wan {
     spec: PathSpec,
@@ -53,15 +53,15 @@ pub struct Wan {
     routers: Vec<JoinHandle<io::Result<()>>>,
 }
 
-/// The name of the device on either side.
+/// Name of the TUN device, the same on both sides.
 pub const DEVICE: &str = "wan0";
 const GATHER_NS_MAX: u64 = 50_000;
-/// What a socket may hold at least, as most kernels have it.
+/// Least limit of a socket's buffer, the default of most kernels.
 const SOCKET_BYTES_MIN: u64 = 32 << 20;
 const SOCKET_BYTES_MAX: u64 = 1 << 30;
 
 impl PathSide {
-    /// Its address.
+    /// IPv4 address of the side.
     pub fn v4(self) -> Ipv4Addr {
         match self {
             Self::Near => Ipv4Addr::new(10, 77, 0, 1),
@@ -69,7 +69,7 @@ impl PathSide {
         }
     }
 
-    /// Its IPv6 address.
+    /// IPv6 address of the side.
     pub fn v6(self) -> Ipv6Addr {
         match self {
             Self::Near => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
@@ -77,7 +77,7 @@ impl PathSide {
         }
     }
 
-    /// Its name.
+    /// Name of the side, `near` or `far`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Near => "near",
@@ -124,7 +124,7 @@ impl Wan {
                 from: Arc::clone(&tuns[from]),
                 to: Arc::clone(&tuns[to]),
                 config,
-                // Directions must not lose the same packets.
+                // Seeds differ, so that the two directions do not lose the same packets.
                 seed: self.spec.seed.wrapping_mul(2).wrapping_add(direction as u64),
                 gather_ns,
                 clock: self.clock,
@@ -143,7 +143,7 @@ impl Wan {
         &self.sides[side as usize]
     }
 
-    /// How it is.
+    /// Statistics up to now.
     pub fn report(&self) -> PathReport {
         let [mut forward, mut back] = [0, 1].map(|direction| self.direction(direction));
         forward.overrun = self.overrun(PathSide::Near);
@@ -157,11 +157,11 @@ impl Wan {
         *self.stats[direction].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the device of `side` dropped because nobody read it.
+    /// Packets that the device of `side` dropped because the router did not read them in time.
     fn overrun(&self, side: PathSide) -> u64 {
         let read = self.namespace(side).within(|| fs::read_to_string("/proc/thread-self/net/dev"));
         let Ok(Ok(table)) = read else { return 0 };
-        // Eight columns of what was received, then what was sent: bytes, packets, errors, drops.
+        // Eight columns received, then eight sent: bytes, packets, errors, drops, ...
         let line =
             table.lines().find_map(|line| line.trim().strip_prefix(DEVICE)?.strip_prefix(':'));
         let dropped = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
@@ -206,8 +206,8 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// What makes hosts fit for a path: buffers for all that may be under way, nothing remembered from
-/// one connection to the next, `ping` for everybody, and no chatter.
+/// Sysctls of both sides: socket buffers of three times what may be in flight, no TCP metrics
+/// cached between connections, unprivileged `ping`, no packets of IPv6 autoconfiguration.
 fn settings(bytes_in_flight: u64) -> [(&'static str, String); 7] {
     let bytes = bytes_in_flight.saturating_mul(3).clamp(SOCKET_BYTES_MIN, SOCKET_BYTES_MAX);
     [

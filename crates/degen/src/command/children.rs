@@ -1,4 +1,4 @@
-//! The programs of a path: started, waited for, and not left behind.
+//! Processes on a path: starts them, waits for them, and ends all of them.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +26,7 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The children that this process has started itself.
 static STARTED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
-/// A program that starts others faster than this many rounds of killing has won.
+/// Rounds of killing, against a program that keeps starting others.
 const SWEEPS_MAX: usize = 1000;
 
 /// A program with a descriptor that tells when it has ended.
@@ -40,7 +40,7 @@ impl ChildProgram {
     /// Starts a program.
     pub fn start(mut call: Command) -> Result<Self> {
         let child = {
-            // Nobody may bury it between its start and its entry here.
+            // Locked: it must not be reaped between its start and its entry here.
             let mut own = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
             let child = call.spawn()?;
             own.push(Pid::from_child(&child));
@@ -129,8 +129,8 @@ fn somebody_listens() -> bool {
         || ["udp", "udp6"].iter().any(|name| !lines(name).is_empty())
 }
 
-/// Ends `server`, politely first, and then everything that is still there: what this process has
-/// adopted, and what others have started on either side.
+/// Ends `server` by SIGTERM, then kills what remains: processes that this one has adopted and those
+/// that others have started on either side.
 pub fn sweep(server: Option<ChildProgram>, wan: &Wan) {
     if let Some(mut server) = server {
         server.end();
@@ -158,7 +158,7 @@ fn inhabitants(wan: &Wan) -> Vec<Pid> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let lives_there = |path: &Path| {
         let home = fs::read_link(path.join("ns/net")).ok();
-        // One that has ended and that its parent has not buried is nowhere.
+        // A zombie has no namespace.
         home.is_some() && sides.contains(&home)
     };
     let numbers = processes.filter(|entry| lives_there(&entry.path()));
@@ -166,8 +166,8 @@ fn inhabitants(wan: &Wan) -> Vec<Pid> {
     numbers.filter_map(Pid::from_raw).filter(|pid| *pid != getpid()).collect()
 }
 
-/// Buries the adopted processes that have ended. Those that this process has started itself are
-/// waited for by name.
+/// Reaps adopted processes that have ended. Those that this process has started are waited for by
+/// pid.
 pub fn bury_orphans() {
     let own = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     for child in children().into_iter().filter(|child| !own.contains(child)) {

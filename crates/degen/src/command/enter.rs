@@ -1,4 +1,4 @@
-//! To become a program on one side of a path.
+//! `enter` and `exec`: moves this process into a side of a path, then executes CMD.
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -21,7 +21,7 @@ use crate::namespace;
 use crate::stats::PathReport;
 use crate::wan::{PathSide, Wan};
 
-/// What may end a path.
+/// Reasons why a path ends.
 #[derive(Clone, Copy, Debug)]
 pub enum EndEvent {
     /// Somebody asked for it.
@@ -32,7 +32,7 @@ pub enum EndEvent {
     Ended,
 }
 
-/// A path that is up, with its door.
+/// A running path and its control socket.
 #[derive(Debug)]
 pub struct Site {
     wan: Wan,
@@ -58,7 +58,7 @@ impl Site {
         children::adopt()?;
         let door = ControlSocket::open(&directory, &args.name())?;
         if let Some(path) = &args.json {
-            // Now, so that a long run does not end in a report that nobody can read.
+            // Checked first, so that a long run does not fail at its report.
             File::create(path).with_context(|| format!("{}", path.display()))?;
         }
         let wan = Wan::build(spec, &args.captures())?;

@@ -1,4 +1,4 @@
-//! A path that stays when the command that made it has returned.
+//! `up`: a path in a process of its own, which stays until `down`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Packets on their way, by the time they arrive.
+//! Packets in flight, ordered by arrival time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,4 +1,4 @@
-//! What changes with time.
+//! Schedules: settings that change with time.
 
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ impl<T: Copy> Stepped<T> {
     }
 }
 
-/// A time in which nothing arrives, once or again and again.
+/// An outage, once or periodic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Outage {
     /// When it begins.
