@@ -1,4 +1,4 @@
-//! Streams as fast as they go: lists of requests, as many outstanding as the depth allows.
+//! Bandwidth test: lists of requests, as many outstanding as the depth allows.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ enum LaneState {
     Delivered,
 }
 
-/// What all lanes have in common.
+/// State common to all streams of a side.
 #[derive(Clone, Copy, Debug)]
 struct LanePlan {
     operation: TestOperation,
@@ -184,7 +184,7 @@ impl Lane {
     fn complete(&mut self, what: LinkCompletion) -> Result<()> {
         match (self.state, what) {
             (LaneState::Passive, LinkCompletion::Received) => self.receive(),
-            // Credit that has left.
+            // Completion of a credit message.
             (LaneState::Passive, LinkCompletion::Sent) => Ok(()),
             (LaneState::Flushing, LinkCompletion::Sent) => {
                 self.state = LaneState::Delivered;
@@ -219,7 +219,7 @@ impl Lane {
             for number in self.done..self.done + u64::from(count) {
                 let slot = number % self.link.slots();
                 self.wrong += u64::from(!self.holds(slot, slot));
-                // The next one is to be seen to come.
+                // Reset, so that the arrival of the next one is seen.
                 self.draft.fill(0);
                 self.link.write(slot, &self.draft);
             }

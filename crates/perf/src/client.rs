@@ -1,4 +1,4 @@
-//! The side that asks: one test for each size, and what they came to.
+//! Client: runs one test for each size and reports the results.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The status of a process that Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;
 
-/// What a client was told.
+/// Options of the client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// The server.
@@ -40,15 +40,15 @@ pub struct ClientOptions {
 /// How a client ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOutcome {
-    /// All was measured.
+    /// All sizes were measured.
     Whole,
-    /// Somebody wanted it to end, and what was measured until then has been said.
+    /// Interrupted; the results until then were reported.
     Interrupted,
-    /// Data was not as it should be.
+    /// Verification found wrong data.
     Wrong,
 }
 
-/// Measures, and says what came out.
+/// Runs all tests and reports them.
 ///
 /// # Errors
 /// The server cannot be reached or refuses, or a request failed.
@@ -95,7 +95,7 @@ fn interrupts() -> Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// One test; how many messages were not as they should be.
+/// Runs one test; returns the number of messages with wrong data.
 fn one(
     options: &ClientOptions,
     test: &Test,

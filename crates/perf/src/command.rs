@@ -1,4 +1,4 @@
-//! `weft perf`: its arguments, and what follows from them.
+//! `weft perf`: arguments and their defaults.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -156,7 +156,7 @@ struct Client {
     json: bool,
 }
 
-/// The port, where none is asked for.
+/// Default TCP port.
 const PORT: u16 = 18520;
 /// The sizes of `--all`: these powers of two.
 const ALL: std::ops::RangeInclusive<u32> = 1..=23;
@@ -211,10 +211,10 @@ EXIT STATUS
     125  weft itself was called wrongly
     130  it was interrupted; what was measured until then was said";
 
-/// What a process needs around it before it can measure.
+/// Environment that a process needs before it can measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Variables that are to be set.
+    /// Variables to set.
     pub variables: Vec<(&'static str, String)>,
     /// Whether Weft's devices are to be there.
     pub weft: bool,
@@ -229,7 +229,7 @@ impl PerfArgs {
         }
     }
 
-    /// What is to be around. `own_name` is what WEFT_DEV calls `weft0`.
+    /// Environment for these arguments. `own_name` is what WEFT_DEV calls `weft0`.
     pub fn surroundings(&self, own_name: Option<&str>) -> Surroundings {
         let mut around = Surroundings { variables: Vec::new(), weft: true };
         let place = self.place();
@@ -255,7 +255,7 @@ impl PerfArgs {
     }
 }
 
-/// Does what the arguments say, with what is around now; the result is the exit status.
+/// Runs the command in the present environment; returns the exit status.
 pub fn main(command: &PerfArgs) -> u8 {
     let ended = match &command.what {
         Some(PerfCommand::Server(server)) => {

@@ -1,4 +1,4 @@
-//! What the two sides say to each other over TCP: one JSON object on each line.
+//! Control protocol between the two sides, over TCP: one JSON object on each line.
 //!
 //! Order: the client sends a [`Test`]; the server answers [`ControlMessage::Ready`] or
 //! [`ControlMessage::Refused`]; when all streams are connected the server says so, and the client
@@ -22,30 +22,29 @@ use crate::test::Test;
 
 /// The longest line, in bytes.
 pub const LINE_MAX: usize = 16384;
-/// How long a line may take to leave.
+/// Time limit of sending a line.
 const SENDING: Duration = Duration::from_secs(10);
 
-/// How long a peer may be silent before it is asked whether it is there, how long until the next
-/// question, and how many stay without an answer.
+/// TCP keepalive: idle time, and interval of the [`QUESTIONS`] probes without an answer.
 const SILENCE: Duration = Duration::from_secs(10);
 const QUESTIONS: u32 = 3;
 
-/// What one side did by its own requests.
+/// Result of one side's own requests.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SideTotals {
     /// Messages of each stream, from the beginning on.
     pub streams: Vec<u64>,
-    /// Messages that were complete when the time that is left out was over.
+    /// Messages complete at the end of the ramp-up.
     pub ramp_messages: u64,
-    /// Seconds of that.
+    /// Length of the ramp-up, in seconds.
     pub ramp_s: f64,
     /// Seconds from then until everything was delivered.
     pub seconds: f64,
 }
 
 impl SideTotals {
-    /// Messages that count.
+    /// Messages after the ramp-up.
     pub fn messages(&self) -> u64 {
         self.total().saturating_sub(self.ramp_messages)
     }
@@ -56,13 +55,13 @@ impl SideTotals {
     }
 }
 
-/// What is said.
+/// Control message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "lowercase", deny_unknown_fields)]
 pub enum ControlMessage {
-    /// This is to be measured.
+    /// Client: request for a test.
     Test {
-        /// What.
+        /// The test.
         test: Test,
     },
     /// Streams are to come to this port, and show this token.
@@ -72,34 +71,34 @@ pub enum ControlMessage {
         /// 32 hexadecimal digits.
         token: String,
     },
-    /// It is not done, or not gone on with.
+    /// The test is refused or aborted.
     Refused {
         /// Why.
         reason: String,
     },
     /// All streams are connected.
     Connected,
-    /// Now.
+    /// Client: start.
     Start,
-    /// So far.
+    /// Progress.
     Progress {
         /// Own messages that are complete.
         messages: u64,
     },
-    /// End early.
+    /// Stop before the agreed end.
     Stop,
     /// Own requests are complete, and delivered.
     Done {
-        /// What they came to.
+        /// Their result.
         moved: SideTotals,
     },
-    /// What is left to say.
+    /// Final message of each side.
     Verdict {
         /// Messages that were looked at.
         checked: u64,
-        /// Those that were not as they should be.
+        /// Messages with wrong data.
         wrong: u64,
-        /// Processor seconds from the start on.
+        /// CPU seconds since the start.
         cpu_s: f64,
     },
 }
@@ -134,7 +133,7 @@ impl std::fmt::Display for Gone {
 
 impl std::error::Error for Gone {}
 
-/// A connection over which messages come and go.
+/// Control connection.
 pub struct ControlConn {
     stream: TcpStream,
     heard: Vec<u8>,
@@ -161,7 +160,7 @@ impl ControlConn {
         &self.stream
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
     /// The peer is gone, or does not listen.
@@ -214,7 +213,7 @@ impl ControlConn {
     }
 }
 
-/// What a peer says, for a terminal.
+/// Text of a peer: 300 characters at most, without control characters.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(300).collect()
 }

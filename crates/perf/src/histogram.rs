@@ -1,41 +1,41 @@
-//! How often which times were seen.
+//! Histogram of latencies.
 //!
 //! Invariant: a percentile is at most one part in 1000 from a time that was recorded at that rank;
 //! those below 2048 ns are exact.
 
 use serde::Serialize;
 
-/// Times from here on, some 73 minutes, count as this.
+/// Longest time that is recorded, 73 minutes; longer ones count as this.
 const LIMIT_NS: u64 = (1 << 42) - 1;
-/// Digits of a time that are kept.
+/// Significant decimal digits of a recorded time.
 const DIGITS: u8 = 3;
 
-/// How often which times were seen, in nanoseconds.
+/// Histogram of times in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram(hdrhistogram::Histogram<u64>);
 
-/// What a histogram comes to, in microseconds.
+/// Summary of a histogram, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Percentiles {
     /// How many values there are.
     pub count: u64,
-    /// The least.
+    /// Minimum.
     pub min_us: f64,
-    /// The mean.
+    /// Mean.
     pub mean_us: f64,
-    /// The value that half of them do not exceed, and so on.
+    /// Median.
     pub p50_us: f64,
-    /// Nine in ten.
+    /// 90 %.
     pub p90_us: f64,
-    /// 99 in 100.
+    /// 99 %.
     pub p99_us: f64,
-    /// 999 in 1000.
+    /// 99.9 %.
     #[serde(rename = "p99.9_us")]
     pub p999_us: f64,
-    /// 9999 in 10,000.
+    /// 99.99 %.
     #[serde(rename = "p99.99_us")]
     pub p9999_us: f64,
-    /// The greatest.
+    /// Maximum.
     pub max_us: f64,
 }
 
@@ -47,7 +47,7 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Counts a time.
+    /// Records a time, in nanoseconds.
     pub fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
     }
@@ -62,7 +62,7 @@ impl LatencyHistogram {
         self.0.len()
     }
 
-    /// The usual figures; nothing if nothing was counted.
+    /// Summary; `None` if nothing was recorded.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let us = |share| self.0.value_at_quantile(share) as f64 / 1e3;
         (self.count() > 0).then(|| Percentiles {

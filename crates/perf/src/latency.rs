@@ -1,4 +1,5 @@
-//! One message at a time: the end that asks and takes the time, and the end that answers.
+//! Latency test: one message at a time, from an end that times the round trips and an end that
+//! answers.
 //!
 //! Over Sends and Writes the answer is a message of the same kind, and a time is half of the round
 //! trip; a Read or Atomic is a round trip by itself. A Write is seen by the last byte of where it
@@ -19,10 +20,10 @@ use crate::verbs::{Act, VerbsDomain};
 const FROM: u64 = 0;
 const INTO: u64 = 1;
 
-/// Looks at memory for one at what is complete.
+/// Polls of memory per poll of the completion queue.
 const LOOKS: u32 = 1 << 16;
 
-/// What both ends have.
+/// State common to both ends.
 struct LatencyEnd {
     domain: Rc<VerbsDomain>,
     link: StreamLink,
@@ -33,7 +34,7 @@ struct LatencyEnd {
     received: u32,
     /// What the next Write that arrives will end with.
     mark: u8,
-    /// Looks at memory.
+    /// Memory polls so far.
     watched: u32,
 }
 
@@ -94,13 +95,13 @@ impl LatencyEnd {
         arrived
     }
 
-    /// After a message to and one fro.
+    /// Advances the mark, 1 to 255, after each round trip.
     fn turn_mark(&mut self) {
         self.mark = self.mark % u8::MAX + 1;
     }
 }
 
-/// The end that asks.
+/// The end that sends first and takes the time.
 pub struct Ping {
     end: LatencyEnd,
     asked: Option<Instant>,

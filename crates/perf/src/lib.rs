@@ -1,4 +1,5 @@
-//! `weft perf`: what two hosts have of RDMA, for people, in the habit of iperf3 and perftest.
+//! `weft perf`: RDMA bandwidth and latency between two hosts, with options like iperf3's and
+//! perftest's.
 //!
 //! It is a program of verbs like any other: `verbs` opens libibverbs and librdmacm at run time,
 //! and the command runs itself under `libweft.so` unless an adapter of the machine is asked for.

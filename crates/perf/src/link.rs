@@ -11,14 +11,14 @@ use anyhow::{Context, Result};
 use crate::test::{Test, TestOperation};
 use crate::verbs::{Act, OwnedCmId, PerfQueuePair, PerfRegion, Remote, Sizes, VerbsDomain};
 
-/// Marks the number of a receive.
+/// Bit of a work request id that marks a receive.
 const RECEIVE: u64 = 1 << 32;
-/// Requests beside those that are measured.
+/// Requests in addition to those that are measured: credits and the last Read.
 const SPARE: u32 = 8;
 /// Receives of a side of a ping-pong.
 const PONGS: u32 = 2;
 
-/// What is complete on a link.
+/// Kind of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkCompletion {
     /// A list of own requests.

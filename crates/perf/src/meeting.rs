@@ -1,5 +1,5 @@
-//! How the streams of a test come about: the client connects them all at once, and each shows which
-//! one it is and that it belongs to this test.
+//! Connects the streams of a test: the client connects all at once; private data shows which stream
+//! each is, and by a token that it belongs to this test.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -15,33 +15,33 @@ use crate::verbs::{Cm, Happened, OwnedCmId, ReadDepth, Remote, VerbsDomain};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a token.
 const TOKEN: usize = 16;
-/// Bytes of what an active side shows: token, number, address, key.
+/// Bytes of an active side's private data: token, number, address, key.
 const CARD: usize = TOKEN + 2 + 8 + 4;
 
-/// Says that a stream belongs to a test.
+/// Token: shows that a stream belongs to a test.
 pub type StreamToken = [u8; TOKEN];
 
 /// The connected streams of a test.
 pub struct Meeting {
     /// Their ends on this side.
     pub links: Vec<StreamLink>,
-    /// What they share.
+    /// Their protection domain and completion queue.
     pub domain: Rc<VerbsDomain>,
     /// The device's name.
     pub device: String,
 }
 
-/// Who is to be met, and how.
+/// Parameters of connecting the streams.
 pub struct Meet<'a> {
-    /// Whether this is the side that calls.
+    /// Whether this side connects.
     pub calls: bool,
     /// Whether the side that answers has said that all streams are connected.
     pub announced: bool,
     /// The other side.
     pub control: &'a mut ControlConn,
-    /// What for.
+    /// The test.
     pub test: &'a Test,
-    /// What shows that a stream belongs to it.
+    /// Token of the test.
     pub token: StreamToken,
     /// The only device that will do.
     pub device: Option<&'a str>,
@@ -193,7 +193,7 @@ impl Meet<'_> {
 
     /// Which stream shows this, and its memory; nothing if it belongs elsewhere.
     fn parse_card(&self, card: &[u8]) -> Option<(usize, Remote)> {
-        // Devices of InfiniBand pad what is said to a fixed length.
+        // InfiniBand pads private data to a fixed length.
         let card = card.get(..CARD)?;
         let (token, rest) = card.split_at(TOKEN);
         let (index, memory) = rest.split_first_chunk()?;

@@ -1,5 +1,5 @@
-//! What messages hold when their data is looked at: bytes that follow from the stream, the number
-//! of the message and the place in it.
+//! Test pattern of verified messages: a function of the stream, the number of the message and the
+//! offset in it.
 
 /// Fills `bytes` as message `number` of `stream`.
 pub fn fill(bytes: &mut [u8], stream: u64, number: u64) {

@@ -1,5 +1,4 @@
-//! What people and programs read: lines while a test runs and a table of results, or one JSON
-//! document at the end.
+//! Reports: lines while a test runs and a table of results, or one JSON document at the end.
 
 use std::io::{Write, stdout};
 
@@ -13,9 +12,9 @@ use crate::histogram::{LatencyHistogram, Percentiles};
 use crate::run::{Interval, TestResult};
 use crate::test::{Test, TestAmount};
 
-/// What the document is, for programs that read it.
+/// Version of the JSON document.
 const SCHEMA: u32 = 1;
-/// The share of an interval below which it has no line.
+/// Shortest interval that gets a line, as a share of a whole one.
 const SHORT: f64 = 0.2;
 
 /// The report of a client.
@@ -85,7 +84,7 @@ impl ClientReport {
             self.intervals.push(interval_json(test, interval, percentiles));
             return Ok(());
         }
-        // What is left over at the end says little.
+        // A short rest of an interval at the end says little.
         let rest = interval.to_s - interval.from_s < test.interval_s * SHORT;
         if self.sweep || rest {
             return Ok(());
@@ -194,7 +193,7 @@ fn rate(test: &Test, messages: u64, seconds: f64) -> Rate {
     Rate { gbps: per_s * f64::from(test.bytes) * 8.0 / 1e9, per_s }
 }
 
-/// What the client begins, what the server begins, or both.
+/// Direction: requests of the client, of the server, or of both.
 fn rates(test: &Test, up: Rate, down: Rate) -> String {
     let shown = [(test.up, up), (test.down, down)].into_iter().filter(|(there, _)| *there);
     shown.map(|(_, rate)| format!("{:12.3}{:13.0}", rate.gbps, rate.per_s)).collect()
@@ -251,7 +250,7 @@ fn show_us(us: f64) -> String {
     format!("{us:10.places$}")
 }
 
-/// Processor seconds for a gigabyte, here and there; all that was moved counts.
+/// CPU seconds per gigabyte, of this side and the other; data of both directions counts.
 fn costs(test: &Test, ended: &TestResult) -> [Option<f64>; 2] {
     let messages = ended.own.total() as f64 + ended.theirs.total() as f64;
     let gigabytes = messages * f64::from(test.bytes) / 1e9;

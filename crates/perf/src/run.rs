@@ -1,5 +1,5 @@
-//! A test under way, the same on both sides: turns of the work, and now and then a look at the
-//! clock and at what the other side says.
+//! Main loop of a test, the same on both sides: steps of the work, with the clock and the control
+//! connection polled now and then.
 //!
 //! Order: [`prepare`] once all streams are connected; [`run`] once [`ControlMessage::Start`] was
 //! said.
@@ -21,28 +21,28 @@ use crate::verbs::VerbsDomain;
 
 /// How often the other side and Ctrl-C are looked after.
 const TICK: Duration = Duration::from_millis(50);
-/// How long what was delivered may take to be seen.
+/// Time limit for delivered data to be seen.
 const SEEING: Duration = Duration::from_secs(5);
 /// How long the other side may take to look at its data.
 const CHECKING: Duration = Duration::from_secs(60);
-/// How often a side says how far it is that need not be known.
+/// Interval of progress messages that the peer does not need.
 const SIGN: Duration = Duration::from_secs(1);
-/// How long the other side may say nothing, and nothing go on here either. A machine that is too
-/// busy to say a word for so long measures nothing; one that sleeps wakes later.
+/// Time limit without a control message and without progress. A machine that is too busy to send
+/// one for so long measures nothing; one that was suspended resumes later.
 pub const SILENT_MAX: Duration = Duration::from_secs(60);
 
-/// What was found in data.
+/// Result of verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DataCheck {
     /// Messages that were looked at.
     pub checked: u64,
-    /// Those that were not as they should be.
+    /// Messages with wrong data.
     pub wrong: u64,
 }
 
-/// What a side does in a test.
+/// One side's work in a test.
 pub trait TestWork {
-    /// Goes on as far as possible without waiting; whether anything was there to do.
+    /// Makes as much progress as possible without blocking; returns whether there was any.
     ///
     /// # Errors
     /// A request failed.
@@ -65,37 +65,37 @@ pub trait TestWork {
     }
 }
 
-/// What happened between two reports.
+/// One reporting interval.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    /// Seconds from the start.
+    /// Seconds since the start of the test.
     pub from_s: f64,
-    /// Seconds from the start.
+    /// Seconds since the start of the test.
     pub to_s: f64,
-    /// Own messages.
+    /// Own messages completed.
     pub own: u64,
-    /// The other side's, as it says.
+    /// The other side's messages, as it reports them.
     pub theirs: u64,
-    /// Times.
+    /// Latencies taken in it.
     pub times: Option<LatencyHistogram>,
-    /// Whether it is before what counts.
+    /// Whether it is part of the ramp-up.
     pub omitted: bool,
 }
 
-/// What a test came to.
+/// Result of a test.
 #[derive(Clone, Debug, Default)]
 pub struct TestResult {
-    /// Own requests.
+    /// Result of own requests.
     pub own: SideTotals,
-    /// The other side's.
+    /// Result of the other side's requests.
     pub theirs: SideTotals,
-    /// Processor seconds of this side, and of the other one.
+    /// CPU seconds of this side and of the other one.
     pub cpu_s: [f64; 2],
     /// What this side and the other one found in the data.
     pub verdict: DataCheck,
-    /// The times that count.
+    /// Latencies after the ramp-up.
     pub times: LatencyHistogram,
-    /// The times before that.
+    /// Latencies during the ramp-up.
     pub ramp_times: LatencyHistogram,
     /// Whether it was ended early.
     pub stopped: bool,
@@ -308,7 +308,7 @@ impl<'a> RunningTest<'a> {
 
     fn say_done(&mut self) -> Result<()> {
         let now = Instant::now();
-        // What ends before that time is all ramp-up, and nothing counts.
+        // A test that ends within the ramp-up has no result.
         let (began, ramp_messages) = self.ramp.unwrap_or((now, self.own()));
         self.ended.own = SideTotals {
             streams: self.work.own(),
@@ -320,7 +320,7 @@ impl<'a> RunningTest<'a> {
         self.side.control.say(&ControlMessage::Done { moved: self.ended.own.clone() })
     }
 
-    /// Sleeps where nothing has to be asked for.
+    /// Blocks until an event, if the test does not poll.
     fn rest(&mut self) -> Result<()> {
         let until = self.next_tick.min(self.next_report);
         let control = self.side.control.fd();
@@ -334,7 +334,7 @@ impl<'a> RunningTest<'a> {
             return Ok(());
         }
         self.domain.arm()?;
-        // What came before that gives no event.
+        // Completions before arming give no event, so the queue is polled once more.
         if self.work.turn(Instant::now())? {
             return Ok(());
         }
@@ -389,7 +389,7 @@ impl<'a> RunningTest<'a> {
     }
 }
 
-/// Processor seconds of this process, all of its threads.
+/// CPU seconds of this process, all threads.
 fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

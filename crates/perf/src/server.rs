@@ -1,4 +1,4 @@
-//! The side that waits: one client after another, and what each of them asks for.
+//! Server: serves one client after another with the tests that it asks for.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -23,7 +23,7 @@ const BETWEEN: Duration = Duration::from_secs(60);
 /// How long another client waits for the one before it to be done with.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What a server was told.
+/// Options of the server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// Where clients come to; the streams come to the next one. 0 lets the system choose both.
@@ -69,7 +69,7 @@ fn listen(port: u16) -> Result<TcpListener> {
     TcpListener::bind(&addresses[..]).with_context(|| format!("listening on port {port}"))
 }
 
-/// What only one client can have at a time.
+/// The slot of the client that is being served.
 #[derive(Default)]
 struct ClientSlot {
     taken: Mutex<bool>,
@@ -187,7 +187,7 @@ fn measure(
     Ok(report::served(test, &device, &ended))
 }
 
-/// What nobody guesses: keys of the standard library's hash are random.
+/// Unpredictable token, from the random keys of the standard library's hash.
 fn new_token() -> StreamToken {
     let half = || RandomState::new().hash_one(0).to_le_bytes();
     let mut token = StreamToken::default();
@@ -196,7 +196,7 @@ fn new_token() -> StreamToken {
     token
 }
 
-/// An address of IPv4 that is written as one of IPv6, as what it is.
+/// Turns an IPv4-mapped IPv6 address into IPv4.
 pub fn address(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {

@@ -1,4 +1,4 @@
-//! What is to be measured: the one description that both sides work from.
+//! Description of a test, from which both sides work.
 //!
 //! Invariant: a [`Test`] from a peer is used only after [`Test::check`], so what it makes this side
 //! allocate, and how long it keeps it, is bounded.
@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What the two sides speak; both must have the same.
+/// Version of the control protocol; both sides must have the same.
 pub const VERSION: u32 = 2;
 /// Queue pairs of one direction.
 pub const STREAMS_MAX: u16 = 256;
@@ -21,13 +21,13 @@ pub const BYTES_MAX: u32 = 1 << 30;
 pub const SECONDS_MAX: f64 = 86_400.0;
 /// Memory that one test may take on a side, in bytes.
 const MEMORY_MAX: u64 = 2 << 30;
-/// What an atomic works on.
+/// Bytes that an Atomic works on.
 const ATOMIC_BYTES: u32 = 8;
 /// Requests are posted in lists of this many bytes together, where the depth allows it.
 const LIST_BYTES: u32 = 1 << 20;
 /// The longest list.
 const LIST_MAX: u32 = 64;
-/// What the depth is chosen by: more than three bandwidth-delay products of 1 Gbit/s and 70 ms.
+/// Bytes outstanding by default, more than three bandwidth-delay products of 1 Gbit/s and 70 ms.
 const IN_FLIGHT_BYTES: u32 = 32 << 20;
 
 /// The operation that is measured.
@@ -55,11 +55,11 @@ impl fmt::Display for TestOperation {
     }
 }
 
-/// How much is done.
+/// Amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TestAmount {
-    /// As much as goes in so many seconds.
+    /// For so many seconds.
     Seconds(f64),
     /// So many messages on each stream.
     Messages(u64),
@@ -84,15 +84,15 @@ pub struct Test {
     pub up: bool,
     /// Whether the server does.
     pub down: bool,
-    /// How much.
+    /// Amount of work.
     pub amount: TestAmount,
-    /// Seconds before that, which are reported apart.
+    /// Ramp-up before that, in seconds; reported apart.
     pub omit_s: f64,
     /// Requests outstanding on each queue pair.
     pub depth: u32,
     /// Whether the sides sleep until something is complete, instead of polling.
     pub events: bool,
-    /// Whether the data is looked at.
+    /// Whether data is verified.
     pub verify: bool,
     /// Seconds between two reports.
     pub interval_s: f64,
@@ -193,7 +193,7 @@ pub fn depth_for(bytes: u32, streams: u16) -> u32 {
 pub(crate) mod tests {
     use super::*;
 
-    /// One that is in order.
+    /// A valid test.
     pub fn test() -> Test {
         Test {
             version: VERSION,

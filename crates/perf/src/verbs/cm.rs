@@ -20,9 +20,9 @@ use super::library::{Library, library};
 
 /// Requests that may wait to be accepted.
 const BACKLOG: c_int = 256;
-/// How long an address or a route may take to be found, in milliseconds.
+/// Time limit of address and route resolution, in milliseconds.
 const RESOLVING_MS: c_int = 10_000;
-/// Retries without end where a peer is not ready to receive.
+/// `rnr_retry_count` 7: retries without limit.
 const FOR_EVER: u8 = 7;
 const RETRIES: u8 = 7;
 
@@ -41,20 +41,20 @@ impl Drop for Channel {
     }
 }
 
-/// What happened to an id.
+/// Event of an id.
 #[derive(Debug)]
 pub enum Happened {
-    /// Its device is known now.
+    /// Address resolved: the device is known.
     AddressResolved,
-    /// It can be connected.
+    /// Route resolved: the id can be connected.
     RouteResolved,
-    /// A peer asks for a connection: the new id, and what it says.
+    /// Connect request: the new id, and the peer's private data.
     Request(OwnedCmId, Vec<u8>),
-    /// It is connected; what the peer says.
+    /// Established, with the peer's private data.
     Established(Vec<u8>),
-    /// Its connection is over.
+    /// Disconnected.
     Disconnected,
-    /// It will not be connected, and why.
+    /// Not connected, and why.
     Failed(String),
     /// Nothing that matters here.
     Other,
@@ -213,12 +213,12 @@ impl OwnedCmId {
         self.channel.library
     }
 
-    /// What events name it by.
+    /// Key by which events name the id.
     pub fn key(&self) -> usize {
         self.raw as usize
     }
 
-    /// The port that it listens at.
+    /// TCP or UDP port that it listens at.
     pub fn port(&self) -> u16 {
         // SAFETY: the id is live.
         u16::from_be(unsafe { (self.library().rdma_get_src_port)(self.raw) })
@@ -244,7 +244,7 @@ impl OwnedCmId {
         unsafe { CStr::from_ptr(name.cast()) }.to_string_lossy().into_owned()
     }
 
-    /// Looks for a way to the peer.
+    /// Resolves the route to the peer.
     ///
     /// # Errors
     /// The library's.

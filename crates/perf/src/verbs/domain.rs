@@ -1,4 +1,4 @@
-//! What the connections of a side share: the protection domain, and the queue of completions.
+//! Protection domain and completion queue, shared by all connections of a side.
 
 use std::ffi::{CStr, c_int};
 use std::os::fd::BorrowedFd;
@@ -13,10 +13,10 @@ use super::library::Library;
 /// Completions that are taken at once.
 const BATCH: usize = 32;
 
-/// How much a device takes.
+/// Limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct PerfLimits {
-    /// Completions on a queue.
+    /// Completion queue entries (`max_cqe`).
     pub completions: u32,
     /// Reads and Atomics under way.
     pub reads: u8,
@@ -89,7 +89,7 @@ impl VerbsDomain {
         self.context == id.context()
     }
 
-    /// Takes what is complete, and tells `each`; how many there were.
+    /// Polls completions and passes each to `each`; returns how many there were.
     ///
     /// # Errors
     /// A request failed.
@@ -114,7 +114,7 @@ impl VerbsDomain {
         unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
     }
 
-    /// Asks for an event with the next completion. Who asks looks once more before it sleeps.
+    /// Arms the completion queue. The caller polls once more before it sleeps.
     ///
     /// # Errors
     /// The device refuses.
@@ -126,7 +126,7 @@ impl VerbsDomain {
         Ok(())
     }
 
-    /// Readable when the event that was asked for is there.
+    /// Descriptor of the channel: readable when an armed queue has an event.
     pub fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel is live.
         let fd = unsafe { (*self.channel).fd };
@@ -134,7 +134,7 @@ impl VerbsDomain {
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// Takes the event, sleeping until it is there.
+    /// Takes an event; blocks until there is one.
     ///
     /// # Errors
     /// The channel cannot be read.

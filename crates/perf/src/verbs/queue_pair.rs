@@ -12,34 +12,34 @@ use super::domain::VerbsDomain;
 /// Messages up to this size are copied when they are posted, where the device does that.
 const INLINE: u32 = 64;
 
-/// What a request does.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// A message into a receive of the peer's.
+    /// Send.
     Send,
-    /// Into the peer's memory.
+    /// RDMA Write.
     Write,
-    /// From the peer's memory.
+    /// RDMA Read.
     Read,
-    /// Adds one to eight bytes of the peer's, and brings what was there.
+    /// Fetch and add of one, on eight bytes.
     FetchAdd,
 }
 
 /// Memory of the peer's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remote {
-    /// Where it begins.
+    /// Address of the first byte.
     pub address: u64,
-    /// What it is named by.
+    /// Remote key.
     pub key: u32,
 }
 
 /// How many requests may be outstanding.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Of this side's.
+    /// Send queue.
     pub sends: u32,
-    /// Receives.
+    /// Receive queue.
     pub receives: u32,
 }
 
@@ -198,7 +198,7 @@ fn create(id: &OwnedCmId, domain: &VerbsDomain, sizes: Sizes, inline: u32) -> bo
     made == 0
 }
 
-/// Posting says what is wrong by a number of errno.
+/// Posting functions return an errno.
 fn refused(result: i32, what: &'static str) -> Result<()> {
     if result == 0 {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Memory that is registered, and that peers may write at any time: it is never a reference.
+//! Registered memory. Peers may write it at any time, so no Rust reference to it is made.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr;
@@ -44,18 +44,18 @@ impl PerfRegion {
         Ok(region)
     }
 
-    /// Where it begins.
+    /// Address of the first byte.
     pub fn address(&self) -> u64 {
         self.memory as u64
     }
 
-    /// What own requests name it by.
+    /// Local key (`lkey`).
     pub fn local_key(&self) -> u32 {
         // SAFETY: the region is registered.
         unsafe { (*self.mr).lkey }
     }
 
-    /// What a peer's requests name it by.
+    /// Remote key (`rkey`).
     pub fn remote_key(&self) -> u32 {
         // SAFETY: the region is registered.
         unsafe { (*self.mr).rkey }
