@@ -1,5 +1,5 @@
-//! `weft bench demo`: unmodified programs move data between two processes through Weft, some of
-//! them checking every byte, beside kernel TCP in the same run.
+//! `weft bench demo`: unmodified programs move data between two processes over Weft, some of them
+//! checking every byte, against kernel TCP in the same run.
 
 use std::time::Duration;
 

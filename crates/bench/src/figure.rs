@@ -14,99 +14,99 @@ use crate::reading::{ReadingUnit, Readings, Series, median};
 pub struct Figure {
     /// The suite that it belongs to.
     pub suite: String,
-    /// Its name in files and links.
+    /// Name in files and links.
     pub id: String,
     /// What it shows.
     pub title: String,
-    /// Where the original is.
+    /// Citation of the original.
     pub paper: String,
-    /// What the original showed.
+    /// Result of the original.
     pub shape: String,
-    /// What is measured here.
+    /// Measurement here, in its place.
     pub here: String,
-    /// What is not as it was there, and why.
+    /// Differences from the original, and why.
     pub limits: String,
-    /// Across.
+    /// Horizontal axis.
     pub x: FigureAxis,
-    /// Upwards.
+    /// Vertical axis.
     pub y: FigureAxis,
-    /// What is drawn.
+    /// Curves.
     pub curves: Vec<FigureCurve>,
-    /// What can be checked.
+    /// Claims that are checked.
     pub claims: Vec<Claim>,
 }
 
 /// An axis.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct FigureAxis {
-    /// What it counts, with its unit.
+    /// Quantity and unit.
     pub label: String,
-    /// How it is divided.
+    /// Scale.
     pub scale: Scale,
 }
 
-/// How an axis is divided.
+/// Scale of an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// Evenly, from zero.
+    /// Linear, from zero.
     #[default]
     Linear,
-    /// By powers.
+    /// Logarithmic.
     Log,
-    /// Into places with names.
+    /// Categories.
     Names,
 }
 
 /// A curve.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FigureCurve {
-    /// What stands in the legend.
+    /// Label in the legend.
     pub name: String,
-    /// From left to right.
+    /// Points from left to right.
     pub points: Vec<FigurePoint>,
 }
 
-/// Where a point is, and where its height is to be found.
+/// Point: its place, and the series of its height.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FigurePoint {
-    /// How far to the right; the number of the place where places have names.
+    /// Horizontal coordinate; the index of a category.
     pub x: f64,
     /// The place's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub place: String,
     /// The series of its height.
     pub series: String,
-    /// What the height is of that series.
+    /// Height as a function of that series.
     #[serde(default, skip_serializing_if = "Relation::is_alone")]
     pub relation: Relation,
 }
 
-/// What a height is of the series of its point.
+/// Height as a function of the series of a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Relation {
-    /// Itself.
+    /// The series itself.
     #[default]
     Alone,
-    /// It divided by another one.
+    /// Ratio to another series.
     Share(String),
-    /// What it lacks of another one, as a share of that.
+    /// Deficit relative to another series, as a share of that.
     Lack(String),
 }
 
-/// Something about the shape: a proportion between two points.
+/// Claim about the shape: a ratio of two points.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Claim {
     /// What is claimed, as a sentence.
     pub text: String,
-    /// The series that is divided.
+    /// Series of the numerator.
     pub over: String,
-    /// The series that it is divided by.
+    /// Series of the denominator.
     pub under: String,
-    /// What the ratio must be.
+    /// Bound of the ratio.
     pub bound: Bound,
-    /// Why it may not be so here.
+    /// Reason why it may not hold here.
     pub otherwise: String,
 }
 
@@ -114,20 +114,20 @@ pub struct Claim {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
-    /// Not more.
+    /// Upper bound.
     Most(f64),
-    /// Not less.
+    /// Lower bound.
     Least(f64),
 }
 
 /// A ratio over the rounds of a run, pair by pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// The middle.
+    /// Median.
     pub median: f64,
-    /// The least and the most.
+    /// Minimum and maximum.
     pub range: (f64, f64),
-    /// Whether the middle keeps the bound.
+    /// Whether the median is within the bound.
     pub holds: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The floor probes' two ends: what a program could do at best with plain TCP sockets.
+//! Floors: both ends of the best that plain TCP sockets can do.
 //!
 //! A client prints one line of JSON; a server serves one client and prints nothing.
 
@@ -51,7 +51,7 @@ enum FloorKind {
         #[arg(long, conflicts_with = "octets")]
         both: bool,
     },
-    /// Messages to and fro, waiting in the kernel or asking it again and again.
+    /// Ping-pong, blocking in the kernel or polling it.
     Pingpong {
         /// Poll.
         #[arg(long)]
@@ -60,7 +60,7 @@ enum FloorKind {
         #[arg(long, default_value_t = MESSAGE)]
         octets: usize,
     },
-    /// What single calls cost.
+    /// Cost of single calls.
     Calls,
     /// 1 KB from a program that computes for so long before it answers.
     Fetch {
@@ -68,7 +68,7 @@ enum FloorKind {
         #[arg(long)]
         load: u64,
     },
-    /// To and fro, and between the two so much computing.
+    /// Ping-pong with so much computing in between.
     Overlap {
         /// Microseconds of computing.
         #[arg(long)]
@@ -86,7 +86,7 @@ enum FloorKind {
         #[arg(long)]
         count: usize,
     },
-    /// To and fro, one thread receiving into memory that another watches.
+    /// Ping-pong, one thread receiving into memory that another polls.
     Memory,
 }
 

@@ -16,27 +16,27 @@ use crate::machine::Disturbance;
 use crate::reading::{ProbeReading, Readings, record};
 use crate::rounds::{Keeper, ProbeOutcome};
 
-/// The version of what the lines mean.
+/// Version of the format.
 pub const SCHEMA: u32 = 1;
 
-/// What a run is of.
+/// Description of a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct JournalHead {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// When it began, in UTC.
+    /// Time of its beginning, in UTC.
     pub date: String,
     /// The commit that was built.
     pub commit: String,
-    /// The CPU and how many, the kernel, TCP's default.
+    /// CPU model and count, kernel, default congestion control.
     pub machine: String,
     /// The kernel's release.
     pub kernel: String,
     /// The programs that take part, and their versions.
     pub versions: BTreeMap<String, String>,
-    /// What is set for Weft in the environment.
+    /// `WEFT_*` variables that are set.
     pub settings: Vec<String>,
-    /// What everything random on paths follows from.
+    /// Seed of the random numbers of paths.
     pub seed: u64,
     /// The suites.
     pub suites: Vec<String>,
@@ -44,9 +44,9 @@ pub struct JournalHead {
     pub rounds: usize,
     /// About how long each measurement takes.
     pub seconds: f64,
-    /// Whether it is a look, and no result.
+    /// Whether it is a quick run and no result.
     pub quick: bool,
-    /// What is drawn of it.
+    /// Its figures.
     pub figures: Vec<Figure>,
 }
 
@@ -56,9 +56,9 @@ pub struct JournalHead {
 enum JournalLine {
     /// Measured.
     Taken { round: usize, name: String, readings: Vec<ProbeReading> },
-    /// This machine lacks something for it.
+    /// Skipped: this machine lacks something for it.
     Missing { name: String, why: String },
-    /// It was tried.
+    /// Failed, with the error.
     Failed { name: String, why: String },
     /// A round, or what was left of it, is over.
     Round { round: usize, disturbance: Disturbance },
@@ -67,15 +67,15 @@ enum JournalLine {
 /// The results of a run.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// What the run is of.
+    /// Description of the run.
     pub head: JournalHead,
-    /// What was read.
+    /// Series of readings.
     pub readings: Readings,
     /// What was not measured, and why.
     pub missing: BTreeMap<String, String>,
     /// What was tried, and how it failed.
     pub failed: BTreeMap<String, String>,
-    /// Who disturbed, round by round.
+    /// Load by others, by round.
     pub disturbances: Vec<Disturbance>,
     done: BTreeSet<(usize, String)>,
     /// Those that failed in this process; others may be tried again.
@@ -106,7 +106,7 @@ impl Journal {
         Ok(Self::load(&mut file).with_context(|| format!("{}", path.display()))?.0)
     }
 
-    /// A file to go on with.
+    /// Opens a file to continue its run.
     ///
     /// # Errors
     /// As [`Self::read`], or it cannot be written.
@@ -164,7 +164,7 @@ impl Journal {
         file.write_all(format!("{line}\n").as_bytes()).context("writing the results")
     }
 
-    /// The worst round.
+    /// The round with the most load by others.
     pub fn disturbance(&self) -> Disturbance {
         let none = Disturbance { others: 0.0, host: 0.0 };
         self.disturbances.iter().fold(none, |worst, of| Disturbance {

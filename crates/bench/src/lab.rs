@@ -1,4 +1,4 @@
-//! Where the measurements take place: the programs' paths, the address, the CPUs.
+//! Lab: the programs' paths, the address and the CPUs of measurements.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::ports;
 use crate::probes::pattern;
 use crate::process::{Finished, Spec};
 
-/// The longest that one measurement may take.
+/// Time limit of one measurement.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A place to measure in. Its directory goes away with it.
@@ -118,7 +118,7 @@ impl BenchLab {
 
 impl Drop for BenchLab {
     fn drop(&mut self) {
-        // There is nothing to do about a directory that will not go.
+        // A directory that cannot be removed is left.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

@@ -1,12 +1,12 @@
-//! Benchmarks of Weft: unmodified verbs programs over it, beside what else this machine offers,
-//! measured in turn in one run.
+//! Benchmarks of Weft: unmodified verbs programs over it, against the other transports of this
+//! machine, measured in turn in one run.
 //!
 //! [`command`] is `weft bench`: suites of figures, after those of the papers; `demo` shows that it
 //! works, `table lan` how fast it is on one machine, `table wan` across long and lossy paths.
-//! Invariant: every number stands beside one of a peer from the same run, and
-//! nothing that was started is left behind.
+//! Invariant: every number has one of a peer from the same run to compare with, and no process is
+//! left running.
 #![deny(unsafe_code)]
-// Measuring is what the clock is for.
+// Benchmarks read the clock.
 #![allow(clippy::disallowed_methods)]
 
 pub mod command;

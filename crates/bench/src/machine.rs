@@ -78,16 +78,16 @@ pub fn allows_congestion(name: &str) -> bool {
     list.split_whitespace().any(|allowed| allowed == name)
 }
 
-/// Who used the CPUs while something was measured.
+/// CPU ticks, by who used them.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
-    /// Clock ticks of all CPUs together, whoever had them.
+    /// Clock ticks of all CPUs together.
     all: u64,
-    /// Those of processes, ours included.
+    /// Ticks of all processes.
     processes: u64,
-    /// Those that the host took away.
+    /// Ticks stolen by the hypervisor.
     stolen: u64,
-    /// Those of this process and of the children that it has waited for.
+    /// Ticks of this process and of the children that it has waited for.
     ours: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct Usage {
 pub struct Disturbance {
     /// What processes took that do not belong to the benchmark.
     pub others: f64,
-    /// What the host took.
+    /// Share stolen by the hypervisor.
     pub host: f64,
 }
 
@@ -122,7 +122,7 @@ impl Usage {
         })
     }
 
-    /// Who disturbed since then.
+    /// Load by others since `self`.
     pub fn disturbance(&self, until: &Self) -> Disturbance {
         let all = until.all.saturating_sub(self.all).max(1) as f64;
         let others = (until.processes - self.processes).saturating_sub(until.ours - self.ours);
@@ -133,7 +133,7 @@ impl Usage {
 
 const NOTHING: Usage = Usage { all: 0, processes: 0, stolen: 0, ours: 0 };
 
-/// More than this, and the numbers are of something else.
+/// Largest share of others, in per cent, at which numbers still count.
 const DISTURBED: f64 = 3.0;
 
 impl Disturbance {

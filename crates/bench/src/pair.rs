@@ -16,7 +16,7 @@ const END: Duration = Duration::from_secs(15);
 /// How often to look whether the server listens.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// How the server comes to its end.
+/// How the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerEnds {
     /// After its client.
@@ -25,7 +25,7 @@ pub enum ServerEnds {
     On(Signal),
 }
 
-/// What the two sides left.
+/// Result of the two sides.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// The server.

@@ -25,13 +25,13 @@ use crate::reading::ProbeReading;
 
 /// One thing to measure in each round.
 pub trait BenchProbe {
-    /// What it is called while it runs.
+    /// Name in the progress line.
     fn name(&self) -> String;
 
     /// The program that must be installed for it.
     fn program(&self) -> Option<&str>;
 
-    /// What this machine has not that it needs.
+    /// What the probe needs and this machine lacks.
     fn lacks(&self) -> Option<String> {
         let absent = self.program().filter(|program| !is_installed(program));
         absent.map(|program| format!("{program} is not installed"))
@@ -62,7 +62,7 @@ const MULTIPLE: u64 = 64;
 const COUNT_MAX: f64 = 50e6;
 
 impl Pace {
-    /// Begins with `count` operations, to find out how fast they are.
+    /// Starts with `count` operations, to measure their rate.
     pub fn beginning_with(count: u64) -> Self {
         Self { count: count.next_multiple_of(MULTIPLE).into(), tuned: false.into() }
     }

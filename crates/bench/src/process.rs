@@ -1,4 +1,4 @@
-//! A process of somebody else's program: started, watched, collected, and never left behind.
+//! Child processes: started, watched, reaped, and never left running.
 //!
 //! Invariant: whatever is started is gone when its [`BenchProcess`] is: it ended and was collected,
 //! or it was killed. Order: [`Spec::start`], then [`BenchProcess::wait`] or
@@ -19,10 +19,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 
 use crate::sys::{self, Reaped};
 
-/// How much of a failed program's output is repeated.
+/// Bytes of a failed program's output that are repeated.
 const TAIL_LINES: usize = 12;
 
-/// What to start.
+/// Command line and environment of a process.
 #[derive(Clone, Debug)]
 pub struct Spec {
     name: String,
@@ -110,13 +110,13 @@ impl Spec {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null());
         command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
-        // In CI `weft run` would stay beside what is measured.
+        // Off, since in CI `weft run` would stay as the parent of what is measured.
         command.env("WEFT_STATS", "off");
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
         }
-        // A group of its own, so that it can be ended with its children.
+        // A process group of its own, so that it can be killed with its children.
         command.process_group(0);
         sys::tie_down(&mut command, self.cpu);
         let child = command.spawn().with_context(|| format!("starting {}", self.name))?;
@@ -231,7 +231,7 @@ impl BenchProcess {
         Ok(Finished { stdout, stderr: contents(&self.stderr)?, cpu })
     }
 
-    /// The end of what it said, for an error message.
+    /// Tail of its output, for an error message.
     fn tail(&self) -> String {
         let mut said = contents(&self.stderr).unwrap_or_default();
         if said.trim().is_empty() {

@@ -1,4 +1,4 @@
-//! What is going on and how long it will take, on a terminal only.
+//! Progress on a terminal: the present step and the time left.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ pub struct BenchProgress {
     began: Instant,
 }
 
-/// How wide the bar is.
+/// Width of the bar in columns.
 const WIDTH: usize = 20;
 /// How many columns the line may take; one that is wrapped could not be written over.
 const COLUMNS: usize = 79;

@@ -1,11 +1,11 @@
-//! What a probe measured, and the series that many rounds make of it.
+//! Readings of probes, and their series over the rounds.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use weft_chart::range;
 
-/// What a number counts.
+/// Quantity and unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadingUnit {
     /// 10^9 bits of payload in a second.
@@ -33,7 +33,7 @@ pub enum ReadingUnit {
     /// Milliseconds of CPU time in a second.
     #[serde(rename = "CPU ms/s")]
     CpuMillisPerSecond,
-    /// A share or a proportion, of nothing.
+    /// Ratio, without a unit.
     #[serde(rename = "ratio")]
     Ratio,
 }
@@ -60,7 +60,7 @@ impl ReadingUnit {
 pub struct ProbeReading {
     /// The series that it belongs to.
     pub series: String,
-    /// What it counts.
+    /// Quantity and unit.
     pub unit: ReadingUnit,
     /// The number.
     pub value: f64,
@@ -76,19 +76,19 @@ impl ProbeReading {
 /// The readings of one kind, one for each round in which it was taken.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// What they count.
+    /// Quantity and unit.
     pub unit: ReadingUnit,
     /// Round and number.
     pub values: Vec<(usize, f64)>,
 }
 
 impl Series {
-    /// The middle of the numbers.
+    /// Median.
     pub fn median(&self) -> f64 {
         median(self.values.iter().map(|(_, value)| *value).collect())
     }
 
-    /// The smallest and the largest.
+    /// Minimum and maximum.
     pub fn range(&self) -> (f64, f64) {
         range(self.values.iter().map(|(_, value)| *value))
     }
@@ -111,7 +111,7 @@ pub fn record(readings: &mut Readings, round: usize, taken: Vec<ProbeReading>) {
     }
 }
 
-/// The middle of some numbers, or the mean of the two in the middle; NaN of none.
+/// Median: the mean of the two middle numbers if their count is even; NaN of none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {

@@ -1,7 +1,7 @@
-//! Every probe in each of several rounds.
+//! Rounds: every probe runs once in each.
 //!
-//! The order of the probes turns by one with each round, so that none always runs after the same
-//! other.
+//! The order of the probes rotates by one with each round, so that none always runs after the same
+//! other one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,34 +17,34 @@ use crate::progress::BenchProgress;
 use crate::reading::{ProbeReading, Readings, record};
 use crate::sys;
 
-/// What a run came to.
+/// Results of a run.
 pub struct BenchResults {
-    /// How many rounds there were.
+    /// Number of rounds.
     pub rounds: usize,
     /// How long each measurement took, about.
     pub seconds: f64,
-    /// What was read.
+    /// Series of readings.
     pub readings: Readings,
     /// What was not measured, and why.
     missing: Vec<String>,
     failed: Vec<String>,
-    /// Who is not to run again.
+    /// Probes that have failed and are not run again.
     out: BTreeSet<String>,
     disturbance: Disturbance,
 }
 
-/// What came of a measurement.
+/// Outcome of a measurement.
 #[derive(Debug)]
 pub enum ProbeOutcome {
-    /// Numbers.
+    /// Readings.
     Taken(Vec<ProbeReading>),
-    /// Nothing, because this machine or a peer lacks something.
+    /// Skipped, because this machine or a peer lacks something.
     Missing(String),
-    /// Nothing, and that is a failure of the benchmark.
+    /// Failure of the benchmark.
     Failed(String),
 }
 
-/// Who keeps what is measured.
+/// Sink of measurements.
 pub trait Keeper {
     /// Whether the probe `name` is to run in this round.
     fn wants(&self, round: usize, name: &str) -> bool;

@@ -1,4 +1,4 @@
-//! The rows of the LAN table: which series stands beside which, and what was hoped for.
+//! Rows of the LAN table: which series is compared with which, and the targets.
 //!
 //! The numbers of the rows and their targets are those of the benchmark plan; a row without a
 //! target is there to be seen.
@@ -78,14 +78,14 @@ pub mod series {
 }
 use series::*;
 
-/// Which way is better.
+/// Whether more or less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Better {
     Higher,
     Lower,
 }
 
-/// What Weft's series is divided by.
+/// Denominator of Weft's series.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     /// Another series.
@@ -170,17 +170,17 @@ pub const ROWS: [Row; 27] = [
     row("idle", api::IDLE, Beside::Nothing).lower().goals(0.0, 0.1),
 ];
 
-/// How a row came out.
+/// Verdict of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowVerdict {
-    /// The ambitious target is reached.
+    /// Ambitious target reached.
     Target,
-    /// What must be met is met.
+    /// Required target reached.
     Must,
-    /// It is not.
+    /// Required target missed.
     Short,
-    /// There is nothing to reach.
+    /// No target.
     None,
 }
 
@@ -195,7 +195,7 @@ pub struct RowResult {
     pub unit: &'static str,
     /// Weft's median.
     pub ours: f64,
-    /// What it stands beside, and the median of that.
+    /// The peer's name and median.
     pub beside: Option<(String, f64)>,
     /// The ratio of the medians; without a peer, Weft's number itself.
     pub ratio: f64,
@@ -203,7 +203,7 @@ pub struct RowResult {
     pub ratio_range: (f64, f64),
     /// The ambitious target and the one that must be met.
     pub goals: Option<(f64, f64)>,
-    /// How it came out.
+    /// Verdict against the targets.
     pub verdict: RowVerdict,
 }
 

@@ -1,4 +1,4 @@
-//! What a run came to, as text: the machine, a table for each figure, and its claims.
+//! Summary of a run in Markdown: the machine, a table for each figure, and its claims.
 
 use weft_chart::{markdown, number};
 

@@ -1,4 +1,4 @@
-//! `weft bench table wan`: bulk data across long and lossy paths, beside kernel TCP and QUIC over
+//! `weft bench table wan`: bulk data across long and lossy paths, against kernel TCP and QUIC over
 //! the same ones.
 
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `weft bench SUITE...`: measures suites into a file, and says what came of them.
+//! `weft bench SUITE...`: measures suites into a file and prints a summary.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A stream each way at once, for the same time. The server ends its own when it has read the end
-//! of the client's, so that the client hears that all has arrived.
+//! Bidirectional streams, for the same time. The server ends its own when it has read the end of
+//! the client's, so that the client learns that all has arrived.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ pub fn serve(mut socket: TcpStream, call: usize, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// What went both ways together, from the first byte to the last.
+/// Throughput of both directions together, from the first byte to the last.
 pub fn measure(mut socket: TcpStream, call: usize, time: Duration) -> Result<Value> {
     let began = Instant::now();
     socket.write_all(&[0])?;

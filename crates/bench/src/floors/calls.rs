@@ -1,4 +1,4 @@
-//! What the calls of a program of sockets cost, as medians in microseconds.
+//! Cost of socket calls: medians in microseconds.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ pub fn serve(mut socket: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// The calls that stand for those of verbs.
+/// Socket calls in the place of those of verbs.
 pub fn measure(mut socket: TcpStream) -> Result<Value> {
     // The server takes one client; who comes later stays in its queue, connected.
     let address = socket.peer_addr()?;

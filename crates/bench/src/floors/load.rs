@@ -1,4 +1,4 @@
-//! A program that computes and has sockets: what it answers, what it overlaps, what it loses.
+//! Sockets of an application that computes: rate of answers, overlap, and loss of computing time.
 
 use std::hint::black_box;
 use std::io::{ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ pub const MESSAGE: usize = 1024;
 const CLIENTS: usize = 40;
 const RATE_BPS: f64 = 1e9;
 const CHUNK: u64 = 20_000;
-/// The fewest chunks of work, so that one that is kept from the CPU is one of many.
+/// Fewest chunks of work, so that one that was preempted is one of many.
 const CHUNKS_MIN: u64 = 500;
 const AT_LEAST: u32 = 3;
 /// A reader takes so much by one call.
@@ -147,7 +147,7 @@ pub fn measure_crowd(first: TcpStream, bytes: usize) -> Result<Value> {
     Ok(json!({ "ratio": ratio }))
 }
 
-/// What it takes to have a connection: so many one after the other, all kept.
+/// Connection setup: so many connections one after the other, all kept open.
 pub fn measure_connect(first: TcpStream, count: usize) -> Result<Value> {
     let address = first.peer_addr()?;
     let (mut kept, began) = (Vec::new(), Instant::now());

@@ -1,5 +1,5 @@
-//! A message to and fro where each side's program watches its own memory, and a thread of its own
-//! receives into that: what a program that polls for an RDMA Write can get from sockets.
+//! Ping-pong through memory: a thread receives into memory that another one polls. It is the
+//! counterpart of an application that polls memory for an RDMA Write.
 
 use std::hint;
 use std::io::Write;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{MESSAGE, pingpong};
 
-/// What the watched word becomes when the stream ends.
+/// Value of the polled word when the stream ends.
 const END: u64 = u64::MAX;
 
 /// Sends a message for each that arrives, until the client goes.
@@ -61,7 +61,7 @@ fn receive_into_memory(socket: &TcpStream) -> Result<(Arc<AtomicU64>, JoinHandle
     Ok((arrived, receiver))
 }
 
-/// Watches the word until it is `count`; false if the stream ended.
+/// Polls the word until it is `count`; false if the stream ended.
 fn wait_for(arrived: &AtomicU64, count: u64) -> bool {
     loop {
         match arrived.load(Ordering::Acquire) {

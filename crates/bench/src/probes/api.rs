@@ -1,5 +1,5 @@
-//! What single calls cost, and what an unused connection costs: a small verbs program in C, built
-//! here, that is both ends of a connection.
+//! Cost of single calls and of an idle connection, by a small verbs program in C that is both ends
+//! of the connection.
 
 use anyhow::{Context, Result};
 
@@ -22,7 +22,7 @@ pub const POST_LIST: &str = "ibv_post_send, each of 32 in a list";
 pub const POST_ONE: &str = "ibv_post_send, one alone";
 /// Registering.
 pub const REGISTER: &str = "ibv_reg_mr, 1 MiB";
-/// Doing nothing.
+/// Idle connection.
 pub const IDLE: &str = "a connected process that does nothing";
 
 /// The cost of single calls.

@@ -22,7 +22,7 @@ use crate::lab::{BenchLab, is_installed};
 use crate::pair::ServerEnds;
 use crate::reading::{ProbeReading, ReadingUnit};
 
-/// What is counted.
+/// Quantity that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// Copies of each byte, by the program with its libraries and by the kernel.
@@ -36,9 +36,9 @@ pub enum Count {
 /// An end of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyEnd {
-    /// Where it comes from.
+    /// Sender.
     Sender,
-    /// Where it goes to.
+    /// Receiver.
     Receiver,
 }
 
@@ -224,8 +224,8 @@ fn copied(said: &str) -> Option<f64> {
     report["pps"].as_array()?.iter().map(bytes).sum()
 }
 
-/// What cachegrind reckoned: `==1== LLd misses:  1,234  (  1,000 rd  +  234 wr)`. What is missed
-/// by a read is fetched; what is missed by a write is fetched, and written back one day.
+/// Output of cachegrind: `==1== LLd misses:  1,234  (  1,000 rd  +  234 wr)`. A read miss is a
+/// fetch; a write miss is a fetch and, later, a write-back.
 fn simulated(said: &str) -> Option<f64> {
     let line = said.lines().find_map(|line| line.split_once("LLd misses:"))?.1;
     let (reads, writes) = line.split_once('(')?.1.split_once('+')?;

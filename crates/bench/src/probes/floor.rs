@@ -1,4 +1,4 @@
-//! The floors: what TCP itself can do here, each end in a process of its own like any peer.
+//! Floors: plain TCP sockets on this machine, each end in a process of its own.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

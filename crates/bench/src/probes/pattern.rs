@@ -1,5 +1,5 @@
-//! A pattern of messages between two processes, over one of Weft's devices or over kernel TCP, on
-//! loopback or across a path: a point of a curve.
+//! Message patterns between two processes, over one of Weft's devices or over kernel TCP, on
+//! loopback or across a path.
 //!
 //! Over a device it is a small verbs program in C that knows nothing of Weft; over TCP one of the
 //! floors. Either prints one line of JSON on the side that connects.
@@ -17,21 +17,21 @@ use crate::reading::{ProbeReading, ReadingUnit};
 
 const PEER: &str = include_str!("../../c/peer.h");
 
-/// Where the far side of a path is.
+/// Address of the far side of a path.
 const FAR: &str = "10.77.0.2";
 /// The port of servers on the far side, where nobody else is.
 const FAR_PORT: u16 = 5201;
 
-/// What carries the messages.
+/// Transport of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatternTransport {
     /// `weft_iw0`.
     Iwarp,
     /// `weft0`.
     Shuttle,
-    /// Sockets of the kernel's TCP.
+    /// Kernel TCP sockets.
     Tcp,
-    /// Such sockets, carried by SDP.
+    /// TCP sockets over SDP.
     Sdp {
         /// Which mode of SDP.
         style: StyleChoice,
@@ -40,12 +40,12 @@ pub enum PatternTransport {
     },
 }
 
-/// How SDP uses what is below it.
+/// Mode of SDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StyleChoice {
-    /// With buffers and credits of its own.
+    /// Basic: with buffers and credits of its own.
     Basic,
-    /// Leaving out what is done below.
+    /// Enhanced: without the functions that the layer below has.
     Enhanced,
 }
 
@@ -58,7 +58,7 @@ impl PatternTransport {
         ]
     }
 
-    /// What its curve is called.
+    /// Label of its curve.
     pub fn label(self) -> &'static str {
         match self {
             Self::Iwarp => "Weft over iWARP",
@@ -79,7 +79,7 @@ impl PatternTransport {
         }
     }
 
-    /// A program of sockets, run so that its connections go this way, and say so.
+    /// Runs a sockets program over this transport, with diagnostics on.
     pub fn carry(self, program: Spec, lab: &BenchLab) -> Spec {
         let Self::Sdp { style, .. } = self else { return program };
         let style = if style == StyleChoice::Basic { "basic" } else { "auto" };
@@ -270,7 +270,7 @@ fn variant_of(floor: &str) -> &'static str {
     if floor.contains("--spin") { ", spinning" } else { "" }
 }
 
-/// The header of the C programs, which is to lie beside them.
+/// Header of the C programs, written to the same directory.
 pub const HEADER: (&str, &str) = ("peer.h", PEER);
 
 #[cfg(test)]

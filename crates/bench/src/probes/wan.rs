@@ -24,7 +24,7 @@ const OUTSTANDING: u64 = 1024;
 /// The fewest that perftest measures.
 const FEWEST: u64 = 5;
 
-/// Who moves the data.
+/// Implementation that moves the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
     /// `ib_write_bw` over `weft0`.
@@ -46,25 +46,25 @@ impl Mover {
     }
 }
 
-/// How much is moved.
+/// Amount of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferAmount {
     /// As much as goes in the time of a measurement.
     Time,
-    /// So many bytes.
+    /// Fixed number of bytes.
     Bytes(u64),
 }
 
 /// One way of moving data over one path.
 #[derive(Clone, Debug)]
 pub struct Transfer {
-    /// Who moves it.
+    /// What moves the data: perftest, TCP or QUIC.
     pub mover: Mover,
     /// The path, in the words of `weft wan`.
     pub path: String,
     /// Connections at a time.
     pub streams: u64,
-    /// How much.
+    /// Bytes, or as much as goes in the time of a measurement.
     pub amount: TransferAmount,
     /// Names its series.
     pub label: String,
@@ -74,14 +74,14 @@ pub struct Transfer {
     omit_s: u64,
     /// Whether only the rate is asked for.
     only_rate: bool,
-    /// Processor seconds of perftest's passive side for hardly any data.
+    /// CPU seconds of perftest's passive side for next to no data.
     idle_s: Option<f64>,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 struct WanTransfer {
-    /// The rate, without the start.
+    /// Rate after the start.
     gbps: f64,
     /// All that was delivered.
     bytes: f64,

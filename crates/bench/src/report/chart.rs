@@ -148,7 +148,7 @@ fn draw_plane(svg: &mut Svg, figure: &Figure, curves: &[Drawn<'_>]) {
     }
 }
 
-/// Points beside names, which stand above them.
+/// Points by category, each below its name.
 fn draw_named(svg: &mut Svg, figure: &Figure, curves: &[Drawn<'_>], height: f64) {
     let (left, right) = (20.0, WIDTH - 30.0);
     let log = figure.y.scale == Scale::Log;

@@ -1,4 +1,4 @@
-//! `api` and `registration`: what single calls cost.
+//! `api` and `registration`: the cost of single calls.
 //!
 //! After table 1 and figure 9 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 

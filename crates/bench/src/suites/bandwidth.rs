@@ -25,7 +25,7 @@ const SIZES: [u64; 8] = [64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 2
 pub const FABRIC: &str = "libfabric over TCP";
 /// A peer's curve.
 pub const UCX: &str = "UCX over TCP";
-/// Where its peers stand beside Weft.
+/// Sizes at which peers are measured too.
 pub const PEERS_AT: [u64; 4] = [64, 1 << 12, 1 << 16, 1 << 20];
 
 const LOOPBACK: Words = Words {

@@ -1,4 +1,4 @@
-//! `bidirectional`: streams both ways at once beside one way.
+//! `bidirectional`: streams in both directions at once against one direction.
 //!
 //! After figure 6 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 

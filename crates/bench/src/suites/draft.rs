@@ -1,22 +1,22 @@
-//! A figure that is being put together, with the probes of its points.
+//! Drafts of figures, with the probes of their points.
 
 use crate::figure::{Bound, Claim, Figure, FigureAxis, FigureCurve, FigurePoint, Relation, Scale};
 use crate::probes::BenchProbe;
 use crate::probes::pattern::PatternTransport;
 
-/// The curves of Weft's transports, and of what they stand beside.
+/// Curves of Weft's transports and of the kernel's TCP.
 pub const WAYS: [(&str, PatternTransport); 3] = [
     ("Weft over iWARP", PatternTransport::Iwarp),
     ("Weft over Shuttle", PatternTransport::Shuttle),
     ("kernel TCP", PatternTransport::Tcp),
 ];
 
-/// How much is measured.
+/// Scope of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// A look: few points.
+    /// Quick run with few points.
     pub quick: bool,
-    /// What everything random on paths follows from.
+    /// Seed of the random numbers of paths.
     pub seed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `latency`: a message to and fro, against its size and against the delay of the path.
+//! `latency`: ping-pong, against size and against the delay of the path.
 //!
 //! After figures 2 and 4 of Dalessandro and Wyckoff's paper on the Ammasso adapter, and figures 3
 //! and 8 of Jin and others' on RDMA over IP in the WAN.

@@ -1,4 +1,4 @@
-//! `overlap`, `progress` and `server-load`: what a program that computes has of RDMA.
+//! `overlap`, `progress` and `server-load`: RDMA of an application that computes.
 //!
 //! After figures 5, 6 and 7 of Jin and others' paper on RDMA over IP in the WAN.
 

@@ -1,4 +1,4 @@
-//! `mpi-overhead` and `cpu-availability`: what MPI adds, and what computing takes from it.
+//! `mpi-overhead` and `cpu-availability`: the overhead of MPI, and the CPU left for computing.
 //!
 //! After figures 7 and 8 of Dalessandro and Wyckoff's paper on the Ammasso adapter.
 

@@ -1,5 +1,5 @@
-//! `rendezvous` and `connections`: how large messages find their place, and what a connection
-//! takes.
+//! `rendezvous` and `connections`: eager and rendezvous transfer of large messages, and the cost of
+//! a connection.
 //!
 //! After figure 9 of Jin and others' paper on RDMA over IP in the WAN, and the connecting line of
 //! table 1 of Dalessandro and Wyckoff's on the Ammasso adapter.
